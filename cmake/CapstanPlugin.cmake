@@ -1,0 +1,85 @@
+# capstan_add_plugin: the one way to build a plugin, in this tree and, from the installed SDK, anywhere else.
+#
+#   capstan_add_plugin(lion
+#     KIND optimizer            # optimizer, scheduler, monitor, model, observer, offload
+#     TIER stable               # stable: LibTorch's stable headers only, loads beside any LibTorch from 2.11 on
+#                               # pinned: all of ATen and torch::nn, loads beside the exact LibTorch of this build only
+#                               # none:   uses nothing of LibTorch
+#     SOURCES lion.cpp
+#     [MANIFEST plugin.toml]    # default: plugin.toml beside the CMakeLists.txt
+#     [LIBRARIES target ...])   # linked privately
+#
+# Makes libcapstan_<kind>_<name>.so (target capstan_<kind>_<name>) with one exported symbol, no RUNPATH, no unresolved
+# symbols, and the manifest in the ELF section .capstan.manifest.
+
+set(CAPSTAN_PLUGIN_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR})
+set(CAPSTAN_PLUGIN_KINDS optimizer scheduler monitor model observer offload)
+set(CAPSTAN_PLUGIN_ABI "1.0")
+set(CAPSTAN_TORCH_STABLE_MIN "2.11")
+
+function(capstan_add_plugin name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "KIND;TIER;MANIFEST" "SOURCES;LIBRARIES")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "capstan_add_plugin(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}.")
+  endif()
+  if(NOT arg_KIND IN_LIST CAPSTAN_PLUGIN_KINDS)
+    list(JOIN CAPSTAN_PLUGIN_KINDS ", " _kinds)
+    message(FATAL_ERROR "capstan_add_plugin(${name}): KIND must be one of ${_kinds}, got '${arg_KIND}'.")
+  endif()
+  if(NOT arg_TIER MATCHES "^(stable|pinned|none)$")
+    message(FATAL_ERROR "capstan_add_plugin(${name}): TIER must be 'stable', 'pinned' or 'none', got '${arg_TIER}'.")
+  endif()
+  if(NOT arg_SOURCES)
+    message(FATAL_ERROR "capstan_add_plugin(${name}): SOURCES is missing.")
+  endif()
+  if(NOT arg_MANIFEST)
+    set(arg_MANIFEST plugin.toml)
+  endif()
+  get_filename_component(manifest ${arg_MANIFEST} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
+  if(NOT EXISTS ${manifest})
+    message(FATAL_ERROR "capstan_add_plugin(${name}): no manifest at ${manifest}. Write a plugin.toml beside the sources.")
+  endif()
+
+  set(target capstan_${arg_KIND}_${name})
+  set(generated ${CMAKE_CURRENT_BINARY_DIR}/${target})
+  file(MAKE_DIRECTORY ${generated})
+
+  # The author's manifest, then what only the build knows.
+  file(READ ${manifest} text)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${manifest})
+  string(APPEND text "\n[abi]\ncapstan = \"${CAPSTAN_PLUGIN_ABI}\"\n\n[abi.torch]\ntier = \"${arg_TIER}\"\n")
+  if(arg_TIER STREQUAL "stable")
+    string(APPEND text "min = \"${CAPSTAN_TORCH_STABLE_MIN}\"\n")
+  elseif(arg_TIER STREQUAL "pinned")
+    string(APPEND text "version = \"${CAPSTAN_TORCH_VERSION}\"\nbuild_id = \"${CAPSTAN_TORCH_BUILD_ID}\"\n")
+  endif()
+  file(CONFIGURE OUTPUT ${generated}/manifest.toml CONTENT "${text}" @ONLY)
+  set(CAPSTAN_MANIFEST_FILE ${generated}/manifest.toml)
+  configure_file(${CAPSTAN_PLUGIN_CMAKE_DIR}/manifest.c.in ${generated}/manifest.c @ONLY)
+  set_source_files_properties(${generated}/manifest.c PROPERTIES OBJECT_DEPENDS ${generated}/manifest.toml)
+
+  add_library(${target} MODULE ${arg_SOURCES} ${generated}/manifest.c)
+  target_link_libraries(${target} PRIVATE capstan::sdk ${arg_LIBRARIES})
+  if(TARGET capstan_warnings)
+    target_link_libraries(${target} PRIVATE capstan_warnings)
+  endif()
+  if(arg_TIER STREQUAL "stable")
+    target_link_libraries(${target} PRIVATE capstan::torch_cpu)
+    target_compile_definitions(${target} PRIVATE TORCH_TARGET_VERSION=0x020b000000000000)
+  elseif(arg_TIER STREQUAL "pinned")
+    target_link_libraries(${target} PRIVATE capstan::torch_cpu)
+  endif()
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  target_compile_options(${target} PRIVATE
+    -fno-gnu-unique -ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}=. -fdata-sections -ffunction-sections)
+  set_target_properties(${target} PROPERTIES
+    CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON SKIP_BUILD_RPATH ON INSTALL_RPATH ""
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/capstan/plugins/${arg_KIND}s)
+  target_link_options(${target} PRIVATE
+    -Wl,--version-script=${CAPSTAN_PLUGIN_CMAKE_DIR}/plugin.version -Wl,--gc-sections)
+  # A sanitizer's runtime is linked into the program, not into its plugins.
+  if(NOT CAPSTAN_SANITIZE)
+    target_link_options(${target} PRIVATE -Wl,-z,defs)
+  endif()
+endfunction()

@@ -1,0 +1,37 @@
+# capstan_add_test: one GoogleTest program, mirroring one source file or one behaviour.
+#
+#   capstan_add_test(lion_test
+#     SOURCES lion_test.cpp
+#     [LIBRARIES capstan capstan_config ...]   # default: capstan
+#     [PLUGINS capstan_optimizer_lion ...]     # plugin targets that must be built first
+#     [TIMEOUT seconds]                        # default 120
+#     [TORCH_API])                             # includes torch/torch.h: shares the precompiled header
+#
+# Tests see CAPSTAN_TEST_BUILD_DIR (bin/, libexec/, lib/capstan/plugins/) and CAPSTAN_TEST_SOURCE_DIR.
+
+include(GoogleTest)
+
+function(capstan_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_API" "TIMEOUT" "SOURCES;LIBRARIES;PLUGINS")
+  if(NOT arg_LIBRARIES)
+    set(arg_LIBRARIES capstan)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} capstan_warnings GTest::gmock GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(${name} PRIVATE
+    CAPSTAN_TEST_BUILD_DIR="${CMAKE_BINARY_DIR}" CAPSTAN_TEST_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  capstan_program_rpath(${name})
+  if(arg_TORCH_API)
+    target_precompile_headers(${name} REUSE_FROM capstan_torch_api_pch)
+  endif()
+  if(arg_PLUGINS)
+    add_dependencies(${name} ${arg_PLUGINS})
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "OMP_NUM_THREADS=2")
+endfunction()

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "core/config/json.hpp"
+
+namespace capstan {
+
+/// One tensor of a checkpoint, or this rank's part of it.
+struct CheckpointTensor {
+  std::string parameter;            // "blocks.0.ln1.weight", or a buffer's name; empty for states of the whole model
+  std::string state;                // "param" (fp32 master or the parameter itself), "exp_avg", "buffer", ...
+  std::vector<std::int64_t> shape;  // full shape
+  std::int64_t offset = 0;          // first element of this part in the flattened tensor
+  at::Tensor values;                // contiguous, numel elements of the part
+};
+
+struct CheckpointContents {
+  std::vector<CheckpointTensor> tensors;  // this rank's
+  Json state = Json::object();            // counters, RNG states, component states, client state, configuration
+};
+
+/// Writes <dir>/<tag>/: rank_00000.safetensors, state.json, index.json; aside, synced, renamed, folder synced, `latest`
+/// last. An error or a crash at any instant leaves what `latest` named before. Throws RuntimeFault.
+void write_checkpoint(const std::filesystem::path& dir, const std::string& tag, const CheckpointContents& contents);
+
+/// The tag that <dir>/latest names. Throws RuntimeFault when there is none.
+std::string latest_tag(const std::filesystem::path& dir);
+
+/// Reads and verifies all of a checkpoint: presence, sizes, checksums. Throws RuntimeFault naming the file, the tensor
+/// and what is wrong. Tensors are mapped from the file where possible and must be copied to be written.
+CheckpointContents read_checkpoint(const std::filesystem::path& dir, const std::string& tag);
+
+/// Deletes the oldest checkpoints that this program wrote (folders global_step<N> with an index), so that `keep`
+/// remain; never the one that `latest` names. keep 0: all stay.
+void prune_checkpoints(const std::filesystem::path& dir, std::int64_t keep);
+
+}  // namespace capstan

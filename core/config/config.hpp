@@ -1,0 +1,140 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config/json.hpp"
+#include "core/config/problem.hpp"
+#include "core/registry/plugin_index.hpp"
+
+namespace capstan {
+
+/// A component that the configuration names: `params` are validated and complete.
+struct ComponentChoice {
+  std::string kind, type;
+  Json params = Json::object();
+  std::string where;  // the key path that chose it, for messages: "optimizer.type"
+};
+
+/// Samples per step and how they are split; all positive and consistent: train = micro * accumulation * world.
+struct BatchConfig {
+  std::int64_t train_batch_size = 0;
+  std::int64_t micro_batch_size = 0;
+  std::int64_t gradient_accumulation_steps = 0;
+  int world_size = 1;
+};
+
+enum class Precision { kFp32, kBf16, kFp16 };
+
+struct PrecisionConfig {
+  Precision compute = Precision::kFp32;
+  std::string grad_accum_dtype;  // "float32", "bfloat16", "float16"; resolved, never empty
+  bool check_grad_overflow = true;  // bf16
+  // fp16
+  double loss_scale = 0;  // 0: dynamic
+  int initial_scale_power = 16;
+  std::int64_t loss_scale_window = 1000;
+  int hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1;
+};
+
+struct ZeroConfig {
+  int stage = 0;
+  std::int64_t sub_group_size = 1'000'000'000;  // elements
+};
+
+struct ReportConfig {
+  std::optional<std::int64_t> steps_per_print = 10;  // none: never
+  bool wall_clock_breakdown = false;
+  bool memory_breakdown = false;
+  bool dump_state = false;
+  bool throughput_timer = true;
+};
+
+/// "capstan.parameter_groups": parameters that a rule selects get its optimizer parameters instead of the section's.
+struct ParameterGroupRule {
+  std::vector<std::string> name_patterns;  // ECMAScript regular expressions searched in the full name; any may match
+  std::optional<std::int64_t> dims_below;  // also: parameters with fewer dimensions than this
+  std::map<std::string, Json> overrides;   // optimizer parameters, validated: {"weight_decay": 0}
+};
+
+/// "capstan": what DeepSpeed takes from the program. Every member may be overridden from the command line.
+struct RunConfig {
+  std::optional<ComponentChoice> model;
+  std::vector<std::string> data_paths;        // files or folders
+  std::vector<std::string> eval_data_paths;   // empty: none
+  std::optional<std::int64_t> sequence_length;  // tokens a sample; default: the model's
+  std::string data_format = "auto";           // auto, bytes, uint16
+  bool shuffle = true;
+  std::uint64_t seed = 1234;
+  std::optional<std::int64_t> steps;
+  std::string save_dir;                       // empty: no checkpoints
+  std::int64_t save_every = 0;                // steps; 0: only at the end
+  std::int64_t keep = 0;                      // newest checkpoints kept; 0: all
+  std::int64_t eval_every = 0;                // steps; 0: only at the end
+  std::string on_nan = "stop";                // stop, continue
+};
+
+/// A whole configuration: read, completed, checked. No code reads raw JSON after this, except plugins their own
+/// parameters, which were validated against their manifests.
+struct Config {
+  std::string source;  // the file's name, for messages
+  BatchConfig batch;
+  std::optional<ComponentChoice> optimizer;
+  std::optional<ComponentChoice> scheduler;
+  double gradient_clipping = 1.0;  // 0: off
+  bool gradient_clipping_given = false;
+  PrecisionConfig precision;
+  ZeroConfig zero;
+  ReportConfig report;
+  bool prescale_gradients = false;
+  double gradient_predivide_factor = 1.0;
+  std::vector<ComponentChoice> monitors;   // enabled sections of monitors (csv_monitor, ...) and capstan.monitors
+  std::vector<ComponentChoice> observers;  // capstan.observers and sections that observers own
+  std::optional<ComponentChoice> optimizer_offload;  // capstan.offload.optimizer
+  std::vector<ParameterGroupRule> parameter_groups;
+  std::vector<std::string> corrections;    // capstan.corrections
+  RunConfig run;
+
+  Json document;   // as written, after old names were replaced
+  Json effective;  // every known key with its value in force
+  std::map<std::string, std::string> origins;  // key path -> "file", "default", "derived", "command line"
+};
+
+/// What the program knows beside the file.
+struct ConfigContext {
+  int world_size = 1;
+  std::string world_size_origin = "no launcher's environment variable is set";
+  std::vector<std::pair<std::string, Json>> overrides;  // dotted key path and value, from the command line
+  std::vector<std::string> plugin_paths;                // --plugin-path
+  bool lenient = false;                                 // unknown keys are warnings
+  std::optional<std::int64_t> hidden_size;              // of the model, for "auto"
+};
+
+/// The text of a file or, failing that, of URL-safe base64, and the name to show for it. Throws ConfigError.
+struct ConfigText {
+  std::string text, source;
+  bool toml = false;
+};
+ConfigText read_config_text(const std::string& path_or_base64);
+
+/// Result of reading: `config` is set unless there are errors.
+struct ConfigReading {
+  std::optional<Config> config;
+  Problems problems;  // sorted by place
+  PluginIndex plugins;
+};
+
+/// Reads, completes and checks a configuration; every problem is reported, none thrown.
+ConfigReading read_config(const ConfigText& text, const ConfigContext& context);
+
+/// The same for programs: logs warnings and notices, throws ConfigError with all errors.
+Config load_config(const ConfigText& text, const ConfigContext& context, PluginIndex& plugins);
+
+}  // namespace capstan

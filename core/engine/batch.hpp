@@ -1,0 +1,21 @@
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+namespace capstan {
+class LayerHost;
+}
+
+/// One micro-batch: named tensors and named numbers. The C side knows only the pointer.
+struct capstan_batch {
+  std::map<std::string, at::Tensor, std::less<>> tensors;
+  std::map<std::string, double, std::less<>> numbers;
+  capstan::LayerHost* layers = nullptr;  // runs capstan::layer calls while the engine is in forward; else null
+};
+
+namespace capstan {
+using Batch = capstan_batch;
+}

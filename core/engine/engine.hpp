@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config/config.hpp"
+#include "core/engine/batch.hpp"
+#include "core/engine/model.hpp"
+
+namespace capstan {
+
+/// Counters of a run, in global samples and steps so that they keep their meaning on another world size.
+struct Progress {
+  std::int64_t global_steps = 0;    // steps done, skipped ones included
+  std::int64_t updates = 0;         // steps whose optimizer ran
+  std::int64_t skipped_steps = 0;
+  std::int64_t global_samples = 0;
+};
+
+/// What a step did.
+struct StepReport {
+  bool applied = true;
+  double lr = 0;                   // of group 0, as this step used it
+  double grad_norm = 0;            // L2 of the unscaled gradients before clipping; NaN when nothing needed it
+};
+
+using NextBatch = std::function<Batch()>;
+
+/// Trains one model as a configuration says. One thread drives it [engine].
+class Engine {
+ public:
+  /// Builds every component that the configuration names. Throws ConfigError, PluginError.
+  Engine(Model model, const Config& config, const PluginIndex& plugins);
+  ~Engine();
+  Engine(Engine&&) noexcept;
+
+  /// The loss of one micro-batch, a scalar tensor with its graph.
+  at::Tensor forward(Batch& batch);
+  /// Backward of loss / gradient_accumulation_steps (times the loss scale under fp16); gradients accumulate.
+  void backward(const at::Tensor& loss);
+  /// After the last micro-batch of a step: norm, clip, update, schedule, events. Before it: nothing but counting.
+  /// Throws RuntimeFault when the loss is not finite and capstan.run.on_nan is "stop".
+  StepReport step();
+  /// One whole step: gradient_accumulation_steps micro-batches from `next`. Returns the mean loss.
+  double train_batch(const NextBatch& next);
+  /// Mean loss of `micro_batches` batches without gradients, in evaluation mode; adds Train/Samples/eval_loss.
+  double eval_batch(const NextBatch& next, std::int64_t micro_batches);
+
+  /// Writes <dir>/<tag>/ (tag default: global_step<N>) and moves `latest` last. `client_state` comes back from load.
+  /// Returns the tag. Throws RuntimeFault; what was saved before stays as it was.
+  std::string save_checkpoint(const std::string& dir, const std::string& tag = "",
+                              const Json& client_state = Json::object());
+  /// Loads the tag, or the one `latest` names. Returns the client state. Throws RuntimeFault naming the file and what
+  /// differs; the engine is then as before.
+  Json load_checkpoint(const std::string& dir, const std::string& tag = "");
+
+  const Progress& progress() const;
+  const StepReport& last_step() const;
+  double mean_loss() const;  // of the last complete step
+  const Config& config() const;
+  Model& model();
+  bool at_accumulation_boundary() const;  // the next step() updates
+
+  /// Events for the monitors, beside the engine's own.
+  void write_metric(const std::string& tag, double value);
+  /// Waits until the monitors have written all events so far.
+  void flush_monitors();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "capstan/plugin.h"
+#include "core/errors.hpp"
+
+/// Where a plugin's error text arrives. The C side knows only the pointer.
+struct capstan_error {
+  std::string text;
+};
+
+/// Takes the text that a plugin writes.
+struct capstan_sink {
+  std::string text;
+};
+
+namespace capstan {
+
+inline capstan_str as_str(std::string_view text) { return {text.data(), text.size()}; }
+inline std::string_view as_view(capstan_str text) { return {text.data, text.size}; }
+
+template <class Call>
+void call_plugin(std::string_view where, Call&& call) {
+  capstan_error error;
+  if (call(&error) != CAPSTAN_OK) {
+    throw PluginError(std::string(where) + ": " +
+                      (error.text.empty() ? "failed without saying why. Ask the plugin's author." : error.text));
+  }
+}
+
+/// True when a vtable or struct made by the other side is long enough to hold `member` and it is set.
+#define CAPSTAN_HAS(table, member) \
+  ((table)->struct_size >= offsetof(std::remove_cvref_t<decltype(*(table))>, member) + sizeof((table)->member) && \
+   (table)->member != nullptr)
+
+}  // namespace capstan

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "capstan/plugin.h"
+#include "core/config/json.hpp"
+#include "core/registry/plugin_call.hpp"
+#include "core/registry/plugin_index.hpp"
+
+namespace capstan {
+
+/// A created component. Destroyed with the object; its library stays loaded for ever.
+class Component {
+ public:
+  Component(const capstan_component* descriptor, void* self, ComponentRef ref);
+  ~Component();
+  Component(Component&&) noexcept;
+  Component& operator=(Component&&) = delete;
+
+  /// The vtable of that kind, e.g. component.vtable<capstan_optimizer>().
+  template <class Vtable>
+  const Vtable* vtable() const {
+    return static_cast<const Vtable*>(descriptor_->vtable);
+  }
+  void* self() const { return self_; }
+  const ComponentManifest& manifest() const { return *ref_.component; }
+  const IndexedPlugin& plugin() const { return *ref_.plugin; }
+
+ private:
+  const capstan_component* descriptor_;
+  void* self_;
+  ComponentRef ref_;
+};
+
+/// Loads plugins and creates components. Not thread-safe; libraries stay loaded until the process ends.
+class Registry {
+ public:
+  /// `sha256`: file name -> 64 hexadecimal digits that the file must have (capstan.plugins.sha256).
+  explicit Registry(const PluginIndex& index, std::map<std::string, std::string> sha256 = {});
+
+  /// Creates a component. `params` must be validated and complete. `where` opens error texts: "optimizer.type".
+  /// Throws PluginError.
+  Component create(std::string_view where, std::string_view kind, std::string_view type, const Json& params,
+                   const capstan_host* host);
+
+  const PluginIndex& index() const { return index_; }
+
+ private:
+  const PluginIndex& index_;
+  std::map<std::string, std::string> sha256_;
+};
+
+/// The version of LibTorch in this process ("2.11.0") and the build id of its libc10.so.
+struct TorchIdentity {
+  std::string version, build_id;
+};
+TorchIdentity running_torch();
+
+}  // namespace capstan

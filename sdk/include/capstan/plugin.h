@@ -1,0 +1,322 @@
+/* The Capstan plugin ABI, version 1.0: all that crosses between the engine and a plugin.
+ *
+ * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
+ * which wraps what is here in ordinary classes.
+ *
+ * Rules that hold for every declaration below:
+ *  - Structs that either side may extend begin with `struct_size`, set by the side that made them. A field or
+ *    function beyond it is absent. Fields are only ever appended.
+ *  - Arrays of structs cross as arrays of pointers, so that an older reader keeps the right stride.
+ *  - Strings are UTF-8, not null-terminated, and borrowed for the duration of the call.
+ *  - Tensors are LibTorch's stable handles (the address of an at::Tensor), borrowed for the duration of the call.
+ *    An *out* tensor that a function returns is a new handle that the receiver owns and releases with
+ *    aoti_torch_delete_tensor_object.
+ *  - A function that fails sets the error text once, with capstan_host.set_error, and returns CAPSTAN_FAILED.
+ *    No exception, no allocator and no C++ object crosses.
+ *  - Thread classes: [engine] the thread that runs the engine; [worker] one thread that the host owns;
+ *    [any] any thread.
+ */
+#ifndef CAPSTAN_PLUGIN_H
+#define CAPSTAN_PLUGIN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
+#define CAPSTAN_ABI_MINOR 0u /* grows when a field is appended */
+
+typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
+typedef struct capstan_error capstan_error;       /* host-owned */
+typedef struct capstan_sink capstan_sink;         /* host-owned; takes text */
+typedef struct capstan_group capstan_group;       /* host-owned; the numbers of one parameter group */
+typedef struct capstan_batch capstan_batch;       /* host-owned; named tensors and named numbers */
+
+typedef struct capstan_str {
+  const char* data;
+  size_t size;
+} capstan_str;
+
+typedef enum capstan_status { CAPSTAN_OK = 0, CAPSTAN_FAILED = 1 } capstan_status;
+
+typedef enum capstan_log_level {
+  CAPSTAN_LOG_DEBUG = 0,
+  CAPSTAN_LOG_INFO = 1,
+  CAPSTAN_LOG_WARNING = 2,
+  CAPSTAN_LOG_ERROR = 3
+} capstan_log_level;
+
+/* What a visited tensor is. */
+typedef enum capstan_role {
+  CAPSTAN_ROLE_PARAMETER = 0, /* trained when it requires a gradient */
+  CAPSTAN_ROLE_BUFFER = 1,    /* saved with the model, not trained */
+  CAPSTAN_ROLE_GRADIENT = 2,  /* host to plugin only: the gradient of the parameter of that name */
+  CAPSTAN_ROLE_MASTER = 3     /* host to plugin only: its fp32 master values */
+} capstan_role;
+
+/* Receives tensors and modules, one call each, in the model's order. A null function is not called. */
+typedef struct capstan_visitor {
+  uint32_t struct_size;
+  void* ctx;
+  void (*tensor)(void* ctx, capstan_str name, capstan_tensor tensor, capstan_role role);
+  void (*module)(void* ctx, capstan_str path, capstan_str class_name);
+} capstan_visitor;
+
+/* Computes one layer: `out` = f(hidden). Runs at most once per capstan_layer that it is part of. */
+typedef struct capstan_inner {
+  uint32_t struct_size;
+  void* ctx;
+  capstan_status (*run)(void* ctx, capstan_tensor hidden, capstan_tensor* out, capstan_error*);
+} capstan_inner;
+
+/* What the engine lends to a component. Keep the pointer in the instance, never in a global: one process may run
+ * two engines. It outlives the instance. */
+typedef struct capstan_host {
+  uint32_t struct_size, abi_major, abi_minor;
+  void* ctx;
+  void (*set_error)(capstan_error*, capstan_str message);      /* [any] */
+  void (*log)(void* ctx, int level, capstan_str message);      /* [any] level: capstan_log_level */
+  /* Collectives over the data-parallel group. [engine, every rank] With one process they copy or do nothing. */
+  capstan_status (*all_reduce_sum)(void* ctx, capstan_tensor, capstan_error*);
+  capstan_status (*all_to_all)(void* ctx, capstan_tensor out, capstan_tensor in, capstan_error*);
+  /* The L2 norm over all shards of a parameter: which = 0 its master values, 1 its gradient. Not inside update or
+   * measure, where a rank may own no part of it. */
+  capstan_status (*param_norm)(void* ctx, capstan_str param, int which, double* out, capstan_error*);
+  void* (*cuda_stream)(void* ctx);                             /* NULL on CPU */
+  void (*sink_write)(capstan_sink*, capstan_str text);
+  uint32_t rank, world_size;                                   /* in the data-parallel group */
+  capstan_status (*all_gather)(void* ctx, capstan_tensor out, capstan_tensor in, capstan_error*);
+  capstan_status (*broadcast)(void* ctx, capstan_tensor, uint32_t root, capstan_error*);
+
+  /* One value of a JSON document, by JSON pointer (RFC 6901: "/betas/0"). [any] */
+  capstan_status (*json_number)(capstan_str json, capstan_str pointer, double* out, capstan_error*); /* bool: 0, 1 */
+  /* Hands a string's characters, or any other value as JSON text, to take(ctx, text), once. */
+  capstan_status (*json_text)(capstan_str json, capstan_str pointer, void* ctx, void (*take)(void* ctx, capstan_str),
+                              capstan_error*);
+  /* Members of an array or object, 1 for a scalar, 0 for null and for what is not there. */
+  capstan_status (*json_size)(capstan_str json, capstan_str pointer, size_t* out, capstan_error*);
+
+  /* A number, or a list of numbers, of a parameter group: "lr" and every numeric parameter of the optimizer's
+   * schema. Fails unless the group has exactly `count` values of that name. [engine] */
+  capstan_status (*group_numbers)(const capstan_group*, capstan_str name, double* out, size_t count, capstan_error*);
+
+  /* The batch that a model or observer was given. [engine] */
+  capstan_status (*batch_tensor)(capstan_batch*, capstan_str name, capstan_tensor* borrowed, capstan_error*);
+  capstan_status (*batch_set_tensor)(capstan_batch*, capstan_str name, capstan_tensor, capstan_error*);
+  capstan_status (*batch_number)(capstan_batch*, capstan_str name, double* out, int* found, capstan_error*);
+  capstan_status (*batch_set_number)(capstan_batch*, capstan_str name, double value, capstan_error*);
+  capstan_status (*batch_visit)(capstan_batch*, const capstan_visitor*, capstan_error*);
+
+  /* Runs `inner` on `hidden` as the layer `name` of the model, through the observers that wrap layers. Only from
+   * within the model's forward. [engine] */
+  capstan_status (*layer)(capstan_batch*, capstan_str name, capstan_tensor hidden, const capstan_inner* inner,
+                          capstan_tensor* out, capstan_error*);
+
+  /* Visits the engine's parameters with their masters and gradients. [engine, not within update] */
+  capstan_status (*visit_parameters)(void* ctx, const capstan_visitor*, capstan_error*);
+} capstan_host;
+
+/* ---- kind "optimizer" ------------------------------------------------------------------------------------- */
+
+/* One parameter, or this rank's part of it. All tensors are contiguous and one-dimensional with `numel` elements,
+ * except states that the manifest declares otherwise. */
+typedef struct capstan_slot {
+  uint32_t struct_size;
+  uint32_t group;              /* index into capstan_step.groups */
+  capstan_str name;
+  capstan_tensor param;        /* fp32 master values of elements [offset, offset + numel) of the flattened parameter */
+  capstan_tensor grad;         /* the same elements, in the dtype they have (float32, bfloat16 or float16) */
+  const capstan_tensor* state; /* manifest order; allocated and initialised by the engine as declared */
+  uint64_t offset, numel, full_numel;
+  const int64_t* full_shape;
+  uint32_t full_dims;
+  capstan_tensor compute;      /* where the parameter's compute copy is of another dtype (bfloat16, float16): the same
+                                  elements of it, which update() may write with the new values rounded to nearest
+                                  even; NULL otherwise. */
+  int* compute_written;        /* set *compute_written = 1 after writing `compute`; the engine copies it otherwise */
+} capstan_slot;
+
+typedef struct capstan_step {
+  uint32_t struct_size;
+  int64_t update_index;        /* of the run, 0 for the first; skipped steps do not count. One update may come in
+                                  several calls with disjoint slots. */
+  double grad_scale;           /* multiply every gradient by it: unscaling and clipping */
+  const capstan_group* const* groups;
+  size_t group_count;
+  const capstan_tensor* model_state; /* states declared with extent = "model", in manifest order */
+} capstan_step;
+
+typedef struct capstan_optimizer {
+  uint32_t struct_size;
+  /* `totals`: measures * slot count numbers, those of slot i from index i * measures; NULL when measures = 0. */
+  capstan_status (*update)(void* self, const capstan_slot* const* slots, size_t slot_count, const capstan_step*,
+                           const double* totals, capstan_error*); /* [engine] */
+  /* Optional, with `measures = k` in the manifest: k partial sums a slot. The engine adds them over the shards of
+   * each parameter in one collective. No collective may be called in here. [engine] */
+  capstan_status (*measure)(void* self, const capstan_slot* const* slots, size_t slot_count, const capstan_step*,
+                            double* partials, capstan_error*);
+  /* Optional: whether update `update_index` wants gradients averaged over ranks (0) or local ones (1). [engine] */
+  capstan_status (*gradient_mode)(void* self, int64_t update_index, int* mean_or_local, capstan_error*);
+  /* Optional: make all ranks' parameters equal, before evaluating and saving. [engine, every rank] */
+  capstan_status (*synchronize)(void* self, const capstan_slot* const* slots, size_t slot_count, capstan_error*);
+  capstan_status (*save)(void* self, capstan_sink*, capstan_error*);    /* optional: what is not tensors, as JSON */
+  capstan_status (*load)(void* self, capstan_str json, capstan_error*); /* optional */
+} capstan_optimizer;
+
+/* ---- kind "scheduler" -------------------------------------------------------------------------------------- */
+
+/* What a schedule may want to check when the engine is built. */
+typedef struct capstan_schedule_start {
+  uint32_t struct_size;
+  uint32_t group_count;
+  const double* base_lrs;   /* one a group */
+  int optimizer_has_betas;  /* 1 when the optimizer's groups have "betas" */
+  const double* betas;      /* of group 0, two numbers; NULL without betas */
+} capstan_schedule_start;
+
+typedef struct capstan_scheduler {
+  uint32_t struct_size;
+  /* The rate that update `update_index` (0 for the first) of group `group` uses. Pure: the same arguments always give
+   * the same rate, so resuming is asking for another index. [engine] */
+  capstan_status (*rate)(void* self, int64_t update_index, uint32_t group, double base_lr, double* out,
+                         capstan_error*);
+  /* Optional: the betas of that update. Leave `betas` (the configured ones on entry) as they are to keep them. */
+  capstan_status (*momentum)(void* self, int64_t update_index, uint32_t group, double betas[2], capstan_error*);
+  capstan_status (*start)(void* self, const capstan_schedule_start*, capstan_error*); /* optional; once, first */
+  capstan_status (*save)(void* self, capstan_sink*, capstan_error*);                  /* optional, JSON */
+  capstan_status (*load)(void* self, capstan_str json, capstan_error*);               /* optional */
+} capstan_scheduler;
+
+/* ---- kind "monitor" ----------------------------------------------------------------------------------------- */
+
+typedef struct capstan_metric {
+  uint32_t struct_size;
+  capstan_str tag;   /* "Train/Samples/lr" */
+  double value;      /* may be NaN or infinite */
+  int64_t x;         /* global samples after the step */
+  double wall_time;  /* seconds since 1970 */
+} capstan_metric;
+
+/* Every function is called from one host-owned worker thread [worker], open first, close last and once. A monitor that
+ * fails is switched off with one warning; it never stops training. */
+typedef struct capstan_monitor {
+  uint32_t struct_size;
+  /* run_info: {"resumed_at": x or null, "config": {...}, "world_size": n, ...} */
+  capstan_status (*open)(void* self, capstan_str run_info_json, capstan_error*);
+  capstan_status (*write)(void* self, const capstan_metric* const* metrics, size_t count, capstan_error*);
+  capstan_status (*flush)(void* self, capstan_error*);
+  capstan_status (*close)(void* self, capstan_error*);
+} capstan_monitor;
+
+/* ---- kind "model" ------------------------------------------------------------------------------------------- */
+
+typedef struct capstan_model {
+  uint32_t struct_size;
+  capstan_status (*visit)(void* self, const capstan_visitor*, capstan_error*); /* parameters, buffers, modules */
+  /* The loss of one micro-batch: a scalar, with its autograd graph when gradients are on. [engine] */
+  capstan_status (*forward)(void* self, capstan_batch*, capstan_tensor* loss, capstan_error*);
+  capstan_status (*training)(void* self, int on, capstan_error*);
+  /* Optional: facts as a JSON object: sequence_length, hidden_size, vocab_size, layers ... */
+  capstan_status (*describe)(void* self, capstan_sink*, capstan_error*);
+} capstan_model;
+
+/* ---- kind "observer" ---------------------------------------------------------------------------------------- */
+
+typedef enum capstan_event_kind {
+  CAPSTAN_EVENT_INITIALIZED = 1,
+  CAPSTAN_EVENT_STEP_BEGIN = 2,
+  CAPSTAN_EVENT_FORWARD_BEGIN = 3,
+  CAPSTAN_EVENT_FORWARD_END = 4,
+  CAPSTAN_EVENT_BACKWARD_BEGIN = 5,
+  CAPSTAN_EVENT_BACKWARD_END = 6,
+  CAPSTAN_EVENT_UPDATE_BEGIN = 7, /* after the norm is known, before the optimizer */
+  CAPSTAN_EVENT_UPDATE_END = 8,
+  CAPSTAN_EVENT_STEP_END = 9,
+  CAPSTAN_EVENT_EVAL_BEGIN = 10,
+  CAPSTAN_EVENT_EVAL_END = 11,
+  CAPSTAN_EVENT_SAVE_BEGIN = 12,
+  CAPSTAN_EVENT_SAVE_END = 13,
+  CAPSTAN_EVENT_LOADED = 14,
+  CAPSTAN_EVENT_CLOSING = 15
+} capstan_event_kind;
+
+typedef struct capstan_event {
+  uint32_t struct_size;
+  capstan_event_kind kind;
+  int64_t global_step;    /* steps done before this one, skipped ones included */
+  int64_t update_index;   /* updates applied so far */
+  int64_t micro_step;     /* within the step */
+  int64_t global_samples; /* samples seen so far */
+  double grad_norm;       /* of the unscaled gradients; NaN where not known */
+  capstan_tensor loss;    /* of the micro-batch (FORWARD_END) or the step's mean (STEP_END); else NULL */
+  int skipped;            /* STEP_END: 1 when the update was skipped */
+} capstan_event;
+
+/* Components that watch or change training. A null function is not attached; the manifest's `attach` names those that
+ * are not: any of "events", "weights", "operands", "layers", "batch". [engine] */
+typedef struct capstan_observer {
+  uint32_t struct_size;
+  capstan_status (*event)(void* self, const capstan_event*, capstan_error*);
+  /* Weight transform, master -> compute copy. selects_weight is asked once a parameter. transform_weight fills
+   * `compute` (the shape of the parameter, the model's dtype) from `master` (fp32); the gradient of the compute copy
+   * is applied to the master: the straight-through estimator. */
+  capstan_status (*selects_weight)(void* self, capstan_str name, const int64_t* shape, uint32_t dims, int* yes,
+                                   capstan_error*);
+  capstan_status (*transform_weight)(void* self, capstan_str name, capstan_tensor master, capstan_tensor compute,
+                                     int64_t update_index, capstan_error*);
+  /* Operand rewrite: called for each operand of an operator that is a parameter or a view of one. Leave *out NULL to
+   * keep the operand, or return a replacement; operators called in here are seen by autograd. */
+  capstan_status (*rewrite_operand)(void* self, capstan_str op, capstan_str parameter, capstan_tensor operand,
+                                    capstan_tensor* out, capstan_error*);
+  /* Wraps a layer of the model: call inner->run with `hidden` or something made from it, and return what the layer
+   * gives to the model. */
+  capstan_status (*layer)(void* self, capstan_str name, capstan_tensor hidden, const capstan_inner* inner,
+                          capstan_tensor* out, capstan_error*);
+  capstan_status (*batch)(void* self, capstan_batch*, capstan_error*); /* before forward: change or add to the batch */
+  capstan_status (*save)(void* self, capstan_sink*, capstan_error*);
+  capstan_status (*load)(void* self, capstan_str json, capstan_error*);
+} capstan_observer;
+
+/* ---- kind "offload" ----------------------------------------------------------------------------------------- */
+
+/* Keeps bytes outside memory. Transfers of one buffer are ordered; those of different buffers may overlap. */
+typedef struct capstan_offload {
+  uint32_t struct_size;
+  capstan_status (*register_buffer)(void* self, uint64_t buffer_id, uint64_t bytes, capstan_error*);
+  capstan_status (*write_async)(void* self, uint64_t buffer_id, const void* from, uint64_t bytes, uint64_t* ticket,
+                                capstan_error*);
+  capstan_status (*read_async)(void* self, uint64_t buffer_id, void* to, uint64_t bytes, uint64_t* ticket,
+                               capstan_error*);
+  capstan_status (*wait)(void* self, uint64_t ticket, capstan_error*); /* the memory is free again, or full */
+  capstan_status (*stats)(void* self, capstan_sink*, capstan_error*);  /* optional, JSON */
+} capstan_offload;
+
+/* ---- the plugin ---------------------------------------------------------------------------------------------- */
+
+typedef struct capstan_component {
+  uint32_t struct_size;
+  capstan_str kind, type; /* "optimizer", "Lion": as in the manifest */
+  /* `params_json`: validated against the manifest's schema, defaults filled in. */
+  capstan_status (*create)(const capstan_host*, capstan_str params_json, void** self, capstan_error*);
+  void (*destroy)(void* self);
+  const void* vtable; /* capstan_<kind> */
+} capstan_component;
+
+typedef struct capstan_plugin {
+  uint32_t struct_size, abi_major, abi_minor;
+  const char* manifest; /* the same bytes as section .capstan.manifest, null-terminated */
+  const capstan_component* const* components;
+  size_t component_count;
+} capstan_plugin;
+
+/* The only exported symbol. Must not allocate, log, start a thread or touch a GPU. */
+const capstan_plugin* capstan_plugin_v1(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

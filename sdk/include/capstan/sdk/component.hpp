@@ -1,0 +1,193 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "capstan/plugin.h"
+
+/// The C++ layer of the plugin SDK: ordinary classes on top of capstan/plugin.h, compiled into the plugin. Nothing in
+/// here crosses the boundary itself.
+namespace capstan::sdk {
+
+inline capstan_str to_str(std::string_view text) { return {text.data(), text.size()}; }
+inline std::string_view to_view(capstan_str text) { return {text.data, text.size}; }
+
+/// Throw it, or anything derived from std::exception, out of any function of a component: the host shows the text
+/// behind the component's name and the place of the call.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Thrown when a function of the host failed: the host's text already stands in the caller's capstan_error.
+struct HostFailure {};
+
+inline void check(capstan_status status) {
+  if (status != CAPSTAN_OK) throw HostFailure{};
+}
+
+/// Runs `body` and turns what it throws into the host's error text.
+template <class Body>
+capstan_status guarded(const capstan_host* host, capstan_error* error, Body&& body) noexcept {
+  try {
+    body();
+    return CAPSTAN_OK;
+  } catch (const HostFailure&) {
+  } catch (const std::exception& thrown) {
+    host->set_error(error, to_str(thrown.what()));
+  } catch (...) {
+    host->set_error(error, to_str("threw something that is not a std::exception"));
+  }
+  return CAPSTAN_FAILED;
+}
+
+/// What the engine lends. Cheap to copy; valid for the component's life. [any thread]
+class Host {
+ public:
+  explicit Host(const capstan_host* host) : host_(host) {}
+
+  void debug(std::string_view message) const { host_->log(host_->ctx, CAPSTAN_LOG_DEBUG, to_str(message)); }
+  void info(std::string_view message) const { host_->log(host_->ctx, CAPSTAN_LOG_INFO, to_str(message)); }
+  void warning(std::string_view message) const { host_->log(host_->ctx, CAPSTAN_LOG_WARNING, to_str(message)); }
+
+  std::uint32_t rank() const { return host_->rank; }              // in the data-parallel group
+  std::uint32_t world_size() const { return host_->world_size; }  // of the data-parallel group
+  const capstan_host* raw() const { return host_; }
+
+ private:
+  const capstan_host* host_;
+};
+
+/// Takes the text that save() and describe() write.
+class Sink {
+ public:
+  Sink(const capstan_host* host, capstan_sink* sink) : host_(host), sink_(sink) {}
+  void write(std::string_view text) const { host_->sink_write(sink_, to_str(text)); }
+
+ private:
+  const capstan_host* host_;
+  capstan_sink* sink_;
+};
+
+/// Reads a JSON document that the host gave: a component's parameters, its saved state, the facts of a run. Valid for
+/// the duration of the call that it was handed to. Parameters arrive validated and complete, so the getters take no
+/// default.
+class Document {
+ public:
+  Document(const capstan_host* host, capstan_str json, capstan_error* error)
+      : host_(host), json_(json), error_(error) {}
+
+  /// A value at `key`, or deeper by JSON pointer ("/betas/0"). Throw the host's text when it is missing or of another
+  /// type. `integer` takes whole floats.
+  double number(std::string_view key) const {
+    double value = 0;
+    check(host_->json_number(json_, to_str(pointer(key)), &value, error_));
+    return value;
+  }
+  std::int64_t integer(std::string_view key) const { return static_cast<std::int64_t>(number(key)); }
+  bool boolean(std::string_view key) const { return number(key) != 0; }
+  std::string text(std::string_view key) const {
+    std::string value;
+    check(host_->json_text(
+        json_, to_str(pointer(key)), &value,
+        [](void* out, capstan_str text) { *static_cast<std::string*>(out) = std::string(to_view(text)); }, error_));
+    return value;
+  }
+  std::vector<double> numbers(std::string_view key) const {
+    std::vector<double> values(size(key));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = number(pointer(key) + "/" + std::to_string(i));
+    return values;
+  }
+  /// One number for all parameter groups, or a list with one a group: the list, of one element for a scalar.
+  std::vector<double> scalar_or_list(std::string_view key) const {
+    return is_list(key) ? numbers(key) : std::vector<double>{number(key)};
+  }
+  bool has(std::string_view key) const { return size(key) > 0; }  // present and not null (nor an empty list)
+  std::size_t size(std::string_view key) const {
+    std::size_t value = 0;
+    check(host_->json_size(json_, to_str(pointer(key)), &value, error_));
+    return value;
+  }
+  bool is_list(std::string_view key) const { return has(key) && text(key).starts_with('['); }
+
+  /// Throws "key: message" unless `condition`: for what a schema cannot say.
+  void require(bool condition, std::string_view key, std::string_view message) const {
+    if (!condition) throw Error(std::string(key) + ": " + std::string(message));
+  }
+
+  std::string_view json() const { return to_view(json_); }
+
+ private:
+  static std::string pointer(std::string_view key) {
+    return key.starts_with('/') || key.empty() ? std::string(key) : "/" + std::string(key);
+  }
+
+  const capstan_host* host_;
+  capstan_str json_;
+  capstan_error* error_;
+};
+
+/// A component's parameters: what its constructor gets.
+using Params = Document;
+
+/// What `self` points to on the C side.
+template <class T>
+struct Instance {
+  const capstan_host* host;
+  T object;
+};
+
+template <class T>
+capstan_status create(const capstan_host* host, capstan_str params, void** self, capstan_error* error) {
+  return guarded(host, error, [&] {
+    *self = new Instance<T>{host, T(Host(host), Params(host, params, error))};
+  });
+}
+
+template <class T>
+void destroy(void* self) {
+  delete static_cast<Instance<T>*>(self);
+}
+
+/// A string literal as a template argument.
+template <std::size_t N>
+struct Literal {
+  constexpr Literal(const char (&text)[N]) { std::copy_n(text, N, chars); }
+  char chars[N]{};
+};
+
+template <Literal Text>
+inline constexpr Literal kLiteral = Text;
+
+template <Literal Text>
+constexpr capstan_str literal_str() {
+  return {kLiteral<Text>.chars, sizeof(kLiteral<Text>.chars) - 1};
+}
+
+/// The descriptor of component class `T` under a kind and type.
+template <class T, Literal Kind, Literal Type>
+constexpr capstan_component describe(const void* vtable) {
+  return {sizeof(capstan_component), literal_str<Kind>(), literal_str<Type>(), &create<T>, &destroy<T>, vtable};
+}
+
+}  // namespace capstan::sdk
+
+/// Lists a plugin's components, once, at namespace scope of one source file:
+///
+///   CAPSTAN_PLUGIN(&capstan::sdk::optimizer<Adam, "Adam">, &capstan::sdk::optimizer<AdamW, "AdamW">)
+#define CAPSTAN_PLUGIN(...)                                                                          \
+  extern "C" {                                                                                       \
+  extern const char capstan_manifest[] __attribute__((visibility("hidden")));                        \
+  __attribute__((visibility("default"))) const capstan_plugin* capstan_plugin_v1(void) {             \
+    static const capstan_component* const components[] = {__VA_ARGS__};                              \
+    static const capstan_plugin plugin = {sizeof(capstan_plugin), CAPSTAN_ABI_MAJOR,                 \
+                                          CAPSTAN_ABI_MINOR,      capstan_manifest,                  \
+                                          components,             sizeof(components) / sizeof(*components)}; \
+    return &plugin;                                                                                  \
+  }                                                                                                  \
+  }
