@@ -121,8 +121,8 @@ typedef struct capstan_host {
 
 /* ---- kind "optimizer" ------------------------------------------------------------------------------------- */
 
-/* One parameter, or this rank's part of it. All tensors are contiguous and one-dimensional with `numel` elements,
- * except states that the manifest declares otherwise. */
+/* One parameter, or this rank's part of it. All tensors are contiguous and hold `numel` elements in flattened order,
+ * except states that the manifest declares otherwise; their shape means nothing. */
 typedef struct capstan_slot {
   uint32_t struct_size;
   uint32_t group;              /* index into capstan_step.groups */

@@ -1,0 +1,34 @@
+#include "core/memory/accelerator.hpp"
+
+#include <chrono>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+namespace capstan {
+namespace {
+
+class CpuEvent final : public DeviceEvent {
+ public:
+  double milliseconds_since(const DeviceEvent& earlier) const override {
+    return std::chrono::duration<double, std::milli>(at_ - static_cast<const CpuEvent&>(earlier).at_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point at_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
+
+at::Tensor CpuAccelerator::allocate(at::IntArrayRef shape, at::ScalarType dtype) const {
+  return at::empty(shape, at::TensorOptions().dtype(dtype).device(at::kCPU));
+}
+
+void CpuAccelerator::copy(at::Tensor& to, const at::Tensor& from) const {
+  at::NoGradGuard no_grad;
+  to.copy_(from);
+}
+
+std::unique_ptr<DeviceEvent> CpuAccelerator::record() const { return std::make_unique<CpuEvent>(); }
+
+}  // namespace capstan

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+namespace c10 {
+class OperatorHandle;
+}
+
+namespace capstan {
+
+/// What is to happen around every outermost operator of forward and backward.
+class OperatorPolicy {
+ public:
+  virtual ~OperatorPolicy() = default;
+  /// Before the operator runs: its arguments are the last `argument_count` entries of the stack, in order. May replace
+  /// them. What it throws leaves the operator's call.
+  virtual void before(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::size_t argument_count) = 0;
+  /// After it returned or threw.
+  virtual void after(const c10::OperatorHandle& op) noexcept = 0;
+};
+
+/// The residency policy of a process that holds all of its parameters: nothing to fetch, nothing to release.
+class ResidentPolicy final : public OperatorPolicy {
+ public:
+  void before(const c10::OperatorHandle&, torch::jit::Stack&, std::size_t) override {}
+  void after(const c10::OperatorHandle&) noexcept override {}
+};
+
+/// While it lives, `policy` sees every outermost operator that this thread runs, backward included: operators that an
+/// operator calls inside itself are not seen, and neither is anything that the policy itself runs.
+///
+/// A boxed fallback on a mode dispatch key sees them; unlike LibTorch's RecordFunction it may replace operands, and what
+/// it throws reaches the caller.
+class InterceptorScope {
+ public:
+  explicit InterceptorScope(OperatorPolicy& policy);
+  ~InterceptorScope();
+  InterceptorScope(const InterceptorScope&) = delete;
+  InterceptorScope& operator=(const InterceptorScope&) = delete;
+
+ private:
+  OperatorPolicy* previous_;
+  bool was_included_;
+};
+
+}  // namespace capstan

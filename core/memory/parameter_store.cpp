@@ -1,0 +1,239 @@
+#include "core/memory/parameter_store.hpp"
+
+#include <algorithm>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+capstan_tensor handle_of(const at::Tensor& tensor) {
+  return reinterpret_cast<capstan_tensor>(const_cast<at::Tensor*>(&tensor));
+}
+
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+/// Extents of a state; those of the whole model have no place in an entry.
+bool per_entry(const StateSpec& spec) { return spec.extent != StateSpec::Extent::kModel; }
+
+std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) {
+  return spec.like == StateSpec::Like::kScalar ? 1 : entry.master.numel();
+}
+
+/// States start on cache lines, so that vector loads of one never touch its neighbour's.
+std::uint64_t aligned(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+ParameterStore::ParameterStore(const std::vector<NamedTensor>& parameters, const ParameterGroups& groups,
+                               const Accelerator& accelerator, Options options)
+    : accelerator_(accelerator), options_(std::move(options)) {
+  at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters.size(); ++i) build_entry(parameters[i], groups.group_of(i));
+  build_sub_groups();
+  build_states();
+  build_slots();
+}
+
+void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) {
+  at::Tensor parameter = named.tensor;
+  if (!at::isFloatingType(parameter.scalar_type())) {
+    if (!parameter.requires_grad()) return;
+    throw RuntimeFault("parameter '" + named.name + "': its dtype is " + c10::toString(parameter.scalar_type()) +
+                       "; only real floating-point parameters can be trained. Freeze it (requires_grad_(false)).");
+  }
+  if (!parameter.device().is_cpu() || parameter.layout() != at::kStrided) {
+    throw RuntimeFault("parameter '" + named.name + "': is " + c10::str(parameter.layout()) + " on " +
+                       parameter.device().str() + "; this engine trains dense parameters on " +
+                       accelerator_.device().str() + ". Build the model there.");
+  }
+  // Alias first: after the cast below the alias keeps the values at full precision, without a copy.
+  const at::Tensor original = parameter.detach();
+  if (parameter.scalar_type() != options_.compute_dtype) parameter.set_data(original.to(options_.compute_dtype));
+  if (!parameter.requires_grad()) return;
+
+  ParameterEntry entry;
+  entry.name = named.name;
+  entry.parameter = parameter;
+  entry.compute = parameter.detach();
+  entry.shape = parameter.sizes().vec();
+  entry.group = group;
+  entry.storage = storage_of(parameter);
+  entry.transform = options_.select_transform ? options_.select_transform(named) : -1;
+  entry.separate = entry.transform >= 0 || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous();
+  entry.master = entry.separate ? original.to(at::kFloat).contiguous() : entry.compute;
+  if (entry.separate && storage_of(entry.master) == entry.storage) entry.master = entry.master.clone();
+  entries_.push_back(std::move(entry));
+}
+
+void ParameterStore::build_sub_groups() {
+  std::int64_t elements = 0;
+  SubGroup current;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    elements += entries_[i].master.numel();
+    current.end = i + 1;
+    if (elements >= options_.sub_group_size || i + 1 == entries_.size()) {
+      sub_groups_.push_back(current);
+      current = {i + 1, i + 1};
+      elements = 0;
+    }
+  }
+}
+
+void ParameterStore::build_states() {
+  std::vector<std::uint64_t> sub_group_bytes;
+  const auto bytes_of = [&](const StateSpec& spec, const ParameterEntry& entry) {
+    return aligned(static_cast<std::uint64_t>(state_numel(spec, entry)) * c10::elementSize(options_.state_dtype(spec)));
+  };
+  if (options_.offload) {
+    for (const SubGroup& sub_group : sub_groups_) {
+      std::uint64_t bytes = 0;
+      for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+        for (const StateSpec& spec : options_.states) bytes += per_entry(spec) ? bytes_of(spec, entries_[i]) : 0;
+      }
+      sub_group_bytes.push_back(bytes);
+    }
+    options_.offload->reserve(sub_group_bytes);
+  }
+
+  std::int64_t model_numel = 0;
+  for (std::size_t index = 0; index < sub_groups_.size(); ++index) {
+    std::uint64_t offset = 0;
+    for (std::size_t i = sub_groups_[index].begin; i < sub_groups_[index].end; ++i) {
+      ParameterEntry& entry = entries_[i];
+      model_numel += entry.master.numel();
+      for (const StateSpec& spec : options_.states) {
+        if (!per_entry(spec)) continue;
+        const at::ScalarType dtype = options_.state_dtype(spec);
+        if (options_.offload) {
+          entry.state.push_back(at::from_blob(options_.offload->staging() + offset, {state_numel(spec, entry)}, dtype));
+          offset += bytes_of(spec, entry);
+        } else {
+          entry.state.push_back(accelerator_.allocate({state_numel(spec, entry)}, dtype));
+        }
+        entry.state.back().fill_(spec.init);
+      }
+    }
+    if (options_.offload) options_.offload->write(index);
+  }
+  for (const StateSpec& spec : options_.states) {
+    if (per_entry(spec)) continue;
+    const std::int64_t numel = spec.like == StateSpec::Like::kScalar ? 1 : model_numel;
+    model_state_.push_back(accelerator_.allocate({numel}, options_.state_dtype(spec)).fill_(spec.init));
+  }
+  for (const at::Tensor& state : model_state_) model_state_handles_.push_back(handle_of(state));
+}
+
+void ParameterStore::build_slots() {
+  compute_written_.resize(entries_.size());
+  state_handles_.resize(entries_.size());
+  gradients_.resize(entries_.size());
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    ParameterEntry& entry = entries_[i];
+    for (const at::Tensor& state : entry.state) state_handles_[i].push_back(handle_of(state));
+    capstan_slot slot{};
+    slot.struct_size = sizeof slot;
+    slot.group = entry.group;
+    slot.name = as_str(entry.name);
+    slot.param = handle_of(entry.master);
+    slot.state = state_handles_[i].data();
+    slot.numel = slot.full_numel = static_cast<std::uint64_t>(entry.master.numel());
+    slot.full_shape = entry.shape.data();
+    slot.full_dims = static_cast<std::uint32_t>(entry.shape.size());
+    slot.compute_written = &compute_written_[i];
+    const bool optimizer_may_write = entry.separate && entry.transform < 0 && entry.compute.is_contiguous() &&
+                                     entry.compute.scalar_type() != at::kFloat;
+    slot.compute = optimizer_may_write ? handle_of(entry.compute) : nullptr;
+    slots_.push_back(slot);
+  }
+}
+
+void ParameterStore::accumulate_gradients() {
+  if (options_.accumulation_dtype == options_.compute_dtype) return;  // the parameters' own gradients add up
+  for (ParameterEntry& entry : entries_) {
+    at::Tensor& gradient = entry.parameter.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (entry.accumulated.defined()) {
+      entry.accumulated.add_(gradient);
+    } else {
+      entry.accumulated = gradient.to(options_.accumulation_dtype);
+    }
+    gradient.reset();
+  }
+}
+
+const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
+  present_.clear();
+  contiguous_copies_.clear();
+  contiguous_copies_.reserve(entries_.size());
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    ParameterEntry& entry = entries_[i];
+    if (storage_of(entry.parameter) != entry.storage) {
+      throw RuntimeFault("parameter '" + entry.name +
+                         "': its storage was exchanged after the engine was built (module->to(), set_data?), so "
+                         "updates would not reach the model. Move the model first, then build the engine.");
+    }
+    at::Tensor& gradient = entry.gradient();
+    gradients_[i] = nullptr;
+    if (!gradient.defined()) continue;
+    if (gradient.is_contiguous()) {
+      gradients_[i] = &gradient;
+    } else {
+      gradients_[i] = &contiguous_copies_.emplace_back(gradient.contiguous());
+    }
+    present_.push_back(gradients_[i]);
+  }
+  return present_;
+}
+
+const std::vector<const capstan_slot*>& ParameterStore::slots(const SubGroup& sub_group) {
+  slot_list_.clear();
+  for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+    if (gradients_[i] == nullptr) continue;
+    slots_[i].grad = handle_of(*gradients_[i]);
+    compute_written_[i] = 0;
+    slot_list_.push_back(&slots_[i]);
+  }
+  return slot_list_;
+}
+
+void ParameterStore::drop_gradients() {
+  for (ParameterEntry& entry : entries_) {
+    entry.parameter.mutable_grad().reset();
+    entry.accumulated.reset();
+  }
+}
+
+void ParameterStore::acquire(const SubGroup& sub_group) {
+  if (options_.offload) options_.offload->read(static_cast<std::size_t>(&sub_group - sub_groups_.data()));
+}
+
+void ParameterStore::release(const SubGroup& sub_group, bool changed) {
+  if (options_.offload && changed) options_.offload->write(static_cast<std::size_t>(&sub_group - sub_groups_.data()));
+}
+
+void ParameterStore::refresh(const SubGroup& sub_group, const TransformWeight& transform) {
+  for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+    if (entries_[i].separate && gradients_[i] != nullptr && compute_written_[i] == 0) refresh_entry(i, transform);
+  }
+}
+
+void ParameterStore::refresh_all(const TransformWeight& transform) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].separate) refresh_entry(i, transform);
+  }
+}
+
+void ParameterStore::refresh_entry(std::size_t index, const TransformWeight& transform) {
+  ParameterEntry& entry = entries_[index];
+  if (entry.transform >= 0) {
+    transform(entry);
+  } else {
+    accelerator_.copy(entry.compute, entry.master);
+  }
+}
+
+}  // namespace capstan

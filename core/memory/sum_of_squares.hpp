@@ -1,0 +1,16 @@
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace capstan {
+
+/// The sum of squares of all elements of contiguous CPU tensors (float32, bfloat16, float16), in double precision.
+///
+/// Summed over fixed blocks in a fixed order, so that the result depends neither on the number of threads nor on how
+/// the tensors are bucketed. Not finite exactly when an element is not finite: squares of 32-bit values and their sum
+/// fit a double.
+double sum_of_squares(const std::vector<const at::Tensor*>& tensors);
+
+}  // namespace capstan
