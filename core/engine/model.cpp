@@ -63,10 +63,9 @@ void Model::set_training(bool on) {
 
 Json Model::describe() const {
   if (!CAPSTAN_HAS(vtable_, describe)) return Json::object();
-  capstan_sink sink;
-  call_plugin("model '" + description_ + "', describe",
-              [&](capstan_error* error) { return vtable_->describe(self_, &sink, error); });
-  return Json::parse(sink.text);
+  return Json::parse(plugin_text("model '" + description_ + "', describe", [&](capstan_sink* sink, capstan_error* error) {
+    return vtable_->describe(self_, sink, error);
+  }));
 }
 
 }  // namespace capstan

@@ -179,6 +179,11 @@ const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
     at::Tensor& gradient = entry.gradient();
     gradients_[i] = nullptr;
     if (!gradient.defined()) continue;
+    if (gradient.layout() != at::kStrided) {
+      throw RuntimeFault("parameter '" + entry.name +
+                         "': has a sparse gradient, and optimizers update dense ones. Build the embedding with "
+                         "sparse = false.");
+    }
     if (gradient.is_contiguous()) {
       gradients_[i] = &gradient;
     } else {

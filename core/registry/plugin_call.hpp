@@ -2,6 +2,8 @@
 
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "capstan/plugin.h"
 #include "core/errors.hpp"
@@ -28,6 +30,14 @@ void call_plugin(std::string_view where, Call&& call) {
     throw PluginError(std::string(where) + ": " +
                       (error.text.empty() ? "failed without saying why. Ask the plugin's author." : error.text));
   }
+}
+
+/// Calls a C function that writes text to a sink, and returns the text.
+template <class Call>
+std::string plugin_text(std::string_view where, Call&& call) {
+  capstan_sink sink;
+  call_plugin(where, [&](capstan_error* error) { return call(&sink, error); });
+  return std::move(sink.text);
 }
 
 /// True when a vtable or struct made by the other side is long enough to hold `member` and it is set.

@@ -1,0 +1,209 @@
+#include "core/engine/observers.hpp"
+
+#include <exception>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+capstan_tensor handle_of(const at::Tensor& tensor) {
+  return reinterpret_cast<capstan_tensor>(const_cast<at::Tensor*>(&tensor));
+}
+
+at::Tensor take(capstan_tensor handle) {
+  const std::unique_ptr<at::Tensor> owned(reinterpret_cast<at::Tensor*>(handle));
+  return std::move(*owned);
+}
+
+}  // namespace
+
+void Observers::add(Component component) {
+  auto& added = *observers_.emplace_back(std::make_unique<Attached>(std::move(component)));
+  added.where = "observer '" + added.component.manifest().type + "'";
+  const auto* table = added.vtable();
+  const ComponentManifest& manifest = added.component.manifest();
+  const auto attach = [&](const char* place, bool offered, std::vector<const Attached*>& list) {
+    if (!manifest.attaches(place)) return;
+    if (!offered) {
+      throw PluginError(added.where + ": its manifest attaches to '" + place +
+                        "', but it has no function for that. Implement it, or take it out of `attach`.");
+    }
+    list.push_back(&added);
+  };
+  attach("events", CAPSTAN_HAS(table, event), events_);
+  attach("weights", CAPSTAN_HAS(table, selects_weight) && CAPSTAN_HAS(table, transform_weight), weights_);
+  attach("operands", CAPSTAN_HAS(table, rewrite_operand), operands_);
+  attach("layers", CAPSTAN_HAS(table, layer), layers_);
+  attach("batch", CAPSTAN_HAS(table, batch), batches_);
+}
+
+void Observers::emit(const capstan_event& event) {
+  for (const Attached* observer : events_) {
+    call_plugin(observer->where,
+                [&](capstan_error* error) { return observer->vtable()->event(observer->self(), &event, error); });
+  }
+}
+
+void Observers::change_batch(Batch& batch) {
+  for (const Attached* observer : batches_) {
+    call_plugin(observer->where,
+                [&](capstan_error* error) { return observer->vtable()->batch(observer->self(), &batch, error); });
+  }
+}
+
+int Observers::select_transform(const NamedTensor& parameter) const {
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    int yes = 0;
+    call_plugin(weights_[i]->where, [&](capstan_error* error) {
+      return weights_[i]->vtable()->selects_weight(weights_[i]->self(), as_str(parameter.name),
+                                                   parameter.tensor.sizes().data(),
+                                                   static_cast<std::uint32_t>(parameter.tensor.dim()), &yes, error);
+    });
+    if (yes) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+void Observers::transform(const ParameterEntry& entry, std::int64_t update_index) const {
+  const Attached& observer = *weights_[static_cast<std::size_t>(entry.transform)];
+  // The author sees the parameter's own shape; the master is kept contiguous.
+  const at::Tensor master = entry.master.view(entry.shape);
+  call_plugin(observer.where + ", parameter '" + entry.name + "'", [&](capstan_error* error) {
+    return observer.vtable()->transform_weight(observer.self(), as_str(entry.name), handle_of(master),
+                                               handle_of(entry.compute), update_index, error);
+  });
+}
+
+void Observers::run(std::string_view name, capstan_tensor hidden, const capstan_inner& inner, capstan_tensor* out) {
+  *out = run_from(0, name, hidden, inner);
+}
+
+capstan_tensor Observers::run_from(std::size_t position, std::string_view name, capstan_tensor hidden,
+                                   const capstan_inner& inner) const {
+  const auto run_inner = [&](const capstan_inner& f, const std::string& where) {
+    capstan_tensor result = nullptr;
+    call_plugin(where, [&](capstan_error* error) { return f.run(f.ctx, hidden, &result, error); });
+    return result;
+  };
+  const std::string where = "layer '" + std::string(name) + "'";
+  if (position == layers_.size()) return run_inner(inner, where);
+
+  // What the wrapper sees as its inner layer: the rest of the chain.
+  struct Rest {
+    const Observers* observers;
+    std::size_t position;
+    std::string_view name;
+    const capstan_inner* inner;
+  } rest{this, position + 1, name, &inner};
+  capstan_inner next{};
+  next.struct_size = sizeof next;
+  next.ctx = &rest;
+  next.run = [](void* ctx, capstan_tensor input, capstan_tensor* result, capstan_error* error) {
+    auto& self = *static_cast<Rest*>(ctx);
+    try {
+      *result = self.observers->run_from(self.position, self.name, input, *self.inner);
+      return CAPSTAN_OK;
+    } catch (const std::exception& thrown) {
+      error->text = thrown.what();
+      return CAPSTAN_FAILED;
+    }
+  };
+  const Attached& observer = *layers_[position];
+  capstan_tensor result = nullptr;
+  call_plugin(observer.where + ", " + where, [&](capstan_error* error) {
+    return observer.vtable()->layer(observer.self(), as_str(name), hidden, &next, &result, error);
+  });
+  return result;
+}
+
+/// See Observers::operand_policy.
+class Observers::OperandPolicy final : public OperatorPolicy {
+ public:
+  OperandPolicy(const std::vector<const Attached*>& observers, const std::vector<NamedTensor>& parameters)
+      : observers_(observers) {
+    for (const NamedTensor& parameter : parameters) {
+      names_.emplace(parameter.tensor.storage().unsafeGetStorageImpl(), parameter.name);
+    }
+  }
+
+  void before(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::size_t argument_count) override {
+    for (std::size_t i = stack.size() - argument_count; i < stack.size(); ++i) rewrite(op, stack[i]);
+  }
+  void after(const c10::OperatorHandle&) noexcept override {}
+
+ private:
+  void rewrite(const c10::OperatorHandle& op, c10::IValue& value) {
+    if (value.isTensor()) {
+      const at::Tensor& operand = value.toTensor();
+      if (at::Tensor replaced = offer(op, operand); replaced.defined()) value = std::move(replaced);
+    } else if (value.isTensorList()) {
+      auto list = value.toTensorList();
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        if (at::Tensor replaced = offer(op, list.get(i)); replaced.defined()) list.set(i, std::move(replaced));
+      }
+    } else if (value.isOptionalTensorList()) {
+      auto list = value.toOptionalTensorList();
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        const std::optional<at::Tensor> operand = list.get(i);
+        if (!operand) continue;
+        if (at::Tensor replaced = offer(op, *operand); replaced.defined()) list.set(i, std::move(replaced));
+      }
+    }
+  }
+
+  at::Tensor offer(const c10::OperatorHandle& op, const at::Tensor& operand) {
+    if (!operand.defined() || !operand.has_storage()) return {};
+    const auto found = names_.find(operand.storage().unsafeGetStorageImpl());
+    if (found == names_.end()) return {};
+    at::Tensor current;
+    for (const Attached* observer : observers_) {
+      capstan_tensor out = nullptr;
+      call_plugin(observer->where + ", parameter '" + found->second + "'", [&](capstan_error* error) {
+        return observer->vtable()->rewrite_operand(observer->self(), as_str(op.schema().name()), as_str(found->second),
+                                                   handle_of(current.defined() ? current : operand), &out, error);
+      });
+      if (out != nullptr) current = take(out);
+    }
+    return current;
+  }
+
+  const std::vector<const Attached*>& observers_;
+  std::unordered_map<const void*, std::string> names_;
+};
+
+std::unique_ptr<OperatorPolicy> Observers::operand_policy(const std::vector<NamedTensor>& parameters) const {
+  return std::make_unique<OperandPolicy>(operands_, parameters);
+}
+
+std::string Observers::state_key(std::size_t position) const {
+  return std::to_string(position) + " " + observers_[position]->component.manifest().type;
+}
+
+Json Observers::save() const {
+  Json states = Json::object();
+  for (std::size_t i = 0; i < observers_.size(); ++i) {
+    const Attached& observer = *observers_[i];
+    if (!CAPSTAN_HAS(observer.vtable(), save)) continue;
+    states[state_key(i)] = plugin_text(observer.where + ", save", [&](capstan_sink* sink, capstan_error* error) {
+      return observer.vtable()->save(observer.self(), sink, error);
+    });
+  }
+  return states;
+}
+
+void Observers::load(const Json& states) {
+  for (std::size_t i = 0; i < observers_.size(); ++i) {
+    const Attached& observer = *observers_[i];
+    if (!CAPSTAN_HAS(observer.vtable(), load)) continue;
+    const Json* state = states.find(state_key(i));
+    if (state == nullptr) continue;
+    call_plugin(observer.where + ", load", [&](capstan_error* error) {
+      return observer.vtable()->load(observer.self(), as_str(state->as_string()), error);
+    });
+  }
+}
+
+}  // namespace capstan

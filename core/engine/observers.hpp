@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "capstan/plugin.h"
+#include "core/engine/batch.hpp"
+#include "core/engine/model.hpp"
+#include "core/memory/interceptor.hpp"
+#include "core/memory/parameter_store.hpp"
+#include "core/registry/registry.hpp"
+
+namespace capstan {
+
+/// Runs a model's capstan::layer calls through whatever wraps layers.
+class LayerHost {
+ public:
+  virtual ~LayerHost() = default;
+  virtual void run(std::string_view name, capstan_tensor hidden, const capstan_inner& inner, capstan_tensor* out) = 0;
+};
+
+/// The attached components: the engine calls them at five places and knows none of them by name. [engine]
+class Observers final : public LayerHost {
+ public:
+  void add(Component component);
+
+  bool empty() const { return observers_.empty(); }
+  void emit(const capstan_event& event);
+  void change_batch(Batch& batch);
+
+  /// The first observer that wants this weight, or -1.
+  int select_transform(const NamedTensor& parameter) const;
+  void transform(const ParameterEntry& entry, std::int64_t update_index) const;
+
+  bool wraps_layers() const { return !layers_.empty(); }
+  void run(std::string_view name, capstan_tensor hidden, const capstan_inner& inner, capstan_tensor* out) override;
+
+  bool rewrites_operands() const { return !operands_.empty(); }
+  /// Offers every operand that is a parameter, or a view of one, to the observers that rewrite operands.
+  std::unique_ptr<OperatorPolicy> operand_policy(const std::vector<NamedTensor>& parameters) const;
+
+  /// {"<position> <type>": state} of those that keep any.
+  Json save() const;
+  void load(const Json& state);
+
+ private:
+  struct Attached {
+    explicit Attached(Component c) : component(std::move(c)) {}
+    Component component;
+    std::string where;  // "observer 'FakeQuant'"
+    const capstan_observer* vtable() const { return component.vtable<capstan_observer>(); }
+    void* self() const { return component.self(); }
+  };
+  class OperandPolicy;
+  std::string state_key(std::size_t position) const;
+  capstan_tensor run_from(std::size_t position, std::string_view name, capstan_tensor hidden,
+                          const capstan_inner& inner) const;
+
+  std::vector<std::unique_ptr<Attached>> observers_;
+  std::vector<const Attached*> events_, weights_, operands_, layers_, batches_;
+};
+
+}  // namespace capstan

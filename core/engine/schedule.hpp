@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/engine/parameter_groups.hpp"
+#include "core/registry/registry.hpp"
+
+namespace capstan {
+
+/// The learning rates, and betas, of each update: from a scheduler component, or as configured without one. [engine]
+class Schedule {
+ public:
+  /// Throws PluginError with the scheduler's text (a list of another length than the groups, say).
+  Schedule(std::optional<Component> scheduler, ParameterGroups& groups);
+
+  /// Writes lr and betas of update `update_index` into every group.
+  void apply(std::int64_t update_index);
+  /// The rate that update `update_index` of a group uses.
+  double rate(std::int64_t update_index, std::uint32_t group) const;
+
+  bool present() const { return scheduler_.has_value(); }
+  /// "" without a scheduler, or when it keeps no state.
+  std::string save() const;
+  void load(std::string_view state);
+
+ private:
+  const capstan_scheduler* vtable() const { return scheduler_->vtable<capstan_scheduler>(); }
+
+  std::optional<Component> scheduler_;
+  std::string where_;
+  ParameterGroups& groups_;
+  std::vector<std::vector<double>> base_betas_;  // one a group, empty where there are none
+};
+
+}  // namespace capstan

@@ -1,0 +1,64 @@
+#include "core/precision/loss_scaler.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "core/errors.hpp"
+
+namespace capstan {
+
+LossScaler::LossScaler(const PrecisionConfig& precision)
+    : floor_(precision.min_loss_scale),
+      window_(precision.loss_scale_window),
+      configured_hysteresis_(precision.hysteresis),
+      refill_each_step_(precision.consecutive_hysteresis),
+      hysteresis_(precision.hysteresis) {
+  if (precision.compute != Precision::kFp16) return;
+  dynamic_ = precision.loss_scale == 0;
+  scale_ = dynamic_ ? std::exp2(precision.initial_scale_power) : precision.loss_scale;
+}
+
+void LossScaler::update(bool overflow) {
+  if (!dynamic_) return;
+  if (overflow) {
+    if (hysteresis_ == 1) {
+      if (scale_ == floor_) {
+        throw RuntimeFault("fp16: gradients overflow at the smallest loss scale, " + std::to_string(floor_) +
+                           " (fp16.min_loss_scale), so it cannot be lowered and every step would be skipped. Lower the "
+                           "learning rate, or train with bf16.enabled instead.");
+      }
+      scale_ = std::max(scale_ / 2, floor_);
+    } else {
+      --hysteresis_;
+    }
+    last_overflow_ = step_;
+  } else {
+    if (refill_each_step_) hysteresis_ = configured_hysteresis_;
+    const std::int64_t stable = step_ - last_overflow_ - 1;
+    if (stable > 0 && stable % window_ == 0) {
+      hysteresis_ = configured_hysteresis_;
+      scale_ *= 2;
+    }
+  }
+  ++step_;
+}
+
+Json LossScaler::save() const {
+  Json state = Json::object();
+  state["scale"] = scale_;
+  state["step"] = step_;
+  state["last_overflow"] = last_overflow_;
+  state["hysteresis"] = hysteresis_;
+  return state;
+}
+
+void LossScaler::load(const Json& state) {
+  if (!dynamic_ || state.find("scale") == nullptr) return;
+  scale_ = state.at("scale").as_number();
+  step_ = state.at("step").as_integer();
+  last_overflow_ = state.at("last_overflow").as_integer();
+  hysteresis_ = static_cast<int>(state.at("hysteresis").as_integer());
+}
+
+}  // namespace capstan

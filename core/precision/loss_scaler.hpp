@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/config/config.hpp"
+#include "core/config/json.hpp"
+
+namespace capstan {
+
+/// The scale of an fp16 loss: fixed, or raised while gradients stay finite and lowered when they overflow.
+///
+/// The state machine of DeepSpeed's dynamic scaler: after an overflow at step L it grows at the (window + 1)-th clean
+/// step, then every `window` clean steps; `hysteresis` overflows are tolerated before the scale halves.
+class LossScaler {
+ public:
+  /// Scale 1 for ever unless the precision is fp16.
+  explicit LossScaler(const PrecisionConfig& precision);
+
+  double scale() const { return scale_; }
+  bool dynamic() const { return dynamic_; }
+  /// Once a step, skipped ones included, at its end: the scale that produced the step's gradients stays in force until
+  /// then. Throws RuntimeFault on an overflow at the smallest scale, from which training cannot recover.
+  void update(bool overflow);
+
+  Json save() const;
+  void load(const Json& state);
+
+ private:
+  bool dynamic_ = false;
+  double scale_ = 1;
+  double floor_;
+  std::int64_t window_;
+  int configured_hysteresis_;
+  bool refill_each_step_;
+  int hysteresis_;
+  std::int64_t step_ = 0;
+  std::int64_t last_overflow_ = -1;
+};
+
+}  // namespace capstan
