@@ -12,16 +12,18 @@
 
 namespace capstan {
 
-/// Tokens of text files (bytes) or of pre-tokenised .bin files (little-endian uint16, as nanoGPT and llm.c write),
-/// memory-mapped, in the order of their sorted paths.
+/// Tokens of text files (bytes) or of pre-tokenised .bin files (little-endian uint16: nanoGPT's, which are bare, and
+/// llm.c's, which have a header), memory-mapped, one after another as find_data_files (data_files.hpp) orders them.
 ///
 /// n_samples = (tokens - 1) / sequence_length; sample i is tokens [i*T, i*T + T + 1).
 class TokenData {
  public:
+  /// kAuto: uint16 when every file ends in ".bin", bytes when none does; a mixture is an error.
   enum class Format { kAuto, kBytes, kUint16 };
 
-  /// `paths`: files or folders (searched recursively). Throws RuntimeFault: missing, unreadable, empty, shorter than a
-  /// sequence, an odd number of bytes for uint16; each names the path.
+  /// `paths`: files or folders (searched recursively; kUint16 takes only .bin files from a folder). Throws
+  /// RuntimeFault: missing, unreadable, empty, shorter than a sequence, an odd number of bytes or a bad header for
+  /// uint16; each names the path.
   TokenData(const std::vector<std::string>& paths, Format format, std::int64_t sequence_length);
   ~TokenData();
   TokenData(TokenData&&) noexcept;
@@ -32,7 +34,11 @@ class TokenData {
   /// A digest of names, sizes and content samples, so that a resumed run can tell other data.
   std::uint64_t fingerprint() const;
 
-  /// Writes sample `index`'s T+1 tokens. `index` < samples().
+  /// From now on a token that is not below `size` is an error of read(): the model has no row for it.
+  void set_vocabulary(std::int64_t size);
+
+  /// Writes sample `index`'s T+1 tokens. `index` < samples(). Throws RuntimeFault when a file was shortened meanwhile
+  /// or holds a token beyond the vocabulary, naming file and place. Several threads may read.
   void read(std::int64_t index, std::int64_t* out) const;
 
  private:

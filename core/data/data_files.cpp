@@ -1,0 +1,131 @@
+#include "core/data/data_files.hpp"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+using RealFile = std::pair<dev_t, ino_t>;
+
+struct Candidate {
+  DataFile file;
+  RealFile real;
+  bool link;  // reached through a symbolic link, its own or a folder's
+};
+
+struct stat facts_of(const fs::path& path) {
+  struct stat facts{};
+  if (stat(path.c_str(), &facts) != 0) {
+    throw RuntimeFault("data: '" + path.string() + "': " + std::generic_category().message(errno) + ".");
+  }
+  return facts;
+}
+
+/// Walks one folder given by the user.
+class Search {
+ public:
+  Search(fs::path top, bool only_bin) : top_(std::move(top)), only_bin_(only_bin) { walk(top_, false); }
+
+  std::vector<Candidate> found() {
+    std::sort(found_.begin(), found_.end(), [](const auto& a, const auto& b) { return a.file.name < b.file.name; });
+    return std::move(found_);
+  }
+
+ private:
+  void walk(const fs::path& folder, bool link) {
+    const auto facts = facts_of(folder);
+    if (!visited_.insert({facts.st_dev, facts.st_ino}).second) return;  // links may form a circle
+    std::error_code error;
+    fs::directory_iterator entries(folder, error);
+    for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+      if (entries->path().filename().string().starts_with('.')) continue;
+      take(*entries, link);
+    }
+    if (error) throw RuntimeFault("data: folder '" + folder.string() + "': " + error.message() + ".");
+  }
+
+  void take(const fs::directory_entry& entry, bool link) {
+    link = link || entry.is_symlink();
+    const auto facts = facts_of(entry.path());
+    if (S_ISDIR(facts.st_mode)) return walk(entry.path(), link);
+    if (!S_ISREG(facts.st_mode) || facts.st_size == 0) return;
+    if (only_bin_ && entry.path().extension() != ".bin") return;
+    found_.push_back({{entry.path(), entry.path().lexically_relative(top_).generic_string()},
+                      {facts.st_dev, facts.st_ino},
+                      link});
+  }
+
+  fs::path top_;
+  bool only_bin_;
+  std::set<RealFile> visited_;
+  std::vector<Candidate> found_;
+};
+
+std::vector<Candidate> candidates_of(const fs::path& path, bool only_bin) {
+  const auto facts = facts_of(path);
+  if (S_ISDIR(facts.st_mode)) {
+    auto found = Search(path, only_bin).found();
+    if (found.empty()) {
+      throw RuntimeFault("data: folder '" + path.string() + "' holds no " + (only_bin ? ".bin file" : "file") +
+                         " with anything in it.");
+    }
+    return found;
+  }
+  if (!S_ISREG(facts.st_mode)) {
+    throw RuntimeFault("data: '" + path.string() + "' is neither a regular file nor a folder.");
+  }
+  if (facts.st_size == 0) {
+    throw RuntimeFault("data: '" + path.string() + "' is empty.");
+  }
+  return {{{path, path.filename().string()}, {facts.st_dev, facts.st_ino}, fs::is_symlink(path)}};
+}
+
+std::vector<DataFile> each_real_file_once(std::vector<Candidate> candidates) {
+  std::map<RealFile, const Candidate*> chosen;
+  for (const auto& candidate : candidates) {
+    auto [place, fresh] = chosen.try_emplace(candidate.real, &candidate);
+    if (!fresh && place->second->link && !candidate.link) place->second = &candidate;
+  }
+  std::vector<DataFile> files;
+  std::string example;
+  for (auto& candidate : candidates) {
+    const Candidate* kept = chosen.at(candidate.real);
+    if (kept == &candidate) {
+      files.push_back(candidate.file);
+    } else if (example.empty()) {
+      example = "'" + candidate.file.path.string() + "' is '" + kept->file.path.string() + "'";
+    }
+  }
+  if (const auto repeats = candidates.size() - files.size()) {
+    log::info("data: " + std::to_string(repeats) + (repeats == 1 ? " path leads" : " paths lead") +
+              " to files that stand in the data already (" + example + "); each file is read once.");
+  }
+  return files;
+}
+
+}  // namespace
+
+std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, bool only_bin) {
+  if (paths.empty()) {
+    throw RuntimeFault("data: no file or folder was given.");
+  }
+  std::vector<Candidate> all;
+  for (const auto& path : paths) {
+    auto found = candidates_of(path, only_bin);
+    std::move(found.begin(), found.end(), std::back_inserter(all));
+  }
+  return each_real_file_once(std::move(all));
+}
+
+}  // namespace capstan
