@@ -1,10 +1,10 @@
 #include "core/log.hpp"
 
-#include <atomic>
-#include <memory>
-
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
+
+#include <atomic>
+#include <memory>
 
 namespace capstan::log {
 namespace {
@@ -24,20 +24,28 @@ spdlog::logger& logger() {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::kDebug: return spdlog::level::debug;
-    case Level::kInfo: return spdlog::level::info;
-    case Level::kWarning: return spdlog::level::warn;
-    case Level::kError: return spdlog::level::err;
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarning:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
   }
   return spdlog::level::err;
 }
 
 const char* prefix(Level level) {
   switch (level) {
-    case Level::kDebug: return "debug: ";
-    case Level::kInfo: return "";
-    case Level::kWarning: return "warning: ";
-    case Level::kError: return "error: ";
+    case Level::kDebug:
+      return "debug: ";
+    case Level::kInfo:
+      return "";
+    case Level::kWarning:
+      return "warning: ";
+    case Level::kError:
+      return "error: ";
   }
   return "";
 }
@@ -59,10 +67,14 @@ void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 Level level() {
   switch (logger().level()) {
     case spdlog::level::trace:
-    case spdlog::level::debug: return Level::kDebug;
-    case spdlog::level::info: return Level::kInfo;
-    case spdlog::level::warn: return Level::kWarning;
-    default: return Level::kError;
+    case spdlog::level::debug:
+      return Level::kDebug;
+    case spdlog::level::info:
+      return Level::kInfo;
+    case spdlog::level::warn:
+      return Level::kWarning;
+    default:
+      return Level::kError;
   }
 }
 

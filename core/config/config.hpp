@@ -100,6 +100,7 @@ struct Config {
   std::optional<ComponentChoice> optimizer_offload;  // capstan.offload.optimizer
   std::vector<ParameterGroupRule> parameter_groups;
   std::vector<std::string> corrections;    // capstan.corrections
+  std::map<std::string, std::string> plugin_sha256;  // capstan.plugins.sha256: file name -> 64 hexadecimal digits
   RunConfig run;
 
   Json document;   // as written, after old names were replaced

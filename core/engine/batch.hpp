@@ -1,9 +1,9 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <map>
 #include <string>
-
-#include <ATen/core/Tensor.h>
 
 namespace capstan {
 class LayerHost;

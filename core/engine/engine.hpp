@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "core/config/config.hpp"
 #include "core/engine/batch.hpp"
@@ -14,17 +14,19 @@ namespace capstan {
 
 /// Counters of a run, in global samples and steps so that they keep their meaning on another world size.
 struct Progress {
-  std::int64_t global_steps = 0;    // steps done, skipped ones included
-  std::int64_t updates = 0;         // steps whose optimizer ran
+  std::int64_t global_steps = 0;  // steps done, skipped ones included
+  std::int64_t updates = 0;       // steps whose optimizer ran
   std::int64_t skipped_steps = 0;
   std::int64_t global_samples = 0;
 };
 
 /// What a step did.
 struct StepReport {
-  bool applied = true;
-  double lr = 0;                   // of group 0, as this step used it
-  double grad_norm = 0;            // L2 of the unscaled gradients before clipping; NaN when nothing needed it
+  bool applied = true;    // false: skipped, because gradients were not finite
+  double lr = 0;          // of group 0, as this step used it
+  double beta1 = 0;       // of group 0, as this step used it; 0 without betas
+  double grad_norm = 0;   // L2 of the unscaled gradients before clipping; NaN when nothing needed it
+  double loss_scale = 1;  // that produced this step's gradients
 };
 
 using NextBatch = std::function<Batch()>;
@@ -32,7 +34,7 @@ using NextBatch = std::function<Batch()>;
 /// Trains one model as a configuration says. One thread drives it [engine].
 class Engine {
  public:
-  /// Builds every component that the configuration names. Throws ConfigError, PluginError.
+  /// Builds every component that the configuration names. Throws ConfigError, PluginError, RuntimeFault.
   Engine(Model model, const Config& config, const PluginIndex& plugins);
   ~Engine();
   Engine(Engine&&) noexcept;
@@ -41,8 +43,9 @@ class Engine {
   at::Tensor forward(Batch& batch);
   /// Backward of loss / gradient_accumulation_steps (times the loss scale under fp16); gradients accumulate.
   void backward(const at::Tensor& loss);
-  /// After the last micro-batch of a step: norm, clip, update, schedule, events. Before it: nothing but counting.
-  /// Throws RuntimeFault when the loss is not finite and capstan.run.on_nan is "stop".
+  /// After the last micro-batch of a step: norm, clip, update, schedule, events. Before it: counts, and returns the
+  /// report of the last complete step. Throws RuntimeFault when the loss is not finite and capstan.run.on_nan is
+  /// "stop".
   StepReport step();
   /// One whole step: gradient_accumulation_steps micro-batches from `next`. Returns the mean loss.
   double train_batch(const NextBatch& next);
@@ -56,18 +59,29 @@ class Engine {
   /// Loads the tag, or the one `latest` names. Returns the client state. Throws RuntimeFault naming the file and what
   /// differs; the engine is then as before.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "");
+  /// Takes parameter values from a safetensors file; every trainable parameter must be there with its shape. Values are
+  /// converted to the training precision. Throws RuntimeFault naming what is missing or misshapen.
+  void load_weights(const std::string& safetensors_file);
 
   const Progress& progress() const;
   const StepReport& last_step() const;
   double mean_loss() const;  // of the last complete step
+  /// The rate that the next update of group 0 uses.
+  double next_lr() const;
   const Config& config() const;
   Model& model();
   bool at_accumulation_boundary() const;  // the next step() updates
 
-  /// Events for the monitors, beside the engine's own.
+  /// Computes the gradient norm in every step, also when neither clipping nor an overflow test needs it.
+  void want_grad_norm(bool on);
+  /// Where the lines of steps_per_print, wall_clock_breakdown and memory_breakdown go; default: standard output.
+  void set_report_output(std::function<void(std::string_view)> output);
+  /// A metric for the monitors, beside the engine's own, at the current global sample.
   void write_metric(const std::string& tag, double value);
-  /// Waits until the monitors have written all events so far.
+  /// Waits until the monitors have written all metrics so far.
   void flush_monitors();
+  /// Configuration and run facts as `dump_state` prints them: one "name .... value" a line.
+  std::string state_dump() const;
 
  private:
   struct State;

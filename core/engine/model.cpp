@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/memory/tensor_handle.hpp"
+
 namespace capstan {
 
 /// Owns what stands behind `self`: a plugin's component, or a program's own object.
@@ -39,7 +41,7 @@ void Model::collect() {
   visitor.tensor = [](void* ctx, capstan_str name, capstan_tensor tensor, capstan_role role) {
     auto* model = static_cast<Model*>(ctx);
     auto& list = role == CAPSTAN_ROLE_BUFFER ? model->buffers_ : model->parameters_;
-    list.push_back({std::string(as_view(name)), *reinterpret_cast<at::Tensor*>(tensor)});
+    list.push_back({std::string(as_view(name)), tensor_of(tensor)});
   };
   visitor.module = [](void* ctx, capstan_str path, capstan_str class_name) {
     static_cast<Model*>(ctx)->modules_.push_back({std::string(as_view(path)), std::string(as_view(class_name))});
@@ -52,8 +54,7 @@ at::Tensor Model::forward(Batch& batch) {
   capstan_tensor handle = nullptr;
   call_plugin("model '" + description_ + "', forward",
               [&](capstan_error* error) { return vtable_->forward(self_, &batch, &handle, error); });
-  const std::unique_ptr<at::Tensor> loss(reinterpret_cast<at::Tensor*>(handle));
-  return std::move(*loss);
+  return take_tensor(handle);
 }
 
 void Model::set_training(bool on) {
@@ -63,9 +64,9 @@ void Model::set_training(bool on) {
 
 Json Model::describe() const {
   if (!CAPSTAN_HAS(vtable_, describe)) return Json::object();
-  return Json::parse(plugin_text("model '" + description_ + "', describe", [&](capstan_sink* sink, capstan_error* error) {
-    return vtable_->describe(self_, sink, error);
-  }));
+  return Json::parse(
+      plugin_text("model '" + description_ + "', describe",
+                  [&](capstan_sink* sink, capstan_error* error) { return vtable_->describe(self_, sink, error); }));
 }
 
 }  // namespace capstan

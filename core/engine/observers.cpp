@@ -1,24 +1,13 @@
 #include "core/engine/observers.hpp"
 
-#include <exception>
-
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <exception>
+
 #include "core/errors.hpp"
+#include "core/memory/tensor_handle.hpp"
 
 namespace capstan {
-namespace {
-
-capstan_tensor handle_of(const at::Tensor& tensor) {
-  return reinterpret_cast<capstan_tensor>(const_cast<at::Tensor*>(&tensor));
-}
-
-at::Tensor take(capstan_tensor handle) {
-  const std::unique_ptr<at::Tensor> owned(reinterpret_cast<at::Tensor*>(handle));
-  return std::move(*owned);
-}
-
-}  // namespace
 
 void Observers::add(Component component) {
   auto& added = *observers_.emplace_back(std::make_unique<Attached>(std::move(component)));
@@ -165,7 +154,7 @@ class Observers::OperandPolicy final : public OperatorPolicy {
         return observer->vtable()->rewrite_operand(observer->self(), as_str(op.schema().name()), as_str(found->second),
                                                    handle_of(current.defined() ? current : operand), &out, error);
       });
-      if (out != nullptr) current = take(out);
+      if (out != nullptr) current = take_tensor(out);
     }
     return current;
   }

@@ -56,8 +56,8 @@ ParameterGroups::ParameterGroups(const std::vector<NamedTensor>& parameters, con
   std::vector<std::size_t> members(rules.size() + 1);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].tensor.requires_grad()) continue;
-    const auto rule =
-        std::find_if(rules.begin(), rules.end(), [&](const auto& candidate) { return selects(candidate, parameters[i]); });
+    const auto rule = std::find_if(rules.begin(), rules.end(),
+                                   [&](const auto& candidate) { return selects(candidate, parameters[i]); });
     rule_of[i] = rule == rules.end() ? 0 : 1 + static_cast<std::size_t>(rule - rules.begin());
     ++members[rule_of[i]];
   }

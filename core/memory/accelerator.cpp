@@ -1,9 +1,9 @@
 #include "core/memory/accelerator.hpp"
 
-#include <chrono>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+
+#include <chrono>
 
 namespace capstan {
 namespace {

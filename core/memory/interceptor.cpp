@@ -1,7 +1,7 @@
 #include "core/memory/interceptor.hpp"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ThreadLocalState.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
@@ -10,8 +10,8 @@ namespace {
 
 constexpr auto kMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// Backward of a graph on the CPU runs on the thread that asked for it, so one pointer a thread is enough; the key itself
-// travels with LibTorch's own thread-local state.
+// Backward of a graph on the CPU runs on the thread that asked for it, so one pointer a thread is enough; the key
+// itself travels with LibTorch's own thread-local state.
 thread_local OperatorPolicy* active_policy = nullptr;
 
 class AfterOperator {

@@ -30,8 +30,8 @@ class ResidentPolicy final : public OperatorPolicy {
 /// While it lives, `policy` sees every outermost operator that this thread runs, backward included: operators that an
 /// operator calls inside itself are not seen, and neither is anything that the policy itself runs.
 ///
-/// A boxed fallback on a mode dispatch key sees them; unlike LibTorch's RecordFunction it may replace operands, and what
-/// it throws reaches the caller.
+/// A boxed fallback on a mode dispatch key sees them; unlike LibTorch's RecordFunction it may replace operands, and
+/// what it throws reaches the caller.
 class InterceptorScope {
  public:
   explicit InterceptorScope(OperatorPolicy& policy);

@@ -1,18 +1,15 @@
 #include "core/memory/parameter_store.hpp"
 
-#include <algorithm>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+
 #include "core/errors.hpp"
+#include "core/memory/tensor_handle.hpp"
 
 namespace capstan {
 namespace {
-
-capstan_tensor handle_of(const at::Tensor& tensor) {
-  return reinterpret_cast<capstan_tensor>(const_cast<at::Tensor*>(&tensor));
-}
 
 const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 

@@ -1,12 +1,12 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 #include "capstan/plugin.h"
 #include "core/config/config.hpp"
@@ -23,16 +23,16 @@ namespace capstan {
 /// separates them: another dtype, a weight transform, a layout that is not contiguous.
 struct ParameterEntry {
   std::string name;
-  at::Tensor parameter;             // the model's own
-  at::Tensor master;                // float32, contiguous, no autograd
-  at::Tensor compute;               // alias of the parameter's values, no autograd
-  bool separate = false;            // master and compute copy have storages of their own
-  int transform = -1;               // index of the observer that fills the compute copy; -1: a plain cast
-  at::Tensor accumulated;           // gradient sum over micro-batches where its dtype is not the parameter's
-  std::vector<at::Tensor> state;    // manifest order
+  at::Tensor parameter;           // the model's own
+  at::Tensor master;              // float32, contiguous, no autograd
+  at::Tensor compute;             // alias of the parameter's values, no autograd
+  bool separate = false;          // master and compute copy have storages of their own
+  int transform = -1;             // index of the observer that fills the compute copy; -1: a plain cast
+  at::Tensor accumulated;         // gradient sum over micro-batches where its dtype is not the parameter's
+  std::vector<at::Tensor> state;  // manifest order
   std::vector<std::int64_t> shape;
   std::uint32_t group = 0;
-  const void* storage = nullptr;    // of the parameter when the store was built
+  const void* storage = nullptr;  // of the parameter when the store was built
 
   /// The gradient as it stands: undefined when this step gave none.
   at::Tensor& gradient() { return accumulated.defined() ? accumulated : parameter.mutable_grad(); }
@@ -52,11 +52,11 @@ class ParameterStore {
   struct Options {
     at::ScalarType compute_dtype = at::kFloat;
     at::ScalarType accumulation_dtype = at::kFloat;
-    std::int64_t sub_group_size = 1'000'000'000;               // elements
-    std::function<int(const NamedTensor&)> select_transform;   // -1: none
-    std::vector<StateSpec> states;                             // of the optimizer's manifest
+    std::int64_t sub_group_size = 1'000'000'000;              // elements
+    std::function<int(const NamedTensor&)> select_transform;  // -1: none
+    std::vector<StateSpec> states;                            // of the optimizer's manifest
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
-    std::unique_ptr<StateOffload> offload;                     // null: states stay in memory
+    std::unique_ptr<StateOffload> offload;  // null: states stay in memory
   };
 
   /// Casts the model's floating parameters to the compute dtype. Throws RuntimeFault for parameters that cannot be
@@ -101,11 +101,11 @@ class ParameterStore {
   std::vector<at::Tensor> model_state_;
   std::vector<capstan_tensor> model_state_handles_;
   std::vector<std::vector<capstan_tensor>> state_handles_;
-  std::vector<capstan_slot> slots_;             // one an entry, filled once
-  std::vector<int> compute_written_;            // one an entry
-  std::vector<const at::Tensor*> gradients_;    // of the current step; null: none
-  std::vector<const at::Tensor*> present_;      // those that are not null
-  std::vector<at::Tensor> contiguous_copies_;   // of gradients that are not contiguous
+  std::vector<capstan_slot> slots_;            // one an entry, filled once
+  std::vector<int> compute_written_;           // one an entry
+  std::vector<const at::Tensor*> gradients_;   // of the current step; null: none
+  std::vector<const at::Tensor*> present_;     // those that are not null
+  std::vector<at::Tensor> contiguous_copies_;  // of gradients that are not contiguous
   std::vector<const capstan_slot*> slot_list_;
 };
 

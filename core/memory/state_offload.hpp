@@ -1,9 +1,9 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <vector>
-
-#include <ATen/core/Tensor.h>
 
 #include "capstan/plugin.h"
 #include "core/registry/registry.hpp"

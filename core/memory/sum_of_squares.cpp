@@ -1,10 +1,10 @@
 #include "core/memory/sum_of_squares.hpp"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
-
-#include <ATen/Parallel.h>
 
 #include "core/errors.hpp"
 

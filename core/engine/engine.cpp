@@ -1,0 +1,195 @@
+#include "core/engine/engine.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+
+#include <cstdio>
+#include <map>
+
+#include "core/engine/engine_state.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/registry/host.hpp"
+
+namespace capstan {
+namespace {
+
+at::ScalarType compute_dtype(const PrecisionConfig& precision) {
+  switch (precision.compute) {
+    case Precision::kBf16:
+      return at::kBFloat16;
+    case Precision::kFp16:
+      return at::kHalf;
+    case Precision::kFp32:
+      break;
+  }
+  return at::kFloat;
+}
+
+at::ScalarType dtype_named(const std::string& name) {
+  static const std::map<std::string, at::ScalarType, std::less<>> kNames = {
+      {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}, {"int64", at::kLong}};
+  const auto found = kNames.find(name);
+  if (found == kNames.end())
+    throw PluginError("state dtype '" + name + "': expected float32, bfloat16, float16 or int64.");
+  return found->second;
+}
+
+capstan_host engine_host(EngineHostContext& context) {
+  capstan_host host = make_host();
+  host.ctx = &context;
+  add_engine_functions(host);
+  return host;
+}
+
+/// SGD and RMSprop have a momentum where the others have betas; the progress line shows whichever there is.
+bool shows_momentum(const ParameterGroups& groups) {
+  return groups.size() > 0 && groups[0].find("betas") == nullptr && groups[0].find("momentum") != nullptr;
+}
+
+}  // namespace
+
+Engine::State::State(Model built_model, const Config& built_config, const PluginIndex& index)
+    : config(built_config),
+      plugins(index),
+      host(engine_host(host_context)),
+      registry(plugins, config.plugin_sha256),
+      model(std::move(built_model)),
+      observers([this] {
+        Observers attached;
+        for (const ComponentChoice& choice : config.observers) attached.add(create(choice));
+        return attached;
+      }()),
+      operand_policy(observers.rewrites_operands() ? observers.operand_policy(model.parameters()) : nullptr),
+      groups(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups),
+      optimizer(config.optimizer ? std::optional<Component>(create(*config.optimizer)) : std::nullopt),
+      schedule(config.scheduler ? std::optional<Component>(create(*config.scheduler)) : std::nullopt, groups),
+      store(model.parameters(), groups, accelerator, store_options()),
+      scaler(config.precision),
+      micro_timers(accelerator, config.report.wall_clock_breakdown),
+      step_timers(accelerator, config.report.wall_clock_breakdown),
+      progress_report(config, shows_momentum(groups)),
+      optimizer_where(config.optimizer ? "optimizer '" + config.optimizer->type + "'" : "") {
+  host_context.store = &store;
+  report_output = [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fputc('\n', stdout);
+    std::fflush(stdout);
+  };
+  model.set_training(true);
+  schedule.apply(0);
+  store.refresh_all(transform_weight());
+  build_monitors();
+  emit(CAPSTAN_EVENT_INITIALIZED);
+}
+
+Component Engine::State::create(const ComponentChoice& choice) {
+  Json params = choice.params;
+  // Corrected forms are asked for once, in the capstan section; a component whose schema knows them is told.
+  const ComponentRef found = plugins.find(choice.kind, choice.type);
+  if (found && !config.corrections.empty()) {
+    for (const KeySpec& spec : found.component->params) {
+      if (spec.name != "corrections") continue;
+      Json names = Json::array();
+      for (const std::string& name : config.corrections) names.push_back(name);
+      params["corrections"] = names;
+    }
+  }
+  return registry.create(choice.where, choice.kind, choice.type, params, &host);
+}
+
+ParameterStore::Options Engine::State::store_options() {
+  ParameterStore::Options options;
+  options.compute_dtype = compute_dtype(config.precision);
+  options.accumulation_dtype = dtype_named(config.precision.grad_accum_dtype);
+  options.sub_group_size = config.zero.sub_group_size;
+  options.select_transform = [this](const NamedTensor& parameter) { return observers.select_transform(parameter); };
+  if (optimizer) options.states = optimizer->manifest().state;
+  options.state_dtype = [this](const StateSpec& spec) {
+    // "param" is what the optimizer updates, the fp32 master; a parameter of the optimizer may ask for the compute
+    // type.
+    if (!spec.dtype_from.empty()) {
+      const Json* full_precision = config.optimizer->params.find(spec.dtype_from);
+      if (full_precision && full_precision->is_bool() && !full_precision->as_bool())
+        return compute_dtype(config.precision);
+    }
+    return spec.dtype == "param" ? at::kFloat : dtype_named(spec.dtype);
+  };
+  if (config.optimizer_offload) options.offload = std::make_unique<StateOffload>(create(*config.optimizer_offload));
+  return options;
+}
+
+Engine::Engine(Model model, const Config& config, const PluginIndex& plugins)
+    : state_(std::make_unique<State>(std::move(model), config, plugins)) {
+  const std::string line = state_->progress_report.state_line(state_->progress, state_->groups);
+  if (!line.empty()) state_->report_line(line);
+}
+
+Engine::~Engine() {
+  if (!state_) return;
+  try {
+    state_->emit(CAPSTAN_EVENT_CLOSING);
+  } catch (const std::exception& error) {
+    log::warning(error.what());
+  }
+}
+
+Engine::Engine(Engine&&) noexcept = default;
+
+at::Tensor Engine::forward(Batch& batch) { return state_->forward(batch); }
+void Engine::backward(const at::Tensor& loss) { state_->backward(loss); }
+StepReport Engine::step() { return state_->step(); }
+
+double Engine::train_batch(const NextBatch& next) {
+  do {
+    Batch batch = next();
+    backward(forward(batch));
+    step();
+  } while (state_->micro_step != 0);
+  return state_->mean_loss;
+}
+
+double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
+  State& state = *state_;
+  at::NoGradGuard no_grad;
+  state.emit(CAPSTAN_EVENT_EVAL_BEGIN);
+  state.model.set_training(false);
+  double sum = 0;
+  try {
+    for (std::int64_t i = 0; i < micro_batches; ++i) {
+      Batch batch = next();
+      sum += state.model.forward(batch).item<double>();
+    }
+  } catch (...) {
+    state.model.set_training(true);
+    throw;
+  }
+  state.model.set_training(true);
+  const double mean = micro_batches > 0 ? sum / static_cast<double>(micro_batches) : 0.0;
+  write_metric("Train/Samples/eval_loss", mean);
+  state.emit(CAPSTAN_EVENT_EVAL_END);
+  return mean;
+}
+
+std::string Engine::save_checkpoint(const std::string& dir, const std::string& tag, const Json& client_state) {
+  return state_->save(dir, tag, client_state);
+}
+Json Engine::load_checkpoint(const std::string& dir, const std::string& tag) { return state_->load(dir, tag); }
+
+const Progress& Engine::progress() const { return state_->progress; }
+const StepReport& Engine::last_step() const { return state_->last_step; }
+double Engine::mean_loss() const { return state_->mean_loss; }
+double Engine::next_lr() const { return state_->schedule.rate(state_->progress.updates, 0); }
+const Config& Engine::config() const { return state_->config; }
+Model& Engine::model() { return state_->model; }
+bool Engine::at_accumulation_boundary() const {
+  return state_->micro_step >= state_->config.batch.gradient_accumulation_steps;
+}
+
+void Engine::want_grad_norm(bool on) { state_->want_grad_norm = on; }
+void Engine::set_report_output(std::function<void(std::string_view)> output) {
+  state_->report_output = std::move(output);
+}
+void Engine::State::report_line(const std::string& text) { report_output(text); }
+
+}  // namespace capstan

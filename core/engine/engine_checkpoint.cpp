@@ -1,0 +1,326 @@
+// What a checkpoint of an engine holds, and how an engine becomes what a checkpoint says.
+
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GeneratorImpl.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/engine/engine_state.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan {
+namespace {
+
+constexpr int kFormat = 1;  // of state.json
+constexpr const char* kParam = "param";
+constexpr const char* kBuffer = "buffer";
+
+std::string shape_text(at::IntArrayRef shape) { return c10::str(shape); }
+
+std::string to_hex(const at::Tensor& bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  const auto* data = static_cast<const std::uint8_t*>(bytes.const_data_ptr());
+  std::string text;
+  for (std::int64_t i = 0; i < bytes.numel(); ++i) text += {kDigits[data[i] >> 4], kDigits[data[i] & 15]};
+  return text;
+}
+
+at::Tensor from_hex(const std::string& text) {
+  const auto digit = [](char c) -> int { return c <= '9' ? c - '0' : c - 'a' + 10; };
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size() / 2)}, at::kByte);
+  auto* data = static_cast<std::uint8_t*>(bytes.mutable_data_ptr());
+  for (std::int64_t i = 0; i < bytes.numel(); ++i) {
+    data[i] = static_cast<std::uint8_t>(digit(text[2 * i]) * 16 + digit(text[2 * i + 1]));
+  }
+  return bytes;
+}
+
+at::Generator cpu_generator() { return at::globalContext().defaultGenerator(at::kCPU); }
+
+/// Finds a checkpoint's tensors by parameter and state, and names what does not fit.
+class Lookup {
+ public:
+  Lookup(const CheckpointContents& contents, std::string where) : where_(std::move(where)) {
+    for (const CheckpointTensor& tensor : contents.tensors) tensors_[{tensor.parameter, tensor.state}] = &tensor;
+  }
+
+  /// Throws unless it is there, whole and of that shape.
+  const at::Tensor& get(const std::string& parameter, const std::string& state, at::IntArrayRef shape) const {
+    const auto found = tensors_.find({parameter, state});
+    const std::string what = "'" + parameter + "'" + (state == kParam ? "" : ", state '" + state + "'");
+    if (found == tensors_.end()) {
+      throw RuntimeFault(where_ + ": holds nothing for " + what + ". It was saved from another model or optimizer.");
+    }
+    const CheckpointTensor& tensor = *found->second;
+    if (at::IntArrayRef(tensor.shape) != shape) {
+      throw RuntimeFault(where_ + ": " + what + " has shape " + shape_text(tensor.shape) + ", this model's is " +
+                         shape_text(shape) + ". It was saved from another model.");
+    }
+    if (tensor.values.numel() != c10::multiply_integers(shape)) {
+      throw RuntimeFault(where_ + ": " + what + " is there only in part (" + std::to_string(tensor.values.numel()) +
+                         " of " + std::to_string(c10::multiply_integers(shape)) +
+                         " elements): a rank's file is missing.");
+    }
+    return tensor.values;
+  }
+
+ private:
+  std::string where_;
+  std::map<std::pair<std::string, std::string>, const CheckpointTensor*> tensors_;
+};
+
+std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntry& entry) {
+  return spec.like == StateSpec::Like::kScalar ? std::vector<std::int64_t>{1} : entry.shape;
+}
+
+bool saved(const StateSpec& spec) { return spec.extent != StateSpec::Extent::kModel && !spec.scratch; }
+
+Json groups_json(const ParameterGroups& groups) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    Json group = Json::object();
+    group["base_lr"] = groups.base_lr(i);
+    list.push_back(std::move(group));
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
+  if (micro_step != 0) {
+    throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(micro_step) + " of " +
+                       std::to_string(config.batch.gradient_accumulation_steps) +
+                       " micro-batches done): its gradients would be lost. Save after step().");
+  }
+  at::NoGradGuard no_grad;
+  emit(CAPSTAN_EVENT_SAVE_BEGIN);
+  const std::string tag = tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given;
+
+  CheckpointContents contents;
+  for (const SubGroup& sub_group : store.sub_groups()) {
+    store.acquire(sub_group);
+    for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+      ParameterEntry& entry = store.entries()[i];
+      contents.tensors.push_back({entry.name, kParam, entry.shape, 0, entry.master});
+      std::size_t index = 0;
+      for (const StateSpec& spec : store.states()) {
+        if (spec.extent == StateSpec::Extent::kModel) continue;
+        const at::Tensor& values = entry.state[index++];
+        // States kept elsewhere share one staging buffer: copy before the next sub-group overwrites it.
+        if (saved(spec)) {
+          contents.tensors.push_back(
+              {entry.name, spec.name, state_shape(spec, entry), 0, config.optimizer_offload ? values.clone() : values});
+        }
+      }
+    }
+    store.release(sub_group, false);
+  }
+  std::size_t index = 0;
+  for (const StateSpec& spec : store.states()) {
+    if (spec.extent != StateSpec::Extent::kModel) continue;
+    const at::Tensor& values = store.model_state_tensors()[index++];
+    if (!spec.scratch) contents.tensors.push_back({"", spec.name, {values.numel()}, 0, values});
+  }
+  for (const NamedTensor& buffer : model.buffers()) {
+    contents.tensors.push_back({buffer.name, kBuffer, buffer.tensor.sizes().vec(), 0, buffer.tensor.contiguous()});
+  }
+  for (const NamedTensor& parameter : model.parameters()) {
+    if (parameter.tensor.requires_grad()) continue;  // frozen: saved as it is
+    contents.tensors.push_back(
+        {parameter.name, kParam, parameter.tensor.sizes().vec(), 0, parameter.tensor.detach().contiguous()});
+  }
+
+  Json& state = contents.state;
+  state["format"] = kFormat;
+  state["model"] = model.description();
+  state["global_steps"] = progress.global_steps;
+  state["updates"] = progress.updates;
+  state["skipped_steps"] = progress.skipped_steps;
+  state["global_samples"] = progress.global_samples;
+  state["world_size"] = config.batch.world_size;
+  state["loss_scaler"] = scaler.save();
+  state["groups"] = groups_json(groups);
+  if (optimizer) {
+    state["optimizer"]["type"] = optimizer->manifest().type;
+    const auto* table = optimizer->vtable<capstan_optimizer>();
+    state["optimizer"]["state"] =
+        !CAPSTAN_HAS(table, save)
+            ? std::string()
+            : plugin_text(optimizer_where + ", save", [&](capstan_sink* sink, capstan_error* error) {
+                return table->save(optimizer->self(), sink, error);
+              });
+  }
+  if (config.scheduler) {
+    state["scheduler"]["type"] = config.scheduler->type;
+    state["scheduler"]["state"] = schedule.save();
+  }
+  state["observers"] = observers.save();
+  state["rng"]["cpu"] = to_hex(cpu_generator().get_state());
+  state["config"] = config.effective;
+  state["client_state"] = client_state;
+  write_checkpoint(dir, tag, contents);
+  emit(CAPSTAN_EVENT_SAVE_END);
+  return tag;
+}
+
+Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
+  at::NoGradGuard no_grad;
+  const std::string tag = tag_given.empty() ? latest_tag(dir) : tag_given;
+  const CheckpointContents contents = read_checkpoint(dir, tag);
+  const std::string where = dir + "/" + tag;
+  const Json& state = contents.state;
+  const auto count = [&](const char* key) { return state.at(key).as_integer(); };
+  if (state.find("format") == nullptr || state.at("format") != Json(kFormat)) {
+    throw RuntimeFault(where + "/state.json: its format is " +
+                       (state.find("format") ? state.at("format").dump() : std::string("missing")) +
+                       ", this release reads format " + std::to_string(kFormat) + ".");
+  }
+
+  // Everything is found and compared before anything is changed.
+  const Lookup lookup(contents, where);
+  const Json* saved_optimizer = state.find("optimizer");
+  if (optimizer) {
+    const std::string saved_type = saved_optimizer ? saved_optimizer->at("type").as_string() : "none";
+    if (saved_type != optimizer->manifest().type) {
+      throw RuntimeFault(where + ": was saved with optimizer " + saved_type + ", this run uses " +
+                         optimizer->manifest().type +
+                         ". Resume with the same optimizer, or start from its weights "
+                         "alone with --init-from.");
+    }
+  }
+  std::set<std::string> known;
+  for (const NamedTensor& parameter : model.parameters()) {
+    lookup.get(parameter.name, kParam, parameter.tensor.sizes());
+    known.insert(parameter.name);
+  }
+  for (const NamedTensor& buffer : model.buffers()) lookup.get(buffer.name, kBuffer, buffer.tensor.sizes());
+  for (const CheckpointTensor& tensor : contents.tensors) {
+    if (tensor.state == kParam && !known.contains(tensor.parameter)) {
+      throw RuntimeFault(where + ": holds parameter '" + tensor.parameter +
+                         "', which this model does not have. It was saved from another model.");
+    }
+  }
+  for (const ParameterEntry& entry : store.entries()) {
+    for (const StateSpec& spec : store.states()) {
+      if (saved(spec)) lookup.get(entry.name, spec.name, state_shape(spec, entry));
+    }
+  }
+
+  for (const SubGroup& sub_group : store.sub_groups()) {
+    store.acquire(sub_group);
+    for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+      ParameterEntry& entry = store.entries()[i];
+      entry.master.copy_(lookup.get(entry.name, kParam, entry.shape).view_as(entry.master));
+      std::size_t index = 0;
+      for (const StateSpec& spec : store.states()) {
+        if (spec.extent == StateSpec::Extent::kModel) continue;
+        at::Tensor& values = entry.state[index++];
+        if (saved(spec)) values.copy_(lookup.get(entry.name, spec.name, state_shape(spec, entry)).view_as(values));
+      }
+    }
+    store.release(sub_group, true);
+  }
+  std::size_t index = 0;
+  for (const StateSpec& spec : store.states()) {
+    if (spec.extent != StateSpec::Extent::kModel) continue;
+    at::Tensor& values = store.model_state_tensors()[index++];
+    if (!spec.scratch) values.copy_(lookup.get("", spec.name, {values.numel()}));
+  }
+  for (const NamedTensor& buffer : model.buffers()) {
+    at::Tensor tensor = buffer.tensor;
+    tensor.copy_(lookup.get(buffer.name, kBuffer, tensor.sizes()).view_as(tensor));
+  }
+  for (const NamedTensor& parameter : model.parameters()) {
+    if (parameter.tensor.requires_grad()) continue;
+    at::Tensor frozen = parameter.tensor.detach();
+    frozen.copy_(lookup.get(parameter.name, kParam, frozen.sizes()).view_as(frozen));
+  }
+
+  progress = {count("global_steps"), count("updates"), count("skipped_steps"), count("global_samples")};
+  micro_step = 0;
+  micro_steps_seen = progress.global_steps * config.batch.gradient_accumulation_steps;
+  loss_sum = 0;
+  scaler.load(state.at("loss_scaler"));
+  if (const Json* list = state.find("groups"); list && list->size() == groups.size()) {
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      groups.set_base_lr(i, list->as_array()[i].at("base_lr").as_number());
+  }
+  if (optimizer && CAPSTAN_HAS(optimizer->vtable<capstan_optimizer>(), load)) {
+    const std::string& text = saved_optimizer->at("state").as_string();
+    call_plugin(optimizer_where + ", load", [&](capstan_error* error) {
+      return optimizer->vtable<capstan_optimizer>()->load(optimizer->self(), as_str(text), error);
+    });
+  }
+  if (const Json* scheduler = state.find("scheduler"); scheduler && config.scheduler) {
+    if (scheduler->at("type").as_string() == config.scheduler->type) {
+      schedule.load(scheduler->at("state").as_string());
+    } else {
+      log::warning(where + ": was saved with scheduler " + scheduler->at("type").as_string() + ", this run uses " +
+                   config.scheduler->type + ", which goes on at update " + std::to_string(progress.updates) + ".");
+    }
+  }
+  if (const Json* saved_observers = state.find("observers")) observers.load(*saved_observers);
+  cpu_generator().set_state(from_hex(state.at("rng").at("cpu").as_string()));
+  schedule.apply(progress.updates);
+  store.refresh_all(transform_weight());
+  emit(CAPSTAN_EVENT_LOADED);
+  resumed_at = progress.global_samples;
+  build_monitors();
+  const Json* client_state = state.find("client_state");
+  return client_state ? *client_state : Json::object();
+}
+
+void Engine::load_weights(const std::string& file) {
+  at::NoGradGuard no_grad;
+  State& state = *state_;
+  std::map<std::string, at::Tensor> values;
+  for (SafetensorsEntry& entry : read_safetensors(file)) values.emplace(std::move(entry.name), std::move(entry.values));
+
+  std::string missing, misshapen, unexpected;
+  std::set<std::string> known;
+  for (const NamedTensor& parameter : state.model.parameters()) {
+    known.insert(parameter.name);
+    const auto found = values.find(parameter.name);
+    if (found == values.end()) {
+      missing += " '" + parameter.name + "'";
+    } else if (found->second.sizes() != parameter.tensor.sizes()) {
+      misshapen += " '" + parameter.name + "' (" + shape_text(found->second.sizes()) + " in the file, " +
+                   shape_text(parameter.tensor.sizes()) + " in the model)";
+    }
+  }
+  for (const NamedTensor& buffer : state.model.buffers()) known.insert(buffer.name);
+  for (const auto& [name, value] : values) {
+    if (!known.contains(name)) unexpected += " '" + name + "'";
+  }
+  if (!missing.empty() || !misshapen.empty()) {
+    throw RuntimeFault(file + ": does not fit model '" + state.model.description() + "'." +
+                       (missing.empty() ? "" : " Missing:" + missing + ".") +
+                       (misshapen.empty() ? "" : " Of another shape:" + misshapen + ".") +
+                       (unexpected.empty() ? "" : " In the file only:" + unexpected + "."));
+  }
+  if (!unexpected.empty()) log::warning(file + ": not in the model, so not used:" + unexpected + ".");
+
+  for (ParameterEntry& entry : state.store.entries()) {
+    entry.master.copy_(values.at(entry.name).view_as(entry.master));
+    known.erase(entry.name);
+  }
+  for (const auto* list : {&state.model.parameters(), &state.model.buffers()}) {
+    for (const NamedTensor& named : *list) {
+      if (!known.contains(named.name) || !values.contains(named.name)) continue;
+      at::Tensor tensor = named.tensor.detach();
+      tensor.copy_(values.at(named.name).view_as(tensor));
+    }
+  }
+  state.store.refresh_all(state.transform_weight());
+}
+
+}  // namespace capstan

@@ -1,0 +1,148 @@
+#include "core/engine/engine_host.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+#include <exception>
+
+#include "core/engine/batch.hpp"
+#include "core/engine/observers.hpp"
+#include "core/engine/parameter_groups.hpp"
+#include "core/errors.hpp"
+#include "core/memory/parameter_store.hpp"
+#include "core/memory/sum_of_squares.hpp"
+#include "core/memory/tensor_handle.hpp"
+#include "core/registry/plugin_call.hpp"
+
+namespace capstan {
+namespace {
+
+/// Runs `body`; what it throws becomes the error's text.
+template <class Body>
+capstan_status guarded(capstan_error* error, Body&& body) noexcept {
+  try {
+    body();
+    return CAPSTAN_OK;
+  } catch (const std::exception& thrown) {
+    error->text = thrown.what();
+    return CAPSTAN_FAILED;
+  }
+}
+
+// Collectives of a group of one: the sum is what is there, and exchanging with oneself is a copy.
+capstan_status nothing_to_exchange(void*, capstan_tensor, capstan_error*) { return CAPSTAN_OK; }
+capstan_status copy_to_self(void*, capstan_tensor out, capstan_tensor in, capstan_error* error) {
+  return guarded(error, [&] {
+    at::NoGradGuard no_grad;
+    tensor_of(out).copy_(tensor_of(in).view_as(tensor_of(out)));
+  });
+}
+capstan_status broadcast_to_self(void*, capstan_tensor, std::uint32_t root, capstan_error* error) {
+  return guarded(error, [&] {
+    if (root != 0) throw RuntimeFault("broadcast: root " + std::to_string(root) + " of 1 process.");
+  });
+}
+
+ParameterStore& store_of(void* ctx) {
+  auto* store = static_cast<EngineHostContext*>(ctx)->store;
+  if (store == nullptr) throw RuntimeFault("the engine has no parameters yet: ask after the event INITIALIZED.");
+  return *store;
+}
+
+capstan_status param_norm(void* ctx, capstan_str name, int which, double* out, capstan_error* error) {
+  return guarded(error, [&] {
+    for (ParameterEntry& entry : store_of(ctx).entries()) {
+      if (entry.name != as_view(name)) continue;
+      const at::Tensor values = which == 0 ? entry.master : entry.gradient();
+      *out = values.defined() ? std::sqrt(sum_of_squares({&values})) : 0.0;
+      return;
+    }
+    throw RuntimeFault("no trainable parameter is named '" + std::string(as_view(name)) + "'.");
+  });
+}
+
+capstan_status visit_parameters(void* ctx, const capstan_visitor* visitor, capstan_error* error) {
+  return guarded(error, [&] {
+    if (!CAPSTAN_HAS(visitor, tensor)) return;
+    for (ParameterEntry& entry : store_of(ctx).entries()) {
+      visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.parameter), CAPSTAN_ROLE_PARAMETER);
+      visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.master), CAPSTAN_ROLE_MASTER);
+      if (entry.gradient().defined()) {
+        visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.gradient()), CAPSTAN_ROLE_GRADIENT);
+      }
+    }
+  });
+}
+
+capstan_status group_numbers(const capstan_group* group, capstan_str name, double* out, std::size_t count,
+                             capstan_error* error) {
+  const auto* values = group->find(as_view(name));
+  if (values != nullptr && values->size() == count) {
+    std::copy(values->begin(), values->end(), out);
+    return CAPSTAN_OK;
+  }
+  error->text = "parameter group: " + std::to_string(count) + " number(s) '" + std::string(as_view(name)) +
+                "' asked for, " + (values ? std::to_string(values->size()) : std::string("none")) +
+                " there. Declare it as a numeric parameter in the manifest.";
+  return CAPSTAN_FAILED;
+}
+
+capstan_status batch_tensor(capstan_batch* batch, capstan_str name, capstan_tensor* borrowed, capstan_error* error) {
+  const auto found = batch->tensors.find(as_view(name));
+  if (found != batch->tensors.end()) {
+    *borrowed = handle_of(found->second);
+    return CAPSTAN_OK;
+  }
+  error->text = "the batch has no tensor '" + std::string(as_view(name)) + "'. It has:";
+  for (const auto& [key, tensor] : batch->tensors) error->text += " '" + key + "'";
+  return CAPSTAN_FAILED;
+}
+
+capstan_status batch_set_tensor(capstan_batch* batch, capstan_str name, capstan_tensor tensor, capstan_error* error) {
+  return guarded(error, [&] { batch->tensors.insert_or_assign(std::string(as_view(name)), tensor_of(tensor)); });
+}
+
+capstan_status batch_number(capstan_batch* batch, capstan_str name, double* out, int* found, capstan_error*) {
+  const auto number = batch->numbers.find(as_view(name));
+  *found = number != batch->numbers.end();
+  if (*found) *out = number->second;
+  return CAPSTAN_OK;
+}
+
+capstan_status batch_set_number(capstan_batch* batch, capstan_str name, double value, capstan_error* error) {
+  return guarded(error, [&] { batch->numbers.insert_or_assign(std::string(as_view(name)), value); });
+}
+
+capstan_status batch_visit(capstan_batch* batch, const capstan_visitor* visitor, capstan_error*) {
+  if (!CAPSTAN_HAS(visitor, tensor)) return CAPSTAN_OK;
+  for (const auto& [name, tensor] : batch->tensors) {
+    visitor->tensor(visitor->ctx, as_str(name), handle_of(tensor), CAPSTAN_ROLE_BUFFER);
+  }
+  return CAPSTAN_OK;
+}
+
+capstan_status layer(capstan_batch* batch, capstan_str name, capstan_tensor hidden, const capstan_inner* inner,
+                     capstan_tensor* out, capstan_error* error) {
+  if (batch->layers == nullptr) return inner->run(inner->ctx, hidden, out, error);
+  return guarded(error, [&] { batch->layers->run(as_view(name), hidden, *inner, out); });
+}
+
+}  // namespace
+
+void add_engine_functions(capstan_host& host) {
+  host.all_reduce_sum = nothing_to_exchange;
+  host.all_to_all = copy_to_self;
+  host.all_gather = copy_to_self;
+  host.broadcast = broadcast_to_self;
+  host.param_norm = param_norm;
+  host.visit_parameters = visit_parameters;
+  host.group_numbers = group_numbers;
+  host.batch_tensor = batch_tensor;
+  host.batch_set_tensor = batch_set_tensor;
+  host.batch_number = batch_number;
+  host.batch_set_number = batch_set_number;
+  host.batch_visit = batch_visit;
+  host.layer = layer;
+}
+
+}  // namespace capstan

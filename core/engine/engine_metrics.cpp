@@ -1,0 +1,105 @@
+// What an engine tells its monitors, and the people who ask for its state.
+
+#include <algorithm>
+
+#include "core/engine/engine_state.hpp"
+
+namespace capstan {
+namespace {
+
+const char* precision_name(Precision precision) {
+  switch (precision) {
+    case Precision::kBf16:
+      return "bf16 (fp32 master weights)";
+    case Precision::kFp16:
+      return "fp16 (fp32 master weights)";
+    case Precision::kFp32:
+      break;
+  }
+  return "fp32";
+}
+
+/// "  name .... value", dotted to width 29 as DeepSpeed prints it.
+std::string dotted(const std::string& name, const std::string& value, const std::string& origin) {
+  constexpr std::size_t kWidth = 29;
+  std::string line = "  " + name + " ";
+  line += std::string(name.size() < kWidth ? kWidth - name.size() : 1, '.') + " " + value;
+  return origin.empty() ? line + "\n" : line + "  (" + origin + ")\n";
+}
+
+}  // namespace
+
+void Engine::State::build_monitors() {
+  monitors.reset();
+  monitor_components.clear();
+  for (const ComponentChoice& choice : config.monitors) monitor_components.push_back(create(choice));
+}
+
+MonitorHost& Engine::State::open_monitors() {
+  if (!monitors) {
+    // Opened at the first metric: by then a resumed run knows where it goes on.
+    Json run_info = Json::object();
+    run_info["resumed_at"] = resumed_at ? Json(*resumed_at) : Json();
+    run_info["world_size"] = config.batch.world_size;
+    run_info["config"] = config.effective;
+    monitors = std::make_unique<MonitorHost>(std::move(monitor_components), run_info);
+  }
+  return *monitors;
+}
+
+void Engine::State::write_step_metrics(const std::vector<std::pair<std::string, double>>& spans) {
+  if (config.monitors.empty()) return;
+  const std::int64_t x = progress.global_samples;
+  std::vector<Metric> metrics = {{"Train/Samples/train_loss", mean_loss, x}};
+  if (optimizer) metrics.push_back({"Train/Samples/lr", groups[0].find("lr")->front(), x});
+  if (config.precision.compute == Precision::kFp16) metrics.push_back({"Train/Samples/loss_scale", scaler.scale(), x});
+  for (const auto& [name, milliseconds] : spans) {
+    std::string span = name == "fwd" ? "forward" : name;
+    if (span.starts_with("bwd")) span.replace(0, 3, "backward");
+    metrics.push_back({"Train/Samples/elapsed_time_ms_" + span, milliseconds, x});
+  }
+  open_monitors().write(metrics);
+}
+
+void Engine::write_metric(const std::string& tag, double value) {
+  if (state_->config.monitors.empty()) return;
+  state_->open_monitors().write(std::vector<Metric>{{tag, value, state_->progress.global_samples}});
+}
+
+void Engine::flush_monitors() {
+  if (state_->monitors) state_->monitors->flush();
+}
+
+std::string Engine::state_dump() const {
+  const State& state = *state_;
+  const Config& config = state.config;
+  std::int64_t elements = 0;
+  for (const NamedTensor& parameter : state.model.parameters()) elements += parameter.tensor.numel();
+  std::vector<std::pair<std::string, std::string>> rows = {
+      {"device", state.accelerator.device().str()},
+      {"global_samples", std::to_string(state.progress.global_samples)},
+      {"global_steps", std::to_string(state.progress.global_steps)},
+      {"skipped_steps", std::to_string(state.progress.skipped_steps)},
+      {"world_size", std::to_string(config.batch.world_size)},
+      {"train_batch_size", std::to_string(config.batch.train_batch_size)},
+      {"train_micro_batch_size_per_gpu", std::to_string(config.batch.micro_batch_size)},
+      {"gradient_accumulation_steps", std::to_string(config.batch.gradient_accumulation_steps)},
+      {"gradient_clipping", Json(config.gradient_clipping).dump()},
+      {"precision", precision_name(config.precision.compute)},
+      {"model", state.model.description()},
+      {"model_parameters", std::to_string(elements)},
+      {"optimizer", config.optimizer ? config.optimizer->type + " " + config.optimizer->params.dump() : "none"},
+      {"scheduler", config.scheduler ? config.scheduler->type + " " + config.scheduler->params.dump() : "none"},
+      {"parameter_groups", std::to_string(state.groups.size())},
+      {"sub_groups", std::to_string(state.store.sub_groups().size())},
+  };
+  std::sort(rows.begin(), rows.end());
+  std::string text = "Engine:\n";
+  for (const auto& [name, value] : rows) {
+    const auto origin = config.origins.find(name);
+    text += dotted(name, value, origin == config.origins.end() ? "" : origin->second);
+  }
+  return text;
+}
+
+}  // namespace capstan

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/engine/engine.hpp"
+#include "core/engine/engine_host.hpp"
+#include "core/engine/observers.hpp"
+#include "core/engine/parameter_groups.hpp"
+#include "core/engine/progress_report.hpp"
+#include "core/engine/schedule.hpp"
+#include "core/engine/timers.hpp"
+#include "core/memory/accelerator.hpp"
+#include "core/memory/parameter_store.hpp"
+#include "core/monitor/monitor_host.hpp"
+#include "core/precision/loss_scaler.hpp"
+#include "core/registry/registry.hpp"
+
+namespace capstan {
+
+/// Everything behind an Engine. Members are built in this order and destroyed in the reverse one.
+struct Engine::State {
+  State(Model model, const Config& config, const PluginIndex& plugins);
+
+  // Building.
+  Component create(const ComponentChoice& choice);
+  void build_monitors();
+  ParameterStore::Options store_options();
+
+  // One step (engine_step.cpp).
+  void emit(capstan_event_kind kind, const at::Tensor* loss = nullptr, bool skipped = false);
+  at::Tensor forward(Batch& batch);
+  void backward(const at::Tensor& loss);
+  StepReport step();
+  void finish_step(bool applied);
+  void note_loss(const at::Tensor& loss);
+  /// False when the update must be skipped; fills the norm and the factor for the gradients.
+  bool check_and_measure(StepReport& report, double& grad_scale);
+  void update(double grad_scale);
+  void update_sub_group(const SubGroup& sub_group, const capstan_step& step);
+  std::string first_not_finite();
+  TransformWeight transform_weight();
+  void report_line(const std::string& text);
+
+  // Metrics (engine_metrics.cpp).
+  MonitorHost& open_monitors();
+  void write_step_metrics(const std::vector<std::pair<std::string, double>>& spans);
+
+  // Checkpoints (engine_checkpoint.cpp).
+  std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
+  Json load(const std::string& dir, const std::string& tag);
+
+  Config config;
+  PluginIndex plugins;
+  CpuAccelerator accelerator;
+  EngineHostContext host_context;
+  capstan_host host;
+  Registry registry;
+  Model model;
+  Observers observers;
+  std::unique_ptr<OperatorPolicy> operand_policy;
+  ParameterGroups groups;
+  std::optional<Component> optimizer;
+  Schedule schedule;
+  ParameterStore store;
+  LossScaler scaler;
+  Timers micro_timers, step_timers;
+  ProgressReport progress_report;
+  std::vector<Component> monitor_components;  // until they are opened
+  std::unique_ptr<MonitorHost> monitors;      // from the first metric on
+  std::function<void(std::string_view)> report_output;
+
+  Progress progress;
+  std::optional<std::int64_t> resumed_at;  // global samples of the checkpoint that was loaded
+  StepReport last_step;
+  std::int64_t micro_step = 0;        // micro-batches of the current step that have had their backward
+  std::int64_t micro_steps_seen = 0;  // of this run
+  double loss_sum = 0;                // of the current step
+  double mean_loss = 0;               // of the last complete one
+  bool loss_finite = true;            // of the current step
+  std::int64_t bad_micro_step = 0;    // the first whose loss was not finite
+  bool want_grad_norm = false;
+  std::string optimizer_where;  // "optimizer 'AdamW'"
+};
+
+}  // namespace capstan

@@ -1,0 +1,261 @@
+// One optimizer step: micro-batches -> overflow check and norm in one pass -> clip -> update -> schedule -> events.
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/isfinite.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/engine/engine_state.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/memory/sum_of_squares.hpp"
+#include "core/memory/tensor_handle.hpp"
+
+namespace capstan {
+namespace {
+
+/// Clipping divides by the norm plus this, as DeepSpeed does.
+constexpr double kClipEpsilon = 1e-6;
+
+bool all_finite(const at::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); }
+
+}  // namespace
+
+void Engine::State::emit(capstan_event_kind kind, const at::Tensor* loss, bool skipped) {
+  if (observers.empty()) return;
+  capstan_event event{};
+  event.struct_size = sizeof event;
+  event.kind = kind;
+  event.global_step = progress.global_steps;
+  event.update_index = progress.updates;
+  event.micro_step = micro_step;
+  event.global_samples = progress.global_samples;
+  event.grad_norm = last_step.grad_norm;
+  event.loss = loss ? handle_of(*loss) : nullptr;
+  event.skipped = skipped;
+  observers.emit(event);
+}
+
+at::Tensor Engine::State::forward(Batch& batch) {
+  if (micro_step == 0) {
+    progress_report.step_begins();
+    emit(CAPSTAN_EVENT_STEP_BEGIN);
+  }
+  const Timers::Span span(micro_timers, "fwd");
+  emit(CAPSTAN_EVENT_FORWARD_BEGIN);
+  observers.change_batch(batch);
+  batch.layers = observers.wraps_layers() ? &observers : nullptr;
+  at::Tensor loss;
+  if (operand_policy) {
+    const InterceptorScope scope(*operand_policy);
+    loss = model.forward(batch);
+  } else {
+    loss = model.forward(batch);
+  }
+  batch.layers = nullptr;
+  if (loss.numel() != 1) {
+    throw RuntimeFault("model '" + model.description() +
+                       "': forward must return a scalar loss, got a tensor of shape " + c10::str(loss.sizes()) +
+                       ". Reduce it, with mean() for instance.");
+  }
+  emit(CAPSTAN_EVENT_FORWARD_END, &loss);
+  if (config.report.memory_breakdown) report_line(memory_line("after forward"));
+  return loss;
+}
+
+void Engine::State::note_loss(const at::Tensor& loss) {
+  const double value = loss.item<double>();
+  loss_sum += value;
+  if (loss_finite && !std::isfinite(value)) {
+    loss_finite = false;
+    bad_micro_step = micro_step;
+  }
+}
+
+void Engine::State::backward(const at::Tensor& loss) {
+  if (!loss.requires_grad()) {
+    throw RuntimeFault("model '" + model.description() +
+                       "': the loss depends on no trainable parameter, so there is nothing to train. Does forward run "
+                       "under no_grad, or is every parameter frozen?");
+  }
+  {
+    const Timers::Span span(micro_timers, "bwd");
+    emit(CAPSTAN_EVENT_BACKWARD_BEGIN, &loss);
+    note_loss(loss);
+    // The mean over micro-batches and the loss scale, as the seed of backward: the same as scaling the loss.
+    const double seed = scaler.scale() / static_cast<double>(config.batch.gradient_accumulation_steps);
+    {
+      const Timers::Span inner(micro_timers, "bwd_inner");
+      loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed));
+    }
+    at::NoGradGuard no_grad;
+    store.accumulate_gradients();
+    ++micro_step;
+    ++micro_steps_seen;
+    emit(CAPSTAN_EVENT_BACKWARD_END);
+  }
+  if (config.report.memory_breakdown) report_line(memory_line("after backward"));
+}
+
+std::string Engine::State::first_not_finite() {
+  for (const ParameterEntry& entry : store.entries()) {
+    if (!all_finite(entry.master)) return "The values of parameter '" + entry.name + "' are not finite";
+  }
+  for (ParameterEntry& entry : store.entries()) {
+    const at::Tensor& gradient = entry.gradient();
+    if (gradient.defined() && !all_finite(gradient)) {
+      return "All parameters are finite; the first gradient that is not is that of '" + entry.name + "'";
+    }
+  }
+  return "All parameters and gradients are finite";
+}
+
+bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
+  const PrecisionConfig& precision = config.precision;
+  const std::string step_name = "step " + std::to_string(progress.global_steps);
+  report.loss_scale = scaler.scale();
+  report.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  grad_scale = 1.0 / scaler.scale();
+
+  // Under fp16 a loss that is not finite is an overflow like any other.
+  if (!loss_finite && precision.compute != Precision::kFp16) {
+    store.collect_gradients();
+    const std::string what = "the loss is not finite at " + step_name + " (micro-batch " +
+                             std::to_string(bad_micro_step) + "). " + first_not_finite() + ".";
+    if (config.run.on_nan == "stop") {
+      throw RuntimeFault(what +
+                         " Resume from the last checkpoint with a lower learning rate, or set "
+                         "capstan.run.on_nan to \"continue\" to skip such steps.");
+    }
+    log::warning(what + " The step is skipped (capstan.run.on_nan is \"continue\").");
+    return false;
+  }
+
+  const auto& gradients = store.collect_gradients();
+  const bool test_overflow =
+      precision.compute == Precision::kFp16 || (precision.compute == Precision::kBf16 && precision.check_grad_overflow);
+  if (!test_overflow && config.gradient_clipping <= 0 && !want_grad_norm) return true;
+
+  const double norm = std::sqrt(sum_of_squares(gradients)) / scaler.scale();
+  report.grad_norm = norm;
+  if (!std::isfinite(norm)) {
+    if (test_overflow) {
+      log::info("OVERFLOW! Skipping " + step_name + ": a gradient is not finite" +
+                (precision.compute == Precision::kFp16 ? " at loss scale " + std::to_string(scaler.scale()) : "") +
+                ".");
+      return false;
+    }
+    log::warning("the gradient norm is not finite at " + step_name + ", so gradients are not clipped. " +
+                 first_not_finite() + ".");
+    return true;
+  }
+  if (config.gradient_clipping > 0) grad_scale *= std::min(1.0, config.gradient_clipping / (norm + kClipEpsilon));
+  return true;
+}
+
+TransformWeight Engine::State::transform_weight() {
+  return [this](const ParameterEntry& entry) { observers.transform(entry, progress.updates); };
+}
+
+void Engine::State::update_sub_group(const SubGroup& sub_group, const capstan_step& step) {
+  store.acquire(sub_group);
+  const auto& slots = store.slots(sub_group);
+  const auto* table = optimizer->vtable<capstan_optimizer>();
+  const auto measures = static_cast<std::size_t>(optimizer->manifest().measures);
+  std::vector<double> totals(measures * slots.size());
+  if (measures > 0) {
+    call_plugin(optimizer_where, [&](capstan_error* error) {
+      return table->measure(optimizer->self(), slots.data(), slots.size(), &step, totals.data(), error);
+    });
+  }
+  capstan_error error;
+  if (table->update(optimizer->self(), slots.data(), slots.size(), &step, measures ? totals.data() : nullptr, &error) !=
+      CAPSTAN_OK) {
+    throw PluginError(optimizer_where + " failed at update " + std::to_string(step.update_index) +
+                      " on rank 0: " + error.text);
+  }
+  store.refresh(sub_group, transform_weight());
+  store.release(sub_group, true);
+}
+
+void Engine::State::update(double grad_scale) {
+  capstan_step step{};
+  step.struct_size = sizeof step;
+  step.update_index = progress.updates;
+  step.grad_scale = grad_scale;
+  step.groups = groups.pointers().data();
+  step.group_count = groups.size();
+  step.model_state = store.model_state().data();
+  // A weight transform sees the number of updates done, this one included.
+  ++progress.updates;
+  for (const SubGroup& sub_group : store.sub_groups()) update_sub_group(sub_group, step);
+}
+
+StepReport Engine::State::step() {
+  if (micro_step == 0) {
+    throw RuntimeFault("step() without a micro-batch: call forward and backward first.");
+  }
+  if (micro_step < config.batch.gradient_accumulation_steps) {
+    if (micro_timers.on()) {
+      const auto spans = micro_timers.take();
+      for (const auto& [name, milliseconds] : spans) step_timers.add(name, milliseconds);
+      report_line(timers_line(0, spans, "_microstep"));
+    }
+    return last_step;
+  }
+  if (!optimizer) {
+    throw ConfigError(
+        "optimizer: step() needs one, and the configuration has none. Add \"optimizer\": {\"type\": "
+        "\"AdamW\"}, or use eval_batch only.");
+  }
+  at::NoGradGuard no_grad;
+  bool applied = false;
+  {
+    const Timers::Span span(micro_timers, "step");
+    StepReport report;
+    double grad_scale = 1;
+    mean_loss = loss_sum / static_cast<double>(micro_step);
+    applied = check_and_measure(report, grad_scale);
+    report.applied = applied;
+    last_step = report;
+    emit(CAPSTAN_EVENT_UPDATE_BEGIN);
+    if (applied) update(grad_scale);
+    const capstan_group& group = groups[0];
+    last_step.lr = group.find("lr")->front();
+    last_step.beta1 = group.find("betas") ? group.find("betas")->front() : 0.0;
+    store.drop_gradients();
+    emit(CAPSTAN_EVENT_UPDATE_END, nullptr, !applied);
+  }
+  finish_step(applied);
+  return last_step;
+}
+
+void Engine::State::finish_step(bool applied) {
+  micro_step = 0;
+  loss_sum = 0;
+  loss_finite = true;
+  ++progress.global_steps;
+  progress.skipped_steps += applied ? 0 : 1;
+  progress.global_samples += config.batch.train_batch_size;
+  scaler.update(!applied);
+  // What is shown and written is the rate of the next update.
+  if (optimizer) schedule.apply(progress.updates);
+
+  std::vector<std::pair<std::string, double>> spans;
+  if (micro_timers.on()) {
+    spans = micro_timers.take();
+    report_line(timers_line(0, spans, "_microstep"));
+    for (const auto& [name, milliseconds] : spans) step_timers.add(name, milliseconds);
+    spans = step_timers.take();
+    report_line(timers_line(0, spans, ""));
+  }
+  write_step_metrics(spans);
+  emit(CAPSTAN_EVENT_STEP_END, nullptr, !applied);
+  if (config.report.memory_breakdown) report_line(memory_line("after step"));
+  const std::string lines = progress_report.step_ends(progress, micro_steps_seen, groups);
+  if (!lines.empty()) report_line(lines);
+}
+
+}  // namespace capstan

@@ -1,0 +1,171 @@
+#include "core/monitor/monitor_host.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "core/log.hpp"
+
+namespace capstan {
+namespace {
+
+constexpr std::size_t kQueueLimit = 1 << 16;  // metrics; 100 steps a second fill it in some minutes
+constexpr auto kCloseDeadline = std::chrono::seconds(5);
+
+struct TimedMetric {
+  Metric metric;
+  double wall_time = 0;  // seconds since 1970
+};
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// One monitor and whether it still takes part.
+struct Seat {
+  explicit Seat(Component c) : component(std::move(c)), where("monitor '" + component.manifest().type + "'") {}
+  Component component;
+  std::string where;
+  bool on = true;
+
+  const capstan_monitor* vtable() const { return component.vtable<capstan_monitor>(); }
+
+  /// Calls one function; a failure switches the monitor off for the rest of the run.
+  template <class Call>
+  void call(const char* what, Call&& body) {
+    if (!on) return;
+    try {
+      call_plugin(where + ", " + what, body);
+    } catch (const std::exception& error) {
+      on = false;
+      log::warning(std::string(error.what()) + " It is switched off for the rest of the run; training goes on.");
+    }
+  }
+};
+
+}  // namespace
+
+/// One monitor's queue and thread: a monitor that hangs holds up no other.
+struct MonitorHost::Worker {
+  Worker(Component monitor, std::string info) : seat(std::move(monitor)), run_info(std::move(info)) {}
+
+  std::mutex mutex;
+  std::condition_variable wake, done;
+  std::deque<TimedMetric> queue;
+  std::int64_t dropped = 0;
+  std::uint64_t flush_asked = 0, flush_done = 0;
+  bool closing = false, closed = false;
+  Seat seat;  // the worker thread's alone
+  const std::string run_info;
+
+  void run();
+  void write(const std::deque<TimedMetric>& batch);
+};
+
+void MonitorHost::Worker::write(const std::deque<TimedMetric>& batch) {
+  std::vector<capstan_metric> metrics;
+  std::vector<const capstan_metric*> pointers;
+  metrics.reserve(batch.size());
+  for (const TimedMetric& item : batch) {
+    metrics.push_back(
+        {sizeof(capstan_metric), as_str(item.metric.tag), item.metric.value, item.metric.x, item.wall_time});
+    pointers.push_back(&metrics.back());
+  }
+  seat.call("write", [&](capstan_error* error) {
+    return seat.vtable()->write(seat.component.self(), pointers.data(), pointers.size(), error);
+  });
+}
+
+void MonitorHost::Worker::run() {
+  const auto* table = seat.vtable();
+  void* self = seat.component.self();
+  seat.call("open", [&](capstan_error* error) { return table->open(self, as_str(run_info), error); });
+  std::unique_lock lock(mutex);
+  for (;;) {
+    wake.wait(lock, [&] { return closing || !queue.empty() || flush_asked != flush_done; });
+    std::deque<TimedMetric> batch;
+    batch.swap(queue);
+    const std::uint64_t flush_until = flush_asked;
+    const bool flush = flush_until != flush_done || closing;
+    const bool last = closing;
+    lock.unlock();
+    if (!batch.empty()) write(batch);
+    if (flush) seat.call("flush", [&](capstan_error* error) { return table->flush(self, error); });
+    if (last) seat.call("close", [&](capstan_error* error) { return table->close(self, error); });
+    lock.lock();
+    flush_done = flush_until;
+    closed = last;
+    done.notify_all();
+    if (last) return;
+  }
+}
+
+MonitorHost::MonitorHost(std::vector<Component> monitors, const Json& run_info) {
+  for (Component& monitor : monitors) {
+    workers_.push_back(std::make_shared<Worker>(std::move(monitor), run_info.dump()));
+    std::thread([worker = workers_.back()] { worker->run(); }).detach();
+  }
+}
+
+MonitorHost::~MonitorHost() {
+  for (const auto& worker : workers_) {
+    const std::lock_guard lock(worker->mutex);
+    worker->closing = true;
+    worker->wake.notify_all();
+  }
+  const auto deadline = std::chrono::steady_clock::now() + kCloseDeadline;
+  for (const auto& worker : workers_) {
+    std::unique_lock lock(worker->mutex);
+    const bool closed = worker->done.wait_until(lock, deadline, [&] { return worker->closed; });
+    const std::int64_t dropped = worker->dropped;
+    lock.unlock();
+    if (dropped > 0) {
+      log::warning(worker->seat.where + ": " + std::to_string(dropped) + " metrics were dropped; it is too slow.");
+    }
+    if (!closed) log::warning(worker->seat.where + ": did not close in time; its last metrics may be lost.");
+  }
+}
+
+void MonitorHost::write(const std::vector<Metric>& metrics) {
+  const double now = seconds_since_1970();
+  for (const auto& worker : workers_) {
+    const std::lock_guard lock(worker->mutex);
+    for (const Metric& metric : metrics) {
+      if (worker->queue.size() >= kQueueLimit) {
+        ++worker->dropped;
+      } else {
+        worker->queue.push_back({metric, now});
+      }
+    }
+    worker->wake.notify_one();
+  }
+}
+
+bool MonitorHost::flush(std::int64_t deadline_ms) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
+  std::vector<std::uint64_t> tickets;
+  for (const auto& worker : workers_) {
+    const std::lock_guard lock(worker->mutex);
+    tickets.push_back(++worker->flush_asked);
+    worker->wake.notify_all();
+  }
+  bool all = true;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    std::unique_lock lock(workers_[i]->mutex);
+    all = workers_[i]->done.wait_until(lock, deadline, [&] { return workers_[i]->flush_done >= tickets[i]; }) && all;
+  }
+  return all;
+}
+
+std::int64_t MonitorHost::dropped() const {
+  std::int64_t total = 0;
+  for (const auto& worker : workers_) {
+    const std::lock_guard lock(worker->mutex);
+    total += worker->dropped;
+  }
+  return total;
+}
+
+}  // namespace capstan

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config/json.hpp"
+#include "core/registry/registry.hpp"
+
+namespace capstan {
+
+struct Metric {
+  std::string tag;  // "Train/Samples/lr"
+  double value = 0;
+  std::int64_t x = 0;  // global samples
+};
+
+/// Runs each monitor on a thread of its own, so that neither training nor another monitor waits for it. A monitor that
+/// fails is switched off with one warning; metrics that a slow one cannot take are dropped, counted and said. [engine]
+class MonitorHost {
+ public:
+  /// `run_info` goes to each monitor's open().
+  MonitorHost(std::vector<Component> monitors, const Json& run_info);
+  /// Closes the monitors, waiting a few seconds at most for one that hangs.
+  ~MonitorHost();
+  MonitorHost(const MonitorHost&) = delete;
+  MonitorHost& operator=(const MonitorHost&) = delete;
+
+  /// Queues the metrics with the time of the call. Never blocks on a monitor.
+  void write(const std::vector<Metric>& metrics);
+  /// Waits until all that was queued is written and flushed, or the deadline passes; false then.
+  bool flush(std::int64_t deadline_ms = 5000);
+
+  std::int64_t dropped() const;
+
+ private:
+  struct Worker;
+  std::vector<std::shared_ptr<Worker>> workers_;  // shared with the threads, which outlive this when a monitor hangs
+};
+
+}  // namespace capstan
