@@ -56,7 +56,8 @@ function(capstan_add_plugin name)
   file(CONFIGURE OUTPUT ${generated}/manifest.toml CONTENT "${text}" @ONLY)
   set(CAPSTAN_MANIFEST_FILE ${generated}/manifest.toml)
   configure_file(${CAPSTAN_PLUGIN_CMAKE_DIR}/manifest.c.in ${generated}/manifest.c @ONLY)
-  set_source_files_properties(${generated}/manifest.c PROPERTIES OBJECT_DEPENDS ${generated}/manifest.toml)
+  set_source_files_properties(${generated}/manifest.c PROPERTIES
+    OBJECT_DEPENDS ${generated}/manifest.toml SKIP_PRECOMPILE_HEADERS ON)
 
   add_library(${target} MODULE ${arg_SOURCES} ${generated}/manifest.c)
   target_link_libraries(${target} PRIVATE capstan::sdk ${arg_LIBRARIES})

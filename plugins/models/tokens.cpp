@@ -1,0 +1,58 @@
+#include "tokens.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace capstan::models {
+namespace {
+
+constexpr std::int64_t kIgnoredLabel = -100;
+
+const at::Tensor& matrix(const sdk::BatchView& batch, const std::string& name) {
+  const at::Tensor& tensor = batch.tensor(name);
+  if (tensor.dim() != 2 || tensor.scalar_type() != at::kLong || tensor.numel() == 0) {
+    throw sdk::Error(name + ": got a " + c10::toString(tensor.scalar_type()) + " tensor of shape " +
+                     c10::str(tensor.sizes()) + ". It must be int64 [batch, time] and not empty.");
+  }
+  return tensor;
+}
+
+void check_range(const at::Tensor& ids, const std::string& name, std::int64_t vocabulary, std::int64_t also_allowed) {
+  if (!ids.is_cpu()) return;
+  const auto [low, high] = ids.aminmax();
+  const auto smallest = low.item<std::int64_t>();
+  const auto largest = high.item<std::int64_t>();
+  if (largest < vocabulary && (smallest >= 0 || smallest == also_allowed)) return;
+  throw sdk::Error(name + ": holds id " + std::to_string(largest >= vocabulary ? largest : smallest) +
+                   ", this model's vocabulary is 0 to " + std::to_string(vocabulary - 1) +
+                   ". Raise the model's parameter 'vocab', or use data of that vocabulary.");
+}
+
+}  // namespace
+
+Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, std::int64_t vocabulary) {
+  Tokens tokens{matrix(batch, "input_ids"), matrix(batch, "labels")};
+  if (tokens.inputs.sizes() != tokens.labels.sizes()) {
+    throw sdk::Error("labels: shape " + c10::str(tokens.labels.sizes()) + " differs from that of input_ids, " +
+                     c10::str(tokens.inputs.sizes()) + ". Every position needs one label.");
+  }
+  if (const auto cut = batch.number("curriculum_seqlen")) {
+    const auto length = std::clamp<std::int64_t>(static_cast<std::int64_t>(*cut), 1, tokens.inputs.size(1));
+    tokens = {tokens.inputs.narrow(1, 0, length), tokens.labels.narrow(1, 0, length)};
+  }
+  if (tokens.inputs.size(1) > sequence_length) {
+    throw sdk::Error("input_ids: " + std::to_string(tokens.inputs.size(1)) + " positions, this model has " +
+                     std::to_string(sequence_length) +
+                     ". Shorten the sequences, or raise the model's parameter 'seq'.");
+  }
+  check_range(tokens.inputs, "input_ids", vocabulary, 0);
+  check_range(tokens.labels, "labels", vocabulary, kIgnoredLabel);
+  return tokens;
+}
+
+at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {
+  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}).to(at::kFloat), labels.reshape(-1), {},
+                                at::Reduction::Mean, kIgnoredLabel);
+}
+
+}  // namespace capstan::models

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "capstan/sdk/model.hpp"
+
+namespace capstan::models {
+
+/// What a language model reads from a batch: int64 [batch, time], labels being the tokens that follow.
+struct Tokens {
+  at::Tensor inputs, labels;
+};
+
+/// Takes "input_ids" and "labels" from the batch, cut to "curriculum_seqlen" where that is given. Throws sdk::Error
+/// naming the numbers when they are not two int64 matrices of one shape, longer than `sequence_length`, or (checked on
+/// the CPU only, where it costs no synchronisation) hold ids outside the vocabulary. A label of -100 is not counted.
+Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, std::int64_t vocabulary);
+
+/// Mean cross-entropy over all positions, in fp32 whatever the logits are. `logits` is [batch, time, vocabulary].
+at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& labels);
+
+}  // namespace capstan::models

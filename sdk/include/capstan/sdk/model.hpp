@@ -1,0 +1,172 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <concepts>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "capstan/layer.hpp"
+#include "capstan/sdk/aten.hpp"
+#include "capstan/sdk/component.hpp"
+
+/// Models: any torch::nn::Module whose forward gives the loss. Pinned tier.
+namespace capstan::sdk {
+
+/// One micro-batch. Valid for the duration of a forward.
+class BatchView {
+ public:
+  BatchView(const capstan_host* host, capstan_batch* batch, capstan_error* error)
+      : host_(host), batch_(batch), error_(error) {}
+
+  /// Throws the host's text when the batch has no tensor of that name.
+  const at::Tensor& tensor(std::string_view name) const {
+    capstan_tensor handle = nullptr;
+    check(host_->batch_tensor(batch_, to_str(name), &handle, error_));
+    return borrow(handle);
+  }
+
+  /// A number that a component may have added: "curriculum_seqlen".
+  std::optional<double> number(std::string_view name) const {
+    double value = 0;
+    int found = 0;
+    check(host_->batch_number(batch_, to_str(name), &value, &found, error_));
+    return found ? std::optional(value) : std::nullopt;
+  }
+
+ private:
+  const capstan_host* host_;
+  capstan_batch* batch_;
+  capstan_error* error_;
+};
+
+template <class M>
+concept TakesBatch = requires(M& module, const BatchView& batch) {
+  { module.forward(batch) } -> std::convertible_to<at::Tensor>;
+};
+
+template <class M>
+concept TakesTokensAndLabels = requires(M& module, const at::Tensor& tensor) {
+  { module.forward(tensor, tensor) } -> std::convertible_to<at::Tensor>;
+};
+
+template <class M>
+concept DescribesItself = requires(const M& module) {
+  { module.describe() } -> std::convertible_to<std::string>;
+};
+
+/// The step function of a module that needs none of its own: forward(BatchView), or forward(input_ids, labels).
+template <class M>
+at::Tensor default_step(M& module, const BatchView& batch) {
+  static_assert(TakesBatch<M> || TakesTokensAndLabels<M>,
+                "forward must return the loss and take either (const capstan::sdk::BatchView&) or (input_ids, labels). "
+                "Give a step function, at::Tensor(Module&, const BatchView&), for any other module.");
+  if constexpr (TakesBatch<M>) {
+    return module.forward(batch);
+  } else {
+    return module.forward(batch.tensor("input_ids"), batch.tensor("labels"));
+  }
+}
+
+/// The loss as the engine wants it: a floating-point scalar.
+inline at::Tensor scalar_loss(const at::Tensor& loss) {
+  if (!loss.defined()) throw Error("returned an undefined tensor. Return the loss of the batch.");
+  if (loss.numel() != 1 || !loss.is_floating_point()) {
+    throw Error("returned a " + std::string(c10::toString(loss.scalar_type())) + " tensor of shape " +
+                c10::str(loss.sizes()) + ". Return one floating-point number, the mean loss of the batch.");
+  }
+  return loss.dim() == 0 ? loss : loss.reshape({});
+}
+
+/// What a module shows of itself to the engine. M may have `std::string describe() const`, a JSON object of facts:
+/// sequence_length, hidden_size, vocab_size, layers.
+template <class M>
+class ModuleModel {
+ public:
+  using Step = std::function<at::Tensor(M&, const BatchView&)>;
+
+  ModuleModel(Host host, const Params& params) : ModuleModel(std::make_shared<M>(host, params), &default_step<M>) {}
+  ModuleModel(std::shared_ptr<M> module, Step step) : module_(std::move(module)), step_(std::move(step)) {}
+
+  /// Parameters, then buffers, then modules, each in the order of registration. A tensor that is registered under
+  /// several names (tied weights) is shown once, under the first.
+  void visit(const capstan_visitor& visitor) const {
+    if (visitor.tensor) {
+      std::unordered_set<const at::TensorImpl*> seen;
+      const auto show = [&](const auto& named, capstan_role role) {
+        for (const auto& item : named) {
+          if (!seen.insert(item.value().unsafeGetTensorImpl()).second) continue;
+          visitor.tensor(visitor.ctx, to_str(item.key()), lend(item.value()), role);
+        }
+      };
+      show(module_->named_parameters(), CAPSTAN_ROLE_PARAMETER);
+      show(module_->named_buffers(), CAPSTAN_ROLE_BUFFER);
+    }
+    if (visitor.module) {
+      for (const auto& item : module_->named_modules()) {
+        visitor.module(visitor.ctx, to_str(item.key()), to_str(item.value()->name()));
+      }
+    }
+  }
+
+  at::Tensor forward(const BatchView& batch) { return scalar_loss(step_(*module_, batch)); }
+  void training(bool on) { module_->train(on); }
+  std::string describe() const requires DescribesItself<M> { return module_->describe(); }
+
+ private:
+  std::shared_ptr<M> module_;
+  Step step_;
+};
+
+/// capstan_model on top of ModuleModel<M>; `self` is an Instance<ModuleModel<M>>.
+template <class M>
+struct ModelThunks {
+  using Self = Instance<ModuleModel<M>>;
+
+  static capstan_status create(const capstan_host* host, capstan_str params, void** self, capstan_error* error) {
+    return guarded_aten(host, error, [&] {
+      *self = new Self{host, ModuleModel<M>(Host(host), Params(host, params, error))};
+    });
+  }
+
+  static capstan_status visit(void* self, const capstan_visitor* visitor, capstan_error* error) {
+    auto& model = *static_cast<Self*>(self);
+    return guarded_aten(model.host, error, [&] { model.object.visit(*visitor); });
+  }
+
+  static capstan_status forward(void* self, capstan_batch* batch, capstan_tensor* loss, capstan_error* error) {
+    auto& model = *static_cast<Self*>(self);
+    return guarded_aten(model.host, error, [&] {
+      const ForwardScope scope(model.host, batch, error);
+      *loss = give(model.object.forward(BatchView(model.host, batch, error)));
+    });
+  }
+
+  static capstan_status training(void* self, int on, capstan_error* error) {
+    auto& model = *static_cast<Self*>(self);
+    return guarded_aten(model.host, error, [&] { model.object.training(on != 0); });
+  }
+
+  static capstan_status describe(void* self, capstan_sink* sink, capstan_error* error) {
+    auto& model = *static_cast<Self*>(self);
+    return guarded_aten(model.host, error, [&] {
+      if constexpr (DescribesItself<M>) Sink(model.host, sink).write(model.object.describe());
+    });
+  }
+
+  static constexpr capstan_model kVtable = {sizeof(capstan_model), &visit, &forward, &training,
+                                            DescribesItself<M> ? &describe : nullptr};
+};
+
+/// The descriptor of a model in a plugin. M is a torch::nn::Module with the constructor M(Host, const Params&).
+template <class M, Literal Type>
+inline constexpr capstan_component model = {sizeof(capstan_component), literal_str<"model">(),
+                                            literal_str<Type>(),       &ModelThunks<M>::create,
+                                            &destroy<ModuleModel<M>>,  &ModelThunks<M>::kVtable};
+
+}  // namespace capstan::sdk
