@@ -24,7 +24,7 @@ struct Progress {
 struct StepReport {
   bool applied = true;    // false: skipped, because gradients were not finite
   double lr = 0;          // of group 0, as this step used it
-  double beta1 = 0;       // of group 0, as this step used it; 0 without betas
+  double momentum = 0;    // of group 0, as this step used it: its first beta, else its momentum; 0 without either
   double grad_norm = 0;   // L2 of the unscaled gradients before clipping; NaN when nothing needed it
   double loss_scale = 1;  // that produced this step's gradients
 };

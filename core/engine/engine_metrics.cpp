@@ -42,6 +42,7 @@ MonitorHost& Engine::State::open_monitors() {
     run_info["resumed_at"] = resumed_at ? Json(*resumed_at) : Json();
     run_info["world_size"] = config.batch.world_size;
     run_info["config"] = config.effective;
+    run_info["config"] = config.effective;
     monitors = std::make_unique<MonitorHost>(std::move(monitor_components), run_info);
   }
   return *monitors;

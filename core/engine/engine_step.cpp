@@ -224,7 +224,8 @@ StepReport Engine::State::step() {
     if (applied) update(grad_scale);
     const capstan_group& group = groups[0];
     last_step.lr = group.find("lr")->front();
-    last_step.beta1 = group.find("betas") ? group.find("betas")->front() : 0.0;
+    const auto* momentum = group.find("betas") ? group.find("betas") : group.find("momentum");
+    last_step.momentum = momentum ? momentum->front() : 0.0;
     store.drop_gradients();
     emit(CAPSTAN_EVENT_UPDATE_END, nullptr, !applied);
   }

@@ -1,0 +1,58 @@
+// parity_check RUN.json --data corpus.txt: repeats a recorded run and prints one JSON line, the greatest differences.
+// Exit code 0 within the tolerance, 1 past it, 2 when it could not run.
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "tests/parity/parity_run.hpp"
+
+namespace {
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw std::runtime_error(path + ": cannot be read: " + std::strerror(errno));
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+int run(const std::string& recorded_path, const std::string& corpus) {
+  using namespace capstan;
+  const Json recorded = Json::parse(read_file(recorded_path));
+  const parity::Tolerance tolerance = parity::tolerance_for(recorded);
+  const parity::Difference difference = parity::repeat(recorded, corpus);
+  const bool passes = difference.within(tolerance);
+  Json line = Json::object();
+  line["run"] = recorded_path;
+  line["pass"] = passes;
+  line["steps"] = difference.steps;
+  const auto add = [&](const char* name, double found, double allowed) {
+    line[name]["difference"] = found;
+    line[name]["tolerance"] = allowed;
+  };
+  add("loss", difference.loss, tolerance.loss);
+  add("grad_norm", difference.grad_norm, tolerance.grad_norm);
+  add("final_norm", difference.final_norm, tolerance.final_norm);
+  line["final_norm"]["parameter"] = difference.final_norm_parameter;
+  add("lr", difference.lr, tolerance.lr);
+  add("momentum", difference.momentum, tolerance.momentum);
+  std::printf("%s\n", line.dump().c_str());
+  return passes ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4 || std::strcmp(argv[2], "--data") != 0) {
+    std::fprintf(stderr, "usage: parity_check RUN.json --data corpus.txt\n");
+    return 2;
+  }
+  try {
+    return run(argv[1], argv[3]);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "parity_check: %s\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,127 @@
+#include "tests/parity/parity_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/ops/linalg_vector_norm.h>
+
+#include "core/data/token_data.hpp"
+#include "core/engine/engine.hpp"
+#include "core/registry/host.hpp"
+
+namespace capstan::parity {
+namespace {
+
+constexpr std::int64_t kAdagradSteps = 10;  // later ones are chaotic: the peer's own runs part ways
+
+bool is_adagrad(const Json& recorded) {
+  return recorded.at("ds_config").at("optimizer").at("type") == Json("Adagrad");
+}
+
+bool is_enabled(const Json& recorded, const char* section) {
+  const Json* found = recorded.at("ds_config").find(section);
+  return found && found->find("enabled") && found->at("enabled").as_bool();
+}
+
+double relative(double ours, double theirs) { return std::abs(ours - theirs) / std::max(std::abs(theirs), 1e-30); }
+
+/// Keeps the greatest; a difference that is not a number is the greatest of all.
+void keep_greatest(double& greatest, double value) {
+  if (!(value <= greatest)) greatest = std::isnan(value) ? INFINITY : value;
+}
+
+Config config_of(const Json& recorded, const Overrides& overrides, PluginIndex& plugins) {
+  const Json& written = recorded.at("ds_config");
+  const std::int64_t world = recorded.at("world").as_integer();
+  const Json* accumulation = written.find("gradient_accumulation_steps");
+  ConfigContext context;
+  context.overrides = overrides;
+  context.overrides.emplace_back("gradient_accumulation_steps", (accumulation ? accumulation->as_integer() : 1) * world);
+  context.overrides.emplace_back("steps_per_print", Json());
+  return load_config({written.dump(), "ds_config", false}, context, plugins);
+}
+
+Model model_of(const Json& args, const PluginIndex& plugins, const capstan_host* host) {
+  Json params = Json::object();
+  for (const char* key : {"layers", "d", "heads", "seq", "vocab"}) params[key] = args.at(key);
+  params["size"] = "tiny";
+  params["init"] = "formula";
+  params["init_seed"] = args.at("seed");
+  Registry registry(plugins);
+  return Model(registry.create("model", "model", "gpt", params, host));
+}
+
+/// A recorded value of one step, or none where the peer computes none.
+const Json* recorded_value(const Json& steps, const char* key, std::int64_t step) {
+  const Json* values = steps.find(key);
+  if (values == nullptr) return nullptr;
+  const Json& value = values->as_array()[static_cast<std::size_t>(step)];
+  return value.is_null() ? nullptr : &value;
+}
+
+void compare_final(Engine& engine, const Json& final_values, Difference& difference) {
+  for (const NamedTensor& parameter : engine.model().parameters()) {
+    const double theirs = final_values.at(parameter.name).as_array()[1].as_number();
+    const double ours = at::linalg_vector_norm(parameter.tensor.detach().to(at::kDouble)).item<double>();
+    const double before = difference.final_norm;
+    keep_greatest(difference.final_norm, relative(ours, theirs));
+    if (difference.final_norm > before) difference.final_norm_parameter = parameter.name;
+  }
+}
+
+}  // namespace
+
+bool Difference::within(const Tolerance& tolerance) const {
+  return loss <= tolerance.loss && grad_norm <= tolerance.grad_norm && final_norm <= tolerance.final_norm &&
+         lr <= tolerance.lr && momentum <= tolerance.momentum;
+}
+
+Tolerance tolerance_for(const Json& recorded) {
+  Tolerance tolerance;
+  if (is_enabled(recorded, "bf16") || is_enabled(recorded, "fp16")) {
+    tolerance.loss = recorded.at("ds_config").find("gradient_accumulation_steps") ? 5e-3 : 2e-3;
+    // Norms of 16-bit gradients and weights: what rounding to 8 bits leaves.
+    tolerance.grad_norm = 2e-2;
+    tolerance.final_norm = 1e-2;
+  }
+  return tolerance;
+}
+
+Difference repeat(const Json& recorded, const std::string& corpus, const Overrides& overrides) {
+  const Json& args = recorded.at("args");
+  const Json& steps = recorded.at("steps");
+  PluginIndex plugins;
+  const Config config = config_of(recorded, overrides, plugins);
+  const capstan_host host = make_host();
+  Engine engine(model_of(args, plugins, &host), config, plugins);
+  engine.want_grad_norm(true);
+
+  const TokenData data({corpus}, TokenData::Format::kBytes, args.at("seq").as_integer());
+  const BatchOrder order(data.samples(), 0, /*shuffle=*/false);
+  std::int64_t next_sample = 0;
+  const auto next = [&] {
+    Batch batch = token_batch(data, order, next_sample, config.batch.micro_batch_size);
+    next_sample += config.batch.micro_batch_size;
+    return batch;
+  };
+
+  Difference difference;
+  difference.steps = static_cast<std::int64_t>(steps.at("loss").size());
+  if (is_adagrad(recorded)) difference.steps = std::min(difference.steps, kAdagradSteps);
+  for (std::int64_t step = 0; step < difference.steps; ++step) {
+    const double loss = engine.train_batch(next);
+    const StepReport& report = engine.last_step();
+    keep_greatest(difference.loss, relative(loss, recorded_value(steps, "loss", step)->as_number()));
+    keep_greatest(difference.lr, std::abs(report.lr - recorded_value(steps, "lr", step)->as_number()));
+    if (const Json* norm = recorded_value(steps, "grad_norm", step)) {
+      keep_greatest(difference.grad_norm, relative(report.grad_norm, norm->as_number()));
+    }
+    if (const Json* momentum = recorded_value(steps, "mom", step)) {
+      keep_greatest(difference.momentum, std::abs(report.momentum - momentum->as_number()));
+    }
+  }
+  if (!is_adagrad(recorded)) compare_final(engine, recorded.at("final"), difference);
+  return difference;
+}
+
+}  // namespace capstan::parity

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/config/json.hpp"
+
+namespace capstan::parity {
+
+/// How far a repeated run may be from the recorded one. Relative but for learning rate and momentum.
+struct Tolerance {
+  double loss = 2e-6;
+  double grad_norm = 5e-6;
+  double final_norm = 1e-5;
+  double lr = 1e-9;
+  double momentum = 1e-9;
+};
+
+/// The greatest differences found.
+struct Difference {
+  double loss = 0, grad_norm = 0, final_norm = 0, lr = 0, momentum = 0;
+  std::string final_norm_parameter;  // whose final L2 norm is farthest off
+  std::int64_t steps = 0;            // compared
+
+  bool within(const Tolerance& tolerance) const;
+};
+
+/// Changes to a recorded run's configuration, dotted key path and value: to show that a wrong formula is noticed.
+using Overrides = std::vector<std::pair<std::string, Json>>;
+
+/// What the recorded run's precision and optimizer allow: 16-bit runs of the peer differ among themselves, and Adagrad
+/// turns chaotic.
+Tolerance tolerance_for(const Json& recorded);
+
+/// Trains the recorded model from its formula on `corpus` with the recorded configuration and compares each step.
+/// A run of several processes is repeated by one with as many times the accumulation: the same samples, step by step.
+Difference repeat(const Json& recorded, const std::string& corpus, const Overrides& overrides = {});
+
+}  // namespace capstan::parity
