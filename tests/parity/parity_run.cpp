@@ -1,9 +1,9 @@
 #include "tests/parity/parity_run.hpp"
 
+#include <ATen/ops/linalg_vector_norm.h>
+
 #include <algorithm>
 #include <cmath>
-
-#include <ATen/ops/linalg_vector_norm.h>
 
 #include "core/data/token_data.hpp"
 #include "core/engine/engine.hpp"
@@ -14,9 +14,7 @@ namespace {
 
 constexpr std::int64_t kAdagradSteps = 10;  // later ones are chaotic: the peer's own runs part ways
 
-bool is_adagrad(const Json& recorded) {
-  return recorded.at("ds_config").at("optimizer").at("type") == Json("Adagrad");
-}
+bool is_adagrad(const Json& recorded) { return recorded.at("ds_config").at("optimizer").at("type") == Json("Adagrad"); }
 
 bool is_enabled(const Json& recorded, const char* section) {
   const Json* found = recorded.at("ds_config").find(section);
@@ -36,7 +34,8 @@ Config config_of(const Json& recorded, const Overrides& overrides, PluginIndex& 
   const Json* accumulation = written.find("gradient_accumulation_steps");
   ConfigContext context;
   context.overrides = overrides;
-  context.overrides.emplace_back("gradient_accumulation_steps", (accumulation ? accumulation->as_integer() : 1) * world);
+  context.overrides.emplace_back("gradient_accumulation_steps",
+                                 (accumulation ? accumulation->as_integer() : 1) * world);
   context.overrides.emplace_back("steps_per_print", Json());
   return load_config({written.dump(), "ds_config", false}, context, plugins);
 }

@@ -13,12 +13,14 @@ using testing::ElementsAre;
 
 std::vector<NamedTensor> parameters() {
   const auto make = [](at::IntArrayRef shape) { return at::zeros(shape).requires_grad_(); };
-  return {{"h.0.weight", make({3, 3})}, {"h.0.bias", make({3})}, {"norm.weight", make({3})}, {"head.weight", make({3, 3})}};
+  return {
+      {"h.0.weight", make({3, 3})}, {"h.0.bias", make({3})}, {"norm.weight", make({3})}, {"head.weight", make({3, 3})}};
 }
 
 ComponentChoice adam() {
   ComponentChoice choice{"optimizer", "AdamW"};
-  choice.params = Json::parse(R"({"lr": 0.1, "betas": [0.9, 0.95], "weight_decay": 0.2, "adam_w_mode": true, "name": "x"})");
+  choice.params =
+      Json::parse(R"({"lr": 0.1, "betas": [0.9, 0.95], "weight_decay": 0.2, "adam_w_mode": true, "name": "x"})");
   return choice;
 }
 

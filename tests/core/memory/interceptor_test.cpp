@@ -1,10 +1,5 @@
 #include "core/memory/interceptor.hpp"
 
-#include <algorithm>
-#include <stdexcept>
-#include <string>
-#include <vector>
-
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
@@ -14,6 +9,11 @@
 #include <ATen/ops/zeros_like.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
 
 namespace capstan {
 namespace {

@@ -1,13 +1,13 @@
 #include "core/memory/sum_of_squares.hpp"
 
-#include <cmath>
-#include <limits>
-
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
 
 #include "core/errors.hpp"
 
@@ -57,9 +57,9 @@ TEST(SumOfSquares, IsNotFiniteExactlyWhenAnElementIsNot) {
 
 TEST(SumOfSquares, RefusesOtherDtypesByName) {
   const at::Tensor doubles = at::randn({3}).to(at::kDouble);
-  EXPECT_THAT([&] { sum_of_squares({&doubles}); },
-              testing::ThrowsMessage<RuntimeFault>(
-                  "gradient norm: float32, bfloat16 or float16 expected, found Double."));
+  EXPECT_THAT(
+      [&] { sum_of_squares({&doubles}); },
+      testing::ThrowsMessage<RuntimeFault>("gradient norm: float32, bfloat16 or float16 expected, found Double."));
 }
 
 }  // namespace

@@ -54,8 +54,9 @@ TEST(LossScaler, HalvesAtOnceWithHysteresisOne) {
 TEST(LossScaler, StopsOnAnOverflowAtTheFloor) {
   LossScaler scaler(fp16(2, 3, 1));
   EXPECT_EQ(trace(scaler, "XX"), (Scales{2, 1}));
-  EXPECT_THAT([&] { scaler.update(true); },
-              testing::ThrowsMessage<RuntimeFault>(testing::HasSubstr("fp16: gradients overflow at the smallest loss scale")));
+  EXPECT_THAT(
+      [&] { scaler.update(true); },
+      testing::ThrowsMessage<RuntimeFault>(testing::HasSubstr("fp16: gradients overflow at the smallest loss scale")));
 }
 
 TEST(LossScaler, KeepsAFixedScale) {
