@@ -40,7 +40,9 @@ struct Seat {
       call_plugin(where + ", " + what, body);
     } catch (const std::exception& error) {
       on = false;
-      log::warning(std::string(error.what()) + " It is switched off for the rest of the run; training goes on.");
+      std::string text = error.what();
+      if (!text.ends_with('.')) text += '.';
+      log::warning(text + " It is switched off for the rest of the run; training goes on.");
     }
   }
 };

@@ -1,0 +1,271 @@
+#include "core/engine/engine.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/errors.hpp"
+#include "tests/core/data/temporary_folder.hpp"
+#include "tests/core/engine/small_model.hpp"
+
+namespace capstan {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using testing_support::batch_number;
+using testing_support::SmallModel;
+using testing_support::SmallRun;
+
+std::string config(const std::string& more, int batch = 8) {
+  return R"({"train_batch_size": )" + std::to_string(batch) +
+         R"(, "steps_per_print": null, "optimizer": {"type": "AdamW", "params": {"lr": 0.05, "weight_decay": 0.1}})" +
+         (more.empty() ? "" : ", " + more) + "}";
+}
+
+/// The same training by hand, with LibTorch's own AdamW and clipping by the textbook formula.
+void train_by_hand(SmallModel& model, int steps, double clip) {
+  std::vector<at::Tensor> parameters, exp_avgs, exp_avg_sqs, counts;
+  for (int i = 0; i < 3; ++i) {
+    parameters.push_back(model.parameters[i].tensor);
+    exp_avgs.push_back(at::zeros(parameters[i].sizes()));
+    exp_avg_sqs.push_back(at::zeros(parameters[i].sizes()));
+    counts.push_back(at::zeros({}));
+  }
+  for (int step = 0; step < steps; ++step) {
+    Batch batch = batch_number(step, 8);
+    model.loss(batch.tensors.find("x")->second, batch.tensors.find("y")->second).backward();
+    at::NoGradGuard no_grad;
+    std::vector<at::Tensor> gradients;
+    double squares = 0;
+    for (int i = 0; i < 3; ++i) {
+      gradients.push_back(parameters[i].grad().clone());
+      squares += gradients[i].to(at::kDouble).pow(2).sum().item<double>();
+      counts[i].add_(1);
+    }
+    const double factor = clip > 0 ? std::min(1.0, clip / (std::sqrt(squares) + 1e-6)) : 1.0;
+    for (at::Tensor& gradient : gradients) gradient.mul_(factor);
+    at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, {}, counts, 0.05, 0.9, 0.999, 0.1, 1e-8, false,
+                      false);
+    for (at::Tensor& parameter : parameters) parameter.mutable_grad().reset();
+  }
+}
+
+void expect_same_weights(const SmallModel& one, const SmallModel& other, double tolerance) {
+  for (std::size_t i = 0; i < one.parameters.size(); ++i) {
+    const at::Tensor difference = (one.parameters[i].tensor - other.parameters[i].tensor).detach().abs().max();
+    EXPECT_LE(difference.item<double>(), tolerance) << one.parameters[i].name;
+  }
+}
+
+class EngineClipping : public testing::TestWithParam<double> {};
+
+TEST_P(EngineClipping, TrainsAsALoopByHandDoes) {
+  SmallRun run(config("\"gradient_clipping\": " + std::to_string(GetParam())));
+  run.steps(20);
+  SmallModel by_hand;
+  train_by_hand(by_hand, 20, GetParam());
+  expect_same_weights(run.model, by_hand, 2e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Norms, EngineClipping, testing::Values(0.0, 0.01, 100.0));
+
+TEST(Engine, AccumulatesMicroBatchesIntoTheMeanGradient) {
+  SmallRun whole(config("\"gradient_clipping\": 0.1"));
+  SmallRun split(config("\"gradient_clipping\": 0.1, \"gradient_accumulation_steps\": 2"));
+  ASSERT_EQ(split.rows, 4);
+  for (int step = 0; step < 10; ++step) {
+    const Batch batch = batch_number(step, 8);
+    const at::Tensor x = batch.tensors.find("x")->second, y = batch.tensors.find("y")->second;
+    int half = 0;
+    const double split_loss = split.engine.train_batch([&] {
+      Batch part;
+      part.tensors.emplace("x", x.narrow(0, 4 * half, 4));
+      part.tensors.emplace("y", y.narrow(0, 4 * half, 4));
+      ++half;
+      return part;
+    });
+    EXPECT_NEAR(split_loss, whole.engine.train_batch([&] { return batch; }), 1e-6);
+    EXPECT_NEAR(split.engine.last_step().grad_norm, whole.engine.last_step().grad_norm, 1e-6);
+  }
+  expect_same_weights(whole.model, split.model, 2e-6);
+}
+
+TEST(Engine, GivesTheSameBitsForEverySubGroupSize) {
+  SmallRun whole(config("")), tiled(config("\"zero_optimization\": {\"stage\": 0, \"sub_group_size\": 7}"));
+  whole.steps(5);
+  tiled.steps(5);
+  expect_same_weights(whole.model, tiled.model, 0.0);
+}
+
+TEST(Engine, LeavesFrozenAndUnusedParametersAlone) {
+  SmallRun run(config(""));
+  const SmallModel before;
+  run.steps(3);
+  for (const int index : {3, 4}) {
+    EXPECT_TRUE(run.model.parameters[index].tensor.equal(before.parameters[index].tensor));
+  }
+}
+
+TEST(Engine, CountsStepsUpdatesAndSamples) {
+  SmallRun run(config("\"gradient_accumulation_steps\": 2"));
+  run.steps(3);
+  EXPECT_EQ(run.engine.progress().global_steps, 3);
+  EXPECT_EQ(run.engine.progress().updates, 3);
+  EXPECT_EQ(run.engine.progress().global_samples, 24);
+  EXPECT_EQ(run.next_batch, 6);
+}
+
+TEST(Engine, TrainsBf16WeightsThatAreTheRoundedMasters) {
+  SmallRun run(config("\"bf16\": {\"enabled\": true}")), full(config(""));
+  const double first = run.step();
+  run.steps(29);
+  full.steps(30);
+  EXPECT_EQ(run.model.parameters[0].tensor.scalar_type(), at::kBFloat16);
+  EXPECT_LT(run.engine.mean_loss(), 0.5 * first);
+  // Masters keep what rounding to 8 bits would lose: the weights stay near those of fp32.
+  const at::Tensor difference = run.model.parameters[0].tensor.to(at::kFloat) - full.model.parameters[0].tensor;
+  EXPECT_LT(difference.abs().max().item<float>(), 0.1F);
+}
+
+TEST(Engine, ScalesAnFp16LossAndSkipsOverflows) {
+  SmallRun run(config("\"fp16\": {\"enabled\": true, \"initial_scale_power\": 30, \"hysteresis\": 1}"));
+  const at::Tensor before = run.model.parameters[0].tensor.detach().clone();
+  run.step();
+  EXPECT_FALSE(run.engine.last_step().applied);
+  EXPECT_TRUE(run.model.parameters[0].tensor.equal(before));
+  EXPECT_EQ(run.engine.progress().skipped_steps, 1);
+  run.steps(60);
+  EXPECT_TRUE(run.engine.last_step().applied);
+  EXPECT_LT(run.engine.mean_loss(), 0.5);
+}
+
+TEST(Engine, StopsAtALossThatIsNotFiniteAndNamesTheParameter) {
+  SmallRun run(config(""));
+  run.steps(2);
+  at::Tensor weights = run.model.parameters[2].tensor.detach();
+  weights.fill_(NAN);
+  EXPECT_THAT([&] { run.step(); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("the loss is not finite at step 2 (micro-batch 0). The values of "
+                                                    "parameter 'w2' are not finite.")));
+}
+
+TEST(Engine, SkipsALossThatIsNotFiniteWhereConfigured) {
+  SmallRun run(config("\"capstan\": {\"run\": {\"on_nan\": \"continue\"}}"));
+  run.step();
+  const at::Tensor before = run.model.parameters[0].tensor.detach().clone();
+  run.model.loss_factor = NAN;
+  run.step();
+  EXPECT_FALSE(run.engine.last_step().applied);
+  EXPECT_TRUE(run.model.parameters[0].tensor.equal(before));
+  run.model.loss_factor = 1;
+  run.step();
+  EXPECT_TRUE(run.engine.last_step().applied);
+}
+
+TEST(Engine, NamesAParameterWhoseStorageWasExchanged) {
+  SmallRun run(config(""));
+  at::Tensor weights = run.model.parameters[1].tensor;
+  weights.set_data(weights.detach().clone());
+  EXPECT_THAT(
+      [&] { run.step(); },
+      ThrowsMessage<RuntimeFault>(HasSubstr("parameter 'b1': its storage was exchanged after the engine was built")));
+}
+
+TEST(Engine, EvaluatesWithoutAnOptimizerAndRefusesToStep) {
+  SmallRun run(R"({"train_batch_size": 8, "steps_per_print": null})");
+  EXPECT_GT(run.engine.eval_batch([&] { return batch_number(0, 8); }, 2), 0.0);
+  EXPECT_THAT([&] { run.step(); }, ThrowsMessage<ConfigError>(HasSubstr("optimizer: step() needs one")));
+}
+
+TEST(Engine, EvaluatesWithoutChangingTheTraining) {
+  SmallRun plain(config("")), evaluated(config(""));
+  plain.steps(6);
+  evaluated.steps(3);
+  evaluated.engine.eval_batch([&] { return batch_number(77, 8); }, 4);
+  evaluated.steps(3);
+  expect_same_weights(plain.model, evaluated.model, 0.0);
+}
+
+TEST(Engine, PrintsTheProgressLineEveryStepsPerPrint) {
+  testing::internal::CaptureStdout();
+  {
+    SmallRun run(R"({"train_batch_size": 8, "steps_per_print": 2, "timers": {"throughput": {"enabled": false}},
+                     "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}})");
+    run.steps(4);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStdout(),
+            "step=0, skipped=0, lr=[0.001], mom=[[0.9, 0.999]]\n"
+            "step=2, skipped=0, lr=[0.001], mom=[[0.9, 0.999]]\n"
+            "step=4, skipped=0, lr=[0.001], mom=[[0.9, 0.999]]\n");
+}
+
+TEST(Engine, PrintsTimersOfEachMicroStepAndEachStep) {
+  testing::internal::CaptureStdout();
+  {
+    SmallRun run(config("\"wall_clock_breakdown\": true, \"gradient_accumulation_steps\": 2"));
+    run.step();
+  }
+  const std::string number = "[0-9]+\\.[0-9][0-9]";
+  const std::string micro = "\\[Rank 0\\] time \\(ms\\) \\| fwd_microstep: " + number +
+                            " \\| bwd_inner_microstep: " + number + " \\| bwd_microstep: " + number;
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              testing::MatchesRegex(micro + "\n" + micro + " \\| step_microstep: " + number +
+                                    "\n\\[Rank 0\\] time \\(ms\\) \\| fwd: " + number + " \\| bwd_inner: " + number +
+                                    " \\| bwd: " + number + " \\| step: " + number + "\n"));
+}
+
+TEST(EngineCheckpoint, ResumesBitForBit) {
+  const test::TemporaryFolder folder;
+  for (const std::string precision : {"", "\"bf16\": {\"enabled\": true}", "\"fp16\": {\"enabled\": true}"}) {
+    SmallRun whole(config(precision)), first(config(precision)), second(config(precision), /*weights_seed=*/99);
+    whole.steps(10);
+    first.steps(4);
+    Json mine = Json::object();
+    mine["epoch"] = 7;
+    first.engine.save_checkpoint(folder.path() / precision.substr(0, 6), "", mine);
+    const Json back = second.engine.load_checkpoint(folder.path() / precision.substr(0, 6));
+    EXPECT_EQ(back, mine);
+    EXPECT_EQ(second.engine.progress().global_steps, 4);
+    second.next_batch = 4;
+    second.steps(6);
+    EXPECT_EQ(second.engine.mean_loss(), whole.engine.mean_loss());
+    expect_same_weights(whole.model, second.model, 0.0);
+  }
+}
+
+TEST(EngineCheckpoint, NamesWhatDoesNotFit) {
+  const test::TemporaryFolder folder;
+  const std::string dir = folder.path();
+  SmallRun saved(config(""));
+  saved.steps(1);
+  EXPECT_EQ(saved.engine.save_checkpoint(dir), "global_step1");
+
+  SmallRun other(config(""), 5);
+  const at::Tensor before = other.model.parameters[0].tensor.detach().clone();
+  other.model.parameters[0].name = "w1";
+  SmallRun renamed(config(""));
+  EXPECT_THAT([&] { renamed.engine.load_checkpoint(dir, "global_step7"); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("global_step7")));
+  EXPECT_THAT([&] { renamed.engine.load_checkpoint(dir + "/nowhere"); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("nowhere")));
+}
+
+TEST(EngineCheckpoint, RefusesToSaveInTheMiddleOfAStep) {
+  const test::TemporaryFolder folder;
+  SmallRun run(config("\"gradient_accumulation_steps\": 2"));
+  Batch batch = batch_number(0, 4);
+  run.engine.backward(run.engine.forward(batch));
+  run.engine.step();
+  EXPECT_THAT(
+      [&] { run.engine.save_checkpoint(folder.path()); },
+      ThrowsMessage<RuntimeFault>(HasSubstr("save_checkpoint in the middle of a step (1 of 2 micro-batches done)")));
+}
+
+}  // namespace
+}  // namespace capstan

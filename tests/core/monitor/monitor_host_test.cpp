@@ -1,0 +1,145 @@
+#include "core/monitor/monitor_host.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace capstan {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// A monitor that remembers what it was told, and fails or waits where a test says so.
+struct FakeMonitor {
+  std::mutex mutex;
+  std::condition_variable released;
+  bool blocked = false;
+  std::vector<std::string> calls;
+  std::vector<std::pair<std::string, double>> metrics;
+  std::string fail_in;
+  std::thread::id thread;
+
+  capstan_status enter(const std::string& call, capstan_error* error) {
+    std::unique_lock lock(mutex);
+    released.wait(lock, [&] { return !blocked; });
+    if (thread == std::thread::id()) thread = std::this_thread::get_id();
+    EXPECT_EQ(thread, std::this_thread::get_id());
+    calls.push_back(call);
+    if (call != fail_in) return CAPSTAN_OK;
+    error->text = "No space left on device";
+    return CAPSTAN_FAILED;
+  }
+  void block(bool on) {
+    const std::lock_guard lock(mutex);
+    blocked = on;
+    released.notify_all();
+  }
+};
+
+FakeMonitor& monitor(void* self) { return *static_cast<FakeMonitor*>(self); }
+
+const capstan_monitor kTable = {
+    sizeof(capstan_monitor),
+    [](void* self, capstan_str, capstan_error* error) { return monitor(self).enter("open", error); },
+    [](void* self, const capstan_metric* const* metrics, std::size_t count, capstan_error* error) {
+      const capstan_status status = monitor(self).enter("write", error);
+      const std::lock_guard lock(monitor(self).mutex);
+      for (std::size_t i = 0; i < count; ++i) {
+        monitor(self).metrics.emplace_back(std::string(as_view(metrics[i]->tag)), metrics[i]->value);
+      }
+      return status;
+    },
+    [](void* self, capstan_error* error) { return monitor(self).enter("flush", error); },
+    [](void* self, capstan_error* error) { return monitor(self).enter("close", error); }};
+
+const capstan_component kDescriptor = {
+    sizeof(capstan_component), {"monitor", 7}, {"fake", 4}, nullptr, [](void*) {}, &kTable};
+
+class MonitorHostTest : public testing::Test {
+ protected:
+  MonitorHostTest() { manifest_.type = "fake"; }
+
+  std::unique_ptr<MonitorHost> host(const std::vector<FakeMonitor*>& monitors) {
+    std::vector<Component> components;
+    for (FakeMonitor* fake : monitors) components.emplace_back(&kDescriptor, fake, ComponentRef{&plugin_, &manifest_});
+    return std::make_unique<MonitorHost>(std::move(components), Json::object());
+  }
+
+  IndexedPlugin plugin_;
+  ComponentManifest manifest_;
+};
+
+TEST_F(MonitorHostTest, OpensWritesFlushesAndClosesOnceInOrder) {
+  FakeMonitor fake;
+  auto monitors = host({&fake});
+  monitors->write({{"loss", 1.5, 8}, {"lr", 0.1, 8}});
+  EXPECT_TRUE(monitors->flush());
+  monitors.reset();
+  EXPECT_THAT(fake.calls, ElementsAre("open", "write", "flush", "flush", "close"));
+  EXPECT_THAT(fake.metrics, ElementsAre(std::pair("loss", 1.5), std::pair("lr", 0.1)));
+}
+
+TEST_F(MonitorHostTest, WritesEverythingThatWasQueuedBeforeItCloses) {
+  FakeMonitor fake;
+  auto monitors = host({&fake});
+  for (int i = 0; i < 10'000; ++i) monitors->write({{"loss", static_cast<double>(i), i}});
+  monitors.reset();
+  ASSERT_EQ(fake.metrics.size(), 10'000u);
+  EXPECT_EQ(fake.metrics.back().second, 9'999.0);
+}
+
+TEST_F(MonitorHostTest, SwitchesAFailingMonitorOffWithOneWarningAndGoesOn) {
+  FakeMonitor failing, healthy;
+  failing.fail_in = "write";
+  testing::internal::CaptureStderr();
+  auto monitors = host({&failing, &healthy});
+  for (int i = 0; i < 3; ++i) {
+    monitors->write({{"loss", 1.0, i}});
+    EXPECT_TRUE(monitors->flush());
+  }
+  monitors.reset();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "capstan: warning: monitor 'fake', write: No space left on device. It is switched off for the rest of the "
+            "run; training goes on.\n");
+  EXPECT_THAT(failing.calls, ElementsAre("open", "write"));
+  EXPECT_EQ(healthy.metrics.size(), 3u);
+}
+
+TEST_F(MonitorHostTest, NeverWaitsForAMonitorThatHangs) {
+  FakeMonitor hanging;
+  hanging.block(true);
+  auto monitors = host({&hanging});
+  const std::vector<Metric> metrics(1000, {"loss", 1.0, 1});
+  for (int i = 0; i < 70; ++i) monitors->write(metrics);  // more than its queue holds
+  EXPECT_FALSE(monitors->flush(/*deadline_ms=*/10));
+  EXPECT_GT(monitors->dropped(), 0);
+  hanging.block(false);
+  EXPECT_TRUE(monitors->flush());
+  EXPECT_EQ(hanging.metrics.size() + static_cast<std::size_t>(monitors->dropped()), 70'000u);
+  testing::internal::CaptureStderr();
+  monitors.reset();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("metrics were dropped; it is too slow."));
+}
+
+TEST_F(MonitorHostTest, LetsOtherMonitorsGoOnWhileOneHangs) {
+  FakeMonitor hanging, healthy;
+  hanging.block(true);
+  auto monitors = host({&hanging, &healthy});
+  monitors->write({{"loss", 1.0, 1}});
+  EXPECT_FALSE(monitors->flush(/*deadline_ms=*/1000));
+  {
+    const std::lock_guard lock(healthy.mutex);
+    EXPECT_EQ(healthy.metrics.size(), 1u);
+  }
+  hanging.block(false);
+}
+
+}  // namespace
+}  // namespace capstan
