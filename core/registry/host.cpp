@@ -1,66 +1,55 @@
 #include "core/registry/host.hpp"
 
-#include <charconv>
 #include <exception>
-#include <string>
 
-#include "core/config/json.hpp"
-#include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/registry/json_pointer.hpp"
 #include "core/registry/plugin_call.hpp"
 
 namespace capstan {
 namespace {
 
-void set_error(capstan_error* error, capstan_str message) { error->text = as_view(message); }
+void set_error(capstan_error* error, capstan_str message) { error->text = std::string(as_view(message)); }
 
 void write_log(void*, int level, capstan_str message) {
-  static constexpr log::Level kLevels[] = {log::Level::kDebug, log::Level::kInfo, log::Level::kWarning,
-                                           log::Level::kError};
-  log::write(kLevels[level < 0 ? 0 : level > 3 ? 3 : level], as_view(message));
+  switch (level) {
+    case CAPSTAN_LOG_DEBUG:
+      return log::debug(as_view(message));
+    case CAPSTAN_LOG_INFO:
+      return log::info(as_view(message));
+    case CAPSTAN_LOG_WARNING:
+      return log::warning(as_view(message));
+    default:
+      return log::error(as_view(message));
+  }
 }
 
 void sink_write(capstan_sink* sink, capstan_str text) { sink->text += as_view(text); }
 
-/// One step of a JSON pointer: ~1 stands for / and ~0 for ~.
-std::string unescape(std::string_view token) {
-  std::string text;
-  for (std::size_t i = 0; i < token.size(); ++i) {
-    if (token[i] == '~' && i + 1 < token.size()) {
-      text += token[++i] == '1' ? '/' : '~';
-    } else {
-      text += token[i];
-    }
+/// The document, parsed once for the many getters that read one text.
+const Json& parsed(capstan_str text) {
+  struct Last {
+    std::string text = "null";
+    Json document;
+  };
+  thread_local Last last;
+  if (as_view(text) != last.text) {
+    last.document = Json::parse(as_view(text));
+    last.text = std::string(as_view(text));
   }
-  return text;
+  return last.document;
 }
 
-/// The value at an RFC 6901 pointer, or null when there is none.
-const Json* find_pointer(const Json& document, std::string_view pointer) {
-  const Json* value = &document;
-  while (!pointer.empty() && value != nullptr) {
-    if (pointer.front() != '/') return nullptr;
-    pointer.remove_prefix(1);
-    const std::string_view token = pointer.substr(0, pointer.find('/'));
-    pointer.remove_prefix(token.size());
-    if (value->is_array()) {
-      std::size_t index = 0;
-      const auto [end, problem] = std::from_chars(token.data(), token.data() + token.size(), index);
-      const bool valid = problem == std::errc() && end == token.data() + token.size() && index < value->size();
-      value = valid ? &value->as_array()[index] : nullptr;
-    } else {
-      value = value->find(unescape(token));
-    }
-  }
-  return value;
+/// "betas/0" for messages.
+std::string shown(capstan_str pointer) {
+  const std::string_view text = as_view(pointer);
+  return text.empty() ? "the document" : std::string(text.substr(text.front() == '/' ? 1 : 0));
 }
 
-/// Parses and looks up; hands the value to `use`.
-template <class Use>
-capstan_status with_value(capstan_str json, capstan_str pointer, capstan_error* error, Use&& use) noexcept {
+template <class Body>
+capstan_status guarded(capstan_error* error, Body&& body) {
   try {
-    const Json document = Json::parse(as_view(json));
-    use(find_pointer(document, as_view(pointer)));
+    body();
     return CAPSTAN_OK;
   } catch (const std::exception& thrown) {
     error->text = thrown.what();
@@ -68,38 +57,42 @@ capstan_status with_value(capstan_str json, capstan_str pointer, capstan_error* 
   }
 }
 
-/// "betas/0" of "/betas/0", for messages.
-std::string key_text(capstan_str pointer) {
-  const std::string_view text = as_view(pointer);
-  return std::string(text.starts_with('/') ? text.substr(1) : text);
+const Json& value_at(capstan_str json, capstan_str pointer) {
+  const Json* value = resolve_pointer(parsed(json), as_view(pointer));
+  if (!value) throw PluginError(shown(pointer) + ": is missing.");
+  return *value;
 }
 
 capstan_status json_number(capstan_str json, capstan_str pointer, double* out, capstan_error* error) {
-  return with_value(json, pointer, error, [&](const Json* value) {
-    if (value != nullptr && value->is_bool()) {
-      *out = value->as_bool() ? 1 : 0;
-    } else if (value != nullptr && value->is_number()) {
-      *out = value->as_number();
-    } else {
-      throw ConfigError(key_text(pointer) + ": a number expected, found " + (value ? value->type_name() : "nothing") +
-                        ".");
+  return guarded(error, [&] {
+    const Json& value = value_at(json, pointer);
+    if (!value.is_number() && !value.is_bool()) {
+      throw PluginError(shown(pointer) + ": must be a number, got " + value.dump() + ".");
     }
+    *out = value.is_bool() ? (value.as_bool() ? 1.0 : 0.0) : value.as_number();
   });
 }
 
 capstan_status json_text(capstan_str json, capstan_str pointer, void* ctx, void (*take)(void*, capstan_str),
                          capstan_error* error) {
-  return with_value(json, pointer, error, [&](const Json* value) {
-    if (value == nullptr) throw ConfigError(key_text(pointer) + ": missing.");
-    take(ctx, as_str(value->is_string() ? value->as_string() : value->dump()));
+  return guarded(error, [&] {
+    const Json& value = value_at(json, pointer);
+    // A copy: `take` may read another document through this same host.
+    const std::string text = value.is_string() ? value.as_string() : value.dump();
+    take(ctx, as_str(text));
   });
 }
 
 capstan_status json_size(capstan_str json, capstan_str pointer, std::size_t* out, capstan_error* error) {
-  return with_value(json, pointer, error, [&](const Json* value) {
-    const bool holds_members = value != nullptr && (value->is_array() || value->is_object());
-    *out = value == nullptr || value->is_null() ? 0 : holds_members ? value->size() : 1;
+  return guarded(error, [&] {
+    const Json* value = resolve_pointer(parsed(json), as_view(pointer));
+    *out = !value || value->is_null() ? 0 : value->is_array() || value->is_object() ? value->size() : 1;
   });
+}
+
+capstan_status no_engine(capstan_error* error, const char* what) {
+  error->text = std::string(what) + " needs a running engine, and this program has none.";
+  return CAPSTAN_FAILED;
 }
 
 }  // namespace
@@ -109,15 +102,52 @@ capstan_host make_host() {
   host.struct_size = sizeof host;
   host.abi_major = CAPSTAN_ABI_MAJOR;
   host.abi_minor = CAPSTAN_ABI_MINOR;
-  host.set_error = set_error;
-  host.log = write_log;
-  host.sink_write = sink_write;
+  host.set_error = &set_error;
+  host.log = &write_log;
+  host.sink_write = &sink_write;
+  host.json_number = &json_number;
+  host.json_text = &json_text;
+  host.json_size = &json_size;
   host.cuda_stream = [](void*) -> void* { return nullptr; };
   host.rank = 0;
   host.world_size = 1;
-  host.json_number = json_number;
-  host.json_text = json_text;
-  host.json_size = json_size;
+
+  host.all_reduce_sum = [](void*, capstan_tensor, capstan_error* error) { return no_engine(error, "all_reduce_sum"); };
+  host.all_to_all = [](void*, capstan_tensor, capstan_tensor, capstan_error* error) {
+    return no_engine(error, "all_to_all");
+  };
+  host.all_gather = [](void*, capstan_tensor, capstan_tensor, capstan_error* error) {
+    return no_engine(error, "all_gather");
+  };
+  host.broadcast = [](void*, capstan_tensor, std::uint32_t, capstan_error* error) {
+    return no_engine(error, "broadcast");
+  };
+  host.param_norm = [](void*, capstan_str, int, double*, capstan_error* error) {
+    return no_engine(error, "param_norm");
+  };
+  host.group_numbers = [](const capstan_group*, capstan_str, double*, std::size_t, capstan_error* error) {
+    return no_engine(error, "group_numbers");
+  };
+  host.batch_tensor = [](capstan_batch*, capstan_str, capstan_tensor*, capstan_error* error) {
+    return no_engine(error, "batch_tensor");
+  };
+  host.batch_set_tensor = [](capstan_batch*, capstan_str, capstan_tensor, capstan_error* error) {
+    return no_engine(error, "batch_set_tensor");
+  };
+  host.batch_number = [](capstan_batch*, capstan_str, double*, int*, capstan_error* error) {
+    return no_engine(error, "batch_number");
+  };
+  host.batch_set_number = [](capstan_batch*, capstan_str, double, capstan_error* error) {
+    return no_engine(error, "batch_set_number");
+  };
+  host.batch_visit = [](capstan_batch*, const capstan_visitor*, capstan_error* error) {
+    return no_engine(error, "batch_visit");
+  };
+  host.layer = [](capstan_batch*, capstan_str, capstan_tensor, const capstan_inner*, capstan_tensor*,
+                  capstan_error* error) { return no_engine(error, "layer"); };
+  host.visit_parameters = [](void*, const capstan_visitor*, capstan_error* error) {
+    return no_engine(error, "visit_parameters");
+  };
   return host;
 }
 

@@ -4,8 +4,9 @@
 
 namespace capstan {
 
-/// A host table with what every component may use: error texts, the log, sinks, JSON. Rank 0 of 1; the functions that
-/// need an engine are null until the engine fills them in.
+/// What every program lends to components: errors, log, text, JSON; rank 0 of 1, no stream. What needs an engine
+/// (collectives, norms, groups, batches, layers, parameters) fails with a sentence until the engine fills it in.
+/// ctx is null.
 capstan_host make_host();
 
 }  // namespace capstan

@@ -16,25 +16,26 @@ struct StateSpec {
   enum class Extent { kShard, kFull, kModel };
   enum class Like { kParameter, kScalar };
 
-  std::string name;                // "exp_avg"
-  Like like = Like::kParameter;    // one value an element, or one value a slot
-  std::string dtype = "float32";   // float32, bfloat16, float16, int64, or "param": that of the master values
-  std::string dtype_from;          // name of a boolean parameter that, when false, makes dtype that of the compute copy
+  std::string name;               // "exp_avg"
+  Like like = Like::kParameter;   // one value an element, or one value a slot
+  std::string dtype = "float32";  // float32, bfloat16, float16, int64, or "param": that of the master values
+  std::string dtype_from;         // name of a boolean parameter that, when false, makes dtype that of the compute copy
   double init = 0.0;
   Extent extent = Extent::kShard;
   bool reset_on_reshard = false;
-  bool scratch = false;            // not saved
+  bool scratch = false;  // not saved
 };
 
 struct ComponentManifest {
-  std::string kind, type;           // "optimizer", "Lion"
+  std::string kind, type;  // "optimizer", "Lion"
   std::vector<std::string> aliases;
   std::string summary;
-  std::string device = "cpu";       // the registry's key is (kind, type, device)
+  std::string device = "cpu";  // the registry's key is (kind, type, device)
   std::vector<KeySpec> params;
-  std::vector<StateSpec> state;     // optimizers
-  int measures = 0;                 // optimizers: partial sums a slot
-  std::vector<std::string> traits;  // optimizers: elementwise, needs_param_norm, needs_full_param, own_communication, cpu, cuda
+  std::vector<StateSpec> state;  // optimizers
+  int measures = 0;              // optimizers: partial sums a slot
+  std::vector<std::string>
+      traits;  // optimizers: elementwise, needs_param_norm, needs_full_param, own_communication, cpu, cuda
   std::vector<std::string> attach;  // observers: events, weights, operands, layers, batch
   std::string section;              // a top-level section of the configuration that selects this component
 
@@ -53,7 +54,7 @@ struct PluginManifest {
   std::string torch_build_id;  // pinned
   std::string cuda;            // pinned, where built for CUDA
   std::vector<ComponentManifest> components;
-  std::string text;            // the bytes of the section, without the closing zero
+  std::string text;  // the bytes of the section, without the closing zero
 
   /// Throws PluginError; `where` opens the message.
   static PluginManifest parse(std::string_view toml, const std::string& where);

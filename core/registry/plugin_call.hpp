@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <exception>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -23,10 +25,25 @@ namespace capstan {
 inline capstan_str as_str(std::string_view text) { return {text.data(), text.size()}; }
 inline std::string_view as_view(capstan_str text) { return {text.data, text.size}; }
 
+/// For plugins that break the rule, which those made with the C++ SDK cannot.
+inline std::string escaped_exception_text(std::string_view what) {
+  return "the plugin let an exception escape (" + std::string(what) +
+         "). It must catch it and return CAPSTAN_FAILED; the C++ SDK does that.";
+}
+
+/// Runs one call into a plugin. `where` opens the text of the PluginError that a failure becomes.
 template <class Call>
 void call_plugin(std::string_view where, Call&& call) {
   capstan_error error;
-  if (call(&error) != CAPSTAN_OK) {
+  capstan_status status = CAPSTAN_FAILED;
+  try {
+    status = call(&error);
+  } catch (const std::exception& thrown) {
+    error.text = escaped_exception_text(thrown.what());
+  } catch (...) {
+    error.text = escaped_exception_text("not a std::exception");
+  }
+  if (status != CAPSTAN_OK) {
     throw PluginError(std::string(where) + ": " +
                       (error.text.empty() ? "failed without saying why. Ask the plugin's author." : error.text));
   }
@@ -41,7 +58,7 @@ std::string plugin_text(std::string_view where, Call&& call) {
 }
 
 /// True when a vtable or struct made by the other side is long enough to hold `member` and it is set.
-#define CAPSTAN_HAS(table, member) \
+#define CAPSTAN_HAS(table, member)                                                                                \
   ((table)->struct_size >= offsetof(std::remove_cvref_t<decltype(*(table))>, member) + sizeof((table)->member) && \
    (table)->member != nullptr)
 

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "core/config/schema.hpp"
 #include "core/registry/manifest.hpp"
 
 namespace capstan {
@@ -17,6 +16,7 @@ struct SearchedFolder {
   std::filesystem::path path;
   std::string origin;  // "--plugin-path", "capstan.plugins.path", "CAPSTAN_PLUGIN_PATH", "installed"
   int plugins = 0;
+  std::string problem;  // "does not exist", "refused"; empty when it was read
 };
 
 struct IndexedPlugin {
@@ -29,16 +29,20 @@ struct RejectedPlugin {
   std::string reason;  // a whole sentence that opens with the file's path
 };
 
-/// Component `component` of `plugins()[plugin]`.
+/// A component and the plugin that provides it. Valid as long as the index it came from, or a copy of it.
 struct ComponentRef {
   const IndexedPlugin* plugin = nullptr;
   const ComponentManifest* component = nullptr;
   explicit operator bool() const { return component != nullptr; }
 };
 
-/// What is installed, known from manifests alone: nothing is loaded or run. Immutable after `scan`.
+/// What is installed, known from manifests alone: nothing is loaded or run. Immutable after `scan`; copies share what
+/// they hold, so copying is cheap and keeps every ComponentRef valid.
 class PluginIndex {
  public:
+  /// An index of nothing.
+  PluginIndex();
+
   /// Folders from the command line and the configuration come first, then $CAPSTAN_PLUGIN_PATH, then the folder
   /// installed beside libcapstan_config.so (<prefix>/lib/capstan/plugins). Relative folders are taken from the working
   /// directory as they are written; the working directory itself is never searched unasked.
@@ -47,23 +51,40 @@ class PluginIndex {
   /// The first that provides it, the type or an alias in any letter case.
   ComponentRef find(std::string_view kind, std::string_view type, std::string_view device = "cpu") const;
 
-  /// "no plugin provides an optimizer 'Lyon'. Did you mean 'Lion' (acme-lion 1.2.0)? Available: ..." with the folders
-  /// looked in, and why each rejected file was refused. `where` is the key path that opens it: "optimizer.type".
+  /// "optimizer.type: no plugin provides an optimizer 'Lyon'. Did you mean 'Lion' (acme-lion 1.2.0)? Available: ..."
+  /// with the folders looked in, and why each rejected file was refused. `where` opens it: "optimizer.type".
   std::string missing_text(std::string_view where, std::string_view kind, std::string_view type) const;
 
-  const std::vector<IndexedPlugin>& plugins() const { return plugins_; }
-  const std::vector<RejectedPlugin>& rejected() const { return rejected_; }
-  const std::vector<SearchedFolder>& folders() const { return folders_; }
+  const std::vector<IndexedPlugin>& plugins() const { return contents_->plugins; }
+  const std::vector<RejectedPlugin>& rejected() const { return contents_->rejected; }
+  const std::vector<SearchedFolder>& folders() const { return contents_->folders; }
   /// (hidden, winner): components that an earlier one of the same key hides.
-  const std::vector<std::pair<ComponentRef, ComponentRef>>& shadowed() const { return shadowed_; }
-  const std::vector<std::string>& warnings() const { return warnings_; }  // group-writable folders
+  const std::vector<std::pair<ComponentRef, ComponentRef>>& shadowed() const { return contents_->shadowed; }
+  /// Sentences for the log: folders and files that a group may write to, components that are hidden.
+  const std::vector<std::string>& warnings() const { return contents_->warnings; }
 
  private:
-  std::vector<IndexedPlugin> plugins_;
-  std::vector<RejectedPlugin> rejected_;
-  std::vector<SearchedFolder> folders_;
-  std::vector<std::pair<ComponentRef, ComponentRef>> shadowed_;
-  std::vector<std::string> warnings_;
+  struct Contents {
+    std::vector<IndexedPlugin> plugins;
+    std::vector<RejectedPlugin> rejected;
+    std::vector<SearchedFolder> folders;
+    std::vector<std::pair<ComponentRef, ComponentRef>> shadowed;
+    std::vector<std::string> warnings;
+
+    ComponentRef find(std::string_view kind, std::string_view type, std::string_view device) const;
+  };
+
+  explicit PluginIndex(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}
+  class Scanner;
+
+  std::shared_ptr<const Contents> contents_;
 };
+
+/// The folder of the plugins that are installed with this library.
+std::filesystem::path installed_plugin_folder();
+
+/// The manifest of one file, after the checks that come before loading: trust, ELF, manifest, versions. Throws
+/// PluginError.
+IndexedPlugin read_plugin(const std::filesystem::path& file);
 
 }  // namespace capstan

@@ -15,7 +15,8 @@ namespace capstan {
 /// A created component. Destroyed with the object; its library stays loaded for ever.
 class Component {
  public:
-  Component(const capstan_component* descriptor, void* self, ComponentRef ref);
+  /// `index` keeps what `ref` points to.
+  Component(const capstan_component* descriptor, void* self, ComponentRef ref, PluginIndex index = {});
   ~Component();
   Component(Component&&) noexcept;
   Component& operator=(Component&&) = delete;
@@ -33,6 +34,7 @@ class Component {
   const capstan_component* descriptor_;
   void* self_;
   ComponentRef ref_;
+  PluginIndex index_;
 };
 
 /// Loads plugins and creates components. Not thread-safe; libraries stay loaded until the process ends.
@@ -44,16 +46,19 @@ class Registry {
   /// Creates a component. `params` must be validated and complete. `where` opens error texts: "optimizer.type".
   /// Throws PluginError.
   Component create(std::string_view where, std::string_view kind, std::string_view type, const Json& params,
-                   const capstan_host* host);
+                   const capstan_host* host, std::string_view device = "cpu");
 
   const PluginIndex& index() const { return index_; }
 
  private:
-  const PluginIndex& index_;
+  const capstan_component* load(const ComponentRef& ref);
+
+  PluginIndex index_;
+  std::map<const IndexedPlugin*, const capstan_plugin*> loaded_;
   std::map<std::string, std::string> sha256_;
 };
 
-/// The version of LibTorch in this process ("2.11.0") and the build id of its libc10.so.
+/// The version of LibTorch in this process ("2.11.0") and the build id of its libc10.so; empty where there is none.
 struct TorchIdentity {
   std::string version, build_id;
 };

@@ -1,0 +1,104 @@
+#include "core/registry/manifest.hpp"
+#include "core/registry/param_type.hpp"
+
+namespace capstan {
+namespace {
+
+Json strings(const std::vector<std::string>& values) {
+  Json list = Json::array();
+  for (const auto& value : values) list.push_back(value);
+  return list;
+}
+
+std::string type_text(const KeySpec& spec, KeySpec::Type type) {
+  return param_type_text({.type = type, .element = spec.element, .length = spec.length});
+}
+
+Json type_json(const KeySpec& spec) {
+  if (spec.also.empty()) return type_text(spec, spec.type);
+  Json list = Json::array();
+  list.push_back(type_text(spec, spec.type));
+  for (const auto type : spec.also) list.push_back(type_text(spec, type));
+  return list;
+}
+
+Json param_json(const KeySpec& spec) {
+  Json param = Json::object();
+  param["type"] = type_json(spec);
+  if (spec.nullable) param["nullable"] = true;
+  if (spec.required) param["required"] = true;
+  if (spec.fallback) param["default"] = *spec.fallback;
+  if (spec.minimum) param[spec.exclusive_minimum ? "exclusive_min" : "min"] = *spec.minimum;
+  if (spec.maximum) param[spec.exclusive_maximum ? "exclusive_max" : "max"] = *spec.maximum;
+  if (!spec.choices.empty()) param["choices"] = Json(Json::Array(spec.choices));
+  if (spec.per_group) param["per_group"] = true;
+  if (!spec.aliases.empty()) param["aliases"] = strings(spec.aliases);
+  if (!spec.summary.empty()) param["summary"] = spec.summary;
+  return param;
+}
+
+Json state_json(const StateSpec& state) {
+  static constexpr const char* kExtents[] = {"shard", "full", "model"};
+  Json json = Json::object();
+  json["name"] = state.name;
+  json["like"] = state.like == StateSpec::Like::kParameter ? "param" : "scalar";
+  json["dtype"] = state.dtype;
+  if (!state.dtype_from.empty()) json["dtype_from"] = state.dtype_from;
+  json["init"] = state.init;
+  json["extent"] = kExtents[static_cast<int>(state.extent)];
+  json["on_reshard"] = state.reset_on_reshard ? "reset" : "reshard";
+  if (state.scratch) json["scratch"] = true;
+  return json;
+}
+
+Json component_json(const ComponentManifest& component) {
+  Json json = Json::object();
+  json["kind"] = component.kind;
+  json["type"] = component.type;
+  json["aliases"] = strings(component.aliases);
+  json["summary"] = component.summary;
+  json["device"] = component.device;
+  if (!component.section.empty()) json["section"] = component.section;
+  json["params"] = Json::object();
+  for (const KeySpec& spec : component.params) json["params"][spec.name] = param_json(spec);
+  if (component.kind == "optimizer") {
+    json["state"] = Json::array();
+    for (const StateSpec& state : component.state) json["state"].push_back(state_json(state));
+    json["measures"] = component.measures;
+    json["traits"] = strings(component.traits);
+  }
+  if (component.kind == "observer") json["attach"] = strings(component.attach);
+  return json;
+}
+
+Json torch_json(const PluginManifest& manifest) {
+  static constexpr const char* kTiers[] = {"none", "stable", "pinned"};
+  Json torch = Json::object();
+  torch["tier"] = kTiers[static_cast<int>(manifest.tier)];
+  if (manifest.tier == PluginManifest::Tier::kStable) torch["min"] = manifest.torch_min;
+  if (manifest.tier == PluginManifest::Tier::kPinned) {
+    torch["version"] = manifest.torch_version;
+    torch["build_id"] = manifest.torch_build_id;
+    if (!manifest.cuda.empty()) torch["cuda"] = manifest.cuda;
+  }
+  return torch;
+}
+
+}  // namespace
+
+Json PluginManifest::to_json() const {
+  Json json = Json::object();
+  json["schema"] = 1;
+  json["name"] = name;
+  json["version"] = version;
+  json["vendor"] = vendor;
+  json["license"] = license;
+  json["url"] = url;
+  json["abi"]["capstan"] = std::to_string(abi_major) + "." + std::to_string(abi_minor);
+  json["abi"]["torch"] = torch_json(*this);
+  json["components"] = Json::array();
+  for (const auto& component : components) json["components"].push_back(component_json(component));
+  return json;
+}
+
+}  // namespace capstan

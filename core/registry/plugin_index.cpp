@@ -1,0 +1,182 @@
+#include "core/registry/plugin_index.hpp"
+
+#include <dlfcn.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+
+#include "core/errors.hpp"
+#include "core/registry/file_trust.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool same_name(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
+}
+
+bool provides(const ComponentManifest& component, std::string_view kind, std::string_view type,
+              std::string_view device) {
+  return component.kind == kind && component.device == device &&
+         (same_name(component.type, type) ||
+          std::any_of(component.aliases.begin(), component.aliases.end(),
+                      [&](const std::string& alias) { return same_name(alias, type); }));
+}
+
+std::vector<std::string> split_path_list(const char* list) {
+  std::vector<std::string> folders;
+  std::string_view rest = list ? list : "";
+  while (!rest.empty()) {
+    const auto colon = std::min(rest.find(':'), rest.size());
+    // An empty entry means the working directory elsewhere; never here.
+    if (colon > 0) folders.emplace_back(rest.substr(0, colon));
+    rest.remove_prefix(std::min(colon + 1, rest.size()));
+  }
+  return folders;
+}
+
+void check_components(const IndexedPlugin& plugin) {
+  const auto& components = plugin.manifest.components;
+  for (auto it = components.begin(); it != components.end(); ++it) {
+    for (auto earlier = components.begin(); earlier != it; ++earlier) {
+      if (provides(*earlier, it->kind, it->type, it->device)) {
+        throw PluginError(plugin.file.string() + ": manifest: components: '" + it->type + "' is provided twice.");
+      }
+    }
+  }
+}
+
+IndexedPlugin read_manifest(const fs::path& file) {
+  std::string bytes = read_elf_section(file, ".capstan.manifest");
+  while (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();
+  IndexedPlugin plugin{file, PluginManifest::parse(bytes, file.string())};
+  check_components(plugin);
+  return plugin;
+}
+
+}  // namespace
+
+/// Fills an index. Order is that of the search path, then of file names, so that the same tree gives the same index.
+class PluginIndex::Scanner {
+ public:
+  void add(const fs::path& folder, const std::string& origin) {
+    SearchedFolder searched{folder, origin, 0, ""};
+    struct stat status {};
+    if (::stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
+      searched.problem = "does not exist";
+    } else if (!seen_.insert({status.st_dev, status.st_ino}).second) {
+      return;  // named twice
+    } else if (!trusted(folder, "folder")) {
+      searched.problem = "refused";
+    } else {
+      searched.plugins = add_files(folder, true);
+    }
+    contents_->folders.push_back(std::move(searched));
+  }
+
+  PluginIndex finish() {
+    for (const IndexedPlugin& plugin : contents_->plugins) {
+      for (const ComponentManifest& component : plugin.manifest.components) {
+        const ComponentRef winner = contents_->find(component.kind, component.type, component.device);
+        if (winner.component == &component) continue;
+        contents_->shadowed.emplace_back(ComponentRef{&plugin, &component}, winner);
+        contents_->warnings.push_back(plugin.file.string() + ": its " + component.kind + " '" + component.type +
+                                      "' is hidden by " + winner.plugin->file.string() +
+                                      ", which comes first in the search path.");
+      }
+    }
+    return PluginIndex(std::move(contents_));
+  }
+
+ private:
+  bool trusted(const fs::path& path, const std::string& what) {
+    const Trust trust = check_trust(path, what);
+    if (!trust.warning.empty()) contents_->warnings.push_back(trust.warning);
+    if (!trust.refusal.empty()) contents_->rejected.push_back({path, trust.refusal});
+    return trust.refusal.empty();
+  }
+
+  int add_files(const fs::path& folder, bool descend) {
+    std::error_code error;
+    std::vector<fs::path> files, folders;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      const std::string name = it->path().filename().string();
+      if (name.starts_with("libcapstan_") && name.ends_with(".so")) {
+        files.push_back(it->path());
+      } else if (descend && it->is_directory(error)) {
+        folders.push_back(it->path());
+      }
+    }
+    std::sort(files.begin(), files.end());
+    std::sort(folders.begin(), folders.end());
+    int count = 0;
+    for (const auto& file : files) count += add_file(file);
+    for (const auto& inner : folders) {
+      if (trusted(inner, "folder")) count += add_files(inner, false);
+    }
+    return count;
+  }
+
+  int add_file(const fs::path& file) {
+    if (!trusted(file, "file")) return 0;
+    try {
+      contents_->plugins.push_back(read_manifest(file));
+      return 1;
+    } catch (const PluginError& problem) {
+      contents_->rejected.push_back({file, problem.what()});
+      return 0;
+    }
+  }
+
+  std::shared_ptr<Contents> contents_ = std::make_shared<Contents>();
+  std::set<std::pair<dev_t, ino_t>> seen_;
+};
+
+PluginIndex::PluginIndex() : contents_(std::make_shared<Contents>()) {}
+
+PluginIndex PluginIndex::scan(const std::vector<std::pair<fs::path, std::string>>& folders_and_origins) {
+  Scanner scanner;
+  for (const auto& [folder, origin] : folders_and_origins) scanner.add(folder, origin);
+  for (const auto& folder : split_path_list(std::getenv("CAPSTAN_PLUGIN_PATH"))) {
+    scanner.add(folder, "CAPSTAN_PLUGIN_PATH");
+  }
+  scanner.add(installed_plugin_folder(), "installed");
+  return scanner.finish();
+}
+
+ComponentRef PluginIndex::Contents::find(std::string_view kind, std::string_view type, std::string_view device) const {
+  for (const IndexedPlugin& plugin : plugins) {
+    for (const ComponentManifest& component : plugin.manifest.components) {
+      if (provides(component, kind, type, device)) return {&plugin, &component};
+    }
+  }
+  return {};
+}
+
+ComponentRef PluginIndex::find(std::string_view kind, std::string_view type, std::string_view device) const {
+  return contents_->find(kind, type, device);
+}
+
+fs::path installed_plugin_folder() {
+  Dl_info here{};
+  if (::dladdr(reinterpret_cast<const void*>(&installed_plugin_folder), &here) == 0 || !here.dli_fname) return {};
+  std::error_code error;
+  const fs::path library = fs::canonical(here.dli_fname, error);
+  return error ? fs::path() : library.parent_path() / "capstan" / "plugins";
+}
+
+IndexedPlugin read_plugin(const fs::path& file) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(file, error);
+  for (const auto& [path, what] : {std::pair(absolute, "file"), std::pair(absolute.parent_path(), "folder")}) {
+    if (const Trust trust = check_trust(path, what); !trust.refusal.empty()) throw PluginError(trust.refusal);
+  }
+  return read_manifest(file);
+}
+
+}  // namespace capstan

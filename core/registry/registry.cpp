@@ -1,0 +1,95 @@
+#include "core/registry/registry.hpp"
+
+#include <algorithm>
+
+#include "core/log.hpp"
+#include "core/registry/file_hash.hpp"
+#include "core/registry/file_trust.hpp"
+#include "core/registry/plugin_library.hpp"
+#include "core/registry/torch_tier.hpp"
+
+namespace capstan {
+namespace {
+
+void check_pin(const IndexedPlugin& plugin, const std::map<std::string, std::string>& pins) {
+  const auto pin = pins.find(plugin.file.filename().string());
+  if (pin == pins.end()) return;
+  const std::string found = sha256_of_file(plugin.file);
+  std::string wanted = pin->second;
+  std::transform(wanted.begin(), wanted.end(), wanted.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (found != wanted) {
+    throw PluginError(plugin.file.string() + ": its SHA-256 is " + found + ", capstan.plugins.sha256 wants " + wanted +
+                      ". It is not the file that was pinned, so it was not loaded.");
+  }
+}
+
+/// Everything that can be known without running a byte of it, again: the file may have changed since the scan.
+void check_before_loading(const IndexedPlugin& plugin, const std::map<std::string, std::string>& pins) {
+  if (const Trust trust = check_trust(plugin.file, "file"); !trust.refusal.empty()) throw PluginError(trust.refusal);
+  const std::string mismatch = torch_mismatch(plugin.file.string(), plugin.manifest, running_torch());
+  if (!mismatch.empty()) throw PluginError(mismatch);
+  check_pin(plugin, pins);
+}
+
+/// Said aloud for what somebody brought; what came with Capstan is where Capstan is.
+void announce(const IndexedPlugin& plugin) {
+  const std::string text =
+      "loading plugin " + plugin.manifest.name + " " + plugin.manifest.version + ", " + plugin.file.string();
+  const auto folder = plugin.file.lexically_relative(installed_plugin_folder());
+  if (folder.empty() || folder.native().starts_with("..")) {
+    log::info(text);
+  } else {
+    log::debug(text);
+  }
+}
+
+const capstan_component* find_component(const capstan_plugin& plugin, const ComponentManifest& manifest) {
+  for (std::size_t i = 0; i < plugin.component_count; ++i) {
+    const capstan_component* component = plugin.components[i];
+    if (as_view(component->kind) == manifest.kind && as_view(component->type) == manifest.type) return component;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Component::Component(const capstan_component* descriptor, void* self, ComponentRef ref, PluginIndex index)
+    : descriptor_(descriptor), self_(self), ref_(ref), index_(std::move(index)) {}
+
+Component::~Component() {
+  if (descriptor_ && descriptor_->destroy) descriptor_->destroy(self_);
+}
+
+Component::Component(Component&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, nullptr)),
+      self_(std::exchange(other.self_, nullptr)),
+      ref_(other.ref_),
+      index_(other.index_) {}
+
+Registry::Registry(const PluginIndex& index, std::map<std::string, std::string> sha256)
+    : index_(index), sha256_(std::move(sha256)) {}
+
+const capstan_component* Registry::load(const ComponentRef& ref) {
+  const auto found = loaded_.find(ref.plugin);
+  if (found != loaded_.end()) return find_component(*found->second, *ref.component);
+  check_before_loading(*ref.plugin, sha256_);
+  announce(*ref.plugin);
+  const capstan_plugin* plugin = load_plugin_library(*ref.plugin);
+  loaded_.emplace(ref.plugin, plugin);
+  return find_component(*plugin, *ref.component);
+}
+
+Component Registry::create(std::string_view where, std::string_view kind, std::string_view type, const Json& params,
+                           const capstan_host* host, std::string_view device) {
+  const ComponentRef ref = index_.find(kind, type, device);
+  if (!ref) throw PluginError(index_.missing_text(where, kind, type));
+  const capstan_component* descriptor = load(ref);
+  const std::string text = params.dump();
+  void* self = nullptr;
+  call_plugin(std::string(where) + ": " + ref.component->kind + " '" + ref.component->type + "' (" +
+                  ref.plugin->file.string() + ") could not be created",
+              [&](capstan_error* error) { return descriptor->create(host, as_str(text), &self, error); });
+  return Component(descriptor, self, ref, index_);
+}
+
+}  // namespace capstan

@@ -1,0 +1,263 @@
+#include "core/registry/manifest.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::StrEq;
+using ::testing::ThrowsMessage;
+
+constexpr const char* kAbi = "\n[abi]\ncapstan = '1.0'\n[abi.torch]\ntier = 'stable'\nmin = '2.11'\n";
+
+const std::string kLion = R"(schema = 1
+name = "acme-lion"
+version = "1.2.0"
+vendor = "Acme"
+license = "MIT"
+url = "https://acme.example/lion"
+
+[[components]]
+kind = "optimizer"
+type = "Lion"
+aliases = ["lion"]
+summary = "sign-momentum optimizer"
+traits = ["elementwise", "cpu", "cuda"]
+measures = 2
+[components.params]
+lr = { type = "number", min = 0, required = true, per_group = true }
+betas = { type = "number[2]", default = [0.9, 0.999], summary = "Decay of the averages." }
+weight_decay = { type = "number", default = 0, aliases = ["decay"] }
+mode = { type = ["string", "integer"], default = "fast", choices = ["fast", "exact"], nullable = true }
+scale = { type = "number", exclusive_min = 0, exclusive_max = 1 }
+low_precision = { type = "boolean", default = true }
+[[components.state]]
+name = "exp_avg"
+[[components.state]]
+name = "norm"
+like = "scalar"
+dtype = "bfloat16"
+dtype_from = "low_precision"
+init = 1.5
+extent = "model"
+on_reshard = "reset"
+scratch = true
+)";
+
+PluginManifest parse(const std::string& toml) { return PluginManifest::parse(toml, "/p/lib.so"); }
+
+/// The text of the error that a manifest gives, behind "/p/lib.so: ".
+std::string refusal(const std::string& toml) {
+  try {
+    parse(toml);
+  } catch (const PluginError& error) {
+    return std::string(error.what()).substr(std::string("/p/lib.so: ").size());
+  }
+  return "accepted";
+}
+
+std::string with_component(const std::string& lines) {
+  return "schema = 1\nname = 'n'\nversion = '1'\n[[components]]\n" + lines + kAbi;
+}
+
+std::string with_param(const std::string& param) {
+  return with_component("kind = 'monitor'\ntype = 'T'\n[components.params]\np = " + param);
+}
+
+TEST(Manifest, ReadsWhatAnAuthorWrites) {
+  const PluginManifest manifest = parse(kLion + kAbi);
+
+  EXPECT_EQ(manifest.name, "acme-lion");
+  EXPECT_EQ(manifest.version, "1.2.0");
+  EXPECT_EQ(manifest.vendor, "Acme");
+  EXPECT_EQ(manifest.license, "MIT");
+  EXPECT_EQ(manifest.url, "https://acme.example/lion");
+  EXPECT_EQ(manifest.abi_major, 1u);
+  EXPECT_EQ(manifest.abi_minor, 0u);
+  EXPECT_EQ(manifest.tier, PluginManifest::Tier::kStable);
+  EXPECT_EQ(manifest.torch_min, "2.11");
+  ASSERT_EQ(manifest.components.size(), 1u);
+  const ComponentManifest& lion = manifest.components[0];
+  EXPECT_EQ(lion.kind, "optimizer");
+  EXPECT_EQ(lion.type, "Lion");
+  EXPECT_EQ(lion.device, "cpu");
+  EXPECT_THAT(lion.aliases, ElementsAre("lion"));
+  EXPECT_EQ(lion.measures, 2);
+  EXPECT_TRUE(lion.has_trait("elementwise"));
+  EXPECT_FALSE(lion.has_trait("own_communication"));
+}
+
+TEST(Manifest, ReadsTheSchemaOfParameters) {
+  const auto params = parse(kLion + kAbi).components[0].params;
+
+  ASSERT_EQ(params.size(), 6u);
+  EXPECT_EQ(params[0].name, "lr");
+  EXPECT_EQ(params[0].type, KeySpec::Type::kNumber);
+  EXPECT_TRUE(params[0].required);
+  EXPECT_TRUE(params[0].per_group);
+  EXPECT_EQ(params[0].minimum, 0.0);
+  EXPECT_FALSE(params[0].exclusive_minimum);
+  EXPECT_FALSE(params[0].fallback.has_value());
+  EXPECT_EQ(params[1].type, KeySpec::Type::kArray);
+  EXPECT_EQ(params[1].element, KeySpec::Type::kNumber);
+  EXPECT_EQ(params[1].length, 2u);
+  EXPECT_EQ(params[1].fallback->dump(), "[0.9,0.999]");
+  EXPECT_EQ(params[1].summary, "Decay of the averages.");
+  EXPECT_THAT(params[2].aliases, ElementsAre("decay"));
+  EXPECT_EQ(params[3].type, KeySpec::Type::kString);
+  EXPECT_THAT(params[3].also, ElementsAre(KeySpec::Type::kInteger));
+  EXPECT_TRUE(params[3].nullable);
+  EXPECT_EQ(params[3].choices.size(), 2u);
+  EXPECT_TRUE(params[4].exclusive_minimum);
+  EXPECT_TRUE(params[4].exclusive_maximum);
+  EXPECT_EQ(params[4].maximum, 1.0);
+}
+
+TEST(Manifest, ReadsTheDeclaredState) {
+  const auto state = parse(kLion + kAbi).components[0].state;
+
+  ASSERT_EQ(state.size(), 2u);
+  EXPECT_EQ(state[0].name, "exp_avg");
+  EXPECT_EQ(state[0].like, StateSpec::Like::kParameter);
+  EXPECT_EQ(state[0].dtype, "float32");
+  EXPECT_EQ(state[0].extent, StateSpec::Extent::kShard);
+  EXPECT_FALSE(state[0].reset_on_reshard);
+  EXPECT_EQ(state[1].like, StateSpec::Like::kScalar);
+  EXPECT_EQ(state[1].dtype, "bfloat16");
+  EXPECT_EQ(state[1].dtype_from, "low_precision");
+  EXPECT_EQ(state[1].init, 1.5);
+  EXPECT_EQ(state[1].extent, StateSpec::Extent::kModel);
+  EXPECT_TRUE(state[1].reset_on_reshard);
+  EXPECT_TRUE(state[1].scratch);
+}
+
+TEST(Manifest, PrintsItselfAsJsonThatSaysTheSame) {
+  const Json json = parse(kLion + kAbi).to_json();
+
+  EXPECT_EQ(json.at("schema").as_integer(), 1);
+  EXPECT_EQ(json.at("abi").dump(), R"({"capstan":"1.0","torch":{"tier":"stable","min":"2.11"}})");
+  const Json& lion = json.at("components").as_array()[0];
+  EXPECT_EQ(lion.at("params").at("betas").dump(),
+            R"({"type":"number[2]","default":[0.9,0.999],"summary":"Decay of the averages."})");
+  EXPECT_EQ(lion.at("params").at("mode").dump(),
+            R"({"type":["string","integer"],"nullable":true,"default":"fast","choices":["fast","exact"]})");
+  EXPECT_EQ(lion.at("params").at("scale").dump(), R"({"type":"number","exclusive_min":0.0,"exclusive_max":1.0})");
+  EXPECT_EQ(lion.at("state").as_array()[1].dump(),
+            R"({"name":"norm","like":"scalar","dtype":"bfloat16","dtype_from":"low_precision","init":1.5,)"
+            R"("extent":"model","on_reshard":"reset","scratch":true})");
+  EXPECT_EQ(lion.at("traits").dump(), R"(["elementwise","cpu","cuda"])");
+}
+
+TEST(Manifest, ReadsEachTier) {
+  const std::string head =
+      "schema = 1\nname = 'n'\nversion = '1'\n[[components]]\nkind = 'observer'\ntype = 'T'\n"
+      "attach = ['events', 'batch']\n[abi]\ncapstan = '1.0'\n[abi.torch]\n";
+
+  EXPECT_EQ(parse(head + "tier = 'none'").tier, PluginManifest::Tier::kNone);
+  const auto pinned = parse(head + "tier = 'pinned'\nversion = '2.11.0'\nbuild_id = 'fb74'\ncuda = '13.0'");
+  EXPECT_EQ(pinned.torch_version, "2.11.0");
+  EXPECT_EQ(pinned.torch_build_id, "fb74");
+  EXPECT_EQ(pinned.cuda, "13.0");
+  EXPECT_TRUE(pinned.components[0].attaches("batch"));
+  EXPECT_FALSE(pinned.components[0].attaches("weights"));
+}
+
+TEST(Manifest, RefusesAnotherAbiAndSaysWhatToDo) {
+  const auto with_abi = [](const std::string& version) {
+    return "schema = 1\nsomething_new = 1\n[abi]\ncapstan = '" + version + "'\n";
+  };
+
+  EXPECT_EQ(refusal(with_abi("2.0")),
+            "built for Capstan plugin ABI 2.0, this engine speaks 1.0. Rebuild it with the SDK of this release, or "
+            "install a Capstan that speaks 2.x.");
+  EXPECT_EQ(refusal(with_abi("1.4")),
+            "built for Capstan plugin ABI 1.4, this engine speaks 1.0. Rebuild it with the SDK of this release, or "
+            "install a Capstan that speaks 1.4.");
+  EXPECT_EQ(refusal(with_abi("0.9")),
+            "built for Capstan plugin ABI 0.9, this engine speaks 1.0. Rebuild it with the SDK of this release.");
+  EXPECT_EQ(refusal(with_abi("one")), "manifest: abi.capstan: must be a version such as \"1.0\", got 'one'.");
+}
+
+TEST(Manifest, RefusesASchemaItDoesNotKnow) {
+  EXPECT_EQ(refusal("schema = 2\n"),
+            "manifest: schema: must be 1 in this release, got 2. Rebuild it with the SDK of this release, or install a "
+            "newer Capstan.");
+  EXPECT_EQ(refusal("name = 'n'\n"), "manifest: schema: must be 1 in this release.");
+}
+
+TEST(Manifest, NamesUnknownKeysAndTheOneMeant) {
+  EXPECT_EQ(refusal(with_component("kind = 'monitor'\ntype = 'T'\nsumary = 'x'")),
+            "manifest: components[0].sumary: unknown key. Did you mean 'summary'?");
+  EXPECT_EQ(refusal(with_param("{ type = 'number', defualt = 1 }")),
+            "manifest: components[0].params.p.defualt: unknown key. Did you mean 'default'?");
+  EXPECT_EQ(refusal(with_component("kind = 'monitor'\ntype = 'T'\nattach = ['events']")),
+            "manifest: components[0].attach: unknown key.");
+}
+
+TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
+  EXPECT_EQ(refusal("schema = 1\n" + std::string(kAbi)), "manifest: name: is missing.");
+  EXPECT_EQ(refusal("schema = 1\nname = 3\n" + std::string(kAbi)), "manifest: name: must be a string, got 3.");
+  EXPECT_EQ(refusal("schema = 1\nname = 'a b'\n" + std::string(kAbi)),
+            "manifest: name: must be made of letters, digits, '_', '-', '.' and '+', got 'a b'.");
+  EXPECT_EQ(refusal("schema = 1\nname = 'n'\nversion = '1'\n" + std::string(kAbi)),
+            "manifest: components: is missing: a plugin must provide at least one.");
+  EXPECT_EQ(refusal("schema = 1\nabi = 1\n"), "manifest: abi: must be a table, got 1.");
+  EXPECT_EQ(refusal(with_component("type = 'T'")), "manifest: components[0].kind: is missing.");
+  EXPECT_EQ(refusal(with_component("kind = 'optimiser'\ntype = 'T'")),
+            "manifest: components[0].kind: must be one of optimizer, scheduler, monitor, model, observer, offload, got "
+            "'optimiser'. Did you mean 'optimizer'?");
+  EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['elementwize']")),
+            "manifest: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
+            "needs_full_param, own_communication, graph_safe, cpu, cuda. Did you mean 'elementwise'?");
+  EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\nmeasures = 65")),
+            "manifest: components[0].measures: must be from 0 to 64, got 65.");
+  EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\ndtype = 'fp8'")),
+            "manifest: components[0].state[0].dtype: must be one of float32, bfloat16, float16, int64, param, got "
+            "'fp8'.");
+  EXPECT_EQ(
+      refusal(with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\ndtype_from = 'wide'")),
+      "manifest: components[0].state[0].dtype_from: 'wide' is not a boolean parameter of this component.");
+}
+
+TEST(Manifest, ChecksParametersAgainstTheirOwnSchema) {
+  EXPECT_EQ(refusal(with_param("{ default = 1 }")),
+            "manifest: components[0].params.p.type: is missing. Write type = \"number\", or another type.");
+  EXPECT_EQ(refusal(with_param("{ type = 'numbr' }")),
+            "manifest: components[0].params.p.type: 'numbr' is not a type. Did you mean 'number'?");
+  EXPECT_EQ(refusal(with_param("{ type = 'number[two]' }")),
+            "manifest: components[0].params.p.type: 'number[two]' is not a type: a list is written 'number[]', or "
+            "'number[2]' with its length.");
+  EXPECT_EQ(refusal(with_param("{ type = 'number', default = 'one' }")),
+            "manifest: components[0].params.p.default: \"one\" is not of the parameter's type.");
+  EXPECT_EQ(refusal(with_param("{ type = 'number', exclusive_min = 0, default = 0 }")),
+            "manifest: components[0].params.p.default: 0 is outside the parameter's range.");
+  EXPECT_EQ(refusal(with_param("{ type = 'number[2]', default = [1] }")),
+            "manifest: components[0].params.p.default: must have 2 elements, has 1.");
+  EXPECT_EQ(refusal(with_param("{ type = 'string[]', default = ['a', 1] }")),
+            "manifest: components[0].params.p.default: element 1 is not of the parameter's type.");
+  EXPECT_EQ(refusal(with_param("{ type = 'number', required = true, default = 1 }")),
+            "manifest: components[0].params.p.default: cannot stand beside required = true.");
+  EXPECT_EQ(refusal(with_param("{ type = 'number', min = 0, exclusive_min = 0 }")),
+            "manifest: components[0].params.p.exclusive_min: cannot stand beside 'min'.");
+  EXPECT_EQ(refusal(with_param("{ type = 'number', min = 2, max = 1 }")),
+            "manifest: components[0].params.p.max: is below the minimum.");
+  EXPECT_EQ(refusal(with_param("{ type = 'string', choices = [] }")),
+            "manifest: components[0].params.p.choices: must be a list of values.");
+  EXPECT_EQ(refusal(with_component("kind = 'monitor'\ntype = 'T'\n[components.params]\na = {type = 'any', aliases = "
+                                   "['b']}\nb = {type = 'any'}\n")),
+            "manifest: components[0].params: 'b' is the name or alias of two parameters.");
+  EXPECT_EQ(refusal(with_param("{ type = 'number', per_group = true, default = [0.1, 0.2] }")), "accepted");
+}
+
+TEST(Manifest, SaysWhereTheTomlIsWrong) {
+  EXPECT_THAT(refusal("schema = 1\nname = = 2\n"), ::testing::StartsWith("manifest:2:8: not valid TOML: "));
+}
+
+TEST(Manifest, KeepsTheBytesItWasReadFrom) { EXPECT_EQ(parse(kLion + kAbi).text, kLion + kAbi); }
+
+}  // namespace
+}  // namespace capstan
