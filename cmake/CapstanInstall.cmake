@@ -1,0 +1,31 @@
+# The installed tree: bin, libexec, lib, lib/capstan/plugins/<kind>s, include, and the package for find_package(Capstan).
+# It may be moved as a whole; programs and plugins are found relative to the libraries.
+
+include(CMakePackageConfigHelpers)
+
+set(_package lib/cmake/Capstan)
+
+install(TARGETS capstan capstan_config capstan_sdk EXPORT CapstanTargets LIBRARY DESTINATION lib)
+install(EXPORT CapstanTargets NAMESPACE Capstan:: DESTINATION ${_package})
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/capstan DESTINATION include)
+install(FILES ${PROJECT_SOURCE_DIR}/core/include/capstan/capstan.hpp DESTINATION include/capstan)
+# What capstan.hpp includes, and no more: the rest of core/ is nobody's business.
+foreach(_header
+    errors.hpp log.hpp
+    config/json.hpp config/schema.hpp config/problem.hpp config/config.hpp
+    registry/manifest.hpp registry/plugin_call.hpp registry/plugin_index.hpp registry/registry.hpp
+    engine/batch.hpp engine/model.hpp engine/engine.hpp engine/initialize.hpp
+    data/token_data.hpp)
+  get_filename_component(_folder ${_header} DIRECTORY)
+  install(FILES ${PROJECT_SOURCE_DIR}/core/${_header} DESTINATION include/capstan/core/${_folder})
+endforeach()
+
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/CapstanConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/CapstanConfig.cmake INSTALL_DESTINATION ${_package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/CapstanConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(DIRECTORY ${CMAKE_CURRENT_LIST_DIR}/ DESTINATION ${_package}
+  FILES_MATCHING PATTERN FindLibTorch.cmake PATTERN CapstanPlugin.cmake PATTERN manifest.c.in PATTERN plugin.version)
+install(FILES ${PROJECT_BINARY_DIR}/CapstanConfig.cmake ${PROJECT_BINARY_DIR}/CapstanConfigVersion.cmake
+  DESTINATION ${_package})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/capstan)

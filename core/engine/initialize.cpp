@@ -1,0 +1,37 @@
+#include "core/engine/initialize.hpp"
+
+#include <utility>
+
+#include "core/engine/engine_host.hpp"
+#include "core/log.hpp"
+#include "core/registry/host.hpp"
+
+namespace capstan {
+
+const capstan_host* model_host() {
+  static EngineHostContext no_engine;
+  static const capstan_host host = [] {
+    capstan_host table = make_host();
+    table.ctx = &no_engine;
+    add_engine_functions(table);
+    return table;
+  }();
+  return &host;
+}
+
+Engine initialize(Model model, const std::string& config_path_or_base64) {
+  ConfigContext context;
+  const Json facts = model.describe();
+  if (const Json* width = facts.find("hidden_size"); width && width->is_integer()) {
+    context.hidden_size = width->as_integer();
+  }
+  PluginIndex plugins;
+  const Config config = load_config(read_config_text(config_path_or_base64), context, plugins);
+  if (config.run.model) {
+    log::warning("capstan.model '" + config.run.model->type + "' is not used: this program brings its own model, '" +
+                 model.description() + "'.");
+  }
+  return Engine(std::move(model), config, plugins);
+}
+
+}  // namespace capstan

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include "capstan/plugin.h"
+#include "core/engine/engine.hpp"
+
+namespace capstan {
+
+/// The host table for models, which exist before the engine that will run them: errors, log, JSON, batches, layers.
+const capstan_host* model_host();
+
+/// An engine for `model` as a configuration file (JSON or TOML, or JSON as URL-safe base64) says. Logs the reader's
+/// warnings. Throws ConfigError with every problem of the file, PluginError, RuntimeFault.
+Engine initialize(Model model, const std::string& config_path_or_base64);
+
+}  // namespace capstan

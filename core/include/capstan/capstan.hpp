@@ -1,0 +1,68 @@
+#pragma once
+
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "capstan/layer.hpp"
+#include "capstan/sdk/model.hpp"
+#include "core/engine/engine.hpp"
+#include "core/engine/initialize.hpp"
+
+/// Training an ordinary torch::nn::Module with Capstan:
+///
+///   auto net = std::make_shared<Net>();                          // forward(input_ids, labels) gives the loss
+///   capstan::Engine engine = capstan::initialize(net, "ds_config.json");
+///   engine.train_batch([&] { return next_micro_batch(); });
+///
+/// Link Capstan::capstan from find_package(Capstan).
+namespace capstan {
+
+using sdk::BatchView;
+
+/// What computes the loss of a micro-batch: at::Tensor(M&, const BatchView&).
+template <class M>
+using Step = typename sdk::ModuleModel<M>::Step;
+
+/// A module as the engine's model. Without `step`, its forward gives the loss and takes either (const BatchView&), or
+/// the batch's (input_ids, labels). The module is shared: its parameters are what the engine trains.
+template <class M>
+Model wrap_module(std::shared_ptr<M> module, Step<M> step) {
+  using Self = sdk::Instance<sdk::ModuleModel<M>>;
+  std::string name = module->name();
+  auto self = std::make_unique<Self>(Self{model_host(), sdk::ModuleModel<M>(std::move(module), std::move(step))});
+  return Model(&sdk::ModelThunks<M>::kVtable, self.release(), &sdk::destroy<sdk::ModuleModel<M>>, std::move(name));
+}
+
+template <class M>
+Model wrap_module(std::shared_ptr<M> module) {
+  return wrap_module<M>(std::move(module), &sdk::default_step<M>);
+}
+
+/// An engine that trains `module` as the configuration file says.
+template <class M>
+Engine initialize(std::shared_ptr<M> module, const std::string& config_path) {
+  return initialize(wrap_module(std::move(module)), config_path);
+}
+
+template <class M>
+Engine initialize(std::shared_ptr<M> module, std::type_identity_t<Step<M>> step, const std::string& config_path) {
+  return initialize(wrap_module<M>(std::move(module), std::move(step)), config_path);
+}
+
+/// The same for the holders that TORCH_MODULE makes.
+template <class M>
+Engine initialize(const torch::nn::ModuleHolder<M>& holder, const std::string& config_path) {
+  return initialize(holder.ptr(), config_path);
+}
+
+template <class M>
+Engine initialize(const torch::nn::ModuleHolder<M>& holder, std::type_identity_t<Step<M>> step,
+                  const std::string& config_path) {
+  return initialize(holder.ptr(), std::move(step), config_path);
+}
+
+}  // namespace capstan
