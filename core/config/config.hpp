@@ -33,7 +33,7 @@ enum class Precision { kFp32, kBf16, kFp16 };
 
 struct PrecisionConfig {
   Precision compute = Precision::kFp32;
-  std::string grad_accum_dtype;  // "float32", "bfloat16", "float16"; resolved, never empty
+  std::string grad_accum_dtype;     // "float32", "bfloat16", "float16"; resolved, never empty
   bool check_grad_overflow = true;  // bf16
   // fp16
   double loss_scale = 0;  // 0: dynamic
@@ -67,18 +67,18 @@ struct ParameterGroupRule {
 /// "capstan": what DeepSpeed takes from the program. Every member may be overridden from the command line.
 struct RunConfig {
   std::optional<ComponentChoice> model;
-  std::vector<std::string> data_paths;        // files or folders
-  std::vector<std::string> eval_data_paths;   // empty: none
+  std::vector<std::string> data_paths;          // files or folders
+  std::vector<std::string> eval_data_paths;     // empty: none
   std::optional<std::int64_t> sequence_length;  // tokens a sample; default: the model's
-  std::string data_format = "auto";           // auto, bytes, uint16
+  std::string data_format = "auto";             // auto, bytes, uint16
   bool shuffle = true;
   std::uint64_t seed = 1234;
   std::optional<std::int64_t> steps;
-  std::string save_dir;                       // empty: no checkpoints
-  std::int64_t save_every = 0;                // steps; 0: only at the end
-  std::int64_t keep = 0;                      // newest checkpoints kept; 0: all
-  std::int64_t eval_every = 0;                // steps; 0: only at the end
-  std::string on_nan = "stop";                // stop, continue
+  std::string save_dir;         // empty: no checkpoints
+  std::int64_t save_every = 0;  // steps; 0: only at the end
+  std::int64_t keep = 0;        // newest checkpoints kept; 0: all
+  std::int64_t eval_every = 0;  // steps; 0: only at the end
+  std::string on_nan = "stop";  // stop, continue
 };
 
 /// A whole configuration: read, completed, checked. No code reads raw JSON after this, except plugins their own
@@ -99,12 +99,12 @@ struct Config {
   std::vector<ComponentChoice> observers;  // capstan.observers and sections that observers own
   std::optional<ComponentChoice> optimizer_offload;  // capstan.offload.optimizer
   std::vector<ParameterGroupRule> parameter_groups;
-  std::vector<std::string> corrections;    // capstan.corrections
+  std::vector<std::string> corrections;              // capstan.corrections
   std::map<std::string, std::string> plugin_sha256;  // capstan.plugins.sha256: file name -> 64 hexadecimal digits
   RunConfig run;
 
-  Json document;   // as written, after old names were replaced
-  Json effective;  // every known key with its value in force
+  Json document;                               // as written, after old names were replaced
+  Json effective;                              // every known key with its value in force
   std::map<std::string, std::string> origins;  // key path -> "file", "default", "derived", "command line"
 };
 
@@ -116,13 +116,16 @@ struct ConfigContext {
   std::vector<std::string> plugin_paths;                // --plugin-path
   bool lenient = false;                                 // unknown keys are warnings
   std::optional<std::int64_t> hidden_size;              // of the model, for "auto"
+  bool check_only = false;  // nothing is about to be trained: what only a program can supply may lack
 };
 
-/// The text of a file or, failing that, of URL-safe base64, and the name to show for it. Throws ConfigError.
+/// The text of a configuration and the name to show for it.
 struct ConfigText {
   std::string text, source;
   bool toml = false;
 };
+
+/// The text of a file, TOML when its name ends in .toml; failing that, JSON in URL-safe base64. Throws ConfigError.
 ConfigText read_config_text(const std::string& path_or_base64);
 
 /// Result of reading: `config` is set unless there are errors.
@@ -134,6 +137,8 @@ struct ConfigReading {
 
 /// Reads, completes and checks a configuration; every problem is reported, none thrown.
 ConfigReading read_config(const ConfigText& text, const ConfigContext& context);
+/// The same with plugins that are known already; capstan.plugins.path is not searched.
+ConfigReading read_config(const ConfigText& text, const ConfigContext& context, const PluginIndex& plugins);
 
 /// The same for programs: logs warnings and notices, throws ConfigError with all errors.
 Config load_config(const ConfigText& text, const ConfigContext& context, PluginIndex& plugins);

@@ -11,8 +11,8 @@ struct Problem {
   enum class Severity { kError, kWarning, kNotice };
 
   Severity severity = Severity::kError;
-  std::string path;     // "optimizer.params.lr"; empty for the file as a whole
-  std::string message;  // what was found and what would be right, without the path
+  std::string path;          // "optimizer.params.lr"; empty for the file as a whole
+  std::string message;       // what was found and what would be right, without the path
   int line = 0, column = 0;  // 1-based; 0 where the text has no such place
 
   /// "ds_config.json:3:5: optimizer.params.lr: must be above 0, got -1."

@@ -139,6 +139,12 @@ class PluginIndex::Scanner {
 
 PluginIndex::PluginIndex() : contents_(std::make_shared<Contents>()) {}
 
+PluginIndex PluginIndex::of(std::vector<IndexedPlugin> plugins) {
+  auto contents = std::make_shared<Contents>();
+  contents->plugins = std::move(plugins);
+  return PluginIndex(std::move(contents));
+}
+
 PluginIndex PluginIndex::scan(const std::vector<std::pair<fs::path, std::string>>& folders_and_origins) {
   Scanner scanner;
   for (const auto& [folder, origin] : folders_and_origins) scanner.add(folder, origin);

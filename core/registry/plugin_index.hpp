@@ -48,6 +48,9 @@ class PluginIndex {
   /// directory as they are written; the working directory itself is never searched unasked.
   static PluginIndex scan(const std::vector<std::pair<std::filesystem::path, std::string>>& folders_and_origins = {});
 
+  /// What these plugins provide, wherever they came from.
+  static PluginIndex of(std::vector<IndexedPlugin> plugins);
+
   /// The first that provides it, the type or an alias in any letter case.
   ComponentRef find(std::string_view kind, std::string_view type, std::string_view device = "cpu") const;
 

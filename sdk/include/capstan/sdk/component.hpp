@@ -144,26 +144,15 @@ struct Instance {
 
 template <class T>
 capstan_status create(const capstan_host* host, capstan_str params, void** self, capstan_error* error) {
-  return guarded(host, error, [&] { *self = new Instance<T>{host, T(Host(host), Params(host, params, error))}; });
+  return guarded(host, error, [&] {
+    *self = new Instance<T>{host, T(Host(host), Params(host, params, error))};
+  });
 }
 
 template <class T>
 void destroy(void* self) {
   delete static_cast<Instance<T>*>(self);
 }
-
-/// save() and load(), the same for every kind that has them.
-template <class T>
-struct SavedCalls {
-  static capstan_status save(void* self, capstan_sink* sink, capstan_error* error) {
-    auto* instance = static_cast<Instance<T>*>(self);
-    return guarded(instance->host, error, [&] { instance->object.save(Sink(instance->host, sink)); });
-  }
-  static capstan_status load(void* self, capstan_str json, capstan_error* error) {
-    auto* instance = static_cast<Instance<T>*>(self);
-    return guarded(instance->host, error, [&] { instance->object.load(Document(instance->host, json, error)); });
-  }
-};
 
 /// A string literal as a template argument.
 template <std::size_t N>
@@ -191,14 +180,14 @@ constexpr capstan_component describe(const void* vtable) {
 /// Lists a plugin's components, once, at namespace scope of one source file:
 ///
 ///   CAPSTAN_PLUGIN(&capstan::sdk::optimizer<Adam, "Adam">, &capstan::sdk::optimizer<AdamW, "AdamW">)
-#define CAPSTAN_PLUGIN(...)                                                                   \
-  extern "C" {                                                                                \
-  extern const char capstan_manifest[] __attribute__((visibility("hidden")));                 \
-  __attribute__((visibility("default"))) const capstan_plugin* capstan_plugin_v1(void) {      \
-    static const capstan_component* const components[] = {__VA_ARGS__};                       \
-    static const capstan_plugin plugin = {                                                    \
-        sizeof(capstan_plugin), CAPSTAN_ABI_MAJOR, CAPSTAN_ABI_MINOR,                         \
-        capstan_manifest,       components,        sizeof(components) / sizeof(*components)}; \
-    return &plugin;                                                                           \
-  }                                                                                           \
+#define CAPSTAN_PLUGIN(...)                                                                          \
+  extern "C" {                                                                                       \
+  extern const char capstan_manifest[] __attribute__((visibility("hidden")));                        \
+  __attribute__((visibility("default"))) const capstan_plugin* capstan_plugin_v1(void) {             \
+    static const capstan_component* const components[] = {__VA_ARGS__};                              \
+    static const capstan_plugin plugin = {sizeof(capstan_plugin), CAPSTAN_ABI_MAJOR,                 \
+                                          CAPSTAN_ABI_MINOR,      capstan_manifest,                  \
+                                          components,             sizeof(components) / sizeof(*components)}; \
+    return &plugin;                                                                                  \
+  }                                                                                                  \
   }

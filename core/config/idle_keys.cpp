@@ -1,0 +1,59 @@
+#include <functional>
+#include <string>
+
+#include "core/config/language.hpp"
+#include "core/config/rules.hpp"
+
+namespace capstan {
+namespace {
+
+constexpr const char* kStage = "zero_optimization.stage";
+
+void no_effect_rows(const SchemaNode& node, const Effective& values, Problems& problems) {
+  if (node.has(kNoEffect) && values.given(node.path))
+    problems.notice(node.path, "has no effect here. " + node.spec.summary);
+  for (const auto& member : node.members) no_effect_rows(*member, values, problems);
+}
+
+void zero_stage_keys(const Effective& values, Problems& problems) {
+  const std::int64_t stage = values.integer(kStage);
+  std::string idle;
+  for (const auto& member : language().member("zero_optimization")->members) {
+    const bool of_stage3 = member->spec.name.starts_with("stage3_");
+    if (of_stage3 && stage < 3 && values.given(member->path)) idle += (idle.empty() ? "" : ", ") + member->spec.name;
+  }
+  if (!idle.empty())
+    problems.notice("zero_optimization",
+                    "keys of stage 3 have no effect at stage " + std::to_string(stage) + ": " + idle + ".");
+  const auto note = [&](const char* key, bool used, const char* reason) {
+    if (!used && values.given(key)) problems.notice(key, reason);
+  };
+  note("zero_optimization.allgather_bucket_size", stage != 3,
+       "has no effect at stage 3, which gathers through its own buckets.");
+  note("zero_optimization.round_robin_gradients", stage == 1 || stage == 2, "has an effect at stages 1 and 2 only.");
+  note("zero_optimization.grad_hooks", stage == 1, "has an effect at stage 1 only.");
+}
+
+}  // namespace
+
+void report_idle_keys(const Effective& values, const Config& config, Problems& problems) {
+  no_effect_rows(language(), values, problems);
+  zero_stage_keys(values, problems);
+  if (const std::int64_t stage = values.integer(kStage); stage > 0 && config.batch.world_size == 1) {
+    problems.notice(kStage,
+                    "stage " + std::to_string(stage) + " with one process is stage 0: that process holds everything.");
+  }
+  const std::string device = values.text("zero_optimization.offload_optimizer.device");
+  if (device == "cpu" && values.integer(kStage) > 0) {
+    problems.notice("zero_optimization.offload_optimizer",
+                    "has no effect on this build, whose device is the CPU: the state is in host memory already.");
+  }
+  if (!config.gradient_clipping_given) {
+    problems.notice("gradient_clipping", "is not given, so gradients are clipped at 1.0; 0 switches clipping off.");
+  }
+  if (const std::int64_t words = values.integer("vocabulary_size"); words % 8 != 0) {
+    problems.warning("vocabulary_size", std::to_string(words) + " is no multiple of 8, which tensor cores want.");
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,306 @@
+#include <algorithm>
+#include <utility>
+
+#include "core/config/batch_sizes.hpp"
+#include "core/config/components.hpp"
+#include "core/config/config.hpp"
+#include "core/config/effective.hpp"
+#include "core/config/old_names.hpp"
+#include "core/config/places.hpp"
+#include "core/config/relaxed.hpp"
+#include "core/config/rules.hpp"
+#include "core/config/toml.hpp"
+#include "core/config/unknown_keys.hpp"
+#include "core/config/validator.hpp"
+#include "core/config/value.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan {
+namespace {
+
+std::size_t depth(const Json& value) {
+  std::size_t deepest = 0;
+  if (value.is_array()) {
+    for (const Json& item : value.as_array()) deepest = std::max(deepest, depth(item));
+  } else if (value.is_object()) {
+    for (const auto& [key, member] : value.as_object()) deepest = std::max(deepest, depth(member));
+  }
+  return deepest + 1;
+}
+
+/// Takes "<source>:<line>:<column>: " off a TOML error.
+Problem toml_problem(const std::string& text, const std::string& source) {
+  Problem problem{Problem::Severity::kError, "", text};
+  if (!text.starts_with(source + ":")) return problem;
+  const char* at = text.c_str() + source.size() + 1;
+  char* end = nullptr;
+  problem.line = static_cast<int>(std::strtol(at, &end, 10));
+  if (*end == ':') problem.column = static_cast<int>(std::strtol(end + 1, &end, 10));
+  if (end[0] == ':' && end[1] == ' ') problem.message = end + 2;
+  return problem;
+}
+
+std::optional<Json> parse(const ConfigText& text, Problems& problems) {
+  if (!text.toml) return parse_relaxed(text.text, problems);
+  if (text.text.size() > kLargestText) {
+    problems.error("", "larger than 16 MiB; a configuration has a few kilobytes.");
+    return std::nullopt;
+  }
+  try {
+    Json document = parse_toml(text.text, text.source);
+    if (depth(document) <= kDeepestNesting) return document;
+    problems.error("", "nested deeper than " + std::to_string(kDeepestNesting) + " levels.");
+  } catch (const ConfigError& error) {
+    problems.all().push_back(toml_problem(error.what(), text.source));
+  }
+  return std::nullopt;
+}
+
+/// Sets a dotted path, making objects on the way. Objects that come from the command line merge over those in the file.
+void set_path(Json& document, std::string_view path, const Json& value) {
+  Json* at = &document;
+  for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+    at = &(*at)[path.substr(0, dot)];
+    if (!at->is_object()) *at = Json::object();
+    path.remove_prefix(dot + 1);
+  }
+  (*at)[path] = value;
+}
+
+/// "capstan.model": "gpt:tiny" is short for the type gpt with {"size": "tiny"}.
+void expand_model(Json& document) {
+  Json* section = document.find("capstan");
+  Json* model = section ? section->find("model") : nullptr;
+  if (!model || !model->is_string()) return;
+  const std::string text = model->as_string();
+  const auto offset = model->offset();
+  const auto colon = text.find(':');
+  Json made = Json::object();
+  made["type"] = text.substr(0, colon);
+  made["params"] = Json::object();
+  if (colon != std::string::npos) made["params"]["size"] = text.substr(colon + 1);
+  *model = std::move(made);
+  if (offset) model->set_offset(*offset);
+}
+
+std::vector<std::pair<std::filesystem::path, std::string>> plugin_folders(const Json& document,
+                                                                          const ConfigContext& context) {
+  std::vector<std::pair<std::filesystem::path, std::string>> folders;
+  for (const auto& path : context.plugin_paths) folders.emplace_back(path, "--plugin-path");
+  const Json* section = document.find("capstan");
+  const Json* plugins = section ? section->find("plugins") : nullptr;
+  const Json* path = plugins ? plugins->find("path") : nullptr;
+  if (!path) return folders;
+  if (path->is_string()) folders.emplace_back(path->as_string(), "capstan.plugins.path");
+  if (path->is_array()) {
+    for (const Json& item : path->as_array()) {
+      if (item.is_string()) folders.emplace_back(item.as_string(), "capstan.plugins.path");
+    }
+  }
+  return folders;
+}
+
+std::vector<std::string> foreign_sections(const PluginIndex& plugins) {
+  std::vector<std::string> names;
+  for (const auto& plugin : plugins.plugins()) {
+    for (const auto& component : plugin.manifest.components) {
+      if (!component.section.empty() && !language().member(component.section)) names.push_back(component.section);
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> strings(const Json* list) {
+  std::vector<std::string> out;
+  if (!list || !list->is_array()) return out;
+  for (const Json& item : list->as_array()) {
+    if (item.is_string()) out.push_back(item.as_string());
+  }
+  return out;
+}
+
+ReportConfig report_settings(const Effective& values) {
+  ReportConfig report;
+  const Json* steps = values.find("steps_per_print");
+  report.steps_per_print = steps && steps->is_integer() ? std::optional(steps->as_integer()) : std::nullopt;
+  report.wall_clock_breakdown = values.flag("wall_clock_breakdown");
+  report.memory_breakdown = values.flag("memory_breakdown");
+  report.dump_state = values.flag("dump_state");
+  report.throughput_timer = values.flag("timers.throughput.enabled");
+  return report;
+}
+
+RunConfig run_settings(const Effective& values) {
+  RunConfig run;
+  run.data_paths = strings(values.find("capstan.data.path"));
+  run.eval_data_paths = strings(values.find("capstan.data.eval_path"));
+  if (values.find("capstan.data.sequence_length")) run.sequence_length = values.integer("capstan.data.sequence_length");
+  run.data_format = values.text("capstan.data.format");
+  run.shuffle = values.flag("capstan.data.shuffle");
+  run.seed = static_cast<std::uint64_t>(values.integer("capstan.run.seed"));
+  if (values.find("capstan.run.steps")) run.steps = values.integer("capstan.run.steps");
+  run.save_dir = values.text("capstan.run.save_dir");
+  run.save_every = values.integer("capstan.run.save_every");
+  run.keep = values.integer("capstan.run.keep");
+  run.eval_every = values.integer("capstan.run.eval_every");
+  run.on_nan = values.text("capstan.run.on_nan");
+  return run;
+}
+
+void check_sha256(const Effective& values, Config& config, Problems& problems) {
+  const Json* sums = values.find("capstan.plugins.sha256");
+  if (!sums || !sums->is_object()) return;
+  for (const auto& [file, sum] : sums->as_object()) {
+    const bool right = sum.is_string() && sum.as_string().size() == 64 &&
+                       sum.as_string().find_first_not_of("0123456789abcdefABCDEF") == std::string::npos;
+    if (!right) {
+      problems.error("capstan.plugins.sha256." + file, "must be 64 hexadecimal digits, got " + shown(sum) + ".");
+    } else {
+      config.plugin_sha256[file] = sum.as_string();
+    }
+  }
+}
+
+/// Reads one document that is already parsed.
+class Reader {
+ public:
+  Reader(const ConfigText& text, const ConfigContext& context, const PluginIndex& plugins, Problems& problems)
+      : text_(text), context_(context), plugins_(plugins), problems_(problems) {}
+
+  std::optional<Config> read(Json document) {
+    PathPlaces places;
+    places.add(document);
+    expand_model(document);
+    replace_old_names(document, problems_);
+    places.add(document);
+
+    ValidatorOptions options;
+    options.hidden_size = context_.hidden_size;
+    options.tuning = autotunes(document);
+    options.foreign_sections = foreign_sections(plugins_);
+    Validated validated = validate(document, options, problems_);
+    Effective values(validated.effective, validated.origins);
+
+    Config config;
+    config.source = text_.source;
+    fill(config, document, values, validated);
+    report_rest(document, values, config, validated);
+    mark_overrides(validated.origins);
+    config.document = std::move(document);
+    config.effective = std::move(validated.effective);
+    config.origins = std::move(validated.origins);
+    places.locate(problems_, TextPlaces(text_.text));
+    return problems_.has_errors() ? std::nullopt : std::optional(std::move(config));
+  }
+
+ private:
+  static bool autotunes(const Json& document) {
+    const Json* section = document.find("autotuning");
+    const Json* enabled = section ? section->find("enabled") : nullptr;
+    return enabled && enabled->is_bool() && enabled->as_bool();
+  }
+
+  void fill(Config& config, const Json& document, Effective& values, Validated& validated) {
+    ComponentChooser chooser(plugins_, document, values, validated, problems_);
+    config.optimizer = chooser.optimizer();
+    config.scheduler = chooser.scheduler(config.optimizer);
+    derive_values(values);
+    config.batch = resolve_batch(values, context_, problems_);
+    config.precision = resolve_precision(values, problems_);
+    // One process holds everything, so that every stage is stage 0.
+    config.zero.stage = config.batch.world_size > 1 ? static_cast<int>(values.integer("zero_optimization.stage")) : 0;
+    // 0 elements a tile means one parameter a tile.
+    config.zero.sub_group_size = std::max<std::int64_t>(values.integer("zero_optimization.sub_group_size"), 1);
+    config.gradient_clipping = values.number("gradient_clipping", 1.0);
+    config.gradient_clipping_given = values.given("gradient_clipping");
+    config.prescale_gradients = values.flag("prescale_gradients");
+    config.gradient_predivide_factor = values.number("gradient_predivide_factor", 1.0);
+    config.report = report_settings(values);
+    config.run = run_settings(values);
+    config.run.model = chooser.model();
+    config.optimizer_offload = chooser.optimizer_offload();
+    config.parameter_groups = chooser.parameter_groups(config.optimizer);
+    config.corrections = strings(values.find("capstan.corrections"));
+    chooser.sections(config.monitors, config.observers);
+    check_sha256(values, config, problems_);
+  }
+
+  void report_rest(const Json& document, const Effective& values, const Config& config, const Validated& validated) {
+    check_rules(values, config, plugins_, problems_);
+    report_idle_keys(values, config, problems_);
+    for (const auto& resolved : validated.autos) {
+      problems_.notice(resolved.path, resolved.value.is_null() ? "\"auto\" is taken as not given."
+                                                               : "\"auto\" is " + shown(resolved.value) + ".");
+    }
+    UnknownKeyOptions options;
+    options.warn = context_.lenient || values.text("capstan.unknown_keys") == "warn";
+    report_unknown_keys(validated.unknown, document, plugins_, options, problems_);
+  }
+
+  void mark_overrides(std::map<std::string, std::string>& origins) const {
+    for (const auto& [path, value] : context_.overrides) {
+      for (auto& [key, origin] : origins) {
+        const bool below =
+            key == path || (key.starts_with(path) && (key[path.size()] == '.' || key[path.size()] == '['));
+        if (below && origin == "file") origin = "command line";
+      }
+    }
+  }
+
+  const ConfigText& text_;
+  const ConfigContext& context_;
+  const PluginIndex& plugins_;
+  Problems& problems_;
+};
+
+std::optional<Json> parse_and_override(const ConfigText& text, const ConfigContext& context, Problems& problems) {
+  auto document = parse(text, problems);
+  if (document) {
+    for (const auto& [path, value] : context.overrides) set_path(*document, path, value);
+  }
+  return document;
+}
+
+}  // namespace
+
+ConfigReading read_config(const ConfigText& text, const ConfigContext& context) {
+  ConfigReading reading;
+  auto document = parse_and_override(text, context, reading.problems);
+  if (!document) return reading;
+  reading.plugins = PluginIndex::scan(plugin_folders(*document, context));
+  reading.config = Reader(text, context, reading.plugins, reading.problems).read(std::move(*document));
+  return reading;
+}
+
+ConfigReading read_config(const ConfigText& text, const ConfigContext& context, const PluginIndex& plugins) {
+  ConfigReading reading;
+  reading.plugins = plugins;
+  auto document = parse_and_override(text, context, reading.problems);
+  if (document) reading.config = Reader(text, context, plugins, reading.problems).read(std::move(*document));
+  return reading;
+}
+
+Config load_config(const ConfigText& text, const ConfigContext& context, PluginIndex& plugins) {
+  ConfigReading reading = read_config(text, context);
+  std::string errors;
+  for (const Problem& problem : reading.problems.all()) {
+    const std::string line = problem.text(text.source);
+    switch (problem.severity) {
+      case Problem::Severity::kError:
+        errors += (errors.empty() ? "" : "\n") + line;
+        break;
+      case Problem::Severity::kWarning:
+        log::warning(line);
+        break;
+      case Problem::Severity::kNotice:
+        log::info(line);
+        break;
+    }
+  }
+  plugins = std::move(reading.plugins);
+  if (!reading.config) throw ConfigError(errors);
+  return std::move(*reading.config);
+}
+
+}  // namespace capstan

@@ -1,0 +1,295 @@
+#include "core/config/unknown_keys.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string_view>
+
+#include "core/config/language.hpp"
+#include "core/config/nearest.hpp"
+#include "core/config/places.hpp"
+#include "core/config/value.hpp"
+
+namespace capstan {
+namespace {
+
+/// Slips that are seen in public files and that nearness alone does not explain.
+struct KnownSlip {
+  const char* path;
+  const char* text;
+  bool changes_training;
+};
+
+constexpr const char* kSaving =
+    "unknown key. When and where to save is the program's business: here capstan.run.save_dir and "
+    "capstan.run.save_every.";
+constexpr KnownSlip kSlips[] = {
+    {"gradient_accumulation", "unknown key. Did you mean 'gradient_accumulation_steps'?", true},
+    {"micro_batch_size_per_gpu", "unknown key. Did you mean 'train_micro_batch_size_per_gpu'?", true},
+    {"per_device_train_batch_size",
+     "unknown key, an argument of another trainer. Did you mean 'train_micro_batch_size_per_gpu'?", true},
+    {"initial_loss_scale_power", "unknown key. Did you mean 'fp16.initial_scale_power'?", true},
+    {"fp16.initial_loss_scale_power", "unknown key. Did you mean 'initial_scale_power'?", true},
+    {"fp16.loss_scale_power", "unknown key. Did you mean 'initial_scale_power'?", true},
+    {"fp16.fp16", "unknown key. The switch of this section is 'enabled'.", true},
+    {"fp16.fp16_scale_tolerance", "unknown key, an option of fairseq. The nearest here is 'hysteresis'.", true},
+    {"fp16.min_scale", "unknown key. Did you mean 'min_loss_scale'?", true},
+    {"bf16.check_overflow", "unknown key. Did you mean 'check_grad_overflow'?", true},
+    {"scheduler.params.cos_min_lr",
+     "unknown key. Did you mean 'cos_min_ratio'? It is a fraction of the optimizer's lr, not a rate.", true},
+    {"zero_optimization.cpu_offload_pin_memory",
+     "unknown key. Write pin_memory inside offload_optimizer and offload_param.", true},
+    {"zero_optimization.disk_offload",
+     "unknown key. Write offload_param or offload_optimizer with \"device\": \"nvme\" and nvme_path.", true},
+    {"zero_optimization.max_group_size", "unknown key, of the Gaudi fork; there is no equivalent here.", true},
+    {"zero_optimization.native_reduce_scatter",
+     "unknown key, of a development branch. The nearest here is 'reduce_scatter'.", true},
+    {"zero_allow_comm_data_type_fp32",
+     "unknown key, of the Gaudi fork. The nearest here is \"communication_data_type\": \"fp32\".", true},
+    {"allreduce_partitions", "unknown key. Did you mean 'zero_optimization.allgather_partitions'?", true},
+    {"allreduce_bucket_size", "unknown key. Did you mean 'zero_optimization.reduce_bucket_size'?", true},
+    {"zero_optimization.allreduce_bucket_size", "unknown key. Did you mean 'reduce_bucket_size'?", true},
+    {"disable_fused_adam", "unknown key. Write \"torch_adam\": true in optimizer.params.", true},
+    {"checkpoint.tag_validation_enabled", "unknown key. Write \"tag_validation\": \"Ignore\", \"Warn\" or \"Fail\".",
+     false},
+    {"checkpoint.save_checkpoint_steps", kSaving, false},
+    {"checkpoint.checkpoint_dir", kSaving, false},
+    {"checkpoint.save_dir", kSaving, false},
+    {"checkpoint.save_optimizer_states", kSaving, false},
+    {"checkpoint.save_fp16_master_weights", kSaving, false},
+    {"comms_config", "unknown key, the name of a class. Did you mean 'comms_logger'?", false},
+    {"monitor_config",
+     "unknown key, the name of a class. Monitors stand at the top level: csv_monitor, tensorboard, wandb, comet.",
+     false},
+    {"logging", "unknown key. steps_per_print, wall_clock_breakdown and dump_state stand at the top level.", false},
+    {"int8", "unknown key: there is no such section. Quantisation is under compression_training.", true},
+    {"quantize_training.eigenvalue.model_name", "unknown key. Did you mean 'layer_name'?", true},
+    {"pipeline.pipeline_parallel_size", "unknown key. Did you mean 'stages'?", true},
+    {"pipeline.partition_method", "unknown key. Did you mean 'partition'?", true},
+    {"replace_with_kernel_inject", "unknown key: kernels for inference have no place in training.", false},
+    {"optimizer_offload", "unknown key. Did you mean 'zero_optimization.offload_optimizer'?", true},
+    {"param_offload", "unknown key. Did you mean 'zero_optimization.offload_param'?", true},
+};
+
+/// Options by which files that GPT-NeoX shares with its own settings are known.
+constexpr std::array<std::string_view, 8> kNeoxKeys = {
+    "pipe-parallel-size", "model-parallel-size", "num-layers", "seq-length",
+    "pipe_parallel_size", "model_parallel_size", "num_layers", "seq_length"};
+
+/// Sections that report on training without changing it.
+constexpr std::array<std::string_view, 12> kReporting = {"tensorboard",
+                                                         "wandb",
+                                                         "csv_monitor",
+                                                         "comet",
+                                                         "comms_logger",
+                                                         "flops_profiler",
+                                                         "timers",
+                                                         "steps_per_print",
+                                                         "wall_clock_breakdown",
+                                                         "memory_breakdown",
+                                                         "dump_state",
+                                                         "log_level"};
+
+// From this many keys without any near name on, the file is another program's and one message is enough.
+constexpr std::size_t kForeignKeys = 5;
+
+bool reports_only(std::string_view path) {
+  return std::find(kReporting.begin(), kReporting.end(), path.substr(0, path.find('.'))) != kReporting.end();
+}
+
+/// Every name of the language with the paths that it has.
+class Names {
+ public:
+  explicit Names(const PluginIndex& plugins) {
+    add(language());
+    for (const auto& plugin : plugins.plugins()) {
+      for (const auto& component : plugin.manifest.components) add(component);
+    }
+  }
+
+  const std::vector<std::string>& members(const std::string& section) const {
+    static const std::vector<std::string> none;
+    const auto found = members_.find(section);
+    return found == members_.end() ? none : found->second;
+  }
+  const std::vector<std::string>& names() const { return names_; }
+  const std::vector<std::string>& paths(const std::string& name) const { return paths_.at(name); }
+
+ private:
+  void add(const SchemaNode& node) {
+    for (const auto& member : node.members) {
+      add(node.path, member->spec.name);
+      add(*member);
+    }
+    if (node.any_member) add(*node.any_member);
+    if (node.element) add(*node.element);
+  }
+
+  void add(const ComponentManifest& component) {
+    const bool at_top = component.kind == "optimizer" || component.kind == "scheduler";
+    const std::string section = !component.section.empty() ? component.section
+                                : at_top                   ? component.kind + ".params"
+                                                           : "";
+    if (section.empty()) return;
+    for (const KeySpec& spec : component.params) add(section, spec.name);
+  }
+
+  void add(const std::string& section, const std::string& name) {
+    const std::string path = join_path(section, name);
+    if (!known_.insert(path).second) return;
+    members_[section].push_back(name);
+    if (paths_[name].empty()) names_.push_back(name);
+    paths_[name].push_back(path);
+  }
+
+  std::set<std::string> known_;
+  std::map<std::string, std::vector<std::string>> members_, paths_;
+  std::vector<std::string> names_;
+};
+
+/// The path in the language of a section as it stands in a document: names of the user's choice become <name>.
+std::string schema_path(const std::string& section) {
+  if (section.empty()) return "";
+  const SchemaNode* node = find_key(section);
+  return node ? node->path : section;
+}
+
+struct Finding {
+  std::string text;
+  bool changes_training = false;
+  bool meant_something = false;
+};
+
+class Advisor {
+ public:
+  Advisor(const Json& document, const PluginIndex& plugins) : document_(document), names_(plugins) {}
+
+  Finding find(const UnknownKey& key) const {
+    if (key.path == "max_grad_norm" || key.path == "optimizer.params.max_grad_norm") return {clipping(key), true, true};
+    for (const KnownSlip& slip : kSlips) {
+      if (key.path == slip.path) return {slip.text, slip.changes_training, true};
+    }
+    if (key.key.find(':') != std::string::npos) return {colon(key), true, true};
+    return nearest(key);
+  }
+
+ private:
+  std::string clipping(const UnknownKey& key) const {
+    const Json* today = document_.find("gradient_clipping");
+    if (today && *today == key.value) {
+      return "unknown key. gradient_clipping says the same (" + shown(key.value) + ") already: remove this key.";
+    }
+    return "unknown key. Write \"gradient_clipping\": " + shown(key.value) + " at the top level" +
+           (today ? ", where " + shown(*today) + " stands now." : ".");
+  }
+
+  static std::string colon(const UnknownKey& key) {
+    const auto cut = key.key.find(':');
+    return "unknown key. 'section:key' is notation for nesting: write {\"" + key.key.substr(0, cut) + "\": {\"" +
+           key.key.substr(cut + 1) + "\": ..}}.";
+  }
+
+  /// The sibling that was misspelt, else the same name elsewhere, else a near name elsewhere.
+  Finding nearest(const UnknownKey& key) const {
+    const auto& siblings = names_.members(schema_path(key.section));
+    const auto sibling = nearest_name(key.key, siblings);
+    if (sibling && name_distance(key.key, *sibling) <= 1) return meant(join_path(key.section, *sibling), *sibling);
+    const auto anywhere = nearest_name(key.key, names_.names());
+    if (anywhere && name_distance(key.key, *anywhere) == 0) return elsewhere(key, *anywhere);
+    if (sibling) return meant(join_path(key.section, *sibling), *sibling);
+    if (const auto longer = continued(key.key, siblings)) return meant(join_path(key.section, *longer), *longer);
+    if (anywhere && name_distance(key.key, *anywhere) <= 2) return elsewhere(key, *anywhere);
+    return {"unknown key.", false, false};
+  }
+
+  /// The only sibling that goes on where the key stops at the end of a word: warmup_max -> warmup_max_lr.
+  static std::optional<std::string> continued(const std::string& key, const std::vector<std::string>& siblings) {
+    std::optional<std::string> only;
+    for (const auto& sibling : siblings) {
+      if (key.size() < 4 || !sibling.starts_with(key + "_")) continue;
+      if (only) return std::nullopt;
+      only = sibling;
+    }
+    return only;
+  }
+
+  static Finding meant(const std::string& path, const std::string& name) {
+    return {"unknown key. Did you mean '" + name + "'?", !reports_only(path), true};
+  }
+
+  Finding elsewhere(const UnknownKey& key, const std::string& name) const {
+    constexpr std::size_t kMostPlaces = 3;
+    std::string text;
+    bool changes = false;
+    std::size_t listed = 0;
+    for (const auto& path : names_.paths(name)) {
+      if (path == key.path || listed == kMostPlaces) continue;
+      text += (listed++ == 0 ? "'" : ", '") + path + "'";
+      changes |= !reports_only(path);
+    }
+    if (key.section.starts_with("optimizer.params") || key.section.starts_with("scheduler.params")) {
+      text = "unknown key: this type has no such parameter. Others have '" + name + "' (" + text + ").";
+      return {text, true, true};
+    }
+    return {"unknown key. Did you mean " + text + "?", changes, true};
+  }
+
+  const Json& document_;
+  Names names_;
+};
+
+std::string listed(const std::vector<const UnknownKey*>& keys) {
+  constexpr std::size_t kMost = 10;
+  std::string text;
+  for (std::size_t i = 0; i < keys.size() && i < kMost; ++i) text += (i == 0 ? "" : ", ") + keys[i]->key;
+  return keys.size() > kMost ? text + ", .." : text;
+}
+
+bool looks_like_neox(const std::vector<const UnknownKey*>& keys) {
+  return std::count_if(keys.begin(), keys.end(), [](const UnknownKey* key) {
+           return std::find(kNeoxKeys.begin(), kNeoxKeys.end(), key->key) != kNeoxKeys.end();
+         }) >= 3;
+}
+
+}  // namespace
+
+void report_unknown_keys(const std::vector<UnknownKey>& keys, const Json& document, const PluginIndex& plugins,
+                         const UnknownKeyOptions& options, Problems& problems) {
+  if (keys.empty()) return;
+  const Advisor advisor(document, plugins);
+  const auto report = [&](const std::string& path, const std::string& text, bool stays_error) {
+    if (options.warn && !stays_error) {
+      problems.warning(path, text + " It has no effect.");
+    } else {
+      problems.error(path, text);
+    }
+  };
+  std::vector<const UnknownKey*> foreign;
+  std::vector<std::pair<const UnknownKey*, Finding>> findings;
+  for (const UnknownKey& key : keys) {
+    Finding finding = advisor.find(key);
+    if (key.section.empty() && !finding.meant_something) foreign.push_back(&key);
+    findings.emplace_back(&key, std::move(finding));
+  }
+  // A known foreign program's file: also what merely resembles our names is its own.
+  std::vector<const UnknownKey*> top;
+  for (const UnknownKey& key : keys) {
+    if (key.section.empty()) top.push_back(&key);
+  }
+  const bool neox = looks_like_neox(top);
+  if (neox) foreign = top;
+  const bool one_message = neox || foreign.size() >= kForeignKeys;
+  if (one_message) {
+    report(foreign.front()->path,
+           std::string("this looks like ") + (neox ? "a GPT-NeoX file" : "a file that another program shares") + ": " +
+               std::to_string(foreign.size()) + " top-level keys are not of this language (" + listed(foreign) +
+               "). Move them to a file of their own, or begin each with '_'.",
+           false);
+  }
+  for (const auto& [key, finding] : findings) {
+    if (one_message && std::find(foreign.begin(), foreign.end(), key) != foreign.end()) continue;
+    report(key->path, finding.text, finding.changes_training);
+  }
+}
+
+}  // namespace capstan

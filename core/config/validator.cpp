@@ -1,0 +1,237 @@
+#include "core/config/validator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/config/places.hpp"
+#include "core/config/value.hpp"
+
+namespace capstan {
+namespace {
+
+bool is_auto(const Json& value) { return value.is_string() && value.as_string() == "auto"; }
+
+/// Sections in which "auto" stands for the default, besides the keys of optimizer.params and scheduler.params.
+constexpr std::array<std::string_view, 14> kSectionsWithAuto = {
+    "zero_optimization",   "fp16",  "bf16",         "amp",     "tensorboard",   "wandb",
+    "csv_monitor",         "comet", "comms_logger", "compile", "hybrid_engine", "tensor_parallel",
+    "weight_quantization", "timers"};
+
+constexpr std::array<std::string_view, 4> kKeysWithAuto = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                                           "gradient_accumulation_steps", "gradient_clipping"};
+
+bool auto_means_default(std::string_view path) {
+  const std::string_view section = path.substr(0, path.find('.'));
+  return std::find(kKeysWithAuto.begin(), kKeysWithAuto.end(), path) != kKeysWithAuto.end() ||
+         std::find(kSectionsWithAuto.begin(), kSectionsWithAuto.end(), section) != kSectionsWithAuto.end();
+}
+
+/// Sizes of buckets that follow from the model's hidden size h.
+std::optional<Json> bucket_size(std::string_view path, std::int64_t h) {
+  if (path == "zero_optimization.reduce_bucket_size") return Json(h * h);
+  if (path == "zero_optimization.stage3_prefetch_bucket_size") return Json(h * h * 9 / 10);
+  if (path == "zero_optimization.stage3_param_persistence_threshold") return Json(h * 10);
+  return std::nullopt;
+}
+
+class Walker {
+ public:
+  Walker(const ValidatorOptions& options, Problems& problems, Validated& out)
+      : options_(options), problems_(problems), out_(out) {}
+
+  /// The members of an object: given ones checked, others at their defaults.
+  Json section(const SchemaNode& node, const Json* given, const std::string& path) {
+    Json effective = Json::object();
+    if (given && given->offset()) effective.set_offset(*given->offset());
+    for (const auto& member : node.members) {
+      const Json* value = given ? given->find(member->spec.name) : nullptr;
+      std::optional<Json> result = one(*member, value, join_path(path, member->spec.name), given != nullptr);
+      if (result) effective[member->spec.name] = std::move(*result);
+    }
+    if (given) others(node, *given, path, effective);
+    return effective;
+  }
+
+ private:
+  /// Members that no row names: those with names of the user's choice, comments, and unknown ones.
+  void others(const SchemaNode& node, const Json& given, const std::string& path, Json& effective) {
+    for (const auto& [key, value] : given.as_object()) {
+      const SchemaNode* member = node.member(key);
+      if (is_comment(key) || (member && member != node.any_member.get())) continue;
+      if (path.empty() && std::find(options_.foreign_sections.begin(), options_.foreign_sections.end(), key) !=
+                              options_.foreign_sections.end()) {
+        continue;
+      }
+      const std::string where = join_path(path, key);
+      if (!member) {
+        out_.unknown.push_back({where, path, key, value});
+        continue;
+      }
+      if (auto result = one(*member, &value, where, true)) effective[key] = std::move(*result);
+    }
+  }
+
+  std::optional<Json> one(const SchemaNode& node, const Json* given, const std::string& path, bool parent_given) {
+    if (given && given->is_null() && !node.has(kNullMeans)) given = nullptr;
+    if (given && is_auto(*given) && !node.has(kOrAuto)) return automatic(node, *given, path, parent_given);
+    if (!given) return absent(node, path, parent_given);
+    out_.origins[path] = "file";
+    if (node.is_section()) return object(node, *given, path);
+    if (given->is_null()) return Json();
+    if (node.has(kOrAuto) && is_auto(*given)) return *given;
+    if (node.element && given->is_array()) return list(node, *given, path);
+    if (options_.tuning && tunable(node, *given)) return *given;
+    return converted(node, *given, path);
+  }
+
+  std::optional<Json> absent(const SchemaNode& node, const std::string& path, bool parent_given) {
+    if (node.is_section()) {
+      if (node.has(kOptional)) return std::nullopt;
+      return section(node, nullptr, path);
+    }
+    if (node.spec.required && parent_given) {
+      problems_.error(path, "is missing; it must be given (" + node.spec.summary + ")" + choices_text(node.spec));
+      return std::nullopt;
+    }
+    if (!node.spec.fallback) return std::nullopt;
+    out_.origins[path] = "default";
+    return node.spec.fallback;
+  }
+
+  static std::string choices_text(const KeySpec& spec) {
+    std::string text;
+    for (const Json& choice : spec.choices) text += (text.empty() ? " One of " : ", ") + shown(choice);
+    return text.empty() ? "" : text + ".";
+  }
+
+  std::optional<Json> object(const SchemaNode& node, const Json& given, const std::string& path) {
+    if (!given.is_object()) {
+      problems_.error(path, "the section must be an object, got " + shown(given) + ".");
+      return std::nullopt;
+    }
+    return section(node, &given, path);
+  }
+
+  std::optional<Json> list(const SchemaNode& node, const Json& given, const std::string& path) {
+    Json out = Json::array();
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const Json& item = given.as_array()[i];
+      const std::string where = element_path(path, i);
+      if (auto result = node.element->is_section() ? object(*node.element, item, where)
+                                                   : one(*node.element, &item, where, true)) {
+        out.push_back(std::move(*result));
+      }
+    }
+    return out;
+  }
+
+  std::optional<Json> automatic(const SchemaNode& node, const Json& given, const std::string& path, bool parent_given) {
+    if (!auto_means_default(path)) {
+      problems_.error(
+          path, "\"auto\" is not supported here; " +
+                    (node.spec.fallback ? "leave the key out for " + shown(*node.spec.fallback) + ", or write a value."
+                                        : std::string("write a value or leave the key out.")));
+      return std::nullopt;
+    }
+    std::optional<Json> value = options_.hidden_size ? bucket_size(path, *options_.hidden_size) : std::nullopt;
+    if (value) {
+      value->set_offset(given.offset().value_or(0));
+      out_.origins[path] = "derived";
+    } else {
+      value = absent(node, path, parent_given);
+    }
+    out_.autos.push_back({path, value.value_or(Json())});
+    return value;
+  }
+
+  /// While autotuning, values of zero_optimization and the micro-batch may be lists to search, and the stage "all".
+  bool tunable(const SchemaNode& node, const Json& given) const {
+    const bool space = node.path.starts_with("zero_optimization.") || node.path == "train_micro_batch_size_per_gpu";
+    if (!space || node.spec.type == KeySpec::Type::kArray) return false;
+    if (node.path == "zero_optimization.stage" && given.is_string() && given.as_string() == "all") return true;
+    if (!given.is_array() || given.size() == 0) return false;
+    return std::all_of(given.as_array().begin(), given.as_array().end(),
+                       [&](const Json& item) { return convert(item, node.spec).value.has_value(); });
+  }
+
+  std::optional<Json> converted(const SchemaNode& node, const Json& given, const std::string& path) {
+    Converted result = convert(given, node.spec);
+    if (!result.remark.empty()) problems_.warning(path, result.remark);
+    if (!result.value) problems_.error(path, result.fault);
+    return std::move(result.value);
+  }
+
+  const ValidatorOptions& options_;
+  Problems& problems_;
+  Validated& out_;
+};
+
+/// The member that `spec` names, by its name or an alias. Reports when both are given.
+const Json* find_param(const Json& given, const KeySpec& spec, const std::string& path, Problems& problems) {
+  const Json* found = given.find(spec.name);
+  for (const auto& alias : spec.aliases) {
+    const Json* other = given.find(alias);
+    if (!other) continue;
+    if (found)
+      problems.error(join_path(path, alias),
+                     "means the same as '" + spec.name + "', which is given too. Keep one of them.");
+    found = found ? found : other;
+  }
+  return found;
+}
+
+bool is_param(std::string_view key, const std::vector<KeySpec>& specs) {
+  return std::any_of(specs.begin(), specs.end(), [&](const KeySpec& spec) {
+    return spec.name == key || std::find(spec.aliases.begin(), spec.aliases.end(), key) != spec.aliases.end();
+  });
+}
+
+}  // namespace
+
+bool is_comment(std::string_view key) { return key == "comment" || key.starts_with('_'); }
+
+Validated validate(const Json& document, const ValidatorOptions& options, Problems& problems) {
+  Validated out;
+  out.effective = Walker(options, problems, out).section(language(), &document, "");
+  return out;
+}
+
+Json validate_params(const Json& given, const std::string& path, const std::vector<KeySpec>& specs, Problems& problems,
+                     std::vector<UnknownKey>& unknown, std::vector<ResolvedAuto>& autos) {
+  Json out = Json::object();
+  for (const KeySpec& spec : specs) {
+    const std::string where = join_path(path, spec.name);
+    const Json* value = find_param(given, spec, path, problems);
+    const bool ordinary_auto = std::find(spec.choices.begin(), spec.choices.end(), Json("auto")) != spec.choices.end();
+    const bool automatic = value && is_auto(*value) && !ordinary_auto;
+    if (value && value->is_null() && !spec.nullable) value = nullptr;
+    if (!value || automatic) {
+      if (spec.required) {
+        problems.error(
+            where,
+            automatic
+                ? "\"auto\" is not supported here: there is no default and nothing to take it from. Write a value."
+                : "is missing; it must be given" + (spec.summary.empty() ? "." : " (" + spec.summary + ")."));
+      } else if (spec.fallback) {
+        out[spec.name] = *spec.fallback;
+      }
+      if (automatic && !spec.required) autos.push_back({where, spec.fallback.value_or(Json())});
+      continue;
+    }
+    if (value->is_null()) {
+      out[spec.name] = Json();
+      continue;
+    }
+    Converted result = convert(*value, spec);
+    if (!result.remark.empty()) problems.warning(where, result.remark);
+    if (!result.value) problems.error(where, result.fault);
+    if (result.value) out[spec.name] = std::move(*result.value);
+  }
+  for (const auto& [key, value] : given.as_object()) {
+    if (!is_comment(key) && !is_param(key, specs)) unknown.push_back({join_path(path, key), path, key, value});
+  }
+  return out;
+}
+
+}  // namespace capstan

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config/json.hpp"
+#include "core/config/language.hpp"
+#include "core/config/problem.hpp"
+#include "core/config/schema.hpp"
+
+namespace capstan {
+
+/// A key that its section does not have.
+struct UnknownKey {
+  std::string path, section, key;
+  Json value;
+};
+
+/// What "auto" became.
+struct ResolvedAuto {
+  std::string path;
+  Json value;
+};
+
+struct ValidatorOptions {
+  std::optional<std::int64_t> hidden_size;    // of the model, for "auto" bucket sizes
+  bool tuning = false;                        // autotuning: lists are search spaces
+  std::vector<std::string> foreign_sections;  // top-level sections that plugins own; left alone
+};
+
+/// A document completed and checked key by key.
+struct Validated {
+  Json effective = Json::object();             // every known key with its value in force
+  std::map<std::string, std::string> origins;  // key path -> "file", "default", "derived"
+  std::vector<UnknownKey> unknown;             // not reported yet
+  std::vector<ResolvedAuto> autos;             // not reported yet
+};
+
+/// Checks a document, whose old names are already replaced, against the language.
+Validated validate(const Json& document, const ValidatorOptions& options, Problems& problems);
+
+/// A key that begins with '_', and the key "comment", are how people write comments.
+bool is_comment(std::string_view key);
+
+/// Checks parameters against the schema of a plugin and completes them. Unknown ones go to `unknown`; "auto" and null
+/// mean the default. Missing required ones are errors.
+Json validate_params(const Json& given, const std::string& path, const std::vector<KeySpec>& specs, Problems& problems,
+                     std::vector<UnknownKey>& unknown, std::vector<ResolvedAuto>& autos);
+
+}  // namespace capstan
