@@ -83,7 +83,9 @@ void MonitorHost::Worker::write(const std::deque<TimedMetric>& batch) {
 void MonitorHost::Worker::run() {
   const auto* table = seat.vtable();
   void* self = seat.component.self();
-  seat.call("open", [&](capstan_error* error) { return table->open(self, as_str(run_info), error); });
+  if (CAPSTAN_HAS(table, open)) {
+    seat.call("open", [&](capstan_error* error) { return table->open(self, as_str(run_info), error); });
+  }
   std::unique_lock lock(mutex);
   for (;;) {
     wake.wait(lock, [&] { return closing || !queue.empty() || flush_asked != flush_done; });
@@ -94,8 +96,12 @@ void MonitorHost::Worker::run() {
     const bool last = closing;
     lock.unlock();
     if (!batch.empty()) write(batch);
-    if (flush) seat.call("flush", [&](capstan_error* error) { return table->flush(self, error); });
-    if (last) seat.call("close", [&](capstan_error* error) { return table->close(self, error); });
+    if (flush && CAPSTAN_HAS(table, flush)) {
+      seat.call("flush", [&](capstan_error* error) { return table->flush(self, error); });
+    }
+    if (last && CAPSTAN_HAS(table, close)) {
+      seat.call("close", [&](capstan_error* error) { return table->close(self, error); });
+    }
     lock.lock();
     flush_done = flush_until;
     closed = last;

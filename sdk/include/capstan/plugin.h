@@ -201,7 +201,7 @@ typedef struct capstan_metric {
 } capstan_metric;
 
 /* Every function is called from one host-owned worker thread [worker], open first, close last and once. A monitor that
- * fails is switched off with one warning; it never stops training. */
+ * fails is switched off with one warning; it never stops training. All but write are optional. */
 typedef struct capstan_monitor {
   uint32_t struct_size;
   /* run_info: {"resumed_at": x or null, "config": {...}, "world_size": n, ...} */

@@ -31,6 +31,12 @@ inline void check(capstan_status status) {
   if (status != CAPSTAN_OK) throw HostFailure{};
 }
 
+/// The sentence of an exception: LibTorch's texts go on with a C++ backtrace.
+inline std::string_view sentence(const std::exception& thrown) {
+  const std::string_view text = thrown.what();
+  return text.substr(0, text.find("\nException raised from "));
+}
+
 /// Runs `body` and turns what it throws into the host's error text.
 template <class Body>
 capstan_status guarded(const capstan_host* host, capstan_error* error, Body&& body) noexcept {
@@ -39,7 +45,7 @@ capstan_status guarded(const capstan_host* host, capstan_error* error, Body&& bo
     return CAPSTAN_OK;
   } catch (const HostFailure&) {
   } catch (const std::exception& thrown) {
-    host->set_error(error, to_str(thrown.what()));
+    host->set_error(error, to_str(sentence(thrown)));
   } catch (...) {
     host->set_error(error, to_str("threw something that is not a std::exception"));
   }
@@ -144,9 +150,7 @@ struct Instance {
 
 template <class T>
 capstan_status create(const capstan_host* host, capstan_str params, void** self, capstan_error* error) {
-  return guarded(host, error, [&] {
-    *self = new Instance<T>{host, T(Host(host), Params(host, params, error))};
-  });
+  return guarded(host, error, [&] { *self = new Instance<T>{host, T(Host(host), Params(host, params, error))}; });
 }
 
 template <class T>
@@ -180,14 +184,14 @@ constexpr capstan_component describe(const void* vtable) {
 /// Lists a plugin's components, once, at namespace scope of one source file:
 ///
 ///   CAPSTAN_PLUGIN(&capstan::sdk::optimizer<Adam, "Adam">, &capstan::sdk::optimizer<AdamW, "AdamW">)
-#define CAPSTAN_PLUGIN(...)                                                                          \
-  extern "C" {                                                                                       \
-  extern const char capstan_manifest[] __attribute__((visibility("hidden")));                        \
-  __attribute__((visibility("default"))) const capstan_plugin* capstan_plugin_v1(void) {             \
-    static const capstan_component* const components[] = {__VA_ARGS__};                              \
-    static const capstan_plugin plugin = {sizeof(capstan_plugin), CAPSTAN_ABI_MAJOR,                 \
-                                          CAPSTAN_ABI_MINOR,      capstan_manifest,                  \
-                                          components,             sizeof(components) / sizeof(*components)}; \
-    return &plugin;                                                                                  \
-  }                                                                                                  \
+#define CAPSTAN_PLUGIN(...)                                                                   \
+  extern "C" {                                                                                \
+  extern const char capstan_manifest[] __attribute__((visibility("hidden")));                 \
+  __attribute__((visibility("default"))) const capstan_plugin* capstan_plugin_v1(void) {      \
+    static const capstan_component* const components[] = {__VA_ARGS__};                       \
+    static const capstan_plugin plugin = {                                                    \
+        sizeof(capstan_plugin), CAPSTAN_ABI_MAJOR, CAPSTAN_ABI_MINOR,                         \
+        capstan_manifest,       components,        sizeof(components) / sizeof(*components)}; \
+    return &plugin;                                                                           \
+  }                                                                                           \
   }

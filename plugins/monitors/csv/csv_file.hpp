@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace capstan::monitors {
+
+/// The file of a tag: "Train/Samples/lr" -> "Train_Samples_lr.csv".
+std::string csv_file_name(std::string_view tag);
+
+/// The first line for a tag, its name in quotes where CSV needs them: "step,lr\r\n".
+std::string csv_header(std::string_view tag);
+
+/// "32,0.001\r\n"; the value in the shortest form that reads back the same, as Python's repr writes it.
+std::string csv_row(std::int64_t x, double value);
+
+/// Takes out what a resumed run will write again: rows beyond `resumed_at`, and a last line that was cut off. Files
+/// that do not begin as ours do are left alone. Throws std::runtime_error naming the file.
+void cut_rows_beyond(const std::filesystem::path& file, std::optional<std::int64_t> resumed_at);
+
+/// A file that stays open for appending. What append() was given is with the operating system when it returns.
+class AppendFile {
+ public:
+  /// Creates it where missing, with `header` where empty. Throws std::runtime_error naming the file.
+  AppendFile(std::filesystem::path file, std::string_view header);
+  ~AppendFile();
+  AppendFile(AppendFile&& other) noexcept;
+  AppendFile& operator=(AppendFile&&) = delete;
+
+  void append(std::string_view bytes);
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+}  // namespace capstan::monitors

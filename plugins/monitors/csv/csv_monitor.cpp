@@ -1,0 +1,47 @@
+#include <filesystem>
+#include <map>
+
+#include "capstan/sdk/monitor.hpp"
+#include "csv_file.hpp"
+
+namespace capstan::monitors {
+namespace {
+
+/// One CSV file for each tag, in the layout of DeepSpeed's CSV monitor. Files stay open; one write a batch and file.
+class CsvMonitor {
+ public:
+  CsvMonitor(sdk::Host, const sdk::Params& params)
+      : folder_(std::filesystem::path(params.text("output_path")) / params.text("job_name")) {}
+
+  void open(const sdk::Document& run_info) {
+    std::filesystem::create_directories(folder_);
+    const auto resumed_at = run_info.has("resumed_at") ? std::optional(run_info.integer("resumed_at")) : std::nullopt;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+      if (entry.path().extension() == ".csv" && entry.is_regular_file()) cut_rows_beyond(entry.path(), resumed_at);
+    }
+  }
+
+  void write(std::span<const sdk::Metric> metrics) {
+    std::map<AppendFile*, std::string> rows;
+    for (const sdk::Metric& metric : metrics) rows[&file(metric.tag)] += csv_row(metric.x, metric.value);
+    for (const auto& [file, text] : rows) file->append(text);
+  }
+
+  void close() { files_.clear(); }
+
+ private:
+  AppendFile& file(std::string_view tag) {
+    const std::string name = csv_file_name(tag);
+    const auto found = files_.find(name);
+    if (found != files_.end()) return found->second;
+    return files_.emplace(name, AppendFile(folder_ / name, csv_header(tag))).first->second;
+  }
+
+  std::filesystem::path folder_;
+  std::map<std::string, AppendFile> files_;
+};
+
+}  // namespace
+}  // namespace capstan::monitors
+
+CAPSTAN_PLUGIN(&capstan::sdk::monitor<capstan::monitors::CsvMonitor, "csv_monitor">)

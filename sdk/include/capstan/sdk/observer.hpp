@@ -1,0 +1,198 @@
+#pragma once
+
+#include <concepts>
+#include <optional>
+#include <span>
+#include <type_traits>
+
+#include "capstan/sdk/component.hpp"
+
+/// Observers: components that watch or change training at five places. Write those functions that you need; the rest
+/// stays unattached and costs nothing. The manifest's `attach` must name the places: events, weights, operands, layers,
+/// batch.
+///
+///   class Freeze {
+///    public:
+///     Freeze(capstan::sdk::Host host, const capstan::sdk::Params& params);
+///     // events: the life cycle of the run
+///     void event(const capstan_event& event);
+///     // weights: master values -> the copy that the model computes with
+///     bool selects_weight(std::string_view name, std::span<const std::int64_t> shape);
+///     void transform_weight(std::string_view name, capstan_tensor master, capstan_tensor compute,
+///                           std::int64_t update_index);
+///     // operands: a replacement (a new handle) for a parameter where an operator uses it, or null to keep it
+///     capstan_tensor rewrite_operand(std::string_view op, std::string_view parameter, capstan_tensor operand);
+///     // layers: what the layer gives to the model, a new handle; usually inner.run(...) of something
+///     capstan_tensor layer(std::string_view name, capstan_tensor hidden, const capstan::sdk::InnerLayer& inner);
+///     // batch: before each forward
+///     void batch(capstan::sdk::Batch& batch);
+///     // what a checkpoint must keep, as JSON
+///     std::string save() const;
+///     void load(const capstan::sdk::Document& saved);
+///   };
+///   CAPSTAN_PLUGIN(&capstan::sdk::observer<Freeze, "Freeze">)
+///
+/// Everything runs on the engine's thread, in the order of the step, and what is thrown stops the run with its text.
+/// Handles that arrive are borrowed for the call; handles that are returned are new and belong to the engine. Read them
+/// with torch::stable::Tensor (stable tier) or capstan/sdk/aten.hpp (pinned tier).
+namespace capstan::sdk {
+
+/// The layer that an observer wraps. Valid during layer().
+class InnerLayer {
+ public:
+  InnerLayer(const capstan_inner* inner, capstan_error* error) : inner_(inner), error_(error) {}
+
+  /// Runs the layer; the result is a new handle that the caller owns. At most once.
+  capstan_tensor run(capstan_tensor hidden) const {
+    capstan_tensor out = nullptr;
+    check(inner_->run(inner_->ctx, hidden, &out, error_));
+    return out;
+  }
+
+ private:
+  const capstan_inner* inner_;
+  capstan_error* error_;
+};
+
+/// The batch before a forward. Valid during batch().
+class Batch {
+ public:
+  Batch(const capstan_host* host, capstan_batch* batch, capstan_error* error)
+      : host_(host), batch_(batch), error_(error) {}
+
+  /// Borrowed. Throws the host's text when there is no tensor of that name.
+  capstan_tensor tensor(std::string_view name) const {
+    capstan_tensor handle = nullptr;
+    check(host_->batch_tensor(batch_, to_str(name), &handle, error_));
+    return handle;
+  }
+  /// Adds or replaces; the host takes its own reference.
+  void set_tensor(std::string_view name, capstan_tensor tensor) {
+    check(host_->batch_set_tensor(batch_, to_str(name), tensor, error_));
+  }
+  std::optional<double> number(std::string_view name) const {
+    double value = 0;
+    int found = 0;
+    check(host_->batch_number(batch_, to_str(name), &value, &found, error_));
+    return found ? std::optional(value) : std::nullopt;
+  }
+  void set_number(std::string_view name, double value) {
+    check(host_->batch_set_number(batch_, to_str(name), value, error_));
+  }
+
+ private:
+  const capstan_host* host_;
+  capstan_batch* batch_;
+  capstan_error* error_;
+};
+
+template <class T>
+struct ObserverThunks {
+  using Self = Instance<T>;
+
+  static constexpr bool kEvents = requires(T & t, const capstan_event& event) { t.event(event); };
+  static constexpr bool kSelectsWeights = requires(T & t, std::span<const std::int64_t> shape) {
+    { t.selects_weight(std::string_view(), shape) } -> std::convertible_to<bool>;
+  };
+  static constexpr bool kTransformsWeights = requires(T & t, capstan_tensor h) {
+    t.transform_weight(std::string_view(), h, h, std::int64_t{});
+  };
+  static constexpr bool kRewritesOperands = requires(T & t, capstan_tensor h) {
+    { t.rewrite_operand(std::string_view(), std::string_view(), h) } -> std::same_as<capstan_tensor>;
+  };
+  static constexpr bool kWrapsLayers = requires(T & t, capstan_tensor h, const InnerLayer& inner) {
+    { t.layer(std::string_view(), h, inner) } -> std::same_as<capstan_tensor>;
+  };
+  static constexpr bool kChangesBatches = requires(T & t, Batch& batch) { t.batch(batch); };
+  static constexpr bool kSaves = requires(const T& t) {
+    { t.save() } -> std::convertible_to<std::string>;
+  };
+  static constexpr bool kLoads = requires(T & t, const Document& saved) { t.load(saved); };
+  static_assert(kSelectsWeights == kTransformsWeights, "selects_weight and transform_weight belong together.");
+  static_assert(kSaves == kLoads, "save and load belong together.");
+
+  static capstan_status event(void* self, const capstan_event* event, capstan_error* error) {
+    auto& observer = *static_cast<Self*>(self);
+    return guarded(observer.host, error, [&] {
+      if constexpr (kEvents) observer.object.event(*event);
+    });
+  }
+
+  static capstan_status selects_weight(void* self, capstan_str name, const std::int64_t* shape, std::uint32_t dims,
+                                       int* yes, capstan_error* error) {
+    auto& observer = *static_cast<Self*>(self);
+    return guarded(observer.host, error, [&] {
+      if constexpr (kSelectsWeights) {
+        *yes = observer.object.selects_weight(to_view(name), std::span<const std::int64_t>(shape, dims)) ? 1 : 0;
+      }
+    });
+  }
+
+  static capstan_status transform_weight(void* self, capstan_str name, capstan_tensor master, capstan_tensor compute,
+                                         std::int64_t update_index, capstan_error* error) {
+    auto& observer = *static_cast<Self*>(self);
+    return guarded(observer.host, error, [&] {
+      if constexpr (kTransformsWeights) {
+        observer.object.transform_weight(to_view(name), master, compute, update_index);
+      }
+    });
+  }
+
+  static capstan_status rewrite_operand(void* self, capstan_str op, capstan_str parameter, capstan_tensor operand,
+                                        capstan_tensor* out, capstan_error* error) {
+    auto& observer = *static_cast<Self*>(self);
+    return guarded(observer.host, error, [&] {
+      if constexpr (kRewritesOperands) {
+        *out = observer.object.rewrite_operand(to_view(op), to_view(parameter), operand);
+      }
+    });
+  }
+
+  static capstan_status layer(void* self, capstan_str name, capstan_tensor hidden, const capstan_inner* inner,
+                              capstan_tensor* out, capstan_error* error) {
+    auto& observer = *static_cast<Self*>(self);
+    return guarded(observer.host, error, [&] {
+      if constexpr (kWrapsLayers) {
+        *out = observer.object.layer(to_view(name), hidden, InnerLayer(inner, error));
+      }
+    });
+  }
+
+  static capstan_status batch(void* self, capstan_batch* batch, capstan_error* error) {
+    auto& observer = *static_cast<Self*>(self);
+    return guarded(observer.host, error, [&] {
+      Batch view(observer.host, batch, error);
+      if constexpr (kChangesBatches) observer.object.batch(view);
+    });
+  }
+
+  static capstan_status save(void* self, capstan_sink* sink, capstan_error* error) {
+    auto& observer = *static_cast<Self*>(self);
+    return guarded(observer.host, error, [&] {
+      if constexpr (kSaves) Sink(observer.host, sink).write(observer.object.save());
+    });
+  }
+
+  static capstan_status load(void* self, capstan_str json, capstan_error* error) {
+    auto& observer = *static_cast<Self*>(self);
+    return guarded(observer.host, error, [&] {
+      if constexpr (kLoads) observer.object.load(Document(observer.host, json, error));
+    });
+  }
+
+  static constexpr capstan_observer kVtable = {sizeof(capstan_observer),
+                                               kEvents ? &event : nullptr,
+                                               kSelectsWeights ? &selects_weight : nullptr,
+                                               kTransformsWeights ? &transform_weight : nullptr,
+                                               kRewritesOperands ? &rewrite_operand : nullptr,
+                                               kWrapsLayers ? &layer : nullptr,
+                                               kChangesBatches ? &batch : nullptr,
+                                               kSaves ? &save : nullptr,
+                                               kLoads ? &load : nullptr};
+};
+
+/// The descriptor of observer class T.
+template <class T, Literal Type>
+inline constexpr capstan_component observer = describe<T, "observer", Type>(&ObserverThunks<T>::kVtable);
+
+}  // namespace capstan::sdk
