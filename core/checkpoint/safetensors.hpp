@@ -1,21 +1,25 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
 #include "core/config/json.hpp"
+#include "core/data/mapped_file.hpp"
 
 namespace capstan {
 
-/// A tensor in a safetensors file: name, and values of any dense dtype (float32, bfloat16, float16, float64, ints, bool).
+/// A tensor in a safetensors file: name, and values of any dense dtype (float32, bfloat16, float16, float64, ints,
+/// bool).
 struct SafetensorsEntry {
   std::string name;
-  at::Tensor values;  // contiguous, CPU
+  at::Tensor values;
 };
 
 /// Where a tensor's bytes went.
@@ -24,15 +28,39 @@ struct SafetensorsPlace {
   std::uint64_t xxh3 = 0;            // XXH3-64 of the bytes
 };
 
-/// Writes the file (https://github.com/huggingface/safetensors: 8-byte header length, JSON header, raw data), data
-/// aligned to 64 bytes, and syncs it. Throws RuntimeFault naming the path and the system's reason; a partial file is
-/// removed.
-std::map<std::string, SafetensorsPlace> write_safetensors(const std::filesystem::path& file,
-                                                          const std::vector<SafetensorsEntry>& entries,
-                                                          const Json& metadata = Json::object());
+/// What was written.
+struct SafetensorsWritten {
+  SafetensorsPlace header;  // length, JSON and padding
+  std::map<std::string, SafetensorsPlace> tensors;
+  std::uint64_t bytes = 0;  // of the file
+};
+
+/// Writes the file (https://github.com/huggingface/safetensors: 8-byte header length, JSON header, raw data) and syncs
+/// it. The data start at a multiple of 64 and have no holes, as the format demands; larger elements come first, so
+/// that every tensor is aligned to its element. A tensor that is not contiguous or not on the CPU is copied, one at a
+/// time. Throws RuntimeFault naming the path and the system's reason; a partial file is removed.
+SafetensorsWritten write_safetensors(const std::filesystem::path& file, const std::vector<SafetensorsEntry>& entries,
+                                     const Json& metadata = Json::object());
+
+/// Where a header says that a tensor stands.
+struct SafetensorsHeaderEntry {
+  std::string name;
+  at::ScalarType type;
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0, end = 0;  // in the file
+};
+
+/// Checks all of a file's header: lengths, dtypes, shapes, and that the tensors cover the data without hole or overlap.
+/// Throws RuntimeFault: `where`, then the defect.
+std::vector<SafetensorsHeaderEntry> parse_safetensors_header(const std::byte* bytes, std::uint64_t size,
+                                                             const std::string& where);
 
 /// Maps the file; every offset is checked against the file's size. Throws RuntimeFault naming path and defect.
-/// The tensors keep the mapping alive and are read-only by convention: copy before writing.
+/// The tensors, in the file's order, keep the mapping alive; writing them changes this process's memory only. One whose
+/// bytes are not aligned to its elements is copied.
 std::vector<SafetensorsEntry> read_safetensors(const std::filesystem::path& file);
+
+/// The tensor of a header's entry in a mapped file.
+at::Tensor mapped_tensor(const std::shared_ptr<const MappedFile>& file, const SafetensorsHeaderEntry& entry);
 
 }  // namespace capstan

@@ -25,7 +25,7 @@ struct Candidate {
 };
 
 struct stat facts_of(const fs::path& path) {
-  struct stat facts{};
+  struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) {
     throw RuntimeFault("data: '" + path.string() + "': " + std::generic_category().message(errno) + ".");
   }
@@ -61,9 +61,8 @@ class Search {
     if (S_ISDIR(facts.st_mode)) return walk(entry.path(), link);
     if (!S_ISREG(facts.st_mode) || facts.st_size == 0) return;
     if (only_bin_ && entry.path().extension() != ".bin") return;
-    found_.push_back({{entry.path(), entry.path().lexically_relative(top_).generic_string()},
-                      {facts.st_dev, facts.st_ino},
-                      link});
+    found_.push_back(
+        {{entry.path(), entry.path().lexically_relative(top_).generic_string()}, {facts.st_dev, facts.st_ino}, link});
   }
 
   fs::path top_;

@@ -39,7 +39,7 @@ class Descriptor {
 
 MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const Descriptor file(path);
-  struct stat facts{};
+  struct stat facts {};
   if (fstat(file.number(), &facts) != 0) fail(path, errno);
   if (!S_ISREG(facts.st_mode)) {
     throw RuntimeFault("'" + path.string() + "' is " + (S_ISDIR(facts.st_mode) ? "a folder" : "no regular file") +
@@ -59,7 +59,7 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::check_size() const {
-  struct stat facts{};
+  struct stat facts {};
   // A file that was removed or replaced keeps its old content for whoever mapped it.
   if (stat(path_.c_str(), &facts) != 0 || facts.st_dev != device_ || facts.st_ino != inode_) return;
   if (static_cast<std::uint64_t>(facts.st_size) >= size_) return;

@@ -1,11 +1,11 @@
 #include "core/data/token_data.hpp"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <utility>
-
-#include <ATen/ops/empty.h>
 
 #include "core/data/data_files.hpp"
 #include "core/data/mapped_file.hpp"
@@ -87,9 +87,9 @@ bool is_wide(const std::vector<DataFile>& files, TokenData::Format format) {
   const auto first_bin = std::find_if(files.begin(), files.end(), is_bin);
   const auto first_text = std::find_if_not(files.begin(), files.end(), is_bin);
   if (first_bin != files.end() && first_text != files.end()) {
-    throw RuntimeFault("data: '" + first_bin->path.string() + "' (.bin, 16-bit tokens) and '" +
-                       first_text->path.string() +
-                       "' (text) do not go together. Name the files of one kind, or set the format to bytes or uint16.");
+    throw RuntimeFault(
+        "data: '" + first_bin->path.string() + "' (.bin, 16-bit tokens) and '" + first_text->path.string() +
+        "' (text) do not go together. Name the files of one kind, or set the format to bytes or uint16.");
   }
   return first_bin != files.end();
 }
@@ -118,8 +118,9 @@ struct TokenData::Files {
   std::uint64_t fingerprint = 0;
 
   std::size_t piece_of(std::int64_t token) const {
-    const auto after = std::upper_bound(pieces.begin(), pieces.end(), token,
-                                        [](std::int64_t value, const Piece& piece) { return value < piece.first_token; });
+    const auto after =
+        std::upper_bound(pieces.begin(), pieces.end(), token,
+                         [](std::int64_t value, const Piece& piece) { return value < piece.first_token; });
     return static_cast<std::size_t>(after - pieces.begin()) - 1;
   }
 

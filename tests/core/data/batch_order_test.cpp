@@ -56,7 +56,8 @@ TEST(BatchOrder, ShufflesEvenly) {
     const auto values = pass(order, kSamples, number);
     for (std::size_t i = 0; i < values.size(); ++i) {
       ++places[i / 256 * 16 + static_cast<std::size_t>(values[i]) / 256];
-      if (i > 0) ++neighbours[static_cast<std::size_t>(values[i - 1]) / 256 * 16 + static_cast<std::size_t>(values[i]) / 256];
+      if (i > 0)
+        ++neighbours[static_cast<std::size_t>(values[i - 1]) / 256 * 16 + static_cast<std::size_t>(values[i]) / 256];
     }
   }
   const auto chi_squared = [](const std::vector<double>& counts) {

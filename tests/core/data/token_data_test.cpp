@@ -1,5 +1,7 @@
 #include "core/data/token_data.hpp"
 
+#include <ATen/ops/equal.h>
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -7,9 +9,6 @@
 
 #include <cstring>
 #include <numeric>
-
-#include <ATen/ops/equal.h>
-#include <ATen/ops/tensor.h>
 
 #include "core/errors.hpp"
 #include "tests/core/data/temporary_folder.hpp"
@@ -119,18 +118,21 @@ TEST(TokenData, DefectsOfFilesAreNamed) {
   const auto wide = folder.write("wide.bin", llm_c(20240801, 7, 1, std::string(4, 'x')));
   const auto newer = folder.write("newer.bin", llm_c(20240520, 2, 1, uint16s({1})));
 
-  EXPECT_THAT(open({odd}), ThrowsMessage<RuntimeFault>(
-                               "data: '" + odd + "' has 3 bytes, which is no whole number of 16-bit tokens."));
-  EXPECT_THAT(open({short_one}, 3),
-              ThrowsMessage<RuntimeFault>("data: '" + short_one + "' holds 3 tokens; a sequence of 3 needs 3 + 1. "
-                                          "Give more data or a shorter sequence."));
+  EXPECT_THAT(open({odd}), ThrowsMessage<RuntimeFault>("data: '" + odd +
+                                                       "' has 3 bytes, which is no whole number of 16-bit tokens."));
+  EXPECT_THAT(open({short_one}, 3), ThrowsMessage<RuntimeFault>("data: '" + short_one +
+                                                                "' holds 3 tokens; a sequence of 3 needs 3 + 1. "
+                                                                "Give more data or a shorter sequence."));
   EXPECT_THAT(open({short_one}, 0),
               ThrowsMessage<RuntimeFault>("data: the sequence length is 0; it must be at least 1."));
-  EXPECT_THAT(open({cut}), ThrowsMessage<RuntimeFault>("data: '" + cut + "' has 2 tokens, but its header says 3: it "
+  EXPECT_THAT(open({cut}), ThrowsMessage<RuntimeFault>("data: '" + cut +
+                                                       "' has 2 tokens, but its header says 3: it "
                                                        "was cut off or joined."));
-  EXPECT_THAT(open({wide}), ThrowsMessage<RuntimeFault>("data: '" + wide + "' holds 32-bit tokens (llm.c header "
+  EXPECT_THAT(open({wide}), ThrowsMessage<RuntimeFault>("data: '" + wide +
+                                                        "' holds 32-bit tokens (llm.c header "
                                                         "20240801); only 16-bit tokens are read."));
-  EXPECT_THAT(open({newer}), ThrowsMessage<RuntimeFault>("data: '" + newer + "' has an llm.c header of version 2; "
+  EXPECT_THAT(open({newer}), ThrowsMessage<RuntimeFault>("data: '" + newer +
+                                                         "' has an llm.c header of version 2; "
                                                          "only version 1 is read."));
   EXPECT_THAT(open({short_one, odd}),
               ThrowsMessage<RuntimeFault>("data: '" + odd + "' (.bin, 16-bit tokens) and '" + short_one +
@@ -158,7 +160,8 @@ TEST(TokenData, ATokenBeyondTheVocabularyIsNamedWithItsPlace) {
   data.set_vocabulary(500);
 
   EXPECT_THAT([&] { sample(data, 0); },
-              ThrowsMessage<RuntimeFault>("data: '" + second + "', token 1 is 999, but the model's vocabulary has 500 "
+              ThrowsMessage<RuntimeFault>("data: '" + second +
+                                          "', token 1 is 999, but the model's vocabulary has 500 "
                                           "entries. Use the tokeniser that the model was made for, or a larger "
                                           "vocabulary."));
   data.set_vocabulary(1000);
@@ -172,7 +175,8 @@ TEST(TokenData, AFileShortenedWhileItIsReadIsAnErrorAndNoCrash) {
   ASSERT_EQ(truncate(file.c_str(), 10), 0);
 
   EXPECT_THAT([&] { sample(data, 0); },
-              ThrowsMessage<RuntimeFault>("'" + file + "' was shortened while it was being read: 100000 bytes at the "
+              ThrowsMessage<RuntimeFault>("'" + file +
+                                          "' was shortened while it was being read: 100000 bytes at the "
                                           "start, 10 now."));
 }
 

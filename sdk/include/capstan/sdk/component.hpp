@@ -158,6 +158,19 @@ void destroy(void* self) {
   delete static_cast<Instance<T>*>(self);
 }
 
+/// save() and load(), the same for every kind that has them.
+template <class T>
+struct SavedCalls {
+  static capstan_status save(void* self, capstan_sink* sink, capstan_error* error) {
+    auto* instance = static_cast<Instance<T>*>(self);
+    return guarded(instance->host, error, [&] { instance->object.save(Sink(instance->host, sink)); });
+  }
+  static capstan_status load(void* self, capstan_str json, capstan_error* error) {
+    auto* instance = static_cast<Instance<T>*>(self);
+    return guarded(instance->host, error, [&] { instance->object.load(Document(instance->host, json, error)); });
+  }
+};
+
 /// A string literal as a template argument.
 template <std::size_t N>
 struct Literal {

@@ -1,0 +1,212 @@
+#include "core/checkpoint/checkpoint_folder.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <system_error>
+#include <tuple>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/output_file.hpp"
+#include "core/data/mapped_file.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> names_in(const fs::path& dir) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entries(dir, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    names.push_back(entries->path().filename().string());
+  }
+  if (error) throw RuntimeFault("checkpoints in '" + dir.string() + "': " + error.message() + ".");
+  return names;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+void remove_or_warn(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) {
+    log::warning("'" + path.string() + "' is left of an older checkpoint and cannot be deleted: " + error.message() +
+                 ".");
+  }
+}
+
+constexpr std::string_view kPartial = ".partial-", kReplaced = ".replaced";
+
+fs::path replaced_path(const fs::path& dir, const std::string& tag) {
+  return dir / ("." + tag + std::string(kReplaced));
+}
+
+/// Whether path_aside gave the name, in whatever process.
+bool is_partial(const std::string& name) {
+  const auto digits = name.find_last_not_of("0123456789") + 1;
+  return name.starts_with('.') && digits < name.size() && std::string_view(name).substr(0, digits).ends_with(kPartial);
+}
+
+std::string tags_text(const fs::path& dir) {
+  std::error_code error;
+  std::string text;
+  if (!fs::is_directory(dir, error)) return text;
+  for (const auto& tag : checkpoint_tags(dir)) text += (text.empty() ? "" : ", ") + tag;
+  return text.empty() ? "" : " Checkpoints there: " + text + ".";
+}
+
+bool written_by_deepspeed(const fs::path& folder) {
+  const auto names = names_in(folder);
+  return std::any_of(names.begin(), names.end(), [](const auto& name) { return name.ends_with("_states.pt"); });
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const fs::path& dir) : descriptor_(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  if (descriptor_ < 0) {
+    throw RuntimeFault("checkpoints in '" + dir.string() + "': " + std::generic_category().message(errno) + ".");
+  }
+  held_ = flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+  if (!held_ && errno == EWOULDBLOCK) {
+    close(descriptor_);
+    throw RuntimeFault("checkpoints in '" + dir.string() +
+                       "': another process is saving there at this moment. Give each run a folder of its own.");
+  }
+}
+
+FolderLock::~FolderLock() { close(descriptor_); }
+
+void check_tag(const std::string& tag) {
+  if (tag.empty() || tag.starts_with('.') || tag.find_first_of("/\n") != std::string::npos || tag.size() > 200 ||
+      tag == kLatestName) {
+    throw RuntimeFault("checkpoint tag '" + tag +
+                       "': it names a folder, so it must not be empty, hold '/' or a line break, begin with '.', be "
+                       "longer than 200 bytes or be 'latest'.");
+  }
+}
+
+fs::path path_aside(const fs::path& dir, const std::string& name) {
+  return dir / ("." + name + std::string(kPartial) + std::to_string(getpid()));
+}
+
+void remove_leftovers(const fs::path& dir) {
+  for (const auto& name : names_in(dir)) {
+    if (is_partial(name)) {
+      remove_or_warn(dir / name);
+    } else if (name.starts_with('.') && name.ends_with(kReplaced)) {
+      const fs::path tag = dir / name.substr(1, name.size() - 1 - kReplaced.size());
+      if (is_there(tag)) {
+        remove_or_warn(dir / name);
+      } else {
+        rename_synced(dir / name, tag);
+      }
+    }
+  }
+}
+
+fs::path put_in_place(const fs::path& aside, const fs::path& dir, const std::string& tag) {
+  const fs::path place = dir / tag;
+  if (!is_there(place)) {
+    rename_synced(aside, place);
+    return {};
+  }
+  if (renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
+    sync_folder(dir);
+    return aside;
+  }
+  // No swap on this file system. Between the two renames the tag is found under the other name, see find_checkpoint.
+  const fs::path old = replaced_path(dir, tag);
+  rename_synced(place, old);
+  rename_synced(aside, place);
+  return old;
+}
+
+void write_latest(const fs::path& dir, const std::string& tag) {
+  const fs::path next = path_aside(dir, kLatestName);
+  write_file(next, tag);
+  rename_synced(next, dir / kLatestName);
+}
+
+fs::path find_checkpoint(const fs::path& dir, const std::string& tag) {
+  check_tag(tag);
+  const std::string where = "checkpoint '" + (dir / tag).string() + "': ";
+  const fs::path candidates[] = {dir / tag, replaced_path(dir, tag)};
+  for (const auto& folder : candidates) {
+    if (is_there(folder / kIndexName)) return folder;
+  }
+  std::error_code error;
+  if (!fs::is_directory(dir / tag, error)) throw RuntimeFault(where + "there is no such folder." + tags_text(dir));
+  throw RuntimeFault(where + "it has no file '" + kIndexName + "'" +
+                     (written_by_deepspeed(dir / tag) ? ": DeepSpeed wrote it, whose files are not read."
+                                                      : ", so it is no checkpoint.") +
+                     tags_text(dir));
+}
+
+std::int64_t step_of(const std::string& tag) {
+  constexpr std::string_view kPrefix = "global_step";
+  if (!tag.starts_with(kPrefix)) return -1;
+  std::int64_t step = -1;
+  const char* end = tag.data() + tag.size();
+  const auto [stop, error] = std::from_chars(tag.data() + kPrefix.size(), end, step);
+  return error == std::errc() && stop == end && step >= 0 ? step : -1;
+}
+
+std::vector<std::string> checkpoint_tags(const fs::path& dir) {
+  std::vector<std::string> tags;
+  for (const auto& name : names_in(dir)) {
+    if (!name.starts_with('.') && is_there(dir / name / kIndexName)) tags.push_back(name);
+  }
+  std::sort(tags.begin(), tags.end(), [](const auto& a, const auto& b) {
+    return std::tuple(step_of(a), std::string_view(a)) < std::tuple(step_of(b), std::string_view(b));
+  });
+  return tags;
+}
+
+std::string latest_tag(const fs::path& dir) {
+  const std::string where = "checkpoints in '" + dir.string() + "': ";
+  std::error_code error;
+  if (!fs::is_directory(dir, error)) throw RuntimeFault(where + "there is no such folder.");
+  if (!is_there(dir / kLatestName))
+    throw RuntimeFault(where + "there is no file 'latest' to tell which." + tags_text(dir));
+  const MappedFile file(dir / kLatestName);
+  std::string tag(reinterpret_cast<const char*>(file.data()), file.size());
+  tag.erase(tag.find_last_not_of(" \t\r\n") + 1);
+  try {
+    check_tag(tag);
+  } catch (const RuntimeFault&) {
+    throw RuntimeFault(where + "the file 'latest' does not hold a checkpoint's name." + tags_text(dir));
+  }
+  return tag;
+}
+
+void prune_checkpoints(const fs::path& dir, std::int64_t keep) {
+  if (keep <= 0) return;
+  const FolderLock lock(dir);
+  const std::string latest = is_there(dir / kLatestName) ? latest_tag(dir) : "";
+  auto tags = checkpoint_tags(dir);
+  std::erase_if(tags, [](const auto& tag) { return step_of(tag) < 0; });
+  auto excess = static_cast<std::int64_t>(tags.size()) - keep;
+  for (const auto& tag : tags) {
+    if (excess <= 0) break;
+    if (tag == latest) continue;
+    // Out of its name first: a checkpoint that is half deleted must not look like one.
+    const fs::path doomed = path_aside(dir, tag);
+    rename_synced(dir / tag, doomed);
+    remove_or_warn(doomed);
+    --excess;
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,128 @@
+#include <ATen/ops/empty.h>
+
+#include <map>
+#include <memory>
+#include <string_view>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/checkpoint_folder.hpp"
+#include "core/checkpoint/checkpoint_index.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/state_text.hpp"
+#include "core/data/mapped_file.hpp"
+#include "core/data/xxh3.hpp"
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// One rank's file, mapped and checked up to its tensors' bytes.
+struct OpenFile {
+  std::shared_ptr<const MappedFile> mapped;
+  std::map<std::string, SafetensorsHeaderEntry> entries;
+};
+
+/// Reads one checkpoint's folder and complains with its path in front.
+class Reader {
+ public:
+  explicit Reader(fs::path folder) : folder_(std::move(folder)) {}
+
+  CheckpointContents read() {
+    const auto index_file = map(kIndexName);
+    const CheckpointIndex index = parse_index(text_of(*index_file), where(kIndexName));
+    CheckpointContents contents;
+    contents.state = read_state(index);
+    for (const auto& file : index.files) files_.emplace(file.name, open(file));
+    for (const auto& tensor : index.tensors) contents.tensors.push_back(read_tensor(tensor));
+    return contents;
+  }
+
+ private:
+  std::string where(const std::string& name) const { return "checkpoint file '" + (folder_ / name).string() + "'"; }
+
+  [[noreturn]] void fail(const std::string& name, const std::string& defect) const {
+    throw RuntimeFault(where(name) + ": " + defect);
+  }
+
+  static std::string_view text_of(const MappedFile& file) {
+    return {reinterpret_cast<const char*>(file.data()), file.size()};
+  }
+
+  std::shared_ptr<const MappedFile> map(const std::string& name) const {
+    std::error_code error;
+    if (!fs::exists(folder_ / name, error)) fail(name, "it is missing.");
+    try {
+      return std::make_shared<const MappedFile>(folder_ / name);
+    } catch (const RuntimeFault& fault) {
+      throw RuntimeFault(std::string("checkpoint file ") + fault.what());
+    }
+  }
+
+  std::shared_ptr<const MappedFile> map(const std::string& name, std::uint64_t bytes) const {
+    auto mapped = map(name);
+    if (mapped->size() != bytes) {
+      fail(name, "it has " + std::to_string(mapped->size()) + " bytes, " + std::to_string(bytes) +
+                     " were written: " + (mapped->size() < bytes ? "it was cut off." : "something was added."));
+    }
+    return mapped;
+  }
+
+  Json read_state(const CheckpointIndex& index) const {
+    const auto mapped = map(kStateName, index.state_bytes);
+    if (xxh3(mapped->data(), mapped->size()) != index.state_xxh3) {
+      fail(kStateName, "it is damaged: it does not match its checksum.");
+    }
+    return parse_state(text_of(*mapped), where(kStateName));
+  }
+
+  OpenFile open(const IndexedFile& file) const {
+    OpenFile out{map(file.name, file.bytes), {}};
+    if (file.header_bytes > file.bytes || xxh3(out.mapped->data(), file.header_bytes) != file.header_xxh3) {
+      fail(file.name, "its header is damaged: it does not match its checksum.");
+    }
+    for (auto& entry : parse_safetensors_header(out.mapped->data(), out.mapped->size(), where(file.name))) {
+      out.entries.emplace(entry.name, entry);
+    }
+    return out;
+  }
+
+  CheckpointTensor read_tensor(const IndexedTensor& tensor) const {
+    const std::string name = tensor.state + " of '" + tensor.parameter + "'";
+    const auto file = files_.find(tensor.file);
+    if (file == files_.end()) fail(kIndexName, name + " is in '" + tensor.file + "', which is not among the files.");
+    const auto found = file->second.entries.find(tensor.name);
+    if (found == file->second.entries.end()) fail(tensor.file, name + " is not in it.");
+    const SafetensorsHeaderEntry& entry = found->second;
+    if (entry.type != tensor.type || entry.begin != tensor.begin || entry.end != tensor.end ||
+        elements_of(entry.shape) != tensor.numel) {
+      fail(tensor.file, name + " is another one than the index says: they do not belong together.");
+    }
+    if (xxh3(file->second.mapped->data() + entry.begin, entry.end - entry.begin) != tensor.xxh3) {
+      fail(tensor.file, name + " is damaged: it does not match its checksum.");
+    }
+    return {tensor.parameter, tensor.state, tensor.shape, tensor.offset, mapped_tensor(file->second.mapped, entry)};
+  }
+
+  fs::path folder_;
+  std::map<std::string, OpenFile> files_;
+};
+
+}  // namespace
+
+CheckpointContents read_checkpoint(const fs::path& dir, const std::string& tag) {
+  const fs::path folder = find_checkpoint(dir, tag);
+  try {
+    return Reader(folder).read();
+  } catch (const RuntimeFault& fault) {
+    std::string others;
+    for (const auto& other : checkpoint_tags(dir)) {
+      if (other != tag) others += (others.empty() ? "" : ", ") + other;
+    }
+    if (others.empty()) throw;
+    throw RuntimeFault(std::string(fault.what()) + " Other checkpoints there: " + others + ".");
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,59 @@
+#include "core/checkpoint/export.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/checkpoint_index.hpp"
+#include "core/checkpoint/output_file.hpp"
+#include "core/checkpoint/pt_export.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+using Weights = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// Parameters and buffers, each one tensor of its full shape, in the checkpoint's order.
+Weights whole_weights(const CheckpointContents& contents) {
+  Weights weights;
+  std::map<std::string, std::size_t> places;
+  for (const auto& part : contents.tensors) {
+    if (part.state != "param" && part.state != "buffer") continue;
+    if (part.values.numel() == elements_of(part.shape)) {
+      weights.emplace_back(part.parameter, part.values.reshape(part.shape));
+      continue;
+    }
+    const auto [place, fresh] = places.try_emplace(part.parameter, weights.size());
+    if (fresh) weights.emplace_back(part.parameter, at::empty(part.shape, part.values.scalar_type()));
+    weights[place->second].second.view({-1}).narrow(0, part.offset, part.values.numel()).copy_(part.values.view({-1}));
+  }
+  return weights;
+}
+
+}  // namespace
+
+void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,
+                       const std::filesystem::path& out, std::optional<at::ScalarType> dtype) {
+  Weights weights = whole_weights(read_checkpoint(dir, tag));
+  if (weights.empty()) {
+    throw RuntimeFault("checkpoint '" + (dir / tag).string() + "': it holds no weights to export.");
+  }
+  for (auto& [name, tensor] : weights) {
+    if (dtype && tensor.is_floating_point()) tensor = tensor.to(*dtype);
+  }
+  if (format == ExportFormat::kPt) return export_pt(out, weights);
+  write_aside(out, [&](const std::filesystem::path& aside) {
+    std::vector<SafetensorsEntry> entries;
+    for (const auto& [name, tensor] : weights) entries.push_back({name, tensor});
+    Json metadata = Json::object();
+    metadata["format"] = "pt";  // what readers of PyTorch weights look for
+    write_safetensors(aside, entries, metadata);
+  });
+}
+
+}  // namespace capstan

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace capstan {
+
+enum class ExportFormat { kPt, kSafetensors };
+
+/// Writes the weights of checkpoint <dir>/<tag> to one file of a format that others read: parameters (put together
+/// from their parts; the fp32 masters where there are any) and buffers, by name. `dtype`: the floating-point type to
+/// convert to, else as saved. Throws RuntimeFault.
+void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,
+                       const std::filesystem::path& out, std::optional<at::ScalarType> dtype = std::nullopt);
+
+}  // namespace capstan

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace capstan {
+
+/// Writes a dictionary of tensors, in the order given, that `torch.load(path, weights_only=True)` opens. Written aside,
+/// synced and renamed, so that an older file stays whole until then.
+///
+/// Tensors that are the same (tied weights) are written once and are tied again when read; every other one is written
+/// by itself, so a view takes no more room than its own elements. Throws RuntimeFault.
+void export_pt(const std::filesystem::path& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors);
+
+}  // namespace capstan

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "capstan/sdk/optimizer.hpp"
+#include "plugins/optimizers/common/block.hpp"
+
+namespace capstan::optimizers {
+
+/// Runs kernels over slots: on LibTorch's threads when there is enough to do, reading gradients of 16 bits, keeping
+/// states of 16 bits where asked to and writing the compute copy in the same pass. Results depend neither on how many
+/// threads there are nor on how a parameter is cut into slots.
+class ElementwiseUpdate {
+ public:
+  explicit ElementwiseUpdate(std::size_t slot_count) { work_.reserve(slot_count); }
+
+  /// Adds a slot, its states by their numbers in the manifest, in the kernel's order. `numbers` must live until run().
+  void add(const sdk::Slot& slot, std::initializer_list<std::size_t> states, BlockKernel kernel, const void* numbers);
+  /// Updates what was added. Once.
+  void run() const;
+
+ private:
+  struct Work {
+    float* param;
+    sdk::Values grad;
+    sdk::Values compute;
+    sdk::Values states[kMaxStates];
+    std::size_t state_count;
+    std::size_t numel;
+    BlockKernel kernel;
+    const void* numbers;
+    bool plain;  // all is fp32 and there is no compute copy
+    std::int64_t first_unit;
+  };
+
+  static void update(const Work& work, std::size_t begin, std::size_t end);
+  static void update_plain(const Work& work, std::size_t begin, std::size_t end);
+  static void update_converting(const Work& work, std::size_t begin, std::size_t end);
+  void update_units(std::int64_t begin, std::int64_t end) const;
+
+  std::vector<Work> work_;
+  std::int64_t units_ = 0;
+};
+
+}  // namespace capstan::optimizers

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "capstan/sdk/component.hpp"
+
+/// Borrowed tensors, read through LibTorch's stable C functions: no handle is made or released.
+namespace capstan::sdk {
+
+enum class Dtype { kFloat32, kBFloat16, kFloat16, kInt64, kOther };
+
+/// The values of a contiguous CPU tensor.
+struct Values {
+  void* data = nullptr;
+  Dtype dtype = Dtype::kOther;
+
+  bool is_float() const { return dtype != Dtype::kInt64 && dtype != Dtype::kOther; }
+};
+
+namespace detail {
+
+/// LibTorch's numbers for what we ask about all the time.
+struct TorchCodes {
+  std::int32_t float32 = aoti_torch_dtype_float32();
+  std::int32_t bfloat16 = aoti_torch_dtype_bfloat16();
+  std::int32_t float16 = aoti_torch_dtype_float16();
+  std::int32_t int64 = aoti_torch_dtype_int64();
+  std::int32_t cpu = aoti_torch_device_type_cpu();
+};
+
+inline const TorchCodes& torch_codes() {
+  static const TorchCodes codes;
+  return codes;
+}
+
+inline void check_torch(AOTITorchError status, const char* call) {
+  if (status != 0) throw Error(std::string("LibTorch: ") + call + " failed");
+}
+
+}  // namespace detail
+
+/// True for a tensor in host memory.
+inline bool on_cpu(capstan_tensor tensor) {
+  std::int32_t device = 0;
+  detail::check_torch(aoti_torch_get_device_type(tensor, &device), "get_device_type");
+  return device == detail::torch_codes().cpu;
+}
+
+/// The values of a tensor that is on the CPU.
+inline Values values_of(capstan_tensor tensor) {
+  const auto& codes = detail::torch_codes();
+  Values values;
+  std::int32_t dtype = 0;
+  detail::check_torch(aoti_torch_get_data_ptr(tensor, &values.data), "get_data_ptr");
+  detail::check_torch(aoti_torch_get_dtype(tensor, &dtype), "get_dtype");
+  if (dtype == codes.float32) {
+    values.dtype = Dtype::kFloat32;
+  } else if (dtype == codes.bfloat16) {
+    values.dtype = Dtype::kBFloat16;
+  } else if (dtype == codes.float16) {
+    values.dtype = Dtype::kFloat16;
+  } else if (dtype == codes.int64) {
+    values.dtype = Dtype::kInt64;
+  }
+  return values;
+}
+
+/// "bfloat16", as configurations write it, for messages.
+inline std::string dtype_name(capstan_tensor tensor) {
+  std::int32_t dtype = 0;
+  detail::check_torch(aoti_torch_get_dtype(tensor, &dtype), "get_dtype");
+  struct Name {
+    std::int32_t code;
+    const char* name;
+  };
+  const Name names[] = {{aoti_torch_dtype_float32(), "float32"},     {aoti_torch_dtype_float64(), "float64"},
+                        {aoti_torch_dtype_bfloat16(), "bfloat16"},   {aoti_torch_dtype_float16(), "float16"},
+                        {aoti_torch_dtype_int64(), "int64"},         {aoti_torch_dtype_int32(), "int32"},
+                        {aoti_torch_dtype_int16(), "int16"},         {aoti_torch_dtype_int8(), "int8"},
+                        {aoti_torch_dtype_uint8(), "uint8"},         {aoti_torch_dtype_bool(), "bool"},
+                        {aoti_torch_dtype_complex64(), "complex64"}, {aoti_torch_dtype_complex128(), "complex128"}};
+  for (const Name& known : names) {
+    if (known.code == dtype) return known.name;
+  }
+  return "LibTorch's dtype " + std::to_string(dtype);
+}
+
+}  // namespace capstan::sdk

@@ -1,0 +1,322 @@
+#include "core/checkpoint/checkpoint.hpp"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <functional>
+
+#include "core/errors.hpp"
+#include "tests/core/checkpoint/sample_checkpoint.hpp"
+#include "tests/core/data/temporary_folder.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+using test::expect_equal;
+using test::read_bytes;
+using test::sample_checkpoint;
+using test::TemporaryFolder;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+std::vector<std::string> names_in(const fs::path& dir) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(dir)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string fault_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const RuntimeFault& fault) {
+    return fault.what();
+  }
+  return "no fault";
+}
+
+TEST(Checkpoint, WhatIsWrittenIsReadAgain) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "global_step7", sample_checkpoint(7));
+
+  expect_equal(read_checkpoint(folder.path(), "global_step7"), sample_checkpoint(7));
+  EXPECT_EQ(latest_tag(folder.path()), "global_step7");
+  EXPECT_EQ(read_bytes(folder / "latest"), "global_step7");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("global_step7", "latest"));
+  EXPECT_THAT(names_in(folder / "global_step7"), ElementsAre("index.json", "rank_00000.safetensors", "state.json"));
+}
+
+TEST(Checkpoint, TheIndexNamesEveryTensor) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "t", sample_checkpoint(1));
+
+  const Json index = Json::parse(read_bytes(folder / "t/index.json"));
+  EXPECT_EQ(index.at("version").as_integer(), 1);
+  const auto& tensors = index.at("tensors").as_array();
+  ASSERT_EQ(tensors.size(), 6u);
+  const Json& last = tensors[5];
+  EXPECT_EQ(last.at("parameter"), Json(""));
+  EXPECT_EQ(last.at("state"), Json("flat"));
+  EXPECT_EQ(last.at("dtype"), Json("F64"));
+  EXPECT_EQ(last.at("shape"), Json(Json::Array{10}));
+  EXPECT_EQ(last.at("offset"), Json(4));
+  EXPECT_EQ(last.at("numel"), Json(6));
+  EXPECT_EQ(last.at("file"), Json("rank_00000.safetensors"));
+  EXPECT_EQ(last.at("end").as_integer() - last.at("begin").as_integer(), 48);
+}
+
+TEST(Checkpoint, ATagMayBeWrittenAgain) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "best", sample_checkpoint(1));
+  write_checkpoint(folder.path(), "best", sample_checkpoint(2));
+
+  expect_equal(read_checkpoint(folder.path(), "best"), sample_checkpoint(2));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("best", "latest"));
+}
+
+TEST(Checkpoint, FoldersAreCreatedAsNeeded) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder / "a/b", "t", sample_checkpoint(1));
+  expect_equal(read_checkpoint(folder / "a/b", "t"), sample_checkpoint(1));
+}
+
+TEST(Checkpoint, TensorsThatAreNotContiguousAreSavedAsTheirElements) {
+  const TemporaryFolder folder;
+  CheckpointContents contents;
+  const auto base = at::arange(12, at::kFloat).view({3, 4});
+  contents.tensors = {{"w", "param", {4, 3}, 0, base.t()}};
+  write_checkpoint(folder.path(), "t", contents);
+
+  EXPECT_TRUE(at::equal(read_checkpoint(folder.path(), "t").tensors[0].values, base.t()));
+}
+
+TEST(Checkpoint, AFlippedBitInAnyByteIsFoundAndItsFileNamed) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "t", sample_checkpoint(3));
+  for (const auto& name : names_in(folder / "t")) {
+    const auto path = (folder / "t").string() + "/" + name;
+    const std::string whole = read_bytes(path);
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto put = [&](std::size_t place, char byte) {
+      file.seekp(static_cast<std::streamoff>(place)).put(byte).flush();
+    };
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      put(i, static_cast<char>(whole[i] ^ 1 << i % 8));
+      ASSERT_THAT(fault_of([&] { read_checkpoint(folder.path(), "t"); }), HasSubstr("checkpoint file '" + path + "': "))
+          << "byte " << i;
+      put(i, whole[i]);
+    }
+  }
+  expect_equal(read_checkpoint(folder.path(), "t"), sample_checkpoint(3));
+}
+
+TEST(Checkpoint, AFileCutOffAnywhereIsFoundAndNamed) {
+  const TemporaryFolder folder;
+  for (const auto* name : {"index.json", "rank_00000.safetensors", "state.json"}) {
+    write_checkpoint(folder.path(), "t", sample_checkpoint(3));
+    const auto path = (folder / "t").string() + "/" + name;
+    for (auto size = fs::file_size(path); size-- > 0;) {
+      fs::resize_file(path, size);
+      ASSERT_THAT(fault_of([&] { read_checkpoint(folder.path(), "t"); }), HasSubstr("checkpoint file '" + path + "': "))
+          << size << " bytes";
+    }
+    fs::remove_all(folder / "t");
+  }
+}
+
+TEST(Checkpoint, DamageIsToldWithTheTensorAndTheOtherCheckpoints) {
+  const TemporaryFolder folder;
+  for (int step : {5, 10, 20})
+    write_checkpoint(folder.path(), "global_step" + std::to_string(step), sample_checkpoint(step));
+  const auto where = (folder / "global_step20").string();
+  const auto fault = [&] { return fault_of([&] { read_checkpoint(folder.path(), "global_step20"); }); };
+  const std::string others = " Other checkpoints there: global_step5, global_step10.";
+
+  std::string bytes = read_bytes(where + "/rank_00000.safetensors");
+  bytes.back() ^= 1;
+  folder.write("global_step20/rank_00000.safetensors", bytes);
+  EXPECT_EQ(fault(), "checkpoint file '" + where +
+                         "/rank_00000.safetensors': param of 'layer.bias' is damaged: it does "
+                         "not match its checksum." +
+                         others);
+  folder.write("global_step20/rank_00000.safetensors", bytes + "x");
+  EXPECT_EQ(fault(), "checkpoint file '" + where + "/rank_00000.safetensors': it has " +
+                         std::to_string(bytes.size() + 1) + " bytes, " + std::to_string(bytes.size()) +
+                         " were written: something was added." + others);
+  fs::remove(where + "/rank_00000.safetensors");
+  EXPECT_EQ(fault(), "checkpoint file '" + where + "/rank_00000.safetensors': it is missing." + others);
+  std::string index = read_bytes(where + "/index.json");
+  index[index.find("param")] = 'P';
+  folder.write("global_step20/index.json", index);
+  EXPECT_EQ(fault(),
+            "checkpoint file '" + where + "/index.json': it is damaged: it does not match its own checksum." + others);
+}
+
+TEST(Checkpoint, AFileOfAnotherCheckpointIsFound) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "a", sample_checkpoint(1));
+  write_checkpoint(folder.path(), "b", sample_checkpoint(2));
+  fs::copy(folder / "a/rank_00000.safetensors", folder / "b/rank_00000.safetensors",
+           fs::copy_options::overwrite_existing);
+
+  EXPECT_THAT(fault_of([&] { read_checkpoint(folder.path(), "b"); }),
+              HasSubstr("rank_00000.safetensors': param of 'layer.weight' is damaged"));
+}
+
+TEST(Checkpoint, WhatIsNotThereIsTold) {
+  const TemporaryFolder folder;
+  const auto dir = folder.path().string();
+  EXPECT_EQ(fault_of([&] { latest_tag(folder / "none"); }),
+            "checkpoints in '" + dir + "/none': there is no such folder.");
+  EXPECT_EQ(fault_of([&] { latest_tag(dir); }),
+            "checkpoints in '" + dir + "': there is no file 'latest' to tell which.");
+  folder.write("latest", "../other");
+  EXPECT_EQ(fault_of([&] { latest_tag(dir); }),
+            "checkpoints in '" + dir + "': the file 'latest' does not hold a checkpoint's name.");
+  write_checkpoint(dir, "global_step1", sample_checkpoint(1));
+  EXPECT_EQ(fault_of([&] { read_checkpoint(dir, "global_step2"); }),
+            "checkpoint '" + dir + "/global_step2': there is no such folder. Checkpoints there: global_step1.");
+  folder.write("global_step2/notes.txt", "");
+  EXPECT_EQ(fault_of([&] { read_checkpoint(dir, "global_step2"); }),
+            "checkpoint '" + dir +
+                "/global_step2': it has no file 'index.json', so it is no checkpoint. Checkpoints "
+                "there: global_step1.");
+  folder.write("global_step2/mp_rank_00_model_states.pt", "");
+  EXPECT_EQ(fault_of([&] { read_checkpoint(dir, "global_step2"); }),
+            "checkpoint '" + dir +
+                "/global_step2': it has no file 'index.json': DeepSpeed wrote it, whose files are not "
+                "read. Checkpoints there: global_step1.");
+}
+
+TEST(Checkpoint, ATagThatIsNoNameOfAFolderIsRefused) {
+  const TemporaryFolder folder;
+  for (const std::string tag : {"", ".", "..", "a/b", ".hidden", "latest", "two\nlines"}) {
+    EXPECT_EQ(fault_of([&] { write_checkpoint(folder.path(), tag, sample_checkpoint(1)); }),
+              "checkpoint tag '" + tag +
+                  "': it names a folder, so it must not be empty, hold '/' or a line break, begin "
+                  "with '.', be longer than 200 bytes or be 'latest'.");
+  }
+  EXPECT_TRUE(names_in(folder.path()).empty());
+}
+
+TEST(Checkpoint, AFolderThatIsNotOursIsNotReplaced) {
+  const TemporaryFolder folder;
+  folder.write("notes/keep.txt", "text");
+
+  EXPECT_EQ(fault_of([&] { write_checkpoint(folder.path(), "notes", sample_checkpoint(1)); }),
+            "checkpoint '" + (folder / "notes").string() +
+                "': something is there already that is no checkpoint of this "
+                "program. Choose another tag or folder, or move it away.");
+  EXPECT_EQ(read_bytes(folder / "notes/keep.txt"), "text");
+}
+
+TEST(Checkpoint, ASecondSaveIntoTheFolderAtTheSameTimeIsRefused) {
+  const TemporaryFolder folder;
+  const int other = open(folder.path().c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(flock(other, LOCK_EX), 0);
+
+  EXPECT_EQ(fault_of([&] { write_checkpoint(folder.path(), "t", sample_checkpoint(1)); }),
+            "checkpoints in '" + folder.path().string() +
+                "': another process is saving there at this moment. Give each "
+                "run a folder of its own.");
+  close(other);
+  write_checkpoint(folder.path(), "t", sample_checkpoint(1));
+}
+
+TEST(Checkpoint, WhatADeadSaveLeftIsCleanedUp) {
+  const TemporaryFolder folder;
+  folder.write(".global_step3.partial-12345/rank_00000.safetensors", "half");
+  folder.write(".latest.partial-12345", "global_step3");
+  folder.write(".partial-notes/keep.txt", "text");
+  write_checkpoint(folder.path(), "global_step4", sample_checkpoint(4));
+
+  EXPECT_THAT(names_in(folder.path()), ElementsAre(".partial-notes", "global_step4", "latest"));
+}
+
+TEST(Checkpoint, ACheckpointWhoseReplacementDiedHalfWayIsStillThere) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "best", sample_checkpoint(1));
+  fs::rename(folder / "best", folder / ".best.replaced");
+
+  expect_equal(read_checkpoint(folder.path(), latest_tag(folder.path())), sample_checkpoint(1));
+  write_checkpoint(folder.path(), "other", sample_checkpoint(2));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("best", "latest", "other"));
+}
+
+TEST(Checkpoint, AFileThatGrowsTooLargeLeavesThePreviousCheckpoint) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "t", sample_checkpoint(1));
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{100'000, before.rlim_max};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  const auto fault = fault_of([&] { write_checkpoint(folder.path(), "u", sample_checkpoint(2, 100'000)); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+
+  EXPECT_EQ(fault, "'" + (folder / (".u.partial-" + std::to_string(getpid()))).string() +
+                       "/rank_00000.safetensors': writing failed at byte 100000: File too large.");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("latest", "t"));
+  expect_equal(read_checkpoint(folder.path(), latest_tag(folder.path())), sample_checkpoint(1));
+}
+
+TEST(Checkpoint, AFullDiskLeavesThePreviousCheckpoint) {
+  const TemporaryFolder folder;
+  if (mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
+    GTEST_SKIP() << "a small file system cannot be mounted here: " << strerror(errno);
+  }
+  write_checkpoint(folder.path(), "t", sample_checkpoint(1));
+  const auto fault = fault_of([&] { write_checkpoint(folder.path(), "t", sample_checkpoint(2, 100'000)); });
+  const auto names = names_in(folder.path());
+  expect_equal(read_checkpoint(folder.path(), latest_tag(folder.path())), sample_checkpoint(1));
+  write_checkpoint(folder.path(), "u", sample_checkpoint(3));
+  expect_equal(read_checkpoint(folder.path(), latest_tag(folder.path())), sample_checkpoint(3));
+  umount2(folder.path().c_str(), MNT_DETACH);
+
+  EXPECT_THAT(fault, AllOf(HasSubstr("/rank_00000.safetensors': writing failed at byte "),
+                           HasSubstr(": No space left on device. Free space there or save elsewhere.")));
+  EXPECT_THAT(names, ElementsAre("latest", "t"));
+}
+
+TEST(PruneCheckpoints, TheNewestStayAndOthersAreNotTouched) {
+  const TemporaryFolder folder;
+  for (int step : {100, 20, 3})
+    write_checkpoint(folder.path(), "global_step" + std::to_string(step), sample_checkpoint(step));
+  write_checkpoint(folder.path(), "best", sample_checkpoint(1));
+  write_checkpoint(folder.path(), "global_step200", sample_checkpoint(200));
+  folder.write("global_step1/notes.txt", "not a checkpoint");
+  folder.write("global_step2x/index.json", "not a step");
+
+  prune_checkpoints(folder.path(), 0);
+  EXPECT_EQ(names_in(folder.path()).size(), 8u);
+  prune_checkpoints(folder.path(), 2);
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre("best", "global_step1", "global_step100", "global_step200", "global_step2x", "latest"));
+}
+
+TEST(PruneCheckpoints, TheLatestStaysEvenIfItIsTheOldest) {
+  const TemporaryFolder folder;
+  for (int step : {20, 30, 10})
+    write_checkpoint(folder.path(), "global_step" + std::to_string(step), sample_checkpoint(step));
+
+  prune_checkpoints(folder.path(), 1);
+
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("global_step10", "latest"));
+  expect_equal(read_checkpoint(folder.path(), latest_tag(folder.path())), sample_checkpoint(10));
+}
+
+}  // namespace
+}  // namespace capstan

@@ -1,0 +1,153 @@
+#include "core/checkpoint/export.hpp"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <map>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/pt_export.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/errors.hpp"
+#include "tests/core/data/temporary_folder.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TemporaryFolder;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+const char* const kPython = CAPSTAN_TEST_SOURCE_DIR "/.venv/bin/python";
+const char* const kReader = CAPSTAN_TEST_SOURCE_DIR "/tests/core/checkpoint/pt_reader.py";
+
+/// Both readers of pt_reader.py: its own, which follows the rules of torch.load(weights_only=True), and that function
+/// itself, which needs more Python packages than the build does.
+class ExportPt : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(kPython)) GTEST_SKIP() << kPython << " is not there; scripts/setup makes it";
+    const std::string import = std::string(kPython) + " -W ignore -c 'import torch' 2>/dev/null";
+    if (GetParam() == std::string("torch") && system(import.c_str()) != 0) {
+      GTEST_SKIP() << "Python cannot import torch in " << kPython << " (the build needs LibTorch only)";
+    }
+  }
+
+  /// Runs Python lines that find the file's content as `d`. Empty when all held.
+  std::string complaint(const fs::path& file, const std::string& lines) const {
+    const auto script = folder_.write("check.py", lines), out = (folder_ / "out.txt").string();
+    const std::string command = std::string(kPython) + " -W ignore " + kReader + " " + GetParam() + " " +
+                                file.string() + " " + script + " >" + out + " 2>&1";
+    return system(command.c_str()) == 0 ? "" : test::read_bytes(out) + "(failed)";
+  }
+
+  TemporaryFolder folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Readers, ExportPt, ::testing::Values("own", "torch"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(ExportPt, PythonReadsNamesTypesAndValues) {
+  export_pt(folder_ / "w.pt", {{"b.weight", at::arange(6, at::kFloat).view({2, 3})},
+                               {"a.weight", at::arange(3, at::kBFloat16)},
+                               {"steps", at::full({}, 7, at::kLong)},
+                               {"none", at::empty({0, 2}, at::kFloat)}});
+
+  EXPECT_EQ(complaint(folder_ / "w.pt", R"(
+assert list(d) == ['b.weight', 'a.weight', 'steps', 'none'], list(d)
+assert d['b.weight'].dtype == 'float32' and d['b.weight'].values == [[0., 1., 2.], [3., 4., 5.]]
+assert d['a.weight'].dtype == 'bfloat16' and d['a.weight'].values == [0., 1., 2.]
+assert d['steps'].dtype == 'int64' and d['steps'].shape == () and d['steps'].values == 7
+assert d['none'].shape == (0, 2)
+assert not any(t.requires_grad for t in d.values())
+)"),
+            "");
+}
+
+TEST_P(ExportPt, TiedWeightsAreWrittenOnceAndViewsByThemselves) {
+  const auto flat = at::arange(1'000'000, at::kFloat).requires_grad_(true);
+  const auto tied = flat.detach().narrow(0, 0, 200'000);
+  export_pt(folder_ / "w.pt", {{"embedding", tied},
+                               {"head", tied},
+                               {"slice", flat.narrow(0, 500'000, 10)},
+                               {"transposed", flat.narrow(0, 10, 6).view({2, 3}).t()},
+                               {"same place, other shape", tied.view({2, 100'000})}});
+
+  EXPECT_EQ(complaint(folder_ / "w.pt", R"(
+assert d['embedding'].values == list(range(200000))
+assert d['head'].storage == d['embedding'].storage
+assert d['slice'].values == list(range(500000, 500010))
+assert d['slice'].storage_bytes == 40
+assert d['transposed'].values == [[10., 13.], [11., 14.], [12., 15.]]
+assert d['same place, other shape'].shape == (2, 100000)
+assert d['same place, other shape'].storage != d['embedding'].storage
+assert not any(t.requires_grad for t in d.values())
+)"),
+            "");
+  EXPECT_LT(fs::file_size(folder_ / "w.pt"), 2 * 800'000u + 10'000u);
+}
+
+TEST_P(ExportPt, OfACheckpointConvertsFloatingPointOnly) {
+  CheckpointContents contents;
+  contents.tensors = {{"w", "param", {3, 4}, 0, at::arange(12, at::kFloat)},
+                      {"b", "param", {2}, 0, at::full({2}, 1.00390625, at::kFloat)},
+                      {"seen", "buffer", {}, 0, at::full({}, 3, at::kLong)}};
+  write_checkpoint(folder_.path(), "t", contents);
+  export_checkpoint(folder_.path(), "t", ExportFormat::kPt, folder_ / "model.pt", at::kBFloat16);
+
+  EXPECT_EQ(complaint(folder_ / "model.pt", R"(
+assert sorted(d) == ['b', 'seen', 'w'], list(d)
+assert d['w'].dtype == 'bfloat16' and d['w'].values == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+assert d['b'].values == [1.0, 1.0]  # 1 + 2^-8 lies between two bf16 numbers and goes to the even one
+assert d['seen'].dtype == 'int64'
+)"),
+            "");
+}
+
+TEST(ExportPtErrors, AFileThatCannotBeCreatedIsNamed) {
+  EXPECT_THAT(([] {
+                export_pt("/proc/no/w.pt", {{"a", at::arange(3)}});
+              }),
+              ThrowsMessage<RuntimeFault>(HasSubstr("cannot be created: No such file or directory.")));
+}
+
+CheckpointContents in_parts() {
+  const auto whole = at::arange(12, at::kFloat);
+  CheckpointContents contents;
+  contents.tensors = {{"w", "param", {3, 4}, 5, whole.narrow(0, 5, 7)},
+                      {"b", "param", {2}, 0, at::full({2}, 1.00390625, at::kFloat)},
+                      {"w", "param", {3, 4}, 0, whole.narrow(0, 0, 5)},
+                      {"w", "exp_avg", {3, 4}, 0, whole},
+                      {"seen", "buffer", {}, 0, at::full({}, 3, at::kLong)}};
+  return contents;
+}
+
+TEST(ExportCheckpoint, PartsBecomeWholeParametersInSafetensors) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "t", in_parts());
+  export_checkpoint(folder.path(), "t", ExportFormat::kSafetensors, folder / "model.safetensors");
+
+  std::map<std::string, at::Tensor> read;
+  for (const auto& entry : read_safetensors(folder / "model.safetensors")) read[entry.name] = entry.values;
+  ASSERT_EQ(read.size(), 3u);
+  EXPECT_TRUE(at::equal(read.at("w"), at::arange(12, at::kFloat).view({3, 4})));
+  EXPECT_TRUE(at::equal(read.at("b"), at::full({2}, 1.00390625, at::kFloat)));
+  EXPECT_TRUE(at::equal(read.at("seen"), at::full({}, 3, at::kLong)));
+}
+
+TEST(ExportCheckpoint, ACheckpointWithoutWeightsIsRefused) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "t", {});
+  EXPECT_THAT(
+      [&] { export_checkpoint(folder.path(), "t", ExportFormat::kPt, folder / "x"); },
+      ThrowsMessage<RuntimeFault>("checkpoint '" + (folder / "t").string() + "': it holds no weights to export."));
+}
+
+}  // namespace
+}  // namespace capstan

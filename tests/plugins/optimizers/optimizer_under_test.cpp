@@ -1,0 +1,135 @@
+#include "tests/plugins/optimizers/optimizer_under_test.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <map>
+
+namespace capstan::testing {
+namespace {
+
+capstan_tensor handle(at::Tensor& tensor) {
+  return tensor.defined() ? reinterpret_cast<capstan_tensor>(&tensor) : nullptr;
+}
+
+bool is_on(const Json& value) { return value.is_bool() ? value.as_bool() : value.as_number() != 0; }
+
+at::Tensor make_state(const Json& spec, const Json& params, std::int64_t numel, at::ScalarType dtype) {
+  if (const Json* when = spec.find("when"); when != nullptr && !is_on(params.at(when->as_string()))) return {};
+  const Json* like = spec.find("like");
+  const Json* stored = spec.find("dtype");
+  const Json* init = spec.find("init");
+  const bool scalar = like != nullptr && like->as_string() == "scalar";
+  const bool counter = stored != nullptr && stored->as_string() == "int64";
+  const at::ScalarType type = counter ? at::kLong : scalar ? at::kFloat : dtype;
+  return at::full({scalar ? 1 : numel}, init != nullptr ? init->as_number() : 0.0, type);
+}
+
+}  // namespace
+
+at::Tensor tensor_of(const std::vector<double>& values) {
+  at::Tensor tensor = at::empty({static_cast<std::int64_t>(values.size())}, at::kFloat);
+  for (std::size_t i = 0; i < values.size(); ++i) tensor.data_ptr<float>()[i] = static_cast<float>(values[i]);
+  return tensor;
+}
+
+std::vector<double> values_of(const at::Tensor& tensor) {
+  const at::Tensor wide = tensor.to(at::kDouble).contiguous();
+  return {wide.data_ptr<double>(), wide.data_ptr<double>() + wide.numel()};
+}
+
+at::Tensor noise(std::int64_t count, std::uint64_t seed) {
+  at::Tensor tensor = at::empty({count}, at::kFloat);
+  std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+  for (std::int64_t i = 0; i < count; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    tensor.data_ptr<float>()[i] = static_cast<float>(static_cast<double>(state >> 33) / double(1u << 30) - 1.0);
+  }
+  return tensor;
+}
+
+OptimizerUnderTest::OptimizerUnderTest(std::string_view plugin, std::string_view type, const Json& params)
+    : component("optimizer", plugin, type, params) {
+  add_group(Json::object());
+}
+
+void OptimizerUnderTest::add_group(const Json& changes) {
+  capstan_group& group = groups_.emplace_back(capstan_group{component.params()});
+  for (const auto& [name, value] : changes.as_object()) group.numbers[name] = value;
+}
+
+TestSlot& OptimizerUnderTest::add(at::Tensor param, std::uint32_t group, at::ScalarType state_dtype) {
+  TestSlot& slot = slots_.emplace_back();
+  slot.name = "p" + std::to_string(slots_.size() - 1);
+  slot.group = group;
+  slot.param = std::move(param);
+  slot.grad = at::full({slot.param.numel()}, 0.0, at::kFloat);
+  slot.shape = {slot.param.numel()};
+  slot.full_numel = static_cast<std::uint64_t>(slot.param.numel());
+  if (const Json* states = component.manifest().find("state")) {
+    for (const Json& spec : states->as_array()) {
+      slot.state.push_back(make_state(spec, groups_[group].numbers, slot.param.numel(), state_dtype));
+    }
+  }
+  return slot;
+}
+
+at::Tensor OptimizerUnderTest::state(std::size_t slot, std::string_view name) const {
+  const auto& states = component.manifest().at("state").as_array();
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states[i].at("name").as_string() == name) return slots_[slot].state[i];
+  }
+  throw std::runtime_error("no state " + std::string(name));
+}
+
+void OptimizerUnderTest::update(double grad_scale) {
+  std::deque<capstan_slot> slots;
+  std::deque<std::vector<capstan_tensor>> states;
+  std::vector<const capstan_slot*> pointers;
+  std::vector<const capstan_group*> groups;
+  for (const auto& group : groups_) groups.push_back(&group);
+  for (TestSlot& slot : slots_) {
+    auto& handles = states.emplace_back();
+    for (at::Tensor& state : slot.state) handles.push_back(handle(state));
+    slot.compute_written = 0;
+    slots.push_back({sizeof(capstan_slot),
+                     slot.group,
+                     {slot.name.data(), slot.name.size()},
+                     handle(slot.param),
+                     handle(slot.grad),
+                     handles.data(),
+                     slot.offset,
+                     static_cast<std::uint64_t>(slot.param.numel()),
+                     slot.full_numel,
+                     slot.shape.data(),
+                     static_cast<std::uint32_t>(slot.shape.size()),
+                     handle(slot.compute),
+                     &slot.compute_written});
+    pointers.push_back(&slots.back());
+  }
+  const capstan_step step{sizeof(capstan_step), update_index_++, grad_scale, groups.data(), groups.size(), nullptr};
+  const auto& vtable = component.vtable<capstan_optimizer>();
+  totals_.clear();
+  if (vtable.measure != nullptr) {
+    const auto measures = static_cast<std::size_t>(component.manifest().at("measures").as_integer());
+    std::vector<double> partials(measures * pointers.size());
+    expect_ok([&](capstan_error* error) {
+      return vtable.measure(component.self(), pointers.data(), pointers.size(), &step, partials.data(), error);
+    });
+    std::map<std::string, std::vector<double>> sums;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      auto& sum = sums[slots_[i].name];
+      sum.resize(measures);
+      for (std::size_t k = 0; k < measures; ++k) sum[k] += partials[i * measures + k];
+    }
+    for (const TestSlot& slot : slots_) {
+      totals_.insert(totals_.end(), sums[slot.name].begin(), sums[slot.name].end());
+    }
+  }
+  expect_ok([&](capstan_error* error) {
+    return vtable.update(component.self(), pointers.data(), pointers.size(), &step,
+                         totals_.empty() ? nullptr : totals_.data(), error);
+  });
+}
+
+}  // namespace capstan::testing

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "tests/plugins/plugin_host.hpp"
+
+namespace capstan::testing {
+
+/// A float32 tensor of these values.
+at::Tensor tensor_of(const std::vector<double>& values);
+std::vector<double> values_of(const at::Tensor& tensor);
+/// `count` values between -1 and 1 that look random, always the same for a seed.
+at::Tensor noise(std::int64_t count, std::uint64_t seed);
+
+/// One slot and its storage.
+struct TestSlot {
+  std::string name;
+  std::uint32_t group = 0;
+  at::Tensor param, grad, compute;  // compute: undefined for none
+  std::vector<at::Tensor> state;    // of the manifest; those that are off are undefined
+  std::vector<std::int64_t> shape;
+  std::uint64_t offset = 0, full_numel = 0;
+  int compute_written = 0;
+};
+
+/// An optimizer plugin with slots, groups and states as the engine would make them.
+class OptimizerUnderTest {
+ public:
+  explicit OptimizerUnderTest(std::string_view plugin, std::string_view type, const Json& params = Json::object());
+
+  /// Adds a parameter; its states are made as the manifest says. `state_dtype` replaces float32 where given.
+  TestSlot& add(at::Tensor param, std::uint32_t group = 0, at::ScalarType state_dtype = at::kFloat);
+  /// A further group: the parameters of the section with these changes.
+  void add_group(const Json& changes);
+  Json& group(std::size_t index) { return groups_[index].numbers; }
+
+  TestSlot& slot(std::size_t index) { return slots_[index]; }
+  std::size_t size() const { return slots_.size(); }
+  at::Tensor state(std::size_t slot, std::string_view name) const;
+
+  /// measure (where there is one), the sum of its partials over slots of the same name, and update.
+  void update(double grad_scale = 1.0);
+  const std::vector<double>& totals() const { return totals_; }  // of the last update
+
+  PluginComponent component;
+
+ private:
+  std::deque<TestSlot> slots_;
+  std::deque<capstan_group> groups_;
+  std::vector<double> totals_;
+  std::int64_t update_index_ = 0;
+};
+
+}  // namespace capstan::testing

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "capstan/plugin.h"
+#include "core/config/json.hpp"
+
+struct capstan_error {
+  std::string text;
+};
+struct capstan_sink {
+  std::string text;
+};
+/// The numbers of a group, as a JSON object.
+struct capstan_group {
+  capstan::Json numbers;
+};
+
+namespace capstan::testing {
+
+/// The least host that components can live in: it reads parameters and groups, and keeps what was logged.
+class PluginHost {
+ public:
+  PluginHost();
+  PluginHost(const PluginHost&) = delete;
+
+  const capstan_host* table() const { return &table_; }
+  /// "warning: text", in order.
+  const std::vector<std::string>& log() const { return log_; }
+
+ private:
+  capstan_host table_{};
+  std::vector<std::string> log_;
+};
+
+/// A component of a plugin of this build, created as the engine would: loaded, its parameters completed from the
+/// manifest. Throws std::runtime_error with the plugin's own text.
+class PluginComponent {
+ public:
+  /// `plugin` is the name given to capstan_add_plugin: "adam".
+  PluginComponent(std::string_view kind, std::string_view plugin, std::string_view type,
+                  const Json& params = Json::object());
+  ~PluginComponent();
+  PluginComponent(const PluginComponent&) = delete;
+
+  template <class Vtable>
+  const Vtable& vtable() const {
+    return *static_cast<const Vtable*>(descriptor_->vtable);
+  }
+  void* self() const { return self_; }
+  const Json& params() const { return params_; }      // complete
+  const Json& manifest() const { return manifest_; }  // of the component
+  const std::vector<std::string>& log() const { return host_.log(); }
+
+ private:
+  PluginHost host_;
+  const capstan_component* descriptor_ = nullptr;
+  Json manifest_;
+  Json params_;
+  void* self_ = nullptr;
+};
+
+/// Runs call(error) and throws std::runtime_error with the text it left, if it failed.
+template <class Call>
+void expect_ok(Call&& call) {
+  capstan_error error;
+  if (call(&error) != CAPSTAN_OK) throw std::runtime_error(error.text);
+}
+
+}  // namespace capstan::testing
