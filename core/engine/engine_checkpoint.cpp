@@ -115,6 +115,7 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
       for (const StateSpec& spec : store.states()) {
         if (spec.extent == StateSpec::Extent::kModel) continue;
         const at::Tensor& values = entry.state[index++];
+        if (!values.defined()) continue;
         // States kept elsewhere share one staging buffer: copy before the next sub-group overwrites it.
         if (saved(spec)) {
           contents.tensors.push_back(
@@ -210,8 +211,11 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
     }
   }
   for (const ParameterEntry& entry : store.entries()) {
+    std::size_t index = 0;
     for (const StateSpec& spec : store.states()) {
-      if (saved(spec)) lookup.get(entry.name, spec.name, state_shape(spec, entry));
+      if (spec.extent == StateSpec::Extent::kModel) continue;
+      const bool present = entry.state[index++].defined();
+      if (present && saved(spec)) lookup.get(entry.name, spec.name, state_shape(spec, entry));
     }
   }
 
@@ -224,7 +228,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
       for (const StateSpec& spec : store.states()) {
         if (spec.extent == StateSpec::Extent::kModel) continue;
         at::Tensor& values = entry.state[index++];
-        if (saved(spec)) values.copy_(lookup.get(entry.name, spec.name, state_shape(spec, entry)).view_as(values));
+        if (values.defined() && saved(spec)) values.copy_(lookup.get(entry.name, spec.name, state_shape(spec, entry)).view_as(values));
       }
     }
     store.release(sub_group, true);

@@ -20,6 +20,13 @@ std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) {
   return spec.like == StateSpec::Like::kScalar ? 1 : entry.master.numel();
 }
 
+/// False for a state that a parameter switches off in this group.
+bool is_on(const StateSpec& spec, const capstan_group& group) {
+  if (spec.when.empty()) return true;
+  const std::vector<double>* numbers = group.find(spec.when);
+  return numbers != nullptr && numbers->front() != 0;
+}
+
 /// States start on cache lines, so that vector loads of one never touch its neighbour's.
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -31,7 +38,7 @@ ParameterStore::ParameterStore(const std::vector<NamedTensor>& parameters, const
   at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters.size(); ++i) build_entry(parameters[i], groups.group_of(i));
   build_sub_groups();
-  build_states();
+  build_states(groups);
   build_slots();
 }
 
@@ -80,9 +87,10 @@ void ParameterStore::build_sub_groups() {
   }
 }
 
-void ParameterStore::build_states() {
+void ParameterStore::build_states(const ParameterGroups& groups) {
   std::vector<std::uint64_t> sub_group_bytes;
   const auto bytes_of = [&](const StateSpec& spec, const ParameterEntry& entry) {
+    if (!is_on(spec, groups[entry.group])) return std::uint64_t{0};
     return aligned(static_cast<std::uint64_t>(state_numel(spec, entry)) * c10::elementSize(options_.state_dtype(spec)));
   };
   if (options_.offload) {
@@ -105,6 +113,10 @@ void ParameterStore::build_states() {
       for (const StateSpec& spec : options_.states) {
         if (!per_entry(spec)) continue;
         const at::ScalarType dtype = options_.state_dtype(spec);
+        if (!is_on(spec, groups[entry.group])) {
+          entry.state.emplace_back();
+          continue;
+        }
         if (options_.offload) {
           entry.state.push_back(at::from_blob(options_.offload->staging() + offset, {state_numel(spec, entry)}, dtype));
           offset += bytes_of(spec, entry);
@@ -130,7 +142,9 @@ void ParameterStore::build_slots() {
   gradients_.resize(entries_.size());
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     ParameterEntry& entry = entries_[i];
-    for (const at::Tensor& state : entry.state) state_handles_[i].push_back(handle_of(state));
+    for (const at::Tensor& state : entry.state) {
+      state_handles_[i].push_back(state.defined() ? handle_of(state) : nullptr);
+    }
     capstan_slot slot{};
     slot.struct_size = sizeof slot;
     slot.group = entry.group;

@@ -29,7 +29,7 @@ struct ParameterEntry {
   bool separate = false;          // master and compute copy have storages of their own
   int transform = -1;             // index of the observer that fills the compute copy; -1: a plain cast
   at::Tensor accumulated;         // gradient sum over micro-batches where its dtype is not the parameter's
-  std::vector<at::Tensor> state;  // manifest order
+  std::vector<at::Tensor> state;  // manifest order; undefined where a parameter switches it off
   std::vector<std::int64_t> shape;
   std::uint32_t group = 0;
   const void* storage = nullptr;  // of the parameter when the store was built
@@ -90,7 +90,7 @@ class ParameterStore {
  private:
   void build_entry(const NamedTensor& parameter, std::uint32_t group);
   void build_sub_groups();
-  void build_states();
+  void build_states(const ParameterGroups& groups);
   void build_slots();
   void refresh_entry(std::size_t index, const TransformWeight& transform);
 

@@ -148,6 +148,12 @@ StateSpec read_state(const ManifestTable& table, const std::vector<KeySpec>& par
       })) {
     table.fail("dtype_from", "'" + state.dtype_from + "' is not a boolean parameter of this component.");
   }
+  state.when = table.text("when", "");
+  if (!state.when.empty() && std::none_of(params.begin(), params.end(), [&](const KeySpec& spec) {
+        return spec.name == state.when && (spec.type == KeySpec::Type::kBoolean || spec.type == KeySpec::Type::kNumber);
+      })) {
+    table.fail("when", "'" + state.when + "' is not a boolean or numeric parameter of this component.");
+  }
   state.init = table.number("init", 0.0);
   const std::string extent = table.choice("extent", "shard", {"shard", "full", "model"});
   state.extent = extent == "shard"  ? StateSpec::Extent::kShard

@@ -20,6 +20,7 @@ struct StateSpec {
   Like like = Like::kParameter;   // one value an element, or one value a slot
   std::string dtype = "float32";  // float32, bfloat16, float16, int64, or "param": that of the master values
   std::string dtype_from;         // name of a boolean parameter that, when false, makes dtype that of the compute copy
+  std::string when;                // name of a parameter: where it is 0 or false in a parameter's group, there is no state
   double init = 0.0;
   Extent extent = Extent::kShard;
   bool reset_on_reshard = false;

@@ -44,6 +44,7 @@ Json state_json(const StateSpec& state) {
   json["like"] = state.like == StateSpec::Like::kParameter ? "param" : "scalar";
   json["dtype"] = state.dtype;
   if (!state.dtype_from.empty()) json["dtype_from"] = state.dtype_from;
+  if (!state.when.empty()) json["when"] = state.when;
   json["init"] = state.init;
   json["extent"] = kExtents[static_cast<int>(state.extent)];
   json["on_reshard"] = state.reset_on_reshard ? "reset" : "reshard";

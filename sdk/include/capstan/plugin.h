@@ -99,8 +99,8 @@ typedef struct capstan_host {
   /* Members of an array or object, 1 for a scalar, 0 for null and for what is not there. */
   capstan_status (*json_size)(capstan_str json, capstan_str pointer, size_t* out, capstan_error*);
 
-  /* A number, or a list of numbers, of a parameter group: "lr" and every numeric parameter of the optimizer's
-   * schema. Fails unless the group has exactly `count` values of that name. [engine] */
+  /* A number, or a list of numbers, of a parameter group: "lr" and every numeric or boolean (0, 1) parameter of the
+   * optimizer's schema. Fails unless the group has exactly `count` values of that name. [engine] */
   capstan_status (*group_numbers)(const capstan_group*, capstan_str name, double* out, size_t count, capstan_error*);
 
   /* The batch that a model or observer was given. [engine] */
@@ -129,7 +129,8 @@ typedef struct capstan_slot {
   capstan_str name;
   capstan_tensor param;        /* fp32 master values of elements [offset, offset + numel) of the flattened parameter */
   capstan_tensor grad;         /* the same elements, in the dtype they have (float32, bfloat16 or float16) */
-  const capstan_tensor* state; /* manifest order; allocated and initialised by the engine as declared */
+  const capstan_tensor* state; /* manifest order; allocated and initialised by the engine as declared; NULL for one whose
+                                  `when` parameter is 0 or false in the group */
   uint64_t offset, numel, full_numel;
   const int64_t* full_shape;
   uint32_t full_dims;

@@ -37,6 +37,7 @@ scale = { type = "number", exclusive_min = 0, exclusive_max = 1 }
 low_precision = { type = "boolean", default = true }
 [[components.state]]
 name = "exp_avg"
+when = "scale"
 [[components.state]]
 name = "norm"
 like = "scalar"
@@ -125,6 +126,7 @@ TEST(Manifest, ReadsTheDeclaredState) {
   EXPECT_EQ(state[0].like, StateSpec::Like::kParameter);
   EXPECT_EQ(state[0].dtype, "float32");
   EXPECT_EQ(state[0].extent, StateSpec::Extent::kShard);
+  EXPECT_EQ(state[0].when, "scale");
   EXPECT_FALSE(state[0].reset_on_reshard);
   EXPECT_EQ(state[1].like, StateSpec::Like::kScalar);
   EXPECT_EQ(state[1].dtype, "bfloat16");
@@ -146,6 +148,9 @@ TEST(Manifest, PrintsItselfAsJsonThatSaysTheSame) {
   EXPECT_EQ(lion.at("params").at("mode").dump(),
             R"({"type":["string","integer"],"nullable":true,"default":"fast","choices":["fast","exact"]})");
   EXPECT_EQ(lion.at("params").at("scale").dump(), R"({"type":"number","exclusive_min":0.0,"exclusive_max":1.0})");
+  EXPECT_EQ(lion.at("state").as_array()[0].dump(),
+            R"({"name":"exp_avg","like":"param","dtype":"float32","when":"scale","init":0.0,)"
+            R"("extent":"shard","on_reshard":"reshard"})");
   EXPECT_EQ(lion.at("state").as_array()[1].dump(),
             R"({"name":"norm","like":"scalar","dtype":"bfloat16","dtype_from":"low_precision","init":1.5,)"
             R"("extent":"model","on_reshard":"reset","scratch":true})");
@@ -221,6 +226,8 @@ TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
   EXPECT_EQ(
       refusal(with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\ndtype_from = 'wide'")),
       "manifest: components[0].state[0].dtype_from: 'wide' is not a boolean parameter of this component.");
+  EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\nwhen = 'wide'")),
+            "manifest: components[0].state[0].when: 'wide' is not a boolean or numeric parameter of this component.");
 }
 
 TEST(Manifest, ChecksParametersAgainstTheirOwnSchema) {
