@@ -1,0 +1,73 @@
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "tests/probes/probe_run.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace capstan {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::ProbeRun;
+using ::testing::ThrowsMessage;
+
+constexpr std::uint64_t kMebibyte = 1 << 20;
+constexpr const char* kModel = R"("layers": 2, "d": 96, "heads": 4, "seq": 64)";
+constexpr std::uint64_t kParameters = 279'168;  // 2.1 MiB of Adam's state
+constexpr const char* kThreeSubGroups = R"("zero_optimization": {"stage": 0, "sub_group_size": 100000})";
+
+std::string file_state(const std::filesystem::path& folder, std::uint64_t memory = kMebibyte) {
+  return R"("offload": {"optimizer": {"type": "file_state", "params": {"folder": ")" + folder.string() +
+         R"(", "memory": )" + std::to_string(memory) + "}}}";
+}
+
+TEST(FileStateProbe, IsAdamInMemoryBitByBit) {
+  const TemporaryFolder folder;
+  ProbeRun files(file_state(folder.path()), kThreeSubGroups, kModel), memory("", "", kModel);
+
+  EXPECT_EQ(files.steps(10), memory.steps(10));
+
+  for (const NamedTensor& item : memory.engine->model().parameters()) {
+    EXPECT_TRUE(files.parameter(item.name).equal(item.tensor)) << item.name;
+  }
+}
+
+TEST(FileStateProbe, KeepsThreeSubGroupsInFilesAndOneMebibyteInMemory) {
+  const TemporaryFolder folder;
+  ProbeRun run(file_state(folder.path()), kThreeSubGroups, kModel);
+  run.step();
+
+  std::uint64_t files = 0, bytes = 0;
+  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
+    EXPECT_LE(file.file_size(), kMebibyte) << file.path();
+    ++files;
+    bytes += file.file_size();
+  }
+  EXPECT_EQ(files, 3u);
+  EXPECT_GE(bytes, kParameters * 8);
+}
+
+TEST(FileStateProbe, RefusesASubGroupThatNeedsMoreMemory) {
+  const TemporaryFolder folder;
+
+  EXPECT_THAT([&] { ProbeRun run(file_state(folder.path(), 1000), kThreeSubGroups, kModel); },
+              ThrowsMessage<PluginError>(HasSubstr("1000 are allowed. Lower zero_optimization.sub_group_size.")));
+}
+
+TEST(FileStateProbe, ReportsAFileThatIsLost) {
+  const TemporaryFolder folder;
+  ProbeRun run(file_state(folder.path()), kThreeSubGroups, kModel);
+  run.step();
+  std::filesystem::remove(folder.path() / "1.state");
+
+  EXPECT_THAT([&] { run.step(); },
+              ThrowsMessage<PluginError>(HasSubstr("1.state: cannot be opened: No such file or directory.")));
+}
+
+TEST(FileStateProbe, ReportsAFolderThatIsMissing) {
+  EXPECT_THAT([] { ProbeRun run(file_state("/nowhere"), kThreeSubGroups, kModel); },
+              ThrowsMessage<PluginError>(HasSubstr("/nowhere/0.state: cannot be opened")));
+}
+
+}  // namespace
+}  // namespace capstan
