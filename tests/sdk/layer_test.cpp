@@ -3,7 +3,8 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "tests/support/fake_host.hpp"
+#include "core/engine/initialize.hpp"
+#include "tests/support/test_layers.hpp"
 
 namespace capstan {
 namespace {
@@ -12,7 +13,7 @@ using sdk::borrow;
 using sdk::give;
 using sdk::take;
 using ::testing::ElementsAre;
-using testing::FakeHost;
+using testing::TestLayers;
 using ::testing::ThrowsMessage;
 
 at::Tensor twice(const at::Tensor& x) { return x * 2; }
@@ -20,14 +21,14 @@ at::Tensor twice(const at::Tensor& x) { return x * 2; }
 /// What the SDK does around a model's forward.
 class Layer : public ::testing::Test {
  protected:
-  Layer() { batch.layers = &host; }
+  Layer() { batch.layers = &layers; }
 
   at::Tensor run(std::function<at::Tensor(const at::Tensor&)> f) {
-    const sdk::ForwardScope scope(host.get(), &batch, &error);
+    const sdk::ForwardScope scope(model_host(), &batch, &error);
     return layer("blocks.3", x, f);
   }
 
-  FakeHost host;
+  TestLayers layers;
   Batch batch;
   capstan_error error;
   at::Tensor x = torch::tensor({1.0f, 2.0f, 3.0f}, torch::requires_grad());
@@ -35,19 +36,19 @@ class Layer : public ::testing::Test {
 
 TEST_F(Layer, JustCallsItsFunctionOutsideAnEngine) {
   EXPECT_TRUE(layer("blocks.3", x, twice).equal(x * 2));
-  EXPECT_THAT(host.layers_seen, ElementsAre());
+  EXPECT_THAT(layers.seen, ElementsAre());
 }
 
 TEST_F(Layer, PassesThroughTheHostInsideAForward) {
   EXPECT_TRUE(run(twice).equal(x * 2));
-  EXPECT_THAT(host.layers_seen, ElementsAre("blocks.3"));
+  EXPECT_THAT(layers.seen, ElementsAre("blocks.3"));
   EXPECT_EQ(sdk::ForwardScope::current, nullptr);
 }
 
 TEST_F(Layer, KeepsTheGraphThroughAWrapperThatChangesBothSides) {
-  host.wrap_layer = [](std::string_view, capstan_tensor hidden, const capstan_inner& inner) {
+  layers.wrap = [](std::string_view, capstan_tensor hidden, const capstan_inner& inner) {
     const at::Tensor input = borrow(hidden).slice(0, 1);
-    const at::Tensor inner_result = take(FakeHost::run_inner(inner, sdk::lend(input)));
+    const at::Tensor inner_result = take(TestLayers::run_inner(inner, sdk::lend(input)));
     return give(torch::cat({borrow(hidden).slice(0, 0, 1), inner_result}));
   };
 
@@ -59,7 +60,7 @@ TEST_F(Layer, KeepsTheGraphThroughAWrapperThatChangesBothSides) {
 }
 
 TEST_F(Layer, MayBeLeftOut) {
-  host.wrap_layer = [](std::string_view, capstan_tensor hidden, const capstan_inner&) { return give(borrow(hidden)); };
+  layers.wrap = [](std::string_view, capstan_tensor hidden, const capstan_inner&) { return give(borrow(hidden)); };
 
   EXPECT_TRUE(run([](const at::Tensor&) -> at::Tensor { throw std::logic_error("ran"); }).equal(x));
 }
@@ -72,7 +73,7 @@ TEST_F(Layer, NestsAndRunsPlainlyInOtherThreads) {
   });
 
   EXPECT_TRUE(out.equal(x * 4));
-  EXPECT_THAT(host.layers_seen, ElementsAre("blocks.3", "blocks.3.mlp"));
+  EXPECT_THAT(layers.seen, ElementsAre("blocks.3", "blocks.3.mlp"));
 }
 
 struct OutOfCheese {
@@ -94,9 +95,9 @@ TEST_F(Layer, GivesTheOriginalExceptionBack) {
 }
 
 TEST_F(Layer, GivesTheExceptionBackEvenFromAWrapperThatHidesIt) {
-  host.wrap_layer = [](std::string_view, capstan_tensor hidden, const capstan_inner& inner) {
+  layers.wrap = [](std::string_view, capstan_tensor hidden, const capstan_inner& inner) {
     try {
-      return FakeHost::run_inner(inner, hidden);
+      return TestLayers::run_inner(inner, hidden);
     } catch (const PluginError&) {
       return give(borrow(hidden));
     }
@@ -108,9 +109,9 @@ TEST_F(Layer, GivesTheExceptionBackEvenFromAWrapperThatHidesIt) {
 
 TEST_F(Layer, TellsTheWrapperTheShortTextOfALibTorchError) {
   std::string told;
-  host.wrap_layer = [&](std::string_view, capstan_tensor hidden, const capstan_inner& inner) -> capstan_tensor {
+  layers.wrap = [&](std::string_view, capstan_tensor hidden, const capstan_inner& inner) -> capstan_tensor {
     try {
-      return FakeHost::run_inner(inner, hidden);
+      return TestLayers::run_inner(inner, hidden);
     } catch (const PluginError& thrown) {
       told = thrown.what();
       throw;
@@ -122,7 +123,7 @@ TEST_F(Layer, TellsTheWrapperTheShortTextOfALibTorchError) {
 }
 
 TEST_F(Layer, ReportsAWrapperThatFails) {
-  host.wrap_layer = [](std::string_view, capstan_tensor, const capstan_inner&) -> capstan_tensor {
+  layers.wrap = [](std::string_view, capstan_tensor, const capstan_inner&) -> capstan_tensor {
     throw PluginError("observer 'X', layer 'blocks.3': too hot");
   };
 
@@ -131,9 +132,9 @@ TEST_F(Layer, ReportsAWrapperThatFails) {
 }
 
 TEST_F(Layer, MayRunOnlyOnce) {
-  host.wrap_layer = [](std::string_view, capstan_tensor hidden, const capstan_inner& inner) {
-    take(FakeHost::run_inner(inner, hidden));
-    return FakeHost::run_inner(inner, hidden);
+  layers.wrap = [](std::string_view, capstan_tensor hidden, const capstan_inner& inner) {
+    take(TestLayers::run_inner(inner, hidden));
+    return TestLayers::run_inner(inner, hidden);
   };
 
   EXPECT_THROW(run(twice), sdk::HostFailure);
@@ -141,7 +142,7 @@ TEST_F(Layer, MayRunOnlyOnce) {
 }
 
 TEST_F(Layer, MustComeBackWithATensor) {
-  host.wrap_layer = [](std::string_view, capstan_tensor, const capstan_inner&) -> capstan_tensor { return nullptr; };
+  layers.wrap = [](std::string_view, capstan_tensor, const capstan_inner&) -> capstan_tensor { return nullptr; };
 
   EXPECT_THAT([&] { run(twice); }, ThrowsMessage<sdk::Error>("layer 'blocks.3' came back without a tensor"));
 }

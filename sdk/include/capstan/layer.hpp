@@ -45,7 +45,7 @@ struct LayerCall {
 
   static capstan_status run(void* ctx, capstan_tensor hidden, capstan_tensor* out, capstan_error* error) {
     auto& call = *static_cast<LayerCall*>(ctx);
-    return guarded_aten(call.host, error, [&] {
+    return guarded(call.host, error, [&] {
       if (call.ran) throw Error("layer '" + std::string(call.name) + "' was run twice. Run inner at most once.");
       call.ran = true;
       try {

@@ -5,22 +5,20 @@
 #include <iterator>
 #include <numeric>
 
+#include "tests/plugins/models/built_model.hpp"
 #include "tests/plugins/models/token_batch.hpp"
-#include "tests/support/fake_host.hpp"
-#include "tests/support/model_probe.hpp"
+#include "tests/support/test_layers.hpp"
 
 namespace capstan {
 namespace {
 
+using testing::built_model;
 using ::testing::ElementsAre;
-using testing::FakeHost;
 using ::testing::HasSubstr;
-using testing::LoadedComponent;
-using testing::ModelProbe;
+using testing::parameter;
+using testing::TestLayers;
 using ::testing::ThrowsMessage;
 using testing::token_batch;
-
-const std::string kPlugin = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/models/libcapstan_model_gpt.so";
 
 Json params(Json::Object given = {}) {
   Json all = Json::object();
@@ -31,13 +29,7 @@ Json params(Json::Object given = {}) {
   return all;
 }
 
-struct Gpt {
-  explicit Gpt(const Json& parameters = params())
-      : component(kPlugin, host.get(), parameters), model(component.vtable<capstan_model>(), component.self()) {}
-  FakeHost host;
-  LoadedComponent component;
-  ModelProbe model;
-};
+Model gpt(const Json& parameters = params()) { return built_model("gpt", parameters); }
 
 /// The opening 1,025 bytes of the text that the recorded runs read: their first 8 samples of 128.
 std::string excerpt() {
@@ -46,32 +38,33 @@ std::string excerpt() {
 }
 
 TEST(Gpt, HasTheParametersOfTheRecordedRunsInTheirOrder) {
-  const Gpt gpt;
+  Model model = gpt();
 
   std::vector<std::string> first, last;
   std::int64_t count = 0;
-  for (const auto& [name, tensor] : gpt.model.parameters) count += tensor.numel();
-  for (std::size_t i = 0; i < 14; ++i) first.push_back(gpt.model.parameters[i].first);
-  for (std::size_t i = 50; i < 53; ++i) last.push_back(gpt.model.parameters[i].first);
+  for (const auto& [name, tensor] : model.parameters()) count += tensor.numel();
+  for (std::size_t i = 0; i < 14; ++i) first.push_back(model.parameters()[i].name);
+  for (std::size_t i = 50; i < 53; ++i) last.push_back(model.parameters()[i].name);
 
   EXPECT_EQ(count, 875'264);
-  ASSERT_EQ(gpt.model.parameters.size(), 53u);
+  ASSERT_EQ(model.parameters().size(), 53u);
   EXPECT_THAT(first, ElementsAre("tok_emb.weight", "pos_emb.weight", "blocks.0.ln1.weight", "blocks.0.ln1.bias",
                                  "blocks.0.attn.qkv.weight", "blocks.0.attn.qkv.bias", "blocks.0.attn.proj.weight",
                                  "blocks.0.attn.proj.bias", "blocks.0.ln2.weight", "blocks.0.ln2.bias",
                                  "blocks.0.mlp.fc.weight", "blocks.0.mlp.fc.bias", "blocks.0.mlp.proj.weight",
                                  "blocks.0.mlp.proj.bias"));
   EXPECT_THAT(last, ElementsAre("ln_f.weight", "ln_f.bias", "head.weight"));
-  EXPECT_THAT(gpt.model.buffers, ::testing::IsEmpty());
-  EXPECT_THAT(gpt.model.modules,
-              ::testing::Contains(std::pair<std::string, std::string>("blocks.3.attn.qkv", "torch::nn::LinearImpl")));
+  EXPECT_THAT(model.buffers(), ::testing::IsEmpty());
+  EXPECT_THAT(model.modules(), ::testing::Contains(::testing::AllOf(
+                                   ::testing::Field(&ModuleRecord::path, "blocks.3.attn.qkv"),
+                                   ::testing::Field(&ModuleRecord::class_name, "torch::nn::LinearImpl"))));
 }
 
 // Values of the formula computed by an independent program.
 TEST(Gpt, StartsFromTheFormulaBitByBit) {
-  const Gpt seed1, seed7(params({{"init_seed", 7}}));
-  const auto value = [](const Gpt& gpt, const char* name, std::int64_t i) {
-    return gpt.model.parameter(name).flatten()[i].item<float>();
+  const Model seed1 = gpt(), seed7 = gpt(params({{"init_seed", 7}}));
+  const auto value = [](const Model& model, const char* name, std::int64_t i) {
+    return parameter(model, name).flatten()[i].item<float>();
   };
 
   EXPECT_EQ(value(seed1, "tok_emb.weight", 0), -0x1.300c140000000p-8f);
@@ -86,18 +79,18 @@ TEST(Gpt, StartsFromTheFormulaBitByBit) {
 
 // DeepSpeed 0.19.8, two ranks of four samples, fp32, before the first update.
 TEST(Gpt, GivesTheRecordedFirstLoss) {
-  const Gpt gpt;
+  Model model = gpt();
   const std::string text = excerpt();
   Batch rank0 = token_batch(text, 0, 4, 128), rank1 = token_batch(text, 4, 4, 128);
 
-  const double loss = (gpt.model.forward(rank0).item<double>() + gpt.model.forward(rank1).item<double>()) / 2;
+  const double loss = (model.forward(rank0).item<double>() + model.forward(rank1).item<double>()) / 2;
 
   EXPECT_NEAR(loss, 5.555894374847412, 1e-6);
 }
 
 /// The definition once more, with torch's functions on the raw parameters.
-at::Tensor reference_loss(const ModelProbe& model, const Batch& batch, std::int64_t layers, std::int64_t heads) {
-  const auto p = [&](const std::string& name) { return model.parameter(name).to(torch::kDouble); };
+at::Tensor reference_loss(const Model& model, const Batch& batch, std::int64_t layers, std::int64_t heads) {
+  const auto p = [&](const std::string& name) { return parameter(model, name).to(torch::kDouble); };
   const auto norm = [&](const at::Tensor& x, const std::string& name) {
     const auto centred = x - x.mean(-1, true);
     return centred / (centred.square().mean(-1, true) + 1e-5).sqrt() * p(name + ".weight") + p(name + ".bias");
@@ -129,137 +122,144 @@ at::Tensor reference_loss(const ModelProbe& model, const Batch& batch, std::int6
 }
 
 TEST(Gpt, ComputesItsDefinition) {
-  const Gpt gpt(params({{"layers", 2}, {"d", 48}, {"heads", 3}, {"seq", 20}, {"init_seed", 3}}));
+  Model model = gpt(params({{"layers", 2}, {"d", 48}, {"heads", 3}, {"seq", 20}, {"init_seed", 3}}));
   Batch batch = token_batch(excerpt(), 0, 3, 20);
   torch::NoGradGuard no_grad;
-  for (const auto& [name, parameter] : gpt.model.parameters) {
+  for (const auto& [name, parameter] : model.parameters()) {
     // Larger weights, and biases that are not 0, make every term count.
     parameter.add_(torch::sin(torch::arange(parameter.numel(), torch::kFloat)).view_as(parameter) * 0.3);
   }
 
-  EXPECT_NEAR(gpt.model.forward(batch).item<double>(), reference_loss(gpt.model, batch, 2, 3).item<double>(), 2e-5);
+  EXPECT_NEAR(model.forward(batch).item<double>(), reference_loss(model, batch, 2, 3).item<double>(), 2e-5);
 }
 
 TEST(Gpt, GivesEveryParameterAGradient) {
-  const Gpt gpt;
+  Model model = gpt();
   Batch batch = token_batch(excerpt(), 0, 2, 128);
 
-  gpt.model.forward(batch).backward();
+  model.forward(batch).backward();
 
-  for (const auto& [name, parameter] : gpt.model.parameters) {
+  for (const auto& [name, parameter] : model.parameters()) {
     ASSERT_TRUE(parameter.grad().defined()) << name;
     EXPECT_GT(parameter.grad().abs().sum().item<float>(), 0) << name;
   }
 }
 
 TEST(Gpt, TakesSequencesShorterThanItsOwn) {
-  const Gpt gpt;
+  Model model = gpt();
   Batch batch = token_batch(excerpt(), 0, 4, 17);
 
-  EXPECT_NEAR(gpt.model.forward(batch).item<double>(), reference_loss(gpt.model, batch, 4, 4).item<double>(), 2e-5);
+  EXPECT_NEAR(model.forward(batch).item<double>(), reference_loss(model, batch, 4, 4).item<double>(), 2e-5);
 }
 
 TEST(Gpt, CutsTheBatchToTheCurriculumsLength) {
-  const Gpt gpt;
+  Model model = gpt();
   Batch whole = token_batch(excerpt(), 0, 1, 128), cut = token_batch(excerpt(), 0, 1, 32);
   whole.numbers["curriculum_seqlen"] = 32;
 
-  EXPECT_EQ(gpt.model.forward(whole).item<double>(), gpt.model.forward(cut).item<double>());
+  EXPECT_EQ(model.forward(whole).item<double>(), model.forward(cut).item<double>());
 }
 
 TEST(Gpt, RunsInBf16WithALossInFp32) {
-  const Gpt gpt;
+  Model model = gpt();
   Batch batch = token_batch(excerpt(), 0, 4, 128);
-  const double exact = gpt.model.forward(batch).item<double>();
-  for (const auto& [name, parameter] : gpt.model.parameters) parameter.set_data(parameter.data().to(torch::kBFloat16));
+  const double exact = model.forward(batch).item<double>();
+  for (const auto& [name, parameter] : model.parameters()) parameter.set_data(parameter.data().to(torch::kBFloat16));
 
-  const at::Tensor loss = gpt.model.forward(batch);
+  const at::Tensor loss = model.forward(batch);
   loss.backward();
 
   EXPECT_EQ(loss.scalar_type(), torch::kFloat);
   EXPECT_NEAR(loss.item<double>(), exact, 0.01);
-  EXPECT_EQ(gpt.model.parameter("head.weight").grad().scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(parameter(model, "head.weight").grad().scalar_type(), torch::kBFloat16);
 }
 
 TEST(Gpt, DrawsGpt2sInitialWeightsFromTheRunsSeed) {
   torch::manual_seed(11);
-  const Gpt first(params({{"init", "normal"}}));
-  const Gpt second(params({{"init", "normal"}}));
+  const Model first = gpt(params({{"init", "normal"}}));
+  const Model second = gpt(params({{"init", "normal"}}));
   torch::manual_seed(11);
-  const Gpt again(params({{"init", "normal"}}));
-  const auto deviation = [&](const char* name) { return first.model.parameter(name).std().item<double>(); };
+  const Model again = gpt(params({{"init", "normal"}}));
+  const auto deviation = [&](const char* name) { return parameter(first, name).std().item<double>(); };
 
-  EXPECT_TRUE(first.model.parameter("head.weight").equal(again.model.parameter("head.weight")));
-  EXPECT_FALSE(first.model.parameter("head.weight").equal(second.model.parameter("head.weight")));
+  EXPECT_TRUE(parameter(first, "head.weight").equal(parameter(again, "head.weight")));
+  EXPECT_FALSE(parameter(first, "head.weight").equal(parameter(second, "head.weight")));
   EXPECT_NEAR(deviation("tok_emb.weight"), 0.02, 0.0005);
   EXPECT_NEAR(deviation("blocks.0.mlp.fc.weight"), 0.02, 0.0005);
   EXPECT_NEAR(deviation("blocks.0.mlp.proj.weight"), 0.02 / std::sqrt(8.0), 0.0002);
   EXPECT_NEAR(deviation("blocks.3.attn.proj.weight"), 0.02 / std::sqrt(8.0), 0.0002);
-  EXPECT_EQ(first.model.parameter("blocks.1.ln2.weight").min().item<double>(), 1);
-  EXPECT_EQ(first.model.parameter("blocks.1.mlp.fc.bias").abs().max().item<double>(), 0);
+  EXPECT_EQ(parameter(first, "blocks.1.ln2.weight").min().item<double>(), 1);
+  EXPECT_EQ(parameter(first, "blocks.1.mlp.fc.bias").abs().max().item<double>(), 0);
 }
 
 TEST(Gpt, RunsEachBlockAsALayer) {
-  Gpt gpt;
+  Model model = gpt();
   Batch batch = token_batch(excerpt(), 0, 1, 8);
-  batch.layers = &gpt.host;
+  TestLayers layers;
+  batch.layers = &layers;
 
-  gpt.model.forward(batch);
+  model.forward(batch);
 
-  EXPECT_THAT(gpt.host.layers_seen, ElementsAre("blocks.0", "blocks.1", "blocks.2", "blocks.3"));
+  EXPECT_THAT(layers.seen, ElementsAre("blocks.0", "blocks.1", "blocks.2", "blocks.3"));
 }
 
 TEST(Gpt, DescribesItself) {
-  const Gpt gpt(params({{"size", "mini"}, {"vocab", 300}, {"layers", 1}}));
+  Model model = gpt(params({{"size", "mini"}, {"vocab", 300}, {"layers", 1}}));
 
-  EXPECT_EQ(Json::parse(gpt.model.describe()),
+  EXPECT_EQ(model.describe(),
             Json::parse(R"({"sequence_length": 256, "hidden_size": 192, "vocab_size": 300, "layers": 1, "heads": 6})"));
 }
 
 TEST(Gpt, RefusesHeadsThatDoNotDivideItsWidth) {
   EXPECT_THAT(
       [] {
-        Gpt gpt(params({{"heads", 3}}));
+        gpt(params({{"heads", 3}}));
       },
-      ThrowsMessage<std::runtime_error>("heads: 3 heads do not divide d 128. Choose d as a multiple of heads."));
+      ThrowsMessage<PluginError>(HasSubstr("heads: 3 heads do not divide d 128. Choose d as a multiple of heads.")));
 }
 
 TEST(Gpt, RefusesSequencesLongerThanItsPositions) {
-  const Gpt gpt(params({{"seq", 16}}));
+  Model model = gpt(params({{"seq", 16}}));
   Batch batch = token_batch(excerpt(), 0, 1, 32);
 
-  EXPECT_THAT([&] { gpt.model.forward(batch); },
-              ThrowsMessage<PluginError>("forward: input_ids: 32 positions, this model has 16. Shorten the sequences, "
-                                         "or raise the model's parameter 'seq'."));
+  EXPECT_THAT([&] { model.forward(batch); },
+              ThrowsMessage<PluginError>(
+                  "model 'gpt', forward: input_ids: 32 positions, this model has 16. Shorten the sequences, "
+                  "or raise the model's parameter 'seq'."));
 }
 
 TEST(Gpt, NamesTheIdThatIsOutsideItsVocabulary) {
-  const Gpt gpt(params({{"vocab", 64}}));
+  Model model = gpt(params({{"vocab", 64}}));
   Batch batch = token_batch("AB~CD", 0, 1, 4);
   Batch negative = token_batch("\1\2\3\4\5", 0, 1, 4);
   negative.tensors["labels"][0][1] = -1;
 
-  EXPECT_THAT([&] { gpt.model.forward(batch); },
-              ThrowsMessage<PluginError>("forward: input_ids: holds id 126, this model's vocabulary is 0 to 63. Raise "
-                                         "the model's parameter 'vocab', or use data of that vocabulary."));
-  EXPECT_THAT([&] { gpt.model.forward(negative); },
-              ThrowsMessage<PluginError>("forward: labels: holds id -1, this model's vocabulary is 0 to 63. Raise the "
-                                         "model's parameter 'vocab', or use data of that vocabulary."));
+  EXPECT_THAT([&] { model.forward(batch); },
+              ThrowsMessage<PluginError>(
+                  "model 'gpt', forward: input_ids: holds id 126, this model's vocabulary is 0 to 63. Raise "
+                  "the model's parameter 'vocab', or use data of that vocabulary."));
+  EXPECT_THAT([&] { model.forward(negative); },
+              ThrowsMessage<PluginError>(
+                  "model 'gpt', forward: labels: holds id -1, this model's vocabulary is 0 to 63. Raise the "
+                  "model's parameter 'vocab', or use data of that vocabulary."));
 }
 
 TEST(Gpt, RefusesABatchOfAnotherForm) {
-  const Gpt gpt;
+  Model model = gpt();
   Batch floats = token_batch(excerpt(), 0, 1, 4), uneven = token_batch(excerpt(), 0, 1, 4), empty;
   floats.tensors["input_ids"] = torch::zeros({1, 4});
   uneven.tensors["labels"] = torch::zeros({1, 3}, torch::kLong);
 
-  EXPECT_THAT([&] { gpt.model.forward(floats); },
-              ThrowsMessage<PluginError>("forward: input_ids: got a Float tensor of shape [1, 4]. It must be int64 "
-                                         "[batch, time] and not empty."));
-  EXPECT_THAT([&] { gpt.model.forward(uneven); },
-              ThrowsMessage<PluginError>("forward: labels: shape [1, 3] differs from that of input_ids, [1, 4]. Every "
-                                         "position needs one label."));
-  EXPECT_THAT([&] { gpt.model.forward(empty); }, ThrowsMessage<PluginError>(HasSubstr("no 'input_ids' in the batch")));
+  EXPECT_THAT([&] { model.forward(floats); },
+              ThrowsMessage<PluginError>(
+                  "model 'gpt', forward: input_ids: got a Float tensor of shape [1, 4]. It must be int64 "
+                  "[batch, time] and not empty."));
+  EXPECT_THAT([&] { model.forward(uneven); },
+              ThrowsMessage<PluginError>(
+                  "model 'gpt', forward: labels: shape [1, 3] differs from that of input_ids, [1, 4]. Every "
+                  "position needs one label."));
+  EXPECT_THAT([&] { model.forward(empty); },
+              ThrowsMessage<PluginError>(HasSubstr("the batch has no tensor 'input_ids'")));
 }
 
 }  // namespace

@@ -1,35 +1,30 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "tests/plugins/models/built_model.hpp"
 #include "tests/plugins/models/token_batch.hpp"
-#include "tests/support/fake_host.hpp"
-#include "tests/support/model_probe.hpp"
+#include "tests/support/test_layers.hpp"
 
 namespace capstan {
 namespace {
 
+using testing::built_model;
 using ::testing::ElementsAre;
-using testing::FakeHost;
-using testing::LoadedComponent;
-using testing::ModelProbe;
+using testing::parameter;
+using testing::TestLayers;
 using testing::token_batch;
 
-const std::string kPlugin = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/models/libcapstan_model_mlp.so";
 constexpr const char* kText = "the quick brown fox jumps over the lazy dog";
 
-struct Mlp {
-  explicit Mlp(const char* params = R"({"context": 3, "d": 5, "hidden": 7, "layers": 2, "seq": 32, "vocab": 128})")
-      : component(kPlugin, host.get(), Json::parse(params)),
-        model(component.vtable<capstan_model>(), component.self()) {}
-  FakeHost host;
-  LoadedComponent component;
-  ModelProbe model;
-};
+Model mlp() {
+  return built_model("mlp",
+                     Json::parse(R"({"context": 3, "d": 5, "hidden": 7, "layers": 2, "seq": 32, "vocab": 128})"));
+}
 
 TEST(Mlp, PredictsEachByteFromTheContextBeforeIt) {
-  const Mlp mlp;
+  Model model = mlp();
   Batch batch = token_batch(kText, 0, 2, 10);
-  const auto p = [&](const char* name) { return mlp.model.parameter(name).to(torch::kDouble); };
+  const auto p = [&](const char* name) { return parameter(model, name).to(torch::kDouble); };
   const auto ids = batch.tensors["input_ids"], labels = batch.tensors["labels"];
 
   double total = 0;
@@ -48,51 +43,52 @@ TEST(Mlp, PredictsEachByteFromTheContextBeforeIt) {
     }
   }
 
-  EXPECT_NEAR(mlp.model.forward(batch).item<double>(), total / 20, 1e-5);
+  EXPECT_NEAR(model.forward(batch).item<double>(), total / 20, 1e-5);
 }
 
 TEST(Mlp, LearnsASentence) {
   torch::manual_seed(1);
-  const Mlp mlp;
+  Model model = mlp();
   Batch batch = token_batch(kText, 0, 1, 32);
   std::vector<at::Tensor> parameters;
-  for (const auto& [name, tensor] : mlp.model.parameters) parameters.push_back(tensor);
+  for (const auto& [name, tensor] : model.parameters()) parameters.push_back(tensor);
   torch::optim::Adam adam(parameters, torch::optim::AdamOptions(0.02));
 
-  const double before = mlp.model.forward(batch).item<double>();
+  const double before = model.forward(batch).item<double>();
   for (int step = 0; step < 200; ++step) {
     adam.zero_grad();
-    mlp.model.forward(batch).backward();
+    model.forward(batch).backward();
     adam.step();
   }
 
   EXPECT_GT(before, 4);
-  EXPECT_LT(mlp.model.forward(batch).item<double>(), 0.5);
+  EXPECT_LT(model.forward(batch).item<double>(), 0.5);
 }
 
 TEST(Mlp, RunsEachHiddenLayerAsALayer) {
-  Mlp mlp;
+  Model model = mlp();
   Batch batch = token_batch(kText, 0, 1, 8);
-  batch.layers = &mlp.host;
+  TestLayers layers;
+  batch.layers = &layers;
 
-  mlp.model.forward(batch);
+  model.forward(batch);
 
-  EXPECT_THAT(mlp.host.layers_seen, ElementsAre("hidden.0", "hidden.1"));
+  EXPECT_THAT(layers.seen, ElementsAre("hidden.0", "hidden.1"));
 }
 
 TEST(Mlp, RunsInBf16) {
-  const Mlp mlp;
+  Model model = mlp();
   Batch batch = token_batch(kText, 0, 1, 8);
-  const double exact = mlp.model.forward(batch).item<double>();
-  for (const auto& [name, parameter] : mlp.model.parameters) parameter.set_data(parameter.data().to(torch::kBFloat16));
+  const double exact = model.forward(batch).item<double>();
+  for (const auto& [name, parameter] : model.parameters()) parameter.set_data(parameter.data().to(torch::kBFloat16));
 
-  EXPECT_NEAR(mlp.model.forward(batch).item<double>(), exact, 0.05);
+  EXPECT_NEAR(model.forward(batch).item<double>(), exact, 0.05);
 }
 
 TEST(Mlp, DescribesItself) {
-  const Mlp mlp;
+  Model model = mlp();
 
-  EXPECT_EQ(Json::parse(mlp.model.describe()),
+  EXPECT_EQ(model.describe(),
             Json::parse(R"({"sequence_length": 32, "hidden_size": 7, "vocab_size": 128, "layers": 2})"));
 }
 

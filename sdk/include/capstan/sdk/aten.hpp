@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/Exception.h>
 
 #include <memory>
 #include <utility>
@@ -28,18 +27,6 @@ inline capstan_tensor give(at::Tensor tensor) {
 inline at::Tensor take(capstan_tensor handle) {
   const std::unique_ptr<at::Tensor> owned(reinterpret_cast<at::Tensor*>(handle));
   return owned ? std::move(*owned) : at::Tensor();
-}
-
-/// Like `guarded`; LibTorch's errors give their sentence without the C++ backtrace.
-template <class Body>
-capstan_status guarded_aten(const capstan_host* host, capstan_error* error, Body&& body) noexcept {
-  return guarded(host, error, [&] {
-    try {
-      body();
-    } catch (const c10::Error& thrown) {
-      throw Error(thrown.what_without_backtrace());
-    }
-  });
 }
 
 }  // namespace capstan::sdk

@@ -128,20 +128,14 @@ template <class M>
 struct ModelThunks {
   using Self = Instance<ModuleModel<M>>;
 
-  static capstan_status create(const capstan_host* host, capstan_str params, void** self, capstan_error* error) {
-    return guarded_aten(host, error, [&] {
-      *self = new Self{host, ModuleModel<M>(Host(host), Params(host, params, error))};
-    });
-  }
-
   static capstan_status visit(void* self, const capstan_visitor* visitor, capstan_error* error) {
     auto& model = *static_cast<Self*>(self);
-    return guarded_aten(model.host, error, [&] { model.object.visit(*visitor); });
+    return guarded(model.host, error, [&] { model.object.visit(*visitor); });
   }
 
   static capstan_status forward(void* self, capstan_batch* batch, capstan_tensor* loss, capstan_error* error) {
     auto& model = *static_cast<Self*>(self);
-    return guarded_aten(model.host, error, [&] {
+    return guarded(model.host, error, [&] {
       const ForwardScope scope(model.host, batch, error);
       *loss = give(model.object.forward(BatchView(model.host, batch, error)));
     });
@@ -149,12 +143,12 @@ struct ModelThunks {
 
   static capstan_status training(void* self, int on, capstan_error* error) {
     auto& model = *static_cast<Self*>(self);
-    return guarded_aten(model.host, error, [&] { model.object.training(on != 0); });
+    return guarded(model.host, error, [&] { model.object.training(on != 0); });
   }
 
   static capstan_status describe(void* self, capstan_sink* sink, capstan_error* error) {
     auto& model = *static_cast<Self*>(self);
-    return guarded_aten(model.host, error, [&] {
+    return guarded(model.host, error, [&] {
       if constexpr (DescribesItself<M>) Sink(model.host, sink).write(model.object.describe());
     });
   }
@@ -165,8 +159,7 @@ struct ModelThunks {
 
 /// The descriptor of a model in a plugin. M is a torch::nn::Module with the constructor M(Host, const Params&).
 template <class M, Literal Type>
-inline constexpr capstan_component model = {sizeof(capstan_component), literal_str<"model">(),
-                                            literal_str<Type>(),       &ModelThunks<M>::create,
-                                            &destroy<ModuleModel<M>>,  &ModelThunks<M>::kVtable};
+inline constexpr capstan_component model =
+    capstan::sdk::describe<ModuleModel<M>, "model", Type>(&ModelThunks<M>::kVtable);
 
 }  // namespace capstan::sdk
