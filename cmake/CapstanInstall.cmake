@@ -8,7 +8,6 @@ set(_package lib/cmake/Capstan)
 install(TARGETS capstan capstan_config capstan_sdk EXPORT CapstanTargets LIBRARY DESTINATION lib)
 install(EXPORT CapstanTargets NAMESPACE Capstan:: DESTINATION ${_package})
 
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/capstan DESTINATION include)
 install(FILES ${PROJECT_SOURCE_DIR}/core/include/capstan/capstan.hpp DESTINATION include/capstan)
 # What capstan.hpp includes, and no more: the rest of core/ is nobody's business.
 foreach(_header

@@ -7,9 +7,10 @@
 #                               # none:   uses nothing of LibTorch
 #     SOURCES lion.cpp
 #     [MANIFEST plugin.toml]    # default: plugin.toml beside the CMakeLists.txt
+#     [OUTPUT_NAME capstan_x]   # default: capstan_<kind>_<name>; must begin with capstan_ to be found
 #     [LIBRARIES target ...])   # linked privately
 #
-# Makes libcapstan_<kind>_<name>.so (target capstan_<kind>_<name>) with one exported symbol, no RUNPATH, no unresolved
+# Makes lib/capstan/plugins/<kind>s/libcapstan_<kind>_<name>.so (target capstan_<kind>_<name>) with one exported symbol, no RUNPATH, no unresolved
 # symbols, and the manifest in the ELF section .capstan.manifest.
 
 set(CAPSTAN_PLUGIN_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR})
@@ -17,8 +18,17 @@ set(CAPSTAN_PLUGIN_KINDS optimizer scheduler monitor model observer offload)
 set(CAPSTAN_PLUGIN_ABI "1.0")
 set(CAPSTAN_TORCH_STABLE_MIN "2.11")
 
+# LibTorch is looked for when the first plugin needs it: monitors and schedulers in plain C++ build without.
+macro(_capstan_find_libtorch)
+  if(NOT TARGET capstan::torch_cpu OR NOT CAPSTAN_TORCH_BUILD_ID)
+    list(PREPEND CMAKE_MODULE_PATH ${CAPSTAN_PLUGIN_CMAKE_DIR})
+    find_package(LibTorch REQUIRED)
+    list(POP_FRONT CMAKE_MODULE_PATH)
+  endif()
+endmacro()
+
 function(capstan_add_plugin name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "KIND;TIER;MANIFEST" "SOURCES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "KIND;TIER;MANIFEST;OUTPUT_NAME" "SOURCES;LIBRARIES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "capstan_add_plugin(${name}): unknown arguments: ${arg_UNPARSED_ARGUMENTS}.")
   endif()
@@ -35,9 +45,21 @@ function(capstan_add_plugin name)
   if(NOT arg_MANIFEST)
     set(arg_MANIFEST plugin.toml)
   endif()
+  if(NOT arg_OUTPUT_NAME)
+    set(arg_OUTPUT_NAME capstan_${arg_KIND}_${name})
+  endif()
+  if(NOT arg_OUTPUT_NAME MATCHES "^capstan_")
+    message(FATAL_ERROR
+      "capstan_add_plugin(${name}): OUTPUT_NAME must begin with 'capstan_', got '${arg_OUTPUT_NAME}': only "
+      "libcapstan_*.so is looked for.")
+  endif()
   get_filename_component(manifest ${arg_MANIFEST} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
   if(NOT EXISTS ${manifest})
     message(FATAL_ERROR "capstan_add_plugin(${name}): no manifest at ${manifest}. Write a plugin.toml beside the sources.")
+  endif()
+
+  if(NOT arg_TIER STREQUAL "none")
+    _capstan_find_libtorch()
   endif()
 
   set(target capstan_${arg_KIND}_${name})
@@ -74,6 +96,7 @@ function(capstan_add_plugin name)
   target_compile_options(${target} PRIVATE
     -fno-gnu-unique -ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}=. -fdata-sections -ffunction-sections)
   set_target_properties(${target} PROPERTIES
+    OUTPUT_NAME ${arg_OUTPUT_NAME}
     CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON SKIP_BUILD_RPATH ON INSTALL_RPATH ""
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/capstan/plugins/${arg_KIND}s)

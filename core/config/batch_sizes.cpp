@@ -1,5 +1,6 @@
 #include "core/config/batch_sizes.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -27,15 +28,15 @@ std::string term(const char* key, std::int64_t value, bool given) {
 
 /// How many ranks read the same data.
 std::int64_t ranks_per_replica(const Effective& values) {
-  return std::max<std::int64_t>(values.integer("sequence_parallel_size", 1), 1) *
-         std::max<std::int64_t>(values.integer("tensor_parallel.autotp_size", 1), 1) *
-         std::max<std::int64_t>(values.integer("pipeline.stages", 1), 1);
+  constexpr std::int64_t kMost = 1 << 20;  // keeps the product of three within 64 bits
+  const auto degree = [&](const char* key) { return std::clamp<std::int64_t>(values.integer(key, 1), 1, kMost); };
+  return degree("sequence_parallel_size") * degree("tensor_parallel.autotp_size") * degree("pipeline.stages");
 }
 
-bool product_fits(std::int64_t a, std::int64_t b, std::int64_t c) {
-  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
-  return a <= kMost / b && a * b <= kMost / c;
-}
+// Sizes beyond this are no batch sizes; it leaves room to compute with them.
+constexpr std::int64_t kLargest = 1'000'000'000'000'000;
+
+bool product_fits(std::int64_t a, std::int64_t b, std::int64_t c) { return a <= kLargest / b && a * b <= kLargest / c; }
 
 struct Sizes {
   std::optional<std::int64_t> train, micro, accumulation;
@@ -53,6 +54,17 @@ void missing(const Sizes& given, const ConfigContext& context, Problems& problem
   }
 }
 
+/// The data-parallel size; when nobody has said it, the one that all three keys together imply.
+std::int64_t assumed_world(const Sizes& given, std::int64_t world, const ConfigContext& context, Problems& problems) {
+  if (context.world_known || !given.train || !given.micro || !given.accumulation) return world;
+  if (!product_fits(*given.micro, *given.accumulation, 1)) return world;
+  const std::int64_t unit = *given.micro * *given.accumulation, implied = *given.train / unit;
+  if (*given.train % unit != 0 || implied > std::numeric_limits<int>::max() || implied == world) return world;
+  problems.notice(kTrain, "the three batch keys fit a data-parallel size of " + std::to_string(implied) +
+                              "; --world says which size to check.");
+  return implied;
+}
+
 /// The sizes that would be right in place of one that does not divide.
 std::string remedy(const Sizes& given, const Sizes& all, std::int64_t world) {
   if (given.train && given.micro && given.accumulation) {
@@ -65,8 +77,9 @@ std::string remedy(const Sizes& given, const Sizes& all, std::int64_t world) {
 }
 
 void check(const Sizes& given, const Sizes& all, std::int64_t world, const ConfigContext& context, Problems& problems) {
-  if (!product_fits(*all.micro > 0 ? *all.micro : 1, *all.accumulation > 0 ? *all.accumulation : 1, world)) {
-    problems.error(given.micro ? kMicro : kTrain, "the batch size is beyond all bounds: it does not fit 64 bits.");
+  if (*all.train > kLargest ||
+      !product_fits(std::max<std::int64_t>(*all.micro, 1), std::max<std::int64_t>(*all.accumulation, 1), world)) {
+    problems.error(given.train ? kTrain : kMicro, "the batch size is beyond all bounds.");
     return;
   }
   const std::int64_t product = *all.micro * *all.accumulation * world;
@@ -82,16 +95,18 @@ void check(const Sizes& given, const Sizes& all, std::int64_t world, const Confi
 BatchConfig resolve_batch(Effective& values, const ConfigContext& context, Problems& problems) {
   BatchConfig batch;
   const std::int64_t replica = ranks_per_replica(values);
-  if (context.world_size % replica != 0) {
+  // Without a launcher's word, the smallest world that holds one replica.
+  const std::int64_t processes = context.world_known ? context.world_size : replica;
+  if (processes % replica != 0) {
     problems.error("", "the world size " + std::to_string(context.world_size) + " is no multiple of " +
                            std::to_string(replica) +
                            ", the ranks that share one replica of the model (sequence_parallel_size x "
                            "tensor_parallel.autotp_size x pipeline.stages).");
     return batch;
   }
-  const std::int64_t world = context.world_size / replica;
-  batch.world_size = static_cast<int>(world);
   const Sizes given{positive(values, kTrain), positive(values, kMicro), positive(values, kAccumulation)};
+  const std::int64_t world = assumed_world(given, processes / replica, context, problems);
+  batch.world_size = static_cast<int>(world);
   // A key of a wrong type or sign was reported already; nothing can be completed from the rest.
   for (const char* key : {kTrain, kMicro, kAccumulation}) {
     if (values.given(key) && !values.find(key)) return batch;

@@ -5,6 +5,7 @@
 #include <regex>
 #include <utility>
 
+#include "core/config/params.hpp"
 #include "core/config/places.hpp"
 #include "core/config/value.hpp"
 
@@ -112,8 +113,8 @@ std::optional<ComponentChoice> ComponentChooser::choose_at(const Json& entry, co
     return std::nullopt;
   }
   ComponentChoice choice{kind, found.component->type, Json::object(), where};
-  choice.params = validate_params(params_given, join_path(section, "params"), found.component->params, problems_,
-                                  validated_.unknown, validated_.autos);
+  choice.params = validate_params(params_given, {join_path(section, "params"), found.component->type},
+                                  found.component->params, problems_, validated_.unknown, validated_.autos);
   for (const auto& [name, value] : choice.params.as_object()) {
     const std::string path = join_path(join_path(section, "params"), name);
     const Json* given = params_given.find(name);
@@ -192,8 +193,8 @@ std::optional<ComponentChoice> ComponentChooser::optimizer_offload() {
     }
     choice =
         ComponentChoice{"offload", found.component->type, Json::object(), "zero_optimization.offload_optimizer.device"};
-    choice->params = validate_params(known, "zero_optimization.offload_optimizer", found.component->params, problems_,
-                                     validated_.unknown, validated_.autos);
+    choice->params = validate_params(known, {"zero_optimization.offload_optimizer", found.component->type},
+                                     found.component->params, problems_, validated_.unknown, validated_.autos);
   }
   return choice;
 }
@@ -230,8 +231,8 @@ std::vector<ParameterGroupRule> ComponentChooser::parameter_groups(const std::op
         spec.fallback.reset();
         spec.required = false;
       }
-      const Json params =
-          validate_params(given, where + ".params", specs, problems_, validated_.unknown, validated_.autos);
+      const Json params = validate_params(given, {where + ".params", optimizer->type}, specs, problems_,
+                                          validated_.unknown, validated_.autos);
       for (const auto& [name, value] : params.as_object()) rule.overrides[name] = value;
     } else if (!values_.find("optimizer")) {
       problems_.error(where, "gives arguments to an optimizer, but there is no optimizer section.");
@@ -300,8 +301,8 @@ std::optional<ComponentChoice> ComponentChooser::foreign_section(const Component
 
 ComponentChoice ComponentChooser::section_choice(const ComponentManifest& component, const Json& given) {
   ComponentChoice choice{component.kind, component.type, Json::object(), component.section};
-  choice.params =
-      validate_params(given, component.section, component.params, problems_, validated_.unknown, validated_.autos);
+  choice.params = validate_params(given, {component.section, component.type}, component.params, problems_,
+                                  validated_.unknown, validated_.autos);
   return choice;
 }
 

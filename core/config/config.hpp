@@ -116,6 +116,7 @@ struct ConfigContext {
   std::vector<std::string> plugin_paths;                // --plugin-path
   bool lenient = false;                                 // unknown keys are warnings
   std::optional<std::int64_t> hidden_size;              // of the model, for "auto"
+  bool world_known = true;                              // false: world_size is only assumed
   bool check_only = false;  // nothing is about to be trained: what only a program can supply may lack
 };
 

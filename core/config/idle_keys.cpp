@@ -36,10 +36,11 @@ void zero_stage_keys(const Effective& values, Problems& problems) {
 
 }  // namespace
 
-void report_idle_keys(const Effective& values, const Config& config, Problems& problems) {
+void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context, Problems& problems) {
   no_effect_rows(language(), values, problems);
   zero_stage_keys(values, problems);
-  if (const std::int64_t stage = values.integer(kStage); stage > 0 && config.batch.world_size == 1) {
+  if (const std::int64_t stage = values.integer(kStage);
+      stage > 0 && context.world_known && config.batch.world_size == 1) {
     problems.notice(kStage,
                     "stage " + std::to_string(stage) + " with one process is stage 0: that process holds everything.");
   }
@@ -47,6 +48,9 @@ void report_idle_keys(const Effective& values, const Config& config, Problems& p
   if (device == "cpu" && values.integer(kStage) > 0) {
     problems.notice("zero_optimization.offload_optimizer",
                     "has no effect on this build, whose device is the CPU: the state is in host memory already.");
+  }
+  if (values.flag("prescale_gradients") && values.number("gradient_predivide_factor", 1) != 1) {
+    problems.notice("gradient_predivide_factor", "has no effect while prescale_gradients is true.");
   }
   if (!config.gradient_clipping_given) {
     problems.notice("gradient_clipping", "is not given, so gradients are clipped at 1.0; 0 switches clipping off.");

@@ -88,7 +88,7 @@ KeySpec make_spec(const Key& key, std::string_view name) {
   spec.nullable = (key.flags & kNullMeans) != 0;
   spec.required = (key.flags & kRequired) != 0;
   spec.any_case = (key.flags & kAnyCase) != 0;
-  spec.only_numbers = (key.flags & kOnlyNumbers) != 0;
+  spec.exact_type = (key.flags & kExactType) != 0;
   spec.one_or_many = (key.flags & kOneOrMany) != 0;
   spec.summary = key.summary;
   return spec;

@@ -14,7 +14,7 @@ namespace capstan {
 enum KeyFlag : unsigned {
   kNullMeans = 1,    // null has a meaning of its own, the one that the summary gives
   kAnyCase = 2,      // choices match in any letter case
-  kOnlyNumbers = 4,  // neither booleans nor strings are numbers here
+  kExactType = 4,  // no conversion: neither booleans nor strings are numbers here, nor the reverse
   kOneOrMany = 8,    // a list that may be written as its single element
   kRequired = 16,    // must be given when its section is
   kOptional = 32,    // an object that is absent unless given: its members have no values then

@@ -68,10 +68,14 @@ std::size_t slip_limit(std::string_view typed) {
 std::optional<std::string> nearest_name(std::string_view typed, const std::vector<std::string>& known) {
   const std::size_t limit = slip_limit(typed);
   if (limit == 0) return std::nullopt;
+  const std::size_t length = folded(typed).size();
   const std::string* nearest = nullptr;
   std::size_t nearest_distance = limit + 1;
   for (const auto& name : known) {
     if (name.size() > kLongestName) continue;
+    // Each letter more or less costs one edit.
+    const auto letters = name.size() - static_cast<std::size_t>(std::count_if(name.begin(), name.end(), is_separator));
+    if (letters >= length + nearest_distance || length >= letters + nearest_distance) continue;
     const std::size_t distance = name_distance(typed, name);
     if (distance < nearest_distance) {
       nearest = &name;

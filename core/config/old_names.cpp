@@ -81,9 +81,17 @@ constexpr Idle kIdle[] = {
 };
 
 /// The keys of the first MoQ sections, which compression_training replaced.
-constexpr std::array<std::string_view, 10> kMoqKeys = {
-    "enabled",         "quantize_weight_in_forward", "quantize_bits", "quantize_type",    "quantize_schedule",
-    "quantize_groups", "fp16_mixed_quantize",        "quantize_algo", "quantize_verbose", "quantizer_kernel"};
+constexpr std::array<std::string_view, 11> kMoqKeys = {"enabled",
+                                                       "quantize_weight_in_forward",
+                                                       "quantize_bits",
+                                                       "quantize_type",
+                                                       "quantize_schedule",
+                                                       "quantize_groups",
+                                                       "fp16_mixed_quantize",
+                                                       "quantize_algo",
+                                                       "quantize_verbose",
+                                                       "quantizer_kernel",
+                                                       "quantize_eigenvalue"};
 
 class Replacer {
  public:
@@ -225,12 +233,15 @@ class Replacer {
     }
     put(new_path, made.value_or(*value), offset);
     if (name.silent) return;
-    const std::string key = split_last(new_path).second;
-    problems_.warning(old_path, "old spelling; write \"" + key + "\": " + (made ? made->dump() : shown(*value)) +
-                                    (split_last(old_path).first == split_last(new_path).first
-                                         ? "."
-                                         : " in " + split_last(new_path).first + "."));
+    problems_.warning(old_path, advice(old_path, new_path, made.value_or(*value)));
     out_.push_back({old_path, new_path, made});
+  }
+
+  static std::string advice(const std::string& old_path, const std::string& new_path, const Json& value) {
+    const auto [section, key] = split_last(new_path);
+    const std::string place = split_last(old_path).first == section ? "" : " in " + section;
+    if (value.is_object() && value.size() > 1) return "old place; move the section to " + new_path + ".";
+    return "old spelling; write \"" + key + "\": " + (value.is_object() ? value.dump() : shown(value)) + place + ".";
   }
 
   void dropped(const std::string& old_path, const std::string& new_path) {

@@ -7,7 +7,7 @@ namespace capstan {
 
 std::string Problem::text(const std::string& file) const {
   std::string out = file;
-  if (line > 0) out += ":" + std::to_string(line) + ":" + std::to_string(column);
+  if (line > 0) out += (out.empty() ? "" : ":") + std::to_string(line) + ":" + std::to_string(column);
   if (!out.empty()) out += ": ";
   if (!path.empty()) out += path + ": ";
   return out + message;

@@ -415,14 +415,14 @@ std::string placeholder_text(const std::vector<Placeholder>& placeholders) {
 std::optional<StrictJson> make_strict(std::string_view text, Problems& problems) {
   if (text.size() > kLargestText) {
     problems.error(
-        "", "larger than 16 MiB (" + std::to_string(text.size()) + " bytes); a configuration has a few kilobytes");
+        "", "larger than 16 MiB (" + std::to_string(text.size()) + " bytes); a configuration has a few kilobytes.");
     return std::nullopt;
   }
   const TextPlaces places(text);
   if (const auto wrong = first_invalid_utf8(text)) {
     const bool wide = text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF");
     add_at(problems, Problem::Severity::kError, places, *wrong,
-           wide ? "this is UTF-16; save the file as UTF-8" : "not UTF-8 text from here on; save the file as UTF-8");
+           wide ? "this is UTF-16; save the file as UTF-8." : "not UTF-8 text from here on; save the file as UTF-8.");
     return std::nullopt;
   }
   Lexer lexer(text);
@@ -438,7 +438,8 @@ std::optional<StrictJson> make_strict(std::string_view text, Problems& problems)
     return std::nullopt;
   }
   if (fault) {
-    add_at(problems, Problem::Severity::kError, places, fault->offset, fault->message + ".");
+    const bool complete = fault->message.ends_with('?');
+    add_at(problems, Problem::Severity::kError, places, fault->offset, fault->message + (complete ? "" : "."));
     return std::nullopt;
   }
   for (const auto& [what, offset] : lexer.leniencies()) {

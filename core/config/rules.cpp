@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/config/section_rules.hpp"
 #include "core/config/value.hpp"
 
 namespace capstan {
@@ -235,6 +236,10 @@ void check_rules(const Effective& values, const Config& config, const PluginInde
   check_muon(values, config, problems);
   check_schedule(values, problems);
   check_accumulation(values, problems);
+  check_data_rules(values, problems);
+  check_compression_rules(values, problems);
+  check_elasticity_rules(values, problems);
+  check_other_sections(values, problems);
 }
 
 }  // namespace capstan

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -65,6 +67,7 @@ constexpr KnownSlip kSlips[] = {
     {"int8", "unknown key: there is no such section. Quantisation is under compression_training.", true},
     {"quantize_training.eigenvalue.model_name", "unknown key. Did you mean 'layer_name'?", true},
     {"pipeline.pipeline_parallel_size", "unknown key. Did you mean 'stages'?", true},
+    {"pipeline.schedule", "unknown key. The schedule of a pipeline cannot be chosen.", false},
     {"pipeline.partition_method", "unknown key. Did you mean 'partition'?", true},
     {"replace_with_kernel_inject", "unknown key: kernels for inference have no place in training.", false},
     {"optimizer_offload", "unknown key. Did you mean 'zero_optimization.offload_optimizer'?", true},
@@ -113,6 +116,11 @@ class Names {
     return found == members_.end() ? none : found->second;
   }
   const std::vector<std::string>& names() const { return names_; }
+  /// "WarmupLR, WarmupDecayLR": the types whose parameters include the name.
+  std::string types_with(const std::string& section, const std::string& name) const {
+    const auto found = types_.find(join_path(section, name));
+    return found == types_.end() ? "" : found->second;
+  }
   const std::vector<std::string>& paths(const std::string& name) const { return paths_.at(name); }
 
  private:
@@ -131,7 +139,11 @@ class Names {
                                 : at_top                   ? component.kind + ".params"
                                                            : "";
     if (section.empty()) return;
-    for (const KeySpec& spec : component.params) add(section, spec.name);
+    for (const KeySpec& spec : component.params) {
+      add(section, spec.name);
+      std::string& types = types_[join_path(section, spec.name)];
+      types += (types.empty() ? "" : ", ") + component.type;
+    }
   }
 
   void add(const std::string& section, const std::string& name) {
@@ -144,6 +156,7 @@ class Names {
 
   std::set<std::string> known_;
   std::map<std::string, std::vector<std::string>> members_, paths_;
+  std::map<std::string, std::string> types_;
   std::vector<std::string> names_;
 };
 
@@ -191,15 +204,32 @@ class Advisor {
 
   /// The sibling that was misspelt, else the same name elsewhere, else a near name elsewhere.
   Finding nearest(const UnknownKey& key) const {
-    const auto& siblings = names_.members(schema_path(key.section));
+    const bool parameter = !key.component.empty();
+    const auto& siblings = parameter ? key.parameters : names_.members(schema_path(key.section));
     const auto sibling = nearest_name(key.key, siblings);
     if (sibling && name_distance(key.key, *sibling) <= 1) return meant(join_path(key.section, *sibling), *sibling);
     const auto anywhere = nearest_name(key.key, names_.names());
     if (anywhere && name_distance(key.key, *anywhere) == 0) return elsewhere(key, *anywhere);
     if (sibling) return meant(join_path(key.section, *sibling), *sibling);
     if (const auto longer = continued(key.key, siblings)) return meant(join_path(key.section, *longer), *longer);
-    if (anywhere && name_distance(key.key, *anywhere) <= 2) return elsewhere(key, *anywhere);
-    return {"unknown key.", false, false};
+    if (anywhere && near_enough(key.key, *anywhere) && !parameter) return elsewhere(key, *anywhere);
+    return {nothing_near(key, siblings), false, false};
+  }
+
+  /// Across the whole language chance resemblances are common: one letter in five at most.
+  static bool near_enough(const std::string& key, const std::string& name) {
+    return name_distance(key, name) * 5 <= key.size();
+  }
+
+  static std::string nothing_near(const UnknownKey& key, const std::vector<std::string>& siblings) {
+    constexpr std::size_t kMost = 16;
+    if (key.section.empty())
+      return "unknown key. If it is an option of another program, move it there or begin it with '_'.";
+    if (siblings.empty()) return "unknown key.";
+    std::string text =
+        key.component.empty() ? "unknown key. This section has: " : "unknown key. " + key.component + " has: ";
+    for (std::size_t i = 0; i < siblings.size() && i < kMost; ++i) text += (i == 0 ? "" : ", ") + siblings[i];
+    return text + (siblings.size() > kMost ? ", .." : ".");
   }
 
   /// The only sibling that goes on where the key stops at the end of a word: warmup_max -> warmup_max_lr.
@@ -224,12 +254,11 @@ class Advisor {
     std::size_t listed = 0;
     for (const auto& path : names_.paths(name)) {
       if (path == key.path || listed == kMostPlaces) continue;
-      text += (listed++ == 0 ? "'" : ", '") + path + "'";
+      text += (listed++ == 0 ? "'" : ", '") + path + (path == name ? "' at the top level" : "'");
       changes |= !reports_only(path);
     }
-    if (key.section.starts_with("optimizer.params") || key.section.starts_with("scheduler.params")) {
-      text = "unknown key: this type has no such parameter. Others have '" + name + "' (" + text + ").";
-      return {text, true, true};
+    if (const std::string types = names_.types_with(key.section, name); !key.component.empty() && !types.empty()) {
+      return {"unknown key: " + key.component + " has no such parameter, unlike " + types + ".", true, true};
     }
     return {"unknown key. Did you mean " + text + "?", changes, true};
   }

@@ -65,7 +65,7 @@ class Walker {
       }
       const std::string where = join_path(path, key);
       if (!member) {
-        out_.unknown.push_back({where, path, key, value});
+        out_.unknown.push_back({where, path, key, value, "", {}});
         continue;
       }
       if (auto result = one(*member, &value, where, true)) effective[key] = std::move(*result);
@@ -167,26 +167,6 @@ class Walker {
   Validated& out_;
 };
 
-/// The member that `spec` names, by its name or an alias. Reports when both are given.
-const Json* find_param(const Json& given, const KeySpec& spec, const std::string& path, Problems& problems) {
-  const Json* found = given.find(spec.name);
-  for (const auto& alias : spec.aliases) {
-    const Json* other = given.find(alias);
-    if (!other) continue;
-    if (found)
-      problems.error(join_path(path, alias),
-                     "means the same as '" + spec.name + "', which is given too. Keep one of them.");
-    found = found ? found : other;
-  }
-  return found;
-}
-
-bool is_param(std::string_view key, const std::vector<KeySpec>& specs) {
-  return std::any_of(specs.begin(), specs.end(), [&](const KeySpec& spec) {
-    return spec.name == key || std::find(spec.aliases.begin(), spec.aliases.end(), key) != spec.aliases.end();
-  });
-}
-
 }  // namespace
 
 bool is_comment(std::string_view key) { return key == "comment" || key.starts_with('_'); }
@@ -194,43 +174,6 @@ bool is_comment(std::string_view key) { return key == "comment" || key.starts_wi
 Validated validate(const Json& document, const ValidatorOptions& options, Problems& problems) {
   Validated out;
   out.effective = Walker(options, problems, out).section(language(), &document, "");
-  return out;
-}
-
-Json validate_params(const Json& given, const std::string& path, const std::vector<KeySpec>& specs, Problems& problems,
-                     std::vector<UnknownKey>& unknown, std::vector<ResolvedAuto>& autos) {
-  Json out = Json::object();
-  for (const KeySpec& spec : specs) {
-    const std::string where = join_path(path, spec.name);
-    const Json* value = find_param(given, spec, path, problems);
-    const bool ordinary_auto = std::find(spec.choices.begin(), spec.choices.end(), Json("auto")) != spec.choices.end();
-    const bool automatic = value && is_auto(*value) && !ordinary_auto;
-    if (value && value->is_null() && !spec.nullable) value = nullptr;
-    if (!value || automatic) {
-      if (spec.required) {
-        problems.error(
-            where,
-            automatic
-                ? "\"auto\" is not supported here: there is no default and nothing to take it from. Write a value."
-                : "is missing; it must be given" + (spec.summary.empty() ? "." : " (" + spec.summary + ")."));
-      } else if (spec.fallback) {
-        out[spec.name] = *spec.fallback;
-      }
-      if (automatic && !spec.required) autos.push_back({where, spec.fallback.value_or(Json())});
-      continue;
-    }
-    if (value->is_null()) {
-      out[spec.name] = Json();
-      continue;
-    }
-    Converted result = convert(*value, spec);
-    if (!result.remark.empty()) problems.warning(where, result.remark);
-    if (!result.value) problems.error(where, result.fault);
-    if (result.value) out[spec.name] = std::move(*result.value);
-  }
-  for (const auto& [key, value] : given.as_object()) {
-    if (!is_comment(key) && !is_param(key, specs)) unknown.push_back({join_path(path, key), path, key, value});
-  }
   return out;
 }
 

@@ -17,6 +17,8 @@ namespace capstan {
 struct UnknownKey {
   std::string path, section, key;
   Json value;
+  std::string component;                // parameters: the type that has no such one
+  std::vector<std::string> parameters;  // parameters: those it has
 };
 
 /// What "auto" became.
@@ -44,10 +46,5 @@ Validated validate(const Json& document, const ValidatorOptions& options, Proble
 
 /// A key that begins with '_', and the key "comment", are how people write comments.
 bool is_comment(std::string_view key);
-
-/// Checks parameters against the schema of a plugin and completes them. Unknown ones go to `unknown`; "auto" and null
-/// mean the default. Missing required ones are errors.
-Json validate_params(const Json& given, const std::string& path, const std::vector<KeySpec>& specs, Problems& problems,
-                     std::vector<UnknownKey>& unknown, std::vector<ResolvedAuto>& autos);
 
 }  // namespace capstan

@@ -87,12 +87,12 @@ Converted to_integer(const Json& given, const KeySpec& spec) {
     if (std::trunc(given.as_number()) == given.as_number()) {
       return {std::nullopt, "must fit a 64-bit integer, got " + shown(given) + ".", ""};
     }
-  } else if (given.is_string() && !spec.only_numbers) {
+  } else if (given.is_string() && !spec.exact_type) {
     // An exponent inside a string is refused: it is the mark of a value that went through a template.
     const bool plain = given.as_string().find_first_of("eE") == std::string::npos;
     const auto number = plain ? parse_number(given.as_string()) : std::nullopt;
     if (number) value = whole(*number);
-  } else if (given.is_bool() && !spec.only_numbers) {
+  } else if (given.is_bool() && !spec.exact_type) {
     value = given.as_bool() ? 1 : 0;
   }
   if (!value) return wrong_type(given, spec);
@@ -102,14 +102,15 @@ Converted to_integer(const Json& given, const KeySpec& spec) {
 Converted to_number(const Json& given, const KeySpec& spec) {
   if (given.is_number()) return {given, "", ""};
   std::optional<double> value;
-  if (given.is_string() && !spec.only_numbers) value = parse_number(given.as_string());
-  if (given.is_bool() && !spec.only_numbers) value = given.as_bool() ? 1 : 0;
+  if (given.is_string() && !spec.exact_type) value = parse_number(given.as_string());
+  if (given.is_bool() && !spec.exact_type) value = given.as_bool() ? 1 : 0;
   if (!value) return wrong_type(given, spec);
   return {Json(*value), "", read_as(given, Json(*value))};
 }
 
 Converted to_boolean(const Json& given, const KeySpec& spec) {
   if (given.is_bool()) return {given, "", ""};
+  if (spec.exact_type) return wrong_type(given, spec);
   if (given.is_number() && (given.as_number() == 0 || given.as_number() == 1)) {
     return {Json(given.as_number() == 1), "", ""};
   }

@@ -11,7 +11,7 @@ std::span<const Key> checkpoint() {
      "Not needed: every checkpoint loads at any world size and stage."},
     {"checkpoint.use_node_local_storage", "boolean", "false", "", 0, "002 DS",
      "Each node writes its own part, so that no shared file system is needed."},
-    {"checkpoint.parallel_write.pipeline_stage", "boolean", "false", "", 0, "002 page DS",
+    {"checkpoint.parallel_write.pipeline_stage", "boolean", "false", "", kExactType, "002 page DS",
      "Pipeline ranks share the writing."},
     {"checkpoint.checkpoint_serialization", "boolean", "true", "", 0, "DS",
      "Serialise with the framework's own format."},

@@ -45,7 +45,7 @@ std::span<const Key> compression() {
      "First bit width."},
     {"compression_training.weight_quantization.different_groups.<group>.params.target_bits", "integer", "", ">= 1", kRequired, "002 DS",
      "Final bit width."},
-    {"compression_training.weight_quantization.different_groups.<group>.params.quantization_period", "integer", "1", "> 0", 0, "002 DS",
+    {"compression_training.weight_quantization.different_groups.<group>.params.quantization_period", "integer", "1", ">= 0", 0, "002 DS",
      "Updates between two reductions by one bit."},
     {"compression_training.weight_quantization.different_groups.<group>.modules", "string[]", "", "", kOneOrMany, "002 DS",
      "Regular expressions searched in module names; absent: every module that the method fits."},

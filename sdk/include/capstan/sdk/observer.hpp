@@ -27,7 +27,7 @@
 ///     // batch: before each forward
 ///     void batch(capstan::sdk::Batch& batch);
 ///     // what a checkpoint must keep, as JSON
-///     std::string save() const;
+///     void save(const capstan::sdk::Sink& sink);
 ///     void load(const capstan::sdk::Document& saved);
 ///   };
 ///   CAPSTAN_PLUGIN(&capstan::sdk::observer<Freeze, "Freeze">)
@@ -104,9 +104,7 @@ struct ObserverThunks {
     { t.layer(std::string_view(), h, inner) } -> std::same_as<capstan_tensor>;
   };
   static constexpr bool kChangesBatches = requires(T & t, Batch& batch) { t.batch(batch); };
-  static constexpr bool kSaves = requires(const T& t) {
-    { t.save() } -> std::convertible_to<std::string>;
-  };
+  static constexpr bool kSaves = requires(T & t, const Sink& sink) { t.save(sink); };
   static constexpr bool kLoads = requires(T & t, const Document& saved) { t.load(saved); };
   static_assert(kSelectsWeights == kTransformsWeights, "selects_weight and transform_weight belong together.");
   static_assert(kSaves == kLoads, "save and load belong together.");
@@ -166,18 +164,20 @@ struct ObserverThunks {
     });
   }
 
-  static capstan_status save(void* self, capstan_sink* sink, capstan_error* error) {
-    auto& observer = *static_cast<Self*>(self);
-    return guarded(observer.host, error, [&] {
-      if constexpr (kSaves) Sink(observer.host, sink).write(observer.object.save());
-    });
+  // SavedCalls of a class that has neither would not compile.
+  static constexpr auto save_call() {
+    if constexpr (kSaves) {
+      return &SavedCalls<T>::save;
+    } else {
+      return nullptr;
+    }
   }
-
-  static capstan_status load(void* self, capstan_str json, capstan_error* error) {
-    auto& observer = *static_cast<Self*>(self);
-    return guarded(observer.host, error, [&] {
-      if constexpr (kLoads) observer.object.load(Document(observer.host, json, error));
-    });
+  static constexpr auto load_call() {
+    if constexpr (kLoads) {
+      return &SavedCalls<T>::load;
+    } else {
+      return nullptr;
+    }
   }
 
   static constexpr capstan_observer kVtable = {sizeof(capstan_observer),
@@ -187,8 +187,8 @@ struct ObserverThunks {
                                                kRewritesOperands ? &rewrite_operand : nullptr,
                                                kWrapsLayers ? &layer : nullptr,
                                                kChangesBatches ? &batch : nullptr,
-                                               kSaves ? &save : nullptr,
-                                               kLoads ? &load : nullptr};
+                                               save_call(),
+                                               load_call()};
 };
 
 /// The descriptor of observer class T.

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/config/json.hpp"
+
+namespace capstan::cli {
+
+/// What the commands that read a configuration share.
+struct ConfigArguments {
+  std::string file;  // empty: the default configuration
+  std::vector<std::pair<std::string, Json>> overrides;  // dotted key path and value; a later one wins
+  std::vector<std::string> plugin_paths;
+  bool lenient = false;
+};
+
+struct TrainArguments {
+  ConfigArguments config;
+  std::string resume;     // DIR or DIR:TAG; empty: from the start
+  std::string init_from;  // a safetensors file; empty: the model's own initial values
+  bool progress = true;   // a progress bar, where there is a terminal
+};
+
+struct EvalArguments {
+  ConfigArguments config;
+  std::string checkpoint;  // DIR or DIR:TAG; empty when init_from is given
+  std::string init_from;
+};
+
+struct ExportArguments {
+  std::string checkpoint, format, out;
+  std::string dtype;  // empty: as saved
+};
+
+struct DoctorArguments {
+  std::vector<std::string> plugin_paths;
+  bool json = false;
+};
+
+struct ValidateArguments {
+  ConfigArguments config;
+  int world = 1;
+  bool world_given = false;
+  bool json = false;
+};
+
+struct PluginsListArguments {
+  std::vector<std::string> plugin_paths;
+  bool json = false;
+};
+
+struct PluginsInspectArguments {
+  std::string file;
+  bool json = false;
+};
+
+using Arguments = std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments,
+                               PluginsListArguments, PluginsInspectArguments>;
+
+}  // namespace capstan::cli

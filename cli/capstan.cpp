@@ -1,0 +1,47 @@
+// The program `capstan`: what needs no LibTorch runs here, everything else in capstan-engine, which takes this
+// process over with the same arguments.
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "cli/command_line.hpp"
+#include "cli/commands.hpp"
+#include "cli/program.hpp"
+#include "core/errors.hpp"
+
+namespace capstan::cli {
+namespace {
+
+[[noreturn]] void become_engine(char** argv) {
+  const std::string engine = (install_prefix() / "libexec/capstan-engine").string();
+  execv(engine.c_str(), argv);
+  throw RuntimeFault(engine + ": cannot be started: " + std::strerror(errno) +
+                     ". This command needs it; install Capstan as a whole.");
+}
+
+struct Run {
+  char** argv;
+  int operator()(const ValidateArguments& arguments) const { return validate(arguments); }
+  int operator()(const PluginsListArguments& arguments) const { return plugins_list(arguments); }
+  int operator()(const PluginsInspectArguments& arguments) const { return plugins_inspect(arguments); }
+  template <class T>
+  int operator()(const T&) const {
+    become_engine(argv);
+  }
+};
+
+int run(int argc, char** argv) {
+  const CommandLine line = read_command_line(argc, argv);
+  if (line.arguments) return run_command([&] { return std::visit(Run{argv}, *line.arguments); });
+  std::fputs(line.text.c_str(), line.exit_code == 0 ? stdout : stderr);
+  return line.exit_code;
+}
+
+}  // namespace
+}  // namespace capstan::cli
+
+int main(int argc, char** argv) { return capstan::cli::run(argc, argv); }

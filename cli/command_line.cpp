@@ -1,0 +1,422 @@
+#include "cli/command_line.hpp"
+
+#include <charconv>
+#include <cstdint>
+#include <algorithm>
+#include <functional>
+#include <list>
+#include <stdexcept>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "cli/version.hpp"
+#include "core/config/nearest.hpp"
+#include "core/errors.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+constexpr const char* kDescription =
+    "Capstan trains models as a DeepSpeed configuration file says; everything that the file names is a plugin.";
+
+constexpr const char* kExitCodes =
+    "Exit codes:\n"
+    "  0    done\n"
+    "  1    the run failed: data, disk, checkpoint, a loss that is not a number\n"
+    "  2    the command line is wrong\n"
+    "  3    the configuration is wrong\n"
+    "  4    a plugin is missing, broken or failed\n"
+    "  70   a bug in Capstan\n"
+    "  130  interrupted by Ctrl-C or SIGTERM, after the step was finished and saved where --save is given\n"
+    "\n"
+    "capstan COMMAND --help explains a command and shows examples.";
+
+constexpr const char* kTrainExamples =
+    "Examples:\n"
+    "  capstan train --data notes.txt\n"
+    "      the default model and configuration on a text file\n"
+    "  capstan train --config ds_config.json --model gpt:tiny --data corpus/ --steps 200 \\\n"
+    "      --save ckpt/ --save-every 50 --keep 3\n"
+    "  capstan train --config ds_config.json --model gpt:tiny --data corpus/ --steps 400 --save ckpt/ --resume ckpt/\n"
+    "      continues bit-identically; --steps counts from the beginning of the run\n"
+    "  capstan train --config ds_config.json --set optimizer.params.lr=3e-4 --set train_batch_size=64\n"
+    "\n"
+    "Ctrl-C or SIGTERM finishes the step, saves where --save is given and exits with code 130; a second one ends at "
+    "once.";
+
+constexpr const char* kEvalExamples =
+    "Example:\n"
+    "  capstan eval --config ds_config.json --model gpt:tiny --checkpoint ckpt/ --data held_out.txt";
+
+constexpr const char* kExportExamples =
+    "Examples:\n"
+    "  capstan export --checkpoint ckpt/ --to safetensors --out model.safetensors\n"
+    "  capstan export --checkpoint ckpt/:global_step200 --to pt --out model.pt\n"
+    "      torch.load(\"model.pt\", weights_only=True) opens it";
+
+constexpr const char* kValidateExamples =
+    "Examples:\n"
+    "  capstan validate ds_config.json\n"
+    "  capstan validate ds_config.json --world 8 --json\n"
+    "\n"
+    "Loads neither plugins nor LibTorch. Exit code 0 when the configuration can be run, otherwise 3.";
+
+constexpr const char* kListExamples =
+    "Examples:\n"
+    "  capstan plugins list\n"
+    "  capstan plugins list --plugin-path ~/my-plugins --json";
+
+constexpr const char* kInspectExamples =
+    "Example:\n"
+    "  capstan plugins inspect lib/capstan/plugins/optimizers/libcapstan_optimizer_lion.so";
+
+/// The command line cannot be understood; the text says why.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+std::int64_t whole_number(const std::string& option, const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw UsageError(option + ": '" + text + "' is no whole number.");
+  }
+  return value;
+}
+
+/// "path=value": the value as JSON where it is some, otherwise as a string.
+std::pair<std::string, Json> assignment(const std::string& text) {
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw UsageError("--set: '" + text + "' is no assignment. Write it as key.path=value, for instance "
+                     "optimizer.params.lr=3e-4.");
+  }
+  const std::string value = text.substr(equals + 1);
+  try {
+    return {text.substr(0, equals), Json::parse(value)};
+  } catch (const ConfigError&) {
+    return {text.substr(0, equals), value};
+  }
+}
+
+/// A word out of `words`; anything else is misuse, with the nearest one named.
+void choice_option(CLI::App& app, const std::string& name, std::string& target, const Words& words,
+                   const std::string& description, bool required) {
+  std::string all;
+  for (const std::string& word : words) all += (all.empty() ? "" : "|") + word;
+  app.add_option_function<std::string>(
+         name,
+         [&target, name, words, all](const std::string& given) {
+           if (std::find(words.begin(), words.end(), given) == words.end()) {
+             throw UsageError(name + ": must be " + all + ", got '" + given + "'." + suggestion(given, words));
+           }
+           target = given;
+         },
+         description)
+      ->type_name(all)
+      ->required(required);
+}
+
+CLI::Option* text_option(CLI::App& app, const std::string& name, std::string& target, const char* value,
+                         const std::string& description) {
+  return app.add_option(name, target, description)->type_name(value);
+}
+
+void flag(CLI::App& app, const std::string& name, bool& target, const std::string& description) {
+  app.add_flag_function(name, [&target](std::int64_t) { target = true; }, description);
+}
+
+void plugin_path(CLI::App& app, Words& target) {
+  app.add_option("--plugin-path", target, "Folder searched for plugins before all others; may be repeated")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+}
+
+/// Options that stand for keys of the configuration.
+class Overrides {
+ public:
+  Overrides(CLI::App& app, ConfigArguments& config) : app_(app), config_(config) {}
+
+  void text(const char* name, const char* path, const char* value, const char* description) {
+    app_.add_option_function<std::string>(
+            name, [this, path](const std::string& given) { config_.overrides.emplace_back(path, given); }, description)
+        ->type_name(value);
+  }
+
+  void integer(const char* name, const char* path, const char* description) {
+    app_.add_option_function<std::string>(
+            name,
+            [this, name, path](const std::string& given) {
+              config_.overrides.emplace_back(path, whole_number(name, given));
+            },
+            description)
+        ->type_name("N");
+  }
+
+  void list(const char* name, const char* path, const char* description) {
+    app_.add_option_function<Words>(
+            name,
+            [this, path](const Words& given) {
+              Json values = Json::array();
+              for (const std::string& one : given) values.push_back(one);
+              config_.overrides.emplace_back(path, values);
+            },
+            description)
+        ->type_name("PATH");
+  }
+
+  /// The options that every command with a configuration has. --set comes last, so that it wins.
+  void common() {
+    plugin_path(app_, config_.plugin_paths);
+    flag(app_, "--lenient", config_.lenient, "Unknown keys of the configuration are warnings, not errors");
+    app_.add_option_function<Words>(
+            "--set",
+            [this](const Words& given) {
+              for (const std::string& one : given) config_.overrides.push_back(assignment(one));
+            },
+            "Sets any key of the configuration; may be repeated")
+        ->type_name("KEY.PATH=VALUE")
+        ->allow_extra_args(false);
+  }
+
+ private:
+  CLI::App& app_;
+  ConfigArguments& config_;
+};
+
+/// One command: its place in CLI11's tree and what its options fill in.
+template <class T>
+struct Command {
+  CLI::App* app;
+  T arguments;
+};
+
+void config_option(CLI::App& app, ConfigArguments& config) {
+  text_option(app, "--config", config.file, "FILE",
+              "Configuration, JSON or TOML; without it, the default one that comes with Capstan");
+}
+
+/// The whole definition. Lives until the arguments were taken: the options write into its members.
+class Definition {
+ public:
+  Definition() : app_(kDescription, "capstan") {
+    app_.footer(kExitCodes);
+    app_.require_subcommand(1);
+    app_.set_version_flag("--version", version_text, "Print the versions of Capstan, its plugin ABI and LibTorch");
+    define_train();
+    define_eval();
+    define_export();
+    define_validate();
+    define_plugins();
+    define_doctor();
+    finish(app_);
+  }
+  Definition(const Definition&) = delete;
+
+  CommandLine read(int argc, const char* const* argv);
+
+ private:
+  template <class T>
+  CLI::App& begin(CLI::App& parent, const char* name, const char* description, const char* footer,
+                  std::optional<Command<T>>& command) {
+    command.emplace(Command<T>{parent.add_subcommand(name, description), T{}});
+    command->app->footer(footer);
+    finish(*command->app);
+    return *command->app;
+  }
+
+  void finish(CLI::App& app) { app.get_formatter()->column_width(34); }
+
+  void define_train() {
+    CLI::App& app = begin(app_, "train", "Train a model", kTrainExamples, train_);
+    TrainArguments& train = train_->arguments;
+    config_option(app, train.config);
+    Overrides& keys = overrides_.emplace_back(app, train.config);
+    keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+    keys.list("--data", "capstan.data.path", "Files or folders to train on: text as bytes, .bin as 16-bit tokens");
+    keys.integer("--steps", "capstan.run.steps", "Steps to train, counted from the beginning of the run");
+    keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints");
+    keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
+    keys.integer("--keep", "capstan.run.keep", "Newest checkpoints that are kept; 0: all");
+    text_option(app, "--resume", train.resume, "DIR[:TAG]", "Continue from a checkpoint, the latest without TAG");
+    text_option(app, "--init-from", train.init_from, "FILE", "Start from the weights of a safetensors file")
+        ->excludes("--resume");
+    keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on");
+    keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
+    keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order and dropout");
+    keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
+    app.add_flag_function(
+        "--no-progress", [&train](std::int64_t) { train.progress = false; }, "No progress bar, also on a terminal");
+    keys.common();
+  }
+
+  void define_eval() {
+    CLI::App& app = begin(app_, "eval", "Evaluate a checkpoint", kEvalExamples, eval_);
+    EvalArguments& eval = eval_->arguments;
+    config_option(app, eval.config);
+    Overrides& keys = overrides_.emplace_back(app, eval.config);
+    keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+    keys.list("--data", "capstan.data.eval_path", "Files or folders to evaluate on");
+    text_option(app, "--checkpoint", eval.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG");
+    text_option(app, "--init-from", eval.init_from, "FILE", "Weights of a safetensors file instead of a checkpoint")
+        ->excludes("--checkpoint");
+    keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
+    keys.common();
+  }
+
+  void define_export() {
+    CLI::App& app = begin(app_, "export", "Write a checkpoint's weights for other programs", kExportExamples, export_);
+    ExportArguments& arguments = export_->arguments;
+    text_option(app, "--checkpoint", arguments.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG")
+        ->required();
+    choice_option(app, "--to", arguments.format, {"pt", "safetensors"}, "Format of the file", true);
+    text_option(app, "--out", arguments.out, "FILE", "The file to write")->required();
+    choice_option(app, "--dtype", arguments.dtype, {"float32", "bfloat16", "float16"},
+                  "Convert floating-point values; as saved without it", false);
+  }
+
+  void define_validate() {
+    CLI::App& app = begin(app_, "validate", "Check a configuration and report every problem at once",
+                          kValidateExamples, validate_);
+    ValidateArguments& validate = validate_->arguments;
+    text_option(app, "file", validate.config.file, "FILE", "Configuration, JSON or TOML")->required();
+    app.add_option_function<std::string>(
+           "--world",
+           [&validate](const std::string& given) {
+             validate.world = static_cast<int>(std::clamp<std::int64_t>(whole_number("--world", given), -1, 1 << 30));
+             validate.world_given = true;
+             if (validate.world < 1) throw UsageError("--world: must be 1 or more, got " + given + ".");
+           },
+           "Processes that the run is checked for; 1 without it")
+        ->type_name("N");
+    flag(app, "--json", validate.json, "Print the problems as JSON");
+    overrides_.emplace_back(app, validate.config).common();
+  }
+
+  void define_plugins() {
+    CLI::App& plugins = *app_.add_subcommand("plugins", "What is installed, and what a plugin file says of itself");
+    plugins.require_subcommand(1);
+    CLI::App& list = begin(plugins, "list", "List the components of all plugins found, without loading any",
+                           kListExamples, list_);
+    plugin_path(list, list_->arguments.plugin_paths);
+    flag(list, "--json", list_->arguments.json, "Print the list as JSON");
+    CLI::App& inspect = begin(plugins, "inspect", "Show one plugin's manifest, without loading it", kInspectExamples,
+                              inspect_);
+    text_option(inspect, "file", inspect_->arguments.file, "FILE", "The plugin's .so file")->required();
+    flag(inspect, "--json", inspect_->arguments.json, "Print the manifest as JSON");
+  }
+
+  void define_doctor() {
+    CLI::App& app = begin(app_, "doctor", "Show what this machine has, what is missing and how to get it", "", doctor_);
+    plugin_path(app, doctor_->arguments.plugin_paths);
+    flag(app, "--json", doctor_->arguments.json, "Print the findings as JSON");
+  }
+
+  /// The innermost command that the line named.
+  const CLI::App& deepest() const {
+    const CLI::App* at = &app_;
+    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+    return *at;
+  }
+
+  CommandLine misuse(const std::string& message) const;
+  std::string unknown_word() const;
+  std::optional<Arguments> taken() const;
+
+  CLI::App app_;
+  std::list<Overrides> overrides_;
+  std::optional<Command<TrainArguments>> train_;
+  std::optional<Command<EvalArguments>> eval_;
+  std::optional<Command<ExportArguments>> export_;
+  std::optional<Command<DoctorArguments>> doctor_;
+  std::optional<Command<ValidateArguments>> validate_;
+  std::optional<Command<PluginsListArguments>> list_;
+  std::optional<Command<PluginsInspectArguments>> inspect_;
+};
+
+/// "capstan plugins list"
+std::string full_name(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return parent ? full_name(*parent) + " " + app.get_name() : app.get_name();
+}
+
+std::string help_text(const CLI::App& app) {
+  const CLI::App* parent = app.get_parent();
+  return app.help(parent ? full_name(*parent) : "");
+}
+
+CommandLine Definition::misuse(const std::string& message) const {
+  const std::string command = full_name(deepest());
+  return {{},
+          "capstan: error: " + message + "\n'" + command + " --help' lists what there is.\n",
+          static_cast<int>(ExitCode::kUsage)};
+}
+
+/// About the first word that no command knows, or empty.
+std::string Definition::unknown_word() const {
+  const CLI::App& app = deepest();
+  const Words words = app_.remaining(true);
+  if (words.empty()) return "";
+  const std::string& word = words.front();
+  Words known;
+  if (word.starts_with('-')) {
+    const std::string name = word.substr(0, word.find('='));
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
+    }
+    return "unknown option '" + name + "' of '" + full_name(app) + "'." + suggestion(name, known);
+  }
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    known.push_back(command->get_name());
+  }
+  if (known.empty()) return "'" + full_name(app) + "' does not take the argument '" + word + "'.";
+  std::string all;
+  for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
+  return "'" + full_name(app) + "' has no command '" + word + "'." + suggestion(word, known) + " It has: " + all + ".";
+}
+
+std::optional<Arguments> Definition::taken() const {
+  if (train_->app->parsed()) return train_->arguments;
+  if (eval_->app->parsed()) return eval_->arguments;
+  if (export_->app->parsed()) return export_->arguments;
+  if (doctor_->app->parsed()) return doctor_->arguments;
+  if (validate_->app->parsed()) return validate_->arguments;
+  if (list_->app->parsed()) return list_->arguments;
+  if (inspect_->app->parsed()) return inspect_->arguments;
+  return std::nullopt;
+}
+
+CommandLine Definition::read(int argc, const char* const* argv) {
+  try {
+    app_.parse(argc, argv);
+    return {taken(), "", 0};
+  } catch (const CLI::CallForHelp&) {
+    return {{}, help_text(deepest()), 0};
+  } catch (const CLI::CallForVersion& version) {
+    return {{}, std::string(version.what()) + "\n", 0};
+  } catch (const UsageError& error) {
+    return misuse(error.what());
+  } catch (const CLI::ParseError& error) {
+    // A misspelt word makes other things missing: it is the cause, so it is what is said.
+    const std::string unknown = unknown_word();
+    if (!unknown.empty()) return misuse(unknown);
+    if (deepest().get_subcommands([](const CLI::App*) { return true; }).size() > 0) {
+      return {{}, help_text(deepest()), static_cast<int>(ExitCode::kUsage)};
+    }
+    return misuse(std::string(error.what()) + ".");
+  }
+}
+
+}  // namespace
+
+CommandLine read_command_line(int argc, const char* const* argv) {
+  Definition definition;
+  return definition.read(argc, argv);
+}
+
+}  // namespace capstan::cli

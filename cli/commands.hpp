@@ -1,0 +1,19 @@
+#pragma once
+
+#include "cli/arguments.hpp"
+
+/// One function a command; each gives the exit code, or throws one of core/errors.hpp.
+namespace capstan::cli {
+
+// In bin/capstan: without LibTorch.
+int validate(const ValidateArguments& arguments);
+int plugins_list(const PluginsListArguments& arguments);
+int plugins_inspect(const PluginsInspectArguments& arguments);
+
+// In libexec/capstan-engine.
+int train(const TrainArguments& arguments);
+int evaluate(const EvalArguments& arguments);
+int export_weights(const ExportArguments& arguments);
+int doctor(const DoctorArguments& arguments);
+
+}  // namespace capstan::cli

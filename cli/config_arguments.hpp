@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+
+#include "cli/arguments.hpp"
+#include "core/config/config.hpp"
+
+namespace capstan::cli {
+
+/// The file that is used without --config: <prefix>/share/capstan/default.json.
+std::string default_config_file();
+
+/// The text of --config, or of the default configuration.
+ConfigText config_text(const ConfigArguments& arguments);
+
+ConfigContext config_context(const ConfigArguments& arguments);
+
+}  // namespace capstan::cli

@@ -1,0 +1,34 @@
+// The program `capstan-engine`: the commands that need LibTorch. `capstan` starts it.
+
+#include <cstdio>
+
+#include "cli/command_line.hpp"
+#include "cli/commands.hpp"
+#include "cli/program.hpp"
+#include "core/errors.hpp"
+
+namespace capstan::cli {
+namespace {
+
+struct Run {
+  int operator()(const TrainArguments& arguments) const { return train(arguments); }
+  int operator()(const EvalArguments& arguments) const { return evaluate(arguments); }
+  int operator()(const ExportArguments& arguments) const { return export_weights(arguments); }
+  int operator()(const DoctorArguments& arguments) const { return doctor(arguments); }
+  template <class T>
+  int operator()(const T&) const {
+    throw RuntimeFault("capstan-engine does not run this command. Start it as 'capstan'.");
+  }
+};
+
+int run(int argc, char** argv) {
+  const CommandLine line = read_command_line(argc, argv);
+  if (line.arguments) return run_command([&] { return std::visit(Run{}, *line.arguments); });
+  std::fputs(line.text.c_str(), line.exit_code == 0 ? stdout : stderr);
+  return line.exit_code;
+}
+
+}  // namespace
+}  // namespace capstan::cli
+
+int main(int argc, char** argv) { return capstan::cli::run(argc, argv); }

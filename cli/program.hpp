@@ -1,0 +1,18 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+
+namespace capstan::cli {
+
+/// The folder above the one that this program lies in: <prefix> of <prefix>/bin/capstan and
+/// <prefix>/libexec/capstan-engine. The build folder has the same layout.
+std::filesystem::path install_prefix();
+
+/// Runs a command, reports what it throws as one message on standard error, and gives the exit code of its type.
+int run_command(const std::function<int()>& command);
+
+/// Writes to standard output. Throws RuntimeFault when that is not possible, a full disk for instance.
+void print(std::string_view text);
+
+}  // namespace capstan::cli

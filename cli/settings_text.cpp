@@ -1,0 +1,168 @@
+#include "cli/settings_text.hpp"
+
+#include <set>
+#include <vector>
+
+#include "cli/numbers.hpp"
+#include "cli/table.hpp"
+#include "cli/version.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using Row = std::pair<std::string, std::string>;
+
+/// " (command line)" and the like; nothing for what stands in the file, which surprises nobody.
+std::string origin_note(const Config& config, const std::string& path) {
+  const auto found = config.origins.find(path);
+  return found == config.origins.end() || found->second == "file" ? "" : " (" + found->second + ")";
+}
+
+std::string value_text(const Json& value) { return value.is_string() ? value.as_string() : value.dump(); }
+
+/// "AdamW: lr 0.001, betas [0.9,0.95]; defaults: eps 1e-08"
+std::string component_text(const Config& config, const ComponentChoice& choice, const std::string& params_path) {
+  std::vector<std::string> given, defaults;
+  for (const auto& [name, value] : choice.params.as_object()) {
+    if (value.is_null()) continue;
+    const std::string path = params_path + "." + name;
+    const auto origin = config.origins.find(path);
+    const bool is_default = origin == config.origins.end() || origin->second == "default";
+    (is_default ? defaults : given).push_back(name + " " + value_text(value) + (is_default ? "" : origin_note(config, path)));
+  }
+  return choice.type + (given.empty() ? "" : ": " + joined(given)) +
+         (defaults.empty() ? "" : "; defaults: " + joined(defaults));
+}
+
+std::string precision_text(const PrecisionConfig& precision) {
+  switch (precision.compute) {
+    case Precision::kBf16:
+      return "bf16, with fp32 master weights";
+    case Precision::kFp16:
+      return "fp16, with fp32 master weights and " +
+             std::string(precision.loss_scale > 0 ? "loss scale " + short_number(precision.loss_scale)
+                                                  : "a dynamic loss scale");
+    case Precision::kFp32:
+      break;
+  }
+  return "fp32";
+}
+
+std::string model_text(const Config& config, const Model& model) {
+  std::int64_t elements = 0;
+  for (const NamedTensor& parameter : model.parameters()) elements += parameter.tensor.numel();
+  std::vector<std::string> given;
+  for (const auto& [name, value] : config.run.model->params.as_object()) {
+    if (!value.is_null()) given.push_back(name + " " + value_text(value));
+  }
+  return model.description() + (given.empty() ? "" : " (" + joined(given) + ")") + ", " + grouped(elements) +
+         " parameters in " + std::to_string(model.parameters().size()) + " tensors";
+}
+
+std::string batch_text(const Config& config) {
+  const BatchConfig& batch = config.batch;
+  const auto note = [&](const char* key) { return origin_note(config, key); };
+  return std::to_string(batch.train_batch_size) + note("train_batch_size") + " = micro-batch " +
+         std::to_string(batch.micro_batch_size) + note("train_micro_batch_size_per_gpu") + " x accumulation " +
+         std::to_string(batch.gradient_accumulation_steps) + note("gradient_accumulation_steps") + " x " +
+         std::to_string(batch.world_size) + (batch.world_size == 1 ? " process" : " processes");
+}
+
+std::string clipping_text(const Config& config) {
+  if (config.gradient_clipping <= 0) return "off" + origin_note(config, "gradient_clipping");
+  return short_number(config.gradient_clipping) +
+         (config.gradient_clipping_given ? origin_note(config, "gradient_clipping")
+                                         : " (gradient_clipping is not set; DeepSpeed's default)");
+}
+
+std::string steps_text(const Config& config, const TokenData& data) {
+  const auto steps = config.run.steps.value_or(0);
+  const double passes = static_cast<double>(steps * config.batch.train_batch_size) / static_cast<double>(data.samples());
+  return grouped(steps) + origin_note(config, "capstan.run.steps") + ", " + short_number(passes) +
+         " passes over the data";
+}
+
+std::string saving_text(const RunConfig& run) {
+  if (run.save_dir.empty()) return "none (--save is not given)";
+  return run.save_dir + (run.save_every ? ", every " + grouped(run.save_every) + " steps and at the end" : ", at the end") +
+         (run.keep ? ", the newest " + grouped(run.keep) + " kept" : "");
+}
+
+std::string metrics_text(const Config& config) {
+  std::vector<std::string> monitors;
+  for (const ComponentChoice& monitor : config.monitors) {
+    const Json* path = monitor.params.find("output_path");
+    const Json* job = monitor.params.find("job_name");
+    const bool folder = path && job && path->is_string() && job->is_string();
+    monitors.push_back(monitor.type + (folder ? " in " + (std::filesystem::path(path->as_string()) / job->as_string()).string() : ""));
+  }
+  return monitors.empty() ? "none" : joined(monitors);
+}
+
+std::string plugins_text(const Config& config, const PluginIndex& plugins) {
+  std::vector<ComponentChoice> choices = {*config.run.model};
+  for (const auto* one : {&config.optimizer, &config.scheduler, &config.optimizer_offload}) {
+    if (*one) choices.push_back(**one);
+  }
+  choices.insert(choices.end(), config.monitors.begin(), config.monitors.end());
+  choices.insert(choices.end(), config.observers.begin(), config.observers.end());
+  std::vector<std::string> texts;
+  std::set<const IndexedPlugin*> seen;
+  for (const ComponentChoice& choice : choices) {
+    const ComponentRef found = plugins.find(choice.kind, choice.type);
+    if (!found || !seen.insert(found.plugin).second) continue;
+    texts.push_back(found.plugin->manifest.name + " " + found.plugin->manifest.version + " (" +
+                    found.plugin->file.string() + ")");
+  }
+  return joined(texts, "\n");
+}
+
+/// Rows with their values one below the other; further lines of a value are indented likewise.
+std::string rows_text(const std::vector<Row>& rows, const Terminal& terminal) {
+  constexpr std::size_t kIndent = 2, kWidth = 15;
+  std::string text;
+  for (const auto& [name, value] : rows) {
+    std::string indented = value;
+    for (std::size_t at = indented.find('\n'); at != std::string::npos; at = indented.find('\n', at + 1)) {
+      indented.insert(at + 1, kIndent + kWidth, ' ');
+    }
+    text += std::string(kIndent, ' ') + terminal.dim(name) + std::string(kWidth - name.size(), ' ') + indented + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string settings_text(const Config& config, const PluginIndex& plugins, const Model& model, const TokenData& data,
+                          const Terminal& terminal) {
+  std::vector<Row> rows = {
+      {"configuration", config.source},
+      {"model", model_text(config, model)},
+      {"data", joined(config.run.data_paths) + ": " + grouped(data.tokens()) + " tokens, " + grouped(data.samples()) +
+                   " samples of " + grouped(data.sequence_length())},
+      {"batch", batch_text(config)},
+      {"steps", steps_text(config, data)},
+      {"optimizer", config.optimizer ? component_text(config, *config.optimizer, "optimizer.params") : "none"},
+      {"scheduler", config.scheduler ? component_text(config, *config.scheduler, "scheduler.params")
+                                     : "none: the rate stays as it is"},
+      {"clipping", clipping_text(config)},
+      {"precision", precision_text(config.precision)},
+      {"seed", std::to_string(config.run.seed) + origin_note(config, "capstan.run.seed")},
+      {"checkpoints", saving_text(config.run)},
+      {"metrics", metrics_text(config)},
+      {"plugins", plugins_text(config, plugins)},
+  };
+  if (!config.run.eval_data_paths.empty()) {
+    rows.insert(rows.begin() + 3,
+                {"evaluation", joined(config.run.eval_data_paths) +
+                                   (config.run.eval_every ? ", every " + grouped(config.run.eval_every) + " steps" : "") +
+                                   " and at the end"});
+  }
+  if (!config.parameter_groups.empty()) {
+    rows.insert(rows.end() - 6, {"groups", grouped(static_cast<std::int64_t>(config.parameter_groups.size())) +
+                                               " rules of capstan.parameter_groups"});
+  }
+  return terminal.bold(std::string("Capstan ") + built_with().capstan_version) + "\n" + rows_text(rows, terminal);
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,237 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+
+#include "cli/checkpoint_name.hpp"
+#include "cli/commands.hpp"
+#include "cli/interrupt.hpp"
+#include "cli/numbers.hpp"
+#include "cli/program.hpp"
+#include "cli/progress_bar.hpp"
+#include "cli/run_setup.hpp"
+#include "cli/settings_text.hpp"
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/engine/engine.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan::cli {
+namespace {
+
+/// Ends an evaluation that a signal interrupts.
+struct Interrupted {};
+
+/// What cannot be known from one key alone.
+void check_run(const RunConfig& run) {
+  if (!run.steps) {
+    throw ConfigError("capstan.run.steps: not given. Say how long to train with --steps, for instance --steps 200.");
+  }
+  const auto needs = [](bool used, bool there, const char* key, const char* other) {
+    if (used && !there) throw ConfigError(std::string(key) + ": has no effect without " + other + ".");
+  };
+  needs(run.save_every > 0, !run.save_dir.empty(), "capstan.run.save_every", "capstan.run.save_dir (--save)");
+  needs(run.keep > 0, !run.save_dir.empty(), "capstan.run.keep", "capstan.run.save_dir (--save)");
+  needs(run.eval_every > 0, !run.eval_data_paths.empty(), "capstan.run.eval_every",
+        "capstan.data.eval_path (--eval-data)");
+}
+
+bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
+
+/// One training run, from the first step of this process to the last.
+class TrainingRun {
+ public:
+  TrainingRun(const TrainArguments& arguments, const LoadedConfig& loaded, Model model)
+      : loaded_(loaded),
+        run_(loaded.config.run),
+        data_(open_data(run_.data_paths, "capstan.data.path", loaded.config, model)),
+        order_(data_.samples(), run_.seed, run_.shuffle),
+        eval_data_(open_eval_data(model)),
+        bar_(arguments.progress) {
+    print(settings_text(loaded.config, loaded.plugins, model, data_, Terminal(STDOUT_FILENO)));
+    engine_.emplace(std::move(model), loaded.config, loaded.plugins);
+    engine_->set_report_output([](std::string_view text) { print_line(text); });
+    if (!arguments.init_from.empty()) engine_->load_weights(arguments.init_from);
+    if (!arguments.resume.empty()) resume(CheckpointName::parse(arguments.resume));
+    if (loaded.config.report.dump_state) print_line(engine_->state_dump());
+    pace_.emplace(loaded.config.batch.train_batch_size, data_.sequence_length());
+  }
+
+  int run();
+
+ private:
+  static void print_line(std::string_view text) {
+    ProgressBar::clear();
+    print(std::string(text) + "\n");
+  }
+
+  std::optional<TokenData> open_eval_data(const Model& model) const {
+    if (run_.eval_data_paths.empty()) return std::nullopt;
+    return open_data(run_.eval_data_paths, "capstan.data.eval_path", loaded_.config, model);
+  }
+
+  std::int64_t step() const { return engine_->progress().global_steps; }
+  void resume(const CheckpointName& name);
+  Json data_identity() const;
+  void warn_about_other_data(const Json& client_state, const std::string& checkpoint) const;
+  void train_step();
+  void report_step();
+  void evaluate();
+  void save();
+  void finish(double seconds);
+  int interrupted();
+
+  const LoadedConfig& loaded_;
+  const RunConfig& run_;
+  TokenData data_;
+  BatchOrder order_;
+  std::optional<TokenData> eval_data_;
+  ProgressBar bar_;
+  std::optional<Engine> engine_;
+  std::optional<Pace> pace_;
+  std::optional<std::int64_t> saved_step_, evaluated_step_;
+  double first_loss_ = 0;
+  std::int64_t steps_here_ = 0;
+};
+
+Json TrainingRun::data_identity() const {
+  char digest[17];
+  std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(data_.fingerprint()));
+  Json identity = Json::object();
+  identity["fingerprint"] = std::string(digest);
+  identity["samples"] = data_.samples();
+  identity["sequence_length"] = data_.sequence_length();
+  identity["seed"] = std::to_string(run_.seed);  // as text: it may not fit a signed number
+  identity["shuffle"] = run_.shuffle;
+  return identity;
+}
+
+void TrainingRun::warn_about_other_data(const Json& client_state, const std::string& checkpoint) const {
+  const Json* then = client_state.find("data");
+  if (then == nullptr) return;
+  const Json now = data_identity();
+  const auto differs = [&](const char* key) {
+    const Json* value = then->find(key);
+    return value != nullptr && *value != now.at(key);
+  };
+  if (differs("fingerprint") || differs("sequence_length")) {
+    log::warning(checkpoint + ": was trained on other data (" + then->at("samples").dump() + " samples of " +
+                 then->at("sequence_length").dump() + " tokens, now " + grouped(data_.samples()) + " of " +
+                 grouped(data_.sequence_length()) + "). The run goes on with this data, from sample " +
+                 grouped(engine_->progress().global_samples) + " of its order.");
+  } else if (differs("seed") || differs("shuffle")) {
+    log::warning(checkpoint + ": was trained with another order of the data (seed " + then->at("seed").as_string() +
+                 ", now " + std::to_string(run_.seed) + "). The run does not continue as it would have.");
+  }
+}
+
+void TrainingRun::resume(const CheckpointName& name) {
+  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : name.tag;
+  const std::string checkpoint = (std::filesystem::path(name.dir) / tag).string();
+  warn_about_other_data(engine_->load_checkpoint(name.dir, tag), checkpoint);
+  saved_step_ = step();
+  print_line("resumed from " + checkpoint + " at step " + grouped(step()));
+  if (step() >= *run_.steps) {
+    log::warning(checkpoint + ": is at step " + grouped(step()) + ", and steps is " + grouped(*run_.steps) +
+                 ", so there is nothing to train. Steps count from the beginning of the run: give a larger --steps.");
+  }
+}
+
+void TrainingRun::train_step() {
+  std::int64_t sample = engine_->progress().global_samples;
+  const std::int64_t rows = loaded_.config.batch.micro_batch_size;
+  const auto begun = std::chrono::steady_clock::now();
+  const double loss = engine_->train_batch([&] {
+    Batch batch = token_batch(data_, order_, sample, rows);
+    sample += rows;
+    return batch;
+  });
+  pace_->step_took(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+  if (steps_here_++ == 0) first_loss_ = loss;
+}
+
+void TrainingRun::report_step() {
+  const StepFacts facts{.step = step(),
+                        .steps = *run_.steps,
+                        .loss = engine_->mean_loss(),
+                        .lr = engine_->last_step().lr,
+                        .samples_per_second = pace_->samples_per_second(),
+                        .tokens_per_second = pace_->tokens_per_second(),
+                        .seconds_left = pace_->seconds_for(*run_.steps - step())};
+  if (due(step(), loaded_.config.report.steps_per_print.value_or(0))) print_line(plain_text(facts));
+  bar_.show(facts);
+}
+
+void TrainingRun::evaluate() {
+  if (!eval_data_ || evaluated_step_ == step()) return;
+  Evaluation evaluation(*eval_data_, loaded_.config.batch.micro_batch_size);
+  const double loss = engine_->eval_batch(
+      [&] {
+        if (Interrupt::requested()) throw Interrupted{};
+        return evaluation.next();
+      },
+      evaluation.batches());
+  evaluated_step_ = step();
+  print_line("step=" + std::to_string(step()) + ", eval_loss=" + fixed(loss, 4) + " over " +
+             grouped(evaluation.samples()) + " samples");
+}
+
+void TrainingRun::save() {
+  if (run_.save_dir.empty() || saved_step_ == step()) return;
+  Json client_state = Json::object();
+  client_state["data"] = data_identity();
+  const std::string tag = engine_->save_checkpoint(run_.save_dir, "", client_state);
+  if (run_.keep > 0) prune_checkpoints(run_.save_dir, run_.keep);
+  saved_step_ = step();
+  print_line("saved " + (std::filesystem::path(run_.save_dir) / tag).string());
+}
+
+int TrainingRun::interrupted() {
+  if (steps_here_ > 0) save();
+  engine_->flush_monitors();
+  log::info("interrupted after step " + grouped(step()) + " of " + grouped(*run_.steps) +
+            (run_.save_dir.empty() ? ". Nothing was saved: --save is not given."
+                                   : ". Continue with --resume " + run_.save_dir));
+  return static_cast<int>(ExitCode::kInterrupted);
+}
+
+void TrainingRun::finish(double seconds) {
+  evaluate();
+  save();
+  engine_->flush_monitors();
+  ProgressBar::clear();
+  if (steps_here_ == 0) return;
+  print("trained " + grouped(steps_here_) + " steps in " + duration_text(seconds) + ": loss " + fixed(first_loss_, 4) +
+        " -> " + fixed(engine_->mean_loss(), 4) + "\n");
+}
+
+int TrainingRun::run() {
+  const auto begun = std::chrono::steady_clock::now();
+  try {
+    while (step() < *run_.steps) {
+      if (Interrupt::requested()) return interrupted();
+      train_step();
+      report_step();
+      if (due(step(), run_.eval_every)) evaluate();
+      if (due(step(), run_.save_every)) save();
+    }
+    if (Interrupt::requested()) return interrupted();
+    finish(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+  } catch (const Interrupted&) {
+    return interrupted();
+  }
+  return 0;
+}
+
+}  // namespace
+
+int train(const TrainArguments& arguments) {
+  const Interrupt interrupt;
+  const LoadedConfig loaded = load_run(arguments.config);
+  check_run(loaded.config.run);
+  return TrainingRun(arguments, loaded, build_model(loaded)).run();
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,73 @@
+#include <algorithm>
+
+#include "cli/commands.hpp"
+#include "cli/config_arguments.hpp"
+#include "cli/program.hpp"
+#include "core/errors.hpp"
+
+namespace capstan::cli {
+namespace {
+
+const char* severity_text(Problem::Severity severity) {
+  switch (severity) {
+    case Problem::Severity::kError:
+      return "error";
+    case Problem::Severity::kWarning:
+      return "warning";
+    case Problem::Severity::kNotice:
+      break;
+  }
+  return "notice";
+}
+
+Json problems_json(const std::string& source, const Problems& problems) {
+  Json json = Json::object();
+  json["file"] = source;
+  json["valid"] = !problems.has_errors();
+  json["problems"] = Json::array();
+  for (const Problem& problem : problems.all()) {
+    Json entry = Json::object();
+    entry["severity"] = severity_text(problem.severity);
+    entry["path"] = problem.path;
+    entry["message"] = problem.message;
+    if (problem.line > 0) {
+      entry["line"] = problem.line;
+      entry["column"] = problem.column;
+    }
+    json["problems"].push_back(entry);
+  }
+  return json;
+}
+
+std::string counted(std::size_t count, const char* noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::string problems_text(const std::string& source, const Problems& problems) {
+  std::string text;
+  std::size_t errors = 0, warnings = 0;
+  for (const Problem& problem : problems.all()) {
+    errors += problem.severity == Problem::Severity::kError;
+    warnings += problem.severity == Problem::Severity::kWarning;
+    text += std::string(severity_text(problem.severity)) + ": " + problem.text(source) + "\n";
+  }
+  return text + source + ": " + (errors ? "not valid: " + counted(errors, "error") : "valid") +
+         (warnings ? ", " + counted(warnings, "warning") : "") + ".\n";
+}
+
+}  // namespace
+
+int validate(const ValidateArguments& arguments) {
+  ConfigContext context = config_context(arguments.config);
+  if (arguments.world_given) {
+    context.world_size = arguments.world;
+    context.world_size_origin = "--world";
+  }
+  context.check_only = true;
+  const ConfigText text = config_text(arguments.config);
+  const Problems problems = read_config(text, context).problems;
+  print(arguments.json ? problems_json(text.source, problems).dump(2) + "\n" : problems_text(text.source, problems));
+  return problems.has_errors() ? static_cast<int>(ExitCode::kConfig) : 0;
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+namespace capstan::cli {
+
+/// "Capstan 0.1.0", its plugin ABI, and LibTorch with its build id, which is read from the file: nothing is loaded.
+std::string version_text();
+
+/// Where the LibTorch that Capstan was built with lies, and its version.
+struct BuiltWith {
+  const char* capstan_version;
+  const char* torch_version;
+  const char* torch_lib_dir;
+  const char* torch_build_id;
+};
+BuiltWith built_with();
+
+/// The build id of an ELF file, in hexadecimal; empty when it has none or cannot be read.
+std::string build_id_of(const std::string& file);
+
+}  // namespace capstan::cli

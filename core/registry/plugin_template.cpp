@@ -1,0 +1,116 @@
+#include "core/registry/plugin_template.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "core/config/nearest.hpp"
+#include "core/errors.hpp"
+#include "core/registry/plugin_index.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> kKinds = {"optimizer", "scheduler", "monitor", "observer", "model"};
+
+bool is_package_name(const std::string& name) {
+  if (name.empty() || !std::islower(static_cast<unsigned char>(name.front())) || name.back() == '-') return false;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const auto c = static_cast<unsigned char>(name[i]);
+    if (c == '-' ? name[i - 1] == '-' : !std::islower(c) && !std::isdigit(c)) return false;
+  }
+  return true;
+}
+
+void check(const NewPlugin& plugin) {
+  if (!is_package_name(plugin.name)) {
+    throw ConfigError("plugins new: '" + plugin.name +
+                      "' cannot be the name of a package. Use small letters, digits and '-', beginning with a letter, "
+                      "such as acme-signum.");
+  }
+  if (std::find(kKinds.begin(), kKinds.end(), plugin.kind) == kKinds.end()) {
+    throw ConfigError("plugins new: there is no template of kind '" + plugin.kind +
+                      "', only of optimizer, scheduler, monitor, observer and model." +
+                      suggestion(plugin.kind, kKinds));
+  }
+}
+
+std::string replaced(std::string text, const std::vector<std::pair<std::string, std::string>>& names) {
+  for (const auto& [from, to] : names) {
+    for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+      text.replace(at, from.size(), to);
+    }
+  }
+  return text;
+}
+
+void copy_file(const fs::path& from, const fs::path& to,
+               const std::vector<std::pair<std::string, std::string>>& names) {
+  std::ifstream in(from, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  fs::create_directories(to.parent_path());
+  std::ofstream out(to, std::ios::binary);
+  out << replaced(text, names);
+  out.close();
+  if (!in || !out) throw RuntimeFault(to.string() + ": cannot be written.");
+}
+
+}  // namespace
+
+std::string type_of_package(const std::string& name) {
+  const auto vendor_end = name.find('-');
+  std::string type;
+  bool upper = true;
+  for (const char c : vendor_end == std::string::npos ? name : name.substr(vendor_end + 1)) {
+    if (c == '-') {
+      upper = true;
+    } else {
+      type += upper ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+      upper = false;
+    }
+  }
+  // A type that began with a digit would not be a class's name.
+  return std::isdigit(static_cast<unsigned char>(type.front())) ? "Plugin" + type : type;
+}
+
+std::vector<fs::path> create_plugin_project(const NewPlugin& plugin) {
+  check(plugin);
+  const fs::path source = installed_template_folder() / plugin.kind;
+  const fs::path folder = plugin.folder.empty() ? fs::path(plugin.name) : plugin.folder;
+  if (!fs::is_directory(source)) {
+    throw RuntimeFault(source.string() + ": the template is not there. It is installed with the SDK's headers.");
+  }
+  if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder))) {
+    throw RuntimeFault(folder.string() + ": already exists. Choose another name or folder.");
+  }
+  std::string identifier = plugin.name;
+  std::replace(identifier.begin(), identifier.end(), '-', '_');
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {"template-plugin", plugin.name},
+      {"template_plugin", identifier},
+      {"TemplatePlugin", type_of_package(plugin.name)},
+      {"template-vendor", plugin.name.substr(0, plugin.name.find('-'))}};
+  std::vector<fs::path> files;
+  try {
+    for (const auto& entry : fs::recursive_directory_iterator(source)) {
+      if (!entry.is_regular_file()) continue;
+      files.emplace_back(replaced(entry.path().lexically_relative(source).string(), names));
+      copy_file(entry.path(), folder / files.back(), names);
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw RuntimeFault(error.path1().string() + ": " + error.code().message() + ".");
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+fs::path installed_template_folder() {
+  // <prefix>/lib/capstan/plugins -> <prefix>/share/capstan/template
+  return installed_plugin_folder().parent_path().parent_path().parent_path() / "share" / "capstan" / "template";
+}
+
+}  // namespace capstan

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace capstan {
+
+/// A plugin project to be made: what `capstan plugins new` was asked for.
+struct NewPlugin {
+  std::string name;              // "acme-signum": the package; "Signum", without the vendor, is its type
+  std::string kind;              // optimizer, scheduler, monitor, observer, model
+  std::filesystem::path folder;  // where the project goes; empty: <working directory>/<name>
+};
+
+/// The configuration's type for a package name: "acme-signum" -> "Signum", "acme-my-adam" -> "MyAdam".
+std::string type_of_package(const std::string& name);
+
+/// Copies the template of the kind, under its new names; nothing of LibTorch. Returns the files, relative to the
+/// folder. Throws ConfigError for a name or kind that cannot be, RuntimeFault for what the disk refuses.
+std::vector<std::filesystem::path> create_plugin_project(const NewPlugin& plugin);
+
+/// The folder of the templates that are installed with this library.
+std::filesystem::path installed_template_folder();
+
+}  // namespace capstan

@@ -1,0 +1,189 @@
+#pragma once
+
+#include <cstddef>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+#include "capstan/plugin.h"
+
+/// The layout of every struct that crosses the plugin boundary, a line a field: struct.field, offset, size, type.
+namespace capstan {
+
+template <class T>
+std::string type_name() {
+  const std::string_view whole = __PRETTY_FUNCTION__;
+  const auto begin = whole.find("T = ") + 4;
+  return std::string(whole.substr(begin, whole.find(';', begin) - begin));
+}
+
+inline void print_abi_layout(std::ostream& out) {
+#define FIELD(Struct, field)                                                                      \
+  out << #Struct "." #field " " << offsetof(Struct, field) << " " << sizeof(Struct::field) << " " \
+      << type_name<decltype(Struct::field)>() << "\n"
+#define VALUE(enumerator) out << #enumerator " " << static_cast<int>(enumerator) << "\n"
+
+  FIELD(capstan_str, data);
+  FIELD(capstan_str, size);
+  VALUE(CAPSTAN_OK);
+  VALUE(CAPSTAN_FAILED);
+  VALUE(CAPSTAN_LOG_DEBUG);
+  VALUE(CAPSTAN_LOG_INFO);
+  VALUE(CAPSTAN_LOG_WARNING);
+  VALUE(CAPSTAN_LOG_ERROR);
+  VALUE(CAPSTAN_ROLE_PARAMETER);
+  VALUE(CAPSTAN_ROLE_BUFFER);
+  VALUE(CAPSTAN_ROLE_GRADIENT);
+  VALUE(CAPSTAN_ROLE_MASTER);
+
+  FIELD(capstan_visitor, struct_size);
+  FIELD(capstan_visitor, ctx);
+  FIELD(capstan_visitor, tensor);
+  FIELD(capstan_visitor, module);
+  FIELD(capstan_inner, struct_size);
+  FIELD(capstan_inner, ctx);
+  FIELD(capstan_inner, run);
+
+  FIELD(capstan_host, struct_size);
+  FIELD(capstan_host, abi_major);
+  FIELD(capstan_host, abi_minor);
+  FIELD(capstan_host, ctx);
+  FIELD(capstan_host, set_error);
+  FIELD(capstan_host, log);
+  FIELD(capstan_host, all_reduce_sum);
+  FIELD(capstan_host, all_to_all);
+  FIELD(capstan_host, param_norm);
+  FIELD(capstan_host, cuda_stream);
+  FIELD(capstan_host, sink_write);
+  FIELD(capstan_host, rank);
+  FIELD(capstan_host, world_size);
+  FIELD(capstan_host, all_gather);
+  FIELD(capstan_host, broadcast);
+  FIELD(capstan_host, json_number);
+  FIELD(capstan_host, json_text);
+  FIELD(capstan_host, json_size);
+  FIELD(capstan_host, group_numbers);
+  FIELD(capstan_host, batch_tensor);
+  FIELD(capstan_host, batch_set_tensor);
+  FIELD(capstan_host, batch_number);
+  FIELD(capstan_host, batch_set_number);
+  FIELD(capstan_host, batch_visit);
+  FIELD(capstan_host, layer);
+  FIELD(capstan_host, visit_parameters);
+
+  FIELD(capstan_slot, struct_size);
+  FIELD(capstan_slot, group);
+  FIELD(capstan_slot, name);
+  FIELD(capstan_slot, param);
+  FIELD(capstan_slot, grad);
+  FIELD(capstan_slot, state);
+  FIELD(capstan_slot, offset);
+  FIELD(capstan_slot, numel);
+  FIELD(capstan_slot, full_numel);
+  FIELD(capstan_slot, full_shape);
+  FIELD(capstan_slot, full_dims);
+  FIELD(capstan_slot, compute);
+  FIELD(capstan_slot, compute_written);
+
+  FIELD(capstan_step, struct_size);
+  FIELD(capstan_step, update_index);
+  FIELD(capstan_step, grad_scale);
+  FIELD(capstan_step, groups);
+  FIELD(capstan_step, group_count);
+  FIELD(capstan_step, model_state);
+
+  FIELD(capstan_optimizer, struct_size);
+  FIELD(capstan_optimizer, update);
+  FIELD(capstan_optimizer, measure);
+  FIELD(capstan_optimizer, gradient_mode);
+  FIELD(capstan_optimizer, synchronize);
+  FIELD(capstan_optimizer, save);
+  FIELD(capstan_optimizer, load);
+
+  FIELD(capstan_schedule_start, struct_size);
+  FIELD(capstan_schedule_start, group_count);
+  FIELD(capstan_schedule_start, base_lrs);
+  FIELD(capstan_schedule_start, optimizer_has_betas);
+  FIELD(capstan_schedule_start, betas);
+  FIELD(capstan_scheduler, struct_size);
+  FIELD(capstan_scheduler, rate);
+  FIELD(capstan_scheduler, momentum);
+  FIELD(capstan_scheduler, start);
+  FIELD(capstan_scheduler, save);
+  FIELD(capstan_scheduler, load);
+
+  FIELD(capstan_metric, struct_size);
+  FIELD(capstan_metric, tag);
+  FIELD(capstan_metric, value);
+  FIELD(capstan_metric, x);
+  FIELD(capstan_metric, wall_time);
+  FIELD(capstan_monitor, struct_size);
+  FIELD(capstan_monitor, open);
+  FIELD(capstan_monitor, write);
+  FIELD(capstan_monitor, flush);
+  FIELD(capstan_monitor, close);
+
+  FIELD(capstan_model, struct_size);
+  FIELD(capstan_model, visit);
+  FIELD(capstan_model, forward);
+  FIELD(capstan_model, training);
+  FIELD(capstan_model, describe);
+
+  VALUE(CAPSTAN_EVENT_INITIALIZED);
+  VALUE(CAPSTAN_EVENT_STEP_BEGIN);
+  VALUE(CAPSTAN_EVENT_FORWARD_BEGIN);
+  VALUE(CAPSTAN_EVENT_FORWARD_END);
+  VALUE(CAPSTAN_EVENT_BACKWARD_BEGIN);
+  VALUE(CAPSTAN_EVENT_BACKWARD_END);
+  VALUE(CAPSTAN_EVENT_UPDATE_BEGIN);
+  VALUE(CAPSTAN_EVENT_UPDATE_END);
+  VALUE(CAPSTAN_EVENT_STEP_END);
+  VALUE(CAPSTAN_EVENT_EVAL_BEGIN);
+  VALUE(CAPSTAN_EVENT_EVAL_END);
+  VALUE(CAPSTAN_EVENT_SAVE_BEGIN);
+  VALUE(CAPSTAN_EVENT_SAVE_END);
+  VALUE(CAPSTAN_EVENT_LOADED);
+  VALUE(CAPSTAN_EVENT_CLOSING);
+  FIELD(capstan_event, struct_size);
+  FIELD(capstan_event, kind);
+  FIELD(capstan_event, global_step);
+  FIELD(capstan_event, update_index);
+  FIELD(capstan_event, micro_step);
+  FIELD(capstan_event, global_samples);
+  FIELD(capstan_event, grad_norm);
+  FIELD(capstan_event, loss);
+  FIELD(capstan_event, skipped);
+  FIELD(capstan_observer, struct_size);
+  FIELD(capstan_observer, event);
+  FIELD(capstan_observer, selects_weight);
+  FIELD(capstan_observer, transform_weight);
+  FIELD(capstan_observer, rewrite_operand);
+  FIELD(capstan_observer, layer);
+  FIELD(capstan_observer, batch);
+  FIELD(capstan_observer, save);
+  FIELD(capstan_observer, load);
+
+  FIELD(capstan_offload, struct_size);
+  FIELD(capstan_offload, register_buffer);
+  FIELD(capstan_offload, write_async);
+  FIELD(capstan_offload, read_async);
+  FIELD(capstan_offload, wait);
+  FIELD(capstan_offload, stats);
+
+  FIELD(capstan_component, struct_size);
+  FIELD(capstan_component, kind);
+  FIELD(capstan_component, type);
+  FIELD(capstan_component, create);
+  FIELD(capstan_component, destroy);
+  FIELD(capstan_component, vtable);
+  FIELD(capstan_plugin, struct_size);
+  FIELD(capstan_plugin, abi_major);
+  FIELD(capstan_plugin, abi_minor);
+  FIELD(capstan_plugin, manifest);
+  FIELD(capstan_plugin, components);
+  FIELD(capstan_plugin, component_count);
+#undef FIELD
+#undef VALUE
+}
+
+}  // namespace capstan

@@ -1,0 +1,67 @@
+// Components that show what reached them.
+#include <cstdio>
+
+#include "capstan/sdk/monitor.hpp"
+#include "capstan/sdk/observer.hpp"
+#include "capstan/sdk/optimizer.hpp"
+#include "capstan/sdk/scheduler.hpp"
+
+namespace {
+
+namespace sdk = capstan::sdk;
+
+/// w -= lr * scale * g
+class Descent {
+ public:
+  Descent(const sdk::Host&, const sdk::Params&) {}
+
+  void update(const sdk::Slots& slots, const sdk::Step& step) {
+    for (const sdk::Slot slot : slots) {
+      const double rate = step.group(slot.group()).number("lr") * step.grad_scale();
+      const auto* gradient = static_cast<const float*>(slot.grad().data);
+      for (std::size_t i = 0; i < slot.numel(); ++i) slot.param()[i] -= static_cast<float>(rate) * gradient[i];
+    }
+  }
+};
+
+class Ramp {
+ public:
+  Ramp(const sdk::Host&, const sdk::Params&) {}
+  void start(const sdk::ScheduleStart& start) { beta1_ = start.betas().beta1; }
+  double rate(std::int64_t update_index, std::uint32_t group, double base_lr) const {
+    return base_lr * static_cast<double>(update_index + 1) + group + beta1_;
+  }
+
+ private:
+  double beta1_ = 0;
+};
+
+class Log {
+ public:
+  Log(const sdk::Host& host, const sdk::Params&) : host_(host) {}
+  void write(std::span<const sdk::Metric> metrics) {
+    for (const auto& metric : metrics) {
+      host_.info(std::string(metric.tag) + "=" + std::to_string(metric.value) + "@" + std::to_string(metric.x));
+    }
+  }
+
+ private:
+  sdk::Host host_;
+};
+
+class Watch {
+ public:
+  Watch(const sdk::Host& host, const sdk::Params&) : host_(host) {}
+  void event(const capstan_event& event) {
+    host_.info("event " + std::to_string(event.kind) + " norm " + std::to_string(event.grad_norm) + " skipped " +
+               std::to_string(event.skipped));
+  }
+
+ private:
+  sdk::Host host_;
+};
+
+}  // namespace
+
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<Descent, "Descent">, &capstan::sdk::scheduler<Ramp, "Ramp">,
+               &capstan::sdk::monitor<Log, "Log">, &capstan::sdk::observer<Watch, "Watch">)

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# template.sh BUILD TORCH KIND: makes a plugin of that kind from its template, builds and tests it against nothing but the
+# installed SDK, and looks at the file that comes out.
+set -euo pipefail
+readonly build=$1 torch=$2 kind=$3
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --component sdk --prefix "$work/prefix" >/dev/null
+"$build/tests/new_plugin" acme-signum "$kind" "$work/acme-signum"
+
+# A clean environment: nothing of this tree may be needed.
+clean() { env -i PATH="$PATH" HOME="$work" OMP_NUM_THREADS=2 "$@"; }
+cd "$work/acme-signum"
+options=(-G Ninja -DCMAKE_PREFIX_PATH="$work/prefix")
+case $kind in
+  optimizer | model) options+=(-DCAPSTAN_TORCH_DIR="$torch") ;;
+  *) options+=(-DCAPSTAN_TORCH_DIR=/nowhere) ;;  # builds where there is no LibTorch
+esac
+clean cmake -B build "${options[@]}" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+clean cmake --build build >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+if grep -q 'warning:' "$work/log"; then cat "$work/log"; exit 1; fi
+clean ctest --test-dir build --output-on-failure --no-tests=error
+
+plugin=build/lib/capstan/plugins/${kind}s/libcapstan_acme_signum.so
+exported=$(nm -D --defined-only "$plugin" | awk '{print $3}' | tr '\n' ' ')
+[[ $exported == 'capstan_plugin_v1 ' ]] || { echo "exports: $exported"; exit 1; }
+if readelf -d "$plugin" | grep -E 'RUNPATH|RPATH'; then exit 1; fi
+if [[ $kind == optimizer ]] && nm -D --undefined-only "$plugin" | grep -E '_ZN?K?(2at|3c10|5torch)'; then
+  echo "the stable tier must not need LibTorch's C++ symbols"
+  exit 1
+fi
+if strings "$plugin" | grep -F "$work"; then echo "the builder's paths are in the file"; exit 1; fi
+"$build/tests/load_plugin" "$PWD/$plugin"
