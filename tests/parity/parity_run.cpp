@@ -7,7 +7,7 @@
 
 #include "core/data/token_data.hpp"
 #include "core/engine/engine.hpp"
-#include "core/registry/host.hpp"
+#include "core/engine/initialize.hpp"
 
 namespace capstan::parity {
 namespace {
@@ -40,14 +40,14 @@ Config config_of(const Json& recorded, const Overrides& overrides, PluginIndex& 
   return load_config({written.dump(), "ds_config", false}, context, plugins);
 }
 
-Model model_of(const Json& args, const PluginIndex& plugins, const capstan_host* host) {
+Model model_of(const Json& args, const PluginIndex& plugins) {
   Json params = Json::object();
   for (const char* key : {"layers", "d", "heads", "seq", "vocab"}) params[key] = args.at(key);
   params["size"] = "tiny";
   params["init"] = "formula";
   params["init_seed"] = args.at("seed");
   Registry registry(plugins);
-  return Model(registry.create("model", "model", "gpt", params, host));
+  return Model(registry.create("model", "model", "gpt", params, model_host()));
 }
 
 /// A recorded value of one step, or none where the peer computes none.
@@ -91,8 +91,7 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
   const Json& steps = recorded.at("steps");
   PluginIndex plugins;
   const Config config = config_of(recorded, overrides, plugins);
-  const capstan_host host = make_host();
-  Engine engine(model_of(args, plugins, &host), config, plugins);
+  Engine engine(model_of(args, plugins), config, plugins);
   engine.want_grad_norm(true);
 
   const TokenData data({corpus}, TokenData::Format::kBytes, args.at("seq").as_integer());

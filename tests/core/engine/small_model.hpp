@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tanh.h>
@@ -70,13 +71,14 @@ struct SmallModel {
 
 /// Batch number `index` of an endless, repeatable stream.
 inline Batch batch_number(std::int64_t index, std::int64_t rows) {
-  const at::Generator kept = at::globalContext().defaultGenerator(at::kCPU).clone();
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  const at::Tensor kept = generator.get_state();
   seed(1000 + static_cast<std::uint64_t>(index));
   Batch batch;
   const at::Tensor x = at::randn({rows, 4});
   batch.tensors.emplace("x", x);
   batch.tensors.emplace("y", x.sum(1).sin());
-  at::globalContext().defaultGenerator(at::kCPU).set_state(kept.get_state());
+  generator.set_state(kept);
   return batch;
 }
 

@@ -62,8 +62,13 @@ TEST(Interceptor, LetsAPolicyReplaceOperands) {
     }
     void after(const c10::OperatorHandle&) noexcept override {}
   } zero;
-  const InterceptorScope scope(zero);
-  EXPECT_EQ(at::mm(at::ones({2, 2}), at::ones({2, 2})).sum().item<float>(), 0.0F);
+  const at::Tensor ones = at::ones({2, 2});
+  at::Tensor product;
+  {
+    const InterceptorScope scope(zero);
+    product = at::mm(ones, ones);
+  }
+  EXPECT_EQ(product.sum().item<float>(), 0.0F);
 }
 
 TEST(Interceptor, PassesOnWhatAPolicyThrows) {
