@@ -14,7 +14,9 @@ TEST(BundledPlugins, HaveManifestsThatTheCoreAccepts) {
 
 TEST(BundledPlugins, ProvideTheTypesOfTheConfigurationLanguageInAnyLetterCase) {
   const auto index = PluginIndex::scan({{CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins", "the build"}});
-  for (const char* type : {"adam", "ADAMW"}) EXPECT_TRUE(index.find("optimizer", type)) << type;
+  for (const char* type : {"adam", "ADAMW", "SGD", "Lamb", "Adagrad", "lion", "RMSprop", "NAdam", "RAdam", "Adamax",
+                           "Adadelta", "ASGD", "Rprop"})
+    EXPECT_TRUE(index.find("optimizer", type)) << type;
   for (const char* type : {"lrrangetest", "OneCycle", "1Cycle", "warmuplr", "WarmupDecayLR", "WarmupCosineLR",
                            "CosineAnnealingLR", "StepLR"}) {
     EXPECT_TRUE(index.find("scheduler", type)) << type;

@@ -64,18 +64,12 @@ class Adam {
   AdamNumbers numbers_at(const AdamGroup& group, std::int64_t t, double grad_scale) const {
     const double c1 = bias_correction_ ? 1.0 - std::pow(group.beta1, static_cast<double>(t)) : 1.0;
     const double c2 = bias_correction_ ? 1.0 - std::pow(group.beta2, static_cast<double>(t)) : 1.0;
-    AdamNumbers numbers{};
-    numbers.grad_scale = static_cast<float>(grad_scale);
-    numbers.lr = static_cast<float>(group.lr);
-    numbers.beta1 = static_cast<float>(group.beta1);
-    numbers.one_minus_beta1 = static_cast<float>(1.0 - group.beta1);
-    numbers.beta2 = static_cast<float>(group.beta2);
-    numbers.one_minus_beta2 = static_cast<float>(1.0 - group.beta2);
-    numbers.eps = static_cast<float>(group.eps);
-    (decoupled_ ? numbers.decay : numbers.l2) = static_cast<float>(group.weight_decay);
-    numbers.inverse_c1 = static_cast<float>(1.0 / c1);
-    numbers.inverse_sqrt_c2 = static_cast<float>(1.0 / std::sqrt(c2));
-    return numbers;
+    return {.moments = Moments(grad_scale, decoupled_ ? 0.0 : group.weight_decay, group.beta1, group.beta2),
+            .lr = static_cast<float>(group.lr),
+            .eps = static_cast<float>(group.eps),
+            .decay = static_cast<float>(decoupled_ ? group.weight_decay : 0.0),
+            .inverse_c1 = static_cast<float>(1.0 / c1),
+            .inverse_sqrt_c2 = static_cast<float>(1.0 / std::sqrt(c2))};
   }
 
   bool decoupled_;

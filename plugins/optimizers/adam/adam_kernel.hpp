@@ -1,18 +1,16 @@
 #pragma once
 
 #include "plugins/optimizers/common/block.hpp"
+#include "plugins/optimizers/common/moments.hpp"
 
 namespace capstan::optimizers {
 
 /// What the kernels need of a group at one step.
 struct AdamNumbers {
-  float grad_scale;
+  Moments moments;
   float lr;
-  float beta1, one_minus_beta1;
-  float beta2, one_minus_beta2;
   float eps;
-  float l2;               // decay that joins the gradient
-  float decay;            // decay that stays apart from it
+  float decay;            // that stays apart from the gradient
   float inverse_c1;       // 1 / (1 - beta1^t)
   float inverse_sqrt_c2;  // 1 / sqrt(1 - beta2^t)
 };

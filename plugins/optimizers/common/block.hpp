@@ -12,6 +12,7 @@ struct Block {
   const float* grad;  // as the slot has it: a kernel multiplies by the step's scale
   float* state[kMaxStates];
   std::size_t count;
+  double* sums = nullptr;  // what a measuring kernel adds to; it changes nothing else
 };
 
 /// Updates a block. `numbers` are the optimizer's own, of the block's group and step.

@@ -12,10 +12,7 @@ constexpr std::size_t kUnit = 8192;             // elements that one thread take
 constexpr std::int64_t kUnitsPerThread = 4;     // below it another thread costs more than it gives
 constexpr std::size_t kConversionBlock = 1024;  // elements: what is converted stays in the first-level cache
 
-const void* at(const sdk::Values& values, std::size_t index) {
-  return static_cast<const char*>(values.data) + index * size_of(values.dtype);
-}
-void* at(sdk::Values& values, std::size_t index) {
+void* at(const sdk::Values& values, std::size_t index) {
   return static_cast<char*>(values.data) + index * size_of(values.dtype);
 }
 
@@ -45,60 +42,79 @@ void ElementwiseUpdate::add(const sdk::Slot& slot, std::initializer_list<std::si
 
 void ElementwiseUpdate::run() const {
   if (units_ <= static_cast<std::int64_t>(work_.size())) {  // only small slots
-    for (const Work& work : work_) update(work, 0, work.numel);
+    for (const Work& work : work_) run(work, 0, work.numel);
   } else {
     sdk::parallel_for(0, units_, kUnitsPerThread,
-                      [this](std::int64_t begin, std::int64_t end) { update_units(begin, end); });
+                      [this](std::int64_t begin, std::int64_t end) { run_units(begin, end); });
   }
 }
 
-void ElementwiseUpdate::update_units(std::int64_t begin, std::int64_t end) const {
-  auto work = std::upper_bound(work_.begin(), work_.end(), begin,
-                               [](std::int64_t unit, const Work& item) { return unit < item.first_unit; });
-  --work;
-  for (; work != work_.end() && work->first_unit < end; ++work) {
+void ElementwiseUpdate::measure(std::span<double> partials, std::size_t measures) const {
+  std::vector<double> sums(static_cast<std::size_t>(units_) * measures);
+  sdk::parallel_for(0, units_, kUnitsPerThread, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t unit = begin; unit < end; ++unit) {
+      const Work& work = *work_of(unit);
+      const auto from = static_cast<std::size_t>(unit - work.first_unit) * kUnit;
+      run(work, from, std::min(from + kUnit, work.numel), &sums[static_cast<std::size_t>(unit) * measures]);
+    }
+  });
+  std::fill(partials.begin(), partials.end(), 0.0);
+  for (std::size_t unit = 0; unit < static_cast<std::size_t>(units_); ++unit) {
+    const auto slot = static_cast<std::size_t>(work_of(static_cast<std::int64_t>(unit)) - work_.begin());
+    for (std::size_t k = 0; k < measures; ++k) partials[slot * measures + k] += sums[unit * measures + k];
+  }
+}
+
+std::vector<ElementwiseUpdate::Work>::const_iterator ElementwiseUpdate::work_of(std::int64_t unit) const {
+  const auto next = std::upper_bound(work_.begin(), work_.end(), unit,
+                                     [](std::int64_t index, const Work& work) { return index < work.first_unit; });
+  return next - 1;
+}
+
+void ElementwiseUpdate::run_units(std::int64_t begin, std::int64_t end) const {
+  for (auto work = work_of(begin); work != work_.end() && work->first_unit < end; ++work) {
     const auto from = static_cast<std::size_t>(std::max(begin, work->first_unit) - work->first_unit) * kUnit;
     const auto to = static_cast<std::size_t>(end - work->first_unit) * kUnit;
-    update(*work, std::min(from, work->numel), std::min(to, work->numel));
+    run(*work, std::min(from, work->numel), std::min(to, work->numel));
   }
 }
 
-void ElementwiseUpdate::update(const Work& work, std::size_t begin, std::size_t end) {
-  return work.plain ? update_plain(work, begin, end) : update_converting(work, begin, end);
+void ElementwiseUpdate::run(const Work& work, std::size_t begin, std::size_t end, double* sums) {
+  return work.plain ? run_plain(work, begin, end, sums) : run_converting(work, begin, end, sums);
 }
 
-void ElementwiseUpdate::update_plain(const Work& work, std::size_t begin, std::size_t end) {
-  Block block{work.param + begin, static_cast<const float*>(work.grad.data) + begin, {}, end - begin};
+void ElementwiseUpdate::run_plain(const Work& work, std::size_t begin, std::size_t end, double* sums) {
+  Block block{work.param + begin, static_cast<const float*>(work.grad.data) + begin, {}, end - begin, sums};
   for (std::size_t s = 0; s < work.state_count; ++s) {
     block.state[s] = static_cast<float*>(work.states[s].data) + begin;
   }
   work.kernel(block, work.numbers);
 }
 
-void ElementwiseUpdate::update_converting(const Work& work, std::size_t begin, std::size_t end) {
+void ElementwiseUpdate::run_converting(const Work& work, std::size_t begin, std::size_t end, double* sums) {
   alignas(64) float grad[kConversionBlock];
   alignas(64) float states[kMaxStates][kConversionBlock];
-  sdk::Values stored[kMaxStates];
-  std::copy(work.states, work.states + kMaxStates, stored);
-  sdk::Values compute = work.compute;
   for (std::size_t from = begin; from < end; from += kConversionBlock) {
     const std::size_t count = std::min(kConversionBlock, end - from);
-    Block block{work.param + from, static_cast<const float*>(work.grad.data) + from, {}, count};
+    Block block{work.param + from, static_cast<const float*>(work.grad.data) + from, {}, count, sums};
     if (!is_fp32(work.grad)) {
       widen(at(work.grad, from), work.grad.dtype, grad, count);
       block.grad = grad;
     }
     for (std::size_t s = 0; s < work.state_count; ++s) {
-      block.state[s] = static_cast<float*>(stored[s].data) + from;
-      if (is_fp32(stored[s])) continue;
-      widen(at(stored[s], from), stored[s].dtype, states[s], count);
+      const sdk::Values& state = work.states[s];
+      block.state[s] = static_cast<float*>(state.data) + from;
+      if (is_fp32(state)) continue;
+      widen(at(state, from), state.dtype, states[s], count);
       block.state[s] = states[s];
     }
     work.kernel(block, work.numbers);
+    if (sums != nullptr) continue;
     for (std::size_t s = 0; s < work.state_count; ++s) {
-      if (!is_fp32(stored[s])) narrow(states[s], at(stored[s], from), stored[s].dtype, count);
+      const sdk::Values& state = work.states[s];
+      if (!is_fp32(state)) narrow(states[s], at(state, from), state.dtype, count);
     }
-    if (compute.data != nullptr) narrow(work.param + from, at(compute, from), compute.dtype, count);
+    if (work.compute.data != nullptr) narrow(work.param + from, at(work.compute, from), work.compute.dtype, count);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "capstan/sdk/optimizer.hpp"
@@ -21,6 +22,8 @@ class ElementwiseUpdate {
   void add(const sdk::Slot& slot, std::initializer_list<std::size_t> states, BlockKernel kernel, const void* numbers);
   /// Updates what was added. Once.
   void run() const;
+  /// Runs kernels that only measure: `partials` gets `measures` sums a slot. Summed over fixed units in their order.
+  void measure(std::span<double> partials, std::size_t measures) const;
 
  private:
   struct Work {
@@ -36,10 +39,12 @@ class ElementwiseUpdate {
     std::int64_t first_unit;
   };
 
-  static void update(const Work& work, std::size_t begin, std::size_t end);
-  static void update_plain(const Work& work, std::size_t begin, std::size_t end);
-  static void update_converting(const Work& work, std::size_t begin, std::size_t end);
-  void update_units(std::int64_t begin, std::int64_t end) const;
+  /// Elements [begin, end) of a slot; measures where there are `sums`.
+  static void run(const Work& work, std::size_t begin, std::size_t end, double* sums = nullptr);
+  static void run_plain(const Work& work, std::size_t begin, std::size_t end, double* sums);
+  static void run_converting(const Work& work, std::size_t begin, std::size_t end, double* sums);
+  std::vector<Work>::const_iterator work_of(std::int64_t unit) const;
+  void run_units(std::int64_t begin, std::int64_t end) const;
 
   std::vector<Work> work_;
   std::int64_t units_ = 0;

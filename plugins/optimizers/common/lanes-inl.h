@@ -6,9 +6,10 @@
 #define CAPSTAN_OPTIMIZERS_LANES_INL_H_
 #endif
 
-#include <cstddef>
-
 #include <hwy/highway.h>
+
+#include <cstddef>
+#include <type_traits>
 
 #include "plugins/optimizers/common/block.hpp"
 
@@ -18,6 +19,16 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using Tag = hn::ScalableTag<float>;
 using Lanes = hn::Vec<Tag>;
+
+/// The first `count` values, then `padding`.
+HWY_INLINE Lanes load_some(const float* from, std::size_t count, float padding) {
+  const Tag d;
+  if (count == hn::Lanes(d)) return hn::LoadU(d, from);
+  HWY_ALIGN float padded[HWY_LANES(float)];
+  hn::Store(hn::Set(d, padding), d, padded);
+  for (std::size_t i = 0; i < count; ++i) padded[i] = from[i];
+  return hn::Load(d, padded);
+}
 
 /// One vector: body(p, g, s...) changes its arguments, which are then stored. A gradient is read, never written.
 template <std::size_t kStates, class Body>
@@ -73,6 +84,42 @@ HWY_INLINE void sweep(const Block& block, const Body& body) {
     for (std::size_t s = 0; s < kStates; ++s) block.state[s][i + j] = padded[2 + s][j];
   }
 }
+
+/// Without storing: body(p, g, m, v) for every vector of a block. The last one is padded with zeros, and ones for the
+/// second moment, so that padding never divides zero by zero.
+template <class Body>
+HWY_INLINE void visit(const Block& block, const Body& body) {
+  const Tag d;
+  const std::size_t lanes = hn::Lanes(d);
+  for (std::size_t i = 0; i < block.count; i += lanes) {
+    const std::size_t count = block.count - i < lanes ? block.count - i : lanes;
+    body(load_some(block.param + i, count, 0), load_some(block.grad + i, count, 0),
+         load_some(block.state[0] + i, count, 0), load_some(block.state[1] + i, count, 1));
+  }
+}
+
+/// A sum of squares in double precision.
+class SquareSum {
+ public:
+  HWY_INLINE SquareSum() : low_(hn::Zero(kWide)), high_(hn::Zero(kWide)) {}
+  HWY_INLINE void add(Lanes values) {
+    const auto low = hn::PromoteTo(kWide, hn::LowerHalf(values));
+    low_ = hn::Add(low_, hn::Mul(low, low));
+#if HWY_TARGET != HWY_SCALAR
+    const auto high = hn::PromoteTo(kWide, hn::UpperHalf(hn::Half<Tag>(), values));
+    high_ = hn::Add(high_, hn::Mul(high, high));
+#endif
+  }
+  HWY_INLINE double total() const { return hn::GetLane(hn::SumOfLanes(kWide, hn::Add(low_, high_))); }
+
+ private:
+#if HWY_TARGET == HWY_SCALAR
+  static constexpr hn::Rebind<double, Tag> kWide{};
+#else
+  static constexpr hn::Rebind<double, hn::Half<Tag>> kWide{};
+#endif
+  hn::Vec<std::remove_const_t<decltype(kWide)>> low_, high_;
+};
 
 HWY_INLINE Lanes all(float value) { return hn::Set(Tag(), value); }
 

@@ -1,0 +1,70 @@
+"""Records what torch's own optimizer classes do, in double precision, for torch_classes_test.
+
+    pip install torch==2.11.0 && python record_torch.py > torch_classes.json
+
+Problem: 37 parameters; before update t (from 0) each gradient is noise(100 + t) + 0.5 * p; after 25 updates lr is halved.
+"""
+import json
+
+import torch
+
+COUNT, UPDATES = 37, 50
+
+
+def noise(seed):
+    mask = (1 << 64) - 1
+    state = (seed * 0x9E3779B97F4A7C15 + 1) & mask
+    values = []
+    for _ in range(COUNT):
+        state = (state * 6364136223846793005 + 1442695040888963407) & mask
+        values.append((state >> 33) / 2**30 - 1.0)
+    return torch.tensor(values, dtype=torch.float32).double()
+
+
+# plugin, type, parameters
+CASES = [
+    ("sgd", "SGD", {"lr": 0.05, "weight_decay": 0.1}),
+    ("sgd", "SGD", {"lr": 0.05, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.1}),
+    ("sgd", "SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
+    ("adagrad", "Adagrad", {"lr": 0.05, "lr_decay": 0.02, "initial_accumulator_value": 0.3, "weight_decay": 0.1}),
+    ("rmsprop", "RMSprop", {"lr": 0.01, "alpha": 0.95, "weight_decay": 0.1}),
+    ("rmsprop", "RMSprop", {"lr": 0.01, "alpha": 0.95, "momentum": 0.8}),
+    ("rmsprop", "RMSprop", {"lr": 0.01, "alpha": 0.95, "centered": True, "eps": 1e-3}),
+    ("rmsprop", "RMSprop", {"lr": 0.01, "alpha": 0.95, "centered": True, "momentum": 0.8, "eps": 1e-3}),
+    ("nadam", "NAdam", {"lr": 0.01, "betas": [0.8, 0.99], "weight_decay": 0.1, "momentum_decay": 0.01}),
+    ("nadam", "NAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("radam", "RAdam", {"lr": 0.01, "betas": [0.9, 0.99], "weight_decay": 0.1}),
+    ("radam", "RAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("adamax", "Adamax", {"lr": 0.01, "betas": [0.8, 0.9], "weight_decay": 0.1}),
+    ("adadelta", "Adadelta", {"lr": 1.0, "rho": 0.8, "weight_decay": 0.1}),
+    ("asgd", "ASGD", {"lr": 0.05, "lambd": 0.01, "alpha": 0.6, "t0": 10, "weight_decay": 0.1}),
+    ("rprop", "Rprop", {"lr": 0.01, "etas": [0.4, 1.3], "step_sizes": [1e-4, 0.1]}),
+    ("adam", "AdamW", {"lr": 0.01, "betas": [0.8, 0.99], "weight_decay": 0.1, "amsgrad": True}),
+    ("adam", "Adam", {"lr": 0.01, "betas": [0.8, 0.99], "weight_decay": 0.1, "amsgrad": True}),
+    ("adam", "AdamW", {"lr": 0.01}),
+]
+
+
+def record(plugin, kind, params):
+    parameter = torch.nn.Parameter(noise(1))
+    arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in params.items()}
+    optimizer = getattr(torch.optim, kind)([parameter], foreach=False, **arguments)
+    case = {"plugin": plugin, "type": kind, "params": params}
+    for update in range(UPDATES):
+        if update == 25:
+            optimizer.param_groups[0]["lr"] /= 2
+        parameter.grad = (noise(100 + update) + 0.5 * parameter).detach()
+        optimizer.step()
+        if update + 1 in (1, 10, UPDATES):
+            case[f"after {update + 1}"] = parameter.detach().tolist()
+    if kind == "ASGD":
+        case["ax"] = optimizer.state[parameter]["ax"].tolist()
+    return case
+
+
+def main():
+    lines = [json.dumps(record(*case)) for case in CASES]
+    print('{"torch": "%s",\n "cases": [\n%s\n]}' % (torch.__version__.split("+")[0], ",\n".join(lines)))
+
+
+main()
