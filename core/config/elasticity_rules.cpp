@@ -7,8 +7,17 @@
 
 namespace capstan {
 
-void check_elasticity_rules(const Effective& values, Problems& problems) {
-  if (!values.flag("elasticity.enabled")) return;
+namespace {
+
+// The search is exhaustive; these keep it within a moment for any input.
+constexpr std::int64_t kLargestBatch = 1'000'000'000;
+constexpr std::size_t kMostMicroBatches = 32;
+
+}  // namespace
+
+bool check_elasticity_rules(const Effective& values, Problems& problems) {
+  if (!values.flag("elasticity.enabled")) return false;
+  const std::size_t before = problems.all().size();
   const Json *cap = values.find("elasticity.max_train_batch_size"),
              *micros = values.find("elasticity.micro_batch_sizes");
   if (!cap)
@@ -29,6 +38,13 @@ void check_elasticity_rules(const Effective& values, Problems& problems) {
       break;
     }
   }
+  if (cap && cap->as_integer() > kLargestBatch) {
+    problems.error("elasticity.max_train_batch_size", "must be at most 1000000000, got " + shown(*cap) + ".");
+  }
+  if (micros && micros->size() > kMostMicroBatches) {
+    problems.error("elasticity.micro_batch_sizes",
+                   "must have at most 32 entries, got " + std::to_string(micros->size()) + ".");
+  }
   const double version = values.number("elasticity.version", 0.2);
   const std::int64_t parallel = values.integer("elasticity.model_parallel_size", 1),
                      node = values.integer("elasticity.num_gpus_per_node", 1);
@@ -43,6 +59,7 @@ void check_elasticity_rules(const Effective& values, Problems& problems) {
     problems.error("elasticity.num_gpus_per_node",
                    std::to_string(node) + " is no multiple of model_parallel_size, " + std::to_string(parallel) + ".");
   }
+  return cap && micros && problems.all().size() == before;
 }
 
 }  // namespace capstan

@@ -5,10 +5,12 @@
 #include "core/config/components.hpp"
 #include "core/config/config.hpp"
 #include "core/config/effective.hpp"
+#include "core/config/elastic.hpp"
 #include "core/config/old_names.hpp"
 #include "core/config/places.hpp"
 #include "core/config/relaxed.hpp"
 #include "core/config/rules.hpp"
+#include "core/config/section_rules.hpp"
 #include "core/config/toml.hpp"
 #include "core/config/unknown_keys.hpp"
 #include "core/config/validator.hpp"
@@ -206,7 +208,10 @@ class Reader {
     config.optimizer = chooser.optimizer();
     config.scheduler = chooser.scheduler(config.optimizer);
     derive_values(values);
-    config.batch = resolve_batch(values, context_, problems_);
+    // Without the elastic batch there is nothing to complete.
+    const bool elastic = values.flag("elasticity.enabled");
+    const bool made = check_elasticity_rules(values, problems_) && apply_elasticity(values, context_, problems_);
+    if (!elastic || made) config.batch = resolve_batch(values, context_, problems_);
     config.precision = resolve_precision(values, problems_);
     // One process holds everything, so that every stage is stage 0.
     config.zero.stage = config.batch.world_size > 1 ? static_cast<int>(values.integer("zero_optimization.stage")) : 0;

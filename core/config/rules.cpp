@@ -238,7 +238,6 @@ void check_rules(const Effective& values, const Config& config, const PluginInde
   check_accumulation(values, problems);
   check_data_rules(values, problems);
   check_compression_rules(values, problems);
-  check_elasticity_rules(values, problems);
   check_other_sections(values, problems);
 }
 

@@ -8,7 +8,8 @@ namespace capstan {
 /// Rules inside one section: what must be given when it is on, and which of its values go together.
 void check_data_rules(const Effective& values, Problems& problems);         // data_efficiency, curriculum_learning
 void check_compression_rules(const Effective& values, Problems& problems);  // compression_training, eigenvalue
-void check_elasticity_rules(const Effective& values, Problems& problems);
+/// True when elasticity is on and its section is sound.
+bool check_elasticity_rules(const Effective& values, Problems& problems);
 void check_other_sections(const Effective& values, Problems& problems);
 
 }  // namespace capstan

@@ -35,7 +35,7 @@ std::span<const Key> compression() {
      "Quantise in forward rather than in the update; false needs fp16."},
     {"compression_training.weight_quantization.shared_parameters.fp16_mixed_quantize.enabled", "boolean", "false", "", 0, "002 DS",
      "Blend with the value that is not quantised."},
-    {"compression_training.weight_quantization.shared_parameters.fp16_mixed_quantize.quantize_change_ratio", "number", "0.001", "0..1", 0, "002 DS",
+    {"compression_training.weight_quantization.shared_parameters.fp16_mixed_quantize.quantize_change_ratio", "number", "0.001", "", 0, "002 DS",
      "Step of the blend per update."},
     {"compression_training.weight_quantization.different_groups", "object", "", "", 0, "002 DS",
      "Groups of modules, by names of your choice."},

@@ -1,0 +1,97 @@
+#include <cstdlib>
+#include <string>
+
+#include "core/config/elastic.hpp"
+#include "core/config/value.hpp"
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+constexpr const char* kVariable = "DEEPSPEED_ELASTICITY_CONFIG";
+constexpr const char* kBatchKeys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                      "gradient_accumulation_steps"};
+
+/// The scheduler's view must agree in what decides the batch: the first difference is an error.
+void compare_with_scheduler(const Effective& values, const ConfigContext& context, Problems& problems) {
+  const char* text = std::getenv(kVariable);
+  if (!text) {
+    if (!context.check_only) {
+      problems.warning(
+          "elasticity",
+          std::string(kVariable) +
+              " is not set, so it cannot be checked that the scheduler scales this job to compatible sizes.");
+    }
+    return;
+  }
+  Json seen;
+  try {
+    seen = Json::parse(text);
+  } catch (const ConfigError& error) {
+    problems.error("elasticity", std::string(kVariable) + " does not hold JSON: " + error.what());
+    return;
+  }
+  if (const Json* section = seen.find("elasticity")) seen = *section;
+  for (const char* key : {"max_train_batch_size", "micro_batch_sizes", "version"}) {
+    const std::string path = std::string("elasticity.") + key;
+    const Json *theirs = seen.find(key), *ours = values.find(path);
+    if (!theirs || !ours || *theirs == *ours) continue;
+    problems.error(path, shown(*ours) + " differs from what the scheduler saw in " + kVariable + ", " + shown(*theirs) +
+                             ". Start the job with the same values.");
+    return;
+  }
+}
+
+/// Batch keys beside elasticity: refused, or overridden when the file says so.
+bool may_replace(const Effective& values, const ElasticBatch& batch, Problems& problems) {
+  const std::int64_t made[] = {batch.train_batch, batch.micro_batch, batch.accumulation};
+  const bool ignore = values.flag("elasticity.ignore_non_elastic_batch_info");
+  std::string given;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::string key = kBatchKeys[i];
+    if (!values.given(key) || !values.find(key)) continue;
+    given += (given.empty() ? "" : ", ") + key;
+    if (ignore)
+      problems.warning(key, "elasticity decides it: " + shown(*values.find(key)) + " -> " +
+                                (made[i] > 0 ? std::to_string(made[i]) : "by the world size") + ".");
+  }
+  if (given.empty() || ignore) return true;
+  problems.error("elasticity.enabled", "elasticity decides the batch sizes, but the file gives " + given +
+                                           ". Remove them, or set elasticity.ignore_non_elastic_batch_info.");
+  return false;
+}
+
+}  // namespace
+
+bool apply_elasticity(Effective& values, const ConfigContext& context, Problems& problems) {
+  compare_with_scheduler(values, context, problems);
+  const ElasticSettings settings = elastic_settings(values);
+  try {
+    std::optional<std::int64_t> devices;
+    if (context.world_known) devices = context.world_size;
+    if (!devices && settings.version > 0.15) {
+      problems.notice("elasticity",
+                      "the batch follows from the number of devices, which is not known here: --world gives it.");
+      return false;
+    }
+    const ElasticBatch batch = elastic_batch(settings, devices);
+    if (!may_replace(values, batch, problems)) return false;
+    values.derive(kBatchKeys[0], batch.train_batch);
+    if (batch.micro_batch > 0) {
+      values.derive(kBatchKeys[1], batch.micro_batch);
+      values.derive(kBatchKeys[2], batch.accumulation);
+    }
+    std::string sizes;
+    for (const std::int64_t size : batch.sizes) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+    problems.notice("elasticity", "the batch is " + std::to_string(batch.train_batch) +
+                                      ", which fits the data-parallel sizes " + sizes + ".");
+    return true;
+  } catch (const ConfigError& error) {
+    std::string text = error.what();
+    const auto colon = text.find(": ");
+    problems.error(text.substr(0, colon), text.substr(colon + 2));
+    return false;
+  }
+}
+
+}  // namespace capstan
