@@ -1,0 +1,53 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "core/registry/plugin_index.hpp"
+
+namespace capstan::conformance {
+
+/// A rule that was broken; the text says how.
+class Broken : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A case that cannot be tried on this plugin or here.
+class Skip : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+inline void expect(bool condition, const std::string& text) {
+  if (!condition) throw Broken(text);
+}
+
+/// What a case works with. The working directory is an empty folder of its own.
+struct Context {
+  std::filesystem::path plugin;  // absolute
+  std::uint64_t seed = 0;
+  std::mt19937_64 random() const { return std::mt19937_64(seed); }
+};
+
+struct Case {
+  std::string name, rule;
+  std::function<void(const Context&)> run;
+};
+
+using Cases = std::vector<Case>;
+
+Cases loading_cases(const std::filesystem::path& plugin);
+Cases creation_cases(const ComponentManifest& component);
+Cases optimizer_cases(const ComponentManifest& component);
+Cases scheduler_cases(const ComponentManifest& component);
+Cases monitor_cases(const ComponentManifest& component);
+Cases model_cases(const ComponentManifest& component);
+Cases observer_cases(const ComponentManifest& component);
+Cases offload_cases(const ComponentManifest& component);
+
+}  // namespace capstan::conformance

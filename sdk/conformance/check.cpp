@@ -1,0 +1,212 @@
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "core/errors.hpp"
+#include "sdk/conformance/case.hpp"
+#include "sdk/conformance/conformance.hpp"
+
+namespace capstan::conformance {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+Cases all_cases(const fs::path& plugin) {
+  Cases all = loading_cases(plugin);
+  std::optional<IndexedPlugin> indexed;
+  try {
+    indexed = read_plugin(plugin);
+  } catch (const PluginError&) {
+    return all;  // loading/manifest says it
+  }
+  for (const ComponentManifest& component : indexed->manifest.components) {
+    const auto add = [&](Cases more) { std::move(more.begin(), more.end(), std::back_inserter(all)); };
+    add(creation_cases(component));
+    if (component.kind == "optimizer") add(optimizer_cases(component));
+    if (component.kind == "scheduler") add(scheduler_cases(component));
+    if (component.kind == "monitor") add(monitor_cases(component));
+    if (component.kind == "model") add(model_cases(component));
+    if (component.kind == "observer") add(observer_cases(component));
+    if (component.kind == "offload") add(offload_cases(component));
+  }
+  return all;
+}
+
+/// An empty working directory, left and removed at the end.
+class Workplace {
+ public:
+  Workplace() : before_(fs::current_path()) {
+    std::string pattern = (fs::temp_directory_path() / "capstan-check-XXXXXX").string();
+    if (!::mkdtemp(pattern.data())) throw RuntimeFault(pattern + ": " + std::strerror(errno) + ".");
+    folder_ = pattern;
+    fs::current_path(folder_);
+  }
+  ~Workplace() {
+    std::error_code ignored;
+    fs::current_path(before_, ignored);
+    fs::remove_all(folder_, ignored);
+  }
+
+ private:
+  fs::path before_, folder_;
+};
+
+/// Runs a case here: its outcome as a letter, then its text.
+std::string run_here(const Case& test, const Context& context) {
+  try {
+    test.run(context);
+    return "P";
+  } catch (const Skip& skip) {
+    return std::string("S") + skip.what();
+  } catch (const std::exception& error) {
+    return std::string("F") + error.what();
+  } catch (...) {
+    return "Fan exception that is not a std::exception crossed the plugin's boundary.";
+  }
+}
+
+void take(Result& result, const std::string& told) {
+  result.outcome = told[0] == 'P' ? Outcome::kPassed : told[0] == 'S' ? Outcome::kSkipped : Outcome::kFailed;
+  result.text = told.substr(1);
+}
+
+/// Reads what the child tells until it closes the pipe or the time is over; nothing then.
+std::optional<std::string> listen(int pipe, Clock::time_point deadline) {
+  std::string told;
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    if (left <= 0) return std::nullopt;
+    pollfd ready{pipe, POLLIN, 0};
+    if (::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left, 1000))) <= 0) continue;
+    char buffer[4096];
+    const ssize_t n = ::read(pipe, buffer, sizeof buffer);
+    if (n <= 0) return told;
+    told.append(buffer, static_cast<std::size_t>(n));
+  }
+}
+
+void run_in_child(const Case& test, const Context& context, double timeout_s, Result& result) {
+  int ends[2];
+  if (::pipe(ends) != 0) throw RuntimeFault(std::string("pipe: ") + std::strerror(errno) + ".");
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child < 0) throw RuntimeFault(std::string("fork: ") + std::strerror(errno) + ".");
+  if (child == 0) {
+    ::close(ends[0]);
+    ::setpgid(0, 0);  // so that what it starts ends with it
+    const std::string told = run_here(test, context);
+    for (std::size_t done = 0; done < told.size();) {
+      const ssize_t n = ::write(ends[1], told.data() + done, told.size() - done);
+      if (n <= 0) break;
+      done += static_cast<std::size_t>(n);
+    }
+    ::_exit(0);  // no destructors of the parent's objects
+  }
+  ::setpgid(child, child);
+  ::close(ends[1]);
+  const auto limit = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_s));
+  const auto told = listen(ends[0], Clock::now() + limit);
+  ::close(ends[0]);
+  ::kill(-child, SIGKILL);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (!told) {
+    result.outcome = Outcome::kFailed;
+    result.text = "did not end within " + std::to_string(static_cast<int>(timeout_s)) + " s.";
+  } else if (!told->empty()) {
+    take(result, *told);
+  } else {
+    result.outcome = Outcome::kFailed;
+    result.text = WIFSIGNALED(status) ? "crashed: signal " + std::to_string(WTERMSIG(status)) + " (" +
+                                            ::strsignal(WTERMSIG(status)) + ")."
+                                      : "ended the process with exit code " + std::to_string(WEXITSTATUS(status)) + ".";
+  }
+}
+
+const char* outcome_name(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kPassed:
+      return "passed";
+    case Outcome::kFailed:
+      return "failed";
+    case Outcome::kSkipped:
+      return "skipped";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<CaseName> cases(const fs::path& plugin) {
+  std::vector<CaseName> names;
+  for (const Case& test : all_cases(plugin)) names.push_back({test.name, test.rule});
+  return names;
+}
+
+std::vector<Result> check(const fs::path& plugin, const Options& options,
+                          const std::function<void(const Result&)>& seen) {
+  const Context context{fs::absolute(plugin), options.seed};
+  std::vector<Result> results;
+  for (const Case& test : all_cases(context.plugin)) {
+    if (test.name.find(options.only) == std::string::npos) continue;
+    Result result{.name = test.name, .rule = test.rule};
+    const auto start = Clock::now();
+    const Workplace workplace;
+    if (options.in_process) {
+      take(result, run_here(test, context));
+    } else {
+      run_in_child(test, context, options.timeout_s, result);
+    }
+    result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (seen) seen(result);
+    results.push_back(std::move(result));
+  }
+  return results;
+}
+
+bool passed(const std::vector<Result>& results) {
+  bool some = false;
+  for (const Result& result : results) {
+    if (result.outcome == Outcome::kFailed) return false;
+    some |= result.outcome == Outcome::kPassed;
+  }
+  return some;
+}
+
+Json report(const fs::path& plugin, const Options& options, const std::vector<Result>& results) {
+  Json json = Json::object();
+  json["plugin"] = fs::absolute(plugin).string();
+  json["seed"] = std::to_string(options.seed);
+  json["passed"] = passed(results);
+  json["cases"] = Json::array();
+  for (const Result& result : results) {
+    Json entry = Json::object();
+    entry["name"] = result.name;
+    entry["rule"] = result.rule;
+    entry["outcome"] = outcome_name(result.outcome);
+    if (!result.text.empty()) entry["text"] = result.text;
+    entry["seconds"] = result.seconds;
+    json["cases"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+std::string line(const Result& result, const fs::path& plugin, const Options& options) {
+  std::string text = std::string(outcome_name(result.outcome)) + "  " + result.name;
+  if (!result.text.empty()) text += ": " + result.text;
+  if (result.outcome == Outcome::kFailed) {
+    text += "\n        the rule: " + result.rule + "\n        alone: capstan plugins check " + plugin.string() +
+            " --in-process --only " + result.name + " --seed " + std::to_string(options.seed);
+  }
+  return text;
+}
+
+}  // namespace capstan::conformance

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/config/json.hpp"
+
+/// The conformance kit: what every plugin must keep to, tried on a built file. `capstan plugins check` is a thin face
+/// of it; capstan/conformance_tests.hpp makes a GoogleTest of every case.
+namespace capstan::conformance {
+
+struct CaseName {
+  std::string name;  // "optimizer/Lion/shard_invariance"
+  std::string rule;  // what a plugin must do, as a sentence
+};
+
+enum class Outcome { kPassed, kFailed, kSkipped };
+
+struct Result {
+  std::string name, rule;
+  Outcome outcome = Outcome::kPassed;
+  std::string text;  // why it failed or was skipped
+  double seconds = 0;
+};
+
+struct Options {
+  std::uint64_t seed = 20260101;  // of all random numbers; shown with failures
+  std::string only;               // cases whose name contains it; empty: all
+  bool in_process = false;        // for the debugger: no child processes, no time limits
+  double timeout_s = 60;          // of a case
+};
+
+/// The cases that fit a plugin, known from its manifest. A file without a valid manifest has the loading cases only.
+std::vector<CaseName> cases(const std::filesystem::path& plugin);
+
+/// Runs the cases, each in a child process, and calls `seen` after each. Nothing of the plugin runs in this process
+/// unless options.in_process. The process must not have used LibTorch's thread pool before: it would not survive fork.
+std::vector<Result> check(const std::filesystem::path& plugin, const Options& options = {},
+                          const std::function<void(const Result&)>& seen = {});
+
+bool passed(const std::vector<Result>& results);  // none failed, and at least one passed
+Json report(const std::filesystem::path& plugin, const Options& options, const std::vector<Result>& results);
+/// "failed   optimizer/Lion/zero_gradient  ..." and how to run that case alone.
+std::string line(const Result& result, const std::filesystem::path& plugin, const Options& options);
+
+}  // namespace capstan::conformance

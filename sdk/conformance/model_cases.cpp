@@ -1,0 +1,199 @@
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include <cmath>
+#include <map>
+
+#include "core/engine/batch.hpp"
+#include "sdk/conformance/component_under_test.hpp"
+
+namespace capstan::conformance {
+namespace {
+
+constexpr std::int64_t kSamples = 2;
+constexpr std::int64_t kMostTokens = 64;
+
+class ModelUnderTest {
+ public:
+  ModelUnderTest(const Context& context, const ComponentManifest& manifest)
+      : component_((at::manual_seed(context.seed), context), manifest), table_(component_.vtable<capstan_model>()) {
+    visit();
+  }
+
+  struct Seen {
+    std::string name;
+    at::Tensor tensor;
+    bool parameter;
+  };
+
+  void visit() {
+    seen.clear();
+    capstan_visitor visitor{};
+    visitor.struct_size = sizeof visitor;
+    visitor.ctx = &seen;
+    visitor.tensor = [](void* ctx, capstan_str name, capstan_tensor tensor, capstan_role role) {
+      static_cast<std::vector<Seen>*>(ctx)->push_back(
+          {std::string(as_view(name)), *reinterpret_cast<at::Tensor*>(tensor), role == CAPSTAN_ROLE_PARAMETER});
+    };
+    visitor.module = [](void*, capstan_str, capstan_str) {};
+    must("visit", [&](capstan_error* error) { return table_->visit(component_.self(), &visitor, error); });
+  }
+
+  Json describe() const {
+    if (!CAPSTAN_HAS(table_, describe)) return Json::object();
+    capstan_sink sink;
+    must("describe", [&](capstan_error* error) { return table_->describe(component_.self(), &sink, error); });
+    return Json::parse(sink.text);
+  }
+
+  /// Tokens of the length and range that the model tells of itself.
+  Batch batch(std::mt19937_64& random) const {
+    const Json facts = describe();
+    const auto fact = [&](const char* name, std::int64_t otherwise) {
+      const Json* value = facts.find(name);
+      return value && value->is_number() ? static_cast<std::int64_t>(value->as_number()) : otherwise;
+    };
+    const std::int64_t length = std::min(fact("sequence_length", 16), kMostTokens);
+    const std::int64_t vocabulary = fact("vocab_size", 256);
+    Batch batch;
+    for (const char* name : {"input_ids", "labels"}) {
+      std::vector<std::int64_t> tokens(static_cast<std::size_t>(kSamples * length));
+      for (auto& token : tokens) token = static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(vocabulary));
+      batch.tensors[name] =
+          at::from_blob(tokens.data(), {kSamples, length}, at::TensorOptions().dtype(at::kLong)).clone();
+    }
+    return batch;
+  }
+
+  at::Tensor forward(Batch& batch) {
+    capstan_error error;
+    capstan_tensor handle = nullptr;
+    const capstan_status status = table_->forward(component_.self(), &batch, &handle, &error);
+    if (status != CAPSTAN_OK && error.text.find("the batch has no tensor '") != std::string::npos) {
+      throw Skip("it needs more than tokens: " + error.text);
+    }
+    expect(status == CAPSTAN_OK, "forward: " + error.text);
+    expect(handle != nullptr, "forward gives no loss.");
+    const std::unique_ptr<at::Tensor> loss(reinterpret_cast<at::Tensor*>(handle));
+    return *loss;
+  }
+
+  void training(bool on) {
+    must("training", [&](capstan_error* error) { return table_->training(component_.self(), on ? 1 : 0, error); });
+  }
+
+  std::vector<Seen> seen;
+
+ private:
+  ComponentUnderTest component_;
+  const capstan_model* table_;
+};
+
+void check_visit(const Context& context, const ComponentManifest& component) {
+  ModelUnderTest model(context, component);
+  const auto first = model.seen;
+  model.visit();
+  expect(!first.empty(), "shows no parameters.");
+  expect(first.size() == model.seen.size(), "shows other tensors when it is visited again.");
+  std::map<std::string, int> names;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    expect(!first[i].name.empty(), "shows a tensor without a name.");
+    expect(++names[first[i].name] == 1, "shows the name '" + first[i].name + "' twice.");
+    expect(first[i].name == model.seen[i].name && first[i].tensor.is_same(model.seen[i].tensor),
+           "shows '" + first[i].name + "' as another tensor, or elsewhere, when it is visited again.");
+  }
+}
+
+void check_loss(const Context& context, const ComponentManifest& component) {
+  ModelUnderTest model(context, component);
+  auto random = context.random();
+  model.training(true);
+  Batch batch = model.batch(random);
+  const at::Tensor loss = model.forward(batch);
+  expect(loss.numel() == 1 && loss.is_floating_point(), "the loss is not one floating-point number.");
+  expect(std::isfinite(loss.item<double>()), "the loss is not finite.");
+  expect(loss.requires_grad(), "the loss has no autograd graph while gradients are on.");
+  loss.backward();
+  bool any = false;
+  for (const auto& seen : model.seen) {
+    if (!seen.parameter || !seen.tensor.requires_grad()) continue;
+    expect(seen.tensor.grad().defined(), "parameter '" + seen.name + "' gets no gradient.");
+    any = true;
+  }
+  expect(any, "no parameter is trained.");
+}
+
+void check_eval(const Context& context, const ComponentManifest& component) {
+  ModelUnderTest model(context, component);
+  auto random = context.random();
+  model.training(false);
+  const at::NoGradGuard no_grad;
+  Batch batch = model.batch(random);
+  const double first = model.forward(batch).item<double>();
+  const at::Tensor again = model.forward(batch);
+  expect(!again.requires_grad(), "the loss has an autograd graph although gradients are off.");
+  expect(again.item<double>() == first, "evaluating the same batch twice gives two losses.");
+  model.training(true);
+}
+
+void check_deterministic(const Context& context, const ComponentManifest& component) {
+  ModelUnderTest first(context, component), second(context, component);
+  expect(first.seen.size() == second.seen.size(), "two instances differ in their tensors.");
+  for (std::size_t i = 0; i < first.seen.size(); ++i) {
+    expect(first.seen[i].tensor.equal(second.seen[i].tensor),
+           "'" + first.seen[i].name + "' differs between two instances made from one seed.");
+  }
+  auto random = context.random();
+  Batch batch = first.batch(random);
+  at::manual_seed(context.seed);
+  const double one = first.forward(batch).item<double>();
+  at::manual_seed(context.seed);
+  expect(second.forward(batch).item<double>() == one, "two instances give two losses for one batch and seed.");
+}
+
+void check_learns(const Context& context, const ComponentManifest& component) {
+  ModelUnderTest model(context, component);
+  auto random = context.random();
+  model.training(true);
+  Batch batch = model.batch(random);
+  const double before = model.forward(batch).item<double>();
+  for (int i = 0; i < 20; ++i) {
+    model.forward(batch).backward();
+    const at::NoGradGuard no_grad;
+    for (const auto& seen : model.seen) {
+      if (!seen.parameter || !seen.tensor.grad().defined()) continue;
+      at::Tensor tensor = seen.tensor;
+      tensor.sub_(tensor.grad(), 0.05);
+      tensor.mutable_grad() = at::Tensor();
+    }
+  }
+  const double after = model.forward(batch).item<double>();
+  expect(after < before, "twenty steps down the gradient of one batch do not lower its loss, from " +
+                             std::to_string(before) + " to " + std::to_string(after) + ".");
+}
+
+void check_describe(const Context& context, const ComponentManifest& component) {
+  ModelUnderTest model(context, component);
+  expect(model.describe().is_object(), "describe does not give a JSON object.");
+}
+
+}  // namespace
+
+Cases model_cases(const ComponentManifest& component) {
+  const std::string prefix = "model/" + component.type + "/";
+  const auto bound = [component](auto check) {
+    return [component, check](const Context& context) { check(context, component); };
+  };
+  return {
+      {prefix + "visit", "It shows the same tensors, each once, in the same order.", bound(check_visit)},
+      {prefix + "describe", "What it tells of itself is a JSON object.", bound(check_describe)},
+      {prefix + "loss", "The loss is one finite number whose gradient reaches every parameter.", bound(check_loss)},
+      {prefix + "evaluation", "Evaluating repeats itself and keeps no graph.", bound(check_eval)},
+      {prefix + "deterministic", "One seed gives one model and one loss.", bound(check_deterministic)},
+      {prefix + "learns", "Its loss falls along its gradient.", bound(check_learns)},
+  };
+}
+
+}  // namespace capstan::conformance

@@ -1,0 +1,195 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+
+#include "core/engine/batch.hpp"
+#include "sdk/conformance/component_under_test.hpp"
+
+namespace capstan::conformance {
+namespace {
+
+capstan_tensor handle(at::Tensor& tensor) { return reinterpret_cast<capstan_tensor>(&tensor); }
+
+at::Tensor take(capstan_tensor owned) {
+  const std::unique_ptr<at::Tensor> tensor(reinterpret_cast<at::Tensor*>(owned));
+  return tensor ? *tensor : at::Tensor();
+}
+
+struct ObserverUnderTest {
+  ObserverUnderTest(const Context& context, const ComponentManifest& manifest)
+      : component(context, manifest), table(component.vtable<capstan_observer>()) {}
+
+  void event(capstan_event_kind kind, std::int64_t step, double norm = std::nan(""), at::Tensor loss = {}) {
+    if (!CAPSTAN_HAS(table, event)) return;
+    capstan_event event{};
+    event.struct_size = sizeof event;
+    event.kind = kind;
+    event.global_step = step;
+    event.update_index = step;
+    event.global_samples = 8 * step;
+    event.grad_norm = norm;
+    event.loss = loss.defined() ? handle(loss) : nullptr;
+    may_refuse("event " + std::to_string(kind),
+               [&](capstan_error* error) { return table->event(component.self(), &event, error); });
+  }
+
+  void run_steps(std::int64_t count, double norm) {
+    event(CAPSTAN_EVENT_INITIALIZED, 0);
+    for (std::int64_t step = 0; step < count; ++step) {
+      event(CAPSTAN_EVENT_STEP_BEGIN, step);
+      event(CAPSTAN_EVENT_FORWARD_BEGIN, step);
+      event(CAPSTAN_EVENT_FORWARD_END, step, std::nan(""), at::full({}, 2.5));
+      event(CAPSTAN_EVENT_BACKWARD_BEGIN, step);
+      event(CAPSTAN_EVENT_BACKWARD_END, step);
+      event(CAPSTAN_EVENT_UPDATE_BEGIN, step, norm);
+      event(CAPSTAN_EVENT_UPDATE_END, step, norm);
+      event(CAPSTAN_EVENT_STEP_END, step, norm, at::full({}, 2.5));
+    }
+  }
+
+  ComponentUnderTest component;
+  const capstan_observer* table;
+};
+
+void check_attach(const Context& context, const ComponentManifest& component) {
+  const ObserverUnderTest observer(context, component);
+  const auto* table = observer.table;
+  const std::pair<const char*, bool> places[] = {{"events", CAPSTAN_HAS(table, event)},
+                                                 {"weights", CAPSTAN_HAS(table, transform_weight)},
+                                                 {"operands", CAPSTAN_HAS(table, rewrite_operand)},
+                                                 {"layers", CAPSTAN_HAS(table, layer)},
+                                                 {"batch", CAPSTAN_HAS(table, batch)}};
+  for (const auto& [place, has] : places) {
+    expect(has == component.attaches(place),
+           has ? std::string("its code attaches to ") + place + ", but the manifest's attach does not say so."
+               : std::string("the manifest's attach says ") + place + ", but its code does not.");
+  }
+  expect(CAPSTAN_HAS(table, selects_weight) == CAPSTAN_HAS(table, transform_weight),
+         "selects_weight and transform_weight belong together.");
+}
+
+void check_events(const Context& context, const ComponentManifest& component) {
+  if (!component.attaches("events")) throw Skip("it does not attach to events.");
+  ObserverUnderTest observer(context, component);
+  observer.run_steps(20, 1.5);
+  observer.run_steps(2, std::nan(""));
+  observer.event(CAPSTAN_EVENT_EVAL_BEGIN, 22);
+  observer.event(CAPSTAN_EVENT_EVAL_END, 22);
+  observer.event(CAPSTAN_EVENT_SAVE_BEGIN, 22);
+  observer.event(CAPSTAN_EVENT_SAVE_END, 22);
+  observer.event(CAPSTAN_EVENT_LOADED, 22);
+  observer.event(CAPSTAN_EVENT_CLOSING, 22);
+  // A later engine may know more events than this SDK.
+  observer.event(static_cast<capstan_event_kind>(1000), 22);
+}
+
+void check_round_trip(const Context& context, const ComponentManifest& component) {
+  ObserverUnderTest before(context, component), after(context, component);
+  const auto* table = before.table;
+  expect(CAPSTAN_HAS(table, save) == CAPSTAN_HAS(table, load), "save and load belong together.");
+  if (!CAPSTAN_HAS(table, save)) throw Skip("it keeps nothing.");
+  const auto save = [&](ObserverUnderTest& observer) {
+    capstan_sink sink;
+    must("save", [&](capstan_error* error) { return table->save(observer.component.self(), &sink, error); });
+    return Json::parse(sink.text);
+  };
+  before.run_steps(5, 1.5);
+  const Json saved = save(before);
+  const std::string text = saved.dump();
+  must("load", [&](capstan_error* error) { return table->load(after.component.self(), as_str(text), error); });
+  expect(save(after) == saved, "what it saves after loading is not what it loaded: " + text);
+}
+
+void check_weights(const Context& context, const ComponentManifest& component) {
+  if (!component.attaches("weights")) throw Skip("it does not attach to weights.");
+  ObserverUnderTest observer(context, component);
+  at::Tensor master = at::arange(12).to(at::kFloat).div(7).sub(0.8).view({3, 4});
+  at::Tensor compute = at::full({3, 4}, std::nan(""));
+  const at::Tensor untouched = master.clone();
+  const std::string name = "layer.weight";
+  int yes = 0;
+  must("selects_weight", [&](capstan_error* error) {
+    return observer.table->selects_weight(observer.component.self(), as_str(name), master.sizes().data(), 2, &yes,
+                                          error);
+  });
+  if (!yes) throw Skip("it does not select a weight of the name '" + name + "'.");
+  must("transform_weight", [&](capstan_error* error) {
+    return observer.table->transform_weight(observer.component.self(), as_str(name), handle(master), handle(compute), 0,
+                                            error);
+  });
+  expect(master.equal(untouched), "transform_weight changes the master values.");
+  expect(at::isfinite(compute).all().item<bool>(), "transform_weight does not fill the compute copy.");
+}
+
+void check_layers(const Context& context, const ComponentManifest& component) {
+  if (!component.attaches("layers")) throw Skip("it does not attach to layers.");
+  ObserverUnderTest observer(context, component);
+  int runs = 0;
+  capstan_inner inner{};
+  inner.struct_size = sizeof inner;
+  inner.ctx = &runs;
+  inner.run = [](void* ctx, capstan_tensor hidden, capstan_tensor* out, capstan_error*) {
+    ++*static_cast<int*>(ctx);
+    *out = reinterpret_cast<capstan_tensor>(new at::Tensor(reinterpret_cast<at::Tensor*>(hidden)->add(1)));
+    return CAPSTAN_OK;
+  };
+  const std::string name = "blocks.0";
+  at::Tensor hidden = at::zeros({2, 8, 4});
+  capstan_tensor out = nullptr;
+  must("layer", [&](capstan_error* error) {
+    return observer.table->layer(observer.component.self(), as_str(name), handle(hidden), &inner, &out, error);
+  });
+  expect(out != nullptr, "layer gives nothing to the model.");
+  expect(take(out).sizes() == hidden.sizes(), "layer gives the model a tensor of another shape.");
+  expect(runs <= 1, "layer runs the layer more than once.");
+}
+
+void check_operands(const Context& context, const ComponentManifest& component) {
+  if (!component.attaches("operands")) throw Skip("it does not attach to operands.");
+  ObserverUnderTest observer(context, component);
+  at::Tensor operand = at::full({3, 4}, 0.5);
+  const std::string op = "aten::linear", name = "layer.weight";
+  capstan_tensor out = nullptr;
+  must("rewrite_operand", [&](capstan_error* error) {
+    return observer.table->rewrite_operand(observer.component.self(), as_str(op), as_str(name), handle(operand), &out,
+                                           error);
+  });
+  if (out) expect(take(out).sizes() == operand.sizes(), "rewrite_operand gives an operand of another shape.");
+}
+
+void check_batch(const Context& context, const ComponentManifest& component) {
+  if (!component.attaches("batch")) throw Skip("it does not attach to batches.");
+  ObserverUnderTest observer(context, component);
+  Batch batch;
+  batch.tensors["input_ids"] = at::arange(16).view({2, 8});
+  batch.tensors["labels"] = at::arange(16).view({2, 8});
+  must("batch", [&](capstan_error* error) { return observer.table->batch(observer.component.self(), &batch, error); });
+  Batch empty;
+  may_refuse("batch",
+             [&](capstan_error* error) { return observer.table->batch(observer.component.self(), &empty, error); });
+}
+
+}  // namespace
+
+Cases observer_cases(const ComponentManifest& component) {
+  const std::string prefix = "observer/" + component.type + "/";
+  const auto bound = [component](auto check) {
+    return [component, check](const Context& context) { check(context, component); };
+  };
+  return {
+      {prefix + "attach", "It attaches where its manifest says, and nowhere else.", bound(check_attach)},
+      {prefix + "events", "It takes every event, norms that are NaN and kinds that it does not know.",
+       bound(check_events)},
+      {prefix + "state_round_trip", "What it saves, it loads.", bound(check_round_trip)},
+      {prefix + "weights", "It fills the compute copy and leaves the master alone.", bound(check_weights)},
+      {prefix + "layers", "A wrapped layer runs at most once and keeps its shape.", bound(check_layers)},
+      {prefix + "operands", "A rewritten operand keeps its shape.", bound(check_operands)},
+      {prefix + "batch", "It takes batches, an empty one too.", bound(check_batch)},
+  };
+}
+
+}  // namespace capstan::conformance

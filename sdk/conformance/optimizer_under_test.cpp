@@ -1,0 +1,228 @@
+#include "sdk/conformance/optimizer_under_test.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+namespace capstan::conformance {
+namespace {
+
+constexpr std::int64_t kGuard = 32;    // elements on each side
+constexpr double kGuardValue = 123.0;  // exact in every dtype
+
+c10::ScalarType dtype_of(const std::string& name) {
+  if (name == "bfloat16") return c10::ScalarType::BFloat16;
+  if (name == "float16") return c10::ScalarType::Half;
+  if (name == "int64") return c10::ScalarType::Long;
+  return c10::ScalarType::Float;  // float32, and "param": the masters are
+}
+
+bool is_off(const Json& numbers, const std::string& name) {
+  const Json* value = name.empty() ? nullptr : numbers.find(name);
+  if (!value) return false;
+  return value->is_bool() ? !value->as_bool() : value->is_number() && value->as_number() == 0;
+}
+
+capstan_tensor handle(at::Tensor& tensor) {
+  return tensor.defined() ? reinterpret_cast<capstan_tensor>(&tensor) : nullptr;
+}
+
+at::Tensor from_values(const std::vector<float>& values) {
+  return at::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())}).clone();
+}
+
+std::string bytes_of(const at::Tensor& tensor) {
+  return std::string(static_cast<const char*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes()));
+}
+
+}  // namespace
+
+Piece::Piece(const ComponentManifest& manifest, const Json& numbers, std::string piece_name,
+             const std::vector<float>& values, const Options& options)
+    : name(std::move(piece_name)) {
+  const auto numel = static_cast<std::int64_t>(values.size());
+  param_tensor = guarded(numel, c10::ScalarType::Float, 0);
+  param_tensor.copy_(from_values(values));
+  grad_tensor = guarded(numel, options.grad_dtype, 0);
+  if (options.compute_copy) {
+    compute_tensor = guarded(numel, c10::ScalarType::BFloat16, 0);
+    compute_tensor.copy_(param_tensor);
+  }
+  const std::int64_t full = options.full_numel > 0 ? options.full_numel : numel;
+  for (const StateSpec& state : manifest.state) {
+    if (state.extent == StateSpec::Extent::kModel) continue;
+    if (is_off(numbers, state.when)) {
+      states.emplace_back();
+      continue;
+    }
+    const std::int64_t count = state.like == StateSpec::Like::kScalar     ? 1
+                               : state.extent == StateSpec::Extent::kFull ? full
+                                                                          : numel;
+    states.push_back(guarded(count, dtype_of(state.dtype), state.init));
+  }
+  shape_[0] = full;
+  slot.struct_size = sizeof slot;
+  slot.offset = static_cast<std::uint64_t>(options.offset);
+  slot.numel = static_cast<std::uint64_t>(numel);
+  slot.full_numel = static_cast<std::uint64_t>(full);
+  slot.full_dims = 1;
+}
+
+at::Tensor Piece::guarded(std::int64_t numel, c10::ScalarType dtype, double value) {
+  whole_.push_back(at::full({numel + 2 * kGuard}, kGuardValue, at::TensorOptions().dtype(dtype)));
+  at::Tensor inner = whole_.back().narrow(0, kGuard, numel);
+  inner.fill_(value);
+  return inner;
+}
+
+void Piece::set_grad(const std::vector<float>& values) { grad_tensor.copy_(from_values(values)); }
+
+std::vector<float> Piece::param() const {
+  const auto* data = param_tensor.const_data_ptr<float>();
+  return {data, data + param_tensor.numel()};
+}
+
+std::string Piece::bytes() const {
+  std::string bytes = bytes_of(param_tensor);
+  for (const at::Tensor& state : states) {
+    if (state.defined()) bytes += bytes_of(state);
+  }
+  return bytes;
+}
+
+bool Piece::finite() const {
+  const auto all = [](const at::Tensor& tensor) {
+    return !tensor.defined() || at::isfinite(tensor).all().item<bool>();
+  };
+  return all(param_tensor) && std::all_of(states.begin(), states.end(), all);
+}
+
+bool Piece::guards_intact() const {
+  return std::all_of(whole_.begin(), whole_.end(), [](const at::Tensor& whole) {
+    const at::Tensor front = whole.narrow(0, 0, kGuard);
+    const at::Tensor back = whole.narrow(0, whole.numel() - kGuard, kGuard);
+    return front.eq(kGuardValue).all().item<bool>() && back.eq(kGuardValue).all().item<bool>();
+  });
+}
+
+void Piece::copy_from(const Piece& other) {
+  param_tensor.copy_(other.param_tensor);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (states[i].defined()) states[i].copy_(other.states[i]);
+  }
+}
+
+const capstan_slot* Piece::raw() {
+  state_handles_.clear();
+  for (at::Tensor& state : states) state_handles_.push_back(handle(state));
+  slot.name = as_str(name);
+  slot.param = handle(param_tensor);
+  slot.grad = handle(grad_tensor);
+  slot.compute = handle(compute_tensor);
+  slot.compute_written = &compute_written;
+  slot.state = state_handles_.data();
+  slot.full_shape = shape_;
+  return &slot;
+}
+
+OptimizerUnderTest::OptimizerUnderTest(const Context& context, const ComponentManifest& component)
+    : manifest(component), numbers(default_params(component)), component_(context, component) {
+  if (!numbers.find("lr")) numbers["lr"] = 1e-3;
+}
+
+void OptimizerUnderTest::update(const std::vector<std::vector<Piece*>>& calls, double grad_scale) {
+  std::int64_t elements = 0;
+  for (const auto& pieces : calls) {
+    for (const Piece* piece : pieces) elements += static_cast<std::int64_t>(piece->slot.numel);
+  }
+  if (model_states.empty()) {
+    for (const StateSpec& state : manifest.state) {
+      if (state.extent != StateSpec::Extent::kModel) continue;
+      model_states.push_back(at::full({elements}, state.init, at::TensorOptions().dtype(dtype_of(state.dtype))));
+    }
+  }
+  std::vector<capstan_tensor> model_handles;
+  for (at::Tensor& state : model_states) model_handles.push_back(handle(state));
+  const Group group{numbers};
+  const capstan_group* groups[] = {group.raw()};
+  capstan_step step{};
+  step.struct_size = sizeof step;
+  step.update_index = updates_++;
+  step.grad_scale = grad_scale;
+  step.groups = groups;
+  step.group_count = 1;
+  step.model_state = model_handles.data();
+
+  std::vector<std::vector<const capstan_slot*>> slots;
+  for (const auto& pieces : calls) {
+    slots.emplace_back();
+    for (Piece* piece : pieces) slots.back().push_back(piece->raw());
+  }
+  // As the engine does: all partial sums first, added over the shards of each parameter.
+  const auto* table = component_.vtable<capstan_optimizer>();
+  const auto measures = static_cast<std::size_t>(manifest.measures);
+  std::map<std::string, std::vector<double>> sums;
+  if (measures > 0) {
+    expect(CAPSTAN_HAS(table, measure), "the manifest has measures, but the optimizer has no function measure.");
+    for (std::size_t call = 0; call < calls.size(); ++call) {
+      std::vector<double> partials(measures * calls[call].size());
+      must("measure", [&](capstan_error* error) {
+        return table->measure(component_.self(), slots[call].data(), slots[call].size(), &step, partials.data(), error);
+      });
+      for (std::size_t i = 0; i < calls[call].size(); ++i) {
+        auto& sum = sums[calls[call][i]->name];
+        sum.resize(measures);
+        for (std::size_t k = 0; k < measures; ++k) sum[k] += partials[i * measures + k];
+      }
+    }
+  }
+  for (std::size_t call = 0; call < calls.size(); ++call) {
+    std::vector<double> totals;
+    for (const Piece* piece : calls[call]) {
+      const auto& sum = sums[piece->name];
+      totals.insert(totals.end(), sum.begin(), sum.end());
+    }
+    call_update(slots[call], totals, step);
+  }
+}
+
+void OptimizerUnderTest::call_update(const std::vector<const capstan_slot*>& slots, const std::vector<double>& totals,
+                                     const capstan_step& step) {
+  const auto* table = component_.vtable<capstan_optimizer>();
+  must("update", [&](capstan_error* error) {
+    return table->update(component_.self(), slots.data(), slots.size(), &step,
+                         manifest.measures > 0 ? totals.data() : nullptr, error);
+  });
+}
+
+std::string OptimizerUnderTest::save() {
+  const auto* table = component_.vtable<capstan_optimizer>();
+  if (!CAPSTAN_HAS(table, save)) return "{}";
+  capstan_sink sink;
+  must("save", [&](capstan_error* error) { return table->save(component_.self(), &sink, error); });
+  return sink.text;
+}
+
+void OptimizerUnderTest::load(const std::string& saved, std::int64_t updates) {
+  updates_ = updates;
+  const auto* table = component_.vtable<capstan_optimizer>();
+  if (!CAPSTAN_HAS(table, load)) return;
+  must("load", [&](capstan_error* error) { return table->load(component_.self(), as_str(saved), error); });
+}
+
+std::vector<float> random_values(std::mt19937_64& random, std::size_t count, float scale) {
+  std::vector<float> values(count);
+  // Written out, so that a seed means the same everywhere: uniform in [-1, 1).
+  for (float& value : values) {
+    value = scale * (static_cast<float>(random() >> 40) / static_cast<float>(1 << 23) - 1.0f);
+  }
+  return values;
+}
+
+}  // namespace capstan::conformance
