@@ -1,5 +1,6 @@
 // The program `capstan-engine`: the commands that need LibTorch. `capstan` starts it.
 
+#include <csignal>
 #include <cstdio>
 
 #include "cli/command_line.hpp"
@@ -31,4 +32,8 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace capstan::cli
 
-int main(int argc, char** argv) { return capstan::cli::run(argc, argv); }
+int main(int argc, char** argv) {
+  // A file that reaches the limit of `ulimit -f` is an error of the write, told with the file's name; not a death.
+  std::signal(SIGXFSZ, SIG_IGN);
+  return capstan::cli::run(argc, argv);
+}
