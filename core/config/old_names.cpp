@@ -390,4 +390,26 @@ std::vector<Replacement> replace_old_names(Json& document, Problems& problems) {
   return Replacer(document, problems).run();
 }
 
+std::vector<OldSpelling> old_spellings_in(const std::string& section) {
+  std::vector<OldSpelling> out;
+  for (const OldName& old : kOldNames) {
+    const auto [place, name] = split_last(old.old_path);
+    if (place == section) out.push_back({name, old.new_path, old.effect == Effect::kRename});
+  }
+  for (const Idle& idle : kIdle) {
+    const auto [place, name] = split_last(idle.path);
+    if (place == section) out.push_back({name, "", false});
+  }
+  if (section.empty()) {
+    out.push_back({"bfloat16", "bf16", true});
+    out.push_back({"fp32_allreduce", "prescale_gradients", true});  // any boolean key has its type
+    out.push_back({"disable_allgather", "zero_optimization.allgather_partitions", true});
+  }
+  if (section != "zero_optimization") return out;
+  for (const auto& member : language().member(section)->members) {
+    if (member->spec.name.starts_with("stage3_")) out.push_back({member->spec.name.substr(7), member->path, true});
+  }
+  return out;
+}
+
 }  // namespace capstan

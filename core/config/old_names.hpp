@@ -21,4 +21,11 @@ struct Replacement {
 /// not among it.
 std::vector<Replacement> replace_old_names(Json& document, Problems& problems);
 
+/// A name that a section also takes, and today's path for it.
+struct OldSpelling {
+  std::string name, new_path;
+  bool same_value;  // the value stays as it is
+};
+std::vector<OldSpelling> old_spellings_in(const std::string& section);
+
 }  // namespace capstan

@@ -21,12 +21,6 @@ constexpr std::array<std::string_view, 14> kSectionsWithAuto = {
 constexpr std::array<std::string_view, 4> kKeysWithAuto = {"train_batch_size", "train_micro_batch_size_per_gpu",
                                                            "gradient_accumulation_steps", "gradient_clipping"};
 
-bool auto_means_default(std::string_view path) {
-  const std::string_view section = path.substr(0, path.find('.'));
-  return std::find(kKeysWithAuto.begin(), kKeysWithAuto.end(), path) != kKeysWithAuto.end() ||
-         std::find(kSectionsWithAuto.begin(), kSectionsWithAuto.end(), section) != kSectionsWithAuto.end();
-}
-
 /// Sizes of buckets that follow from the model's hidden size h.
 std::optional<Json> bucket_size(std::string_view path, std::int64_t h) {
   if (path == "zero_optimization.reduce_bucket_size") return Json(h * h);
@@ -168,6 +162,12 @@ class Walker {
 };
 
 }  // namespace
+
+bool auto_means_default(std::string_view path) {
+  const std::string_view section = path.substr(0, path.find('.'));
+  return std::find(kKeysWithAuto.begin(), kKeysWithAuto.end(), path) != kKeysWithAuto.end() ||
+         std::find(kSectionsWithAuto.begin(), kSectionsWithAuto.end(), section) != kSectionsWithAuto.end();
+}
 
 bool is_comment(std::string_view key) { return key == "comment" || key.starts_with('_'); }
 

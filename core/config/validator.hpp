@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/config/json.hpp"
@@ -43,6 +44,9 @@ struct Validated {
 
 /// Checks a document, whose old names are already replaced, against the language.
 Validated validate(const Json& document, const ValidatorOptions& options, Problems& problems);
+
+/// Whether "auto" at this path of the tables stands for the default.
+bool auto_means_default(std::string_view path);
 
 /// A key that begins with '_', and the key "comment", are how people write comments.
 bool is_comment(std::string_view key);
