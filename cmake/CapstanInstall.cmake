@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(_package lib/cmake/Capstan)
 
-install(TARGETS capstan capstan_config capstan_sdk EXPORT CapstanTargets LIBRARY DESTINATION lib)
+install(TARGETS capstan capstan_config EXPORT CapstanTargets LIBRARY DESTINATION lib)
 install(EXPORT CapstanTargets NAMESPACE Capstan:: DESTINATION ${_package})
 
 install(FILES ${PROJECT_SOURCE_DIR}/core/include/capstan/capstan.hpp DESTINATION include/capstan)
@@ -23,8 +23,9 @@ endforeach()
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/CapstanConfig.cmake.in
   ${PROJECT_BINARY_DIR}/CapstanConfig.cmake INSTALL_DESTINATION ${_package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/CapstanConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(DIRECTORY ${CMAKE_CURRENT_LIST_DIR}/ DESTINATION ${_package}
-  FILES_MATCHING PATTERN FindLibTorch.cmake PATTERN CapstanPlugin.cmake PATTERN manifest.c.in PATTERN plugin.version)
 install(FILES ${PROJECT_BINARY_DIR}/CapstanConfig.cmake ${PROJECT_BINARY_DIR}/CapstanConfigVersion.cmake
   DESTINATION ${_package})
+install(TARGETS capstan_program RUNTIME DESTINATION bin)
+install(TARGETS capstan_engine RUNTIME DESTINATION libexec)
+install(FILES ${PROJECT_SOURCE_DIR}/configs/default.json DESTINATION share/capstan)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/capstan)

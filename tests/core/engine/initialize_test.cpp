@@ -1,0 +1,137 @@
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "capstan/capstan.hpp"
+#include "core/errors.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace capstan {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+/// y = A x, to be learnt; with a normalisation, whose running mean is a buffer.
+struct RegressionImpl : torch::nn::Module {
+  RegressionImpl()
+      : norm(register_module("norm", torch::nn::BatchNorm1d(3))),
+        line(register_module("line", torch::nn::Linear(3, 2))) {}
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) { return torch::mse_loss(line(norm(x)), y); }
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear line;
+};
+TORCH_MODULE(Regression);
+
+class Initialize : public ::testing::Test {
+ protected:
+  Initialize() { torch::manual_seed(1); }
+
+  std::string config(const std::string& more = "") {
+    const auto file = folder_ / "ds_config.json";
+    write_bytes(file, R"({"train_batch_size": 16, "steps_per_print": null,
+                          "optimizer": {"type": "AdamW", "params": {"lr": 0.05, "weight_decay": 0}})" +
+                          (more.empty() ? "" : ", " + more) + "}");
+    return file.string();
+  }
+
+  Batch batch(const char* inputs = "input_ids", const char* targets = "labels") {
+    const auto x = torch::randn({16, 3});
+    Batch batch;
+    batch.tensors = {{inputs, x}, {targets, torch::stack({x.sum(1), x.select(1, 0)}, 1)}};
+    return batch;
+  }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+TEST_F(Initialize, TrainsAnOrdinaryModule) {
+  const auto module = std::make_shared<RegressionImpl>();
+  Engine engine = initialize(module, config());
+
+  const double first = engine.train_batch([&] { return batch(); });
+  for (int step = 0; step < 150; ++step) engine.train_batch([&] { return batch(); });
+
+  EXPECT_GT(first, 1);
+  EXPECT_LT(engine.mean_loss(), 0.3);  // what the noise of a batch's statistics leaves
+  EXPECT_GT(module->norm->running_var.sub(1).abs().max().item<float>(), 0);
+}
+
+TEST_F(Initialize, TakesAModuleHolderAndAStepFunction) {
+  Regression module;
+  Engine engine = initialize(
+      module,
+      [](RegressionImpl& regression, const BatchView& view) {
+        return regression.forward(view.tensor("x"), view.tensor("y"));
+      },
+      config());
+  const auto before = module->line->weight.detach().clone();
+
+  engine.train_batch([&] { return batch("x", "y"); });
+
+  EXPECT_FALSE(module->line->weight.equal(before));
+}
+
+TEST_F(Initialize, TakesAModuleHolderAlone) {
+  Regression module;
+  Engine engine = initialize(module, config());
+
+  EXPECT_GT(engine.train_batch([&] { return batch(); }), 0);
+}
+
+TEST_F(Initialize, KeepsTheModuleAliveAndReleasesIt) {
+  auto module = std::make_shared<RegressionImpl>();
+  const std::weak_ptr<RegressionImpl> observed = module;
+  {
+    Engine engine = initialize(std::move(module), config());
+    EXPECT_FALSE(observed.expired());
+  }
+  EXPECT_TRUE(observed.expired());
+}
+
+TEST_F(Initialize, TellsEveryProblemOfTheConfiguration) {
+  const auto make = [&] {
+    initialize(std::make_shared<RegressionImpl>(), config(R"("gradient_clippin": 1, "fp16": 3)"));
+  };
+
+  EXPECT_THAT(make, ThrowsMessage<ConfigError>(HasSubstr("gradient_clippin: unknown key. Did you mean "
+                                                         "'gradient_clipping'?")));
+  EXPECT_THAT(make, ThrowsMessage<ConfigError>(HasSubstr("fp16")));
+}
+
+TEST_F(Initialize, SaysThatTheConfigurationsModelIsNotUsed) {
+  ::testing::internal::CaptureStderr();
+  initialize(std::make_shared<RegressionImpl>(), config(R"("capstan": {"model": {"type": "mlp"}})"));
+
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("capstan.model 'mlp' is not used: this program brings its own model, '"));
+}
+
+struct Broken : torch::nn::Module {
+  Broken() : weight(register_parameter("weight", torch::ones({1}))) {}
+  torch::Tensor forward(const BatchView&) { throw std::domain_error("the model's own words"); }
+  torch::Tensor weight;
+};
+
+TEST_F(Initialize, PassesOnWhatTheModuleThrows) {
+  Engine engine = initialize(std::make_shared<Broken>(), config());
+
+  EXPECT_THAT([&] { engine.train_batch([&] { return batch(); }); },
+              ThrowsMessage<PluginError>(HasSubstr("Broken', forward: the model's own words")));
+}
+
+struct Detached : torch::nn::Module {
+  Detached() : weight(register_parameter("weight", torch::ones({1}))) {}
+  torch::Tensor forward(const BatchView&) { return weight.detach().sum(); }
+  torch::Tensor weight;
+};
+
+TEST_F(Initialize, RefusesALossWithoutAGraph) {
+  Engine engine = initialize(std::make_shared<Detached>(), config());
+
+  EXPECT_THAT([&] { engine.train_batch([&] { return batch(); }); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("the loss depends on no trainable parameter")));
+}
+
+}  // namespace
+}  // namespace capstan

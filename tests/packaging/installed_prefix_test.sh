@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Installs the build into a prefix, moves the prefix, builds the example against it and trains.
+#
+#   installed_prefix_test.sh BUILD_DIR SOURCE_DIR
+set -euo pipefail
+readonly build=$1 source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+  echo "installed_prefix_test: $*" >&2
+  exit 1
+}
+
+cmake --install "$build" --prefix "$work/first" >/dev/null
+mv "$work/first" "$work/prefix"
+! grep -rlF "$build" "$work/prefix" || fail "the files above name the build folder"
+
+"$work/prefix/bin/capstan" train --config "$source/examples/custom_module/ds_config.json" --model mlp \
+  --data "$source/LICENSE" --steps 2 >"$work/train.log" 2>&1 || { cat "$work/train.log"; fail "capstan train"; }
+grep -q "$work/prefix/lib/capstan/plugins/models/libcapstan_model_mlp.so" "$work/train.log" || fail "not its own plugins"
+
+cp -r "$source/examples/custom_module" "$work/example"
+cmake -S "$work/example" -B "$work/example/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/configure.log" 2>&1 || { cat "$work/configure.log"; fail "configure"; }
+! grep -q Warning "$work/configure.log" || { cat "$work/configure.log"; fail "the package warns"; }
+cmake --build "$work/example/build" >"$work/build.log" 2>&1 || { cat "$work/build.log"; fail "build"; }
+
+cd "$work/example"
+build/custom_module "$source/LICENSE" ds_config.json 60 >"$work/run.log" 2>&1 || { cat "$work/run.log"; fail "run"; }
+cat "$work/run.log"
+awk '/^step 1 / {first = $4} /^step 60 / {last = $4} END {exit !(first > 5 && last > 0 && last < 3.2)}' "$work/run.log" ||
+  fail "it did not learn"
+[[ $(cat checkpoints/latest) == global_step60 ]] || fail "no checkpoint"
+
+# A LibTorch that is not the one it was built with is refused when a project is configured.
+sed -i 's/if(NOT CAPSTAN_TORCH_BUILD_ID STREQUAL "[0-9a-f]*")/if(NOT CAPSTAN_TORCH_BUILD_ID STREQUAL "0123")/' \
+  "$work/prefix/lib/cmake/Capstan/CapstanConfig.cmake"
+! cmake -S "$work/example" -B "$work/other" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/other.log" 2>&1 ||
+  fail "another LibTorch was accepted"
+tr -s '\n ' ' ' <"$work/other.log" | grep -qF "Mixing them would corrupt tensors silently. Point CAPSTAN_TORCH_DIR at that wheel" ||
+  { cat "$work/other.log"; fail "another LibTorch: no reason given"; }
