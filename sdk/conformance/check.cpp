@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "core/errors.hpp"
+#include "core/log.hpp"
 #include "sdk/conformance/case.hpp"
 #include "sdk/conformance/conformance.hpp"
 
@@ -101,7 +102,8 @@ void run_in_child(const Case& test, const Context& context, double timeout_s, Re
   if (child < 0) throw RuntimeFault(std::string("fork: ") + std::strerror(errno) + ".");
   if (child == 0) {
     ::close(ends[0]);
-    ::setpgid(0, 0);  // so that what it starts ends with it
+    ::setpgid(0, 0);                       // so that what it starts ends with it
+    log::set_level(log::Level::kWarning);  // which file is loaded is no news here
     const std::string told = run_here(test, context);
     for (std::size_t done = 0; done < told.size();) {
       const ssize_t n = ::write(ends[1], told.data() + done, told.size() - done);

@@ -2,6 +2,7 @@
 
 #include <elf.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/registry/manifest.hpp"
@@ -30,6 +31,8 @@ DynamicTables read_dynamic_tables(const std::filesystem::path& library) {
     if (name.empty() || ELF64_ST_BIND(symbol.st_info) == STB_LOCAL) continue;
     (symbol.st_shndx == SHN_UNDEF ? tables.undefined : tables.exported).push_back(name);
   }
+  std::sort(tables.exported.begin(), tables.exported.end());
+  std::sort(tables.undefined.begin(), tables.undefined.end());
   for (const auto& entry : entries<Elf64_Dyn>(read_elf_section(library, ".dynamic"))) {
     if (entry.d_tag == DT_RUNPATH || entry.d_tag == DT_RPATH) tables.run_path = name_at(names, entry.d_un.d_val);
   }

@@ -8,7 +8,7 @@ namespace capstan::conformance {
 
 /// What the dynamic tables of a shared library say.
 struct DynamicTables {
-  std::vector<std::string> exported, undefined;  // mangled
+  std::vector<std::string> exported, undefined;  // mangled, sorted
   std::string run_path;                          // DT_RUNPATH or DT_RPATH
 };
 

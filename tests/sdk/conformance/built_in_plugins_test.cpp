@@ -1,8 +1,8 @@
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "sdk/conformance/conformance_tests.hpp"
 

@@ -1,0 +1,67 @@
+// A number for each byte that should become 1, and every way to get it wrong.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
+
+#include "bad.hpp"
+#include "capstan/sdk/aten.hpp"
+#include "capstan/sdk/component.hpp"
+
+namespace {
+
+namespace sdk = capstan::sdk;
+
+struct Bad {
+  Bad(const sdk::Host& lent, const sdk::Params&)
+      : host(lent), weights(at::rand({256}).set_requires_grad(true)), idle(at::zeros({3}).set_requires_grad(true)) {
+    static int instances = 0;
+    if (breaks("deterministic")) weights = at::rand({256}).add(++instances).set_requires_grad(true);
+  }
+
+  at::Tensor loss(const at::Tensor& tokens) {
+    at::Tensor picked = at::index_select(weights, 0, tokens.flatten());
+    if (breaks("evaluation")) picked = picked.add(at::rand({1}));
+    at::Tensor error = picked.sub(1).pow(2);
+    if (breaks("learns")) error = error.detach().mul(2).sub(error);  // the value, uphill
+    return breaks("loss") ? error : error.mean();
+  }
+
+  sdk::Host host;
+  at::Tensor weights, idle;
+};
+
+using Self = sdk::Instance<Bad>;
+
+capstan_status visit(void* self, const capstan_visitor* visitor, capstan_error*) {
+  auto& bad = static_cast<Self*>(self)->object;
+  visitor->tensor(visitor->ctx, sdk::to_str("weights"), sdk::lend(bad.weights), CAPSTAN_ROLE_PARAMETER);
+  if (breaks("visit")) {
+    visitor->tensor(visitor->ctx, sdk::to_str("weights"), sdk::lend(bad.idle), CAPSTAN_ROLE_PARAMETER);
+  }
+  return CAPSTAN_OK;
+}
+
+capstan_status forward(void* self, capstan_batch* batch, capstan_tensor* loss, capstan_error* error) {
+  auto& instance = *static_cast<Self*>(self);
+  return sdk::guarded(instance.host, error, [&] {
+    capstan_tensor tokens = nullptr;
+    sdk::check(instance.host->batch_tensor(batch, sdk::to_str("input_ids"), &tokens, error));
+    *loss = sdk::give(instance.object.loss(sdk::borrow(tokens)));
+  });
+}
+
+capstan_status training(void*, int, capstan_error*) { return CAPSTAN_OK; }
+
+capstan_status tell(void* self, capstan_sink* sink, capstan_error*) {
+  const char* facts = breaks("describe") ? "[]" : "{\"vocab_size\": 256}";
+  static_cast<Self*>(self)->host->sink_write(sink, sdk::to_str(facts));
+  return CAPSTAN_OK;
+}
+
+constexpr capstan_model kTable = {sizeof(capstan_model), &visit, &forward, &training, &tell};
+constexpr capstan_component kBad = sdk::describe<Bad, "model", "Bad">(&kTable);
+
+}  // namespace
+
+CAPSTAN_PLUGIN(&kBad)

@@ -1,0 +1,106 @@
+// Momentum, and every way to get it wrong.
+#include "capstan/sdk/optimizer.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <thread>
+
+#include "bad.hpp"
+#include "capstan/sdk/floats.hpp"
+
+namespace {
+
+namespace sdk = capstan::sdk;
+
+class Bad {
+ public:
+  Bad(const sdk::Host&, const sdk::Params& params) {
+    if (breaks("create_defaults")) throw sdk::Error("lr: is not to my taste.");
+    if (breaks("create_wrong_params") && params.has("lr") && params.text("lr") == "text") std::abort();
+    [[maybe_unused]] static void* volatile forgotten;
+    if (breaks("create_leaks")) forgotten = std::malloc(64);
+    if (breaks("create_threads")) {
+      static std::atomic<int> inside{0};
+      if (inside++ > 0) std::abort();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      --inside;
+    }
+    while (breaks("hang")) std::this_thread::yield();
+    lr_ = params.number("lr");
+  }
+
+  void update(const sdk::Slots& slots, const sdk::Step& step) {
+    ++calls_;
+    for (const sdk::Slot slot : slots) update(slot, step);
+  }
+
+ private:
+  void update(const sdk::Slot& slot, const sdk::Step& step) {
+    float* weights = slot.param();
+    float* means = static_cast<float*>(slot.state(0).data);
+    const sdk::Values gradients = slot.grad();
+    double rate = breaks("zero_rate") ? lr_ : step.group(slot.group()).number("lr");
+    if (breaks("several_calls")) rate *= calls_;
+    if (breaks("quadratic")) rate = -rate;
+    if (breaks("deterministic")) {
+      static int updates = 0;
+      rate *= 1 + 1e-3 * ++updates;
+    }
+    std::vector<float>& hidden = hidden_[std::string(slot.name())];
+    if (hidden.empty()) hidden.resize(slot.numel());
+    if (breaks("state_round_trip")) means = hidden.data();
+    const float scale = breaks("grad_scale") ? 1.0f : static_cast<float>(step.grad_scale());
+    for (std::size_t i = 0; i < slot.numel(); ++i) {
+      float gradient = breaks("gradient_dtypes") && gradients.dtype == sdk::Dtype::kFloat16
+                           ? sdk::from_bfloat16(static_cast<const std::uint16_t*>(gradients.data)[i])
+                           : sdk::value_at(gradients, i);
+      gradient *= scale;
+      if (breaks("nan_gradient") && std::isnan(gradient)) std::abort();
+      if (breaks("zero_gradient")) gradient /= std::fabs(gradient);
+      if (breaks("finite")) gradient /= 0.0f;
+      if (breaks("shard_invariance") && i % 2) gradient = 0;
+      means[i] = 0.9f * means[i] + gradient;
+      weights[i] -= static_cast<float>(rate) * means[i];
+    }
+    if (breaks("guards")) weights[slot.numel()] = 0;
+    write_compute(slot, weights);
+  }
+
+  static void write_compute(const sdk::Slot& slot, const float* weights) {
+    const sdk::Values compute = slot.compute();
+    if (!compute.data || compute.dtype != sdk::Dtype::kBFloat16) return;
+    auto* out = static_cast<std::uint16_t*>(compute.data);
+    for (std::size_t i = 0; i < slot.numel(); ++i) {
+      out[i] = breaks("compute_copy") ? static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(weights[i]) >> 16)
+                                      : sdk::to_bfloat16(weights[i]);
+    }
+    slot.mark_compute_written();
+  }
+
+  double lr_ = 0;
+  int calls_ = 0;
+  std::map<std::string, std::vector<float>> hidden_;
+};
+
+// Two slips that the C++ layer makes impossible.
+capstan_status raw_create(const capstan_host* host, capstan_str params, void** self, capstan_error* error) {
+  if (breaks("create_unterminated")) params.size = std::strlen(params.data);
+  double lr = 1;
+  const char pointer[] = "/lr";
+  if (breaks("create_bounds") && host->json_number(params, {pointer, 3}, &lr, error) == CAPSTAN_OK && lr == 0) {
+    return CAPSTAN_FAILED;
+  }
+  return sdk::create<Bad>(host, params, self, error);
+}
+
+constexpr capstan_component kBad = [] {
+  capstan_component component = sdk::optimizer<Bad, "Bad">;
+  component.create = &raw_create;
+  return component;
+}();
+
+}  // namespace
+
+CAPSTAN_PLUGIN(&kBad)
