@@ -20,18 +20,17 @@ std::string origin_note(const Config& config, const std::string& path) {
 
 std::string value_text(const Json& value) { return value.is_string() ? value.as_string() : value.dump(); }
 
-/// "AdamW: lr 0.001, betas [0.9,0.95]; defaults: eps 1e-08"
+/// "AdamW: lr 0.001, betas [0.9,0.95]": what was given, and a rate that nobody gave; `dump_state` prints the rest.
 std::string component_text(const Config& config, const ComponentChoice& choice, const std::string& params_path) {
-  std::vector<std::string> given, defaults;
+  std::vector<std::string> given;
   for (const auto& [name, value] : choice.params.as_object()) {
-    if (value.is_null()) continue;
     const std::string path = params_path + "." + name;
     const auto origin = config.origins.find(path);
     const bool is_default = origin == config.origins.end() || origin->second == "default";
-    (is_default ? defaults : given).push_back(name + " " + value_text(value) + (is_default ? "" : origin_note(config, path)));
+    if (value.is_null() || (is_default && name != "lr")) continue;
+    given.push_back(name + " " + value_text(value) + origin_note(config, path));
   }
-  return choice.type + (given.empty() ? "" : ": " + joined(given)) +
-         (defaults.empty() ? "" : "; defaults: " + joined(defaults));
+  return choice.type + (given.empty() ? "" : ": " + joined(given));
 }
 
 std::string precision_text(const PrecisionConfig& precision) {
@@ -159,8 +158,9 @@ std::string settings_text(const Config& config, const PluginIndex& plugins, cons
                                    " and at the end"});
   }
   if (!config.parameter_groups.empty()) {
-    rows.insert(rows.end() - 6, {"groups", grouped(static_cast<std::int64_t>(config.parameter_groups.size())) +
-                                               " rules of capstan.parameter_groups"});
+    rows.insert(rows.end() - 6, {"groups", "by " + std::to_string(config.parameter_groups.size()) +
+                                               (config.parameter_groups.size() == 1 ? " rule" : " rules") +
+                                               " of capstan.parameter_groups"});
   }
   return terminal.bold(std::string("Capstan ") + built_with().capstan_version) + "\n" + rows_text(rows, terminal);
 }

@@ -1,0 +1,23 @@
+# Targets that look at the sources: the plugin boundary (part of every build), format, format-check and tidy.
+
+add_custom_target(capstan_plugin_boundary ALL
+  COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/CheckPluginIncludes.cmake
+  COMMENT "Checking that no plugin includes a header of the core")
+
+set(_sources "git ls-files '*.cpp' '*.hpp' '*.h' '*.cu'")
+find_program(CAPSTAN_CLANG_FORMAT NAMES clang-format-14 clang-format)
+if(CAPSTAN_CLANG_FORMAT)
+  add_custom_target(format
+    COMMAND sh -c "${_sources} | xargs ${CAPSTAN_CLANG_FORMAT} -i"
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
+  add_custom_target(format-check
+    COMMAND sh -c "${_sources} | xargs ${CAPSTAN_CLANG_FORMAT} --dry-run --Werror"
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
+endif()
+find_program(CAPSTAN_CLANG_TIDY NAMES clang-tidy-14 clang-tidy)
+if(CAPSTAN_CLANG_TIDY)
+  # clang cannot read GCC's precompiled headers, hence without the files that share one.
+  add_custom_target(tidy
+    COMMAND sh -c "git ls-files 'core/*.cpp' 'cli/*.cpp' 'plugins/*.cpp' | grep -v -e torch_api_pch -e plugins/models | xargs -P 2 -n 4 ${CAPSTAN_CLANG_TIDY} --quiet -p ${PROJECT_BINARY_DIR}"
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
+endif()

@@ -1,0 +1,202 @@
+// The program without LibTorch, as a user starts it.
+
+#include <gmock/gmock.h>
+
+#include "core/config/json.hpp"
+#include "tests/cli/programs.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+
+constexpr const char* kGoodConfig = R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}})";
+
+class Programs : public ::testing::Test {
+ protected:
+  ProcessResult run(const std::vector<std::string>& words, const ProcessOptions& options = {}) const {
+    return run_capstan(folder_, words, options);
+  }
+  std::string write(const char* name, std::string_view text) const {
+    write_bytes(folder_ / name, text);
+    return name;
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Programs, HelpGoesToStandardOutputAndMisuseToStandardError) {
+  const ProcessResult help = run({"--help"}), misuse = run({"train", "--stepz"});
+
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("Usage: capstan "));
+  EXPECT_EQ(help.err, "");
+  EXPECT_EQ(misuse.exit_code, 2);
+  EXPECT_EQ(misuse.out, "");
+  EXPECT_EQ(misuse.err,
+            "capstan: error: unknown option '--stepz' of 'capstan train'. Did you mean '--steps'?\n"
+            "'capstan train --help' lists what there is.\n");
+}
+
+TEST_F(Programs, VersionNamesTheBuildOfLibTorch) {
+  EXPECT_THAT(run({"--version"}).out, MatchesRegex("Capstan 0\\.1\\.0\nplugin ABI 1\\.0\n"
+                                                   "LibTorch 2\\.11\\.0 \\(build [0-9a-f]{40}\\) in /.*/lib\n"));
+}
+
+TEST_F(Programs, ListingInspectingAndValidatingLoadNoLibTorchAndNoPlugin) {
+  write("good.json", kGoodConfig);
+  const std::string plugin = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/optimizers/libcapstan_optimizer_adam.so";
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"plugins", "list"}, {"plugins", "inspect", plugin}, {"validate", "good.json"},
+        {"--version"}, {"--help"}}) {
+    const ProcessResult result = run(words, {.environment = {"LD_DEBUG=files"}});
+    EXPECT_EQ(result.exit_code, 0) << result.out;
+    EXPECT_THAT(result.err, HasSubstr("libcapstan_config.so"));
+    EXPECT_THAT(result.err, AllOf(Not(HasSubstr("libtorch")), Not(HasSubstr("libc10")),
+                                  Not(HasSubstr("libcapstan_optimizer"))));
+  }
+}
+
+TEST_F(Programs, HandsOtherCommandsOverInTheSameProcess) {
+  const ProcessResult result = run({"export", "--checkpoint", "nowhere", "--to", "pt", "--out", "x.pt"},
+                                   {.environment = {"LD_DEBUG=files"}});
+
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("libtorch_cpu.so"));
+  EXPECT_THAT(result.err, HasSubstr("capstan: error: nowhere"));
+}
+
+TEST_F(Programs, SaysWhatLacksWhenTheEngineIsNotInstalled) {
+  std::filesystem::create_directories(folder_ / "bin");
+  std::filesystem::create_directory_symlink(CAPSTAN_TEST_BUILD_DIR "/lib", folder_ / "lib");
+  std::filesystem::copy_file(kCapstan, folder_ / "bin/capstan");
+
+  const ProcessResult result = run_process({(folder_ / "bin/capstan").string(), "doctor"});
+
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err, "capstan: error: " + std::filesystem::canonical(folder_.path()).string() +
+                            "/libexec/capstan-engine: cannot be started: No such file or directory. This command needs "
+                            "it; install Capstan as a whole.\n");
+}
+
+TEST_F(Programs, TheEngineDoesNotRunTheOtherProgramsCommands) {
+  const ProcessResult result = run_process({kEngine, "plugins", "list"});
+
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err, "capstan: error: capstan-engine does not run this command. Start it as 'capstan'.\n");
+}
+
+TEST_F(Programs, ValidateAcceptsAGoodConfiguration) {
+  const ProcessResult result = run({"validate", write("good.json", kGoodConfig)});
+
+  EXPECT_EQ(result.exit_code, 0) << result.out;
+  EXPECT_THAT(result.out, HasSubstr("good.json: valid"));
+}
+
+TEST_F(Programs, ValidateReportsEveryProblemWithItsPlaceAndExitCodeThree) {
+  const std::string file =
+      write("bad.json", "{\"train_batch_size\": 8,\n \"gradient_cliping\": 1,\n \"steps_per_print\": \"often\"}");
+  const ProcessResult result = run({"validate", file});
+
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.out, HasSubstr("error: bad.json:2:"));
+  EXPECT_THAT(result.out, HasSubstr("gradient_clipping"));
+  EXPECT_THAT(result.out, HasSubstr("error: bad.json:3:"));
+  EXPECT_THAT(result.out, HasSubstr("bad.json: not valid: 2 errors"));
+}
+
+TEST_F(Programs, ValidatePrintsJsonOnRequest) {
+  const ProcessResult result = run({"validate", write("bad.json", "{\"gradient_cliping\": 1}"), "--json"});
+  const Json json = Json::parse(result.out);
+
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(json.at("valid"), Json(false));
+  const Json& problem = json.at("problems").as_array().front();
+  EXPECT_EQ(problem.at("severity"), Json("error"));
+  EXPECT_EQ(problem.at("path"), Json("gradient_cliping"));
+  EXPECT_EQ(problem.at("line"), Json(1));
+}
+
+TEST_F(Programs, ValidateTakesValuesFromTheCommandLine) {
+  const ProcessResult result = run({"validate", write("good.json", kGoodConfig), "--set", "gradient_clipping=-1"});
+
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.out, HasSubstr("gradient_clipping"));
+}
+
+TEST_F(Programs, ValidateNamesAMissingFile) {
+  const ProcessResult result = run({"validate", "missing.json"});
+
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("missing.json: cannot be opened: No such file or directory"));
+}
+
+TEST_F(Programs, PluginsListShowsComponentsFoldersAndWhatWasRefused) {
+  std::filesystem::create_directory(folder_ / "plugins");
+  write_bytes(folder_ / "plugins/libcapstan_optimizer_text.so", "not a library");
+  const ProcessResult result = run({"plugins", "list", "--plugin-path", "plugins"});
+
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("KIND"));
+  EXPECT_THAT(result.out, HasSubstr("libcapstan_optimizer_adam.so"));
+  EXPECT_THAT(result.out, HasSubstr("Rejected:\n  plugins/libcapstan_optimizer_text.so: not a shared library (no ELF "
+                                    "header)."));
+  EXPECT_THAT(result.out, HasSubstr("plugins (--plugin-path): 0 plugins"));
+}
+
+TEST_F(Programs, PluginsListNamesWhatIsShadowed) {
+  std::filesystem::create_directory(folder_ / "plugins");
+  std::filesystem::copy_file(CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/optimizers/libcapstan_optimizer_adam.so",
+                             folder_ / "plugins/libcapstan_optimizer_mine.so");
+  const ProcessResult text = run({"plugins", "list", "--plugin-path", "plugins"});
+  const Json json = Json::parse(run({"plugins", "list", "--plugin-path", "plugins", "--json"}).out);
+
+  EXPECT_THAT(text.out, HasSubstr("Shadowed, because an earlier folder has the same:\n  optimizer Adam in "));
+  ASSERT_GT(json.at("shadowed").size(), 0u);
+  EXPECT_THAT(json.at("shadowed").as_array().front().at("by").as_string(), HasSubstr("libcapstan_optimizer_mine.so"));
+}
+
+TEST_F(Programs, PluginsInspectShowsParametersStateAndTier) {
+  const std::string plugin = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/optimizers/libcapstan_optimizer_adam.so";
+  const ProcessResult text = run({"plugins", "inspect", plugin});
+  const Json json = Json::parse(run({"plugins", "inspect", plugin, "--json"}).out);
+
+  EXPECT_THAT(text.out, HasSubstr("stable (LibTorch 2.11 or newer)"));
+  EXPECT_THAT(text.out, HasSubstr("optimizer AdamW"));
+  EXPECT_THAT(text.out, HasSubstr("exp_avg"));
+  EXPECT_THAT(text.out, HasSubstr("weight_decay"));
+  EXPECT_EQ(json.at("name"), Json("capstan-adam"));
+}
+
+TEST_F(Programs, PluginsInspectRefusesWhatIsNoPlugin) {
+  const ProcessResult result = run({"plugins", "inspect", write("x.so", "text")});
+
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_EQ(result.err, "capstan: error: x.so: not a shared library (no ELF header).\n");
+}
+
+TEST_F(Programs, DoctorNamesLibTorchPluginsAndTools) {
+  const ProcessResult text = run({"doctor"});
+  const Json json = Json::parse(run({"doctor", "--json"}).out);
+
+  EXPECT_EQ(text.exit_code, 0) << text.out;
+  EXPECT_THAT(text.out, HasSubstr("LibTorch  ok  "));
+  EXPECT_THAT(text.out, HasSubstr("capstan-adam"));
+  EXPECT_THAT(text.out, HasSubstr("All that training on this machine needs is there."));
+  for (const char* group : {"Capstan", "Plugins", "Build tools", "CUDA"}) EXPECT_NE(json.find(group), nullptr) << group;
+}
+
+TEST_F(Programs, DoctorFailsWhenAPluginWasRefused) {
+  std::filesystem::create_directory(folder_ / "plugins");
+  write_bytes(folder_ / "plugins/libcapstan_optimizer_text.so", "not a library");
+  const ProcessResult result = run({"doctor", "--plugin-path", "plugins"});
+
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("not a shared library (no ELF header)"));
+  EXPECT_THAT(result.out, HasSubstr("Something that training needs is missing: see above."));
+}
+
+}  // namespace
+}  // namespace capstan::cli
