@@ -12,7 +12,7 @@ namespace capstan::cli {
 
 /// What the commands that read a configuration share.
 struct ConfigArguments {
-  std::string file;  // empty: the default configuration
+  std::string file;                                     // empty: the default configuration
   std::vector<std::pair<std::string, Json>> overrides;  // dotted key path and value; a later one wins
   std::vector<std::string> plugin_paths;
   bool lenient = false;
@@ -58,7 +58,12 @@ struct PluginsInspectArguments {
   bool json = false;
 };
 
+struct PluginsNewArguments {
+  std::string name, kind;
+  std::string folder;  // empty: ./<name>
+};
+
 using Arguments = std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments,
-                               PluginsListArguments, PluginsInspectArguments>;
+                               PluginsListArguments, PluginsInspectArguments, PluginsNewArguments>;
 
 }  // namespace capstan::cli

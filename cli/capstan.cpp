@@ -28,6 +28,7 @@ struct Run {
   int operator()(const ValidateArguments& arguments) const { return validate(arguments); }
   int operator()(const PluginsListArguments& arguments) const { return plugins_list(arguments); }
   int operator()(const PluginsInspectArguments& arguments) const { return plugins_inspect(arguments); }
+  int operator()(const PluginsNewArguments& arguments) const { return plugins_new(arguments); }
   template <class T>
   int operator()(const T&) const {
     become_engine(argv);

@@ -1,15 +1,14 @@
 #include "cli/command_line.hpp"
 
-#include <charconv>
-#include <cstdint>
-#include <algorithm>
-#include <functional>
-#include <list>
-#include <stdexcept>
-
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <stdexcept>
 
 #include "cli/version.hpp"
 #include "core/config/nearest.hpp"
@@ -70,6 +69,11 @@ constexpr const char* kListExamples =
     "  capstan plugins list\n"
     "  capstan plugins list --plugin-path ~/my-plugins --json";
 
+constexpr const char* kNewExamples =
+    "Example:\n"
+    "  capstan plugins new acme-signum --kind optimizer\n"
+    "      makes the folder acme-signum: an optimizer of type Signum, with a test, that builds as it is";
+
 constexpr const char* kInspectExamples =
     "Example:\n"
     "  capstan plugins inspect lib/capstan/plugins/optimizers/libcapstan_optimizer_lion.so";
@@ -93,7 +97,8 @@ std::int64_t whole_number(const std::string& option, const std::string& text) {
 std::pair<std::string, Json> assignment(const std::string& text) {
   const auto equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
-    throw UsageError("--set: '" + text + "' is no assignment. Write it as key.path=value, for instance "
+    throw UsageError("--set: '" + text +
+                     "' is no assignment. Write it as key.path=value, for instance "
                      "optimizer.params.lr=3e-4.");
   }
   const std::string value = text.substr(equals + 1);
@@ -119,16 +124,18 @@ void choice_option(CLI::App& app, const std::string& name, std::string& target, 
          },
          description)
       ->type_name(all)
+      ->take_last()
       ->required(required);
 }
 
 CLI::Option* text_option(CLI::App& app, const std::string& name, std::string& target, const char* value,
                          const std::string& description) {
-  return app.add_option(name, target, description)->type_name(value);
+  return app.add_option(name, target, description)->type_name(value)->take_last();
 }
 
 void flag(CLI::App& app, const std::string& name, bool& target, const std::string& description) {
-  app.add_flag_function(name, [&target](std::int64_t) { target = true; }, description);
+  app.add_flag_function(
+      name, [&target](std::int64_t) { target = true; }, description);
 }
 
 void plugin_path(CLI::App& app, Words& target) {
@@ -145,7 +152,8 @@ class Overrides {
   void text(const char* name, const char* path, const char* value, const char* description) {
     app_.add_option_function<std::string>(
             name, [this, path](const std::string& given) { config_.overrides.emplace_back(path, given); }, description)
-        ->type_name(value);
+        ->type_name(value)
+        ->take_last();
   }
 
   void integer(const char* name, const char* path, const char* description) {
@@ -155,7 +163,8 @@ class Overrides {
               config_.overrides.emplace_back(path, whole_number(name, given));
             },
             description)
-        ->type_name("N");
+        ->type_name("N")
+        ->take_last();
   }
 
   void list(const char* name, const char* path, const char* description) {
@@ -281,8 +290,8 @@ class Definition {
   }
 
   void define_validate() {
-    CLI::App& app = begin(app_, "validate", "Check a configuration and report every problem at once",
-                          kValidateExamples, validate_);
+    CLI::App& app =
+        begin(app_, "validate", "Check a configuration and report every problem at once", kValidateExamples, validate_);
     ValidateArguments& validate = validate_->arguments;
     text_option(app, "file", validate.config.file, "FILE", "Configuration, JSON or TOML")->required();
     app.add_option_function<std::string>(
@@ -293,7 +302,8 @@ class Definition {
              if (validate.world < 1) throw UsageError("--world: must be 1 or more, got " + given + ".");
            },
            "Processes that the run is checked for; 1 without it")
-        ->type_name("N");
+        ->type_name("N")
+        ->take_last();
     flag(app, "--json", validate.json, "Print the problems as JSON");
     overrides_.emplace_back(app, validate.config).common();
   }
@@ -301,14 +311,19 @@ class Definition {
   void define_plugins() {
     CLI::App& plugins = *app_.add_subcommand("plugins", "What is installed, and what a plugin file says of itself");
     plugins.require_subcommand(1);
-    CLI::App& list = begin(plugins, "list", "List the components of all plugins found, without loading any",
-                           kListExamples, list_);
+    CLI::App& list =
+        begin(plugins, "list", "List the components of all plugins found, without loading any", kListExamples, list_);
     plugin_path(list, list_->arguments.plugin_paths);
     flag(list, "--json", list_->arguments.json, "Print the list as JSON");
-    CLI::App& inspect = begin(plugins, "inspect", "Show one plugin's manifest, without loading it", kInspectExamples,
-                              inspect_);
+    CLI::App& inspect =
+        begin(plugins, "inspect", "Show one plugin's manifest, without loading it", kInspectExamples, inspect_);
     text_option(inspect, "file", inspect_->arguments.file, "FILE", "The plugin's .so file")->required();
     flag(inspect, "--json", inspect_->arguments.json, "Print the manifest as JSON");
+    CLI::App& made = begin(plugins, "new", "Start a plugin project of your own", kNewExamples, new_);
+    text_option(made, "name", new_->arguments.name, "NAME", "VENDOR-NAME, in lower case: acme-signum")->required();
+    text_option(made, "--kind", new_->arguments.kind, "KIND", "optimizer, scheduler, monitor, observer or model")
+        ->required();
+    text_option(made, "--out", new_->arguments.folder, "DIR", "The project's folder; ./NAME without it");
   }
 
   void define_doctor() {
@@ -337,6 +352,7 @@ class Definition {
   std::optional<Command<ValidateArguments>> validate_;
   std::optional<Command<PluginsListArguments>> list_;
   std::optional<Command<PluginsInspectArguments>> inspect_;
+  std::optional<Command<PluginsNewArguments>> new_;
 };
 
 /// "capstan plugins list"
@@ -388,6 +404,7 @@ std::optional<Arguments> Definition::taken() const {
   if (validate_->app->parsed()) return validate_->arguments;
   if (list_->app->parsed()) return list_->arguments;
   if (inspect_->app->parsed()) return inspect_->arguments;
+  if (new_->app->parsed()) return new_->arguments;
   return std::nullopt;
 }
 

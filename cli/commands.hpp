@@ -9,6 +9,7 @@ namespace capstan::cli {
 int validate(const ValidateArguments& arguments);
 int plugins_list(const PluginsListArguments& arguments);
 int plugins_inspect(const PluginsInspectArguments& arguments);
+int plugins_new(const PluginsNewArguments& arguments);
 
 // In libexec/capstan-engine.
 int train(const TrainArguments& arguments);

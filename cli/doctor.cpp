@@ -44,8 +44,8 @@ FindingGroup this_installation() {
                    ""};
   if (torch.build_id != built.torch_build_id) {
     libtorch.state = Finding::State::kMissing;
-    libtorch.text += ", but Capstan was built with " + std::string(built.torch_version) + " (build " +
-                     built.torch_build_id + ")";
+    libtorch.text +=
+        ", but Capstan was built with " + std::string(built.torch_version) + " (build " + built.torch_build_id + ")";
     libtorch.remedy = "rebuild Capstan, or run scripts/setup; look for another LibTorch in LD_LIBRARY_PATH";
   }
   group.findings.push_back(libtorch);
@@ -68,8 +68,8 @@ FindingGroup installed_plugins(const PluginIndex& index) {
                               "build or install Capstan as a whole, or name a folder with --plugin-path"});
   }
   for (const RejectedPlugin& plugin : index.rejected()) {
-    group.findings.push_back({plugin.file.filename().string(), Finding::State::kMissing, plugin.reason,
-                              "rebuild or remove the file"});
+    group.findings.push_back(
+        {plugin.file.filename().string(), Finding::State::kMissing, plugin.reason, "rebuild or remove the file"});
   }
   for (const std::string& warning : index.warnings()) {
     group.findings.push_back({"warning", Finding::State::kOptional, warning, ""});
@@ -123,8 +123,9 @@ Json findings_json(const std::vector<FindingGroup>& groups) {
 
 int doctor(const DoctorArguments& arguments) {
   const std::string torch_lib_dir = std::filesystem::path(mapped_file("libtorch_cpu.so")).parent_path().string();
-  const std::vector<FindingGroup> groups = {this_installation(), installed_plugins(scan_plugins(arguments.plugin_paths)),
-                                            find_build_tools(), find_cuda(torch_lib_dir)};
+  const std::vector<FindingGroup> groups = {this_installation(),
+                                            installed_plugins(scan_plugins(arguments.plugin_paths)), find_build_tools(),
+                                            find_cuda(torch_lib_dir)};
   bool missing = false;
   for (const FindingGroup& group : groups) {
     for (const Finding& finding : group.findings) missing |= finding.state == Finding::State::kMissing;
@@ -133,7 +134,8 @@ int doctor(const DoctorArguments& arguments) {
     print(findings_json(groups).dump(2) + "\n");
   } else {
     print(findings_text(groups, Terminal(STDOUT_FILENO)) +
-          (missing ? "\nSomething that training needs is missing: see above.\n" : "\nAll that training on this machine needs is there.\n"));
+          (missing ? "\nSomething that training needs is missing: see above.\n"
+                   : "\nAll that training on this machine needs is there.\n"));
   }
   return missing ? static_cast<int>(ExitCode::kFailure) : 0;
 }

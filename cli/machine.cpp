@@ -30,8 +30,8 @@ std::optional<fs::path> on_path(const std::string& program) {
 
 /// The first line of what `file --version` prints that holds `word`.
 std::string version_line(const fs::path& file, const std::string& word = "") {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(("'" + file.string() + "' --version 2>/dev/null").c_str(), "r"),
-                                                   pclose);
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
+      popen(("'" + file.string() + "' --version 2>/dev/null").c_str(), "r"), pclose);
   if (!pipe) return "";
   char buffer[512];
   while (std::fgets(buffer, sizeof buffer, pipe.get()) != nullptr) {

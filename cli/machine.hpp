@@ -9,7 +9,7 @@ namespace capstan::cli {
 struct Finding {
   enum class State { kFine, kOptional, kMissing };  // optional: absent, and only needed for what `remedy` names
 
-  std::string name;    // "g++"
+  std::string name;  // "g++"
   State state = State::kFine;
   std::string text;    // what was found
   std::string remedy;  // how to get what is missing; empty when nothing is

@@ -79,8 +79,8 @@ std::string index_text(const PluginIndex& index) {
   for (const ComponentRef& ref : components_of(index)) {
     const PluginManifest& plugin = ref.plugin->manifest;
     const std::string device = ref.component->device == "cpu" ? "" : " (" + ref.component->device + ")";
-    rows.push_back({ref.component->kind, ref.component->type + device, plugin.name, plugin.version, tier_name(plugin.tier),
-                    ref.plugin->file.string()});
+    rows.push_back({ref.component->kind, ref.component->type + device, plugin.name, plugin.version,
+                    tier_name(plugin.tier), ref.plugin->file.string()});
   }
   std::string text = rows.size() > 1 ? table_text(rows) : "No plugins were found.\n";
   if (!index.shadowed().empty()) text += "\nShadowed, because an earlier folder has the same:\n";

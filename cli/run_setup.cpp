@@ -49,8 +49,9 @@ LoadedConfig load_run(const ConfigArguments& arguments) {
 Model build_model(const LoadedConfig& loaded) {
   const Config& config = loaded.config;
   if (!config.run.model) {
-    throw ConfigError("capstan.model: not given. Name a model with --model, for instance --model gpt:tiny, or in the "
-                      "configuration: \"capstan\": {\"model\": \"gpt:tiny\"}. 'capstan plugins list' shows the models.");
+    throw ConfigError(
+        "capstan.model: not given. Name a model with --model, for instance --model gpt:tiny, or in the "
+        "configuration: \"capstan\": {\"model\": \"gpt:tiny\"}. 'capstan plugins list' shows the models.");
   }
   at::manual_seed(config.run.seed);
   Registry registry(loaded.plugins, config.plugin_sha256);
@@ -70,7 +71,8 @@ std::int64_t sequence_length(const Config& config, const Model& model) {
 TokenData open_data(const std::vector<std::string>& paths, const std::string& key, const Config& config,
                     const Model& model) {
   if (paths.empty()) {
-    throw ConfigError(key + ": not given. Name text files or folders, for instance --data corpus/, or in the "
+    throw ConfigError(key +
+                      ": not given. Name text files or folders, for instance --data corpus/, or in the "
                       "configuration: \"capstan\": {\"data\": {\"path\": \"corpus/\"}}.");
   }
   TokenData data(paths, format_named(config.run.data_format), sequence_length(config, model));

@@ -69,21 +69,23 @@ std::string batch_text(const Config& config) {
 
 std::string clipping_text(const Config& config) {
   if (config.gradient_clipping <= 0) return "off" + origin_note(config, "gradient_clipping");
-  return short_number(config.gradient_clipping) +
-         (config.gradient_clipping_given ? origin_note(config, "gradient_clipping")
-                                         : " (gradient_clipping is not set; DeepSpeed's default)");
+  return short_number(config.gradient_clipping) + (config.gradient_clipping_given
+                                                       ? origin_note(config, "gradient_clipping")
+                                                       : " (gradient_clipping is not set; DeepSpeed's default)");
 }
 
 std::string steps_text(const Config& config, const TokenData& data) {
   const auto steps = config.run.steps.value_or(0);
-  const double passes = static_cast<double>(steps * config.batch.train_batch_size) / static_cast<double>(data.samples());
+  const double passes =
+      static_cast<double>(steps * config.batch.train_batch_size) / static_cast<double>(data.samples());
   return grouped(steps) + origin_note(config, "capstan.run.steps") + ", " + short_number(passes) +
          " passes over the data";
 }
 
 std::string saving_text(const RunConfig& run) {
   if (run.save_dir.empty()) return "none (--save is not given)";
-  return run.save_dir + (run.save_every ? ", every " + grouped(run.save_every) + " steps and at the end" : ", at the end") +
+  return run.save_dir +
+         (run.save_every ? ", every " + grouped(run.save_every) + " steps and at the end" : ", at the end") +
          (run.keep ? ", the newest " + grouped(run.keep) + " kept" : "");
 }
 
@@ -93,7 +95,8 @@ std::string metrics_text(const Config& config) {
     const Json* path = monitor.params.find("output_path");
     const Json* job = monitor.params.find("job_name");
     const bool folder = path && job && path->is_string() && job->is_string();
-    monitors.push_back(monitor.type + (folder ? " in " + (std::filesystem::path(path->as_string()) / job->as_string()).string() : ""));
+    monitors.push_back(monitor.type +
+                       (folder ? " in " + (std::filesystem::path(path->as_string()) / job->as_string()).string() : ""));
   }
   return monitors.empty() ? "none" : joined(monitors);
 }
@@ -152,10 +155,11 @@ std::string settings_text(const Config& config, const PluginIndex& plugins, cons
       {"plugins", plugins_text(config, plugins)},
   };
   if (!config.run.eval_data_paths.empty()) {
-    rows.insert(rows.begin() + 3,
-                {"evaluation", joined(config.run.eval_data_paths) +
-                                   (config.run.eval_every ? ", every " + grouped(config.run.eval_every) + " steps" : "") +
-                                   " and at the end"});
+    rows.insert(
+        rows.begin() + 3,
+        {"evaluation", joined(config.run.eval_data_paths) +
+                           (config.run.eval_every ? ", every " + grouped(config.run.eval_every) + " steps" : "") +
+                           " and at the end"});
   }
   if (!config.parameter_groups.empty()) {
     rows.insert(rows.end() - 6, {"groups", "by " + std::to_string(config.parameter_groups.size()) +

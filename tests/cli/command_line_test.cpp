@@ -30,8 +30,9 @@ Json override_of(const ConfigArguments& config, const std::string& path) {
 
 TEST(CommandLine, TurnsEveryOptionOfTrainIntoItsKey) {
   const auto train = arguments<TrainArguments>(
-      {"train", "--config", "ds.json", "--model", "gpt:tiny", "--data", "a", "b", "--steps", "200", "--save", "ckpt",
-       "--save-every", "50", "--keep", "3", "--eval-data", "c", "--eval-every", "25", "--seed", "7", "--seq", "64"});
+      {"train",       "--config", "ds.json",      "--model", "gpt:tiny",     "--data", "a",      "b",
+       "--steps",     "200",      "--save",       "ckpt",    "--save-every", "50",     "--keep", "3",
+       "--eval-data", "c",        "--eval-every", "25",      "--seed",       "7",      "--seq",  "64"});
 
   EXPECT_EQ(train.config.file, "ds.json");
   EXPECT_EQ(override_of(train.config, "capstan.model"), Json("gpt:tiny"));
@@ -56,9 +57,9 @@ TEST(CommandLine, OverridesNothingThatWasNotGiven) {
 }
 
 TEST(CommandLine, ReadsTheValuesOfSetAsJsonWhereTheyAreSome) {
-  const auto train = arguments<TrainArguments>({"train", "--set", "optimizer.params.lr=3e-4", "--set",
-                                                "csv_monitor.job_name=a=b", "--set", "bf16.enabled=true", "--set",
-                                                "optimizer.params.betas=[0.9, 0.95]"});
+  const auto train =
+      arguments<TrainArguments>({"train", "--set", "optimizer.params.lr=3e-4", "--set", "csv_monitor.job_name=a=b",
+                                 "--set", "bf16.enabled=true", "--set", "optimizer.params.betas=[0.9, 0.95]"});
 
   EXPECT_EQ(override_of(train.config, "optimizer.params.lr"), Json(3e-4));
   EXPECT_EQ(override_of(train.config, "csv_monitor.job_name"), Json("a=b"));
@@ -70,6 +71,14 @@ TEST(CommandLine, LetsSetWinOverTheOptionOfTheSameKey) {
   const auto train = arguments<TrainArguments>({"train", "--set", "capstan.run.steps=5", "--steps", "10"});
 
   EXPECT_EQ(train.config.overrides.back(), (std::pair<std::string, Json>("capstan.run.steps", 5)));
+}
+
+TEST(CommandLine, TakesTheLastOfAnOptionThatIsGivenTwice) {
+  const auto train =
+      arguments<TrainArguments>({"train", "--steps", "5", "--config", "a", "--config", "b", "--steps", "9"});
+
+  EXPECT_EQ(train.config.file, "b");
+  EXPECT_EQ(override_of(train.config, "capstan.run.steps"), Json(9));
 }
 
 TEST(CommandLine, TakesFlagsAndRepeatedPluginPaths) {
@@ -110,8 +119,9 @@ TEST_P(CommandLineMisuse, IsOneSentenceAndExitCodeTwo) {
 INSTANTIATE_TEST_SUITE_P(
     All, CommandLineMisuse,
     ::testing::Values(
-        Misuse{{"trian"}, "'capstan' has no command 'trian'. Did you mean 'train'? It has: train, eval, export, "
-                          "validate, plugins, doctor.\n"},
+        Misuse{{"trian"},
+               "'capstan' has no command 'trian'. Did you mean 'train'? It has: train, eval, export, "
+               "validate, plugins, doctor.\n"},
         Misuse{{"train", "--stepz", "5"}, "unknown option '--stepz' of 'capstan train'. Did you mean '--steps'?\n"},
         Misuse{{"train", "--save_every=5"},
                "unknown option '--save_every' of 'capstan train'. Did you mean '--save-every'?\n"},
@@ -125,8 +135,9 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"train", "--resume", "a", "--init-from", "b"}, "--resume excludes --init-from.\n"},
         Misuse{{"validate", "a.json", "--world", "0"}, "--world: must be 1 or more, got 0.\n"},
         Misuse{{"validate"}, "file is required.\n"},
-        Misuse{{"plugins", "lst"}, "'capstan plugins' has no command 'lst'. Did you mean 'list'? It has: list, "
-                                   "inspect.\n"},
+        Misuse{{"plugins", "lst"},
+               "'capstan plugins' has no command 'lst'. Did you mean 'list'? It has: list, "
+               "inspect, new.\n"},
         Misuse{{"export", "--checkpoint", "c", "--to", "safetensor", "--out", "o"},
                "--to: must be pt|safetensors, got 'safetensor'. Did you mean 'safetensors'?\n"}));
 

@@ -1,19 +1,21 @@
 // The program without LibTorch, as a user starts it.
 
+#include "tests/cli/programs.hpp"
+
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include "core/config/json.hpp"
-#include "tests/cli/programs.hpp"
 
 namespace capstan::cli {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
-using ::testing::Not;
 
-constexpr const char* kGoodConfig = R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}})";
+constexpr const char* kGoodConfig =
+    R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}})";
 
 class Programs : public ::testing::Test {
  protected:
@@ -48,24 +50,27 @@ TEST_F(Programs, VersionNamesTheBuildOfLibTorch) {
 TEST_F(Programs, ListingInspectingAndValidatingLoadNoLibTorchAndNoPlugin) {
   write("good.json", kGoodConfig);
   const std::string plugin = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/optimizers/libcapstan_optimizer_adam.so";
-  for (const std::vector<std::string>& words :
-       {std::vector<std::string>{"plugins", "list"}, {"plugins", "inspect", plugin}, {"validate", "good.json"},
-        {"--version"}, {"--help"}}) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"plugins", "list"},
+                                                {"plugins", "inspect", plugin},
+                                                {"validate", "good.json"},
+                                                {"--version"},
+                                                {"--help"}}) {
     const ProcessResult result = run(words, {.environment = {"LD_DEBUG=files"}});
     EXPECT_EQ(result.exit_code, 0) << result.out;
-    EXPECT_THAT(result.err, HasSubstr("libcapstan_config.so"));
-    EXPECT_THAT(result.err, AllOf(Not(HasSubstr("libtorch")), Not(HasSubstr("libc10")),
-                                  Not(HasSubstr("libcapstan_optimizer"))));
+    const auto loaded = [&](const char* file) { return result.err.find(file) != std::string::npos; };
+    EXPECT_TRUE(loaded("libcapstan_config.so"));
+    for (const char* file : {"libtorch", "libc10", "libcapstan.so", "libcapstan_optimizer"})
+      EXPECT_FALSE(loaded(file)) << file;
   }
 }
 
 TEST_F(Programs, HandsOtherCommandsOverInTheSameProcess) {
-  const ProcessResult result = run({"export", "--checkpoint", "nowhere", "--to", "pt", "--out", "x.pt"},
-                                   {.environment = {"LD_DEBUG=files"}});
+  const ProcessResult result =
+      run({"export", "--checkpoint", "nowhere", "--to", "pt", "--out", "x.pt"}, {.environment = {"LD_DEBUG=files"}});
 
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("libtorch_cpu.so"));
-  EXPECT_THAT(result.err, HasSubstr("capstan: error: nowhere"));
+  EXPECT_NE(result.err.find("libtorch_cpu.so"), std::string::npos);
+  EXPECT_NE(result.err.find("capstan: error: checkpoints in 'nowhere': there is no such folder.\n"), std::string::npos);
 }
 
 TEST_F(Programs, SaysWhatLacksWhenTheEngineIsNotInstalled) {
@@ -113,10 +118,12 @@ TEST_F(Programs, ValidatePrintsJsonOnRequest) {
 
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(json.at("valid"), Json(false));
-  const Json& problem = json.at("problems").as_array().front();
-  EXPECT_EQ(problem.at("severity"), Json("error"));
-  EXPECT_EQ(problem.at("path"), Json("gradient_cliping"));
-  EXPECT_EQ(problem.at("line"), Json(1));
+  const Json::Array& problems = json.at("problems").as_array();
+  const auto problem = std::find_if(problems.begin(), problems.end(),
+                                    [](const Json& one) { return one.at("path") == Json("gradient_cliping"); });
+  ASSERT_NE(problem, problems.end());
+  EXPECT_EQ(problem->at("severity").as_string(), "error");
+  EXPECT_EQ(problem->at("line").as_integer(), 1);
 }
 
 TEST_F(Programs, ValidateTakesValuesFromTheCommandLine) {
@@ -130,7 +137,7 @@ TEST_F(Programs, ValidateNamesAMissingFile) {
   const ProcessResult result = run({"validate", "missing.json"});
 
   EXPECT_EQ(result.exit_code, 3);
-  EXPECT_THAT(result.err, HasSubstr("missing.json: cannot be opened: No such file or directory"));
+  EXPECT_THAT(result.err, HasSubstr("'missing.json' is neither an existing file nor base64 of a configuration."));
 }
 
 TEST_F(Programs, PluginsListShowsComponentsFoldersAndWhatWasRefused) {
@@ -175,6 +182,15 @@ TEST_F(Programs, PluginsInspectRefusesWhatIsNoPlugin) {
 
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_EQ(result.err, "capstan: error: x.so: not a shared library (no ELF header).\n");
+}
+
+TEST_F(Programs, PluginsNewMakesAProject) {
+  const ProcessResult result = run({"plugins", "new", "acme-signum", "--kind", "optimizer"});
+
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("made acme-signum:\n"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "acme-signum/plugin.toml"));
+  EXPECT_EQ(run({"plugins", "new", "acme-signum", "--kind", "optimiser"}).exit_code, 3);
 }
 
 TEST_F(Programs, DoctorNamesLibTorchPluginsAndTools) {

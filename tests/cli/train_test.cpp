@@ -140,9 +140,10 @@ TEST_F(Train, SavesEverySoManyStepsAndKeepsTheNewest) {
 
 TEST_F(Train, WarnsWhenAResumedRunHasOtherDataOrAnotherSeed) {
   ASSERT_EQ(train({"--save", "ckpt"}, "3").exit_code, 0);
-  EXPECT_THAT(train({"--resume", "ckpt", "--seed", "9"}, "4").err,
-              HasSubstr("warning: ckpt/global_step3: was trained with another order of the data (seed 1234, now 9). The "
-                        "run does not continue as it would have.\n"));
+  EXPECT_THAT(
+      train({"--resume", "ckpt", "--seed", "9"}, "4").err,
+      HasSubstr("warning: ckpt/global_step3: was trained with another order of the data (seed 1234, now 9). The "
+                "run does not continue as it would have.\n"));
   write_bytes(folder_ / "text.txt", some_text() + "more");
   EXPECT_THAT(train({"--resume", "ckpt"}, "4").err,
               HasSubstr("warning: ckpt/global_step3: was trained on other data ("));
@@ -182,11 +183,11 @@ TEST_F(Train, EvaluatesOnItsWayAndAtTheEnd) {
 
 TEST_F(Train, StopsAtALossThatIsNoNumber) {
   const ProcessResult result =
-      train({"--set", "optimizer.params.lr=1e30", "--set", "scheduler=null", "--set", "gradient_clipping=0"});
+      train({"--set", "optimizer.params.lr=1e38", "--set", "scheduler=null", "--set", "gradient_clipping=0"});
 
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("capstan: error: the loss is not finite at step "));
-  EXPECT_THAT(result.err, HasSubstr("parameter '"));
+  EXPECT_THAT(result.err, HasSubstr("the first gradient that is not is that of '"));
 }
 
 /// The plugins whose files a process has mapped.
@@ -224,8 +225,8 @@ TEST_F(Train, FinishesTheStepSavesAndEndsWith130WhenInterrupted) {
 
 TEST_F(Train, EndsAtOnceAtASecondInterrupt) {
   // A step that takes many seconds, so that the second signal comes before its end.
-  std::vector<std::string> words = command({"--set", "capstan.model=gpt:small", "--set", "train_batch_size=512", "--set",
-                                            "train_micro_batch_size_per_gpu=512"});
+  std::vector<std::string> words = command({"--set", "capstan.model=gpt:small", "--set", "train_batch_size=512",
+                                            "--set", "train_micro_batch_size_per_gpu=512"});
   words.insert(words.begin(), kCapstan);
   Process process(words, {.folder = folder_.path()});
   ASSERT_TRUE(process.wait_for_output("step=0,"));
@@ -259,17 +260,20 @@ TEST_P(TrainMistake, IsOneMessageAndTheCodeOfItsKind) {
 INSTANTIATE_TEST_SUITE_P(
     All, TrainMistake,
     ::testing::Values(
-        Mistake{{"--config", "missing.json"}, 3, "missing.json: cannot be opened: No such file or directory."},
+        Mistake{{"--config", "missing.json"},
+                3,
+                "'missing.json' is neither an existing file nor base64 of a configuration."},
         Mistake{{"--set", "optimizer.type=AdamX"}, 3, "no plugin provides an optimizer 'AdamX'. Did you mean"},
         Mistake{{"--set", "gradient_cliping=1"}, 3, "Did you mean 'gradient_clipping'?"},
         Mistake{{"--model", "gpt:gigantic"}, 3, "capstan.model.params.size"},
-        Mistake{{"--data", "nowhere.txt"}, 1, "nowhere.txt"},
-        Mistake{{"--data", "empty.txt"}, 1, "empty.txt"},
-        Mistake{{"--data", "short.txt"}, 1, "short.txt"},
-        Mistake{{"--save-every", "5"}, 3,
-                "capstan.run.save_every: has no effect without capstan.run.save_dir (--save)."},
+        Mistake{{"--set", "capstan.data.path=nowhere.txt"}, 1, "nowhere.txt"},
+        Mistake{{"--set", "capstan.data.path=empty.txt"}, 1, "empty.txt"},
+        Mistake{{"--set", "capstan.data.path=short.txt"}, 1, "short.txt"},
+        Mistake{
+            {"--save-every", "5"}, 3, "capstan.run.save_every: has no effect without capstan.run.save_dir (--save)."},
         Mistake{{"--keep", "5"}, 3, "capstan.run.keep: has no effect without capstan.run.save_dir (--save)."},
-        Mistake{{"--eval-every", "5"}, 3,
+        Mistake{{"--eval-every", "5"},
+                3,
                 "capstan.run.eval_every: has no effect without capstan.data.eval_path (--eval-data)."},
         Mistake{{"--steps", "0"}, 3, "capstan.run.steps"},
         Mistake{{"--set", "capstan.model=null"}, 3, "capstan.model: not given. Name a model with --model"}));

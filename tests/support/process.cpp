@@ -33,7 +33,8 @@ Streams open_streams(bool terminal) {
   return {out[0], out[1], err[0], err[1]};
 }
 
-[[noreturn]] void become(const std::vector<std::string>& command, const ProcessOptions& options, const Streams& streams) {
+[[noreturn]] void become(const std::vector<std::string>& command, const ProcessOptions& options,
+                         const Streams& streams) {
   dup2(streams.out_write, STDOUT_FILENO);
   dup2(options.terminal ? streams.out_write : streams.err_write, STDERR_FILENO);
   for (const std::string& setting : options.environment) putenv(const_cast<char*>(setting.c_str()));

@@ -9,9 +9,9 @@
 namespace capstan {
 
 struct ProcessOptions {
-  std::vector<std::string> environment;   // "NAME=value", beside the test's own
-  std::filesystem::path folder;           // working directory; empty: the test's
-  bool terminal = false;                  // standard output and error are one terminal of 80 columns: all in `out`
+  std::vector<std::string> environment;  // "NAME=value", beside the test's own
+  std::filesystem::path folder;          // working directory; empty: the test's
+  bool terminal = false;                 // standard output and error are one terminal of 80 columns: all in `out`
 };
 
 /// How a process ended and what it wrote.
