@@ -1,12 +1,13 @@
-# Fails when a plugin, or the SDK, includes a header of core/ or cli/: all that a plugin sees of ours is the SDK.
+# Fails when a plugin, or a header of the SDK, includes a header of core/ or cli/: all that a plugin sees of ours is the SDK.
 #   cmake -DROOT=<source folder> -P CheckPluginIncludes.cmake
 
 file(GLOB_RECURSE _files LIST_DIRECTORIES false RELATIVE ${ROOT}
   ${ROOT}/plugins/*.cpp ${ROOT}/plugins/*.hpp ${ROOT}/plugins/*.h ${ROOT}/plugins/*.c ${ROOT}/plugins/*.cu
-  ${ROOT}/plugins/*.cuh ${ROOT}/sdk/*.cpp ${ROOT}/sdk/*.hpp ${ROOT}/sdk/*.h)
+  ${ROOT}/plugins/*.cuh ${ROOT}/sdk/include/*.hpp ${ROOT}/sdk/include/*.h ${ROOT}/sdk/template/*.cpp
+  ${ROOT}/sdk/template/*.hpp)
 set(_found "")
 foreach(_file IN LISTS _files)
-  file(STRINGS ${ROOT}/${_file} _includes REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]([^\">]*/)?(core|cli)/")
+  file(STRINGS ${ROOT}/${_file} _includes REGEX "^[ \t]*#[ \t]*include[ \t]*[\"<]((\\.\\./)+|capstan/)?(core|cli)/")
   foreach(_include IN LISTS _includes)
     string(APPEND _found "  ${_file}: ${_include}\n")
   endforeach()
