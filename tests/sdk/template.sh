@@ -32,3 +32,4 @@ if [[ $kind == optimizer ]] && nm -D --undefined-only "$plugin" | grep -E '_ZN?K
 fi
 if strings "$plugin" | grep -F "$work"; then echo "the builder's paths are in the file"; exit 1; fi
 "$build/tests/load_plugin" "$PWD/$plugin"
+"$build/tests/check_plugin" "$PWD/$plugin"

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# example.sh BUILD TORCH SOURCE: builds an example plugin against nothing but the installed SDK, and checks it.
+set -euo pipefail
+readonly build=$1 torch=$2 source=$3
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cmake --install "$build" --component sdk --prefix "$work/prefix" >/dev/null
+cp -r "$source" "$work/source"
+{
+  env -i PATH="$PATH" HOME="$work" cmake -S "$work/source" -B "$work/build" -G Ninja \
+    -DCMAKE_PREFIX_PATH="$work/prefix" -DCAPSTAN_TORCH_DIR="$torch" -DCMAKE_C_FLAGS="-Wall -Wextra -pedantic" &&
+    env -i PATH="$PATH" HOME="$work" cmake --build "$work/build"
+} >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+if grep 'warning:' "$work/log"; then exit 1; fi
+for plugin in "$work"/build/lib/capstan/plugins/*/libcapstan_*.so; do
+  "$build/tests/check_plugin" "$plugin"
+done
