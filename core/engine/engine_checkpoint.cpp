@@ -168,6 +168,8 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
   state["rng"]["cpu"] = to_hex(cpu_generator().get_state());
   state["config"] = config.effective;
   state["client_state"] = client_state;
+  // A run that goes on from here must find the rows of all steps before.
+  if (monitors) monitors->flush();
   write_checkpoint(dir, tag, contents);
   emit(CAPSTAN_EVENT_SAVE_END);
   return tag;

@@ -46,13 +46,28 @@ void expect_same_run(const fs::path& a, const fs::path& b, const std::string& ta
   EXPECT_EQ(read_bytes(a / tag / "rank_00000.safetensors"), read_bytes(b / tag / "rank_00000.safetensors"));
 }
 
-TEST(Resume, TenStepsAndTenInANewProcessAreTwentyInRowsAndWeights) {
+class ResumeOf : public ::testing::TestWithParam<const char*> {};
+
+// A model whose state is fp32 only, and one with 16-bit weights beside their fp32 masters.
+INSTANTIATE_TEST_SUITE_P(Models, ResumeOf, ::testing::Values("mlp", "gpt"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(ResumeOf, TenStepsAndTenInANewProcessAreTwentyInRowsAndWeights) {
   const TrainingFolder whole, parts;
-  const auto twenty = run_capstan(whole.train({"--steps", "20", "--save", whole.path_of("ck")}));
+  std::vector<std::string> model;
+  if (GetParam() == std::string("gpt")) {
+    model = {"--set", R"(capstan.model={"type": "gpt", "params": {"layers": 1, "d": 32, "heads": 2, "seq": 16}})",
+             "--set", "bf16.enabled=true"};
+  }
+  const auto train = [&](const TrainingFolder& folder, std::vector<std::string> more) {
+    more.insert(more.end(), {"--save", folder.path_of("ck")});
+    more.insert(more.end(), model.begin(), model.end());
+    return run_capstan(folder.train(more));
+  };
+  const auto twenty = train(whole, {"--steps", "20"});
   ASSERT_EQ(twenty.exit_code, 0) << twenty.text;
-  ASSERT_EQ(run_capstan(parts.train({"--steps", "10", "--save", parts.path_of("ck")})).exit_code, 0);
-  const auto ten =
-      run_capstan(parts.train({"--steps", "20", "--save", parts.path_of("ck"), "--resume", parts.path_of("ck")}));
+  ASSERT_EQ(train(parts, {"--steps", "10"}).exit_code, 0);
+  const auto ten = train(parts, {"--steps", "20", "--resume", parts.path_of("ck")});
   ASSERT_EQ(ten.exit_code, 0) << ten.text;
 
   expect_same_run(whole / "ck", parts / "ck", "global_step20");
@@ -160,6 +175,7 @@ TEST(Resume, ThirtyKillsTenOfThemInsideASaveLoseNothing) {
   const TrainingFolder undisturbed;
   ASSERT_EQ(run_capstan(undisturbed.train({"--steps", steps, "--save", undisturbed.path_of("ck")})).exit_code, 0);
   expect_same_run(dir, undisturbed / "ck", "global_step" + steps);
+  EXPECT_EQ(files_in(folder / "csv"), files_in(undisturbed / "csv"));
 }
 
 }  // namespace
