@@ -1,15 +1,19 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace capstan::optimizers {
 
 inline constexpr std::size_t kMaxStates = 3;
 
-/// A run of elements of one slot, all in fp32: what a kernel sees.
+/// A run of elements of one slot: what a kernel sees, in fp32 but for bfloat16 gradients and compute copies, which the
+/// shared vector loop reads and writes on the way.
 struct Block {
   float* param;
-  const float* grad;  // as the slot has it: a kernel multiplies by the step's scale
+  const void* grad;  // as the slot has it: a kernel multiplies by the step's scale
+  bool grad_is_bf16;
+  std::uint16_t* copy;  // gets the new values as bfloat16; null: no copy
   float* state[kMaxStates];
   std::size_t count;
   double* sums = nullptr;  // what a measuring kernel adds to; it changes nothing else

@@ -5,72 +5,50 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "plugins/optimizers/common/convert.cpp"
 #include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+
+#include "plugins/optimizers/common/bfloat16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace capstan::optimizers::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::ScalableTag<float>;
-using Words = hn::Rebind<std::uint32_t, Floats>;
-using Halves = hn::Rebind<std::uint16_t, Floats>;
-
-// bfloat16 is the upper half of a float.
-HWY_INLINE hn::Vec<Floats> widen_bf16(hn::Vec<Halves> bits) {
-  return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(Words(), bits)));
-}
-
-// Rounding to even is adding just under half of the last kept bit, and all of it where that bit is odd. A NaN would
-// carry into the sign, so it becomes the quiet one.
-HWY_INLINE hn::Vec<Halves> narrow_bf16(hn::Vec<Floats> values) {
-  const Words words;
-  const auto bits = hn::BitCast(words, values);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1u));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(words, 0x7fffu))));
-  const auto is_nan = hn::RebindMask(words, hn::IsNaN(values));
-  const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(words, 0x40u));
-  return hn::TruncateTo(Halves(), hn::IfThenElse(is_nan, quiet, rounded));
-}
-
 // float16 by integer arithmetic, because not every target rounds and keeps subnormal numbers as IEEE 754 says.
-HWY_INLINE hn::Vec<Floats> widen_f16(hn::Vec<Halves> halves) {
-  const Words words;
+HWY_INLINE Lanes widen_f16(HalfWords halves) {
+  const WordTag words;
   const auto bits = hn::PromoteTo(words, halves);
   const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(words, 0x8000u)));
   const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(words, 0x7fffu)));
   // 2^112 moves the exponent's bias from 15 to 127, and does it for subnormal numbers too.
-  const auto scaled = hn::Mul(hn::BitCast(Floats(), magnitude), hn::Set(Floats(), 0x1p112f));
-  const auto special = hn::Ge(scaled, hn::Set(Floats(), 0x1p16f));  // infinities and NaNs
+  const auto scaled = hn::Mul(hn::BitCast(Tag(), magnitude), hn::Set(Tag(), 0x1p112f));
+  const auto special = hn::Ge(scaled, hn::Set(Tag(), 0x1p16f));  // infinities and NaNs
   const auto wide = hn::Or(hn::BitCast(words, scaled),
                            hn::IfThenElseZero(hn::RebindMask(words, special), hn::Set(words, 0x7f800000u)));
-  return hn::BitCast(Floats(), hn::Or(sign, wide));
+  return hn::BitCast(Tag(), hn::Or(sign, wide));
 }
 
-HWY_INLINE hn::Vec<Halves> narrow_f16(hn::Vec<Floats> values) {
-  const Words words;
+HWY_INLINE HalfWords narrow_f16(Lanes values) {
+  const WordTag words;
   const auto bits = hn::BitCast(words, values);
   const auto magnitude = hn::And(bits, hn::Set(words, 0x7fffffffu));
   const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(words, 0x80000000u)));
-  const auto absolute = hn::BitCast(Floats(), magnitude);
+  const auto absolute = hn::BitCast(Tag(), magnitude);
   // Below 2^-14 an addition of 1/2 leaves the subnormal's ten bits, rounded, at the end of the sum.
-  const auto half = hn::Set(Floats(), 0.5f);
+  const auto half = hn::Set(Tag(), 0.5f);
   const auto subnormal = hn::Sub(hn::BitCast(words, hn::Add(absolute, half)), hn::BitCast(words, half));
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(words, 1u));
   const auto rebiased = hn::Add(hn::Sub(magnitude, hn::Set(words, 112u << 23)), hn::Add(odd, hn::Set(words, 0xfffu)));
   const auto normal = hn::ShiftRight<13>(rebiased);
-  const auto is_small = hn::RebindMask(words, hn::Lt(absolute, hn::Set(Floats(), 0x1p-14f)));
-  const auto is_large = hn::RebindMask(words, hn::Ge(absolute, hn::Set(Floats(), 65520.0f)));
+  const auto is_small = hn::RebindMask(words, hn::Lt(absolute, hn::Set(Tag(), 0x1p-14f)));
+  const auto is_large = hn::RebindMask(words, hn::Ge(absolute, hn::Set(Tag(), 65520.0f)));
   const auto is_nan = hn::RebindMask(words, hn::IsNaN(values));
   auto result = hn::IfThenElse(is_small, subnormal, normal);
   result = hn::IfThenElse(is_large, hn::Set(words, 0x7c00u), result);
   result = hn::IfThenElse(is_nan, hn::Set(words, 0x7e00u), result);
-  return hn::TruncateTo(Halves(), hn::Or(sign, result));
+  return hn::TruncateTo(HalfWordTag(), hn::Or(sign, result));
 }
 
 template <class Convert>
 HWY_INLINE void widen_all(const std::uint16_t* from, float* to, std::size_t count, const Convert& convert) {
-  const Floats d;
-  const Halves halves;
+  const Tag d;
+  const HalfWordTag halves;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) hn::StoreU(convert(hn::LoadU(halves, from + i)), d, to + i);
@@ -84,8 +62,8 @@ HWY_INLINE void widen_all(const std::uint16_t* from, float* to, std::size_t coun
 
 template <class Convert>
 HWY_INLINE void narrow_all(const float* from, std::uint16_t* to, std::size_t count, const Convert& convert) {
-  const Floats d;
-  const Halves halves;
+  const Tag d;
+  const HalfWordTag halves;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) hn::StoreU(convert(hn::LoadU(d, from + i)), halves, to + i);
@@ -98,16 +76,16 @@ HWY_INLINE void narrow_all(const float* from, std::uint16_t* to, std::size_t cou
 }
 
 void widen_bf16_all(const std::uint16_t* from, float* to, std::size_t count) {
-  widen_all(from, to, count, [](hn::Vec<Halves> bits) HWY_ATTR { return widen_bf16(bits); });
+  widen_all(from, to, count, [](HalfWords bits) HWY_ATTR { return widen_bf16(bits); });
 }
 void widen_f16_all(const std::uint16_t* from, float* to, std::size_t count) {
-  widen_all(from, to, count, [](hn::Vec<Halves> bits) HWY_ATTR { return widen_f16(bits); });
+  widen_all(from, to, count, [](HalfWords bits) HWY_ATTR { return widen_f16(bits); });
 }
 void narrow_bf16_all(const float* from, std::uint16_t* to, std::size_t count) {
-  narrow_all(from, to, count, [](hn::Vec<Floats> values) HWY_ATTR { return narrow_bf16(values); });
+  narrow_all(from, to, count, [](Lanes values) HWY_ATTR { return narrow_bf16(values); });
 }
 void narrow_f16_all(const float* from, std::uint16_t* to, std::size_t count) {
-  narrow_all(from, to, count, [](hn::Vec<Floats> values) HWY_ATTR { return narrow_f16(values); });
+  narrow_all(from, to, count, [](Lanes values) HWY_ATTR { return narrow_f16(values); });
 }
 
 }  // namespace capstan::optimizers::HWY_NAMESPACE

@@ -16,6 +16,7 @@ void* at(const sdk::Values& values, std::size_t index) {
   return static_cast<char*>(values.data) + index * size_of(values.dtype);
 }
 
+bool is_bf16(const sdk::Values& values) { return values.dtype == sdk::Dtype::kBFloat16; }
 bool is_fp32(const sdk::Values& values) { return values.dtype == sdk::Dtype::kFloat32; }
 
 }  // namespace
@@ -26,7 +27,7 @@ void ElementwiseUpdate::add(const sdk::Slot& slot, std::initializer_list<std::si
   work.param = slot.param();
   work.grad = slot.grad();
   work.compute = slot.compute();
-  work.plain = is_fp32(work.grad) && work.compute.data == nullptr;
+  work.plain = (is_fp32(work.grad) || is_bf16(work.grad)) && (work.compute.data == nullptr || is_bf16(work.compute));
   for (const std::size_t index : states) {
     work.states[work.state_count] = slot.state(index);
     work.plain = work.plain && is_fp32(work.states[work.state_count]);
@@ -80,15 +81,19 @@ void ElementwiseUpdate::run_units(std::int64_t begin, std::int64_t end) const {
 }
 
 void ElementwiseUpdate::run(const Work& work, std::size_t begin, std::size_t end, double* sums) {
-  return work.plain ? run_plain(work, begin, end, sums) : run_converting(work, begin, end, sums);
+  if (work.plain) return work.kernel(block_of(work, begin, end, sums), work.numbers);
+  run_converting(work, begin, end, sums);
 }
 
-void ElementwiseUpdate::run_plain(const Work& work, std::size_t begin, std::size_t end, double* sums) {
-  Block block{work.param + begin, static_cast<const float*>(work.grad.data) + begin, {}, end - begin, sums};
+Block ElementwiseUpdate::block_of(const Work& work, std::size_t begin, std::size_t end, double* sums) {
+  Block block{work.param + begin, at(work.grad, begin), is_bf16(work.grad), nullptr, {}, end - begin, sums};
+  if (work.compute.data != nullptr && is_bf16(work.compute)) {
+    block.copy = static_cast<std::uint16_t*>(work.compute.data) + begin;
+  }
   for (std::size_t s = 0; s < work.state_count; ++s) {
     block.state[s] = static_cast<float*>(work.states[s].data) + begin;
   }
-  work.kernel(block, work.numbers);
+  return block;
 }
 
 void ElementwiseUpdate::run_converting(const Work& work, std::size_t begin, std::size_t end, double* sums) {
@@ -96,14 +101,13 @@ void ElementwiseUpdate::run_converting(const Work& work, std::size_t begin, std:
   alignas(64) float states[kMaxStates][kConversionBlock];
   for (std::size_t from = begin; from < end; from += kConversionBlock) {
     const std::size_t count = std::min(kConversionBlock, end - from);
-    Block block{work.param + from, static_cast<const float*>(work.grad.data) + from, {}, count, sums};
-    if (!is_fp32(work.grad)) {
+    Block block = block_of(work, from, from + count, sums);
+    if (work.grad.dtype == sdk::Dtype::kFloat16) {
       widen(at(work.grad, from), work.grad.dtype, grad, count);
       block.grad = grad;
     }
     for (std::size_t s = 0; s < work.state_count; ++s) {
       const sdk::Values& state = work.states[s];
-      block.state[s] = static_cast<float*>(state.data) + from;
       if (is_fp32(state)) continue;
       widen(at(state, from), state.dtype, states[s], count);
       block.state[s] = states[s];
@@ -114,7 +118,9 @@ void ElementwiseUpdate::run_converting(const Work& work, std::size_t begin, std:
       const sdk::Values& state = work.states[s];
       if (!is_fp32(state)) narrow(states[s], at(state, from), state.dtype, count);
     }
-    if (work.compute.data != nullptr) narrow(work.param + from, at(work.compute, from), work.compute.dtype, count);
+    if (work.compute.data != nullptr && block.copy == nullptr) {
+      narrow(work.param + from, at(work.compute, from), work.compute.dtype, count);
+    }
   }
 }
 

@@ -35,13 +35,13 @@ class ElementwiseUpdate {
     std::size_t numel;
     BlockKernel kernel;
     const void* numbers;
-    bool plain;  // all is fp32 and there is no compute copy
+    bool plain;  // in types that kernels take as they are
     std::int64_t first_unit;
   };
 
   /// Elements [begin, end) of a slot; measures where there are `sums`.
   static void run(const Work& work, std::size_t begin, std::size_t end, double* sums = nullptr);
-  static void run_plain(const Work& work, std::size_t begin, std::size_t end, double* sums);
+  static Block block_of(const Work& work, std::size_t begin, std::size_t end, double* sums);
   static void run_converting(const Work& work, std::size_t begin, std::size_t end, double* sums);
   std::vector<Work>::const_iterator work_of(std::int64_t unit) const;
   void run_units(std::int64_t begin, std::int64_t end) const;

@@ -9,33 +9,28 @@
 #include <hwy/highway.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <type_traits>
 
+#include "plugins/optimizers/common/bfloat16-inl.h"
 #include "plugins/optimizers/common/block.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace capstan::optimizers::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
-using Tag = hn::ScalableTag<float>;
-using Lanes = hn::Vec<Tag>;
+HWY_INLINE Lanes all(float value) { return hn::Set(Tag(), value); }
 
-/// The first `count` values, then `padding`.
-HWY_INLINE Lanes load_some(const float* from, std::size_t count, float padding) {
-  const Tag d;
-  if (count == hn::Lanes(d)) return hn::LoadU(d, from);
-  HWY_ALIGN float padded[HWY_LANES(float)];
-  hn::Store(hn::Set(d, padding), d, padded);
-  for (std::size_t i = 0; i < count; ++i) padded[i] = from[i];
-  return hn::Load(d, padded);
-}
+HWY_INLINE Lanes load_grad(const float* from) { return hn::LoadU(Tag(), from); }
+HWY_INLINE Lanes load_grad(const std::uint16_t* from) { return widen_bf16(hn::LoadU(HalfWordTag(), from)); }
 
 /// One vector: body(p, g, s...) changes its arguments, which are then stored. A gradient is read, never written.
-template <std::size_t kStates, class Body>
-HWY_INLINE void update_lanes(float* p, const float* g, float* const* s, std::size_t at, const Body& body) {
+template <std::size_t kStates, bool kCopy, class Grad, class Body>
+HWY_INLINE void update_lanes(float* p, const Grad* g, float* const* s, std::uint16_t* copy, std::size_t at,
+                             const Body& body) {
   const Tag d;
   Lanes param = hn::LoadU(d, p + at);
-  const Lanes grad = hn::LoadU(d, g + at);
+  const Lanes grad = load_grad(g + at);
   if constexpr (kStates == 0) {
     body(param, grad);
   } else {
@@ -56,45 +51,78 @@ HWY_INLINE void update_lanes(float* p, const float* g, float* const* s, std::siz
     hn::StoreU(s0, d, s[0] + at);
   }
   hn::StoreU(param, d, p + at);
+  if constexpr (kCopy) hn::StoreU(narrow_bf16(param), HalfWordTag(), copy + at);
 }
 
-/// All elements of a block. The last, incomplete vector goes through zero-padded copies and the same instructions, so
-/// that an element's result does not depend on where in a block it stands.
+/// The last, incomplete vector goes through zero-padded copies and the same instructions, so that an element's result
+/// does not depend on where in a block it stands.
+template <std::size_t kStates, bool kCopy, class Grad, class Body>
+HWY_INLINE void update_rest(const Block& block, std::size_t from, const Body& body) {
+  const std::size_t rest = block.count - from;
+  if (rest == 0) return;
+  HWY_ALIGN float param[HWY_LANES(float)] = {};
+  HWY_ALIGN float state[kMaxStates][HWY_LANES(float)] = {};
+  HWY_ALIGN Grad grad[HWY_LANES(float)] = {};
+  HWY_ALIGN std::uint16_t copy[HWY_LANES(float)];
+  float* states[kMaxStates] = {state[0], state[1], state[2]};
+  std::memcpy(param, block.param + from, rest * sizeof(float));
+  std::memcpy(grad, static_cast<const Grad*>(block.grad) + from, rest * sizeof(Grad));
+  for (std::size_t s = 0; s < kStates; ++s) std::memcpy(state[s], block.state[s] + from, rest * sizeof(float));
+  update_lanes<kStates, kCopy>(param, grad, states, copy, 0, body);
+  std::memcpy(block.param + from, param, rest * sizeof(float));
+  for (std::size_t s = 0; s < kStates; ++s) std::memcpy(block.state[s] + from, state[s], rest * sizeof(float));
+  if constexpr (kCopy) std::memcpy(block.copy + from, copy, rest * sizeof(std::uint16_t));
+}
+
+template <std::size_t kStates, bool kCopy, class Grad, class Body>
+HWY_INLINE void sweep_as(const Block& block, const Body& body) {
+  const std::size_t lanes = hn::Lanes(Tag());
+  const auto* grad = static_cast<const Grad*>(block.grad);
+  std::size_t i = 0;
+  for (; i + lanes <= block.count; i += lanes) {
+    update_lanes<kStates, kCopy>(block.param, grad, block.state, block.copy, i, body);
+  }
+  update_rest<kStates, kCopy, Grad>(block, i, body);
+}
+
+/// All elements of a block: body(p, g, s...) for every vector.
 template <std::size_t kStates, class Body>
 HWY_INLINE void sweep(const Block& block, const Body& body) {
   static_assert(kStates <= kMaxStates);
-  const Tag d;
-  const std::size_t lanes = hn::Lanes(d);
-  std::size_t i = 0;
-  for (; i + lanes <= block.count; i += lanes) update_lanes<kStates>(block.param, block.grad, block.state, i, body);
-  const std::size_t rest = block.count - i;
-  if (rest == 0) return;
+  if (block.grad_is_bf16) {
+    if (block.copy != nullptr) return sweep_as<kStates, true, std::uint16_t>(block, body);
+    return sweep_as<kStates, false, std::uint16_t>(block, body);
+  }
+  if (block.copy != nullptr) return sweep_as<kStates, true, float>(block, body);
+  return sweep_as<kStates, false, float>(block, body);
+}
 
-  HWY_ALIGN float padded[2 + kMaxStates][HWY_LANES(float)] = {};
-  float* states[kMaxStates];
-  for (std::size_t j = 0; j < rest; ++j) {
-    padded[0][j] = block.param[i + j];
-    padded[1][j] = block.grad[i + j];
-    for (std::size_t s = 0; s < kStates; ++s) padded[2 + s][j] = block.state[s][i + j];
-  }
-  for (std::size_t s = 0; s < kMaxStates; ++s) states[s] = padded[2 + s];
-  update_lanes<kStates>(padded[0], padded[1], states, 0, body);
-  for (std::size_t j = 0; j < rest; ++j) {
-    block.param[i + j] = padded[0][j];
-    for (std::size_t s = 0; s < kStates; ++s) block.state[s][i + j] = padded[2 + s][j];
-  }
+/// The first `count` values, then `padding`.
+HWY_INLINE Lanes load_some(const float* from, std::size_t count, float padding) {
+  const Tag d;
+  if (count == hn::Lanes(d)) return hn::LoadU(d, from);
+  HWY_ALIGN float padded[HWY_LANES(float)];
+  hn::Store(hn::Set(d, padding), d, padded);
+  std::memcpy(padded, from, count * sizeof(float));
+  return hn::Load(d, padded);
+}
+
+HWY_INLINE Lanes load_some_grad(const Block& block, std::size_t from, std::size_t count) {
+  if (!block.grad_is_bf16) return load_some(static_cast<const float*>(block.grad) + from, count, 0);
+  HWY_ALIGN std::uint16_t padded[HWY_LANES(float)] = {};
+  std::memcpy(padded, static_cast<const std::uint16_t*>(block.grad) + from, count * sizeof(std::uint16_t));
+  return load_grad(padded);
 }
 
 /// Without storing: body(p, g, m, v) for every vector of a block. The last one is padded with zeros, and ones for the
 /// second moment, so that padding never divides zero by zero.
 template <class Body>
 HWY_INLINE void visit(const Block& block, const Body& body) {
-  const Tag d;
-  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t lanes = hn::Lanes(Tag());
   for (std::size_t i = 0; i < block.count; i += lanes) {
     const std::size_t count = block.count - i < lanes ? block.count - i : lanes;
-    body(load_some(block.param + i, count, 0), load_some(block.grad + i, count, 0),
-         load_some(block.state[0] + i, count, 0), load_some(block.state[1] + i, count, 1));
+    body(load_some(block.param + i, count, 0), load_some_grad(block, i, count), load_some(block.state[0] + i, count, 0),
+         load_some(block.state[1] + i, count, 1));
   }
 }
 
@@ -120,8 +148,6 @@ class SquareSum {
 #endif
   hn::Vec<std::remove_const_t<decltype(kWide)>> low_, high_;
 };
-
-HWY_INLINE Lanes all(float value) { return hn::Set(Tag(), value); }
 
 }  // namespace capstan::optimizers::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
