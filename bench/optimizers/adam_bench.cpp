@@ -139,11 +139,11 @@ void take_turns(std::vector<Contender>& contenders, int repeats, int times = 1) 
 }
 
 void print(const std::vector<Contender>& contenders, double elements) {
-  const double ours = median(contenders[0].wall);
+  const double our_wall = median(contenders[0].wall), our_cpu = median(contenders[0].cpu);
   for (const Contender& contender : contenders) {
-    const double wall = median(contender.wall);
-    std::printf("  %-58s %9.3f ms (cpu %9.3f)  %6.0f M elements/s  ratio to ours %.3f\n", contender.name.c_str(),
-                wall * 1e3, median(contender.cpu) * 1e3, elements / wall * 1e-6, wall / ours);
+    const double wall = median(contender.wall), cpu = median(contender.cpu);
+    std::printf("  %-58s wall %9.3f ms, cpu %9.3f ms, %6.0f M elements/s of wall; to ours: wall %.3f, cpu %.3f\n",
+                contender.name.c_str(), wall * 1e3, cpu * 1e3, elements / wall * 1e-6, wall / our_wall, cpu / our_cpu);
   }
 }
 

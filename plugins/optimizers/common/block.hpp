@@ -14,6 +14,7 @@ struct Block {
   const void* grad;  // as the slot has it: a kernel multiplies by the step's scale
   bool grad_is_bf16;
   std::uint16_t* copy;  // gets the new values as bfloat16; null: no copy
+  bool stream_copy;     // past the caches, where it stands at a cache line's start
   float* state[kMaxStates];
   std::size_t count;
   double* sums = nullptr;  // what a measuring kernel adds to; it changes nothing else

@@ -8,9 +8,10 @@
 namespace capstan::optimizers {
 namespace {
 
-constexpr std::size_t kUnit = 8192;             // elements that one thread takes at once
-constexpr std::int64_t kUnitsPerThread = 4;     // below it another thread costs more than it gives
-constexpr std::size_t kConversionBlock = 1024;  // elements: what is converted stays in the first-level cache
+constexpr std::size_t kUnit = 8192;                 // elements that one thread takes at once
+constexpr std::int64_t kUnitsPerThread = 4;         // below it another thread costs more than it gives
+constexpr std::size_t kStreamedElements = 1 << 20;  // a copy that large has left the caches before it is read
+constexpr std::size_t kConversionBlock = 1024;      // elements: what is converted stays in the first-level cache
 
 void* at(const sdk::Values& values, std::size_t index) {
   return static_cast<char*>(values.data) + index * size_of(values.dtype);
@@ -86,9 +87,10 @@ void ElementwiseUpdate::run(const Work& work, std::size_t begin, std::size_t end
 }
 
 Block ElementwiseUpdate::block_of(const Work& work, std::size_t begin, std::size_t end, double* sums) {
-  Block block{work.param + begin, at(work.grad, begin), is_bf16(work.grad), nullptr, {}, end - begin, sums};
+  Block block{work.param + begin, at(work.grad, begin), is_bf16(work.grad), nullptr, false, {}, end - begin, sums};
   if (work.compute.data != nullptr && is_bf16(work.compute)) {
     block.copy = static_cast<std::uint16_t*>(work.compute.data) + begin;
+    block.stream_copy = work.numel >= kStreamedElements && reinterpret_cast<std::uintptr_t>(block.copy) % 64 == 0;
   }
   for (std::size_t s = 0; s < work.state_count; ++s) {
     block.state[s] = static_cast<float*>(work.states[s].data) + begin;

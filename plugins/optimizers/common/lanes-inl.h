@@ -6,6 +6,7 @@
 #define CAPSTAN_OPTIMIZERS_LANES_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstddef>
@@ -27,7 +28,7 @@ HWY_INLINE Lanes load_grad(const std::uint16_t* from) { return widen_bf16(hn::Lo
 /// One vector: body(p, g, s...) changes its arguments, which are then stored. A gradient is read, never written.
 template <std::size_t kStates, bool kCopy, class Grad, class Body>
 HWY_INLINE void update_lanes(float* p, const Grad* g, float* const* s, std::uint16_t* copy, std::size_t at,
-                             const Body& body) {
+                             bool stream_copy, const Body& body) {
   const Tag d;
   Lanes param = hn::LoadU(d, p + at);
   const Lanes grad = load_grad(g + at);
@@ -51,7 +52,13 @@ HWY_INLINE void update_lanes(float* p, const Grad* g, float* const* s, std::uint
     hn::StoreU(s0, d, s[0] + at);
   }
   hn::StoreU(param, d, p + at);
-  if constexpr (kCopy) hn::StoreU(narrow_bf16(param), HalfWordTag(), copy + at);
+  if constexpr (kCopy) {
+    if (stream_copy) {
+      hn::Stream(narrow_bf16(param), HalfWordTag(), copy + at);
+    } else {
+      hn::StoreU(narrow_bf16(param), HalfWordTag(), copy + at);
+    }
+  }
 }
 
 /// The last, incomplete vector goes through zero-padded copies and the same instructions, so that an element's result
@@ -68,7 +75,7 @@ HWY_INLINE void update_rest(const Block& block, std::size_t from, const Body& bo
   std::memcpy(param, block.param + from, rest * sizeof(float));
   std::memcpy(grad, static_cast<const Grad*>(block.grad) + from, rest * sizeof(Grad));
   for (std::size_t s = 0; s < kStates; ++s) std::memcpy(state[s], block.state[s] + from, rest * sizeof(float));
-  update_lanes<kStates, kCopy>(param, grad, states, copy, 0, body);
+  update_lanes<kStates, kCopy>(param, grad, states, copy, 0, false, body);
   std::memcpy(block.param + from, param, rest * sizeof(float));
   for (std::size_t s = 0; s < kStates; ++s) std::memcpy(block.state[s] + from, state[s], rest * sizeof(float));
   if constexpr (kCopy) std::memcpy(block.copy + from, copy, rest * sizeof(std::uint16_t));
@@ -80,8 +87,9 @@ HWY_INLINE void sweep_as(const Block& block, const Body& body) {
   const auto* grad = static_cast<const Grad*>(block.grad);
   std::size_t i = 0;
   for (; i + lanes <= block.count; i += lanes) {
-    update_lanes<kStates, kCopy>(block.param, grad, block.state, block.copy, i, body);
+    update_lanes<kStates, kCopy>(block.param, grad, block.state, block.copy, i, block.stream_copy, body);
   }
+  if (kCopy && block.stream_copy) hwy::FlushStream();
   update_rest<kStates, kCopy, Grad>(block, i, body);
 }
 

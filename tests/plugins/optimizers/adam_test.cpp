@@ -222,6 +222,22 @@ TEST_P(AdamDtypes, WritesTheRoundedComputeCopyInTheSamePass) {
   EXPECT_TRUE(at::equal(slot.compute, slot.param.to(GetParam())));
 }
 
+// Copies of a million elements and more go past the caches where they are aligned, which a part of a tensor need not be.
+TEST_P(AdamDtypes, WritesLargeCopiesWhereverTheyStand) {
+  constexpr std::int64_t kCount = (1 << 20) + 77;
+  for (const std::int64_t offset : {0, 1, 8}) {
+    OptimizerUnderTest optimizer("adam", "AdamW");
+    auto& slot = optimizer.add(noise(kCount, 1));
+    slot.grad = noise(kCount, 2).to(GetParam());
+    const at::Tensor memory = at::empty({kCount + 64}, GetParam()).zero_();
+    slot.compute = memory.slice(0, offset, offset + kCount);
+    optimizer.update();
+    EXPECT_TRUE(at::equal(slot.compute, slot.param.to(GetParam()))) << offset;
+    EXPECT_EQ(memory.slice(0, 0, offset).count_nonzero().item<int>(), 0);
+    EXPECT_EQ(memory.slice(0, offset + kCount).count_nonzero().item<int>(), 0);
+  }
+}
+
 TEST_P(AdamDtypes, KeepsMomentsInThatTypeWhereTheEngineSaysSo) {
   OptimizerUnderTest narrow("adam", "AdamW"), wide("adam", "AdamW");
   narrow.add(noise(3001, 1), 0, GetParam());
