@@ -35,9 +35,10 @@ Json encoded(const Json& value) {
 
 Json decoded(const Json& value) {
   const Json* word = value.size() == 1 ? value.find(kKey) : nullptr;
-  if (!word || !word->is_string()) return changed(value, decoded);
-  if (word->as_string() == "nan") return std::numeric_limits<double>::quiet_NaN();
-  return word->as_string() == "inf" ? kInfinity : -kInfinity;
+  if (word && *word == Json("nan")) return std::numeric_limits<double>::quiet_NaN();
+  if (word && *word == Json("inf")) return kInfinity;
+  if (word && *word == Json("-inf")) return -kInfinity;
+  return changed(value, decoded);
 }
 
 }  // namespace

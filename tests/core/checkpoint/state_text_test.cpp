@@ -17,7 +17,7 @@ using ::testing::ThrowsMessage;
 TEST(StateText, ValuesComeBackAsTheyWere) {
   const Json state = Json::parse(
       R"({"steps": 9007199254740993, "lr": 0.1, "third": 0.3333333333333333, "tiny": 5e-324, "whole": 2.0,
-          "nested": {"list": [1, null, true, "täxt"], "empty": {}}})");
+          "a text": {"$number": "seven"}, "nested": {"list": [1, null, true, "täxt"], "empty": {}}})");
 
   const Json read = parse_state(state_text(state), "state");
 
