@@ -107,6 +107,7 @@ void ParameterStore::build_states(const ParameterGroups& groups) {
   std::int64_t model_numel = 0;
   for (std::size_t index = 0; index < sub_groups_.size(); ++index) {
     std::uint64_t offset = 0;
+    if (options_.offload) options_.offload->wait();
     for (std::size_t i = sub_groups_[index].begin; i < sub_groups_[index].end; ++i) {
       ParameterEntry& entry = entries_[i];
       model_numel += entry.master.numel();

@@ -26,9 +26,10 @@ class StateOffload {
   void read(std::size_t index);
   /// Starts writing the staging memory as sub-group `index`.
   void write(std::size_t index);
+  /// Waits for what is still being written, so that the staging memory may be filled anew.
+  void wait();
 
  private:
-  void wait();
   const capstan_offload* vtable() const { return component_.vtable<capstan_offload>(); }
 
   Component component_;
