@@ -71,6 +71,11 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       progress_report(config, shows_momentum(groups)),
       optimizer_where(config.optimizer ? "optimizer '" + config.optimizer->type + "'" : "") {
   host_context.store = &store;
+  // A module computes in one dtype: what it keeps beside its parameters follows them.
+  for (const NamedTensor& buffer : model.buffers()) {
+    at::Tensor tensor = buffer.tensor;
+    if (at::isFloatingType(tensor.scalar_type())) tensor.set_data(tensor.to(compute_dtype(config.precision)));
+  }
   report_output = [](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fputc('\n', stdout);

@@ -107,6 +107,42 @@ TEST_F(Initialize, SaysThatTheConfigurationsModelIsNotUsed) {
               HasSubstr("capstan.model 'mlp' is not used: this program brings its own model, '"));
 }
 
+/// A buffer that takes part in the computation, and counts that do not.
+struct Scaled : torch::nn::Module {
+  Scaled()
+      : line(register_module("line", torch::nn::Linear(3, 2))),
+        scale(register_buffer("scale", torch::full({3}, 2.0))),
+        calls(register_buffer("calls", torch::zeros({1}, torch::kLong))) {}
+  torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) {
+    calls += 1;
+    return torch::mse_loss(line(x.to(line->weight.dtype()) * scale).to(torch::kFloat), y);
+  }
+  torch::nn::Linear line;
+  torch::Tensor scale, calls;
+};
+
+TEST_F(Initialize, CastsFloatingBuffersAlongWithTheParameters) {
+  const auto module = std::make_shared<Scaled>();
+  Engine engine = initialize(module, config(R"("bf16": {"enabled": true})"));
+
+  for (int step = 0; step < 100; ++step) engine.train_batch([&] { return batch(); });
+
+  EXPECT_EQ(module->scale.scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(module->calls.item<std::int64_t>(), 100);
+  EXPECT_LT(engine.mean_loss(), 0.1);
+}
+
+TEST_F(Initialize, TrainsADoublePrecisionModuleInFp32) {
+  const auto module = std::make_shared<Scaled>();
+  module->to(torch::kDouble);
+  Engine engine = initialize(module, config());
+
+  for (int step = 0; step < 100; ++step) engine.train_batch([&] { return batch(); });
+
+  EXPECT_EQ(module->line->weight.scalar_type(), torch::kFloat);
+  EXPECT_LT(engine.mean_loss(), 0.1);
+}
+
 struct Broken : torch::nn::Module {
   Broken() : weight(register_parameter("weight", torch::ones({1}))) {}
   torch::Tensor forward(const BatchView&) { throw std::domain_error("the model's own words"); }
