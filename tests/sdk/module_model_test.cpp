@@ -74,6 +74,25 @@ TEST(ModuleModel, HandsOutTheModulesOwnTensors) {
   EXPECT_TRUE(tied.model.buffers()[0].tensor.is_same(tied.module->mean));
 }
 
+/// Tied as one must not.
+struct TiedByValues : torch::nn::Module {
+  TiedByValues() {
+    const auto first = register_parameter("first", torch::ones({2}));
+    register_parameter("second", torch::ones({2})).set_data(first);
+    register_parameter("none", torch::ones({0}));
+    register_parameter("nothing", torch::ones({0}));
+  }
+  at::Tensor forward(const BatchView&) { return {}; }
+};
+
+TEST(ModuleModel, RefusesTwoTensorsOnTheSameValues) {
+  EXPECT_THAT(
+      [] { Wrapped<TiedByValues> tied; },
+      ThrowsMessage<PluginError>(EndsWith(
+          "TiedByValues': parameters 'first' and 'second' are two tensors on the same values, and each would be "
+          "updated by itself. Tie them by registering one tensor under both names, or one module twice.")));
+}
+
 struct FromBatch : torch::nn::Module {
   at::Tensor forward(const BatchView& batch) {
     return batch.tensor("pixels").mean() * batch.number("weight").value_or(1) + (batch.number("absent") ? 1000 : 0);
@@ -168,6 +187,12 @@ TEST(ModuleModel, TellsWhatTheModuleThrew) {
               ThrowsMessage<PluginError>(EndsWith("', forward: the sky fell")));
   EXPECT_THAT(forward_of([]() -> at::Tensor { throw 7; }),
               ThrowsMessage<PluginError>(EndsWith("', forward: threw something that is not a std::exception")));
+}
+
+TEST(ModuleModel, TellsThatMemoryIsShortWithoutABacktrace) {
+  EXPECT_THAT(forward_of([] { return torch::empty({std::int64_t{1} << 50}); }),
+              ThrowsMessage<PluginError>(EndsWith("you tried to allocate 4503599627370496 bytes. Error code 12 (Cannot "
+                                                  "allocate memory)")));
 }
 
 TEST(ModuleModel, TellsLibTorchsSentenceWithoutItsBacktrace) {

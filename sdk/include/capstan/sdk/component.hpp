@@ -34,7 +34,7 @@ inline void check(capstan_status status) {
 /// The sentence of an exception: LibTorch's texts go on with a C++ backtrace.
 inline std::string_view sentence(const std::exception& thrown) {
   const std::string_view text = thrown.what();
-  return text.substr(0, text.find("\nException raised from "));
+  return text.substr(0, std::min(text.find("\nException raised from "), text.find("\nframe #0: ")));
 }
 
 /// Runs `body` and turns what it throws into the host's error text.

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -83,6 +84,19 @@ inline at::Tensor scalar_loss(const at::Tensor& loss) {
   return loss.dim() == 0 ? loss : loss.reshape({});
 }
 
+/// Throws for two parameter tensors on the same values (tied with set_data): each would be updated by itself.
+inline void require_separate_values(const torch::OrderedDict<std::string, at::Tensor>& parameters) {
+  std::unordered_map<const void*, const torch::OrderedDict<std::string, at::Tensor>::Item*> owners;
+  for (const auto& item : parameters) {
+    if (item.value().numel() == 0 || !item.value().has_storage()) continue;
+    const auto [owner, added] = owners.emplace(item.value().const_data_ptr(), &item);
+    if (added || owner->second->value().is_same(item.value())) continue;
+    throw Error("parameters '" + owner->second->key() + "' and '" + item.key() +
+                "' are two tensors on the same values, and each would be updated by itself. Tie them by registering "
+                "one tensor under both names, or one module twice.");
+  }
+}
+
 /// What a module shows of itself to the engine. M may have `std::string describe() const`, a JSON object of facts:
 /// sequence_length, hidden_size, vocab_size, layers.
 template <class M>
@@ -97,6 +111,7 @@ class ModuleModel {
   /// several names (tied weights) is shown once, under the first.
   void visit(const capstan_visitor& visitor) const {
     if (visitor.tensor) {
+      require_separate_values(module_->named_parameters());
       std::unordered_set<const at::TensorImpl*> seen;
       const auto show = [&](const auto& named, capstan_role role) {
         for (const auto& item : named) {
