@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -43,8 +44,25 @@ struct DoctorArguments {
 
 struct ValidateArguments {
   ConfigArguments config;
+  std::string explain;  // a key path; then no file is checked
   int world = 1;
   bool world_given = false;
+  bool json = false;
+};
+
+struct SchemaArguments {
+  std::vector<std::string> plugin_paths;
+  bool reference = false;
+};
+
+struct UpgradeArguments {
+  std::string file;
+  bool in_place = false;
+};
+
+struct ElasticArguments {
+  ConfigArguments config;
+  std::int64_t world = 0;  // 0: not given
   bool json = false;
 };
 
@@ -63,7 +81,9 @@ struct PluginsNewArguments {
   std::string folder;  // empty: ./<name>
 };
 
-using Arguments = std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments,
-                               PluginsListArguments, PluginsInspectArguments, PluginsNewArguments>;
+using Arguments =
+    std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments, SchemaArguments,
+                 UpgradeArguments, ElasticArguments, PluginsListArguments, PluginsInspectArguments,
+                 PluginsNewArguments>;
 
 }  // namespace capstan::cli

@@ -26,6 +26,9 @@ namespace {
 struct Run {
   char** argv;
   int operator()(const ValidateArguments& arguments) const { return validate(arguments); }
+  int operator()(const SchemaArguments& arguments) const { return schema(arguments); }
+  int operator()(const UpgradeArguments& arguments) const { return upgrade(arguments); }
+  int operator()(const ElasticArguments& arguments) const { return elastic(arguments); }
   int operator()(const PluginsListArguments& arguments) const { return plugins_list(arguments); }
   int operator()(const PluginsInspectArguments& arguments) const { return plugins_inspect(arguments); }
   int operator()(const PluginsNewArguments& arguments) const { return plugins_new(arguments); }

@@ -61,8 +61,24 @@ constexpr const char* kValidateExamples =
     "Examples:\n"
     "  capstan validate ds_config.json\n"
     "  capstan validate ds_config.json --world 8 --json\n"
+    "  capstan validate --explain zero_optimization.stage3_prefetch_bucket_size\n"
     "\n"
     "Loads neither plugins nor LibTorch. Exit code 0 when the configuration can be run, otherwise 3.";
+
+constexpr const char* kSchemaExamples =
+    "Example:\n"
+    "  capstan schema > capstan.schema.json\n"
+    "      an editor that knows the file completes and checks configurations";
+
+constexpr const char* kUpgradeExamples =
+    "Examples:\n"
+    "  capstan upgrade ds_config.json > new.json\n"
+    "  capstan upgrade --in-place ds_config.json";
+
+constexpr const char* kElasticExamples =
+    "Examples:\n"
+    "  capstan elastic ds_config.json\n"
+    "  capstan elastic ds_config.json --world 64";
 
 constexpr const char* kListExamples =
     "Examples:\n"
@@ -221,6 +237,9 @@ class Definition {
     define_eval();
     define_export();
     define_validate();
+    define_schema();
+    define_upgrade();
+    define_elastic();
     define_plugins();
     define_doctor();
     finish(app_);
@@ -293,7 +312,9 @@ class Definition {
     CLI::App& app =
         begin(app_, "validate", "Check a configuration and report every problem at once", kValidateExamples, validate_);
     ValidateArguments& validate = validate_->arguments;
-    text_option(app, "file", validate.config.file, "FILE", "Configuration, JSON or TOML")->required();
+    CLI::Option* file = text_option(app, "file", validate.config.file, "FILE", "Configuration, JSON or TOML");
+    CLI::Option* explain = text_option(app, "--explain", validate.explain, "KEY", "Say what a key means instead");
+    explain->excludes(file);
     app.add_option_function<std::string>(
            "--world",
            [&validate](const std::string& given) {
@@ -301,11 +322,42 @@ class Definition {
              validate.world_given = true;
              if (validate.world < 1) throw UsageError("--world: must be 1 or more, got " + given + ".");
            },
-           "Processes that the run is checked for; 1 without it")
+           "Processes that the run is checked for; WORLD_SIZE, else whatever fits, without it")
         ->type_name("N")
         ->take_last();
     flag(app, "--json", validate.json, "Print the problems as JSON");
     overrides_.emplace_back(app, validate.config).common();
+  }
+
+  void define_schema() {
+    CLI::App& app = begin(app_, "schema", "Print one JSON Schema for the configuration and every installed plugin",
+                          kSchemaExamples, schema_);
+    plugin_path(app, schema_->arguments.plugin_paths);
+    flag(app, "--reference", schema_->arguments.reference, "Print the reference page of the language instead");
+  }
+
+  void define_upgrade() {
+    CLI::App& app = begin(app_, "upgrade", "Write a configuration with today's spellings; comments stay",
+                          kUpgradeExamples, upgrade_);
+    text_option(app, "file", upgrade_->arguments.file, "FILE", "Configuration, JSON")->required();
+    flag(app, "--in-place", upgrade_->arguments.in_place, "Change the file instead of printing the new text");
+  }
+
+  void define_elastic() {
+    CLI::App& app = begin(app_, "elastic", "Compute the elastic batch and the world sizes that it fits",
+                          kElasticExamples, elastic_);
+    ElasticArguments& elastic = elastic_->arguments;
+    text_option(app, "file", elastic.config.file, "FILE", "Configuration, JSON or TOML")->required();
+    app.add_option_function<std::string>(
+           "--world",
+           [&elastic](const std::string& given) {
+             elastic.world = std::clamp<std::int64_t>(whole_number("--world", given), -1, 1 << 30);
+             if (elastic.world < 1) throw UsageError("--world: must be 1 or more, got " + given + ".");
+           },
+           "Devices to split the batch for; WORLD_SIZE without it")
+        ->type_name("N");
+    flag(app, "--json", elastic.json, "Print the result as JSON");
+    overrides_.emplace_back(app, elastic.config).common();
   }
 
   void define_plugins() {
@@ -350,6 +402,9 @@ class Definition {
   std::optional<Command<ExportArguments>> export_;
   std::optional<Command<DoctorArguments>> doctor_;
   std::optional<Command<ValidateArguments>> validate_;
+  std::optional<Command<SchemaArguments>> schema_;
+  std::optional<Command<UpgradeArguments>> upgrade_;
+  std::optional<Command<ElasticArguments>> elastic_;
   std::optional<Command<PluginsListArguments>> list_;
   std::optional<Command<PluginsInspectArguments>> inspect_;
   std::optional<Command<PluginsNewArguments>> new_;
@@ -402,6 +457,9 @@ std::optional<Arguments> Definition::taken() const {
   if (export_->app->parsed()) return export_->arguments;
   if (doctor_->app->parsed()) return doctor_->arguments;
   if (validate_->app->parsed()) return validate_->arguments;
+  if (schema_->app->parsed()) return schema_->arguments;
+  if (upgrade_->app->parsed()) return upgrade_->arguments;
+  if (elastic_->app->parsed()) return elastic_->arguments;
   if (list_->app->parsed()) return list_->arguments;
   if (inspect_->app->parsed()) return inspect_->arguments;
   if (new_->app->parsed()) return new_->arguments;

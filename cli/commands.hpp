@@ -7,6 +7,9 @@ namespace capstan::cli {
 
 // In bin/capstan: without LibTorch.
 int validate(const ValidateArguments& arguments);
+int schema(const SchemaArguments& arguments);
+int upgrade(const UpgradeArguments& arguments);
+int elastic(const ElasticArguments& arguments);
 int plugins_list(const PluginsListArguments& arguments);
 int plugins_inspect(const PluginsInspectArguments& arguments);
 int plugins_new(const PluginsNewArguments& arguments);

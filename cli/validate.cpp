@@ -2,7 +2,10 @@
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
+#include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
+#include "core/config/explain.hpp"
+#include "core/config/launcher_world.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
@@ -58,11 +61,18 @@ std::string problems_text(const std::string& source, const Problems& problems) {
 }  // namespace
 
 int validate(const ValidateArguments& arguments) {
-  ConfigContext context = config_context(arguments.config);
-  if (arguments.world_given) {
-    context.world_size = arguments.world;
-    context.world_size_origin = "--world";
+  if (!arguments.explain.empty()) {
+    print(explain_key(arguments.explain, scan_plugins(arguments.config.plugin_paths)));
+    return 0;
   }
+  if (arguments.config.file.empty()) {
+    throw ConfigError("validate needs a configuration file, or --explain and a key.");
+  }
+  ConfigContext context = config_context(arguments.config);
+  const LauncherWorld launcher = launcher_world();
+  context.world_size = arguments.world_given ? arguments.world : launcher.size;
+  context.world_size_origin = arguments.world_given ? "--world" : launcher.origin;
+  context.world_known = arguments.world_given || launcher.known;
   context.check_only = true;
   const ConfigText text = config_text(arguments.config);
   const Problems problems = read_config(text, context).problems;

@@ -28,6 +28,10 @@ struct ElasticBatch {
   std::int64_t size = 0, micro_batch = 0, accumulation = 0;  // 0 when no number of devices was given
 };
 
+/// The elasticity section of a configuration. Throws ConfigError with every error of the configuration, and when
+/// elasticity is not enabled.
+ElasticSettings read_elastic_settings(const ConfigText& text, ConfigContext context);
+
 /// The section of a configuration whose checks passed.
 ElasticSettings elastic_settings(const Effective& values);
 

@@ -94,4 +94,22 @@ bool apply_elasticity(Effective& values, const ConfigContext& context, Problems&
   }
 }
 
+ElasticSettings read_elastic_settings(const ConfigText& text, ConfigContext context) {
+  context.check_only = true;
+  context.world_known = false;
+  ConfigReading reading = read_config(text, context);
+  std::string errors;
+  for (const Problem& problem : reading.problems.all()) {
+    if (problem.severity == Problem::Severity::kError)
+      errors += (errors.empty() ? "" : "\n") + problem.text(text.source);
+  }
+  if (!reading.config) throw ConfigError(errors);
+  const Effective values(reading.config->effective, reading.config->origins);
+  if (!values.flag("elasticity.enabled")) {
+    throw ConfigError(text.source +
+                      ": elasticity.enabled: must be true for an elastic batch; the section is absent or off.");
+  }
+  return elastic_settings(values);
+}
+
 }  // namespace capstan

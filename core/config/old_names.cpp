@@ -74,6 +74,8 @@ constexpr Idle kIdle[] = {
     {"autotuning.num_nodes", "has no effect: nodes come from the launcher. Remove it."},
     {"flops_profiler.end_step", "has no effect: one step is profiled, profile_step. Remove it."},
     {"compile.disable", "has no effect: the switch is compile.deepcompile. Remove it."},
+    {"allgather_size",
+     "has no effect unless zero_optimization is true; write allgather_bucket_size in zero_optimization instead."},
     {"cuda_visible_devices", "has no effect: set the environment variable CUDA_VISIBLE_DEVICES. Remove it."},
     {"transformer_cuda_ext", "has no effect: it configured a kernel of an example program of 2020. Remove it."},
     {"zero_optimization.cpu_offload_use_pin_memory",
@@ -167,7 +169,6 @@ class Replacer {
       if (const auto size = given("allgather_size")) {
         bucket = *size;
         remove("allgather_size");
-        out_.push_back({"allgather_size", "", std::nullopt});
       }
       section["allgather_bucket_size"] = bucket;
     }
