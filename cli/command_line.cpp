@@ -355,7 +355,8 @@ class Definition {
              if (elastic.world < 1) throw UsageError("--world: must be 1 or more, got " + given + ".");
            },
            "Devices to split the batch for; WORLD_SIZE without it")
-        ->type_name("N");
+        ->type_name("N")
+        ->take_last();
     flag(app, "--json", elastic.json, "Print the result as JSON");
     overrides_.emplace_back(app, elastic.config).common();
   }
