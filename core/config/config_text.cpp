@@ -21,11 +21,14 @@ std::string read_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file) throw ConfigError(path + ": cannot be opened: " + std::strerror(errno) + ".");
-  // One byte more than is allowed is enough to refuse the rest unread.
-  std::string text(kLargestText + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  std::string text;
+  std::array<char, 65536> piece;
+  // What is beyond the limit need not be read to be refused.
+  while (file && text.size() <= kLargestText) {
+    file.read(piece.data(), piece.size());
+    text.append(piece.data(), static_cast<std::size_t>(file.gcount()));
+  }
   if (file.bad()) throw ConfigError(path + ": cannot be read: " + std::strerror(errno) + ".");
-  text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kLargestText) {
     throw ConfigError(path + ": larger than 16 MiB; a configuration has a few kilobytes.");
   }
