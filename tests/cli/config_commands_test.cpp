@@ -1,0 +1,105 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/config/json.hpp"
+#include "tests/cli/capstan_process.hpp"
+
+namespace capstan::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ConfigCommands : public ::testing::Test {
+ protected:
+  ConfigCommands()
+      : folder_(std::filesystem::path(::testing::TempDir()) / ("config_commands_" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(folder_);
+    for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) unsetenv(name);
+  }
+  ~ConfigCommands() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const std::string& text) {
+    const auto path = folder_ / "c.json";
+    std::ofstream(path) << text;
+    return path.string();
+  }
+
+  std::string text_of_file() {
+    std::ifstream in(folder_ / "c.json");
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(ConfigCommands, ValidateReportsEveryProblemInOrder) {
+  const std::string path = file("{\"train_batch_size\": 8,\n \"gradient_cliping\": 1,\n \"steps_per_print\": 0}");
+  const ProgramEnd end = run_capstan({"validate", path});
+  EXPECT_EQ(end.exit_code, 3);
+  const auto slip = end.text.find(path + ":2:2: gradient_cliping: unknown key. Did you mean 'gradient_clipping'?");
+  const auto range = end.text.find(path + ":3:2: steps_per_print: must be above 0, got 0.");
+  ASSERT_NE(slip, std::string::npos) << end.text;
+  ASSERT_NE(range, std::string::npos) << end.text;
+  EXPECT_LT(slip, range);
+  EXPECT_THAT(end.text, HasSubstr("not valid: 2 errors"));
+}
+
+TEST_F(ConfigCommands, ValidateChecksTheWorldThatItIsGiven) {
+  const std::string path = file(R"({"train_batch_size": 30, "gradient_clipping": 1})");
+  EXPECT_EQ(run_capstan({"validate", path}).exit_code, 0);
+  const ProgramEnd end = run_capstan({"validate", path, "--world", "4"});
+  EXPECT_EQ(end.exit_code, 3);
+  EXPECT_THAT(end.text, HasSubstr("The data-parallel size is 4: --world."));
+}
+
+TEST_F(ConfigCommands, ValidateNeedsAFileOrAKey) {
+  const ProgramEnd end = run_capstan({"validate"});
+  EXPECT_EQ(end.exit_code, 3);
+  EXPECT_THAT(end.text, HasSubstr("validate needs a configuration file, or --explain and a key."));
+}
+
+TEST_F(ConfigCommands, ExplainSaysWhatAKeyMeans) {
+  const ProgramEnd end = run_capstan({"validate", "--explain", "fp16.loss_scale"});
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_THAT(end.text, HasSubstr("Fixed loss scale; 0 means dynamic scaling."));
+  EXPECT_EQ(run_capstan({"validate", "--explain", "fp16.los_scale"}).exit_code, 3);
+}
+
+TEST_F(ConfigCommands, SchemaIsJson) {
+  const ProgramEnd end = run_capstan({"schema"});
+  EXPECT_EQ(end.exit_code, 0);
+  const Json schema = Json::parse(end.text);
+  EXPECT_NE(schema.at("properties").find("zero_optimization"), nullptr);
+}
+
+TEST_F(ConfigCommands, UpgradePrintsOrReplaces) {
+  const std::string old = "{\n  // a device\n  \"train_step_batch_size\": 4\n}\n";
+  const std::string fresh = "{\n  // a device\n  \"train_micro_batch_size_per_gpu\": 4\n}\n";
+  const std::string path = file(old);
+  EXPECT_THAT(run_capstan({"upgrade", path}).text, HasSubstr(fresh));
+  EXPECT_EQ(text_of_file(), old);
+  EXPECT_EQ(run_capstan({"upgrade", "--in-place", path}).exit_code, 0);
+  EXPECT_EQ(text_of_file(), fresh);
+}
+
+TEST_F(ConfigCommands, ElasticPrintsTheBatchAndItsSizes) {
+  const std::string path = file(R"({"elasticity": {"enabled": true, "max_train_batch_size": 4, "max_gpus": 4,
+                                    "micro_batch_sizes": [1, 2, 3, 4], "version": 0.1}})");
+  const ProgramEnd end = run_capstan({"elastic", path, "--world", "2"});
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_EQ(end.text,
+            "train_batch_size 4\nfits data-parallel sizes 1 2 4\n"
+            "on 2: train_micro_batch_size_per_gpu 2, gradient_accumulation_steps 1\n");
+  const std::string plain = file("{}");
+  const ProgramEnd off = run_capstan({"elastic", plain});
+  EXPECT_EQ(off.exit_code, 3);
+  EXPECT_THAT(off.text,
+              HasSubstr("elasticity.enabled: must be true for an elastic batch; the section is absent or off."));
+}
+
+}  // namespace
+}  // namespace capstan::test
