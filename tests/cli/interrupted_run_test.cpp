@@ -3,16 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 
 #include "core/checkpoint/checkpoint_folder.hpp"
 #include "tests/cli/capstan_process.hpp"
 #include "tests/cli/training_folder.hpp"
+#include "tests/core/checkpoint/small_disk.hpp"
 
 namespace capstan {
 namespace {
@@ -107,9 +105,8 @@ TEST(FailingSave, AFullDiskLeavesThePreviousCheckpoint) {
   const TrainingFolder folder;
   const fs::path dir = folder / "ck";
   fs::create_directory(dir);
-  if (mount("tmpfs", dir.c_str(), "tmpfs", 0, "size=256k") != 0) {
-    GTEST_SKIP() << "a small file system cannot be mounted here: " << std::strerror(errno);
-  }
+  const test::SmallDisk disk(dir, "256k");
+  if (!disk.mounted()) GTEST_SKIP() << "a small file system cannot be mounted here: " << disk.reason();
   ASSERT_EQ(run_capstan(folder.train({"--steps", "2", "--save", dir.string()})).exit_code, 0);
   std::ofstream(dir / "others").write(std::string(120'000, 'x').data(), 120'000);
 
@@ -119,7 +116,6 @@ TEST(FailingSave, AFullDiskLeavesThePreviousCheckpoint) {
   const auto after = run_capstan(folder.train({"--steps", "4", "--save", dir.string(), "--resume", dir.string()}));
   EXPECT_EQ(after.exit_code, 0) << after.text;
   EXPECT_EQ(latest_tag(dir), "global_step4");
-  umount2(dir.c_str(), MNT_DETACH);
 }
 
 /// strace in front of a program; skips the test where it may not trace.

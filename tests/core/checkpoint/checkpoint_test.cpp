@@ -5,17 +5,15 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <fstream>
 #include <functional>
 
 #include "core/errors.hpp"
 #include "tests/core/checkpoint/sample_checkpoint.hpp"
+#include "tests/core/checkpoint/small_disk.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 
 namespace capstan {
@@ -275,16 +273,14 @@ TEST(Checkpoint, AFileThatGrowsTooLargeLeavesThePreviousCheckpoint) {
 
 TEST(Checkpoint, AFullDiskLeavesThePreviousCheckpoint) {
   const TemporaryFolder folder;
-  if (mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=1m") != 0) {
-    GTEST_SKIP() << "a small file system cannot be mounted here: " << strerror(errno);
-  }
+  const test::SmallDisk disk(folder.path(), "1m");
+  if (!disk.mounted()) GTEST_SKIP() << "a small file system cannot be mounted here: " << disk.reason();
   write_checkpoint(folder.path(), "t", sample_checkpoint(1));
   const auto fault = fault_of([&] { write_checkpoint(folder.path(), "t", sample_checkpoint(2, 100'000)); });
   const auto names = names_in(folder.path());
   expect_equal(read_checkpoint(folder.path(), latest_tag(folder.path())), sample_checkpoint(1));
   write_checkpoint(folder.path(), "u", sample_checkpoint(3));
   expect_equal(read_checkpoint(folder.path(), latest_tag(folder.path())), sample_checkpoint(3));
-  umount2(folder.path().c_str(), MNT_DETACH);
 
   EXPECT_THAT(fault, AllOf(HasSubstr("/rank_00000.safetensors': writing failed at byte "),
                            HasSubstr(": No space left on device. Free space there or save elsewhere.")));
