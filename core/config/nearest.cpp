@@ -62,7 +62,7 @@ std::size_t name_distance(std::string_view a, std::string_view b) {
 std::size_t slip_limit(std::string_view typed) {
   const std::size_t length = folded(typed).size();
   if (length > kLongestName) return 0;
-  return length <= 3 ? 1 : length <= 6 ? 2 : 3;
+  return std::clamp<std::size_t>(length / 3, 1, 3);
 }
 
 std::optional<std::string> nearest_name(std::string_view typed, const std::vector<std::string>& known) {

@@ -218,7 +218,9 @@ class Reader {
     // 0 elements a tile means one parameter a tile.
     config.zero.sub_group_size = std::max<std::int64_t>(values.integer("zero_optimization.sub_group_size"), 1);
     config.gradient_clipping = values.number("gradient_clipping", 1.0);
-    config.gradient_clipping_given = values.given("gradient_clipping");
+    // "auto" is a word on the matter too, and is reported as such.
+    const Json* clipping = document.find("gradient_clipping");
+    config.gradient_clipping_given = clipping && !clipping->is_null();
     config.prescale_gradients = values.flag("prescale_gradients");
     config.gradient_predivide_factor = values.number("gradient_predivide_factor", 1.0);
     config.report = report_settings(values);

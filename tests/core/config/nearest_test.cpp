@@ -32,6 +32,7 @@ TEST(NearestName, FindsNothingWhereNothingIsNear) {
   EXPECT_EQ(nearest_name("lr", {"betas", "momentum"}), std::nullopt);
   EXPECT_EQ(nearest_name("quite_another_name", {"betas", "momentum"}), std::nullopt);
   EXPECT_EQ(nearest_name("x", {}), std::nullopt);
+  EXPECT_EQ(nearest_name("Muon", {"Lion"}), std::nullopt);
 }
 
 TEST(NearestName, DoesNotSearchForNamesOfUnreasonableLength) {
