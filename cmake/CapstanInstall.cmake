@@ -5,7 +5,7 @@ include(CMakePackageConfigHelpers)
 
 set(_package lib/cmake/Capstan)
 
-install(TARGETS capstan capstan_config EXPORT CapstanTargets LIBRARY DESTINATION lib)
+install(TARGETS capstan capstan_config capstan_conformance EXPORT CapstanTargets LIBRARY DESTINATION lib)
 install(EXPORT CapstanTargets NAMESPACE Capstan:: DESTINATION ${_package})
 
 install(FILES ${PROJECT_SOURCE_DIR}/core/include/capstan/capstan.hpp DESTINATION include/capstan)
@@ -19,6 +19,11 @@ foreach(_header
   get_filename_component(_folder ${_header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/core/${_header} DESTINATION include/capstan/core/${_folder})
 endforeach()
+
+# The conformance kit, for the tests of plugins' authors.
+install(FILES ${PROJECT_SOURCE_DIR}/sdk/conformance/conformance.hpp
+    ${PROJECT_SOURCE_DIR}/sdk/conformance/conformance_tests.hpp
+  DESTINATION include/capstan/sdk/conformance)
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/CapstanConfig.cmake.in
   ${PROJECT_BINARY_DIR}/CapstanConfig.cmake INSTALL_DESTINATION ${_package})
