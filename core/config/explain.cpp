@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/config/key_reader.hpp"
 #include "core/config/language.hpp"
 #include "core/config/nearest.hpp"
 #include "core/config/places.hpp"
@@ -11,52 +12,6 @@
 
 namespace capstan {
 namespace {
-
-/// What in this build acts on a key, by the beginning of its path; the longest that fits counts.
-constexpr std::pair<std::string_view, const char*> kReaders[] = {
-    {"train_batch_size", "the engine"},
-    {"train_micro_batch_size_per_gpu", "the engine"},
-    {"gradient_accumulation_steps", "the engine"},
-    {"optimizer", "the engine, which builds the optimizer's plugin"},
-    {"scheduler", "the engine, which builds the schedule's plugin"},
-    {"gradient_clipping", "the engine"},
-    {"prescale_gradients", "the engine"},
-    {"gradient_predivide_factor", "the engine"},
-    {"fp16", "the engine"},
-    {"bf16", "the engine"},
-    {"data_types.grad_accum_dtype", "the engine"},
-    {"zero_optimization.stage", "the checks; one process runs every stage as stage 0"},
-    {"zero_optimization.sub_group_size", "the engine"},
-    {"steps_per_print", "the progress line"},
-    {"wall_clock_breakdown", "the engine's timers"},
-    {"memory_breakdown", "the engine"},
-    {"dump_state", "the engine"},
-    {"timers.throughput", "the progress line"},
-    {"elasticity", "the choice of the batch, and capstan elastic"},
-    {"capstan", "the program"},
-};
-
-std::string reader(const std::string& path, const PluginIndex& plugins) {
-  for (const auto& plugin : plugins.plugins()) {
-    for (const auto& component : plugin.manifest.components) {
-      const bool inside = path == component.section || path.starts_with(component.section + ".");
-      if (!component.section.empty() && inside) {
-        return "the " + component.kind + " '" + component.type + "' (" + plugin.manifest.name + " " +
-               plugin.manifest.version + ")";
-      }
-    }
-  }
-  const char* found = nullptr;
-  std::size_t longest = 0;
-  for (const auto& [prefix, text] : kReaders) {
-    const bool inside = path == prefix || (path.starts_with(prefix) && path[prefix.size()] == '.');
-    if (inside && prefix.size() >= longest) {
-      found = text;
-      longest = prefix.size();
-    }
-  }
-  return found ? found : "nothing in this installation; its value is checked";
-}
 
 /// The earliest generation of pages that has the key.
 std::string since(std::string_view pages) {
@@ -92,13 +47,18 @@ std::string type_and_range(const KeySpec& spec, bool or_auto) {
          (allowed.empty() ? "" : ": " + allowed);
 }
 
+std::string acting_on(const std::string& path, const PluginIndex& plugins) {
+  const std::string reader = key_reader(path, plugins);
+  return reader.empty() ? "nothing in this installation; its value is checked" : reader;
+}
+
 std::string explain_node(const SchemaNode& node, const std::string& path, const PluginIndex& plugins) {
   std::string text =
       path + "\n  " + (node.spec.summary.empty() ? "Holds the keys below it." : node.spec.summary) + "\n";
   text += row("type", node.is_section() ? "object" : type_and_range(node.spec, node.has(kOrAuto)));
   if (!node.is_section()) text += row("default", default_text(node.spec));
   if (node.key) text += row("since", since(node.key->pages));
-  text += row("read by", node.has(kNoEffect) ? "nothing: it has no effect here" : reader(path, plugins));
+  text += row("read by", node.has(kNoEffect) ? "nothing: it has no effect here" : acting_on(path, plugins));
   std::string members;
   for (const auto& member : node.members) members += (members.empty() ? "" : ", ") + member->spec.name;
   if (node.any_member) members += (members.empty() ? "" : ", ") + node.any_member->spec.name;

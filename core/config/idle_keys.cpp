@@ -1,6 +1,7 @@
 #include <functional>
 #include <string>
 
+#include "core/config/key_reader.hpp"
 #include "core/config/language.hpp"
 #include "core/config/rules.hpp"
 
@@ -34,9 +35,24 @@ void zero_stage_keys(const Effective& values, Problems& problems) {
   note("zero_optimization.grad_hooks", stage == 1, "has an effect at stage 1 only.");
 }
 
+/// Top-level keys that are checked, but that nothing here acts on. What is switched off says so itself; of ZeRO's keys
+/// the stage says which there are.
+void unread_sections(const Effective& values, const PluginIndex& plugins, Problems& problems) {
+  for (const auto& member : language().members) {
+    const std::string& path = member->path;
+    if (!values.given(path) || member->has(kNoEffect) || path == "zero_optimization") continue;
+    const Json* enabled = values.find(path + ".enabled");
+    const bool off = enabled && enabled->is_bool() && !enabled->as_bool();
+    if (off || !key_reader(path, plugins).empty()) continue;
+    problems.notice(path, "is checked, but nothing in this installation acts on it.");
+  }
+}
+
 }  // namespace
 
-void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context, Problems& problems) {
+void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context,
+                      const PluginIndex& plugins, Problems& problems) {
+  unread_sections(values, plugins, problems);
   no_effect_rows(language(), values, problems);
   zero_stage_keys(values, problems);
   if (const std::int64_t stage = values.integer(kStage);

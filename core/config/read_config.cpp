@@ -235,7 +235,7 @@ class Reader {
 
   void report_rest(const Json& document, const Effective& values, const Config& config, const Validated& validated) {
     check_rules(values, config, plugins_, problems_);
-    report_idle_keys(values, config, context_, problems_);
+    report_idle_keys(values, config, context_, plugins_, problems_);
     for (const auto& resolved : validated.autos) {
       problems_.notice(resolved.path, resolved.value.is_null() ? "\"auto\" is taken as not given."
                                                                : "\"auto\" is " + shown(resolved.value) + ".");

@@ -16,6 +16,7 @@ PrecisionConfig resolve_precision(const Effective& values, Problems& problems);
 void check_rules(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems);
 
 /// Keys that were given but have no effect in this combination: one notice each, with the reason.
-void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context, Problems& problems);
+void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context,
+                      const PluginIndex& plugins, Problems& problems);
 
 }  // namespace capstan
