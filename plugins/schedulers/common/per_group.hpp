@@ -17,6 +17,7 @@ class PerGroup {
     values_ = params.scalar_or_list(key);
   }
 
+  bool is_list() const { return is_list_; }
   double operator[](std::uint32_t group) const { return values_[is_list_ ? group : 0]; }
 
   /// Call it from start(): throws when there is a list of another length.

@@ -37,12 +37,4 @@ inline std::string min_exceeds_max(double min, double max) {
          number_text(max) + ", so the rate falls during the warm-up.";
 }
 
-/// Warns when a schedule of `total` updates has nothing left after its warm-up.
-inline void warn_if_all_warmup(const sdk::Host& host, std::int64_t total, const Warmup& warmup) {
-  if (total > warmup.steps()) return;
-  host.warning("scheduler.params.total_num_steps: " + std::to_string(total) +
-               " does not exceed warmup_num_steps, which is " + std::to_string(warmup.steps()) +
-               ", so the rate drops to its end as soon as the warm-up is over.");
-}
-
 }  // namespace capstan::schedulers

@@ -111,6 +111,8 @@ class OneCycle {
   }
 
   void warn_of_falling_cycle(const sdk::ScheduleStart& start) const {
+    // Two plain numbers are compared when the configuration is read.
+    if (!min_lr_.is_list() && !max_lr_.is_list()) return;
     for (std::uint32_t group = 0; group < start.group_count(); ++group) {
       if (min_lr_[group] <= max_lr_[group]) continue;
       host_.warning("scheduler.params.cycle_min_lr: " + number_text(min_lr_[group]) +

@@ -13,16 +13,14 @@ namespace {
 /// Raises the rate to the optimizer's own, then lowers it along half a cosine to cos_min_ratio of it.
 class WarmupCosineLR {
  public:
-  WarmupCosineLR(const sdk::Host& host, const sdk::Params& params)
+  WarmupCosineLR(const sdk::Host&, const sdk::Params& params)
       : updates_(params),
         warmup_(params),
         total_(params.integer("total_num_steps")),
         warmup_min_(params.number("warmup_min_ratio")),
         cos_min_(params.number("cos_min_ratio")),
         // As recorded, the cosine's first point is one update in, so that the top is never reached.
-        cosine_offset_(corrected(params, "cosine-start") ? 0 : 1) {
-    warn_if_all_warmup(host, total_, warmup_);
-  }
+        cosine_offset_(corrected(params, "cosine-start") ? 0 : 1) {}
 
   double rate(std::int64_t update_index, std::uint32_t, double base_lr) const {
     if (updates_.untouched(update_index)) return base_lr;

@@ -17,13 +17,13 @@ class WarmupDecayLR {
         warmup_(params),
         min_(params, "warmup_min_lr"),
         max_(params, "warmup_max_lr"),
-        total_(params.integer("total_num_steps")) {
-    warn_if_all_warmup(host, total_, warmup_);
-  }
+        total_(params.integer("total_num_steps")) {}
 
   void start(const sdk::ScheduleStart& start) const {
     min_.check_length(start);
     max_.check_length(start);
+    // Two plain numbers are compared when the configuration is read.
+    if (!min_.is_list() && !max_.is_list()) return;
     for (std::uint32_t group = 0; group < start.group_count(); ++group) {
       if (min_[group] <= max_[group]) continue;
       host_.warning(min_exceeds_max(min_[group], max_[group]));

@@ -19,6 +19,8 @@ class WarmupLR {
   void start(const sdk::ScheduleStart& start) const {
     min_.check_length(start);
     if (max_) max_->check_length(start);
+    // Two plain numbers are compared when the configuration is read.
+    if (max_ && !min_.is_list() && !max_->is_list()) return;
     for (std::uint32_t group = 0; group < start.group_count(); ++group) {
       const double max = max_of(group, start.base_lrs()[group]);
       if (min_[group] <= max) continue;

@@ -101,7 +101,7 @@ TEST(OneCycle, WarnsOnceWhenTheClampFirstActs) {
 
 TEST(OneCycle, WarnsWhenTheCycleFalls) {
   EXPECT_THAT(
-      one_cycle(R"({"cycle_min_lr": 0.1})").component.log(),
+      one_cycle(R"({"cycle_min_lr": [0.1]})").component.log(),
       ElementsAre("warning: scheduler.params.cycle_min_lr: 0.1 exceeds cycle_max_lr, which is 0.01, so the rate "
                   "falls where the cycle should rise."));
 }

@@ -80,7 +80,7 @@ TEST(WarmupLR, RefusesAListOfAnotherLengthThanTheGroups) {
 
 TEST(WarmupLR, WarnsWhenItFalls) {
   EXPECT_THAT(
-      warmup(R"({"warmup_min_lr": 0.1, "warmup_max_lr": 0.01})").component.log(),
+      warmup(R"({"warmup_min_lr": [0.1], "warmup_max_lr": 0.01})").component.log(),
       ElementsAre("warning: scheduler.params.warmup_min_lr: 0.1 exceeds warmup_max_lr, which is 0.01, so the rate "
                   "falls during the warm-up."));
   EXPECT_THAT(
@@ -123,18 +123,14 @@ TEST(WarmupDecayLR, DecaysToTheMinimumFromOneThousandthByDefault) {
   EXPECT_DOUBLE_EQ(schedule.at(500), 1e-4);
 }
 
-TEST(WarmupDecayLR, WarnsWhenNothingIsLeftAfterTheWarmup) {
+TEST(WarmupDecayLR, EndsRightAfterALongWarmup) {
   const auto schedule = decay(R"({"warmup_num_steps": 10, "total_num_steps": 10})");
-  EXPECT_THAT(
-      schedule.component.log(),
-      ElementsAre("warning: scheduler.params.total_num_steps: 10 does not exceed warmup_num_steps, which is 10, so "
-                  "the rate drops to its end as soon as the warm-up is over."));
   EXPECT_EQ(schedule.at(10), 0);
 }
 
 TEST(WarmupDecayLR, WarnsWhenItFallsAndChecksItsLists) {
   EXPECT_THAT(
-      decay(R"({"warmup_min_lr": 1, "total_num_steps": 2000})").component.log(),
+      decay(R"({"warmup_min_lr": [1], "total_num_steps": 2000})").component.log(),
       ElementsAre("warning: scheduler.params.warmup_min_lr: 1 exceeds warmup_max_lr, which is 0.001, so the rate "
                   "falls during the warm-up."));
   EXPECT_THAT([] { decay(R"({"warmup_max_lr": [1, 2], "total_num_steps": 2000})"); },
@@ -184,13 +180,9 @@ TEST(WarmupCosineLR, ReachesItsTopWhenCorrected) {
   EXPECT_DOUBLE_EQ(schedule.at(20), .0001);
 }
 
-TEST(WarmupCosineLR, EndsRightAfterALongWarmupAndWarns) {
+TEST(WarmupCosineLR, EndsRightAfterALongWarmup) {
   const auto schedule = cosine(R"({"warmup_num_steps": 10, "total_num_steps": 5, "cos_min_ratio": 0.01})");
   EXPECT_DOUBLE_EQ(schedule.at(10), .0001);
-  EXPECT_THAT(
-      schedule.component.log(),
-      ElementsAre("warning: scheduler.params.total_num_steps: 5 does not exceed warmup_num_steps, which is 10, so "
-                  "the rate drops to its end as soon as the warm-up is over."));
 }
 
 }  // namespace
