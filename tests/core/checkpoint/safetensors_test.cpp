@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "core/data/xxh3.hpp"
 #include "core/errors.hpp"
@@ -85,7 +85,9 @@ TEST(Safetensors, EachTensorsPlaceAndChecksumAreReported) {
     const auto& place = written.tensors.at(entry.name);
     covered += place.end - place.begin;
     EXPECT_EQ(place.begin % entry.values.element_size(), 0u) << entry.name;
-    EXPECT_EQ(std::memcmp(bytes.data() + place.begin, entry.values.const_data_ptr(), place.end - place.begin), 0);
+    ASSERT_EQ(place.end - place.begin, entry.values.nbytes()) << entry.name;
+    const auto* expected = static_cast<const char*>(entry.values.const_data_ptr());
+    EXPECT_TRUE(std::equal(bytes.begin() + place.begin, bytes.begin() + place.end, expected)) << entry.name;
     EXPECT_EQ(place.xxh3, xxh3(bytes.data() + place.begin, place.end - place.begin));
   }
   EXPECT_EQ(covered, bytes.size());
