@@ -89,6 +89,21 @@ TEST(Toml, ReportsAHeaderThatOpensWithACommentSign) {
               ThrowsMessage<ConfigError>(HasSubstr("f.toml:1:2: not valid TOML: ")));
 }
 
+TEST(Toml, ReportsLettersOfEveryScriptWhereASpaceMightStand) {
+  for (char32_t c = 0xA1; c <= 0x2FFF; ++c) {
+    if (c == 0x1680 || c == 0x180E || (c >= 0x2000 && c <= 0x200B) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
+        c == 0x205F || c == 0x2060) {
+      continue;  // spaces and line ends, in the eyes of the library
+    }
+    std::string letter;
+    if (c >= 0x800) letter += static_cast<char>(0xE0 | c >> 12);
+    letter += static_cast<char>(c >= 0x800 ? 0x80 | (c >> 6 & 0x3F) : 0xC0 | c >> 6);
+    letter += static_cast<char>(0x80 | (c & 0x3F));
+    EXPECT_THROW(parse_toml("a = 1 " + letter, "x"), ConfigError) << std::hex << static_cast<int>(c);
+    EXPECT_THROW(parse_toml(letter + " = 1", "x"), ConfigError) << std::hex << static_cast<int>(c);
+  }
+}
+
 TEST(Toml, RefusesKeysOfAbsurdDepthInsteadOfOverflowingTheStack) {
   std::string deep = "a";
   for (int i = 0; i < 1'000'000; ++i) deep += ".a";

@@ -3,8 +3,8 @@
 // The first byte picks the reader: 'm' a manifest, 'e' an ELF file. A reader returns or throws PluginError; anything
 // else is a bug. To look for inputs:
 //   cmake -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ && ninja -C build/fuzz manifest_fuzzer
-//   build/fuzz/tests/manifest_fuzzer -max_len=4096 -dict=tests/core/registry/manifest.dict NEW_FOLDER \
-//     tests/core/registry/corpus
+//   cd tests/core/registry
+//   ../../../build/fuzz/tests/manifest_fuzzer -max_len=4096 -dict=manifest.dict NEW_FOLDER corpus
 
 #include <sys/mman.h>
 #include <unistd.h>
