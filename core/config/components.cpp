@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <regex>
 #include <utility>
 
+#include "core/config/expression.hpp"
 #include "core/config/params.hpp"
 #include "core/config/places.hpp"
 #include "core/config/value.hpp"
@@ -95,7 +95,9 @@ bool has_param(const ComponentManifest& component, std::string_view name) {
 }  // namespace
 
 void ComponentChooser::missing(const std::string& where, const std::string& kind, const std::string& type) {
-  std::string text = plugins_.missing_text(where, kind, type);
+  constexpr std::size_t kLongest = 100;
+  const std::string named = type.size() <= kLongest ? type : type.substr(0, kLongest) + "...";
+  std::string text = plugins_.missing_text(where, kind, named);
   if (text.starts_with(where + ": ")) text.erase(0, where.size() + 2);
   problems_.error(where, text);
 }
@@ -208,12 +210,8 @@ std::vector<ParameterGroupRule> ComponentChooser::parameter_groups(const std::op
     if (const Json* match = entry.find("match"); match && match->is_array()) {
       for (std::size_t j = 0; j < match->size(); ++j) {
         const std::string& pattern = match->as_array()[j].as_string();
-        try {
-          std::regex checked(pattern);
-        } catch (const std::regex_error& error) {
-          problems_.error(element_path(where + ".match", j),
-                          "'" + pattern + "' is not a regular expression: " + error.what() + ".");
-        }
+        const std::string fault = expression_fault(pattern);
+        if (!fault.empty()) problems_.error(element_path(where + ".match", j), fault);
         rule.name_patterns.push_back(pattern);
       }
     }

@@ -1,6 +1,6 @@
-#include <regex>
 #include <string>
 
+#include "core/config/expression.hpp"
 #include "core/config/places.hpp"
 #include "core/config/section_rules.hpp"
 #include "core/config/value.hpp"
@@ -27,11 +27,8 @@ void check_modules(const Json& group, const std::string& path, Problems& problem
     for (std::size_t i = 0; i < modules->size(); ++i) {
       const std::string& pattern = modules->as_array()[i].as_string();
       if (pattern == "*") continue;  // every module, as DeepSpeed's pages write it
-      try {
-        std::regex checked(pattern);
-      } catch (const std::regex_error&) {
-        problems.error(element_path(path + ".modules", i), "'" + pattern + "' is not a regular expression.");
-      }
+      const std::string fault = expression_fault(pattern);
+      if (!fault.empty()) problems.error(element_path(path + ".modules", i), fault);
     }
   }
   if (related && related->is_array() && related->size() != (modules ? modules->size() : 0)) {

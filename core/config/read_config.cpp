@@ -21,14 +21,23 @@
 namespace capstan {
 namespace {
 
-std::size_t depth(const Json& value) {
-  std::size_t deepest = 0;
+struct Extent {
+  std::size_t depth = 1, values = 1;
+};
+
+Extent extent(const Json& value) {
+  Extent all;
+  const auto add = [&](const Json& inner, std::size_t keys) {
+    const Extent one = extent(inner);
+    all.depth = std::max(all.depth, one.depth + 1);
+    all.values += one.values + keys;
+  };
   if (value.is_array()) {
-    for (const Json& item : value.as_array()) deepest = std::max(deepest, depth(item));
+    for (const Json& item : value.as_array()) add(item, 0);
   } else if (value.is_object()) {
-    for (const auto& [key, member] : value.as_object()) deepest = std::max(deepest, depth(member));
+    for (const auto& [key, member] : value.as_object()) add(member, 1);
   }
-  return deepest + 1;
+  return all;
 }
 
 /// Takes "<source>:<line>:<column>: " off a TOML error.
@@ -51,8 +60,12 @@ std::optional<Json> parse(const ConfigText& text, Problems& problems) {
   }
   try {
     Json document = parse_toml(text.text, text.source);
-    if (depth(document) <= kDeepestNesting) return document;
-    problems.error("", "nested deeper than " + std::to_string(kDeepestNesting) + " levels.");
+    const Extent size = extent(document);
+    if (size.depth <= kDeepestNesting && size.values <= kMostValues) return document;
+    problems.error("",
+                   size.depth > kDeepestNesting
+                       ? "nested deeper than " + std::to_string(kDeepestNesting) + " levels."
+                       : "more than " + std::to_string(kMostValues) + " values; a configuration has a few hundred.");
   } catch (const ConfigError& error) {
     problems.all().push_back(toml_problem(error.what(), text.source));
   }

@@ -14,7 +14,8 @@ namespace capstan {
 /// Limits of a configuration's text; what is larger is refused by these numbers.
 inline constexpr std::size_t kLargestText = 16 * 1024 * 1024;  // bytes
 inline constexpr std::size_t kDeepestNesting = 200;
-inline constexpr std::size_t kMostValues = 1'000'000;
+inline constexpr std::size_t kLongestKey = 1000;  // bytes
+inline constexpr std::size_t kMostValues = 20'000;
 
 /// Strict JSON with the meaning of a relaxed text, and where each part of it came from.
 struct StrictJson {

@@ -229,9 +229,16 @@ class Lexer {
 
   void key() {
     origin(at_);
-    if (peek() == '"' || peek() == '\'') return string();
-    if (next_is("{{")) return template_expression();
     const std::size_t begin = at_;
+    if (peek() == '"' || peek() == '\'') {
+      string();
+      if (at_ - begin > kLongestKey) {
+        throw SyntaxError{begin, "a key of " + std::to_string(at_ - begin) + " bytes; the longest allowed has " +
+                                     std::to_string(kLongestKey)};
+      }
+      return;
+    }
+    if (next_is("{{")) return template_expression();
     const std::string word = take_word();
     if (word.empty())
       throw SyntaxError{begin, std::string("a key in double quotes is expected here, not '") + peek() + "'"};

@@ -95,6 +95,8 @@ constexpr std::array<std::string_view, 12> kReporting = {"tensorboard",
 
 // From this many keys without any near name on, the file is another program's and one message is enough.
 constexpr std::size_t kForeignKeys = 5;
+// More than this are not looked at one by one.
+constexpr std::size_t kMostKeys = 200;
 
 bool reports_only(std::string_view path) {
   return std::find(kReporting.begin(), kReporting.end(), path.substr(0, path.find('.'))) != kReporting.end();
@@ -285,6 +287,14 @@ bool looks_like_neox(const std::vector<const UnknownKey*>& keys) {
 void report_unknown_keys(const std::vector<UnknownKey>& keys, const Json& document, const PluginIndex& plugins,
                          const UnknownKeyOptions& options, Problems& problems) {
   if (keys.empty()) return;
+  if (keys.size() > kMostKeys) {
+    std::vector<const UnknownKey*> all;
+    for (const UnknownKey& key : keys) all.push_back(&key);
+    problems.error(keys.front().path,
+                   "this is no configuration, or one of another program: " + std::to_string(keys.size()) +
+                       " keys are not of this language (" + listed(all) + ").");
+    return;
+  }
   const Advisor advisor(document, plugins);
   const auto report = [&](const std::string& path, const std::string& text, bool stays_error) {
     if (options.warn && !stays_error) {
