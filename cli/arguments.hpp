@@ -81,9 +81,17 @@ struct PluginsNewArguments {
   std::string folder;  // empty: ./<name>
 };
 
+struct PluginsCheckArguments {
+  std::string file;
+  std::string only;  // cases whose name contains it
+  std::optional<std::int64_t> seed;
+  bool in_process = false;
+  bool json = false;
+};
+
 using Arguments =
     std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments, SchemaArguments,
-                 UpgradeArguments, ElasticArguments, PluginsListArguments, PluginsInspectArguments,
-                 PluginsNewArguments>;
+                 UpgradeArguments, ElasticArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
+                 PluginsCheckArguments>;
 
 }  // namespace capstan::cli

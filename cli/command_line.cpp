@@ -80,6 +80,13 @@ constexpr const char* kElasticExamples =
     "  capstan elastic ds_config.json\n"
     "  capstan elastic ds_config.json --world 64";
 
+constexpr const char* kCheckExamples =
+    "Examples:\n"
+    "  capstan plugins check build/libcapstan_optimizer_signum.so\n"
+    "  capstan plugins check build/libcapstan_optimizer_signum.so --only zero_gradient --in-process\n"
+    "\n"
+    "Exit code 0 when every case passed, otherwise 4.";
+
 constexpr const char* kListExamples =
     "Examples:\n"
     "  capstan plugins list\n"
@@ -372,6 +379,17 @@ class Definition {
         begin(plugins, "inspect", "Show one plugin's manifest, without loading it", kInspectExamples, inspect_);
     text_option(inspect, "file", inspect_->arguments.file, "FILE", "The plugin's .so file")->required();
     flag(inspect, "--json", inspect_->arguments.json, "Print the manifest as JSON");
+    CLI::App& check = begin(plugins, "check", "Try everything that a plugin must keep to, each in a process of its own",
+                            kCheckExamples, check_);
+    text_option(check, "file", check_->arguments.file, "FILE", "The plugin's .so file")->required();
+    text_option(check, "--only", check_->arguments.only, "TEXT", "Cases whose name contains it");
+    check.add_option_function<std::string>(
+             "--seed", [this](const std::string& given) { check_->arguments.seed = whole_number("--seed", given); },
+             "Seed of all random numbers")
+        ->type_name("N")
+        ->take_last();
+    flag(check, "--in-process", check_->arguments.in_process, "No processes of their own: for the debugger");
+    flag(check, "--json", check_->arguments.json, "Print the results as JSON");
     CLI::App& made = begin(plugins, "new", "Start a plugin project of your own", kNewExamples, new_);
     text_option(made, "name", new_->arguments.name, "NAME", "VENDOR-NAME, in lower case: acme-signum")->required();
     text_option(made, "--kind", new_->arguments.kind, "KIND", "optimizer, scheduler, monitor, observer or model")
@@ -406,6 +424,7 @@ class Definition {
   std::optional<Command<SchemaArguments>> schema_;
   std::optional<Command<UpgradeArguments>> upgrade_;
   std::optional<Command<ElasticArguments>> elastic_;
+  std::optional<Command<PluginsCheckArguments>> check_;
   std::optional<Command<PluginsListArguments>> list_;
   std::optional<Command<PluginsInspectArguments>> inspect_;
   std::optional<Command<PluginsNewArguments>> new_;
@@ -461,6 +480,7 @@ std::optional<Arguments> Definition::taken() const {
   if (schema_->app->parsed()) return schema_->arguments;
   if (upgrade_->app->parsed()) return upgrade_->arguments;
   if (elastic_->app->parsed()) return elastic_->arguments;
+  if (check_->app->parsed()) return check_->arguments;
   if (list_->app->parsed()) return list_->arguments;
   if (inspect_->app->parsed()) return inspect_->arguments;
   if (new_->app->parsed()) return new_->arguments;

@@ -19,5 +19,6 @@ int train(const TrainArguments& arguments);
 int evaluate(const EvalArguments& arguments);
 int export_weights(const ExportArguments& arguments);
 int doctor(const DoctorArguments& arguments);
+int plugins_check(const PluginsCheckArguments& arguments);
 
 }  // namespace capstan::cli

@@ -134,10 +134,10 @@ INSTANTIATE_TEST_SUITE_P(
                "--set: 'lr' is no assignment. Write it as key.path=value, for instance optimizer.params.lr=3e-4.\n"},
         Misuse{{"train", "--resume", "a", "--init-from", "b"}, "--resume excludes --init-from.\n"},
         Misuse{{"validate", "a.json", "--world", "0"}, "--world: must be 1 or more, got 0.\n"},
-        Misuse{{"validate"}, "file is required.\n"},
+        Misuse{{"plugins", "inspect"}, "file is required.\n"},
         Misuse{{"plugins", "lst"},
                "'capstan plugins' has no command 'lst'. Did you mean 'list'? It has: list, "
-               "inspect, new.\n"},
+               "inspect, check, new.\n"},
         Misuse{{"export", "--checkpoint", "c", "--to", "safetensor", "--out", "o"},
                "--to: must be pt|safetensors, got 'safetensor'. Did you mean 'safetensors'?\n"}));
 

@@ -140,6 +140,20 @@ TEST_F(Programs, ValidateNamesAMissingFile) {
   EXPECT_THAT(result.err, HasSubstr("'missing.json' is neither an existing file nor base64 of a configuration."));
 }
 
+TEST_F(Programs, PluginsCheckTriesEveryRule) {
+  const std::string plugin = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/schedulers/libcapstan_scheduler_warmup_lr.so";
+  const ProcessResult good = run({"plugins", "check", plugin});
+  const ProcessResult bad = run({"plugins", "check", write("x.so", "text")});
+  const ProcessResult nothing = run({"plugins", "check", plugin, "--only", "no_such_case"});
+
+  EXPECT_EQ(good.exit_code, 0) << good.out;
+  EXPECT_THAT(good.out, HasSubstr("passed  scheduler/WarmupLR/"));
+  EXPECT_EQ(bad.exit_code, 4);
+  EXPECT_THAT(bad.out, HasSubstr("failed"));
+  EXPECT_EQ(nothing.exit_code, 1);
+  EXPECT_THAT(nothing.err, HasSubstr("no case's name contains 'no_such_case'."));
+}
+
 TEST_F(Programs, PluginsListShowsComponentsFoldersAndWhatWasRefused) {
   std::filesystem::create_directory(folder_ / "plugins");
   write_bytes(folder_ / "plugins/libcapstan_optimizer_text.so", "not a library");

@@ -1,0 +1,21 @@
+#include "cli/commands.hpp"
+#include "cli/program.hpp"
+#include "core/errors.hpp"
+#include "sdk/conformance/conformance.hpp"
+
+namespace capstan::cli {
+
+int plugins_check(const PluginsCheckArguments& arguments) {
+  conformance::Options options;
+  options.only = arguments.only;
+  options.in_process = arguments.in_process;
+  if (arguments.seed) options.seed = static_cast<std::uint64_t>(*arguments.seed);
+  const auto results = conformance::check(arguments.file, options, [&](const conformance::Result& result) {
+    if (!arguments.json) print(conformance::line(result, arguments.file, options) + "\n");
+  });
+  if (arguments.json) print(conformance::report(arguments.file, options, results).dump(2) + "\n");
+  if (results.empty()) throw RuntimeFault(arguments.file + ": no case's name contains '" + arguments.only + "'.");
+  return conformance::passed(results) ? 0 : static_cast<int>(ExitCode::kPlugin);
+}
+
+}  // namespace capstan::cli
