@@ -47,6 +47,19 @@ TEST(FileStateProbe, KeepsThreeSubGroupsInFilesAndOneMebibyteInMemory) {
   EXPECT_GE(bytes, kParameters * 8);
 }
 
+TEST(FileStateProbe, ResumesFromACheckpointBitByBit) {
+  const TemporaryFolder folder, other_folder, checkpoints;
+  ProbeRun whole(file_state(folder.path()), kThreeSubGroups, kModel);
+  whole.steps(4);
+  whole.engine->save_checkpoint(checkpoints.path().string());
+  const auto expected = whole.steps(4);
+
+  ProbeRun resumed(file_state(other_folder.path()), kThreeSubGroups, kModel);
+  resumed.engine->load_checkpoint(checkpoints.path().string());
+
+  EXPECT_EQ(resumed.steps(4), expected);
+}
+
 TEST(FileStateProbe, RefusesASubGroupThatNeedsMoreMemory) {
   const TemporaryFolder folder;
 
