@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/config/compatibility.hpp"
 #include "core/config/key_reader.hpp"
 #include "core/config/language.hpp"
 #include "core/config/nearest.hpp"
@@ -92,6 +93,11 @@ void collect_paths(const SchemaNode& node, std::vector<std::string>& paths) {
   }
 }
 
+std::string with_placeholder(std::string text) {
+  if (const auto at = text.find("{}"); at != std::string::npos) text.replace(at, 2, "N");
+  return text;
+}
+
 std::string escaped(std::string text) {
   for (auto at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.insert(at, "\\");
   return text;
@@ -145,6 +151,13 @@ std::string reference_page() {
               " | " + escaped(section ? "" : default_text(spec)) + " | " + escaped(section ? "" : allowed_text(spec)) +
               " | " + since(key.pages) + " | " + escaped(spec.summary) + " |\n";
     }
+  }
+  page +=
+      "\n## What does not go together\n\nThe validator refuses these pairs; the sentence is what it says of the "
+      "first.\n\n| setting | with | why |\n| --- | --- | --- |\n";
+  for (const Incompatible& row : compatibility_table()) {
+    page += "| " + row.setting.sentence() + " | " + row.with.sentence() + " | " +
+            escaped(with_placeholder(row.message)) + " |\n";
   }
   return page;
 }

@@ -28,28 +28,6 @@ std::string model_dtype(const PrecisionConfig& precision) {
   return "float32";
 }
 
-void check_exclusive(const Effective& values, Problems& problems) {
-  const bool fp16 = values.flag("fp16.enabled"), bf16 = values.flag("bf16.enabled"), amp = values.flag("amp.enabled");
-  if (fp16 && bf16) problems.error("bf16.enabled", "fp16 and bf16 cannot both be enabled. Switch one of them off.");
-  if (amp && (fp16 || bf16)) {
-    problems.error("amp.enabled", std::string("amp and ") + (fp16 ? "fp16" : "bf16") +
-                                      " cannot both be enabled. Switch one of them off.");
-  }
-  const std::int64_t stage = values.integer("zero_optimization.stage");
-  if (amp && stage > 0) {
-    problems.error("amp.enabled", "amp does not go with zero_optimization.stage " + std::to_string(stage) +
-                                      ". Use fp16 instead, or stage 0.");
-  }
-  if (values.flag("fp16.fp16_master_weights_and_grads") && values.flag("bf16.bf16_master_weights_and_grads")) {
-    problems.error("bf16.bf16_master_weights_and_grads",
-                   "does not go with fp16.fp16_master_weights_and_grads. Keep one of them.");
-  }
-  if (values.flag("torch_autocast.enabled") && values.flag("zero_optimization.zero_quantized_weights")) {
-    problems.error("torch_autocast.enabled",
-                   "does not go with zero_optimization.zero_quantized_weights. Switch one of them off.");
-  }
-}
-
 void check_loss_scale(const Effective& values, Problems& problems) {
   if (values.number("fp16.loss_scale") != 0) return;
   for (const char* key : {"fp16.loss_scale_window", "fp16.min_loss_scale"}) {
@@ -79,7 +57,6 @@ PrecisionConfig resolve_precision(const Effective& values, Problems& problems) {
   precision.hysteresis = static_cast<int>(std::min<std::int64_t>(values.integer("fp16.hysteresis", 2), 1'000'000'000));
   precision.consecutive_hysteresis = values.flag("fp16.consecutive_hysteresis");
   precision.min_loss_scale = values.number("fp16.min_loss_scale", 1);
-  check_exclusive(values, problems);
   check_loss_scale(values, problems);
 
   const std::string model = model_dtype(precision);

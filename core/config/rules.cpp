@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/config/compatibility.hpp"
 #include "core/config/section_rules.hpp"
 #include "core/config/value.hpp"
 
@@ -38,14 +39,6 @@ void check_offload(const Effective& values, Problems& problems) {
                                                           "' needs stage 3, and the stage is " + std::to_string(stage) +
                                                           ". Set stage 3, or remove the section.");
   }
-  if (values.number("zero_optimization.offload_optimizer.ratio", 1) < 1 && stage < 3) {
-    problems.error("zero_optimization.offload_optimizer.ratio",
-                   "below 1 needs stage 3, and the stage is " + std::to_string(stage) + ".");
-  }
-  if (values.flag("zero_optimization.offload_optimizer.super_offload") && stage < 3) {
-    problems.error("zero_optimization.offload_optimizer.super_offload",
-                   "needs stage 3, and the stage is " + std::to_string(stage) + ".");
-  }
   if (values.given("zero_optimization.offload_optimizer.cpuadam_cores_perc") && stage < 3) {
     problems.error("zero_optimization.offload_optimizer.cpuadam_cores_perc",
                    "needs stage 3, and the stage is " + std::to_string(stage) + ".");
@@ -65,15 +58,6 @@ void check_reduction(const Effective& values, Problems& problems) {
                      "must be 1.0 with reduce_scatter at " + stage_text(values) + ", got " + shown(Json(factor)) + ".");
     }
   }
-  if (!mean && stage == 3)
-    problems.error("gradient_allreduce_op", "\"sum\" does not go with zero_optimization.stage 3. Use \"mean\".");
-  if (!mean && values.find("zero_optimization.zenflow"))
-    problems.error("gradient_allreduce_op", "\"sum\" does not go with zero_optimization.zenflow. Use \"mean\".");
-  if (!mean && values.flag("compile.deepcompile"))
-    problems.error("gradient_allreduce_op", "\"sum\" does not go with compile.deepcompile. Use \"mean\".");
-  if (values.flag("sparse_gradients") && stage > 0) {
-    problems.error("sparse_gradients", "needs ZeRO stage 0, and the stage is " + std::to_string(stage) + ".");
-  }
 }
 
 void check_zero(const Effective& values, const Config& config, Problems& problems) {
@@ -86,19 +70,6 @@ void check_zero(const Effective& values, const Config& config, Problems& problem
                    "must be even at stages 1 and 2, got " +
                        std::to_string(values.integer("zero_optimization.allgather_bucket_size")) + ".");
   }
-  if (values.flag("zero_optimization.pipeline_loading_checkpoint") && stage != 3) {
-    problems.error("zero_optimization.pipeline_loading_checkpoint",
-                   "needs stage 3, and the stage is " + std::to_string(stage) + ".");
-  }
-  for (const char* key :
-       {"zero_optimization.zero_quantized_weights", "zero_optimization.zero_quantized_nontrainable_weights",
-        "zero_optimization.zero_quantized_gradients"}) {
-    if (values.flag(key) && stage != 3)
-      problems.error(key, "needs stage 3, and the stage is " + std::to_string(stage) + ".");
-  }
-  if (values.flag("zero_optimization.zero_quantized_gradients") && !values.flag("zero_optimization.reduce_scatter")) {
-    problems.error("zero_optimization.zero_quantized_gradients", "needs zero_optimization.reduce_scatter.");
-  }
   const std::int64_t secondary = values.integer("zero_optimization.zero_hpz_partition_size", 1),
                      world = config.batch.world_size;
   if (secondary >= 1 && world % std::min(secondary, world) != 0) {
@@ -106,10 +77,6 @@ void check_zero(const Effective& values, const Config& config, Problems& problem
         "zero_optimization.zero_hpz_partition_size",
         std::to_string(secondary) + " does not divide the data-parallel size " + std::to_string(world) + ".");
   }
-  const bool pipeline = values.integer("pipeline.stages") > 1;
-  if (pipeline && stage >= 2)
-    problems.error("pipeline.stages", "pipeline parallelism goes with ZeRO stages 0 and 1, and the stage is " +
-                                          std::to_string(stage) + ".");
 }
 
 void check_master_weights(const Effective& values, Problems& problems) {
@@ -131,7 +98,6 @@ void check_master_weights(const Effective& values, Problems& problems) {
                    (half ? "." : ", or bf16.bf16_optimizer_states without offload."));
     }
   }
-  if (states && !brain) problems.error("bf16.bf16_optimizer_states", "needs bf16.bf16_master_weights_and_grads.");
 }
 
 void check_optimizer_params(const Effective& values, Problems& problems) {
@@ -200,14 +166,11 @@ void check_schedule(const Effective& values, Problems& problems) {
 }
 
 void check_accumulation(const Effective& values, Problems& problems) {
-  const char* key = "managed_gradient_accumulation";
-  const Json* managed = values.find(key);
-  if (!managed || !managed->is_bool() || managed->as_bool()) return;
-  if (values.integer("pipeline.stages") > 1) problems.error(key, "false does not go with pipeline parallelism.");
-  if (values.flag("compile.deepcompile")) problems.error(key, "false does not go with compile.deepcompile.");
-  if (values.flag("amp.enabled")) problems.error(key, "false does not go with amp.");
-  if (values.flag("zero_optimization.overlap_comm") && values.integer(kStage) < 2)
-    problems.error(key, "false does not go with overlap_comm below ZeRO stage 2.");
+  const Json* managed = values.find("managed_gradient_accumulation");
+  const bool unmanaged = managed && managed->is_bool() && !managed->as_bool();
+  if (unmanaged && values.flag("zero_optimization.overlap_comm") && values.integer(kStage) < 2) {
+    problems.error("managed_gradient_accumulation", "false does not go with overlap_comm below ZeRO stage 2.");
+  }
 }
 
 }  // namespace
@@ -227,6 +190,7 @@ void derive_values(Effective& values) {
 }
 
 void check_rules(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems) {
+  check_compatibility(values, problems);
   check_zero(values, config, problems);
   check_offload(values, problems);
   check_reduction(values, problems);
