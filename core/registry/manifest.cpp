@@ -67,17 +67,19 @@ bool has_type(const Json& value, KeySpec::Type type) {
   return false;
 }
 
+bool out_of_range(const Json& value, const KeySpec& spec) {
+  if (!value.is_number()) return false;
+  const double number = value.as_number();
+  return (spec.minimum && (spec.exclusive_minimum ? number <= *spec.minimum : number < *spec.minimum)) ||
+         (spec.maximum && (spec.exclusive_maximum ? number >= *spec.maximum : number > *spec.maximum));
+}
+
 /// The author's own slips: a default or choice that the parameter would not accept.
 void check_value(const ManifestTable& table, const Json& value, const std::string& path, const KeySpec& spec) {
   bool fits = has_type(value, spec.type) || (spec.per_group && value.is_array());
   for (const auto type : spec.also) fits = fits || has_type(value, type);
   if (!fits) table.fail(path, value.dump() + " is not of the parameter's type.");
-  if (value.is_number()) {
-    const double number = value.as_number();
-    const bool low = spec.minimum && (spec.exclusive_minimum ? number <= *spec.minimum : number < *spec.minimum);
-    const bool high = spec.maximum && (spec.exclusive_maximum ? number >= *spec.maximum : number > *spec.maximum);
-    if (low || high) table.fail(path, value.dump() + " is outside the parameter's range.");
-  }
+  if (out_of_range(value, spec)) table.fail(path, value.dump() + " is outside the parameter's range.");
   if (value.is_array()) {
     if (spec.length && value.size() != *spec.length && spec.type == KeySpec::Type::kArray) {
       table.fail(path,
@@ -87,6 +89,7 @@ void check_value(const ManifestTable& table, const Json& value, const std::strin
       if (!has_type(item, spec.per_group && spec.type != KeySpec::Type::kArray ? spec.type : spec.element)) {
         table.fail(path, "element " + item.dump() + " is not of the parameter's type.");
       }
+      if (out_of_range(item, spec)) table.fail(path, "element " + item.dump() + " is outside the parameter's range.");
     }
   }
 }

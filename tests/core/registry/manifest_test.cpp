@@ -244,6 +244,8 @@ TEST(Manifest, ChecksParametersAgainstTheirOwnSchema) {
             "manifest: components[0].params.p.default: 0 is outside the parameter's range.");
   EXPECT_EQ(refusal(with_param("{ type = 'number[2]', default = [1] }")),
             "manifest: components[0].params.p.default: must have 2 elements, has 1.");
+  EXPECT_EQ(refusal(with_param("{ type = 'number[]', exclusive_max = 1, default = [0.5, 1] }")),
+            "manifest: components[0].params.p.default: element 1 is outside the parameter's range.");
   EXPECT_EQ(refusal(with_param("{ type = 'string[]', default = ['a', 1] }")),
             "manifest: components[0].params.p.default: element 1 is not of the parameter's type.");
   EXPECT_EQ(refusal(with_param("{ type = 'number', required = true, default = 1 }")),
