@@ -89,9 +89,8 @@ struct PluginsCheckArguments {
   bool json = false;
 };
 
-using Arguments =
-    std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments, SchemaArguments,
-                 UpgradeArguments, ElasticArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
-                 PluginsCheckArguments>;
+using Arguments = std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments,
+                               SchemaArguments, UpgradeArguments, ElasticArguments, PluginsListArguments,
+                               PluginsInspectArguments, PluginsNewArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

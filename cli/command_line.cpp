@@ -383,9 +383,10 @@ class Definition {
                             kCheckExamples, check_);
     text_option(check, "file", check_->arguments.file, "FILE", "The plugin's .so file")->required();
     text_option(check, "--only", check_->arguments.only, "TEXT", "Cases whose name contains it");
-    check.add_option_function<std::string>(
-             "--seed", [this](const std::string& given) { check_->arguments.seed = whole_number("--seed", given); },
-             "Seed of all random numbers")
+    check
+        .add_option_function<std::string>(
+            "--seed", [this](const std::string& given) { check_->arguments.seed = whole_number("--seed", given); },
+            "Seed of all random numbers")
         ->type_name("N")
         ->take_last();
     flag(check, "--in-process", check_->arguments.in_process, "No processes of their own: for the debugger");

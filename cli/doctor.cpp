@@ -95,7 +95,7 @@ std::string findings_text(const std::vector<FindingGroup>& groups, const Termina
     std::vector<std::vector<std::string>> rows;
     for (const Finding& finding : group.findings) {
       rows.push_back({"  " + finding.name, state_text(finding.state),
-                      finding.text + (finding.remedy.empty() ? "" : ". Get it: " + finding.remedy + ".")});
+                      finding.text + (finding.remedy.empty() ? "" : "; " + finding.remedy)});
     }
     text += terminal.bold(group.title) + "\n" + table_text(rows);
   }
