@@ -1,0 +1,58 @@
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/core/data/temporary_folder.hpp"
+#include "tests/parity/parity_run.hpp"
+
+namespace capstan::parity {
+namespace {
+
+const std::string kFolder = std::string(CAPSTAN_TEST_SOURCE_DIR) + "/tests/parity";
+
+Json recorded(const std::string& name) {
+  return Json::parse(test::read_bytes(kFolder + "/runs/" + name + ".json"));
+}
+
+class Parity : public testing::TestWithParam<const char*> {};
+
+TEST_P(Parity, RepeatsTheRecordedRunOfThePeer) {
+  const Json run = recorded(GetParam());
+  const Tolerance tolerance = tolerance_for(run);
+  const Difference difference = repeat(run, kFolder + "/corpus.txt");
+  EXPECT_LE(difference.loss, tolerance.loss);
+  EXPECT_LE(difference.grad_norm, tolerance.grad_norm);
+  EXPECT_LE(difference.final_norm, tolerance.final_norm) << difference.final_norm_parameter;
+  EXPECT_LE(difference.lr, tolerance.lr);
+  EXPECT_LE(difference.momentum, tolerance.momentum);
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, Parity,
+                         testing::Values("base-z0", "base-z1", "base-z3", "bf16-z1", "gas2-z2", "noclip-z0",
+                                         "opt-adagrad-z0", "prescale-z0", "sched-adamw-cosine-log",
+                                         "sched-adamw-decay-linear", "sched-adamw-lrrange", "sched-adamw-none",
+                                         "sched-adamw-onecycle", "sched-adamw-warmup-log", "sched-sgd-decay-linear",
+                                         "sched-sgd-none", "world1-z0"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+/// The comparison is worth something only if small mistakes show.
+class ParityNotices : public testing::TestWithParam<std::pair<const char*, double>> {};
+
+TEST_P(ParityNotices, AChangedNumberOfTheOptimizer) {
+  const Json run = recorded("world1-z0");
+  const auto [key, value] = GetParam();
+  const Difference difference = repeat(run, kFolder + "/corpus.txt", {{key, Json(value)}});
+  EXPECT_FALSE(difference.within(tolerance_for(run)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Mistakes, ParityNotices,
+                         testing::Values(std::pair("optimizer.params.weight_decay", 0.09),
+                                         std::pair("optimizer.params.eps", 1e-7)));
+
+}  // namespace
+}  // namespace capstan::parity
