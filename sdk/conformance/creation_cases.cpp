@@ -1,5 +1,7 @@
 #include <malloc.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <thread>
 
 #include "sdk/conformance/component_under_test.hpp"
@@ -93,12 +95,17 @@ void check_leaks(const Context& context, const ComponentManifest& component) {
   const capstan_component* descriptor = descriptor_of(context, component);
   const std::string params = default_params(component).dump();
   create_and_destroy(descriptor, &host, params, kRounds / 4);  // what is made once and kept
-  const std::size_t before = ::mallinfo2().uordblks;
-  create_and_destroy(descriptor, &host, params, kRounds);
-  const std::size_t after = ::mallinfo2().uordblks;
+  // A leak shows every time; allocator caches and what is made once at leisure show some of the times.
+  std::size_t least = SIZE_MAX;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    const std::size_t before = ::mallinfo2().uordblks;
+    create_and_destroy(descriptor, &host, params, kRounds);
+    const std::size_t after = ::mallinfo2().uordblks;
+    least = std::min(least, after > before ? after - before : 0);
+  }
   // The smallest piece that malloc gives is 32 bytes with its header: less than one a round is no leak of every round.
-  expect(after < before + kRounds * 24,
-         "loses " + std::to_string((after - before) / kRounds) + " bytes each time it is created and destroyed.");
+  expect(least < kRounds * 24,
+         "loses " + std::to_string(least / kRounds) + " bytes each time it is created and destroyed.");
 }
 
 void check_threads(const Context& context, const ComponentManifest& component) {

@@ -10,9 +10,13 @@
 #include "core/config/relaxed.hpp"
 #include "tests/core/config/config_cases.hpp"
 #include "tests/core/config/key_rows.hpp"
+#include "tests/core/data/temporary_folder.hpp"
 
 namespace capstan::testing {
 namespace {
+
+/// Of the project's environment, into which scripts/setup installs jsonschema.
+const std::string kPython = "'" + std::string(CAPSTAN_TEST_SOURCE_DIR) + "/.venv/bin/python'";
 
 /// Texts of refusals that no schema can express: they compare keys, or count them twice.
 bool between_keys(const std::string& message) {
@@ -25,32 +29,30 @@ bool between_keys(const std::string& message) {
 
 /// Runs the independent implementation; the lines on which it disagrees.
 std::string disagreements(const std::vector<std::string>& lines) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "capstan_json_schema_test";
-  std::filesystem::create_directories(folder);
+  const test::TemporaryFolder folder;
   std::ofstream(folder / "schema.json") << json_schema(all_components()).dump();
   std::ofstream documents(folder / "documents.jsonl");
   for (const std::string& line : lines) documents << line << "\n";
   documents.close();
   const std::string script = std::string(CAPSTAN_TEST_SOURCE_DIR) + "/tests/core/config/check_schema.py";
-  const std::string command = "python3 '" + script + "' '" + (folder / "schema.json").string() + "' '" +
+  const std::string command = kPython + " '" + script + "' '" + (folder / "schema.json").string() + "' '" +
                               (folder / "documents.jsonl").string() + "' 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   std::string out;
   char buffer[4096];
   while (pipe && std::fgets(buffer, sizeof buffer, pipe)) out += buffer;
   if (pipe) pclose(pipe);
-  std::filesystem::remove_all(folder);
   return out;
 }
 
-bool has_jsonschema() { return std::system("python3 -c 'import jsonschema' >/dev/null 2>&1") == 0; }
+bool has_jsonschema() { return std::system((kPython + " -c 'import jsonschema' >/dev/null 2>&1").c_str()) == 0; }
 
 std::string line(bool expected, const Json& document, const std::string& name) {
   return Json(Json::Array{expected, document, name}).dump();
 }
 
 TEST(JsonSchema, AgreesWithTheReferenceOnEveryValueOfEveryKey) {
-  if (!has_jsonschema()) GTEST_SKIP() << "python3 has no jsonschema package";
+  if (!has_jsonschema()) GTEST_SKIP() << kPython << " has no jsonschema package: run scripts/setup";
   std::vector<std::string> lines;
   for (const KeyRow& row : key_rows()) {
     // Neighbours that must be given would be missing from a document of one key.
@@ -62,7 +64,7 @@ TEST(JsonSchema, AgreesWithTheReferenceOnEveryValueOfEveryKey) {
 }
 
 TEST(JsonSchema, AgreesWithTheValidatorOnPublicFiles) {
-  if (!has_jsonschema()) GTEST_SKIP() << "python3 has no jsonschema package";
+  if (!has_jsonschema()) GTEST_SKIP() << kPython << " has no jsonschema package: run scripts/setup";
   std::vector<std::string> lines;
   for (const auto& entry : std::filesystem::directory_iterator(configs_folder() / "wild")) {
     const std::string name = entry.path().filename().string();
@@ -88,7 +90,7 @@ TEST(JsonSchema, AgreesWithTheValidatorOnPublicFiles) {
 }
 
 TEST(JsonSchema, RefusesWhatTheIndependentImplementationIsToldIsValid) {
-  if (!has_jsonschema()) GTEST_SKIP() << "python3 has no jsonschema package";
+  if (!has_jsonschema()) GTEST_SKIP() << kPython << " has no jsonschema package: run scripts/setup";
   const std::string out = disagreements({line(true, Json::parse(R"({"gradient_cliping": 1})"), "slip"),
                                          line(true, Json::parse(R"({"gradient_clipping": 1})"), "right"),
                                          line(false, Json::parse(R"({"optimizer": {"type": "ADAMW"}})"), "type")});
