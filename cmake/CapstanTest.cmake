@@ -35,6 +35,6 @@ function(capstan_add_test name)
   if(arg_PLUGINS)
     add_dependencies(${name} ${arg_PLUGINS})
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT ${arg_TIMEOUT}
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES TIMEOUT ${arg_TIMEOUT}
     ENVIRONMENT "OMP_NUM_THREADS=2")
 endfunction()

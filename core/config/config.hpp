@@ -34,6 +34,7 @@ enum class Precision { kFp32, kBf16, kFp16 };
 struct PrecisionConfig {
   Precision compute = Precision::kFp32;
   std::string grad_accum_dtype;     // "float32", "bfloat16", "float16"; resolved, never empty
+  std::string buffer_dtype;         // the same names; empty: buffers stay as loaded
   bool check_grad_overflow = true;  // bf16
   // fp16
   double loss_scale = 0;  // 0: dynamic

@@ -70,6 +70,10 @@ PrecisionConfig resolve_precision(const Effective& values, Problems& problems) {
         "data_types.grad_accum_dtype",
         precision.grad_accum_dtype + " does not go with amp, whose gradients have the model's type, " + model + ".");
   }
+  precision.buffer_dtype = canonical_dtype(values.text("data_types.buffer_dtype"));
+  if (precision.buffer_dtype == "int8") {
+    problems.error("data_types.buffer_dtype", "floating-point buffers cannot become int8. Use fp32, bf16 or fp16.");
+  }
   const std::string parameter = canonical_dtype(values.text("data_types.param_dtype"));
   if (!parameter.empty() && parameter != model) {
     const std::string remedy = parameter == "float16"    ? "set fp16.enabled"

@@ -71,11 +71,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       progress_report(config, shows_momentum(groups)),
       optimizer_where(config.optimizer ? "optimizer '" + config.optimizer->type + "'" : "") {
   host_context.store = &store;
-  // A module computes in one dtype: what it keeps beside its parameters follows them.
-  for (const NamedTensor& buffer : model.buffers()) {
-    at::Tensor tensor = buffer.tensor;
-    if (at::isFloatingType(tensor.scalar_type())) tensor.set_data(tensor.to(compute_dtype(config.precision)));
-  }
+  cast_buffers();
   report_output = [](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fputc('\n', stdout);
@@ -86,6 +82,19 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   store.refresh_all(transform_weight());
   build_monitors();
   emit(CAPSTAN_EVENT_INITIALIZED);
+}
+
+void Engine::State::cast_buffers() {
+  for (const NamedTensor& buffer : model.buffers()) {
+    at::Tensor tensor = buffer.tensor;
+    if (!at::isFloatingType(tensor.scalar_type())) continue;
+    if (!config.precision.buffer_dtype.empty()) {
+      tensor.set_data(tensor.to(dtype_named(config.precision.buffer_dtype)));
+    } else if (tensor.scalar_type() == at::kDouble) {
+      // Parameters of double precision are trained in fp32 at most, and a buffer of double would widen what it meets.
+      tensor.set_data(tensor.to(at::kFloat));
+    }
+  }
 }
 
 Component Engine::State::create(const ComponentChoice& choice) {

@@ -95,6 +95,17 @@ Json groups_json(const ParameterGroups& groups) {
 
 }  // namespace
 
+std::vector<std::pair<const StateSpec*, at::Tensor*>> Engine::State::model_states() {
+  std::vector<std::pair<const StateSpec*, at::Tensor*>> states;
+  std::size_t index = 0;
+  for (const StateSpec& spec : store.states()) {
+    if (spec.extent != StateSpec::Extent::kModel) continue;
+    at::Tensor& values = store.model_state_tensors()[index++];
+    if (!spec.scratch) states.emplace_back(&spec, &values);
+  }
+  return states;
+}
+
 std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
   if (micro_step != 0) {
     throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(micro_step) + " of " +
@@ -125,11 +136,8 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
     }
     store.release(sub_group, false);
   }
-  std::size_t index = 0;
-  for (const StateSpec& spec : store.states()) {
-    if (spec.extent != StateSpec::Extent::kModel) continue;
-    const at::Tensor& values = store.model_state_tensors()[index++];
-    if (!spec.scratch) contents.tensors.push_back({"", spec.name, {values.numel()}, 0, values});
+  for (const auto& [spec, values] : model_states()) {
+    contents.tensors.push_back({"", spec->name, {values->numel()}, 0, *values});
   }
   for (const NamedTensor& buffer : model.buffers()) {
     contents.tensors.push_back({buffer.name, kBuffer, buffer.tensor.sizes().vec(), 0, buffer.tensor.contiguous()});
@@ -230,17 +238,13 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
       for (const StateSpec& spec : store.states()) {
         if (spec.extent == StateSpec::Extent::kModel) continue;
         at::Tensor& values = entry.state[index++];
-        if (values.defined() && saved(spec)) values.copy_(lookup.get(entry.name, spec.name, state_shape(spec, entry)).view_as(values));
+        if (values.defined() && saved(spec))
+          values.copy_(lookup.get(entry.name, spec.name, state_shape(spec, entry)).view_as(values));
       }
     }
     store.release(sub_group, true);
   }
-  std::size_t index = 0;
-  for (const StateSpec& spec : store.states()) {
-    if (spec.extent != StateSpec::Extent::kModel) continue;
-    at::Tensor& values = store.model_state_tensors()[index++];
-    if (!spec.scratch) values.copy_(lookup.get("", spec.name, {values.numel()}));
-  }
+  for (const auto& [spec, values] : model_states()) values->copy_(lookup.get("", spec->name, {values->numel()}));
   for (const NamedTensor& buffer : model.buffers()) {
     at::Tensor tensor = buffer.tensor;
     tensor.copy_(lookup.get(buffer.name, kBuffer, tensor.sizes()).view_as(tensor));

@@ -26,6 +26,7 @@ struct Engine::State {
 
   // Building.
   Component create(const ComponentChoice& choice);
+  void cast_buffers();
   void build_monitors();
   ParameterStore::Options store_options();
 
@@ -49,6 +50,8 @@ struct Engine::State {
   void write_step_metrics(const std::vector<std::pair<std::string, double>>& spans);
 
   // Checkpoints (engine_checkpoint.cpp).
+  /// States of the whole model that checkpoints hold, with their values.
+  std::vector<std::pair<const StateSpec*, at::Tensor*>> model_states();
   std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
   Json load(const std::string& dir, const std::string& tag);
 

@@ -121,15 +121,24 @@ struct Scaled : torch::nn::Module {
   torch::Tensor scale, calls;
 };
 
-TEST_F(Initialize, CastsFloatingBuffersAlongWithTheParameters) {
+TEST_F(Initialize, CastsFloatingBuffersWhereConfigured) {
   const auto module = std::make_shared<Scaled>();
-  Engine engine = initialize(module, config(R"("bf16": {"enabled": true})"));
+  Engine engine =
+      initialize(module, config(R"("bf16": {"enabled": true}, "data_types": {"buffer_dtype": "bf16"})"));
 
   for (int step = 0; step < 100; ++step) engine.train_batch([&] { return batch(); });
 
   EXPECT_EQ(module->scale.scalar_type(), torch::kBFloat16);
   EXPECT_EQ(module->calls.item<std::int64_t>(), 100);
   EXPECT_LT(engine.mean_loss(), 0.1);
+}
+
+TEST_F(Initialize, LeavesBuffersAsLoadedOtherwise) {
+  const auto module = std::make_shared<Scaled>();
+  Engine engine = initialize(module, config(R"("bf16": {"enabled": true})"));
+
+  EXPECT_EQ(module->scale.scalar_type(), torch::kFloat);
+  EXPECT_EQ(module->line->weight.scalar_type(), torch::kBFloat16);
 }
 
 TEST_F(Initialize, TrainsADoublePrecisionModuleInFp32) {
