@@ -119,7 +119,9 @@ class Writer {
   void old_spellings(const SchemaNode& node, Json& properties) const {
     for (const OldSpelling& old : old_spellings_in(node.path)) {
       const SchemaNode* today = find_key(old.new_path);
-      Json schema = today && old.same_value ? key(*today) : Json::object();
+      // A few old names are keys of the language still, with a type of their own: allgather_size.
+      const Json* own = properties.find(old.name);
+      Json schema = own ? *own : today && old.same_value ? key(*today) : Json::object();
       schema["deprecated"] = true;
       properties[old.name] = std::move(schema);
     }
