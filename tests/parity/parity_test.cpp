@@ -1,7 +1,7 @@
-#include <algorithm>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "tests/core/data/temporary_folder.hpp"
 #include "tests/parity/parity_run.hpp"
@@ -11,9 +11,7 @@ namespace {
 
 const std::string kFolder = std::string(CAPSTAN_TEST_SOURCE_DIR) + "/tests/parity";
 
-Json recorded(const std::string& name) {
-  return Json::parse(test::read_bytes(kFolder + "/runs/" + name + ".json"));
-}
+Json recorded(const std::string& name) { return Json::parse(test::read_bytes(kFolder + "/runs/" + name + ".json")); }
 
 class Parity : public testing::TestWithParam<const char*> {};
 
@@ -33,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Runs, Parity,
                                          "opt-adagrad-z0", "prescale-z0", "sched-adamw-cosine-log",
                                          "sched-adamw-decay-linear", "sched-adamw-lrrange", "sched-adamw-none",
                                          "sched-adamw-onecycle", "sched-adamw-warmup-log", "sched-sgd-decay-linear",
-                                         "sched-sgd-none", "world1-z0"),
+                                         "world1-z0"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
