@@ -36,7 +36,8 @@ Config config_of(const Json& recorded, const Overrides& overrides, PluginIndex& 
   context.overrides = overrides;
   context.overrides.emplace_back("gradient_accumulation_steps",
                                  (accumulation ? accumulation->as_integer() : 1) * world);
-  context.overrides.emplace_back("steps_per_print", Json());
+  const Json silent;  // null: print nothing
+  context.overrides.emplace_back("steps_per_print", silent);
   return load_config({written.dump(), "ds_config", false}, context, plugins);
 }
 
