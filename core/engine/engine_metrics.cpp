@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/engine/engine_state.hpp"
+#include "core/monitor/run_info.hpp"
 
 namespace capstan {
 namespace {
@@ -38,12 +39,12 @@ void Engine::State::build_monitors() {
 MonitorHost& Engine::State::open_monitors() {
   if (!monitors) {
     // Opened at the first metric: by then a resumed run knows where it goes on.
-    Json run_info = Json::object();
-    run_info["resumed_at"] = resumed_at ? Json(*resumed_at) : Json();
-    run_info["world_size"] = config.batch.world_size;
-    run_info["config"] = config.effective;
-    run_info["config"] = config.effective;
-    monitors = std::make_unique<MonitorHost>(std::move(monitor_components), run_info);
+    RunFacts facts;
+    facts.resumed_at = resumed_at;
+    facts.model = model.description();
+    for (const NamedTensor& parameter : model.parameters()) facts.parameters += parameter.tensor.numel();
+    facts.device = accelerator.device().str();
+    monitors = std::make_unique<MonitorHost>(std::move(monitor_components), run_info(config, facts));
   }
   return *monitors;
 }

@@ -1,35 +1,18 @@
 #include "csv_file.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <iterator>
-#include <stdexcept>
-#include <utility>
+#include <string>
+
+#include "../common/append_file.hpp"
 
 namespace capstan::monitors {
 namespace {
 
 constexpr std::string_view kOpening = "step,";
-
-[[noreturn]] void fail(const std::filesystem::path& file, int error) {
-  throw std::runtime_error(file.string() + ": " + std::strerror(error) + ".");
-}
-
-void append_all(int fd, std::string_view bytes, const std::filesystem::path& file) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(file, errno);
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-}
 
 /// repr(float) of Python: the shortest digits; an exponent below 1e-4 and from 1e16 on.
 std::string python_repr(double value) {
@@ -78,7 +61,7 @@ std::string csv_row(std::int64_t x, double value) { return std::to_string(x) + "
 void cut_rows_beyond(const std::filesystem::path& file, std::optional<std::int64_t> resumed_at) {
   std::ifstream in(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) fail(file, EIO);
+  if (!in) fail_on(file, EIO);
   if (!text.starts_with(kOpening)) return;
   std::string kept;
   for (std::size_t at = 0; at < text.size();) {
@@ -95,21 +78,5 @@ void cut_rows_beyond(const std::filesystem::path& file, std::optional<std::int64
   AppendFile(aside, kept);
   std::filesystem::rename(aside, file);
 }
-
-AppendFile::AppendFile(std::filesystem::path file, std::string_view header) : path_(std::move(file)) {
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-  if (fd_ < 0) fail(path_, errno);
-  struct stat status {};
-  if (::fstat(fd_, &status) == 0 && status.st_size == 0) append_all(fd_, header, path_);
-}
-
-AppendFile::~AppendFile() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-AppendFile::AppendFile(AppendFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
-
-void AppendFile::append(std::string_view bytes) { append_all(fd_, bytes, path_); }
 
 }  // namespace capstan::monitors

@@ -21,20 +21,4 @@ std::string csv_row(std::int64_t x, double value);
 /// that do not begin as ours do are left alone. Throws std::runtime_error naming the file.
 void cut_rows_beyond(const std::filesystem::path& file, std::optional<std::int64_t> resumed_at);
 
-/// A file that stays open for appending. What append() was given is with the operating system when it returns.
-class AppendFile {
- public:
-  /// Creates it where missing, with `header` where empty. Throws std::runtime_error naming the file.
-  AppendFile(std::filesystem::path file, std::string_view header);
-  ~AppendFile();
-  AppendFile(AppendFile&& other) noexcept;
-  AppendFile& operator=(AppendFile&&) = delete;
-
-  void append(std::string_view bytes);
-
- private:
-  std::filesystem::path path_;
-  int fd_ = -1;
-};
-
 }  // namespace capstan::monitors

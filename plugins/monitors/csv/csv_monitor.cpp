@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <map>
 
+#include "../common/append_file.hpp"
 #include "capstan/sdk/monitor.hpp"
 #include "csv_file.hpp"
 

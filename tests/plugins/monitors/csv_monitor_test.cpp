@@ -6,8 +6,7 @@
 #include <csignal>
 #include <limits>
 
-#include "core/registry/host.hpp"
-#include "core/registry/registry.hpp"
+#include "tests/plugins/monitors/monitor_plugin.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace capstan {
@@ -16,47 +15,24 @@ namespace {
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;
 
-/// The plugin, driven as the engine drives it: open, write, flush, close.
-class CsvMonitor {
+class CsvMonitor : public test::MonitorPlugin {
  public:
-  CsvMonitor(const std::filesystem::path& output_path, const Json& resumed_at = Json())
-      : component_(create(output_path)), table_(component_.vtable<capstan_monitor>()) {
-    Json run_info;
-    run_info["resumed_at"] = resumed_at;
-    const std::string text = run_info.dump();
-    call_plugin("open", [&](capstan_error* error) { return table_->open(component_.self(), as_str(text), error); });
-  }
-  ~CsvMonitor() {
-    call_plugin("close", [&](capstan_error* error) { return table_->close(component_.self(), error); });
-  }
-
-  struct Row {
-    std::string tag;
-    double value;
-    std::int64_t x;
-  };
-
-  void write(const std::vector<Row>& rows) {
-    std::vector<capstan_metric> metrics;
-    for (const Row& row : rows) metrics.push_back({sizeof(capstan_metric), as_str(row.tag), row.value, row.x, 0.0});
-    std::vector<const capstan_metric*> pointers;
-    for (const auto& metric : metrics) pointers.push_back(&metric);
-    call_plugin("write", [&](capstan_error* error) {
-      return table_->write(component_.self(), pointers.data(), pointers.size(), error);
-    });
-  }
+  using Row = test::Row;
+  explicit CsvMonitor(const std::filesystem::path& output_path, const Json& resumed_at = Json())
+      : MonitorPlugin("csv_monitor", params(output_path), run_info(resumed_at)) {}
 
  private:
-  Component create(const std::filesystem::path& output_path) {
+  static Json params(const std::filesystem::path& output_path) {
     Json params;
     params["output_path"] = output_path.string();
     params["job_name"] = "job";
-    return Registry(PluginIndex::scan()).create("csv_monitor", "monitor", "csv_monitor", params, &host_);
+    return params;
   }
-
-  capstan_host host_ = make_host();
-  Component component_;
-  const capstan_monitor* table_;
+  static Json run_info(const Json& resumed_at) {
+    Json info;
+    info["resumed_at"] = resumed_at;
+    return info;
+  }
 };
 
 class CsvMonitorTest : public ::testing::Test {

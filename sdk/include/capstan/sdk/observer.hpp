@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <exception>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -15,7 +16,7 @@
 ///    public:
 ///     Freeze(capstan::sdk::Host host, const capstan::sdk::Params& params);
 ///     // events: the life cycle of the run
-///     void event(const capstan_event& event);
+///     void event(const capstan_event& event);  // or event(event, const capstan::sdk::Parameters& parameters)
 ///     // weights: master values -> the copy that the model computes with
 ///     bool selects_weight(std::string_view name, std::span<const std::int64_t> shape);
 ///     void transform_weight(std::string_view name, capstan_tensor master, capstan_tensor compute,
@@ -51,6 +52,40 @@ class InnerLayer {
 
  private:
   const capstan_inner* inner_;
+  capstan_error* error_;
+};
+
+/// The engine's parameters, with their masters and gradients, as the event finds them. Valid during event().
+class Parameters {
+ public:
+  Parameters(const capstan_host* host, capstan_error* error) : host_(host), error_(error) {}
+
+  /// Calls take(name, tensor, role) for every parameter (CAPSTAN_ROLE_PARAMETER), its master values
+  /// (CAPSTAN_ROLE_MASTER) and its gradient where there is one (CAPSTAN_ROLE_GRADIENT). Tensors are borrowed.
+  template <class Take>
+  void visit(Take&& take) const {
+    struct Visit {
+      Take& take;
+      std::exception_ptr thrown;
+    } visit{take, nullptr};
+    capstan_visitor visitor{};
+    visitor.struct_size = sizeof visitor;
+    visitor.ctx = &visit;
+    visitor.tensor = [](void* ctx, capstan_str name, capstan_tensor tensor, capstan_role role) {
+      auto& self = *static_cast<Visit*>(ctx);
+      if (self.thrown) return;
+      try {
+        self.take(to_view(name), tensor, role);
+      } catch (...) {
+        self.thrown = std::current_exception();
+      }
+    };
+    check(host_->visit_parameters(host_->ctx, &visitor, error_));
+    if (visit.thrown) std::rethrow_exception(visit.thrown);
+  }
+
+ private:
+  const capstan_host* host_;
   capstan_error* error_;
 };
 
@@ -90,7 +125,12 @@ template <class T>
 struct ObserverThunks {
   using Self = Instance<T>;
 
-  static constexpr bool kEvents = requires(T & t, const capstan_event& event) { t.event(event); };
+  static constexpr bool kPlainEvents = requires(T & t, const capstan_event& event) { t.event(event); };
+  static constexpr bool kEventsWithParameters =
+      requires(T & t, const capstan_event& event, const Parameters& parameters) {
+    t.event(event, parameters);
+  };
+  static constexpr bool kEvents = kPlainEvents || kEventsWithParameters;
   static constexpr bool kSelectsWeights = requires(T & t, std::span<const std::int64_t> shape) {
     { t.selects_weight(std::string_view(), shape) } -> std::convertible_to<bool>;
   };
@@ -112,7 +152,11 @@ struct ObserverThunks {
   static capstan_status event(void* self, const capstan_event* event, capstan_error* error) {
     auto& observer = *static_cast<Self*>(self);
     return guarded(observer.host, error, [&] {
-      if constexpr (kEvents) observer.object.event(*event);
+      if constexpr (kEventsWithParameters) {
+        observer.object.event(*event, Parameters(observer.host, error));
+      } else if constexpr (kPlainEvents) {
+        observer.object.event(*event);
+      }
     });
   }
 
