@@ -41,7 +41,7 @@ int elastic(const ElasticArguments& arguments) {
   std::optional<std::int64_t> devices;
   if (arguments.world > 0) devices = arguments.world;
   if (!devices && launcher.known) devices = launcher.size;
-  const ElasticSettings settings =
+  const ElasticityConfig settings =
       read_elastic_settings(config_text(arguments.config), config_context(arguments.config));
   const ElasticBatch batch = elastic_batch(settings, devices);
   print(arguments.json ? result_json(batch).dump(2) + "\n" : result_text(batch));

@@ -10,6 +10,17 @@
 
 #include "core/config/json.hpp"
 #include "core/config/problem.hpp"
+#include "core/config/typed/attention.hpp"
+#include "core/config/typed/checkpoint.hpp"
+#include "core/config/typed/communication.hpp"
+#include "core/config/typed/compression.hpp"
+#include "core/config/typed/data_efficiency.hpp"
+#include "core/config/typed/elasticity.hpp"
+#include "core/config/typed/monitors.hpp"
+#include "core/config/typed/parallelism.hpp"
+#include "core/config/typed/precision.hpp"
+#include "core/config/typed/profiling.hpp"
+#include "core/config/typed/zero.hpp"
 #include "core/registry/plugin_index.hpp"
 
 namespace capstan {
@@ -45,17 +56,14 @@ struct PrecisionConfig {
   double min_loss_scale = 1;
 };
 
-struct ZeroConfig {
-  int stage = 0;
-  std::int64_t sub_group_size = 1'000'000'000;  // elements
-};
-
 struct ReportConfig {
   std::optional<std::int64_t> steps_per_print = 10;  // none: never
   bool wall_clock_breakdown = false;
   bool memory_breakdown = false;
   bool dump_state = false;
   bool throughput_timer = true;
+  bool throughput_synchronized = true;   // timers.throughput.synchronized
+  std::optional<std::string> log_level;  // debug, info, warning, error, critical
 };
 
 /// "capstan.parameter_groups": parameters that a rule selects get its optimizer parameters instead of the section's.
@@ -92,10 +100,42 @@ struct Config {
   double gradient_clipping = 1.0;  // 0: off
   bool gradient_clipping_given = false;
   PrecisionConfig precision;
-  ZeroConfig zero;
   ReportConfig report;
-  bool prescale_gradients = false;
-  double gradient_predivide_factor = 1.0;
+  bool managed_gradient_accumulation = true;
+  bool dataloader_drop_last = false;
+  bool graph_harvesting = false;
+  std::optional<std::int64_t> vocabulary_size;
+
+  // One member a section, whether or not a component reads it; absent: the section's absence means something.
+  ZeroConfig zero;
+  AioConfig aio;
+  Fp16Config fp16;
+  Bf16Config bf16;
+  AmpConfig amp;
+  TorchAutocastConfig torch_autocast;
+  DataTypesConfig data_types;
+  CommunicationConfig communication;
+  CommsLoggerConfig comms_logger;
+  FlopsProfilerConfig flops_profiler;
+  AutotuningConfig autotuning;
+  TensorboardConfig tensorboard;
+  WandbConfig wandb;
+  CsvMonitorConfig csv_monitor;
+  CometConfig comet;
+  ActivationCheckpointingConfig activation_checkpointing;
+  std::optional<SparseAttentionConfig> sparse_attention;
+  CompressionConfig compression;
+  EigenvalueConfig eigenvalue;
+  ProgressiveLayerDropConfig progressive_layer_drop;
+  std::optional<StoredWeightQuantizationConfig> weight_quantization;
+  DataEfficiencyConfig data_efficiency;
+  LegacyCurriculumConfig curriculum_learning;
+  ElasticityConfig elasticity;
+  CheckpointConfig checkpoint;
+  NebulaConfig nebula;
+  std::optional<DatastatesConfig> datastates_ckpt;
+  ParallelismConfig parallelism;
+
   std::vector<ComponentChoice> monitors;   // enabled sections of monitors (csv_monitor, ...) and capstan.monitors
   std::vector<ComponentChoice> observers;  // capstan.observers and sections that observers own
   std::optional<ComponentChoice> optimizer_offload;  // capstan.offload.optimizer

@@ -61,7 +61,7 @@ std::vector<std::int64_t> valid_sizes(std::int64_t batch, const std::vector<std:
   return {sizes.begin(), sizes.end()};
 }
 
-Choice choose(const ElasticSettings& settings, std::int64_t limit, std::int64_t low, std::int64_t high) {
+Choice choose(const ElasticityConfig& settings, std::int64_t limit, std::int64_t low, std::int64_t high) {
   Choice best{*std::min_element(settings.micro_batches.begin(), settings.micro_batches.end()), {}};
   for (const std::int64_t batch : candidate_batches(settings.micro_batches, limit)) {
     auto sizes = valid_sizes(batch, settings.micro_batches, low, high);
@@ -73,7 +73,7 @@ Choice choose(const ElasticSettings& settings, std::int64_t limit, std::int64_t 
 }
 
 /// Version 0.2 counts nodes; when the current number of devices fits none of its batches, it serves that number alone.
-Choice choose_by_nodes(const ElasticSettings& settings, std::int64_t devices) {
+Choice choose_by_nodes(const ElasticityConfig& settings, std::int64_t devices) {
   const std::int64_t ranks_per_node = settings.devices_per_node / settings.model_parallel;
   const std::int64_t limit = settings.max_batch / ranks_per_node;
   const auto [smallest, largest] = std::minmax_element(settings.micro_batches.begin(), settings.micro_batches.end());
@@ -115,7 +115,7 @@ std::string listed(const std::vector<std::int64_t>& numbers) {
   return text.empty() ? "none" : text;
 }
 
-void split(ElasticBatch& batch, const ElasticSettings& settings, std::int64_t ranks) {
+void split(ElasticBatch& batch, const ElasticityConfig& settings, std::int64_t ranks) {
   if (!std::binary_search(batch.sizes.begin(), batch.sizes.end(), ranks)) {
     throw ConfigError("elasticity: the data-parallel size " + std::to_string(ranks) +
                       " does not fit the elastic batch " + std::to_string(batch.train_batch) +
@@ -135,21 +135,7 @@ void split(ElasticBatch& batch, const ElasticSettings& settings, std::int64_t ra
 
 }  // namespace
 
-ElasticSettings elastic_settings(const Effective& values) {
-  ElasticSettings settings;
-  settings.max_batch = values.integer("elasticity.max_train_batch_size");
-  for (const Json& micro : values.find("elasticity.micro_batch_sizes")->as_array())
-    settings.micro_batches.push_back(micro.as_integer());
-  settings.min_devices = values.integer("elasticity.min_gpus", 1);
-  settings.max_devices = values.integer("elasticity.max_gpus", 10000);
-  settings.prefer_larger = values.flag("elasticity.prefer_larger_batch");
-  settings.version = values.number("elasticity.version", 0.2);
-  settings.devices_per_node = values.integer("elasticity.num_gpus_per_node", 1);
-  settings.model_parallel = values.integer("elasticity.model_parallel_size", 1);
-  return settings;
-}
-
-ElasticBatch elastic_batch(const ElasticSettings& settings, std::optional<std::int64_t> devices) {
+ElasticBatch elastic_batch(const ElasticityConfig& settings, std::optional<std::int64_t> devices) {
   const bool by_nodes = settings.version > 0.15;
   if (by_nodes && !devices) {
     throw ConfigError("elasticity: version 0.2 needs the number of devices. Give --world, or set WORLD_SIZE.");

@@ -11,16 +11,6 @@
 
 namespace capstan {
 
-/// The elasticity section, checked.
-struct ElasticSettings {
-  std::int64_t max_batch = 0;
-  std::vector<std::int64_t> micro_batches;
-  std::int64_t min_devices = 1, max_devices = 10000;
-  bool prefer_larger = true;
-  double version = 0.2;
-  std::int64_t devices_per_node = 1, model_parallel = 1;
-};
-
 /// A global batch, the data-parallel sizes that divide it evenly, and how one of them splits it.
 struct ElasticBatch {
   std::int64_t train_batch = 0;
@@ -30,14 +20,11 @@ struct ElasticBatch {
 
 /// The elasticity section of a configuration. Throws ConfigError with every error of the configuration, and when
 /// elasticity is not enabled.
-ElasticSettings read_elastic_settings(const ConfigText& text, ConfigContext context);
-
-/// The section of a configuration whose checks passed.
-ElasticSettings elastic_settings(const Effective& values);
+ElasticityConfig read_elastic_settings(const ConfigText& text, ConfigContext context);
 
 /// The batch that as many data-parallel sizes as possible divide. The same settings give the same batch everywhere.
 /// `devices`: the number of devices now; version 0.2 needs it. Throws ConfigError when no batch or micro-batch fits.
-ElasticBatch elastic_batch(const ElasticSettings& settings, std::optional<std::int64_t> devices);
+ElasticBatch elastic_batch(const ElasticityConfig& settings, std::optional<std::int64_t> devices);
 
 /// Replaces the batch keys of an elastic configuration, whose section passed its checks, by the elastic batch. False
 /// when it could not be made; the reason is reported.

@@ -65,7 +65,7 @@ bool may_replace(const Effective& values, const ElasticBatch& batch, Problems& p
 
 bool apply_elasticity(Effective& values, const ConfigContext& context, Problems& problems) {
   compare_with_scheduler(values, context, problems);
-  const ElasticSettings settings = elastic_settings(values);
+  const ElasticityConfig settings = read_elasticity(SectionValues(values.find("elasticity"), "elasticity"));
   try {
     std::optional<std::int64_t> devices;
     if (context.world_known) devices = context.world_size;
@@ -94,7 +94,7 @@ bool apply_elasticity(Effective& values, const ConfigContext& context, Problems&
   }
 }
 
-ElasticSettings read_elastic_settings(const ConfigText& text, ConfigContext context) {
+ElasticityConfig read_elastic_settings(const ConfigText& text, ConfigContext context) {
   context.check_only = true;
   context.world_known = false;
   ConfigReading reading = read_config(text, context);
@@ -104,12 +104,11 @@ ElasticSettings read_elastic_settings(const ConfigText& text, ConfigContext cont
       errors += (errors.empty() ? "" : "\n") + problem.text(text.source);
   }
   if (!reading.config) throw ConfigError(errors);
-  const Effective values(reading.config->effective, reading.config->origins);
-  if (!values.flag("elasticity.enabled")) {
+  if (!reading.config->elasticity.enabled) {
     throw ConfigError(text.source +
                       ": elasticity.enabled: must be true for an elastic batch; the section is absent or off.");
   }
-  return elastic_settings(values);
+  return reading.config->elasticity;
 }
 
 }  // namespace capstan

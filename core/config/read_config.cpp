@@ -12,6 +12,7 @@
 #include "core/config/rules.hpp"
 #include "core/config/section_rules.hpp"
 #include "core/config/toml.hpp"
+#include "core/config/typed/typed_sections.hpp"
 #include "core/config/unknown_keys.hpp"
 #include "core/config/validator.hpp"
 #include "core/config/value.hpp"
@@ -135,17 +136,6 @@ std::vector<std::string> strings(const Json* list) {
   return out;
 }
 
-ReportConfig report_settings(const Effective& values) {
-  ReportConfig report;
-  const Json* steps = values.find("steps_per_print");
-  report.steps_per_print = steps && steps->is_integer() ? std::optional(steps->as_integer()) : std::nullopt;
-  report.wall_clock_breakdown = values.flag("wall_clock_breakdown");
-  report.memory_breakdown = values.flag("memory_breakdown");
-  report.dump_state = values.flag("dump_state");
-  report.throughput_timer = values.flag("timers.throughput.enabled");
-  return report;
-}
-
 RunConfig run_settings(const Effective& values) {
   RunConfig run;
   run.data_paths = strings(values.find("capstan.data.path"));
@@ -226,17 +216,15 @@ class Reader {
     const bool made = check_elasticity_rules(values, problems_) && apply_elasticity(values, context_, problems_);
     if (!elastic || made) config.batch = resolve_batch(values, context_, problems_);
     config.precision = resolve_precision(values, problems_);
+    read_typed_sections(SectionValues(&validated.effective, ""), config);
+    // null: never printed, where an absent key has its default.
+    if (const Json* steps = values.find("steps_per_print"); !steps || steps->is_null())
+      config.report.steps_per_print.reset();
     // One process holds everything, so that every stage is stage 0.
-    config.zero.stage = config.batch.world_size > 1 ? static_cast<int>(values.integer("zero_optimization.stage")) : 0;
-    // 0 elements a tile means one parameter a tile.
-    config.zero.sub_group_size = std::max<std::int64_t>(values.integer("zero_optimization.sub_group_size"), 1);
-    config.gradient_clipping = values.number("gradient_clipping", 1.0);
+    if (config.batch.world_size <= 1) config.zero.stage = 0;
     // "auto" is a word on the matter too, and is reported as such.
     const Json* clipping = document.find("gradient_clipping");
     config.gradient_clipping_given = clipping && !clipping->is_null();
-    config.prescale_gradients = values.flag("prescale_gradients");
-    config.gradient_predivide_factor = values.number("gradient_predivide_factor", 1.0);
-    config.report = report_settings(values);
     config.run = run_settings(values);
     config.run.model = chooser.model();
     config.optimizer_offload = chooser.optimizer_offload();

@@ -16,8 +16,8 @@ using ::testing::ElementsAre;
 using ::testing::ThrowsMessage;
 using Sizes = std::vector<std::int64_t>;
 
-ElasticSettings settings(Sizes micro_batches, std::int64_t max_batch, double version = 0.1) {
-  ElasticSettings made;
+ElasticityConfig settings(Sizes micro_batches, std::int64_t max_batch, double version = 0.1) {
+  ElasticityConfig made;
   made.micro_batches = std::move(micro_batches);
   made.max_batch = max_batch;
   made.version = version;
@@ -34,7 +34,7 @@ TEST(Elastic, GivesTheMeasuredBatchesOfVersion01) {
   EXPECT_EQ(first.micro_batch, 6);
   EXPECT_EQ(first.accumulation, 70);
 
-  ElasticSettings wide = settings({8, 12, 16, 17}, 10000);
+  ElasticityConfig wide = settings({8, 12, 16, 17}, 10000);
   wide.min_devices = 32;
   wide.max_devices = 1500;
   const ElasticBatch second = elastic_batch(wide, 64);
@@ -45,7 +45,7 @@ TEST(Elastic, GivesTheMeasuredBatchesOfVersion01) {
   EXPECT_THROW(elastic_batch(wide, 50), ConfigError);
   EXPECT_THROW(elastic_batch(wide, 128), ConfigError);
 
-  ElasticSettings tiny = settings({1, 2, 3, 4}, 4);
+  ElasticityConfig tiny = settings({1, 2, 3, 4}, 4);
   tiny.max_devices = 4;
   EXPECT_THAT(elastic_batch(tiny, {}).sizes, ElementsAre(1, 2, 4));
   EXPECT_EQ(elastic_batch(tiny, {}).train_batch, 4);
@@ -54,7 +54,7 @@ TEST(Elastic, GivesTheMeasuredBatchesOfVersion01) {
   EXPECT_EQ(without_multiple.train_batch, 96);
   EXPECT_THAT(without_multiple.sizes, ElementsAre(1, 2, 3, 4, 6, 8, 12));
 
-  ElasticSettings primes = settings({1, 2, 3, 7}, 32);
+  ElasticityConfig primes = settings({1, 2, 3, 7}, 32);
   primes.max_devices = 1500;
   EXPECT_EQ(elastic_batch(primes, 4).train_batch, 24);
   EXPECT_EQ(elastic_batch(primes, 4).micro_batch, 3);
@@ -65,7 +65,7 @@ TEST(Elastic, GivesTheMeasuredBatchesOfVersion01) {
 }
 
 TEST(Elastic, HasNoSizesOutsideTheRange) {
-  ElasticSettings range = settings({2, 4, 6}, 2000);
+  ElasticityConfig range = settings({2, 4, 6}, 2000);
   range.min_devices = 841;
   range.max_devices = 850;
   EXPECT_THAT(elastic_batch(range, {}).sizes, ElementsAre());
@@ -89,7 +89,7 @@ TEST(Elastic, GivesTheMeasuredBatchesOfVersion02) {
   EXPECT_EQ(eleven.train_batch, 1980);
   EXPECT_EQ(eleven.micro_batch, 6);
 
-  ElasticSettings nodes = settings({2, 4, 6}, 2000, 0.2);
+  ElasticityConfig nodes = settings({2, 4, 6}, 2000, 0.2);
   nodes.devices_per_node = 8;
   const ElasticBatch by_nodes = elastic_batch(nodes, 16);
   EXPECT_EQ(by_nodes.train_batch, 1920);
@@ -121,7 +121,7 @@ TEST(Elastic, NeedsTheNumberOfDevicesInVersion02) {
 }
 
 /// Every size tried one by one, as rules 50 to 52 say it.
-Sizes brute_sizes(std::int64_t batch, const ElasticSettings& s) {
+Sizes brute_sizes(std::int64_t batch, const ElasticityConfig& s) {
   Sizes sizes;
   for (std::int64_t size = s.min_devices; size <= std::min(s.max_devices, batch); ++size) {
     const bool fits = std::any_of(s.micro_batches.begin(), s.micro_batches.end(),
@@ -131,7 +131,7 @@ Sizes brute_sizes(std::int64_t batch, const ElasticSettings& s) {
   return sizes;
 }
 
-std::int64_t brute_batch(const ElasticSettings& s) {
+std::int64_t brute_batch(const ElasticityConfig& s) {
   constexpr std::int64_t kComposites[] = {1,   2,   4,   6,   12,  24,  36,   48,   60,
                                           120, 180, 240, 360, 720, 840, 1260, 1680, 2520};
   Sizes bases = s.micro_batches;
@@ -161,7 +161,7 @@ TEST(Elastic, AgreesWithABruteForceSearch) {
     return std::uniform_int_distribution<std::int64_t>(low, high)(random);
   };
   for (int round = 0; round < 300; ++round) {
-    ElasticSettings made = settings({}, any(16, 2500));
+    ElasticityConfig made = settings({}, any(16, 2500));
     for (std::int64_t i = any(1, 4); i > 0; --i) made.micro_batches.push_back(any(1, 16));
     made.min_devices = any(1, 8);
     made.max_devices = any(8, 400);
