@@ -1,10 +1,7 @@
 // What is read from a plugin's file before anything of it is loaded, for libFuzzer and for manifest_replay_test.
 //
 // The first byte picks the reader: 'm' a manifest, 'e' an ELF file. A reader returns or throws PluginError; anything
-// else is a bug. To look for inputs:
-//   cmake -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ && ninja -C build/fuzz manifest_fuzzer
-//   cd tests/core/registry
-//   ../../../build/fuzz/tests/manifest_fuzzer -max_len=4096 -dict=manifest.dict NEW_FOLDER corpus
+// else is a bug. scripts/fuzz looks for inputs.
 
 #include <sys/mman.h>
 #include <unistd.h>
