@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <utility>
 
 #include "core/config/expression.hpp"
@@ -60,6 +61,45 @@ constexpr WantedSection kWanted[] = {
      "channel_pruning"},
 };
 
+/// Names that other programs and libraries have for components of the kind.
+struct ForeignType {
+  std::string_view kind;
+  std::string_view type;  // in lower case
+  const char* hint;
+};
+constexpr const char* kFused = " Write 'Adam' or 'AdamW': the update is one pass on every device.";
+constexpr const char* kCosine = " A cosine is 'WarmupCosineLR', with total_num_steps and cos_min_ratio.";
+constexpr const char* kLinear = " A linear decay is 'WarmupDecayLR', with total_num_steps.";
+constexpr ForeignType kForeignTypes[] = {
+    {"optimizer", "fusedadam", kFused},
+    {"optimizer", "deepspeedcpuadam", kFused},
+    {"optimizer", "cpuadam", kFused},
+    {"optimizer", "cpu_adam", kFused},
+    {"optimizer", "adamw_torch", kFused},
+    {"optimizer", "adamw_hf", kFused},
+    {"optimizer", "fusedlamb", " Write 'Lamb'."},
+    {"scheduler", "cosine", kCosine},
+    {"scheduler", "cosinelr", kCosine},
+    {"scheduler", "cosineannealinglr", kCosine},
+    {"scheduler", "cosineannealing", kCosine},
+    {"scheduler", "cosineannealingwarmrestarts", kCosine},
+    {"scheduler", "warmupcosine", kCosine},
+    {"scheduler", "linear", kLinear},
+    {"scheduler", "linearlr", kLinear},
+    {"scheduler", "constant", " A constant rate needs no scheduler; 'WarmupLR' holds it after a warm-up."},
+    {"scheduler", "constantlr", " A constant rate needs no scheduler; 'WarmupLR' holds it after a warm-up."},
+};
+
+/// What the author of a foreign name may have meant, or nothing.
+std::string foreign_type_hint(std::string_view kind, std::string_view type) {
+  std::string lower(type);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const ForeignType& foreign : kForeignTypes) {
+    if (foreign.kind == kind && foreign.type == lower) return foreign.hint;
+  }
+  return "";
+}
+
 /// Parameters of schedules that set the rate itself, so that the optimizer's own is not used.
 constexpr std::array<const char*, 3> kPeakRates = {"warmup_max_lr", "cycle_max_lr", "lr_range_test_min_lr"};
 
@@ -99,6 +139,8 @@ void ComponentChooser::missing(const std::string& where, const std::string& kind
   const std::string named = type.size() <= kLongest ? type : type.substr(0, kLongest) + "...";
   std::string text = plugins_.missing_text(where, kind, named);
   if (text.starts_with(where + ": ")) text.erase(0, where.size() + 2);
+  if (const auto available = text.find(" Available: "); available != std::string::npos)
+    text.insert(available, foreign_type_hint(kind, type));
   problems_.error(where, text);
 }
 

@@ -146,19 +146,24 @@ struct Config {
 
   Json document;                               // as written, after old names were replaced
   Json effective;                              // every known key with its value in force
-  std::map<std::string, std::string> origins;  // key path -> "file", "default", "derived", "command line"
+  std::map<std::string, std::string> origins;  // key path -> "file", "default", "derived", "program", "command line"
 };
+
+/// What a program sets itself, by dotted key path: {{"train_micro_batch_size_per_gpu", 8}, {"optimizer.params.lr", 3e-4}}.
+using ProgramValues = std::vector<std::pair<std::string, Json>>;
 
 /// What the program knows beside the file.
 struct ConfigContext {
   int world_size = 1;
   std::string world_size_origin = "no launcher's environment variable is set";
   std::vector<std::pair<std::string, Json>> overrides;  // dotted key path and value, from the command line
-  std::vector<std::string> plugin_paths;                // --plugin-path
-  bool lenient = false;                                 // unknown keys are warnings
-  std::optional<std::int64_t> hidden_size;              // of the model, for "auto"
-  bool world_known = true;                              // false: world_size is only assumed
-  bool check_only = false;  // nothing is about to be trained: what only a program can supply may lack
+  /// They fill what the file leaves out or has as "auto"; where the file says otherwise, that is an error.
+  ProgramValues program_values;
+  std::vector<std::string> plugin_paths;    // --plugin-path
+  bool lenient = false;                     // unknown keys are warnings
+  std::optional<std::int64_t> hidden_size;  // of the model, for "auto"
+  bool world_known = true;                  // false: world_size is only assumed
+  bool check_only = false;                  // nothing is about to be trained: what only a program can supply may lack
 };
 
 /// The text of a configuration and the name to show for it.

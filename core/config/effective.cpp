@@ -36,18 +36,23 @@ std::string Effective::text(std::string_view path) const {
 
 bool Effective::given(const std::string& path) const {
   const auto found = origins_.find(path);
-  return found != origins_.end() && (found->second == "file" || found->second == "command line");
+  return found != origins_.end() &&
+         (found->second == "file" || found->second == "program" || found->second == "command line");
 }
 
 void Effective::derive(const std::string& path, Json value) {
-  Json* at = &values_;
-  std::string_view rest = path;
-  for (auto dot = rest.find('.'); dot != std::string_view::npos; dot = rest.find('.')) {
-    at = &(*at)[rest.substr(0, dot)];
-    rest.remove_prefix(dot + 1);
-  }
-  (*at)[rest] = std::move(value);
+  set_path(values_, path, std::move(value));
   origins_[path] = "derived";
+}
+
+void set_path(Json& document, std::string_view path, Json value) {
+  Json* at = &document;
+  for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+    at = &(*at)[path.substr(0, dot)];
+    if (!at->is_object()) *at = Json::object();
+    path.remove_prefix(dot + 1);
+  }
+  (*at)[path] = std::move(value);
 }
 
 }  // namespace capstan

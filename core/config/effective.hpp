@@ -21,7 +21,7 @@ class Effective {
   std::int64_t integer(std::string_view path, std::int64_t otherwise = 0) const;
   double number(std::string_view path, double otherwise = 0) const;
   std::string text(std::string_view path) const;
-  /// True when the file or the command line gave the key a value.
+  /// True when the file, the program or the command line gave the key a value.
   bool given(const std::string& path) const;
 
   /// Sets a value that follows from others.
@@ -31,5 +31,8 @@ class Effective {
   Json& values_;
   std::map<std::string, std::string>& origins_;
 };
+
+/// Sets a dotted path, making objects on the way.
+void set_path(Json& document, std::string_view path, Json value);
 
 }  // namespace capstan

@@ -33,6 +33,11 @@ std::vector<std::string> sorted_words(std::string_view name) {
   return words;
 }
 
+std::size_t common_start(std::string_view a, std::string_view b) {
+  const auto ends = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return static_cast<std::size_t>(ends.first - a.begin());
+}
+
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -75,9 +80,12 @@ std::optional<std::string> nearest_name(std::string_view typed, const std::vecto
     if (name.size() > kLongestName) continue;
     // Each letter more or less costs one edit.
     const auto letters = name.size() - static_cast<std::size_t>(std::count_if(name.begin(), name.end(), is_separator));
-    if (letters >= length + nearest_distance || length >= letters + nearest_distance) continue;
+    if (letters > length + nearest_distance || length > letters + nearest_distance) continue;
     const std::size_t distance = name_distance(typed, name);
-    if (distance < nearest_distance) {
+    // Of two that are as near, the one that begins alike: first letters are seldom wrong.
+    const bool begins_alike =
+        nearest && distance == nearest_distance && common_start(typed, name) > common_start(typed, *nearest);
+    if (distance < nearest_distance || begins_alike) {
       nearest = &name;
       nearest_distance = distance;
     }

@@ -8,6 +8,7 @@
 #include "core/config/elastic.hpp"
 #include "core/config/old_names.hpp"
 #include "core/config/places.hpp"
+#include "core/config/program_values.hpp"
 #include "core/config/relaxed.hpp"
 #include "core/config/rules.hpp"
 #include "core/config/section_rules.hpp"
@@ -71,17 +72,6 @@ std::optional<Json> parse(const ConfigText& text, Problems& problems) {
     problems.all().push_back(toml_problem(error.what(), text.source));
   }
   return std::nullopt;
-}
-
-/// Sets a dotted path, making objects on the way. Objects that come from the command line merge over those in the file.
-void set_path(Json& document, std::string_view path, const Json& value) {
-  Json* at = &document;
-  for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
-    at = &(*at)[path.substr(0, dot)];
-    if (!at->is_object()) *at = Json::object();
-    path.remove_prefix(dot + 1);
-  }
-  (*at)[path] = value;
 }
 
 /// "capstan.model": "gpt:tiny" is short for the type gpt with {"size": "tiny"}.
@@ -179,6 +169,8 @@ class Reader {
     expand_model(document);
     replace_old_names(document, problems_);
     places.add(document);
+    const Json as_written = document;
+    apply_program_values(document, context_, problems_);
 
     ValidatorOptions options;
     options.hidden_size = context_.hidden_size;
@@ -192,6 +184,7 @@ class Reader {
     fill(config, document, values, validated);
     report_rest(document, values, config, validated);
     mark_overrides(validated.origins);
+    mark_program_values(context_, as_written, validated.origins);
     config.document = std::move(document);
     config.effective = std::move(validated.effective);
     config.origins = std::move(validated.origins);
@@ -236,6 +229,7 @@ class Reader {
 
   void report_rest(const Json& document, const Effective& values, const Config& config, const Validated& validated) {
     check_rules(values, config, plugins_, problems_);
+    check_storage(values, context_.check_only, problems_);
     report_idle_keys(values, config, context_, plugins_, problems_);
     for (const auto& resolved : validated.autos) {
       problems_.notice(resolved.path, resolved.value.is_null() ? "\"auto\" is taken as not given."

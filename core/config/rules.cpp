@@ -165,6 +165,23 @@ void check_schedule(const Effective& values, Problems& problems) {
   }
 }
 
+/// A list of values, one a parameter group, against the most groups that there can be. Without rules in the file it is
+/// the program that makes groups.
+void check_group_lists(const Config& config, const PluginIndex& plugins, Problems& problems) {
+  if (!config.scheduler || config.parameter_groups.empty()) return;
+  const ComponentRef found = plugins.find("scheduler", config.scheduler->type);
+  const std::size_t most = config.parameter_groups.size() + 1;
+  for (const auto& [name, value] : config.scheduler->params.as_object()) {
+    const auto spec = std::find_if(found.component->params.begin(), found.component->params.end(),
+                                   [&, &key = name](const KeySpec& one) { return one.name == key; });
+    if (spec == found.component->params.end() || !spec->per_group || value.size() <= most) continue;
+    problems.error("scheduler.params." + name,
+                   std::to_string(value.size()) +
+                       " values, one a parameter group, but capstan.parameter_groups makes " + std::to_string(most) +
+                       " groups at most.");
+  }
+}
+
 void check_accumulation(const Effective& values, Problems& problems) {
   const Json* managed = values.find("managed_gradient_accumulation");
   const bool unmanaged = managed && managed->is_bool() && !managed->as_bool();
@@ -199,6 +216,7 @@ void check_rules(const Effective& values, const Config& config, const PluginInde
   check_optimizer_traits(values, config, plugins, problems);
   check_muon(values, config, problems);
   check_schedule(values, problems);
+  check_group_lists(config, plugins, problems);
   check_accumulation(values, problems);
   check_data_rules(values, problems);
   check_compression_rules(values, problems);

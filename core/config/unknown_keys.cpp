@@ -25,6 +25,9 @@ struct KnownSlip {
 constexpr const char* kSaving =
     "unknown key. When and where to save is the program's business: here capstan.run.save_dir and "
     "capstan.run.save_every.";
+constexpr const char* kBetas = "unknown key. Write \"betas\": [beta1, beta2].";
+constexpr const char* kTotalSteps = "unknown key. Did you mean 'total_num_steps'?";
+constexpr const char* kNested = "unknown key. What it holds belongs at the top level of this file.";
 constexpr KnownSlip kSlips[] = {
     {"gradient_accumulation", "unknown key. Did you mean 'gradient_accumulation_steps'?", true},
     {"micro_batch_size_per_gpu", "unknown key. Did you mean 'train_micro_batch_size_per_gpu'?", true},
@@ -71,13 +74,58 @@ constexpr KnownSlip kSlips[] = {
     {"pipeline.partition_method", "unknown key. Did you mean 'partition'?", true},
     {"replace_with_kernel_inject", "unknown key: kernels for inference have no place in training.", false},
     {"optimizer_offload", "unknown key. Did you mean 'zero_optimization.offload_optimizer'?", true},
+    {"activation_checkpointing.enabled",
+     "unknown key: this section has no switch. The model says which of its layers are checkpointed.", false},
+    {"gradient_checkpointing",
+     "unknown key, an argument of another trainer. The model says which of its layers are checkpointed.", false},
+    {"tensor_parallel.enabled", "unknown key: autotp_size above 1 is this section's switch.", true},
+    {"wandb.entity", "unknown key. Did you mean 'team'?", false},
+    {"optimizer.params.learning_rate", "unknown key. Did you mean 'lr'?", true},
+    {"optimizer.params.epsilon", "unknown key. Did you mean 'eps'?", true},
+    {"optimizer.params.wd", "unknown key. Did you mean 'weight_decay'?", true},
+    {"optimizer.params.beta1", kBetas, true},
+    {"optimizer.params.beta2", kBetas, true},
+    {"optimizer.params.beta_1", kBetas, true},
+    {"optimizer.params.beta_2", kBetas, true},
+    {"optimizer.params.adam_beta1", kBetas, true},
+    {"optimizer.params.adam_beta2", kBetas, true},
+    {"scheduler.params.warmup_steps", "unknown key. Did you mean 'warmup_num_steps'?", true},
+    {"scheduler.params.num_warmup_steps", "unknown key. Did you mean 'warmup_num_steps'?", true},
+    {"scheduler.params.total_steps", kTotalSteps, true},
+    {"scheduler.params.max_steps", kTotalSteps, true},
+    {"scheduler.params.num_training_steps", kTotalSteps, true},
+    {"deepspeed", kNested, true},
+    {"deepspeed_config", kNested, true},
+    {"ds_config", kNested, true},
     {"param_offload", "unknown key. Did you mean 'zero_optimization.offload_param'?", true},
 };
 
-/// Options by which files that GPT-NeoX shares with its own settings are known.
-constexpr std::array<std::string_view, 8> kNeoxKeys = {
-    "pipe-parallel-size", "model-parallel-size", "num-layers", "seq-length",
-    "pipe_parallel_size", "model_parallel_size", "num_layers", "seq_length"};
+/// A program whose files are known by top-level keys of its own.
+struct ForeignProgram {
+  const char* file;
+  std::size_t enough;  // of these keys
+  std::array<std::string_view, 8> keys;
+  const char* remedy;
+};
+
+constexpr const char* kMoveThem = "Move them to a file of their own, or begin each with '_'.";
+constexpr ForeignProgram kForeignPrograms[] = {
+    {"a GPT-NeoX file",
+     3,
+     {"pipe-parallel-size", "model-parallel-size", "num-layers", "seq-length", "pipe_parallel_size",
+      "model_parallel_size", "num_layers", "seq_length"},
+     kMoveThem},
+    {"a file of Hugging Face accelerate",
+     2,
+     {"compute_environment", "distributed_type", "deepspeed_config", "mixed_precision", "num_processes", "num_machines",
+      "machine_rank", "main_training_function"},
+     "Give the file that its deepspeed_config_file names, or write one with what its deepspeed_config says."},
+    {"a configuration for inference",
+     2,
+     {"replace_with_kernel_inject", "kernel_inject", "mp_size", "dtype", "max_out_tokens", "injection_policy",
+      "replace_method", "enable_cuda_graph"},
+     "Capstan trains; it has no use for these keys."},
+};
 
 /// Sections that report on training without changing it.
 constexpr std::array<std::string_view, 12> kReporting = {"tensorboard",
@@ -276,10 +324,14 @@ std::string listed(const std::vector<const UnknownKey*>& keys) {
   return keys.size() > kMost ? text + ", .." : text;
 }
 
-bool looks_like_neox(const std::vector<const UnknownKey*>& keys) {
-  return std::count_if(keys.begin(), keys.end(), [](const UnknownKey* key) {
-           return std::find(kNeoxKeys.begin(), kNeoxKeys.end(), key->key) != kNeoxKeys.end();
-         }) >= 3;
+const ForeignProgram* foreign_program(const std::vector<const UnknownKey*>& keys) {
+  for (const ForeignProgram& program : kForeignPrograms) {
+    const auto known = [&](const UnknownKey* key) {
+      return std::find(program.keys.begin(), program.keys.end(), key->key) != program.keys.end();
+    };
+    if (static_cast<std::size_t>(std::count_if(keys.begin(), keys.end(), known)) >= program.enough) return &program;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -315,14 +367,14 @@ void report_unknown_keys(const std::vector<UnknownKey>& keys, const Json& docume
   for (const UnknownKey& key : keys) {
     if (key.section.empty()) top.push_back(&key);
   }
-  const bool neox = looks_like_neox(top);
-  if (neox) foreign = top;
-  const bool one_message = neox || foreign.size() >= kForeignKeys;
+  const ForeignProgram* program = foreign_program(top);
+  if (program) foreign = top;
+  const bool one_message = program || foreign.size() >= kForeignKeys;
   if (one_message) {
     report(foreign.front()->path,
-           std::string("this looks like ") + (neox ? "a GPT-NeoX file" : "a file that another program shares") + ": " +
-               std::to_string(foreign.size()) + " top-level keys are not of this language (" + listed(foreign) +
-               "). Move them to a file of their own, or begin each with '_'.",
+           std::string("this looks like ") + (program ? program->file : "a file that another program shares") + ": " +
+               std::to_string(foreign.size()) + " top-level keys are not of this language (" + listed(foreign) + "). " +
+               (program ? program->remedy : kMoveThem),
            false);
   }
   for (const auto& [key, finding] : findings) {

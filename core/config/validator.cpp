@@ -68,7 +68,8 @@ class Walker {
 
   std::optional<Json> one(const SchemaNode& node, const Json* given, const std::string& path, bool parent_given) {
     if (given && given->is_null() && !node.has(kNullMeans)) given = nullptr;
-    if (given && is_auto(*given) && !node.has(kOrAuto)) return automatic(node, *given, path, parent_given);
+    if (given && is_auto(*given) && !node.has(kOrAuto) && !node.is_section())
+      return automatic(node, *given, path, parent_given);
     if (!given) return absent(node, path, parent_given);
     out_.origins[path] = "file";
     if (node.is_section()) return object(node, *given, path);
@@ -101,7 +102,10 @@ class Walker {
 
   std::optional<Json> object(const SchemaNode& node, const Json& given, const std::string& path) {
     if (!given.is_object()) {
-      problems_.error(path, "the section must be an object, got " + shown(given) + ".");
+      const bool switched = given.is_bool() || is_auto(given);
+      const bool has_switch = node.member("enabled") != nullptr && node.member("enabled") != node.any_member.get();
+      problems_.error(path, "the section must be an object, got " + shown(given) + "." +
+                                (switched && has_switch ? " Write {\"enabled\": " + shown(given) + "}." : ""));
       return std::nullopt;
     }
     return section(node, &given, path);
@@ -152,7 +156,11 @@ class Walker {
   std::optional<Json> converted(const SchemaNode& node, const Json& given, const std::string& path) {
     Converted result = convert(given, node.spec);
     if (!result.remark.empty()) problems_.warning(path, result.remark);
-    if (!result.value) problems_.error(path, result.fault);
+    if (!result.value) {
+      // false for a number that has no default is how people write that they want none.
+      const bool none = given.is_bool() && !given.as_bool() && !node.spec.fallback;
+      problems_.error(path, result.fault + (none ? " Leave the key out to have none." : ""));
+    }
     return std::move(result.value);
   }
 

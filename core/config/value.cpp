@@ -233,6 +233,12 @@ std::string number_text(double value) {
 
 Converted convert(const Json& given, const KeySpec& spec) {
   Converted converted = convert_value(given, spec);
+  if (!converted.value && given.is_bool()) {
+    // The range is checked on the number that a boolean stands for; the message shows what was written.
+    const std::string as_number = "got " + std::to_string(given.as_bool() ? 1 : 0) + ".";
+    if (converted.fault.ends_with(as_number))
+      converted.fault.replace(converted.fault.size() - as_number.size(), as_number.size(), "got " + shown(given) + ".");
+  }
   if (converted.value && given.offset()) converted.value->set_offset(*given.offset());
   return converted;
 }

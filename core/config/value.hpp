@@ -25,5 +25,4 @@ std::string shown(const Json& value);
 /// "above 0", "at least 0", "between 0 and 1", or nothing when there is no range.
 std::string range_text(const KeySpec& spec);
 
-
 }  // namespace capstan

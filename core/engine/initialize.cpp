@@ -19,8 +19,9 @@ const capstan_host* model_host() {
   return &host;
 }
 
-Engine initialize(Model model, const std::string& config_path_or_base64) {
+Engine initialize(Model model, const std::string& config_path_or_base64, const ProgramValues& program) {
   ConfigContext context;
+  context.program_values = program;
   const Json facts = model.describe();
   if (const Json* width = facts.find("hidden_size"); width && width->is_integer()) {
     context.hidden_size = width->as_integer();

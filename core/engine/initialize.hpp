@@ -11,7 +11,8 @@ namespace capstan {
 const capstan_host* model_host();
 
 /// An engine for `model` as a configuration file (JSON or TOML, or JSON as URL-safe base64) says. Logs the reader's
-/// warnings. Throws ConfigError with every problem of the file, PluginError, RuntimeFault.
-Engine initialize(Model model, const std::string& config_path_or_base64);
+/// warnings. `program`: values that the program sets itself; they fill what the file leaves out or has as "auto".
+/// Throws ConfigError with every problem of the file, also where it contradicts the program, PluginError, RuntimeFault.
+Engine initialize(Model model, const std::string& config_path_or_base64, const ProgramValues& program = {});
 
 }  // namespace capstan

@@ -42,27 +42,30 @@ Model wrap_module(std::shared_ptr<M> module) {
   return wrap_module<M>(std::move(module), &sdk::default_step<M>);
 }
 
-/// An engine that trains `module` as the configuration file says.
+/// An engine that trains `module` as the configuration file says, and as the program says where the file has "auto":
+///   capstan::initialize(net, "ds_config.json", {{"optimizer.params.lr", 3e-4}})
 template <class M>
-Engine initialize(std::shared_ptr<M> module, const std::string& config_path) {
-  return initialize(wrap_module(std::move(module)), config_path);
+Engine initialize(std::shared_ptr<M> module, const std::string& config_path, const ProgramValues& program = {}) {
+  return initialize(wrap_module(std::move(module)), config_path, program);
 }
 
 template <class M>
-Engine initialize(std::shared_ptr<M> module, std::type_identity_t<Step<M>> step, const std::string& config_path) {
-  return initialize(wrap_module<M>(std::move(module), std::move(step)), config_path);
+Engine initialize(std::shared_ptr<M> module, std::type_identity_t<Step<M>> step, const std::string& config_path,
+                  const ProgramValues& program = {}) {
+  return initialize(wrap_module<M>(std::move(module), std::move(step)), config_path, program);
 }
 
 /// The same for the holders that TORCH_MODULE makes.
 template <class M>
-Engine initialize(const torch::nn::ModuleHolder<M>& holder, const std::string& config_path) {
-  return initialize(holder.ptr(), config_path);
+Engine initialize(const torch::nn::ModuleHolder<M>& holder, const std::string& config_path,
+                  const ProgramValues& program = {}) {
+  return initialize(holder.ptr(), config_path, program);
 }
 
 template <class M>
 Engine initialize(const torch::nn::ModuleHolder<M>& holder, std::type_identity_t<Step<M>> step,
-                  const std::string& config_path) {
-  return initialize(holder.ptr(), std::move(step), config_path);
+                  const std::string& config_path, const ProgramValues& program = {}) {
+  return initialize(holder.ptr(), std::move(step), config_path, program);
 }
 
 }  // namespace capstan

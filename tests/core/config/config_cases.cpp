@@ -42,11 +42,11 @@ void read_setting(const std::string& line, ConfigCase& out) {
     out.context.check_only = false;
   } else if (name == "toml") {
     out.text.toml = true;
-  } else if (name == "override") {
+  } else if (name == "override" || name == "program") {
     std::string path, value;
     words >> path >> std::ws;
     std::getline(words, value);
-    out.context.overrides.emplace_back(path, Json::parse(value));
+    (name == "override" ? out.context.overrides : out.context.program_values).emplace_back(path, Json::parse(value));
   } else {
     throw std::runtime_error("unknown setting: " + line);
   }

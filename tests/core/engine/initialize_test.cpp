@@ -99,6 +99,14 @@ TEST_F(Initialize, TellsEveryProblemOfTheConfiguration) {
   EXPECT_THAT(make, ThrowsMessage<ConfigError>(HasSubstr("fp16")));
 }
 
+TEST_F(Initialize, TakesFromTheProgramWhatTheFileLeavesToIt) {
+  const std::string path = config(R"("gradient_clipping": "auto")");
+
+  Engine engine = initialize(std::make_shared<RegressionImpl>(), path, {{"gradient_clipping", 0.25}});
+  EXPECT_EQ(engine.config().gradient_clipping, 0.25);
+  EXPECT_EQ(engine.config().origins.at("gradient_clipping"), "program");
+}
+
 TEST_F(Initialize, SaysThatTheConfigurationsModelIsNotUsed) {
   ::testing::internal::CaptureStderr();
   initialize(std::make_shared<RegressionImpl>(), config(R"("capstan": {"model": {"type": "mlp"}})"));

@@ -1,0 +1,84 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/config/config.hpp"
+
+namespace capstan::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+/// Root may write everywhere: while this lives, root is somebody else.
+class Unprivileged {
+ public:
+  Unprivileged() {
+    if (::geteuid() == 0 && ::setresuid(kNobody, kNobody, 0) != 0) throw std::runtime_error("setresuid");
+  }
+  ~Unprivileged() {
+    if (::geteuid() == kNobody && ::setresuid(0, 0, 0) != 0) std::abort();
+  }
+
+ private:
+  static constexpr uid_t kNobody = 65534;
+};
+
+std::string errors(const fs::path& nvme_path) {
+  Json document = Json::parse(R"({"train_batch_size": 1, "zero_optimization": {"stage": 3,
+    "offload_param": {"device": "nvme"}}})");
+  (*document.find("zero_optimization")->find("offload_param"))["nvme_path"] = nvme_path.string();
+  const ConfigReading reading = read_config({document.dump(), "test.json", false}, ConfigContext(), PluginIndex());
+  std::string text;
+  for (const Problem& problem : reading.problems.all()) {
+    if (problem.severity == Problem::Severity::kError) text += problem.path + ": " + problem.message + "\n";
+  }
+  return text;
+}
+
+class StorageRules : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (fs::temp_directory_path() / "capstan_storage_XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+    fs::permissions(folder_,
+                    fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  }
+  void TearDown() override {
+    fs::permissions(folder_, fs::perms::owner_all);
+    fs::remove_all(folder_);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(StorageRules, RefuseAnNvmePathThatCannotBeWritten) {
+  const Unprivileged somebody;
+
+  EXPECT_EQ(errors(folder_), "zero_optimization.offload_param.nvme_path: \"" + folder_.string() +
+                                 "\" is not writable by this user. Name a folder that can be written.\n");
+}
+
+TEST_F(StorageRules, RefuseAnNvmePathThatCannotBeCreated) {
+  const Unprivileged somebody;
+
+  EXPECT_EQ(errors(folder_ / "new/swap"), "zero_optimization.offload_param.nvme_path: \"" +
+                                              (folder_ / "new/swap").string() +
+                                              "\" does not exist and cannot be created: " + folder_.string() +
+                                              " is not writable by this user. Name a folder that can be written.\n");
+}
+
+TEST_F(StorageRules, RefuseAnEmptyNvmePath) {
+  EXPECT_THAT(errors(""), HasSubstr("nvme_path: is empty, but the device is nvme. Name a folder that can be written."));
+}
+
+TEST_F(StorageRules, AcceptAFolderThatCanBeCreated) {
+  fs::permissions(folder_, fs::perms::all);
+
+  EXPECT_EQ(errors(folder_ / "new/swap"), "");
+}
+
+}  // namespace
+}  // namespace capstan::testing
