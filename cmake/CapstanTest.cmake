@@ -5,6 +5,7 @@
 #     [LIBRARIES capstan capstan_config ...]   # default: capstan
 #     [PLUGINS capstan_optimizer_lion ...]     # plugin targets that must be built first
 #     [TIMEOUT seconds]                        # default 120
+#     [THREADS n]                              # LibTorch's, default 2
 #     [TORCH_API])                             # includes torch/torch.h: shares the precompiled header
 #
 # Tests see CAPSTAN_TEST_BUILD_DIR (bin/, libexec/, lib/capstan/plugins/) and CAPSTAN_TEST_SOURCE_DIR.
@@ -12,12 +13,18 @@
 include(GoogleTest)
 
 function(capstan_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_API" "TIMEOUT" "SOURCES;LIBRARIES;PLUGINS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_API" "TIMEOUT;THREADS" "SOURCES;LIBRARIES;PLUGINS")
   if(NOT arg_LIBRARIES)
     set(arg_LIBRARIES capstan)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
+  endif()
+  if(NOT arg_THREADS)
+    set(arg_THREADS 2)
+  endif()
+  if(CAPSTAN_SANITIZE STREQUAL "thread")
+    set(arg_THREADS 1)  # libgomp is not instrumented
   endif()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} capstan_warnings GTest::gmock GTest::gtest_main)
@@ -36,5 +43,5 @@ function(capstan_add_test name)
     add_dependencies(${name} ${arg_PLUGINS})
   endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "OMP_NUM_THREADS=2")
+    ENVIRONMENT "OMP_NUM_THREADS=${arg_THREADS};OMP_WAIT_POLICY=passive")  # several tests share the processors
 endfunction()
