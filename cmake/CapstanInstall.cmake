@@ -13,6 +13,9 @@ install(FILES ${PROJECT_SOURCE_DIR}/core/include/capstan/capstan.hpp DESTINATION
 foreach(_header
     errors.hpp log.hpp
     config/json.hpp config/schema.hpp config/problem.hpp config/config.hpp
+    config/typed/attention.hpp config/typed/checkpoint.hpp config/typed/communication.hpp config/typed/compression.hpp
+    config/typed/data_efficiency.hpp config/typed/elasticity.hpp config/typed/monitors.hpp config/typed/parallelism.hpp
+    config/typed/precision.hpp config/typed/profiling.hpp config/typed/section_values.hpp config/typed/zero.hpp
     registry/manifest.hpp registry/plugin_call.hpp registry/plugin_index.hpp registry/registry.hpp
     engine/batch.hpp engine/model.hpp engine/engine.hpp engine/initialize.hpp
     data/token_data.hpp)
