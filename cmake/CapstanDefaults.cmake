@@ -28,6 +28,8 @@ endif()
 
 set(CAPSTAN_SANITIZE "" CACHE STRING "Sanitizers for the whole tree, as -fsanitize= takes them")
 if(CAPSTAN_SANITIZE)
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1 -DNDEBUG")
+  set(CMAKE_C_FLAGS_RELEASE "-O1 -DNDEBUG")
   add_compile_options(-fsanitize=${CAPSTAN_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${CAPSTAN_SANITIZE})
 endif()
