@@ -7,14 +7,16 @@
 #include "bad.hpp"
 #include "capstan/sdk/aten.hpp"
 #include "capstan/sdk/component.hpp"
+#include "creation.hpp"
 
 namespace {
 
 namespace sdk = capstan::sdk;
 
 struct Bad {
-  Bad(const sdk::Host& lent, const sdk::Params&)
+  Bad(const sdk::Host& lent, const sdk::Params& params)
       : host(lent), weights(at::rand({256}).set_requires_grad(true)), idle(at::zeros({3}).set_requires_grad(true)) {
+    create_badly(params);
     static int instances = 0;
     if (breaks("deterministic")) weights = at::rand({256}).add(++instances).set_requires_grad(true);
   }
@@ -60,7 +62,7 @@ capstan_status tell(void* self, capstan_sink* sink, capstan_error*) {
 }
 
 constexpr capstan_model kTable = {sizeof(capstan_model), &visit, &forward, &training, &tell};
-constexpr capstan_component kBad = sdk::describe<Bad, "model", "Bad">(&kTable);
+constexpr capstan_component kBad = with_raw_create<Bad>(sdk::describe<Bad, "model", "Bad">(&kTable));
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "bad.hpp"
+#include "creation.hpp"
 
 namespace {
 
@@ -14,7 +15,7 @@ namespace sdk = capstan::sdk;
 
 class Bad {
  public:
-  Bad(const sdk::Host&, const sdk::Params&) {}
+  Bad(const sdk::Host&, const sdk::Params& params) { create_badly(params); }
   ~Bad() { close(); }
 
   void open(const sdk::Document&) {
@@ -47,6 +48,8 @@ class Bad {
   int written_ = 0;
 };
 
+constexpr capstan_component kBad = with_raw_create<Bad>(sdk::monitor<Bad, "Bad">);
+
 }  // namespace
 
-CAPSTAN_PLUGIN(&capstan::sdk::monitor<Bad, "Bad">)
+CAPSTAN_PLUGIN(&kBad)

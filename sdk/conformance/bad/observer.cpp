@@ -6,6 +6,7 @@
 
 #include "bad.hpp"
 #include "capstan/sdk/aten.hpp"
+#include "creation.hpp"
 
 namespace {
 
@@ -13,7 +14,7 @@ namespace sdk = capstan::sdk;
 
 class Bad {
  public:
-  Bad(const sdk::Host&, const sdk::Params&) {}
+  Bad(const sdk::Host&, const sdk::Params& params) { create_badly(params); }
 
   void event(const capstan_event& event) {
     if (breaks("events") && event.kind > CAPSTAN_EVENT_CLOSING) std::abort();
@@ -53,6 +54,8 @@ class BadAttach {
   void event(const capstan_event&) {}
 };
 
+constexpr capstan_component kBad = with_raw_create<Bad>(sdk::observer<Bad, "Bad">);
+
 }  // namespace
 
-CAPSTAN_PLUGIN(&capstan::sdk::observer<Bad, "Bad">, &capstan::sdk::observer<BadAttach, "BadAttach">)
+CAPSTAN_PLUGIN(&kBad, &capstan::sdk::observer<BadAttach, "BadAttach">)

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "bad.hpp"
+#include "creation.hpp"
 
 namespace {
 
@@ -16,7 +17,7 @@ namespace sdk = capstan::sdk;
 
 class Bad {
  public:
-  Bad(const sdk::Host&, const sdk::Params&) {}
+  Bad(const sdk::Host&, const sdk::Params& params) { create_badly(params); }
   ~Bad() {
     for (const auto& [id, fd] : files_) ::close(fd);
   }
@@ -58,6 +59,8 @@ class Bad {
   std::uint64_t tickets_ = 0;
 };
 
+constexpr capstan_component kBad = with_raw_create<Bad>(sdk::offload<Bad, "Bad">);
+
 }  // namespace
 
-CAPSTAN_PLUGIN(&capstan::sdk::offload<Bad, "Bad">)
+CAPSTAN_PLUGIN(&kBad)

@@ -1,14 +1,13 @@
 // Momentum, and every way to get it wrong.
 #include "capstan/sdk/optimizer.hpp"
 
-#include <atomic>
-#include <chrono>
 #include <cmath>
 #include <map>
-#include <thread>
+#include <vector>
 
 #include "bad.hpp"
 #include "capstan/sdk/floats.hpp"
+#include "creation.hpp"
 
 namespace {
 
@@ -17,17 +16,7 @@ namespace sdk = capstan::sdk;
 class Bad {
  public:
   Bad(const sdk::Host&, const sdk::Params& params) {
-    if (breaks("create_defaults")) throw sdk::Error("lr: is not to my taste.");
-    if (breaks("create_wrong_params") && params.has("lr") && params.text("lr") == "text") std::abort();
-    [[maybe_unused]] static void* volatile forgotten;
-    if (breaks("create_leaks")) forgotten = std::malloc(64);
-    if (breaks("create_threads")) {
-      static std::atomic<int> inside{0};
-      if (inside++ > 0) std::abort();
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      --inside;
-    }
-    while (breaks("hang")) std::this_thread::yield();
+    create_badly(params);
     lr_ = params.number("lr");
   }
 
@@ -84,22 +73,7 @@ class Bad {
   std::map<std::string, std::vector<float>> hidden_;
 };
 
-// Two slips that the C++ layer makes impossible.
-capstan_status raw_create(const capstan_host* host, capstan_str params, void** self, capstan_error* error) {
-  if (breaks("create_unterminated")) params.size = std::strlen(params.data);
-  double lr = 1;
-  const char pointer[] = "/lr";
-  if (breaks("create_bounds") && host->json_number(params, {pointer, 3}, &lr, error) == CAPSTAN_OK && lr == 0) {
-    return CAPSTAN_FAILED;
-  }
-  return sdk::create<Bad>(host, params, self, error);
-}
-
-constexpr capstan_component kBad = [] {
-  capstan_component component = sdk::optimizer<Bad, "Bad">;
-  component.create = &raw_create;
-  return component;
-}();
+constexpr capstan_component kBad = with_raw_create<Bad>(sdk::optimizer<Bad, "Bad">);
 
 }  // namespace
 

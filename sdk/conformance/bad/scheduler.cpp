@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "bad.hpp"
+#include "creation.hpp"
 
 namespace {
 
@@ -11,7 +12,7 @@ namespace sdk = capstan::sdk;
 
 class Bad {
  public:
-  Bad(const sdk::Host&, const sdk::Params&) {}
+  Bad(const sdk::Host&, const sdk::Params& params) { create_badly(params); }
 
   double rate(std::int64_t update_index, std::uint32_t, double base_lr) const {
     const double index = static_cast<double>(update_index);
@@ -29,6 +30,8 @@ class Bad {
   mutable std::int64_t asked_ = 0, furthest_ = 0, first_ = -1;
 };
 
+constexpr capstan_component kBad = with_raw_create<Bad>(sdk::scheduler<Bad, "Bad">);
+
 }  // namespace
 
-CAPSTAN_PLUGIN(&capstan::sdk::scheduler<Bad, "Bad">)
+CAPSTAN_PLUGIN(&kBad)
