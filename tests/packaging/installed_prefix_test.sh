@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the build into a prefix, moves the prefix, builds the example against it and trains.
+# Installs the build into a prefix, moves the prefix, builds the example against it and trains; builds a plugin and its
+# author's tests with the installed conformance library.
 #
 #   installed_prefix_test.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
@@ -32,6 +33,13 @@ cat "$work/run.log"
 awk '/^step 1 / {first = $4} /^step 60 / {last = $4} END {exit !(first > 5 && last > 0 && last < 3.2)}' "$work/run.log" ||
   fail "it did not learn"
 [[ $(cat checkpoints/latest) == global_step60 ]] || fail "no checkpoint"
+
+# The conformance kit as a GoogleTest library.
+cmake -S "$source/tests/packaging/conformance" -B "$work/conformance" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_PREFIX_PATH="$work/prefix" -DSIGNUM="$source/examples/plugins/signum" >"$work/kit.log" 2>&1 &&
+  cmake --build "$work/conformance" >>"$work/kit.log" 2>&1 || { cat "$work/kit.log"; fail "build of the conformance tests"; }
+"$work/conformance/signum_conforms" >"$work/kit.log" 2>&1 || { cat "$work/kit.log"; fail "Signum does not conform"; }
+grep -q 'OK \] .*optimizer/Signum/shard_invariance' "$work/kit.log" || { cat "$work/kit.log"; fail "no case was run"; }
 
 # A LibTorch that is not the one it was built with is refused when a project is configured.
 sed -i 's/if(NOT CAPSTAN_TORCH_BUILD_ID STREQUAL "[0-9a-f]*")/if(NOT CAPSTAN_TORCH_BUILD_ID STREQUAL "0123")/' \

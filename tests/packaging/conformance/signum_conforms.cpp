@@ -1,0 +1,9 @@
+#include <gtest/gtest.h>
+
+#include "sdk/conformance/conformance_tests.hpp"
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  capstan::conformance::register_tests(PLUGIN);
+  return RUN_ALL_TESTS();
+}
