@@ -5,7 +5,7 @@
 #     TIER stable               # stable: LibTorch's stable headers only, loads beside any LibTorch from 2.11 on
 #                               # pinned: all of ATen and torch::nn, loads beside the exact LibTorch of this build only
 #                               # none:   uses nothing of LibTorch
-#     SOURCES lion.cpp
+#     SOURCES lion.cpp          # also .cu, where CUDA is an enabled language
 #     [MANIFEST plugin.toml]    # default: plugin.toml beside the CMakeLists.txt
 #     [OUTPUT_NAME capstan_x]   # default: capstan_<kind>_<name>; must begin with capstan_ to be found
 #     [LIBRARIES target ...])   # linked privately
@@ -94,10 +94,11 @@ function(capstan_add_plugin name)
   endif()
   target_compile_features(${target} PRIVATE cxx_std_20)
   target_compile_options(${target} PRIVATE
-    -fno-gnu-unique -ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}=. -fdata-sections -ffunction-sections)
+    "$<$<COMPILE_LANGUAGE:C,CXX>:-fno-gnu-unique;-ffile-prefix-map=${CMAKE_CURRENT_SOURCE_DIR}=.;-fdata-sections;-ffunction-sections>")
   set_target_properties(${target} PROPERTIES
     OUTPUT_NAME ${arg_OUTPUT_NAME}
-    CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    CXX_VISIBILITY_PRESET hidden C_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON SKIP_BUILD_RPATH ON INSTALL_RPATH ""
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/capstan/plugins/${arg_KIND}s)
   target_link_options(${target} PRIVATE

@@ -63,6 +63,8 @@ class Host {
 
   std::uint32_t rank() const { return host_->rank; }              // in the data-parallel group
   std::uint32_t world_size() const { return host_->world_size; }  // of the data-parallel group
+  /// The cudaStream_t that the engine works on: launch there and do not wait. Null on the CPU. [engine]
+  void* cuda_stream() const { return host_->cuda_stream(host_->ctx); }
   const capstan_host* raw() const { return host_; }
 
  private:

@@ -13,7 +13,7 @@ namespace capstan::sdk {
 
 enum class Dtype { kFloat32, kBFloat16, kFloat16, kInt64, kOther };
 
-/// The values of a contiguous CPU tensor.
+/// The values of a contiguous tensor; `data` points into the memory of its device.
 struct Values {
   void* data = nullptr;
   Dtype dtype = Dtype::kOther;
@@ -50,7 +50,14 @@ inline bool on_cpu(capstan_tensor tensor) {
   return device == detail::torch_codes().cpu;
 }
 
-/// The values of a tensor that is on the CPU.
+/// True for a tensor in the memory of a CUDA device.
+inline bool on_cuda(capstan_tensor tensor) {
+  std::int32_t device = 0;
+  detail::check_torch(aoti_torch_get_device_type(tensor, &device), "get_device_type");
+  return device == aoti_torch_device_type_cuda();
+}
+
+/// The values of a contiguous tensor.
 inline Values values_of(capstan_tensor tensor) {
   const auto& codes = detail::torch_codes();
   Values values;
