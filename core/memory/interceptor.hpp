@@ -1,13 +1,18 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/stack.h>
+#include <cstddef>
+#include <vector>
 
+// Not ATen/core/stack.h, which makes every file that includes this one twice as slow to compile.
 namespace c10 {
 class OperatorHandle;
-}
+struct IValue;
+}  // namespace c10
 
 namespace capstan {
+
+/// LibTorch's torch::jit::Stack.
+using OperatorStack = std::vector<c10::IValue>;
 
 /// What is to happen around every outermost operator of forward and backward.
 class OperatorPolicy {
@@ -15,7 +20,7 @@ class OperatorPolicy {
   virtual ~OperatorPolicy() = default;
   /// Before the operator runs: its arguments are the last `argument_count` entries of the stack, in order. May replace
   /// them. What it throws leaves the operator's call.
-  virtual void before(const c10::OperatorHandle& op, torch::jit::Stack& stack, std::size_t argument_count) = 0;
+  virtual void before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) = 0;
   /// After it returned or threw.
   virtual void after(const c10::OperatorHandle& op) noexcept = 0;
 };
@@ -23,7 +28,7 @@ class OperatorPolicy {
 /// The residency policy of a process that holds all of its parameters: nothing to fetch, nothing to release.
 class ResidentPolicy final : public OperatorPolicy {
  public:
-  void before(const c10::OperatorHandle&, torch::jit::Stack&, std::size_t) override {}
+  void before(const c10::OperatorHandle&, OperatorStack&, std::size_t) override {}
   void after(const c10::OperatorHandle&) noexcept override {}
 };
 
