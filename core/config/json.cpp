@@ -11,6 +11,9 @@
 namespace capstan {
 namespace {
 
+// Values are copied, compared, written and destroyed level by level, on the stack.
+constexpr std::size_t kDeepest = 1000;
+
 /// Builds a Json from the parser's events. Positions are not known here: see config/relaxed.hpp for documents of users.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
@@ -56,6 +59,10 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool open(Json value) {
+    if (open_.size() == kDeepest) {
+      text_ = "nested deeper than " + std::to_string(kDeepest) + " levels";
+      return false;
+    }
     open_.push_back(std::move(value));
     keys_.emplace_back();
     return true;

@@ -73,7 +73,7 @@ class Json {
   /// Strict JSON. indent < 0: one line. Numbers read back to the same value; NaN and infinities become null.
   std::string dump(int indent = -1) const;
 
-  /// Strict JSON only. Throws ConfigError with line and column.
+  /// Strict JSON only, at most 1000 levels deep. Throws ConfigError with line and column.
   static Json parse(std::string_view text);
 
   /// Byte offset in the text it was read from, where known.

@@ -256,10 +256,20 @@ class Reader {
   Problems& problems_;
 };
 
+/// True when a value that is put at a path stays within the depth of a document.
+bool fits(std::string_view path, const Json& value, Problems& problems) {
+  const auto levels = static_cast<std::size_t>(std::count(path.begin(), path.end(), '.')) + 1;
+  if (levels < kDeepestNesting && levels + extent(value).depth <= kDeepestNesting) return true;
+  problems.error(std::string(path.substr(0, path.find('.'))),
+                 "nested deeper than " + std::to_string(kDeepestNesting) + " levels.");
+  return false;
+}
+
 std::optional<Json> parse_and_override(const ConfigText& text, const ConfigContext& context, Problems& problems) {
   auto document = parse(text, problems);
-  if (document) {
-    for (const auto& [path, value] : context.overrides) set_path(*document, path, value);
+  if (!document) return document;
+  for (const auto& [path, value] : context.overrides) {
+    if (fits(path, value, problems)) set_path(*document, path, value);
   }
   return document;
 }

@@ -1,8 +1,10 @@
 #include "core/config/relaxed.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/config/config.hpp"
+#include "core/errors.hpp"
 
 namespace capstan {
 namespace {
@@ -168,6 +170,14 @@ TEST(StrictJson, IsWhatTheParserAccepts) {
   const auto strict = make_strict("{'a': [1,], // c\n \"b\": None}", problems);
   ASSERT_TRUE(strict);
   EXPECT_EQ(strict->text, R"({"a":[1],"b":null})");
+}
+
+TEST(Json, IsNoDeeperThanAThousandLevels) {
+  const auto nested = [](std::size_t levels) { return std::string(levels, '[') + std::string(levels, ']'); };
+
+  EXPECT_EQ(Json::parse(nested(1000)).dump(), nested(1000));
+  EXPECT_THAT([&] { Json::parse(nested(1'000'000)); },
+              ::testing::ThrowsMessage<ConfigError>(::testing::HasSubstr("nested deeper than 1000 levels")));
 }
 
 }  // namespace
