@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/config/relaxed.hpp"
 #include "core/errors.hpp"
 
 // toml++ 3.3 asserts on some malformed input (such as "[#") right before it reports the same thing as an error. The
 // release build would turn some of these assertions into assumptions, which is no better: leave neither.
 #define TOML_EXCEPTIONS 1
 #define TOML_ENABLE_FORMATTERS 0
-#define TOML_MAX_NESTED_VALUES 64
+#define TOML_MAX_NESTED_VALUES 200
 #define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/impl/preprocessor.h>
 #undef TOML_ASSERT_ASSUME
@@ -26,11 +27,15 @@
 namespace capstan {
 namespace {
 
-// toml++ bounds the nesting of values, but not that of dotted keys, and its destructors recurse.
-constexpr int kMaxKeyParts = 64;
+static_assert(TOML_MAX_NESTED_VALUES == kDeepestNesting);
+
 
 [[noreturn]] void fail(const std::string& source, std::size_t line, std::size_t column, const std::string& message) {
   throw ConfigError(source + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + message);
+}
+
+[[noreturn]] void fail_depth(const std::string& source, std::size_t line, std::size_t column) {
+  fail(source, line, column, "nested deeper than " + std::to_string(kDeepestNesting) + " levels.");
 }
 
 /// Finds the byte of a line and column (in code points), as toml++ counts them.
@@ -73,9 +78,10 @@ std::size_t skip_string(std::string_view text, std::size_t at) {
   return text.size();
 }
 
-/// Refuses keys of absurd depth before the library builds a table for each part.
+/// Refuses keys of absurd depth before the library builds a table for each part: it bounds the nesting of values, but
+/// not that of dotted keys, and its destructors recurse.
 void check_key_depth(std::string_view text, const std::string& source) {
-  int dots = 0;
+  std::size_t dots = 0;
   for (std::size_t i = 0; i < text.size();) {
     const char c = text[i];
     if (c == '"' || c == '\'') {
@@ -86,10 +92,9 @@ void check_key_depth(std::string_view text, const std::string& source) {
       i = std::min(text.find('\n', i), text.size());
       continue;
     }
-    if (c == '.' && ++dots >= kMaxKeyParts) {
+    if (c == '.' && ++dots >= kDeepestNesting) {
       const auto before = text.substr(0, i);
-      fail(source, 1 + std::count(before.begin(), before.end(), '\n'), i - (before.rfind('\n') + 1) + 1,
-           "not valid TOML here: a key may have at most " + std::to_string(kMaxKeyParts) + " parts.");
+      fail_depth(source, 1 + std::count(before.begin(), before.end(), '\n'), i - (before.rfind('\n') + 1) + 1);
     }
     if (std::string_view("=,[]{}\n").find(c) != std::string_view::npos) dots = 0;
     ++i;
@@ -148,8 +153,10 @@ Json parse_toml(std::string_view text, const std::string& source) {
     return Converter(Positions(text), source).convert(table);
   } catch (const toml::parse_error& error) {
     std::string description(error.description());
+    const auto& at = error.source().begin;
+    if (description.find("maximum nested value depth") != std::string::npos) fail_depth(source, at.line, at.column);
     if (description.starts_with("Error while ")) description = "while " + description.substr(12);
-    fail(source, error.source().begin.line, error.source().begin.column, "not valid TOML: " + description + ".");
+    fail(source, at.line, at.column, "not valid TOML: " + description + ".");
   }
 }
 
