@@ -83,7 +83,6 @@ constexpr ForeignType kForeignTypes[] = {
     {"scheduler", "cosineannealinglr", kCosine},
     {"scheduler", "cosineannealing", kCosine},
     {"scheduler", "cosineannealingwarmrestarts", kCosine},
-    {"scheduler", "warmupcosine", kCosine},
     {"scheduler", "linear", kLinear},
     {"scheduler", "linearlr", kLinear},
     {"scheduler", "constant", " A constant rate needs no scheduler; 'WarmupLR' holds it after a warm-up."},

@@ -30,4 +30,9 @@ ElasticBatch elastic_batch(const ElasticityConfig& settings, std::optional<std::
 /// when it could not be made; the reason is reported.
 bool apply_elasticity(Effective& values, const ConfigContext& context, Problems& problems);
 
+/// What an elastic run may not change when it goes on from a checkpoint: the first of the values that decide the batch
+/// in which it differs from the configuration that was saved, as a sentence. Empty when there is none, and when either
+/// of them is not elastic.
+std::string elastic_conflict(const Json& saved_effective, const Json& effective);
+
 }  // namespace capstan

@@ -9,6 +9,8 @@ namespace capstan {
 namespace {
 
 constexpr const char* kVariable = "DEEPSPEED_ELASTICITY_CONFIG";
+// What decides the batch.
+constexpr const char* kFixedKeys[] = {"max_train_batch_size", "micro_batch_sizes", "version"};
 constexpr const char* kBatchKeys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
                                       "gradient_accumulation_steps"};
 
@@ -32,7 +34,7 @@ void compare_with_scheduler(const Effective& values, const ConfigContext& contex
     return;
   }
   if (const Json* section = seen.find("elasticity")) seen = *section;
-  for (const char* key : {"max_train_batch_size", "micro_batch_sizes", "version"}) {
+  for (const char* key : kFixedKeys) {
     const std::string path = std::string("elasticity.") + key;
     const Json *theirs = seen.find(key), *ours = values.find(path);
     if (!theirs || !ours || *theirs == *ours) continue;
@@ -92,6 +94,21 @@ bool apply_elasticity(Effective& values, const ConfigContext& context, Problems&
     problems.error(text.substr(0, colon), text.substr(colon + 2));
     return false;
   }
+}
+
+std::string elastic_conflict(const Json& saved_effective, const Json& effective) {
+  const Json *saved = saved_effective.find("elasticity"), *now = effective.find("elasticity");
+  const auto enabled = [](const Json* section) {
+    return section && section->find("enabled") && *section->find("enabled") == Json(true);
+  };
+  if (!enabled(saved) || !enabled(now)) return "";
+  for (const char* key : kFixedKeys) {
+    const Json *theirs = saved->find(key), *ours = now->find(key);
+    if (!theirs || !ours || *theirs == *ours) continue;
+    return std::string("elasticity.") + key + " is " + shown(*ours) + ", and the checkpoint was saved with " +
+           shown(*theirs) + ". Resume with the same value, or start from its weights alone with --init-from.";
+  }
+  return "";
 }
 
 ElasticityConfig read_elastic_settings(const ConfigText& text, ConfigContext context) {

@@ -1,6 +1,7 @@
 #include "core/config/rules.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string>
 
 #include "core/config/compatibility.hpp"
@@ -112,8 +113,21 @@ void check_optimizer_params(const Effective& values, Problems& problems) {
   }
 }
 
-std::string stages_of(const ComponentManifest& component) {
-  return component.has_trait("own_communication") ? "0 or 1" : "any";
+/// Some optimizers whose gradients the engine averages, for a message.
+std::string optimizers_without_communication(const PluginIndex& plugins) {
+  constexpr std::size_t kMost = 5;
+  std::set<std::string> types;
+  for (const auto& plugin : plugins.plugins()) {
+    for (const ComponentManifest& component : plugin.manifest.components) {
+      if (component.kind == "optimizer" && component.has_trait("elementwise")) types.insert(component.type);
+    }
+  }
+  std::string text;
+  std::size_t listed = 0;
+  for (const std::string& type : types) {
+    if (listed++ < kMost) text += (text.empty() ? "" : ", ") + type;
+  }
+  return types.size() > kMost ? text + ", .." : text;
 }
 
 void check_optimizer_traits(const Effective& values, const Config& config, const PluginIndex& plugins,
@@ -123,9 +137,11 @@ void check_optimizer_traits(const Effective& values, const Config& config, const
   if (!found) return;
   const std::int64_t stage = values.integer(kStage);
   if (found.component->has_trait("own_communication") && stage >= 2) {
-    problems.error("optimizer.type", "optimizer '" + config.optimizer->type +
-                                         "' does its own communication and cannot run with " + stage_text(values) +
-                                         ". Set the stage to " + stages_of(*found.component) + ".");
+    problems.error("optimizer.type",
+                   "optimizer '" + config.optimizer->type + "' does its own communication and cannot run with " +
+                       stage_text(values) +
+                       ". Set the stage to 0 or 1, or choose one that leaves communication to the engine: " +
+                       optimizers_without_communication(plugins) + ".");
   }
   if (offloads(values, "zero_optimization.offload_optimizer") && !found.component->has_trait("cpu")) {
     problems.error("zero_optimization.offload_optimizer",

@@ -27,7 +27,6 @@ constexpr const char* kSaving =
     "capstan.run.save_every.";
 constexpr const char* kBetas = "unknown key. Write \"betas\": [beta1, beta2].";
 constexpr const char* kTotalSteps = "unknown key. Did you mean 'total_num_steps'?";
-constexpr const char* kNested = "unknown key. What it holds belongs at the top level of this file.";
 constexpr KnownSlip kSlips[] = {
     {"gradient_accumulation", "unknown key. Did you mean 'gradient_accumulation_steps'?", true},
     {"micro_batch_size_per_gpu", "unknown key. Did you mean 'train_micro_batch_size_per_gpu'?", true},
@@ -94,9 +93,6 @@ constexpr KnownSlip kSlips[] = {
     {"scheduler.params.total_steps", kTotalSteps, true},
     {"scheduler.params.max_steps", kTotalSteps, true},
     {"scheduler.params.num_training_steps", kTotalSteps, true},
-    {"deepspeed", kNested, true},
-    {"deepspeed_config", kNested, true},
-    {"ds_config", kNested, true},
     {"param_offload", "unknown key. Did you mean 'zero_optimization.offload_param'?", true},
 };
 
@@ -233,6 +229,12 @@ class Advisor {
       if (key.path == slip.path) return {slip.text, slip.changes_training, true};
     }
     if (key.key.find(':') != std::string::npos) return {colon(key), true, true};
+    if (key.path == "deepspeed" || key.path == "deepspeed_config" || key.path == "ds_config") {
+      return {key.value.is_string()
+                  ? "unknown key. Give the file that it names, " + shown(key.value) + ", instead of this one."
+                  : "unknown key. What it holds belongs at the top level of this file.",
+              true, true};
+    }
     return nearest(key);
   }
 

@@ -12,6 +12,7 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/config/elastic.hpp"
 #include "core/engine/engine_state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -207,6 +208,10 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
                          ". Resume with the same optimizer, or start from its weights "
                          "alone with --init-from.");
     }
+  }
+  if (const Json* saved_config = state.find("config")) {
+    const std::string conflict = elastic_conflict(*saved_config, config.effective);
+    if (!conflict.empty()) throw RuntimeFault(where + ": " + conflict);
   }
   std::set<std::string> known;
   for (const NamedTensor& parameter : model.parameters()) {

@@ -108,6 +108,25 @@ TEST_F(BadCheckpoint, OfAnotherModelOrOptimizerIsRefused) {
   EXPECT_EQ(resume().exit_code, 0);
 }
 
+TEST_F(BadCheckpoint, OfAnElasticRunKeepsWhatDecidesTheBatch) {
+  const auto elastic = [&](const std::string& largest, const std::vector<std::string>& more) {
+    std::vector<std::string> words = folder_.train(more);
+    for (const char* key : {"train_batch_size=null", "gradient_accumulation_steps=null"})
+      words.insert(words.end(), {"--set", key});
+    words.insert(words.end(), {"--set", R"(elasticity={"enabled": true, "micro_batch_sizes": [1, 2], "version": 0.1,)"
+                                        R"( "max_train_batch_size": )" +
+                                            largest + "}"});
+    return run_capstan(words);
+  };
+  const std::string dir = folder_.path_of("elastic");
+  const auto first = elastic("8", {"--steps", "2", "--save", dir});
+  ASSERT_EQ(first.exit_code, 0) << first.text;
+
+  expect_refused(elastic("16", {"--steps", "4", "--resume", dir}),
+                 dir + "/global_step2: elasticity.max_train_batch_size is 16, and the checkpoint was saved with 8.");
+  EXPECT_EQ(elastic("8", {"--steps", "4", "--resume", dir}).exit_code, 0);
+}
+
 TEST_F(BadCheckpoint, ThatIsNotThereIsTold) {
   const auto from = [&](const std::string& place) {
     return run_capstan(folder_.train({"--steps", "6", "--resume", place}));
@@ -121,6 +140,19 @@ TEST_F(BadCheckpoint, ThatIsNotThereIsTold) {
                  "checkpoints in '" + folder_.path_of("none") + "': there is no such folder.");
   expect_refused(from(folder_.path_of("csv")),
                  "checkpoints in '" + folder_.path_of("csv") + "': there is no file 'latest' to tell which.");
+}
+
+TEST(BadOptimizer, IsNamedWithTheUpdateAndTheParameter) {
+  const TrainingFolder folder;
+  const auto refuse = [] { ::setenv("CAPSTAN_BAD", "refuse", 1); };
+  auto words = folder.train({"--steps", "2", "--plugin-path", CAPSTAN_TEST_BUILD_DIR "/tests/bad_plugins"});
+  words.insert(words.end(), {"--set", R"(optimizer={"type": "Bad"})"});
+  const auto end = run_program(capstan_words(words), refuse);
+
+  EXPECT_EQ(end.exit_code, 4) << end.text;
+  EXPECT_THAT(end.text,
+              ::testing::ContainsRegex("optimizer 'Bad' failed at update 0 on rank 0: parameter '[a-z0-9_.]+': Bad "
+                                       "updates float32 parameters; this one is bfloat16."));
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ class Bad {
 
  private:
   void update(const sdk::Slot& slot, const sdk::Step& step) {
+    if (breaks("refuse")) slot.fail("Bad updates float32 parameters; this one is bfloat16.");
     float* weights = slot.param();
     float* means = static_cast<float*>(slot.state(0).data);
     const sdk::Values gradients = slot.grad();

@@ -173,5 +173,24 @@ TEST(Elastic, AgreesWithABruteForceSearch) {
   }
 }
 
+TEST(Elastic, NamesWhatACheckpointsRunHadOtherwise) {
+  const auto effective = [](const std::string& more) {
+    return Json::parse(R"({"elasticity": {"enabled": true, "max_train_batch_size": 2000, "version": 0.2, )" + more +
+                       "}}");
+  };
+  const Json saved = effective(R"("micro_batch_sizes": [2, 4, 6], "max_gpus": 64)");
+  const Json wider = effective(R"("micro_batch_sizes": [2, 4, 6], "max_gpus": 128)");
+  const Json turned = effective(R"("micro_batch_sizes": [6, 4, 2], "max_gpus": 64)");
+
+  EXPECT_EQ(elastic_conflict(saved, saved), "");
+  EXPECT_EQ(elastic_conflict(saved, wider), "");
+  EXPECT_EQ(
+      elastic_conflict(saved, turned),
+      "elasticity.micro_batch_sizes is [6, 4, 2], and the checkpoint was saved with [2, 4, 6]. Resume with the same "
+      "value, or start from its weights alone with --init-from.");
+  EXPECT_EQ(elastic_conflict(saved, Json::parse(R"({"elasticity": {"enabled": false}})")), "");
+  EXPECT_EQ(elastic_conflict(Json::parse("{}"), saved), "");
+}
+
 }  // namespace
 }  // namespace capstan
