@@ -60,7 +60,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::size_t name_distance(std::string_view a, std::string_view b) {
   const std::string x = folded(a), y = folded(b);
   if (x == y) return 0;
-  if (sorted_words(a) == sorted_words(b)) return 1;
+  if (x.size() == y.size() && sorted_words(a) == sorted_words(b)) return 1;
   return edit_distance(x, y);
 }
 
