@@ -9,7 +9,8 @@ int plugins_new(const PluginsNewArguments& arguments) {
   const std::string folder = arguments.folder.empty() ? arguments.name : arguments.folder;
   std::string text = "made " + folder + ":\n";
   for (const auto& file : files) text += "  " + file.string() + "\n";
-  print(text + "Build it as its README.md says; then: capstan plugins list --plugin-path " + folder + "/build/lib/capstan/plugins\n");
+  print(text + "Build it as its README.md says; then: capstan plugins list --plugin-path " + folder +
+        "/build/lib/capstan/plugins\n");
   return 0;
 }
 

@@ -202,6 +202,9 @@ TEST_F(Programs, PluginsNewMakesAProject) {
   const ProcessResult result = run({"plugins", "new", "acme-signum", "--kind", "optimizer"});
 
   EXPECT_EQ(result.exit_code, 0) << result.err;
+  // Where its build puts the file: folders are searched one level deep.
+  EXPECT_THAT(result.out,
+              HasSubstr("then: capstan plugins list --plugin-path acme-signum/build/lib/capstan/plugins\n"));
   EXPECT_THAT(result.out, HasSubstr("made acme-signum:\n"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "acme-signum/plugin.toml"));
   EXPECT_EQ(run({"plugins", "new", "acme-signum", "--kind", "optimiser"}).exit_code, 3);
