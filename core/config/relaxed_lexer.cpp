@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -91,7 +92,7 @@ class Lexer {
     if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
     skip_blank();
     if (at_end()) throw SyntaxError{0, "the file is empty; the smallest configuration is {}"};
-    if (peek() != '{') throw SyntaxError{at_, "a configuration is one object: it begins with '{'"};
+    if (peek() != '{') throw SyntaxError{at_, "a configuration is one object: it begins with '{'" + other_language()};
     value();
     while (!frames_.empty()) frames_.back().object ? member() : element();
     const std::size_t end = at_;
@@ -105,6 +106,22 @@ class Lexer {
   std::string_view text() const { return text_; }
 
  private:
+  /// What a text that does not begin with '{' may be instead.
+  std::string other_language() const {
+    const auto is_name = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-';
+    };
+    if (peek() == '"') return ". Put braces around the whole";
+    std::size_t i = at_;
+    while (i < text_.size() && is_name(text_[i])) ++i;
+    if (i == at_) return "";
+    while (i < text_.size() && text_[i] == ' ') ++i;
+    if (i < text_.size() && text_[i] == ':') return ". This looks like YAML; write JSON, or TOML";
+    if (i < text_.size() && text_[i] == '=')
+      return ". This looks like TOML, which is read from files named .toml, or like a program";
+    return "";
+  }
+
   bool at_end() const { return at_ >= text_.size(); }
   char peek() const { return text_[at_]; }
   bool next_is(std::string_view what) const { return text_.substr(at_, what.size()) == what; }

@@ -26,6 +26,10 @@ constexpr const char* kSaving =
     "unknown key. When and where to save is the program's business: here capstan.run.save_dir and "
     "capstan.run.save_every.";
 constexpr const char* kBetas = "unknown key. Write \"betas\": [beta1, beta2].";
+constexpr const char* kPrecision = "unknown key. Write \"bf16\": {\"enabled\": true}, or fp16 so.";
+constexpr const char* kRunLength = "unknown key. How long to train is the program's business: here capstan.run.steps.";
+constexpr const char* kOnePass =
+    "unknown key: it chooses how torch computes; here every update is one pass. Remove it.";
 constexpr const char* kTotalSteps = "unknown key. Did you mean 'total_num_steps'?";
 constexpr KnownSlip kSlips[] = {
     {"gradient_accumulation", "unknown key. Did you mean 'gradient_accumulation_steps'?", true},
@@ -93,6 +97,20 @@ constexpr KnownSlip kSlips[] = {
     {"scheduler.params.total_steps", kTotalSteps, true},
     {"scheduler.params.max_steps", kTotalSteps, true},
     {"scheduler.params.num_training_steps", kTotalSteps, true},
+    {"compile.enabled", "unknown key: 'deepcompile' is this section's switch.", true},
+    {"compile.backend", "unknown key, an argument of torch.compile. 'deepcompile' is this section's switch.", true},
+    {"tensorboard.log_dir", "unknown key. Did you mean 'output_path'?", false},
+    {"csv_monitor.log_dir", "unknown key. Did you mean 'output_path'?", false},
+    {"zero_optimization.overlap_communication", "unknown key. Did you mean 'overlap_comm'?", true},
+    {"zero", "unknown key. Did you mean 'zero_optimization'?", true},
+    {"precision", kPrecision, true},
+    {"mixed_precision", kPrecision, true},
+    {"seed", "unknown key. Did you mean 'capstan.run.seed'?", false},
+    {"max_steps", kRunLength, false},
+    {"num_epochs", kRunLength, false},
+    {"num_train_epochs", kRunLength, false},
+    {"optimizer.params.fused", kOnePass, false},
+    {"optimizer.params.foreach", kOnePass, false},
     {"param_offload", "unknown key. Did you mean 'zero_optimization.offload_param'?", true},
 };
 

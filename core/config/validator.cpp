@@ -103,9 +103,12 @@ class Walker {
   std::optional<Json> object(const SchemaNode& node, const Json& given, const std::string& path) {
     if (!given.is_object()) {
       const bool switched = given.is_bool() || is_auto(given);
+      const bool device = given.is_string() && !is_auto(given) && node.member("device") != nullptr;
       const bool has_switch = node.member("enabled") != nullptr && node.member("enabled") != node.any_member.get();
       problems_.error(path, "the section must be an object, got " + shown(given) + "." +
-                                (switched && has_switch ? " Write {\"enabled\": " + shown(given) + "}." : ""));
+                                (switched && has_switch ? " Write {\"enabled\": " + shown(given) + "}."
+                                 : device               ? " Write {\"device\": " + shown(given) + "}."
+                                                        : ""));
       return std::nullopt;
     }
     return section(node, &given, path);
@@ -159,7 +162,10 @@ class Walker {
     if (!result.value) {
       // false for a number that has no default is how people write that they want none.
       const bool none = given.is_bool() && !given.as_bool() && !node.spec.fallback;
-      problems_.error(path, result.fault + (none ? " Leave the key out to have none." : ""));
+      const bool dynamic = node.path == "fp16.loss_scale" && given == Json("dynamic");
+      problems_.error(path, result.fault + (none      ? " Leave the key out to have none."
+                                            : dynamic ? " 0 is a dynamic one."
+                                                      : ""));
     }
     return std::move(result.value);
   }
