@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <cstdio>
+#include <limits>
 #include <map>
 
 #include "core/engine/engine_state.hpp"
@@ -119,6 +120,10 @@ ParameterStore::Options Engine::State::store_options() {
   options.sub_group_size = config.zero.sub_group_size;
   options.select_transform = [this](const NamedTensor& parameter) { return observers.select_transform(parameter); };
   if (optimizer) options.states = optimizer->manifest().state;
+  // Ranks that talk to each other must all be asked once an update, about the same.
+  if (optimizer && optimizer->manifest().has_trait("own_communication")) {
+    options.sub_group_size = std::numeric_limits<std::int64_t>::max();
+  }
   options.state_dtype = [this](const StateSpec& spec) {
     // "param" is what the optimizer updates, the fp32 master; a parameter of the optimizer may ask for the compute
     // type.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "capstan/sdk/share.hpp"
 #include "core/errors.hpp"
 #include "core/memory/tensor_handle.hpp"
 
@@ -17,7 +18,19 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 bool per_entry(const StateSpec& spec) { return spec.extent != StateSpec::Extent::kModel; }
 
 std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) {
-  return spec.like == StateSpec::Like::kScalar ? 1 : entry.master.numel();
+  if (spec.like == StateSpec::Like::kScalar) return 1;
+  if (spec.like == StateSpec::Like::kShare) return sdk::share_of(entry.parameter.numel(), 1);
+  return entry.master.numel();
+}
+
+/// States of the whole model have a place for every element of every parameter, whoever owns it.
+std::int64_t model_state_numel(const StateSpec& spec, const std::vector<ParameterEntry>& entries) {
+  if (spec.like == StateSpec::Like::kScalar) return 1;
+  std::int64_t numel = 0;
+  for (const ParameterEntry& entry : entries) {
+    numel += spec.like == StateSpec::Like::kShare ? sdk::share_of(entry.parameter.numel(), 1) : entry.parameter.numel();
+  }
+  return numel;
 }
 
 /// False for a state that a parameter switches off in this group.
@@ -104,13 +117,11 @@ void ParameterStore::build_states(const ParameterGroups& groups) {
     options_.offload->reserve(sub_group_bytes);
   }
 
-  std::int64_t model_numel = 0;
   for (std::size_t index = 0; index < sub_groups_.size(); ++index) {
     std::uint64_t offset = 0;
     if (options_.offload) options_.offload->wait();
     for (std::size_t i = sub_groups_[index].begin; i < sub_groups_[index].end; ++i) {
       ParameterEntry& entry = entries_[i];
-      model_numel += entry.master.numel();
       for (const StateSpec& spec : options_.states) {
         if (!per_entry(spec)) continue;
         const at::ScalarType dtype = options_.state_dtype(spec);
@@ -131,7 +142,7 @@ void ParameterStore::build_states(const ParameterGroups& groups) {
   }
   for (const StateSpec& spec : options_.states) {
     if (per_entry(spec)) continue;
-    const std::int64_t numel = spec.like == StateSpec::Like::kScalar ? 1 : model_numel;
+    const std::int64_t numel = model_state_numel(spec, entries_);
     model_state_.push_back(accelerator_.allocate({numel}, options_.state_dtype(spec)).fill_(spec.init));
   }
   for (const at::Tensor& state : model_state_) model_state_handles_.push_back(handle_of(state));

@@ -142,8 +142,10 @@ KeySpec read_param(const std::string& name, const ManifestTable& table) {
 StateSpec read_state(const ManifestTable& table, const std::vector<KeySpec>& params) {
   StateSpec state;
   state.name = table.name("name");
-  state.like = table.choice("like", "param", {"param", "scalar"}) == "param" ? StateSpec::Like::kParameter
-                                                                             : StateSpec::Like::kScalar;
+  const std::string like = table.choice("like", "param", {"param", "scalar", "share"});
+  state.like = like == "param"    ? StateSpec::Like::kParameter
+               : like == "scalar" ? StateSpec::Like::kScalar
+                                  : StateSpec::Like::kShare;
   state.dtype = table.choice("dtype", "float32", kDtypes);
   state.dtype_from = table.text("dtype_from", "");
   if (!state.dtype_from.empty() && std::none_of(params.begin(), params.end(), [&](const KeySpec& spec) {
@@ -162,7 +164,14 @@ StateSpec read_state(const ManifestTable& table, const std::vector<KeySpec>& par
   state.extent = extent == "shard"  ? StateSpec::Extent::kShard
                  : extent == "full" ? StateSpec::Extent::kFull
                                     : StateSpec::Extent::kModel;
-  state.reset_on_reshard = table.choice("on_reshard", "reshard", {"reshard", "reset"}) == "reset";
+  state.per_rank = table.boolean("per_rank", false);
+  if (like == "share" && !state.per_rank) table.fail("like", "'share' needs per_rank = true beside it.");
+  state.reset_on_reshard =
+      table.choice("on_reshard", state.per_rank ? "reset" : "reshard", {"reshard", "reset"}) == "reset";
+  if (state.per_rank && !state.reset_on_reshard) {
+    table.fail("on_reshard",
+               "must be 'reset' with per_rank = true: another number of ranks has no use for the values.");
+  }
   state.scratch = table.boolean("scratch", false);
   table.reject_unread();
   return state;

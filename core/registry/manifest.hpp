@@ -14,17 +14,18 @@ namespace capstan {
 /// A state tensor that an optimizer declares and the engine allocates.
 struct StateSpec {
   enum class Extent { kShard, kFull, kModel };
-  enum class Like { kParameter, kScalar };
+  enum class Like { kParameter, kScalar, kShare };
 
   std::string name;               // "exp_avg"
-  Like like = Like::kParameter;   // one value an element, or one value a slot
+  Like like = Like::kParameter;   // one value an element, one a slot, or sdk::share_of(elements, world size)
   std::string dtype = "float32";  // float32, bfloat16, float16, int64, or "param": that of the master values
   std::string dtype_from;         // name of a boolean parameter that, when false, makes dtype that of the compute copy
-  std::string when;                // name of a parameter: where it is 0 or false in a parameter's group, there is no state
+  std::string when;  // name of a parameter: where it is 0 or false in a parameter's group, there is no state
   double init = 0.0;
   Extent extent = Extent::kShard;
   bool reset_on_reshard = false;
-  bool scratch = false;  // not saved
+  bool per_rank = false;  // every rank has values of its own
+  bool scratch = false;   // not saved
 };
 
 struct ComponentManifest {

@@ -39,15 +39,17 @@ Json param_json(const KeySpec& spec) {
 
 Json state_json(const StateSpec& state) {
   static constexpr const char* kExtents[] = {"shard", "full", "model"};
+  static constexpr const char* kLikes[] = {"param", "scalar", "share"};
   Json json = Json::object();
   json["name"] = state.name;
-  json["like"] = state.like == StateSpec::Like::kParameter ? "param" : "scalar";
+  json["like"] = kLikes[static_cast<int>(state.like)];
   json["dtype"] = state.dtype;
   if (!state.dtype_from.empty()) json["dtype_from"] = state.dtype_from;
   if (!state.when.empty()) json["when"] = state.when;
   json["init"] = state.init;
   json["extent"] = kExtents[static_cast<int>(state.extent)];
   json["on_reshard"] = state.reset_on_reshard ? "reset" : "reshard";
+  if (state.per_rank) json["per_rank"] = true;
   if (state.scratch) json["scratch"] = true;
   return json;
 }

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <map>
 
+#include "capstan/sdk/share.hpp"
+
 namespace capstan::conformance {
 namespace {
 
@@ -27,6 +29,12 @@ bool is_off(const Json& numbers, const std::string& name) {
   const Json* value = name.empty() ? nullptr : numbers.find(name);
   if (!value) return false;
   return value->is_bool() ? !value->as_bool() : value->is_number() && value->as_number() == 0;
+}
+
+/// Values of a state for `elements`, with one rank.
+std::int64_t state_count(const StateSpec& state, std::int64_t elements) {
+  if (state.like == StateSpec::Like::kScalar) return 1;
+  return state.like == StateSpec::Like::kShare ? sdk::share_of(elements, 1) : elements;
 }
 
 capstan_tensor handle(at::Tensor& tensor) {
@@ -61,10 +69,8 @@ Piece::Piece(const ComponentManifest& manifest, const Json& numbers, std::string
       states.emplace_back();
       continue;
     }
-    const std::int64_t count = state.like == StateSpec::Like::kScalar     ? 1
-                               : state.extent == StateSpec::Extent::kFull ? full
-                                                                          : numel;
-    states.push_back(guarded(count, dtype_of(state.dtype), state.init));
+    states.push_back(guarded(state_count(state, state.extent == StateSpec::Extent::kFull ? full : numel),
+                             dtype_of(state.dtype), state.init));
   }
   shape_[0] = full;
   slot.struct_size = sizeof slot;
@@ -137,14 +143,14 @@ OptimizerUnderTest::OptimizerUnderTest(const Context& context, const ComponentMa
 }
 
 void OptimizerUnderTest::update(const std::vector<std::vector<Piece*>>& calls, double grad_scale) {
-  std::int64_t elements = 0;
-  for (const auto& pieces : calls) {
-    for (const Piece* piece : pieces) elements += static_cast<std::int64_t>(piece->slot.numel);
-  }
   if (model_states.empty()) {
     for (const StateSpec& state : manifest.state) {
       if (state.extent != StateSpec::Extent::kModel) continue;
-      model_states.push_back(at::full({elements}, state.init, at::TensorOptions().dtype(dtype_of(state.dtype))));
+      std::int64_t count = 0;
+      for (const auto& pieces : calls) {
+        for (const Piece* piece : pieces) count += state_count(state, static_cast<std::int64_t>(piece->slot.numel));
+      }
+      model_states.push_back(at::full({count}, state.init, at::TensorOptions().dtype(dtype_of(state.dtype))));
     }
   }
   std::vector<capstan_tensor> model_handles;

@@ -99,6 +99,7 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_optimizer, synchronize);
   FIELD(capstan_optimizer, save);
   FIELD(capstan_optimizer, load);
+  FIELD(capstan_optimizer, synchronize_step);
 
   FIELD(capstan_schedule_start, struct_size);
   FIELD(capstan_schedule_start, group_count);

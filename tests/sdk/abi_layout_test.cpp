@@ -24,13 +24,15 @@ std::set<std::string> layout() {
   return lines_of(out);
 }
 
-TEST(AbiLayout, KeepsEveryFieldOfVersionOneWhereItWas) {
-  std::ifstream recorded(CAPSTAN_TEST_SOURCE_DIR "/sdk/abi/v1.0.layout");
-  ASSERT_TRUE(recorded);
+TEST(AbiLayout, KeepsEveryRecordedFieldWhereItWas) {
   const auto now = layout();
-  for (const auto& line : lines_of(recorded)) {
-    EXPECT_TRUE(now.contains(line)) << "changed or gone: " << line
-                                    << "\nFields are only ever appended (sdk/abi/README.md).";
+  for (const char* version : {"1.0", "1.1"}) {
+    std::ifstream recorded(CAPSTAN_TEST_SOURCE_DIR "/sdk/abi/v" + std::string(version) + ".layout");
+    ASSERT_TRUE(recorded) << version;
+    for (const auto& line : lines_of(recorded)) {
+      EXPECT_TRUE(now.contains(line)) << "changed or gone since " << version << ": " << line
+                                      << "\nFields are only ever appended (sdk/abi/README.md).";
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.0: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.1: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 0u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 1u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -128,7 +128,8 @@ typedef struct capstan_slot {
   uint32_t group;              /* index into capstan_step.groups */
   capstan_str name;
   capstan_tensor param;        /* fp32 master values of elements [offset, offset + numel) of the flattened parameter */
-  capstan_tensor grad;         /* the same elements, in the dtype they have (float32, bfloat16 or float16) */
+  capstan_tensor grad;         /* the same elements, in the dtype they have (float32, bfloat16 or float16); where
+                                  gradient_mode asked for local ones, this rank's gradient of the whole parameter */
   const capstan_tensor* state; /* manifest order; allocated and initialised by the engine as declared; NULL for one whose
                                   `when` parameter is 0 or false in the group */
   uint64_t offset, numel, full_numel;
@@ -150,6 +151,9 @@ typedef struct capstan_step {
   const capstan_tensor* model_state; /* states declared with extent = "model", in manifest order */
 } capstan_step;
 
+/* An optimizer with the trait own_communication gets every slot of an update in one call, on every rank the same
+ * parameters in the same order, `numel` 0 where this rank owns no part; all others may get one update in several calls,
+ * with disjoint slots, and none for a parameter without a gradient. */
 typedef struct capstan_optimizer {
   uint32_t struct_size;
   /* `totals`: measures * slot count numbers, those of slot i from index i * measures; NULL when measures = 0. */
@@ -165,6 +169,10 @@ typedef struct capstan_optimizer {
   capstan_status (*synchronize)(void* self, const capstan_slot* const* slots, size_t slot_count, capstan_error*);
   capstan_status (*save)(void* self, capstan_sink*, capstan_error*);    /* optional: what is not tensors, as JSON */
   capstan_status (*load)(void* self, capstan_str json, capstan_error*); /* optional */
+  /* Optional, instead of synchronize, with the states of the model and the groups' numbers: `step` is that of the next
+   * update; slots have no gradient. [engine, every rank] */
+  capstan_status (*synchronize_step)(void* self, const capstan_slot* const* slots, size_t slot_count,
+                                     const capstan_step*, capstan_error*);
 } capstan_optimizer;
 
 /* ---- kind "scheduler" -------------------------------------------------------------------------------------- */

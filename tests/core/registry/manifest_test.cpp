@@ -177,13 +177,13 @@ TEST(Manifest, RefusesAnotherAbiAndSaysWhatToDo) {
   };
 
   EXPECT_EQ(refusal(with_abi("2.0")),
-            "built for Capstan plugin ABI 2.0, this engine speaks 1.0. Rebuild it with the SDK of this release, or "
+            "built for Capstan plugin ABI 2.0, this engine speaks 1.1. Rebuild it with the SDK of this release, or "
             "install a Capstan that speaks 2.x.");
   EXPECT_EQ(refusal(with_abi("1.4")),
-            "built for Capstan plugin ABI 1.4, this engine speaks 1.0. Rebuild it with the SDK of this release, or "
+            "built for Capstan plugin ABI 1.4, this engine speaks 1.1. Rebuild it with the SDK of this release, or "
             "install a Capstan that speaks 1.4.");
   EXPECT_EQ(refusal(with_abi("0.9")),
-            "built for Capstan plugin ABI 0.9, this engine speaks 1.0. Rebuild it with the SDK of this release.");
+            "built for Capstan plugin ABI 0.9, this engine speaks 1.1. Rebuild it with the SDK of this release.");
   EXPECT_EQ(refusal(with_abi("one")), "manifest: abi.capstan: must be a version such as \"1.0\", got 'one'.");
 }
 
@@ -228,6 +228,29 @@ TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
       "manifest: components[0].state[0].dtype_from: 'wide' is not a boolean parameter of this component.");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\nwhen = 'wide'")),
             "manifest: components[0].state[0].when: 'wide' is not a boolean or numeric parameter of this component.");
+}
+
+TEST(Manifest, ReadsStatesThatEveryRankHasOfItsOwn) {
+  const auto manifest = PluginManifest::parse(
+      with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\nlike = 'share'\n"
+                     "extent = 'model'\nper_rank = true"),
+      "manifest");
+  const StateSpec& state = manifest.components[0].state[0];
+  EXPECT_EQ(state.like, StateSpec::Like::kShare);
+  EXPECT_TRUE(state.per_rank);
+  EXPECT_TRUE(state.reset_on_reshard);
+  EXPECT_EQ(manifest.to_json().at("components").as_array()[0].at("state").as_array()[0].dump(),
+            R"({"name":"s","like":"share","dtype":"float32","init":0.0,"extent":"model","on_reshard":"reset",)"
+            R"("per_rank":true})");
+  const auto state_refusal = [](const char* text) {
+    return refusal(with_component(std::string("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\n") +
+                                  text));
+  };
+  EXPECT_EQ(state_refusal("like = 'share'"),
+            "manifest: components[0].state[0].like: 'share' needs per_rank = true beside it.");
+  EXPECT_EQ(state_refusal("per_rank = true\non_reshard = 'reshard'"),
+            "manifest: components[0].state[0].on_reshard: must be 'reset' with per_rank = true: another number of "
+            "ranks has no use for the values.");
 }
 
 TEST(Manifest, ChecksParametersAgainstTheirOwnSchema) {

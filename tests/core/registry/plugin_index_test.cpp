@@ -134,7 +134,7 @@ TEST_F(PluginIndexTest, ListsBrokenFilesWithTheirReason) {
   ASSERT_THAT(index.rejected(), SizeIs(2));
   EXPECT_EQ(index.rejected()[0].reason,
             newer.string() +
-                ": built for Capstan plugin ABI 2.0, this engine speaks 1.0. Rebuild it with the SDK of "
+                ": built for Capstan plugin ABI 2.0, this engine speaks 1.1. Rebuild it with the SDK of "
                 "this release, or install a Capstan that speaks 2.x.");
   EXPECT_EQ(index.rejected()[1].reason,
             (folder_ / "libcapstan_text.so").string() + ": not a shared library (no ELF header).");

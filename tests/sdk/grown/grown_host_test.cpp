@@ -22,7 +22,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-static_assert(CAPSTAN_ABI_MINOR == 1u);
+static_assert(CAPSTAN_ABI_MINOR == 2u);
 static_assert(sizeof(capstan_slot::appended_text) > 0);
 
 std::vector<std::string>& lines() {

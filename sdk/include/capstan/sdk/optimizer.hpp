@@ -3,12 +3,14 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "capstan/sdk/collectives.hpp"
 #include "capstan/sdk/component.hpp"
 #include "capstan/sdk/tensor.hpp"
 
@@ -21,10 +23,13 @@
 ///
 ///     // optional; with `measures = k` in the manifest: k partial sums a slot, whose totals step.total() then has
 ///     void measure(const sdk::Slots& slots, const sdk::Step& step, std::span<double> partials);
-///     sdk::GradientMode gradient_mode(std::int64_t update_index);
-///     void synchronize(const sdk::Slots& slots);
 ///     void save(const sdk::Sink& sink);
 ///     void load(const sdk::Document& saved);
+///
+///     // optional, with the trait own_communication: whether update `update_index` gets gradients averaged over the
+///     // ranks or this rank's own, and making all ranks' parameters equal before the engine evaluates and saves
+///     sdk::GradientMode gradient_mode(std::int64_t update_index);
+///     void synchronize(const sdk::Slots& slots, const sdk::Step& step);  // or with the slots alone
 ///   };
 ///   CAPSTAN_PLUGIN(&capstan::sdk::optimizer<Lion, "Lion">)
 namespace capstan::sdk {
@@ -54,13 +59,23 @@ class Slot {
     return static_cast<float*>(values.data);
   }
 
-  /// float32, bfloat16 or float16, on the host.
+  /// float32, bfloat16 or float16, on the host: numel() elements. In an update of GradientMode::kLocal it is this
+  /// rank's gradient of the whole parameter, full_numel() elements.
   Values grad() const { return floats(raw_->grad, "gradients", "this one"); }
 
   /// State `index` of the manifest: float32, bfloat16 or float16, one value an element.
   Values state(std::size_t index) const { return floats(raw_->state[index], "states", "state", index); }
   /// False for a state whose `when` parameter is off.
   bool has_state(std::size_t index) const { return raw_->state[index] != nullptr; }
+  /// State `index` as float32.
+  float* floats(std::size_t index) const {
+    const Values values = state(index);
+    if (values.dtype != Dtype::kFloat32) {
+      fail(std::string(optimizer_) + " keeps state " + std::to_string(index) + " in float32; this one is " +
+           dtype_name(raw_->state[index]) + ".");
+    }
+    return static_cast<float*>(values.data);
+  }
   /// A state declared `like = "scalar"`, `dtype = "int64"`.
   std::int64_t& counter(std::size_t index) const {
     return *static_cast<std::int64_t*>(scalar(index, Dtype::kInt64, "an int64"));
@@ -164,6 +179,18 @@ class Group {
     return host_->group_numbers(group_, to_str(name), &value, 1, error_) == CAPSTAN_OK ? value : fallback;
   }
   bool boolean(std::string_view name) const { return number(name) != 0; }
+  /// For a list whose default in the schema is [].
+  bool is_empty(std::string_view name) const {
+    return host_->group_numbers(group_, to_str(name), nullptr, 0, error_) == CAPSTAN_OK;
+  }
+  /// A list that may have any of these lengths; empty when it has none of them.
+  std::vector<double> numbers(std::string_view name, std::initializer_list<std::size_t> lengths) const {
+    for (const std::size_t length : lengths) {
+      std::vector<double> values(length);
+      if (host_->group_numbers(group_, to_str(name), values.data(), length, error_) == CAPSTAN_OK) return values;
+    }
+    return {};
+  }
   /// Fills `out`: exactly that many values must be there.
   void read(std::string_view name, double* out, std::size_t count) const {
     check(host_->group_numbers(group_, to_str(name), out, count, error_));
@@ -198,6 +225,16 @@ class Step {
   }
   /// Measure `index` of slot `slot`, added over all shards of the parameter. Only in update().
   double total(std::size_t slot, std::size_t index) const { return totals_[slot * measures_ + index]; }
+  /// State `index` among those declared with `extent = "model"`, in float32.
+  float* model_state(std::size_t index) const {
+    const Values values = values_of(raw_->model_state[index]);
+    if (values.dtype != Dtype::kFloat32 || !on_cpu(raw_->model_state[index])) {
+      throw Error("state " + std::to_string(index) + " of the model: must be float32 in host memory.");
+    }
+    return static_cast<float*>(values.data);
+  }
+  /// For optimizers with the trait own_communication.
+  Collectives collectives() const { return {host_, error_}; }
   const capstan_step* raw() const { return raw_; }
 
  private:
@@ -251,6 +288,13 @@ struct OptimizerCalls {
     auto* instance = static_cast<Instance<T>*>(self);
     return guarded(instance->host, error, [&] { instance->object.synchronize(slots_of(slots, count)); });
   }
+  static capstan_status synchronize_step(void* self, const capstan_slot* const* slots, std::size_t count,
+                                         const capstan_step* step, capstan_error* error) {
+    auto* instance = static_cast<Instance<T>*>(self);
+    return guarded(instance->host, error, [&] {
+      instance->object.synchronize(slots_of(slots, count), Step(instance->host, step, {}, measures<T>(), error));
+    });
+  }
 };
 
 template <class T, Literal Type>
@@ -262,7 +306,10 @@ constexpr capstan_optimizer optimizer_vtable() {
     table.measure = &Calls::measure;
   }
   if constexpr (requires { &T::gradient_mode; }) table.gradient_mode = &Calls::gradient_mode;
-  if constexpr (requires { &T::synchronize; }) table.synchronize = &Calls::synchronize;
+  if constexpr (requires(T & t, const Slots& slots) { t.synchronize(slots); }) table.synchronize = &Calls::synchronize;
+  if constexpr (requires(T & t, const Slots& slots, const Step& step) { t.synchronize(slots, step); }) {
+    table.synchronize_step = &Calls::synchronize_step;
+  }
   if constexpr (requires { &T::save; }) table.save = &SavedCalls<T>::save;
   if constexpr (requires { &T::load; }) table.load = &SavedCalls<T>::load;
   return table;
