@@ -15,7 +15,7 @@ TEST(BundledPlugins, HaveManifestsThatTheCoreAccepts) {
 TEST(BundledPlugins, ProvideTheTypesOfTheConfigurationLanguageInAnyLetterCase) {
   const auto index = PluginIndex::scan({{CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins", "the build"}});
   for (const char* type : {"adam", "ADAMW", "SGD", "Lamb", "Adagrad", "lion", "RMSprop", "NAdam", "RAdam", "Adamax",
-                           "Adadelta", "ASGD", "Rprop"})
+                           "Adadelta", "ASGD", "Rprop", "onebitadam", "OneBitLamb", "ZeroOneAdam"})
     EXPECT_TRUE(index.find("optimizer", type)) << type;
   for (const char* type : {"lrrangetest", "OneCycle", "1Cycle", "warmuplr", "WarmupDecayLR", "WarmupCosineLR",
                            "CosineAnnealingLR", "StepLR"}) {

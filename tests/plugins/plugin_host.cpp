@@ -99,7 +99,7 @@ Json completed(const Json& manifest, const Json& given) {
 
 }  // namespace
 
-PluginHost::PluginHost() {
+PluginHost::PluginHost(Seat seat) : seat_(seat) {
   table_.struct_size = sizeof table_;
   table_.abi_major = CAPSTAN_ABI_MAJOR;
   table_.abi_minor = CAPSTAN_ABI_MINOR;
@@ -110,15 +110,18 @@ PluginHost::PluginHost() {
     static_cast<PluginHost*>(ctx)->log_.push_back(levels[level] + std::string(as_view(text)));
   };
   table_.sink_write = [](capstan_sink* sink, capstan_str text) { sink->text += as_view(text); };
-  table_.world_size = 1;
   table_.json_number = &json_number;
   table_.json_text = &json_text;
   table_.json_size = &json_size;
   table_.group_numbers = &group_numbers;
+  table_.rank = seat.rank;
+  table_.world_size = seat.world_size;
+  if (seat.lend_collectives != nullptr) seat.lend_collectives(table_);
 }
 
 PluginComponent::PluginComponent(std::string_view kind, std::string_view plugin, std::string_view type,
-                                 const Json& params) {
+                                 const Json& params, Seat seat)
+    : host_(seat) {
   const std::string file = std::string(CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/") + std::string(kind) +
                            "s/libcapstan_" + std::string(kind) + "_" + std::string(plugin) + ".so";
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);

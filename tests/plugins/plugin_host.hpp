@@ -21,17 +21,28 @@ struct capstan_group {
 
 namespace capstan::testing {
 
+class Meeting;
+
+/// A rank of several that run as threads of a test; the default is alone.
+struct Seat {
+  Meeting* meeting = nullptr;
+  std::uint32_t rank = 0, world_size = 1;
+  void (*lend_collectives)(capstan_host& table) = nullptr;  // the table's ctx is a PluginHost
+};
+
 /// The least host that components can live in: it reads parameters and groups, and keeps what was logged.
 class PluginHost {
  public:
-  PluginHost();
+  explicit PluginHost(Seat seat = {});
   PluginHost(const PluginHost&) = delete;
 
   const capstan_host* table() const { return &table_; }
   /// "warning: text", in order.
   const std::vector<std::string>& log() const { return log_; }
+  Seat seat() const { return seat_; }
 
  private:
+  Seat seat_;
   capstan_host table_{};
   std::vector<std::string> log_;
 };
@@ -42,7 +53,7 @@ class PluginComponent {
  public:
   /// `plugin` is the name given to capstan_add_plugin: "adam".
   PluginComponent(std::string_view kind, std::string_view plugin, std::string_view type,
-                  const Json& params = Json::object());
+                  const Json& params = Json::object(), Seat seat = {});
   ~PluginComponent();
   PluginComponent(const PluginComponent&) = delete;
 
@@ -54,6 +65,7 @@ class PluginComponent {
   const Json& params() const { return params_; }      // complete
   const Json& manifest() const { return manifest_; }  // of the component
   const std::vector<std::string>& log() const { return host_.log(); }
+  Seat seat() const { return host_.seat(); }
 
  private:
   PluginHost host_;

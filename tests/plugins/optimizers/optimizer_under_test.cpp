@@ -12,6 +12,18 @@ capstan_tensor handle(at::Tensor& tensor) {
   return tensor.defined() ? reinterpret_cast<capstan_tensor>(&tensor) : nullptr;
 }
 
+bool is_of_model(const Json& spec) {
+  const Json* extent = spec.find("extent");
+  return extent != nullptr && extent->as_string() == "model";
+}
+
+/// What one rank serves of `count` elements: the padded total over the ranks.
+std::int64_t share_of(std::int64_t count, std::int64_t ranks) {
+  std::int64_t padded = count;
+  while (padded % ranks != 0 || (padded / ranks) % 8 != 0 || (padded / ranks) % ranks != 0) ++padded;
+  return padded / ranks;
+}
+
 bool is_on(const Json& value) { return value.is_bool() ? value.as_bool() : value.as_number() != 0; }
 
 at::Tensor make_state(const Json& spec, const Json& params, std::int64_t numel, at::ScalarType dtype) {
@@ -48,8 +60,8 @@ at::Tensor noise(std::int64_t count, std::uint64_t seed) {
   return tensor;
 }
 
-OptimizerUnderTest::OptimizerUnderTest(std::string_view plugin, std::string_view type, const Json& params)
-    : component("optimizer", plugin, type, params) {
+OptimizerUnderTest::OptimizerUnderTest(std::string_view plugin, std::string_view type, const Json& params, Seat seat)
+    : component("optimizer", plugin, type, params, seat) {
   add_group(Json::object());
 }
 
@@ -68,26 +80,65 @@ TestSlot& OptimizerUnderTest::add(at::Tensor param, std::uint32_t group, at::Sca
   slot.full_numel = static_cast<std::uint64_t>(slot.param.numel());
   if (const Json* states = component.manifest().find("state")) {
     for (const Json& spec : states->as_array()) {
+      if (is_of_model(spec)) continue;
       slot.state.push_back(make_state(spec, groups_[group].numbers, slot.param.numel(), state_dtype));
     }
   }
   return slot;
 }
 
+TestSlot& OptimizerUnderTest::add_part(at::Tensor param, std::uint64_t offset, std::uint64_t full_numel) {
+  TestSlot& slot = add(std::move(param));
+  slot.offset = offset;
+  slot.full_numel = full_numel;
+  slot.shape = {static_cast<std::int64_t>(full_numel)};
+  return slot;
+}
+
 at::Tensor OptimizerUnderTest::state(std::size_t slot, std::string_view name) const {
-  const auto& states = component.manifest().at("state").as_array();
-  for (std::size_t i = 0; i < states.size(); ++i) {
-    if (states[i].at("name").as_string() == name) return slots_[slot].state[i];
+  std::size_t index = 0;
+  for (const Json& spec : component.manifest().at("state").as_array()) {
+    if (is_of_model(spec)) continue;
+    if (spec.at("name").as_string() == name) return slots_[slot].state[index];
+    ++index;
   }
   throw std::runtime_error("no state " + std::string(name));
 }
 
-void OptimizerUnderTest::update(double grad_scale) {
+void OptimizerUnderTest::make_model_states() {
+  const Json* specs = component.manifest().find("state");
+  if (specs == nullptr) return;
+  for (const Json& spec : specs->as_array()) {
+    const std::string& name = spec.at("name").as_string();
+    if (!is_of_model(spec) || model_states_.contains(name)) continue;
+    std::int64_t count = 0;
+    for (const TestSlot& slot : slots_) {
+      const auto numel = static_cast<std::int64_t>(slot.full_numel);
+      count += spec.at("like").as_string() == "share" ? share_of(numel, component.seat().world_size) : numel;
+    }
+    model_states_[name] = at::full({count}, 0.0, at::kFloat);
+  }
+}
+
+at::Tensor OptimizerUnderTest::model_state(std::string_view name) {
+  make_model_states();
+  return model_states_.find(name)->second;
+}
+
+template <class Call>
+void OptimizerUnderTest::with_slots(double grad_scale, const Call& call) {
+  make_model_states();
   std::deque<capstan_slot> slots;
   std::deque<std::vector<capstan_tensor>> states;
   std::vector<const capstan_slot*> pointers;
   std::vector<const capstan_group*> groups;
+  std::vector<capstan_tensor> model_states;
   for (const auto& group : groups_) groups.push_back(&group);
+  if (const Json* specs = component.manifest().find("state")) {
+    for (const Json& spec : specs->as_array()) {
+      if (is_of_model(spec)) model_states.push_back(handle(model_states_[spec.at("name").as_string()]));
+    }
+  }
   for (TestSlot& slot : slots_) {
     auto& handles = states.emplace_back();
     for (at::Tensor& state : slot.state) handles.push_back(handle(state));
@@ -107,29 +158,88 @@ void OptimizerUnderTest::update(double grad_scale) {
                      &slot.compute_written});
     pointers.push_back(&slots.back());
   }
-  const capstan_step step{sizeof(capstan_step), update_index_++, grad_scale, groups.data(), groups.size(), nullptr};
+  const capstan_step step{sizeof(capstan_step), update_index_, grad_scale,
+                          groups.data(),        groups.size(), model_states.data()};
+  call(pointers, step);
+}
+
+void OptimizerUnderTest::update(double grad_scale) {
   const auto& vtable = component.vtable<capstan_optimizer>();
-  totals_.clear();
-  if (vtable.measure != nullptr) {
-    const auto measures = static_cast<std::size_t>(component.manifest().at("measures").as_integer());
-    std::vector<double> partials(measures * pointers.size());
-    expect_ok([&](capstan_error* error) {
-      return vtable.measure(component.self(), pointers.data(), pointers.size(), &step, partials.data(), error);
-    });
-    std::map<std::string, std::vector<double>> sums;
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      auto& sum = sums[slots_[i].name];
-      sum.resize(measures);
-      for (std::size_t k = 0; k < measures; ++k) sum[k] += partials[i * measures + k];
+  with_slots(grad_scale, [&](const auto& pointers, const capstan_step& step) {
+    totals_.clear();
+    if (vtable.measure != nullptr) {
+      const auto measures = static_cast<std::size_t>(component.manifest().at("measures").as_integer());
+      std::vector<double> partials(measures * pointers.size());
+      expect_ok([&](capstan_error* error) {
+        return vtable.measure(component.self(), pointers.data(), pointers.size(), &step, partials.data(), error);
+      });
+      std::map<std::string, std::vector<double>> sums;
+      for (std::size_t i = 0; i < slots_.size(); ++i) {
+        auto& sum = sums[slots_[i].name];
+        sum.resize(measures);
+        for (std::size_t k = 0; k < measures; ++k) sum[k] += partials[i * measures + k];
+      }
+      for (const TestSlot& slot : slots_) {
+        totals_.insert(totals_.end(), sums[slot.name].begin(), sums[slot.name].end());
+      }
     }
-    for (const TestSlot& slot : slots_) {
-      totals_.insert(totals_.end(), sums[slot.name].begin(), sums[slot.name].end());
+    expect_ok([&](capstan_error* error) {
+      return vtable.update(component.self(), pointers.data(), pointers.size(), &step,
+                           totals_.empty() ? nullptr : totals_.data(), error);
+    });
+  });
+  ++update_index_;
+}
+
+bool OptimizerUnderTest::wants_local_gradients() {
+  int mode = -1;
+  expect_ok([&](capstan_error* error) {
+    return component.vtable<capstan_optimizer>().gradient_mode(component.self(), update_index_, &mode, error);
+  });
+  return mode == 1;
+}
+
+void OptimizerUnderTest::synchronize() {
+  with_slots(1.0, [&](const auto& pointers, const capstan_step& step) {
+    expect_ok([&](capstan_error* error) {
+      return component.vtable<capstan_optimizer>().synchronize_step(component.self(), pointers.data(), pointers.size(),
+                                                                    &step, error);
+    });
+  });
+}
+
+std::string OptimizerUnderTest::save() {
+  capstan_sink sink;
+  expect_ok(
+      [&](capstan_error* error) { return component.vtable<capstan_optimizer>().save(component.self(), &sink, error); });
+  return sink.text;
+}
+
+void OptimizerUnderTest::load(const std::string& saved) {
+  expect_ok([&](capstan_error* error) {
+    return component.vtable<capstan_optimizer>().load(component.self(), {saved.data(), saved.size()}, error);
+  });
+}
+
+void OptimizerUnderTest::resume_from(OptimizerUnderTest& other) {
+  load(other.save());
+  const auto& specs = component.manifest().at("state").as_array();
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].param.copy_(other.slots_[i].param);
+    std::size_t index = 0;
+    for (const Json& spec : specs) {
+      if (is_of_model(spec)) continue;
+      const Json* scratch = spec.find("scratch");
+      if (scratch == nullptr || !scratch->as_bool()) slots_[i].state[index].copy_(other.slots_[i].state[index]);
+      ++index;
     }
   }
-  expect_ok([&](capstan_error* error) {
-    return vtable.update(component.self(), pointers.data(), pointers.size(), &step,
-                         totals_.empty() ? nullptr : totals_.data(), error);
-  });
+  make_model_states();
+  for (auto& [name, values] : model_states_) {
+    const at::Tensor& saved_values = other.model_states_[name];
+    if (values.numel() == saved_values.numel()) values.copy_(saved_values);
+  }
+  update_index_ = other.update_index_;
 }
 
 }  // namespace capstan::testing

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -31,10 +32,13 @@ struct TestSlot {
 /// An optimizer plugin with slots, groups and states as the engine would make them.
 class OptimizerUnderTest {
  public:
-  explicit OptimizerUnderTest(std::string_view plugin, std::string_view type, const Json& params = Json::object());
+  explicit OptimizerUnderTest(std::string_view plugin, std::string_view type, const Json& params = Json::object(),
+                              Seat seat = {});
 
   /// Adds a parameter; its states are made as the manifest says. `state_dtype` replaces float32 where given.
   TestSlot& add(at::Tensor param, std::uint32_t group = 0, at::ScalarType state_dtype = at::kFloat);
+  /// Adds part of a parameter of `full_numel` elements.
+  TestSlot& add_part(at::Tensor param, std::uint64_t offset, std::uint64_t full_numel);
   /// A further group: the parameters of the section with these changes.
   void add_group(const Json& changes);
   Json& group(std::size_t index) { return groups_[index].numbers; }
@@ -46,10 +50,26 @@ class OptimizerUnderTest {
   /// measure (where there is one), the sum of its partials over slots of the same name, and update.
   void update(double grad_scale = 1.0);
   const std::vector<double>& totals() const { return totals_; }  // of the last update
+  /// What the next update wants: true for this rank's own gradients.
+  bool wants_local_gradients();
+  void synchronize();
+  /// What save() wrote, and taking it over with the tensors of another: a run that is resumed.
+  std::string save();
+  void load(const std::string& saved);
+  void resume_from(OptimizerUnderTest& other);
+  void drop_last() { slots_.pop_back(); }
+  /// A state of the whole model.
+  at::Tensor model_state(std::string_view name);
 
   PluginComponent component;
 
  private:
+  /// Runs call(slots, step, error) with everything pointing to what is here.
+  template <class Call>
+  void with_slots(double grad_scale, const Call& call);
+  void make_model_states();
+
+  std::map<std::string, at::Tensor, std::less<>> model_states_;
   std::deque<TestSlot> slots_;
   std::deque<capstan_group> groups_;
   std::vector<double> totals_;

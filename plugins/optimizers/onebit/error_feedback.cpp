@@ -1,0 +1,46 @@
+#include "plugins/optimizers/onebit/error_feedback.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace capstan::optimizers {
+
+void ErrorFeedback::begin(const sdk::Slots& slots, const sdk::Step& step,
+                          const std::function<bool(const sdk::Slot&)>& takes_part) {
+  worker_ = step.model_state(kWorkerError);
+  server_ = step.model_state(kServerError);
+  if (buckets_) {
+    buckets_->check(slots);
+  } else {
+    buckets_.emplace(slots, step.collectives(), each_, takes_part);
+    squares_.assign(buckets_->count(), 0.0);
+  }
+  if (!loaded_layout_) return;
+  const bool fits = *loaded_layout_ == "null" || *loaded_layout_ == buckets_->layout();
+  loaded_layout_.reset();
+  if (fits) return;
+  zero_errors();
+  if (host_.rank() == 0) {
+    host_.info(type_ +
+               ": the errors of the compression restart at zero; they were saved with another number of "
+               "processes, parameters or groups.");
+  }
+}
+
+void ErrorFeedback::exchange(const sdk::Step& step) {
+  std::vector<std::size_t> all(buckets_->count());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  exchange(step, all);
+}
+
+void ErrorFeedback::exchange(const sdk::Step& step, std::span<const std::size_t> active) {
+  buckets_->exchange().exchange(step.collectives(), active, squares_, worker_, server_);
+  std::fill(squares_.begin(), squares_.end(), 0.0);
+}
+
+void ErrorFeedback::zero_errors() {
+  std::fill_n(worker_, buckets_->exchange().worker_error_size(), 0.0f);
+  std::fill_n(server_, buckets_->exchange().server_error_size(), 0.0f);
+}
+
+}  // namespace capstan::optimizers
