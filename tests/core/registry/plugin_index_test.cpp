@@ -127,7 +127,7 @@ TEST_F(PluginIndexTest, KeepsReferencesValidInCopiesAndAfterMoves) {
 TEST_F(PluginIndexTest, ListsBrokenFilesWithTheirReason) {
   add("libcapstan_good.so");
   write_bytes(folder_ / "libcapstan_text.so", "not a library");
-  const auto newer = add("libcapstan_newer.so", "capstan = \"1.0\"", "capstan = \"2.0\"");
+  const auto newer = add("libcapstan_newer.so", "capstan = \"1.1\"", "capstan = \"2.0\"");
   const PluginIndex index = scan();
 
   EXPECT_THAT(files_of(index), ElementsAre("libcapstan_good.so"));

@@ -59,7 +59,7 @@ Struct grown() {
   return made;
 }
 
-/// A component of the plugin that was built with the header of version 1.0.
+/// A component of the plugin that was built with the header of version 1.1.
 template <class Vtable>
 class Old {
  public:
@@ -69,7 +69,7 @@ class Old {
     if (!library) throw std::runtime_error(dlerror());
     const auto* plugin = reinterpret_cast<const capstan_plugin* (*)()>(dlsym(library, "capstan_plugin_v1"))();
     EXPECT_LT(plugin->struct_size, sizeof(capstan_plugin));
-    EXPECT_EQ(plugin->abi_minor, 0u);
+    EXPECT_EQ(plugin->abi_minor, 1u);
     for (std::size_t i = 0; i < plugin->component_count; ++i) {
       const capstan_component* component = plugin->components[i];
       if (std::string(component->kind.data, component->kind.size) == kind) component_ = component;
