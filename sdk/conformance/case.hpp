@@ -44,6 +44,7 @@ using Cases = std::vector<Case>;
 Cases loading_cases(const std::filesystem::path& plugin);
 Cases creation_cases(const ComponentManifest& component);
 Cases optimizer_cases(const ComponentManifest& component);
+Cases rank_cases(const ComponentManifest& component);  // optimizers that communicate by themselves
 Cases scheduler_cases(const ComponentManifest& component);
 Cases monitor_cases(const ComponentManifest& component);
 Cases model_cases(const ComponentManifest& component);

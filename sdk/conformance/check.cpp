@@ -34,6 +34,7 @@ Cases all_cases(const fs::path& plugin) {
     // The kit makes its tensors in host memory.
     if (component.device != "cpu") continue;
     if (component.kind == "optimizer") add(optimizer_cases(component));
+    add(rank_cases(component));
     if (component.kind == "scheduler") add(scheduler_cases(component));
     if (component.kind == "monitor") add(monitor_cases(component));
     if (component.kind == "model") add(model_cases(component));

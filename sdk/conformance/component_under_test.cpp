@@ -140,8 +140,10 @@ Json default_params(const ComponentManifest& component) {
   return params;
 }
 
-ComponentUnderTest::ComponentUnderTest(const Context& context, const ComponentManifest& manifest, const Json& params)
+ComponentUnderTest::ComponentUnderTest(const Context& context, const ComponentManifest& manifest, const Json& params,
+                                       const std::function<void(capstan_host&)>& change)
     : host_(std::make_unique<capstan_host>(make_test_host())) {
+  if (change) change(*host_);
   try {
     registry_ = std::make_unique<Registry>(PluginIndex::of({read_plugin(context.plugin)}));
     component_ = std::make_unique<Component>(

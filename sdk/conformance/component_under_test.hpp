@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,7 +21,9 @@ Json default_params(const ComponentManifest& component);
 class ComponentUnderTest {
  public:
   /// Throws Broken when it cannot be created.
-  ComponentUnderTest(const Context& context, const ComponentManifest& manifest, const Json& params);
+  /// `change` may lend it another host than that of one rank.
+  ComponentUnderTest(const Context& context, const ComponentManifest& manifest, const Json& params,
+                     const std::function<void(capstan_host&)>& change = nullptr);
   ComponentUnderTest(const Context& context, const ComponentManifest& manifest)
       : ComponentUnderTest(context, manifest, default_params(manifest)) {}
 

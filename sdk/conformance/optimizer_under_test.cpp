@@ -31,10 +31,10 @@ bool is_off(const Json& numbers, const std::string& name) {
   return value->is_bool() ? !value->as_bool() : value->is_number() && value->as_number() == 0;
 }
 
-/// Values of a state for `elements`, with one rank.
-std::int64_t state_count(const StateSpec& state, std::int64_t elements) {
+/// Values of a state for `elements`.
+std::int64_t state_count(const StateSpec& state, std::int64_t elements, std::int64_t world_size = 1) {
   if (state.like == StateSpec::Like::kScalar) return 1;
-  return state.like == StateSpec::Like::kShare ? sdk::share_of(elements, 1) : elements;
+  return state.like == StateSpec::Like::kShare ? sdk::share_of(elements, world_size) : elements;
 }
 
 capstan_tensor handle(at::Tensor& tensor) {
@@ -124,6 +124,16 @@ void Piece::copy_from(const Piece& other) {
   }
 }
 
+void Piece::copy_saved_from(const Piece& other, const ComponentManifest& manifest) {
+  param_tensor.copy_(other.param_tensor);
+  std::size_t index = 0;
+  for (const StateSpec& state : manifest.state) {
+    if (state.extent == StateSpec::Extent::kModel) continue;
+    if (states[index].defined() && !state.scratch) states[index].copy_(other.states[index]);
+    ++index;
+  }
+}
+
 const capstan_slot* Piece::raw() {
   state_handles_.clear();
   for (at::Tensor& state : states) state_handles_.push_back(handle(state));
@@ -137,34 +147,76 @@ const capstan_slot* Piece::raw() {
   return &slot;
 }
 
-OptimizerUnderTest::OptimizerUnderTest(const Context& context, const ComponentManifest& component)
-    : manifest(component), numbers(default_params(component)), component_(context, component) {
+OptimizerUnderTest::OptimizerUnderTest(const Context& context, const ComponentManifest& component, const Json& params,
+                                       const std::function<void(capstan_host&)>& lend, std::uint32_t world_size)
+    : manifest(component), numbers(params), component_(context, component, params, lend), world_size_(world_size) {
   if (!numbers.find("lr")) numbers["lr"] = 1e-3;
 }
 
-void OptimizerUnderTest::update(const std::vector<std::vector<Piece*>>& calls, double grad_scale) {
-  if (model_states.empty()) {
-    for (const StateSpec& state : manifest.state) {
-      if (state.extent != StateSpec::Extent::kModel) continue;
-      std::int64_t count = 0;
-      for (const auto& pieces : calls) {
-        for (const Piece* piece : pieces) count += state_count(state, static_cast<std::int64_t>(piece->slot.numel));
-      }
-      model_states.push_back(at::full({count}, state.init, at::TensorOptions().dtype(dtype_of(state.dtype))));
+void OptimizerUnderTest::make_model_states(const std::vector<Piece*>& pieces) {
+  if (!model_states.empty()) return;
+  for (const StateSpec& state : manifest.state) {
+    if (state.extent != StateSpec::Extent::kModel) continue;
+    std::int64_t count = 0;
+    for (const Piece* piece : pieces) {
+      count += state_count(state, static_cast<std::int64_t>(piece->slot.full_numel), world_size_);
     }
+    model_states.push_back(at::full({count}, state.init, at::TensorOptions().dtype(dtype_of(state.dtype))));
   }
+}
+
+template <class Call>
+void OptimizerUnderTest::with_step(double grad_scale, const Call& call) {
   std::vector<capstan_tensor> model_handles;
   for (at::Tensor& state : model_states) model_handles.push_back(handle(state));
   const Group group{numbers};
   const capstan_group* groups[] = {group.raw()};
   capstan_step step{};
   step.struct_size = sizeof step;
-  step.update_index = updates_++;
+  step.update_index = updates_;
   step.grad_scale = grad_scale;
   step.groups = groups;
   step.group_count = 1;
   step.model_state = model_handles.data();
+  call(step);
+}
 
+bool OptimizerUnderTest::wants_local_gradients() {
+  const auto* table = component_.vtable<capstan_optimizer>();
+  if (!CAPSTAN_HAS(table, gradient_mode)) return false;
+  int mode = -1;
+  must("gradient_mode",
+       [&](capstan_error* error) { return table->gradient_mode(component_.self(), updates_, &mode, error); });
+  expect(mode == 0 || mode == 1, "gradient_mode answers " + std::to_string(mode) + ", which is neither 0 nor 1.");
+  return mode == 1;
+}
+
+void OptimizerUnderTest::synchronize(const std::vector<Piece*>& pieces) {
+  const auto* table = component_.vtable<capstan_optimizer>();
+  std::vector<const capstan_slot*> slots;
+  for (Piece* piece : pieces) slots.push_back(piece->raw());
+  if (CAPSTAN_HAS(table, synchronize_step)) {
+    with_step(1.0, [&](const capstan_step& step) {
+      must("synchronize", [&](capstan_error* error) {
+        return table->synchronize_step(component_.self(), slots.data(), slots.size(), &step, error);
+      });
+    });
+  } else if (CAPSTAN_HAS(table, synchronize)) {
+    must("synchronize", [&](capstan_error* error) {
+      return table->synchronize(component_.self(), slots.data(), slots.size(), error);
+    });
+  }
+}
+
+void OptimizerUnderTest::update(const std::vector<std::vector<Piece*>>& calls, double grad_scale) {
+  std::vector<Piece*> all;
+  for (const auto& pieces : calls) all.insert(all.end(), pieces.begin(), pieces.end());
+  make_model_states(all);
+  with_step(grad_scale, [&](const capstan_step& step) { update(calls, step); });
+  ++updates_;
+}
+
+void OptimizerUnderTest::update(const std::vector<std::vector<Piece*>>& calls, const capstan_step& step) {
   std::vector<std::vector<const capstan_slot*>> slots;
   for (const auto& pieces : calls) {
     slots.emplace_back();

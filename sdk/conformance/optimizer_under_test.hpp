@@ -38,6 +38,8 @@ class Piece {
 
   /// Copies the tensors of another piece of the same parameter.
   void copy_from(const Piece& other);
+  /// Those that a checkpoint holds.
+  void copy_saved_from(const Piece& other, const ComponentManifest& manifest);
   /// The slot, pointing to this object's tensors.
   const capstan_slot* raw();
 
@@ -52,7 +54,11 @@ class Piece {
 /// An optimizer with one parameter group, driven as the engine drives it.
 class OptimizerUnderTest {
  public:
-  OptimizerUnderTest(const Context& context, const ComponentManifest& manifest);
+  OptimizerUnderTest(const Context& context, const ComponentManifest& manifest)
+      : OptimizerUnderTest(context, manifest, default_params(manifest), nullptr, 1) {}
+  /// One rank of `world_size`, with what `lend` gives it.
+  OptimizerUnderTest(const Context& context, const ComponentManifest& manifest, const Json& params,
+                     const std::function<void(capstan_host&)>& lend, std::uint32_t world_size);
 
   const ComponentManifest& manifest;
   Json numbers;  // of the group; "lr" is always there
@@ -63,6 +69,12 @@ class OptimizerUnderTest {
     update(std::vector<std::vector<Piece*>>{pieces}, grad_scale);
   }
 
+  /// Whether the next update gets each rank's own gradients.
+  bool wants_local_gradients();
+  void synchronize(const std::vector<Piece*>& pieces);
+  /// Makes model_states for these parameters, if they are not there.
+  void make_model_states(const std::vector<Piece*>& pieces);
+
   /// What save() wrote; "{}" where there is none.
   std::string save();
   void load(const std::string& saved, std::int64_t updates);
@@ -71,10 +83,16 @@ class OptimizerUnderTest {
   std::vector<at::Tensor> model_states;
 
  private:
+  void update(const std::vector<std::vector<Piece*>>& calls, const capstan_step& step);
   void call_update(const std::vector<const capstan_slot*>& slots, const std::vector<double>& totals,
                    const capstan_step& step);
 
+  /// Runs call(step), with everything that a step points to.
+  template <class Call>
+  void with_step(double grad_scale, const Call& call);
+
   ComponentUnderTest component_;
+  std::uint32_t world_size_;
   std::int64_t updates_ = 0;
 };
 

@@ -32,6 +32,12 @@ std::vector<Control> controls() {
       {"loading", "speed", "loading/speed", "scanning and loading took "},
       {"loading", "copy", "loading/copy", "crashed: signal 6 (Aborted)."},
       {"optimizer", "hang", "optimizer/Bad/create_defaults", "did not end within 2 s."},
+      {"ranks", "ranks_agree", "optimizer/Bad/ranks_agree",
+       "after 12 updates, and synchronize where it has one, the ranks' parameters differ, with {\"lr\":0.001}."},
+      {"ranks", "calls", "optimizer/Bad/ranks_agree", "rank 0 calls all_reduce_sum of 203 Float, rank 1 nothing more."},
+      {"ranks", "gradient_mode", "optimizer/Bad/gradient_mode",
+       "asked twice about update 0, gradient_mode gives two answers."},
+      {"ranks", "ranks_resume", "optimizer/Bad/ranks_resume", "saved and loaded, a run goes another way at update 12"},
       {"observer", "", "observer/BadAttach/attach",
        "its code attaches to events, but the manifest's attach does not say so."},
   };
@@ -80,7 +86,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   for (const Control& control : controls()) found.insert(control.found_by);
   // The first is what the plugins of tests/core/registry break, the second needs a plugin that cannot be loaded.
   found.insert({"loading/manifest", "loading/load"});
-  for (const char* kind : {"optimizer", "scheduler", "monitor", "model", "offload", "observer"}) {
+  for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "observer"}) {
     for (const CaseName& test : cases(plugin(kind))) {
       // attach has a component of its own.
       if (test.name.find("BadAttach") != std::string::npos || test.name == "observer/Bad/attach") continue;
@@ -90,7 +96,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
 }
 
 TEST(NegativeControls, ArePassedWhenTheyBreakNothing) {
-  for (const char* kind : {"optimizer", "scheduler", "monitor", "model", "offload", "loading"}) {
+  for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "loading"}) {
     for (const Result& result : run(kind, "", ""))
       EXPECT_NE(result.outcome, Outcome::kFailed) << kind << result.name << result.text;
   }

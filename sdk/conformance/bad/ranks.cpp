@@ -1,0 +1,51 @@
+// Momentum on gradients that it averages itself, and the ways to get that wrong.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bad.hpp"
+#include "capstan/sdk/floats.hpp"
+#include "capstan/sdk/optimizer.hpp"
+
+namespace {
+
+namespace sdk = capstan::sdk;
+
+class BadRanks {
+ public:
+  BadRanks(const sdk::Host& host, const sdk::Params&) : rank_(host.rank()) {}
+
+  sdk::GradientMode gradient_mode(std::int64_t) {
+    const bool odd = ++asked_ % 2 != 0;
+    return breaks("gradient_mode") && odd ? sdk::GradientMode::kMean : sdk::GradientMode::kLocal;
+  }
+
+  void update(const sdk::Slots& slots, const sdk::Step& step) {
+    const auto collectives = step.collectives();
+    for (const sdk::Slot slot : slots) {
+      if (breaks("calls") && rank_ == 1) break;
+      std::vector<float> gradients(slot.numel());
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        gradients[i] = sdk::value_at(slot.grad(), i) * static_cast<float>(step.grad_scale());
+      }
+      if (!breaks("ranks_agree")) collectives.all_reduce_sum(std::span<float>(gradients));
+      std::vector<float>& hidden = hidden_[std::string(slot.name())];
+      hidden.resize(slot.numel());
+      float* means = breaks("ranks_resume") ? hidden.data() : slot.floats(0);
+      const auto lr = static_cast<float>(step.group(slot.group()).number("lr"));
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        means[i] = 0.9f * means[i] + gradients[i] / static_cast<float>(collectives.world_size());
+        slot.param()[i] -= lr * means[i];
+      }
+    }
+  }
+
+ private:
+  std::uint32_t rank_;
+  int asked_ = 0;
+  std::map<std::string, std::vector<float>> hidden_;
+};
+
+}  // namespace
+
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<BadRanks, "Bad">)

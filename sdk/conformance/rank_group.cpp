@@ -1,0 +1,154 @@
+#include "sdk/conformance/rank_group.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include <exception>
+#include <thread>
+
+#include "core/registry/plugin_call.hpp"
+#include "sdk/conformance/case.hpp"
+
+namespace capstan::conformance {
+namespace {
+
+/// Thrown to a rank that another one has let down.
+class LetDown : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+at::Tensor& tensor(capstan_tensor handle) { return *reinterpret_cast<at::Tensor*>(handle); }
+
+at::Tensor part(const at::Tensor& whole, std::int64_t index, std::int64_t count) {
+  const std::int64_t share = whole.numel() / count;
+  return whole.view({-1}).narrow(0, index * share, share);
+}
+
+template <class Body>
+capstan_status guarded(capstan_error* error, Body&& body) noexcept {
+  try {
+    const at::NoGradGuard no_grad;
+    body();
+    return CAPSTAN_OK;
+  } catch (const std::exception& thrown) {
+    error->text = thrown.what();
+    return CAPSTAN_FAILED;
+  }
+}
+
+RankGroup::Seat& seat_of(void* ctx) { return *static_cast<RankGroup::Seat*>(ctx); }
+
+}  // namespace
+
+void RankGroup::run(const std::function<void(std::uint32_t rank)>& body) {
+  std::vector<std::exception_ptr> thrown(size_);
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < size_; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+        meet(rank, {"nothing more"}, [](const std::vector<Call>&) {});
+      } catch (const std::exception& error) {
+        thrown[rank] = std::current_exception();
+        leave_all("rank " + std::to_string(rank) + " has failed: " + error.what());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string let_down = broken_;
+  for (const auto& error : thrown) {
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& failure) {
+      if (std::string(failure.what()).find("has failed: ") == std::string::npos) throw;
+    }
+  }
+  if (!let_down.empty()) throw Broken(let_down);
+}
+
+void RankGroup::leave_all(const std::string& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (broken_.empty()) broken_ = why;
+  changed_.notify_all();
+}
+
+void RankGroup::arrive(std::unique_lock<std::mutex>& lock) {
+  if (!broken_.empty()) throw LetDown(broken_);
+  if (++waiting_ == size_) {
+    waiting_ = 0;
+    ++meetings_;
+    changed_.notify_all();
+    return;
+  }
+  const std::uint64_t meeting = meetings_;
+  changed_.wait(lock, [&] { return meetings_ != meeting || !broken_.empty(); });
+  if (meetings_ == meeting) throw LetDown(broken_);
+}
+
+void RankGroup::meet(std::uint32_t rank, Call call, const std::function<void(const std::vector<Call>&)>& copy) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (call.in != nullptr) {
+    call.name += " of " + std::to_string(tensor(call.in).numel()) + " " + c10::toString(tensor(call.in).scalar_type());
+  }
+  calls_[rank] = std::move(call);
+  arrive(lock);
+  for (std::uint32_t other = 0; other < size_; ++other) {
+    if (calls_[other].name == calls_[0].name) continue;
+    throw LetDown("rank 0 calls " + calls_[0].name + ", rank " + std::to_string(other) + " " + calls_[other].name +
+                  ".");
+  }
+  copy(calls_);
+  arrive(lock);
+}
+
+void RankGroup::lend(capstan_host& host, Seat& seat) {
+  host.ctx = &seat;
+  host.rank = seat.rank;
+  host.world_size = seat.group->size_;
+  host.all_reduce_sum = [](void* ctx, capstan_tensor values, capstan_error* error) {
+    return guarded(error, [&] {
+      const Seat& own = seat_of(ctx);
+      at::Tensor sum;
+      own.group->meet(own.rank, {"all_reduce_sum", values}, [&](const std::vector<Call>& calls) {
+        sum = tensor(calls[0].in).clone();
+        for (std::size_t i = 1; i < calls.size(); ++i) sum.add_(tensor(calls[i].in));
+      });
+      tensor(values).copy_(sum);
+    });
+  };
+  host.all_to_all = [](void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
+    return guarded(error, [&] {
+      const Seat& own = seat_of(ctx);
+      own.group->meet(own.rank, {"all_to_all", in, out}, [&](const std::vector<Call>& calls) {
+        const auto size = static_cast<std::int64_t>(calls.size());
+        for (std::int64_t from = 0; from < size; ++from) {
+          part(tensor(out), from, size).copy_(part(tensor(calls[static_cast<std::size_t>(from)].in), own.rank, size));
+        }
+      });
+    });
+  };
+  host.all_gather = [](void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
+    return guarded(error, [&] {
+      const Seat& own = seat_of(ctx);
+      own.group->meet(own.rank, {"all_gather", in, out}, [&](const std::vector<Call>& calls) {
+        const auto size = static_cast<std::int64_t>(calls.size());
+        for (std::int64_t from = 0; from < size; ++from) {
+          part(tensor(out), from, size).copy_(tensor(calls[static_cast<std::size_t>(from)].in).view({-1}));
+        }
+      });
+    });
+  };
+  host.broadcast = [](void* ctx, capstan_tensor values, std::uint32_t root, capstan_error* error) {
+    return guarded(error, [&] {
+      const Seat& own = seat_of(ctx);
+      at::Tensor sent;
+      own.group->meet(own.rank, {"broadcast from " + std::to_string(root), values},
+                      [&](const std::vector<Call>& calls) { sent = tensor(calls.at(root).in).clone(); });
+      tensor(values).copy_(sent);
+    });
+  };
+}
+
+}  // namespace capstan::conformance
