@@ -14,6 +14,7 @@
 #include "cli/run_setup.hpp"
 #include "cli/settings_text.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/config/config_dump.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -55,7 +56,7 @@ class TrainingRun {
     engine_->set_report_output([](std::string_view text) { print_line(text); });
     if (!arguments.init_from.empty()) engine_->load_weights(arguments.init_from);
     if (!arguments.resume.empty()) resume(CheckpointName::parse(arguments.resume));
-    if (loaded.config.report.dump_state) print_line(engine_->state_dump());
+    if (loaded.config.report.dump_state) print_line(engine_->state_dump() + "\n" + config_dump(loaded.config));
     pace_.emplace(loaded.config.batch.train_batch_size, data_.sequence_length());
   }
 

@@ -88,7 +88,11 @@ TEST_F(Train, PrintsTimersAndMemoryWhenAsked) {
   EXPECT_THAT(out, HasSubstr("[Rank 0] time (ms) | fwd_microstep: "));
   EXPECT_THAT(out, HasSubstr("[Rank 0] time (ms) | fwd: "));
   EXPECT_THAT(out, HasSubstr("after forward"));
-  EXPECT_THAT(train({"--set", "dump_state=true"}, "1").out, HasSubstr("Engine:\n  device "));
+  const std::string dump = train({"--set", "dump_state=true"}, "1").out;
+  EXPECT_THAT(dump, HasSubstr("Engine:\n  device "));
+  EXPECT_THAT(dump, HasSubstr("\nConfiguration:\n  activation_checkpointing.contiguous_memory_optimization "));
+  EXPECT_THAT(dump,
+              HasSubstr("  dump_state .................................................. true  (command line)\n"));
 }
 
 TEST_F(Train, WritesNoEscapesWhereThereIsNoTerminal) {
