@@ -83,11 +83,12 @@ struct RunConfig {
   bool shuffle = true;
   std::uint64_t seed = 1234;
   std::optional<std::int64_t> steps;
-  std::string save_dir;         // empty: no checkpoints
-  std::int64_t save_every = 0;  // steps; 0: only at the end
-  std::int64_t keep = 0;        // newest checkpoints kept; 0: all
-  std::int64_t eval_every = 0;  // steps; 0: only at the end
-  std::string on_nan = "stop";  // stop, continue
+  std::string save_dir;                     // empty: no checkpoints
+  std::int64_t save_every = 0;              // steps; 0: only at the end
+  std::int64_t keep = 0;                    // newest checkpoints kept; 0: all
+  std::int64_t eval_every = 0;              // steps; 0: only at the end
+  std::string on_nan = "stop";              // stop, continue
+  std::string on_monitor_failure = "stop";  // stop, continue: of a monitor that cannot be started
 };
 
 /// A whole configuration: read, completed, checked. No code reads raw JSON after this, except plugins their own

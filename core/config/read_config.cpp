@@ -140,6 +140,7 @@ RunConfig run_settings(const Effective& values) {
   run.keep = values.integer("capstan.run.keep");
   run.eval_every = values.integer("capstan.run.eval_every");
   run.on_nan = values.text("capstan.run.on_nan");
+  run.on_monitor_failure = values.text("capstan.run.on_monitor_failure");
   return run;
 }
 

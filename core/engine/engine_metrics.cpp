@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "core/engine/engine_state.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
 #include "core/monitor/run_info.hpp"
 
 namespace capstan {
@@ -33,7 +35,17 @@ std::string dotted(const std::string& name, const std::string& value, const std:
 void Engine::State::build_monitors() {
   monitors.reset();
   monitor_components.clear();
-  for (const ComponentChoice& choice : config.monitors) monitor_components.push_back(create(choice));
+  for (const ComponentChoice& choice : config.monitors) {
+    try {
+      monitor_components.push_back(create(choice));
+    } catch (const PluginError& error) {
+      if (config.run.on_monitor_failure == "stop") {
+        throw PluginError(std::string(error.what()) +
+                          " To train without it, set capstan.run.on_monitor_failure to \"continue\".");
+      }
+      log::warning(std::string(error.what()) + " Training goes on without it.");
+    }
+  }
 }
 
 MonitorHost& Engine::State::open_monitors() {

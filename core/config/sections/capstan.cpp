@@ -35,6 +35,8 @@ std::span<const Key> capstan() {
      "Steps between evaluations; 0: only at the end."},
     {"capstan.run.on_nan", "string", "\"stop\"", "stop|continue", 0, "ours",
      "What to do when the loss is no finite number."},
+    {"capstan.run.on_monitor_failure", "string", "\"stop\"", "stop|continue", 0, "ours",
+     "What to do when a monitor cannot be started; one that fails later never stops training."},
     {"capstan.parameter_groups", "any[]", "[]", "", 0, "ours",
      "Rules that give some parameters other optimizer arguments; the first that fits counts."},
     {"capstan.parameter_groups[].match", "string[]", "[]", "", kOneOrMany, "ours",

@@ -1,0 +1,18 @@
+"""Prints what Comet's own explorer of offline archives finds in a folder, as JSON."""
+
+import csv
+import glob
+import io
+import json
+import subprocess
+import sys
+
+(archive,) = glob.glob(sys.argv[1] + "/.cometml-runs/*.zip")
+explorer = subprocess.run(
+    [sys.executable, "-m", "comet_ml.scripts.comet_offline", "--csv", "--level", "detail", "--output", "/dev/stdout", archive],
+    check=True, capture_output=True, text=True)
+read = {}
+for row in csv.reader(io.StringIO(explorer.stdout)):
+    if len(row) >= 7:
+        read.setdefault(row[4], []).append([row[0], row[1], row[5], row[6]])
+print(json.dumps(read))

@@ -1,0 +1,29 @@
+"""Prints what wandb's own reader finds in the offline runs of a folder, as JSON."""
+
+import glob
+import json
+import sys
+
+from wandb.proto import wandb_internal_pb2
+from wandb.sdk.internal import datastore
+
+read = {"rows": [], "config": {}, "finished": False}
+(file,) = glob.glob(sys.argv[1] + "/wandb/offline-run-*/*.wandb")
+store = datastore.DataStore()
+store.open_for_scan(file)
+while True:
+    data = store.scan_data()
+    if data is None:
+        break
+    record = wandb_internal_pb2.Record.FromString(data)
+    kind = record.WhichOneof("record_type")
+    if kind == "run":
+        read.update(project=record.run.project, group=record.run.run_group, team=record.run.entity)
+        for item in record.run.config.update:
+            read["config"][item.key] = json.loads(item.value_json)
+    elif kind == "history":
+        row = {(item.key or "/".join(item.nested_key)): json.loads(item.value_json) for item in record.history.item}
+        read["rows"].append({key: str(value) for key, value in row.items() if key == "_step" or not key.startswith("_")})
+    elif kind == "exit":
+        read["finished"] = record.exit.exit_code == 0
+print(json.dumps(read))
