@@ -72,6 +72,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       progress_report(config, shows_momentum(groups)),
       optimizer_where(config.optimizer ? "optimizer '" + config.optimizer->type + "'" : "") {
   host_context.store = &store;
+  host_context.model = &model;
   cast_buffers();
   report_output = [](std::string_view text) {
     std::fwrite(text.data(), 1, text.size(), stdout);

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "core/engine/batch.hpp"
+#include "core/engine/model.hpp"
 #include "core/engine/observers.hpp"
 #include "core/engine/parameter_groups.hpp"
 #include "core/errors.hpp"
@@ -63,6 +64,12 @@ capstan_status param_norm(void* ctx, capstan_str name, int which, double* out, c
 
 capstan_status visit_parameters(void* ctx, const capstan_visitor* visitor, capstan_error* error) {
   return guarded(error, [&] {
+    const Model* model = static_cast<EngineHostContext*>(ctx)->model;
+    if (CAPSTAN_HAS(visitor, module) && model != nullptr) {
+      for (const ModuleRecord& module : model->modules()) {
+        visitor->module(visitor->ctx, as_str(module.path), as_str(module.class_name));
+      }
+    }
     if (!CAPSTAN_HAS(visitor, tensor)) return;
     for (ParameterEntry& entry : store_of(ctx).entries()) {
       visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.parameter), CAPSTAN_ROLE_PARAMETER);

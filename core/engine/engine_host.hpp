@@ -8,9 +8,11 @@ namespace capstan {
 /// parameters. `host.ctx` must point to the engine's EngineHostContext.
 void add_engine_functions(capstan_host& host);
 
+class Model;
 class ParameterStore;
 struct EngineHostContext {
   ParameterStore* store = nullptr;  // null until it is built
+  const Model* model = nullptr;     // whose modules are shown
 };
 
 }  // namespace capstan

@@ -28,7 +28,8 @@ std::string number(double value) {
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   char text[32];
   std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
+  const bool whole = std::string_view(text).find_first_of(".e") == std::string_view::npos;
+  return whole ? std::string(text) + ".0" : text;  // a float to Python, too
 }
 
 std::string python() {

@@ -115,7 +115,7 @@ typedef struct capstan_host {
   capstan_status (*layer)(capstan_batch*, capstan_str name, capstan_tensor hidden, const capstan_inner* inner,
                           capstan_tensor* out, capstan_error*);
 
-  /* Visits the engine's parameters with their masters and gradients. [engine, not within update] */
+  /* Visits the model's modules, its parameters, their masters and gradients. [engine, not within update] */
   capstan_status (*visit_parameters)(void* ctx, const capstan_visitor*, capstan_error*);
 } capstan_host;
 

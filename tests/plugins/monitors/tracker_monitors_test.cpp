@@ -124,14 +124,14 @@ TEST_F(TrackerTest, SayHowToGetAMissingPackage) {
       [] { MonitorPlugin("wandb", Json::object(), Json::object()); },
       ThrowsMessage<PluginError>(HasSubstr("the Python package 'wandb' is not installed for " + kPlainPython +
                                            ". Install it with: " + kPlainPython + " -m pip install 'wandb>=0.16.0'")));
-  EXPECT_THAT([] { MonitorPlugin("comet", Json::object(), Json::object()); },
+  EXPECT_THAT([] { MonitorPlugin("comet", Json::parse("{\"samples_log_interval\": 100}"), Json::object()); },
               ThrowsMessage<PluginError>(HasSubstr(" -m pip install 'comet_ml>=3.41.0'")));
 }
 
 TEST_F(TrackerTest, SayWhenAPackageIsTooOld) {
   fake_package("comet_ml", "3.40.9", "");
 
-  EXPECT_THAT([] { MonitorPlugin("comet", Json::object(), Json::object()); },
+  EXPECT_THAT([] { MonitorPlugin("comet", Json::parse("{\"samples_log_interval\": 100}"), Json::object()); },
               ThrowsMessage<PluginError>(HasSubstr(
                   "the Python package 'comet_ml' is 3.40.9, and 3.41.0 is the oldest that works. Install it")));
 }

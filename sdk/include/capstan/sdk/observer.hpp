@@ -84,6 +84,18 @@ class Parameters {
     if (visit.thrown) std::rethrow_exception(visit.thrown);
   }
 
+  /// Calls take(path, class_name) for every module that the model tells of, in its order; the root's path is empty.
+  template <class Take>
+  void modules(Take&& take) const {
+    capstan_visitor visitor{};
+    visitor.struct_size = sizeof visitor;
+    visitor.ctx = &take;
+    visitor.module = [](void* ctx, capstan_str path, capstan_str class_name) {
+      (*static_cast<std::remove_reference_t<Take>*>(ctx))(to_view(path), to_view(class_name));
+    };
+    check(host_->visit_parameters(host_->ctx, &visitor, error_));
+  }
+
  private:
   const capstan_host* host_;
   capstan_error* error_;
