@@ -55,6 +55,11 @@ struct SchemaArguments {
   bool reference = false;
 };
 
+struct ReportArguments {
+  std::string run;  // the folder of a csv_monitor
+  std::string out;  // empty: report.html in it
+};
+
 struct UpgradeArguments {
   std::string file;
   bool in_place = false;
@@ -89,8 +94,9 @@ struct PluginsCheckArguments {
   bool json = false;
 };
 
-using Arguments = std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments,
-                               SchemaArguments, UpgradeArguments, ElasticArguments, PluginsListArguments,
-                               PluginsInspectArguments, PluginsNewArguments, PluginsCheckArguments>;
+using Arguments =
+    std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments, SchemaArguments,
+                 ReportArguments, UpgradeArguments, ElasticArguments, PluginsListArguments, PluginsInspectArguments,
+                 PluginsNewArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

@@ -27,6 +27,7 @@ struct Run {
   char** argv;
   int operator()(const ValidateArguments& arguments) const { return validate(arguments); }
   int operator()(const SchemaArguments& arguments) const { return schema(arguments); }
+  int operator()(const ReportArguments& arguments) const { return report(arguments); }
   int operator()(const UpgradeArguments& arguments) const { return upgrade(arguments); }
   int operator()(const ElasticArguments& arguments) const { return elastic(arguments); }
   int operator()(const PluginsListArguments& arguments) const { return plugins_list(arguments); }

@@ -70,6 +70,11 @@ constexpr const char* kSchemaExamples =
     "  capstan schema > capstan.schema.json\n"
     "      an editor that knows the file completes and checks configurations";
 
+constexpr const char* kReportExamples =
+    "Examples:\n"
+    "  capstan report runs/first\n"
+    "  capstan report runs/first --out first.html";
+
 constexpr const char* kUpgradeExamples =
     "Examples:\n"
     "  capstan upgrade ds_config.json > new.json\n"
@@ -245,6 +250,7 @@ class Definition {
     define_export();
     define_validate();
     define_schema();
+    define_report();
     define_upgrade();
     define_elastic();
     define_plugins();
@@ -343,6 +349,13 @@ class Definition {
     flag(app, "--reference", schema_->arguments.reference, "Print the reference page of the language instead");
   }
 
+  void define_report() {
+    CLI::App& app = begin(app_, "report", "Write a page with plots of a run's metrics, which opens offline",
+                          kReportExamples, report_);
+    text_option(app, "run", report_->arguments.run, "RUN", "The folder of the run's csv_monitor")->required();
+    text_option(app, "--out", report_->arguments.out, "FILE", "The page; RUN/report.html without it");
+  }
+
   void define_upgrade() {
     CLI::App& app = begin(app_, "upgrade", "Write a configuration with today's spellings; comments stay",
                           kUpgradeExamples, upgrade_);
@@ -423,6 +436,7 @@ class Definition {
   std::optional<Command<DoctorArguments>> doctor_;
   std::optional<Command<ValidateArguments>> validate_;
   std::optional<Command<SchemaArguments>> schema_;
+  std::optional<Command<ReportArguments>> report_;
   std::optional<Command<UpgradeArguments>> upgrade_;
   std::optional<Command<ElasticArguments>> elastic_;
   std::optional<Command<PluginsCheckArguments>> check_;
@@ -479,6 +493,7 @@ std::optional<Arguments> Definition::taken() const {
   if (doctor_->app->parsed()) return doctor_->arguments;
   if (validate_->app->parsed()) return validate_->arguments;
   if (schema_->app->parsed()) return schema_->arguments;
+  if (report_->app->parsed()) return report_->arguments;
   if (upgrade_->app->parsed()) return upgrade_->arguments;
   if (elastic_->app->parsed()) return elastic_->arguments;
   if (check_->app->parsed()) return check_->arguments;

@@ -8,6 +8,7 @@ namespace capstan::cli {
 // In bin/capstan: without LibTorch.
 int validate(const ValidateArguments& arguments);
 int schema(const SchemaArguments& arguments);
+int report(const ReportArguments& arguments);
 int upgrade(const UpgradeArguments& arguments);
 int elastic(const ElasticArguments& arguments);
 int plugins_list(const PluginsListArguments& arguments);

@@ -1,6 +1,7 @@
 // What an engine tells its monitors, and the people who ask for its state.
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/engine/engine_state.hpp"
 #include "core/errors.hpp"
@@ -67,10 +68,18 @@ void Engine::State::write_step_metrics(const std::vector<std::pair<std::string, 
   std::vector<Metric> metrics = {{"Train/Samples/train_loss", mean_loss, x}};
   if (optimizer) metrics.push_back({"Train/Samples/lr", groups[0].find("lr")->front(), x});
   if (config.precision.compute == Precision::kFp16) metrics.push_back({"Train/Samples/loss_scale", scaler.scale(), x});
+  if (!std::isnan(last_step.grad_norm)) metrics.push_back({"Train/Samples/grad_norm", last_step.grad_norm, x});
+  double step_ms = 0;
   for (const auto& [name, milliseconds] : spans) {
+    if (name == "fwd" || name == "bwd" || name == "step") step_ms += milliseconds;
     std::string span = name == "fwd" ? "forward" : name;
     if (span.starts_with("bwd")) span.replace(0, 3, "backward");
     metrics.push_back({"Train/Samples/elapsed_time_ms_" + span, milliseconds, x});
+  }
+  if (step_ms > 0) {
+    const double samples = static_cast<double>(config.batch.train_batch_size);
+    metrics.push_back({"Train/Samples/samples_per_second", samples / step_ms * 1e3, x});
+    metrics.push_back({"Train/Samples/memory_mb", static_cast<double>(host_memory().resident) / (1 << 20), x});
   }
   open_monitors().write(metrics);
 }

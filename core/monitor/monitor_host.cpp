@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <mutex>
 #include <thread>
 
@@ -14,10 +13,12 @@ namespace {
 constexpr std::size_t kQueueLimit = 1 << 16;  // metrics; 100 steps a second fill it in some minutes
 constexpr auto kCloseDeadline = std::chrono::seconds(5);
 
-struct TimedMetric {
-  Metric metric;
+/// The metrics of one write(), which all monitors share.
+struct Written {
+  std::vector<Metric> metrics;
   double wall_time = 0;  // seconds since 1970
 };
+using Queue = std::vector<std::shared_ptr<const Written>>;
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -55,7 +56,8 @@ struct MonitorHost::Worker {
 
   std::mutex mutex;
   std::condition_variable wake, done;
-  std::deque<TimedMetric> queue;
+  Queue queue;
+  std::size_t queued = 0;  // metrics in it
   std::int64_t dropped = 0;
   std::uint64_t flush_asked = 0, flush_done = 0;
   bool closing = false, closed = false;
@@ -63,18 +65,18 @@ struct MonitorHost::Worker {
   const std::string run_info;
 
   void run();
-  void write(const std::deque<TimedMetric>& batch);
+  void write(const Queue& batch);
 };
 
-void MonitorHost::Worker::write(const std::deque<TimedMetric>& batch) {
+void MonitorHost::Worker::write(const Queue& batch) {
   std::vector<capstan_metric> metrics;
-  std::vector<const capstan_metric*> pointers;
-  metrics.reserve(batch.size());
-  for (const TimedMetric& item : batch) {
-    metrics.push_back(
-        {sizeof(capstan_metric), as_str(item.metric.tag), item.metric.value, item.metric.x, item.wall_time});
-    pointers.push_back(&metrics.back());
+  for (const auto& written : batch) {
+    for (const Metric& metric : written->metrics) {
+      metrics.push_back({sizeof(capstan_metric), as_str(metric.tag), metric.value, metric.x, written->wall_time});
+    }
   }
+  std::vector<const capstan_metric*> pointers;
+  for (const capstan_metric& metric : metrics) pointers.push_back(&metric);
   seat.call("write", [&](capstan_error* error) {
     return seat.vtable()->write(seat.component.self(), pointers.data(), pointers.size(), error);
   });
@@ -89,8 +91,9 @@ void MonitorHost::Worker::run() {
   std::unique_lock lock(mutex);
   for (;;) {
     wake.wait(lock, [&] { return closing || !queue.empty() || flush_asked != flush_done; });
-    std::deque<TimedMetric> batch;
+    Queue batch;
     batch.swap(queue);
+    queued = 0;
     const std::uint64_t flush_until = flush_asked;
     const bool flush = flush_until != flush_done || closing;
     const bool last = closing;
@@ -137,15 +140,16 @@ MonitorHost::~MonitorHost() {
 }
 
 void MonitorHost::write(const std::vector<Metric>& metrics) {
-  const double now = seconds_since_1970();
+  const auto written = std::make_shared<const Written>(Written{metrics, seconds_since_1970()});
   for (const auto& worker : workers_) {
-    const std::lock_guard lock(worker->mutex);
-    for (const Metric& metric : metrics) {
-      if (worker->queue.size() >= kQueueLimit) {
-        ++worker->dropped;
-      } else {
-        worker->queue.push_back({metric, now});
+    {
+      const std::lock_guard lock(worker->mutex);
+      if (worker->queued + metrics.size() > kQueueLimit) {
+        worker->dropped += static_cast<std::int64_t>(metrics.size());
+        continue;
       }
+      worker->queue.push_back(written);
+      worker->queued += metrics.size();
     }
     worker->wake.notify_one();
   }

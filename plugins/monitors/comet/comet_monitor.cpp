@@ -1,6 +1,5 @@
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "../common/tracker_process.hpp"
@@ -17,10 +16,10 @@ class CometMonitor {
       : host_(host),
         params_(params.json()),
         interval_(params.integer("samples_log_interval")),
-        helper_("comet", kScript) {}
+        tracker_("comet", kScript) {}
 
   void open(const sdk::Document& run_info) {
-    const std::string where = helper_.ask("open", "{\"params\":" + params_ + ",\"run\":" + json_run(run_info) + "}");
+    const std::string where = tracker_.open("{\"params\":" + params_ + ",\"run\":" + json_run(run_info) + "}");
     host_.info("comet: " + where + ".");
   }
   void write(std::span<const sdk::Metric> metrics) {
@@ -28,12 +27,10 @@ class CometMonitor {
     for (const sdk::Metric& metric : metrics) {
       if (is_due(metric)) due.push_back(metric);
     }
-    if (!due.empty()) helper_.ask("write", json_rows(due));
+    if (!due.empty()) tracker_.ask("write", json_rows(due));
   }
-  void flush() { helper_.ask("flush"); }
-  void close() {
-    if (!std::exchange(closed_, true)) helper_.ask("close");
-  }
+  void flush() { tracker_.ask("flush"); }
+  void close() { tracker_.close(); }
 
  private:
   /// The first of each tag, then at most one in so many samples.
@@ -47,9 +44,8 @@ class CometMonitor {
   sdk::Host host_;
   std::string params_;
   std::int64_t interval_;
-  TrackerProcess helper_;
+  Tracker tracker_;
   std::map<std::string, std::int64_t, std::less<>> last_sent_;
-  bool closed_ = false;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -194,6 +195,30 @@ std::string TrackerProcess::ask(std::string_view request, std::string_view argum
   if (auto ok = answered(answer, "ok")) return *ok;
   if (const auto problem = answered(answer, "error")) throw sdk::Error(*problem);
   throw sdk::Error(how_it_ended());
+}
+
+Tracker::Tracker(std::string name, std::string_view script) : name_(std::move(name)), script_(script) {
+  // A plugin drives one tracker, and what an interpreter has does not change under a process.
+  static std::mutex mutex;
+  static std::string known;
+  const std::lock_guard lock(mutex);
+  if (known != python()) helper_.emplace(name_, script_);
+  known = python();
+}
+
+std::string Tracker::open(const std::string& document) {
+  if (!helper_) helper_.emplace(name_, script_);
+  opened_ = true;
+  return helper_->ask("open", document);
+}
+
+void Tracker::ask(std::string_view request, std::string_view argument) {
+  if (!opened_) throw sdk::Error("is not open.");
+  helper_->ask(request, argument);
+}
+
+void Tracker::close() {
+  if (std::exchange(opened_, false)) helper_->ask("close");
 }
 
 }  // namespace capstan::monitors

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,6 +43,25 @@ class TrackerProcess {
   pid_t pid_ = -1;
   int channel_ = -1;
   std::string pending_;
+};
+
+/// A monitor's tracker. Made cheaply once the package is known to be there: the first of a process starts the helper to
+/// find out, the others when they are opened.
+class Tracker {
+ public:
+  Tracker(std::string name, std::string_view script);
+
+  /// Opens with a document of JSON; what the helper says of where the run is kept.
+  std::string open(const std::string& document);
+  /// Asks the helper, which must have been opened.
+  void ask(std::string_view request, std::string_view argument = "null");
+  void close();
+
+ private:
+  std::string name_;
+  std::string_view script_;
+  std::optional<TrackerProcess> helper_;
+  bool opened_ = false;
 };
 
 }  // namespace capstan::monitors

@@ -1,5 +1,4 @@
 #include <string>
-#include <utility>
 
 #include "../common/tracker_process.hpp"
 #include "capstan/sdk/monitor.hpp"
@@ -12,25 +11,22 @@ namespace {
 class WandbMonitor {
  public:
   WandbMonitor(sdk::Host host, const sdk::Params& params)
-      : host_(host), params_(params.json()), helper_("wandb", kScript) {}
+      : host_(host), params_(params.json()), tracker_("wandb", kScript) {}
 
   void open(const sdk::Document& run_info) {
-    const std::string where = helper_.ask("open", "{\"params\":" + params_ + ",\"run\":" + json_run(run_info) + "}");
+    const std::string where = tracker_.open("{\"params\":" + params_ + ",\"run\":" + json_run(run_info) + "}");
     host_.info("wandb: " + where + ".");
   }
   void write(std::span<const sdk::Metric> metrics) {
-    if (!metrics.empty()) helper_.ask("write", json_rows(metrics));
+    if (!metrics.empty()) tracker_.ask("write", json_rows(metrics));
   }
-  void flush() { helper_.ask("flush"); }
-  void close() {
-    if (!std::exchange(closed_, true)) helper_.ask("close");
-  }
+  void flush() { tracker_.ask("flush"); }
+  void close() { tracker_.close(); }
 
  private:
   sdk::Host host_;
   std::string params_;
-  TrackerProcess helper_;
-  bool closed_ = false;
+  Tracker tracker_;
 };
 
 }  // namespace

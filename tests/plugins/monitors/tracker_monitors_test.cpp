@@ -163,7 +163,7 @@ TEST_F(TrackerTest, SayWhenTheHelperDies) {
 }
 
 TEST_F(TrackerTest, AMissingPackageStopsTheRunUnlessTheConfigurationSaysOtherwise) {
-  use_python(kPlainPython);
+  use_python(kPlainPython + "3");
   const std::string config = R"({"train_batch_size": 8, "steps_per_print": null, "wandb": {"enabled": true},
     "optimizer": {"type": "SGD", "params": {"lr": 0.1}}, "capstan": {"run": {"on_monitor_failure": ")";
 
