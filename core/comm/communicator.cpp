@@ -1,0 +1,192 @@
+#include "core/comm/communicator.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+
+#include "core/comm/transport.hpp"
+#include "core/comm/watchdog.hpp"
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+/// Messages of different calls must never meet: a rank that is in another collective waits instead of receiving
+/// something else. 31 bits of FNV-1a over the call and its name.
+std::uint32_t tag_of(std::uint64_t call, const std::string& name) {
+  std::uint64_t hash = 0xCBF29CE484222325;
+  const auto add = [&](std::uint8_t byte) { hash = (hash ^ byte) * 0x100000001B3; };
+  for (int shift = 0; shift < 64; shift += 8) add(static_cast<std::uint8_t>(call >> shift));
+  for (const char c : name) add(static_cast<std::uint8_t>(c));
+  return static_cast<std::uint32_t>(hash ^ (hash >> 32)) & 0x7fffffff;
+}
+
+}  // namespace
+
+struct Communicator::State {
+  int rank = 0, size = 1;
+  std::chrono::milliseconds timeout{};
+  std::shared_ptr<Transport> transport;
+  std::unique_ptr<Watchdog> watchdog;
+  std::uint64_t calls = 0;
+  at::Tensor scratch;  // bytes, grown as needed
+
+  /// Uninitialised memory of that many bytes, the same from call to call: fresh pages would cost more than the copy.
+  std::byte* reserve(std::int64_t bytes) {
+    if (!scratch.defined() || scratch.numel() < bytes) scratch = at::empty({bytes}, at::kByte);
+    return static_cast<std::byte*>(scratch.mutable_data_ptr());
+  }
+
+  void exchange(const std::string& name, const std::vector<Message>& send, const std::vector<Message>& receive,
+                std::uint64_t bytes) {
+    const std::uint64_t call = ++calls;
+    watchdog->enter(call, name, bytes);
+    try {
+      const auto pending = transport->start(tag_of(call, name + "/" + std::to_string(bytes)), send, receive);
+      watchdog->watch(pending.get());
+      bool done = false;
+      try {
+        done = pending->wait();
+      } catch (...) {
+        watchdog->watch(nullptr);
+        throw;
+      }
+      watchdog->watch(nullptr);
+      if (!done) throw RuntimeFault(where(name) + watchdog->verdict());
+    } catch (const PeerLost& lost) {
+      const std::string verdict = watchdog->verdict();
+      if (!verdict.empty()) throw RuntimeFault(where(name) + verdict);
+      const std::string words = watchdog->last_words(lost.peer());
+      const std::string who = "rank " + std::to_string(lost.peer());
+      throw RuntimeFault(where(name) +
+                         (words.empty() || words == "finished"
+                              ? who + " is gone" + (words.empty() ? "" : ": it has finished") + " (" + lost.what() + ")."
+                              : who + " stopped: " + words));
+    }
+    watchdog->leave();
+  }
+
+  std::string where(const std::string& name) const {
+    return "rank " + std::to_string(rank) + ": collective '" + name + "' failed: ";
+  }
+};
+
+Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Communicator::~Communicator() = default;
+
+std::shared_ptr<Communicator> Communicator::alone() {
+  return std::shared_ptr<Communicator>(new Communicator(std::make_unique<State>()));
+}
+
+std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous, const Options& options) {
+  auto state = std::make_unique<State>();
+  state->rank = rendezvous.rank;
+  state->size = rendezvous.size;
+  state->timeout = options.timeout;
+  if (rendezvous.size > 1) {
+    state->transport = connect_gloo(rendezvous, options.arrival);
+    state->watchdog = std::make_unique<Watchdog>(state->transport->for_thread(), rendezvous.rank, rendezvous.size,
+                                                 options.watch_every, options.timeout);
+  }
+  return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
+}
+
+int Communicator::rank() const { return state_->rank; }
+int Communicator::size() const { return state_->size; }
+
+void Communicator::all_gather(const std::string& name, const std::vector<at::Tensor>& parts) {
+  if (size() == 1) return;
+  std::vector<Message> send, receive;
+  std::uint64_t bytes = 0;
+  for (int peer = 0; peer < size(); ++peer) {
+    bytes += parts[static_cast<std::size_t>(peer)].nbytes();
+    if (peer == rank()) continue;
+    send.push_back({peer, parts[static_cast<std::size_t>(rank())]});
+    receive.push_back({peer, parts[static_cast<std::size_t>(peer)]});
+  }
+  state_->exchange(name, send, receive, bytes);
+}
+
+at::Tensor Communicator::reduce_scatter(const std::string& name, const std::vector<at::Tensor>& parts) {
+  at::NoGradGuard no_grad;
+  const at::Tensor& own = parts[static_cast<std::size_t>(rank())];
+  const std::int64_t count = own.numel();
+  const auto element = static_cast<std::int64_t>(own.element_size());
+  std::byte* const memory = state_->reserve(count * (4 + element * (size() - 1)));
+  at::Tensor sum = at::from_blob(memory, {count}, at::kFloat);
+  std::vector<Message> send, receive;
+  std::vector<at::Tensor> addends(parts.size());
+  std::uint64_t bytes = 0;
+  for (int peer = 0, slot = 0; peer < size(); ++peer) {
+    const auto index = static_cast<std::size_t>(peer);
+    bytes += parts[index].nbytes();
+    addends[index] = own;
+    if (peer == rank()) continue;
+    addends[index] = at::from_blob(memory + count * (4 + element * slot++), {count}, own.scalar_type());
+    send.push_back({peer, parts[index]});
+    receive.push_back({peer, addends[index]});
+  }
+  if (size() > 1) state_->exchange(name, send, receive, bytes);
+  sum.copy_(addends.front());
+  for (std::size_t i = 1; i < addends.size(); ++i) sum.add_(addends[i]);
+  return sum;
+}
+
+void Communicator::all_to_all(const std::string& name, const std::vector<at::Tensor>& send_parts,
+                              const std::vector<at::Tensor>& receive_parts) {
+  at::NoGradGuard no_grad;
+  std::vector<Message> send, receive;
+  for (int peer = 0; peer < size(); ++peer) {
+    const auto index = static_cast<std::size_t>(peer);
+    if (peer == rank()) {
+      at::Tensor kept = receive_parts[index];
+      kept.copy_(send_parts[index].view_as(kept));
+      continue;
+    }
+    send.push_back({peer, send_parts[index]});
+    receive.push_back({peer, receive_parts[index]});
+  }
+  // What one sends another receives, so the ranks' own sums of bytes need not be equal; the name must.
+  if (size() > 1) state_->exchange(name, send, receive, 0);
+}
+
+void Communicator::broadcast(const std::string& name, const at::Tensor& values, int root) {
+  if (size() == 1) return;
+  std::vector<Message> send, receive;
+  if (rank() != root) receive.push_back({root, values});
+  for (int peer = 0; rank() == root && peer < size(); ++peer) {
+    if (peer != root) send.push_back({peer, values});
+  }
+  state_->exchange(name, send, receive, values.nbytes());
+}
+
+std::vector<std::string> Communicator::all_gather_text(const std::string& name, const std::string& text) {
+  if (size() == 1) return {text};
+  at::Tensor lengths = at::empty({size()}, at::kLong);
+  lengths.mutable_data_ptr<std::int64_t>()[rank()] = static_cast<std::int64_t>(text.size());
+  std::vector<at::Tensor> parts;
+  for (int peer = 0; peer < size(); ++peer) parts.push_back(lengths.narrow(0, peer, 1));
+  all_gather(name + ", lengths", parts);
+
+  std::vector<std::string> texts;
+  parts.clear();
+  for (int peer = 0; peer < size(); ++peer) {
+    texts.emplace_back(static_cast<std::size_t>(lengths.const_data_ptr<std::int64_t>()[peer]), '\0');
+  }
+  texts[static_cast<std::size_t>(rank())] = text;
+  for (std::string& one : texts) {
+    parts.push_back(at::from_blob(one.data(), {static_cast<std::int64_t>(one.size())}, at::kByte));
+  }
+  all_gather(name, parts);
+  return texts;
+}
+
+void Communicator::tell_failure(const std::string& why) noexcept {
+  try {
+    if (state_->watchdog) state_->watchdog->tell_failure(why);
+  } catch (const std::exception&) {
+    // The others will see that this rank is gone.
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/rendezvous.hpp"
+
+namespace capstan {
+
+/// Collectives between the processes of a run. [engine, but for what says otherwise]
+///
+/// Every collective is called by all ranks in the same order with the same name, which tells people where a run
+/// stands: "step 120, gradient bucket 3". Sums are made in rank order in fp32, so that they depend on neither the way
+/// in which tensors are cut nor on timing. When a rank is gone, calls another collective or does not come within the
+/// time-out, RuntimeFault says which, and where every rank is.
+class Communicator {
+ public:
+  struct Options {
+    std::chrono::milliseconds timeout = std::chrono::minutes(30);  // of one collective
+    std::chrono::milliseconds arrival = std::chrono::minutes(5);   // for all processes to appear
+    std::chrono::milliseconds watch_every = std::chrono::seconds(1);
+  };
+
+  /// The communicator of a single process: its collectives copy or do nothing.
+  static std::shared_ptr<Communicator> alone();
+  /// Connects the processes. Throws RuntimeFault.
+  static std::shared_ptr<Communicator> connect(const Rendezvous& rendezvous, const Options& options);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+
+  int rank() const;
+  int size() const;
+
+  /// parts[r] is rank r's: one's own is there, the others are filled. All contiguous, of any sizes.
+  void all_gather(const std::string& name, const std::vector<at::Tensor>& parts);
+  /// parts[r]: what this rank adds to the sum of rank r. Returns the sum over ranks of parts[rank()], float32, in
+  /// memory that the next call uses again.
+  at::Tensor reduce_scatter(const std::string& name, const std::vector<at::Tensor>& parts);
+  /// send[r] goes to rank r, receive[r] comes from it.
+  void all_to_all(const std::string& name, const std::vector<at::Tensor>& send,
+                  const std::vector<at::Tensor>& receive);
+  void broadcast(const std::string& name, const at::Tensor& values, int root);
+  /// The texts of all ranks, in rank order.
+  std::vector<std::string> all_gather_text(const std::string& name, const std::string& text);
+
+  /// Tells the others why this rank stops, for their messages. [any thread]
+  void tell_failure(const std::string& why) noexcept;
+
+ private:
+  struct State;
+  explicit Communicator(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,232 @@
+// The one file that knows LibTorch's c10d.
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "core/comm/transport.hpp"
+#include "core/errors.hpp"
+
+#define USE_C10D_GLOO
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+namespace capstan {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// Beyond every patience of ours: who gives up is decided above.
+constexpr milliseconds kForever = std::chrono::hours(24 * 365);
+
+/// LibTorch's messages carry a stack trace behind the first line.
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+std::string place(const Rendezvous& rendezvous) {
+  return rendezvous.address + ":" + std::to_string(rendezvous.port);
+}
+
+/// Rank 0's port, told through a file that only this user can write.
+class PortFile {
+ public:
+  explicit PortFile(std::filesystem::path path) : path_(std::move(path)) {}
+
+  void write(int port) const {
+    const std::filesystem::path aside = path_.string() + "." + std::to_string(getpid());
+    std::ofstream(aside) << port << "\n";
+    std::error_code error;
+    std::filesystem::rename(aside, path_, error);
+    if (error) throw RuntimeFault("'" + path_.string() + "': cannot be written: " + error.message() + ".");
+  }
+
+  int read(milliseconds patience) const {
+    const auto give_up = std::chrono::steady_clock::now() + patience;
+    while (std::chrono::steady_clock::now() < give_up) {
+      int port = 0;
+      if (std::ifstream(path_) >> port && port > 0) return port;
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    throw RuntimeFault("'" + path_.string() + "': rank 0 has not written its port there. Did it start on this host?");
+  }
+
+  void remove() const {
+    std::error_code error;
+    std::filesystem::remove(path_, error);
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, milliseconds patience) {
+  c10d::TCPStoreOptions options;
+  options.isServer = rendezvous.rank == 0 && !rendezvous.store_exists;
+  options.timeout = patience;
+  options.waitWorkers = false;
+  if (options.isServer && rendezvous.listening_socket >= 0) options.masterListenFd = rendezvous.listening_socket;
+  const PortFile port_file(rendezvous.port_file);
+  if (rendezvous.port == 0 && !options.isServer) rendezvous.port = port_file.read(patience);
+  options.port = static_cast<std::uint16_t>(rendezvous.port);
+  try {
+    auto store = c10::make_intrusive<c10d::TCPStore>(rendezvous.address, options);
+    if (rendezvous.port == 0) {
+      rendezvous.port = store->getPort();
+      port_file.write(rendezvous.port);
+    }
+    return store;
+  } catch (const c10::Error& error) {
+    throw RuntimeFault("rank " + std::to_string(rendezvous.rank) +
+                       (options.isServer ? ": cannot listen at " : ": cannot reach rank 0 at ") + place(rendezvous) +
+                       (options.isServer ? ". Is the port taken? " : ". Has it started, and is the address right? ") +
+                       "MASTER_ADDR and MASTER_PORT say where. (" + first_line(error) + ")");
+  }
+}
+
+/// The address of this host that the others can reach: the one from which the way to rank 0 leads.
+std::string own_address(const Rendezvous& rendezvous) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(rendezvous.address.c_str(), std::to_string(rendezvous.port).c_str(), &hints, &found) != 0) return "";
+  std::string text;
+  for (const addrinfo* one = found; one != nullptr && text.empty(); one = one->ai_next) {
+    const int probe = socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, 0);
+    if (probe < 0) continue;
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    char name[NI_MAXHOST];
+    // Connecting a datagram socket sends nothing; it only chooses the way.
+    if (connect(probe, one->ai_addr, one->ai_addrlen) == 0 &&
+        getsockname(probe, reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+        getnameinfo(reinterpret_cast<sockaddr*>(&own), length, name, sizeof name, nullptr, 0, NI_NUMERICHOST) == 0) {
+      text = name;
+    }
+    close(probe);
+  }
+  freeaddrinfo(found);
+  return text;
+}
+
+std::shared_ptr<gloo::transport::Device> open_device(const Rendezvous& rendezvous) {
+  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) {
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  }
+  const std::string address = own_address(rendezvous);
+  if (address.empty()) return c10d::ProcessGroupGloo::createDefaultDevice();
+  return c10d::ProcessGroupGloo::createDeviceForHostname(address);
+}
+
+class GlooExchange final : public Exchange {
+ public:
+  struct Part {
+    int peer;
+    c10::intrusive_ptr<c10d::Work> work;
+  };
+
+  explicit GlooExchange(std::vector<Part> parts) : parts_(std::move(parts)) {}
+
+  bool wait() override {
+    for (const Part& part : parts_) {
+      try {
+        if (!part.work->wait(kForever)) return false;
+      } catch (const std::exception& error) {
+        throw PeerLost(part.peer, first_line(error));
+      }
+    }
+    return true;
+  }
+
+  void abort() override {
+    for (const Part& part : parts_) part.work->abort();
+  }
+
+ private:
+  std::vector<Part> parts_;
+};
+
+class GlooTransport final : public Transport {
+ public:
+  GlooTransport(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::ProcessGroupGloo> group)
+      : store_(std::move(store)), group_(std::move(group)) {}
+
+  std::unique_ptr<Exchange> start(std::uint32_t tag, const std::vector<Message>& send,
+                                  const std::vector<Message>& receive) override {
+    std::vector<GlooExchange::Part> parts;
+    const auto add = [&](const Message& message, bool incoming) {
+      if (message.values.numel() == 0) return;
+      std::vector<at::Tensor> tensors{message.values};
+      try {
+        parts.push_back({message.peer, incoming ? group_->recv(tensors, message.peer, static_cast<int>(tag))
+                                                : group_->send(tensors, message.peer, static_cast<int>(tag))});
+      } catch (const std::exception& error) {
+        throw PeerLost(message.peer, first_line(error));
+      }
+    };
+    for (const Message& message : receive) add(message, true);
+    for (const Message& message : send) add(message, false);
+    return std::make_unique<GlooExchange>(std::move(parts));
+  }
+
+  void publish(const std::string& key, const std::string& text) override { store_->set(key, text); }
+
+  std::string read(const std::string& key, milliseconds patience) override {
+    try {
+      store_->wait({key}, patience);
+      return store_->get_to_str(key);
+    } catch (const std::exception& error) {
+      throw RuntimeFault("'" + key + "' was not told in time: " + first_line(error));
+    }
+  }
+
+  std::shared_ptr<Transport> for_thread() override {
+    return std::make_shared<GlooTransport>(store_->clone(), nullptr);
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, milliseconds patience) {
+  Rendezvous rendezvous = rendezvous_given;
+  const auto tcp_store = open_store(rendezvous, patience);
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("capstan/" + rendezvous.attempt, tcp_store);
+  const std::string mine = "arrived/" + std::to_string(rendezvous.rank);
+  store->set(mine, std::string("yes"));
+  for (int rank = 0; rank < rendezvous.size; ++rank) {
+    try {
+      store->wait({"arrived/" + std::to_string(rank)}, patience);
+    } catch (const std::exception&) {
+      throw RuntimeFault("rank " + std::to_string(rank) + " of " + std::to_string(rendezvous.size) +
+                         " has not appeared at " + place(rendezvous) + " within " +
+                         std::to_string(patience.count() / 1000) + " s. Was it started, and did it fail at once?");
+    }
+  }
+  if (rendezvous.rank == 0 && !rendezvous.port_file.empty()) PortFile(rendezvous.port_file).remove();
+
+  const auto options = c10d::ProcessGroupGloo::Options::create(kForever);
+  try {
+    options->devices.push_back(open_device(rendezvous));
+    const auto gloo_store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
+    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(gloo_store, rendezvous.rank, rendezvous.size, options);
+    return std::make_shared<GlooTransport>(store, std::move(group));
+  } catch (const std::exception& error) {
+    throw RuntimeFault("rank " + std::to_string(rendezvous.rank) + ": cannot connect to the other processes: " +
+                       first_line(error) + ". GLOO_SOCKET_IFNAME names the network interface to use.");
+  }
+}
+
+}  // namespace capstan

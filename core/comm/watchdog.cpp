@@ -1,0 +1,236 @@
+#include "core/comm/watchdog.hpp"
+
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+namespace capstan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kReadPatience = std::chrono::seconds(2);
+
+std::string seconds_text(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
+  return text;
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  char text[32];
+  const double kib = static_cast<double>(bytes) / 1024;
+  std::snprintf(text, sizeof text, kib < 1024 ? "%.1f KiB" : "%.1f MiB", kib < 1024 ? kib : kib / 1024);
+  return text;
+}
+
+std::string call_text(const Whereabouts& at) {
+  return "'" + at.name + "' (call " + std::to_string(at.call) + ", " + bytes_text(at.bytes) + ")";
+}
+
+std::string key_of(int rank) { return "where/" + std::to_string(rank); }
+
+}  // namespace
+
+std::string Whereabouts::text() const {
+  std::ostringstream out;
+  out << call << '\n' << bytes << '\n' << inside << '\n' << seconds << '\n' << name << '\n' << gone;
+  return out.str();
+}
+
+Whereabouts Whereabouts::parse(const std::string& text) {
+  Whereabouts at;
+  std::istringstream in(text);
+  in >> at.call >> at.bytes >> at.inside >> at.seconds;
+  in.ignore();
+  std::getline(in, at.name);
+  std::getline(in, at.gone, '\0');
+  return at;
+}
+
+std::string whereabouts_table(const std::vector<Whereabouts>& all) {
+  std::string table;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Whereabouts& at = all[rank];
+    table += "\n  rank " + std::to_string(rank) + "  ";
+    if (!at.gone.empty()) {
+      table += at.gone == "finished" ? "has finished" : "stopped: " + at.gone;
+    } else if (at.inside) {
+      table += "is in " + call_text(at) + " for " + seconds_text(at.seconds);
+    } else if (at.call == 0) {
+      table += "has been in no collective yet";
+    } else {
+      table += "computes for " + seconds_text(at.seconds) + "; its last was " + call_text(at);
+    }
+  }
+  return table;
+}
+
+std::string mismatch(const std::vector<Whereabouts>& all, int own) {
+  const Whereabouts& mine = all[static_cast<std::size_t>(own)];
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    const Whereabouts& other = all[rank];
+    const std::string name = "rank " + std::to_string(rank);
+    if (!other.gone.empty() && other.call < mine.call) {
+      return other.gone == "finished" ? name + " has finished without it" : name + " stopped: " + other.gone;
+    }
+    if (!other.inside || other.call != mine.call) continue;
+    if (other.name != mine.name) return name + " is in another one, '" + other.name + "'";
+    if (other.bytes != mine.bytes) {
+      return name + " exchanges " + std::to_string(other.bytes) + " bytes in it, rank " + std::to_string(own) + " " +
+             std::to_string(mine.bytes) + ": their tensors differ in shape";
+    }
+  }
+  return "";
+}
+
+struct Watchdog::State {
+  std::shared_ptr<Transport> transport;
+  int rank, size;
+  std::chrono::milliseconds every, timeout;
+
+  std::mutex mutex;
+  std::condition_variable wake;
+  Whereabouts here;
+  Clock::time_point since = Clock::now();
+  Exchange* exchange = nullptr;
+  std::string verdict;
+  bool stopping = false;
+  std::mutex store_mutex;  // one at a time on the transport; never held together with `mutex`
+  std::thread thread;
+
+  Whereabouts now() {
+    const std::lock_guard lock(mutex);
+    here.seconds = std::chrono::duration<double>(Clock::now() - since).count();
+    return here;
+  }
+
+  /// What others say stays as it was where it cannot be read: rank 0, who keeps it, may be gone.
+  std::vector<Whereabouts> read_all() {
+    std::vector<Whereabouts> all(static_cast<std::size_t>(size));
+    for (int other = 0; other < size; ++other) {
+      try {
+        const std::lock_guard lock(store_mutex);
+        all[static_cast<std::size_t>(other)] = Whereabouts::parse(transport->read(key_of(other), kReadPatience));
+      } catch (const std::exception&) {
+        all[static_cast<std::size_t>(other)].gone = "cannot be asked";
+      }
+    }
+    all[static_cast<std::size_t>(rank)] = now();
+    return all;
+  }
+
+  void publish() noexcept {
+    try {
+      const std::string text = now().text();
+      const std::lock_guard lock(store_mutex);
+      transport->publish(key_of(rank), text);
+    } catch (const std::exception&) {
+      // Rank 0 is gone; the collective says so.
+    }
+  }
+
+  void look() {
+    const Whereabouts at = now();
+    if (!at.inside) return;
+    const bool late = at.seconds > std::chrono::duration<double>(timeout).count();
+    const std::vector<Whereabouts> all = read_all();
+    std::string found;
+    for (const Whereabouts& other : all) {
+      if (other.gone == "cannot be asked" && !late) return;
+    }
+    found = mismatch(all, rank);
+    if (found.empty() && late) found = "it did not end within " + seconds_text(std::chrono::duration<double>(timeout).count());
+    if (found.empty()) return;
+    const std::lock_guard lock(mutex);
+    // It may have ended meanwhile.
+    if (!here.inside || here.call != at.call || exchange == nullptr) return;
+    verdict = found + "." + whereabouts_table(all);
+    exchange->abort();
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    while (!stopping) {
+      lock.unlock();
+      publish();
+      look();
+      lock.lock();
+      wake.wait_for(lock, every, [&] { return stopping; });
+    }
+  }
+};
+
+Watchdog::Watchdog(std::shared_ptr<Transport> transport, int rank, int size, std::chrono::milliseconds every,
+                   std::chrono::milliseconds timeout)
+    : state_(std::make_unique<State>()) {
+  state_->transport = std::move(transport);
+  state_->rank = rank;
+  state_->size = size;
+  state_->every = every;
+  state_->timeout = timeout;
+  state_->publish();
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+}
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+    if (state_->here.gone.empty()) state_->here.gone = "finished";
+  }
+  state_->wake.notify_all();
+  state_->thread.join();
+  state_->publish();
+}
+
+void Watchdog::enter(std::uint64_t call, const std::string& name, std::uint64_t bytes) {
+  const std::lock_guard lock(state_->mutex);
+  state_->here.call = call;
+  state_->here.name = name;
+  state_->here.bytes = bytes;
+  state_->here.inside = true;
+  state_->since = Clock::now();
+}
+
+void Watchdog::watch(Exchange* exchange) {
+  const std::lock_guard lock(state_->mutex);
+  state_->exchange = exchange;
+}
+
+void Watchdog::leave() {
+  const std::lock_guard lock(state_->mutex);
+  state_->here.inside = false;
+  state_->since = Clock::now();
+}
+
+std::string Watchdog::verdict() {
+  const std::lock_guard lock(state_->mutex);
+  return state_->verdict;
+}
+
+std::string Watchdog::table() { return whereabouts_table(state_->read_all()); }
+
+std::string Watchdog::last_words(int peer) {
+  try {
+    const std::lock_guard lock(state_->store_mutex);
+    const std::string gone = Whereabouts::parse(state_->transport->read(key_of(peer), kReadPatience)).gone;
+    return gone;
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+void Watchdog::tell_failure(const std::string& why) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->here.gone = why;
+    state_->here.inside = false;
+  }
+  state_->publish();
+}
+
+}  // namespace capstan

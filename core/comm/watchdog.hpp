@@ -1,0 +1,59 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/transport.hpp"
+
+namespace capstan {
+
+/// The collective that a rank is in, or was in last.
+struct Whereabouts {
+  std::uint64_t call = 0;  // counts collectives from 1
+  std::string name;
+  std::uint64_t bytes = 0;  // that it sends and receives
+  bool inside = false;
+  double seconds = 0;  // inside, or since it left
+  std::string gone;    // why the rank stopped: its message, or "finished"
+
+  std::string text() const;
+  static Whereabouts parse(const std::string& text);
+};
+
+/// What is wrong with ranks that stand as `all` says, seen from rank `own`, which is in a collective; empty while there
+/// is nothing. The sentence of a rank that stopped, of one in another collective, or with another size of the same.
+std::string mismatch(const std::vector<Whereabouts>& all, int own);
+
+/// "  rank 0  in 'step 12, norm' (call 57, 1.0 KiB) for 12 s\n  rank 1 ..."
+std::string whereabouts_table(const std::vector<Whereabouts>& all);
+
+/// A thread that tells the other ranks where this one is, and ends a collective that cannot end.
+class Watchdog {
+ public:
+  Watchdog(std::shared_ptr<Transport> transport, int rank, int size, std::chrono::milliseconds every,
+           std::chrono::milliseconds timeout);
+  /// Tells the others that this rank has finished.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+
+  /// The call begins; `exchange` is aborted if it cannot end.
+  void enter(std::uint64_t call, const std::string& name, std::uint64_t bytes);
+  void watch(Exchange* exchange);  // null: nothing to abort any more
+  void leave();
+  /// Why the exchange was aborted.
+  std::string verdict();
+  /// Where everybody is, read anew.
+  std::string table();
+  /// What rank `peer` said when it stopped, or "".
+  std::string last_words(int peer);
+  void tell_failure(const std::string& why);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace capstan

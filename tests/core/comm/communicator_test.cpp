@@ -1,0 +1,173 @@
+#include "core/comm/communicator.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "core/errors.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace capstan {
+namespace {
+
+using testing::HasSubstr;
+
+/// What rank `from` holds for rank `to`: the same wherever it is asked for.
+at::Tensor values_of(int from, int to, std::int64_t count, at::ScalarType type) {
+  at::manual_seed(static_cast<std::uint64_t>(from * 100 + to));
+  return at::rand({count}).mul(1000).sub(500).to(type);
+}
+
+std::int64_t count_of(int rank) { return rank == 1 ? 0 : 1000 + 13 * rank; }
+
+TEST(Communicator, GathersPartsOfAnySizeInPlace) {
+  test::expect_on_ranks(3, [](Communicator& communicator) {
+    std::vector<at::Tensor> parts;
+    for (int rank = 0; rank < 3; ++rank) {
+      parts.push_back(rank == communicator.rank() ? values_of(rank, 0, count_of(rank), at::kFloat)
+                                                  : at::zeros({count_of(rank)}));
+    }
+    communicator.all_gather("test", parts);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(at::equal(parts[static_cast<std::size_t>(rank)], values_of(rank, 0, count_of(rank), at::kFloat)));
+    }
+  });
+}
+
+TEST(Communicator, SumsInRankOrderInFp32) {
+  test::expect_on_ranks(4, [](Communicator& communicator) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      std::vector<at::Tensor> parts;
+      for (int to = 0; to < 4; ++to) parts.push_back(values_of(communicator.rank(), to, count_of(to), type));
+      const at::Tensor sum = communicator.reduce_scatter("test", parts);
+      at::Tensor expected = values_of(0, communicator.rank(), count_of(communicator.rank()), type).to(at::kFloat);
+      for (int from = 1; from < 4; ++from) {
+        expected = expected.add(values_of(from, communicator.rank(), count_of(communicator.rank()), type).to(at::kFloat));
+      }
+      EXPECT_EQ(sum.scalar_type(), at::kFloat);
+      EXPECT_TRUE(at::equal(sum, expected)) << c10::toString(type);
+    }
+  });
+}
+
+TEST(Communicator, ExchangesAllToAllAndBroadcasts) {
+  test::expect_on_ranks(3, [](Communicator& communicator) {
+    std::vector<at::Tensor> send, receive;
+    for (int rank = 0; rank < 3; ++rank) {
+      send.push_back(values_of(communicator.rank(), rank, 5 + rank, at::kFloat));
+      receive.push_back(at::zeros({5 + communicator.rank()}));
+    }
+    communicator.all_to_all("exchange", send, receive);
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_TRUE(at::equal(receive[static_cast<std::size_t>(rank)],
+                            values_of(rank, communicator.rank(), 5 + communicator.rank(), at::kFloat)));
+    }
+    const at::Tensor told = at::full({4}, static_cast<double>(communicator.rank()));
+    communicator.broadcast("tell", told, 2);
+    EXPECT_TRUE(at::equal(told, at::full({4}, 2.0)));
+  });
+}
+
+TEST(Communicator, GathersTexts) {
+  test::expect_on_ranks(3, [](Communicator& communicator) {
+    const std::string mine(static_cast<std::size_t>(communicator.rank()), 'x');
+    EXPECT_THAT(communicator.all_gather_text("texts", mine), testing::ElementsAre("", "x", "xx"));
+  });
+}
+
+TEST(Communicator, OfOneProcessKeepsWhatItHas) {
+  const auto alone = Communicator::alone();
+  EXPECT_EQ(alone->size(), 1);
+  const at::Tensor half = at::full({3}, 0.5, at::kHalf);
+  EXPECT_TRUE(at::equal(alone->reduce_scatter("sum", {half}), at::full({3}, 0.5, at::kFloat)));
+  EXPECT_THAT(alone->all_gather_text("texts", "me"), testing::ElementsAre("me"));
+}
+
+/// What a rank's exception said; it ended with it.
+void expect_stopped(const ProcessResult& result, const std::vector<std::string>& texts) {
+  EXPECT_EQ(result.exit_code, 3) << result.out << result.err;
+  for (const std::string& text : texts) EXPECT_THAT(result.err, HasSubstr(text));
+}
+
+TEST(Communicator, NamesBothCallsWhenRanksCallDifferentOnes) {
+  // The time-out is far away: this is noticed at once.
+  const auto results = test::run_ranks(2, [](Communicator& communicator) {
+    const at::Tensor values = at::zeros({10});
+    communicator.broadcast("first", values, 0);
+    communicator.broadcast(communicator.rank() == 0 ? "step 3, norm" : "save_checkpoint global_step3", values, 1);
+    communicator.broadcast("never", values, 0);
+  });
+  expect_stopped(results[0], {"rank 0: collective 'step 3, norm' failed: rank 1 "});
+  EXPECT_NE(results[1].exit_code, 0);
+}
+
+TEST(Communicator, NamesTheShapesThatDiffer) {
+  const auto results = test::run_ranks(2, [](Communicator& communicator) {
+    const at::Tensor values = at::zeros({10 + communicator.rank()});
+    communicator.all_gather("sizes", {values, values});
+  });
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(results[rank].exit_code, 3);
+  }
+  EXPECT_THAT(results[0].err + results[1].err, HasSubstr("their tensors differ in shape"));
+}
+
+TEST(Communicator, TellsTheSentenceOfARankThatStops) {
+  const auto results = test::run_ranks(3, [](Communicator& communicator) {
+    const at::Tensor values = at::zeros({1000});
+    communicator.all_gather("first", {values, values.clone(), values.clone()});
+    if (communicator.rank() == 2) {
+      communicator.tell_failure("the disk is full.");
+      throw RuntimeFault("the disk is full.");
+    }
+    communicator.all_gather("second", {values, values.clone(), values.clone()});
+  });
+  for (const int rank : {0, 1}) {
+    expect_stopped(results[static_cast<std::size_t>(rank)],
+                   {"rank " + std::to_string(rank) + ": collective 'second' failed: rank 2 stopped: the disk is full."});
+  }
+}
+
+TEST(Communicator, NamesARankThatWasKilled) {
+  const auto results = test::run_ranks(3, [](Communicator& communicator) {
+    const at::Tensor values = at::zeros({1000});
+    communicator.all_gather("first", {values, values.clone(), values.clone()});
+    if (communicator.rank() == 1) kill(getpid(), SIGKILL);
+    communicator.all_gather("second", {values, values.clone(), values.clone()});
+  });
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  EXPECT_THAT(results[0].err + results[2].err, HasSubstr("collective 'second' failed: rank 1 is gone ("));
+  EXPECT_EQ(results[0].exit_code, 3);
+  EXPECT_EQ(results[2].exit_code, 3);
+}
+
+TEST(Communicator, SaysWhoIsWhereWhenTheTimeIsUp) {
+  const auto results = test::run_ranks(
+      2,
+      [](Communicator& communicator) {
+        const at::Tensor values = at::zeros({256});
+        const auto processes = communicator.all_gather_text("step 7, pids", std::to_string(getpid()));
+        // Rank 1 neither comes to the next collective nor goes away.
+        while (communicator.rank() == 1) pause();
+        try {
+          communicator.all_gather("step 7, norm", {values, values.clone()});
+        } catch (const RuntimeFault&) {
+          kill(static_cast<pid_t>(std::stol(processes[1])), SIGKILL);
+          throw;
+        }
+      },
+      {.timeout = std::chrono::milliseconds(500), .watch_every = std::chrono::milliseconds(50)});
+  expect_stopped(results[0],
+                 {"rank 0: collective 'step 7, norm' failed: it did not end within 0.5 s.\n"
+                  "  rank 0  is in 'step 7, norm' (call 3, 2.0 KiB) for ",
+                  "\n  rank 1  computes for ", "; its last was 'step 7, pids' (call 2, "});
+}
+
+}  // namespace
+}  // namespace capstan

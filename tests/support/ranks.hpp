@@ -1,0 +1,39 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+#include "tests/support/process.hpp"
+
+namespace capstan::test {
+
+/// Environment of one rank of a start whose processes meet at a port that the kernel chose.
+class RankEnvironments {
+ public:
+  explicit RankEnvironments(int size);
+  ~RankEnvironments();
+  RankEnvironments(const RankEnvironments&) = delete;
+  std::vector<std::string> of(int rank) const;
+
+ private:
+  int size_, socket_, port_;
+};
+
+struct RanksOptions {
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of one collective
+  std::chrono::milliseconds watch_every = std::chrono::milliseconds(100);
+};
+
+/// Runs the body of the current test in `size` processes: this program, started again for this test alone. In them it
+/// calls `body` and ends the process; in the test's own process it waits for them and gives how they ended, rank by
+/// rank. Nothing may be printed or checked before the call.
+std::vector<ProcessResult> run_ranks(int size, const std::function<void(Communicator&)>& body,
+                                     const RanksOptions& options = {});
+
+/// The same, and expects every rank to pass.
+void expect_on_ranks(int size, const std::function<void(Communicator&)>& body, const RanksOptions& options = {});
+
+}  // namespace capstan::test
