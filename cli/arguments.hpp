@@ -71,6 +71,11 @@ struct ElasticArguments {
   bool json = false;
 };
 
+struct LaunchArguments {
+  int processes = 1;
+  std::vector<std::string> command;  // words of a command of ours, or of a program with a '/' in its name
+};
+
 struct PluginsListArguments {
   std::vector<std::string> plugin_paths;
   bool json = false;
@@ -94,9 +99,9 @@ struct PluginsCheckArguments {
   bool json = false;
 };
 
-using Arguments =
-    std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments, SchemaArguments,
-                 ReportArguments, UpgradeArguments, ElasticArguments, PluginsListArguments, PluginsInspectArguments,
-                 PluginsNewArguments, PluginsCheckArguments>;
+using Arguments = std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments,
+                               SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments,
+                               PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
+                               PluginsCheckArguments>;
 
 }  // namespace capstan::cli

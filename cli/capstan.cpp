@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -17,6 +18,8 @@ namespace capstan::cli {
 namespace {
 
 [[noreturn]] void become_engine(char** argv) {
+  // LibTorch's own words about a connection that ends come with pages of stack; ours say which rank is gone.
+  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
   const std::string engine = (install_prefix() / "libexec/capstan-engine").string();
   execv(engine.c_str(), argv);
   throw RuntimeFault(engine + ": cannot be started: " + std::strerror(errno) +
@@ -30,6 +33,7 @@ struct Run {
   int operator()(const ReportArguments& arguments) const { return report(arguments); }
   int operator()(const UpgradeArguments& arguments) const { return upgrade(arguments); }
   int operator()(const ElasticArguments& arguments) const { return elastic(arguments); }
+  int operator()(const LaunchArguments& arguments) const { return launch(arguments); }
   int operator()(const PluginsListArguments& arguments) const { return plugins_list(arguments); }
   int operator()(const PluginsInspectArguments& arguments) const { return plugins_inspect(arguments); }
   int operator()(const PluginsNewArguments& arguments) const { return plugins_new(arguments); }

@@ -47,6 +47,16 @@ constexpr const char* kTrainExamples =
     "Ctrl-C or SIGTERM finishes the step, saves where --save is given and exits with code 130; a second one ends at "
     "once.";
 
+constexpr const char* kLaunchExamples =
+    "Examples:\n"
+    "  capstan launch -n 2 train --config ds_config.json --model gpt:tiny --data corpus/ --steps 200\n"
+    "  capstan launch -n 4 ./my_program --its-own-options\n"
+    "      a program of yours: a first word with a '/' in it\n"
+    "\n"
+    "When one process ends badly, the others are ended too, and its exit code is the launcher's. On several hosts, "
+    "start "
+    "the processes with torchrun --no-python, mpirun or srun instead.";
+
 constexpr const char* kEvalExamples =
     "Example:\n"
     "  capstan eval --config ds_config.json --model gpt:tiny --checkpoint ckpt/ --data held_out.txt";
@@ -253,6 +263,7 @@ class Definition {
     define_report();
     define_upgrade();
     define_elastic();
+    define_launch();
     define_plugins();
     define_doctor();
     finish(app_);
@@ -294,6 +305,22 @@ class Definition {
     app.add_flag_function(
         "--no-progress", [&train](std::int64_t) { train.progress = false; }, "No progress bar, also on a terminal");
     keys.common();
+  }
+
+  void define_launch() {
+    CLI::App& app = begin(app_, "launch", "Run a command in several processes on this host", kLaunchExamples, launch_);
+    app.add_option_function<std::string>(
+           "-n,--processes",
+           [this](const std::string& given) {
+             const std::int64_t count = whole_number("-n", given);
+             if (count < 1 || count > 1024) throw UsageError("-n: 1 to 1024 processes, got " + given + ".");
+             launch_->arguments.processes = static_cast<int>(count);
+           },
+           "Processes to start")
+        ->type_name("N")
+        ->take_last()
+        ->required();
+    app.prefix_command();
   }
 
   void define_eval() {
@@ -431,6 +458,7 @@ class Definition {
   CLI::App app_;
   std::list<Overrides> overrides_;
   std::optional<Command<TrainArguments>> train_;
+  std::optional<Command<LaunchArguments>> launch_;
   std::optional<Command<EvalArguments>> eval_;
   std::optional<Command<ExportArguments>> export_;
   std::optional<Command<DoctorArguments>> doctor_;
@@ -487,6 +515,15 @@ std::string Definition::unknown_word() const {
 }
 
 std::optional<Arguments> Definition::taken() const {
+  if (launch_->app->parsed()) {
+    LaunchArguments arguments = launch_->arguments;
+    arguments.command = launch_->app->remaining();
+    if (arguments.command.empty()) {
+      throw UsageError(
+          "launch: what is to be started? For instance: capstan launch -n 2 train --config ds_config.json.");
+    }
+    return arguments;
+  }
   if (train_->app->parsed()) return train_->arguments;
   if (eval_->app->parsed()) return eval_->arguments;
   if (export_->app->parsed()) return export_->arguments;

@@ -11,6 +11,7 @@ int schema(const SchemaArguments& arguments);
 int report(const ReportArguments& arguments);
 int upgrade(const UpgradeArguments& arguments);
 int elastic(const ElasticArguments& arguments);
+int launch(const LaunchArguments& arguments);
 int plugins_list(const PluginsListArguments& arguments);
 int plugins_inspect(const PluginsInspectArguments& arguments);
 int plugins_new(const PluginsNewArguments& arguments);

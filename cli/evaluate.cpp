@@ -20,15 +20,16 @@ int evaluate(const EvalArguments& arguments) {
   loaded.config.report.steps_per_print = std::nullopt;
   Model model = build_model(loaded);
   const TokenData data = open_data(loaded.config.run.eval_data_paths, "capstan.data.eval_path", loaded.config, model);
-  Engine engine(std::move(model), loaded.config, loaded.plugins);
+  Engine engine(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
   if (arguments.init_from.empty()) {
     const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
     engine.load_checkpoint(name.dir, name.tag);
   } else {
     engine.load_weights(arguments.init_from);
   }
-  Evaluation evaluation(data, loaded.config.batch.micro_batch_size);
-  const double loss = engine.eval_batch([&] { return evaluation.next(); }, evaluation.batches());
+  Evaluation evaluation(data, loaded.config.batch.micro_batch_size, engine.rank(), engine.world_size());
+  const double loss = engine.eval_batch([&] { return evaluation.next(); }, evaluation.own_batches());
+  if (engine.rank() > 0) return 0;
   print("step=" + std::to_string(engine.progress().global_steps) + ", eval_loss=" + fixed(loss, 6) + " over " +
         grouped(evaluation.samples()) + " samples of " + grouped(data.sequence_length()) + " tokens\n");
   return 0;

@@ -3,11 +3,13 @@
 #include <ATen/Context.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <utility>
 
 #include "cli/config_arguments.hpp"
+#include "core/comm/rendezvous.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -16,16 +18,19 @@
 namespace capstan::cli {
 namespace {
 
-/// Launchers tell the number of processes in the environment. Training apart in each of them would look like training
-/// together, and write over each other's files.
-void refuse_several_processes() {
-  for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) {
-    const char* value = std::getenv(name);
-    if (value && std::atoi(value) > 1) {
-      throw RuntimeFault(std::string(name) + " is " + value +
-                         ": this release trains in one process. Start it without a launcher, or unset " + name + ".");
+/// A collective that takes longer means that a rank hangs. CAPSTAN_COLLECTIVE_TIMEOUT: seconds.
+Communicator::Options communicator_options() {
+  Communicator::Options options;
+  if (const char* text = std::getenv("CAPSTAN_COLLECTIVE_TIMEOUT")) {
+    char* end = nullptr;
+    const double seconds = std::strtod(text, &end);
+    if (end == text || *end != '\0' || !(seconds > 0 && seconds < 1e6)) {
+      throw RuntimeFault(std::string("CAPSTAN_COLLECTIVE_TIMEOUT is '") + text +
+                         "'; a number of seconds above 0 is needed.");
     }
+    options.timeout = options.arrival = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
   }
+  return options;
 }
 
 TokenData::Format format_named(const std::string& name) {
@@ -39,9 +44,19 @@ TokenData::Format format_named(const std::string& name) {
 }  // namespace
 
 LoadedConfig load_run(const ConfigArguments& arguments) {
-  refuse_several_processes();
+  const Rendezvous rendezvous = read_rendezvous(process_environment());
   LoadedConfig loaded;
-  loaded.config = load_config(config_text(arguments), config_context(arguments), loaded.plugins);
+  if (rendezvous.rank > 0) {
+    // What all ranks would say alike is said by rank 0.
+    log::set_level(log::Level::kError);
+    log::set_speaker("rank " + std::to_string(rendezvous.rank));
+  }
+  ConfigContext context = config_context(arguments);
+  context.world_size = rendezvous.size;
+  if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
+  loaded.config = load_config(config_text(arguments), context, loaded.plugins);
+  loaded.communicator =
+      rendezvous.size > 1 ? Communicator::connect(rendezvous, communicator_options()) : Communicator::alone();
   for (const std::string& warning : loaded.plugins.warnings()) log::warning(warning);
   return loaded;
 }
@@ -56,7 +71,12 @@ Model build_model(const LoadedConfig& loaded) {
   at::manual_seed(config.run.seed);
   Registry registry(loaded.plugins, config.plugin_sha256);
   const ComponentChoice& choice = *config.run.model;
-  return Model(registry.create(choice.where, "model", choice.type, choice.params, model_host()));
+  Model model(registry.create(choice.where, "model", choice.type, choice.params, model_host()));
+  // The same values everywhere; from here on each rank draws dropout of its own.
+  if (const int rank = loaded.communicator->rank(); rank > 0) {
+    at::manual_seed(config.run.seed + 0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(rank));
+  }
+  return model;
 }
 
 std::int64_t sequence_length(const Config& config, const Model& model) {
@@ -81,15 +101,19 @@ TokenData open_data(const std::vector<std::string>& paths, const std::string& ke
   return data;
 }
 
-Evaluation::Evaluation(const TokenData& data, std::int64_t micro_batch_size)
+Evaluation::Evaluation(const TokenData& data, std::int64_t micro_batch_size, int rank, int ranks)
     : data_(data),
       order_(data.samples(), 0, /*shuffle=*/false),
       rows_(std::min(micro_batch_size, data.samples())),
-      batches_(data.samples() / rows_) {}
+      batches_(data.samples() / rows_),
+      at_(rank),
+      stride_(ranks) {}
+
+std::int64_t Evaluation::own_batches() const { return (batches_ - at_ + stride_ - 1) / stride_; }
 
 Batch Evaluation::next() {
   const std::int64_t first = at_ * rows_;
-  at_ = (at_ + 1) % batches_;
+  at_ += stride_;
   return token_batch(data_, order_, first, rows_);
 }
 

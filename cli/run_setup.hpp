@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/arguments.hpp"
+#include "core/comm/communicator.hpp"
 #include "core/config/config.hpp"
 #include "core/data/token_data.hpp"
 #include "core/engine/model.hpp"
@@ -15,9 +17,11 @@ namespace capstan::cli {
 struct LoadedConfig {
   Config config;
   PluginIndex plugins;
+  std::shared_ptr<Communicator> communicator;
 };
 
-/// Reads --config, or the default configuration, for a run of this one process. Throws ConfigError.
+/// Reads --config, or the default configuration, and connects the processes that a launcher has started. Throws
+/// ConfigError, RuntimeFault.
 LoadedConfig load_run(const ConfigArguments& arguments);
 
 /// The model of capstan.model, its initial values drawn from capstan.run.seed. Throws ConfigError when none is named.
@@ -30,19 +34,20 @@ std::int64_t sequence_length(const Config& config, const Model& model);
 TokenData open_data(const std::vector<std::string>& paths, const std::string& key, const Config& config,
                     const Model& model);
 
-/// Mean loss over all of `data`, in its order; a rest that fills no micro-batch is left out unless it is all there is.
+/// The micro-batches of `data`, in its order, dealt out to the ranks; a rest that fills no micro-batch is left out
+/// unless it is all there is.
 class Evaluation {
  public:
-  Evaluation(const TokenData& data, std::int64_t micro_batch_size);
+  Evaluation(const TokenData& data, std::int64_t micro_batch_size, int rank, int ranks);
 
   std::int64_t samples() const { return rows_ * batches_; }
-  std::int64_t batches() const { return batches_; }
-  Batch next();  // starts over after the last
+  std::int64_t own_batches() const;  // of this rank; before the first next()
+  Batch next();
 
  private:
   const TokenData& data_;
   BatchOrder order_;
-  std::int64_t rows_, batches_, at_ = 0;
+  std::int64_t rows_, batches_, at_, stride_;
 };
 
 }  // namespace capstan::cli

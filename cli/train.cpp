@@ -50,10 +50,11 @@ class TrainingRun {
         data_(open_data(run_.data_paths, "capstan.data.path", loaded.config, model)),
         order_(data_.samples(), run_.seed, run_.shuffle),
         eval_data_(open_eval_data(model)),
-        bar_(arguments.progress) {
-    print(settings_text(loaded.config, loaded.plugins, model, data_, Terminal(STDOUT_FILENO)));
-    engine_.emplace(std::move(model), loaded.config, loaded.plugins);
-    engine_->set_report_output([](std::string_view text) { print_line(text); });
+        speaks_(loaded.communicator->rank() == 0),
+        bar_(arguments.progress && speaks_) {
+    if (speaks_) print(settings_text(loaded.config, loaded.plugins, model, data_, Terminal(STDOUT_FILENO)));
+    engine_.emplace(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
+    engine_->set_report_output([this](std::string_view text) { print_line(text); });
     if (!arguments.init_from.empty()) engine_->load_weights(arguments.init_from);
     if (!arguments.resume.empty()) resume(CheckpointName::parse(arguments.resume));
     if (loaded.config.report.dump_state) print_line(engine_->state_dump() + "\n" + config_dump(loaded.config));
@@ -63,7 +64,8 @@ class TrainingRun {
   int run();
 
  private:
-  static void print_line(std::string_view text) {
+  void print_line(std::string_view text) const {
+    if (!speaks_) return;
     ProgressBar::clear();
     print(std::string(text) + "\n");
   }
@@ -73,6 +75,8 @@ class TrainingRun {
     return open_data(run_.eval_data_paths, "capstan.data.eval_path", loaded_.config, model);
   }
 
+  /// On all ranks alike: a single process stops at once, several after the step in which they agreed.
+  bool stop_requested() const { return engine_->world_size() == 1 ? Interrupt::requested() : engine_->stop_agreed(); }
   std::int64_t step() const { return engine_->progress().global_steps; }
   void resume(const CheckpointName& name);
   Json data_identity() const;
@@ -89,6 +93,7 @@ class TrainingRun {
   TokenData data_;
   BatchOrder order_;
   std::optional<TokenData> eval_data_;
+  bool speaks_;  // one rank does, for all
   ProgressBar bar_;
   std::optional<Engine> engine_;
   std::optional<Pace> pace_;
@@ -141,12 +146,12 @@ void TrainingRun::resume(const CheckpointName& name) {
 }
 
 void TrainingRun::train_step() {
-  std::int64_t sample = engine_->progress().global_samples;
   const std::int64_t rows = loaded_.config.batch.micro_batch_size;
+  std::int64_t sample = engine_->progress().global_samples + engine_->rank() * rows;
   const auto begun = std::chrono::steady_clock::now();
   const double loss = engine_->train_batch([&] {
     Batch batch = token_batch(data_, order_, sample, rows);
-    sample += rows;
+    sample += rows * engine_->world_size();
     return batch;
   });
   pace_->step_took(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
@@ -167,13 +172,14 @@ void TrainingRun::report_step() {
 
 void TrainingRun::evaluate() {
   if (!eval_data_ || evaluated_step_ == step()) return;
-  Evaluation evaluation(*eval_data_, loaded_.config.batch.micro_batch_size);
+  Evaluation evaluation(*eval_data_, loaded_.config.batch.micro_batch_size, engine_->rank(), engine_->world_size());
   const double loss = engine_->eval_batch(
       [&] {
-        if (Interrupt::requested()) throw Interrupted{};
+        // Several processes finish it: they must leave together.
+        if (Interrupt::requested() && engine_->world_size() == 1) throw Interrupted{};
         return evaluation.next();
       },
-      evaluation.batches());
+      evaluation.own_batches());
   evaluated_step_ = step();
   print_line("step=" + std::to_string(step()) + ", eval_loss=" + fixed(loss, 4) + " over " +
              grouped(evaluation.samples()) + " samples");
@@ -184,7 +190,7 @@ void TrainingRun::save() {
   Json client_state = Json::object();
   client_state["data"] = data_identity();
   const std::string tag = engine_->save_checkpoint(run_.save_dir, "", client_state);
-  if (run_.keep > 0) prune_checkpoints(run_.save_dir, run_.keep);
+  if (run_.keep > 0 && speaks_) prune_checkpoints(run_.save_dir, run_.keep);
   saved_step_ = step();
   print_line("saved " + (std::filesystem::path(run_.save_dir) / tag).string());
 }
@@ -204,21 +210,22 @@ void TrainingRun::finish(double seconds) {
   engine_->flush_monitors();
   ProgressBar::clear();
   if (steps_here_ == 0) return;
-  print("trained " + grouped(steps_here_) + " steps in " + duration_text(seconds) + ": loss " + fixed(first_loss_, 4) +
-        " -> " + fixed(engine_->mean_loss(), 4) + "\n");
+  print_line("trained " + grouped(steps_here_) + " steps in " + duration_text(seconds) + ": loss " +
+             fixed(first_loss_, 4) + " -> " + fixed(engine_->mean_loss(), 4));
 }
 
 int TrainingRun::run() {
   const auto begun = std::chrono::steady_clock::now();
   try {
     while (step() < *run_.steps) {
-      if (Interrupt::requested()) return interrupted();
+      if (stop_requested()) return interrupted();
+      if (Interrupt::requested()) engine_->ask_to_stop();
       train_step();
       report_step();
       if (due(step(), run_.eval_every)) evaluate();
       if (due(step(), run_.save_every)) save();
     }
-    if (Interrupt::requested()) return interrupted();
+    if (stop_requested()) return interrupted();
     finish(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
   } catch (const Interrupted&) {
     return interrupted();
@@ -232,7 +239,12 @@ int train(const TrainArguments& arguments) {
   const Interrupt interrupt;
   const LoadedConfig loaded = load_run(arguments.config);
   check_run(loaded.config.run);
-  return TrainingRun(arguments, loaded, build_model(loaded)).run();
+  try {
+    return TrainingRun(arguments, loaded, build_model(loaded)).run();
+  } catch (const std::exception& error) {
+    loaded.communicator->tell_failure(error.what());
+    throw;
+  }
 }
 
 }  // namespace capstan::cli

@@ -10,6 +10,9 @@ enum class Level { kDebug, kInfo, kWarning, kError };
 /// Writes one line to standard error, "capstan: warning: ..." [any thread]. Lines below the level are dropped.
 void write(Level level, std::string_view message);
 
+/// Who speaks, in front of each line, where several processes write to one terminal: "rank 1".
+void set_speaker(const std::string& name);
+
 void set_level(Level level);
 Level level();
 

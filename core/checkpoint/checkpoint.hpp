@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,18 @@ struct CheckpointContents {
 /// Writes <dir>/<tag>/: rank_00000.safetensors, state.json, index.json; aside, synced, renamed, folder synced, `latest`
 /// last. An error or a crash at any instant leaves what `latest` named before. Throws RuntimeFault.
 void write_checkpoint(const std::filesystem::path& dir, const std::string& tag, const CheckpointContents& contents);
+
+/// One of the processes that write a checkpoint together.
+struct CheckpointRank {
+  int rank = 0;
+  /// Gives the texts of all ranks, in rank order, on every rank.
+  std::function<std::vector<std::string>(const std::string& name, const std::string& text)> gather;
+};
+
+/// The same by all ranks at once, into one folder that all of them see: each writes rank_<its number>.safetensors with
+/// its tensors, rank 0 the rest, with its `state`. What fails on one rank is thrown on all.
+void write_checkpoint(const std::filesystem::path& dir, const std::string& tag, const CheckpointContents& contents,
+                      const CheckpointRank& rank);
 
 /// The tag that <dir>/latest names. Throws RuntimeFault when there is none.
 std::string latest_tag(const std::filesystem::path& dir);

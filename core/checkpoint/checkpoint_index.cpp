@@ -187,7 +187,7 @@ std::string index_text(const CheckpointIndex& index) {
   return text.append(kSealBegin).append(digest).append(kSealEnd);
 }
 
-CheckpointIndex parse_index(std::string_view text, const std::string& where) {
+CheckpointIndex parse_index_part(std::string_view text, const std::string& where) {
   const std::string body = unsealed(text, where);
   if (nested_deeper_than(body, 16)) throw RuntimeFault(where + ": its lists nest too deep.");
   Json json;
@@ -217,6 +217,11 @@ CheckpointIndex parse_index(std::string_view text, const std::string& where) {
     index.tensors.push_back(
         parse_tensor(Members(item, where + ", tensors[" + std::to_string(index.tensors.size()) + "]")));
   }
+  return index;
+}
+
+CheckpointIndex parse_index(std::string_view text, const std::string& where) {
+  CheckpointIndex index = parse_index_part(text, where);
   check_ranges(index.tensors, where);
   return index;
 }

@@ -40,6 +40,9 @@ std::int64_t elements_of(const std::vector<std::int64_t>& shape);
 
 std::string index_text(const CheckpointIndex& index);
 
+/// The index of one rank's file, which need not hold whole tensors. Throws like parse_index.
+CheckpointIndex parse_index_part(std::string_view text, const std::string& where);
+
 /// Throws RuntimeFault: `where`, then the defect: the text's own checksum, its version, a member that is missing or
 /// of the wrong kind, ranges beyond a tensor, ranges that leave a gap or overlap.
 CheckpointIndex parse_index(std::string_view text, const std::string& where);

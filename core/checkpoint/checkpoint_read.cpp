@@ -34,7 +34,7 @@ class Reader {
     const CheckpointIndex index = parse_index(text_of(*index_file), where(kIndexName));
     CheckpointContents contents;
     contents.state = read_state(index);
-    for (const auto& file : index.files) files_.emplace(file.name, open(file));
+    for (const auto& file : index.files) files_.emplace(file.name, open(index, file));
     for (const auto& tensor : index.tensors) contents.tensors.push_back(read_tensor(tensor));
     return contents;
   }
@@ -77,9 +77,15 @@ class Reader {
     return parse_state(text_of(*mapped), where(kStateName));
   }
 
-  OpenFile open(const IndexedFile& file) const {
+  OpenFile open(const CheckpointIndex& index, const IndexedFile& file) const {
     OpenFile out{map(file.name, file.bytes), {}};
     if (file.header_bytes > file.bytes || xxh3(out.mapped->data(), file.header_bytes) != file.header_xxh3) {
+      for (const auto& other : index.files) {
+        if (other.bytes == out.mapped->size() && other.header_bytes <= other.bytes &&
+            xxh3(out.mapped->data(), other.header_bytes) == other.header_xxh3) {
+          fail(file.name, "it is '" + other.name + "' under another name.");
+        }
+      }
       fail(file.name, "its header is damaged: it does not match its checksum.");
     }
     for (auto& entry : parse_safetensors_header(out.mapped->data(), out.mapped->size(), where(file.name))) {

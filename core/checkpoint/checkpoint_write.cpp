@@ -1,3 +1,6 @@
+#include <cstdio>
+#include <functional>
+#include <optional>
 #include <stdexcept>
 #include <system_error>
 
@@ -16,7 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRankFile = "rank_00000.safetensors";
+std::string rank_file(int rank) {
+  char name[40];
+  std::snprintf(name, sizeof name, "rank_%05d.safetensors", rank);
+  return name;
+}
 
 /// A folder that is deleted unless it was handed on.
 class FolderAside {
@@ -64,27 +71,43 @@ std::vector<SafetensorsEntry> entries_of(const std::vector<CheckpointTensor>& te
   return entries;
 }
 
-CheckpointIndex index_of(const std::string& tag, const std::vector<CheckpointTensor>& tensors,
-                         const SafetensorsWritten& written, const std::string& state) {
+/// Writes this rank's file and tells what is in it.
+CheckpointIndex write_part(const fs::path& folder, const std::string& tag, const CheckpointContents& contents,
+                           int rank) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    throw RuntimeFault("checkpoint folder '" + folder.string() +
+                       "', which rank 0 has made, is not there: all ranks must see the same file system.");
+  }
+  const std::string file = rank_file(rank);
+  const SafetensorsWritten written = write_safetensors(folder / file, entries_of(contents.tensors));
   CheckpointIndex index;
   index.tag = tag;
-  index.state_bytes = state.size();
-  index.state_xxh3 = xxh3(state.data(), state.size());
-  index.files.push_back({kRankFile, written.bytes, written.header.end, written.header.xxh3});
-  for (const auto& tensor : tensors) {
+  index.files.push_back({file, written.bytes, written.header.end, written.header.xxh3});
+  for (const auto& tensor : contents.tensors) {
     const std::string name = name_in_file(tensor);
     const SafetensorsPlace& place = written.tensors.at(name);
     index.tensors.push_back({tensor.parameter, tensor.state, tensor.values.scalar_type(), tensor.shape, tensor.offset,
-                             tensor.values.numel(), kRankFile, name, place.begin, place.end, place.xxh3});
+                             tensor.values.numel(), file, name, place.begin, place.end, place.xxh3});
   }
   return index;
 }
 
-void write_files(const fs::path& folder, const std::string& tag, const CheckpointContents& contents) {
-  const auto written = write_safetensors(folder / kRankFile, entries_of(contents.tensors));
+/// The rest, once all ranks' files are written.
+void write_index(const fs::path& folder, const std::string& tag, const CheckpointContents& contents,
+                 const std::vector<std::string>& parts) {
   const std::string state = state_text(contents.state);
+  CheckpointIndex index;
+  index.tag = tag;
+  index.state_bytes = state.size();
+  index.state_xxh3 = xxh3(state.data(), state.size());
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    CheckpointIndex part = parse_index_part(parts[rank], "rank " + std::to_string(rank) + "'s part");
+    for (auto& file : part.files) index.files.push_back(std::move(file));
+    for (auto& tensor : part.tensors) index.tensors.push_back(std::move(tensor));
+  }
   write_file(folder / kStateName, state);
-  write_file(folder / kIndexName, index_text(index_of(tag, contents.tensors, written, state)));
+  write_file(folder / kIndexName, index_text(index));
   sync_folder(folder);
 }
 
@@ -97,26 +120,62 @@ void refuse_foreign_folder(const fs::path& place) {
                      "folder, or move it away.");
 }
 
+/// Does this rank's share of a phase and waits for the others' shares. Returns what each of them has to tell.
+std::vector<std::string> together(const CheckpointRank& rank, const char* phase,
+                                  const std::function<std::string()>& share) {
+  constexpr char kDone = '+', kFailed = '-';
+  std::string text;
+  try {
+    text = kDone + share();
+  } catch (const std::exception& error) {
+    text = kFailed + std::string(error.what());
+  }
+  std::vector<std::string> texts = rank.gather(std::string("save_checkpoint, ") + phase, text);
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    if (texts[r].front() != kFailed) continue;
+    throw RuntimeFault((texts.size() > 1 ? "rank " + std::to_string(r) + ": " : "") + texts[r].substr(1));
+  }
+  for (std::string& one : texts) one.erase(0, 1);
+  return texts;
+}
+
 }  // namespace
 
-void write_checkpoint(const fs::path& dir, const std::string& tag, const CheckpointContents& contents) {
+void write_checkpoint(const fs::path& dir, const std::string& tag, const CheckpointContents& contents,
+                      const CheckpointRank& rank) {
   check_tag(tag);
-  create_folders(dir);
-  const FolderLock lock(dir);
-  // Without a lock another process's save could be under way.
-  if (lock.held()) remove_leftovers(dir);
-  refuse_foreign_folder(dir / tag);
+  const bool leads = rank.rank == 0;
+  std::optional<FolderLock> lock;
+  std::optional<FolderAside> aside;
+  const auto begun = together(rank, "folder", [&]() -> std::string {
+    if (!leads) return "";
+    create_folders(dir);
+    lock.emplace(dir);
+    // Without a lock another process's save could be under way.
+    if (lock->held()) remove_leftovers(dir);
+    refuse_foreign_folder(dir / tag);
+    aside.emplace(path_aside(dir, tag));
+    return aside->path().string();
+  });
+  const auto parts =
+      together(rank, "tensors", [&] { return index_text(write_part(begun.front(), tag, contents, rank.rank)); });
+  together(rank, "index", [&]() -> std::string {
+    if (!leads) return "";
+    write_index(aside->path(), tag, contents, parts);
+    const fs::path old = put_in_place(aside->path(), dir, tag);
+    aside->hand_on();
+    write_latest(dir, tag);
+    std::error_code error;
+    if (!old.empty()) fs::remove_all(old, error);
+    if (error)
+      log::warning("'" + old.string() + "', the checkpoint replaced, cannot be deleted: " + error.message() + ".");
+    return "";
+  });
+}
 
-  FolderAside aside(path_aside(dir, tag));
-  write_files(aside.path(), tag, contents);
-  const fs::path old = put_in_place(aside.path(), dir, tag);
-  aside.hand_on();
-  write_latest(dir, tag);
-
-  std::error_code error;
-  if (!old.empty()) fs::remove_all(old, error);
-  if (error)
-    log::warning("'" + old.string() + "', the checkpoint replaced, cannot be deleted: " + error.message() + ".");
+void write_checkpoint(const fs::path& dir, const std::string& tag, const CheckpointContents& contents) {
+  write_checkpoint(dir, tag, contents,
+                   {0, [](const std::string&, const std::string& text) { return std::vector<std::string>{text}; }});
 }
 
 }  // namespace capstan

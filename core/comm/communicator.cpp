@@ -58,10 +58,10 @@ struct Communicator::State {
       if (!verdict.empty()) throw RuntimeFault(where(name) + verdict);
       const std::string words = watchdog->last_words(lost.peer());
       const std::string who = "rank " + std::to_string(lost.peer());
-      throw RuntimeFault(where(name) +
-                         (words.empty() || words == "finished"
-                              ? who + " is gone" + (words.empty() ? "" : ": it has finished") + " (" + lost.what() + ")."
-                              : who + " stopped: " + words));
+      throw RuntimeFault(
+          where(name) + (words.empty() || words == "finished"
+                             ? who + " is gone" + (words.empty() ? "" : ": it has finished") + " (" + lost.what() + ")."
+                             : who + " stopped: " + words));
     }
     watchdog->leave();
   }
@@ -95,14 +95,21 @@ int Communicator::rank() const { return state_->rank; }
 int Communicator::size() const { return state_->size; }
 
 void Communicator::all_gather(const std::string& name, const std::vector<at::Tensor>& parts) {
+  all_gather(name, std::vector<std::vector<at::Tensor>>{parts});
+}
+
+void Communicator::all_gather(const std::string& name, const std::vector<std::vector<at::Tensor>>& pieces) {
   if (size() == 1) return;
+  const auto own = static_cast<std::size_t>(rank());
   std::vector<Message> send, receive;
   std::uint64_t bytes = 0;
-  for (int peer = 0; peer < size(); ++peer) {
-    bytes += parts[static_cast<std::size_t>(peer)].nbytes();
-    if (peer == rank()) continue;
-    send.push_back({peer, parts[static_cast<std::size_t>(rank())]});
-    receive.push_back({peer, parts[static_cast<std::size_t>(peer)]});
+  for (const auto& parts : pieces) {
+    for (std::size_t peer = 0; peer < parts.size(); ++peer) {
+      bytes += parts[peer].nbytes();
+      if (peer == own) continue;
+      send.push_back({static_cast<int>(peer), parts[own]});
+      receive.push_back({static_cast<int>(peer), parts[peer]});
+    }
   }
   state_->exchange(name, send, receive, bytes);
 }
@@ -150,14 +157,18 @@ void Communicator::all_to_all(const std::string& name, const std::vector<at::Ten
   if (size() > 1) state_->exchange(name, send, receive, 0);
 }
 
-void Communicator::broadcast(const std::string& name, const at::Tensor& values, int root) {
+void Communicator::broadcast(const std::string& name, const std::vector<at::Tensor>& values, int root) {
   if (size() == 1) return;
   std::vector<Message> send, receive;
-  if (rank() != root) receive.push_back({root, values});
-  for (int peer = 0; rank() == root && peer < size(); ++peer) {
-    if (peer != root) send.push_back({peer, values});
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& one : values) {
+    bytes += one.nbytes();
+    if (rank() != root) receive.push_back({root, one});
+    for (int peer = 0; rank() == root && peer < size(); ++peer) {
+      if (peer != root) send.push_back({peer, one});
+    }
   }
-  state_->exchange(name, send, receive, values.nbytes());
+  state_->exchange(name, send, receive, bytes);
 }
 
 std::vector<std::string> Communicator::all_gather_text(const std::string& name, const std::string& text) {

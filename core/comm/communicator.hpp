@@ -38,13 +38,14 @@ class Communicator {
 
   /// parts[r] is rank r's: one's own is there, the others are filled. All contiguous, of any sizes.
   void all_gather(const std::string& name, const std::vector<at::Tensor>& parts);
+  /// Several of them at once: pieces[i][r] is rank r's part of piece i.
+  void all_gather(const std::string& name, const std::vector<std::vector<at::Tensor>>& pieces);
   /// parts[r]: what this rank adds to the sum of rank r. Returns the sum over ranks of parts[rank()], float32, in
   /// memory that the next call uses again.
   at::Tensor reduce_scatter(const std::string& name, const std::vector<at::Tensor>& parts);
   /// send[r] goes to rank r, receive[r] comes from it.
-  void all_to_all(const std::string& name, const std::vector<at::Tensor>& send,
-                  const std::vector<at::Tensor>& receive);
-  void broadcast(const std::string& name, const at::Tensor& values, int root);
+  void all_to_all(const std::string& name, const std::vector<at::Tensor>& send, const std::vector<at::Tensor>& receive);
+  void broadcast(const std::string& name, const std::vector<at::Tensor>& values, int root);
   /// The texts of all ranks, in rank order.
   std::vector<std::string> all_gather_text(const std::string& name, const std::string& text);
 

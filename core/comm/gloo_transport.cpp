@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <thread>
 
 #include "core/comm/transport.hpp"
@@ -33,9 +34,7 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-std::string place(const Rendezvous& rendezvous) {
-  return rendezvous.address + ":" + std::to_string(rendezvous.port);
-}
+std::string place(const Rendezvous& rendezvous) { return rendezvous.address + ":" + std::to_string(rendezvous.port); }
 
 /// Rank 0's port, told through a file that only this user can write.
 class PortFile {
@@ -163,12 +162,16 @@ class GlooTransport final : public Transport {
   std::unique_ptr<Exchange> start(std::uint32_t tag, const std::vector<Message>& send,
                                   const std::vector<Message>& receive) override {
     std::vector<GlooExchange::Part> parts;
+    // Gloo does not promise to keep the order of messages of one tag, so each has one of its own.
+    std::map<std::pair<int, bool>, std::uint32_t> counts;
     const auto add = [&](const Message& message, bool incoming) {
+      const std::uint32_t index = counts[{message.peer, incoming}]++;
       if (message.values.numel() == 0) return;
+      const int own_tag = static_cast<int>((tag + index * 0x9E3779B1u) & 0x7fffffff);
       std::vector<at::Tensor> tensors{message.values};
       try {
-        parts.push_back({message.peer, incoming ? group_->recv(tensors, message.peer, static_cast<int>(tag))
-                                                : group_->send(tensors, message.peer, static_cast<int>(tag))});
+        parts.push_back({message.peer, incoming ? group_->recv(tensors, message.peer, own_tag)
+                                                : group_->send(tensors, message.peer, own_tag)});
       } catch (const std::exception& error) {
         throw PeerLost(message.peer, first_line(error));
       }
@@ -189,9 +192,7 @@ class GlooTransport final : public Transport {
     }
   }
 
-  std::shared_ptr<Transport> for_thread() override {
-    return std::make_shared<GlooTransport>(store_->clone(), nullptr);
-  }
+  std::shared_ptr<Transport> for_thread() override { return std::make_shared<GlooTransport>(store_->clone(), nullptr); }
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;

@@ -36,7 +36,8 @@ std::optional<int> number(const Environment& environment, const char* name) {
   int value = -1;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < 0) {
-    throw RuntimeFault(shown(name, *text) + ", which is no count. A launcher sets it; unset it to train in one process.");
+    throw RuntimeFault(shown(name, *text) +
+                       ", which is no count. A launcher sets it; unset it to train in one process.");
   }
   return value;
 }
@@ -50,8 +51,8 @@ std::string port_file_of(const Launcher& launcher, const Environment& environmen
   for (char& c : key) {
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '_';
   }
-  return (std::filesystem::temp_directory_path() /
-          ("capstan-" + std::to_string(getuid()) + "-" + key + ".port")).string();
+  return (std::filesystem::temp_directory_path() / ("capstan-" + std::to_string(getuid()) + "-" + key + ".port"))
+      .string();
 }
 
 void fill_address(Rendezvous& out, const Launcher& launcher, const Environment& environment) {
@@ -70,7 +71,8 @@ void fill_address(Rendezvous& out, const Launcher& launcher, const Environment& 
     out.port = *port;
     return;
   }
-  const bool one_host = out.local_size == out.size || environment("SLURM_STEP_NUM_NODES") == std::optional<std::string>("1");
+  const bool one_host =
+      out.local_size == out.size || environment("SLURM_STEP_NUM_NODES") == std::optional<std::string>("1");
   if (!one_host || std::string(launcher.name) == "torchrun") {
     throw RuntimeFault(std::string(launcher.size) + " is " + std::to_string(out.size) +
                        ", and nothing says where the processes meet. Set MASTER_ADDR to the host of rank 0 and "
@@ -121,12 +123,14 @@ Rendezvous read_rendezvous(const Environment& environment) {
     if (size && *size > 1) {
       throw RuntimeFault(std::string(launcher.size) + " is " + std::to_string(*size) + ", but " + launcher.rank +
                          " is not set, so this process does not know which of them it is. Start it with torchrun, "
-                         "mpirun, srun or 'capstan launch', or unset " + launcher.size + ".");
+                         "mpirun, srun or 'capstan launch', or unset " +
+                         launcher.size + ".");
     }
     if (rank && *rank > 0) {
       throw RuntimeFault(std::string(launcher.rank) + " is " + std::to_string(*rank) + ", but " + launcher.size +
                          " is not set, so this process does not know how many there are. Start it with torchrun, "
-                         "mpirun, srun or 'capstan launch', or unset " + launcher.rank + ".");
+                         "mpirun, srun or 'capstan launch', or unset " +
+                         launcher.rank + ".");
     }
   }
   return {};

@@ -83,9 +83,9 @@ void check_same_run(Communicator& communicator, const RunFacts& facts) {
   if (other == digests.end()) return;
   const auto other_rank = other - digests.begin();
   const auto all = communicator.all_gather_text("start: facts of the run", text);
-  const std::string sentence = difference(facts_of(Json::parse(all[0])), 0,
-                                          facts_of(Json::parse(all[static_cast<std::size_t>(other_rank)])),
-                                          static_cast<int>(other_rank));
+  const std::string sentence =
+      difference(facts_of(Json::parse(all[0])), 0, facts_of(Json::parse(all[static_cast<std::size_t>(other_rank)])),
+                 static_cast<int>(other_rank));
   throw RuntimeFault(sentence.empty() ? "the processes' digests differ, though nothing that they are made of does."
                                       : sentence);
 }

@@ -143,7 +143,8 @@ struct Watchdog::State {
       if (other.gone == "cannot be asked" && !late) return;
     }
     found = mismatch(all, rank);
-    if (found.empty() && late) found = "it did not end within " + seconds_text(std::chrono::duration<double>(timeout).count());
+    if (found.empty() && late)
+      found = "it did not end within " + seconds_text(std::chrono::duration<double>(timeout).count());
     if (found.empty()) return;
     const std::lock_guard lock(mutex);
     // It may have ended meanwhile.

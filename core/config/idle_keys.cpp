@@ -31,7 +31,13 @@ void zero_stage_keys(const Effective& values, Problems& problems) {
   };
   note("zero_optimization.allgather_bucket_size", stage != 3,
        "has no effect at stage 3, which gathers through its own buckets.");
-  note("zero_optimization.round_robin_gradients", stage == 1 || stage == 2, "has an effect at stages 1 and 2 only.");
+  note("zero_optimization.round_robin_gradients", false, "has no effect here: every bucket is spread over all ranks.");
+  note("zero_optimization.use_multi_rank_bucket_allreduce", false,
+       "has no effect here: a bucket goes to all its owners in one call.");
+  note("zero_optimization.contiguous_gradients", values.flag("zero_optimization.contiguous_gradients"),
+       "has no effect here: gradients are always gathered in one buffer.");
+  note("zero_optimization.reduce_scatter", values.flag("zero_optimization.reduce_scatter"),
+       "false has no effect but on the checks: gradients always go to their owners, with the same result.");
   note("zero_optimization.grad_hooks", stage == 1, "has an effect at stage 1 only.");
 }
 
@@ -59,6 +65,10 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
       stage > 0 && context.world_known && config.batch.world_size == 1) {
     problems.notice(kStage,
                     "stage " + std::to_string(stage) + " with one process is stage 0: that process holds everything.");
+  }
+  for (const auto& member : language().member("checkpoint")->members) {
+    if (member->spec.name == "tag_validation" || member->has(kNoEffect) || !values.given(member->path)) continue;
+    problems.notice(member->path, "is checked, but nothing in this installation acts on it.");
   }
   const std::string device = values.text("zero_optimization.offload_optimizer.device");
   if (device == "cpu" && values.integer(kStage) > 0) {

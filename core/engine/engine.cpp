@@ -5,8 +5,9 @@
 
 #include <cstdio>
 #include <limits>
-#include <map>
 
+#include "core/engine/dtype_names.hpp"
+#include "core/engine/engine_ranks.hpp"
 #include "core/engine/engine_state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -15,30 +16,11 @@
 namespace capstan {
 namespace {
 
-at::ScalarType compute_dtype(const PrecisionConfig& precision) {
-  switch (precision.compute) {
-    case Precision::kBf16:
-      return at::kBFloat16;
-    case Precision::kFp16:
-      return at::kHalf;
-    case Precision::kFp32:
-      break;
-  }
-  return at::kFloat;
-}
-
-at::ScalarType dtype_named(const std::string& name) {
-  static const std::map<std::string, at::ScalarType, std::less<>> kNames = {
-      {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}, {"int64", at::kLong}};
-  const auto found = kNames.find(name);
-  if (found == kNames.end())
-    throw PluginError("state dtype '" + name + "': expected float32, bfloat16, float16 or int64.");
-  return found->second;
-}
-
-capstan_host engine_host(EngineHostContext& context) {
+capstan_host engine_host(EngineHostContext& context, Communicator& communicator) {
   capstan_host host = make_host();
   host.ctx = &context;
+  host.rank = static_cast<std::uint32_t>(communicator.rank());
+  host.world_size = static_cast<std::uint32_t>(communicator.size());
   add_engine_functions(host);
   return host;
 }
@@ -50,12 +32,14 @@ bool shows_momentum(const ParameterGroups& groups) {
 
 }  // namespace
 
-Engine::State::State(Model built_model, const Config& built_config, const PluginIndex& index)
-    : config(built_config),
+Engine::State::State(Model built_model, const Config& built_config, const PluginIndex& index,
+                     std::shared_ptr<Communicator> ranks)
+    : communicator(ranks ? std::move(ranks) : Communicator::alone()),
+      config(built_config),
       plugins(index),
-      host(engine_host(host_context)),
+      host(engine_host(host_context, *communicator)),
       registry(plugins, config.plugin_sha256),
-      model(std::move(built_model)),
+      model(join_ranks(std::move(built_model), config, *communicator)),
       observers([this] {
         Observers attached;
         for (const ComponentChoice& choice : config.observers) attached.add(create(choice));
@@ -73,8 +57,13 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       optimizer_where(config.optimizer ? "optimizer '" + config.optimizer->type + "'" : "") {
   host_context.store = &store;
   host_context.model = &model;
+  host_context.communicator = communicator.get();
   cast_buffers();
-  report_output = [](std::string_view text) {
+  // One rank speaks and writes for all.
+  const bool speaks = communicator->rank() == 0;
+  if (!speaks) config.monitors.clear();
+  report_output = [speaks](std::string_view text) {
+    if (!speaks) return;
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fputc('\n', stdout);
     std::fflush(stdout);
@@ -135,12 +124,14 @@ ParameterStore::Options Engine::State::store_options() {
     }
     return spec.dtype == "param" ? at::kFloat : dtype_named(spec.dtype);
   };
+  if (communicator->size() > 1) options.sharding = sharding_options();
   if (config.optimizer_offload) options.offload = std::make_unique<StateOffload>(create(*config.optimizer_offload));
   return options;
 }
 
-Engine::Engine(Model model, const Config& config, const PluginIndex& plugins)
-    : state_(std::make_unique<State>(std::move(model), config, plugins)) {
+Engine::Engine(Model model, const Config& config, const PluginIndex& plugins,
+               std::shared_ptr<Communicator> communicator)
+    : state_(std::make_unique<State>(std::move(model), config, plugins, std::move(communicator))) {
   const std::string line = state_->progress_report.state_line(state_->progress, state_->groups);
   if (!line.empty()) state_->report_line(line);
 }
@@ -185,7 +176,7 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
     throw;
   }
   state.model.set_training(true);
-  const double mean = micro_batches > 0 ? sum / static_cast<double>(micro_batches) : 0.0;
+  const double mean = mean_over_ranks(*state.communicator, sum, micro_batches);
   write_metric("Train/Samples/eval_loss", mean);
   state.emit(CAPSTAN_EVENT_EVAL_END);
   return mean;

@@ -12,6 +12,8 @@
 
 namespace capstan {
 
+class Communicator;
+
 /// Counters of a run, in global samples and steps so that they keep their meaning on another world size.
 struct Progress {
   std::int64_t global_steps = 0;  // steps done, skipped ones included
@@ -34,8 +36,10 @@ using NextBatch = std::function<Batch()>;
 /// Trains one model as a configuration says. One thread drives it [engine].
 class Engine {
  public:
-  /// Builds every component that the configuration names. Throws ConfigError, PluginError, RuntimeFault.
-  Engine(Model model, const Config& config, const PluginIndex& plugins);
+  /// Builds every component that the configuration names. With a communicator of several processes, each of which
+  /// builds the same: all start from rank 0's values. Throws ConfigError, PluginError, RuntimeFault.
+  Engine(Model model, const Config& config, const PluginIndex& plugins,
+         std::shared_ptr<Communicator> communicator = nullptr);
   ~Engine();
   Engine(Engine&&) noexcept;
 
@@ -49,7 +53,8 @@ class Engine {
   StepReport step();
   /// One whole step: gradient_accumulation_steps micro-batches from `next`. Returns the mean loss.
   double train_batch(const NextBatch& next);
-  /// Mean loss of `micro_batches` batches without gradients, in evaluation mode; adds Train/Samples/eval_loss.
+  /// Mean loss over all ranks of `micro_batches` batches, a number of each rank's own, without gradients, in evaluation
+  /// mode; adds Train/Samples/eval_loss.
   double eval_batch(const NextBatch& next, std::int64_t micro_batches);
 
   /// Writes <dir>/<tag>/ (tag default: global_step<N>) and moves `latest` last. `client_state` comes back from load.
@@ -71,6 +76,14 @@ class Engine {
   const Config& config() const;
   Model& model();
   bool at_accumulation_boundary() const;  // the next step() updates
+
+  int rank() const;
+  int world_size() const;
+  /// From any rank: asks all of them to stop. After the next complete step stop_agreed() is true on every rank.
+  void ask_to_stop();
+  bool stop_agreed() const;
+  /// Tells the other ranks why this one leaves, for their messages.
+  void tell_failure(const std::string& why) noexcept;
 
   /// Computes the gradient norm in every step, also when neither clipping nor an overflow test needs it.
   void want_grad_norm(bool on);

@@ -13,6 +13,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/config/elastic.hpp"
+#include "core/engine/dtype_names.hpp"
 #include "core/engine/engine_state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -46,37 +47,59 @@ at::Tensor from_hex(const std::string& text) {
 
 at::Generator cpu_generator() { return at::globalContext().defaultGenerator(at::kCPU); }
 
-/// Finds a checkpoint's tensors by parameter and state, and names what does not fit.
+/// Finds a checkpoint's tensors by parameter and state, in however many parts, and names what does not fit.
 class Lookup {
  public:
   Lookup(const CheckpointContents& contents, std::string where) : where_(std::move(where)) {
-    for (const CheckpointTensor& tensor : contents.tensors) tensors_[{tensor.parameter, tensor.state}] = &tensor;
+    for (const CheckpointTensor& tensor : contents.tensors)
+      tensors_[{tensor.parameter, tensor.state}].push_back(&tensor);
+  }
+
+  bool has(const std::string& parameter, const std::string& state) const {
+    return tensors_.contains({parameter, state});
   }
 
   /// Throws unless it is there, whole and of that shape.
-  const at::Tensor& get(const std::string& parameter, const std::string& state, at::IntArrayRef shape) const {
+  void require(const std::string& parameter, const std::string& state, at::IntArrayRef shape) const {
     const auto found = tensors_.find({parameter, state});
     const std::string what = "'" + parameter + "'" + (state == kParam ? "" : ", state '" + state + "'");
     if (found == tensors_.end()) {
       throw RuntimeFault(where_ + ": holds nothing for " + what + ". It was saved from another model or optimizer.");
     }
-    const CheckpointTensor& tensor = *found->second;
+    std::int64_t elements = 0;
+    for (const CheckpointTensor* part : found->second) elements += part->values.numel();
+    const CheckpointTensor& tensor = *found->second.front();
     if (at::IntArrayRef(tensor.shape) != shape) {
       throw RuntimeFault(where_ + ": " + what + " has shape " + shape_text(tensor.shape) + ", this model's is " +
                          shape_text(shape) + ". It was saved from another model.");
     }
-    if (tensor.values.numel() != c10::multiply_integers(shape)) {
-      throw RuntimeFault(where_ + ": " + what + " is there only in part (" + std::to_string(tensor.values.numel()) +
-                         " of " + std::to_string(c10::multiply_integers(shape)) +
-                         " elements): a rank's file is missing.");
+    if (elements != c10::multiply_integers(shape)) {
+      throw RuntimeFault(where_ + ": " + what + " is there only in part (" + std::to_string(elements) + " of " +
+                         std::to_string(c10::multiply_integers(shape)) + " elements): a rank's file is missing.");
     }
-    return tensor.values;
+  }
+
+  /// Copies elements [offset, offset + to.numel()) of what require() has found.
+  void copy(const std::string& parameter, const std::string& state, at::Tensor to, std::int64_t offset = 0) const {
+    const std::int64_t end = offset + to.numel();
+    // A tensor that is not contiguous is whole, and so is what is copied to it.
+    at::Tensor flat = to.is_contiguous() ? to.view({-1}) : at::empty({to.numel()}, to.options());
+    for (const CheckpointTensor* part : tensors_.at({parameter, state})) {
+      const std::int64_t from = std::max(offset, part->offset);
+      const std::int64_t until = std::min(end, part->offset + part->values.numel());
+      if (from >= until) continue;
+      flat.narrow(0, from - offset, until - from)
+          .copy_(part->values.reshape({-1}).narrow(0, from - part->offset, until - from));
+    }
+    if (!to.is_contiguous()) to.copy_(flat.view(to.sizes()));
   }
 
  private:
   std::string where_;
-  std::map<std::pair<std::string, std::string>, const CheckpointTensor*> tensors_;
+  std::map<std::pair<std::string, std::string>, std::vector<const CheckpointTensor*>> tensors_;
 };
+
+std::string generator_state(int rank) { return "generator of rank " + std::to_string(rank); }
 
 std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntry& entry) {
   return spec.like == StateSpec::Like::kScalar ? std::vector<std::int64_t>{1} : entry.shape;
@@ -107,36 +130,40 @@ std::vector<std::pair<const StateSpec*, at::Tensor*>> Engine::State::model_state
   return states;
 }
 
-std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
-  if (micro_step != 0) {
-    throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(micro_step) + " of " +
-                       std::to_string(config.batch.gradient_accumulation_steps) +
-                       " micro-batches done): its gradients would be lost. Save after step().");
-  }
-  at::NoGradGuard no_grad;
-  emit(CAPSTAN_EVENT_SAVE_BEGIN);
-  const std::string tag = tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given;
-
-  CheckpointContents contents;
+/// Parameters with their states: of each this rank's part.
+void Engine::State::add_entries(CheckpointContents& contents) {
+  const bool first_rank = communicator->rank() == 0;
   for (const SubGroup& sub_group : store.sub_groups()) {
     store.acquire(sub_group);
     for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
       ParameterEntry& entry = store.entries()[i];
-      contents.tensors.push_back({entry.name, kParam, entry.shape, 0, entry.master});
+      const Range part = store.saved_part(i);
+      const bool empty = entry.parameter.numel() == 0;
+      if (part.numel == 0 && !(empty && first_rank)) continue;
+      // Where every rank holds all of it, each saves a part all the same.
+      const auto cut = [&](const at::Tensor& whole) {
+        return whole.view({-1}).narrow(0, part.offset - entry.offset, part.numel);
+      };
+      contents.tensors.push_back({entry.name, kParam, entry.shape, part.offset, cut(entry.master)});
       std::size_t index = 0;
       for (const StateSpec& spec : store.states()) {
         if (spec.extent == StateSpec::Extent::kModel) continue;
         const at::Tensor& values = entry.state[index++];
-        if (!values.defined()) continue;
+        if (!values.defined() || !saved(spec)) continue;
+        const bool scalar = spec.like == StateSpec::Like::kScalar;
+        if (scalar && part.offset > 0) continue;
+        const at::Tensor mine = scalar ? values : cut(values);
         // States kept elsewhere share one staging buffer: copy before the next sub-group overwrites it.
-        if (saved(spec)) {
-          contents.tensors.push_back(
-              {entry.name, spec.name, state_shape(spec, entry), 0, config.optimizer_offload ? values.clone() : values});
-        }
+        contents.tensors.push_back({entry.name, spec.name, state_shape(spec, entry), scalar ? 0 : part.offset,
+                                    config.optimizer_offload ? mine.clone() : mine});
       }
     }
     store.release(sub_group, false);
   }
+}
+
+/// What all ranks have alike: states of the whole model, buffers, frozen parameters.
+void Engine::State::add_what_is_everywhere(CheckpointContents& contents) {
   for (const auto& [spec, values] : model_states()) {
     contents.tensors.push_back({"", spec->name, {values->numel()}, 0, *values});
   }
@@ -147,6 +174,43 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
     if (parameter.tensor.requires_grad()) continue;  // frozen: saved as it is
     contents.tensors.push_back(
         {parameter.name, kParam, parameter.tensor.sizes().vec(), 0, parameter.tensor.detach().contiguous()});
+  }
+}
+
+/// The tag of rank 0, after what checkpoint.tag_validation asks for.
+std::string Engine::State::agreed_tag(const std::string& tag) {
+  const auto tags = communicator->all_gather_text("save_checkpoint, tag", tag);
+  for (std::size_t rank = 1; rank < tags.size(); ++rank) {
+    if (tags[rank] == tags[0] || config.checkpoint.tag_validation == "Ignore") continue;
+    const std::string text = "checkpoint tag: rank " + std::to_string(rank) + " saves '" + tags[rank] +
+                             "' and rank 0 '" + tags[0] +
+                             "'. A tag that differs by rank cannot be loaded by another "
+                             "number of processes; give all of them the same.";
+    if (config.checkpoint.tag_validation == "Fail") throw RuntimeFault(text);
+    log::warning(text + " Saved as '" + tags[0] + "'.");
+  }
+  return tags[0];
+}
+
+std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
+  if (micro_step != 0) {
+    throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(micro_step) + " of " +
+                       std::to_string(config.batch.gradient_accumulation_steps) +
+                       " micro-batches done): its gradients would be lost. Save after step().");
+  }
+  at::NoGradGuard no_grad;
+  emit(CAPSTAN_EVENT_SAVE_BEGIN);
+  const std::string tag =
+      agreed_tag(tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given);
+
+  CheckpointContents contents;
+  add_entries(contents);
+  const int rank = communicator->rank();
+  if (rank > 0) {
+    const at::Tensor generator = cpu_generator().get_state();
+    contents.tensors.push_back({"", generator_state(rank), generator.sizes().vec(), 0, generator});
+  } else {
+    add_what_is_everywhere(contents);
   }
 
   Json& state = contents.state;
@@ -179,9 +243,24 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
   state["client_state"] = client_state;
   // A run that goes on from here must find the rows of all steps before.
   if (monitors) monitors->flush();
-  write_checkpoint(dir, tag, contents);
+  write_checkpoint(dir, tag, contents, {rank, [&](const std::string& name, const std::string& text) {
+                                          return communicator->all_gather_text(name, text);
+                                        }});
   emit(CAPSTAN_EVENT_SAVE_END);
   return tag;
+}
+
+void Engine::State::load_generator(const Json& state, const CheckpointContents& contents) {
+  if (communicator->rank() == 0) {
+    cpu_generator().set_state(from_hex(state.at("rng").at("cpu").as_string()));
+    return;
+  }
+  // A rank that was not there before goes on with the generator that it has.
+  for (const CheckpointTensor& tensor : contents.tensors) {
+    if (tensor.parameter.empty() && tensor.state == generator_state(communicator->rank())) {
+      cpu_generator().set_state(tensor.values.clone());
+    }
+  }
 }
 
 Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
@@ -215,10 +294,10 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   }
   std::set<std::string> known;
   for (const NamedTensor& parameter : model.parameters()) {
-    lookup.get(parameter.name, kParam, parameter.tensor.sizes());
+    lookup.require(parameter.name, kParam, parameter.tensor.sizes());
     known.insert(parameter.name);
   }
-  for (const NamedTensor& buffer : model.buffers()) lookup.get(buffer.name, kBuffer, buffer.tensor.sizes());
+  for (const NamedTensor& buffer : model.buffers()) lookup.require(buffer.name, kBuffer, buffer.tensor.sizes());
   for (const CheckpointTensor& tensor : contents.tensors) {
     if (tensor.state == kParam && !known.contains(tensor.parameter)) {
       throw RuntimeFault(where + ": holds parameter '" + tensor.parameter +
@@ -230,7 +309,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
     for (const StateSpec& spec : store.states()) {
       if (spec.extent == StateSpec::Extent::kModel) continue;
       const bool present = entry.state[index++].defined();
-      if (present && saved(spec)) lookup.get(entry.name, spec.name, state_shape(spec, entry));
+      if (present && saved(spec)) lookup.require(entry.name, spec.name, state_shape(spec, entry));
     }
   }
 
@@ -238,26 +317,30 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
     store.acquire(sub_group);
     for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
       ParameterEntry& entry = store.entries()[i];
-      entry.master.copy_(lookup.get(entry.name, kParam, entry.shape).view_as(entry.master));
+      lookup.copy(entry.name, kParam, entry.master, entry.offset);
+      if (config.zero.stage > 0 && !config.zero.load_from_fp32_weights) {
+        entry.master.copy_(entry.master.to(compute_dtype(config.precision)));
+      }
       std::size_t index = 0;
       for (const StateSpec& spec : store.states()) {
         if (spec.extent == StateSpec::Extent::kModel) continue;
         at::Tensor& values = entry.state[index++];
-        if (values.defined() && saved(spec))
-          values.copy_(lookup.get(entry.name, spec.name, state_shape(spec, entry)).view_as(values));
+        const bool scalar = spec.like == StateSpec::Like::kScalar;
+        if (values.defined() && saved(spec)) lookup.copy(entry.name, spec.name, values, scalar ? 0 : entry.offset);
       }
     }
     store.release(sub_group, true);
   }
-  for (const auto& [spec, values] : model_states()) values->copy_(lookup.get("", spec->name, {values->numel()}));
+  for (const auto& [spec, values] : model_states()) {
+    lookup.require("", spec->name, {values->numel()});
+    lookup.copy("", spec->name, *values);
+  }
   for (const NamedTensor& buffer : model.buffers()) {
-    at::Tensor tensor = buffer.tensor;
-    tensor.copy_(lookup.get(buffer.name, kBuffer, tensor.sizes()).view_as(tensor));
+    lookup.copy(buffer.name, kBuffer, buffer.tensor);
   }
   for (const NamedTensor& parameter : model.parameters()) {
     if (parameter.tensor.requires_grad()) continue;
-    at::Tensor frozen = parameter.tensor.detach();
-    frozen.copy_(lookup.get(parameter.name, kParam, frozen.sizes()).view_as(frozen));
+    lookup.copy(parameter.name, kParam, parameter.tensor.detach());
   }
 
   progress = {count("global_steps"), count("updates"), count("skipped_steps"), count("global_samples")};
@@ -284,7 +367,11 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
     }
   }
   if (const Json* saved_observers = state.find("observers")) observers.load(*saved_observers);
-  cpu_generator().set_state(from_hex(state.at("rng").at("cpu").as_string()));
+  load_generator(state, contents);
+  if (const Json* then = state.find("world_size"); then && *then != Json(config.batch.world_size)) {
+    log::info(where + ": was saved by " + then->dump() + " processes and goes on with " +
+              std::to_string(config.batch.world_size) + ".");
+  }
   schedule.apply(progress.updates);
   store.refresh_all(transform_weight());
   emit(CAPSTAN_EVENT_LOADED);
@@ -325,7 +412,8 @@ void Engine::load_weights(const std::string& file) {
   if (!unexpected.empty()) log::warning(file + ": not in the model, so not used:" + unexpected + ".");
 
   for (ParameterEntry& entry : state.store.entries()) {
-    entry.master.copy_(values.at(entry.name).view_as(entry.master));
+    const at::Tensor given = values.at(entry.name).reshape({-1});
+    entry.master.view({-1}).copy_(given.narrow(0, entry.offset, entry.master.numel()));
     known.erase(entry.name);
   }
   for (const auto* list : {&state.model.parameters(), &state.model.buffers()}) {

@@ -1,10 +1,12 @@
 #include "core/engine/engine_host.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 #include <exception>
 
+#include "core/comm/communicator.hpp"
 #include "core/engine/batch.hpp"
 #include "core/engine/model.hpp"
 #include "core/engine/observers.hpp"
@@ -30,17 +32,82 @@ capstan_status guarded(capstan_error* error, Body&& body) noexcept {
   }
 }
 
-// Collectives of a group of one: the sum is what is there, and exchanging with oneself is a copy.
-capstan_status nothing_to_exchange(void*, capstan_tensor, capstan_error*) { return CAPSTAN_OK; }
-capstan_status copy_to_self(void*, capstan_tensor out, capstan_tensor in, capstan_error* error) {
+Communicator* communicator_of(void* ctx) {
+  Communicator* communicator = static_cast<EngineHostContext*>(ctx)->communicator;
+  return communicator != nullptr && communicator->size() > 1 ? communicator : nullptr;
+}
+
+/// `count` equal parts of a contiguous tensor.
+std::vector<at::Tensor> parts_of(const at::Tensor& tensor, int count) {
+  if (!tensor.is_contiguous() || tensor.numel() % count != 0) {
+    throw RuntimeFault("collective: a contiguous tensor whose elements divide by " + std::to_string(count) +
+                       " ranks is needed, got " + std::to_string(tensor.numel()) + " elements.");
+  }
+  std::vector<at::Tensor> parts;
+  const std::int64_t share = tensor.numel() / count;
+  for (int rank = 0; rank < count; ++rank) parts.push_back(tensor.view({-1}).narrow(0, rank * share, share));
+  return parts;
+}
+
+// In a single process the sum is what is there, and exchanging with oneself is a copy.
+capstan_status all_reduce_sum(void* ctx, capstan_tensor handle, capstan_error* error) {
   return guarded(error, [&] {
+    Communicator* communicator = communicator_of(ctx);
+    if (communicator == nullptr) return;
     at::NoGradGuard no_grad;
-    tensor_of(out).copy_(tensor_of(in).view_as(tensor_of(out)));
+    at::Tensor& values = tensor_of(handle);
+    const at::Tensor own = values.contiguous().view({-1});
+    std::vector<at::Tensor> all;
+    for (int rank = 0; rank < communicator->size(); ++rank) {
+      all.push_back(rank == communicator->rank() ? own : at::empty_like(own));
+    }
+    communicator->all_gather("a plugin's all-reduce", all);
+    // In rank order; 16-bit types in fp32.
+    const bool narrow = own.scalar_type() == at::kHalf || own.scalar_type() == at::kBFloat16;
+    at::Tensor sum = all.front().to(narrow ? at::kFloat : own.scalar_type(), false, /*copy=*/true);
+    for (std::size_t i = 1; i < all.size(); ++i) sum.add_(all[i]);
+    values.copy_(sum.view_as(values));
   });
 }
-capstan_status broadcast_to_self(void*, capstan_tensor, std::uint32_t root, capstan_error* error) {
+
+capstan_status all_to_all(void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
   return guarded(error, [&] {
-    if (root != 0) throw RuntimeFault("broadcast: root " + std::to_string(root) + " of 1 process.");
+    at::NoGradGuard no_grad;
+    Communicator* communicator = communicator_of(ctx);
+    if (communicator == nullptr) {
+      tensor_of(out).copy_(tensor_of(in).view_as(tensor_of(out)));
+      return;
+    }
+    communicator->all_to_all("a plugin's all-to-all", parts_of(tensor_of(in), communicator->size()),
+                             parts_of(tensor_of(out), communicator->size()));
+  });
+}
+
+capstan_status all_gather(void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
+  return guarded(error, [&] {
+    at::NoGradGuard no_grad;
+    Communicator* communicator = communicator_of(ctx);
+    if (communicator == nullptr) {
+      tensor_of(out).copy_(tensor_of(in).view_as(tensor_of(out)));
+      return;
+    }
+    const auto parts = parts_of(tensor_of(out), communicator->size());
+    at::Tensor own = parts[static_cast<std::size_t>(communicator->rank())];
+    own.copy_(tensor_of(in).view_as(own));
+    communicator->all_gather("a plugin's all-gather", parts);
+  });
+}
+
+capstan_status broadcast(void* ctx, capstan_tensor handle, std::uint32_t root, capstan_error* error) {
+  return guarded(error, [&] {
+    Communicator* communicator = communicator_of(ctx);
+    const std::uint32_t ranks = communicator ? static_cast<std::uint32_t>(communicator->size()) : 1;
+    if (root >= ranks) {
+      throw RuntimeFault("broadcast: root " + std::to_string(root) + " of " + std::to_string(ranks) +
+                         (ranks == 1 ? " process." : " processes."));
+    }
+    if (communicator)
+      communicator->broadcast("a plugin's broadcast", parts_of(tensor_of(handle), 1), static_cast<int>(root));
   });
 }
 
@@ -55,7 +122,7 @@ capstan_status param_norm(void* ctx, capstan_str name, int which, double* out, c
     for (ParameterEntry& entry : store_of(ctx).entries()) {
       if (entry.name != as_view(name)) continue;
       const at::Tensor values = which == 0 ? entry.master : entry.gradient();
-      *out = values.defined() ? std::sqrt(sum_of_squares({&values})) : 0.0;
+      *out = std::sqrt(store_of(ctx).sum_over_ranks(values.defined() ? sum_of_squares({&values}) : 0.0));
       return;
     }
     throw RuntimeFault("no trainable parameter is named '" + std::string(as_view(name)) + "'.");
@@ -73,6 +140,8 @@ capstan_status visit_parameters(void* ctx, const capstan_visitor* visitor, capst
     if (!CAPSTAN_HAS(visitor, tensor)) return;
     for (ParameterEntry& entry : store_of(ctx).entries()) {
       visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.parameter), CAPSTAN_ROLE_PARAMETER);
+      // Of a part nothing could be made without knowing which.
+      if (entry.master.numel() != entry.parameter.numel()) continue;
       visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.master), CAPSTAN_ROLE_MASTER);
       if (entry.gradient().defined()) {
         visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.gradient()), CAPSTAN_ROLE_GRADIENT);
@@ -137,10 +206,10 @@ capstan_status layer(capstan_batch* batch, capstan_str name, capstan_tensor hidd
 }  // namespace
 
 void add_engine_functions(capstan_host& host) {
-  host.all_reduce_sum = nothing_to_exchange;
-  host.all_to_all = copy_to_self;
-  host.all_gather = copy_to_self;
-  host.broadcast = broadcast_to_self;
+  host.all_reduce_sum = all_reduce_sum;
+  host.all_to_all = all_to_all;
+  host.all_gather = all_gather;
+  host.broadcast = broadcast;
   host.param_norm = param_norm;
   host.visit_parameters = visit_parameters;
   host.group_numbers = group_numbers;

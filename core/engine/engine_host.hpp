@@ -4,15 +4,17 @@
 
 namespace capstan {
 
-/// Fills the functions of the host table that need an engine: collectives (of one process), batches, layers, groups,
-/// parameters. `host.ctx` must point to the engine's EngineHostContext.
+/// Fills the functions of the host table that need an engine: collectives, batches, layers, groups, parameters.
+/// `host.ctx` must point to the engine's EngineHostContext.
 void add_engine_functions(capstan_host& host);
 
+class Communicator;
 class Model;
 class ParameterStore;
 struct EngineHostContext {
-  ParameterStore* store = nullptr;  // null until it is built
-  const Model* model = nullptr;     // whose modules are shown
+  Communicator* communicator = nullptr;  // null: one process
+  ParameterStore* store = nullptr;       // null until it is built
+  const Model* model = nullptr;          // whose modules are shown
 };
 
 }  // namespace capstan

@@ -5,12 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/comm/communicator.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/engine_host.hpp"
 #include "core/engine/observers.hpp"
 #include "core/engine/parameter_groups.hpp"
 #include "core/engine/progress_report.hpp"
 #include "core/engine/schedule.hpp"
+#include "core/engine/slot_blocks.hpp"
 #include "core/engine/timers.hpp"
 #include "core/memory/accelerator.hpp"
 #include "core/memory/parameter_store.hpp"
@@ -22,13 +25,14 @@ namespace capstan {
 
 /// Everything behind an Engine. Members are built in this order and destroyed in the reverse one.
 struct Engine::State {
-  State(Model model, const Config& config, const PluginIndex& plugins);
+  State(Model model, const Config& config, const PluginIndex& plugins, std::shared_ptr<Communicator> communicator);
 
   // Building.
   Component create(const ComponentChoice& choice);
   void cast_buffers();
   void build_monitors();
   ParameterStore::Options store_options();
+  ShardingOptions sharding_options();
 
   // One step (engine_step.cpp).
   void emit(capstan_event_kind kind, const at::Tensor* loss = nullptr, bool skipped = false);
@@ -37,6 +41,14 @@ struct Engine::State {
   StepReport step();
   void finish_step(bool applied);
   void note_loss(const at::Tensor& loss);
+  std::string step_name() const;
+  /// Ends the step's exchange between ranks: loss, which gradients there are, their norm when `norm`.
+  void agree_on_step(bool norm);
+  bool needs_norm() const;
+  bool tests_overflow() const;
+  void refuse_unused_parameters();
+  std::vector<double> measure(const SubGroup& sub_group, const std::vector<const capstan_slot*>& slots,
+                              const capstan_step& step);
   /// False when the update must be skipped; fills the norm and the factor for the gradients.
   bool check_and_measure(StepReport& report, double& grad_scale);
   void update(double grad_scale);
@@ -52,9 +64,14 @@ struct Engine::State {
   // Checkpoints (engine_checkpoint.cpp).
   /// States of the whole model that checkpoints hold, with their values.
   std::vector<std::pair<const StateSpec*, at::Tensor*>> model_states();
+  void add_entries(CheckpointContents& contents);
+  void add_what_is_everywhere(CheckpointContents& contents);
+  std::string agreed_tag(const std::string& tag);
+  void load_generator(const Json& state, const CheckpointContents& contents);
   std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
   Json load(const std::string& dir, const std::string& tag);
 
+  std::shared_ptr<Communicator> communicator;
   Config config;
   PluginIndex plugins;
   CpuAccelerator accelerator;
@@ -85,6 +102,9 @@ struct Engine::State {
   bool loss_finite = true;            // of the current step
   std::int64_t bad_micro_step = 0;    // the first whose loss was not finite
   bool want_grad_norm = false;
+  double squares = 0;           // of the step's mean gradients, when it needs their norm
+  bool stop_asked = false;      // on this rank
+  bool stop_agreed = false;     // on all
   std::string optimizer_where;  // "optimizer 'AdamW'"
 };
 

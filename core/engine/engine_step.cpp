@@ -86,12 +86,15 @@ void Engine::State::backward(const at::Tensor& loss) {
     note_loss(loss);
     // The mean over micro-batches and the loss scale, as the seed of backward: the same as scaling the loss.
     const double seed = scaler.scale() / static_cast<double>(config.batch.gradient_accumulation_steps);
+    const std::int64_t micro_steps = config.batch.gradient_accumulation_steps;
+    const std::string name = step_name() + (micro_steps > 1 ? ", micro-batch " + std::to_string(micro_step) : "");
+    store.begin_backward(name, micro_step + 1 == micro_steps);
     {
       const Timers::Span inner(micro_timers, "bwd_inner");
       loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed));
     }
     at::NoGradGuard no_grad;
-    store.accumulate_gradients();
+    store.end_backward();
     ++micro_step;
     ++micro_steps_seen;
     emit(CAPSTAN_EVENT_BACKWARD_END);
@@ -112,9 +115,15 @@ std::string Engine::State::first_not_finite() {
   return "All parameters and gradients are finite";
 }
 
+bool Engine::State::tests_overflow() const {
+  return config.precision.compute == Precision::kFp16 ||
+         (config.precision.compute == Precision::kBf16 && config.precision.check_grad_overflow);
+}
+
+bool Engine::State::needs_norm() const { return tests_overflow() || config.gradient_clipping > 0 || want_grad_norm; }
+
 bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   const PrecisionConfig& precision = config.precision;
-  const std::string step_name = "step " + std::to_string(progress.global_steps);
   report.loss_scale = scaler.scale();
   report.grad_norm = std::numeric_limits<double>::quiet_NaN();
   grad_scale = 1.0 / scaler.scale();
@@ -122,7 +131,7 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   // Under fp16 a loss that is not finite is an overflow like any other.
   if (!loss_finite && precision.compute != Precision::kFp16) {
     store.collect_gradients();
-    const std::string what = "the loss is not finite at " + step_name + " (micro-batch " +
+    const std::string what = "the loss is not finite at " + step_name() + " (micro-batch " +
                              std::to_string(bad_micro_step) + "). " + first_not_finite() + ".";
     if (config.run.on_nan == "stop") {
       throw RuntimeFault(what +
@@ -134,20 +143,20 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   }
 
   const auto& gradients = store.collect_gradients();
-  const bool test_overflow =
-      precision.compute == Precision::kFp16 || (precision.compute == Precision::kBf16 && precision.check_grad_overflow);
-  if (!test_overflow && config.gradient_clipping <= 0 && !want_grad_norm) return true;
+  refuse_unused_parameters();
+  if (!needs_norm()) return true;
 
-  const double norm = std::sqrt(sum_of_squares(gradients)) / scaler.scale();
+  if (communicator->size() == 1) squares = sum_of_squares(gradients);
+  const double norm = std::sqrt(squares) / scaler.scale();
   report.grad_norm = norm;
   if (!std::isfinite(norm)) {
-    if (test_overflow) {
-      log::info("OVERFLOW! Skipping " + step_name + ": a gradient is not finite" +
+    if (tests_overflow()) {
+      log::info("OVERFLOW! Skipping " + step_name() + ": a gradient is not finite" +
                 (precision.compute == Precision::kFp16 ? " at loss scale " + std::to_string(scaler.scale()) : "") +
                 ".");
       return false;
     }
-    log::warning("the gradient norm is not finite at " + step_name + ", so gradients are not clipped. " +
+    log::warning("the gradient norm is not finite at " + step_name() + ", so gradients are not clipped. " +
                  first_not_finite() + ".");
     return true;
   }
@@ -163,18 +172,12 @@ void Engine::State::update_sub_group(const SubGroup& sub_group, const capstan_st
   store.acquire(sub_group);
   const auto& slots = store.slots(sub_group);
   const auto* table = optimizer->vtable<capstan_optimizer>();
-  const auto measures = static_cast<std::size_t>(optimizer->manifest().measures);
-  std::vector<double> totals(measures * slots.size());
-  if (measures > 0) {
-    call_plugin(optimizer_where, [&](capstan_error* error) {
-      return table->measure(optimizer->self(), slots.data(), slots.size(), &step, totals.data(), error);
-    });
-  }
+  const std::vector<double> totals = measure(sub_group, slots, step);
   capstan_error error;
-  if (table->update(optimizer->self(), slots.data(), slots.size(), &step, measures ? totals.data() : nullptr, &error) !=
-      CAPSTAN_OK) {
-    throw PluginError(optimizer_where + " failed at update " + std::to_string(step.update_index) +
-                      " on rank 0: " + error.text);
+  if (table->update(optimizer->self(), slots.data(), slots.size(), &step, totals.empty() ? nullptr : totals.data(),
+                    &error) != CAPSTAN_OK) {
+    throw PluginError(optimizer_where + " failed at update " + std::to_string(step.update_index) + " on rank " +
+                      std::to_string(communicator->rank()) + ": " + error.text);
   }
   store.refresh(sub_group, transform_weight());
   store.release(sub_group, true);
@@ -191,6 +194,7 @@ void Engine::State::update(double grad_scale) {
   // A weight transform sees the number of updates done, this one included.
   ++progress.updates;
   for (const SubGroup& sub_group : store.sub_groups()) update_sub_group(sub_group, step);
+  store.share(step_name(), transform_weight());
 }
 
 StepReport Engine::State::step() {
@@ -216,7 +220,7 @@ StepReport Engine::State::step() {
     const Timers::Span span(micro_timers, "step");
     StepReport report;
     double grad_scale = 1;
-    mean_loss = loss_sum / static_cast<double>(micro_step);
+    agree_on_step(needs_norm());
     applied = check_and_measure(report, grad_scale);
     report.applied = applied;
     last_step = report;

@@ -49,7 +49,9 @@ ParameterStore::ParameterStore(const std::vector<NamedTensor>& parameters, const
                                const Accelerator& accelerator, Options options)
     : accelerator_(accelerator), options_(std::move(options)) {
   at::NoGradGuard no_grad;
+  if (options_.sharding) build_sharding(parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) build_entry(parameters[i], groups.group_of(i));
+  if (sharding_) attach_sharding(parameters);
   build_sub_groups();
   build_states(groups);
   build_slots();
@@ -81,9 +83,12 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   entry.storage = storage_of(parameter);
   entry.transform = options_.select_transform ? options_.select_transform(named) : -1;
   entry.separate = entry.transform >= 0 || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous();
-  entry.master = entry.separate ? original.to(at::kFloat).contiguous() : entry.compute;
-  if (entry.separate && storage_of(entry.master) == entry.storage) entry.master = entry.master.clone();
+  entry.master = entry.compute;
   entries_.push_back(std::move(entry));
+  if (partitioned()) return cut_entry(entries_.size() - 1, original);
+  ParameterEntry& built = entries_.back();
+  if (built.separate) built.master = original.to(at::kFloat).contiguous();
+  if (built.separate && storage_of(built.master) == built.storage) built.master = built.master.clone();
 }
 
 void ParameterStore::build_sub_groups() {
@@ -163,18 +168,27 @@ void ParameterStore::build_slots() {
     slot.name = as_str(entry.name);
     slot.param = handle_of(entry.master);
     slot.state = state_handles_[i].data();
-    slot.numel = slot.full_numel = static_cast<std::uint64_t>(entry.master.numel());
+    slot.offset = static_cast<std::uint64_t>(entry.offset);
+    slot.numel = static_cast<std::uint64_t>(entry.master.numel());
+    slot.full_numel = static_cast<std::uint64_t>(entry.parameter.numel());
     slot.full_shape = entry.shape.data();
     slot.full_dims = static_cast<std::uint32_t>(entry.shape.size());
     slot.compute_written = &compute_written_[i];
-    const bool optimizer_may_write = entry.separate && entry.transform < 0 && entry.compute.is_contiguous() &&
-                                     entry.compute.scalar_type() != at::kFloat;
-    slot.compute = optimizer_may_write ? handle_of(entry.compute) : nullptr;
+    if (!partitioned() && entry.separate && entry.transform < 0 && entry.compute.is_contiguous() &&
+        entry.compute.scalar_type() != at::kFloat) {
+      entry.compute_part = entry.compute;
+    }
+    slot.compute = entry.compute_part.defined() ? handle_of(entry.compute_part) : nullptr;
     slots_.push_back(slot);
   }
 }
 
-void ParameterStore::accumulate_gradients() {
+void ParameterStore::begin_backward(const std::string& step, bool last) {
+  if (sharding_) sharding_->gradients().begin(step, last);
+}
+
+void ParameterStore::end_backward() {
+  if (sharding_) return sharding_->gradients().end();
   if (options_.accumulation_dtype == options_.compute_dtype) return;  // the parameters' own gradients add up
   for (ParameterEntry& entry : entries_) {
     at::Tensor& gradient = entry.parameter.mutable_grad();
@@ -199,8 +213,12 @@ const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
                          "': its storage was exchanged after the engine was built (module->to(), set_data?), so "
                          "updates would not reach the model. Move the model first, then build the engine.");
     }
-    at::Tensor& gradient = entry.gradient();
     gradients_[i] = nullptr;
+    if (sharding_) {
+      if (present_on_any_.empty() || !present_on_any_[i] || entry.master.numel() == 0) continue;
+      entry.reduced = sharding_->gradients().gradient(i);
+    }
+    at::Tensor& gradient = entry.gradient();
     if (!gradient.defined()) continue;
     if (gradient.layout() != at::kStrided) {
       throw RuntimeFault("parameter '" + entry.name +
@@ -232,7 +250,10 @@ void ParameterStore::drop_gradients() {
   for (ParameterEntry& entry : entries_) {
     entry.parameter.mutable_grad().reset();
     entry.accumulated.reset();
+    entry.reduced.reset();
   }
+  present_on_any_.clear();
+  if (sharding_) sharding_->gradients().drop();
 }
 
 void ParameterStore::acquire(const SubGroup& sub_group) {
@@ -245,11 +266,23 @@ void ParameterStore::release(const SubGroup& sub_group, bool changed) {
 
 void ParameterStore::refresh(const SubGroup& sub_group, const TransformWeight& transform) {
   for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
-    if (entries_[i].separate && gradients_[i] != nullptr && compute_written_[i] == 0) refresh_entry(i, transform);
+    if (gradients_[i] == nullptr || compute_written_[i] != 0) continue;
+    if (partitioned()) {
+      ParameterEntry& entry = entries_[i];
+      if (entry.compute_part.defined()) accelerator_.copy(entry.compute_part, entry.master);
+    } else if (entries_[i].separate) {
+      refresh_entry(i, transform);
+    }
   }
 }
 
 void ParameterStore::refresh_all(const TransformWeight& transform) {
+  if (partitioned()) {
+    for (ParameterEntry& entry : entries_) {
+      if (entry.compute_part.defined()) accelerator_.copy(entry.compute_part, entry.master);
+    }
+    return share("all parameters", transform);
+  }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].separate) refresh_entry(i, transform);
   }

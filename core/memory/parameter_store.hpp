@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,27 +16,36 @@
 #include "core/memory/accelerator.hpp"
 #include "core/memory/state_offload.hpp"
 #include "core/registry/manifest.hpp"
+#include "core/zero/sharding.hpp"
 
 namespace capstan {
 
 /// All that belongs to one trainable parameter: the compute copy that the model uses, the master values that the
 /// optimizer updates, the gradient, the optimizer's state. Master and compute copy are one tensor unless something
 /// separates them: another dtype, a weight transform, a layout that is not contiguous.
+///
+/// Where the optimizer's state is partitioned over ranks, master and state are those of this rank's part.
 struct ParameterEntry {
   std::string name;
   at::Tensor parameter;           // the model's own
-  at::Tensor master;              // float32, contiguous, no autograd
+  at::Tensor master;              // float32, contiguous, no autograd; of a part: one dimension
+  std::int64_t offset = 0;        // of the part's first element; 0 for a whole parameter
   at::Tensor compute;             // alias of the parameter's values, no autograd
   bool separate = false;          // master and compute copy have storages of their own
   int transform = -1;             // index of the observer that fills the compute copy; -1: a plain cast
   at::Tensor accumulated;         // gradient sum over micro-batches where its dtype is not the parameter's
+  at::Tensor reduced;             // several processes: the mean gradient of the part, in a step that has one
+  at::Tensor compute_part;        // the part of the compute copy, where it is not the master itself
   std::vector<at::Tensor> state;  // manifest order; undefined where a parameter switches it off
   std::vector<std::int64_t> shape;
   std::uint32_t group = 0;
   const void* storage = nullptr;  // of the parameter when the store was built
 
   /// The gradient as it stands: undefined when this step gave none.
-  at::Tensor& gradient() { return accumulated.defined() ? accumulated : parameter.mutable_grad(); }
+  at::Tensor& gradient() {
+    if (reduced.defined()) return reduced;
+    return accumulated.defined() ? accumulated : parameter.mutable_grad();
+  }
 };
 
 /// A run of entries that is updated together: acquired, updated, released.
@@ -56,7 +66,8 @@ class ParameterStore {
     std::function<int(const NamedTensor&)> select_transform;  // -1: none
     std::vector<StateSpec> states;                            // of the optimizer's manifest
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
-    std::unique_ptr<StateOffload> offload;  // null: states stay in memory
+    std::unique_ptr<StateOffload> offload;    // null: states stay in memory
+    std::optional<ShardingOptions> sharding;  // of several processes
   };
 
   /// Casts the model's floating parameters to the compute dtype. Throws RuntimeFault for parameters that cannot be
@@ -70,8 +81,24 @@ class ParameterStore {
   const std::vector<capstan_tensor>& model_state() const { return model_state_handles_; }
   std::vector<at::Tensor>& model_state_tensors() { return model_state_; }
 
-  /// Adds the parameters' gradients to the accumulation buffers, where there are any.
-  void accumulate_gradients();
+  /// Null in a single process.
+  Sharding* sharding() { return sharding_.get(); }
+  /// Around the backward of a micro-batch: adds up its gradients and, in several processes, averages them over the
+  /// ranks. `step` names it, "step 12"; `last`: the last micro-batch of its step.
+  void begin_backward(const std::string& step, bool last);
+  void end_backward();
+  /// Several processes: the parameters that some rank has a gradient of in this step.
+  void set_present(const std::vector<std::uint8_t>& present);
+  /// What this rank saves of parameter i: all of it in a single process.
+  Range saved_part(std::size_t i) const;
+  /// Where ranks hold parts: the sum of what each of them gives; else the value itself.
+  double sum_over_ranks(double value);
+  /// Whether parameter i has a gradient in this step, on any rank; after collect_gradients.
+  bool has_gradient(std::size_t i) const;
+  /// Adds up what an optimizer measured: `width` numbers for each block of each slot of the sub-group. Returns `width`
+  /// totals a slot, over all ranks.
+  std::vector<double> sum_measures(const std::string& name, const SubGroup& sub_group,
+                                   const std::vector<double>& per_block, std::size_t width);
   /// Entries that got a gradient in this step, as contiguous tensors. Throws RuntimeFault when a parameter's storage
   /// was exchanged behind the engine's back.
   const std::vector<const at::Tensor*>& collect_gradients();
@@ -84,18 +111,26 @@ class ParameterStore {
   void release(const SubGroup& sub_group, bool changed);
   /// Brings compute copies up to date with their masters, where the optimizer has not written them itself.
   void refresh(const SubGroup& sub_group, const TransformWeight& transform);
+  /// After all sub-groups: where ranks update parts, all of them get all parts. `step` names it.
+  void share(const std::string& step, const TransformWeight& transform);
   /// All compute copies, after masters were loaded.
   void refresh_all(const TransformWeight& transform);
 
  private:
+  void build_sharding(const std::vector<NamedTensor>& parameters);
   void build_entry(const NamedTensor& parameter, std::uint32_t group);
+  void attach_sharding(const std::vector<NamedTensor>& parameters);
+  void cut_entry(std::size_t index, const at::Tensor& full_values);
   void build_sub_groups();
   void build_states(const ParameterGroups& groups);
   void build_slots();
   void refresh_entry(std::size_t index, const TransformWeight& transform);
+  bool partitioned() const { return sharding_ && sharding_->partitioned(); }
 
   const Accelerator& accelerator_;
   Options options_;
+  std::unique_ptr<Sharding> sharding_;
+  std::vector<std::uint8_t> present_on_any_;  // one an entry
   std::vector<ParameterEntry> entries_;
   std::vector<SubGroup> sub_groups_;
   std::vector<at::Tensor> model_state_;

@@ -51,7 +51,7 @@ namespace {
 
 HWY_EXPORT(square_block_f32);
 
-constexpr std::int64_t kBlock = 8192;  // elements: 32 KiB of floats stay in the first-level cache over the lane passes
+constexpr std::int64_t kBlock = kSquareBlock;
 
 struct Block {
   const at::Tensor* tensor;
@@ -81,7 +81,7 @@ double square_block(const Block& block) {
 
 }  // namespace
 
-double sum_of_squares(const std::vector<const at::Tensor*>& tensors) {
+std::vector<double> sums_of_squares(const std::vector<const at::Tensor*>& tensors) {
   std::vector<Block> blocks;
   blocks.reserve(tensors.size());
   for (const at::Tensor* tensor : tensors) {
@@ -94,8 +94,12 @@ double sum_of_squares(const std::vector<const at::Tensor*>& tensors) {
     for (std::int64_t i = from; i < to; ++i) sums[i] = square_block(blocks[i]);
   };
   at::parallel_for(0, static_cast<std::int64_t>(blocks.size()), 16, sum_range);
+  return sums;
+}
+
+double sum_of_squares(const std::vector<const at::Tensor*>& tensors) {
   double total = 0;
-  for (const double sum : sums) total += sum;
+  for (const double sum : sums_of_squares(tensors)) total += sum;
   return total;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -40,6 +41,27 @@ TEST(Communicator, GathersPartsOfAnySizeInPlace) {
   });
 }
 
+TEST(Communicator, GathersManyPiecesOfAnySizeInOneCall) {
+  test::expect_on_ranks(3, [](Communicator& communicator) {
+    std::vector<std::vector<at::Tensor>> pieces;
+    const auto count = [](int piece, int rank) { return std::int64_t{1} + (piece * 7919 + rank * 104'729) % 5000; };
+    for (int piece = 0; piece < 50; ++piece) {
+      auto& parts = pieces.emplace_back();
+      for (int rank = 0; rank < 3; ++rank) {
+        const at::Tensor values = at::full({count(piece, rank)}, 100.0 * piece + rank);
+        parts.push_back(rank == communicator.rank() ? values : at::zeros_like(values));
+      }
+    }
+    communicator.all_gather("pieces", pieces);
+    for (int piece = 0; piece < 50; ++piece) {
+      for (int rank = 0; rank < 3; ++rank) {
+        EXPECT_TRUE(at::equal(pieces[static_cast<std::size_t>(piece)][static_cast<std::size_t>(rank)],
+                              at::full({count(piece, rank)}, 100.0 * piece + rank)));
+      }
+    }
+  });
+}
+
 TEST(Communicator, SumsInRankOrderInFp32) {
   test::expect_on_ranks(4, [](Communicator& communicator) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
@@ -48,7 +70,8 @@ TEST(Communicator, SumsInRankOrderInFp32) {
       const at::Tensor sum = communicator.reduce_scatter("test", parts);
       at::Tensor expected = values_of(0, communicator.rank(), count_of(communicator.rank()), type).to(at::kFloat);
       for (int from = 1; from < 4; ++from) {
-        expected = expected.add(values_of(from, communicator.rank(), count_of(communicator.rank()), type).to(at::kFloat));
+        expected =
+            expected.add(values_of(from, communicator.rank(), count_of(communicator.rank()), type).to(at::kFloat));
       }
       EXPECT_EQ(sum.scalar_type(), at::kFloat);
       EXPECT_TRUE(at::equal(sum, expected)) << c10::toString(type);
@@ -69,8 +92,10 @@ TEST(Communicator, ExchangesAllToAllAndBroadcasts) {
                             values_of(rank, communicator.rank(), 5 + communicator.rank(), at::kFloat)));
     }
     const at::Tensor told = at::full({4}, static_cast<double>(communicator.rank()));
-    communicator.broadcast("tell", told, 2);
+    const at::Tensor also = at::full({70'000}, 10.0 + communicator.rank());
+    communicator.broadcast("tell", {told, also}, 2);
     EXPECT_TRUE(at::equal(told, at::full({4}, 2.0)));
+    EXPECT_TRUE(at::equal(also, at::full({70'000}, 12.0)));
   });
 }
 
@@ -99,9 +124,9 @@ TEST(Communicator, NamesBothCallsWhenRanksCallDifferentOnes) {
   // The time-out is far away: this is noticed at once.
   const auto results = test::run_ranks(2, [](Communicator& communicator) {
     const at::Tensor values = at::zeros({10});
-    communicator.broadcast("first", values, 0);
-    communicator.broadcast(communicator.rank() == 0 ? "step 3, norm" : "save_checkpoint global_step3", values, 1);
-    communicator.broadcast("never", values, 0);
+    communicator.broadcast("first", {values}, 0);
+    communicator.broadcast(communicator.rank() == 0 ? "step 3, norm" : "save_checkpoint global_step3", {values}, 1);
+    communicator.broadcast("never", {values}, 0);
   });
   expect_stopped(results[0], {"rank 0: collective 'step 3, norm' failed: rank 1 "});
   EXPECT_NE(results[1].exit_code, 0);
@@ -129,8 +154,9 @@ TEST(Communicator, TellsTheSentenceOfARankThatStops) {
     communicator.all_gather("second", {values, values.clone(), values.clone()});
   });
   for (const int rank : {0, 1}) {
-    expect_stopped(results[static_cast<std::size_t>(rank)],
-                   {"rank " + std::to_string(rank) + ": collective 'second' failed: rank 2 stopped: the disk is full."});
+    expect_stopped(
+        results[static_cast<std::size_t>(rank)],
+        {"rank " + std::to_string(rank) + ": collective 'second' failed: rank 2 stopped: the disk is full."});
   }
 }
 
@@ -148,25 +174,24 @@ TEST(Communicator, NamesARankThatWasKilled) {
 }
 
 TEST(Communicator, SaysWhoIsWhereWhenTheTimeIsUp) {
-  const auto results = test::run_ranks(
-      2,
-      [](Communicator& communicator) {
-        const at::Tensor values = at::zeros({256});
-        const auto processes = communicator.all_gather_text("step 7, pids", std::to_string(getpid()));
-        // Rank 1 neither comes to the next collective nor goes away.
-        while (communicator.rank() == 1) pause();
-        try {
-          communicator.all_gather("step 7, norm", {values, values.clone()});
-        } catch (const RuntimeFault&) {
-          kill(static_cast<pid_t>(std::stol(processes[1])), SIGKILL);
-          throw;
-        }
-      },
-      {.timeout = std::chrono::milliseconds(500), .watch_every = std::chrono::milliseconds(50)});
-  expect_stopped(results[0],
-                 {"rank 0: collective 'step 7, norm' failed: it did not end within 0.5 s.\n"
-                  "  rank 0  is in 'step 7, norm' (call 3, 2.0 KiB) for ",
-                  "\n  rank 1  computes for ", "; its last was 'step 7, pids' (call 2, "});
+  const auto results =
+      test::run_ranks(2,
+                      [](Communicator& communicator) {
+                        const at::Tensor values = at::zeros({256});
+                        const auto processes = communicator.all_gather_text("step 7, pids", std::to_string(getpid()));
+                        // Rank 1 neither comes to the next collective nor goes away.
+                        while (communicator.rank() == 1) pause();
+                        try {
+                          communicator.all_gather("step 7, norm", {values, values.clone()});
+                        } catch (const RuntimeFault&) {
+                          kill(static_cast<pid_t>(std::stol(processes[1])), SIGKILL);
+                          throw;
+                        }
+                      },
+                      {.timeout = std::chrono::milliseconds(500), .watch_every = std::chrono::milliseconds(50)});
+  expect_stopped(results[0], {"rank 0: collective 'step 7, norm' failed: it did not end within 0.5 s.\n"
+                              "  rank 0  is in 'step 7, norm' (call 3, 2.0 KiB) for ",
+                              "\n  rank 1  computes for ", "; its last was 'step 7, pids' (call 2, "});
 }
 
 }  // namespace

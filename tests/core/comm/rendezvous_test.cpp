@@ -33,7 +33,7 @@ std::string error_of(const Variables& variables) {
 }
 
 Variables torchrun() {
-  return {{"RANK", "2"},        {"WORLD_SIZE", "4"},    {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"},
+  return {{"RANK", "2"},         {"WORLD_SIZE", "4"},     {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "2"},
           {"MASTER_ADDR", "h1"}, {"MASTER_PORT", "29500"}};
 }
 
@@ -76,7 +76,7 @@ TEST(Rendezvous, ReadsOpenMpisVariablesAndMeetsThroughAFileOnOneHost) {
 }
 
 TEST(Rendezvous, ReadsSlurmsVariables) {
-  const Variables step = {{"SLURM_PROCID", "1"},          {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_LOCALID", "1"},
+  const Variables step = {{"SLURM_PROCID", "1"},         {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_LOCALID", "1"},
                           {"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_JOB_ID", "812"},       {"SLURM_STEP_ID", "0"}};
   const Rendezvous found = read(step);
   EXPECT_EQ(found.rank, 1);
@@ -108,10 +108,9 @@ TEST(Rendezvous, NamesWhatIsMissing) {
             "MASTER_ADDR is set, MASTER_PORT is not. Set both to where rank 0 can be reached, or, on one host, "
             "neither.");
   // Several hosts cannot meet through a file.
-  EXPECT_THAT(error_of({{"OMPI_COMM_WORLD_RANK", "1"},
-                        {"OMPI_COMM_WORLD_SIZE", "4"},
-                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
-              StartsWith("OMPI_COMM_WORLD_SIZE is 4, and nothing says where the processes meet."));
+  EXPECT_THAT(
+      error_of({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+      StartsWith("OMPI_COMM_WORLD_SIZE is 4, and nothing says where the processes meet."));
 }
 
 TEST(Rendezvous, NamesWhatContradictsItself) {

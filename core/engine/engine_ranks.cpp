@@ -1,0 +1,175 @@
+// What an engine does when several processes train one model.
+
+#include "core/engine/engine_ranks.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/comm/startup_check.hpp"
+#include "core/engine/dtype_names.hpp"
+#include "core/engine/engine_state.hpp"
+#include "core/errors.hpp"
+#include "core/memory/sum_of_squares.hpp"
+#include "core/memory/tensor_handle.hpp"
+
+namespace capstan {
+namespace {
+
+RunFacts facts_of(const Model& model, const Config& config) {
+  RunFacts facts;
+  const TorchIdentity torch = running_torch();
+  facts.libtorch = torch.version + " (build " + torch.build_id + ")";
+  facts.model = model.description();
+  for (const auto* list : {&model.parameters(), &model.buffers()}) {
+    for (const NamedTensor& named : *list) {
+      facts.parameters.push_back(named.name + " " + c10::toString(named.tensor.scalar_type()) + " " +
+                                 c10::str(named.tensor.sizes()) + (named.tensor.requires_grad() ? "" : " fixed"));
+    }
+  }
+  facts.config = config.effective;
+  return facts;
+}
+
+/// Of gradients that travel: as told, else as the model computes.
+at::ScalarType communication_dtype(const Config& config) {
+  const auto& told = config.communication.communication_data_type;
+  if (!told) return compute_dtype(config.precision);
+  return dtype_named(*told == "fp16" ? "float16" : *told == "bf16" ? "bfloat16" : "float32");
+}
+
+void check_possible(const Config& config, const Communicator& communicator) {
+  if (config.batch.world_size != communicator.size()) {
+    throw RuntimeFault("the configuration was read for " + std::to_string(config.batch.world_size) +
+                       " processes, and there are " + std::to_string(communicator.size()) +
+                       ". Read it with ConfigContext::world_size set to the communicator's size.");
+  }
+  if (communicator.size() > 1 && config.zero.stage > 2) {
+    throw ConfigError("zero_optimization.stage: " + std::to_string(config.zero.stage) +
+                      " with several processes: this release partitions optimizer state and gradients, stages 1 and "
+                      "2, not yet parameters. Set the stage to 2.");
+  }
+}
+
+void give_values_of_rank_0(const Model& model, Communicator& communicator) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> originals, contiguous;
+  for (const auto* list : {&model.parameters(), &model.buffers()}) {
+    for (const NamedTensor& named : *list) {
+      if (named.tensor.numel() == 0) continue;
+      originals.push_back(named.tensor.detach());
+      contiguous.push_back(originals.back().contiguous());
+    }
+  }
+  communicator.broadcast("start: values of the model", contiguous, 0);
+  for (std::size_t i = 0; i < originals.size(); ++i) {
+    if (!originals[i].is_contiguous()) originals[i].copy_(contiguous[i]);
+  }
+}
+
+}  // namespace
+
+Model join_ranks(Model model, const Config& config, Communicator& communicator) {
+  check_possible(config, communicator);
+  if (communicator.size() == 1) return model;
+  check_same_run(communicator, facts_of(model, config));
+  give_values_of_rank_0(model, communicator);
+  return model;
+}
+
+double mean_over_ranks(Communicator& communicator, double sum, std::int64_t count) {
+  std::vector<at::Tensor> parts;
+  for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(at::empty({2}, at::kDouble));
+  auto* mine = parts[static_cast<std::size_t>(communicator.rank())].mutable_data_ptr<double>();
+  mine[0] = sum;
+  mine[1] = static_cast<double>(count);
+  communicator.all_gather("evaluation", parts);
+  double total = 0, all = 0;
+  for (const at::Tensor& part : parts) {
+    total += part.const_data_ptr<double>()[0];
+    all += part.const_data_ptr<double>()[1];
+  }
+  return all > 0 ? total / all : 0.0;
+}
+
+ShardingOptions Engine::State::sharding_options() {
+  const double ranks = communicator->size();
+  ShardingOptions options;
+  options.communicator = communicator;
+  options.reduce_bucket_size = config.zero.reduce_bucket_size;
+  options.gather_bucket_size = config.zero.allgather_bucket_size;
+  options.gather_by_broadcast = !config.zero.allgather_partitions;
+  options.whole_parameters = optimizer && !optimizer->manifest().has_trait("elementwise") &&
+                             !optimizer->manifest().has_trait("needs_param_norm");
+  GradientReducer::Options& gradients = options.gradients;
+  gradients.stage = config.zero.stage;
+  gradients.overlap = config.zero.overlap_comm;
+  gradients.during_backward =
+      config.zero.overlap_comm || config.zero.stage == 2 || (config.zero.stage == 1 && config.zero.grad_hooks);
+  gradients.accumulation = dtype_named(config.precision.grad_accum_dtype);
+  gradients.communication = communication_dtype(config);
+  const CommunicationConfig& communication = config.communication;
+  if (communication.gradient_allreduce_op == "sum") return options;
+  const double factor = communication.gradient_predivide_factor;
+  gradients.before = communication.prescale_gradients ? 1 / ranks : 1 / factor;
+  gradients.after = communication.prescale_gradients ? 1 : factor / ranks;
+  return options;
+}
+
+int Engine::rank() const { return state_->communicator->rank(); }
+int Engine::world_size() const { return state_->communicator->size(); }
+void Engine::ask_to_stop() { state_->stop_asked = true; }
+bool Engine::stop_agreed() const { return state_->stop_agreed; }
+void Engine::tell_failure(const std::string& why) noexcept { state_->communicator->tell_failure(why); }
+
+std::string Engine::State::step_name() const { return "step " + std::to_string(progress.global_steps); }
+
+void Engine::State::agree_on_step(bool norm) {
+  if (communicator->size() == 1) {
+    mean_loss = loss_sum / static_cast<double>(micro_step);
+    stop_agreed = stop_asked;
+    return;
+  }
+  const StepFacts facts = store.sharding()->exchange(
+      step_name(), {loss_sum, loss_finite ? 1.0 : 0.0, static_cast<double>(bad_micro_step), stop_asked ? 1.0 : 0.0},
+      norm);
+  loss_sum = 0;
+  loss_finite = true;
+  for (const auto& rank : facts.numbers) {
+    loss_sum += rank[0];
+    if (loss_finite && rank[1] == 0) bad_micro_step = static_cast<std::int64_t>(rank[2]);
+    loss_finite = loss_finite && rank[1] != 0;
+    stop_agreed = stop_agreed || rank[3] != 0;
+  }
+  mean_loss = loss_sum / static_cast<double>(micro_step * communicator->size());
+  squares = facts.squares;
+  store.set_present(facts.present);
+}
+
+void Engine::State::refuse_unused_parameters() {
+  if (config.zero.ignore_unused_parameters) return;
+  const std::vector<ParameterEntry>& entries = store.entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (store.has_gradient(i)) continue;
+    throw RuntimeFault("parameter '" + entries[i].name + "' got no gradient at " + step_name() +
+                       ", and zero_optimization.ignore_unused_parameters is false. Freeze it "
+                       "(requires_grad_(false)), or set the key to true.");
+  }
+}
+
+std::vector<double> Engine::State::measure(const SubGroup& sub_group, const std::vector<const capstan_slot*>& slots,
+                                           const capstan_step& step) {
+  const auto width = static_cast<std::size_t>(optimizer->manifest().measures);
+  if (width == 0) return {};
+  SlotBlocks blocks(slots, store.states());
+  std::vector<double> partials(width * blocks.slots().size());
+  call_plugin(optimizer_where, [&](capstan_error* error) {
+    return optimizer->vtable<capstan_optimizer>()->measure(optimizer->self(), blocks.slots().data(),
+                                                           blocks.slots().size(), &step, partials.data(), error);
+  });
+  return store.sum_measures(step_name() + ", measures", sub_group, partials, width);
+}
+
+}  // namespace capstan

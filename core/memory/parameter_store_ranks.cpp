@@ -1,0 +1,133 @@
+// What a parameter store does when several processes train.
+
+#include <ATen/ops/empty.h>
+
+#include <map>
+
+#include "core/memory/parameter_store.hpp"
+
+namespace capstan {
+namespace {
+
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+}  // namespace
+
+void ParameterStore::build_sharding(const std::vector<NamedTensor>& parameters) {
+  std::vector<std::int64_t> numels;
+  for (const NamedTensor& parameter : parameters) {
+    if (parameter.tensor.requires_grad()) numels.push_back(parameter.tensor.numel());
+  }
+  sharding_ = std::make_unique<Sharding>(*options_.sharding, numels);
+}
+
+void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values) {
+  ParameterEntry& entry = entries_[index];
+  const Range part = sharding_->updated(index);
+  entry.offset = part.offset;
+  // In fp32 the part of the memory that all parameters share is the master; see attach_sharding.
+  if (entry.transform < 0 && entry.compute.scalar_type() == at::kFloat) return;
+  entry.master = full_values.reshape({-1})
+                     .narrow(0, part.offset, part.numel)
+                     .to(at::kFloat, /*non_blocking=*/false,
+                         /*copy=*/true);
+}
+
+void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters) {
+  std::map<const void*, int> users;  // of a storage
+  for (const NamedTensor& parameter : parameters) {
+    if (parameter.tensor.has_storage()) ++users[storage_of(parameter.tensor)];
+  }
+  std::vector<at::Tensor> tensors;
+  std::vector<std::string> names;
+  std::vector<bool> movable;
+  for (const ParameterEntry& entry : entries_) {
+    tensors.push_back(entry.parameter);
+    names.push_back(entry.name);
+    movable.push_back(entry.transform < 0 && owns_its_storage(entry.parameter) && users[entry.storage] == 1);
+  }
+  sharding_->attach(tensors, names, movable);
+  if (!partitioned()) return;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    ParameterEntry& entry = entries_[i];
+    if (entry.transform >= 0) continue;
+    const Range part = sharding_->updated(i);
+    const at::Tensor values = sharding_->parameters().values(i).narrow(0, part.offset, part.numel);
+    if (values.scalar_type() == at::kFloat) {
+      entry.master = values;
+    } else {
+      entry.compute_part = values;
+    }
+  }
+}
+
+void ParameterStore::set_present(const std::vector<std::uint8_t>& present) { present_on_any_ = present; }
+
+Range ParameterStore::saved_part(std::size_t i) const {
+  return sharding_ ? sharding_->owned(i) : Range{0, entries_[i].parameter.numel()};
+}
+
+double ParameterStore::sum_over_ranks(double value) {
+  if (!partitioned()) return value;
+  std::vector<at::Tensor> parts;
+  Communicator& communicator = sharding_->communicator();
+  for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(at::empty({1}, at::kDouble).fill_(value));
+  communicator.all_gather("norm of a parameter", parts);
+  double sum = 0;
+  for (const at::Tensor& part : parts) sum += *part.const_data_ptr<double>();
+  return sum;
+}
+
+bool ParameterStore::has_gradient(std::size_t i) const {
+  return sharding_ ? present_on_any_[i] != 0 : gradients_[i] != nullptr;
+}
+
+std::vector<double> ParameterStore::sum_measures(const std::string& name, const SubGroup& sub_group,
+                                                 const std::vector<double>& per_block, std::size_t width) {
+  // Blocks of all entries that this rank updates, zeros where the sub-group has none.
+  std::vector<double> blocks, totals(entries_.size() * width);
+  auto at = per_block.begin();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const std::int64_t count = blocks_in(entries_[i].master.numel()) * static_cast<std::int64_t>(width);
+    if (i >= sub_group.begin && i < sub_group.end && gradients_[i] != nullptr) {
+      blocks.insert(blocks.end(), at, at + count);
+      at += count;
+    } else {
+      blocks.insert(blocks.end(), static_cast<std::size_t>(count), 0.0);
+    }
+  }
+  if (sharding_) {
+    totals = sharding_->sum_blocks(name, blocks, width);
+  } else {
+    auto block = blocks.begin();
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      for (std::int64_t left = blocks_in(entries_[i].master.numel()); left > 0; --left) {
+        for (std::size_t k = 0; k < width; ++k) totals[i * width + k] += *block++;
+      }
+    }
+  }
+  std::vector<double> of_slots;
+  for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+    if (gradients_[i] == nullptr) continue;
+    for (std::size_t k = 0; k < width; ++k) of_slots.push_back(totals[i * width + k]);
+  }
+  return of_slots;
+}
+
+void ParameterStore::share(const std::string& step, const TransformWeight& transform) {
+  if (!partitioned()) return;
+  sharding_->gather_parameters(step);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    ParameterEntry& entry = entries_[i];
+    if (entry.transform < 0) {
+      if (!sharding_->parameters().moved(i)) entry.compute.copy_(sharding_->parameters().values(i).view(entry.shape));
+      continue;
+    }
+    // A weight transform needs the whole master.
+    ParameterEntry whole = entry;
+    whole.master = sharding_->gather_master(step, i, entry.master);
+    transform(whole);
+  }
+}
+
+}  // namespace capstan

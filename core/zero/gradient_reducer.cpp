@@ -1,0 +1,264 @@
+#include "core/zero/gradient_reducer.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+constexpr std::size_t kFreeBuffers = 2;  // one is filled while another is reduced
+
+}  // namespace
+
+/// Runs after a gradient was added to its parameter.
+struct GradientReducer::Hook final : torch::autograd::FunctionPostHook {
+  Hook(GradientReducer& to, std::size_t parameter) : reducer(to), index(parameter) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    reducer.arrived(index);
+    return outputs;
+  }
+  GradientReducer& reducer;
+  std::size_t index;
+};
+
+GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, const Partition& partition,
+                                 std::vector<at::Tensor> parameters, std::vector<std::string> names,
+                                 const Options& options)
+    : communicator_(std::move(communicator)),
+      partition_(partition),
+      parameters_(std::move(parameters)),
+      names_(std::move(names)),
+      options_(options),
+      buckets_(partition.buckets().size()),
+      expected_(parameters_.size(), 1),
+      fired_(parameters_.size()),
+      filled_(parameters_.size()),
+      touched_(parameters_.size()),
+      late_(buckets_.size()),
+      reduced_once_(buckets_.size()),
+      queue_(options.overlap) {
+  const auto own = static_cast<std::size_t>(communicator_->rank());
+  std::int64_t owned = 0;
+  for (const Bucket& bucket : partition_.buckets()) {
+    owned_first_.push_back(owned);
+    owned += bucket.rank_first[own + 1] - bucket.rank_first[own];
+  }
+  if (whole_gradients()) {
+    flat_ = at::zeros({partition_.numel()}, options_.accumulation);
+  } else {
+    owned_ = at::zeros({owned}, options_.accumulation);
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    auto node = torch::autograd::impl::grad_accumulator(parameters_[i]);
+    const std::uintptr_t key = node->add_post_hook(std::make_unique<Hook>(*this, i));
+    nodes_.emplace_back(std::move(node), key);
+  }
+}
+
+GradientReducer::~GradientReducer() {
+  for (const auto& [node, key] : nodes_) node->del_post_hook(key);
+}
+
+void GradientReducer::begin(const std::string& name, bool last) {
+  name_ = name;
+  last_ = last;
+  inside_ = true;
+  next_ = 0;
+  std::fill(fired_.begin(), fired_.end(), 0);
+  std::fill(late_.begin(), late_.end(), 0);
+  if (options_.stage == 2) std::fill(filled_.begin(), filled_.end(), 0);
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket& bucket = partition_.buckets()[b];
+    buckets_[b].closed = false;
+    buckets_[b].missing = 0;
+    for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
+      buckets_[b].missing += expected_[partition_.order()[at]] > 0;
+    }
+  }
+}
+
+at::Tensor GradientReducer::take_buffer() {
+  const std::lock_guard lock(buffers_mutex_);
+  if (free_buffers_.empty()) return at::empty({partition_.largest_bucket()}, options_.communication);
+  at::Tensor buffer = std::move(free_buffers_.back());
+  free_buffers_.pop_back();
+  return buffer;
+}
+
+void GradientReducer::return_buffer(at::Tensor buffer) {
+  const std::lock_guard lock(buffers_mutex_);
+  if (free_buffers_.size() < kFreeBuffers) free_buffers_.push_back(std::move(buffer));
+}
+
+/// Where parameter i's gradient is gathered.
+at::Tensor GradientReducer::region(std::size_t i) {
+  const std::int64_t numel = parameters_[i].numel();
+  if (whole_gradients()) return flat_.narrow(0, partition_.first(i), numel).view(parameters_[i].sizes());
+  const std::size_t b = partition_.bucket_of(i);
+  if (!buckets_[b].buffer.defined()) buckets_[b].buffer = take_buffer();
+  return buckets_[b]
+      .buffer.narrow(0, partition_.first(i) - partition_.buckets()[b].first, numel)
+      .view(parameters_[i].sizes());
+}
+
+void GradientReducer::take(std::size_t i, at::Tensor& gradient) {
+  at::Tensor here = region(i);
+  if (filled_[i]) {
+    here.add_(gradient);
+  } else {
+    here.copy_(gradient);
+  }
+  filled_[i] = touched_[i] = 1;
+  gradient.reset();
+}
+
+void GradientReducer::arrived(std::size_t i) {
+  at::Tensor& gradient = parameters_[i].mutable_grad();
+  if (!inside_ || !gradient.defined()) return;
+  at::NoGradGuard no_grad;
+  if (gradient.layout() != at::kStrided) {
+    throw RuntimeFault("parameter '" + names_[i] +
+                       "': has a sparse gradient, and optimizers update dense ones. Build the embedding with "
+                       "sparse = false.");
+  }
+  BucketState& bucket = buckets_[partition_.bucket_of(i)];
+  ++fired_[i];
+  if (bucket.closed) {
+    // It stays with the parameter until the end of backward.
+    touched_[i] = 1;
+    late_[partition_.bucket_of(i)] = 1;
+    return;
+  }
+  take(i, gradient);
+  if (fired_[i] == expected_[i]) --bucket.missing;
+  if (options_.during_backward && reduces_now()) close_complete();
+}
+
+void GradientReducer::close_complete() {
+  while (next_ < buckets_.size() && buckets_[next_].missing == 0) close(next_++);
+}
+
+at::Tensor GradientReducer::source_of(std::size_t b) {
+  const Bucket& bucket = partition_.buckets()[b];
+  if (whole_gradients()) return flat_.narrow(0, bucket.first, bucket.numel);
+  if (!buckets_[b].buffer.defined()) buckets_[b].buffer = take_buffer();
+  return buckets_[b].buffer.narrow(0, 0, bucket.numel);
+}
+
+void GradientReducer::close(std::size_t b) {
+  const Bucket& bucket = partition_.buckets()[b];
+  at::Tensor source = source_of(b);
+  for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
+    const std::size_t i = partition_.order()[at];
+    if (!filled_[i]) region(i).zero_();
+  }
+  buckets_[b].closed = true;
+  const bool add = options_.stage == 2 && reduced_once_[b];
+  reduced_once_[b] = 1;
+  at::Tensor buffer = std::move(buckets_[b].buffer);
+  buckets_[b].buffer = at::Tensor();
+  queue_.submit([this, name = name_ + ", gradient bucket " + std::to_string(b), b, source, add, buffer] {
+    reduce(name, b, source, add);
+    if (buffer.defined()) return_buffer(buffer);
+  });
+}
+
+void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor source, bool add) {
+  at::NoGradGuard no_grad;
+  const Bucket& bucket = partition_.buckets()[b];
+  const auto own = static_cast<std::size_t>(communicator_->rank());
+  if (options_.before != 1) source.mul_(options_.before);
+  const bool in_place = whole_gradients() && !add && source.scalar_type() == options_.communication;
+  const at::Tensor sent = source.to(options_.communication);
+  std::vector<at::Tensor> parts;
+  for (int rank = 0; rank < communicator_->size(); ++rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    parts.push_back(
+        sent.narrow(0, bucket.rank_first[r] - bucket.first, bucket.rank_first[r + 1] - bucket.rank_first[r]));
+  }
+  at::Tensor sum = communicator_->reduce_scatter(name, parts);
+  if (options_.after != 1) sum.mul_(options_.after);
+  // Rounded to what travels at every stage, so that all stages go on with the same values.
+  const at::Tensor mean = sum.to(options_.communication);
+
+  const auto put = [&](at::Tensor place, const at::Tensor& values) {
+    if (add) {
+      place.add_(values);
+    } else {
+      place.copy_(values);
+    }
+  };
+  if (options_.stage == 0) {
+    parts[own].copy_(mean);
+    communicator_->all_gather(name + ", mean", parts);
+    if (!in_place) put(flat_.narrow(0, bucket.first, bucket.numel), sent);
+  } else if (options_.stage == 1) {
+    put(flat_.narrow(0, bucket.rank_first[own], mean.numel()), mean);
+  } else {
+    put(owned_.narrow(0, owned_first_[b], mean.numel()), mean);
+  }
+}
+
+/// Gradients that came to a closed bucket, on any rank: a parameter that contributes more often than the last time.
+void GradientReducer::reduce_late() {
+  std::vector<at::Tensor> all;
+  for (int rank = 0; rank < communicator_->size(); ++rank) {
+    all.push_back(at::zeros({static_cast<std::int64_t>(buckets_.size())}, at::kByte));
+  }
+  std::copy(late_.begin(), late_.end(),
+            all[static_cast<std::size_t>(communicator_->rank())].mutable_data_ptr<std::uint8_t>());
+  communicator_->all_gather(name_ + ", late gradients", all);
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    const bool late = std::any_of(all.begin(), all.end(),
+                                  [&](const at::Tensor& rank) { return rank.const_data_ptr<std::uint8_t>()[b] != 0; });
+    if (!late) continue;
+    const Bucket& bucket = partition_.buckets()[b];
+    at::Tensor source = at::zeros({bucket.numel}, options_.communication);
+    for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
+      const std::size_t i = partition_.order()[at];
+      at::Tensor& gradient = parameters_[i].mutable_grad();
+      if (!gradient.defined()) continue;
+      source.narrow(0, partition_.first(i) - bucket.first, gradient.numel()).view(gradient.sizes()).copy_(gradient);
+      gradient.reset();
+    }
+    reduce(name_ + ", late gradient bucket " + std::to_string(b), b, source, /*add=*/true);
+  }
+}
+
+void GradientReducer::end() {
+  at::NoGradGuard no_grad;
+  inside_ = false;
+  if (reduces_now()) {
+    while (next_ < buckets_.size()) close(next_++);
+    queue_.drain();
+    if (options_.during_backward) reduce_late();
+  }
+  expected_ = fired_;
+}
+
+at::Tensor GradientReducer::gradient(std::size_t i) const {
+  const std::int64_t first = partition_.first(i);
+  if (options_.stage == 0) return flat_.narrow(0, first, parameters_[i].numel());
+  const Range part = partition_.part(i, communicator_->rank());
+  if (options_.stage == 1) return flat_.narrow(0, first + part.offset, part.numel);
+  const std::size_t b = partition_.bucket_of(i);
+  const std::int64_t bucket_part = partition_.buckets()[b].rank_first[static_cast<std::size_t>(communicator_->rank())];
+  return owned_.narrow(0, part.numel == 0 ? 0 : owned_first_[b] + first + part.offset - bucket_part, part.numel);
+}
+
+void GradientReducer::drop() {
+  std::fill(filled_.begin(), filled_.end(), 0);
+  std::fill(touched_.begin(), touched_.end(), 0);
+  std::fill(reduced_once_.begin(), reduced_once_.end(), 0);
+  for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
+}
+
+}  // namespace capstan

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+#include "core/zero/partition.hpp"
+#include "core/zero/work_queue.hpp"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace capstan {
+
+/// Averages gradients over the ranks, bucket by bucket.
+///
+/// Hooks on the parameters' autograd nodes take each gradient as it appears. Stages 0 and 1 add it to one buffer of all
+/// gradients and reduce that once a step; stage 2 reduces in every backward and keeps what this rank owns. Buckets are
+/// reduced in their order on every rank, whatever order the gradients come in. An element's result is the same at every
+/// stage, with every bucket size, with and without overlap: a sum in rank order in fp32.
+class GradientReducer {
+ public:
+  struct Options {
+    int stage = 0;
+    bool overlap = false;         // a thread reduces while backward goes on
+    bool during_backward = true;  // a bucket is reduced once it is complete
+    at::ScalarType accumulation = at::kFloat, communication = at::kFloat;
+    double before = 1, after = 1;  // factors around the sum
+  };
+
+  GradientReducer(std::shared_ptr<Communicator> communicator, const Partition& partition,
+                  std::vector<at::Tensor> parameters, std::vector<std::string> names, const Options& options);
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+
+  /// Around the backward of one micro-batch. `last`: of its step. `name`: "step 12".
+  void begin(const std::string& name, bool last);
+  void end();
+
+  /// After end() of the last micro-batch: the mean over ranks of what this rank updates of parameter i, one dimension.
+  at::Tensor gradient(std::size_t i) const;
+  /// 1 for parameters that got a gradient on this rank in this step.
+  const std::vector<std::uint8_t>& touched() const { return touched_; }
+  /// Forgets the step's gradients.
+  void drop();
+
+ private:
+  struct Hook;
+  struct BucketState {
+    std::size_t missing = 0;  // gradients that have not come in this backward
+    bool closed = false;
+    at::Tensor buffer;  // stage 2: the gradients of this backward
+  };
+
+  void arrived(std::size_t i);
+  void take(std::size_t i, at::Tensor& gradient);
+  void close(std::size_t bucket);
+  void close_complete();
+  void reduce_late();
+  void reduce(const std::string& name, std::size_t bucket, at::Tensor source, bool add);
+  at::Tensor source_of(std::size_t bucket);
+  at::Tensor region(std::size_t i);
+  at::Tensor take_buffer();
+  void return_buffer(at::Tensor buffer);
+  bool reduces_now() const { return options_.stage == 2 || last_; }
+  bool whole_gradients() const { return options_.stage < 2; }
+
+  std::shared_ptr<Communicator> communicator_;
+  const Partition& partition_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<std::string> names_;
+  Options options_;
+  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> nodes_;  // with our hook's key
+
+  at::Tensor flat_;                        // stages 0 and 1: all gradients
+  at::Tensor owned_;                       // stage 2: this rank's
+  std::vector<std::int64_t> owned_first_;  // of each bucket's part in it
+  std::vector<BucketState> buckets_;
+  std::vector<int> expected_, fired_;  // contributions in the last backward, in this one
+  std::vector<std::uint8_t> filled_;   // its region holds a gradient
+  std::vector<std::uint8_t> touched_;
+  std::vector<std::uint8_t> late_;          // a bucket: a gradient came after it was closed
+  std::vector<std::uint8_t> reduced_once_;  // a bucket: in this step
+  std::size_t next_ = 0;                    // the bucket to be closed next
+  bool inside_ = false, last_ = false;
+  std::string name_;
+  std::mutex buffers_mutex_;
+  std::vector<at::Tensor> free_buffers_;
+  WorkQueue queue_;  // the last member: its thread uses the others
+};
+
+}  // namespace capstan

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace capstan {
+
+/// A range of one parameter's flattened elements.
+struct Range {
+  std::int64_t offset = 0, numel = 0;
+};
+
+/// Parameters that are reduced in one call. Their elements stand one after another.
+struct Bucket {
+  std::size_t begin = 0, end = 0;        // of Partition::order()
+  std::int64_t first = 0, numel = 0;     // in the flat space of all parameters
+  std::vector<std::int64_t> rank_first;  // rank r owns [rank_first[r], rank_first[r + 1]) of the flat space
+};
+
+/// Which rank owns which elements.
+///
+/// Parameters are cut into buckets in the order in which backward gives their gradients, the last parameter first, and
+/// each bucket is spread over all ranks, so that no rank waits for one owner. Cuts fall on multiples of kBlock of a
+/// parameter, the unit in which norms are summed; a parameter that must stay whole is not cut.
+class Partition {
+ public:
+  static constexpr std::int64_t kBlock = 8192;    // elements
+  static constexpr std::int64_t kAlignment = 16;  // elements at whose multiples parameters begin: vectors' sake
+
+  struct Parameter {
+    std::int64_t numel;
+    bool whole = false;
+  };
+
+  /// A bucket holds at most `bucket_elements`, but always one parameter.
+  Partition(const std::vector<Parameter>& parameters, std::int64_t bucket_elements, int ranks);
+
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// Indices of parameters in the order of the flat space.
+  const std::vector<std::size_t>& order() const { return order_; }
+  std::int64_t numel() const { return numel_; }
+  int ranks() const { return ranks_; }
+  std::int64_t largest_bucket() const;
+
+  std::int64_t first(std::size_t parameter) const { return first_[parameter]; }  // in the flat space
+  std::size_t bucket_of(std::size_t parameter) const { return bucket_of_[parameter]; }
+  /// What `rank` owns of a parameter: one range, perhaps empty.
+  Range part(std::size_t parameter, int rank) const;
+  std::int64_t owned(int rank) const;  // elements, with what aligns them
+
+ private:
+  void spread(Bucket& bucket, std::vector<std::int64_t>& load);
+
+  std::vector<Parameter> parameters_;
+  int ranks_;
+  std::int64_t numel_ = 0;
+  std::vector<std::size_t> order_;
+  std::vector<std::int64_t> first_;
+  std::vector<std::size_t> bucket_of_;
+  std::vector<Bucket> buckets_;
+};
+
+}  // namespace capstan

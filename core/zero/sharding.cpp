@@ -1,0 +1,150 @@
+#include "core/zero/sharding.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/memory/sum_of_squares.hpp"
+
+namespace capstan {
+namespace {
+
+static_assert(Partition::kBlock == kSquareBlock, "parts must hold whole blocks, or norms would depend on the cut");
+
+/// More in one call gains nothing and would put off the first call to the end of backward.
+constexpr std::int64_t kLargestBucket = 8 << 20;  // elements
+
+std::vector<Partition::Parameter> partition_inputs(const std::vector<std::int64_t>& numels, bool whole) {
+  std::vector<Partition::Parameter> inputs;
+  for (const std::int64_t numel : numels) inputs.push_back({numel, whole});
+  return inputs;
+}
+
+}  // namespace
+
+std::int64_t blocks_in(std::int64_t numel) { return (numel + Partition::kBlock - 1) / Partition::kBlock; }
+
+Sharding::Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels)
+    : options_(std::move(options)),
+      numels_(numels),
+      partition_(partition_inputs(numels, options_.whole_parameters),
+                 std::min(options_.reduce_bucket_size, kLargestBucket), options_.communicator->size()) {}
+
+Range Sharding::updated(std::size_t i) const {
+  return partitioned() ? partition_.part(i, options_.communicator->rank()) : Range{0, numels_[i]};
+}
+
+void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
+                      const std::vector<bool>& movable) {
+  if (partitioned()) parameters_ = std::make_unique<FlatParameters>(partition_, parameters, movable);
+  gradients_ =
+      std::make_unique<GradientReducer>(options_.communicator, partition_, parameters, names, options_.gradients);
+}
+
+void Sharding::gather_parameters(const std::string& step) {
+  parameters_->gather(*options_.communicator, step, std::max<std::int64_t>(options_.gather_bucket_size, 1),
+                      options_.gather_by_broadcast);
+}
+
+at::Tensor Sharding::gather_master(const std::string& step, std::size_t i, const at::Tensor& part) {
+  at::Tensor whole = at::empty({numels_[i]}, at::kFloat);
+  std::vector<at::Tensor> parts;
+  for (int rank = 0; rank < options_.communicator->size(); ++rank) {
+    const Range range = partition_.part(i, rank);
+    parts.push_back(whole.narrow(0, range.offset, range.numel));
+  }
+  parts[static_cast<std::size_t>(options_.communicator->rank())].copy_(part);
+  options_.communicator->all_gather(step + ", master of parameter " + std::to_string(i), parts);
+  return whole;
+}
+
+std::int64_t Sharding::blocks_of(int rank) const {
+  std::int64_t blocks = 0;
+  for (std::size_t i = 0; i < numels_.size(); ++i) blocks += blocks_in(partition_.part(i, rank).numel);
+  return blocks;
+}
+
+std::vector<double> Sharding::add_blocks(const std::vector<const double*>& of_rank, std::size_t width) const {
+  std::vector<const double*> next = of_rank;
+  std::vector<double> totals(numels_.size() * width);
+  for (std::size_t i = 0; i < numels_.size(); ++i) {
+    // Ranks own rising ranges of a parameter.
+    for (int rank = 0; rank < options_.communicator->size(); ++rank) {
+      const double*& at = next[static_cast<std::size_t>(rank)];
+      for (std::int64_t block = blocks_in(partition_.part(i, rank).numel); block > 0; --block) {
+        for (std::size_t k = 0; k < width; ++k) totals[i * width + k] += *at++;
+      }
+    }
+  }
+  return totals;
+}
+
+StepFacts Sharding::exchange(const std::string& step, const std::vector<double>& numbers, bool norm) {
+  const int own = options_.communicator->rank();
+  std::vector<double> squares;
+  if (norm) {
+    std::vector<at::Tensor> mine;
+    std::vector<const at::Tensor*> pointers;
+    for (std::size_t i = 0; i < numels_.size(); ++i) {
+      const Range part = partition_.part(i, own);
+      const at::Tensor gradient = gradients_->gradient(i);
+      mine.push_back(partitioned() ? gradient : gradient.narrow(0, part.offset, part.numel));
+    }
+    for (const at::Tensor& one : mine) pointers.push_back(&one);
+    squares = sums_of_squares(pointers);
+  }
+
+  std::vector<at::Tensor> doubles, bytes;
+  for (int rank = 0; rank < options_.communicator->size(); ++rank) {
+    const auto count = static_cast<std::int64_t>(numbers.size()) + (norm ? blocks_of(rank) : 0);
+    doubles.push_back(at::empty({count}, at::kDouble));
+    bytes.push_back(at::empty({static_cast<std::int64_t>(numels_.size())}, at::kByte));
+  }
+  auto* mine = doubles[static_cast<std::size_t>(own)].mutable_data_ptr<double>();
+  std::copy(squares.begin(), squares.end(), std::copy(numbers.begin(), numbers.end(), mine));
+  std::copy(gradients_->touched().begin(), gradients_->touched().end(),
+            bytes[static_cast<std::size_t>(own)].mutable_data_ptr<std::uint8_t>());
+  options_.communicator->all_gather(step + ", loss and norm", {doubles, bytes});
+
+  StepFacts facts;
+  facts.present.resize(numels_.size());
+  std::vector<const double*> blocks;
+  for (std::size_t rank = 0; rank < doubles.size(); ++rank) {
+    const auto* at = doubles[rank].const_data_ptr<double>();
+    facts.numbers.emplace_back(at, at + numbers.size());
+    blocks.push_back(at + numbers.size());
+    const auto* has = bytes[rank].const_data_ptr<std::uint8_t>();
+    for (std::size_t i = 0; i < numels_.size(); ++i) facts.present[i] |= has[i];
+  }
+  if (norm) {
+    for (const double squares_of_one : add_blocks(blocks, 1)) facts.squares += squares_of_one;
+  }
+  return facts;
+}
+
+std::vector<double> Sharding::sum_blocks(const std::string& name, const std::vector<double>& per_block,
+                                         std::size_t width) {
+  std::vector<double> totals(numels_.size() * width);
+  if (!partitioned()) {
+    const double* at = per_block.data();
+    for (std::size_t i = 0; i < numels_.size(); ++i) {
+      for (std::int64_t block = blocks_in(numels_[i]); block > 0; --block) {
+        for (std::size_t k = 0; k < width; ++k) totals[i * width + k] += *at++;
+      }
+    }
+    return totals;
+  }
+  std::vector<at::Tensor> parts;
+  for (int rank = 0; rank < options_.communicator->size(); ++rank) {
+    parts.push_back(at::empty({blocks_of(rank) * static_cast<std::int64_t>(width)}, at::kDouble));
+  }
+  std::copy(per_block.begin(), per_block.end(),
+            parts[static_cast<std::size_t>(options_.communicator->rank())].mutable_data_ptr<double>());
+  options_.communicator->all_gather(name, parts);
+  std::vector<const double*> pointers;
+  for (const at::Tensor& part : parts) pointers.push_back(part.const_data_ptr<double>());
+  return add_blocks(pointers, width);
+}
+
+}  // namespace capstan

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+#include "core/zero/flat_parameters.hpp"
+#include "core/zero/gradient_reducer.hpp"
+#include "core/zero/partition.hpp"
+
+namespace capstan {
+
+/// How the trainable parameters of a model are trained by several processes.
+struct ShardingOptions {
+  std::shared_ptr<Communicator> communicator;                                       // of at least two
+  std::int64_t reduce_bucket_size = 500'000'000, gather_bucket_size = 500'000'000;  // elements
+  bool gather_by_broadcast = false;
+  bool whole_parameters = false;  // the optimizer needs each of them in one piece
+  GradientReducer::Options gradients;
+};
+
+/// What the ranks tell each other at the end of a step.
+struct StepFacts {
+  std::vector<std::vector<double>> numbers;  // of each rank
+  std::vector<std::uint8_t> present;         // a parameter: some rank has a gradient of it
+  double squares = 0;                        // of all gradients, when asked for
+};
+
+/// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters.
+class Sharding {
+ public:
+  Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels);
+
+  /// From stage 1 on each rank updates its part alone.
+  bool partitioned() const { return options_.gradients.stage > 0; }
+  /// What this rank updates of parameter i.
+  Range updated(std::size_t i) const;
+
+  /// What this rank owns of parameter i, at every stage.
+  Range owned(std::size_t i) const { return partition_.part(i, options_.communicator->rank()); }
+
+  /// Takes the parameters: moves them together from stage 1 on where `movable` allows it, and hooks on their gradients.
+  void attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
+              const std::vector<bool>& movable);
+  GradientReducer& gradients() { return *gradients_; }
+  FlatParameters& parameters() { return *parameters_; }
+  /// From stage 1 on: all ranks get all parts.
+  void gather_parameters(const std::string& step);
+
+  /// The whole of parameter i in fp32, from the ranks' parts.
+  at::Tensor gather_master(const std::string& step, std::size_t i, const at::Tensor& part);
+
+  /// One exchange: this rank's numbers, which gradients it has and, with `norm`, the norm of the mean gradients.
+  StepFacts exchange(const std::string& step, const std::vector<double>& numbers, bool norm);
+  /// Sums over fixed blocks: `per_block[...]` holds `width` numbers for each block that this rank updates, in order of
+  /// parameters; adds them up, parameter by parameter, in the same order on every rank. Stage 0 has all of them.
+  std::vector<double> sum_blocks(const std::string& name, const std::vector<double>& per_block, std::size_t width);
+  Communicator& communicator() { return *options_.communicator; }
+  std::int64_t numel(std::size_t i) const { return numels_[i]; }
+
+ private:
+  std::int64_t blocks_of(int rank) const;
+  /// Adds the blocks of each parameter; `of_rank[r]` are rank r's.
+  std::vector<double> add_blocks(const std::vector<const double*>& of_rank, std::size_t width) const;
+
+  ShardingOptions options_;
+  std::vector<std::int64_t> numels_;
+  Partition partition_;
+  std::unique_ptr<FlatParameters> parameters_;
+  std::unique_ptr<GradientReducer> gradients_;
+};
+
+/// Blocks of a range that begins at a multiple of the block.
+std::int64_t blocks_in(std::int64_t numel);
+
+}  // namespace capstan

@@ -1,0 +1,149 @@
+#pragma once
+
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+#include "core/engine/engine.hpp"
+#include "core/memory/tensor_handle.hpp"
+
+namespace capstan::test {
+
+/// A model of random parameters: tiny, large, without dimensions or elements, not contiguous, two in one storage, one
+/// frozen, one never used, one used by some samples only, one used twice. The loss is a mean over rows, so that ranks'
+/// means add up to that of the whole batch.
+struct MixedModel {
+  std::vector<NamedTensor> parameters;
+  std::string description = "mixed";
+  bool skips = true;  // "sometimes" is left out where the batch's first number says so
+
+  explicit MixedModel(std::uint64_t seed, std::int64_t largest = 20'000) {
+    at::manual_seed(seed);
+    std::mt19937_64 random(seed);
+    const auto size = [&](std::int64_t most) {
+      return std::int64_t{1} + static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(most));
+    };
+    const auto add = [&](const std::string& name, at::Tensor values) {
+      parameters.push_back({name, values.requires_grad_(name != "frozen")});
+    };
+    add("twice", at::randn({3, size(9)}));
+    add("scalar", at::randn({}));
+    add("frozen", at::randn({4}));
+    add("large", at::randn({size(largest / 100), 100}));
+    add("transposed", at::randn({size(70), 13}).t());
+    const at::Tensor pair = at::randn({10 + size(200)});
+    add("pair.a", pair.narrow(0, 0, 7).detach());
+    add("pair.b", pair.narrow(0, 7, pair.numel() - 7).detach());
+    add("empty", at::zeros({0, 3}));
+    add("unused", at::randn({5}));
+    add("sometimes", at::randn({size(2000)}));
+    for (std::uint64_t i = random() % 4; i < 6; ++i) add("more" + std::to_string(i), at::randn({size(3000)}));
+  }
+
+  /// x: [rows, columns].
+  at::Tensor loss(const at::Tensor& x) const {
+    at::Tensor sum = at::zeros({});
+    std::int64_t column = 0;
+    const auto term = [&](const at::Tensor& parameter) {
+      if (parameter.numel() == 0) return;
+      const at::Tensor factor = x.select(1, column++ % x.size(1)) + 1;
+      sum = sum + at::sin(at::outer(parameter.to(at::kFloat).reshape({-1}), factor)).mean();
+    };
+    for (const NamedTensor& parameter : parameters) {
+      if (parameter.name == "unused") continue;
+      if (skips && parameter.name == "sometimes" && x[0][0].item<float>() < 0.3f) continue;
+      term(parameter.tensor);
+      if (parameter.name == "twice") term(parameter.tensor);
+    }
+    return sum;
+  }
+
+  static const capstan_model& table() {
+    static const capstan_model instance = [] {
+      capstan_model table{};
+      table.struct_size = sizeof table;
+      table.visit = [](void* self, const capstan_visitor* visitor, capstan_error*) {
+        for (const NamedTensor& parameter : static_cast<MixedModel*>(self)->parameters) {
+          visitor->tensor(visitor->ctx, as_str(parameter.name), handle_of(parameter.tensor), CAPSTAN_ROLE_PARAMETER);
+        }
+        return CAPSTAN_OK;
+      };
+      table.forward = [](void* self, capstan_batch* batch, capstan_tensor* loss, capstan_error*) {
+        *loss = reinterpret_cast<capstan_tensor>(
+            new at::Tensor(static_cast<MixedModel*>(self)->loss(batch->tensors.find("x")->second)));
+        return CAPSTAN_OK;
+      };
+      table.training = [](void*, int, capstan_error*) { return CAPSTAN_OK; };
+      return table;
+    }();
+    return instance;
+  }
+};
+
+/// Rows [first, first + rows) of an endless, repeatable stream.
+inline Batch rows_of_stream(std::int64_t first, std::int64_t rows) {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  const at::Tensor kept = generator.get_state();
+  std::vector<at::Tensor> list;
+  for (std::int64_t row = first; row < first + rows; ++row) {
+    generator.set_current_seed(static_cast<std::uint64_t>(7000 + row));
+    list.push_back(at::randn({1, 5}));
+  }
+  generator.set_state(kept);
+  Batch batch;
+  batch.tensors.emplace("x", at::cat(list));
+  return batch;
+}
+
+/// An engine around a MixedModel on one rank.
+class MixedRun {
+ public:
+  MixedRun(const std::string& config_json, std::shared_ptr<Communicator> ranks, std::uint64_t seed = 1,
+           std::int64_t largest = 20'000)
+      : model(seed, largest), engine([&] {
+          ConfigContext context;
+          context.world_size = ranks->size();
+          const Config config = load_config({config_json, "test", false}, context, plugins);
+          return Engine(Model(
+                            &MixedModel::table(), &model, [](void*) {}, model.description),
+                        config, plugins, ranks);
+        }()) {}
+
+  double step() {
+    const std::int64_t rows = engine.config().batch.micro_batch_size;
+    std::int64_t first = engine.progress().global_samples + engine.rank() * rows;
+    return engine.train_batch([&] {
+      Batch batch = rows_of_stream(first, rows);
+      first += rows * engine.world_size();
+      return batch;
+    });
+  }
+  std::vector<double> steps(int count) {
+    std::vector<double> losses;
+    for (int i = 0; i < count; ++i) losses.push_back(step());
+    return losses;
+  }
+  /// All parameters in one dimension, as they are computed with.
+  at::Tensor values() const {
+    std::vector<at::Tensor> all;
+    for (const NamedTensor& parameter : model.parameters) all.push_back(parameter.tensor.detach().reshape({-1}));
+    return at::cat(all).to(at::kFloat);
+  }
+
+  PluginIndex plugins;
+  MixedModel model;
+  Engine engine;
+};
+
+}  // namespace capstan::test
