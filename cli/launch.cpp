@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// How long the others may take to notice that a rank is gone and to say so, and then to end when asked to.
-constexpr auto kNoticing = std::chrono::seconds(10), kEnding = std::chrono::seconds(5);
+constexpr auto kNoticing = std::chrono::seconds(6), kEnding = std::chrono::seconds(5);
 
 /// A socket at which rank 0 will open its store: bound here, so that no other program can take the port in between.
 class Listener {

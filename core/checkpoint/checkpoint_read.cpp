@@ -77,17 +77,22 @@ class Reader {
     return parse_state(text_of(*mapped), where(kStateName));
   }
 
-  OpenFile open(const CheckpointIndex& index, const IndexedFile& file) const {
-    OpenFile out{map(file.name, file.bytes), {}};
-    if (file.header_bytes > file.bytes || xxh3(out.mapped->data(), file.header_bytes) != file.header_xxh3) {
-      for (const auto& other : index.files) {
-        if (other.bytes == out.mapped->size() && other.header_bytes <= other.bytes &&
-            xxh3(out.mapped->data(), other.header_bytes) == other.header_xxh3) {
-          fail(file.name, "it is '" + other.name + "' under another name.");
-        }
+  /// The name under which what is in the file was written, if it is another rank's.
+  static std::string written_as(const CheckpointIndex& index, const MappedFile& mapped) {
+    for (const auto& other : index.files) {
+      if (other.bytes == mapped.size() && other.header_bytes <= other.bytes &&
+          xxh3(mapped.data(), other.header_bytes) == other.header_xxh3) {
+        return other.name;
       }
-      fail(file.name, "its header is damaged: it does not match its checksum.");
     }
+    return "";
+  }
+
+  OpenFile open(const CheckpointIndex& index, const IndexedFile& file) const {
+    const std::string name = written_as(index, *map(file.name));
+    if (!name.empty() && name != file.name) fail(file.name, "it is '" + name + "' under another name.");
+    OpenFile out{map(file.name, file.bytes), {}};
+    if (name.empty()) fail(file.name, "its header is damaged: it does not match its checksum.");
     for (auto& entry : parse_safetensors_header(out.mapped->data(), out.mapped->size(), where(file.name))) {
       out.entries.emplace(entry.name, entry);
     }

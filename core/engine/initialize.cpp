@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/comm/communicator.hpp"
+#include "core/comm/rendezvous.hpp"
 #include "core/engine/engine_host.hpp"
 #include "core/log.hpp"
 #include "core/registry/host.hpp"
@@ -26,13 +28,16 @@ Engine initialize(Model model, const std::string& config_path_or_base64, const P
   if (const Json* width = facts.find("hidden_size"); width && width->is_integer()) {
     context.hidden_size = width->as_integer();
   }
+  const Rendezvous rendezvous = read_rendezvous(process_environment());
+  context.world_size = rendezvous.size;
+  if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
   PluginIndex plugins;
   const Config config = load_config(read_config_text(config_path_or_base64), context, plugins);
   if (config.run.model) {
     log::warning("capstan.model '" + config.run.model->type + "' is not used: this program brings its own model, '" +
                  model.description() + "'.");
   }
-  return Engine(std::move(model), config, plugins);
+  return Engine(std::move(model), config, plugins, Communicator::connect(rendezvous, {}));
 }
 
 }  // namespace capstan

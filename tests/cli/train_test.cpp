@@ -296,8 +296,8 @@ TEST_F(Train, RefusesToRunApartInSeveralProcesses) {
   const ProcessResult result = train({}, "5", {.environment = {"WORLD_SIZE=2"}});
 
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.err, HasSubstr("WORLD_SIZE is 2: this release trains in one process. Start it without a launcher, "
-                                    "or unset WORLD_SIZE.\n"));
+  EXPECT_THAT(result.err, HasSubstr("WORLD_SIZE is 2, but RANK is not set, so this process does not know which of them "
+                                    "it is."));
 }
 
 TEST_F(Train, ResumingNamesWhatDoesNotFit) {

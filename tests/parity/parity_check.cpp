@@ -1,4 +1,5 @@
 // parity_check RUN.json --data corpus.txt: repeats a recorded run and prints one JSON line, the greatest differences.
+// Started with torchrun, mpirun, srun or `capstan launch` as the recorded processes, it repeats the run in as many.
 // Exit code 0 within the tolerance, 1 past it, 2 when it could not run.
 
 #include <cstdio>
@@ -22,10 +23,13 @@ int run(const std::string& recorded_path, const std::string& corpus) {
   using namespace capstan;
   const Json recorded = Json::parse(read_file(recorded_path));
   const parity::Tolerance tolerance = parity::tolerance_for(recorded);
-  const parity::Difference difference = parity::repeat(recorded, corpus);
+  const Rendezvous rendezvous = read_rendezvous(process_environment());
+  const auto communicator = Communicator::connect(rendezvous, {});
+  const parity::Difference difference = parity::repeat(recorded, corpus, {}, communicator);
   const bool passes = difference.within(tolerance);
   Json line = Json::object();
   line["run"] = recorded_path;
+  line["processes"] = communicator->size();
   line["pass"] = passes;
   line["steps"] = difference.steps;
   const auto add = [&](const char* name, double found, double allowed) {
@@ -38,7 +42,8 @@ int run(const std::string& recorded_path, const std::string& corpus) {
   line["final_norm"]["parameter"] = difference.final_norm_parameter;
   add("lr", difference.lr, tolerance.lr);
   add("momentum", difference.momentum, tolerance.momentum);
-  std::printf("%s\n", line.dump().c_str());
+  line["scale_steps"] = difference.scale_steps;
+  if (communicator->rank() == 0) std::printf("%s\n", line.dump().c_str());
   return passes ? 0 : 1;
 }
 

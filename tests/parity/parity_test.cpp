@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "tests/core/data/temporary_folder.hpp"
 #include "tests/parity/parity_run.hpp"
+#include "tests/support/process.hpp"
+#include "tests/support/ranks.hpp"
 
 namespace capstan::parity {
 namespace {
@@ -32,6 +35,33 @@ INSTANTIATE_TEST_SUITE_P(Runs, Parity,
                                          "sched-adamw-decay-linear", "sched-adamw-lrrange", "sched-adamw-none",
                                          "sched-adamw-onecycle", "sched-adamw-warmup-log", "sched-sgd-decay-linear",
                                          "world1-z0"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+class ParityOfProcesses : public testing::TestWithParam<const char*> {};
+
+TEST_P(ParityOfProcesses, RepeatsTheRecordedRunInAsManyProcesses) {
+  const int ranks = static_cast<int>(recorded(GetParam()).at("world").as_integer());
+  const test::RankEnvironments environments(ranks);
+  std::vector<std::unique_ptr<Process>> processes;
+  for (int rank = 0; rank < ranks; ++rank) {
+    processes.push_back(std::make_unique<Process>(
+        std::vector<std::string>{CAPSTAN_TEST_BUILD_DIR "/tests/parity_check",
+                                 kFolder + "/runs/" + GetParam() + ".json", "--data", kFolder + "/corpus.txt"},
+        ProcessOptions{.environment = environments.of(rank)}));
+  }
+  for (const auto& process : processes) {
+    const ProcessResult result = process->wait();
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Runs, ParityOfProcesses,
+                         testing::Values("base-z0", "base-z1", "base-z3", "bf16-z1", "gas2-z2", "prescale-z0",
+                                         "fp16dyn-z1", "fp16dyn-z3"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

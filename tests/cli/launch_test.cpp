@@ -1,0 +1,141 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/cli/training_folder.hpp"
+#include "tests/support/process.hpp"
+
+namespace capstan::test {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kCapstan = CAPSTAN_TEST_BUILD_DIR "/bin/capstan";
+
+std::vector<std::string> launch(int processes, const std::vector<std::string>& command) {
+  std::vector<std::string> words{kCapstan, "launch", "-n", std::to_string(processes)};
+  words.insert(words.end(), command.begin(), command.end());
+  return words;
+}
+
+/// The lines of a run that say what was trained, without what depends on the clock.
+std::string losses_of(const std::string& out) {
+  std::istringstream lines(out);
+  std::string line, losses;
+  while (std::getline(lines, line)) {
+    if (line.starts_with("loss=")) losses += line.substr(0, line.find(',')) + "\n";
+    if (line.find("eval_loss=") != std::string::npos) losses += line + "\n";
+  }
+  return losses;
+}
+
+class Launch : public testing::Test {
+ protected:
+  TrainingFolder folder_;
+};
+
+TEST_F(Launch, StartsAsManyProcessesAsAskedFor) {
+  const auto result = run_process(
+      launch(3, {"/bin/sh", "-c", "echo rank $RANK of $WORLD_SIZE, here $LOCAL_RANK of $LOCAL_WORLD_SIZE"}));
+  EXPECT_EQ(result.exit_code, 0);
+  for (const char* rank : {"0", "1", "2"}) {
+    EXPECT_THAT(result.out, HasSubstr(std::string("rank ") + rank + " of 3, here " + rank + " of 3\n"));
+  }
+}
+
+TEST_F(Launch, EndsTheOthersWhenOneFailsAndHasItsExitCode) {
+  const auto result = run_process(launch(2, {"/bin/sh", "-c", "if [ $RANK = 1 ]; then exit 4; fi; exec sleep 600"}));
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("rank 1 ended with exit code 4; the others are ended."));
+}
+
+TEST_F(Launch, SaysWhatIsWrongWithItsArguments) {
+  const auto error_of = [](const std::vector<std::string>& words) {
+    const auto result = run_process(words);
+    EXPECT_EQ(result.exit_code, 2);
+    return result.err;
+  };
+  EXPECT_THAT(error_of({kCapstan, "launch", "-n", "2"}),
+              HasSubstr("launch: what is to be started? For instance: capstan launch -n 2 train"));
+  EXPECT_THAT(error_of({kCapstan, "launch", "-n", "0", "train"}), HasSubstr("-n: 1 to 1024 processes, got 0."));
+  EXPECT_THAT(run_process(launch(1, {"/nowhere/program"})).err,
+              HasSubstr("launch: '/nowhere/program' cannot be started: No such file or directory."));
+}
+
+TEST_F(Launch, TrainsAsOneProcessDoes) {
+  const auto arguments = [&](const char* stage) {
+    return folder_.train({"--steps", "6", "--set", "gradient_accumulation_steps=null", "--set",
+                          std::string("zero_optimization.stage=") + stage, "--eval-data", folder_.path_of("text.txt")});
+  };
+  std::vector<std::string> alone{kCapstan};
+  const auto words = arguments("0");
+  alone.insert(alone.end(), words.begin(), words.end());
+  const auto one = run_process(alone);
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  for (const char* stage : {"0", "2"}) {
+    const auto two = run_process(launch(2, arguments(stage)));
+    EXPECT_EQ(two.exit_code, 0) << two.err;
+    EXPECT_EQ(losses_of(two.out), losses_of(one.out)) << stage;
+  }
+}
+
+TEST_F(Launch, ResumesInAnotherNumberOfProcessesAndStage) {
+  const auto save = folder_.path_of("ckpt");
+  const auto train = [&](const char* steps, const char* stage, const std::vector<std::string>& more) {
+    std::vector<std::string> words{"--steps", steps,
+                                   "--set",   "gradient_accumulation_steps=null",
+                                   "--set",   std::string("zero_optimization.stage=") + stage};
+    words.insert(words.end(), more.begin(), more.end());
+    return folder_.train(words);
+  };
+  const auto through = run_process(launch(2, train("6", "0", {})));
+  const auto first = run_process(launch(4, train("3", "2", {"--save", save})));
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_TRUE(std::filesystem::exists(save + "/global_step3/rank_00003.safetensors"));
+  const auto second = run_process(launch(2, train("6", "1", {"--resume", save})));
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("global_step3: was saved by 4 processes and goes on with 2."));
+  EXPECT_EQ(losses_of(first.out) + losses_of(second.out), losses_of(through.out));
+}
+
+/// The processes that a launcher has started.
+std::vector<pid_t> children_of(pid_t launcher) {
+  std::ifstream list("/proc/" + std::to_string(launcher) + "/task/" + std::to_string(launcher) + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; list >> child;) children.push_back(child);
+  return children;
+}
+
+TEST_F(Launch, StopsWithASentenceWhenARankIsKilledAndTheCheckpointLoads) {
+  const auto save = folder_.path_of("ckpt");
+  Process run(launch(2, folder_.train({"--steps", "100000000", "--set", "gradient_accumulation_steps=null", "--set",
+                                       "zero_optimization.stage=2", "--save", save, "--save-every", "2"})));
+  ASSERT_TRUE(run.wait_for_output("saved " + save + "/global_step4"));
+  const auto ranks = children_of(run.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGKILL);
+  const auto result = run.wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(result.err, HasSubstr("rank 1 was killed by signal Killed"));
+  EXPECT_THAT(result.err, HasSubstr("failed: rank 1 is gone ("));
+  EXPECT_FALSE(read_checkpoint(save, latest_tag(save)).tensors.empty());
+}
+
+TEST_F(Launch, SavesAndEndsWithItsCodeWhenInterrupted) {
+  const auto save = folder_.path_of("ckpt");
+  Process run(
+      launch(2, folder_.train({"--steps", "100000000", "--set", "gradient_accumulation_steps=null", "--save", save})));
+  ASSERT_TRUE(run.wait_for_output("loss="));
+  run.send(SIGTERM);
+  const auto result = run.wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.err, HasSubstr("interrupted after step"));
+  EXPECT_FALSE(read_checkpoint(save, latest_tag(save)).tensors.empty());
+}
+
+}  // namespace
+}  // namespace capstan::test
