@@ -99,9 +99,9 @@ struct PluginsCheckArguments {
   bool json = false;
 };
 
-using Arguments = std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments,
-                               SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments,
-                               PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
-                               PluginsCheckArguments>;
+using Arguments =
+    std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments, SchemaArguments,
+                 ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments, PluginsListArguments,
+                 PluginsInspectArguments, PluginsNewArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

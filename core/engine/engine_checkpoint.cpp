@@ -101,8 +101,11 @@ class Lookup {
 
 std::string generator_state(int rank) { return "generator of rank " + std::to_string(rank); }
 
-std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntry& entry) {
-  return spec.like == StateSpec::Like::kScalar ? std::vector<std::int64_t>{1} : entry.shape;
+/// Whether a state has an element for each of the parameter's, and so is cut as it is.
+bool is_cut(const StateSpec& spec) { return spec.like == StateSpec::Like::kParameter; }
+
+std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntry& entry, const at::Tensor& values) {
+  return is_cut(spec) ? entry.shape : std::vector<std::int64_t>{values.numel()};
 }
 
 bool saved(const StateSpec& spec) { return spec.extent != StateSpec::Extent::kModel && !spec.scratch; }
@@ -150,12 +153,11 @@ void Engine::State::add_entries(CheckpointContents& contents) {
         if (spec.extent == StateSpec::Extent::kModel) continue;
         const at::Tensor& values = entry.state[index++];
         if (!values.defined() || !saved(spec)) continue;
-        const bool scalar = spec.like == StateSpec::Like::kScalar;
-        if (scalar && part.offset > 0) continue;
-        const at::Tensor mine = scalar ? values : cut(values);
+        if (!is_cut(spec) && part.offset > 0) continue;
+        const at::Tensor mine = is_cut(spec) ? cut(values) : values;
         // States kept elsewhere share one staging buffer: copy before the next sub-group overwrites it.
-        contents.tensors.push_back({entry.name, spec.name, state_shape(spec, entry), scalar ? 0 : part.offset,
-                                    config.optimizer_offload ? mine.clone() : mine});
+        contents.tensors.push_back({entry.name, spec.name, state_shape(spec, entry, values),
+                                    is_cut(spec) ? part.offset : 0, config.optimizer_offload ? mine.clone() : mine});
       }
     }
     store.release(sub_group, false);
@@ -308,8 +310,8 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
     std::size_t index = 0;
     for (const StateSpec& spec : store.states()) {
       if (spec.extent == StateSpec::Extent::kModel) continue;
-      const bool present = entry.state[index++].defined();
-      if (present && saved(spec)) lookup.require(entry.name, spec.name, state_shape(spec, entry));
+      const at::Tensor& values = entry.state[index++];
+      if (values.defined() && saved(spec)) lookup.require(entry.name, spec.name, state_shape(spec, entry, values));
     }
   }
 
@@ -325,8 +327,8 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
       for (const StateSpec& spec : store.states()) {
         if (spec.extent == StateSpec::Extent::kModel) continue;
         at::Tensor& values = entry.state[index++];
-        const bool scalar = spec.like == StateSpec::Like::kScalar;
-        if (values.defined() && saved(spec)) lookup.copy(entry.name, spec.name, values, scalar ? 0 : entry.offset);
+        if (!values.defined() || !saved(spec)) continue;
+        lookup.copy(entry.name, spec.name, values, is_cut(spec) ? entry.offset : 0);
       }
     }
     store.release(sub_group, true);

@@ -95,6 +95,12 @@ double mean_over_ranks(Communicator& communicator, double sum, std::int64_t coun
 }
 
 ShardingOptions Engine::State::sharding_options() {
+  if (optimizer && optimizer->manifest().has_trait("own_communication")) {
+    throw ConfigError(
+        "optimizer.type: '" + optimizer->manifest().type +
+        "' does its own communication, which this release does not lend it yet: it trains in one process. "
+        "Choose an optimizer that does not.");
+  }
   const double ranks = communicator->size();
   ShardingOptions options;
   options.communicator = communicator;
