@@ -102,6 +102,23 @@ TEST_F(Launch, ResumesInAnotherNumberOfProcessesAndStage) {
   EXPECT_EQ(losses_of(first.out) + losses_of(second.out), losses_of(through.out));
 }
 
+TEST_F(Launch, MpirunsProcessesOfOneHostFindEachOtherWithoutAPort) {
+  const auto environment = [&](int rank) {
+    const std::string number = std::to_string(rank), key = folder_.path().filename().string();
+    return std::vector<std::string>{
+        "OMPI_COMM_WORLD_RANK=" + number, "OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_LOCAL_RANK=" + number,
+        "OMPI_COMM_WORLD_LOCAL_SIZE=2",   "PMIX_NAMESPACE=" + key,  "TMPDIR=" + folder_.path().string()};
+  };
+  std::vector<std::string> words{kCapstan};
+  const auto arguments = folder_.train({"--steps", "2", "--set", "gradient_accumulation_steps=null"});
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  Process second(words, {.environment = environment(1)});
+  const auto first = run_process(words, {.environment = environment(0)});
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("trained 2 steps"));
+  EXPECT_EQ(second.wait().exit_code, 0);
+}
+
 /// The processes that a launcher has started.
 std::vector<pid_t> children_of(pid_t launcher) {
   std::ifstream list("/proc/" + std::to_string(launcher) + "/task/" + std::to_string(launcher) + "/children");
