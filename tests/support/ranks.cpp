@@ -22,7 +22,7 @@ namespace {
   try {
     Communicator::Options given;
     given.timeout = options.timeout;
-    given.arrival = std::chrono::seconds(60);
+    given.arrival = std::chrono::minutes(5);
     given.watch_every = options.watch_every;
     const auto communicator = Communicator::connect(read_rendezvous(process_environment()), given);
     body(*communicator);

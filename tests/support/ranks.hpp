@@ -23,7 +23,7 @@ class RankEnvironments {
 };
 
 struct RanksOptions {
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of one collective
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of one collective
   std::chrono::milliseconds watch_every = std::chrono::milliseconds(100);
 };
 

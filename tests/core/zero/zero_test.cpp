@@ -207,6 +207,27 @@ TEST(SeveralProcesses, AreRefusedWhatTheyCannotDo) {
   });
 }
 
+class AFailingRank : public testing::TestWithParam<const char*> {};
+
+TEST_P(AFailingRank, StopsTheOthersWithItsSentence) {
+  const auto results = test::run_ranks(2, [](Communicator& communicator) {
+    MixedRun run(config_of(2, kAdamW, GetParam()), shared(communicator));
+    run.steps(2);
+    if (communicator.rank() == 1) {
+      communicator.tell_failure("no memory for the forward pass.");
+      throw RuntimeFault("no memory for the forward pass.");
+    }
+    run.step();
+  });
+  EXPECT_EQ(results[0].exit_code, 3);
+  EXPECT_THAT(results[0].err, HasSubstr("rank 0: collective 'step 2, gradient bucket 0' failed: rank 1 stopped: no "
+                                        "memory for the forward pass."));
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, AFailingRank,
+                         testing::Values(R"({"stage": 1})",
+                                         R"({"stage": 2, "reduce_bucket_size": 3000, "overlap_comm": true})"));
+
 TEST(SeveralProcesses, AgreeToStop) {
   test::expect_on_ranks(2, [](Communicator& communicator) {
     MixedRun run(config_of(2, kAdamW, R"({"stage": 1})"), shared(communicator));
