@@ -17,6 +17,7 @@
 #include "core/engine/timers.hpp"
 #include "core/memory/accelerator.hpp"
 #include "core/memory/parameter_store.hpp"
+#include "core/memory/sum_of_squares.hpp"
 #include "core/monitor/monitor_host.hpp"
 #include "core/precision/loss_scaler.hpp"
 #include "core/registry/registry.hpp"
@@ -102,7 +103,7 @@ struct Engine::State {
   bool loss_finite = true;            // of the current step
   std::int64_t bad_micro_step = 0;    // the first whose loss was not finite
   bool want_grad_norm = false;
-  double squares = 0;           // of the step's mean gradients, when it needs their norm
+  SumOfSquares squares;         // of the step's mean gradients, when it needs their norm
   bool stop_asked = false;      // on this rank
   bool stop_agreed = false;     // on all
   std::string optimizer_where;  // "optimizer 'AdamW'"

@@ -147,7 +147,7 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   if (!needs_norm()) return true;
 
   if (communicator->size() == 1) squares = sum_of_squares(gradients);
-  const double norm = std::sqrt(squares) / scaler.scale();
+  const double norm = std::sqrt(squares.exact) / scaler.scale();
   report.grad_norm = norm;
   if (!std::isfinite(norm)) {
     if (tests_overflow()) {
@@ -160,7 +160,10 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
                  first_not_finite() + ".");
     return true;
   }
-  if (config.gradient_clipping > 0) grad_scale *= std::min(1.0, config.gradient_clipping / (norm + kClipEpsilon));
+  if (config.gradient_clipping > 0) {
+    const double norm_to_clip = std::sqrt(squares.rounded) / scaler.scale();
+    grad_scale *= std::min(1.0, config.gradient_clipping / (norm_to_clip + kClipEpsilon));
+  }
   return true;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -17,29 +18,27 @@ HWY_BEFORE_NAMESPACE();
 namespace capstan::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Eight partial sums whatever the vector's width, so that every CPU gives the same result.
+// Eight partial sums whatever the vector's width, and no rounding that depends on the CPU.
 constexpr std::size_t kLanes = 8;
 
-double square_block_f32(const float* values, std::size_t count) {
+/// Adds values[i]^2 to partial sum i % 8, in order, in double and in single precision; count is a multiple of 8.
+void add_squares(const float* values, std::size_t count, double* exact, float* rounded) {
   const hn::CappedTag<double, kLanes> wide;
   const hn::Rebind<float, decltype(wide)> narrow;
   const std::size_t lanes = hn::Lanes(wide);
-  alignas(64) double partial[kLanes] = {};
-  const std::size_t whole = count / kLanes * kLanes;
   for (std::size_t lane = 0; lane < kLanes; lane += lanes) {
-    auto sum = hn::Zero(wide);
-    for (std::size_t i = 0; i < whole; i += kLanes) {
-      const auto value = hn::PromoteTo(wide, hn::LoadU(narrow, values + i + lane));
+    auto exact_sum = hn::LoadU(wide, exact + lane);
+    auto rounded_sum = hn::LoadU(narrow, rounded + lane);
+    for (std::size_t i = 0; i < count; i += kLanes) {
+      const auto value = hn::LoadU(narrow, values + i + lane);
+      const auto wide_value = hn::PromoteTo(wide, value);
       // Exact products of two floats fit a double, so MulAdd and Mul plus Add round the same.
-      sum = hn::MulAdd(value, value, sum);
+      exact_sum = hn::MulAdd(wide_value, wide_value, exact_sum);
+      rounded_sum = hn::Add(rounded_sum, hn::Mul(value, value));
     }
-    hn::StoreU(sum, wide, partial + lane);
+    hn::StoreU(exact_sum, wide, exact + lane);
+    hn::StoreU(rounded_sum, narrow, rounded + lane);
   }
-  for (std::size_t i = whole; i < count; ++i) {
-    partial[i - whole] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-  }
-  return ((partial[0] + partial[1]) + (partial[2] + partial[3])) +
-         ((partial[4] + partial[5]) + (partial[6] + partial[7]));
 }
 
 }  // namespace capstan::HWY_NAMESPACE
@@ -49,57 +48,87 @@ HWY_AFTER_NAMESPACE();
 namespace capstan {
 namespace {
 
-HWY_EXPORT(square_block_f32);
+HWY_EXPORT(add_squares);
 
-constexpr std::int64_t kBlock = kSquareBlock;
+constexpr std::int64_t kLanes = 8;
+constexpr std::int64_t kPiece = 4096;  // elements: 16 KiB stay in the first-level cache while they are widened and summed
+// Below this sum of a block, squares may have been lost to the smallest float.
+constexpr float kFloatHoldsFrom = 1e-25f;
 
 struct Block {
   const at::Tensor* tensor;
   std::int64_t begin, count;
 };
 
-double square_block(const Block& block) {
-  const auto square_floats = HWY_DYNAMIC_DISPATCH(square_block_f32);
-  const auto count = static_cast<std::size_t>(block.count);
-  const at::Tensor& tensor = *block.tensor;
-  if (tensor.scalar_type() == at::kFloat) {
-    return square_floats(static_cast<const float*>(tensor.const_data_ptr()) + block.begin, count);
+const float* widened(const float* values, std::int64_t, float*) { return values; }
+template <class Element>
+const float* widened(const Element* values, std::int64_t count, float* buffer) {
+  std::copy(values, values + count, buffer);
+  return buffer;
+}
+
+template <class Element>
+SumOfSquares sum_of_block(const Element* values, std::int64_t count) {
+  const auto add = HWY_DYNAMIC_DISPATCH(add_squares);
+  float buffer[kPiece];
+  double exact[kLanes] = {};
+  float rounded[kLanes] = {};
+  const std::int64_t whole = count / kLanes * kLanes;
+  for (std::int64_t begin = 0; begin < whole; begin += kPiece) {
+    const std::int64_t length = std::min(kPiece, whole - begin);
+    add(widened(values + begin, length, buffer), static_cast<std::size_t>(length), exact, rounded);
   }
-  float widened[kBlock];
-  if (tensor.scalar_type() == at::kBFloat16) {
-    const auto* values = static_cast<const at::BFloat16*>(tensor.const_data_ptr()) + block.begin;
-    std::copy(values, values + count, widened);
-  } else if (tensor.scalar_type() == at::kHalf) {
-    const auto* values = static_cast<const at::Half*>(tensor.const_data_ptr()) + block.begin;
-    std::copy(values, values + count, widened);
-  } else {
-    throw RuntimeFault(std::string("gradient norm: float32, bfloat16 or float16 expected, found ") +
-                       c10::toString(tensor.scalar_type()) + ".");
+  SumOfSquares sum;
+  float rounded_sum = 0;
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+    sum.exact += exact[lane];
+    rounded_sum += rounded[lane];
   }
-  return square_floats(widened, count);
+  for (std::int64_t i = whole; i < count; ++i) {
+    const auto value = static_cast<float>(values[i]);
+    sum.exact += static_cast<double>(value) * value;
+    rounded_sum += value * value;
+  }
+  sum.rounded = rounded_sum >= kFloatHoldsFrom && std::isfinite(rounded_sum) ? rounded_sum : sum.exact;
+  return sum;
+}
+
+SumOfSquares sum_of_block(const Block& block) {
+  const void* values = block.tensor->const_data_ptr();
+  switch (block.tensor->scalar_type()) {
+    case at::kFloat:
+      return sum_of_block(static_cast<const float*>(values) + block.begin, block.count);
+    case at::kBFloat16:
+      return sum_of_block(static_cast<const at::BFloat16*>(values) + block.begin, block.count);
+    case at::kHalf:
+      return sum_of_block(static_cast<const at::Half*>(values) + block.begin, block.count);
+    default:
+      throw RuntimeFault(std::string("gradient norm: float32, bfloat16 or float16 expected, found ") +
+                         c10::toString(block.tensor->scalar_type()) + ".");
+  }
 }
 
 }  // namespace
 
-std::vector<double> sums_of_squares(const std::vector<const at::Tensor*>& tensors) {
+std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& tensors) {
   std::vector<Block> blocks;
   blocks.reserve(tensors.size());
   for (const at::Tensor* tensor : tensors) {
-    for (std::int64_t begin = 0; begin < tensor->numel(); begin += kBlock) {
-      blocks.push_back({tensor, begin, std::min(kBlock, tensor->numel() - begin)});
+    for (std::int64_t begin = 0; begin < tensor->numel(); begin += kSquareBlock) {
+      blocks.push_back({tensor, begin, std::min(kSquareBlock, tensor->numel() - begin)});
     }
   }
-  std::vector<double> sums(blocks.size());
+  std::vector<SumOfSquares> sums(blocks.size());
   const auto sum_range = [&](std::int64_t from, std::int64_t to) {
-    for (std::int64_t i = from; i < to; ++i) sums[i] = square_block(blocks[i]);
+    for (std::int64_t i = from; i < to; ++i) sums[i] = sum_of_block(blocks[i]);
   };
-  at::parallel_for(0, static_cast<std::int64_t>(blocks.size()), 16, sum_range);
+  at::parallel_for(0, static_cast<std::int64_t>(blocks.size()), 2, sum_range);
   return sums;
 }
 
-double sum_of_squares(const std::vector<const at::Tensor*>& tensors) {
-  double total = 0;
-  for (const double sum : sums_of_squares(tensors)) total += sum;
+SumOfSquares sum_of_squares(const std::vector<const at::Tensor*>& tensors) {
+  SumOfSquares total;
+  for (const SumOfSquares& sum : sums_of_squares(tensors)) total += sum;
   return total;
 }
 

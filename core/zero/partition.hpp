@@ -25,7 +25,7 @@ struct Bucket {
 /// parameter, the unit in which norms are summed; a parameter that must stay whole is not cut.
 class Partition {
  public:
-  static constexpr std::int64_t kBlock = 8192;    // elements
+  static constexpr std::int64_t kBlock = 32768;   // elements
   static constexpr std::int64_t kAlignment = 16;  // elements at whose multiples parameters begin: vectors' sake
 
   struct Parameter {

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/memory/sum_of_squares.hpp"
-
 namespace capstan {
 namespace {
 
@@ -82,7 +80,7 @@ std::vector<double> Sharding::add_blocks(const std::vector<const double*>& of_ra
 
 StepFacts Sharding::exchange(const std::string& step, const std::vector<double>& numbers, bool norm) {
   const int own = options_.communicator->rank();
-  std::vector<double> squares;
+  std::vector<SumOfSquares> squares;
   if (norm) {
     std::vector<at::Tensor> mine;
     std::vector<const at::Tensor*> pointers;
@@ -97,12 +95,16 @@ StepFacts Sharding::exchange(const std::string& step, const std::vector<double>&
 
   std::vector<at::Tensor> doubles, bytes;
   for (int rank = 0; rank < options_.communicator->size(); ++rank) {
-    const auto count = static_cast<std::int64_t>(numbers.size()) + (norm ? blocks_of(rank) : 0);
+    const auto count = static_cast<std::int64_t>(numbers.size()) + (norm ? 2 * blocks_of(rank) : 0);
     doubles.push_back(at::empty({count}, at::kDouble));
     bytes.push_back(at::empty({static_cast<std::int64_t>(numels_.size())}, at::kByte));
   }
   auto* mine = doubles[static_cast<std::size_t>(own)].mutable_data_ptr<double>();
-  std::copy(squares.begin(), squares.end(), std::copy(numbers.begin(), numbers.end(), mine));
+  mine = std::copy(numbers.begin(), numbers.end(), mine);
+  for (const SumOfSquares& of_block : squares) {
+    *mine++ = of_block.exact;
+    *mine++ = of_block.rounded;
+  }
   std::copy(gradients_->touched().begin(), gradients_->touched().end(),
             bytes[static_cast<std::size_t>(own)].mutable_data_ptr<std::uint8_t>());
   options_.communicator->all_gather(step + ", loss and norm", {doubles, bytes});
@@ -118,7 +120,8 @@ StepFacts Sharding::exchange(const std::string& step, const std::vector<double>&
     for (std::size_t i = 0; i < numels_.size(); ++i) facts.present[i] |= has[i];
   }
   if (norm) {
-    for (const double squares_of_one : add_blocks(blocks, 1)) facts.squares += squares_of_one;
+    const std::vector<double> totals = add_blocks(blocks, 2);
+    for (std::size_t i = 0; i < numels_.size(); ++i) facts.squares += {totals[2 * i], totals[2 * i + 1]};
   }
   return facts;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
+#include "core/memory/sum_of_squares.hpp"
 #include "core/zero/flat_parameters.hpp"
 #include "core/zero/gradient_reducer.hpp"
 #include "core/zero/partition.hpp"
@@ -27,7 +28,7 @@ struct ShardingOptions {
 struct StepFacts {
   std::vector<std::vector<double>> numbers;  // of each rank
   std::vector<std::uint8_t> present;         // a parameter: some rank has a gradient of it
-  double squares = 0;                        // of all gradients, when asked for
+  SumOfSquares squares;                      // of all gradients, when asked for
 };
 
 /// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters.

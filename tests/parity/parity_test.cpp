@@ -30,11 +30,11 @@ TEST_P(Parity, RepeatsTheRecordedRunOfThePeer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, Parity,
-                         testing::Values("base-z0", "base-z1", "base-z3", "bf16-z1", "gas2-z2", "noclip-z0",
-                                         "opt-adagrad-z0", "prescale-z0", "sched-adamw-cosine-log",
-                                         "sched-adamw-decay-linear", "sched-adamw-lrrange", "sched-adamw-none",
-                                         "sched-adamw-onecycle", "sched-adamw-warmup-log", "sched-sgd-decay-linear",
-                                         "world1-z0"),
+                         testing::Values("base-z0", "base-z1", "base-z2", "base-z3", "bf16-z1", "bf16-z3", "gas2-z0",
+                                         "gas2-z2", "noclip-z0", "opt-adagrad-z0", "prescale-z0",
+                                         "sched-adamw-cosine-log", "sched-adamw-decay-linear", "sched-adamw-lrrange",
+                                         "sched-adamw-none", "sched-adamw-onecycle", "sched-adamw-warmup-log",
+                                         "sched-sgd-decay-linear", "sched-sgd-none", "world1-z0"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

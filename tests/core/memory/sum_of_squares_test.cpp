@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/randn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,21 +16,32 @@ namespace capstan {
 namespace {
 
 /// Straight from the definition, in extended precision.
-long double brute_force(const at::Tensor& tensor) {
+double brute_force(const at::Tensor& tensor) {
   const at::Tensor wide = tensor.to(at::kDouble).contiguous();
   const auto* values = static_cast<const double*>(wide.const_data_ptr());
   long double sum = 0;
   for (std::int64_t i = 0; i < wide.numel(); ++i) sum += static_cast<long double>(values[i]) * values[i];
-  return sum;
+  return static_cast<double>(sum);
 }
 
 class SumOfSquaresOf : public testing::TestWithParam<at::ScalarType> {};
 
 TEST_P(SumOfSquaresOf, EqualsTheDefinitionForEveryLength) {
-  for (const std::int64_t length : {0, 1, 7, 8, 9, 8191, 8192, 8193, 100'003}) {
+  for (const std::int64_t length : {0, 1, 7, 8, 9, 4095, 4096, 4097, 32'768, 32'769, 300'003}) {
     const at::Tensor tensor = at::randn({length}).to(GetParam());
-    const double expected = static_cast<double>(brute_force(tensor));
-    EXPECT_NEAR(sum_of_squares({&tensor}), expected, 1e-13 * expected) << length;
+    const double expected = brute_force(tensor);
+    const SumOfSquares sum = sum_of_squares({&tensor});
+    EXPECT_NEAR(sum.exact, expected, 1e-13 * expected) << length;
+    EXPECT_NEAR(sum.rounded, expected, 2e-5 * expected) << length;
+  }
+}
+
+TEST_P(SumOfSquaresOf, RoundsAsLibTorchsNormWithinABlock) {
+  for (const std::int64_t length : {1000, 16'384, 32'768}) {
+    const at::Tensor tensor = at::randn({length}).to(GetParam());
+    const auto theirs = at::linalg_vector_norm(tensor.to(at::kFloat)).item<double>();
+    // Theirs is rounded once more, to float; the exact norm of the long ones is further away.
+    EXPECT_NEAR(std::sqrt(sum_of_squares({&tensor}).rounded), theirs, 1e-7 * theirs) << length;
   }
 }
 
@@ -38,20 +50,31 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, SumOfSquaresOf, testing::Values(at::kFloat, at:
 TEST(SumOfSquares, DoesNotDependOnTheNumberOfThreads) {
   const at::Tensor large = at::randn({1'000'003}), small = at::randn({17});
   at::set_num_threads(1);
-  const double one = sum_of_squares({&large, &small});
+  const SumOfSquares one = sum_of_squares({&large, &small});
   at::set_num_threads(2);
-  EXPECT_EQ(sum_of_squares({&large, &small}), one);
+  const SumOfSquares two = sum_of_squares({&large, &small});
+  EXPECT_EQ(two.exact, one.exact);
+  EXPECT_EQ(two.rounded, one.rounded);
 }
 
 TEST(SumOfSquares, IsNotFiniteExactlyWhenAnElementIsNot) {
   const at::Tensor huge = at::empty({1000}).fill_(std::numeric_limits<float>::max());
-  EXPECT_TRUE(std::isfinite(sum_of_squares({&huge})));
+  EXPECT_TRUE(std::isfinite(sum_of_squares({&huge}).exact));
   for (const float bad : {INFINITY, -INFINITY, NAN}) {
     for (const std::int64_t place : {0, 500, 999}) {
       at::Tensor tensor = huge.clone();
       static_cast<float*>(tensor.mutable_data_ptr())[place] = bad;
-      EXPECT_FALSE(std::isfinite(sum_of_squares({&tensor})));
+      const SumOfSquares sum = sum_of_squares({&tensor});
+      EXPECT_FALSE(std::isfinite(sum.exact) || std::isfinite(sum.rounded));
     }
+  }
+}
+
+TEST(SumOfSquares, HoldsWhatFloatSumsCannot) {
+  for (const double magnitude : {1e-30, 1e-20, 1e-15, 1e15, 1e25, 1e37}) {
+    const at::Tensor tensor = at::randn({1000}).mul(magnitude);
+    const double expected = brute_force(tensor);
+    EXPECT_NEAR(sum_of_squares({&tensor}).rounded, expected, 2e-5 * expected) << magnitude;
   }
 }
 
