@@ -36,18 +36,16 @@ namespace {
 
 }  // namespace
 
-RankEnvironments::RankEnvironments(int size) : size_(size), socket_(socket(AF_INET6, SOCK_STREAM, 0)) {
-  const int off = 0;
-  setsockopt(socket_, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  sockaddr_in6 address{};
-  address.sin6_family = AF_INET6;
-  address.sin6_addr = in6addr_any;
+RankEnvironments::RankEnvironments(int size) : size_(size), socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   if (bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || listen(socket_, 64) != 0 ||
       getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     throw std::runtime_error("no port to listen at");
   }
-  port_ = ntohs(address.sin6_port);
+  port_ = ntohs(address.sin_port);
 }
 
 RankEnvironments::~RankEnvironments() { close(socket_); }
