@@ -51,7 +51,8 @@ namespace {
 HWY_EXPORT(add_squares);
 
 constexpr std::int64_t kLanes = 8;
-constexpr std::int64_t kPiece = 4096;  // elements: 16 KiB stay in the first-level cache while they are widened and summed
+constexpr std::int64_t kPiece =
+    4096;  // elements: 16 KiB stay in the first-level cache while they are widened and summed
 // Below this sum of a block, squares may have been lost to the smallest float.
 constexpr float kFloatHoldsFrom = 1e-25f;
 
