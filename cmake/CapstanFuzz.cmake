@@ -7,7 +7,7 @@ set(_capstan_fuzz_sanitizers -fsanitize=address,undefined -fno-sanitize-recover=
 
 function(_capstan_add_fuzzed_archive)
   get_target_property(sources capstan_config SOURCES)
-  list(TRANSFORM sources REPLACE "^log.cpp$" "${PROJECT_SOURCE_DIR}/core/log.cpp")  # the only relative one
+  list(TRANSFORM sources REPLACE "^([^/].*)$" "${PROJECT_SOURCE_DIR}/core/\\1")  # where the library is made
   add_library(capstan_fuzzed STATIC EXCLUDE_FROM_ALL ${sources})
   target_include_directories(capstan_fuzzed PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(capstan_fuzzed PUBLIC -O1 -g1 ${_capstan_fuzz_sanitizers} PRIVATE -fsanitize=fuzzer-no-link)
