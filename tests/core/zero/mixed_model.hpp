@@ -28,7 +28,7 @@ struct MixedModel {
   std::string description = "mixed";
   bool skips = true;  // "sometimes" is left out where the batch's first number says so
 
-  explicit MixedModel(std::uint64_t seed, std::int64_t largest = 20'000) {
+  explicit MixedModel(std::uint64_t seed, std::int64_t largest = 100'000) {
     at::manual_seed(seed);
     std::mt19937_64 random(seed);
     const auto size = [&](std::int64_t most) {
@@ -110,7 +110,7 @@ inline Batch rows_of_stream(std::int64_t first, std::int64_t rows) {
 class MixedRun {
  public:
   MixedRun(const std::string& config_json, std::shared_ptr<Communicator> ranks, std::uint64_t seed = 1,
-           std::int64_t largest = 20'000)
+           std::int64_t largest = 100'000)
       : model(seed, largest), engine([&] {
           ConfigContext context;
           context.world_size = ranks->size();
