@@ -40,7 +40,7 @@ struct MixedModel {
     add("twice", at::randn({3, size(9)}));
     add("scalar", at::randn({}));
     add("frozen", at::randn({4}));
-    add("large", at::randn({size(largest / 100), 100}));
+    add("large", at::randn({400 + size(largest / 100), 100}));  // more than a block, so that it is cut
     add("transposed", at::randn({size(70), 13}).t());
     const at::Tensor pair = at::randn({10 + size(200)});
     add("pair.a", pair.narrow(0, 0, 7).detach());
