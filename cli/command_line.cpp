@@ -304,6 +304,8 @@ class Definition {
     keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
     app.add_flag_function(
         "--no-progress", [&train](std::int64_t) { train.progress = false; }, "No progress bar, also on a terminal");
+    text_option(app, "--report", train.report, "comms", "At the end, the bytes that processes sent to each other")
+        ->check(CLI::IsMember({"comms"}));
     keys.common();
   }
 

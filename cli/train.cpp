@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "cli/checkpoint_name.hpp"
@@ -13,7 +14,9 @@
 #include "cli/progress_bar.hpp"
 #include "cli/run_setup.hpp"
 #include "cli/settings_text.hpp"
+#include "cli/table.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/comm/communicator.hpp"
 #include "core/config/config_dump.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
@@ -41,6 +44,32 @@ void check_run(const RunConfig& run) {
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
+using Traffic = std::map<std::string, Communicator::Traffic, std::less<>>;
+
+/// What rank 0 has sent: in the whole run, and since `before`, which is the last step.
+std::string traffic_text(const Traffic& all, const Traffic& before) {
+  if (all.empty()) return "comms: nothing was sent";
+  std::vector<std::vector<std::string>> rows = {
+      {"comms, sent by rank 0", "calls", "bytes", "last step: calls", "bytes"}};
+  Communicator::Traffic sum, last_sum;
+  const auto row = [&](const std::string& name, const Communicator::Traffic& run, const Communicator::Traffic& last) {
+    const auto text = [](std::uint64_t number) { return grouped(static_cast<std::int64_t>(number)); };
+    rows.push_back({name, text(run.calls), text(run.bytes), text(last.calls), text(last.bytes)});
+  };
+  for (const auto& [name, run] : all) {
+    const auto found = before.find(name);
+    const Communicator::Traffic then = found == before.end() ? Communicator::Traffic{} : found->second;
+    const Communicator::Traffic last = {run.calls - then.calls, run.bytes - then.bytes};
+    row(name, run, last);
+    sum = {sum.calls + run.calls, sum.bytes + run.bytes};
+    last_sum = {last_sum.calls + last.calls, last_sum.bytes + last.bytes};
+  }
+  row("together", sum, last_sum);
+  std::string text = table_text(rows);
+  while (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
 /// One training run, from the first step of this process to the last.
 class TrainingRun {
  public:
@@ -51,6 +80,7 @@ class TrainingRun {
         order_(data_.samples(), run_.seed, run_.shuffle),
         eval_data_(open_eval_data(model)),
         speaks_(loaded.communicator->rank() == 0),
+        report_traffic_(arguments.report == "comms"),
         bar_(arguments.progress && speaks_) {
     if (speaks_) print(settings_text(loaded.config, loaded.plugins, model, data_, Terminal(STDOUT_FILENO)));
     engine_.emplace(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
@@ -94,6 +124,8 @@ class TrainingRun {
   BatchOrder order_;
   std::optional<TokenData> eval_data_;
   bool speaks_;  // one rank does, for all
+  bool report_traffic_;
+  Traffic before_step_;  // what had been sent before the last step
   ProgressBar bar_;
   std::optional<Engine> engine_;
   std::optional<Pace> pace_;
@@ -146,6 +178,7 @@ void TrainingRun::resume(const CheckpointName& name) {
 }
 
 void TrainingRun::train_step() {
+  if (report_traffic_) before_step_ = loaded_.communicator->traffic();
   const std::int64_t rows = loaded_.config.batch.micro_batch_size;
   std::int64_t sample = engine_->progress().global_samples + engine_->rank() * rows;
   const auto begun = std::chrono::steady_clock::now();
@@ -212,6 +245,7 @@ void TrainingRun::finish(double seconds) {
   if (steps_here_ == 0) return;
   print_line("trained " + grouped(steps_here_) + " steps in " + duration_text(seconds) + ": loss " +
              fixed(first_loss_, 4) + " -> " + fixed(engine_->mean_loss(), 4));
+  if (report_traffic_) print_line(traffic_text(loaded_.communicator->traffic(), before_step_));
 }
 
 int TrainingRun::run() {

@@ -29,6 +29,7 @@ struct Communicator::State {
   std::shared_ptr<Transport> transport;
   std::unique_ptr<Watchdog> watchdog;
   std::uint64_t calls = 0;
+  std::map<std::string, Traffic, std::less<>> traffic;
   at::Tensor scratch;  // bytes, grown as needed
 
   /// Uninitialised memory of that many bytes, the same from call to call: fresh pages would cost more than the copy.
@@ -37,9 +38,12 @@ struct Communicator::State {
     return static_cast<std::byte*>(scratch.mutable_data_ptr());
   }
 
-  void exchange(const std::string& name, const std::vector<Message>& send, const std::vector<Message>& receive,
-                std::uint64_t bytes) {
+  void exchange(const char* collective, const std::string& name, const std::vector<Message>& send,
+                const std::vector<Message>& receive, std::uint64_t bytes) {
     const std::uint64_t call = ++calls;
+    Traffic& seen = traffic[collective];
+    ++seen.calls;
+    for (const Message& message : send) seen.bytes += message.values.nbytes();
     watchdog->enter(call, name, bytes);
     try {
       const auto pending = transport->start(tag_of(call, name + "/" + std::to_string(bytes)), send, receive);
@@ -93,6 +97,9 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
 
 int Communicator::rank() const { return state_->rank; }
 int Communicator::size() const { return state_->size; }
+const std::map<std::string, Communicator::Traffic, std::less<>>& Communicator::traffic() const {
+  return state_->traffic;
+}
 
 void Communicator::all_gather(const std::string& name, const std::vector<at::Tensor>& parts) {
   all_gather(name, std::vector<std::vector<at::Tensor>>{parts});
@@ -111,7 +118,7 @@ void Communicator::all_gather(const std::string& name, const std::vector<std::ve
       receive.push_back({static_cast<int>(peer), parts[peer]});
     }
   }
-  state_->exchange(name, send, receive, bytes);
+  state_->exchange("all_gather", name, send, receive, bytes);
 }
 
 at::Tensor Communicator::reduce_scatter(const std::string& name, const std::vector<at::Tensor>& parts) {
@@ -133,7 +140,7 @@ at::Tensor Communicator::reduce_scatter(const std::string& name, const std::vect
     send.push_back({peer, parts[index]});
     receive.push_back({peer, addends[index]});
   }
-  if (size() > 1) state_->exchange(name, send, receive, bytes);
+  if (size() > 1) state_->exchange("reduce_scatter", name, send, receive, bytes);
   sum.copy_(addends.front());
   for (std::size_t i = 1; i < addends.size(); ++i) sum.add_(addends[i]);
   return sum;
@@ -154,7 +161,7 @@ void Communicator::all_to_all(const std::string& name, const std::vector<at::Ten
     receive.push_back({peer, receive_parts[index]});
   }
   // What one sends another receives, so the ranks' own sums of bytes need not be equal; the name must.
-  if (size() > 1) state_->exchange(name, send, receive, 0);
+  if (size() > 1) state_->exchange("all_to_all", name, send, receive, 0);
 }
 
 void Communicator::broadcast(const std::string& name, const std::vector<at::Tensor>& values, int root) {
@@ -168,7 +175,7 @@ void Communicator::broadcast(const std::string& name, const std::vector<at::Tens
       if (peer != root) send.push_back({peer, one});
     }
   }
-  state_->exchange(name, send, receive, bytes);
+  state_->exchange("broadcast", name, send, receive, bytes);
 }
 
 std::vector<std::string> Communicator::all_gather_text(const std::string& name, const std::string& text) {

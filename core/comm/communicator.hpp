@@ -4,6 +4,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +37,13 @@ class Communicator {
 
   int rank() const;
   int size() const;
+
+  /// What this rank has given to others so far, by collective ("all_gather"); an all-reduce is a reduce-scatter and an
+  /// all-gather.
+  struct Traffic {
+    std::uint64_t calls = 0, bytes = 0;
+  };
+  const std::map<std::string, Traffic, std::less<>>& traffic() const;
 
   /// parts[r] is rank r's: one's own is there, the others are filled. All contiguous, of any sizes.
   void all_gather(const std::string& name, const std::vector<at::Tensor>& parts);

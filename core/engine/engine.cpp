@@ -113,6 +113,7 @@ ParameterStore::Options Engine::State::store_options() {
   // Ranks that talk to each other must all be asked once an update, about the same.
   if (optimizer && optimizer->manifest().has_trait("own_communication")) {
     options.sub_group_size = std::numeric_limits<std::int64_t>::max();
+    options.every_slot = true;
   }
   options.state_dtype = [this](const StateSpec& spec) {
     // "param" is what the optimizer updates, the fp32 master; a parameter of the optimizer may ask for the compute
@@ -163,6 +164,7 @@ double Engine::train_batch(const NextBatch& next) {
 double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
   State& state = *state_;
   at::NoGradGuard no_grad;
+  state.synchronize();
   state.emit(CAPSTAN_EVENT_EVAL_BEGIN);
   state.model.set_training(false);
   double sum = 0;

@@ -99,7 +99,8 @@ class Lookup {
   std::map<std::pair<std::string, std::string>, std::vector<const CheckpointTensor*>> tensors_;
 };
 
-std::string generator_state(int rank) { return "generator of rank " + std::to_string(rank); }
+std::string of_rank(const std::string& name, int rank) { return name + " of rank " + std::to_string(rank); }
+std::string generator_state(int rank) { return of_rank("generator", rank); }
 
 /// Whether a state has an element for each of the parameter's, and so is cut as it is.
 bool is_cut(const StateSpec& spec) { return spec.like == StateSpec::Like::kParameter; }
@@ -167,7 +168,7 @@ void Engine::State::add_entries(CheckpointContents& contents) {
 /// What all ranks have alike: states of the whole model, buffers, frozen parameters.
 void Engine::State::add_what_is_everywhere(CheckpointContents& contents) {
   for (const auto& [spec, values] : model_states()) {
-    contents.tensors.push_back({"", spec->name, {values->numel()}, 0, *values});
+    if (!spec->per_rank) contents.tensors.push_back({"", spec->name, {values->numel()}, 0, *values});
   }
   for (const NamedTensor& buffer : model.buffers()) {
     contents.tensors.push_back({buffer.name, kBuffer, buffer.tensor.sizes().vec(), 0, buffer.tensor.contiguous()});
@@ -201,6 +202,7 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
                        " micro-batches done): its gradients would be lost. Save after step().");
   }
   at::NoGradGuard no_grad;
+  synchronize();
   emit(CAPSTAN_EVENT_SAVE_BEGIN);
   const std::string tag =
       agreed_tag(tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given);
@@ -208,6 +210,9 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
   CheckpointContents contents;
   add_entries(contents);
   const int rank = communicator->rank();
+  for (const auto& [spec, values] : model_states()) {
+    if (spec->per_rank) contents.tensors.push_back({"", of_rank(spec->name, rank), {values->numel()}, 0, *values});
+  }
   if (rank > 0) {
     const at::Tensor generator = cpu_generator().get_state();
     contents.tensors.push_back({"", generator_state(rank), generator.sizes().vec(), 0, generator});
@@ -250,6 +255,30 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
                                         }});
   emit(CAPSTAN_EVENT_SAVE_END);
   return tag;
+}
+
+/// States of the whole model. Those of each rank's own are of use to as many ranks only; others start anew.
+void Engine::State::load_model_states(const CheckpointContents& contents, const std::string& where) {
+  const Lookup lookup(contents, where);
+  const bool same_ranks = contents.state.at("world_size") == Json(config.batch.world_size);
+  std::string restarted;
+  for (const auto& [spec, values] : model_states()) {
+    if (!spec->per_rank) {
+      lookup.require("", spec->name, {values->numel()});
+      lookup.copy("", spec->name, *values);
+    } else if (const std::string name = of_rank(spec->name, communicator->rank()); same_ranks) {
+      lookup.require("", name, {values->numel()});
+      lookup.copy("", name, *values);
+    } else {
+      values->fill_(spec->init);
+      restarted += (restarted.empty() ? "" : ", ") + spec->name;
+    }
+  }
+  if (!restarted.empty() && communicator->rank() == 0) {
+    log::info(where + ": " + restarted + " of " + optimizer_where + " belong to each rank of " +
+              contents.state.at("world_size").dump() + " and start anew with " +
+              std::to_string(config.batch.world_size) + ".");
+  }
 }
 
 void Engine::State::load_generator(const Json& state, const CheckpointContents& contents) {
@@ -333,10 +362,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
     }
     store.release(sub_group, true);
   }
-  for (const auto& [spec, values] : model_states()) {
-    lookup.require("", spec->name, {values->numel()});
-    lookup.copy("", spec->name, *values);
-  }
+  load_model_states(contents, where);
   for (const NamedTensor& buffer : model.buffers()) {
     lookup.copy(buffer.name, kBuffer, buffer.tensor);
   }

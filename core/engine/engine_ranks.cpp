@@ -69,6 +69,10 @@ void give_values_of_rank_0(const Model& model, Communicator& communicator) {
   }
 }
 
+bool communicates_by_itself(const std::optional<Component>& optimizer) {
+  return optimizer && optimizer->manifest().has_trait("own_communication");
+}
+
 }  // namespace
 
 Model join_ranks(Model model, const Config& config, Communicator& communicator) {
@@ -95,22 +99,19 @@ double mean_over_ranks(Communicator& communicator, double sum, std::int64_t coun
 }
 
 ShardingOptions Engine::State::sharding_options() {
-  if (optimizer && optimizer->manifest().has_trait("own_communication")) {
-    throw ConfigError(
-        "optimizer.type: '" + optimizer->manifest().type +
-        "' does its own communication, which this release does not lend it yet: it trains in one process. "
-        "Choose an optimizer that does not.");
-  }
   const double ranks = communicator->size();
   ShardingOptions options;
   options.communicator = communicator;
   options.reduce_bucket_size = config.zero.reduce_bucket_size;
   options.gather_bucket_size = config.zero.allgather_bucket_size;
   options.gather_by_broadcast = !config.zero.allgather_partitions;
-  options.whole_parameters = optimizer && !optimizer->manifest().has_trait("elementwise") &&
+  options.whole_parameters = optimizer && !communicates_by_itself(optimizer) &&
+                             !optimizer->manifest().has_trait("elementwise") &&
                              !optimizer->manifest().has_trait("needs_param_norm");
   GradientReducer::Options& gradients = options.gradients;
   gradients.stage = config.zero.stage;
+  // Whose ranks go ways of their own needs all of every parameter, so there is nothing to cut.
+  if (communicates_by_itself(optimizer) && optimizer->manifest().has_trait("needs_full_param")) gradients.stage = 0;
   gradients.overlap = config.zero.overlap_comm;
   gradients.during_backward =
       config.zero.overlap_comm || config.zero.stage == 2 || (config.zero.stage == 1 && config.zero.grad_hooks);
@@ -152,6 +153,34 @@ void Engine::State::agree_on_step(bool norm) {
   mean_loss = loss_sum / static_cast<double>(micro_step * communicator->size());
   squares = facts.squares;
   store.set_present(facts.present);
+}
+
+bool Engine::State::wants_local_gradients() {
+  if (communicator->size() == 1 || !communicates_by_itself(optimizer)) return false;
+  const auto* table = optimizer->vtable<capstan_optimizer>();
+  if (!CAPSTAN_HAS(table, gradient_mode)) return false;
+  int mode = 0;
+  call_plugin(optimizer_where + ", gradient_mode", [&](capstan_error* error) {
+    return table->gradient_mode(optimizer->self(), progress.updates, &mode, error);
+  });
+  return mode != 0;
+}
+
+void Engine::State::synchronize() {
+  if (!communicates_by_itself(optimizer)) return;
+  const auto* table = optimizer->vtable<capstan_optimizer>();
+  if (!CAPSTAN_HAS(table, synchronize_step) && !CAPSTAN_HAS(table, synchronize)) return;
+  for (const SubGroup& sub_group : store.sub_groups()) store.acquire(sub_group);
+  const auto& slots = store.slots_without_gradients();
+  const capstan_step step = step_of_update(1.0);
+  call_plugin(optimizer_where + ", synchronize", [&](capstan_error* error) {
+    if (!CAPSTAN_HAS(table, synchronize_step)) {
+      return table->synchronize(optimizer->self(), slots.data(), slots.size(), error);
+    }
+    return table->synchronize_step(optimizer->self(), slots.data(), slots.size(), &step, error);
+  });
+  for (const SubGroup& sub_group : store.sub_groups()) store.release(sub_group, true);
+  store.refresh_all(transform_weight());
 }
 
 void Engine::State::refuse_unused_parameters() {

@@ -53,6 +53,11 @@ struct Engine::State {
   /// False when the update must be skipped; fills the norm and the factor for the gradients.
   bool check_and_measure(StepReport& report, double& grad_scale);
   void update(double grad_scale);
+  capstan_step step_of_update(double grad_scale);
+  /// Optimizers that communicate by themselves: whether this step's gradients stay each rank's own.
+  bool wants_local_gradients();
+  /// Makes all ranks' parameters equal, where an optimizer lets them differ.
+  void synchronize();
   void update_sub_group(const SubGroup& sub_group, const capstan_step& step);
   std::string first_not_finite();
   TransformWeight transform_weight();
@@ -69,6 +74,7 @@ struct Engine::State {
   void add_what_is_everywhere(CheckpointContents& contents);
   std::string agreed_tag(const std::string& tag);
   void load_generator(const Json& state, const CheckpointContents& contents);
+  void load_model_states(const CheckpointContents& contents, const std::string& where);
   std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
   Json load(const std::string& dir, const std::string& tag);
 
@@ -103,6 +109,7 @@ struct Engine::State {
   bool loss_finite = true;            // of the current step
   std::int64_t bad_micro_step = 0;    // the first whose loss was not finite
   bool want_grad_norm = false;
+  bool local_gradients = false;       // of the current step
   SumOfSquares squares;         // of the step's mean gradients, when it needs their norm
   bool stop_asked = false;      // on this rank
   bool stop_agreed = false;     // on all

@@ -88,7 +88,8 @@ void Engine::State::backward(const at::Tensor& loss) {
     const double seed = scaler.scale() / static_cast<double>(config.batch.gradient_accumulation_steps);
     const std::int64_t micro_steps = config.batch.gradient_accumulation_steps;
     const std::string name = step_name() + (micro_steps > 1 ? ", micro-batch " + std::to_string(micro_step) : "");
-    store.begin_backward(name, micro_step + 1 == micro_steps);
+    if (micro_step == 0) local_gradients = wants_local_gradients();
+    store.begin_backward(name, micro_step + 1 == micro_steps, local_gradients);
     {
       const Timers::Span inner(micro_timers, "bwd_inner");
       loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed));
@@ -186,7 +187,7 @@ void Engine::State::update_sub_group(const SubGroup& sub_group, const capstan_st
   store.release(sub_group, true);
 }
 
-void Engine::State::update(double grad_scale) {
+capstan_step Engine::State::step_of_update(double grad_scale) {
   capstan_step step{};
   step.struct_size = sizeof step;
   step.update_index = progress.updates;
@@ -194,6 +195,11 @@ void Engine::State::update(double grad_scale) {
   step.groups = groups.pointers().data();
   step.group_count = groups.size();
   step.model_state = store.model_state().data();
+  return step;
+}
+
+void Engine::State::update(double grad_scale) {
+  const capstan_step step = step_of_update(grad_scale);
   // A weight transform sees the number of updates done, this one included.
   ++progress.updates;
   for (const SubGroup& sub_group : store.sub_groups()) update_sub_group(sub_group, step);

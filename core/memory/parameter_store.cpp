@@ -17,22 +17,6 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 /// Extents of a state; those of the whole model have no place in an entry.
 bool per_entry(const StateSpec& spec) { return spec.extent != StateSpec::Extent::kModel; }
 
-std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) {
-  if (spec.like == StateSpec::Like::kScalar) return 1;
-  if (spec.like == StateSpec::Like::kShare) return sdk::share_of(entry.parameter.numel(), 1);
-  return entry.master.numel();
-}
-
-/// States of the whole model have a place for every element of every parameter, whoever owns it.
-std::int64_t model_state_numel(const StateSpec& spec, const std::vector<ParameterEntry>& entries) {
-  if (spec.like == StateSpec::Like::kScalar) return 1;
-  std::int64_t numel = 0;
-  for (const ParameterEntry& entry : entries) {
-    numel += spec.like == StateSpec::Like::kShare ? sdk::share_of(entry.parameter.numel(), 1) : entry.parameter.numel();
-  }
-  return numel;
-}
-
 /// False for a state that a parameter switches off in this group.
 bool is_on(const StateSpec& spec, const capstan_group& group) {
   if (spec.when.empty()) return true;
@@ -105,6 +89,22 @@ void ParameterStore::build_sub_groups() {
   }
 }
 
+std::int64_t ParameterStore::state_numel(const StateSpec& spec, const ParameterEntry& entry) const {
+  return spec.like == StateSpec::Like::kScalar ? 1 : entry.master.numel();
+}
+
+/// States of the whole model have a place for every element of every parameter, whoever owns it.
+std::int64_t ParameterStore::model_state_numel(const StateSpec& spec) const {
+  if (spec.like == StateSpec::Like::kScalar) return 1;
+  const int ranks = sharding_ ? sharding_->communicator().size() : 1;
+  std::int64_t numel = 0;
+  for (const ParameterEntry& entry : entries_) {
+    const std::int64_t elements = entry.parameter.numel();
+    numel += spec.like == StateSpec::Like::kShare ? sdk::share_of(elements, ranks) : elements;
+  }
+  return numel;
+}
+
 void ParameterStore::build_states(const ParameterGroups& groups) {
   std::vector<std::uint64_t> sub_group_bytes;
   const auto bytes_of = [&](const StateSpec& spec, const ParameterEntry& entry) {
@@ -147,8 +147,8 @@ void ParameterStore::build_states(const ParameterGroups& groups) {
   }
   for (const StateSpec& spec : options_.states) {
     if (per_entry(spec)) continue;
-    const std::int64_t numel = model_state_numel(spec, entries_);
-    model_state_.push_back(accelerator_.allocate({numel}, options_.state_dtype(spec)).fill_(spec.init));
+    model_state_.push_back(
+        accelerator_.allocate({model_state_numel(spec)}, options_.state_dtype(spec)).fill_(spec.init));
   }
   for (const at::Tensor& state : model_state_) model_state_handles_.push_back(handle_of(state));
 }
@@ -183,8 +183,8 @@ void ParameterStore::build_slots() {
   }
 }
 
-void ParameterStore::begin_backward(const std::string& step, bool last) {
-  if (sharding_) sharding_->gradients().begin(step, last);
+void ParameterStore::begin_backward(const std::string& step, bool last, bool local) {
+  if (sharding_) sharding_->gradients().begin(step, last, local);
 }
 
 void ParameterStore::end_backward() {
@@ -215,7 +215,8 @@ const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
     }
     gradients_[i] = nullptr;
     if (sharding_) {
-      if (present_on_any_.empty() || !present_on_any_[i] || entry.master.numel() == 0) continue;
+      const bool wanted = !present_on_any_.empty() && present_on_any_[i] && entry.master.numel() > 0;
+      if (!wanted && !options_.every_slot) continue;
       entry.reduced = sharding_->gradients().gradient(i);
     }
     at::Tensor& gradient = entry.gradient();
@@ -240,6 +241,16 @@ const std::vector<const capstan_slot*>& ParameterStore::slots(const SubGroup& su
   for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
     if (gradients_[i] == nullptr) continue;
     slots_[i].grad = handle_of(*gradients_[i]);
+    compute_written_[i] = 0;
+    slot_list_.push_back(&slots_[i]);
+  }
+  return slot_list_;
+}
+
+const std::vector<const capstan_slot*>& ParameterStore::slots_without_gradients() {
+  slot_list_.clear();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    slots_[i].grad = nullptr;
     compute_written_[i] = 0;
     slot_list_.push_back(&slots_[i]);
   }

@@ -68,6 +68,7 @@ class ParameterStore {
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
     std::unique_ptr<StateOffload> offload;    // null: states stay in memory
     std::optional<ShardingOptions> sharding;  // of several processes
+    bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here
   };
 
   /// Casts the model's floating parameters to the compute dtype. Throws RuntimeFault for parameters that cannot be
@@ -84,8 +85,8 @@ class ParameterStore {
   /// Null in a single process.
   Sharding* sharding() { return sharding_.get(); }
   /// Around the backward of a micro-batch: adds up its gradients and, in several processes, averages them over the
-  /// ranks. `step` names it, "step 12"; `last`: the last micro-batch of its step.
-  void begin_backward(const std::string& step, bool last);
+  /// ranks, unless the step is `local`. `step` names it, "step 12"; `last`: the last micro-batch of its step.
+  void begin_backward(const std::string& step, bool last, bool local);
   void end_backward();
   /// Several processes: the parameters that some rank has a gradient of in this step.
   void set_present(const std::vector<std::uint8_t>& present);
@@ -104,6 +105,8 @@ class ParameterStore {
   const std::vector<const at::Tensor*>& collect_gradients();
   /// Slots of a sub-group's entries that have a gradient; valid until the next call of collect_gradients.
   const std::vector<const capstan_slot*>& slots(const SubGroup& sub_group);
+  /// All of them, without gradients.
+  const std::vector<const capstan_slot*>& slots_without_gradients();
   void drop_gradients();
 
   /// Makes the states of a sub-group resident / gives their memory back.
@@ -125,6 +128,8 @@ class ParameterStore {
   void build_states(const ParameterGroups& groups);
   void build_slots();
   void refresh_entry(std::size_t index, const TransformWeight& transform);
+  std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) const;
+  std::int64_t model_state_numel(const StateSpec& spec) const;
   bool partitioned() const { return sharding_ && sharding_->partitioned(); }
 
   const Accelerator& accelerator_;

@@ -168,6 +168,7 @@ StateSpec read_state(const ManifestTable& table, const std::vector<KeySpec>& par
   if (like == "share" && !state.per_rank) table.fail("like", "'share' needs per_rank = true beside it.");
   state.reset_on_reshard =
       table.choice("on_reshard", state.per_rank ? "reset" : "reshard", {"reshard", "reset"}) == "reset";
+  if (state.per_rank && extent != "model") table.fail("per_rank", "needs extent = 'model' beside it.");
   if (state.per_rank && !state.reset_on_reshard) {
     table.fail("on_reshard",
                "must be 'reset' with per_rank = true: another number of ranks has no use for the values.");

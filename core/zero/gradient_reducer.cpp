@@ -67,8 +67,9 @@ GradientReducer::~GradientReducer() {
   for (const auto& [node, key] : nodes_) node->del_post_hook(key);
 }
 
-void GradientReducer::begin(const std::string& name, bool last) {
+void GradientReducer::begin(const std::string& name, bool last, bool local) {
   name_ = name;
+  local_ = local;
   last_ = last;
   inside_ = true;
   next_ = 0;
@@ -241,12 +242,17 @@ void GradientReducer::end() {
     queue_.drain();
     if (options_.during_backward) reduce_late();
   }
+  if (local_ && last_) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (!filled_[i]) region(i).zero_();
+    }
+  }
   expected_ = fired_;
 }
 
 at::Tensor GradientReducer::gradient(std::size_t i) const {
   const std::int64_t first = partition_.first(i);
-  if (options_.stage == 0) return flat_.narrow(0, first, parameters_[i].numel());
+  if (options_.stage == 0 || local_) return flat_.narrow(0, first, parameters_[i].numel());
   const Range part = partition_.part(i, communicator_->rank());
   if (options_.stage == 1) return flat_.narrow(0, first + part.offset, part.numel);
   const std::size_t b = partition_.bucket_of(i);

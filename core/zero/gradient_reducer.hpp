@@ -40,11 +40,14 @@ class GradientReducer {
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
 
-  /// Around the backward of one micro-batch. `last`: of its step. `name`: "step 12".
-  void begin(const std::string& name, bool last);
+  /// Around the backward of one micro-batch. `last`: of its step. `name`: "step 12". `local`: nothing is exchanged in
+  /// this step (stages 0 and 1).
+  void begin(const std::string& name, bool last, bool local = false);
   void end();
 
+  bool local() const { return local_; }
   /// After end() of the last micro-batch: the mean over ranks of what this rank updates of parameter i, one dimension.
+  /// In a local step this rank's own gradient of all of it.
   at::Tensor gradient(std::size_t i) const;
   /// 1 for parameters that got a gradient on this rank in this step.
   const std::vector<std::uint8_t>& touched() const { return touched_; }
@@ -69,7 +72,7 @@ class GradientReducer {
   at::Tensor region(std::size_t i);
   at::Tensor take_buffer();
   void return_buffer(at::Tensor buffer);
-  bool reduces_now() const { return options_.stage == 2 || last_; }
+  bool reduces_now() const { return !local_ && (options_.stage == 2 || last_); }
   bool whole_gradients() const { return options_.stage < 2; }
 
   std::shared_ptr<Communicator> communicator_;
@@ -89,7 +92,7 @@ class GradientReducer {
   std::vector<std::uint8_t> late_;          // a bucket: a gradient came after it was closed
   std::vector<std::uint8_t> reduced_once_;  // a bucket: in this step
   std::size_t next_ = 0;                    // the bucket to be closed next
-  bool inside_ = false, last_ = false;
+  bool inside_ = false, last_ = false, local_ = false;
   std::string name_;
   std::mutex buffers_mutex_;
   std::vector<at::Tensor> free_buffers_;

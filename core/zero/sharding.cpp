@@ -80,8 +80,15 @@ std::vector<double> Sharding::add_blocks(const std::vector<const double*>& of_ra
 
 StepFacts Sharding::exchange(const std::string& step, const std::vector<double>& numbers, bool norm) {
   const int own = options_.communicator->rank();
+  const bool local = gradients_->local();
   std::vector<SumOfSquares> squares;
-  if (norm) {
+  if (norm && local) {
+    squares.emplace_back();
+    for (std::size_t i = 0; i < numels_.size(); ++i) {
+      const at::Tensor gradient = gradients_->gradient(i);
+      squares.back() += sum_of_squares({&gradient});
+    }
+  } else if (norm) {
     std::vector<at::Tensor> mine;
     std::vector<const at::Tensor*> pointers;
     for (std::size_t i = 0; i < numels_.size(); ++i) {
@@ -95,7 +102,8 @@ StepFacts Sharding::exchange(const std::string& step, const std::vector<double>&
 
   std::vector<at::Tensor> doubles, bytes;
   for (int rank = 0; rank < options_.communicator->size(); ++rank) {
-    const auto count = static_cast<std::int64_t>(numbers.size()) + (norm ? 2 * blocks_of(rank) : 0);
+    const std::int64_t sums = !norm ? 0 : local ? 1 : blocks_of(rank);
+    const auto count = static_cast<std::int64_t>(numbers.size()) + 2 * sums;
     doubles.push_back(at::empty({count}, at::kDouble));
     bytes.push_back(at::empty({static_cast<std::int64_t>(numels_.size())}, at::kByte));
   }
@@ -119,7 +127,10 @@ StepFacts Sharding::exchange(const std::string& step, const std::vector<double>&
     const auto* has = bytes[rank].const_data_ptr<std::uint8_t>();
     for (std::size_t i = 0; i < numels_.size(); ++i) facts.present[i] |= has[i];
   }
-  if (norm) {
+  if (norm && local) {
+    const auto ranks = static_cast<double>(blocks.size());
+    for (const double* of_rank : blocks) facts.squares += {of_rank[0] / ranks, of_rank[1] / ranks};
+  } else if (norm) {
     const std::vector<double> totals = add_blocks(blocks, 2);
     for (std::size_t i = 0; i < numels_.size(); ++i) facts.squares += {totals[2 * i], totals[2 * i + 1]};
   }

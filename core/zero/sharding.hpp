@@ -28,7 +28,8 @@ struct ShardingOptions {
 struct StepFacts {
   std::vector<std::vector<double>> numbers;  // of each rank
   std::vector<std::uint8_t> present;         // a parameter: some rank has a gradient of it
-  SumOfSquares squares;                      // of all gradients, when asked for
+  SumOfSquares squares;                      // of all mean gradients, when asked for; in a local step the mean over
+                                             // ranks of those of their own
 };
 
 /// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters.

@@ -16,15 +16,21 @@ void ErrorFeedback::begin(const sdk::Slots& slots, const sdk::Step& step,
     squares_.assign(buckets_->count(), 0.0);
   }
   if (!loaded_layout_) return;
-  const bool fits = *loaded_layout_ == "null" || *loaded_layout_ == buckets_->layout();
+  const bool fits = *loaded_layout_ == buckets_->layout();
   loaded_layout_.reset();
   if (fits) return;
   zero_errors();
-  if (host_.rank() == 0) {
-    host_.info(type_ +
-               ": the errors of the compression restart at zero; they were saved with another number of "
-               "processes, parameters or groups.");
+  // Of another number of processes the engine has told.
+  if (host_.rank() == 0 && loaded_world_size_ == static_cast<std::int64_t>(host_.world_size())) {
+    host_.info(type_ + ": the errors of the compression restart at zero; they were saved for other groups.");
   }
+}
+
+void ErrorFeedback::load(const sdk::Document& saved) {
+  loaded_layout_.reset();
+  if (!saved.has("errors")) return;
+  loaded_layout_ = saved.text("errors");
+  loaded_world_size_ = saved.integer("/errors/world_size");
 }
 
 void ErrorFeedback::exchange(const sdk::Step& step) {

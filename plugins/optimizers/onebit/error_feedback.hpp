@@ -37,7 +37,7 @@ class ErrorFeedback {
 
   /// A JSON value for save(), and what load() does with it.
   std::string saved() const { return buckets_ ? buckets_->layout() : "null"; }
-  void load(std::string_view layout) { loaded_layout_ = layout; }
+  void load(const sdk::Document& saved);
 
  private:
   std::string type_;
@@ -45,6 +45,7 @@ class ErrorFeedback {
   Buckets::Each each_;
   std::optional<Buckets> buckets_;
   std::optional<std::string> loaded_layout_;
+  std::int64_t loaded_world_size_ = 0;
   std::vector<double> squares_;
   float* worker_ = nullptr;
   float* server_ = nullptr;

@@ -45,7 +45,7 @@ class OneBitAdam {
 
   void save(const sdk::Sink& sink) const { sink.write("{\"errors\": " + feedback_.saved() + "}"); }
   void load(const sdk::Document& saved) {
-    feedback_.load(saved.has("errors") ? saved.text("errors") : "null");
+    feedback_.load(saved);
     momenta_.forget();
   }
 

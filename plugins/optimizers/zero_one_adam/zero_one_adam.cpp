@@ -77,7 +77,7 @@ class ZeroOneAdam {
     schedule_.restore({saved.integer("updates"), saved.integer("var_interval"), saved.integer("var_counter"),
                        saved.integer("local_step_interval"), saved.integer("local_step_counter"),
                        saved.boolean("frozen")});
-    feedback_.load(saved.has("errors") ? saved.text("errors") : "null");
+    feedback_.load(saved);
     rate_sums_.clear();
   }
 

@@ -243,12 +243,14 @@ TEST(Manifest, ReadsStatesThatEveryRankHasOfItsOwn) {
             R"({"name":"s","like":"share","dtype":"float32","init":0.0,"extent":"model","on_reshard":"reset",)"
             R"("per_rank":true})");
   const auto state_refusal = [](const char* text) {
-    return refusal(with_component(std::string("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\n") +
-                                  text));
+    return refusal(
+        with_component(std::string("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\n") + text));
   };
   EXPECT_EQ(state_refusal("like = 'share'"),
             "manifest: components[0].state[0].like: 'share' needs per_rank = true beside it.");
-  EXPECT_EQ(state_refusal("per_rank = true\non_reshard = 'reshard'"),
+  EXPECT_EQ(state_refusal("per_rank = true"),
+            "manifest: components[0].state[0].per_rank: needs extent = 'model' beside it.");
+  EXPECT_EQ(state_refusal("extent = 'model'\nper_rank = true\non_reshard = 'reshard'"),
             "manifest: components[0].state[0].on_reshard: must be 'reset' with per_rank = true: another number of "
             "ranks has no use for the values.");
 }
