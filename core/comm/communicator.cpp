@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <csignal>
+
 #include "core/comm/transport.hpp"
 #include "core/comm/watchdog.hpp"
 #include "core/errors.hpp"
@@ -19,6 +21,13 @@ std::uint32_t tag_of(std::uint64_t call, const std::string& name) {
   for (int shift = 0; shift < 64; shift += 8) add(static_cast<std::uint8_t>(call >> shift));
   for (const char c : name) add(static_cast<std::uint8_t>(c));
   return static_cast<std::uint32_t>(hash ^ (hash >> 32)) & 0x7fffffff;
+}
+
+/// A write to a rank that has died fails, which becomes a sentence; the signal that comes with it would end this
+/// process first. A program's own handler stays.
+void ignore_broken_pipes() {
+  struct sigaction current {};
+  if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace
@@ -88,6 +97,7 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
   state->size = rendezvous.size;
   state->timeout = options.timeout;
   if (rendezvous.size > 1) {
+    ignore_broken_pipes();
     state->transport = connect_gloo(rendezvous, options.arrival);
     state->watchdog = std::make_unique<Watchdog>(state->transport->for_thread(), rendezvous.rank, rendezvous.size,
                                                  options.watch_every, options.timeout);

@@ -30,7 +30,7 @@ class Communicator {
 
   /// The communicator of a single process: its collectives copy or do nothing.
   static std::shared_ptr<Communicator> alone();
-  /// Connects the processes. Throws RuntimeFault.
+  /// Connects the processes. Throws RuntimeFault. With several, SIGPIPE is ignored from then on where nothing handles it.
   static std::shared_ptr<Communicator> connect(const Rendezvous& rendezvous, const Options& options);
   ~Communicator();
   Communicator(const Communicator&) = delete;

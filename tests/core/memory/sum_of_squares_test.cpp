@@ -40,8 +40,8 @@ TEST_P(SumOfSquaresOf, RoundsAsLibTorchsNormWithinABlock) {
   for (const std::int64_t length : {1000, 16'384, 32'768}) {
     const at::Tensor tensor = at::randn({length}).to(GetParam());
     const auto theirs = at::linalg_vector_norm(tensor.to(at::kFloat)).item<double>();
-    // Theirs is rounded once more, to float; the exact norm of the long ones is further away.
-    EXPECT_NEAR(std::sqrt(sum_of_squares({&tensor}).rounded), theirs, 1e-7 * theirs) << length;
+    // Theirs is rounded once more, to float, and may use fused multiply-add.
+    EXPECT_NEAR(std::sqrt(sum_of_squares({&tensor}).rounded), theirs, 4e-7 * theirs) << length;
   }
 }
 
