@@ -45,11 +45,11 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
         for (const ComponentChoice& choice : config.observers) attached.add(create(choice));
         return attached;
       }()),
-      operand_policy(observers.rewrites_operands() ? observers.operand_policy(model.parameters()) : nullptr),
       groups(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups),
       optimizer(config.optimizer ? std::optional<Component>(create(*config.optimizer)) : std::nullopt),
       schedule(config.scheduler ? std::optional<Component>(create(*config.scheduler)) : std::nullopt, groups),
       store(model.parameters(), groups, accelerator, store_options()),
+      operand_policy(observers.rewrites_operands() ? observers.operand_policy(model.parameters()) : nullptr),
       scaler(config.precision),
       micro_timers(accelerator, config.report.wall_clock_breakdown),
       step_timers(accelerator, config.report.wall_clock_breakdown),

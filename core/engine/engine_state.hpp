@@ -87,11 +87,11 @@ struct Engine::State {
   Registry registry;
   Model model;
   Observers observers;
-  std::unique_ptr<OperatorPolicy> operand_policy;
   ParameterGroups groups;
   std::optional<Component> optimizer;
   Schedule schedule;
   ParameterStore store;
+  std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
   LossScaler scaler;
   Timers micro_timers, step_timers;
   ProgressReport progress_report;
