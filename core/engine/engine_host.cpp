@@ -20,18 +20,6 @@
 namespace capstan {
 namespace {
 
-/// Runs `body`; what it throws becomes the error's text.
-template <class Body>
-capstan_status guarded(capstan_error* error, Body&& body) noexcept {
-  try {
-    body();
-    return CAPSTAN_OK;
-  } catch (const std::exception& thrown) {
-    error->text = thrown.what();
-    return CAPSTAN_FAILED;
-  }
-}
-
 Communicator* communicator_of(void* ctx) {
   Communicator* communicator = static_cast<EngineHostContext*>(ctx)->communicator;
   return communicator != nullptr && communicator->size() > 1 ? communicator : nullptr;

@@ -46,17 +46,6 @@ std::string shown(capstan_str pointer) {
   return text.empty() ? "the document" : std::string(text.substr(text.front() == '/' ? 1 : 0));
 }
 
-template <class Body>
-capstan_status guarded(capstan_error* error, Body&& body) {
-  try {
-    body();
-    return CAPSTAN_OK;
-  } catch (const std::exception& thrown) {
-    error->text = thrown.what();
-    return CAPSTAN_FAILED;
-  }
-}
-
 const Json& value_at(capstan_str json, capstan_str pointer) {
   const Json* value = resolve_pointer(parsed(json), as_view(pointer));
   if (!value) throw PluginError(shown(pointer) + ": is missing.");

@@ -49,6 +49,18 @@ void call_plugin(std::string_view where, Call&& call) {
   }
 }
 
+/// Runs `body` inside a function that a plugin calls; what it throws becomes the error's text.
+template <class Body>
+capstan_status guarded(capstan_error* error, Body&& body) noexcept {
+  try {
+    body();
+    return CAPSTAN_OK;
+  } catch (const std::exception& thrown) {
+    error->text = thrown.what();
+    return CAPSTAN_FAILED;
+  }
+}
+
 /// Calls a C function that writes text to a sink, and returns the text.
 template <class Call>
 std::string plugin_text(std::string_view where, Call&& call) {

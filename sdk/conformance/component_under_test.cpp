@@ -6,24 +6,13 @@
 #include <utility>
 
 #include "core/engine/batch.hpp"
+#include "core/registry/plugin_call.hpp"
 #include "core/registry/plugin_library.hpp"
 
 namespace capstan::conformance {
 namespace {
 
 at::Tensor& tensor(capstan_tensor handle) { return *reinterpret_cast<at::Tensor*>(handle); }
-
-/// Runs what a host function does and turns what it throws into an error's text.
-template <class Body>
-capstan_status guarded(capstan_error* error, Body&& body) noexcept {
-  try {
-    body();
-    return CAPSTAN_OK;
-  } catch (const std::exception& thrown) {
-    error->text = thrown.what();
-    return CAPSTAN_FAILED;
-  }
-}
 
 capstan_status copy(void*, capstan_tensor out, capstan_tensor in, capstan_error* error) {
   return guarded(error, [&] { tensor(out).copy_(tensor(in).view_as(tensor(out))); });

@@ -26,15 +26,11 @@ at::Tensor part(const at::Tensor& whole, std::int64_t index, std::int64_t count)
 }
 
 template <class Body>
-capstan_status guarded(capstan_error* error, Body&& body) noexcept {
-  try {
+capstan_status guarded_without_grad(capstan_error* error, Body&& body) noexcept {
+  return guarded(error, [&] {
     const at::NoGradGuard no_grad;
     body();
-    return CAPSTAN_OK;
-  } catch (const std::exception& thrown) {
-    error->text = thrown.what();
-    return CAPSTAN_FAILED;
-  }
+  });
 }
 
 RankGroup::Seat& seat_of(void* ctx) { return *static_cast<RankGroup::Seat*>(ctx); }
@@ -108,7 +104,7 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
   host.rank = seat.rank;
   host.world_size = seat.group->size_;
   host.all_reduce_sum = [](void* ctx, capstan_tensor values, capstan_error* error) {
-    return guarded(error, [&] {
+    return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
       at::Tensor sum;
       own.group->meet(own.rank, {"all_reduce_sum", values}, [&](const std::vector<Call>& calls) {
@@ -119,7 +115,7 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
     });
   };
   host.all_to_all = [](void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
-    return guarded(error, [&] {
+    return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
       own.group->meet(own.rank, {"all_to_all", in, out}, [&](const std::vector<Call>& calls) {
         const auto size = static_cast<std::int64_t>(calls.size());
@@ -130,7 +126,7 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
     });
   };
   host.all_gather = [](void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
-    return guarded(error, [&] {
+    return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
       own.group->meet(own.rank, {"all_gather", in, out}, [&](const std::vector<Call>& calls) {
         const auto size = static_cast<std::int64_t>(calls.size());
@@ -141,7 +137,7 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
     });
   };
   host.broadcast = [](void* ctx, capstan_tensor values, std::uint32_t root, capstan_error* error) {
-    return guarded(error, [&] {
+    return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
       at::Tensor sent;
       own.group->meet(own.rank, {"broadcast from " + std::to_string(root), values},
