@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "capstan/sdk/optimizer.hpp"
-#include "plugins/optimizers/common/elementwise.hpp"
+#include "plugins/optimizers/onebit/adaptive_update.hpp"
 #include "plugins/optimizers/onebit/error_feedback.hpp"
 #include "plugins/optimizers/onebit/settings.hpp"
 #include "plugins/optimizers/onebit/units.hpp"
@@ -35,7 +35,7 @@ class OneBitAdam {
     const auto groups = step.each_group([](const sdk::Group& group) { return OneBitGroup(group); });
     for (const sdk::Slot slot : slots) ++slot.counter(kStep);
     if (!compresses(step.update_index())) {
-      adapt(slots, step, groups);
+      adaptive_update(slots, {kExpAvg, kExpAvgSq}, step, groups);
     } else if (world_size_ == 1) {
       update_alone(slots, step, groups);
     } else {
@@ -57,16 +57,6 @@ class OneBitAdam {
     return !step.group(slot.group()).boolean("non_freeze");
   }
 
-  static void adapt(const sdk::Slots& slots, const sdk::Step& step, const Groups& groups) {
-    std::vector<AdaptiveNumbers> numbers;
-    for (const OneBitGroup& group : groups) numbers.push_back(group.numbers(step.grad_scale()));
-    ElementwiseUpdate update(slots.size());
-    for (const sdk::Slot slot : slots) {
-      update.add(slot, {kExpAvg, kExpAvgSq}, &adaptive_kernel, &numbers[slot.group()]);
-    }
-    update.run();
-  }
-
   /// With one rank there is nothing to exchange: only the second moment stands still.
   void update_alone(const sdk::Slots& slots, const sdk::Step& step, const Groups& groups) {
     std::vector<const capstan_slot*> adaptive;
@@ -84,7 +74,7 @@ class OneBitAdam {
       masks_.apply(slot, step, m);
       move(slot, groups[slot.group()].rates());
     }
-    adapt(sdk::Slots(adaptive.data(), adaptive.size(), "OneBitAdam"), step, groups);
+    adaptive_update(sdk::Slots(adaptive.data(), adaptive.size(), "OneBitAdam"), {kExpAvg, kExpAvgSq}, step, groups);
   }
 
   void update_compressed(const sdk::Slots& slots, const sdk::Step& step, const Groups& groups) {
@@ -147,7 +137,7 @@ class OneBitAdam {
       copies.back().grad = gradients.back().get();
       pointers.push_back(&copies.back());
     }
-    adapt(sdk::Slots(pointers.data(), pointers.size(), "OneBitAdam"), step, groups);
+    adaptive_update(sdk::Slots(pointers.data(), pointers.size(), "OneBitAdam"), {kExpAvg, kExpAvgSq}, step, groups);
   }
 
   static void move(const sdk::Slot& slot, const StepRates& rates) {

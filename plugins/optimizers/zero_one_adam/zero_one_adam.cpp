@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "capstan/sdk/optimizer.hpp"
-#include "plugins/optimizers/common/elementwise.hpp"
+#include "plugins/optimizers/onebit/adaptive_update.hpp"
 #include "plugins/optimizers/onebit/compression_kernels.hpp"
 #include "plugins/optimizers/onebit/error_feedback.hpp"
 #include "plugins/optimizers/onebit/settings.hpp"
@@ -49,7 +49,7 @@ class ZeroOneAdam {
     schedule_.go_to(step.update_index());
     for (const sdk::Slot slot : slots) ++slot.counter(kStep);
     const auto groups = step.each_group([](const sdk::Group& group) { return OneBitGroup(group); });
-    if (schedule_.kind() == Kind::kFull) return adapt(slots, step, groups);
+    if (schedule_.kind() == Kind::kFull) return adaptive_update(slots, {kExpAvg, kExpAvgSq}, step, groups);
     if (world_size_ > 1) feedback_.begin(slots, step);
     if (schedule_.kind() == Kind::kCompressed) return update_compressed(slots, step, groups);
     // The errors are those of gradients; from here on they will be those of ways.
@@ -95,16 +95,6 @@ class ZeroOneAdam {
                   std::to_string(slot.numel()) + " of " + std::to_string(slot.full_numel()) + " elements.");
       }
     }
-  }
-
-  static void adapt(const sdk::Slots& slots, const sdk::Step& step, const Groups& groups) {
-    std::vector<AdaptiveNumbers> numbers;
-    for (const OneBitGroup& group : groups) numbers.push_back(group.numbers(step.grad_scale()));
-    ElementwiseUpdate update(slots.size());
-    for (const sdk::Slot slot : slots) {
-      update.add(slot, {kExpAvg, kExpAvgSq}, &adaptive_kernel, &numbers[slot.group()]);
-    }
-    update.run();
   }
 
   void update_compressed(const sdk::Slots& slots, const sdk::Step& step, const Groups& groups) {
