@@ -177,12 +177,12 @@ void Engine::State::update_sub_group(const SubGroup& sub_group, const capstan_st
   const auto& slots = store.slots(sub_group);
   const auto* table = optimizer->vtable<capstan_optimizer>();
   const std::vector<double> totals = measure(sub_group, slots, step);
-  capstan_error error;
-  if (table->update(optimizer->self(), slots.data(), slots.size(), &step, totals.empty() ? nullptr : totals.data(),
-                    &error) != CAPSTAN_OK) {
-    throw PluginError(optimizer_where + " failed at update " + std::to_string(step.update_index) + " on rank " +
-                      std::to_string(communicator->rank()) + ": " + error.text);
-  }
+  const std::string where = optimizer_where + " failed at update " + std::to_string(step.update_index) + " on rank " +
+                            std::to_string(communicator->rank());
+  call_plugin(where, [&](capstan_error* error) {
+    return table->update(optimizer->self(), slots.data(), slots.size(), &step, totals.empty() ? nullptr : totals.data(),
+                         error);
+  });
   store.refresh(sub_group, transform_weight());
   store.release(sub_group, true);
 }
