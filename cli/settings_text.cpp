@@ -1,5 +1,6 @@
 #include "cli/settings_text.hpp"
 
+#include <map>
 #include <set>
 #include <vector>
 
@@ -34,17 +35,20 @@ std::string component_text(const Config& config, const ComponentChoice& choice, 
 }
 
 std::string precision_text(const PrecisionConfig& precision) {
-  switch (precision.compute) {
-    case Precision::kBf16:
-      return "bf16, with fp32 master weights";
-    case Precision::kFp16:
-      return "fp16, with fp32 master weights and " +
-             std::string(precision.loss_scale > 0 ? "loss scale " + short_number(precision.loss_scale)
-                                                  : "a dynamic loss scale");
-    case Precision::kFp32:
-      break;
+  static const std::map<Precision, std::string> kNames = {
+      {Precision::kFp32, "fp32"}, {Precision::kBf16, "bf16"}, {Precision::kFp16, "fp16"}};
+  std::string text = kNames.at(precision.compute);
+  std::vector<std::string> with;
+  if (precision.compute != Precision::kFp32 && precision.fp32_masters) with.push_back("fp32 master weights");
+  if (!precision.autocast_dtype.empty()) with.push_back("autocast to " + precision.autocast_dtype);
+  if (precision.scales_loss) {
+    with.push_back(precision.loss_scale > 0 ? "loss scale " + short_number(precision.loss_scale)
+                                            : "a dynamic loss scale");
   }
-  return "fp32";
+  for (std::size_t i = 0; i < with.size(); ++i) {
+    text += (i == 0 ? ", with " : i + 1 == with.size() ? " and " : ", ") + with[i];
+  }
+  return text;
 }
 
 std::string model_text(const Config& config, const Model& model) {

@@ -29,8 +29,6 @@ constexpr WantedSection kWanted[] = {
     {"comet.enabled", "comet", "monitor", "comet"},
     {"flops_profiler.enabled", "flops_profiler", "observer", "flops_profiler"},
     {"comms_logger.enabled", "comms_logger", "observer", "comms_logger"},
-    {"amp.enabled", "amp", "observer", "amp"},
-    {"torch_autocast.enabled", "torch_autocast", "observer", "torch_autocast"},
     {"curriculum_learning.enabled", "curriculum_learning", "observer", "curriculum_learning"},
     {"progressive_layer_drop.enabled", "progressive_layer_drop", "observer", "progressive_layer_drop"},
     {"quantize_training.eigenvalue.enabled", "quantize_training", "observer", "eigenvalue"},

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -47,13 +48,21 @@ struct PrecisionConfig {
   std::string grad_accum_dtype;     // "float32", "bfloat16", "float16"; resolved, never empty
   std::string buffer_dtype;         // the same names; empty: buffers stay as loaded
   bool check_grad_overflow = true;  // bf16
-  // fp16
-  double loss_scale = 0;  // 0: dynamic
+  std::string autocast_dtype;       // "bfloat16", "float16": autocast runs the forward pass in it; empty: no autocast
+  // What amp may ask for beside a compute type.
+  bool keep_batchnorm_fp32 = false;  // parameters of batch normalisation stay fp32
+  bool fp32_masters = true;          // false: updates are rounded to the compute type
+  std::string output_dtype;          // of the loss; empty: as the model gives it
+  // The loss scale of fp16, amp or an fp16 autocast.
+  bool scales_loss = false;
+  std::string scaled_by = "fp16";  // the section that asks for it
+  double loss_scale = 0;           // 0: dynamic
   int initial_scale_power = 16;
   std::int64_t loss_scale_window = 1000;
   int hysteresis = 2;
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1;
+  double max_loss_scale = std::numeric_limits<double>::infinity();
 };
 
 struct ReportConfig {
@@ -150,7 +159,8 @@ struct Config {
   std::map<std::string, std::string> origins;  // key path -> "file", "default", "derived", "program", "command line"
 };
 
-/// What a program sets itself, by dotted key path: {{"train_micro_batch_size_per_gpu", 8}, {"optimizer.params.lr", 3e-4}}.
+/// What a program sets itself, by dotted key path: {{"train_micro_batch_size_per_gpu", 8}, {"optimizer.params.lr",
+/// 3e-4}}.
 using ProgramValues = std::vector<std::pair<std::string, Json>>;
 
 /// What the program knows beside the file.

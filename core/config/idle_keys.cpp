@@ -75,6 +75,13 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
     problems.notice("zero_optimization.offload_optimizer",
                     "has no effect on this build, whose device is the CPU: the state is in host memory already.");
   }
+  for (const char* key : {"amp.num_losses", "amp.verbosity"}) {
+    if (values.flag("amp.enabled") && values.given(key))
+      problems.notice(key, "has no effect here: there is one loss, and nothing to be told.");
+  }
+  if (values.flag("torch_autocast.enabled") && config.precision.autocast_dtype.empty()) {
+    problems.notice("torch_autocast", "has no effect with float32, in which the model computes anyway.");
+  }
   if (values.flag("prescale_gradients") && values.number("gradient_predivide_factor", 1) != 1) {
     problems.notice("gradient_predivide_factor", "has no effect while prescale_gradients is true.");
   }

@@ -150,8 +150,9 @@ void check_optimizer_traits(const Effective& values, const Config& config, const
                        "choose one that does.");
   }
   const bool lamb = config.optimizer->type == "Lamb" || config.optimizer->type == "OneBitLamb";
-  if (lamb && config.precision.compute == Precision::kFp16 && config.precision.loss_scale != 0) {
-    problems.error("fp16.loss_scale", config.optimizer->type + " needs dynamic loss scaling: set it to 0.");
+  if (lamb && config.precision.scales_loss && config.precision.loss_scale != 0) {
+    problems.error(config.precision.scaled_by + ".loss_scale",
+                   config.optimizer->type + " needs dynamic loss scaling: set it to 0.");
   }
 }
 

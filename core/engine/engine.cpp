@@ -9,6 +9,7 @@
 #include "core/engine/dtype_names.hpp"
 #include "core/engine/engine_ranks.hpp"
 #include "core/engine/engine_state.hpp"
+#include "core/engine/parameter_classes.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/registry/host.hpp"
@@ -106,6 +107,13 @@ Component Engine::State::create(const ComponentChoice& choice) {
 ParameterStore::Options Engine::State::store_options() {
   ParameterStore::Options options;
   options.compute_dtype = compute_dtype(config.precision);
+  if (config.precision.keep_batchnorm_fp32) {
+    options.stays_fp32 = [classes = ParameterClasses(model)](const NamedTensor& parameter) {
+      return classes.of(parameter.name).find("BatchNorm") != std::string::npos;
+    };
+  }
+  options.sparse_gradients = config.communication.sparse_gradients;
+  options.round_masters = !config.precision.fp32_masters;
   options.accumulation_dtype = dtype_named(config.precision.grad_accum_dtype);
   options.sub_group_size = config.zero.sub_group_size;
   options.select_transform = [this](const NamedTensor& parameter) { return observers.select_transform(parameter); };
@@ -171,7 +179,7 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
   try {
     for (std::int64_t i = 0; i < micro_batches; ++i) {
       Batch batch = next();
-      sum += state.model.forward(batch).item<double>();
+      sum += state.run_model(batch).item<double>();
     }
   } catch (...) {
     state.model.set_training(true);

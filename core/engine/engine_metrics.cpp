@@ -11,16 +11,13 @@
 namespace capstan {
 namespace {
 
-const char* precision_name(Precision precision) {
-  switch (precision) {
-    case Precision::kBf16:
-      return "bf16 (fp32 master weights)";
-    case Precision::kFp16:
-      return "fp16 (fp32 master weights)";
-    case Precision::kFp32:
-      break;
-  }
-  return "fp32";
+std::string precision_name(const PrecisionConfig& precision) {
+  std::string name = precision.compute == Precision::kBf16   ? "bf16"
+                     : precision.compute == Precision::kFp16 ? "fp16"
+                                                             : "fp32";
+  if (precision.compute != Precision::kFp32 && precision.fp32_masters) name += " (fp32 master weights)";
+  if (!precision.autocast_dtype.empty()) name += ", autocast to " + precision.autocast_dtype;
+  return name;
 }
 
 /// "  name .... value", dotted to width 29 as DeepSpeed prints it.
@@ -67,7 +64,7 @@ void Engine::State::write_step_metrics(const std::vector<std::pair<std::string, 
   const std::int64_t x = progress.global_samples;
   std::vector<Metric> metrics = {{"Train/Samples/train_loss", mean_loss, x}};
   if (optimizer) metrics.push_back({"Train/Samples/lr", groups[0].find("lr")->front(), x});
-  if (config.precision.compute == Precision::kFp16) metrics.push_back({"Train/Samples/loss_scale", scaler.scale(), x});
+  if (config.precision.scales_loss) metrics.push_back({"Train/Samples/loss_scale", scaler.scale(), x});
   if (!std::isnan(last_step.grad_norm)) metrics.push_back({"Train/Samples/grad_norm", last_step.grad_norm, x});
   double step_ms = 0;
   for (const auto& [name, milliseconds] : spans) {
@@ -108,7 +105,7 @@ std::string Engine::state_dump() const {
       {"train_micro_batch_size_per_gpu", std::to_string(config.batch.micro_batch_size)},
       {"gradient_accumulation_steps", std::to_string(config.batch.gradient_accumulation_steps)},
       {"gradient_clipping", Json(config.gradient_clipping).dump()},
-      {"precision", precision_name(config.precision.compute)},
+      {"precision", precision_name(config.precision)},
       {"model", state.model.description()},
       {"model_parameters", std::to_string(elements)},
       {"optimizer", config.optimizer ? config.optimizer->type + " " + config.optimizer->params.dump() : "none"},

@@ -11,7 +11,9 @@
 #include "core/comm/startup_check.hpp"
 #include "core/engine/dtype_names.hpp"
 #include "core/engine/engine_state.hpp"
+#include "core/engine/parameter_classes.hpp"
 #include "core/errors.hpp"
+#include "core/log.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
 
@@ -98,6 +100,36 @@ double mean_over_ranks(Communicator& communicator, double sum, std::int64_t coun
   return all > 0 ? total / all : 0.0;
 }
 
+std::vector<Travel> Engine::State::travels() const {
+  const ParameterClasses classes(model);
+  const bool sparse = config.communication.sparse_gradients;
+  std::vector<std::string> low;
+  if (config.torch_autocast.enabled && !config.precision.autocast_dtype.empty()) {
+    low = config.torch_autocast.lower_precision_safe_modules;
+    const auto origin = config.origins.find("torch_autocast.lower_precision_safe_modules");
+    const bool given = origin != config.origins.end() && origin->second != "default";
+    for (const std::string& name : low) {
+      if (!given || classes.has(name)) continue;
+      log::warning("torch_autocast.lower_precision_safe_modules: no module of model '" + model.description() +
+                   "' is a '" + name + "'. Its classes: " + classes.text() + ".");
+    }
+  }
+  if (!sparse && low.empty()) return {};
+  std::vector<Travel> travels;
+  for (const NamedTensor& parameter : model.parameters()) {
+    if (!parameter.tensor.requires_grad()) continue;
+    Travel& travel = travels.emplace_back(Travel{communication_dtype(config), 0});
+    const std::string type = classes.of(parameter.name);
+    if (std::find(low.begin(), low.end(), type) != low.end()) {
+      travel.type = dtype_named(config.precision.autocast_dtype);
+    }
+    const bool embedding = type == "torch.nn.Embedding" || type == "torch.nn.EmbeddingBag";
+    if (sparse && embedding && parameter.tensor.dim() == 2 && parameter.tensor.numel() > 0)
+      travel.row = parameter.tensor.size(-1);
+  }
+  return travels;
+}
+
 ShardingOptions Engine::State::sharding_options() {
   const double ranks = communicator->size();
   ShardingOptions options;
@@ -117,7 +149,9 @@ ShardingOptions Engine::State::sharding_options() {
       config.zero.overlap_comm || config.zero.stage == 2 || (config.zero.stage == 1 && config.zero.grad_hooks);
   gradients.accumulation = dtype_named(config.precision.grad_accum_dtype);
   gradients.communication = communication_dtype(config);
+  gradients.travels = travels();
   const CommunicationConfig& communication = config.communication;
+  gradients.sparse = communication.sparse_gradients;
   if (communication.gradient_allreduce_op == "sum") return options;
   const double factor = communication.gradient_predivide_factor;
   gradients.before = communication.prescale_gradients ? 1 / ranks : 1 / factor;

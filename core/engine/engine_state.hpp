@@ -34,10 +34,14 @@ struct Engine::State {
   void build_monitors();
   ParameterStore::Options store_options();
   ShardingOptions sharding_options();
+  /// How each trainable parameter's gradient travels between ranks; empty: all alike.
+  std::vector<Travel> travels() const;
 
   // One step (engine_step.cpp).
   void emit(capstan_event_kind kind, const at::Tensor* loss = nullptr, bool skipped = false);
   at::Tensor forward(Batch& batch);
+  /// The model's forward in the precision asked for.
+  at::Tensor run_model(Batch& batch);
   void backward(const at::Tensor& loss);
   StepReport step();
   void finish_step(bool applied);
@@ -109,11 +113,11 @@ struct Engine::State {
   bool loss_finite = true;            // of the current step
   std::int64_t bad_micro_step = 0;    // the first whose loss was not finite
   bool want_grad_norm = false;
-  bool local_gradients = false;       // of the current step
-  SumOfSquares squares;         // of the step's mean gradients, when it needs their norm
-  bool stop_asked = false;      // on this rank
-  bool stop_agreed = false;     // on all
-  std::string optimizer_where;  // "optimizer 'AdamW'"
+  bool local_gradients = false;  // of the current step
+  SumOfSquares squares;          // of the step's mean gradients, when it needs their norm
+  bool stop_asked = false;       // on this rank
+  bool stop_agreed = false;      // on all
+  std::string optimizer_where;   // "optimizer 'AdamW'"
 };
 
 }  // namespace capstan

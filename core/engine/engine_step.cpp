@@ -7,11 +7,13 @@
 #include <cmath>
 #include <limits>
 
+#include "core/engine/dtype_names.hpp"
 #include "core/engine/engine_state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/precision/autocast.hpp"
 
 namespace capstan {
 namespace {
@@ -38,6 +40,15 @@ void Engine::State::emit(capstan_event_kind kind, const at::Tensor* loss, bool s
   observers.emit(event);
 }
 
+at::Tensor Engine::State::run_model(Batch& batch) {
+  const PrecisionConfig& precision = config.precision;
+  const AutocastScope autocast(accelerator.device().type(), precision.autocast_dtype.empty()
+                                                                ? std::nullopt
+                                                                : std::optional(dtype_named(precision.autocast_dtype)));
+  const at::Tensor loss = model.forward(batch);
+  return precision.output_dtype.empty() ? loss : loss.to(dtype_named(precision.output_dtype));
+}
+
 at::Tensor Engine::State::forward(Batch& batch) {
   if (micro_step == 0) {
     progress_report.step_begins();
@@ -50,9 +61,9 @@ at::Tensor Engine::State::forward(Batch& batch) {
   at::Tensor loss;
   if (operand_policy) {
     const InterceptorScope scope(*operand_policy);
-    loss = model.forward(batch);
+    loss = run_model(batch);
   } else {
-    loss = model.forward(batch);
+    loss = run_model(batch);
   }
   batch.layers = nullptr;
   if (loss.numel() != 1) {
@@ -117,7 +128,7 @@ std::string Engine::State::first_not_finite() {
 }
 
 bool Engine::State::tests_overflow() const {
-  return config.precision.compute == Precision::kFp16 ||
+  return config.precision.scales_loss ||
          (config.precision.compute == Precision::kBf16 && config.precision.check_grad_overflow);
 }
 
@@ -129,8 +140,8 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   report.grad_norm = std::numeric_limits<double>::quiet_NaN();
   grad_scale = 1.0 / scaler.scale();
 
-  // Under fp16 a loss that is not finite is an overflow like any other.
-  if (!loss_finite && precision.compute != Precision::kFp16) {
+  // Where it is scaled, a loss that is not finite is an overflow like any other.
+  if (!loss_finite && !precision.scales_loss) {
     store.collect_gradients();
     const std::string what = "the loss is not finite at " + step_name() + " (micro-batch " +
                              std::to_string(bad_micro_step) + "). " + first_not_finite() + ".";
@@ -153,8 +164,7 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   if (!std::isfinite(norm)) {
     if (tests_overflow()) {
       log::info("OVERFLOW! Skipping " + step_name() + ": a gradient is not finite" +
-                (precision.compute == Precision::kFp16 ? " at loss scale " + std::to_string(scaler.scale()) : "") +
-                ".");
+                (precision.scales_loss ? " at loss scale " + std::to_string(scaler.scale()) : "") + ".");
       return false;
     }
     log::warning("the gradient norm is not finite at " + step_name() + ", so gradients are not clipped. " +

@@ -55,7 +55,9 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   }
   // Alias first: after the cast below the alias keeps the values at full precision, without a copy.
   const at::Tensor original = parameter.detach();
-  if (parameter.scalar_type() != options_.compute_dtype) parameter.set_data(original.to(options_.compute_dtype));
+  const bool fp32 = options_.stays_fp32 && options_.stays_fp32(named);
+  const at::ScalarType dtype = fp32 ? at::kFloat : options_.compute_dtype;
+  if (parameter.scalar_type() != dtype) parameter.set_data(original.to(dtype));
   if (!parameter.requires_grad()) return;
 
   ParameterEntry entry;
@@ -174,8 +176,8 @@ void ParameterStore::build_slots() {
     slot.full_shape = entry.shape.data();
     slot.full_dims = static_cast<std::uint32_t>(entry.shape.size());
     slot.compute_written = &compute_written_[i];
-    if (!partitioned() && entry.separate && entry.transform < 0 && entry.compute.is_contiguous() &&
-        entry.compute.scalar_type() != at::kFloat) {
+    if (!partitioned() && !options_.round_masters && entry.separate && entry.transform < 0 &&
+        entry.compute.is_contiguous() && entry.compute.scalar_type() != at::kFloat) {
       entry.compute_part = entry.compute;
     }
     slot.compute = entry.compute_part.defined() ? handle_of(entry.compute_part) : nullptr;
@@ -193,6 +195,7 @@ void ParameterStore::end_backward() {
   for (ParameterEntry& entry : entries_) {
     at::Tensor& gradient = entry.parameter.mutable_grad();
     if (!gradient.defined()) continue;
+    if (gradient.layout() != at::kStrided && options_.sparse_gradients) gradient = gradient.to_dense();
     if (entry.accumulated.defined()) {
       entry.accumulated.add_(gradient);
     } else {
@@ -222,9 +225,12 @@ const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
     at::Tensor& gradient = entry.gradient();
     if (!gradient.defined()) continue;
     if (gradient.layout() != at::kStrided) {
-      throw RuntimeFault("parameter '" + entry.name +
-                         "': has a sparse gradient, and optimizers update dense ones. Build the embedding with "
-                         "sparse = false.");
+      if (!options_.sparse_gradients) {
+        throw RuntimeFault("parameter '" + entry.name +
+                           "': has a sparse gradient, and optimizers update dense ones. Set sparse_gradients, or build "
+                           "the embedding with sparse = false.");
+      }
+      gradient = gradient.to_dense();
     }
     if (gradient.is_contiguous()) {
       gradients_[i] = &gradient;
@@ -305,6 +311,7 @@ void ParameterStore::refresh_entry(std::size_t index, const TransformWeight& tra
     transform(entry);
   } else {
     accelerator_.copy(entry.compute, entry.master);
+    if (options_.round_masters) accelerator_.copy(entry.master, entry.compute);
   }
 }
 

@@ -61,11 +61,14 @@ class ParameterStore {
  public:
   struct Options {
     at::ScalarType compute_dtype = at::kFloat;
+    std::function<bool(const NamedTensor&)> stays_fp32;  // whatever the compute type is; null: none
+    bool round_masters = false;                          // masters hold values of the compute type
     at::ScalarType accumulation_dtype = at::kFloat;
     std::int64_t sub_group_size = 1'000'000'000;              // elements
     std::function<int(const NamedTensor&)> select_transform;  // -1: none
     std::vector<StateSpec> states;                            // of the optimizer's manifest
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
+    bool sparse_gradients = false;            // gradients may come as sparse tensors
     std::unique_ptr<StateOffload> offload;    // null: states stay in memory
     std::optional<ShardingOptions> sharding;  // of several processes
     bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here

@@ -10,13 +10,15 @@ namespace capstan {
 
 LossScaler::LossScaler(const PrecisionConfig& precision)
     : floor_(precision.min_loss_scale),
+      ceiling_(precision.max_loss_scale),
+      section_(precision.scaled_by),
       window_(precision.loss_scale_window),
       configured_hysteresis_(precision.hysteresis),
       refill_each_step_(precision.consecutive_hysteresis),
       hysteresis_(precision.hysteresis) {
-  if (precision.compute != Precision::kFp16) return;
+  if (!precision.scales_loss) return;
   dynamic_ = precision.loss_scale == 0;
-  scale_ = dynamic_ ? std::exp2(precision.initial_scale_power) : precision.loss_scale;
+  scale_ = dynamic_ ? std::min(std::exp2(precision.initial_scale_power), ceiling_) : precision.loss_scale;
 }
 
 void LossScaler::update(bool overflow) {
@@ -24,8 +26,9 @@ void LossScaler::update(bool overflow) {
   if (overflow) {
     if (hysteresis_ == 1) {
       if (scale_ == floor_) {
-        throw RuntimeFault("fp16: gradients overflow at the smallest loss scale, " + std::to_string(floor_) +
-                           " (fp16.min_loss_scale), so it cannot be lowered and every step would be skipped. Lower the "
+        throw RuntimeFault(section_ + ": gradients overflow at the smallest loss scale, " + std::to_string(floor_) +
+                           (section_ == "torch_autocast" ? "" : " (" + section_ + ".min_loss_scale)") +
+                           ", so it cannot be lowered and every step would be skipped. Lower the "
                            "learning rate, or train with bf16.enabled instead.");
       }
       scale_ = std::max(scale_ / 2, floor_);
@@ -38,7 +41,7 @@ void LossScaler::update(bool overflow) {
     const std::int64_t stable = step_ - last_overflow_ - 1;
     if (stable > 0 && stable % window_ == 0) {
       hysteresis_ = configured_hysteresis_;
-      scale_ *= 2;
+      scale_ = std::min(scale_ * 2, ceiling_);
     }
   }
   ++step_;

@@ -1,19 +1,21 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/config/config.hpp"
 #include "core/config/json.hpp"
 
 namespace capstan {
 
-/// The scale of an fp16 loss: fixed, or raised while gradients stay finite and lowered when they overflow.
+/// The scale of a loss whose gradients are fp16: fixed, or raised while gradients stay finite and lowered when they
+/// overflow.
 ///
 /// The state machine of DeepSpeed's dynamic scaler: after an overflow at step L it grows at the (window + 1)-th clean
 /// step, then every `window` clean steps; `hysteresis` overflows are tolerated before the scale halves.
 class LossScaler {
  public:
-  /// Scale 1 for ever unless the precision is fp16.
+  /// Scale 1 for ever unless the precision scales losses.
   explicit LossScaler(const PrecisionConfig& precision);
 
   double scale() const { return scale_; }
@@ -28,7 +30,8 @@ class LossScaler {
  private:
   bool dynamic_ = false;
   double scale_ = 1;
-  double floor_;
+  double floor_, ceiling_;
+  std::string section_;  // of the configuration, for messages
   std::int64_t window_;
   int configured_hysteresis_;
   bool refill_each_step_;

@@ -51,6 +51,12 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, con
     owned_first_.push_back(owned);
     owned += bucket.rank_first[own + 1] - bucket.rank_first[own];
   }
+  mixed_.resize(buckets_.size());
+  for (std::size_t i = 0; i < options_.travels.size(); ++i) {
+    std::optional<MixedBucket>& mixed = mixed_[partition_.bucket_of(i)];
+    if (mixed || options_.travels[i] == Travel{options_.communication, 0}) continue;
+    mixed.emplace(partition_, partition_.buckets()[partition_.bucket_of(i)], options_.travels);
+  }
   if (whole_gradients()) {
     flat_ = at::zeros({partition_.numel()}, options_.accumulation);
   } else {
@@ -125,11 +131,12 @@ void GradientReducer::arrived(std::size_t i) {
   at::Tensor& gradient = parameters_[i].mutable_grad();
   if (!inside_ || !gradient.defined()) return;
   at::NoGradGuard no_grad;
-  if (gradient.layout() != at::kStrided) {
+  if (gradient.layout() != at::kStrided && !options_.sparse) {
     throw RuntimeFault("parameter '" + names_[i] +
-                       "': has a sparse gradient, and optimizers update dense ones. Build the embedding with "
-                       "sparse = false.");
+                       "': has a sparse gradient, and optimizers update dense ones. Set sparse_gradients, or build "
+                       "the embedding with sparse = false.");
   }
+  if (gradient.layout() != at::kStrided) gradient = gradient.to_dense();
   BucketState& bucket = buckets_[partition_.bucket_of(i)];
   ++fired_[i];
   if (bucket.closed) {
@@ -177,7 +184,6 @@ void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor 
   const Bucket& bucket = partition_.buckets()[b];
   const auto own = static_cast<std::size_t>(communicator_->rank());
   if (options_.before != 1) source.mul_(options_.before);
-  const bool in_place = whole_gradients() && !add && source.scalar_type() == options_.communication;
   const at::Tensor sent = source.to(options_.communication);
   std::vector<at::Tensor> parts;
   for (int rank = 0; rank < communicator_->size(); ++rank) {
@@ -185,22 +191,35 @@ void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor 
     parts.push_back(
         sent.narrow(0, bucket.rank_first[r] - bucket.first, bucket.rank_first[r + 1] - bucket.rank_first[r]));
   }
-  at::Tensor sum = communicator_->reduce_scatter(name, parts);
-  if (options_.after != 1) sum.mul_(options_.after);
-  // Rounded to what travels at every stage, so that all stages go on with the same values.
-  const at::Tensor mean = sum.to(options_.communication);
+  at::Tensor mean = parts[own];
+  if (mixed_[b]) {
+    mixed_[b]->average(*communicator_, name, sent, options_.after, options_.stage == 0);
+  } else {
+    at::Tensor sum = communicator_->reduce_scatter(name, parts);
+    if (options_.after != 1) sum.mul_(options_.after);
+    // Rounded to what travels at every stage, so that all stages go on with the same values.
+    mean = sum.to(options_.communication);
+    if (options_.stage == 0) {
+      parts[own].copy_(mean);
+      communicator_->all_gather(name + ", mean", parts);
+    }
+  }
+  keep(b, sent, mean, add);
+}
 
+/// `all`: the bucket's means, which are whole at stage 0. `mean`: this rank's part.
+void GradientReducer::keep(std::size_t b, const at::Tensor& all, const at::Tensor& mean, bool add) {
+  const Bucket& bucket = partition_.buckets()[b];
+  const auto own = static_cast<std::size_t>(communicator_->rank());
   const auto put = [&](at::Tensor place, const at::Tensor& values) {
     if (add) {
       place.add_(values);
-    } else {
+    } else if (place.const_data_ptr() != values.const_data_ptr()) {
       place.copy_(values);
     }
   };
   if (options_.stage == 0) {
-    parts[own].copy_(mean);
-    communicator_->all_gather(name + ", mean", parts);
-    if (!in_place) put(flat_.narrow(0, bucket.first, bucket.numel), sent);
+    put(flat_.narrow(0, bucket.first, bucket.numel), all);
   } else if (options_.stage == 1) {
     put(flat_.narrow(0, bucket.rank_first[own], mean.numel()), mean);
   } else {

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/comm/communicator.hpp"
+#include "core/zero/mixed_bucket.hpp"
 #include "core/zero/partition.hpp"
 #include "core/zero/work_queue.hpp"
 
@@ -33,6 +35,9 @@ class GradientReducer {
     bool during_backward = true;  // a bucket is reduced once it is complete
     at::ScalarType accumulation = at::kFloat, communication = at::kFloat;
     double before = 1, after = 1;  // factors around the sum
+    /// Of each parameter; empty: all of them in `communication`.
+    std::vector<Travel> travels;
+    bool sparse = false;  // gradients may come as sparse tensors
   };
 
   GradientReducer(std::shared_ptr<Communicator> communicator, const Partition& partition,
@@ -68,6 +73,7 @@ class GradientReducer {
   void close_complete();
   void reduce_late();
   void reduce(const std::string& name, std::size_t bucket, at::Tensor source, bool add);
+  void keep(std::size_t bucket, const at::Tensor& all, const at::Tensor& mean, bool add);
   at::Tensor source_of(std::size_t bucket);
   at::Tensor region(std::size_t i);
   at::Tensor take_buffer();
@@ -86,8 +92,9 @@ class GradientReducer {
   at::Tensor owned_;                       // stage 2: this rank's
   std::vector<std::int64_t> owned_first_;  // of each bucket's part in it
   std::vector<BucketState> buckets_;
-  std::vector<int> expected_, fired_;  // contributions in the last backward, in this one
-  std::vector<std::uint8_t> filled_;   // its region holds a gradient
+  std::vector<std::optional<MixedBucket>> mixed_;  // of buckets whose gradients do not all travel alike
+  std::vector<int> expected_, fired_;              // contributions in the last backward, in this one
+  std::vector<std::uint8_t> filled_;               // its region holds a gradient
   std::vector<std::uint8_t> touched_;
   std::vector<std::uint8_t> late_;          // a bucket: a gradient came after it was closed
   std::vector<std::uint8_t> reduced_once_;  // a bucket: in this step

@@ -41,6 +41,7 @@ class Partition {
   const std::vector<std::size_t>& order() const { return order_; }
   std::int64_t numel() const { return numel_; }
   int ranks() const { return ranks_; }
+  std::int64_t numel_of(std::size_t parameter) const { return parameters_[parameter].numel; }
   std::int64_t largest_bucket() const;
 
   std::int64_t first(std::size_t parameter) const { return first_[parameter]; }  // in the flat space

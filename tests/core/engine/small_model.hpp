@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/config/config.hpp"
@@ -26,6 +27,7 @@ struct SmallModel {
   std::vector<NamedTensor> parameters;
   at::Tensor buffer = at::zeros({2}).fill_(3);
   float loss_factor = 1;
+  std::vector<ModuleRecord> modules;  // that it shows
 
   explicit SmallModel(std::uint64_t weights_seed = 3) {
     seed(weights_seed);
@@ -52,6 +54,9 @@ struct SmallModel {
         auto& model = *static_cast<SmallModel*>(self);
         for (const NamedTensor& parameter : model.parameters) {
           visitor->tensor(visitor->ctx, as_str(parameter.name), handle_of(parameter.tensor), CAPSTAN_ROLE_PARAMETER);
+        }
+        for (const ModuleRecord& module : model.modules) {
+          visitor->module(visitor->ctx, as_str(module.path), as_str(module.class_name));
         }
         visitor->tensor(visitor->ctx, as_str("buffer"), handle_of(model.buffer), CAPSTAN_ROLE_BUFFER);
         return CAPSTAN_OK;
@@ -85,8 +90,10 @@ inline Batch batch_number(std::int64_t index, std::int64_t rows) {
 /// An engine around a SmallModel, fed from the stream.
 class SmallRun {
  public:
-  explicit SmallRun(const std::string& config_json, std::uint64_t weights_seed = 3)
+  explicit SmallRun(const std::string& config_json, std::uint64_t weights_seed = 3,
+                    std::vector<ModuleRecord> modules = {})
       : model(weights_seed), engine([&] {
+          model.modules = std::move(modules);
           const Config config = load_config({config_json, "test", false}, {}, plugins);
           return Engine(Model(
                             &SmallModel::table(), &model, [](void*) {}, "small"),

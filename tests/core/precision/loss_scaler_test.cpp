@@ -11,6 +11,7 @@ namespace {
 PrecisionConfig fp16(double scale_power, std::int64_t window, int hysteresis, bool consecutive = false) {
   PrecisionConfig precision;
   precision.compute = Precision::kFp16;
+  precision.scales_loss = true;
   precision.initial_scale_power = static_cast<int>(scale_power);
   precision.loss_scale_window = window;
   precision.hysteresis = hysteresis;

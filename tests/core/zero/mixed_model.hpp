@@ -12,6 +12,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/comm/communicator.hpp"
@@ -26,7 +27,8 @@ namespace capstan::test {
 struct MixedModel {
   std::vector<NamedTensor> parameters;
   std::string description = "mixed";
-  bool skips = true;  // "sometimes" is left out where the batch's first number says so
+  std::vector<ModuleRecord> modules;  // that it shows
+  bool skips = true;                  // "sometimes" is left out where the batch's first number says so
 
   explicit MixedModel(std::uint64_t seed, std::int64_t largest = 100'000) {
     at::manual_seed(seed);
@@ -74,6 +76,9 @@ struct MixedModel {
       capstan_model table{};
       table.struct_size = sizeof table;
       table.visit = [](void* self, const capstan_visitor* visitor, capstan_error*) {
+        for (const ModuleRecord& module : static_cast<MixedModel*>(self)->modules) {
+          visitor->module(visitor->ctx, as_str(module.path), as_str(module.class_name));
+        }
         for (const NamedTensor& parameter : static_cast<MixedModel*>(self)->parameters) {
           visitor->tensor(visitor->ctx, as_str(parameter.name), handle_of(parameter.tensor), CAPSTAN_ROLE_PARAMETER);
         }
@@ -110,8 +115,9 @@ inline Batch rows_of_stream(std::int64_t first, std::int64_t rows) {
 class MixedRun {
  public:
   MixedRun(const std::string& config_json, std::shared_ptr<Communicator> ranks, std::uint64_t seed = 1,
-           std::int64_t largest = 100'000)
+           std::int64_t largest = 100'000, std::vector<ModuleRecord> modules = {})
       : model(seed, largest), engine([&] {
+          model.modules = std::move(modules);
           ConfigContext context;
           context.world_size = ranks->size();
           const Config config = load_config({config_json, "test", false}, context, plugins);

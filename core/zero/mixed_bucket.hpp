@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+#include "core/zero/partition.hpp"
+
+namespace capstan {
+
+/// How the gradient of a parameter travels.
+struct Travel {
+  at::ScalarType type = at::kFloat;
+  /// Above 0: rows of that many elements, of which only those that are not all zero travel, each with its index. Every
+  /// rank gets every row.
+  std::int64_t row = 0;
+  bool operator==(const Travel&) const = default;
+};
+
+/// A bucket whose gradients do not all travel alike.
+class MixedBucket {
+ public:
+  /// `travels`: of all parameters.
+  MixedBucket(const Partition& partition, const Bucket& bucket, const std::vector<Travel>& travels);
+
+  /// Replaces `values`, the bucket's elements, by the sums over ranks times `factor`, rounded to the type in which they
+  /// travelled: all of them, or without `everywhere` those that this rank owns. An element's sum is that of a bucket
+  /// which travels as one: in rank order, in fp32.
+  void average(Communicator& communicator, const std::string& name, at::Tensor values, double factor,
+               bool everywhere) const;
+
+ private:
+  struct Stretch {
+    std::int64_t first, numel;  // in the bucket
+  };
+  struct Kind {
+    at::ScalarType type;
+    std::vector<std::vector<Stretch>> of_rank;  // what each rank owns
+  };
+  struct Rows {
+    Stretch where;
+    Travel travel;
+    std::size_t parameter;
+  };
+
+  std::vector<Kind> kinds_;
+  std::vector<Rows> rows_;
+};
+
+}  // namespace capstan
