@@ -24,7 +24,7 @@ struct TrainArguments {
   std::string resume;     // DIR or DIR:TAG; empty: from the start
   std::string init_from;  // a safetensors file; empty: the model's own initial values
   bool progress = true;   // a progress bar, where there is a terminal
-  std::string report;     // "comms": what processes sent to each other; empty: none
+  std::string report;     // at the end: "comms", "stragglers"; empty: what comms_logger asks for
 };
 
 struct EvalArguments {

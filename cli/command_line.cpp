@@ -304,8 +304,9 @@ class Definition {
     keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
     app.add_flag_function(
         "--no-progress", [&train](std::int64_t) { train.progress = false; }, "No progress bar, also on a terminal");
-    text_option(app, "--report", train.report, "comms", "At the end, the bytes that processes sent to each other")
-        ->check(CLI::IsMember({"comms"}));
+    text_option(app, "--report", train.report, "WHAT",
+                "At the end, comms: what processes sent to each other; stragglers: and which of them came late")
+        ->check(CLI::IsMember({"comms", "stragglers"}));
     keys.common();
   }
 

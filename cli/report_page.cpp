@@ -69,7 +69,11 @@ const std::vector<PlotOf>& known_plots() {
        {{"forward", "Train_Samples_elapsed_time_ms_forward"},
         {"backward", "Train_Samples_elapsed_time_ms_backward"},
         {"step", "Train_Samples_elapsed_time_ms_step"}}},
-      {"Communication, ms", false, {{"all-reduce", "Train_Samples_elapsed_time_ms_backward_allreduce"}}},
+      {"Communication, ms",
+       false,
+       {{"in backward", "Train_Samples_elapsed_time_ms_backward_allreduce"},
+        {"of the whole step", "Train_Samples_comms_ms"}}},
+      {"Communication, MB sent", false, {{"sent", "Train_Samples_comms_mb_sent"}}},
       {"Gradient norm", false, {{"norm", "Train_Samples_grad_norm"}}},
       {"Loss scale", false, {{"scale", "Train_Samples_loss_scale"}}},
   };

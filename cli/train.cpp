@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <optional>
 
 #include "cli/checkpoint_name.hpp"
@@ -44,22 +43,19 @@ void check_run(const RunConfig& run) {
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
-using Traffic = std::map<std::string, Communicator::Traffic, std::less<>>;
-
 /// What rank 0 has sent: in the whole run, and since `before`, which is the last step.
-std::string traffic_text(const Traffic& all, const Traffic& before) {
-  if (all.empty()) return "comms: nothing was sent";
+std::string traffic_text(const CommsLog::TrafficByName& all, const CommsLog::TrafficByName& before) {
   std::vector<std::vector<std::string>> rows = {
       {"comms, sent by rank 0", "calls", "bytes", "last step: calls", "bytes"}};
-  Communicator::Traffic sum, last_sum;
-  const auto row = [&](const std::string& name, const Communicator::Traffic& run, const Communicator::Traffic& last) {
+  CommsLog::Traffic sum, last_sum;
+  const auto row = [&](const std::string& name, const CommsLog::Traffic& run, const CommsLog::Traffic& last) {
     const auto text = [](std::uint64_t number) { return grouped(static_cast<std::int64_t>(number)); };
     rows.push_back({name, text(run.calls), text(run.bytes), text(last.calls), text(last.bytes)});
   };
   for (const auto& [name, run] : all) {
     const auto found = before.find(name);
-    const Communicator::Traffic then = found == before.end() ? Communicator::Traffic{} : found->second;
-    const Communicator::Traffic last = {run.calls - then.calls, run.bytes - then.bytes};
+    const CommsLog::Traffic then = found == before.end() ? CommsLog::Traffic{} : found->second;
+    const CommsLog::Traffic last = {run.calls - then.calls, run.bytes - then.bytes};
     row(name, run, last);
     sum = {sum.calls + run.calls, sum.bytes + run.bytes};
     last_sum = {last_sum.calls + last.calls, last_sum.bytes + last.bytes};
@@ -80,10 +76,11 @@ class TrainingRun {
         order_(data_.samples(), run_.seed, run_.shuffle),
         eval_data_(open_eval_data(model)),
         speaks_(loaded.communicator->rank() == 0),
-        report_traffic_(arguments.report == "comms"),
+        report_(arguments.report),
         bar_(arguments.progress && speaks_) {
     if (speaks_) print(settings_text(loaded.config, loaded.plugins, model, data_, Terminal(STDOUT_FILENO)));
     engine_.emplace(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
+    if (!report_.empty()) engine_->comms_log().record_all(true);
     engine_->set_report_output([this](std::string_view text) { print_line(text); });
     if (!arguments.init_from.empty()) engine_->load_weights(arguments.init_from);
     if (!arguments.resume.empty()) resume(CheckpointName::parse(arguments.resume));
@@ -116,6 +113,7 @@ class TrainingRun {
   void evaluate();
   void save();
   void finish(double seconds);
+  void report_comms();
   int interrupted();
 
   const LoadedConfig& loaded_;
@@ -124,8 +122,8 @@ class TrainingRun {
   BatchOrder order_;
   std::optional<TokenData> eval_data_;
   bool speaks_;  // one rank does, for all
-  bool report_traffic_;
-  Traffic before_step_;  // what had been sent before the last step
+  std::string report_;
+  CommsLog::TrafficByName before_step_;  // what had been sent before the last step
   ProgressBar bar_;
   std::optional<Engine> engine_;
   std::optional<Pace> pace_;
@@ -178,7 +176,7 @@ void TrainingRun::resume(const CheckpointName& name) {
 }
 
 void TrainingRun::train_step() {
-  if (report_traffic_) before_step_ = loaded_.communicator->traffic();
+  if (!report_.empty()) before_step_ = engine_->comms_log().traffic();
   const std::int64_t rows = loaded_.config.batch.micro_batch_size;
   std::int64_t sample = engine_->progress().global_samples + engine_->rank() * rows;
   const auto begun = std::chrono::steady_clock::now();
@@ -231,6 +229,7 @@ void TrainingRun::save() {
 int TrainingRun::interrupted() {
   if (steps_here_ > 0) save();
   engine_->flush_monitors();
+  report_comms();
   log::info("interrupted after step " + grouped(step()) + " of " + grouped(*run_.steps) +
             (run_.save_dir.empty() ? ". Nothing was saved: --save is not given."
                                    : ". Continue with --resume " + run_.save_dir));
@@ -245,7 +244,15 @@ void TrainingRun::finish(double seconds) {
   if (steps_here_ == 0) return;
   print_line("trained " + grouped(steps_here_) + " steps in " + duration_text(seconds) + ": loss " +
              fixed(first_loss_, 4) + " -> " + fixed(engine_->mean_loss(), 4));
-  if (report_traffic_) print_line(traffic_text(loaded_.communicator->traffic(), before_step_));
+  report_comms();
+}
+
+void TrainingRun::report_comms() {
+  if (report_.empty() && !loaded_.config.comms_logger.enabled) return;
+  if (engine_->world_size() == 1) return print_line("comms: one process exchanges nothing");
+  if (!report_.empty()) print_line(traffic_text(engine_->comms_log().traffic(), before_step_));
+  // On all ranks: the comparison is a collective.
+  print_line(engine_->comms_summary(report_ == "stragglers").text());
 }
 
 int TrainingRun::run() {

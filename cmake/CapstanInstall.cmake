@@ -16,7 +16,7 @@ foreach(_header
     config/typed/attention.hpp config/typed/checkpoint.hpp config/typed/communication.hpp config/typed/compression.hpp
     config/typed/data_efficiency.hpp config/typed/elasticity.hpp config/typed/monitors.hpp config/typed/parallelism.hpp
     config/typed/precision.hpp config/typed/profiling.hpp config/typed/section_values.hpp config/typed/zero.hpp
-    registry/manifest.hpp registry/plugin_call.hpp registry/plugin_index.hpp registry/registry.hpp
+    comm/comms_log.hpp registry/manifest.hpp registry/plugin_call.hpp registry/plugin_index.hpp registry/registry.hpp
     engine/batch.hpp engine/model.hpp engine/engine.hpp engine/initialize.hpp
     data/token_data.hpp)
   get_filename_component(_folder ${_header} DIRECTORY)

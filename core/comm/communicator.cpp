@@ -2,9 +2,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
+#include <exception>
 
 #include "core/comm/transport.hpp"
 #include "core/comm/watchdog.hpp"
@@ -38,8 +42,11 @@ struct Communicator::State {
   std::shared_ptr<Transport> transport;
   std::unique_ptr<Watchdog> watchdog;
   std::uint64_t calls = 0;
-  std::map<std::string, Traffic, std::less<>> traffic;
-  at::Tensor scratch;  // bytes, grown as needed
+  CommsLog log;
+  int inside = 0;          // collectives that others are made of
+  bool recording = true;   // not while the log itself is compared
+  std::uint64_t sent = 0;  // by the outermost collective
+  at::Tensor scratch;      // bytes, grown as needed
 
   /// Uninitialised memory of that many bytes, the same from call to call: fresh pages would cost more than the copy.
   std::byte* reserve(std::int64_t bytes) {
@@ -47,12 +54,34 @@ struct Communicator::State {
     return static_cast<std::byte*>(scratch.mutable_data_ptr());
   }
 
-  void exchange(const char* collective, const std::string& name, const std::vector<Message>& send,
-                const std::vector<Message>& receive, std::uint64_t bytes) {
+  /// Adds the outermost collective to the log when it has ended well.
+  class Logged {
+   public:
+    /// `bytes`: of the op's tensor, see bandwidth_of().
+    Logged(State& state, std::string_view op, Caller caller, std::uint64_t bytes)
+        : state_(state), op_(op), caller_(caller), bytes_(bytes), exceptions_(std::uncaught_exceptions()) {
+      if (state_.inside++ == 0) state_.sent = 0;
+    }
+    ~Logged() {
+      if (--state_.inside > 0 || !state_.recording || std::uncaught_exceptions() > exceptions_) return;
+      const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin_;
+      state_.log.add({op_, caller_, bytes_, state_.sent, took.count(), state_.size});
+    }
+    Logged(const Logged&) = delete;
+
+   private:
+    State& state_;
+    std::string_view op_;
+    Caller caller_;
+    std::uint64_t bytes_;
+    int exceptions_;
+    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  };
+
+  void exchange(const std::string& name, const std::vector<Message>& send, const std::vector<Message>& receive,
+                std::uint64_t bytes) {
     const std::uint64_t call = ++calls;
-    Traffic& seen = traffic[collective];
-    ++seen.calls;
-    for (const Message& message : send) seen.bytes += message.values.nbytes();
+    for (const Message& message : send) sent += message.values.nbytes();
     watchdog->enter(call, name, bytes);
     try {
       const auto pending = transport->start(tag_of(call, name + "/" + std::to_string(bytes)), send, receive);
@@ -107,15 +136,40 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
 
 int Communicator::rank() const { return state_->rank; }
 int Communicator::size() const { return state_->size; }
-const std::map<std::string, Communicator::Traffic, std::less<>>& Communicator::traffic() const {
-  return state_->traffic;
+CommsLog& Communicator::log() { return state_->log; }
+
+CommsSummary Communicator::comms_summary(bool stragglers) {
+  if (!stragglers) return state_->log.summary(rank(), size());
+  state_->recording = false;
+  std::vector<double> fastest = state_->log.times();
+  const auto counts = all_gather_text("comms_summary, calls", std::to_string(fastest.size()));
+  for (std::size_t peer = 0; peer < counts.size(); ++peer) {
+    if (counts[peer] == counts[0]) continue;
+    state_->recording = true;
+    throw RuntimeFault("comms_summary: rank 0 has recorded " + counts[0] + " calls and rank " + std::to_string(peer) +
+                       " " + counts[peer] + ", so they cannot be compared. Start, stop and reset the log on all " +
+                       "ranks alike.");
+  }
+  std::vector<at::Tensor> parts;
+  for (int peer = 0; peer < size(); ++peer) {
+    parts.push_back(at::empty({static_cast<std::int64_t>(fastest.size())}, at::kDouble));
+  }
+  std::copy(fastest.begin(), fastest.end(), parts[static_cast<std::size_t>(rank())].mutable_data_ptr<double>());
+  all_gather("comms_summary, times", parts);
+  for (const at::Tensor& part : parts) {
+    const auto* of_rank = part.const_data_ptr<double>();
+    for (std::size_t i = 0; i < fastest.size(); ++i) fastest[i] = std::min(fastest[i], of_rank[i]);
+  }
+  state_->recording = true;
+  return state_->log.summary(rank(), size(), fastest);
 }
 
-void Communicator::all_gather(const std::string& name, const std::vector<at::Tensor>& parts) {
-  all_gather(name, std::vector<std::vector<at::Tensor>>{parts});
+void Communicator::all_gather(const std::string& name, const std::vector<at::Tensor>& parts, Caller caller) {
+  all_gather(name, std::vector<std::vector<at::Tensor>>{parts}, caller);
 }
 
-void Communicator::all_gather(const std::string& name, const std::vector<std::vector<at::Tensor>>& pieces) {
+void Communicator::all_gather(const std::string& name, const std::vector<std::vector<at::Tensor>>& pieces,
+                              Caller caller) {
   if (size() == 1) return;
   const auto own = static_cast<std::size_t>(rank());
   std::vector<Message> send, receive;
@@ -128,10 +182,12 @@ void Communicator::all_gather(const std::string& name, const std::vector<std::ve
       receive.push_back({static_cast<int>(peer), parts[peer]});
     }
   }
-  state_->exchange("all_gather", name, send, receive, bytes);
+  // Parts may differ in size, and rows of the log should not: the mean of them.
+  const State::Logged logged(*state_, "all_gather", caller, bytes / static_cast<std::uint64_t>(size()));
+  state_->exchange(name, send, receive, bytes);
 }
 
-at::Tensor Communicator::reduce_scatter(const std::string& name, const std::vector<at::Tensor>& parts) {
+at::Tensor Communicator::reduce_scatter(const std::string& name, const std::vector<at::Tensor>& parts, Caller caller) {
   at::NoGradGuard no_grad;
   const at::Tensor& own = parts[static_cast<std::size_t>(rank())];
   const std::int64_t count = own.numel();
@@ -150,18 +206,50 @@ at::Tensor Communicator::reduce_scatter(const std::string& name, const std::vect
     send.push_back({peer, parts[index]});
     receive.push_back({peer, addends[index]});
   }
-  if (size() > 1) state_->exchange("reduce_scatter", name, send, receive, bytes);
-  sum.copy_(addends.front());
-  for (std::size_t i = 1; i < addends.size(); ++i) sum.add_(addends[i]);
-  return sum;
+  const auto add_up = [&] {
+    sum.copy_(addends.front());
+    for (std::size_t i = 1; i < addends.size(); ++i) sum.add_(addends[i]);
+    return sum;
+  };
+  if (size() == 1) return add_up();
+  const State::Logged logged(*state_, "reduce_scatter", caller, bytes / static_cast<std::uint64_t>(size()));
+  state_->exchange(name, send, receive, bytes);
+  return add_up();
+}
+
+void Communicator::all_reduce(const std::string& name, const std::vector<at::Tensor>& parts, double factor,
+                              Caller caller) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& part : parts) bytes += part.nbytes();
+  const State::Logged logged(*state_, "all_reduce", caller, bytes);
+  at::Tensor sum = reduce_scatter(name, parts);
+  if (factor != 1) sum.mul_(factor);
+  parts[static_cast<std::size_t>(rank())].copy_(sum);
+  all_gather(name + ", result", parts);
+}
+
+void Communicator::all_reduce_exact(const std::string& name, at::Tensor values, Caller caller) {
+  if (size() == 1) return;
+  at::NoGradGuard no_grad;
+  const State::Logged logged(*state_, "all_reduce", caller, values.nbytes());
+  const at::Tensor own = values.contiguous().view({-1});
+  std::vector<at::Tensor> all;
+  for (int peer = 0; peer < size(); ++peer) all.push_back(peer == rank() ? own : at::empty_like(own));
+  all_gather(name, all);
+  const bool narrow = own.scalar_type() == at::kHalf || own.scalar_type() == at::kBFloat16;
+  at::Tensor sum = all.front().to(narrow ? at::kFloat : own.scalar_type(), false, /*copy=*/true);
+  for (std::size_t i = 1; i < all.size(); ++i) sum.add_(all[i]);
+  values.copy_(sum.view_as(values));
 }
 
 void Communicator::all_to_all(const std::string& name, const std::vector<at::Tensor>& send_parts,
-                              const std::vector<at::Tensor>& receive_parts) {
+                              const std::vector<at::Tensor>& receive_parts, Caller caller) {
   at::NoGradGuard no_grad;
   std::vector<Message> send, receive;
+  std::uint64_t bytes = 0;
   for (int peer = 0; peer < size(); ++peer) {
     const auto index = static_cast<std::size_t>(peer);
+    bytes += send_parts[index].nbytes();
     if (peer == rank()) {
       at::Tensor kept = receive_parts[index];
       kept.copy_(send_parts[index].view_as(kept));
@@ -170,11 +258,13 @@ void Communicator::all_to_all(const std::string& name, const std::vector<at::Ten
     send.push_back({peer, send_parts[index]});
     receive.push_back({peer, receive_parts[index]});
   }
+  if (size() == 1) return;
+  const State::Logged logged(*state_, "all_to_all_single", caller, bytes);
   // What one sends another receives, so the ranks' own sums of bytes need not be equal; the name must.
-  if (size() > 1) state_->exchange("all_to_all", name, send, receive, 0);
+  state_->exchange(name, send, receive, 0);
 }
 
-void Communicator::broadcast(const std::string& name, const std::vector<at::Tensor>& values, int root) {
+void Communicator::broadcast(const std::string& name, const std::vector<at::Tensor>& values, int root, Caller caller) {
   if (size() == 1) return;
   std::vector<Message> send, receive;
   std::uint64_t bytes = 0;
@@ -185,11 +275,14 @@ void Communicator::broadcast(const std::string& name, const std::vector<at::Tens
       if (peer != root) send.push_back({peer, one});
     }
   }
-  state_->exchange("broadcast", name, send, receive, bytes);
+  const State::Logged logged(*state_, "broadcast", caller, bytes);
+  state_->exchange(name, send, receive, bytes);
 }
 
-std::vector<std::string> Communicator::all_gather_text(const std::string& name, const std::string& text) {
+std::vector<std::string> Communicator::all_gather_text(const std::string& name, const std::string& text,
+                                                       Caller caller) {
   if (size() == 1) return {text};
+  const State::Logged logged(*state_, "all_gather_object", caller, text.size());
   at::Tensor lengths = at::empty({size()}, at::kLong);
   lengths.mutable_data_ptr<std::int64_t>()[rank()] = static_cast<std::int64_t>(text.size());
   std::vector<at::Tensor> parts;

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/comm/comms_log.hpp"
 #include "core/comm/rendezvous.hpp"
 
 namespace capstan {
@@ -30,7 +30,8 @@ class Communicator {
 
   /// The communicator of a single process: its collectives copy or do nothing.
   static std::shared_ptr<Communicator> alone();
-  /// Connects the processes. Throws RuntimeFault. With several, SIGPIPE is ignored from then on where nothing handles it.
+  /// Connects the processes. Throws RuntimeFault. With several, SIGPIPE is ignored from then on where nothing handles
+  /// it.
   static std::shared_ptr<Communicator> connect(const Rendezvous& rendezvous, const Options& options);
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -38,25 +39,38 @@ class Communicator {
   int rank() const;
   int size() const;
 
-  /// What this rank has given to others so far, by collective ("all_gather"); an all-reduce is a reduce-scatter and an
-  /// all-gather.
-  struct Traffic {
-    std::uint64_t calls = 0, bytes = 0;
-  };
-  const std::map<std::string, Traffic, std::less<>>& traffic() const;
+  /// What the collectives so far sent and took. A collective that is made of others counts as one.
+  CommsLog& log();
+  /// The recorded calls; with `stragglers` compared over the ranks, all of which call it then and must have recorded
+  /// the same calls: RuntimeFault otherwise. The comparison itself is not recorded.
+  CommsSummary comms_summary(bool stragglers);
+
+  /// The name of the calling function, for the log.
+  using Caller = const char*;
 
   /// parts[r] is rank r's: one's own is there, the others are filled. All contiguous, of any sizes.
-  void all_gather(const std::string& name, const std::vector<at::Tensor>& parts);
+  void all_gather(const std::string& name, const std::vector<at::Tensor>& parts, Caller caller = __builtin_FUNCTION());
   /// Several of them at once: pieces[i][r] is rank r's part of piece i.
-  void all_gather(const std::string& name, const std::vector<std::vector<at::Tensor>>& pieces);
+  void all_gather(const std::string& name, const std::vector<std::vector<at::Tensor>>& pieces,
+                  Caller caller = __builtin_FUNCTION());
   /// parts[r]: what this rank adds to the sum of rank r. Returns the sum over ranks of parts[rank()], float32, in
   /// memory that the next call uses again.
-  at::Tensor reduce_scatter(const std::string& name, const std::vector<at::Tensor>& parts);
+  at::Tensor reduce_scatter(const std::string& name, const std::vector<at::Tensor>& parts,
+                            Caller caller = __builtin_FUNCTION());
+  /// parts[r], all together one's own addend, become the sum over ranks times `factor`: rank r makes part r in fp32 and
+  /// gives it, rounded to the parts' type, to the others.
+  void all_reduce(const std::string& name, const std::vector<at::Tensor>& parts, double factor = 1,
+                  Caller caller = __builtin_FUNCTION());
+  /// `values` become the sum over ranks, made by each of them in the values' own type, of 16 bits in fp32.
+  void all_reduce_exact(const std::string& name, at::Tensor values, Caller caller = __builtin_FUNCTION());
   /// send[r] goes to rank r, receive[r] comes from it.
-  void all_to_all(const std::string& name, const std::vector<at::Tensor>& send, const std::vector<at::Tensor>& receive);
-  void broadcast(const std::string& name, const std::vector<at::Tensor>& values, int root);
+  void all_to_all(const std::string& name, const std::vector<at::Tensor>& send, const std::vector<at::Tensor>& receive,
+                  Caller caller = __builtin_FUNCTION());
+  void broadcast(const std::string& name, const std::vector<at::Tensor>& values, int root,
+                 Caller caller = __builtin_FUNCTION());
   /// The texts of all ranks, in rank order.
-  std::vector<std::string> all_gather_text(const std::string& name, const std::string& text);
+  std::vector<std::string> all_gather_text(const std::string& name, const std::string& text,
+                                           Caller caller = __builtin_FUNCTION());
 
   /// Tells the others why this rank stops, for their messages. [any thread]
   void tell_failure(const std::string& why) noexcept;

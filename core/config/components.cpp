@@ -28,7 +28,6 @@ constexpr WantedSection kWanted[] = {
     {"csv_monitor.enabled", "csv_monitor", "monitor", "csv_monitor"},
     {"comet.enabled", "comet", "monitor", "comet"},
     {"flops_profiler.enabled", "flops_profiler", "observer", "flops_profiler"},
-    {"comms_logger.enabled", "comms_logger", "observer", "comms_logger"},
     {"curriculum_learning.enabled", "curriculum_learning", "observer", "curriculum_learning"},
     {"progressive_layer_drop.enabled", "progressive_layer_drop", "observer", "progressive_layer_drop"},
     {"quantize_training.eigenvalue.enabled", "quantize_training", "observer", "eigenvalue"},

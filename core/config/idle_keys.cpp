@@ -1,8 +1,12 @@
+#include <algorithm>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/config/key_reader.hpp"
 #include "core/config/language.hpp"
+#include "core/config/nearest.hpp"
+#include "core/config/places.hpp"
 #include "core/config/rules.hpp"
 
 namespace capstan {
@@ -54,6 +58,26 @@ void unread_sections(const Effective& values, const PluginIndex& plugins, Proble
   }
 }
 
+void comms_logger_keys(const Effective& values, Problems& problems) {
+  const std::string path = "comms_logger.prof_ops";
+  const Json* ops = values.find(path);
+  if (!values.given(path) || !ops || !ops->is_array() || !values.flag("comms_logger.enabled")) return;
+  if (values.flag("comms_logger.prof_all")) {
+    problems.notice(path, "has no effect while prof_all is true.");
+    return;
+  }
+  const std::vector<std::string>& known = collective_names();
+  for (std::size_t i = 0; i < ops->size(); ++i) {
+    const Json& op = ops->as_array()[i];
+    if (!op.is_string()) continue;  // reported already
+    const std::string name(collective_name(op.as_string()));
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    std::string text = "'" + op.as_string() + "' does not occur here." + suggestion(name, known) + " There are";
+    for (const std::string& one : known) text += (&one == &known.front() ? " " : ", ") + one;
+    problems.warning(element_path(path, i), text + ".");
+  }
+}
+
 }  // namespace
 
 void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context,
@@ -61,6 +85,7 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
   unread_sections(values, plugins, problems);
   no_effect_rows(language(), values, problems);
   zero_stage_keys(values, problems);
+  comms_logger_keys(values, problems);
   if (const std::int64_t stage = values.integer(kStage);
       stage > 0 && context.world_known && config.batch.world_size == 1) {
     problems.notice(kStage,

@@ -38,6 +38,7 @@ constexpr std::pair<std::string_view, const char*> kReaders[] = {
     {"memory_breakdown", "the engine"},
     {"dump_state", "the engine"},
     {"timers", "the progress line"},
+    {"comms_logger", "the log of collectives"},
     {"data_types", "the engine"},
     {"elasticity", "the choice of the batch, and capstan elastic"},
     {"capstan", "the program"},

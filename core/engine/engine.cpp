@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 
+#include <chrono>
 #include <cstdio>
 #include <limits>
 
@@ -37,10 +38,17 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
                      std::shared_ptr<Communicator> ranks)
     : communicator(ranks ? std::move(ranks) : Communicator::alone()),
       config(built_config),
+      // One rank speaks for all.
+      report_output([speaks = communicator->rank() == 0](std::string_view text) {
+        if (!speaks) return;
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        std::fputc('\n', stdout);
+        std::fflush(stdout);
+      }),
       plugins(index),
       host(engine_host(host_context, *communicator)),
       registry(plugins, config.plugin_sha256),
-      model(join_ranks(std::move(built_model), config, *communicator)),
+      model(join(std::move(built_model))),
       observers([this] {
         Observers attached;
         for (const ComponentChoice& choice : config.observers) attached.add(create(choice));
@@ -54,26 +62,30 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       scaler(config.precision),
       micro_timers(accelerator, config.report.wall_clock_breakdown),
       step_timers(accelerator, config.report.wall_clock_breakdown),
+      optimizer_timers(accelerator,
+                       config.report.wall_clock_breakdown && config.zero.stage > 0 && communicator->size() > 1),
       progress_report(config, shows_momentum(groups)),
       optimizer_where(config.optimizer ? "optimizer '" + config.optimizer->type + "'" : "") {
   host_context.store = &store;
   host_context.model = &model;
   host_context.communicator = communicator.get();
   cast_buffers();
-  // One rank speaks and writes for all.
-  const bool speaks = communicator->rank() == 0;
-  if (!speaks) config.monitors.clear();
-  report_output = [speaks](std::string_view text) {
-    if (!speaks) return;
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fputc('\n', stdout);
-    std::fflush(stdout);
-  };
+  // One rank writes for all.
+  if (communicator->rank() > 0) config.monitors.clear();
   model.set_training(true);
   schedule.apply(0);
   store.refresh_all(transform_weight());
   build_monitors();
   emit(CAPSTAN_EVENT_INITIALIZED);
+}
+
+Engine::State::~State() { communicator->log().configure({}, nullptr); }
+
+Model Engine::State::join(Model built_model) {
+  CommsLog::Print print;
+  if (communicator->rank() == 0) print = [this](const std::string& line) { report_line(line); };
+  communicator->log().configure(config.comms_logger, std::move(print));
+  return join_ranks(std::move(built_model), config, *communicator);
 }
 
 void Engine::State::cast_buffers() {
@@ -162,7 +174,9 @@ StepReport Engine::step() { return state_->step(); }
 
 double Engine::train_batch(const NextBatch& next) {
   do {
+    const auto begun = std::chrono::steady_clock::now();
     Batch batch = next();
+    state_->data_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
     backward(forward(batch));
     step();
   } while (state_->micro_step != 0);
@@ -206,6 +220,9 @@ Model& Engine::model() { return state_->model; }
 bool Engine::at_accumulation_boundary() const {
   return state_->micro_step >= state_->config.batch.gradient_accumulation_steps;
 }
+
+CommsLog& Engine::comms_log() { return state_->communicator->log(); }
+CommsSummary Engine::comms_summary(bool stragglers) { return state_->communicator->comms_summary(stragglers); }
 
 void Engine::want_grad_norm(bool on) { state_->want_grad_norm = on; }
 void Engine::set_report_output(std::function<void(std::string_view)> output) {

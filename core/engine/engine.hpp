@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/comm/comms_log.hpp"
 #include "core/config/config.hpp"
 #include "core/engine/batch.hpp"
 #include "core/engine/model.hpp"
@@ -84,6 +85,11 @@ class Engine {
   bool stop_agreed() const;
   /// Tells the other ranks why this one leaves, for their messages.
   void tell_failure(const std::string& why) noexcept;
+
+  /// What the collectives sent and took, and what of it is recorded: `comms_logger` in the configuration says.
+  CommsLog& comms_log();
+  /// The recorded calls; with `stragglers` compared over the ranks, all of which must call it then.
+  CommsSummary comms_summary(bool stragglers = false);
 
   /// Computes the gradient norm in every step, also when neither clipping nor an overflow test needs it.
   void want_grad_norm(bool on);

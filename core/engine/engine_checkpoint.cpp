@@ -251,7 +251,7 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
   // A run that goes on from here must find the rows of all steps before.
   if (monitors) monitors->flush();
   write_checkpoint(dir, tag, contents, {rank, [&](const std::string& name, const std::string& text) {
-                                          return communicator->all_gather_text(name, text);
+                                          return communicator->all_gather_text(name, text, "save_checkpoint");
                                         }});
   emit(CAPSTAN_EVENT_SAVE_END);
   return tag;

@@ -1,7 +1,6 @@
 #include "core/engine/engine_host.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_like.h>
 
 #include <cmath>
 #include <exception>
@@ -19,6 +18,9 @@
 
 namespace capstan {
 namespace {
+
+/// Who called, for the log of collectives.
+constexpr Communicator::Caller kPlugin = "plugin";
 
 Communicator* communicator_of(void* ctx) {
   Communicator* communicator = static_cast<EngineHostContext*>(ctx)->communicator;
@@ -41,20 +43,7 @@ std::vector<at::Tensor> parts_of(const at::Tensor& tensor, int count) {
 capstan_status all_reduce_sum(void* ctx, capstan_tensor handle, capstan_error* error) {
   return guarded(error, [&] {
     Communicator* communicator = communicator_of(ctx);
-    if (communicator == nullptr) return;
-    at::NoGradGuard no_grad;
-    at::Tensor& values = tensor_of(handle);
-    const at::Tensor own = values.contiguous().view({-1});
-    std::vector<at::Tensor> all;
-    for (int rank = 0; rank < communicator->size(); ++rank) {
-      all.push_back(rank == communicator->rank() ? own : at::empty_like(own));
-    }
-    communicator->all_gather("a plugin's all-reduce", all);
-    // In rank order; 16-bit types in fp32.
-    const bool narrow = own.scalar_type() == at::kHalf || own.scalar_type() == at::kBFloat16;
-    at::Tensor sum = all.front().to(narrow ? at::kFloat : own.scalar_type(), false, /*copy=*/true);
-    for (std::size_t i = 1; i < all.size(); ++i) sum.add_(all[i]);
-    values.copy_(sum.view_as(values));
+    if (communicator) communicator->all_reduce_exact("a plugin's all-reduce", tensor_of(handle), kPlugin);
   });
 }
 
@@ -67,7 +56,7 @@ capstan_status all_to_all(void* ctx, capstan_tensor out, capstan_tensor in, caps
       return;
     }
     communicator->all_to_all("a plugin's all-to-all", parts_of(tensor_of(in), communicator->size()),
-                             parts_of(tensor_of(out), communicator->size()));
+                             parts_of(tensor_of(out), communicator->size()), kPlugin);
   });
 }
 
@@ -82,7 +71,7 @@ capstan_status all_gather(void* ctx, capstan_tensor out, capstan_tensor in, caps
     const auto parts = parts_of(tensor_of(out), communicator->size());
     at::Tensor own = parts[static_cast<std::size_t>(communicator->rank())];
     own.copy_(tensor_of(in).view_as(own));
-    communicator->all_gather("a plugin's all-gather", parts);
+    communicator->all_gather("a plugin's all-gather", parts, kPlugin);
   });
 }
 
@@ -94,8 +83,9 @@ capstan_status broadcast(void* ctx, capstan_tensor handle, std::uint32_t root, c
       throw RuntimeFault("broadcast: root " + std::to_string(root) + " of " + std::to_string(ranks) +
                          (ranks == 1 ? " process." : " processes."));
     }
-    if (communicator)
-      communicator->broadcast("a plugin's broadcast", parts_of(tensor_of(handle), 1), static_cast<int>(root));
+    if (communicator) {
+      communicator->broadcast("a plugin's broadcast", parts_of(tensor_of(handle), 1), static_cast<int>(root), kPlugin);
+    }
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/engine/engine_state.hpp"
 #include "core/errors.hpp"
@@ -59,7 +60,7 @@ MonitorHost& Engine::State::open_monitors() {
   return *monitors;
 }
 
-void Engine::State::write_step_metrics(const std::vector<std::pair<std::string, double>>& spans) {
+void Engine::State::write_step_metrics(const Spans& spans) {
   if (config.monitors.empty()) return;
   const std::int64_t x = progress.global_samples;
   std::vector<Metric> metrics = {{"Train/Samples/train_loss", mean_loss, x}};
@@ -78,7 +79,13 @@ void Engine::State::write_step_metrics(const std::vector<std::pair<std::string, 
     metrics.push_back({"Train/Samples/samples_per_second", samples / step_ms * 1e3, x});
     metrics.push_back({"Train/Samples/memory_mb", static_cast<double>(host_memory().resident) / (1 << 20), x});
   }
-  open_monitors().write(metrics);
+  if (config.comms_logger.enabled && communicator->size() > 1) {
+    const CommsLog::Traffic now = communicator->log().total();
+    const auto bytes = static_cast<double>(now.bytes - traffic_before.bytes);
+    metrics.push_back({"Train/Samples/comms_ms", now.milliseconds - traffic_before.milliseconds, x});
+    metrics.push_back({"Train/Samples/comms_mb_sent", bytes / (1 << 20), x});
+  }
+  open_monitors().write(std::move(metrics));
 }
 
 void Engine::write_metric(const std::string& tag, double value) {

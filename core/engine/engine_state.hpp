@@ -27,8 +27,10 @@ namespace capstan {
 /// Everything behind an Engine. Members are built in this order and destroyed in the reverse one.
 struct Engine::State {
   State(Model model, const Config& config, const PluginIndex& plugins, std::shared_ptr<Communicator> communicator);
+  ~State();
 
   // Building.
+  Model join(Model model);
   Component create(const ComponentChoice& choice);
   void cast_buffers();
   void build_monitors();
@@ -69,7 +71,9 @@ struct Engine::State {
 
   // Metrics (engine_metrics.cpp).
   MonitorHost& open_monitors();
-  void write_step_metrics(const std::vector<std::pair<std::string, double>>& spans);
+  void write_step_metrics(const Spans& spans);
+  /// Prints the timers of the micro-batch, and adds them to the step's.
+  void print_micro_timers();
 
   // Checkpoints (engine_checkpoint.cpp).
   /// States of the whole model that checkpoints hold, with their values.
@@ -84,6 +88,7 @@ struct Engine::State {
 
   std::shared_ptr<Communicator> communicator;
   Config config;
+  std::function<void(std::string_view)> report_output;  // before what communicates, which may print
   PluginIndex plugins;
   CpuAccelerator accelerator;
   EngineHostContext host_context;
@@ -97,11 +102,10 @@ struct Engine::State {
   ParameterStore store;
   std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
   LossScaler scaler;
-  Timers micro_timers, step_timers;
+  Timers micro_timers, step_timers, optimizer_timers;
   ProgressReport progress_report;
   std::vector<Component> monitor_components;  // until they are opened
   std::unique_ptr<MonitorHost> monitors;      // from the first metric on
-  std::function<void(std::string_view)> report_output;
 
   Progress progress;
   std::optional<std::int64_t> resumed_at;  // global samples of the checkpoint that was loaded
@@ -110,6 +114,8 @@ struct Engine::State {
   std::int64_t micro_steps_seen = 0;  // of this run
   double loss_sum = 0;                // of the current step
   double mean_loss = 0;               // of the last complete one
+  double data_ms = 0;                 // in which the next micro-batch was made
+  CommsLog::Traffic traffic_before;   // the current step
   bool loss_finite = true;            // of the current step
   std::int64_t bad_micro_step = 0;    // the first whose loss was not finite
   bool want_grad_norm = false;

@@ -52,6 +52,7 @@ at::Tensor Engine::State::run_model(Batch& batch) {
 at::Tensor Engine::State::forward(Batch& batch) {
   if (micro_step == 0) {
     progress_report.step_begins();
+    traffic_before = communicator->log().total();
     emit(CAPSTAN_EVENT_STEP_BEGIN);
   }
   const Timers::Span span(micro_timers, "fwd");
@@ -101,12 +102,20 @@ void Engine::State::backward(const at::Tensor& loss) {
     const std::string name = step_name() + (micro_steps > 1 ? ", micro-batch " + std::to_string(micro_step) : "");
     if (micro_step == 0) local_gradients = wants_local_gradients();
     store.begin_backward(name, micro_step + 1 == micro_steps, local_gradients);
+    const double exchanging = communicator->log().total().milliseconds;
     {
       const Timers::Span inner(micro_timers, "bwd_inner");
       loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed));
     }
+    // What is exchanged on this thread is no part of autograd; what another exchanges meanwhile costs it nothing.
+    if (micro_timers.on() && communicator->size() > 1 && !config.zero.overlap_comm) {
+      micro_timers.add("bwd_inner", exchanging - communicator->log().total().milliseconds);
+    }
     at::NoGradGuard no_grad;
     store.end_backward();
+    if (micro_timers.on() && communicator->size() > 1) {
+      micro_timers.add("bwd_allreduce", communicator->log().total().milliseconds - exchanging);
+    }
     ++micro_step;
     ++micro_steps_seen;
     emit(CAPSTAN_EVENT_BACKWARD_END);
@@ -212,7 +221,11 @@ void Engine::State::update(double grad_scale) {
   const capstan_step step = step_of_update(grad_scale);
   // A weight transform sees the number of updates done, this one included.
   ++progress.updates;
-  for (const SubGroup& sub_group : store.sub_groups()) update_sub_group(sub_group, step);
+  {
+    const Timers::Span span(optimizer_timers, "optimizer_step");
+    for (const SubGroup& sub_group : store.sub_groups()) update_sub_group(sub_group, step);
+  }
+  const Timers::Span span(optimizer_timers, "optimizer_allgather");
   store.share(step_name(), transform_weight());
 }
 
@@ -221,11 +234,7 @@ StepReport Engine::State::step() {
     throw RuntimeFault("step() without a micro-batch: call forward and backward first.");
   }
   if (micro_step < config.batch.gradient_accumulation_steps) {
-    if (micro_timers.on()) {
-      const auto spans = micro_timers.take();
-      for (const auto& [name, milliseconds] : spans) step_timers.add(name, milliseconds);
-      report_line(timers_line(0, spans, "_microstep"));
-    }
+    print_micro_timers();
     return last_step;
   }
   if (!optimizer) {
@@ -239,8 +248,11 @@ StepReport Engine::State::step() {
     const Timers::Span span(micro_timers, "step");
     StepReport report;
     double grad_scale = 1;
-    agree_on_step(needs_norm());
-    applied = check_and_measure(report, grad_scale);
+    {
+      const Timers::Span gradients(optimizer_timers, "optimizer_gradients");
+      agree_on_step(needs_norm());
+      applied = check_and_measure(report, grad_scale);
+    }
     report.applied = applied;
     last_step = report;
     emit(CAPSTAN_EVENT_UPDATE_BEGIN);
@@ -256,6 +268,14 @@ StepReport Engine::State::step() {
   return last_step;
 }
 
+void Engine::State::print_micro_timers() {
+  if (!micro_timers.on()) return;
+  if (data_ms > 0) micro_timers.add("data", std::exchange(data_ms, 0));
+  const Spans spans = micro_timers.take();
+  report_line(timers_line(0, spans, "_microstep"));
+  for (const auto& [name, milliseconds] : spans) step_timers.add(name, milliseconds);
+}
+
 void Engine::State::finish_step(bool applied) {
   micro_step = 0;
   loss_sum = 0;
@@ -267,14 +287,10 @@ void Engine::State::finish_step(bool applied) {
   // What is shown and written is the rate of the next update.
   if (optimizer) schedule.apply(progress.updates);
 
-  std::vector<std::pair<std::string, double>> spans;
-  if (micro_timers.on()) {
-    spans = micro_timers.take();
-    report_line(timers_line(0, spans, "_microstep"));
-    for (const auto& [name, milliseconds] : spans) step_timers.add(name, milliseconds);
-    spans = step_timers.take();
-    report_line(timers_line(0, spans, ""));
-  }
+  print_micro_timers();
+  if (optimizer_timers.on()) report_line(timers_line(0, optimizer_timers.take(), ""));
+  const Spans spans = step_timers.take();
+  if (step_timers.on()) report_line(timers_line(0, spans, ""));
   write_step_metrics(spans);
   emit(CAPSTAN_EVENT_STEP_END, nullptr, !applied);
   if (config.report.memory_breakdown) report_line(memory_line("after step"));

@@ -15,10 +15,9 @@ void Timers::add(const std::string& name, double milliseconds) {
   }
 }
 
-std::vector<std::pair<std::string, double>> Timers::take() { return std::exchange(totals_, {}); }
+Spans Timers::take() { return std::exchange(totals_, {}); }
 
-std::string timers_line(int rank, const std::vector<std::pair<std::string, double>>& timers,
-                        const std::string& suffix) {
+std::string timers_line(int rank, const Spans& timers, const std::string& suffix) {
   std::string line = "[Rank " + std::to_string(rank) + "] time (ms)";
   for (const auto& [name, milliseconds] : timers) {
     char value[32];

@@ -9,6 +9,9 @@
 
 namespace capstan {
 
+/// Names of timers and milliseconds.
+using Spans = std::vector<std::pair<std::string, double>>;
+
 /// Named spans of a step on the device's clock: what `wall_clock_breakdown` prints. Costs nothing while off. [engine]
 class Timers {
  public:
@@ -35,15 +38,15 @@ class Timers {
   bool on() const { return on_; }
   void add(const std::string& name, double milliseconds);
   /// Name and milliseconds since the last take, in the order in which the timers first ran.
-  std::vector<std::pair<std::string, double>> take();
+  Spans take();
 
  private:
   const Accelerator& accelerator_;
   bool on_;
-  std::vector<std::pair<std::string, double>> totals_;
+  Spans totals_;
 };
 
 /// "[Rank 0] time (ms) | fwd_microstep: 12.34 | ..." with `suffix` behind each name.
-std::string timers_line(int rank, const std::vector<std::pair<std::string, double>>& timers, const std::string& suffix);
+std::string timers_line(int rank, const Spans& timers, const std::string& suffix);
 
 }  // namespace capstan

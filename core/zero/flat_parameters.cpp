@@ -40,16 +40,17 @@ void FlatParameters::gather(Communicator& communicator, const std::string& name,
   std::vector<std::vector<at::Tensor>> pieces;
   std::int64_t elements = 0;
   int call = 0;
+  const Communicator::Caller caller = __func__;
   const auto send = [&] {
     if (pieces.empty()) return;
     const std::string call_name = name + ", parameters " + std::to_string(call++);
     if (!broadcasts) {
-      communicator.all_gather(call_name, pieces);
+      communicator.all_gather(call_name, pieces, caller);
     } else {
       for (int root = 0; root < ranks; ++root) {
         std::vector<at::Tensor> owned;
         for (const auto& parts : pieces) owned.push_back(parts[static_cast<std::size_t>(root)]);
-        communicator.broadcast(call_name + " of rank " + std::to_string(root), owned, root);
+        communicator.broadcast(call_name + " of rank " + std::to_string(root), owned, root, caller);
       }
     }
     pieces.clear();

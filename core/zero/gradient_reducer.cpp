@@ -194,15 +194,13 @@ void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor 
   at::Tensor mean = parts[own];
   if (mixed_[b]) {
     mixed_[b]->average(*communicator_, name, sent, options_.after, options_.stage == 0);
+  } else if (options_.stage == 0) {
+    communicator_->all_reduce(name, parts, options_.after);
   } else {
     at::Tensor sum = communicator_->reduce_scatter(name, parts);
     if (options_.after != 1) sum.mul_(options_.after);
-    // Rounded to what travels at every stage, so that all stages go on with the same values.
+    // Rounded to what travels, as all_reduce() does, so that all stages go on with the same values.
     mean = sum.to(options_.communication);
-    if (options_.stage == 0) {
-      parts[own].copy_(mean);
-      communicator_->all_gather(name + ", mean", parts);
-    }
   }
   keep(b, sent, mean, add);
 }

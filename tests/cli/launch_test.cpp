@@ -12,6 +12,7 @@
 namespace capstan::test {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 
 const std::string kCapstan = CAPSTAN_TEST_BUILD_DIR "/bin/capstan";
@@ -81,6 +82,68 @@ TEST_F(Launch, TrainsAsOneProcessDoes) {
     EXPECT_EQ(two.exit_code, 0) << two.err;
     EXPECT_EQ(losses_of(two.out), losses_of(one.out)) << stage;
   }
+}
+
+/// Lines of a table by their first word, without what depends on the clock.
+std::string line_of(const std::string& text, const std::string& first) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(first)) return line;
+  }
+  return "";
+}
+
+TEST_F(Launch, ReportsWhatProcessesSendToEachOther) {
+  const auto result = run_process(launch(2, folder_.train({"--steps", "3", "--report", "stragglers", "--set",
+                                                           "gradient_accumulation_steps=null", "--no-progress"})));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  // Of 7,448 parameters of 4 bytes each rank sends the other the half that this one sums and the half that it has
+  // summed itself, up to what makes the halves equal.
+  std::istringstream row(line_of(result.out, "all_reduce "));
+  std::string op, calls, bytes, last_calls, last_bytes;
+  row >> op >> calls >> bytes >> last_calls >> last_bytes;
+  EXPECT_EQ(calls, "3") << result.out;
+  EXPECT_EQ(last_calls, "1");
+  std::erase(bytes, ',');
+  std::erase(last_bytes, ',');
+  EXPECT_EQ(std::stoll(bytes), 3 * std::stoll(last_bytes));
+  EXPECT_NEAR(std::stod(last_bytes), 7448 * 4, 64);
+  EXPECT_THAT(result.out, HasSubstr("Comm. Op            Message Size        Count               Total Latency(ms)"));
+  EXPECT_THAT(result.out, ContainsRegex("\nall_reduce\n                    29.1[0-9] KB            3  +[0-9.]+ "));
+  EXPECT_THAT(result.out, HasSubstr("Breakdown with straggler effect"));
+}
+
+TEST_F(Launch, LogsCollectivesAsTheConfigurationSays) {
+  const auto run = [&](const std::vector<std::string>& keys, const char* stage) {
+    std::vector<std::string> words{"--steps",
+                                   "2",
+                                   "--no-progress",
+                                   "--set",
+                                   "gradient_accumulation_steps=null",
+                                   "--set",
+                                   std::string("zero_optimization.stage=") + stage};
+    for (const std::string& key : keys) {
+      words.push_back("--set");
+      words.push_back("comms_logger." + key);
+    }
+    const auto result = run_process(launch(2, folder_.train(words)));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const std::string all = run({"enabled=true", "verbose=true", "debug=true"}, "2");
+  EXPECT_THAT(all, HasSubstr("comm op: broadcast | [Caller Func: give_values_of_rank_0] | time (ms): "));
+  EXPECT_THAT(all, HasSubstr("comm op: reduce_scatter | [Caller Func: reduce] | time (ms): "));
+  EXPECT_THAT(all, HasSubstr("\nreduce_scatter | [Caller Func: reduce]\n"));
+  EXPECT_THAT(all, HasSubstr("\nall_gather | [Caller Func: gather]\n"));
+  const std::string some = run({"enabled=true", "prof_all=false", "prof_ops=[\"all_reduce\"]"}, "0");
+  EXPECT_THAT(some, ContainsRegex("\nall_reduce\n                    29.1[0-9] KB            2  +[0-9.]+ "));
+  EXPECT_THAT(some, testing::Not(HasSubstr("broadcast")));
+  EXPECT_THAT(some, testing::Not(HasSubstr("comm op:")));
+  EXPECT_THAT(some, testing::Not(HasSubstr("straggler")));
+  // Metrics for the plots of `capstan report`.
+  std::ifstream metrics(folder_.path_of("csv/Train_Samples_comms_mb_sent.csv"));
+  EXPECT_TRUE(metrics.good());
+  EXPECT_THAT(run({"enabled=false"}, "0"), testing::Not(HasSubstr("Comm. Op")));
 }
 
 TEST_F(Launch, ResumesInAnotherNumberOfProcessesAndStage) {

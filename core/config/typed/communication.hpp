@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/config/typed/section_values.hpp"
@@ -27,6 +28,11 @@ struct CommsLoggerConfig {
   std::vector<std::string> prof_ops;
   bool operator==(const CommsLoggerConfig&) const = default;
 };
+
+/// The names under which collectives are recorded.
+const std::vector<std::string>& collective_names();
+/// That name for one that DeepSpeed or LibTorch has for the same; otherwise `name`.
+std::string_view collective_name(std::string_view name);
 
 /// `root`: the whole document.
 CommunicationConfig read_communication(const SectionValues& root);

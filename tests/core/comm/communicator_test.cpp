@@ -106,6 +106,100 @@ TEST(Communicator, GathersTexts) {
   });
 }
 
+TEST(Communicator, AllReducesInRankOrderAndRoundsToTheType) {
+  test::expect_on_ranks(3, [](Communicator& communicator) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+      const auto of_rank = [&](int rank) { return values_of(rank, 7, 1001, type); };
+      const at::Tensor values = of_rank(communicator.rank());
+      communicator.all_reduce("sum", {values.narrow(0, 0, 400), values.narrow(0, 400, 0), values.narrow(0, 400, 601)},
+                              0.5);
+      at::Tensor expected = of_rank(0).to(at::kFloat);
+      for (int rank = 1; rank < 3; ++rank) expected = expected.add(of_rank(rank).to(at::kFloat));
+      EXPECT_TRUE(at::equal(values, expected.mul(0.5).to(type))) << c10::toString(type);
+    }
+    const at::Tensor exact = at::full({2, 2}, 1e-17 + communicator.rank(), at::kDouble);
+    communicator.all_reduce_exact("sum", exact);
+    EXPECT_TRUE(at::equal(exact, at::full({2, 2}, (1e-17 + 0.0) + (1e-17 + 1.0) + (1e-17 + 2.0), at::kDouble)));
+  });
+}
+
+CommsLoggerConfig recording_all() {
+  CommsLoggerConfig config;
+  config.enabled = config.debug = true;
+  return config;
+}
+
+void some_collectives(Communicator& communicator) {
+  const at::Tensor values = at::zeros({3 * 256});
+  const std::vector<at::Tensor> parts = values.split(256);
+  for (int i = 0; i < 2; ++i) communicator.all_reduce("sum", parts);
+  communicator.all_gather("gather", parts);
+  communicator.reduce_scatter("scatter", parts);
+  communicator.all_to_all("exchange", parts, values.clone().split(256));
+  communicator.broadcast("tell", {values}, 1);
+}
+
+TEST(Communicator, RecordsEachCollectiveWithTheSizeOfItsTensor) {
+  test::expect_on_ranks(3, [](Communicator& communicator) {
+    communicator.log().configure(recording_all(), nullptr);
+    some_collectives(communicator);
+    const CommsSummary summary = communicator.comms_summary(/*stragglers=*/true);
+    std::vector<std::string> rows;
+    for (const CommsRow& row : summary.rows) {
+      rows.push_back(row.op + " " + std::to_string(row.bytes) + " x" + std::to_string(row.count));
+      EXPECT_GT(row.comm_ms, 0);
+      EXPECT_GE(row.straggler_ms, 0);
+      EXPECT_NEAR(row.comm_ms + row.straggler_ms, row.total_ms, 1e-6 * row.total_ms);
+    }
+    const std::string caller = " | [Caller Func: some_collectives] ";
+    EXPECT_THAT(rows, testing::ElementsAre("all_reduce" + caller + "3072 x2", "all_gather" + caller + "1024 x1",
+                                           "reduce_scatter" + caller + "1024 x1",
+                                           "all_to_all_single" + caller + "3072 x1", "broadcast" + caller + "3072 x1"));
+    // The comparison is no part of it, and what makes up an all-reduce counts once.
+    EXPECT_EQ(communicator.log().recorded_calls(), 6u);
+    const auto& traffic = communicator.log().traffic();
+    EXPECT_EQ(traffic.at("all_reduce").calls, 2u);
+    EXPECT_EQ(traffic.at("all_reduce").bytes, 2u * (2 * 1024 + 2 * 1024));
+    EXPECT_EQ(traffic.at("broadcast").bytes, communicator.rank() == 1 ? 2u * 3072 : 0u);
+    EXPECT_EQ(traffic.count("all_gather_object"), 0u);
+  });
+}
+
+TEST(Communicator, ComparesEachCallWithTheFastestRank) {
+  test::expect_on_ranks(3, [](Communicator& communicator) {
+    communicator.log().record_all(true);
+    for (int i = 0; i < 3; ++i) communicator.all_gather("gather", at::zeros({3}).split(1));
+    const CommsRow row = communicator.comms_summary(true).rows.at(0);
+    const std::vector<double> own = communicator.log().times();
+    double fastest = 0, beyond = 0;
+    for (int i = 0; i < 3; ++i) {
+      const double mine = own[static_cast<std::size_t>(i)];
+      double least = mine;
+      for (const std::string& text : communicator.all_gather_text("times", std::to_string(mine))) {
+        least = std::min(least, std::stod(text));
+      }
+      fastest += least;
+      beyond += mine - least;
+    }
+    EXPECT_NEAR(row.comm_ms, fastest, 1e-5);
+    EXPECT_NEAR(row.straggler_ms, beyond, 1e-5);
+  });
+}
+
+TEST(Communicator, RefusesToCompareDifferentRecords) {
+  const auto results = test::run_ranks(2, [](Communicator& communicator) {
+    communicator.log().record_all(true);
+    communicator.all_gather_text("one", "");
+    if (communicator.rank() == 1) communicator.log().reset();
+    communicator.comms_summary(true);
+  });
+  for (const ProcessResult& result : results) {
+    EXPECT_EQ(result.exit_code, 3);
+    EXPECT_THAT(result.err, HasSubstr("comms_summary: rank 0 has recorded 1 calls and rank 1 0, so they cannot be "
+                                      "compared. Start, stop and reset the log on all ranks alike."));
+  }
+}
+
 TEST(Communicator, OfOneProcessKeepsWhatItHas) {
   const auto alone = Communicator::alone();
   EXPECT_EQ(alone->size(), 1);
