@@ -91,6 +91,12 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
     problems.notice(kStage,
                     "stage " + std::to_string(stage) + " with one process is stage 0: that process holds everything.");
   }
+  const ComponentRef optimizer = config.optimizer ? plugins.find("optimizer", config.optimizer->type) : ComponentRef{};
+  if (optimizer && values.integer(kStage) == 1 && optimizer.component->has_trait("own_communication") &&
+      optimizer.component->has_trait("needs_full_param")) {
+    problems.notice(kStage, "stage 1 is stage 0 with '" + config.optimizer->type +
+                                "': its processes go ways of their own, so each holds all of its state.");
+  }
   for (const auto& member : language().member("checkpoint")->members) {
     if (member->spec.name == "tag_validation" || member->has(kNoEffect) || !values.given(member->path)) continue;
     problems.notice(member->path, "is checked, but nothing in this installation acts on it.");
