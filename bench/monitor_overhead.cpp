@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/monitor/monitor_host.hpp"
@@ -69,9 +70,9 @@ int main(int argc, char** argv) {
     for (int step = 0; step < steps; ++step) {
       // A step's other work: the monitors' threads sleep again by then, as they do in training.
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      const std::vector<Metric> metrics = step_metrics(step);
+      std::vector<Metric> metrics = step_metrics(step);
       const double begin = thread_cpu_us();
-      all.write(metrics);
+      all.write(std::move(metrics));
       costs.push_back(thread_cpu_us() - begin);
     }
     if (!all.flush(60'000)) std::printf("not everything was written within a minute\n");

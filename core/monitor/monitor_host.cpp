@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "core/log.hpp"
 
@@ -13,12 +14,12 @@ namespace {
 constexpr std::size_t kQueueLimit = 1 << 16;  // metrics; 100 steps a second fill it in some minutes
 constexpr auto kCloseDeadline = std::chrono::seconds(5);
 
-/// The metrics of one write(), which all monitors share.
+/// The metrics of one write().
 struct Written {
   std::vector<Metric> metrics;
   double wall_time = 0;  // seconds since 1970
 };
-using Queue = std::vector<std::shared_ptr<const Written>>;
+using Queue = std::vector<std::shared_ptr<const Written>>;  // which all monitors share
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -113,14 +114,40 @@ void MonitorHost::Worker::run() {
   }
 }
 
-MonitorHost::MonitorHost(std::vector<Component> monitors, const Json& run_info) {
+/// What was written and not yet handed out.
+struct MonitorHost::Inbox {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::vector<Written> written;
+  bool closing = false;
+  std::mutex handing_out;  // before `mutex`: keeps the order
+  std::thread thread;
+};
+
+MonitorHost::MonitorHost(std::vector<Component> monitors, const Json& run_info) : inbox_(std::make_unique<Inbox>()) {
   for (Component& monitor : monitors) {
     workers_.push_back(std::make_shared<Worker>(std::move(monitor), run_info.dump()));
     std::thread([worker = workers_.back()] { worker->run(); }).detach();
   }
+  inbox_->thread = std::thread([this] {
+    std::unique_lock lock(inbox_->mutex);
+    while (!inbox_->closing) {
+      lock.unlock();
+      hand_out();
+      lock.lock();
+      inbox_->wake.wait(lock, [&] { return inbox_->closing || !inbox_->written.empty(); });
+    }
+  });
 }
 
 MonitorHost::~MonitorHost() {
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    inbox_->closing = true;
+  }
+  inbox_->wake.notify_all();
+  inbox_->thread.join();
+  hand_out();
   for (const auto& worker : workers_) {
     const std::lock_guard lock(worker->mutex);
     worker->closing = true;
@@ -139,24 +166,46 @@ MonitorHost::~MonitorHost() {
   }
 }
 
-void MonitorHost::write(const std::vector<Metric>& metrics) {
-  const auto written = std::make_shared<const Written>(Written{metrics, seconds_since_1970()});
+void MonitorHost::write(std::vector<Metric> metrics) {
+  bool first = false;
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    first = inbox_->written.empty();
+    inbox_->written.push_back({std::move(metrics), seconds_since_1970()});
+  }
+  // Whoever was woken takes what comes until it gets there.
+  if (first) inbox_->wake.notify_one();
+}
+
+/// Never waits for a monitor, so what is written does not pile up before its queue.
+void MonitorHost::hand_out() {
+  const std::lock_guard one_at_a_time(inbox_->handing_out);
+  std::vector<Written> taken;
+  {
+    const std::lock_guard lock(inbox_->mutex);
+    taken.swap(inbox_->written);
+  }
+  Queue batch;
+  for (Written& written : taken) batch.push_back(std::make_shared<const Written>(std::move(written)));
   for (const auto& worker : workers_) {
     {
       const std::lock_guard lock(worker->mutex);
-      if (worker->queued + metrics.size() > kQueueLimit) {
-        worker->dropped += static_cast<std::int64_t>(metrics.size());
-        continue;
+      for (const auto& written : batch) {
+        if (worker->queued + written->metrics.size() > kQueueLimit) {
+          worker->dropped += static_cast<std::int64_t>(written->metrics.size());
+          continue;
+        }
+        worker->queue.push_back(written);
+        worker->queued += written->metrics.size();
       }
-      worker->queue.push_back(written);
-      worker->queued += metrics.size();
     }
-    worker->wake.notify_one();
+    if (!batch.empty()) worker->wake.notify_one();
   }
 }
 
 bool MonitorHost::flush(std::int64_t deadline_ms) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(deadline_ms);
+  hand_out();
   std::vector<std::uint64_t> tickets;
   for (const auto& worker : workers_) {
     const std::lock_guard lock(worker->mutex);

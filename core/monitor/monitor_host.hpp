@@ -17,7 +17,8 @@ struct Metric {
 };
 
 /// Runs each monitor on a thread of its own, so that neither training nor another monitor waits for it. A monitor that
-/// fails is switched off with one warning; metrics that a slow one cannot take are dropped, counted and said. [engine]
+/// fails is switched off with one warning; metrics that a slow one cannot take are dropped, counted and said. One more
+/// thread hands the metrics out, so that the number of monitors costs training nothing. [engine]
 class MonitorHost {
  public:
   /// `run_info` goes to each monitor's open().
@@ -28,7 +29,7 @@ class MonitorHost {
   MonitorHost& operator=(const MonitorHost&) = delete;
 
   /// Queues the metrics with the time of the call. Never blocks on a monitor.
-  void write(const std::vector<Metric>& metrics);
+  void write(std::vector<Metric> metrics);
   /// Waits until all that was queued is written and flushed, or the deadline passes; false then.
   bool flush(std::int64_t deadline_ms = 5000);
 
@@ -36,6 +37,9 @@ class MonitorHost {
 
  private:
   struct Worker;
+  struct Inbox;
+  void hand_out();
+  std::unique_ptr<Inbox> inbox_;
   std::vector<std::shared_ptr<Worker>> workers_;  // shared with the threads, which outlive this when a monitor hangs
 };
 
