@@ -116,6 +116,7 @@ void Engine::State::backward(const at::Tensor& loss) {
     if (micro_timers.on() && communicator->size() > 1) {
       micro_timers.add("bwd_allreduce", communicator->log().total().milliseconds - exchanging);
     }
+    if (micro_timers.on() && data_ms > 0) micro_timers.add("data", std::exchange(data_ms, 0));
     ++micro_step;
     ++micro_steps_seen;
     emit(CAPSTAN_EVENT_BACKWARD_END);
@@ -270,7 +271,6 @@ StepReport Engine::State::step() {
 
 void Engine::State::print_micro_timers() {
   if (!micro_timers.on()) return;
-  if (data_ms > 0) micro_timers.add("data", std::exchange(data_ms, 0));
   const Spans spans = micro_timers.take();
   report_line(timers_line(0, spans, "_microstep"));
   for (const auto& [name, milliseconds] : spans) step_timers.add(name, milliseconds);

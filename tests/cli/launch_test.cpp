@@ -113,6 +113,23 @@ TEST_F(Launch, ReportsWhatProcessesSendToEachOther) {
   EXPECT_THAT(result.out, HasSubstr("Breakdown with straggler effect"));
 }
 
+TEST_F(Launch, TimesTheExchangeOfGradientsAndTheStepOfZero) {
+  for (const char* overlap : {"false", "true"}) {
+    const auto result =
+        run_process(launch(2, folder_.train({"--steps", "2", "--no-progress", "--set",
+                                             "gradient_accumulation_steps=null", "--set", "zero_optimization.stage=2",
+                                             "--set", std::string("zero_optimization.overlap_comm=") + overlap, "--set",
+                                             "wall_clock_breakdown=true"})));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const std::string number = "[0-9]+\\.[0-9][0-9]", head = "\n\\[Rank 0\\] time \\(ms\\) \\| ";
+    const std::string line = "fwd: " + number + " \\| bwd: " + number + " \\| bwd_inner: " + number +
+                             " \\| bwd_allreduce: " + number + " \\| data: " + number + " \\| step: " + number + "\n";
+    EXPECT_THAT(result.out, ContainsRegex(head + line));
+    EXPECT_THAT(result.out, ContainsRegex(head + "optimizer_gradients: " + number + " \\| optimizer_step: " + number +
+                                          " \\| optimizer_allgather: " + number + "\n"));
+  }
+}
+
 TEST_F(Launch, LogsCollectivesAsTheConfigurationSays) {
   const auto run = [&](const std::vector<std::string>& keys, const char* stage) {
     std::vector<std::string> words{"--steps",

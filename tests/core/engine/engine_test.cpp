@@ -213,11 +213,13 @@ TEST(Engine, PrintsTimersOfEachMicroStepAndEachStep) {
   }
   const std::string number = "[0-9]+\\.[0-9][0-9]";
   const std::string micro = "\\[Rank 0\\] time \\(ms\\) \\| fwd_microstep: " + number +
-                            " \\| bwd_inner_microstep: " + number + " \\| bwd_microstep: " + number;
-  EXPECT_THAT(testing::internal::GetCapturedStdout(),
-              testing::MatchesRegex(micro + "\n" + micro + " \\| step_microstep: " + number +
-                                    "\n\\[Rank 0\\] time \\(ms\\) \\| fwd: " + number + " \\| bwd_inner: " + number +
-                                    " \\| bwd: " + number + " \\| step: " + number + "\n"));
+                            " \\| bwd_microstep: " + number + " \\| bwd_inner_microstep: " + number +
+                            " \\| data_microstep: " + number;
+  EXPECT_THAT(
+      testing::internal::GetCapturedStdout(),
+      testing::MatchesRegex(micro + "\n" + micro + " \\| step_microstep: " + number +
+                            "\n\\[Rank 0\\] time \\(ms\\) \\| fwd: " + number + " \\| bwd: " + number +
+                            " \\| bwd_inner: " + number + " \\| data: " + number + " \\| step: " + number + "\n"));
 }
 
 TEST(EngineCheckpoint, ResumesBitForBit) {
