@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/util/ThreadLocalDebugInfo.h>
+
 #include <cstddef>
 #include <vector>
 
@@ -23,17 +25,27 @@ class OperatorPolicy {
   virtual void before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) = 0;
   /// After it returned or threw.
   virtual void after(const c10::OperatorHandle& op) noexcept = 0;
+  /// Whether to see the operators that this one calls, instead of this one.
+  virtual bool looks_inside(const c10::OperatorHandle&) { return false; }
 };
 
-/// The residency policy of a process that holds all of its parameters: nothing to fetch, nothing to release.
-class ResidentPolicy final : public OperatorPolicy {
+/// Several policies as one: the first comes first, and goes last.
+class OperatorPolicies final : public OperatorPolicy {
  public:
-  void before(const c10::OperatorHandle&, OperatorStack&, std::size_t) override {}
-  void after(const c10::OperatorHandle&) noexcept override {}
+  void add(OperatorPolicy& policy) { policies_.push_back(&policy); }
+  void before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) override;
+  void after(const c10::OperatorHandle& op) noexcept override;
+  bool looks_inside(const c10::OperatorHandle& op) override;
+  bool empty() const { return policies_.empty(); }
+
+ private:
+  void after(const c10::OperatorHandle& op, std::size_t begun) noexcept;
+  std::vector<OperatorPolicy*> policies_;
 };
 
-/// While it lives, `policy` sees every outermost operator that this thread runs, backward included: operators that an
-/// operator calls inside itself are not seen, and neither is anything that the policy itself runs.
+/// While it lives, `policy` sees every outermost operator that this thread runs, backward included, and those of threads
+/// that LibTorch starts for it: operators that an operator calls inside itself are not seen, and neither is anything
+/// that the policy itself runs.
 ///
 /// A boxed fallback on a mode dispatch key sees them; unlike LibTorch's RecordFunction it may replace operands, and
 /// what it throws reaches the caller.
@@ -45,7 +57,7 @@ class InterceptorScope {
   InterceptorScope& operator=(const InterceptorScope&) = delete;
 
  private:
-  OperatorPolicy* previous_;
+  c10::DebugInfoGuard policy_;
   bool was_included_;
 };
 

@@ -1,6 +1,8 @@
 #include "core/memory/interceptor.hpp"
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
@@ -13,6 +15,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace capstan {
@@ -110,16 +113,39 @@ TEST(Interceptor, NestsAndComesBack) {
   EXPECT_THAT(outer.begun, Contains("aten::stack"));
 }
 
-TEST(Interceptor, ChangesNothingWithTheResidentPolicy) {
-  const auto train = [](bool intercepted) {
-    at::Tensor w = at::ones({8, 8}).mul(0.1).requires_grad_();
-    ResidentPolicy policy;
-    std::optional<InterceptorScope> scope;
-    if (intercepted) scope.emplace(policy);
-    at::linear(at::linear(at::ones({4, 8}), w), w).pow(2).sum().backward();
-    return w.grad();
-  };
-  EXPECT_TRUE(train(true).equal(train(false)));
+TEST(Interceptor, LooksInsideWhereThePolicyWants) {
+  struct Inside final : OperatorPolicy {
+    std::vector<std::string> seen;
+    void before(const c10::OperatorHandle& op, torch::jit::Stack&, std::size_t) override {
+      seen.push_back(op.schema().name());
+    }
+    void after(const c10::OperatorHandle&) noexcept override {}
+    bool looks_inside(const c10::OperatorHandle& op) override { return op.schema().name() == "aten::linear"; }
+  } inside;
+  const at::Tensor x = at::randn({2, 3}), w = at::randn({4, 3});
+  at::Tensor seen;
+  {
+    const InterceptorScope scope(inside);
+    seen = at::linear(x, w);
+  }
+  EXPECT_THAT(inside.seen, Not(Contains("aten::linear")));
+  EXPECT_FALSE(inside.seen.empty());
+  EXPECT_TRUE(seen.equal(at::linear(x, w)));
+}
+
+TEST(Interceptor, FollowsLibTorchsStateToOtherThreads) {
+  Recorder recorder;
+  const at::Tensor x = at::ones({2, 2});
+  {
+    const InterceptorScope scope(recorder);
+    const at::ThreadLocalState state;
+    std::thread([&] {
+      at::mm(x, x);  // a bare thread
+      const at::ThreadLocalStateGuard guard(state);
+      at::add(x, x);
+    }).join();
+  }
+  EXPECT_THAT(recorder.begun, ElementsAre("aten::add"));
 }
 
 }  // namespace

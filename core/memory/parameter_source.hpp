@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace capstan {
+
+/// Knows the values of parameters that are away: parts on other ranks, host memory, a disk.
+class ParameterSource {
+ public:
+  virtual ~ParameterSource() = default;
+
+  struct Request {
+    std::size_t parameter;
+    at::Tensor values;  // to be filled: all elements in row-major order, one dimension, of the parameter's dtype
+  };
+  using Ticket = std::uint64_t;
+
+  /// Starts to fill them, in the order of the calls. `what`: for messages, "blocks.3.weight".
+  virtual Ticket fetch(const std::string& what, std::vector<Request> requests) = 0;
+  /// Returns when they are filled. Throws RuntimeFault.
+  virtual void wait(Ticket ticket) = 0;
+};
+
+}  // namespace capstan

@@ -1,0 +1,318 @@
+#include "core/memory/residency.hpp"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/memory/away_storage.hpp"
+
+namespace capstan {
+namespace {
+
+enum class Place { kHere, kAway, kComing };
+
+bool is_row_major_whole(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && tensor.storage_offset() == 0 && tensor.storage().nbytes() == tensor.nbytes();
+}
+
+/// Whether the tensors cover their storage, each element once.
+bool covers(const std::vector<at::Tensor>& tensors) {
+  const auto& storage = tensors.front().storage();
+  const auto elements = static_cast<std::int64_t>(storage.nbytes() / tensors.front().element_size());
+  if (tensors.size() == 1 && is_row_major_whole(tensors.front())) return true;
+  std::int64_t numel = 0;
+  for (const at::Tensor& tensor : tensors) numel += tensor.numel();
+  if (numel != elements) return false;
+  const at::Tensor seen = at::zeros({elements}, at::kBool);
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.scalar_type() != tensors.front().scalar_type()) return false;
+    seen.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()).fill_(true);
+  }
+  return seen.all().item<bool>();
+}
+
+/// Operators that write what autograd knows of a tensor, not its elements.
+bool writes_no_elements(const std::string& name) {
+  return name == "aten::requires_grad_" || name == "aten::detach_" || name == "aten::retain_grad";
+}
+
+}  // namespace
+
+/// Parameters that share a storage come and go together.
+struct ParameterResidency::Unit {
+  c10::Storage storage;
+  std::vector<std::size_t> parameters;
+  std::vector<at::Tensor> values;  // of each of them, without autograd
+  std::string names;
+  std::string sentence;  // for who asks for the memory while it is away
+  std::int64_t numel = 0;
+  bool direct = false;  // one parameter, in row-major order
+  Place place = Place::kHere;
+  int pins = 0;
+  ParameterSource::Ticket ticket = 0;
+  at::DataPtr memory;                // kComing
+  std::vector<at::Tensor> arriving;  // kComing, when not direct
+};
+
+ParameterResidency::ParameterResidency(const std::vector<Parameter>& parameters, ParameterSource& source,
+                                       ResidencyLimits limits)
+    : source_(source), unit_of_(parameters.size(), -1) {
+  const at::NoGradGuard no_grad;
+  std::unordered_map<const c10::StorageImpl*, std::vector<std::size_t>> sharers;
+  std::vector<const c10::StorageImpl*> order;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].tensor.numel() == 0) continue;
+    const auto* storage = parameters[i].tensor.storage().unsafeGetStorageImpl();
+    auto& list = sharers[storage];
+    if (list.empty()) order.push_back(storage);
+    list.push_back(i);
+  }
+  std::vector<std::int64_t> numels;
+  for (const c10::StorageImpl* storage : order) {
+    auto unit = std::make_unique<Unit>();
+    bool stays = false;
+    for (const std::size_t i : sharers[storage]) {
+      unit->parameters.push_back(i);
+      unit->values.push_back(parameters[i].tensor.detach());
+      unit->names += (unit->names.empty() ? "" : ", ") + parameters[i].name;
+      unit->numel += parameters[i].tensor.numel();
+      stays |= parameters[i].stays;
+    }
+    if (stays || !covers(unit->values)) continue;
+    unit->storage = unit->values.front().storage();
+    unit->direct = unit->values.size() == 1 && is_row_major_whole(unit->values.front());
+    unit->sentence = "the values of parameter '" + unit->names +
+                     "' are not here: ZeRO stage 3 brings them for LibTorch's operators in forward and backward. Code "
+                     "that reads their memory otherwise needs them held: capstan::Engine::gather.";
+    for (const std::size_t i : unit->parameters) unit_of_[i] = static_cast<int>(units_.size());
+    unit_at_.emplace(storage, units_.size());
+    live_ += unit->numel;
+    numels.push_back(unit->numel);
+    units_.push_back(std::move(unit));
+  }
+  traces_.assign(2, UseTrace(numels, limits));
+}
+
+ParameterResidency::~ParameterResidency() {
+  // The model outlives the engine; its tensors then say that they are away, as long as nobody brings them.
+  for (auto& unit : units_) {
+    if (unit->place == Place::kComing) unit->place = Place::kAway;
+  }
+}
+
+std::vector<ParameterResidency::Pinned>& ParameterResidency::pinned_here() {
+  static thread_local std::vector<Pinned> stack;
+  return stack;
+}
+
+const ParameterResidency::Operator& ParameterResidency::facts(const c10::OperatorHandle& op) {
+  const auto [found, is_new] = operators_.try_emplace(&op.schema());
+  Operator& known = found->second;
+  if (!is_new) return known;
+  const bool metadata = writes_no_elements(op.schema().name());
+  bool aliases = false;
+  for (const c10::Argument& argument : op.schema().arguments()) {
+    const c10::AliasInfo* alias = argument.alias_info();
+    known.writes.push_back(alias != nullptr && alias->isWrite() && !metadata);
+    aliases |= alias != nullptr && !alias->isWrite();
+  }
+  // A composite that may return a view, as reshape, copies where it cannot: what it calls tells.
+  known.looks_inside = aliases && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  known.view = metadata || (aliases && !known.looks_inside);
+  return known;
+}
+
+bool ParameterResidency::looks_inside(const c10::OperatorHandle& op) {
+  const std::lock_guard lock(mutex_);
+  return facts(op).looks_inside;
+}
+
+void ParameterResidency::use(const at::Tensor& operand, bool written, const c10::OperatorHandle& op,
+                             std::vector<std::size_t>& units) {
+  if (!operand.defined() || !operand.has_storage()) return;
+  const auto found = unit_at_.find(operand.storage().unsafeGetStorageImpl());
+  if (found == unit_at_.end()) return;
+  Unit& unit = *units_[found->second];
+  if (written && unit.pins == 0) {
+    throw RuntimeFault("operator " + op.schema().name() + " writes parameter '" + unit.names +
+                       "', whose values ZeRO stage 3 brings and sends away: the change would be lost. Write it while "
+                       "it is held: capstan::Engine::gather.");
+  }
+  if (std::find(units.begin(), units.end(), found->second) == units.end()) units.push_back(found->second);
+}
+
+void ParameterResidency::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
+  const std::lock_guard lock(mutex_);
+  Pinned pinned{this, {}};
+  const Operator& known = facts(op);
+  if (!known.view) {
+    std::vector<std::size_t> units;
+    for (std::size_t i = 0; i < argument_count; ++i) {
+      const c10::IValue& value = stack[stack.size() - argument_count + i];
+      const bool written = known.writes[i];
+      if (value.isTensor()) {
+        use(value.toTensor(), written, op, units);
+      } else if (value.isTensorList()) {
+        for (const at::Tensor& operand : value.toTensorVector()) use(operand, written, op, units);
+      } else if (value.isOptionalTensorList()) {
+        for (const std::optional<at::Tensor>& operand : value.toOptionalTensorVector()) {
+          if (operand) use(*operand, written, op, units);
+        }
+      }
+    }
+    if (!units.empty()) {
+      if (inside_) {
+        for (const std::size_t unit : units) pinned.uses.push_back({unit, trace().use(unit)});
+      } else {
+        for (const std::size_t unit : units) pinned.uses.push_back({unit, 0});
+      }
+      fetch(units);
+      if (inside_) {
+        fetch(trace().ahead(live_, [this](std::size_t unit) { return units_[unit]->place == Place::kAway; }));
+      }
+      for (const std::size_t unit : units) {
+        if (units_[unit]->place == Place::kComing) arrive(*units_[unit]);
+        ++units_[unit]->pins;
+      }
+    }
+  }
+  pinned_here().push_back(std::move(pinned));
+}
+
+void ParameterResidency::after(const c10::OperatorHandle&) noexcept {
+  Pinned pinned = std::move(pinned_here().back());
+  pinned_here().pop_back();
+  if (pinned.uses.empty()) return;
+  const std::lock_guard lock(mutex_);
+  for (const Use& use : pinned.uses) {
+    Unit& unit = *units_[use.unit];
+    if (--unit.pins > 0) continue;
+    if (!inside_ || !trace().is_kept(use.position)) leave(unit);
+  }
+}
+
+/// One call for all of them that are away.
+void ParameterResidency::fetch(const std::vector<std::size_t>& units) {
+  const at::NoGradGuard no_grad;
+  std::vector<ParameterSource::Request> requests;
+  std::vector<Unit*> coming;
+  std::string names;
+  for (const std::size_t index : units) {
+    Unit& unit = *units_[index];
+    if (unit.place != Place::kAway) continue;
+    unit.memory = c10::GetAllocator(c10::kCPU)->allocate(unit.storage.nbytes());
+    if (unit.direct) {
+      const at::Tensor& like = unit.values.front();
+      // Over memory that the unit keeps until it arrives.
+      requests.push_back(
+          {unit.parameters.front(), at::from_blob(unit.memory.get(), {unit.numel}, like.options().requires_grad(false))});
+    } else {
+      for (std::size_t k = 0; k < unit.parameters.size(); ++k) {
+        unit.arriving.push_back(at::empty({unit.values[k].numel()}, unit.values[k].options()));
+        requests.push_back({unit.parameters[k], unit.arriving.back()});
+      }
+    }
+    names += (names.empty() ? "" : ", ") + unit.names;
+    coming.push_back(&unit);
+  }
+  if (coming.empty()) return;
+  if (coming.size() > 3) {
+    names = coming.front()->names + " to " + coming.back()->names + " (" + std::to_string(coming.size()) + ")";
+  }
+  const ParameterSource::Ticket ticket = source_.fetch(names, std::move(requests));
+  for (Unit* unit : coming) {
+    unit->ticket = ticket;
+    unit->place = Place::kComing;
+    live_ += unit->numel;
+  }
+}
+
+void ParameterResidency::arrive(Unit& unit) {
+  try {
+    source_.wait(unit.ticket);
+  } catch (...) {
+    unit.memory.clear();
+    unit.arriving.clear();
+    unit.place = Place::kAway;
+    live_ -= unit.numel;
+    throw;
+  }
+  bring_back(*unit.storage.unsafeGetStorageImpl(), std::move(unit.memory));
+  unit.place = Place::kHere;
+  if (unit.direct) return;
+  const at::NoGradGuard no_grad;
+  for (std::size_t k = 0; k < unit.values.size(); ++k) {
+    unit.values[k].copy_(unit.arriving[k].view(unit.values[k].sizes()));
+  }
+  unit.arriving.clear();
+}
+
+void ParameterResidency::leave(Unit& unit) {
+  if (unit.place != Place::kHere || unit.pins > 0) return;
+  send_away(*unit.storage.unsafeGetStorageImpl(), unit.sentence);
+  unit.place = Place::kAway;
+  live_ -= unit.numel;
+}
+
+void ParameterResidency::begin_pass(Pass pass) {
+  if (pass != pass_) drop();
+  pass_ = pass;
+  inside_ = true;
+  trace().begin();
+}
+
+void ParameterResidency::settle() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& unit : units_) {
+    if (unit->place == Place::kComing) arrive(*unit);
+  }
+}
+
+void ParameterResidency::end_pass() {
+  settle();
+  inside_ = false;
+  trace().end();
+  if (!trace().strayed() || warned_) return;
+  warned_ = true;
+  log::warning(
+      "the order in which operators use parameters has changed between micro-batches. From where it changes on, "
+      "parameters are fetched one by one, as they are used; the next pass of that order is fetched ahead again. Said "
+      "once.");
+}
+
+void ParameterResidency::drop() {
+  settle();
+  for (const auto& unit : units_) leave(*unit);
+}
+
+void ParameterResidency::hold(const std::vector<std::size_t>& parameters) {
+  std::vector<std::size_t> units;
+  for (const std::size_t i : parameters) {
+    if (unit_of_[i] >= 0) units.push_back(static_cast<std::size_t>(unit_of_[i]));
+  }
+  const std::lock_guard lock(mutex_);
+  fetch(units);
+  for (const std::size_t unit : units) {
+    if (units_[unit]->place == Place::kComing) arrive(*units_[unit]);
+    ++units_[unit]->pins;
+  }
+}
+
+void ParameterResidency::let_go(const std::vector<std::size_t>& parameters) {
+  const std::lock_guard lock(mutex_);
+  for (const std::size_t i : parameters) {
+    if (unit_of_[i] < 0) continue;
+    Unit& unit = *units_[static_cast<std::size_t>(unit_of_[i])];
+    if (--unit.pins == 0) leave(unit);
+  }
+}
+
+}  // namespace capstan
