@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/config/key_reader.hpp"
@@ -11,6 +12,29 @@
 
 namespace capstan {
 namespace {
+
+/// Keys of stage 3 that nothing here acts on.
+constexpr std::pair<const char*, const char*> kIdleAtStage3[] = {
+    {"zero_optimization.stage3_module_granularity_threshold",
+     "has no effect here: operators bring parameters, not modules."},
+    {"zero_optimization.leaf_module", "has no effect here: operators bring parameters, not modules."},
+    {"zero_optimization.stage3_use_all_reduce_for_fetch_params",
+     "has no effect here: parts are gathered as they are, with the same result."},
+    {"zero_optimization.memory_efficient_linear",
+     "has no effect here: what autograd saves of a parameter leaves with it."},
+    {"zero_optimization.override_module_apply", "has no effect here: a model is built whole, then partitioned."},
+    {"zero_optimization.pipeline_loading_checkpoint", "has no effect here: each rank reads the parts that it needs."},
+    {"zero_optimization.log_trace_cache_warnings", "has no effect here: a changed order is always said, once."},
+    {"zero_optimization.enable_sanity_checks", "has no effect here: the checks are always made."},
+    {"zero_optimization.zero_hpz_partition_size", "has no effect here: parameters are gathered from all ranks."},
+    {"zero_optimization.zero_quantized_weights", "has no effect here: weights travel in the type of the model."},
+    {"zero_optimization.zero_quantized_nontrainable_weights", "has no effect here: frozen weights stay as they are."},
+    {"zero_optimization.zero_quantized_gradients",
+     "has no effect here: gradients travel in communication_data_type."},
+    {"zero_optimization.zeropp_loco_param", "has no effect here: gradients travel in communication_data_type."},
+    {"zero_optimization.mics_shard_size", "has no effect here: parameters are partitioned over all ranks."},
+    {"zero_optimization.mics_hierarchical_params_gather",
+     "has no effect here: parameters are partitioned over all ranks."}};
 
 constexpr const char* kStage = "zero_optimization.stage";
 
@@ -43,6 +67,7 @@ void zero_stage_keys(const Effective& values, Problems& problems) {
   note("zero_optimization.reduce_scatter", values.flag("zero_optimization.reduce_scatter"),
        "false has no effect but on the checks: gradients always go to their owners, with the same result.");
   note("zero_optimization.grad_hooks", stage == 1, "has an effect at stage 1 only.");
+  for (const auto& [key, reason] : kIdleAtStage3) note(key, false, reason);
 }
 
 /// Top-level keys that are checked, but that nothing here acts on. What is switched off says so itself; of ZeRO's keys

@@ -66,6 +66,8 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
                        config.report.wall_clock_breakdown && config.zero.stage > 0 && communicator->size() > 1),
       progress_report(config, shows_momentum(groups)),
       optimizer_where(config.optimizer ? "optimizer '" + config.optimizer->type + "'" : "") {
+  if (store.residency()) forward_policy.add(*store.residency());
+  if (operand_policy) forward_policy.add(*operand_policy);
   host_context.store = &store;
   host_context.model = &model;
   host_context.communicator = communicator.get();
@@ -135,6 +137,11 @@ ParameterStore::Options Engine::State::store_options() {
     options.sub_group_size = std::numeric_limits<std::int64_t>::max();
     options.every_slot = true;
   }
+  options.residency = {.max_live = config.zero.stage3_max_live_parameters,
+                       .max_reuse_distance = config.zero.stage3_max_reuse_distance,
+                       .prefetch = config.zero.stage3_prefetch_bucket_size};
+  options.stays_up_to = config.zero.stage3_param_persistence_threshold;
+  options.stay_together = config.zero.stage3_model_persistence_threshold;
   options.state_dtype = [this](const StateSpec& spec) {
     // "param" is what the optimizer updates, the fp32 master; a parameter of the optimizer may ask for the compute
     // type.
@@ -193,7 +200,7 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
   try {
     for (std::int64_t i = 0; i < micro_batches; ++i) {
       Batch batch = next();
-      sum += state.run_model(batch).item<double>();
+      sum += state.run_pass(batch, ParameterResidency::Pass::kEvaluation).item<double>();
     }
   } catch (...) {
     state.model.set_training(true);

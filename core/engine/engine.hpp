@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/comm/comms_log.hpp"
 #include "core/config/config.hpp"
 #include "core/engine/batch.hpp"
+#include "core/engine/gather.hpp"
 #include "core/engine/model.hpp"
 
 namespace capstan {
@@ -68,6 +71,12 @@ class Engine {
   /// Takes parameter values from a safetensors file; every trainable parameter must be there with its shape. Values are
   /// converted to the training precision. Throws RuntimeFault naming what is missing or misshapen.
   void load_weights(const std::string& safetensors_file);
+
+  /// Holds the named trainable parameters in memory (all of them without names), for code that uses their values outside
+  /// of forward and backward: at ZeRO stage 3 they are away there, and reading them throws. Called by all ranks. To
+  /// change values, at any stage, name the rank that writes: at the end all ranks, and the fp32 masters, take that
+  /// rank's values. Throws RuntimeFault for an unknown name or rank.
+  GatherScope gather(const std::vector<std::string>& names = {}, std::optional<int> written_by = std::nullopt);
 
   const Progress& progress() const;
   const StepReport& last_step() const;

@@ -48,11 +48,6 @@ void check_possible(const Config& config, const Communicator& communicator) {
                        " processes, and there are " + std::to_string(communicator.size()) +
                        ". Read it with ConfigContext::world_size set to the communicator's size.");
   }
-  if (communicator.size() > 1 && config.zero.stage > 2) {
-    throw ConfigError("zero_optimization.stage: " + std::to_string(config.zero.stage) +
-                      " with several processes: this release partitions optimizer state and gradients, stages 1 and "
-                      "2, not yet parameters. Set the stage to 2.");
-  }
 }
 
 void give_values_of_rank_0(const Model& model, Communicator& communicator) {
@@ -137,6 +132,7 @@ ShardingOptions Engine::State::sharding_options() {
   options.reduce_bucket_size = config.zero.reduce_bucket_size;
   options.gather_bucket_size = config.zero.allgather_bucket_size;
   options.gather_by_broadcast = !config.zero.allgather_partitions;
+  options.overlap = config.zero.overlap_comm;
   options.whole_parameters = optimizer && !communicates_by_itself(optimizer) &&
                              !optimizer->manifest().has_trait("elementwise") &&
                              !optimizer->manifest().has_trait("needs_param_norm");
@@ -144,9 +140,8 @@ ShardingOptions Engine::State::sharding_options() {
   gradients.stage = config.zero.stage;
   // Whose ranks go ways of their own needs all of every parameter, so there is nothing to cut.
   if (communicates_by_itself(optimizer) && optimizer->manifest().has_trait("needs_full_param")) gradients.stage = 0;
-  gradients.overlap = config.zero.overlap_comm;
   gradients.during_backward =
-      config.zero.overlap_comm || config.zero.stage == 2 || (config.zero.stage == 1 && config.zero.grad_hooks);
+      config.zero.overlap_comm || config.zero.stage >= 2 || (config.zero.stage == 1 && config.zero.grad_hooks);
   gradients.accumulation = dtype_named(config.precision.grad_accum_dtype);
   gradients.communication = communication_dtype(config);
   gradients.travels = travels();

@@ -44,6 +44,8 @@ struct Engine::State {
   at::Tensor forward(Batch& batch);
   /// The model's forward in the precision asked for.
   at::Tensor run_model(Batch& batch);
+  /// The same with its parameters, from one use to the next.
+  at::Tensor run_pass(Batch& batch, ParameterResidency::Pass pass);
   void backward(const at::Tensor& loss);
   StepReport step();
   void finish_step(bool applied);
@@ -101,6 +103,7 @@ struct Engine::State {
   Schedule schedule;
   ParameterStore store;
   std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
+  OperatorPolicies forward_policy;                 // of what there is of residency and operand_policy
   LossScaler scaler;
   Timers micro_timers, step_timers, optimizer_timers;
   ProgressReport progress_report;

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "core/engine/dtype_names.hpp"
 #include "core/engine/engine_state.hpp"
@@ -37,6 +38,8 @@ void Engine::State::emit(capstan_event_kind kind, const at::Tensor* loss, bool s
   event.grad_norm = last_step.grad_norm;
   event.loss = loss ? handle_of(*loss) : nullptr;
   event.skipped = skipped;
+  std::optional<InterceptorScope> scope;  // they may look at parameters
+  if (store.residency()) scope.emplace(*store.residency());
   observers.emit(event);
 }
 
@@ -59,13 +62,7 @@ at::Tensor Engine::State::forward(Batch& batch) {
   emit(CAPSTAN_EVENT_FORWARD_BEGIN);
   observers.change_batch(batch);
   batch.layers = observers.wraps_layers() ? &observers : nullptr;
-  at::Tensor loss;
-  if (operand_policy) {
-    const InterceptorScope scope(*operand_policy);
-    loss = run_model(batch);
-  } else {
-    loss = run_model(batch);
-  }
+  at::Tensor loss = run_pass(batch, ParameterResidency::Pass::kTraining);
   batch.layers = nullptr;
   if (loss.numel() != 1) {
     throw RuntimeFault("model '" + model.description() +
@@ -74,6 +71,20 @@ at::Tensor Engine::State::forward(Batch& batch) {
   }
   emit(CAPSTAN_EVENT_FORWARD_END, &loss);
   if (config.report.memory_breakdown) report_line(memory_line("after forward"));
+  return loss;
+}
+
+at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) {
+  std::optional<InterceptorScope> scope;
+  store.begin_forward(step_name(), pass);
+  if (pass == ParameterResidency::Pass::kTraining) {
+    if (!forward_policy.empty()) scope.emplace(forward_policy);
+  } else if (store.residency()) {
+    scope.emplace(*store.residency());
+  }
+  at::Tensor loss = run_model(batch);
+  scope.reset();
+  store.end_forward(pass);
   return loss;
 }
 
@@ -105,6 +116,8 @@ void Engine::State::backward(const at::Tensor& loss) {
     const double exchanging = communicator->log().total().milliseconds;
     {
       const Timers::Span inner(micro_timers, "bwd_inner");
+      std::optional<InterceptorScope> scope;
+      if (store.residency()) scope.emplace(*store.residency());
       loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed));
     }
     // What is exchanged on this thread is no part of autograd; what another exchanges meanwhile costs it nothing.

@@ -190,6 +190,7 @@ void ParameterStore::begin_backward(const std::string& step, bool last, bool loc
 }
 
 void ParameterStore::end_backward() {
+  if (residency_) residency_->end_pass();
   if (sharding_) return sharding_->gradients().end();
   if (options_.accumulation_dtype == options_.compute_dtype) return;  // the parameters' own gradients add up
   for (ParameterEntry& entry : entries_) {

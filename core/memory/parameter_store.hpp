@@ -14,6 +14,7 @@
 #include "core/engine/model.hpp"
 #include "core/engine/parameter_groups.hpp"
 #include "core/memory/accelerator.hpp"
+#include "core/memory/residency.hpp"
 #include "core/memory/state_offload.hpp"
 #include "core/registry/manifest.hpp"
 #include "core/zero/sharding.hpp"
@@ -24,7 +25,8 @@ namespace capstan {
 /// optimizer updates, the gradient, the optimizer's state. Master and compute copy are one tensor unless something
 /// separates them: another dtype, a weight transform, a layout that is not contiguous.
 ///
-/// Where the optimizer's state is partitioned over ranks, master and state are those of this rank's part.
+/// Where the optimizer's state is partitioned over ranks, master and state are those of this rank's part. At stage 3 the
+/// values of parameter and compute are away between their uses.
 struct ParameterEntry {
   std::string name;
   at::Tensor parameter;           // the model's own
@@ -72,6 +74,9 @@ class ParameterStore {
     std::unique_ptr<StateOffload> offload;    // null: states stay in memory
     std::optional<ShardingOptions> sharding;  // of several processes
     bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here
+    ResidencyLimits residency;                // stage 3, as all that follows
+    std::int64_t stays_up_to = 100'000;       // elements of a parameter that is always here
+    std::int64_t stay_together = INT64_MAX;   // elements of all that are
   };
 
   /// Casts the model's floating parameters to the compute dtype. Throws RuntimeFault for parameters that cannot be
@@ -87,6 +92,11 @@ class ParameterStore {
 
   /// Null in a single process.
   Sharding* sharding() { return sharding_.get(); }
+  /// Brings parameters for operators; null but at stage 3.
+  ParameterResidency* residency() { return residency_.get(); }
+  /// Around the forward of a micro-batch. The pass of a training one ends with end_backward.
+  void begin_forward(const std::string& step, ParameterResidency::Pass pass);
+  void end_forward(ParameterResidency::Pass pass);
   /// Around the backward of a micro-batch: adds up its gradients and, in several processes, averages them over the
   /// ranks, unless the step is `local`. `step` names it, "step 12"; `last`: the last micro-batch of its step.
   void begin_backward(const std::string& step, bool last, bool local);
@@ -119,6 +129,11 @@ class ParameterStore {
   void refresh(const SubGroup& sub_group, const TransformWeight& transform);
   /// After all sub-groups: where ranks update parts, all of them get all parts. `step` names it.
   void share(const std::string& step, const TransformWeight& transform);
+  /// Keeps the values of parameters in memory, for code that uses no operators / lets them leave again.
+  void hold(const std::vector<std::size_t>& parameters);
+  void let_go(const std::vector<std::size_t>& parameters);
+  /// Makes the values that rank `root` has in its compute copies, which are held, those of all ranks and masters.
+  void take_values(const std::vector<std::size_t>& parameters, int root);
   /// All compute copies, after masters were loaded.
   void refresh_all(const TransformWeight& transform);
 
@@ -126,6 +141,9 @@ class ParameterStore {
   void build_sharding(const std::vector<NamedTensor>& parameters);
   void build_entry(const NamedTensor& parameter, std::uint32_t group);
   void attach_sharding(const std::vector<NamedTensor>& parameters);
+  void build_residency();
+  void share_what_stays(const std::string& step, const TransformWeight& transform);
+  void transform_whole(const std::string& step, std::size_t index, const TransformWeight& transform);
   void cut_entry(std::size_t index, const at::Tensor& full_values);
   void build_sub_groups();
   void build_states(const ParameterGroups& groups);
@@ -138,6 +156,7 @@ class ParameterStore {
   const Accelerator& accelerator_;
   Options options_;
   std::unique_ptr<Sharding> sharding_;
+  std::unique_ptr<ParameterResidency> residency_;
   std::vector<std::uint8_t> present_on_any_;  // one an entry
   std::vector<ParameterEntry> entries_;
   std::vector<SubGroup> sub_groups_;

@@ -1,5 +1,6 @@
 // What a parameter store does when several processes train.
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
 #include <map>
@@ -51,14 +52,40 @@ void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters)
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     ParameterEntry& entry = entries_[i];
     if (entry.transform >= 0) continue;
-    const Range part = sharding_->updated(i);
-    const at::Tensor values = sharding_->parameters().values(i).narrow(0, part.offset, part.numel);
+    const at::Tensor values = sharding_->updated_values(i);
     if (values.scalar_type() == at::kFloat) {
       entry.master = values;
     } else {
       entry.compute_part = values;
     }
   }
+  if (sharding_->parts_only()) build_residency();
+}
+
+void ParameterStore::build_residency() {
+  std::vector<ParameterResidency::Parameter> parameters;
+  std::int64_t together = 0;
+  for (const ParameterEntry& entry : entries_) {
+    const std::int64_t numel = entry.parameter.numel();
+    const bool small = numel <= options_.stays_up_to && together + numel <= options_.stay_together;
+    if (small) together += numel;
+    // What a weight transform fills is not what the ranks hold.
+    parameters.push_back({entry.name, entry.parameter, small || entry.transform >= 0});
+  }
+  residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
+  residency_->drop();
+}
+
+void ParameterStore::begin_forward(const std::string& step, ParameterResidency::Pass pass) {
+  if (!residency_) return;
+  sharding_->parts().name(step);
+  residency_->begin_pass(pass);
+}
+
+void ParameterStore::end_forward(ParameterResidency::Pass pass) {
+  if (!residency_) return;
+  residency_->settle();
+  if (pass == ParameterResidency::Pass::kEvaluation) residency_->end_pass();
 }
 
 void ParameterStore::set_present(const std::vector<std::uint8_t>& present) { present_on_any_ = present; }
@@ -116,6 +143,7 @@ std::vector<double> ParameterStore::sum_measures(const std::string& name, const 
 
 void ParameterStore::share(const std::string& step, const TransformWeight& transform) {
   if (!partitioned()) return;
+  if (residency_) return share_what_stays(step, transform);
   sharding_->gather_parameters(step);
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     ParameterEntry& entry = entries_[i];
@@ -123,10 +151,61 @@ void ParameterStore::share(const std::string& step, const TransformWeight& trans
       if (!sharding_->parameters().moved(i)) entry.compute.copy_(sharding_->parameters().values(i).view(entry.shape));
       continue;
     }
-    // A weight transform needs the whole master.
-    ParameterEntry whole = entry;
-    whole.master = sharding_->gather_master(step, i, entry.master);
-    transform(whole);
+    transform_whole(step, i, transform);
+  }
+}
+
+/// A weight transform needs the whole master.
+void ParameterStore::transform_whole(const std::string& step, std::size_t index, const TransformWeight& transform) {
+  ParameterEntry whole = entries_[index];
+  whole.master = sharding_->gather_master(step, index, whole.master);
+  transform(whole);
+}
+
+void ParameterStore::hold(const std::vector<std::size_t>& parameters) {
+  if (residency_) residency_->hold(parameters);
+}
+
+void ParameterStore::let_go(const std::vector<std::size_t>& parameters) {
+  if (residency_) residency_->let_go(parameters);
+}
+
+void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int root) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> values;
+  for (const std::size_t i : parameters) values.push_back(entries_[i].compute.contiguous().view({-1}));
+  if (sharding_) sharding_->communicator().broadcast("values written on rank " + std::to_string(root), values, root);
+  for (std::size_t k = 0; k < parameters.size(); ++k) {
+    ParameterEntry& entry = entries_[parameters[k]];
+    if (!entry.compute.is_contiguous()) entry.compute.copy_(values[k].view(entry.shape));
+    const at::Tensor part = values[k].narrow(0, entry.offset, entry.master.numel());
+    if (entry.separate || partitioned()) entry.master.copy_(part.view(entry.master.sizes()));
+    if (entry.compute_part.defined() && partitioned()) entry.compute_part.copy_(part);
+    // At stages 1 and 2 a parameter that could not be moved has a second copy.
+    if (partitioned() && !residency_) sharding_->parameters().values(parameters[k]).copy_(values[k]);
+  }
+}
+
+void ParameterStore::share_what_stays(const std::string& step, const TransformWeight& transform) {
+  residency_->drop();
+  std::vector<ParameterSource::Request> wholes;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const ParameterEntry& entry = entries_[i];
+    if (!residency_->stays(i) || entry.compute.numel() == 0) continue;
+    if (entry.transform >= 0) {
+      transform_whole(step, i, transform);
+    } else if (entry.compute.is_contiguous()) {
+      wholes.push_back({i, entry.compute.view({-1})});
+    } else {
+      wholes.push_back({i, at::empty({entry.compute.numel()}, entry.compute.options())});
+    }
+  }
+  if (wholes.empty()) return;
+  sharding_->parts().name(step);
+  sharding_->parts().wait(sharding_->parts().fetch("parameters that stay", wholes));
+  for (const auto& [i, values] : wholes) {
+    at::Tensor& compute = entries_[i].compute;
+    if (!compute.is_contiguous()) compute.copy_(values.view(compute.sizes()));
   }
 }
 

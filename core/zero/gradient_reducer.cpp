@@ -29,9 +29,9 @@ struct GradientReducer::Hook final : torch::autograd::FunctionPostHook {
   std::size_t index;
 };
 
-GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, const Partition& partition,
-                                 std::vector<at::Tensor> parameters, std::vector<std::string> names,
-                                 const Options& options)
+GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, WorkQueue& queue,
+                                 const Partition& partition, std::vector<at::Tensor> parameters,
+                                 std::vector<std::string> names, const Options& options)
     : communicator_(std::move(communicator)),
       partition_(partition),
       parameters_(std::move(parameters)),
@@ -44,7 +44,7 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, con
       touched_(parameters_.size()),
       late_(buckets_.size()),
       reduced_once_(buckets_.size()),
-      queue_(options.overlap) {
+      queue_(queue) {
   const auto own = static_cast<std::size_t>(communicator_->rank());
   std::int64_t owned = 0;
   for (const Bucket& bucket : partition_.buckets()) {
@@ -70,6 +70,7 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, con
 }
 
 GradientReducer::~GradientReducer() {
+  queue_.discard();
   for (const auto& [node, key] : nodes_) node->del_post_hook(key);
 }
 
@@ -81,7 +82,7 @@ void GradientReducer::begin(const std::string& name, bool last, bool local) {
   next_ = 0;
   std::fill(fired_.begin(), fired_.end(), 0);
   std::fill(late_.begin(), late_.end(), 0);
-  if (options_.stage == 2) std::fill(filled_.begin(), filled_.end(), 0);
+  if (options_.stage >= 2) std::fill(filled_.begin(), filled_.end(), 0);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = partition_.buckets()[b];
     buckets_[b].closed = false;
@@ -169,7 +170,7 @@ void GradientReducer::close(std::size_t b) {
     if (!filled_[i]) region(i).zero_();
   }
   buckets_[b].closed = true;
-  const bool add = options_.stage == 2 && reduced_once_[b];
+  const bool add = options_.stage >= 2 && reduced_once_[b];
   reduced_once_[b] = 1;
   at::Tensor buffer = std::move(buckets_[b].buffer);
   buckets_[b].buffer = at::Tensor();

@@ -24,14 +24,13 @@ namespace capstan {
 /// Averages gradients over the ranks, bucket by bucket.
 ///
 /// Hooks on the parameters' autograd nodes take each gradient as it appears. Stages 0 and 1 add it to one buffer of all
-/// gradients and reduce that once a step; stage 2 reduces in every backward and keeps what this rank owns. Buckets are
+/// gradients and reduce that once a step; stages 2 and 3 reduce in every backward and keep what this rank owns. Buckets are
 /// reduced in their order on every rank, whatever order the gradients come in. An element's result is the same at every
 /// stage, with every bucket size, with and without overlap: a sum in rank order in fp32.
 class GradientReducer {
  public:
   struct Options {
     int stage = 0;
-    bool overlap = false;         // a thread reduces while backward goes on
     bool during_backward = true;  // a bucket is reduced once it is complete
     at::ScalarType accumulation = at::kFloat, communication = at::kFloat;
     double before = 1, after = 1;  // factors around the sum
@@ -40,7 +39,8 @@ class GradientReducer {
     bool sparse = false;  // gradients may come as sparse tensors
   };
 
-  GradientReducer(std::shared_ptr<Communicator> communicator, const Partition& partition,
+  /// `queue` does what the ranks do together, and must outlive this.
+  GradientReducer(std::shared_ptr<Communicator> communicator, WorkQueue& queue, const Partition& partition,
                   std::vector<at::Tensor> parameters, std::vector<std::string> names, const Options& options);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
@@ -64,7 +64,7 @@ class GradientReducer {
   struct BucketState {
     std::size_t missing = 0;  // gradients that have not come in this backward
     bool closed = false;
-    at::Tensor buffer;  // stage 2: the gradients of this backward
+    at::Tensor buffer;  // from stage 2 on: the gradients of this backward
   };
 
   void arrived(std::size_t i);
@@ -78,7 +78,7 @@ class GradientReducer {
   at::Tensor region(std::size_t i);
   at::Tensor take_buffer();
   void return_buffer(at::Tensor buffer);
-  bool reduces_now() const { return !local_ && (options_.stage == 2 || last_); }
+  bool reduces_now() const { return !local_ && (options_.stage >= 2 || last_); }
   bool whole_gradients() const { return options_.stage < 2; }
 
   std::shared_ptr<Communicator> communicator_;
@@ -89,7 +89,7 @@ class GradientReducer {
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> nodes_;  // with our hook's key
 
   at::Tensor flat_;                        // stages 0 and 1: all gradients
-  at::Tensor owned_;                       // stage 2: this rank's
+  at::Tensor owned_;                       // from stage 2 on: this rank's
   std::vector<std::int64_t> owned_first_;  // of each bucket's part in it
   std::vector<BucketState> buckets_;
   std::vector<std::optional<MixedBucket>> mixed_;  // of buckets whose gradients do not all travel alike
@@ -103,7 +103,7 @@ class GradientReducer {
   std::string name_;
   std::mutex buffers_mutex_;
   std::vector<at::Tensor> free_buffers_;
-  WorkQueue queue_;  // the last member: its thread uses the others
+  WorkQueue& queue_;
 };
 
 }  // namespace capstan

@@ -12,6 +12,12 @@ static_assert(Partition::kBlock == kSquareBlock, "parts must hold whole blocks, 
 
 /// More in one call gains nothing and would put off the first call to the end of backward.
 constexpr std::int64_t kLargestBucket = 8 << 20;  // elements
+/// At stage 3 a bucket is also what is spread over the ranks, and a parameter that one rank owns alone comes from one.
+constexpr std::int64_t kLargestBucketOfParts = 1 << 20;
+
+std::int64_t bucket_elements(const ShardingOptions& options) {
+  return std::min(options.reduce_bucket_size, options.gradients.stage == 3 ? kLargestBucketOfParts : kLargestBucket);
+}
 
 std::vector<Partition::Parameter> partition_inputs(const std::vector<std::int64_t>& numels, bool whole) {
   std::vector<Partition::Parameter> inputs;
@@ -27,7 +33,8 @@ Sharding::Sharding(ShardingOptions options, const std::vector<std::int64_t>& num
     : options_(std::move(options)),
       numels_(numels),
       partition_(partition_inputs(numels, options_.whole_parameters),
-                 std::min(options_.reduce_bucket_size, kLargestBucket), options_.communicator->size()) {}
+                 bucket_elements(options_), options_.communicator->size()),
+      queue_(options_.overlap) {}
 
 Range Sharding::updated(std::size_t i) const {
   return partitioned() ? partition_.part(i, options_.communicator->rank()) : Range{0, numels_[i]};
@@ -35,9 +42,20 @@ Range Sharding::updated(std::size_t i) const {
 
 void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
                       const std::vector<bool>& movable) {
-  if (partitioned()) parameters_ = std::make_unique<FlatParameters>(partition_, parameters, movable);
-  gradients_ =
-      std::make_unique<GradientReducer>(options_.communicator, partition_, parameters, names, options_.gradients);
+  if (parts_only()) {
+    parts_ = std::make_unique<PartitionedParameters>(partition_, options_.communicator->rank(), parameters);
+    gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_);
+  } else if (partitioned()) {
+    parameters_ = std::make_unique<FlatParameters>(partition_, parameters, movable);
+  }
+  gradients_ = std::make_unique<GradientReducer>(options_.communicator, queue_, partition_, parameters, names,
+                                                 options_.gradients);
+}
+
+at::Tensor Sharding::updated_values(std::size_t i) const {
+  if (parts_only()) return parts_->part(i);
+  const Range part = updated(i);
+  return parameters_->values(i).narrow(0, part.offset, part.numel);
 }
 
 void Sharding::gather_parameters(const std::string& step) {

@@ -12,6 +12,8 @@
 #include "core/zero/flat_parameters.hpp"
 #include "core/zero/gradient_reducer.hpp"
 #include "core/zero/partition.hpp"
+#include "core/zero/partitioned_parameters.hpp"
+#include "core/zero/work_queue.hpp"
 
 namespace capstan {
 
@@ -20,6 +22,7 @@ struct ShardingOptions {
   std::shared_ptr<Communicator> communicator;                                       // of at least two
   std::int64_t reduce_bucket_size = 500'000'000, gather_bucket_size = 500'000'000;  // elements
   bool gather_by_broadcast = false;
+  bool overlap = false;           // a thread talks to the other ranks while forward and backward go on
   bool whole_parameters = false;  // the optimizer needs each of them in one piece
   GradientReducer::Options gradients;
 };
@@ -32,26 +35,35 @@ struct StepFacts {
                                              // ranks of those of their own
 };
 
-/// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters.
+/// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters, which
+/// at stage 3 are away between their uses.
 class Sharding {
  public:
   Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels);
 
   /// From stage 1 on each rank updates its part alone.
   bool partitioned() const { return options_.gradients.stage > 0; }
+  /// Stage 3: each rank holds its part alone.
+  bool parts_only() const { return options_.gradients.stage == 3; }
   /// What this rank updates of parameter i.
   Range updated(std::size_t i) const;
 
   /// What this rank owns of parameter i, at every stage.
   Range owned(std::size_t i) const { return partition_.part(i, options_.communicator->rank()); }
 
-  /// Takes the parameters: moves them together from stage 1 on where `movable` allows it, and hooks on their gradients.
+  /// Takes the parameters: moves them together at stages 1 and 2 where `movable` allows it, copies this rank's parts at
+  /// stage 3, and hooks on their gradients.
   void attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
               const std::vector<bool>& movable);
   GradientReducer& gradients() { return *gradients_; }
+  /// From stage 1 on: the part of the compute copy of parameter i that this rank updates, one dimension.
+  at::Tensor updated_values(std::size_t i) const;
+  /// Stages 1 and 2.
   FlatParameters& parameters() { return *parameters_; }
-  /// From stage 1 on: all ranks get all parts.
+  /// Stages 1 and 2: all ranks get all parts.
   void gather_parameters(const std::string& step);
+  /// Stage 3.
+  PartGatherer& parts() { return *gatherer_; }
 
   /// The whole of parameter i in fp32, from the ranks' parts.
   at::Tensor gather_master(const std::string& step, std::size_t i, const at::Tensor& part);
@@ -73,6 +85,9 @@ class Sharding {
   std::vector<std::int64_t> numels_;
   Partition partition_;
   std::unique_ptr<FlatParameters> parameters_;
+  std::unique_ptr<PartitionedParameters> parts_;
+  WorkQueue queue_;  // its thread uses what the next ones hold while they live, and the above
+  std::unique_ptr<PartGatherer> gatherer_;
   std::unique_ptr<GradientReducer> gradients_;
 };
 

@@ -19,20 +19,41 @@ WorkQueue::~WorkQueue() {
   thread_.join();
 }
 
-void WorkQueue::submit(std::function<void()> work) {
-  if (!thread_.joinable()) return work();
+WorkQueue::Ticket WorkQueue::submit(std::function<void()> work) {
+  if (!thread_.joinable()) {
+    work();
+    return done_ = ++submitted_;
+  }
+  Ticket ticket = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) return;
+    ticket = ++submitted_;
+    if (failure_) return ticket;
     work_.push_back(std::move(work));
   }
   changed_.notify_all();
+  return ticket;
+}
+
+void WorkQueue::wait(Ticket ticket) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return done_ >= ticket || failure_; });
+  if (done_ < ticket) std::rethrow_exception(failure_);
 }
 
 void WorkQueue::drain() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return work_.empty() && !busy_; });
+  done_ = submitted_;
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void WorkQueue::discard() noexcept {
+  std::unique_lock lock(mutex_);
+  work_.clear();
+  changed_.wait(lock, [&] { return !busy_; });
+  done_ = submitted_;
+  failure_ = nullptr;
 }
 
 void WorkQueue::run() {
@@ -55,6 +76,8 @@ void WorkQueue::run() {
     if (failure) {
       failure_ = failure;
       work_.clear();
+    } else {
+      ++done_;
     }
     changed_.notify_all();
   }

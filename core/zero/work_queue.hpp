@@ -1,6 +1,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <functional>
@@ -16,9 +17,14 @@ class WorkQueue {
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
 
-  void submit(std::function<void()> work);
+  using Ticket = std::uint64_t;
+  Ticket submit(std::function<void()> work);
+  /// Waits until that work is done; throws what it or work before it threw.
+  void wait(Ticket ticket);
   /// Waits for all of it; throws what the first that failed threw. What came after that one was dropped.
   void drain();
+  /// Forgets what is not under way, waits for what is, and for what it threw: who submitted it is gone.
+  void discard() noexcept;
 
  private:
   void run();
@@ -26,6 +32,7 @@ class WorkQueue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
+  Ticket submitted_ = 0, done_ = 0;
   bool busy_ = false, stopping_ = false;
   std::exception_ptr failure_;
   std::thread thread_;

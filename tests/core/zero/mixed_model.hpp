@@ -141,7 +141,8 @@ class MixedRun {
     return losses;
   }
   /// All parameters in one dimension, as they are computed with.
-  at::Tensor values() const {
+  at::Tensor values() {
+    const GatherScope held = engine.gather();
     std::vector<at::Tensor> all;
     for (const NamedTensor& parameter : model.parameters) all.push_back(parameter.tensor.detach().reshape({-1}));
     return at::cat(all).to(at::kFloat);

@@ -32,7 +32,7 @@ std::string config_of(int ranks, const std::string& type, int stage = 0, const s
 }
 
 /// The run's parameters, and whether all ranks have the same.
-std::string bits_of(const MixedRun& run) {
+std::string bits_of(MixedRun& run) {
   const at::Tensor values = run.values().contiguous();
   return {static_cast<const char*>(values.const_data_ptr()), static_cast<std::size_t>(values.nbytes())};
 }

@@ -1,3 +1,4 @@
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -51,7 +52,8 @@ void expect_same_at_every_stage(Communicator& communicator, const Variant& varia
         R"({"stage": 1, "reduce_bucket_size": 3000, "overlap_comm": true})",
         R"({"stage": 1, "grad_hooks": false, "allgather_partitions": false})", R"({"stage": 2})",
         R"({"stage": 2, "reduce_bucket_size": 1})",
-        R"({"stage": 2, "reduce_bucket_size": 3000, "overlap_comm": true})"}) {
+        R"({"stage": 2, "reduce_bucket_size": 3000, "overlap_comm": true})", R"({"stage": 3})",
+        R"({"stage": 3, "reduce_bucket_size": 3000, "overlap_comm": false})"}) {
     MixedRun run(config_of(communicator.size(), variant.optimizer, zero, variant.more), shared(communicator), seed);
     EXPECT_EQ(run.steps(4), losses) << zero;
     EXPECT_TRUE(at::equal(run.values(), expected)) << variant.optimizer << variant.more << zero << " seed " << seed;
@@ -79,6 +81,73 @@ TEST_P(EveryStage, GivesTheSameParametersBitForBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryStage, testing::Values(2, 3, 4));
+
+/// Ranks gather together, so that at stage 3 all of them must use what comes and goes.
+void expect_same_at_stage_3(Communicator& communicator, const Variant& variant, std::uint64_t seed) {
+  const auto run = [&](const char* zero, at::Tensor* values) {
+    MixedRun one(config_of(communicator.size(), variant.optimizer, zero, variant.more), shared(communicator), seed);
+    one.model.skips = false;
+    const auto losses = one.steps(4);
+    *values = one.values();
+    return losses;
+  };
+  at::Tensor expected, values;
+  const auto losses = run(R"({"stage": 2})", &expected);  // which adds micro-batches up as stage 3 does
+  for (const char* zero :
+       {R"({"stage": 3, "stage3_param_persistence_threshold": 0})",
+        R"({"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_max_reuse_distance": 0,
+            "stage3_prefetch_bucket_size": 0, "overlap_comm": false, "reduce_bucket_size": 1})",
+        R"({"stage": 3, "stage3_param_persistence_threshold": 0, "stage3_max_reuse_distance": 3000,
+            "stage3_max_live_parameters": 50000, "stage3_prefetch_bucket_size": 4000})",
+        R"({"stage": 3, "stage3_param_persistence_threshold": 1000, "stage3_model_persistence_threshold": 1500,
+            "stage3_max_reuse_distance": 100000, "stage3_allgather_sequential": true})"}) {
+    EXPECT_EQ(run(zero, &values), losses) << zero;
+    EXPECT_TRUE(at::equal(values, expected)) << variant.optimizer << variant.more << zero << " seed " << seed;
+  }
+}
+
+TEST_P(EveryStage, GivesTheSameParametersWhenTheyComeAndGo) {
+  test::expect_on_ranks(GetParam(), [](Communicator& communicator) {
+    expect_same_at_stage_3(communicator, {kAdamW, R"(, "gradient_clipping": 0.05)"}, 1);
+    expect_same_at_stage_3(communicator, {kAdamW, R"(, "gradient_accumulation_steps": 2)"}, 2);
+    expect_same_at_stage_3(communicator, {kLamb, R"(, "bf16": {"enabled": true})"}, 3);
+    expect_same_at_stage_3(communicator, {kSgd, R"(, "fp16": {"enabled": true, "loss_scale": 128})"}, 4);
+  });
+}
+
+TEST_P(EveryStage, TakesTheValuesOfTheRankThatWroteThem) {
+  test::expect_on_ranks(GetParam(), [](Communicator& communicator) {
+    for (const char* more : {"", R"(, "bf16": {"enabled": true})"}) {
+      at::Tensor expected;
+      for (const char* zero : {R"({"stage": 0})", R"({"stage": 1})", R"({"stage": 2})",
+                               R"({"stage": 3, "stage3_param_persistence_threshold": 3000})"}) {
+        MixedRun run(config_of(communicator.size(), kAdamW, zero, more), shared(communicator));
+        run.model.skips = false;
+        run.step();
+        {
+          const at::NoGradGuard no_grad;
+          const GatherScope held = run.engine.gather({"large", "transposed", "scalar", "pair.b"}, 1);
+          for (const NamedTensor& parameter : run.model.parameters) {
+            if (parameter.name != "large" && parameter.name != "transposed") continue;
+            at::Tensor(parameter.tensor).fill_(communicator.rank() == 1 ? 64 : 7);
+          }
+        }
+        EXPECT_EQ(run.values().eq(64).sum().item<std::int64_t>(),
+                  run.model.parameters[3].tensor.numel() + run.model.parameters[4].tensor.numel());
+        run.step();
+        if (!expected.defined()) expected = run.values();
+        EXPECT_TRUE(at::equal(run.values(), expected)) << zero << more;
+      }
+    }
+  });
+}
+
+TEST(Gather, NamesWhatItCannotFind) {
+  MixedRun run(config_of(1, kAdamW, R"({"stage": 3})"), Communicator::alone());
+  EXPECT_THAT([&] { run.engine.gather({"larger"}); },
+              testing::ThrowsMessage<RuntimeFault>(HasSubstr("has no trainable parameter 'larger'")));
+  EXPECT_THAT([&] { run.engine.gather({}, 1); }, testing::ThrowsMessage<RuntimeFault>(HasSubstr("there is no rank 1")));
+}
 
 class EveryWorld : public testing::TestWithParam<int> {};
 
@@ -196,10 +265,6 @@ TEST(Checkpoint, ComparesTheRanksTags) {
 
 TEST(SeveralProcesses, AreRefusedWhatTheyCannotDo) {
   test::expect_on_ranks(2, [](Communicator& communicator) {
-    EXPECT_THAT([&] { MixedRun run(config_of(2, kAdamW, R"({"stage": 3})"), shared(communicator)); },
-                testing::ThrowsMessage<ConfigError>(
-                    HasSubstr("zero_optimization.stage: 3 with several processes: this release partitions optimizer "
-                              "state and gradients, stages 1 and 2, not yet parameters. Set the stage to 2.")));
     MixedRun run(config_of(2, kAdamW, R"({"stage": 1, "ignore_unused_parameters": false})"), shared(communicator));
     EXPECT_THAT([&] { run.step(); }, testing::ThrowsMessage<RuntimeFault>(
                                          HasSubstr("parameter 'unused' got no gradient at step 0, and "

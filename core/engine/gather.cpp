@@ -1,0 +1,63 @@
+#include "core/engine/gather.hpp"
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "core/engine/engine_state.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan {
+
+GatherScope::GatherScope(ParameterStore& store, std::vector<std::size_t> parameters, std::optional<int> written_by)
+    : store_(&store), parameters_(std::move(parameters)), written_by_(written_by) {
+  store.hold(parameters_);
+}
+
+GatherScope::GatherScope(GatherScope&& other) noexcept
+    : store_(std::exchange(other.store_, nullptr)),
+      parameters_(std::move(other.parameters_)),
+      written_by_(other.written_by_) {}
+
+GatherScope::~GatherScope() {
+  try {
+    close();
+  } catch (const std::exception& error) {
+    log::warning(std::string("gathered parameters: ") + error.what());
+  }
+}
+
+void GatherScope::close() {
+  ParameterStore* store = std::exchange(store_, nullptr);
+  if (store == nullptr) return;
+  if (written_by_) store->take_values(parameters_, *written_by_);
+  store->let_go(parameters_);
+}
+
+GatherScope Engine::gather(const std::vector<std::string>& names, std::optional<int> written_by) {
+  State& state = *state_;
+  if (state.micro_step != 0 && written_by) {
+    throw RuntimeFault("gather: values cannot be written in the middle of a step. Finish it first.");
+  }
+  if (written_by && (*written_by < 0 || *written_by >= world_size())) {
+    throw RuntimeFault("gather: there is no rank " + std::to_string(*written_by) + "; ranks are 0 to " +
+                       std::to_string(world_size() - 1) + ".");
+  }
+  const std::vector<ParameterEntry>& entries = state.store.entries();
+  std::vector<std::size_t> parameters;
+  if (names.empty()) {
+    for (std::size_t i = 0; i < entries.size(); ++i) parameters.push_back(i);
+  }
+  for (const std::string& name : names) {
+    std::size_t i = 0;
+    while (i < entries.size() && entries[i].name != name) ++i;
+    if (i == entries.size()) {
+      throw RuntimeFault("gather: this model has no trainable parameter '" + name + "'.");
+    }
+    parameters.push_back(i);
+  }
+  return GatherScope(state.store, std::move(parameters), written_by);
+}
+
+}  // namespace capstan

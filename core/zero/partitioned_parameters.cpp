@@ -1,0 +1,47 @@
+#include "core/zero/partitioned_parameters.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+namespace capstan {
+
+PartitionedParameters::PartitionedParameters(const Partition& partition, int rank,
+                                             const std::vector<at::Tensor>& parameters)
+    : partition_(partition), rank_(rank) {
+  const at::NoGradGuard no_grad;
+  if (parameters.empty()) return;
+  const at::Tensor memory = at::empty({partition.owned(rank)}, parameters.front().options().requires_grad(false));
+  std::int64_t at = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Range range = partition.part(i, rank);
+    parts_.push_back(memory.narrow(0, at, range.numel));
+    parts_.back().copy_(parameters[i].detach().reshape({-1}).narrow(0, range.offset, range.numel));
+    at += (range.numel + Partition::kAlignment - 1) / Partition::kAlignment * Partition::kAlignment;
+  }
+}
+
+void PartitionedParameters::gather(Communicator& communicator, const std::string& name,
+                                   const std::vector<ParameterSource::Request>& wholes) const {
+  const at::NoGradGuard no_grad;
+  std::vector<std::vector<at::Tensor>> pieces;
+  for (const auto& [parameter, values] : wholes) {
+    std::vector<at::Tensor> parts;
+    for (int rank = 0; rank < communicator.size(); ++rank) {
+      const Range range = partition_.part(parameter, rank);
+      parts.push_back(values.narrow(0, range.offset, range.numel));
+    }
+    parts[static_cast<std::size_t>(rank_)].copy_(parts_[parameter]);
+    pieces.push_back(std::move(parts));
+  }
+  communicator.all_gather(name, pieces);
+}
+
+ParameterSource::Ticket PartGatherer::fetch(const std::string& what, std::vector<Request> requests) {
+  return queue_.submit([this, name = step_ + ", gather of " + what, wholes = std::move(requests)] {
+    parts_.gather(communicator_, name, wholes);
+  });
+}
+
+}  // namespace capstan

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+#include "core/memory/parameter_source.hpp"
+#include "core/zero/partition.hpp"
+#include "core/zero/work_queue.hpp"
+
+namespace capstan {
+
+/// Stage 3: this rank's parts of the compute copies of all parameters, in one piece of memory.
+class PartitionedParameters {
+ public:
+  /// Copies them from the whole parameters, which are of one dtype.
+  PartitionedParameters(const Partition& partition, int rank, const std::vector<at::Tensor>& parameters);
+
+  /// This rank's part of parameter i, one dimension.
+  at::Tensor part(std::size_t i) const { return parts_[i]; }
+  /// Fills wholes with the parts of all ranks, in one call.
+  void gather(Communicator& communicator, const std::string& name,
+              const std::vector<ParameterSource::Request>& wholes) const;
+
+ private:
+  const Partition& partition_;
+  int rank_;
+  std::vector<at::Tensor> parts_;
+};
+
+/// Brings wholes from the ranks' parts: through a queue, in the order of the calls, which is that of all ranks.
+class PartGatherer final : public ParameterSource {
+ public:
+  PartGatherer(Communicator& communicator, WorkQueue& queue, const PartitionedParameters& parts)
+      : communicator_(communicator), queue_(queue), parts_(parts) {}
+
+  /// What the calls from here on belong to, "step 12".
+  void name(std::string step) { step_ = std::move(step); }
+
+  Ticket fetch(const std::string& what, std::vector<Request> requests) override;
+  void wait(Ticket ticket) override { queue_.wait(ticket); }
+
+ private:
+  Communicator& communicator_;
+  WorkQueue& queue_;
+  const PartitionedParameters& parts_;
+  std::string step_ = "start";
+};
+
+}  // namespace capstan
