@@ -43,6 +43,13 @@ struct DoctorArguments {
   bool json = false;
 };
 
+struct PlanArguments {
+  ConfigArguments config;
+  int world = 0, local_world = 0;  // 0: not given
+  bool with_values = false;        // build the model whole
+  bool json = false;
+};
+
 struct ValidateArguments {
   ConfigArguments config;
   std::string explain;  // a key path; then no file is checked
@@ -101,8 +108,8 @@ struct PluginsCheckArguments {
 };
 
 using Arguments =
-    std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, ValidateArguments, SchemaArguments,
-                 ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments, PluginsListArguments,
-                 PluginsInspectArguments, PluginsNewArguments, PluginsCheckArguments>;
+    std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, PlanArguments, ValidateArguments,
+                 SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments,
+                 PluginsListArguments, PluginsInspectArguments, PluginsNewArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

@@ -67,6 +67,13 @@ constexpr const char* kExportExamples =
     "  capstan export --checkpoint ckpt/:global_step200 --to pt --out model.pt\n"
     "      torch.load(\"model.pt\", weights_only=True) opens it";
 
+constexpr const char* kPlanExamples =
+    "Examples:\n"
+    "  capstan plan --config ds_config.json --model gpt:124m --world 64 --local-world 8\n"
+    "  capstan plan --config ds_config.json --model gpt:7b --set zero_optimization.stage=2\n"
+    "\n"
+    "No values are computed, so a model that fits no machine can be planned on any.";
+
 constexpr const char* kValidateExamples =
     "Examples:\n"
     "  capstan validate ds_config.json\n"
@@ -176,6 +183,22 @@ void flag(CLI::App& app, const std::string& name, bool& target, const std::strin
       name, [&target](std::int64_t) { target = true; }, description);
 }
 
+/// A number of processes, 1 or more.
+void processes_option(CLI::App& app, const std::string& name, int& target, const std::string& description) {
+  app.add_option_function<std::string>(
+         name,
+         [&target, name](const std::string& given) {
+           const std::int64_t count = whole_number(name, given);
+           if (count < 1 || count > 1'000'000) {
+             throw UsageError(name + ": must be 1 to 1,000,000, got " + given + ".");
+           }
+           target = static_cast<int>(count);
+         },
+         description)
+      ->type_name("N")
+      ->take_last();
+}
+
 void plugin_path(CLI::App& app, Words& target) {
   app.add_option("--plugin-path", target, "Folder searched for plugins before all others; may be repeated")
       ->type_name("DIR")
@@ -258,6 +281,7 @@ class Definition {
     define_train();
     define_eval();
     define_export();
+    define_plan();
     define_validate();
     define_schema();
     define_report();
@@ -349,6 +373,20 @@ class Definition {
     text_option(app, "--out", arguments.out, "FILE", "The file to write")->required();
     choice_option(app, "--dtype", arguments.dtype, {"float32", "bfloat16", "float16"},
                   "Convert floating-point values; as saved without it", false);
+  }
+
+  void define_plan() {
+    CLI::App& app =
+        begin(app_, "plan", "Tell beforehand what a run needs: memory, disk, bytes on the wire", kPlanExamples, plan_);
+    PlanArguments& plan = plan_->arguments;
+    config_option(app, plan.config);
+    Overrides& keys = overrides_.emplace_back(app, plan.config);
+    keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:124m");
+    processes_option(app, "--world", plan.world, "Processes; WORLD_SIZE, else 1, without it");
+    processes_option(app, "--local-world", plan.local_world, "Processes on one host; all of them without it");
+    flag(app, "--with-values", plan.with_values, "Build the model whole, where its code needs values to be built");
+    flag(app, "--json", plan.json, "Print the plan as JSON");
+    keys.common();
   }
 
   void define_validate() {
@@ -465,6 +503,7 @@ class Definition {
   std::optional<Command<EvalArguments>> eval_;
   std::optional<Command<ExportArguments>> export_;
   std::optional<Command<DoctorArguments>> doctor_;
+  std::optional<Command<PlanArguments>> plan_;
   std::optional<Command<ValidateArguments>> validate_;
   std::optional<Command<SchemaArguments>> schema_;
   std::optional<Command<ReportArguments>> report_;
@@ -531,6 +570,7 @@ std::optional<Arguments> Definition::taken() const {
   if (eval_->app->parsed()) return eval_->arguments;
   if (export_->app->parsed()) return export_->arguments;
   if (doctor_->app->parsed()) return doctor_->arguments;
+  if (plan_->app->parsed()) return plan_->arguments;
   if (validate_->app->parsed()) return validate_->arguments;
   if (schema_->app->parsed()) return schema_->arguments;
   if (report_->app->parsed()) return report_->arguments;

@@ -21,6 +21,7 @@ int train(const TrainArguments& arguments);
 int evaluate(const EvalArguments& arguments);
 int export_weights(const ExportArguments& arguments);
 int doctor(const DoctorArguments& arguments);
+int plan(const PlanArguments& arguments);
 int plugins_check(const PluginsCheckArguments& arguments);
 
 }  // namespace capstan::cli

@@ -16,6 +16,7 @@ struct Run {
   int operator()(const EvalArguments& arguments) const { return evaluate(arguments); }
   int operator()(const ExportArguments& arguments) const { return export_weights(arguments); }
   int operator()(const DoctorArguments& arguments) const { return doctor(arguments); }
+  int operator()(const PlanArguments& arguments) const { return plan(arguments); }
   int operator()(const PluginsCheckArguments& arguments) const { return plugins_check(arguments); }
   template <class T>
   int operator()(const T&) const {

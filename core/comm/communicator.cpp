@@ -50,7 +50,10 @@ struct Communicator::State {
 
   /// Uninitialised memory of that many bytes, the same from call to call: fresh pages would cost more than the copy.
   std::byte* reserve(std::int64_t bytes) {
-    if (!scratch.defined() || scratch.numel() < bytes) scratch = at::empty({bytes}, at::kByte);
+    if (!scratch.defined() || scratch.numel() < bytes) {
+      scratch.reset();  // first, or for a moment there would be both
+      scratch = at::empty({bytes}, at::kByte);
+    }
     return static_cast<std::byte*>(scratch.mutable_data_ptr());
   }
 

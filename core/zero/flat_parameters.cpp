@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <malloc.h>
 
 #include <algorithm>
 
@@ -29,6 +30,8 @@ FlatParameters::FlatParameters(const Partition& partition, const std::vector<at:
         here.mutable_data_ptr(), owner, [](void* kept) { delete static_cast<at::Storage*>(kept); }, flat_.device());
     parameters[i].storage().unsafeGetStorageImpl()->set_data_ptr(std::move(place));
   }
+  // What they left are holes in the heap, which nothing else may fit: as much memory again as all parameters take.
+  malloc_trim(0);
 }
 
 at::Tensor FlatParameters::values(std::size_t i) const { return flat_.narrow(0, partition_.first(i), numel_[i]); }

@@ -12,6 +12,8 @@ const std::map<std::string, GptShape, std::less<>> kSizes = {
     {"mini", {6, 192, 6, 256, 256}},
     {"small", {6, 384, 6, 256, 256}},
     {"124m", {12, 768, 12, 1024, 256}},
+    {"1.5b", {48, 1600, 25, 1024, 256}},
+    {"7b", {32, 4096, 32, 2048, 256}},
 };
 
 torch::nn::LayerNorm layer_norm(std::int64_t d) {

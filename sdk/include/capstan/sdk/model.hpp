@@ -89,6 +89,7 @@ inline void require_separate_values(const torch::OrderedDict<std::string, at::Te
   std::unordered_map<const void*, const torch::OrderedDict<std::string, at::Tensor>::Item*> owners;
   for (const auto& item : parameters) {
     if (item.value().numel() == 0 || !item.value().has_storage()) continue;
+    if (item.value().const_data_ptr() == nullptr) continue;  // without values, where only shapes are asked for
     const auto [owner, added] = owners.emplace(item.value().const_data_ptr(), &item);
     if (added || owner->second->value().is_same(item.value())) continue;
     throw Error("parameters '" + owner->second->key() + "' and '" + item.key() +

@@ -1,0 +1,138 @@
+#include <cstdlib>
+#include <optional>
+
+#include "cli/commands.hpp"
+#include "cli/config_arguments.hpp"
+#include "cli/plan_text.hpp"
+#include "cli/program.hpp"
+#include "core/config/launcher_world.hpp"
+#include "core/engine/initialize.hpp"
+#include "core/engine/planned_run.hpp"
+#include "core/engine/progress_report.hpp"
+#include "core/errors.hpp"
+#include "core/memory/shapes_only.hpp"
+#include "core/registry/registry.hpp"
+
+namespace capstan::cli {
+namespace {
+
+constexpr int kHighestStage = 2;  // that several processes can train at
+
+/// The model, its tensors without values unless asked for.
+Model model_shapes(const Config& config, const PluginIndex& plugins, bool with_values) {
+  Registry registry(plugins, config.plugin_sha256);
+  const ComponentChoice& choice = *config.run.model;
+  std::optional<ShapesOnly> shapes_only;
+  if (!with_values) shapes_only.emplace();
+  try {
+    return Model(registry.create(choice.where, "model", choice.type, choice.params, model_host()));
+  } catch (const PluginError& error) {
+    if (with_values) throw;
+    throw PluginError(std::string(error.what()) +
+                      " (It was built without values. Where its code reads values while it is built, --with-values "
+                      "builds it whole, in this process's memory.)");
+  }
+}
+
+std::string precision_text(const Config& config) {
+  const auto name = [](Precision precision) {
+    return precision == Precision::kFp16 ? "fp16" : precision == Precision::kBf16 ? "bf16" : "fp32";
+  };
+  return std::string(name(config.precision.compute)) + ", gradients added up in " + config.precision.grad_accum_dtype;
+}
+
+std::string lacks(const ZeroChoice& choice, const Config& config, const PluginIndex& plugins) {
+  std::string text;
+  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
+  if (choice.stage > kHighestStage && config.batch.world_size > 1) {
+    add("stage " + std::to_string(choice.stage) + " with several processes");
+  }
+  if (choice.optimizer == Place::kDisk && !plugins.find("offload", "nvme")) add("a plugin 'nvme' of kind offload");
+  if (choice.parameters == Place::kDisk) add("parameters on nvme");
+  return text;
+}
+
+/// A checkpoint: masters and optimizer states of everything, frozen parameters and buffers as they are.
+std::int64_t checkpoint_bytes(const PlannedRun& run) {
+  std::int64_t bytes = run.buffer_bytes + run.model_state_bytes;
+  for (const PlannedParameter& parameter : run.parameters) {
+    bytes += parameter.trainable ? parameter.numel * (4 + parameter.state_bytes) + parameter.fixed_state_bytes
+                                 : parameter.numel * run.compute_bytes;
+  }
+  return bytes;
+}
+
+std::vector<PlannedLimit> limits_of(const Plan& plan, const Config& config) {
+  std::vector<PlannedLimit> limits;
+  for (const Limit& limit : host_memory_limits()) {
+    limits.push_back({plan.process_bytes() * plan.run.local_world, limit});
+  }
+  for (const Limit& limit : process_memory_limits()) limits.push_back({plan.process_bytes(), limit});
+  const auto disk = [&](const std::string& path, std::int64_t needed, const char* what) {
+    std::optional<Limit> limit = free_disk(path);
+    if (!limit) return;
+    limit->what += what;
+    limits.push_back({needed, *limit});
+  };
+  const MemoryPlan& memory = plan.configured.memory;
+  const std::int64_t offloaded = memory.training(Place::kDisk) * plan.run.local_world;
+  if (offloaded > 0) {
+    const ZeroConfig& zero = config.zero;
+    disk(zero.offload_optimizer && zero.offload_optimizer->device == "nvme" ? zero.offload_optimizer->nvme_path
+                                                                            : zero.offload_param->nvme_path,
+         offloaded, ", offload");
+  }
+  disk(config.run.save_dir.empty() ? "." : config.run.save_dir, plan.checkpoint, ", a checkpoint");
+  return limits;
+}
+
+/// Where the configuration leaves the number of processes to the launcher, it is what the command line says.
+Config read(const PlanArguments& arguments, PluginIndex& plugins) {
+  ConfigContext context = config_context(arguments.config);
+  const LauncherWorld launcher = launcher_world();
+  context.world_size = arguments.world > 0 ? arguments.world : launcher.size;
+  context.world_size_origin = arguments.world > 0 ? "--world" : launcher.origin;
+  context.check_only = true;
+  Config config = load_config(config_text(arguments.config), context, plugins);
+  if (!config.run.model) {
+    throw ConfigError(
+        "capstan.model: not given. Name a model with --model, for instance --model gpt:124m, or in the configuration: "
+        "\"capstan\": {\"model\": \"gpt:124m\"}. 'capstan plugins list' shows the models.");
+  }
+  return config;
+}
+
+int local_world_of(const PlanArguments& arguments, int world) {
+  const int local = arguments.local_world > 0 ? arguments.local_world : world;
+  if (local <= world && world % local == 0) return local;
+  throw ConfigError("--local-world: " + std::to_string(local) + " processes a host do not make up " +
+                    std::to_string(world) + ". Give a divisor of it.");
+}
+
+}  // namespace
+
+int plan(const PlanArguments& arguments) {
+  PluginIndex plugins;
+  const Config config = read(arguments, plugins);
+  const int local_world = local_world_of(arguments, config.batch.world_size);
+  const Model model = model_shapes(config, plugins, arguments.with_values);
+  Plan plan;
+  plan.run = planned_run(model, config, plugins, local_world);
+  plan.model = config.run.model->type;
+  plan.optimizer = config.optimizer ? config.optimizer->type : "no optimizer";
+  plan.precision = precision_text(config);
+  plan.program = static_cast<std::int64_t>(host_memory().resident);
+  plan.checkpoint = checkpoint_bytes(plan.run);
+  const auto planned = [&](const ZeroChoice& choice) {
+    return PlannedChoice{choice, plan_memory(plan.run, choice), lacks(choice, config, plugins)};
+  };
+  plan.configured = planned(configured_choice(config.zero));
+  for (const ZeroChoice& choice : zero_choices()) plan.choices.push_back(planned(choice));
+  for (int stage = 0; stage <= 3; ++stage) plan.traffic.push_back(plan_traffic(plan.run, stage));
+  plan.limits = limits_of(plan, config);
+  plan.gpus = gpu_memory();
+  print(arguments.json ? plan_json(plan).dump(2) + "\n" : plan_text(plan));
+  return 0;
+}
+
+}  // namespace capstan::cli

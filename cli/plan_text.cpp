@@ -1,0 +1,197 @@
+#include "cli/plan_text.hpp"
+
+#include <algorithm>
+
+#include "cli/numbers.hpp"
+#include "cli/table.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string bytes_text(std::int64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  return (unit == 0 ? std::to_string(bytes)
+                    : fixed(value, value < 9.995   ? 2
+                                   : value < 99.95 ? 1
+                                                   : 0)) +
+         " " + kUnits[unit];
+}
+
+const char* place_text(Place place) {
+  return place == Place::kMemory ? "memory" : place == Place::kHost ? "host" : "disk";
+}
+
+const char* device_text(Place place) {
+  return place == Place::kMemory ? "none" : place == Place::kHost ? "cpu" : "nvme";
+}
+
+std::string counted(std::int64_t count, const char* noun) {
+  return grouped(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::string head_text(const Plan& plan) {
+  const PlannedRun& run = plan.run;
+  std::int64_t largest = 0;
+  for (const PlannedParameter& parameter : run.parameters) largest = std::max(largest, parameter.numel);
+  std::string text = plan.model + ": " + grouped(run.elements()) + " parameters in " +
+                     counted(static_cast<std::int64_t>(run.parameters.size()), "tensor") + ", " + grouped(largest) +
+                     " in the largest\n";
+  text += plan.precision + ", " + plan.optimizer + ", zero_optimization.stage " +
+          std::to_string(plan.configured.choice.stage) + ", " + grouped(run.world) +
+          (run.world > 1 ? " processes" : " process");
+  if (run.world > 1) text += ", " + std::to_string(run.local_world) + " of them on a host";
+  return text + "\n";
+}
+
+std::string memory_text(const Plan& plan) {
+  Rows rows = {{"memory of a process", "", ""}};
+  const MemoryPlan& memory = plan.configured.memory;
+  for (const PlannedBytes& item : memory.items) {
+    rows.push_back({"  " + item.what, bytes_text(item.bytes), place_text(item.place)});
+  }
+  for (const Place place : {Place::kMemory, Place::kHost, Place::kDisk}) {
+    const std::int64_t bytes = memory.training(place);
+    if (bytes > 0) rows.push_back({"  together", bytes_text(bytes), place_text(place)});
+  }
+  if (memory.building > memory.training(Place::kMemory)) {
+    rows.push_back({"  while the model is built", bytes_text(memory.building), "memory"});
+  }
+  rows.push_back({"  the program and its libraries", bytes_text(plan.program), "host"});
+  return table_text(rows) +
+         "  Beside these, what forward keeps for backward, and up to 64 MB of freed memory that the heap keeps.\n";
+}
+
+std::string choices_text(const Plan& plan) {
+  Rows rows = {{"  stage", "offload_optimizer", "offload_param", "memory", "host", "disk", "not in this build"}};
+  for (const PlannedChoice& one : plan.choices) {
+    const char* mark = one.choice == plan.configured.choice ? "> " : "  ";
+    rows.push_back({mark + std::to_string(one.choice.stage), device_text(one.choice.optimizer),
+                    device_text(one.choice.parameters), bytes_text(one.memory.peak(Place::kMemory)),
+                    bytes_text(one.memory.training(Place::kHost)), bytes_text(one.memory.training(Place::kDisk)),
+                    one.lacks});
+  }
+  return "memory of a process, by stage and offload\n" + table_text(rows) +
+         "  >: as configured. This build computes on the CPU: memory and host are one.\n";
+}
+
+struct Sum {
+  std::int64_t bytes = 0, between_nodes = 0;
+};
+
+Sum sum_of(const std::vector<PlannedTraffic>& rows) {
+  Sum sum;
+  for (const PlannedTraffic& row : rows) sum = {sum.bytes + row.bytes, sum.between_nodes + row.between_nodes};
+  return sum;
+}
+
+std::string traffic_text(const Plan& plan) {
+  if (plan.run.world == 1) return "sent in a step: nothing, with one process\n";
+  Rows rows = {{"sent by rank 0 in a step", "collective", "bytes", "to other hosts"}};
+  const auto row = [&](const std::string& what, const std::string& collective, const Sum& sum) {
+    rows.push_back({"  " + what, collective, grouped(sum.bytes), grouped(sum.between_nodes)});
+  };
+  const auto stage = static_cast<std::size_t>(plan.configured.choice.stage);
+  for (const PlannedTraffic& one : plan.traffic[stage]) {
+    row(one.what, one.collective, {one.bytes, one.between_nodes});
+  }
+  row("together, stage " + std::to_string(stage), "", sum_of(plan.traffic[stage]));
+  for (std::size_t other = 0; other < plan.traffic.size(); ++other) {
+    if (other != stage) row("stage " + std::to_string(other), "", sum_of(plan.traffic[other]));
+  }
+  return table_text(rows);
+}
+
+std::string limits_text(const Plan& plan) {
+  Rows rows = {{"on this host", "there is", "needed", ""}};
+  for (const PlannedLimit& one : plan.limits) {
+    rows.push_back({"  " + one.limit.what, bytes_text(static_cast<std::int64_t>(one.limit.bytes)),
+                    bytes_text(one.needed), one.fits() ? "fits" : "does not fit"});
+  }
+  for (const Limit& gpu : plan.gpus) {
+    rows.push_back({"  " + gpu.what, bytes_text(static_cast<std::int64_t>(gpu.bytes)), "0 B",
+                    "not used: this build computes on the CPU"});
+  }
+  return table_text(rows);
+}
+
+Json traffic_json(const std::vector<PlannedTraffic>& rows) {
+  Json list = Json::array();
+  for (const PlannedTraffic& row : rows) {
+    Json entry = Json::object();
+    entry["what"] = row.what;
+    entry["collective"] = row.collective;
+    entry["bytes"] = row.bytes;
+    entry["to_other_hosts"] = row.between_nodes;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+Json choice_json(const PlannedChoice& one) {
+  Json json = Json::object();
+  json["stage"] = one.choice.stage;
+  json["offload_optimizer"] = device_text(one.choice.optimizer);
+  json["offload_param"] = device_text(one.choice.parameters);
+  Json& items = json["items"] = Json::array();
+  for (const PlannedBytes& item : one.memory.items) {
+    Json entry = Json::object();
+    entry["what"] = item.what;
+    entry["bytes"] = item.bytes;
+    entry["place"] = place_text(item.place);
+    items.push_back(std::move(entry));
+  }
+  json["building"] = one.memory.building;
+  for (const Place place : {Place::kMemory, Place::kHost, Place::kDisk}) {
+    json[place_text(place)] = one.memory.peak(place);
+  }
+  if (!one.lacks.empty()) json["lacks"] = one.lacks;
+  return json;
+}
+
+}  // namespace
+
+std::int64_t Plan::process_bytes() const {
+  return program + configured.memory.peak(Place::kMemory) + configured.memory.training(Place::kHost);
+}
+
+std::string plan_text(const Plan& plan) {
+  return head_text(plan) + "\n" + memory_text(plan) + "\n" + choices_text(plan) + "\n" + traffic_text(plan) + "\n" +
+         limits_text(plan) +
+         (plan.configured.lacks.empty()
+              ? ""
+              : "\nThis build cannot run it as configured: it lacks " + plan.configured.lacks + ".\n");
+}
+
+Json plan_json(const Plan& plan) {
+  Json json = Json::object();
+  json["model"] = plan.model;
+  json["parameters"] = plan.run.elements();
+  json["tensors"] = static_cast<std::int64_t>(plan.run.parameters.size());
+  json["world"] = plan.run.world;
+  json["local_world"] = plan.run.local_world;
+  json["program"] = plan.program;
+  json["process"] = plan.process_bytes();
+  json["checkpoint"] = plan.checkpoint;
+  json["configured"] = choice_json(plan.configured);
+  json["choices"] = Json::array();
+  for (const PlannedChoice& one : plan.choices) json["choices"].push_back(choice_json(one));
+  json["traffic"] = Json::array();
+  for (const auto& stage : plan.traffic) json["traffic"].push_back(traffic_json(stage));
+  json["limits"] = Json::array();
+  for (const PlannedLimit& one : plan.limits) {
+    Json entry = Json::object();
+    entry["what"] = one.limit.what;
+    entry["bytes"] = static_cast<std::int64_t>(one.limit.bytes);
+    entry["needed"] = one.needed;
+    entry["fits"] = one.fits();
+    json["limits"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+}  // namespace capstan::cli

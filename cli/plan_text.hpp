@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/limits.hpp"
+#include "core/config/json.hpp"
+#include "core/zero/memory_plan.hpp"
+
+namespace capstan::cli {
+
+/// One line of the table of choices.
+struct PlannedChoice {
+  ZeroChoice choice;
+  MemoryPlan memory;
+  std::string lacks;  // what this build lacks for it; empty: nothing
+};
+
+/// A need and what there is of it.
+struct PlannedLimit {
+  std::int64_t needed = 0;
+  Limit limit;
+  bool fits() const { return needed <= static_cast<std::int64_t>(limit.bytes); }
+};
+
+/// All that `capstan plan` says.
+struct Plan {
+  std::string model, optimizer, precision;
+  PlannedRun run;
+  std::int64_t program = 0;  // bytes of a process that holds no model
+  std::int64_t checkpoint = 0;
+  PlannedChoice configured;
+  std::vector<PlannedChoice> choices;
+  std::vector<std::vector<PlannedTraffic>> traffic;  // of stages 0 to 3
+  std::vector<PlannedLimit> limits;
+  std::vector<Limit> gpus;
+
+  /// Host memory of a process as it is configured: the CPU is where the model computes.
+  std::int64_t process_bytes() const;
+};
+
+std::string plan_text(const Plan& plan);
+Json plan_json(const Plan& plan);
+
+}  // namespace capstan::cli

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/config/typed/zero.hpp"
+#include "core/zero/partition.hpp"
+
+namespace capstan {
+
+/// What memory and traffic depend on of one parameter.
+struct PlannedParameter {
+  std::int64_t numel = 0;
+  bool trainable = true;
+  bool movable = true;  // alone in its storage
+  std::vector<std::int64_t> shape;
+  std::int64_t state_bytes = 0;        // of the optimizer's state, an element
+  std::int64_t fixed_state_bytes = 0;  // of the optimizer's state, a parameter
+};
+
+/// What memory and traffic of a training run depend on. No LibTorch, no model: shapes and a configuration.
+struct PlannedRun {
+  std::vector<PlannedParameter> parameters;  // the model's order
+  std::int64_t built_bytes = 0;              // of the model as it is built, buffers included
+  std::int64_t buffer_bytes = 0;             // of the model's buffers
+  std::int64_t model_state_bytes = 0;        // of the optimizer's states of the whole model, the same on every rank
+  // Bytes of an element as the model computes, as gradients add up, as they travel.
+  std::int64_t compute_bytes = 4, accumulation_bytes = 4, communication_bytes = 4;
+  bool whole_parameters = false;   // the optimizer cannot have parts of a parameter
+  bool can_be_partitioned = true;  // false: every rank updates everything at every stage
+  std::int64_t measures = 0;       // numbers a block of 32,768 elements that the optimizer adds up over ranks
+  bool norm = true;                // each step needs the gradients' norm
+  std::int64_t micro_steps = 1;    // micro-batches a step
+  int world = 1, local_world = 1;  // processes, and those of them on one host
+  ZeroConfig zero;
+
+  std::int64_t elements() const;
+  std::int64_t trainable_elements() const;
+};
+
+/// Where something is kept: where the model computes, in host memory, on a disk.
+enum class Place { kMemory, kHost, kDisk };
+
+struct ZeroChoice {
+  int stage = 0;
+  Place optimizer = Place::kMemory, parameters = Place::kMemory;  // offload_optimizer.device, offload_param.device
+  bool operator==(const ZeroChoice&) const = default;
+};
+
+/// What the configuration chooses.
+ZeroChoice configured_choice(const ZeroConfig& zero);
+/// Every stage with every offload that the language allows there.
+std::vector<ZeroChoice> zero_choices();
+
+struct PlannedBytes {
+  std::string what;
+  std::int64_t bytes = 0;
+  Place place = Place::kMemory;
+};
+
+/// Memory of one rank, of the one that has most. Not in it: what forward keeps for backward, the program itself, and
+/// freed memory that the C library's heap keeps (up to 64 MB).
+struct MemoryPlan {
+  std::vector<PlannedBytes> items;  // while it trains
+  std::int64_t building = 0;        // while the model is built and cast, in `kMemory`
+
+  std::int64_t training(Place place) const;
+  /// The most at any time.
+  std::int64_t peak(Place place) const;
+};
+
+/// Stages 0 to 2 as the engine allocates: parameters in the compute type, gradients in the accumulation type, fp32
+/// masters where the compute type is another, the optimizer's states, and what exchanges need. With mixed precision
+/// Adam and P parameters on W ranks these are 16 P, 4 P + 12 P / W, 2 P + 14 P / W and 16 P / W bytes for stages 0 to
+/// 3, beside buckets and live parameters. Stage 3 and its offload follow DeepSpeed's scheme: partitions, live
+/// parameters up to stage3_max_live_parameters, buffers of buffer_count.
+MemoryPlan plan_memory(const PlannedRun& run, const ZeroChoice& choice);
+
+/// The partition of the trainable parameters over the ranks.
+Partition planned_partition(const PlannedRun& run);
+
+/// Of the parameters that stage 3 partitions, those that stay whole on every rank: trainable ones, by index in
+/// definition order. (stage3_param_persistence_threshold, stage3_model_persistence_threshold)
+std::vector<bool> persistent_parameters(const PlannedRun& run);
+
+/// One collective of a step.
+struct PlannedTraffic {
+  std::string what;
+  std::string collective;          // as Communicator::traffic() counts it
+  std::int64_t bytes = 0;          // that rank 0 sends in a step
+  std::int64_t between_nodes = 0;  // of them, to ranks of other hosts
+};
+
+/// What rank 0 sends in a step at that stage. Stages 0 to 2: to the byte. Stage 3: gathers for forward and backward of
+/// each micro-batch and the reduction of its gradients, with zero_hpz_partition_size, zero_quantized_weights and
+/// zero_quantized_gradients. Nothing with one process.
+std::vector<PlannedTraffic> plan_traffic(const PlannedRun& run, int stage);
+
+}  // namespace capstan

@@ -1,0 +1,73 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/config/json.hpp"
+#include "tests/cli/programs.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Plan : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::ofstream(folder_ / "ds.json") << R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+      "gradient_clipping": 1.0, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}},
+      "zero_optimization": {"stage": 2}})";
+  }
+  ProcessResult plan(std::vector<std::string> words) {
+    words.insert(words.begin(), {"plan", "--config", "ds.json"});
+    return run_capstan(folder_, words);
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Plan, CountsTheParametersOfAModelThatFitsNoMachine) {
+  const ProcessResult result = plan({"--model", "gpt:7b", "--world", "64", "--local-world", "8", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json json = Json::parse(result.out);
+  // 32 blocks of 12 d^2 + 13 d, two embeddings and the head over 256 bytes and 2048 places, the last norm.
+  const std::int64_t d = 4096;
+  EXPECT_EQ(json.at("parameters"), Json(32 * (12 * d * d + 13 * d) + (256 + 2048 + 256) * d + 2 * d));
+  EXPECT_EQ(json.at("local_world"), Json(8));
+  EXPECT_EQ(json.at("choices").size(), 14u);
+  EXPECT_LT(json.at("program").as_integer(), 1'000'000'000);  // it was not built
+}
+
+TEST_F(Plan, SaysWhatItSaysToAPerson) {
+  const ProcessResult result = plan({"--model", "gpt:tiny", "--world", "4", "--local-world", "2"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("bf16, gradients added up in bfloat16, AdamW, zero_optimization.stage 2, 4 "
+                                    "processes, 2 of them on a host"));
+  EXPECT_THAT(result.out, HasSubstr("> 2      none               none "));
+  EXPECT_THAT(result.out, HasSubstr("together, stage 2"));
+  EXPECT_THAT(result.out, HasSubstr("host memory, available"));
+}
+
+TEST_F(Plan, OneProcessSendsNothing) {
+  EXPECT_THAT(plan({"--model", "gpt:tiny"}).out, HasSubstr("sent in a step: nothing, with one process"));
+}
+
+TEST_F(Plan, NamesWhatIsWrong) {
+  const auto expect = [&](const std::vector<std::string>& words, int exit_code, const std::string& message) {
+    const ProcessResult result = plan(words);
+    EXPECT_EQ(result.exit_code, exit_code) << message;
+    EXPECT_THAT(result.err, HasSubstr(message));
+  };
+  expect({"--model", "gpx"}, 3, "capstan.model.type: no plugin provides a model 'gpx'. Did you mean 'gpt'");
+  expect({}, 3, "capstan.model: not given. Name a model with --model, for instance --model gpt:124m");
+  expect({"--model", "gpt:tiny", "--world", "0"}, 2, "--world: must be 1 to 1,000,000, got 0.");
+  expect({"--model", "gpt:tiny", "--world", "many"}, 2, "--world: 'many' is no whole number.");
+  expect({"--model", "gpt:tiny", "--world", "6", "--local-world", "4"}, 3,
+         "--local-world: 4 processes a host do not make up 6. Give a divisor of it.");
+  expect({"--model", "gpt:tiny", "--set", "zero_optimization.stages=1"}, 3, "Did you mean 'stage'");
+  expect({"--model", "gpt:tiny", "--set", "capstan.model.init=formula"}, 4,
+         "Where its code reads values while it is built, --with-values builds it whole");
+  EXPECT_EQ(plan({"--model", "gpt:tiny", "--set", "capstan.model.init=formula", "--with-values"}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace capstan::cli

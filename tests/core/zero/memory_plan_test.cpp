@@ -1,0 +1,124 @@
+#include "core/zero/memory_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+namespace capstan {
+namespace {
+
+/// Mixed precision Adam, as ZeRO's paper counts: 16-bit weights and gradients, fp32 masters and two moments.
+PlannedRun mixed_adam(std::int64_t numel, int tensors, int world) {
+  PlannedRun run;
+  for (int i = 0; i < tensors; ++i) {
+    PlannedParameter parameter;
+    parameter.numel = numel / tensors;
+    parameter.shape = {numel / tensors / 1000, 1000};
+    parameter.state_bytes = 8;
+    run.parameters.push_back(parameter);
+  }
+  run.compute_bytes = run.accumulation_bytes = run.communication_bytes = 2;
+  run.world = world;
+  run.local_world = world;
+  return run;
+}
+
+std::int64_t bytes_of(const MemoryPlan& plan, const std::string& what) {
+  std::int64_t bytes = 0;
+  for (const PlannedBytes& item : plan.items) bytes += item.what == what ? item.bytes : 0;
+  return bytes;
+}
+
+std::int64_t model_states(const MemoryPlan& plan) {
+  return bytes_of(plan, "parameters") + bytes_of(plan, "fp32 masters") + bytes_of(plan, "optimizer state") +
+         bytes_of(plan, "gradients");
+}
+
+TEST(MemoryPlan, GivesThePapersFiguresForABillionParametersOnEightRanks) {
+  const PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
+  const double expected[] = {16e9, 5.5e9, 3.75e9, 2e9};
+  for (int stage = 0; stage <= 3; ++stage) {
+    EXPECT_NEAR(static_cast<double>(model_states(plan_memory(run, {stage}))), expected[stage], 2e-3 * expected[stage])
+        << "stage " << stage;
+  }
+}
+
+TEST(MemoryPlan, KeepsWhatIsOffloadedElsewhere) {
+  const PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
+  const MemoryPlan cpu = plan_memory(run, {2, Place::kHost});
+  EXPECT_NEAR(static_cast<double>(model_states(cpu)), 3.75e9, 1e7);  // the same in all
+  // Masters, moments and the gradients' part: (4 + 8 + 2) P / W.
+  EXPECT_NEAR(static_cast<double>(cpu.training(Place::kHost)), 14e9 / 8, 1e7);
+
+  const MemoryPlan nvme = plan_memory(run, {3, Place::kDisk, Place::kDisk});
+  EXPECT_NEAR(static_cast<double>(nvme.training(Place::kDisk)), 14e9 / 8, 1e7);  // weights, masters, moments
+  EXPECT_GT(nvme.training(Place::kHost), 2 * 5 * 100'000'000);                   // buffer_count times buffer_size
+}
+
+TEST(MemoryPlan, OneProcessHoldsEverythingAtEveryStage) {
+  const PlannedRun run = mixed_adam(10'000'000, 10, 1);
+  for (int stage = 0; stage <= 3; ++stage) {
+    EXPECT_EQ(plan_memory(run, {stage}).training(Place::kMemory), 160'000'000) << stage;
+  }
+  PlannedRun fp32 = run;
+  fp32.compute_bytes = fp32.accumulation_bytes = fp32.communication_bytes = 4;  // the weights are the masters
+  EXPECT_EQ(plan_memory(fp32, {0}).training(Place::kMemory), 160'000'000);
+}
+
+TEST(MemoryPlan, LiveParametersOfStage3AreLimited) {
+  PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
+  EXPECT_EQ(bytes_of(plan_memory(run, {3}), "live parameters"), 2'000'000'000);
+  run.zero.stage3_max_live_parameters = 50'000'000;
+  EXPECT_EQ(bytes_of(plan_memory(run, {3}), "live parameters"), 100'000'000);
+  run.zero.stage3_param_persistence_threshold = 10'000'000;
+  EXPECT_EQ(bytes_of(plan_memory(run, {3}), "persistent parameters"), 2'000'000'000);
+  run.zero.stage3_model_persistence_threshold = 35'000'000;
+  EXPECT_EQ(bytes_of(plan_memory(run, {3}), "persistent parameters"), 60'000'000);
+}
+
+TEST(MemoryPlan, CountsBuildingTheModelWhereThatTakesMost) {
+  PlannedRun run = mixed_adam(1'000'000'000, 100, 64);
+  run.built_bytes = 4'000'000'000;
+  const MemoryPlan plan = plan_memory(run, {2});
+  EXPECT_EQ(plan.peak(Place::kMemory), 4'000'000'000 + 2 * 10'000'000);  // one parameter is being cast
+  EXPECT_LT(plan.training(Place::kMemory), 3'000'000'000);
+}
+
+TEST(MemoryPlan, KnowsEveryPairThatTheLanguageAllows) { EXPECT_EQ(zero_choices().size(), 1u + 2u + 2u + 9u); }
+
+std::int64_t sent(const PlannedRun& run, int stage, bool between_nodes = false) {
+  std::int64_t bytes = 0;
+  for (const PlannedTraffic& row : plan_traffic(run, stage)) bytes += between_nodes ? row.between_nodes : row.bytes;
+  return bytes;
+}
+
+TEST(TrafficPlan, IsTwoOrThreeTimesTheModel) {
+  PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
+  run.norm = false;
+  const double model = 2e9 * 7 / 8;  // bytes that one rank sends in one pass over all parameters
+  for (int stage = 0; stage <= 2; ++stage) EXPECT_NEAR(static_cast<double>(sent(run, stage)), 2 * model, 1e-2 * model);
+  EXPECT_NEAR(static_cast<double>(sent(run, 3)), 3 * model, 1e-2 * model);
+  run.micro_steps = 4;
+  EXPECT_NEAR(static_cast<double>(sent(run, 1)), 2 * model, 1e-2 * model);
+  EXPECT_NEAR(static_cast<double>(sent(run, 2)), 5 * model, 1e-2 * model);
+  EXPECT_NEAR(static_cast<double>(sent(run, 3)), 12 * model, 1e-2 * model);
+}
+
+TEST(TrafficPlan, ZeroPlusPlusSendsAQuarterBetweenHosts) {
+  PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
+  run.norm = false;
+  run.local_world = 2;
+  const double model = 2e9 / 8 * 6;  // to the six ranks elsewhere
+  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), 3 * model, 1e-2 * model);
+  run.zero.zero_quantized_weights = true;
+  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), 2 * model, 1e-2 * model);
+  run.zero.zero_hpz_partition_size = 2;
+  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), 1.5 * model, 1e-2 * model);
+  // Four bits, and of what a host has added up only: half of what a quarter would be.
+  run.zero.zero_quantized_gradients = true;
+  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), (0.5 + 0.125) * model, 1e-2 * model);
+}
+
+}  // namespace
+}  // namespace capstan
