@@ -16,8 +16,6 @@
 namespace capstan::cli {
 namespace {
 
-constexpr int kHighestStage = 2;  // that several processes can train at
-
 /// The model, its tensors without values unless asked for.
 Model model_shapes(const Config& config, const PluginIndex& plugins, bool with_values) {
   Registry registry(plugins, config.plugin_sha256);
@@ -44,8 +42,11 @@ std::string precision_text(const Config& config) {
 std::string lacks(const ZeroChoice& choice, const Config& config, const PluginIndex& plugins) {
   std::string text;
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
-  if (choice.stage > kHighestStage && config.batch.world_size > 1) {
-    add("stage " + std::to_string(choice.stage) + " with several processes");
+  const ZeroConfig& zero = config.zero;
+  if (choice.stage == 3 && config.batch.world_size > 1) {
+    if (zero.zero_hpz_partition_size > 1) add("zero_hpz_partition_size");
+    if (zero.zero_quantized_weights) add("zero_quantized_weights");
+    if (zero.zero_quantized_gradients) add("zero_quantized_gradients");
   }
   if (choice.optimizer == Place::kDisk && !plugins.find("offload", "nvme")) add("a plugin 'nvme' of kind offload");
   if (choice.parameters == Place::kDisk) add("parameters on nvme");

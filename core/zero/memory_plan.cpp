@@ -6,7 +6,8 @@
 namespace capstan {
 namespace {
 
-constexpr std::int64_t kLargestBucket = 8 << 20;  // elements: as Sharding cuts them
+// Elements: as Sharding cuts them.
+constexpr std::int64_t kLargestBucket = 8 << 20, kLargestBucketOfParts = 1 << 20;
 constexpr std::int64_t kMasterBytes = 4;
 
 /// What one rank owns of the trainable parameters.
@@ -125,7 +126,7 @@ class Planner {
   }
 
   void several() {
-    const Partition partition = planned_partition(run_);
+    const Partition partition = planned_partition(run_, choice_.stage);
     const bool partitioned = choice_.stage > 0;
     const Share share = partitioned ? largest_share(run_, partition) : whole(run_);
     parameters(partition, share);
@@ -226,12 +227,13 @@ std::int64_t PlannedRun::trainable_elements() const {
   return sum;
 }
 
-Partition planned_partition(const PlannedRun& run) {
+Partition planned_partition(const PlannedRun& run, int stage) {
   std::vector<Partition::Parameter> inputs;
   for (const PlannedParameter& parameter : run.parameters) {
     if (parameter.trainable) inputs.push_back({parameter.numel, run.whole_parameters});
   }
-  return {inputs, std::min(run.zero.reduce_bucket_size, kLargestBucket), run.world};
+  return {inputs, std::min(run.zero.reduce_bucket_size, stage == 3 ? kLargestBucketOfParts : kLargestBucket),
+          run.world};
 }
 
 std::vector<bool> persistent_parameters(const PlannedRun& run) {
@@ -245,6 +247,11 @@ std::vector<bool> persistent_parameters(const PlannedRun& run) {
     if (small) kept += parameter.numel;
   }
   return persistent;
+}
+
+bool stage3_holds_all(const PlannedRun& run) {
+  const std::int64_t elements = run.trainable_elements();
+  return elements <= run.zero.stage3_max_live_parameters && elements <= run.zero.stage3_max_reuse_distance;
 }
 
 ZeroChoice configured_choice(const ZeroConfig& zero) {

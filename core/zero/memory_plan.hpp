@@ -78,7 +78,10 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const PlannedRun& run, const ZeroChoice& choice);
 
 /// The partition of the trainable parameters over the ranks.
-Partition planned_partition(const PlannedRun& run);
+Partition planned_partition(const PlannedRun& run, int stage);
+
+/// Whether stage 3 need not let go of anything within a step: its limits hold all parameters.
+bool stage3_holds_all(const PlannedRun& run);
 
 /// Of the parameters that stage 3 partitions, those that stay whole on every rank: trainable ones, by index in
 /// definition order. (stage3_param_persistence_threshold, stage3_model_persistence_threshold)
@@ -93,7 +96,7 @@ struct PlannedTraffic {
 };
 
 /// What rank 0 sends in a step at that stage. Stages 0 to 2: to the byte. Stage 3: gathers for forward and backward of
-/// each micro-batch and the reduction of its gradients, with zero_hpz_partition_size, zero_quantized_weights and
+/// each micro-batch, or one a step where stage3_holds_all(), and the reduction of gradients, with zero_hpz_partition_size, zero_quantized_weights and
 /// zero_quantized_gradients. Nothing with one process.
 std::vector<PlannedTraffic> plan_traffic(const PlannedRun& run, int stage);
 

@@ -17,7 +17,7 @@ std::int64_t blocks_in(std::int64_t numel) { return (numel + Partition::kBlock -
 class TrafficPlanner {
  public:
   TrafficPlanner(const PlannedRun& run, int stage)
-      : run_(run), stage_(run.can_be_partitioned ? stage : 0), partition_(planned_partition(run)) {}
+      : run_(run), stage_(run.can_be_partitioned ? stage : 0), partition_(planned_partition(run, stage)) {}
 
   std::vector<PlannedTraffic> plan() {
     if (stage_ == 3) {
@@ -43,11 +43,14 @@ class TrafficPlanner {
 
   std::int64_t own() const { return partition_.owned(0); }
 
-  void reduce_scatter(std::int64_t times) {
+  /// To the owners; at stage 0 the owners then send the means to all.
+  void reduce(std::int64_t times) {
     const std::int64_t bytes = run_.communication_bytes * times;
     std::int64_t elsewhere = 0;
     for (int rank = run_.local_world; rank < run_.world; ++rank) elsewhere += partition_.owned(rank);
-    add("gradients", "reduce_scatter", (partition_.numel() - own()) * bytes, elsewhere * bytes);
+    const std::int64_t back = stage_ == 0 ? own() * bytes : 0;
+    add("gradients", stage_ == 0 ? "all_reduce" : "reduce_scatter",
+        (partition_.numel() - own()) * bytes + back * peers(), elsewhere * bytes + back * peers_elsewhere());
   }
 
   void late_gradients(std::int64_t times) {
@@ -57,11 +60,10 @@ class TrafficPlanner {
 
   void gradients() {
     const std::int64_t times = stage_ == 2 ? run_.micro_steps : 1;
-    reduce_scatter(times);
+    reduce(times);
     if (run_.zero.overlap_comm || stage_ == 2 || (stage_ == 1 && run_.zero.grad_hooks)) late_gradients(times);
-    if (stage_ == 0) {
-      to_all("mean gradients", "all_gather", own() * run_.communication_bytes);
-    } else if (run_.zero.allgather_partitions) {
+    if (stage_ == 0) return;
+    if (run_.zero.allgather_partitions) {
       to_all("updated parameters", "all_gather", own() * run_.compute_bytes);
     } else {
       to_all("updated parameters", "broadcast", own() * run_.compute_bytes);
@@ -95,8 +97,24 @@ class TrafficPlanner {
       const BlockFormat format = weight_format(part);
       gathered += zero.zero_quantized_weights && format.block > 0 ? format.message_bytes() : part * run_.compute_bytes;
     }
+    if (stage3_holds_all(run_)) {
+      to_all("parameters", "all_gather", gathered);
+    } else {
+      gathers(gathered, elements);
+    }
+    if (zero.zero_quantized_gradients && run_.local_world < run_.world) {
+      quantized_gradients();
+    } else {
+      reduce(run_.micro_steps);
+    }
+    late_gradients(run_.micro_steps);
+    to_all("persistent parameters", "all_gather", kept);
+  }
+
+  /// For each micro-batch's forward and backward. `gathered`: bytes of rank 0's parts, of parameters of `elements`.
+  void gathers(std::int64_t gathered, std::int64_t elements) {
     to_all("parameters for forward", "all_gather", gathered * run_.micro_steps);
-    const std::int64_t group = std::min<std::int64_t>(zero.zero_hpz_partition_size, run_.world);
+    const std::int64_t group = std::min<std::int64_t>(run_.zero.zero_hpz_partition_size, run_.world);
     if (group > 1) {
       // From the secondary copy, within a block of ranks.
       const std::int64_t slice = elements / group * run_.compute_bytes * run_.micro_steps;
@@ -105,12 +123,6 @@ class TrafficPlanner {
     } else {
       to_all("parameters for backward", "all_gather", gathered * run_.micro_steps);
     }
-    if (zero.zero_quantized_gradients && run_.local_world < run_.world) {
-      quantized_gradients();
-    } else {
-      reduce_scatter(run_.micro_steps);
-    }
-    to_all("persistent parameters", "all_gather", kept);
   }
 
   /// Of every rank's parts of all buckets: bytes of codes and scales, and of what is not quantised.
@@ -154,8 +166,8 @@ class TrafficPlanner {
       if (rank >= run_.local_world) rest_elsewhere += parts.rest[r];
     }
     const std::int64_t times = run_.micro_steps;
-    add("gradients, 4 bits, within nodes", "all_to_all", within * times, 0);
-    add("gradients, 4 bits, between nodes", "all_to_all", between * times, between * times);
+    add("gradients, 4 bits, within nodes", "all_to_all_single", within * times, 0);
+    add("gradients, 4 bits, between nodes", "all_to_all_single", between * times, between * times);
     add("gradients of one dimension", "reduce_scatter", rest * times, rest_elsewhere * times);
   }
 

@@ -64,9 +64,9 @@ TEST_F(Plan, NamesWhatIsWrong) {
   expect({"--model", "gpt:tiny", "--world", "6", "--local-world", "4"}, 3,
          "--local-world: 4 processes a host do not make up 6. Give a divisor of it.");
   expect({"--model", "gpt:tiny", "--set", "zero_optimization.stages=1"}, 3, "Did you mean 'stage'");
-  expect({"--model", "gpt:tiny", "--set", "capstan.model.init=formula"}, 4,
-         "Where its code reads values while it is built, --with-values builds it whole");
-  EXPECT_EQ(plan({"--model", "gpt:tiny", "--set", "capstan.model.init=formula", "--with-values"}).exit_code, 0);
+  const std::string reads_values = R"(capstan.model={"type": "gpt", "params": {"init": "formula"}})";
+  expect({"--set", reads_values}, 4, "Where its code reads values while it is built, --with-values builds it whole");
+  EXPECT_EQ(plan({"--set", reads_values, "--with-values"}).exit_code, 0);
 }
 
 }  // namespace
