@@ -18,7 +18,8 @@ struct Metric {
 
 /// Runs each monitor on a thread of its own, so that neither training nor another monitor waits for it. A monitor that
 /// fails is switched off with one warning; metrics that a slow one cannot take are dropped, counted and said. One more
-/// thread hands the metrics out, so that the number of monitors costs training nothing. [engine]
+/// thread hands the metrics out, ten times a second, so that neither the number of monitors nor waking them costs
+/// training anything. [engine]
 class MonitorHost {
  public:
   /// `run_info` goes to each monitor's open().
