@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <sys/stat.h>
+
 #include <csignal>
+#include <fstream>
 #include <regex>
 #include <set>
 
@@ -93,6 +96,26 @@ TEST_F(Train, PrintsTimersAndMemoryWhenAsked) {
   EXPECT_THAT(dump, HasSubstr("\nConfiguration:\n  activation_checkpointing.contiguous_memory_optimization "));
   EXPECT_THAT(dump,
               HasSubstr("  dump_state .................................................. true  (command line)\n"));
+}
+
+TEST_F(Train, GoesOnWhileAMonitorHangsAndLosesNothingThatItsQueueHolds) {
+  // Who opens a pipe waits for its other end.
+  const std::string pipe = folder_ / "metrics/run/Train_Samples_train_loss.csv";
+  std::filesystem::create_directories(folder_ / "metrics/run");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::vector<std::string> words = command({}, "40");
+  words.insert(words.begin(), kCapstan);
+  Process run(words, {.folder = folder_.path()});
+  ASSERT_TRUE(run.wait_for_output("step=40, "));
+
+  std::ifstream other_end(pipe);
+  std::string line;
+  int lines = 0;
+  while (std::getline(other_end, line)) ++lines;
+  EXPECT_EQ(lines, 1 + 40);
+  const ProcessResult result = run.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("dropped")));
 }
 
 TEST_F(Train, WritesNoEscapesWhereThereIsNoTerminal) {
