@@ -195,6 +195,27 @@ TEST_P(OwnCommunication, SendsAThirtySecondOfWhatAnAllReduceSends) {
   });
 }
 
+TEST(ZeroOneAdam, SendsATwentiethOfAdamsBytesOverAThousandSteps) {
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    MixedRun run(R"({"train_micro_batch_size_per_gpu": 1, "steps_per_print": null, "gradient_clipping": 0,
+                     "optimizer": {"type": "ZeroOneAdam", "params": {"lr": 0.0001, "var_freeze_step": 60,
+                                   "var_update_scaler": 16, "local_step_scaler": 32, "local_step_clipper": 16}}})",
+                 shared(communicator));
+    run.model.skips = false;
+    const auto sent = [&] { return static_cast<double>(communicator.log().total().bytes); };
+    const double start = sent();
+    run.step();  // exchanges whole gradients, as each of Adam's steps does
+    const double adam = 1000 * (sent() - start);
+    run.steps(999);
+    const double own = sent() - start;
+    EXPECT_GE(adam / own, 20);
+    // In 61 updates 16 + 16 + 3 whole gradients, the other 26 compressed; then 32 updates each with an exchange after
+    // every one, second, fourth and eighth, and the last 811 with one in 16.
+    const double expected = 1000 / (35 + (26 + 32 + 16 + 8 + 4 + 811 / 16.0) / 32);
+    EXPECT_NEAR(adam / own, expected, 0.03 * expected);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, OwnCommunication, testing::Values(2, 3, 4));
 
 }  // namespace
