@@ -130,6 +130,21 @@ TEST_F(Launch, TimesTheExchangeOfGradientsAndTheStepOfZero) {
   }
 }
 
+TEST_F(Launch, ProfilesAStepOnceWithTheFiguresOfOneProcess) {
+  const auto result = run_process(
+      launch(2, folder_.train({"--steps", "2", "--no-progress", "--set", "gradient_accumulation_steps=null", "--set",
+                               "zero_optimization.stage=1", "--set", "flops_profiler.enabled=true"})));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const auto head = result.out.find("DeepSpeed Flops Profiler");
+  ASSERT_NE(head, std::string::npos) << result.out;
+  EXPECT_EQ(result.out.find("DeepSpeed Flops Profiler", head + 1), std::string::npos);
+  for (const char* line : {"world size: +2 +\n", "data parallel size: +2 +\n", "batch size per GPU: +2 +\n",
+                           // 2 samples of 16 tokens through 8 * 8 -> 16 -> 256, and all of the parameters.
+                           "fwd MACs per GPU: +163.84 KMACs\n", "params per GPU: +7.45 K +\n"}) {
+    EXPECT_THAT(result.out, ContainsRegex(line));
+  }
+}
+
 TEST_F(Launch, LogsCollectivesAsTheConfigurationSays) {
   const auto run = [&](const std::vector<std::string>& keys, const char* stage) {
     std::vector<std::string> words{"--steps",
