@@ -79,6 +79,18 @@ TEST_F(Report, TakesARunOfTheProgramItself) {
   }
 }
 
+TEST_F(Report, PlotsTheCommunicationOfBackwardAndOfTheWholeStepTogether) {
+  put("Train_Samples_elapsed_time_ms_backward_allreduce.csv", "step,x\r\n1,3\r\n2,4\r\n");
+  put("Train_Samples_comms_ms.csv", "step,x\r\n1,5\r\n2,6\r\n");
+  put("Train_Samples_comms_mb_sent.csv", "step,x\r\n1,0.5\r\n2,0.5\r\n");
+  ASSERT_EQ(report().exit_code, 0);
+  const std::string html = page();
+  EXPECT_THAT(html, HasSubstr("<h2>Communication, ms</h2>"));
+  EXPECT_THAT(html, HasSubstr("</i>in backward"));
+  EXPECT_THAT(html, HasSubstr("</i>of the whole step"));
+  EXPECT_THAT(html, HasSubstr("<h2>Communication, MB sent</h2>"));
+}
+
 TEST_F(Report, MarksWhatIsNoNumberAndLeavesAGap) {
   put("loss.csv", "step,loss\r\n1,1\r\n2,2\r\n3,nan\r\n4,inf\r\n5,2\r\n6,1\r\n7,cut off");
   ASSERT_EQ(report().exit_code, 0);
