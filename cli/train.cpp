@@ -112,6 +112,8 @@ class TrainingRun {
   void report_step();
   void evaluate();
   void save();
+  void note_saved();
+  void finish_saving();
   void finish(double seconds);
   void report_comms();
   int interrupted();
@@ -127,6 +129,7 @@ class TrainingRun {
   ProgressBar bar_;
   std::optional<Engine> engine_;
   std::optional<Pace> pace_;
+  std::string saving_;  // the checkpoint that is under way; empty: none
   std::optional<std::int64_t> saved_step_, evaluated_step_;
   double first_loss_ = 0;
   std::int64_t steps_here_ = 0;
@@ -220,14 +223,29 @@ void TrainingRun::save() {
   if (run_.save_dir.empty() || saved_step_ == step()) return;
   Json client_state = Json::object();
   client_state["data"] = data_identity();
-  const std::string tag = engine_->save_checkpoint(run_.save_dir, "", client_state);
-  if (run_.keep > 0 && speaks_) prune_checkpoints(run_.save_dir, run_.keep);
+  finish_saving();
+  saving_ = (std::filesystem::path(run_.save_dir) / engine_->save_checkpoint(run_.save_dir, "", client_state)).string();
   saved_step_ = step();
-  print_line("saved " + (std::filesystem::path(run_.save_dir) / tag).string());
+  note_saved();
+}
+
+/// Says so once a checkpoint is written, perhaps long after save().
+void TrainingRun::note_saved() {
+  if (saving_.empty() || engine_->saving()) return;
+  engine_->finish_saving();
+  if (run_.keep > 0 && speaks_) prune_checkpoints(run_.save_dir, run_.keep);
+  print_line("saved " + saving_);
+  saving_.clear();
+}
+
+void TrainingRun::finish_saving() {
+  engine_->finish_saving();
+  note_saved();
 }
 
 int TrainingRun::interrupted() {
   if (steps_here_ > 0) save();
+  finish_saving();
   engine_->flush_monitors();
   report_comms();
   log::info("interrupted after step " + grouped(step()) + " of " + grouped(*run_.steps) +
@@ -239,6 +257,7 @@ int TrainingRun::interrupted() {
 void TrainingRun::finish(double seconds) {
   evaluate();
   save();
+  finish_saving();
   engine_->flush_monitors();
   ProgressBar::clear();
   if (steps_here_ == 0) return;
@@ -263,6 +282,7 @@ int TrainingRun::run() {
       if (Interrupt::requested()) engine_->ask_to_stop();
       train_step();
       report_step();
+      note_saved();
       if (due(step(), run_.eval_every)) evaluate();
       if (due(step(), run_.save_every)) save();
     }

@@ -38,7 +38,7 @@ void ignore_broken_pipes() {
 
 struct Communicator::State {
   int rank = 0, size = 1;
-  std::chrono::milliseconds timeout{};
+  std::chrono::milliseconds timeout{}, watch_every{};
   std::shared_ptr<Transport> transport;
   std::unique_ptr<Watchdog> watchdog;
   std::uint64_t calls = 0;
@@ -128,12 +128,26 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
   state->rank = rendezvous.rank;
   state->size = rendezvous.size;
   state->timeout = options.timeout;
+  state->watch_every = options.watch_every;
   if (rendezvous.size > 1) {
     ignore_broken_pipes();
     state->transport = connect_gloo(rendezvous, options.arrival);
     state->watchdog = std::make_unique<Watchdog>(state->transport->for_thread(), rendezvous.rank, rendezvous.size,
                                                  options.watch_every, options.timeout);
   }
+  return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
+}
+
+std::shared_ptr<Communicator> Communicator::twin(const std::string& purpose) {
+  if (size() == 1) return alone();
+  auto state = std::make_unique<State>();
+  state->rank = state_->rank;
+  state->size = state_->size;
+  state->timeout = state_->timeout;
+  state->watch_every = state_->watch_every;
+  state->transport = state_->transport->twin(purpose);
+  state->watchdog = std::make_unique<Watchdog>(state->transport->for_thread(), state->rank, state->size,
+                                               state->watch_every, state->timeout);
   return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
 }
 

@@ -33,6 +33,9 @@ class Communicator {
   /// Connects the processes. Throws RuntimeFault. With several, SIGPIPE is ignored from then on where nothing handles
   /// it.
   static std::shared_ptr<Communicator> connect(const Rendezvous& rendezvous, const Options& options);
+  /// A second communicator of the same processes, for one thread beside the engine's. Called by all ranks. Throws
+  /// RuntimeFault.
+  std::shared_ptr<Communicator> twin(const std::string& purpose);
   ~Communicator();
   Communicator(const Communicator&) = delete;
 

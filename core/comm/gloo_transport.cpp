@@ -156,8 +156,19 @@ class GlooExchange final : public Exchange {
 
 class GlooTransport final : public Transport {
  public:
-  GlooTransport(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::ProcessGroupGloo> group)
-      : store_(std::move(store)), group_(std::move(group)) {}
+  GlooTransport(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::ProcessGroupGloo> group,
+                std::shared_ptr<gloo::transport::Device> device)
+      : store_(std::move(store)), group_(std::move(group)), device_(std::move(device)) {}
+
+  /// Connects the processes that meet in the store.
+  static std::shared_ptr<GlooTransport> connect(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                                std::shared_ptr<gloo::transport::Device> device) {
+    const auto options = c10d::ProcessGroupGloo::Options::create(kForever);
+    options->devices.push_back(device);
+    const auto gloo_store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
+    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(gloo_store, rank, size, options);
+    return std::make_shared<GlooTransport>(std::move(store), std::move(group), std::move(device));
+  }
 
   std::unique_ptr<Exchange> start(std::uint32_t tag, const std::vector<Message>& send,
                                   const std::vector<Message>& receive) override {
@@ -192,11 +203,24 @@ class GlooTransport final : public Transport {
     }
   }
 
-  std::shared_ptr<Transport> for_thread() override { return std::make_shared<GlooTransport>(store_->clone(), nullptr); }
+  std::shared_ptr<Transport> twin(const std::string& purpose) override {
+    try {
+      auto store = c10::make_intrusive<c10d::PrefixStore>(purpose, store_->clone());
+      return connect(std::move(store), group_->getRank(), group_->getSize(), device_);
+    } catch (const std::exception& error) {
+      throw RuntimeFault("rank " + std::to_string(group_->getRank()) + ": cannot connect to the other processes for " +
+                         purpose + ": " + first_line(error));
+    }
+  }
+
+  std::shared_ptr<Transport> for_thread() override {
+    return std::make_shared<GlooTransport>(store_->clone(), nullptr, device_);
+  }
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  std::shared_ptr<gloo::transport::Device> device_;
 };
 
 }  // namespace
@@ -218,12 +242,8 @@ std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, mill
   }
   if (rendezvous.rank == 0 && !rendezvous.port_file.empty()) PortFile(rendezvous.port_file).remove();
 
-  const auto options = c10d::ProcessGroupGloo::Options::create(kForever);
   try {
-    options->devices.push_back(open_device(rendezvous));
-    const auto gloo_store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
-    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(gloo_store, rendezvous.rank, rendezvous.size, options);
-    return std::make_shared<GlooTransport>(store, std::move(group));
+    return GlooTransport::connect(store, rendezvous.rank, rendezvous.size, open_device(rendezvous));
   } catch (const std::exception& error) {
     throw RuntimeFault("rank " + std::to_string(rendezvous.rank) + ": cannot connect to the other processes: " +
                        first_line(error) + ". GLOO_SOCKET_IFNAME names the network interface to use.");

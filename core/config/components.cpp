@@ -33,7 +33,6 @@ constexpr WantedSection kWanted[] = {
     {"quantize_training.eigenvalue.enabled", "quantize_training", "observer", "eigenvalue"},
     {"autotuning.enabled", "autotuning", "observer", "autotuning"},
     {"nebula.enabled", "nebula", "observer", "nebula"},
-    {"datastates_ckpt", "datastates_ckpt", "observer", "datastates"},
     {"hybrid_engine.enabled", "hybrid_engine", "observer", "hybrid_engine"},
     {"compile.deepcompile", "compile", "observer", "deepcompile"},
     {"weight_quantization.enabled", "weight_quantization", "observer", "quantized_loading"},

@@ -29,8 +29,7 @@ constexpr std::pair<const char*, const char*> kIdleAtStage3[] = {
     {"zero_optimization.zero_hpz_partition_size", "has no effect here: parameters are gathered from all ranks."},
     {"zero_optimization.zero_quantized_weights", "has no effect here: weights travel in the type of the model."},
     {"zero_optimization.zero_quantized_nontrainable_weights", "has no effect here: frozen weights stay as they are."},
-    {"zero_optimization.zero_quantized_gradients",
-     "has no effect here: gradients travel in communication_data_type."},
+    {"zero_optimization.zero_quantized_gradients", "has no effect here: gradients travel in communication_data_type."},
     {"zero_optimization.zeropp_loco_param", "has no effect here: gradients travel in communication_data_type."},
     {"zero_optimization.mics_shard_size", "has no effect here: parameters are partitioned over all ranks."},
     {"zero_optimization.mics_hierarchical_params_gather",
@@ -123,7 +122,10 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
                                 "': its processes go ways of their own, so each holds all of its state.");
   }
   for (const auto& member : language().member("checkpoint")->members) {
-    if (member->spec.name == "tag_validation" || member->has(kNoEffect) || !values.given(member->path)) continue;
+    const bool decoupled = member->spec.name == "writer" && values.flag("checkpoint.writer.decoupled");
+    if (member->spec.name == "tag_validation" || decoupled || member->has(kNoEffect) || !values.given(member->path)) {
+      continue;
+    }
     problems.notice(member->path, "is checked, but nothing in this installation acts on it.");
   }
   const std::string device = values.text("zero_optimization.offload_optimizer.device");

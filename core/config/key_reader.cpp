@@ -33,6 +33,8 @@ constexpr std::pair<std::string_view, const char*> kReaders[] = {
     {"communication_data_type", "the engine, with several processes"},
     {"gradient_allreduce_op", "the engine, with several processes"},
     {"checkpoint", "the engine, which compares the ranks' tags"},
+    {"checkpoint.writer.decoupled", "the engine, which writes checkpoints while it trains"},
+    {"datastates_ckpt", "the engine, which writes checkpoints while it trains"},
     {"steps_per_print", "the progress line"},
     {"wall_clock_breakdown", "the engine's timers"},
     {"memory_breakdown", "the engine"},

@@ -177,7 +177,10 @@ Engine::Engine(Engine&&) noexcept = default;
 
 at::Tensor Engine::forward(Batch& batch) { return state_->forward(batch); }
 void Engine::backward(const at::Tensor& loss) { state_->backward(loss); }
-StepReport Engine::step() { return state_->step(); }
+StepReport Engine::step() {
+  state_->background_save.check();
+  return state_->step();
+}
 
 double Engine::train_batch(const NextBatch& next) {
   do {
@@ -216,6 +219,8 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
 std::string Engine::save_checkpoint(const std::string& dir, const std::string& tag, const Json& client_state) {
   return state_->save(dir, tag, client_state);
 }
+bool Engine::saving() const { return state_->background_save.under_way(); }
+void Engine::finish_saving() { state_->background_save.finish(); }
 Json Engine::load_checkpoint(const std::string& dir, const std::string& tag) { return state_->load(dir, tag); }
 
 const Progress& Engine::progress() const { return state_->progress; }

@@ -62,9 +62,15 @@ class Engine {
   double eval_batch(const NextBatch& next, std::int64_t micro_batches);
 
   /// Writes <dir>/<tag>/ (tag default: global_step<N>) and moves `latest` last. `client_state` comes back from load.
-  /// Returns the tag. Throws RuntimeFault; what was saved before stays as it was.
+  /// Returns the tag. Throws RuntimeFault; what was saved before stays as it was. With checkpoint.writer.decoupled or
+  /// datastates_ckpt it returns once there is a copy of everything, which a thread writes; what fails then is thrown by
+  /// the next step(), save_checkpoint() or finish_saving().
   std::string save_checkpoint(const std::string& dir, const std::string& tag = "",
                               const Json& client_state = Json::object());
+  /// A checkpoint is still being written.
+  bool saving() const;
+  /// Waits for it. Throws RuntimeFault.
+  void finish_saving();
   /// Loads the tag, or the one `latest` names. Returns the client state. Throws RuntimeFault naming the file and what
   /// differs; the engine is then as before.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "");

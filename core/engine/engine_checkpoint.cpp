@@ -195,12 +195,45 @@ std::string Engine::State::agreed_tag(const std::string& tag) {
   return tags[0];
 }
 
+bool Engine::State::saves_in_background(const CheckpointContents& contents) {
+  const bool decoupled = config.checkpoint.writer && config.checkpoint.writer->decoupled;
+  if (!config.datastates_ckpt) return decoupled;
+  if (!config.datastates_ckpt->host_cache_size) return true;
+  double bytes = 0;
+  for (const CheckpointTensor& tensor : contents.tensors) bytes += static_cast<double>(tensor.values.nbytes());
+  // Ranks that write now and ranks that write later would wait for each other.
+  for (const std::string& text : communicator->all_gather_text("save_checkpoint, size", std::to_string(bytes))) {
+    bytes = std::max(bytes, std::stod(text));
+  }
+  const double cache = *config.datastates_ckpt->host_cache_size;
+  if (bytes <= cache * 1e9) return true;
+  log::warning("datastates_ckpt.host_cache_size: is " + c10::str(cache) +
+               " GB, and a copy of what a rank saves takes " + c10::str(bytes / 1e9) +
+               " GB. Training waits until the checkpoint is written.");
+  return false;
+}
+
+/// Now, or from a copy while training goes on.
+void Engine::State::write(const std::string& dir, const std::string& tag, CheckpointContents contents) {
+  const auto write_with = [dir, tag](const CheckpointContents& what, Communicator& ranks) {
+    write_checkpoint(dir, tag, what, {ranks.rank(), [&](const std::string& phase, const std::string& text) {
+                                        return ranks.all_gather_text(phase, text, "save_checkpoint");
+                                      }});
+  };
+  if (!saves_in_background(contents)) return write_with(contents, *communicator);
+  // Training goes on with the tensors themselves.
+  for (CheckpointTensor& tensor : contents.tensors) tensor.values = tensor.values.clone();
+  if (!saving_ranks) saving_ranks = communicator->twin("saving");
+  background_save.start([write_with, copy = std::move(contents), ranks = saving_ranks] { write_with(copy, *ranks); });
+}
+
 std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
   if (micro_step != 0) {
     throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(micro_step) + " of " +
                        std::to_string(config.batch.gradient_accumulation_steps) +
                        " micro-batches done): its gradients would be lost. Save after step().");
   }
+  background_save.finish();
   at::NoGradGuard no_grad;
   synchronize();
   emit(CAPSTAN_EVENT_SAVE_BEGIN);
@@ -250,9 +283,7 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
   state["client_state"] = client_state;
   // A run that goes on from here must find the rows of all steps before.
   if (monitors) monitors->flush();
-  write_checkpoint(dir, tag, contents, {rank, [&](const std::string& name, const std::string& text) {
-                                          return communicator->all_gather_text(name, text, "save_checkpoint");
-                                        }});
+  write(dir, tag, std::move(contents));
   emit(CAPSTAN_EVENT_SAVE_END);
   return tag;
 }
@@ -295,6 +326,7 @@ void Engine::State::load_generator(const Json& state, const CheckpointContents& 
 }
 
 Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
+  background_save.finish();
   at::NoGradGuard no_grad;
   const std::string tag = tag_given.empty() ? latest_tag(dir) : tag_given;
   const CheckpointContents contents = read_checkpoint(dir, tag);

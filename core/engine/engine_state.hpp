@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/background_save.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/comm/communicator.hpp"
 #include "core/engine/engine.hpp"
@@ -85,6 +86,9 @@ struct Engine::State {
   std::string agreed_tag(const std::string& tag);
   void load_generator(const Json& state, const CheckpointContents& contents);
   void load_model_states(const CheckpointContents& contents, const std::string& where);
+  /// Whether these contents are to be written while training goes on: the same on all ranks.
+  bool saves_in_background(const CheckpointContents& contents);
+  void write(const std::string& dir, const std::string& tag, CheckpointContents contents);
   std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
   Json load(const std::string& dir, const std::string& tag);
 
@@ -122,11 +126,13 @@ struct Engine::State {
   bool loss_finite = true;            // of the current step
   std::int64_t bad_micro_step = 0;    // the first whose loss was not finite
   bool want_grad_norm = false;
-  bool local_gradients = false;  // of the current step
-  SumOfSquares squares;          // of the step's mean gradients, when it needs their norm
-  bool stop_asked = false;       // on this rank
-  bool stop_agreed = false;      // on all
-  std::string optimizer_where;   // "optimizer 'AdamW'"
+  bool local_gradients = false;                // of the current step
+  SumOfSquares squares;                        // of the step's mean gradients, when it needs their norm
+  bool stop_asked = false;                     // on this rank
+  bool stop_agreed = false;                    // on all
+  std::string optimizer_where;                 // "optimizer 'AdamW'"
+  std::shared_ptr<Communicator> saving_ranks;  // of the thread that writes checkpoints
+  BackgroundSave background_save;              // the last: its thread uses them
 };
 
 }  // namespace capstan

@@ -1,0 +1,139 @@
+#include <ATen/ops/equal.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/errors.hpp"
+#include "tests/core/data/temporary_folder.hpp"
+#include "tests/core/zero/mixed_model.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace capstan {
+namespace {
+
+using test::MixedRun;
+using testing::HasSubstr;
+
+constexpr const char* kDecoupled = R"("checkpoint": {"writer": {"decoupled": true}})";
+
+std::string config_of(int ranks, const std::string& more, int stage = 0) {
+  return R"({"train_micro_batch_size_per_gpu": )" + std::to_string(12 / ranks) +
+         R"(, "steps_per_print": null, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+            "zero_optimization": {"stage": )" +
+         std::to_string(stage) + "}, " + more + "}";
+}
+
+std::shared_ptr<Communicator> shared(Communicator& communicator) {
+  return {&communicator, [](Communicator*) {}};
+}
+
+TEST(BackgroundSave, HoldsTheValuesOfTheStepThatAskedForIt) {
+  const test::TemporaryFolder folder;
+  const std::string dir = folder.path().string();
+  for (const char* how : {kDecoupled, R"("datastates_ckpt": {})", R"("datastates_ckpt": {"host_cache_size": 1e-9})"}) {
+    MixedRun run(config_of(1, how), Communicator::alone());
+    run.steps(2);
+    const at::Tensor values = run.values().clone();
+    run.engine.save_checkpoint(dir, "kept");
+    const auto losses = run.steps(3);  // changes everything that the snapshot was made of
+    run.engine.finish_saving();
+    EXPECT_FALSE(run.engine.saving());
+    EXPECT_EQ(latest_tag(dir), "kept");
+
+    MixedRun again(config_of(1, how), Communicator::alone());
+    again.engine.load_checkpoint(dir);
+    EXPECT_TRUE(at::equal(again.values(), values)) << how;
+    EXPECT_EQ(again.steps(3), losses) << how;
+  }
+}
+
+TEST(BackgroundSave, AFailureIsToldAtTheNextStepAndTheCheckpointBeforeStays) {
+  const test::TemporaryFolder folder;
+  const std::string dir = folder.path().string();
+  MixedRun run(config_of(1, kDecoupled), Communicator::alone());
+  run.engine.save_checkpoint(dir, "before");
+  run.engine.finish_saving();
+  std::filesystem::create_directories(folder.path() / "taken");
+  std::ofstream(folder.path() / "taken" / "note.txt") << "somebody's";
+  run.engine.save_checkpoint(dir, "taken");  // returns: the error is the writer's
+  while (run.engine.saving()) std::this_thread::yield();
+  EXPECT_THAT([&] { run.step(); },
+              testing::ThrowsMessage<RuntimeFault>(HasSubstr("something is there already that is no checkpoint")));
+  EXPECT_EQ(latest_tag(dir), "before");
+  run.steps(2);  // told once
+  run.engine.save_checkpoint(dir, "taken");
+  EXPECT_THROW(run.engine.finish_saving(), RuntimeFault);
+  run.engine.save_checkpoint(dir, "taken");
+  EXPECT_THROW(run.engine.save_checkpoint(dir, "after"), RuntimeFault);
+  run.engine.save_checkpoint(dir, "after");
+  run.engine.finish_saving();
+  EXPECT_EQ(latest_tag(dir), "after");
+}
+
+std::string shared_folder(Communicator& communicator, std::optional<test::TemporaryFolder>& folder) {
+  if (communicator.rank() == 0) folder.emplace();
+  return communicator.all_gather_text("test: folder", folder ? folder->path().string() : "").front();
+}
+
+TEST(BackgroundSave, OfSeveralRanksGoesOnBesideTheirCollectives) {
+  test::expect_on_ranks(3, [](Communicator& communicator) {
+    std::optional<test::TemporaryFolder> folder;
+    const std::string dir = shared_folder(communicator, folder);
+    MixedRun run(config_of(3, kDecoupled, 2), shared(communicator));
+    for (int save = 0; save < 5; ++save) {
+      run.step();
+      run.engine.save_checkpoint(dir);
+    }
+    const at::Tensor values = run.values().clone();
+    run.steps(2);
+    run.engine.finish_saving();
+    EXPECT_EQ(latest_tag(dir), "global_step5");
+    MixedRun again(config_of(3, kDecoupled, 1), shared(communicator));
+    again.engine.load_checkpoint(dir);
+    EXPECT_TRUE(at::equal(again.values(), values));
+    communicator.all_gather_text("test: end", "");
+  });
+}
+
+TEST(BackgroundSave, ARankThatDiesMeanwhileLeavesTheCheckpointBefore) {
+  const test::TemporaryFolder folder;
+  const std::string dir = folder.path().string();
+  setenv("CAPSTAN_TEST_FOLDER", dir.c_str(), /*overwrite=*/0);
+  const auto ends = test::run_ranks(2, [](Communicator& communicator) {
+    const std::string place = std::getenv("CAPSTAN_TEST_FOLDER");
+    MixedRun run(config_of(2, kDecoupled, 2), shared(communicator));
+    run.step();
+    run.engine.save_checkpoint(place);
+    run.engine.finish_saving();
+    run.step();
+    // Rank 1 dies before its thread can have written: rank 0 has no part of it.
+    if (communicator.rank() == 1) {
+      rlimit none{0, 0};
+      setrlimit(RLIMIT_FSIZE, &none);  // its first write ends it
+      std::signal(SIGXFSZ, SIG_DFL);
+    }
+    run.engine.save_checkpoint(place);
+    try {
+      run.engine.finish_saving();
+      ADD_FAILURE() << "the other rank was killed";
+    } catch (const RuntimeFault& fault) {
+      EXPECT_THAT(fault.what(), HasSubstr("rank 1 is gone"));
+    }
+  });
+  EXPECT_EQ(ends[0].exit_code, 0) << ends[0].out << ends[0].err;
+  EXPECT_EQ(ends[1].signal, SIGXFSZ);
+  EXPECT_EQ(latest_tag(dir), "global_step1");
+  EXPECT_FALSE(read_checkpoint(dir, "global_step1").tensors.empty());
+}
+
+}  // namespace
+}  // namespace capstan
