@@ -60,9 +60,9 @@ struct Outcome {
   std::uint64_t sent = 0;
 };
 
-std::uint64_t sent_by(const Communicator& communicator) {
+std::uint64_t sent_by(Communicator& communicator) {
   std::uint64_t bytes = 0;
-  for (const auto& [name, traffic] : communicator.traffic()) bytes += traffic.bytes;
+  for (const auto& [name, traffic] : communicator.log().traffic()) bytes += traffic.bytes;
   return bytes;
 }
 
