@@ -188,6 +188,7 @@ void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int
 
 void ParameterStore::share_what_stays(const std::string& step, const TransformWeight& transform) {
   residency_->drop();
+  sharding_->parts().forget();
   std::vector<ParameterSource::Request> wholes;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const ParameterEntry& entry = entries_[i];
