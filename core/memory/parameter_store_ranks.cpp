@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <malloc.h>
 
 #include <map>
 
@@ -74,6 +75,7 @@ void ParameterStore::build_residency() {
   }
   residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
   residency_->drop();
+  malloc_trim(0);  // the whole model was here, and its memory would stay the heap's
 }
 
 void ParameterStore::begin_forward(const std::string& step, ParameterResidency::Pass pass) {
