@@ -1,0 +1,68 @@
+"""Step times of two processes on one machine beside PyTorch's DistributedDataParallel and DeepSpeed, in turn.
+
+    bench/processes/compare.py BUILD_DIR PYTHON [rounds]
+
+PYTHON: that of an environment with torch and deepspeed (pip install torch==2.11.0 numpy deepspeed). One thread a process;
+fp32, AdamW. Each round starts every program once; what is printed is the median over rounds of the median steps."""
+import os
+import re
+import socket
+import statistics
+import subprocess
+import sys
+
+BUILD, PYTHON = sys.argv[1], sys.argv[2]
+ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+HERE = os.path.dirname(os.path.abspath(__file__))
+# name, processes, model, rows, layers, width, steps, {measure: (program, stage)}, {measure: (peer, least ratio)}
+CASES = [
+    ("MLP, 8 layers of 1024 squared, 2 processes", 2, "mlp", 64, 8, 1024, 15,
+     {"stage 0": ("capstan", 0), "stage 1": ("capstan", 1), "stage 2": ("capstan", 2), "DDP": ("ddp", 0),
+      "DeepSpeed 1": ("deepspeed", 1), "DeepSpeed 2": ("deepspeed", 2)},
+     [("stage 1", "DeepSpeed 1", 2.0), ("stage 2", "DeepSpeed 2", 2.0), ("stage 0", "DDP", 1.0),
+      ("stage 1", "DDP", 1.0), ("stage 2", "DDP", 1.0)]),
+    ("gpt of 25 million parameters, 2 processes", 2, "gpt", 1, 8, 512, 7,
+     {"stage 1": ("capstan", 1), "stage 2": ("capstan", 2), "DDP": ("ddp", 0), "DeepSpeed 1": ("deepspeed", 1),
+      "DeepSpeed 2": ("deepspeed", 2)},
+     [("stage 1", "DeepSpeed 1", 1.4), ("stage 2", "DeepSpeed 2", 1.4), ("stage 1", "DDP", 1.0)]),
+    ("100 small tensors, 1 process", 1, "small", 8, 50, 16, 100,
+     {"stage 2": ("capstan", 2), "DeepSpeed 2": ("deepspeed", 2)}, [("stage 2", "DeepSpeed 2", 5.0)]),
+]
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+def run(ranks, program, stage, model, rows, layers, width, steps):
+    words = [model, str(stage), str(steps), str(rows), str(layers), str(width)]
+    command = [BUILD + "/bench/rank_step", *words] if program == "capstan" else [
+        PYTHON, "-W", "ignore", HERE + "/peer_step.py", program, *words]
+    port, started = free_port(), []
+    for rank in range(ranks):
+        variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
+                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env={**os.environ, **variables}))
+    outputs = [process.communicate() for process in started]
+    for process, (out, err) in zip(started, outputs):
+        if process.returncode != 0:
+            sys.exit(f"{' '.join(command)} failed:\n{out}{err}")
+    found = re.search(r"MEDIAN ([0-9.]+)", outputs[0][0]) or re.match(r"([0-9.]+)", outputs[0][0].splitlines()[-1])
+    return float(found.group(1))
+
+
+for title, ranks, model, rows, layers, width, steps, measures, bounds in CASES:
+    print(title, flush=True)
+    times = {name: [] for name in measures}
+    for _ in range(ROUNDS):
+        for name, (program, stage) in measures.items():
+            times[name].append(run(ranks, program, stage, model, rows, layers, width, steps))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    for name, median in medians.items():
+        print(f"  {name:12} {median:9.3f} ms a step  ({', '.join(f'{value:.2f}' for value in times[name])})")
+    for ours, theirs, least in bounds:
+        ratio = medians[theirs] / medians[ours]
+        print(f"  {theirs} / {ours}: {ratio:.2f}, at least {least:g} is wanted{'' if ratio >= least else ': NOT MET'}")
