@@ -65,6 +65,7 @@ constexpr const char* kExportExamples =
     "Examples:\n"
     "  capstan export --checkpoint ckpt/ --to safetensors --out model.safetensors\n"
     "  capstan export --checkpoint ckpt/:global_step200 --to pt --out model.pt\n"
+    "  capstan export --checkpoint ckpt/ --to hf --out gpt2/\n"
     "      torch.load(\"model.pt\", weights_only=True) opens it";
 
 constexpr const char* kPlanExamples =
@@ -320,7 +321,8 @@ class Definition {
     keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
     keys.integer("--keep", "capstan.run.keep", "Newest checkpoints that are kept; 0: all");
     text_option(app, "--resume", train.resume, "DIR[:TAG]", "Continue from a checkpoint, the latest without TAG");
-    text_option(app, "--init-from", train.init_from, "FILE", "Start from the weights of a safetensors file")
+    text_option(app, "--init-from", train.init_from, "PATH",
+                "Start from the weights of a safetensors file, or of a folder of transformers")
         ->excludes("--resume");
     keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on");
     keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
@@ -358,7 +360,8 @@ class Definition {
     keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
     keys.list("--data", "capstan.data.eval_path", "Files or folders to evaluate on");
     text_option(app, "--checkpoint", eval.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG");
-    text_option(app, "--init-from", eval.init_from, "FILE", "Weights of a safetensors file instead of a checkpoint")
+    text_option(app, "--init-from", eval.init_from, "PATH",
+                "Weights of a safetensors file, or of a folder of transformers, instead of a checkpoint")
         ->excludes("--checkpoint");
     keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
     keys.common();
@@ -369,8 +372,9 @@ class Definition {
     ExportArguments& arguments = export_->arguments;
     text_option(app, "--checkpoint", arguments.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG")
         ->required();
-    choice_option(app, "--to", arguments.format, {"pt", "safetensors"}, "Format of the file", true);
-    text_option(app, "--out", arguments.out, "FILE", "The file to write")->required();
+    choice_option(app, "--to", arguments.format, {"pt", "safetensors", "hf"},
+                  "Format: a file, or with hf a folder for transformers", true);
+    text_option(app, "--out", arguments.out, "PATH", "The file or folder to write")->required();
     choice_option(app, "--dtype", arguments.dtype, {"float32", "bfloat16", "float16"},
                   "Convert floating-point values; as saved without it", false);
   }

@@ -233,7 +233,8 @@ void TrainingRun::save() {
 void TrainingRun::note_saved() {
   if (saving_.empty() || engine_->saving()) return;
   engine_->finish_saving();
-  if (run_.keep > 0 && speaks_) prune_checkpoints(run_.save_dir, run_.keep);
+  const bool node_leads = loaded_.config.checkpoint.use_node_local_storage && loaded_.communicator->local_rank() == 0;
+  if (run_.keep > 0 && (speaks_ || node_leads)) prune_checkpoints(run_.save_dir, run_.keep);
   print_line("saved " + saving_);
   saving_.clear();
 }

@@ -33,12 +33,15 @@ void write_checkpoint(const std::filesystem::path& dir, const std::string& tag, 
 /// One of the processes that write a checkpoint together.
 struct CheckpointRank {
   int rank = 0;
+  /// Makes the folder and writes what all files have in common: rank 0, or with storage of its own one rank a node.
+  bool leads = true;
   /// Gives the texts of all ranks, in rank order, on every rank.
   std::function<std::vector<std::string>(const std::string& name, const std::string& text)> gather;
 };
 
-/// The same by all ranks at once, into one folder that all of them see: each writes rank_<its number>.safetensors with
-/// its tensors, rank 0 the rest, with its `state`. What fails on one rank is thrown on all.
+/// The same by all ranks at once, into one folder that all of them see, or one on each node that its ranks see: each
+/// writes rank_<its number>.safetensors with its tensors, who leads the rest, with rank 0's `state`. `latest` is moved
+/// once the checkpoint is in place on all nodes. What fails on one rank is thrown on all.
 void write_checkpoint(const std::filesystem::path& dir, const std::string& tag, const CheckpointContents& contents,
                       const CheckpointRank& rank);
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -71,14 +72,26 @@ std::vector<SafetensorsEntry> entries_of(const std::vector<CheckpointTensor>& te
   return entries;
 }
 
+/// The folder that a leader has made on this rank's node. Where several lead, each on a node, only one of theirs is
+/// here, in the folder of checkpoints that this rank knows.
+fs::path folder_here(const fs::path& dir, const std::vector<std::string>& made) {
+  std::error_code error;
+  std::string absent;
+  const bool several = std::count_if(made.begin(), made.end(), [](const auto& one) { return !one.empty(); }) > 1;
+  for (const std::string& folder : made) {
+    if (folder.empty()) continue;
+    const bool elsewhere = several && fs::path(folder).parent_path() != dir;
+    if (!elsewhere && fs::is_directory(folder, error)) return folder;
+    absent += (absent.empty() ? "'" : ", '") + folder + "'";
+  }
+  throw RuntimeFault("checkpoint folder " + absent +
+                     ", which another rank has made, is not there: all ranks, or with "
+                     "checkpoint.use_node_local_storage all ranks of a node, must see the same file system.");
+}
+
 /// Writes this rank's file and tells what is in it.
 CheckpointIndex write_part(const fs::path& folder, const std::string& tag, const CheckpointContents& contents,
                            int rank) {
-  std::error_code error;
-  if (!fs::is_directory(folder, error)) {
-    throw RuntimeFault("checkpoint folder '" + folder.string() +
-                       "', which rank 0 has made, is not there: all ranks must see the same file system.");
-  }
   const std::string file = rank_file(rank);
   const SafetensorsWritten written = write_safetensors(folder / file, entries_of(contents.tensors));
   CheckpointIndex index;
@@ -94,9 +107,8 @@ CheckpointIndex write_part(const fs::path& folder, const std::string& tag, const
 }
 
 /// The rest, once all ranks' files are written.
-void write_index(const fs::path& folder, const std::string& tag, const CheckpointContents& contents,
+void write_index(const fs::path& folder, const std::string& tag, const std::string& state,
                  const std::vector<std::string>& parts) {
-  const std::string state = state_text(contents.state);
   CheckpointIndex index;
   index.tag = tag;
   index.state_bytes = state.size();
@@ -144,11 +156,11 @@ std::vector<std::string> together(const CheckpointRank& rank, const char* phase,
 void write_checkpoint(const fs::path& dir, const std::string& tag, const CheckpointContents& contents,
                       const CheckpointRank& rank) {
   check_tag(tag);
-  const bool leads = rank.rank == 0;
   std::optional<FolderLock> lock;
   std::optional<FolderAside> aside;
+  fs::path old;
   const auto begun = together(rank, "folder", [&]() -> std::string {
-    if (!leads) return "";
+    if (!rank.leads) return "";
     create_folders(dir);
     lock.emplace(dir);
     // Without a lock another process's save could be under way.
@@ -157,13 +169,22 @@ void write_checkpoint(const fs::path& dir, const std::string& tag, const Checkpo
     aside.emplace(path_aside(dir, tag));
     return aside->path().string();
   });
-  const auto parts =
-      together(rank, "tensors", [&] { return index_text(write_part(begun.front(), tag, contents, rank.rank)); });
+  const auto parts = together(
+      rank, "tensors", [&] { return index_text(write_part(folder_here(dir, begun), tag, contents, rank.rank)); });
+  const std::string state =
+      together(rank, "state", [&] { return rank.rank == 0 ? state_text(contents.state) : std::string(); }).front();
   together(rank, "index", [&]() -> std::string {
-    if (!leads) return "";
-    write_index(aside->path(), tag, contents, parts);
-    const fs::path old = put_in_place(aside->path(), dir, tag);
+    if (rank.leads) write_index(aside->path(), tag, state, parts);
+    return "";
+  });
+  together(rank, "place", [&]() -> std::string {
+    if (!rank.leads) return "";
+    old = put_in_place(aside->path(), dir, tag);
     aside->hand_on();
+    return "";
+  });
+  together(rank, "latest", [&]() -> std::string {
+    if (!rank.leads) return "";
     write_latest(dir, tag);
     std::error_code error;
     if (!old.empty()) fs::remove_all(old, error);
@@ -174,8 +195,9 @@ void write_checkpoint(const fs::path& dir, const std::string& tag, const Checkpo
 }
 
 void write_checkpoint(const fs::path& dir, const std::string& tag, const CheckpointContents& contents) {
-  write_checkpoint(dir, tag, contents,
-                   {0, [](const std::string&, const std::string& text) { return std::vector<std::string>{text}; }});
+  write_checkpoint(dir, tag, contents, {0, true, [](const std::string&, const std::string& text) {
+                                          return std::vector<std::string>{text};
+                                        }});
 }
 
 }  // namespace capstan

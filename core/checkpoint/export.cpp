@@ -35,17 +35,28 @@ Weights whole_weights(const CheckpointContents& contents) {
   return weights;
 }
 
-}  // namespace
-
-void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,
-                       const std::filesystem::path& out, std::optional<at::ScalarType> dtype) {
-  Weights weights = whole_weights(read_checkpoint(dir, tag));
-  if (weights.empty()) {
-    throw RuntimeFault("checkpoint '" + (dir / tag).string() + "': it holds no weights to export.");
-  }
+Weights weights_of(const CheckpointContents& contents, const std::string& where, std::optional<at::ScalarType> dtype) {
+  Weights weights = whole_weights(contents);
+  if (weights.empty()) throw RuntimeFault("checkpoint '" + where + "': it holds no weights to export.");
   for (auto& [name, tensor] : weights) {
     if (dtype && tensor.is_floating_point()) tensor = tensor.to(*dtype);
   }
+  return weights;
+}
+
+}  // namespace
+
+void export_hf(const std::filesystem::path& dir, const std::string& tag,
+               const std::function<HfFormat(const Json& config)>& format_of, const std::filesystem::path& out,
+               std::optional<at::ScalarType> dtype) {
+  const CheckpointContents contents = read_checkpoint(dir, tag);
+  const Json* config = contents.state.find("config");
+  write_hf_folder(out, format_of(config ? *config : Json::object()), weights_of(contents, (dir / tag).string(), dtype));
+}
+
+void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,
+                       const std::filesystem::path& out, std::optional<at::ScalarType> dtype) {
+  const Weights weights = weights_of(read_checkpoint(dir, tag), (dir / tag).string(), dtype);
   if (format == ExportFormat::kPt) return export_pt(out, weights);
   write_aside(out, [&](const std::filesystem::path& aside) {
     std::vector<SafetensorsEntry> entries;

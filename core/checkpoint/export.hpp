@@ -3,8 +3,12 @@
 #include <c10/core/ScalarType.h>
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
+
+#include "core/checkpoint/hf_folder.hpp"
+#include "core/config/json.hpp"
 
 namespace capstan {
 
@@ -15,5 +19,11 @@ enum class ExportFormat { kPt, kSafetensors };
 /// convert to, else as saved. Throws RuntimeFault.
 void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,
                        const std::filesystem::path& out, std::optional<at::ScalarType> dtype = std::nullopt);
+
+/// The same as a folder of transformers. `format_of` gets the configuration that the checkpoint was saved with, and
+/// says how the weights are called there. Throws RuntimeFault, and what `format_of` throws.
+void export_hf(const std::filesystem::path& dir, const std::string& tag,
+               const std::function<HfFormat(const Json& config)>& format_of, const std::filesystem::path& out,
+               std::optional<at::ScalarType> dtype = std::nullopt);
 
 }  // namespace capstan

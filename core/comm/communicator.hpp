@@ -41,8 +41,7 @@ class Communicator {
 
   int rank() const;
   int size() const;
-  /// Ranks on each host, which follow one another; size() where the launcher does not say, or hosts differ.
-  int ranks_per_host() const;
+  int local_rank() const;  // among the ranks of this host
 
   /// What the collectives so far sent and took. A collective that is made of others counts as one.
   CommsLog& log();

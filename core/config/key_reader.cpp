@@ -32,7 +32,7 @@ constexpr std::pair<std::string_view, const char*> kReaders[] = {
     {"zero_optimization.load_from_fp32_weights", "the engine, with several processes"},
     {"communication_data_type", "the engine, with several processes"},
     {"gradient_allreduce_op", "the engine, with several processes"},
-    {"checkpoint", "the engine, which compares the ranks' tags"},
+    {"checkpoint", "the engine"},
     {"checkpoint.writer.decoupled", "the engine, which writes checkpoints while it trains"},
     {"datastates_ckpt", "the engine, which writes checkpoints while it trains"},
     {"steps_per_print", "the progress line"},

@@ -74,9 +74,10 @@ class Engine {
   /// Loads the tag, or the one `latest` names. Returns the client state. Throws RuntimeFault naming the file and what
   /// differs; the engine is then as before.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "");
-  /// Takes parameter values from a safetensors file; every trainable parameter must be there with its shape. Values are
-  /// converted to the training precision. Throws RuntimeFault naming what is missing or misshapen.
-  void load_weights(const std::string& safetensors_file);
+  /// Takes parameter values from a safetensors file, or from a folder of Hugging Face's transformers where the model
+  /// knows the names there; every trainable parameter must be there with its shape. Values are converted to the
+  /// training precision. Throws RuntimeFault naming what is missing or misshapen.
+  void load_weights(const std::string& file_or_folder);
 
   /// Holds the named trainable parameters in memory (all of them without names), for code that uses their values outside
   /// of forward and backward: at ZeRO stage 3 they are away there, and reading them throws. Called by all ranks. To

@@ -11,6 +11,8 @@
 #include <set>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/hf_folder.hpp"
+#include "core/checkpoint/node_storage.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/config/elastic.hpp"
 #include "core/engine/dtype_names.hpp"
@@ -215,8 +217,9 @@ bool Engine::State::saves_in_background(const CheckpointContents& contents) {
 
 /// Now, or from a copy while training goes on.
 void Engine::State::write(const std::string& dir, const std::string& tag, CheckpointContents contents) {
-  const auto write_with = [dir, tag](const CheckpointContents& what, Communicator& ranks) {
-    write_checkpoint(dir, tag, what, {ranks.rank(), [&](const std::string& phase, const std::string& text) {
+  const bool leads = nodes_store() ? communicator->local_rank() == 0 : communicator->rank() == 0;
+  const auto write_with = [dir, tag, leads](const CheckpointContents& what, Communicator& ranks) {
+    write_checkpoint(dir, tag, what, {ranks.rank(), leads, [&](const std::string& phase, const std::string& text) {
                                         return ranks.all_gather_text(phase, text, "save_checkpoint");
                                       }});
   };
@@ -325,10 +328,14 @@ void Engine::State::load_generator(const Json& state, const CheckpointContents& 
   }
 }
 
+bool Engine::State::nodes_store() const { return config.checkpoint.use_node_local_storage && communicator->size() > 1; }
+
 Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   background_save.finish();
   at::NoGradGuard no_grad;
-  const std::string tag = tag_given.empty() ? latest_tag(dir) : tag_given;
+  const std::string tag = nodes_store()       ? complete_checkpoint(dir, tag_given, *communicator)
+                          : tag_given.empty() ? latest_tag(dir)
+                                              : tag_given;
   const CheckpointContents contents = read_checkpoint(dir, tag);
   const std::string where = dir + "/" + tag;
   const Json& state = contents.state;
@@ -445,7 +452,11 @@ void Engine::load_weights(const std::string& file) {
   at::NoGradGuard no_grad;
   State& state = *state_;
   std::map<std::string, at::Tensor> values;
-  for (SafetensorsEntry& entry : read_safetensors(file)) values.emplace(std::move(entry.name), std::move(entry.values));
+  std::error_code error;
+  auto entries = std::filesystem::is_directory(file, error)
+                     ? read_hf_folder(file, hf_format(state.model.describe(), state.model.description()))
+                     : read_safetensors(file);
+  for (SafetensorsEntry& entry : entries) values.emplace(std::move(entry.name), std::move(entry.values));
 
   std::string missing, misshapen, unexpected;
   std::set<std::string> known;

@@ -84,6 +84,8 @@ struct Engine::State {
   void add_entries(CheckpointContents& contents);
   void add_what_is_everywhere(CheckpointContents& contents);
   std::string agreed_tag(const std::string& tag);
+  /// checkpoint.use_node_local_storage: every node has a folder of its own.
+  bool nodes_store() const;
   void load_generator(const Json& state, const CheckpointContents& contents);
   void load_model_states(const CheckpointContents& contents, const std::string& where);
   /// Whether these contents are to be written while training goes on: the same on all ranks.

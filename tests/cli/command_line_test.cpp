@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
                "'capstan plugins' has no command 'lst'. Did you mean 'list'? It has: list, "
                "inspect, check, new.\n"},
         Misuse{{"export", "--checkpoint", "c", "--to", "safetensor", "--out", "o"},
-               "--to: must be pt|safetensors, got 'safetensor'. Did you mean 'safetensors'?\n"}));
+               "--to: must be pt|safetensors|hf, got 'safetensor'. Did you mean 'safetensors'?\n"}));
 
 TEST(CommandLine, ShowsHelpWithExamplesAndExitCodes) {
   EXPECT_THAT(read({"--help"}).text, HasSubstr("  130  interrupted by Ctrl-C or SIGTERM"));

@@ -8,12 +8,12 @@ namespace capstan::models {
 namespace {
 
 const std::map<std::string, GptShape, std::less<>> kSizes = {
-    {"tiny", {4, 128, 4, 128, 256}},
-    {"mini", {6, 192, 6, 256, 256}},
-    {"small", {6, 384, 6, 256, 256}},
-    {"124m", {12, 768, 12, 1024, 256}},
-    {"1.5b", {48, 1600, 25, 1024, 256}},
-    {"7b", {32, 4096, 32, 2048, 256}},
+    {"tiny", {4, 128, 4, 128, 256, false}},
+    {"mini", {6, 192, 6, 256, 256, false}},
+    {"small", {6, 384, 6, 256, 256, false}},
+    {"124m", {12, 768, 12, 1024, 256, false}},
+    {"1.5b", {48, 1600, 25, 1024, 256, false}},
+    {"7b", {32, 4096, 32, 2048, 256, false}},
 };
 
 torch::nn::LayerNorm layer_norm(std::int64_t d) {
@@ -35,6 +35,7 @@ GptShape GptShape::from(const sdk::Params& params) {
                                                                     {"vocab", &shape.vocab}}) {
     if (params.has(key)) *field = params.integer(key);
   }
+  shape.tied_head = params.has("tied_head") && params.boolean("tied_head");
   params.require(shape.d % shape.heads == 0, "heads",
                  std::to_string(shape.heads) + " heads do not divide d " + std::to_string(shape.d) +
                      ". Choose d as a multiple of heads.");
@@ -75,8 +76,10 @@ Gpt::Gpt(sdk::Host, const sdk::Params& params)
       tok_emb_(register_module("tok_emb", torch::nn::Embedding(shape_.vocab, shape_.d))),
       pos_emb_(register_module("pos_emb", torch::nn::Embedding(shape_.seq, shape_.d))),
       blocks_(register_module("blocks", torch::nn::ModuleList())),
-      ln_f_(register_module("ln_f", layer_norm(shape_.d))),
-      head_(register_module("head", torch::nn::Linear(torch::nn::LinearOptions(shape_.d, shape_.vocab).bias(false)))) {
+      ln_f_(register_module("ln_f", layer_norm(shape_.d))) {
+  if (!shape_.tied_head) {
+    head_ = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(shape_.d, shape_.vocab).bias(false)));
+  }
   for (std::int64_t i = 0; i < shape_.layers; ++i) blocks_->push_back(std::make_shared<GptBlock>(shape_));
   if (params.text("init") == "formula") {
     initialize_formula(*this, shape_.layers, static_cast<std::uint64_t>(params.integer("init_seed")));
@@ -92,13 +95,14 @@ at::Tensor Gpt::forward(const sdk::BatchView& batch) {
     hidden = layer("blocks." + std::to_string(i), hidden,
                    [&](const at::Tensor& inner) { return blocks_->at<GptBlock>(i).forward(inner); });
   }
-  return mean_cross_entropy(head_(ln_f_(hidden)), tokens.labels);
+  const at::Tensor& head = shape_.tied_head ? tok_emb_->weight : head_->weight;
+  return mean_cross_entropy(at::linear(ln_f_(hidden), head), tokens.labels);
 }
 
 std::string Gpt::describe() const {
   return "{\"sequence_length\": " + std::to_string(shape_.seq) + ", \"hidden_size\": " + std::to_string(shape_.d) +
          ", \"vocab_size\": " + std::to_string(shape_.vocab) + ", \"layers\": " + std::to_string(shape_.layers) +
-         ", \"heads\": " + std::to_string(shape_.heads) + "}";
+         ", \"heads\": " + std::to_string(shape_.heads) + ", \"hf\": " + hf_names(shape_) + "}";
 }
 
 }  // namespace capstan::models

@@ -10,6 +10,7 @@ namespace capstan::models {
 
 struct GptShape {
   std::int64_t layers, d, heads, seq, vocab;
+  bool tied_head = false;  // the head's weight is the token embedding's
 
   /// The shape that `size` names, with the parameters that are given in its place. Throws sdk::Error.
   static GptShape from(const sdk::Params& params);
@@ -49,8 +50,8 @@ class GptBlock : public torch::nn::Module {
   std::shared_ptr<GptMlp> mlp_;
 };
 
-/// GPT with pre-LayerNorm, learned positions, no dropout, and a head of its own without bias. Block i is the layer
-/// "blocks.i". Runs in the dtype of its parameters; the loss is fp32.
+/// GPT with pre-LayerNorm, learned positions, no dropout, and a head without bias, tied or its own. Block i is the
+/// layer "blocks.i". Runs in the dtype of its parameters; the loss is fp32.
 class Gpt : public torch::nn::Module {
  public:
   Gpt(sdk::Host host, const sdk::Params& params);
@@ -62,8 +63,11 @@ class Gpt : public torch::nn::Module {
   torch::nn::Embedding tok_emb_, pos_emb_;
   torch::nn::ModuleList blocks_;
   torch::nn::LayerNorm ln_f_;
-  torch::nn::Linear head_;
+  torch::nn::Linear head_ = nullptr;  // null: tied
 };
+
+/// How transformers' GPT-2 calls and lays out the weights of a shape: the "hf" of describe(), as JSON.
+std::string hf_names(const GptShape& shape);
 
 /// GPT-2's initial weights, from torch's generator: normal with deviation 0.02, divided by sqrt(2 * layers) for the
 /// projections that end a residual branch; biases 0, LayerNorm weights 1.

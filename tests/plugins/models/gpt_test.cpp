@@ -206,7 +206,9 @@ TEST(Gpt, RunsEachBlockAsALayer) {
 TEST(Gpt, DescribesItself) {
   Model model = gpt(params({{"size", "mini"}, {"vocab", 300}, {"layers", 1}}));
 
-  EXPECT_EQ(model.describe(),
+  Json facts = model.describe();
+  facts.erase("hf");  // what transformers' names are good for is tested with the program that reads them
+  EXPECT_EQ(facts,
             Json::parse(R"({"sequence_length": 256, "hidden_size": 192, "vocab_size": 300, "layers": 1, "heads": 6})"));
 }
 

@@ -1,0 +1,196 @@
+#include "core/checkpoint/hf_folder.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <system_error>
+#include <variant>
+
+#include "core/checkpoint/output_file.hpp"
+#include "core/data/mapped_file.hpp"
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kConfig = "config.json", *kWeights = "model.safetensors",
+                     *kShards = "model.safetensors.index.json";
+
+std::string text_of(const Json& object, const char* key) {
+  const Json* value = object.find(key);
+  return value ? value->as_string() : "";
+}
+
+std::vector<std::string> texts_of(const Json& object, const char* key) {
+  std::vector<std::string> texts;
+  if (const Json* list = object.find(key)) {
+    for (const Json& item : list->as_array()) texts.push_back(item.as_string());
+  }
+  return texts;
+}
+
+Json read_json(const fs::path& file) {
+  const MappedFile mapped(file);
+  try {
+    return Json::parse({reinterpret_cast<const char*>(mapped.data()), mapped.size()});
+  } catch (const ConfigError& error) {
+    throw RuntimeFault(file.string() + ": " + error.what());
+  }
+}
+
+void check_config(const fs::path& file, const HfFormat& format) {
+  const Json config = read_json(file);
+  for (const std::string& key : format.must_agree) {
+    const Json *theirs = config.find(key), *ours = format.config.find(key);
+    if (!theirs || !ours || *theirs == *ours) continue;
+    throw RuntimeFault(file.string() + ": " + key + " is " + theirs->dump() + ", and that of model '" + format.model +
+                       "' is " + ours->dump() + ". Give the model the parameters of this one, where it has them.");
+  }
+}
+
+/// A file's name that an index gives: it must stay in the folder.
+fs::path shard(const fs::path& folder, const std::string& name) {
+  const fs::path path(name);
+  if (path.filename() != path || name == "..") {
+    throw RuntimeFault((folder / kShards).string() + ": '" + name + "' is no file's name.");
+  }
+  return folder / path;
+}
+
+std::map<std::string, at::Tensor> read_tensors(const fs::path& folder) {
+  std::error_code error;
+  std::set<fs::path> files;
+  if (fs::exists(folder / kWeights, error)) {
+    files.insert(folder / kWeights);
+  } else if (fs::exists(folder / kShards, error)) {
+    const Json index = read_json(folder / kShards);
+    const Json* map = index.find("weight_map");
+    if (!map || !map->is_object()) throw RuntimeFault((folder / kShards).string() + ": it has no weight_map.");
+    for (const auto& [tensor, file] : map->as_object()) {
+      files.insert(shard(folder, file.is_string() ? file.as_string() : ""));
+    }
+  } else {
+    throw RuntimeFault("'" + folder.string() + "': it has neither " + kWeights + " nor " + kShards +
+                       ". transformers writes them with save_pretrained(FOLDER, safe_serialization=True).");
+  }
+  std::map<std::string, at::Tensor> tensors;
+  for (const fs::path& file : files) {
+    for (SafetensorsEntry& entry : read_safetensors(file)) tensors.emplace(std::move(entry.name), entry.values);
+  }
+  return tensors;
+}
+
+at::Tensor turned(const at::Tensor& tensor, const HfFormat::Tensor& place, const std::string& where) {
+  if (!place.transposed) return tensor;
+  if (tensor.dim() != 2) {
+    throw RuntimeFault(where + ": '" + place.name + "' has " + std::to_string(tensor.dim()) +
+                       " dimensions, and a matrix is expected.");
+  }
+  return tensor.t().contiguous();
+}
+
+}  // namespace
+
+HfFormat hf_format(const Json& description, const std::string& model) {
+  const Json* told = description.find("hf");
+  if (!told) {
+    throw PluginError("model '" + model +
+                      "': does not say how its weights are called in transformers (\"hf\" in what it tells of itself). "
+                      "Use safetensors or pt instead.");
+  }
+  try {
+    HfFormat format;
+    format.model = model;
+    format.config = told->at("config");
+    format.must_agree = texts_of(*told, "must_agree");
+    format.prefix = text_of(*told, "prefix");
+    format.ignored = texts_of(*told, "ignored");
+    for (const Json& tensor : told->at("tensors").as_array()) {
+      const Json* transposed = tensor.find("transposed");
+      format.tensors.push_back({tensor.at("parameter").as_string(), tensor.at("name").as_string(),
+                                text_of(tensor, "or"), transposed && transposed->as_bool()});
+    }
+    if (!format.config.is_object()) throw std::out_of_range("config is no object");
+    return format;
+  } catch (const std::logic_error& error) {
+    throw PluginError("model '" + model + "': what it says of transformers' format is malformed: " + error.what());
+  } catch (const std::bad_variant_access&) {
+    throw PluginError("model '" + model + "': what it says of transformers' format has values of a wrong type.");
+  }
+}
+
+void write_hf_folder(const fs::path& folder, const HfFormat& format,
+                     const std::vector<std::pair<std::string, at::Tensor>>& weights) {
+  std::vector<SafetensorsEntry> entries;
+  std::string homeless, dtype;
+  for (const auto& [name, values] : weights) {
+    const auto place = std::find_if(format.tensors.begin(), format.tensors.end(),
+                                    [&, wanted = name](const auto& one) { return one.parameter == wanted; });
+    if (place == format.tensors.end()) {
+      homeless += " '" + name + "'";
+      continue;
+    }
+    entries.push_back({place->name, turned(values, *place, "'" + name + "'")});
+    if (dtype.empty())
+      dtype = values.scalar_type() == at::kBFloat16 ? "bfloat16"
+              : values.scalar_type() == at::kHalf   ? "float16"
+                                                    : "float32";
+  }
+  if (!homeless.empty()) {
+    throw RuntimeFault("model '" + format.model + "': has no name in transformers for" + homeless + ".");
+  }
+  create_folders(folder);
+  write_aside(folder / kWeights, [&](const fs::path& aside) {
+    Json metadata = Json::object();
+    metadata["format"] = "pt";
+    write_safetensors(aside, entries, metadata);
+  });
+  Json config = format.config;
+  config["torch_dtype"] = dtype;
+  write_aside(folder / kConfig, [&](const fs::path& aside) { write_file(aside, config.dump(2) + "\n"); });
+}
+
+std::vector<SafetensorsEntry> read_hf_folder(const fs::path& folder, const HfFormat& format) {
+  const std::string where = "'" + folder.string() + "'";
+  std::error_code error;
+  if (!fs::exists(folder / kConfig, error)) {
+    throw RuntimeFault(where + ": it has no " + kConfig + ", so it is no folder of transformers.");
+  }
+  check_config(folder / kConfig, format);
+  std::map<std::string, at::Tensor> there = read_tensors(folder);
+  const bool prefixed =
+      std::any_of(there.begin(), there.end(), [&](const auto& one) { return one.first.starts_with(format.prefix); });
+  const auto name_there = [&](const std::string& name) {
+    return !prefixed && name.starts_with(format.prefix) ? name.substr(format.prefix.size()) : name;
+  };
+
+  std::vector<SafetensorsEntry> weights;
+  std::string missing;
+  std::set<std::string> used;
+  for (const HfFormat::Tensor& place : format.tensors) {
+    auto found = there.find(name_there(place.name));
+    if (found == there.end() && !place.otherwise.empty()) found = there.find(name_there(place.otherwise));
+    if (found == there.end()) {
+      missing += " '" + name_there(place.name) + "'";
+      continue;
+    }
+    used.insert(found->first);
+    weights.push_back({place.parameter, turned(found->second, place, where)});
+  }
+  std::string unexpected;
+  for (const auto& [name, values] : there) {
+    const bool ignored = std::any_of(format.ignored.begin(), format.ignored.end(),
+                                     [&, full = name](const std::string& end) { return full.ends_with(end); });
+    if (!used.contains(name) && !ignored) unexpected += " '" + name + "'";
+  }
+  if (!missing.empty() || !unexpected.empty()) {
+    throw RuntimeFault(where + ": does not fit model '" + format.model + "'." +
+                       (missing.empty() ? "" : " Missing:" + missing + ".") +
+                       (unexpected.empty() ? "" : " Without a place in the model:" + unexpected + "."));
+  }
+  return weights;
+}
+
+}  // namespace capstan

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/checkpoint/safetensors.hpp"
+#include "core/config/json.hpp"
+
+namespace capstan {
+
+/// How a model's weights are called, and lie, in a folder of Hugging Face's transformers. The model says so itself.
+struct HfFormat {
+  struct Tensor {
+    std::string parameter, name;
+    std::string otherwise;    // the name that is read where `name` is not there; empty: none
+    bool transposed = false;  // a matrix, which lies the other way round there
+  };
+  std::string model;                    // its name here, for messages
+  Json config;                          // of config.json
+  std::vector<std::string> must_agree;  // its keys that a folder which is read must have alike, or not at all
+  std::string prefix;                   // of the names, which a file may leave out as a whole
+  std::vector<Tensor> tensors;
+  std::vector<std::string> ignored;  // ends of names that hold nothing to be read
+};
+
+/// Reads the "hf" of a model's description. Throws PluginError for one that tells none, or tells it wrong.
+HfFormat hf_format(const Json& description, const std::string& model);
+
+/// Writes model.safetensors and config.json into the folder, which is made. `weights` by the model's own names; those
+/// without a place there are an error. Throws RuntimeFault.
+void write_hf_folder(const std::filesystem::path& folder, const HfFormat& format,
+                     const std::vector<std::pair<std::string, at::Tensor>>& weights);
+
+/// The weights of a folder, of one file or of several with an index, by the model's own names. Throws RuntimeFault when
+/// config.json describes another model, or naming tensors that have no place in this one.
+std::vector<SafetensorsEntry> read_hf_folder(const std::filesystem::path& folder, const HfFormat& format);
+
+}  // namespace capstan
