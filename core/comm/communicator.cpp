@@ -37,7 +37,7 @@ void ignore_broken_pipes() {
 }  // namespace
 
 struct Communicator::State {
-  int rank = 0, size = 1, local_rank = 0;
+  int rank = 0, size = 1, local_rank = 0, ranks_per_host = 1;
   std::chrono::milliseconds timeout{}, watch_every{};
   std::shared_ptr<Transport> transport;
   std::unique_ptr<Watchdog> watchdog;
@@ -128,6 +128,8 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
   state->rank = rendezvous.rank;
   state->size = rendezvous.size;
   state->local_rank = rendezvous.local_rank;
+  const bool even = rendezvous.local_size > 0 && rendezvous.size % rendezvous.local_size == 0;
+  state->ranks_per_host = even ? rendezvous.local_size : rendezvous.size;
   state->timeout = options.timeout;
   state->watch_every = options.watch_every;
   if (rendezvous.size > 1) {
@@ -145,6 +147,7 @@ std::shared_ptr<Communicator> Communicator::twin(const std::string& purpose) {
   state->rank = state_->rank;
   state->size = state_->size;
   state->local_rank = state_->local_rank;
+  state->ranks_per_host = state_->ranks_per_host;
   state->timeout = state_->timeout;
   state->watch_every = state_->watch_every;
   state->transport = state_->transport->twin(purpose);
@@ -156,6 +159,7 @@ std::shared_ptr<Communicator> Communicator::twin(const std::string& purpose) {
 int Communicator::rank() const { return state_->rank; }
 int Communicator::size() const { return state_->size; }
 int Communicator::local_rank() const { return state_->local_rank; }
+int Communicator::ranks_per_host() const { return state_->ranks_per_host; }
 CommsLog& Communicator::log() { return state_->log; }
 
 CommsSummary Communicator::comms_summary(bool stragglers) {

@@ -42,6 +42,8 @@ class Communicator {
   int rank() const;
   int size() const;
   int local_rank() const;  // among the ranks of this host
+  /// Ranks on each host, which follow one another; size() where the launcher does not say, or hosts differ.
+  int ranks_per_host() const;
 
   /// What the collectives so far sent and took. A collective that is made of others counts as one.
   CommsLog& log();

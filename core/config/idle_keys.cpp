@@ -26,11 +26,7 @@ constexpr std::pair<const char*, const char*> kIdleAtStage3[] = {
     {"zero_optimization.pipeline_loading_checkpoint", "has no effect here: each rank reads the parts that it needs."},
     {"zero_optimization.log_trace_cache_warnings", "has no effect here: a changed order is always said, once."},
     {"zero_optimization.enable_sanity_checks", "has no effect here: the checks are always made."},
-    {"zero_optimization.zero_hpz_partition_size", "has no effect here: parameters are gathered from all ranks."},
-    {"zero_optimization.zero_quantized_weights", "has no effect here: weights travel in the type of the model."},
     {"zero_optimization.zero_quantized_nontrainable_weights", "has no effect here: frozen weights stay as they are."},
-    {"zero_optimization.zero_quantized_gradients", "has no effect here: gradients travel in communication_data_type."},
-    {"zero_optimization.zeropp_loco_param", "has no effect here: gradients travel in communication_data_type."},
     {"zero_optimization.mics_shard_size", "has no effect here: parameters are partitioned over all ranks."},
     {"zero_optimization.mics_hierarchical_params_gather",
      "has no effect here: parameters are partitioned over all ranks."}};

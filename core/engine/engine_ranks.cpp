@@ -95,6 +95,22 @@ double mean_over_ranks(Communicator& communicator, double sum, std::int64_t coun
   return all > 0 ? total / all : 0.0;
 }
 
+/// ZeRO++: what travels less far or in fewer bits at stage 3.
+static void set_zeropp(const Config& config, const Communicator& communicator, ShardingOptions& options) {
+  const int ranks = communicator.size();
+  options.parts.quantized = config.zero.zero_quantized_weights;
+  options.parts.secondary_ranks = static_cast<int>(std::min<std::int64_t>(config.zero.zero_hpz_partition_size, ranks));
+  options.gradients.quantized = config.zero.zero_quantized_gradients;
+  if (config.zero.zeropp_loco_param) {
+    options.gradients.feedback =
+        ErrorFeedback{config.zero.zeropp_loco_param->err_beta, config.zero.zeropp_loco_param->reset_T};
+  }
+  if (options.gradients.quantized && communicator.ranks_per_host() == ranks && communicator.rank() == 0) {
+    log::info("zero_optimization.zero_quantized_gradients: all processes are on one host, where gradients travel as "
+              "they are.");
+  }
+}
+
 std::vector<Travel> Engine::State::travels() const {
   const ParameterClasses classes(model);
   const bool sparse = config.communication.sparse_gradients;
@@ -145,6 +161,7 @@ ShardingOptions Engine::State::sharding_options() {
   gradients.accumulation = dtype_named(config.precision.grad_accum_dtype);
   gradients.communication = communication_dtype(config);
   gradients.travels = travels();
+  if (gradients.stage == 3) set_zeropp(config, *communicator, options);
   const CommunicationConfig& communication = config.communication;
   gradients.sparse = communication.sparse_gradients;
   if (communication.gradient_allreduce_op == "sum") return options;

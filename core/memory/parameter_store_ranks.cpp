@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <malloc.h>
 
 #include <map>
 
@@ -74,6 +75,7 @@ void ParameterStore::build_residency() {
   }
   residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
   residency_->drop();
+  malloc_trim(0);  // the whole model was here, and its memory would stay the heap's
 }
 
 void ParameterStore::begin_forward(const std::string& step, ParameterResidency::Pass pass) {
@@ -188,6 +190,7 @@ void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int
 
 void ParameterStore::share_what_stays(const std::string& step, const TransformWeight& transform) {
   residency_->drop();
+  sharding_->parts().forget();
   std::vector<ParameterSource::Request> wholes;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const ParameterEntry& entry = entries_[i];

@@ -5,7 +5,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/Allocator.h>
 
 #include <algorithm>
 #include <utility>
@@ -18,6 +17,8 @@ namespace capstan {
 namespace {
 
 enum class Place { kHere, kAway, kComing };
+
+constexpr std::size_t kKeptBytes = 32 << 20;  // a few large layers
 
 bool is_row_major_whole(const at::Tensor& tensor) {
   return tensor.is_contiguous() && tensor.storage_offset() == 0 && tensor.storage().nbytes() == tensor.nbytes();
@@ -64,7 +65,7 @@ struct ParameterResidency::Unit {
 
 ParameterResidency::ParameterResidency(const std::vector<Parameter>& parameters, ParameterSource& source,
                                        ResidencyLimits limits)
-    : source_(source), unit_of_(parameters.size(), -1) {
+    : source_(source), pages_(kKeptBytes), unit_of_(parameters.size(), -1) {
   const at::NoGradGuard no_grad;
   std::unordered_map<const c10::StorageImpl*, std::vector<std::size_t>> sharers;
   std::vector<const c10::StorageImpl*> order;
@@ -208,7 +209,7 @@ void ParameterResidency::fetch(const std::vector<std::size_t>& units) {
   for (const std::size_t index : units) {
     Unit& unit = *units_[index];
     if (unit.place != Place::kAway) continue;
-    unit.memory = c10::GetAllocator(c10::kCPU)->allocate(unit.storage.nbytes());
+    unit.memory = pages_.allocate(unit.storage.nbytes());
     if (unit.direct) {
       const at::Tensor& like = unit.values.front();
       // Over memory that the unit keeps until it arrives.

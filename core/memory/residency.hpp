@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/memory/interceptor.hpp"
+#include "core/memory/page_pool.hpp"
 #include "core/memory/parameter_source.hpp"
 #include "core/memory/use_trace.hpp"
 
@@ -81,6 +82,7 @@ class ParameterResidency final : public OperatorPolicy {
   UseTrace& trace() { return traces_[static_cast<std::size_t>(pass_)]; }
 
   ParameterSource& source_;
+  PagePool pages_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<int> unit_of_;                                           // a parameter; -1: stays
   std::unordered_map<const c10::StorageImpl*, std::size_t> unit_at_;

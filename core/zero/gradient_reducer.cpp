@@ -57,6 +57,7 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
     if (mixed || options_.travels[i] == Travel{options_.communication, 0}) continue;
     mixed.emplace(partition_, partition_.buckets()[partition_.bucket_of(i)], options_.travels);
   }
+  if (options_.quantized && communicator_->ranks_per_host() < communicator_->size()) build_quantized();
   if (whole_gradients()) {
     flat_ = at::zeros({partition_.numel()}, options_.accumulation);
   } else {
@@ -66,6 +67,15 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
     auto node = torch::autograd::impl::grad_accumulator(parameters_[i]);
     const std::uintptr_t key = node->add_post_hook(std::make_unique<Hook>(*this, i));
     nodes_.emplace_back(std::move(node), key);
+  }
+}
+
+void GradientReducer::build_quantized() {
+  std::vector<std::vector<std::int64_t>> shapes;
+  for (const at::Tensor& parameter : parameters_) shapes.push_back(parameter.sizes().vec());
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    quantized_.push_back(std::make_unique<QuantizedReduceScatter>(
+        communicator_, communicator_->ranks_per_host(), gradient_ranges(partition_, b, shapes), options_.feedback));
   }
 }
 
@@ -198,7 +208,8 @@ void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor 
   } else if (options_.stage == 0) {
     communicator_->all_reduce(name, parts, options_.after);
   } else {
-    at::Tensor sum = communicator_->reduce_scatter(name, parts);
+    at::Tensor sum =
+        quantized_.empty() ? communicator_->reduce_scatter(name, parts) : quantized_[b]->reduce(name, parts);
     if (options_.after != 1) sum.mul_(options_.after);
     // Rounded to what travels, as all_reduce() does, so that all stages go on with the same values.
     mean = sum.to(options_.communication);

@@ -13,6 +13,7 @@
 #include "core/comm/communicator.hpp"
 #include "core/zero/mixed_bucket.hpp"
 #include "core/zero/partition.hpp"
+#include "core/zero/quantized_collectives.hpp"
 #include "core/zero/work_queue.hpp"
 
 namespace torch::autograd {
@@ -37,6 +38,9 @@ class GradientReducer {
     /// Of each parameter; empty: all of them in `communication`.
     std::vector<Travel> travels;
     bool sparse = false;  // gradients may come as sparse tensors
+    /// From stage 2 on, over several hosts: 4-bit codes travel (ZeRO++, qgZ).
+    bool quantized = false;
+    std::optional<ErrorFeedback> feedback;
   };
 
   /// `queue` does what the ranks do together, and must outlive this.
@@ -74,6 +78,7 @@ class GradientReducer {
   void reduce_late();
   void reduce(const std::string& name, std::size_t bucket, at::Tensor source, bool add);
   void keep(std::size_t bucket, const at::Tensor& all, const at::Tensor& mean, bool add);
+  void build_quantized();
   at::Tensor source_of(std::size_t bucket);
   at::Tensor region(std::size_t i);
   at::Tensor take_buffer();
@@ -93,6 +98,7 @@ class GradientReducer {
   std::vector<std::int64_t> owned_first_;  // of each bucket's part in it
   std::vector<BucketState> buckets_;
   std::vector<std::optional<MixedBucket>> mixed_;  // of buckets whose gradients do not all travel alike
+  std::vector<std::unique_ptr<QuantizedReduceScatter>> quantized_;  // one a bucket, or none
   std::vector<int> expected_, fired_;              // contributions in the last backward, in this one
   std::vector<std::uint8_t> filled_;               // its region holds a gradient
   std::vector<std::uint8_t> touched_;

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "core/zero/quantized_collectives.hpp"
+
 namespace capstan {
 
 PartitionedParameters::PartitionedParameters(const Partition& partition, int rank,
@@ -23,7 +25,7 @@ PartitionedParameters::PartitionedParameters(const Partition& partition, int ran
 }
 
 void PartitionedParameters::gather(Communicator& communicator, const std::string& name,
-                                   const std::vector<ParameterSource::Request>& wholes) const {
+                                   const std::vector<ParameterSource::Request>& wholes, bool quantized) const {
   const at::NoGradGuard no_grad;
   std::vector<std::vector<at::Tensor>> pieces;
   for (const auto& [parameter, values] : wholes) {
@@ -35,12 +37,18 @@ void PartitionedParameters::gather(Communicator& communicator, const std::string
     parts[static_cast<std::size_t>(rank_)].copy_(parts_[parameter]);
     pieces.push_back(std::move(parts));
   }
+  if (quantized) return quantized_all_gather(communicator, name, pieces);
   communicator.all_gather(name, pieces);
 }
 
 ParameterSource::Ticket PartGatherer::fetch(const std::string& what, std::vector<Request> requests) {
   return queue_.submit([this, name = step_ + ", gather of " + what, wholes = std::move(requests)] {
-    parts_.gather(communicator_, name, wholes);
+    std::vector<Request> near, far;
+    for (const Request& whole : wholes) (secondary_.has(whole.parameter) ? near : far).push_back(whole);
+    if (!near.empty()) secondary_.gather(communicator_, name + ", near", near);
+    if (far.empty()) return;
+    parts_.gather(communicator_, name, far, options_.quantized);
+    secondary_.keep(far);
   });
 }
 

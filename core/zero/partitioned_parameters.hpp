@@ -8,6 +8,7 @@
 #include "core/comm/communicator.hpp"
 #include "core/memory/parameter_source.hpp"
 #include "core/zero/partition.hpp"
+#include "core/zero/secondary_partition.hpp"
 #include "core/zero/work_queue.hpp"
 
 namespace capstan {
@@ -20,9 +21,9 @@ class PartitionedParameters {
 
   /// This rank's part of parameter i, one dimension.
   at::Tensor part(std::size_t i) const { return parts_[i]; }
-  /// Fills wholes with the parts of all ranks, in one call.
-  void gather(Communicator& communicator, const std::string& name,
-              const std::vector<ParameterSource::Request>& wholes) const;
+  /// Fills wholes with the parts of all ranks, in one call; `quantized`: with what 8-bit codes stand for (qwZ).
+  void gather(Communicator& communicator, const std::string& name, const std::vector<ParameterSource::Request>& wholes,
+              bool quantized) const;
 
  private:
   const Partition& partition_;
@@ -33,19 +34,32 @@ class PartitionedParameters {
 /// Brings wholes from the ranks' parts: through a queue, in the order of the calls, which is that of all ranks.
 class PartGatherer final : public ParameterSource {
  public:
-  PartGatherer(Communicator& communicator, WorkQueue& queue, const PartitionedParameters& parts)
-      : communicator_(communicator), queue_(queue), parts_(parts) {}
+  struct Options {
+    bool quantized = false;    // zero_quantized_weights
+    int secondary_ranks = 1;   // zero_hpz_partition_size: ranks that follow one another; 1: none
+  };
+  PartGatherer(Communicator& communicator, WorkQueue& queue, const PartitionedParameters& parts,
+               const Options& options)
+      : communicator_(communicator),
+        queue_(queue),
+        parts_(parts),
+        options_(options),
+        secondary_(communicator.rank(), options.secondary_ranks) {}
 
   /// What the calls from here on belong to, "step 12".
   void name(std::string step) { step_ = std::move(step); }
 
   Ticket fetch(const std::string& what, std::vector<Request> requests) override;
   void wait(Ticket ticket) override { queue_.wait(ticket); }
+  /// The parts have changed.
+  void forget() { secondary_.forget(); }
 
  private:
   Communicator& communicator_;
   WorkQueue& queue_;
   const PartitionedParameters& parts_;
+  Options options_;
+  SecondaryPartition secondary_;
   std::string step_ = "start";
 };
 

@@ -44,7 +44,7 @@ void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vect
                       const std::vector<bool>& movable) {
   if (parts_only()) {
     parts_ = std::make_unique<PartitionedParameters>(partition_, options_.communicator->rank(), parameters);
-    gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_);
+    gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_, options_.parts);
   } else if (partitioned()) {
     parameters_ = std::make_unique<FlatParameters>(partition_, parameters, movable);
   }

@@ -24,6 +24,7 @@ struct ShardingOptions {
   bool gather_by_broadcast = false;
   bool overlap = false;           // a thread talks to the other ranks while forward and backward go on
   bool whole_parameters = false;  // the optimizer needs each of them in one piece
+  PartGatherer::Options parts;    // stage 3
   GradientReducer::Options gradients;
 };
 

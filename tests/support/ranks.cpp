@@ -36,8 +36,8 @@ namespace {
 
 }  // namespace
 
-RankEnvironments::RankEnvironments(int size, int per_node)
-    : size_(size), per_node_(per_node > 0 ? per_node : size), socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+RankEnvironments::RankEnvironments(int size, int per_host)
+    : size_(size), per_host_(per_host > 0 ? per_host : size), socket_(socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -54,8 +54,8 @@ RankEnvironments::~RankEnvironments() { close(socket_); }
 std::vector<std::string> RankEnvironments::of(int rank) const {
   return {"RANK=" + std::to_string(rank),
           "WORLD_SIZE=" + std::to_string(size_),
-          "LOCAL_RANK=" + std::to_string(rank % per_node_),
-          "LOCAL_WORLD_SIZE=" + std::to_string(per_node_),
+          "LOCAL_RANK=" + std::to_string(rank % per_host_),
+          "LOCAL_WORLD_SIZE=" + std::to_string(per_host_),
           "MASTER_ADDR=127.0.0.1",
           "MASTER_PORT=" + std::to_string(port_),
           "CAPSTAN_LISTENING_SOCKET=" + std::to_string(socket_),
@@ -68,7 +68,7 @@ std::vector<ProcessResult> run_ranks(int size, const std::function<void(Communic
   if (std::getenv("CAPSTAN_TEST_IS_RANK") != nullptr) be_a_rank(body, options);
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();
   const std::string name = std::string(test->test_suite_name()) + "." + test->name();
-  const RankEnvironments environments(size, options.per_node);
+  const RankEnvironments environments(size, options.ranks_per_host);
   std::vector<std::unique_ptr<Process>> ranks;
   for (int rank = 0; rank < size; ++rank) {
     ranks.push_back(std::make_unique<Process>(std::vector<std::string>{"/proc/self/exe", "--gtest_filter=" + name},

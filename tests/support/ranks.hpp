@@ -13,20 +13,20 @@ namespace capstan::test {
 /// Environment of one rank of a start whose processes meet at a port that the kernel chose.
 class RankEnvironments {
  public:
-  /// `per_node`: ranks that take themselves to be on one host; 0: all.
-  explicit RankEnvironments(int size, int per_node = 0);
+  /// `per_host` of them say that they share a host; 0: all.
+  explicit RankEnvironments(int size, int per_host = 0);
   ~RankEnvironments();
   RankEnvironments(const RankEnvironments&) = delete;
   std::vector<std::string> of(int rank) const;
 
  private:
-  int size_, per_node_, socket_, port_;
+  int size_, per_host_, socket_, port_;
 };
 
 struct RanksOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of one collective
   std::chrono::milliseconds watch_every = std::chrono::milliseconds(100);
-  int per_node = 0;  // ranks that take themselves to be on one host; 0: all
+  int ranks_per_host = 0;  // 0: all
 };
 
 /// Runs the body of the current test in `size` processes: this program, started again for this test alone. In them it

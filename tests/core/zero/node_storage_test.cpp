@@ -43,7 +43,7 @@ void meet(Communicator& communicator) { communicator.all_gather_text("test: meet
 
 void on_two_nodes(const std::function<void(Communicator&, const fs::path& all)>& body) {
   test::RanksOptions options;
-  options.per_node = 2;
+  options.ranks_per_host = 2;
   test::expect_on_ranks(
       4,
       [&](Communicator& communicator) {

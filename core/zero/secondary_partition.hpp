@@ -1,0 +1,37 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+#include "core/memory/parameter_source.hpp"
+
+namespace capstan {
+
+/// A second copy of parameters, spread over a few ranks that are near each other (ZeRO++, hpZ): what was gathered from
+/// all ranks once is gathered from these until it changes.
+class SecondaryPartition {
+ public:
+  /// `ranks` follow one another, and divide the number of all; 1: there is no second copy.
+  SecondaryPartition(int rank, int ranks) : ranks_(ranks), place_(rank % ranks), first_rank_(rank - rank % ranks) {}
+
+  bool has(std::size_t parameter) const { return slices_.contains(parameter); }
+  /// Keeps this rank's slice of wholes.
+  void keep(const std::vector<ParameterSource::Request>& wholes);
+  /// Fills wholes, of all of which there are slices, in one call.
+  void gather(Communicator& communicator, const std::string& name,
+              const std::vector<ParameterSource::Request>& wholes) const;
+  void forget() { slices_.clear(); }
+
+ private:
+  /// What the rank at `place` keeps of a whole.
+  at::Tensor slice(const at::Tensor& whole, int place) const;
+
+  int ranks_, place_, first_rank_;
+  std::unordered_map<std::size_t, at::Tensor> slices_;
+};
+
+}  // namespace capstan
