@@ -39,15 +39,9 @@ std::string precision_text(const Config& config) {
   return std::string(name(config.precision.compute)) + ", gradients added up in " + config.precision.grad_accum_dtype;
 }
 
-std::string lacks(const ZeroChoice& choice, const Config& config, const PluginIndex& plugins) {
+std::string lacks(const ZeroChoice& choice, const PluginIndex& plugins) {
   std::string text;
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
-  const ZeroConfig& zero = config.zero;
-  if (choice.stage == 3 && config.batch.world_size > 1) {
-    if (zero.zero_hpz_partition_size > 1) add("zero_hpz_partition_size");
-    if (zero.zero_quantized_weights) add("zero_quantized_weights");
-    if (zero.zero_quantized_gradients) add("zero_quantized_gradients");
-  }
   if (choice.optimizer == Place::kDisk && !plugins.find("offload", "nvme")) add("a plugin 'nvme' of kind offload");
   if (choice.parameters == Place::kDisk) add("parameters on nvme");
   return text;
@@ -125,7 +119,7 @@ int plan(const PlanArguments& arguments) {
   plan.program = static_cast<std::int64_t>(host_memory().resident);
   plan.checkpoint = checkpoint_bytes(plan.run);
   const auto planned = [&](const ZeroChoice& choice) {
-    return PlannedChoice{choice, plan_memory(plan.run, choice), lacks(choice, config, plugins)};
+    return PlannedChoice{choice, plan_memory(plan.run, choice), lacks(choice, plugins)};
   };
   plan.configured = planned(configured_choice(config.zero));
   for (const ZeroChoice& choice : zero_choices()) plan.choices.push_back(planned(choice));

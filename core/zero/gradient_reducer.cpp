@@ -85,6 +85,7 @@ GradientReducer::~GradientReducer() {
 }
 
 void GradientReducer::begin(const std::string& name, bool last, bool local) {
+  under_way_.clear();
   name_ = name;
   local_ = local;
   last_ = last;
@@ -104,6 +105,11 @@ void GradientReducer::begin(const std::string& name, bool last, bool local) {
 }
 
 at::Tensor GradientReducer::take_buffer() {
+  // Backward must not run away from the reduction, or all gradients would wait in buffers.
+  while (under_way_.size() >= kFreeBuffers) {
+    queue_.wait(under_way_.front());
+    under_way_.pop_front();
+  }
   const std::lock_guard lock(buffers_mutex_);
   if (free_buffers_.empty()) return at::empty({partition_.largest_bucket()}, options_.communication);
   at::Tensor buffer = std::move(free_buffers_.back());
@@ -184,10 +190,12 @@ void GradientReducer::close(std::size_t b) {
   reduced_once_[b] = 1;
   at::Tensor buffer = std::move(buckets_[b].buffer);
   buckets_[b].buffer = at::Tensor();
-  queue_.submit([this, name = name_ + ", gradient bucket " + std::to_string(b), b, source, add, buffer] {
+  const auto ticket = queue_.submit([this, name = name_ + ", gradient bucket " + std::to_string(b), b, source, add,
+                                     buffer] {
     reduce(name, b, source, add);
     if (buffer.defined()) return_buffer(buffer);
   });
+  if (buffer.defined()) under_way_.push_back(ticket);
 }
 
 void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor source, bool add) {
@@ -269,6 +277,7 @@ void GradientReducer::end() {
   if (reduces_now()) {
     while (next_ < buckets_.size()) close(next_++);
     queue_.drain();
+    under_way_.clear();
     if (options_.during_backward) reduce_late();
   }
   if (local_ && last_) {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -109,6 +110,7 @@ class GradientReducer {
   std::string name_;
   std::mutex buffers_mutex_;
   std::vector<at::Tensor> free_buffers_;
+  std::deque<WorkQueue::Ticket> under_way_;  // reductions that have a buffer
   WorkQueue& queue_;
 };
 

@@ -111,7 +111,8 @@ void train(Communicator& communicator, const Case& one, int matrices, std::int64
   if (!check) return;
   const auto took = static_cast<double>(host_memory().peak - before);
   const auto planned = static_cast<double>(plan.peak(Place::kMemory));
-  EXPECT_NEAR(took / planned, 1.0, 0.05) << "took " << took << ", planned " << planned;
+  // At stage 3 the heap keeps 30 MB more in bf16.
+  EXPECT_NEAR(took / planned, 1.0, one.stage == 3 ? 0.08 : 0.05) << "took " << took << ", planned " << planned;
 }
 
 TEST_P(Planned, IsWhatTrainingTakesAndSends) {
@@ -119,7 +120,7 @@ TEST_P(Planned, IsWhatTrainingTakesAndSends) {
   const auto body = [one](Communicator& communicator) {
     train(communicator, one, 2, 10, /*check=*/false);  // what the first steps of a process touch for ever
     // Of what stage 3 lets go of, the heap keeps more than its formulas know.
-    train(communicator, one, 100, 500, /*check=*/one.stage < 3);
+    train(communicator, one, 100, 500, /*check=*/true);
   };
   test::expect_on_ranks(one.ranks, body);
 }
