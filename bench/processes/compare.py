@@ -1,6 +1,8 @@
-"""Step times of two processes on one machine beside PyTorch's DistributedDataParallel and DeepSpeed, in turn.
+"""Step times of two processes on one machine beside PyTorch's DistributedDataParallel, FSDP2 and DeepSpeed, in turn.
 
-    bench/processes/compare.py BUILD_DIR PYTHON [rounds]
+    bench/processes/compare.py BUILD_DIR PYTHON [rounds [case ...]]
+
+case: a word of its title.
 
 PYTHON: that of an environment with torch and deepspeed (pip install torch==2.11.0 numpy deepspeed). One thread a process;
 fp32, AdamW. Each round starts every program once; what is printed is the median over rounds of the median steps."""
@@ -13,6 +15,7 @@ import sys
 
 BUILD, PYTHON = sys.argv[1], sys.argv[2]
 ROUNDS = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+WORDS = sys.argv[4:]
 HERE = os.path.dirname(os.path.abspath(__file__))
 # name, processes, model, rows, layers, width, steps, {measure: (program, stage)}, {measure: (peer, least ratio)}
 CASES = [
@@ -27,6 +30,11 @@ CASES = [
      [("stage 1", "DeepSpeed 1", 1.4), ("stage 2", "DeepSpeed 2", 1.4), ("stage 1", "DDP", 1.0)]),
     ("100 small tensors, 1 process", 1, "small", 8, 50, 16, 100,
      {"stage 2": ("capstan", 2), "DeepSpeed 2": ("deepspeed", 2)}, [("stage 2", "DeepSpeed 2", 5.0)]),
+    ("parameters partitioned, gpt of 25 million, 2 processes", 2, "gpt", 1, 8, 512, 7,
+     {"stage 3": ("capstan", 3), "FSDP2": ("fsdp2", 0), "DeepSpeed 3": ("deepspeed", 3)},
+     [("stage 3", "DeepSpeed 3", 1.4), ("stage 3", "FSDP2", 1.0)]),
+    ("parameters partitioned, 100 small tensors, 1 process", 1, "small", 8, 50, 16, 100,
+     {"stage 3": ("capstan", 3), "DeepSpeed 3": ("deepspeed", 3)}, [("stage 3", "DeepSpeed 3", 15.0)]),
 ]
 
 
@@ -55,6 +63,8 @@ def run(ranks, program, stage, model, rows, layers, width, steps):
 
 
 for title, ranks, model, rows, layers, width, steps, measures, bounds in CASES:
+    if WORDS and not any(word in title for word in WORDS):
+        continue
     print(title, flush=True)
     times = {name: [] for name in measures}
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""One rank of the training that rank_step times, with PyTorch: peer_step.py ddp|deepspeed MODEL STAGE STEPS ROWS LAYERS WIDTH
+"""One rank of the training that rank_step times, with PyTorch: peer_step.py ddp|fsdp2|deepspeed MODEL STAGE STEPS ROWS LAYERS WIDTH
 
 Rank 0 prints the median step in milliseconds. One thread each."""
 import os
@@ -61,9 +61,18 @@ elif MODEL == "small":
 else:
     model, batch = Layers(LAYERS, WIDTH), torch.randn(ROWS, WIDTH)
 
-if PEER == "ddp":
+if PEER in ("ddp", "fsdp2"):
     torch.distributed.init_process_group("gloo")
-    model = nn.parallel.DistributedDataParallel(model)
+    if PEER == "ddp":
+        model = nn.parallel.DistributedDataParallel(model)
+    else:
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+        for block in model.blocks if MODEL == "gpt" else model.layers:
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
     def step():
