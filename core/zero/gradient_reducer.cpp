@@ -195,8 +195,6 @@ void GradientReducer::close(std::size_t b) {
     reduce(name, b, source, add);
     if (buffer.defined()) return_buffer(buffer);
   });
-  // Backward is faster than a slow network: without a limit all gradients would wait in buffers.
-  if (buffer.defined()) queue_.leave_at_most(1);
   if (buffer.defined()) under_way_.push_back(ticket);
 }
 

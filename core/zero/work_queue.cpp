@@ -41,11 +41,6 @@ void WorkQueue::wait(Ticket ticket) {
   if (done_ < ticket) std::rethrow_exception(failure_);
 }
 
-void WorkQueue::leave_at_most(std::size_t waiting) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return work_.size() <= waiting || failure_; });
-}
-
 void WorkQueue::drain() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return work_.empty() && !busy_; });

@@ -23,8 +23,6 @@ class WorkQueue {
   void wait(Ticket ticket);
   /// Waits for all of it; throws what the first that failed threw. What came after that one was dropped.
   void drain();
-  /// Waits until no more than that has not been begun.
-  void leave_at_most(std::size_t waiting);
   /// Forgets what is not under way, waits for what is, and for what it threw: who submitted it is gone.
   void discard() noexcept;
 
