@@ -293,6 +293,24 @@ INSTANTIATE_TEST_SUITE_P(Stages, AFailingRank,
                          testing::Values(R"({"stage": 1})",
                                          R"({"stage": 2, "reduce_bucket_size": 3000, "overlap_comm": true})"));
 
+class AGather : public testing::TestWithParam<const char*> {};
+
+TEST_P(AGather, FailsInTheOperatorThatNeededAPartOfALostRank) {
+  const auto results = test::run_ranks(2, [](Communicator& communicator) {
+    const std::string zero = std::string(R"({"stage": 3, "stage3_param_persistence_threshold": 0,
+        "stage3_max_reuse_distance": 0, "overlap_comm": )") + GetParam() + "}";
+    MixedRun run(config_of(2, kAdamW, zero), shared(communicator));
+    run.model.skips = false;
+    run.steps(2);
+    if (communicator.rank() == 1) throw RuntimeFault("no memory for the forward pass.");
+    run.step();
+  });
+  EXPECT_NE(results[0].exit_code, 0);
+  EXPECT_THAT(results[0].err, testing::ContainsRegex("rank 0: collective 'step 2, gather of .*' failed: "));
+}
+
+INSTANTIATE_TEST_SUITE_P(Overlap, AGather, testing::Values("true", "false"));
+
 TEST(SeveralProcesses, AgreeToStop) {
   test::expect_on_ranks(2, [](Communicator& communicator) {
     MixedRun run(config_of(2, kAdamW, R"({"stage": 1})"), shared(communicator));
