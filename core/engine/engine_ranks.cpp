@@ -106,8 +106,9 @@ static void set_zeropp(const Config& config, const Communicator& communicator, S
         ErrorFeedback{config.zero.zeropp_loco_param->err_beta, config.zero.zeropp_loco_param->reset_T};
   }
   if (options.gradients.quantized && communicator.ranks_per_host() == ranks && communicator.rank() == 0) {
-    log::info("zero_optimization.zero_quantized_gradients: all processes are on one host, where gradients travel as "
-              "they are.");
+    log::info(
+        "zero_optimization.zero_quantized_gradients: all processes are on one host, where gradients travel as "
+        "they are.");
   }
 }
 

@@ -43,9 +43,9 @@ class OperatorPolicies final : public OperatorPolicy {
   std::vector<OperatorPolicy*> policies_;
 };
 
-/// While it lives, `policy` sees every outermost operator that this thread runs, backward included, and those of threads
-/// that LibTorch starts for it: operators that an operator calls inside itself are not seen, and neither is anything
-/// that the policy itself runs.
+/// While it lives, `policy` sees every outermost operator that this thread runs, backward included, and those of
+/// threads that LibTorch starts for it: operators that an operator calls inside itself are not seen, and neither is
+/// anything that the policy itself runs.
 ///
 /// A boxed fallback on a mode dispatch key sees them; unlike LibTorch's RecordFunction it may replace operands, and
 /// what it throws reaches the caller.

@@ -25,8 +25,8 @@ namespace capstan {
 /// optimizer updates, the gradient, the optimizer's state. Master and compute copy are one tensor unless something
 /// separates them: another dtype, a weight transform, a layout that is not contiguous.
 ///
-/// Where the optimizer's state is partitioned over ranks, master and state are those of this rank's part. At stage 3 the
-/// values of parameter and compute are away between their uses.
+/// Where the optimizer's state is partitioned over ranks, master and state are those of this rank's part. At stage 3
+/// the values of parameter and compute are away between their uses.
 struct ParameterEntry {
   std::string name;
   at::Tensor parameter;           // the model's own

@@ -213,8 +213,8 @@ void ParameterResidency::fetch(const std::vector<std::size_t>& units) {
     if (unit.direct) {
       const at::Tensor& like = unit.values.front();
       // Over memory that the unit keeps until it arrives.
-      requests.push_back(
-          {unit.parameters.front(), at::from_blob(unit.memory.get(), {unit.numel}, like.options().requires_grad(false))});
+      requests.push_back({unit.parameters.front(),
+                          at::from_blob(unit.memory.get(), {unit.numel}, like.options().requires_grad(false))});
     } else {
       for (std::size_t k = 0; k < unit.parameters.size(); ++k) {
         unit.arriving.push_back(at::empty({unit.values[k].numel()}, unit.values[k].options()));

@@ -84,9 +84,9 @@ class ParameterResidency final : public OperatorPolicy {
   ParameterSource& source_;
   PagePool pages_;
   std::vector<std::unique_ptr<Unit>> units_;
-  std::vector<int> unit_of_;                                           // a parameter; -1: stays
+  std::vector<int> unit_of_;  // a parameter; -1: stays
   std::unordered_map<const c10::StorageImpl*, std::size_t> unit_at_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;                                     // of what follows
   std::unordered_map<const void*, Operator> operators_;  // by their schemas
   std::vector<UseTrace> traces_;                         // a kind of pass
   Pass pass_ = Pass::kTraining;

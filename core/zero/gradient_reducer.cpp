@@ -190,11 +190,11 @@ void GradientReducer::close(std::size_t b) {
   reduced_once_[b] = 1;
   at::Tensor buffer = std::move(buckets_[b].buffer);
   buckets_[b].buffer = at::Tensor();
-  const auto ticket = queue_.submit([this, name = name_ + ", gradient bucket " + std::to_string(b), b, source, add,
-                                     buffer] {
-    reduce(name, b, source, add);
-    if (buffer.defined()) return_buffer(buffer);
-  });
+  const auto ticket =
+      queue_.submit([this, name = name_ + ", gradient bucket " + std::to_string(b), b, source, add, buffer] {
+        reduce(name, b, source, add);
+        if (buffer.defined()) return_buffer(buffer);
+      });
   if (buffer.defined()) under_way_.push_back(ticket);
 }
 

@@ -26,9 +26,9 @@ namespace capstan {
 /// Averages gradients over the ranks, bucket by bucket.
 ///
 /// Hooks on the parameters' autograd nodes take each gradient as it appears. Stages 0 and 1 add it to one buffer of all
-/// gradients and reduce that once a step; stages 2 and 3 reduce in every backward and keep what this rank owns. Buckets are
-/// reduced in their order on every rank, whatever order the gradients come in. An element's result is the same at every
-/// stage, with every bucket size, with and without overlap: a sum in rank order in fp32.
+/// gradients and reduce that once a step; stages 2 and 3 reduce in every backward and keep what this rank owns. Buckets
+/// are reduced in their order on every rank, whatever order the gradients come in. An element's result is the same at
+/// every stage, with every bucket size, with and without overlap: a sum in rank order in fp32.
 class GradientReducer {
  public:
   struct Options {
@@ -100,8 +100,8 @@ class GradientReducer {
   std::vector<BucketState> buckets_;
   std::vector<std::optional<MixedBucket>> mixed_;  // of buckets whose gradients do not all travel alike
   std::vector<std::unique_ptr<QuantizedReduceScatter>> quantized_;  // one a bucket, or none
-  std::vector<int> expected_, fired_;              // contributions in the last backward, in this one
-  std::vector<std::uint8_t> filled_;               // its region holds a gradient
+  std::vector<int> expected_, fired_;                               // contributions in the last backward, in this one
+  std::vector<std::uint8_t> filled_;                                // its region holds a gradient
   std::vector<std::uint8_t> touched_;
   std::vector<std::uint8_t> late_;          // a bucket: a gradient came after it was closed
   std::vector<std::uint8_t> reduced_once_;  // a bucket: in this step

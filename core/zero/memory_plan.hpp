@@ -96,8 +96,8 @@ struct PlannedTraffic {
 };
 
 /// What rank 0 sends in a step at that stage. Stages 0 to 2: to the byte. Stage 3: gathers for forward and backward of
-/// each micro-batch, or one a step where stage3_holds_all(), and the reduction of gradients, with zero_hpz_partition_size, zero_quantized_weights and
-/// zero_quantized_gradients. Nothing with one process.
+/// each micro-batch, or one a step where stage3_holds_all(), and the reduction of gradients, with
+/// zero_hpz_partition_size, zero_quantized_weights and zero_quantized_gradients. Nothing with one process.
 std::vector<PlannedTraffic> plan_traffic(const PlannedRun& run, int stage);
 
 }  // namespace capstan

@@ -35,11 +35,10 @@ class PartitionedParameters {
 class PartGatherer final : public ParameterSource {
  public:
   struct Options {
-    bool quantized = false;    // zero_quantized_weights
-    int secondary_ranks = 1;   // zero_hpz_partition_size: ranks that follow one another; 1: none
+    bool quantized = false;   // zero_quantized_weights
+    int secondary_ranks = 1;  // zero_hpz_partition_size: ranks that follow one another; 1: none
   };
-  PartGatherer(Communicator& communicator, WorkQueue& queue, const PartitionedParameters& parts,
-               const Options& options)
+  PartGatherer(Communicator& communicator, WorkQueue& queue, const PartitionedParameters& parts, const Options& options)
       : communicator_(communicator),
         queue_(queue),
         parts_(parts),

@@ -32,8 +32,8 @@ std::int64_t blocks_in(std::int64_t numel) { return (numel + Partition::kBlock -
 Sharding::Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels)
     : options_(std::move(options)),
       numels_(numels),
-      partition_(partition_inputs(numels, options_.whole_parameters),
-                 bucket_elements(options_), options_.communicator->size()),
+      partition_(partition_inputs(numels, options_.whole_parameters), bucket_elements(options_),
+                 options_.communicator->size()),
       queue_(options_.overlap) {}
 
 Range Sharding::updated(std::size_t i) const {

@@ -36,8 +36,8 @@ struct StepFacts {
                                              // ranks of those of their own
 };
 
-/// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters, which
-/// at stage 3 are away between their uses.
+/// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters,
+/// which at stage 3 are away between their uses.
 class Sharding {
  public:
   Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels);

@@ -1,7 +1,6 @@
 // Training as a user starts it: real processes, small models.
 
 #include <gmock/gmock.h>
-
 #include <sys/stat.h>
 
 #include <csignal>

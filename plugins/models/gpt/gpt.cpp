@@ -8,12 +8,9 @@ namespace capstan::models {
 namespace {
 
 const std::map<std::string, GptShape, std::less<>> kSizes = {
-    {"tiny", {4, 128, 4, 128, 256, false}},
-    {"mini", {6, 192, 6, 256, 256, false}},
-    {"small", {6, 384, 6, 256, 256, false}},
-    {"124m", {12, 768, 12, 1024, 256, false}},
-    {"1.5b", {48, 1600, 25, 1024, 256, false}},
-    {"7b", {32, 4096, 32, 2048, 256, false}},
+    {"tiny", {4, 128, 4, 128, 256, false}},     {"mini", {6, 192, 6, 256, 256, false}},
+    {"small", {6, 384, 6, 256, 256, false}},    {"124m", {12, 768, 12, 1024, 256, false}},
+    {"1.5b", {48, 1600, 25, 1024, 256, false}}, {"7b", {32, 4096, 32, 2048, 256, false}},
 };
 
 torch::nn::LayerNorm layer_norm(std::int64_t d) {

@@ -109,7 +109,8 @@ Trained train_resident(const Kind& kind, ResidencyLimits limits) {
     residency.drop();
     for (std::size_t i = 0; i < model.parameters.size(); ++i) {
       Tensor& parameter = model.parameters[i];
-      const Tensor gradient = parameter.grad().defined() ? parameter.grad().to_dense() : at::zeros_like(source.values[i]);
+      const Tensor gradient =
+          parameter.grad().defined() ? parameter.grad().to_dense() : at::zeros_like(source.values[i]);
       result.gradients.push_back(gradient.clone());
       source.values[i].sub_(gradient, kRate);
       parameter.mutable_grad().reset();
@@ -183,11 +184,15 @@ Plain one_weight(at::IntArrayRef sizes, std::function<Tensor(const Tensor& w)> l
 std::vector<Kind> kinds() {
   std::vector<Kind> list;
   const auto add = [&](const char* name, std::function<Plain()> make) { list.push_back({name, std::move(make)}); };
-  const auto x = [](at::IntArrayRef sizes) { return torch::linspace(-1, 1, c10::multiply_integers(sizes)).view(sizes); };
+  const auto x = [](at::IntArrayRef sizes) {
+    return torch::linspace(-1, 1, c10::multiply_integers(sizes)).view(sizes);
+  };
 
   add("linear", [x] {
     return of_module<nn::SequentialImpl>(share(nn::Sequential(nn::Linear(4, 5), nn::ReLU(), nn::Linear(5, 3))),
-                                         [x](auto& m) { return m.forward(x({2, 4})).pow(2).sum(); });
+                                         [x](auto& m) {
+                                           return m.forward(x({2, 4})).pow(2).sum();
+                                         });
   });
   add("tied_weights", [x] {
     const Tensor w = leaf({7, 4});
@@ -246,48 +251,57 @@ std::vector<Kind> kinds() {
   });
   add("lstm", [x] {
     return of_module<nn::LSTMImpl>(share(nn::LSTM(nn::LSTMOptions(3, 4).num_layers(2).bidirectional(true))),
-                                   [x](auto& m) { return std::get<0>(m.forward(x({5, 2, 3}))).pow(2).sum(); });
+                                   [x](auto& m) {
+                                     return std::get<0>(m.forward(x({5, 2, 3}))).pow(2).sum();
+                                   });
   });
   add("gru", [x] {
-    return of_module<nn::GRUImpl>(share(nn::GRU(3, 4)),
-                                  [x](auto& m) { return std::get<0>(m.forward(x({5, 2, 3}))).pow(2).sum(); });
+    return of_module<nn::GRUImpl>(share(nn::GRU(3, 4)), [x](auto& m) {
+      return std::get<0>(m.forward(x({5, 2, 3}))).pow(2).sum();
+    });
   });
   add("gru_cell", [x] {
-    return of_module<nn::GRUCellImpl>(share(nn::GRUCell(3, 4)),
-                                      [x](auto& m) { return m.forward(x({2, 3})).pow(2).sum(); });
+    return of_module<nn::GRUCellImpl>(share(nn::GRUCell(3, 4)), [x](auto& m) {
+      return m.forward(x({2, 3})).pow(2).sum();
+    });
   });
   add("transformer_encoder", [x] {
     const nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(4, 2).dim_feedforward(8).dropout(0.1));
-    return of_module<nn::TransformerEncoderImpl>(share(nn::TransformerEncoder(layer, 2)),
-                                                 [x](auto& m) { return m.forward(x({5, 2, 4})).pow(2).sum(); });
+    return of_module<nn::TransformerEncoderImpl>(share(nn::TransformerEncoder(layer, 2)), [x](auto& m) {
+      return m.forward(x({5, 2, 4})).pow(2).sum();
+    });
   });
   add("convolution_and_batch_norm", [x] {
     return of_module<nn::SequentialImpl>(
         share(nn::Sequential(nn::Conv2d(2, 3, 3), nn::BatchNorm2d(3), nn::ReLU(), nn::ConvTranspose2d(3, 2, 2))),
-        [x](auto& m) { return m.forward(x({2, 2, 6, 6})).pow(2).sum(); });
+        [x](auto& m) {
+          return m.forward(x({2, 2, 6, 6})).pow(2).sum();
+        });
   });
   add("channels_last", [x] {
     const Tensor w = torch::randn({3, 2, 3, 3}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
     return Plain{{w}, [=] { return torch::conv2d(x({1, 2, 5, 5}), w).pow(2).sum(); }};
   });
   add("layer_and_group_norm", [x] {
-    return of_module<nn::SequentialImpl>(share(nn::Sequential(nn::LayerNorm(nn::LayerNormOptions({6})),
-                                                              nn::GroupNorm(2, 4), nn::Linear(6, 2))),
-                                         [x](auto& m) { return m.forward(x({2, 4, 6})).pow(2).sum(); });
+    return of_module<nn::SequentialImpl>(
+        share(nn::Sequential(nn::LayerNorm(nn::LayerNormOptions({6})), nn::GroupNorm(2, 4), nn::Linear(6, 2))),
+        [x](auto& m) {
+          return m.forward(x({2, 4, 6})).pow(2).sum();
+        });
   });
   add("einsum", [x] {
-    return one_weight({3, 4, 2},
-                      [x](const Tensor& w) { return torch::einsum("bi,ijk->bjk", {x({2, 3}), w}).pow(2).sum(); });
+    return one_weight({3, 4, 2}, [x](const Tensor& w) {
+      return torch::einsum("bi,ijk->bjk", {x({2, 3}), w}).pow(2).sum();
+    });
   });
   add("bilinear", [x] {
-    return of_module<nn::BilinearImpl>(share(nn::Bilinear(3, 2, 4)),
-                                       [x](auto& m) { return m.forward(x({2, 3}), x({2, 2})).pow(2).sum(); });
+    return of_module<nn::BilinearImpl>(share(nn::Bilinear(3, 2, 4)), [x](auto& m) {
+      return m.forward(x({2, 3}), x({2, 2})).pow(2).sum();
+    });
   });
   add("prelu_and_weight_norm", [x] {
     const Tensor v = leaf({4, 3}), g = leaf({4, 1}), a = leaf({1});
-    return Plain{{v, g, a}, [=] {
-                   return torch::prelu(torch::linear(x({2, 3}), at::_weight_norm(v, g, 0)), a).sum();
-                 }};
+    return Plain{{v, g, a}, [=] { return torch::prelu(torch::linear(x({2, 3}), at::_weight_norm(v, g, 0)), a).sum(); }};
   });
   add("autocast_with_its_cache", [x] {
     const Tensor w = leaf({4, 4});
@@ -413,10 +427,10 @@ std::vector<Kind> kinds() {
   });
   add("cross_entropy_and_smoothing", [x] {
     const Tensor w = leaf({5, 4}), weight = leaf({5});
-    return Plain{{w}, [=] {
-                   return torch::cross_entropy_loss(torch::linear(x({3, 4}), w), torch::tensor({0, 4, 2}), {}, 1, -100,
-                                                    0.1);
-                 }};
+    return Plain{
+        {w}, [=] {
+          return torch::cross_entropy_loss(torch::linear(x({3, 4}), w), torch::tensor({0, 4, 2}), {}, 1, -100, 0.1);
+        }};
   });
   add("unused", [x] {
     const Tensor w = leaf({3}), unused = leaf({4});
@@ -481,7 +495,10 @@ TEST(Residency, SaysWhatAWriteWouldLose) {
   const at::NoGradGuard no_grad;
   EXPECT_THAT(thrown_by([&] { away.w.mul_(2); }),
               testing::AllOf(HasSubstr("aten::mul_"), HasSubstr("'blocks.0.weight'"), HasSubstr("gather")));
-  EXPECT_THAT(thrown_by([&] { at::mm_out(away.w, at::ones({3, 3}), at::ones({3, 3})); }), HasSubstr("'blocks.0.weight'"));
+  EXPECT_THAT(thrown_by([&] {
+                at::mm_out(away.w, at::ones({3, 3}), at::ones({3, 3}));
+              }),
+              HasSubstr("'blocks.0.weight'"));
   EXPECT_TRUE(at::mm(at::eye(3), away.w).equal(away.source.values[0]));
 }
 

@@ -51,9 +51,8 @@ void expect_same_at_every_stage(Communicator& communicator, const Variant& varia
         R"({"stage": 1})", R"({"stage": 1, "reduce_bucket_size": 1, "allgather_bucket_size": 3000})",
         R"({"stage": 1, "reduce_bucket_size": 3000, "overlap_comm": true})",
         R"({"stage": 1, "grad_hooks": false, "allgather_partitions": false})", R"({"stage": 2})",
-        R"({"stage": 2, "reduce_bucket_size": 1})",
-        R"({"stage": 2, "reduce_bucket_size": 3000, "overlap_comm": true})", R"({"stage": 3})",
-        R"({"stage": 3, "reduce_bucket_size": 3000, "overlap_comm": false})"}) {
+        R"({"stage": 2, "reduce_bucket_size": 1})", R"({"stage": 2, "reduce_bucket_size": 3000, "overlap_comm": true})",
+        R"({"stage": 3})", R"({"stage": 3, "reduce_bucket_size": 3000, "overlap_comm": false})"}) {
     MixedRun run(config_of(communicator.size(), variant.optimizer, zero, variant.more), shared(communicator), seed);
     EXPECT_EQ(run.steps(4), losses) << zero;
     EXPECT_TRUE(at::equal(run.values(), expected)) << variant.optimizer << variant.more << zero << " seed " << seed;
@@ -298,7 +297,8 @@ class AGather : public testing::TestWithParam<const char*> {};
 TEST_P(AGather, FailsInTheOperatorThatNeededAPartOfALostRank) {
   const auto results = test::run_ranks(2, [](Communicator& communicator) {
     const std::string zero = std::string(R"({"stage": 3, "stage3_param_persistence_threshold": 0,
-        "stage3_max_reuse_distance": 0, "overlap_comm": )") + GetParam() + "}";
+        "stage3_max_reuse_distance": 0, "overlap_comm": )") +
+                             GetParam() + "}";
     MixedRun run(config_of(2, kAdamW, zero), shared(communicator));
     run.model.skips = false;
     run.steps(2);

@@ -36,7 +36,8 @@ Seen train(Communicator& communicator, const std::string& zeropp) {
   MixedRun run(config, {&communicator, [](Communicator*) {}}, /*seed=*/2);
   run.model.skips = false;
   run.engine.want_grad_norm(true);
-  const std::uint64_t gathered = sent("all_gather"), reduced = sent("reduce_scatter"), exchanged = sent("all_to_all_single");
+  const std::uint64_t gathered = sent("all_gather"), reduced = sent("reduce_scatter"),
+                      exchanged = sent("all_to_all_single");
   Seen seen;
   seen.losses = run.steps(2);
   seen.grad_norm = run.engine.last_step().grad_norm;
