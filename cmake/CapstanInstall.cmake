@@ -17,7 +17,7 @@ foreach(_header
     config/typed/data_efficiency.hpp config/typed/elasticity.hpp config/typed/monitors.hpp config/typed/parallelism.hpp
     config/typed/precision.hpp config/typed/profiling.hpp config/typed/section_values.hpp config/typed/zero.hpp
     comm/comms_log.hpp registry/manifest.hpp registry/plugin_call.hpp registry/plugin_index.hpp registry/registry.hpp
-    engine/batch.hpp engine/model.hpp engine/engine.hpp engine/initialize.hpp
+    engine/batch.hpp engine/gather.hpp engine/model.hpp engine/engine.hpp engine/initialize.hpp
     data/token_data.hpp)
   get_filename_component(_folder ${_header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/core/${_header} DESTINATION include/capstan/core/${_folder})

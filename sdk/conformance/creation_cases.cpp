@@ -1,7 +1,10 @@
 #include <malloc.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <fstream>
 #include <thread>
 
 #include "sdk/conformance/component_under_test.hpp"
@@ -28,7 +31,29 @@ void check_defaults(const Context& context, const ComponentManifest& component) 
   ComponentUnderTest(context, component);
 }
 
+/// While it lives the process gets no more than that much memory beyond what it has: the largest size of a model is
+/// refused for want of memory, as a user's would be, and does not take the machine's.
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(std::uint64_t more) {
+    getrlimit(RLIMIT_DATA, &before_);
+    std::uint64_t pages = 0;
+    std::ifstream statm("/proc/self/statm");  // the sixth number: data and stack
+    for (int field = 0; field < 6; ++field) statm >> pages;
+    rlimit limit = before_;
+    limit.rlim_cur =
+        std::min<rlim_t>(before_.rlim_cur, pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) + more);
+    setrlimit(RLIMIT_DATA, &limit);
+  }
+  ~MemoryLimit() { setrlimit(RLIMIT_DATA, &before_); }
+  MemoryLimit(const MemoryLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
 void check_bounds(const Context& context, const ComponentManifest& component) {
+  const MemoryLimit limit(std::uint64_t{1} << 30);
   bool any = false;
   for (const KeySpec& spec : component.params) {
     for (const auto& bound : {spec.minimum, spec.maximum}) {
