@@ -111,8 +111,10 @@ void train(Communicator& communicator, const Case& one, int matrices, std::int64
   if (!check) return;
   const auto took = static_cast<double>(host_memory().peak - before);
   const auto planned = static_cast<double>(plan.peak(Place::kMemory));
-  // At stage 3 the heap keeps 30 MB more in bf16.
-  EXPECT_NEAR(took / planned, 1.0, one.stage == 3 ? 0.08 : 0.05) << "took " << took << ", planned " << planned;
+  // 16-bit copies come and go among blocks that last, and the heap keeps some of their memory.
+  const double kept = std::string(one.more).empty() ? 0 : 32e6;
+  EXPECT_GE(took, 0.95 * planned);
+  EXPECT_LE(took, 1.05 * planned + kept);
 }
 
 TEST_P(Planned, IsWhatTrainingTakesAndSends) {
