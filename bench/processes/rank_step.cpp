@@ -30,6 +30,7 @@
 #include "core/engine/initialize.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/registry.hpp"
+#include "core/zero/partition.hpp"
 
 namespace {
 
@@ -142,7 +143,7 @@ std::uint64_t sent(Communicator& communicator) {
 /// What a step exchanges, in buckets of the size that the engine makes: gradients go to their owners, means or
 /// parameters come back.
 void transfer(Communicator& communicator, std::int64_t elements, std::vector<at::Tensor>& buffer) {
-  constexpr std::int64_t kBucket = 8 << 20;
+  constexpr std::int64_t kBucket = Partition::kLargestBucket;
   const std::int64_t ranks = communicator.size();
   for (std::int64_t first = 0; first < elements; first += kBucket) {
     const std::int64_t part = std::min(kBucket, elements - first) / ranks;
@@ -184,7 +185,8 @@ int main(int count, char** words) {
     Engine engine(std::move(model), config, plugins, communicator);
     const Batch batch = batch_of(given);
     std::vector<at::Tensor> buffer;
-    for (int rank = 0; given.transfer && rank < rendezvous.size; ++rank) buffer.push_back(at::zeros({4 << 20}));
+    for (int rank = 0; given.transfer && rank < rendezvous.size; ++rank)
+      buffer.push_back(at::zeros({Partition::kLargestBucket}));
 
     std::vector<double> times;
     std::uint64_t last = 0;

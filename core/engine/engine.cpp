@@ -66,8 +66,6 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
                        config.report.wall_clock_breakdown && config.zero.stage > 0 && communicator->size() > 1),
       progress_report(config, shows_momentum(groups)),
       optimizer_where(config.optimizer ? "optimizer '" + config.optimizer->type + "'" : "") {
-  if (store.residency()) forward_policy.add(*store.residency());
-  if (operand_policy) forward_policy.add(*operand_policy);
   host_context.store = &store;
   host_context.model = &model;
   host_context.communicator = communicator.get();
@@ -196,6 +194,7 @@ double Engine::train_batch(const NextBatch& next) {
 double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
   State& state = *state_;
   at::NoGradGuard no_grad;
+  state.store.settle();
   state.synchronize();
   state.emit(CAPSTAN_EVENT_EVAL_BEGIN);
   state.model.set_training(false);
@@ -234,7 +233,10 @@ bool Engine::at_accumulation_boundary() const {
 }
 
 CommsLog& Engine::comms_log() { return state_->communicator->log(); }
-CommsSummary Engine::comms_summary(bool stragglers) { return state_->communicator->comms_summary(stragglers); }
+CommsSummary Engine::comms_summary(bool stragglers) {
+  state_->store.settle();
+  return state_->communicator->comms_summary(stragglers);
+}
 
 void Engine::want_grad_norm(bool on) { state_->want_grad_norm = on; }
 void Engine::set_report_output(std::function<void(std::string_view)> output) {

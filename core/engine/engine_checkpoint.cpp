@@ -238,6 +238,7 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
   }
   background_save.finish();
   at::NoGradGuard no_grad;
+  store.settle();
   synchronize();
   emit(CAPSTAN_EVENT_SAVE_BEGIN);
   const std::string tag =
@@ -333,6 +334,7 @@ bool Engine::State::nodes_store() const { return config.checkpoint.use_node_loca
 Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   background_save.finish();
   at::NoGradGuard no_grad;
+  store.settle();
   const std::string tag = nodes_store()       ? complete_checkpoint(dir, tag_given, *communicator)
                           : tag_given.empty() ? latest_tag(dir)
                                               : tag_given;

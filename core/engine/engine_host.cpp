@@ -23,7 +23,9 @@ namespace {
 constexpr Communicator::Caller kPlugin = "plugin";
 
 Communicator* communicator_of(void* ctx) {
-  Communicator* communicator = static_cast<EngineHostContext*>(ctx)->communicator;
+  const auto& context = *static_cast<EngineHostContext*>(ctx);
+  Communicator* communicator = context.communicator;
+  if (context.store) context.store->settle();
   return communicator != nullptr && communicator->size() > 1 ? communicator : nullptr;
 }
 

@@ -109,7 +109,7 @@ struct Engine::State {
   Schedule schedule;
   ParameterStore store;
   std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
-  OperatorPolicies forward_policy;                 // of what there is of residency and operand_policy
+  OperatorPolicies forward_policies;               // of the last forward
   LossScaler scaler;
   Timers micro_timers, step_timers, optimizer_timers;
   ProgressReport progress_report;

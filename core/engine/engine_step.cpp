@@ -39,7 +39,7 @@ void Engine::State::emit(capstan_event_kind kind, const at::Tensor* loss, bool s
   event.loss = loss ? handle_of(*loss) : nullptr;
   event.skipped = skipped;
   std::optional<InterceptorScope> scope;  // they may look at parameters
-  if (store.residency()) scope.emplace(*store.residency());
+  if (OperatorPolicy* policy = store.operator_policy()) scope.emplace(*policy);
   observers.emit(event);
 }
 
@@ -77,11 +77,10 @@ at::Tensor Engine::State::forward(Batch& batch) {
 at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) {
   std::optional<InterceptorScope> scope;
   store.begin_forward(step_name(), pass);
-  if (pass == ParameterResidency::Pass::kTraining) {
-    if (!forward_policy.empty()) scope.emplace(forward_policy);
-  } else if (store.residency()) {
-    scope.emplace(*store.residency());
-  }
+  forward_policies = {};
+  if (OperatorPolicy* policy = store.operator_policy()) forward_policies.add(*policy);
+  if (operand_policy && pass == ParameterResidency::Pass::kTraining) forward_policies.add(*operand_policy);
+  if (!forward_policies.empty()) scope.emplace(forward_policies);
   at::Tensor loss = run_model(batch);
   scope.reset();
   store.end_forward(pass);
@@ -117,7 +116,7 @@ void Engine::State::backward(const at::Tensor& loss) {
     {
       const Timers::Span inner(micro_timers, "bwd_inner");
       std::optional<InterceptorScope> scope;
-      if (store.residency()) scope.emplace(*store.residency());
+      if (OperatorPolicy* policy = store.operator_policy()) scope.emplace(*policy);
       loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed));
     }
     // What is exchanged on this thread is no part of autograd; what another exchanges meanwhile costs it nothing.

@@ -299,7 +299,8 @@ void ParameterStore::refresh_all(const TransformWeight& transform) {
     for (ParameterEntry& entry : entries_) {
       if (entry.compute_part.defined()) accelerator_.copy(entry.compute_part, entry.master);
     }
-    return share("all parameters", transform);
+    share("all parameters", transform);
+    return settle();
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].separate) refresh_entry(i, transform);

@@ -92,8 +92,10 @@ class ParameterStore {
 
   /// Null in a single process.
   Sharding* sharding() { return sharding_.get(); }
-  /// Brings parameters for operators; null but at stage 3.
-  ParameterResidency* residency() { return residency_.get(); }
+  /// Brings the parameters that operators use; null while all are here to stay.
+  OperatorPolicy* operator_policy();
+  /// Waits until no other thread exchanges anything with the ranks. Throws RuntimeFault.
+  void settle();
   /// Around the forward of a micro-batch. The pass of a training one ends with end_backward.
   void begin_forward(const std::string& step, ParameterResidency::Pass pass);
   void end_forward(ParameterResidency::Pass pass);

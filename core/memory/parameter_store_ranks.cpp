@@ -78,6 +78,17 @@ void ParameterStore::build_residency() {
   malloc_trim(0);  // the whole model was here, and its memory would stay the heap's
 }
 
+OperatorPolicy* ParameterStore::operator_policy() {
+  if (residency_) return residency_.get();
+  ArrivingParameters* arriving = sharding_ ? sharding_->arriving() : nullptr;
+  return arriving && arriving->under_way() ? arriving : nullptr;
+}
+
+void ParameterStore::settle() {
+  if (residency_) residency_->settle();
+  if (sharding_ && sharding_->arriving()) sharding_->arriving()->settle();
+}
+
 void ParameterStore::begin_forward(const std::string& step, ParameterResidency::Pass pass) {
   if (!residency_) return;
   sharding_->parts().name(step);
@@ -85,8 +96,8 @@ void ParameterStore::begin_forward(const std::string& step, ParameterResidency::
 }
 
 void ParameterStore::end_forward(ParameterResidency::Pass pass) {
+  settle();
   if (!residency_) return;
-  residency_->settle();
   if (pass == ParameterResidency::Pass::kEvaluation) residency_->end_pass();
 }
 
@@ -98,6 +109,7 @@ Range ParameterStore::saved_part(std::size_t i) const {
 
 double ParameterStore::sum_over_ranks(double value) {
   if (!partitioned()) return value;
+  settle();
   std::vector<at::Tensor> parts;
   Communicator& communicator = sharding_->communicator();
   for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(at::empty({1}, at::kDouble).fill_(value));
@@ -146,14 +158,22 @@ std::vector<double> ParameterStore::sum_measures(const std::string& name, const 
 void ParameterStore::share(const std::string& step, const TransformWeight& transform) {
   if (!partitioned()) return;
   if (residency_) return share_what_stays(step, transform);
-  sharding_->gather_parameters(step);
+  FlatParameters& parameters = sharding_->parameters();
+  ArrivingParameters* arriving = sharding_->arriving();
+  if (arriving) {
+    arriving->start(step);
+  } else {
+    parameters.gather(sharding_->communicator(), step);
+  }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     ParameterEntry& entry = entries_[i];
-    if (entry.transform < 0) {
-      if (!sharding_->parameters().moved(i)) entry.compute.copy_(sharding_->parameters().values(i).view(entry.shape));
-      continue;
+    if (entry.transform >= 0) {
+      settle();
+      transform_whole(step, i, transform);
+    } else if (!parameters.moved(i) && entry.compute.numel() > 0) {
+      if (arriving) arriving->wait_for(i);
+      entry.compute.copy_(parameters.values(i).view(entry.shape));
     }
-    transform_whole(step, i, transform);
   }
 }
 
@@ -165,6 +185,7 @@ void ParameterStore::transform_whole(const std::string& step, std::size_t index,
 }
 
 void ParameterStore::hold(const std::vector<std::size_t>& parameters) {
+  settle();
   if (residency_) residency_->hold(parameters);
 }
 

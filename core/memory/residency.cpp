@@ -12,6 +12,7 @@
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/memory/away_storage.hpp"
+#include "core/memory/operands.hpp"
 
 namespace capstan {
 namespace {
@@ -156,19 +157,9 @@ void ParameterResidency::before(const c10::OperatorHandle& op, OperatorStack& st
   const Operator& known = facts(op);
   if (!known.view) {
     std::vector<std::size_t> units;
-    for (std::size_t i = 0; i < argument_count; ++i) {
-      const c10::IValue& value = stack[stack.size() - argument_count + i];
-      const bool written = known.writes[i];
-      if (value.isTensor()) {
-        use(value.toTensor(), written, op, units);
-      } else if (value.isTensorList()) {
-        for (const at::Tensor& operand : value.toTensorVector()) use(operand, written, op, units);
-      } else if (value.isOptionalTensorList()) {
-        for (const std::optional<at::Tensor>& operand : value.toOptionalTensorVector()) {
-          if (operand) use(*operand, written, op, units);
-        }
-      }
-    }
+    for_each_operand(stack, argument_count, [&](const at::Tensor& operand, std::size_t argument) {
+      use(operand, known.writes[argument], op, units);
+    });
     if (!units.empty()) {
       if (inside_) {
         for (const std::size_t unit : units) pinned.uses.push_back({unit, trace().use(unit)});

@@ -14,8 +14,8 @@ bool owns_its_storage(const at::Tensor& parameter) {
 }
 
 FlatParameters::FlatParameters(const Partition& partition, const std::vector<at::Tensor>& parameters,
-                               const std::vector<bool>& movable)
-    : partition_(partition), moved_(movable) {
+                               const std::vector<bool>& movable, const Gathering& gathering)
+    : partition_(partition), gathering_(gathering), moved_(movable) {
   at::NoGradGuard no_grad;
   if (parameters.empty()) return;
   flat_ = at::zeros({partition.numel()}, parameters.front().options().requires_grad(false));
@@ -32,34 +32,17 @@ FlatParameters::FlatParameters(const Partition& partition, const std::vector<at:
   }
   // What they left are holes in the heap, which nothing else may fit: as much memory again as all parameters take.
   malloc_trim(0);
+  plan_calls(partition.ranks());
 }
 
 at::Tensor FlatParameters::values(std::size_t i) const { return flat_.narrow(0, partition_.first(i), numel_[i]); }
 
-void FlatParameters::gather(Communicator& communicator, const std::string& name, std::int64_t slice, bool broadcasts) {
-  const int ranks = communicator.size();
+void FlatParameters::plan_calls(int ranks) {
   // Every piece holds at most this many elements of each rank.
-  const std::int64_t share = std::max<std::int64_t>(slice / ranks, 1);
-  std::vector<std::vector<at::Tensor>> pieces;
-  std::int64_t elements = 0;
-  int call = 0;
-  const Communicator::Caller caller = __func__;
-  const auto send = [&] {
-    if (pieces.empty()) return;
-    const std::string call_name = name + ", parameters " + std::to_string(call++);
-    if (!broadcasts) {
-      communicator.all_gather(call_name, pieces, caller);
-    } else {
-      for (int root = 0; root < ranks; ++root) {
-        std::vector<at::Tensor> owned;
-        for (const auto& parts : pieces) owned.push_back(parts[static_cast<std::size_t>(root)]);
-        communicator.broadcast(call_name + " of rank " + std::to_string(root), owned, root, caller);
-      }
-    }
-    pieces.clear();
-    elements = 0;
-  };
-  for (const Bucket& bucket : partition_.buckets()) {
+  const std::int64_t share = std::max<std::int64_t>(gathering_.slice / ranks, 1);
+  std::int64_t elements = 0;  // of the last call
+  for (std::size_t b = 0; b < partition_.buckets().size(); ++b) {
+    const Bucket& bucket = partition_.buckets()[b];
     std::int64_t longest = 0;
     for (std::size_t r = 0; r + 1 < bucket.rank_first.size(); ++r) {
       longest = std::max(longest, bucket.rank_first[r + 1] - bucket.rank_first[r]);
@@ -73,12 +56,40 @@ void FlatParameters::gather(Communicator& communicator, const std::string& name,
         parts.push_back(flat_.narrow(0, bucket.rank_first[r] + from, count));
         numel += count;
       }
-      if (elements > 0 && elements + numel > slice) send();
-      pieces.push_back(std::move(parts));
+      if (calls_.empty() || (elements > 0 && elements + numel > gathering_.slice)) {
+        calls_.push_back({{}, b, b});
+        elements = 0;
+      }
+      calls_.back().pieces.push_back(std::move(parts));
+      calls_.back().last_bucket = b;
       elements += numel;
     }
   }
-  send();
+}
+
+std::pair<std::size_t, std::size_t> FlatParameters::calls_of(std::size_t i) const {
+  const std::size_t bucket = partition_.bucket_of(i);
+  std::size_t begin = 0;
+  while (begin < calls_.size() && calls_[begin].last_bucket < bucket) ++begin;
+  std::size_t end = begin;
+  while (end < calls_.size() && calls_[end].first_bucket <= bucket) ++end;
+  return {begin, end};
+}
+
+void FlatParameters::gather(Communicator& communicator, const std::string& name, std::size_t call) const {
+  const Communicator::Caller caller = __func__;
+  const std::string call_name = name + ", parameters " + std::to_string(call);
+  const auto& pieces = calls_[call].pieces;
+  if (!gathering_.by_broadcast) return communicator.all_gather(call_name, pieces, caller);
+  for (std::size_t root = 0; root < pieces.front().size(); ++root) {
+    std::vector<at::Tensor> owned;
+    for (const auto& parts : pieces) owned.push_back(parts[root]);
+    communicator.broadcast(call_name + " of rank " + std::to_string(root), owned, static_cast<int>(root), caller);
+  }
+}
+
+void FlatParameters::gather(Communicator& communicator, const std::string& name) const {
+  for (std::size_t call = 0; call < calls_.size(); ++call) gather(communicator, name, call);
 }
 
 }  // namespace capstan

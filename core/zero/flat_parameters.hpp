@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/comm/communicator.hpp"
@@ -17,22 +19,40 @@ namespace capstan {
 /// every view of it stay what they are. Of others there is a second copy here.
 class FlatParameters {
  public:
+  struct Gathering {
+    std::int64_t slice = 500'000'000;  // elements of one call at most
+    bool by_broadcast = false;         // one call an owner
+  };
+
   /// `parameters[i]`: of one dtype. `movable[i]`: nothing else lies in its storage.
   FlatParameters(const Partition& partition, const std::vector<at::Tensor>& parameters,
-                 const std::vector<bool>& movable);
+                 const std::vector<bool>& movable, const Gathering& gathering);
 
   /// Elements of parameter i in row-major order, one dimension.
   at::Tensor values(std::size_t i) const;
   bool moved(std::size_t i) const { return moved_[i]; }
-  /// Sends this rank's parts and receives the others', at most `slice` elements a call; `broadcasts`: one call an
-  /// owner.
-  void gather(Communicator& communicator, const std::string& name, std::int64_t slice, bool broadcasts);
+
+  /// Sends this rank's parts and receives the others'. `name`: "step 12".
+  void gather(Communicator& communicator, const std::string& name) const;
+  /// The same call by call: how many there are, those that bring parameter i, from one to before another, and one of
+  /// them. What they bring is in the order in which backward gives gradients.
+  std::size_t calls() const { return calls_.size(); }
+  std::pair<std::size_t, std::size_t> calls_of(std::size_t i) const;
+  void gather(Communicator& communicator, const std::string& name, std::size_t call) const;
 
  private:
+  struct Call {
+    std::vector<std::vector<at::Tensor>> pieces;  // of buckets: a part a rank
+    std::size_t first_bucket = 0, last_bucket = 0;
+  };
+  void plan_calls(int ranks);
+
   const Partition& partition_;
+  Gathering gathering_;
   std::vector<std::int64_t> numel_;
   std::vector<bool> moved_;
   at::Tensor flat_;
+  std::vector<Call> calls_;
 };
 
 /// Whether a parameter's storage holds it alone, from beginning to end.

@@ -6,8 +6,6 @@
 namespace capstan {
 namespace {
 
-// Elements: as Sharding cuts them.
-constexpr std::int64_t kLargestBucket = 8 << 20, kLargestBucketOfParts = 1 << 20;
 constexpr std::int64_t kMasterBytes = 4;
 
 /// What one rank owns of the trainable parameters.
@@ -126,7 +124,7 @@ class Planner {
   }
 
   void several() {
-    const Partition partition = planned_partition(run_, choice_.stage);
+    const Partition partition = planned_partition(run_);
     const bool partitioned = choice_.stage > 0;
     const Share share = partitioned ? largest_share(run_, partition) : whole(run_);
     parameters(partition, share);
@@ -227,13 +225,12 @@ std::int64_t PlannedRun::trainable_elements() const {
   return sum;
 }
 
-Partition planned_partition(const PlannedRun& run, int stage) {
+Partition planned_partition(const PlannedRun& run) {
   std::vector<Partition::Parameter> inputs;
   for (const PlannedParameter& parameter : run.parameters) {
     if (parameter.trainable) inputs.push_back({parameter.numel, run.whole_parameters});
   }
-  return {inputs, std::min(run.zero.reduce_bucket_size, stage == 3 ? kLargestBucketOfParts : kLargestBucket),
-          run.world};
+  return {inputs, run.zero.reduce_bucket_size, run.world};
 }
 
 std::vector<bool> persistent_parameters(const PlannedRun& run) {

@@ -78,7 +78,7 @@ struct MemoryPlan {
 MemoryPlan plan_memory(const PlannedRun& run, const ZeroChoice& choice);
 
 /// The partition of the trainable parameters over the ranks.
-Partition planned_partition(const PlannedRun& run, int stage);
+Partition planned_partition(const PlannedRun& run);
 
 /// Whether stage 3 need not let go of anything within a step: its limits hold all parameters.
 bool stage3_holds_all(const PlannedRun& run);

@@ -14,10 +14,11 @@ std::int64_t aligned(std::int64_t elements) {
 Partition::Partition(const std::vector<Parameter>& parameters, std::int64_t bucket_elements, int ranks)
     : parameters_(parameters), ranks_(ranks), first_(parameters.size()), bucket_of_(parameters.size()) {
   std::vector<std::int64_t> load(static_cast<std::size_t>(ranks));
+  const std::int64_t most = std::min(bucket_elements, kLargestBucket);
   std::int64_t filled = 0;  // elements in the last bucket, without what aligns them
   for (std::size_t i = parameters.size(); i-- > 0;) {
     const std::int64_t numel = parameters[i].numel;
-    if (buckets_.empty() || (filled > 0 && filled + numel > bucket_elements)) {
+    if (buckets_.empty() || (filled > 0 && filled + numel > most)) {
       if (!buckets_.empty()) spread(buckets_.back(), load);
       buckets_.push_back({.begin = order_.size(), .end = order_.size(), .first = numel_, .numel = 0, .rank_first = {}});
       filled = 0;

@@ -25,7 +25,9 @@ struct Bucket {
 /// parameter, the unit in which norms are summed; a parameter that must stay whole is not cut.
 class Partition {
  public:
-  static constexpr std::int64_t kBlock = 32768;   // elements
+  static constexpr std::int64_t kBlock = 32768;  // elements
+  /// More in one call gains nothing, and puts off the first call of a backward and the end of the last.
+  static constexpr std::int64_t kLargestBucket = 1 << 20;  // elements
   static constexpr std::int64_t kAlignment = 16;  // elements at whose multiples parameters begin: vectors' sake
 
   struct Parameter {
@@ -33,7 +35,7 @@ class Partition {
     bool whole = false;
   };
 
-  /// A bucket holds at most `bucket_elements`, but always one parameter.
+  /// A bucket holds at most `bucket_elements` and kLargestBucket, but always one parameter.
   Partition(const std::vector<Parameter>& parameters, std::int64_t bucket_elements, int ranks);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -61,5 +63,8 @@ class Partition {
   std::vector<std::size_t> bucket_of_;
   std::vector<Bucket> buckets_;
 };
+
+/// Blocks of a range that begins at a multiple of the block.
+inline std::int64_t blocks_in(std::int64_t numel) { return (numel + Partition::kBlock - 1) / Partition::kBlock; }
 
 }  // namespace capstan

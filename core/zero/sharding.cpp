@@ -10,15 +10,6 @@ namespace {
 
 static_assert(Partition::kBlock == kSquareBlock, "parts must hold whole blocks, or norms would depend on the cut");
 
-/// More in one call gains nothing and would put off the first call to the end of backward.
-constexpr std::int64_t kLargestBucket = 8 << 20;  // elements
-/// At stage 3 a bucket is also what is spread over the ranks, and a parameter that one rank owns alone comes from one.
-constexpr std::int64_t kLargestBucketOfParts = 1 << 20;
-
-std::int64_t bucket_elements(const ShardingOptions& options) {
-  return std::min(options.reduce_bucket_size, options.gradients.stage == 3 ? kLargestBucketOfParts : kLargestBucket);
-}
-
 std::vector<Partition::Parameter> partition_inputs(const std::vector<std::int64_t>& numels, bool whole) {
   std::vector<Partition::Parameter> inputs;
   for (const std::int64_t numel : numels) inputs.push_back({numel, whole});
@@ -27,12 +18,10 @@ std::vector<Partition::Parameter> partition_inputs(const std::vector<std::int64_
 
 }  // namespace
 
-std::int64_t blocks_in(std::int64_t numel) { return (numel + Partition::kBlock - 1) / Partition::kBlock; }
-
 Sharding::Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels)
     : options_(std::move(options)),
       numels_(numels),
-      partition_(partition_inputs(numels, options_.whole_parameters), bucket_elements(options_),
+      partition_(partition_inputs(numels, options_.whole_parameters), options_.reduce_bucket_size,
                  options_.communicator->size()),
       queue_(options_.overlap) {}
 
@@ -46,7 +35,13 @@ void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vect
     parts_ = std::make_unique<PartitionedParameters>(partition_, options_.communicator->rank(), parameters);
     gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_, options_.parts);
   } else if (partitioned()) {
-    parameters_ = std::make_unique<FlatParameters>(partition_, parameters, movable);
+    FlatParameters::Gathering gathering{options_.gather_bucket_size, options_.gather_by_broadcast};
+    // What comes piece by piece can be used piece by piece.
+    if (options_.overlap) gathering.slice = std::min(gathering.slice, Partition::kLargestBucket);
+    parameters_ = std::make_unique<FlatParameters>(partition_, parameters, movable, gathering);
+    if (options_.overlap) {
+      arriving_ = std::make_unique<ArrivingParameters>(parameters, names, *parameters_, *options_.communicator, queue_);
+    }
   }
   gradients_ = std::make_unique<GradientReducer>(options_.communicator, queue_, partition_, parameters, names,
                                                  options_.gradients);
@@ -56,11 +51,6 @@ at::Tensor Sharding::updated_values(std::size_t i) const {
   if (parts_only()) return parts_->part(i);
   const Range part = updated(i);
   return parameters_->values(i).narrow(0, part.offset, part.numel);
-}
-
-void Sharding::gather_parameters(const std::string& step) {
-  parameters_->gather(*options_.communicator, step, std::max<std::int64_t>(options_.gather_bucket_size, 1),
-                      options_.gather_by_broadcast);
 }
 
 at::Tensor Sharding::gather_master(const std::string& step, std::size_t i, const at::Tensor& part) {

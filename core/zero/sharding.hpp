@@ -9,6 +9,7 @@
 
 #include "core/comm/communicator.hpp"
 #include "core/memory/sum_of_squares.hpp"
+#include "core/zero/arriving_parameters.hpp"
 #include "core/zero/flat_parameters.hpp"
 #include "core/zero/gradient_reducer.hpp"
 #include "core/zero/partition.hpp"
@@ -61,8 +62,8 @@ class Sharding {
   at::Tensor updated_values(std::size_t i) const;
   /// Stages 1 and 2.
   FlatParameters& parameters() { return *parameters_; }
-  /// Stages 1 and 2: all ranks get all parts.
-  void gather_parameters(const std::string& step);
+  /// Stages 1 and 2 with overlap: what brings them while forward goes on; else null.
+  ArrivingParameters* arriving() { return arriving_.get(); }
   /// Stage 3.
   PartGatherer& parts() { return *gatherer_; }
 
@@ -89,10 +90,8 @@ class Sharding {
   std::unique_ptr<PartitionedParameters> parts_;
   WorkQueue queue_;  // its thread uses what the next ones hold while they live, and the above
   std::unique_ptr<PartGatherer> gatherer_;
+  std::unique_ptr<ArrivingParameters> arriving_;
   std::unique_ptr<GradientReducer> gradients_;
 };
-
-/// Blocks of a range that begins at a multiple of the block.
-std::int64_t blocks_in(std::int64_t numel);
 
 }  // namespace capstan

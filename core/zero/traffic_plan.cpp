@@ -12,12 +12,10 @@ namespace {
 
 constexpr std::int64_t kNumbersOfAStep = 4;  // loss, whether it is finite, where it was not, stop
 
-std::int64_t blocks_in(std::int64_t numel) { return (numel + Partition::kBlock - 1) / Partition::kBlock; }
-
 class TrafficPlanner {
  public:
   TrafficPlanner(const PlannedRun& run, int stage)
-      : run_(run), stage_(run.can_be_partitioned ? stage : 0), partition_(planned_partition(run, stage)) {}
+      : run_(run), stage_(run.can_be_partitioned ? stage : 0), partition_(planned_partition(run)) {}
 
   std::vector<PlannedTraffic> plan() {
     if (stage_ == 3) {

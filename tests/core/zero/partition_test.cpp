@@ -59,14 +59,21 @@ TEST(Partition, GivesEveryElementToOneRank) {
 }
 
 TEST(Partition, SpreadsEveryBucketOverAllRanks) {
-  const std::vector<std::int64_t> numels(8, 1 << 20);
-  const Partition partition(parameters_of(numels), 2 << 20, 4);
+  const std::vector<std::int64_t> numels(8, 1 << 19);
+  const Partition partition(parameters_of(numels), 1 << 20, 4);
   ASSERT_EQ(partition.buckets().size(), 4u);
   for (const Bucket& bucket : partition.buckets()) {
     for (std::size_t rank = 0; rank < 4; ++rank) {
-      EXPECT_EQ(bucket.rank_first[rank + 1] - bucket.rank_first[rank], 1 << 19);
+      EXPECT_EQ(bucket.rank_first[rank + 1] - bucket.rank_first[rank], 1 << 18);
     }
   }
+}
+
+TEST(Partition, MakesNoBucketThatWouldPutOffTheEndOfAnExchange) {
+  const Partition partition(parameters_of({100, 3 << 20, 1 << 19, 1 << 19}), 500'000'000, 2);
+  std::vector<std::int64_t> numels;
+  for (const Bucket& bucket : partition.buckets()) numels.push_back(bucket.numel);
+  EXPECT_EQ(numels, (std::vector<std::int64_t>{1 << 20, 3 << 20, 112}));  // aligned to 16
 }
 
 TEST(Partition, BalancesWhatCannotBeCut) {

@@ -1,0 +1,77 @@
+#include "core/zero/arriving_parameters.hpp"
+
+#include <exception>
+#include <utility>
+
+#include "core/log.hpp"
+#include "core/memory/away_storage.hpp"
+#include "core/memory/operands.hpp"
+
+namespace capstan {
+
+ArrivingParameters::ArrivingParameters(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
+                                       const FlatParameters& flat, Communicator& communicator, WorkQueue& queue)
+    : flat_(flat), communicator_(communicator), queue_(queue) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Parameter& parameter = parameters_.emplace_back();
+    parameter.last_call = flat.calls_of(i).first;  // they are made in reverse
+    if (!flat.moved(i)) continue;
+    parameter.storage = parameters[i].storage();
+    parameter.sentence = "the values of parameter '" + names[i] +
+                         "' are still coming from the ranks that updated them: with overlap_comm that goes on until "
+                         "the next forward uses them. Code that reads them before needs them held: "
+                         "capstan::Engine::gather.";
+    parameter_at_.emplace(parameter.storage.unsafeGetStorageImpl(), i);
+  }
+}
+
+ArrivingParameters::~ArrivingParameters() {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    settle();
+  } catch (const std::exception& error) {
+    log::warning(error.what());
+  }
+}
+
+void ArrivingParameters::start(const std::string& step) {
+  std::vector<WorkQueue::Ticket> tickets(flat_.calls());
+  // Backward gives the gradients of what forward uses last first.
+  for (std::size_t call = flat_.calls(); call-- > 0;) {
+    tickets[call] = queue_.submit([this, step, call] { flat_.gather(communicator_, step, call); });
+  }
+  for (Parameter& parameter : parameters_) {
+    parameter.ticket = tickets[parameter.last_call];
+    if (!parameter.storage) continue;
+    c10::StorageImpl& storage = *parameter.storage.unsafeGetStorageImpl();
+    parameter.memory = storage.set_data_ptr(at::DataPtr(nullptr, storage.device()));
+    send_away(storage, parameter.sentence);
+  }
+  missing_ = parameter_at_.size();
+}
+
+void ArrivingParameters::arrive(Parameter& parameter) {
+  if (!parameter.memory) return;
+  queue_.wait(parameter.ticket);
+  bring_back(*parameter.storage.unsafeGetStorageImpl(), std::exchange(parameter.memory, at::DataPtr()));
+  --missing_;
+}
+
+void ArrivingParameters::settle() {
+  if (!under_way()) return;
+  const std::lock_guard lock(mutex_);
+  for (Parameter& parameter : parameters_) arrive(parameter);
+}
+
+void ArrivingParameters::before(const c10::OperatorHandle&, OperatorStack& stack, std::size_t argument_count) {
+  if (!under_way()) return;
+  for_each_operand(stack, argument_count, [&](const at::Tensor& operand, std::size_t) {
+    if (!operand.defined() || !operand.has_storage()) return;
+    const auto found = parameter_at_.find(operand.storage().unsafeGetStorageImpl());
+    if (found == parameter_at_.end()) return;
+    const std::lock_guard lock(mutex_);
+    arrive(parameters_[found->second]);
+  });
+}
+
+}  // namespace capstan
