@@ -11,6 +11,7 @@
 #include "core/engine/engine_ranks.hpp"
 #include "core/engine/engine_state.hpp"
 #include "core/engine/parameter_classes.hpp"
+#include "core/engine/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/registry/host.hpp"
@@ -131,7 +132,7 @@ ParameterStore::Options Engine::State::store_options() {
   options.select_transform = [this](const NamedTensor& parameter) { return observers.select_transform(parameter); };
   if (optimizer) options.states = optimizer->manifest().state;
   // Ranks that talk to each other must all be asked once an update, about the same.
-  if (optimizer && optimizer->manifest().has_trait("own_communication")) {
+  if (communicates_by_itself(manifest())) {
     options.sub_group_size = std::numeric_limits<std::int64_t>::max();
     options.every_slot = true;
   }
@@ -140,16 +141,7 @@ ParameterStore::Options Engine::State::store_options() {
                        .prefetch = config.zero.stage3_prefetch_bucket_size};
   options.stays_up_to = config.zero.stage3_param_persistence_threshold;
   options.stay_together = config.zero.stage3_model_persistence_threshold;
-  options.state_dtype = [this](const StateSpec& spec) {
-    // "param" is what the optimizer updates, the fp32 master; a parameter of the optimizer may ask for the compute
-    // type.
-    if (!spec.dtype_from.empty()) {
-      const Json* full_precision = config.optimizer->params.find(spec.dtype_from);
-      if (full_precision && full_precision->is_bool() && !full_precision->as_bool())
-        return compute_dtype(config.precision);
-    }
-    return spec.dtype == "param" ? at::kFloat : dtype_named(spec.dtype);
-  };
+  options.state_dtype = [this](const StateSpec& spec) { return state_dtype(spec, config); };
   if (communicator->size() > 1) options.sharding = sharding_options();
   if (config.optimizer_offload) options.offload = std::make_unique<StateOffload>(create(*config.optimizer_offload));
   return options;

@@ -12,6 +12,7 @@
 #include "core/engine/dtype_names.hpp"
 #include "core/engine/engine_state.hpp"
 #include "core/engine/parameter_classes.hpp"
+#include "core/engine/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/memory/sum_of_squares.hpp"
@@ -33,13 +34,6 @@ RunFacts facts_of(const Model& model, const Config& config) {
   }
   facts.config = config.effective;
   return facts;
-}
-
-/// Of gradients that travel: as told, else as the model computes.
-at::ScalarType communication_dtype(const Config& config) {
-  const auto& told = config.communication.communication_data_type;
-  if (!told) return compute_dtype(config.precision);
-  return dtype_named(*told == "fp16" ? "float16" : *told == "bf16" ? "bfloat16" : "float32");
 }
 
 void check_possible(const Config& config, const Communicator& communicator) {
@@ -64,10 +58,6 @@ void give_values_of_rank_0(const Model& model, Communicator& communicator) {
   for (std::size_t i = 0; i < originals.size(); ++i) {
     if (!originals[i].is_contiguous()) originals[i].copy_(contiguous[i]);
   }
-}
-
-bool communicates_by_itself(const std::optional<Component>& optimizer) {
-  return optimizer && optimizer->manifest().has_trait("own_communication");
 }
 
 }  // namespace
@@ -150,13 +140,9 @@ ShardingOptions Engine::State::sharding_options() {
   options.gather_bucket_size = config.zero.allgather_bucket_size;
   options.gather_by_broadcast = !config.zero.allgather_partitions;
   options.overlap = config.zero.overlap_comm;
-  options.whole_parameters = optimizer && !communicates_by_itself(optimizer) &&
-                             !optimizer->manifest().has_trait("elementwise") &&
-                             !optimizer->manifest().has_trait("needs_param_norm");
+  options.whole_parameters = needs_whole_parameters(manifest());
   GradientReducer::Options& gradients = options.gradients;
-  gradients.stage = config.zero.stage;
-  // Whose ranks go ways of their own needs all of every parameter, so there is nothing to cut.
-  if (communicates_by_itself(optimizer) && optimizer->manifest().has_trait("needs_full_param")) gradients.stage = 0;
+  gradients.stage = can_be_partitioned(manifest()) ? config.zero.stage : 0;
   gradients.during_backward =
       config.zero.overlap_comm || config.zero.stage >= 2 || (config.zero.stage == 1 && config.zero.grad_hooks);
   gradients.accumulation = dtype_named(config.precision.grad_accum_dtype);
@@ -203,7 +189,7 @@ void Engine::State::agree_on_step(bool norm) {
 }
 
 bool Engine::State::wants_local_gradients() {
-  if (communicator->size() == 1 || !communicates_by_itself(optimizer)) return false;
+  if (communicator->size() == 1 || !communicates_by_itself(manifest())) return false;
   const auto* table = optimizer->vtable<capstan_optimizer>();
   if (!CAPSTAN_HAS(table, gradient_mode)) return false;
   int mode = 0;
@@ -214,7 +200,7 @@ bool Engine::State::wants_local_gradients() {
 }
 
 void Engine::State::synchronize() {
-  if (!communicates_by_itself(optimizer)) return;
+  if (!communicates_by_itself(manifest())) return;
   const auto* table = optimizer->vtable<capstan_optimizer>();
   if (!CAPSTAN_HAS(table, synchronize_step) && !CAPSTAN_HAS(table, synchronize)) return;
   for (const SubGroup& sub_group : store.sub_groups()) store.acquire(sub_group);

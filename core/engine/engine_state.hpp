@@ -35,6 +35,8 @@ struct Engine::State {
   Component create(const ComponentChoice& choice);
   void cast_buffers();
   void build_monitors();
+  /// Of the optimizer; null: none.
+  const ComponentManifest* manifest() const { return optimizer ? &optimizer->manifest() : nullptr; }
   ParameterStore::Options store_options();
   ShardingOptions sharding_options();
   /// How each trainable parameter's gradient travels between ranks; empty: all alike.
@@ -54,8 +56,6 @@ struct Engine::State {
   std::string step_name() const;
   /// Ends the step's exchange between ranks: loss, which gradients there are, their norm when `norm`.
   void agree_on_step(bool norm);
-  bool needs_norm() const;
-  bool tests_overflow() const;
   void refuse_unused_parameters();
   std::vector<double> measure(const SubGroup& sub_group, const std::vector<const capstan_slot*>& slots,
                               const capstan_step& step);

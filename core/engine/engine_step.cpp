@@ -10,6 +10,7 @@
 
 #include "core/engine/dtype_names.hpp"
 #include "core/engine/engine_state.hpp"
+#include "core/engine/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/memory/sum_of_squares.hpp"
@@ -149,13 +150,6 @@ std::string Engine::State::first_not_finite() {
   return "All parameters and gradients are finite";
 }
 
-bool Engine::State::tests_overflow() const {
-  return config.precision.scales_loss ||
-         (config.precision.compute == Precision::kBf16 && config.precision.check_grad_overflow);
-}
-
-bool Engine::State::needs_norm() const { return tests_overflow() || config.gradient_clipping > 0 || want_grad_norm; }
-
 bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   const PrecisionConfig& precision = config.precision;
   report.loss_scale = scaler.scale();
@@ -178,13 +172,13 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
 
   const auto& gradients = store.collect_gradients();
   refuse_unused_parameters();
-  if (!needs_norm()) return true;
+  if (!needs_norm(config) && !want_grad_norm) return true;
 
   if (communicator->size() == 1) squares = sum_of_squares(gradients);
   const double norm = std::sqrt(squares.exact) / scaler.scale();
   report.grad_norm = norm;
   if (!std::isfinite(norm)) {
-    if (tests_overflow()) {
+    if (tests_overflow(precision)) {
       log::info("OVERFLOW! Skipping " + step_name() + ": a gradient is not finite" +
                 (precision.scales_loss ? " at loss scale " + std::to_string(scaler.scale()) : "") + ".");
       return false;
@@ -263,7 +257,7 @@ StepReport Engine::State::step() {
     double grad_scale = 1;
     {
       const Timers::Span gradients(optimizer_timers, "optimizer_gradients");
-      agree_on_step(needs_norm());
+      agree_on_step(needs_norm(config) || want_grad_norm);
       applied = check_and_measure(report, grad_scale);
     }
     report.applied = applied;

@@ -1,24 +1,13 @@
 #include "core/engine/planned_run.hpp"
 
-#include <map>
-
-#include "capstan/sdk/share.hpp"
 #include "core/engine/dtype_names.hpp"
-#include "core/engine/parameter_groups.hpp"
+#include "core/engine/run_needs.hpp"
 #include "core/zero/flat_parameters.hpp"
 
 namespace capstan {
 namespace {
 
-const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
-
 std::int64_t bytes_of(at::ScalarType dtype) { return static_cast<std::int64_t>(c10::elementSize(dtype)); }
-
-std::int64_t communication_bytes(const Config& config) {
-  const auto& told = config.communication.communication_data_type;
-  if (!told) return bytes_of(compute_dtype(config.precision));
-  return *told == "fp16" || *told == "bf16" ? 2 : 4;
-}
 
 class Planned {
  public:
@@ -37,9 +26,8 @@ class Planned {
     const PrecisionConfig& precision = config_.precision;
     run_.compute_bytes = bytes_of(compute_dtype(precision));
     run_.accumulation_bytes = bytes_of(dtype_named(precision.grad_accum_dtype));
-    run_.communication_bytes = communication_bytes(config_);
-    run_.norm = config_.gradient_clipping > 0 || precision.compute == Precision::kFp16 ||
-                (precision.compute == Precision::kBf16 && precision.check_grad_overflow);
+    run_.communication_bytes = bytes_of(communication_dtype(config_));
+    run_.norm = needs_norm(config_);
     add_buffers();
     add_parameters();
     if (optimizer_) add_optimizer();
@@ -55,61 +43,38 @@ class Planned {
   }
 
   void add_parameters() {
-    std::map<const void*, int> users;  // of a storage
-    for (const NamedTensor& parameter : model_.parameters()) ++users[storage_of(parameter.tensor)];
+    const std::vector<bool> alone = alone_in_storage(model_.parameters());
     for (const NamedTensor& named : model_.parameters()) {
       PlannedParameter parameter;
       parameter.numel = named.tensor.numel();
       parameter.shape = named.tensor.sizes().vec();
       parameter.trainable = named.tensor.requires_grad();
-      parameter.movable = owns_its_storage(named.tensor) && users[storage_of(named.tensor)] == 1;
+      parameter.movable = alone[run_.parameters.size()];
       run_.built_bytes += static_cast<std::int64_t>(named.tensor.nbytes());
       run_.parameters.push_back(std::move(parameter));
     }
   }
 
-  /// The group of parameter i switches a state off, or not.
-  bool is_on(const StateSpec& spec, std::size_t i) const {
-    if (spec.when.empty()) return true;
-    const std::vector<double>* numbers = groups_[groups_.group_of(i)].find(spec.when);
-    return numbers != nullptr && numbers->front() != 0;
-  }
-
-  std::int64_t state_bytes(const StateSpec& spec) const {
-    if (!spec.dtype_from.empty()) {
-      const Json* full_precision = config_.optimizer->params.find(spec.dtype_from);
-      if (full_precision && full_precision->is_bool() && !full_precision->as_bool()) return run_.compute_bytes;
-    }
-    return spec.dtype == "param" ? 4 : bytes_of(dtype_named(spec.dtype));
-  }
-
   void add_optimizer() {
-    const bool own = optimizer_->has_trait("own_communication");
-    run_.can_be_partitioned = !(own && optimizer_->has_trait("needs_full_param"));
-    run_.whole_parameters = !own && !optimizer_->has_trait("elementwise") && !optimizer_->has_trait("needs_param_norm");
+    run_.can_be_partitioned = can_be_partitioned(optimizer_);
+    run_.whole_parameters = needs_whole_parameters(optimizer_);
+    std::vector<std::int64_t> numels;
+    for (const PlannedParameter& parameter : run_.parameters) {
+      if (parameter.trainable) numels.push_back(parameter.numel);
+    }
     run_.measures = optimizer_->measures;
     for (const StateSpec& spec : optimizer_->state) {
       if (spec.extent == StateSpec::Extent::kModel) {
-        run_.model_state_bytes += state_bytes(spec) * model_state_numel(spec);
+        run_.model_state_bytes += bytes_of(state_dtype(spec, config_)) * model_state_numel(spec, numels, run_.world);
         continue;
       }
       for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
         PlannedParameter& parameter = run_.parameters[i];
-        if (!parameter.trainable || !is_on(spec, i)) continue;
+        if (!parameter.trainable || !has_state(spec, groups_[groups_.group_of(i)])) continue;
         (spec.like == StateSpec::Like::kScalar ? parameter.fixed_state_bytes : parameter.state_bytes) +=
-            state_bytes(spec);
+            bytes_of(state_dtype(spec, config_));
       }
     }
-  }
-
-  std::int64_t model_state_numel(const StateSpec& spec) const {
-    if (spec.like == StateSpec::Like::kScalar) return 1;
-    std::int64_t numel = 0;
-    for (const PlannedParameter& parameter : run_.parameters) {
-      if (!parameter.trainable) continue;
-      numel += spec.like == StateSpec::Like::kShare ? sdk::share_of(parameter.numel, run_.world) : parameter.numel;
-    }
-    return numel;
   }
 
   const Model& model_;

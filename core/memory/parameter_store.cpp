@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "capstan/sdk/share.hpp"
+#include "core/engine/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/memory/tensor_handle.hpp"
 
@@ -16,13 +16,6 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 
 /// Extents of a state; those of the whole model have no place in an entry.
 bool per_entry(const StateSpec& spec) { return spec.extent != StateSpec::Extent::kModel; }
-
-/// False for a state that a parameter switches off in this group.
-bool is_on(const StateSpec& spec, const capstan_group& group) {
-  if (spec.when.empty()) return true;
-  const std::vector<double>* numbers = group.find(spec.when);
-  return numbers != nullptr && numbers->front() != 0;
-}
 
 /// States start on cache lines, so that vector loads of one never touch its neighbour's.
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -95,22 +88,10 @@ std::int64_t ParameterStore::state_numel(const StateSpec& spec, const ParameterE
   return spec.like == StateSpec::Like::kScalar ? 1 : entry.master.numel();
 }
 
-/// States of the whole model have a place for every element of every parameter, whoever owns it.
-std::int64_t ParameterStore::model_state_numel(const StateSpec& spec) const {
-  if (spec.like == StateSpec::Like::kScalar) return 1;
-  const int ranks = sharding_ ? sharding_->communicator().size() : 1;
-  std::int64_t numel = 0;
-  for (const ParameterEntry& entry : entries_) {
-    const std::int64_t elements = entry.parameter.numel();
-    numel += spec.like == StateSpec::Like::kShare ? sdk::share_of(elements, ranks) : elements;
-  }
-  return numel;
-}
-
 void ParameterStore::build_states(const ParameterGroups& groups) {
   std::vector<std::uint64_t> sub_group_bytes;
   const auto bytes_of = [&](const StateSpec& spec, const ParameterEntry& entry) {
-    if (!is_on(spec, groups[entry.group])) return std::uint64_t{0};
+    if (!has_state(spec, groups[entry.group])) return std::uint64_t{0};
     return aligned(static_cast<std::uint64_t>(state_numel(spec, entry)) * c10::elementSize(options_.state_dtype(spec)));
   };
   if (options_.offload) {
@@ -132,7 +113,7 @@ void ParameterStore::build_states(const ParameterGroups& groups) {
       for (const StateSpec& spec : options_.states) {
         if (!per_entry(spec)) continue;
         const at::ScalarType dtype = options_.state_dtype(spec);
-        if (!is_on(spec, groups[entry.group])) {
+        if (!has_state(spec, groups[entry.group])) {
           entry.state.emplace_back();
           continue;
         }
@@ -147,10 +128,13 @@ void ParameterStore::build_states(const ParameterGroups& groups) {
     }
     if (options_.offload) options_.offload->write(index);
   }
+  std::vector<std::int64_t> numels;
+  for (const ParameterEntry& entry : entries_) numels.push_back(entry.parameter.numel());
+  const int ranks = sharding_ ? sharding_->communicator().size() : 1;
   for (const StateSpec& spec : options_.states) {
     if (per_entry(spec)) continue;
     model_state_.push_back(
-        accelerator_.allocate({model_state_numel(spec)}, options_.state_dtype(spec)).fill_(spec.init));
+        accelerator_.allocate({model_state_numel(spec, numels, ranks)}, options_.state_dtype(spec)).fill_(spec.init));
   }
   for (const at::Tensor& state : model_state_) model_state_handles_.push_back(handle_of(state));
 }

@@ -152,7 +152,6 @@ class ParameterStore {
   void build_slots();
   void refresh_entry(std::size_t index, const TransformWeight& transform);
   std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) const;
-  std::int64_t model_state_numel(const StateSpec& spec) const;
   bool partitioned() const { return sharding_ && sharding_->partitioned(); }
 
   const Accelerator& accelerator_;

@@ -4,16 +4,9 @@
 #include <ATen/ops/empty.h>
 #include <malloc.h>
 
-#include <map>
-
 #include "core/memory/parameter_store.hpp"
 
 namespace capstan {
-namespace {
-
-const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
-
-}  // namespace
 
 void ParameterStore::build_sharding(const std::vector<NamedTensor>& parameters) {
   std::vector<std::int64_t> numels;
@@ -36,17 +29,16 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values)
 }
 
 void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters) {
-  std::map<const void*, int> users;  // of a storage
-  for (const NamedTensor& parameter : parameters) {
-    if (parameter.tensor.has_storage()) ++users[storage_of(parameter.tensor)];
-  }
+  const std::vector<bool> alone = alone_in_storage(parameters);
   std::vector<at::Tensor> tensors;
   std::vector<std::string> names;
   std::vector<bool> movable;
-  for (const ParameterEntry& entry : entries_) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].tensor.requires_grad()) continue;
+    const ParameterEntry& entry = entries_[tensors.size()];
     tensors.push_back(entry.parameter);
     names.push_back(entry.name);
-    movable.push_back(entry.transform < 0 && owns_its_storage(entry.parameter) && users[entry.storage] == 1);
+    movable.push_back(entry.transform < 0 && alone[i]);
   }
   sharding_->attach(tensors, names, movable);
   if (!partitioned()) return;

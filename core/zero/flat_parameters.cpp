@@ -5,12 +5,23 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <map>
 
 namespace capstan {
 
-bool owns_its_storage(const at::Tensor& parameter) {
-  return parameter.is_contiguous() && parameter.storage_offset() == 0 && parameter.numel() > 0 &&
-         parameter.storage().nbytes() == parameter.nbytes();
+std::vector<bool> alone_in_storage(const std::vector<NamedTensor>& parameters) {
+  const auto storage_of = [](const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); };
+  std::map<const c10::StorageImpl*, int> users;
+  for (const NamedTensor& parameter : parameters) {
+    if (parameter.tensor.has_storage()) ++users[storage_of(parameter.tensor)];
+  }
+  std::vector<bool> alone;
+  for (const auto& [name, tensor] : parameters) {
+    alone.push_back(tensor.has_storage() && tensor.is_contiguous() && tensor.storage_offset() == 0 &&
+                    tensor.numel() > 0 && tensor.storage().nbytes() == tensor.nbytes() &&
+                    users[storage_of(tensor)] == 1);
+  }
+  return alone;
 }
 
 FlatParameters::FlatParameters(const Partition& partition, const std::vector<at::Tensor>& parameters,

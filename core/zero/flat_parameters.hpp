@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
+#include "core/engine/model.hpp"
 #include "core/zero/partition.hpp"
 
 namespace capstan {
@@ -55,7 +56,7 @@ class FlatParameters {
   std::vector<Call> calls_;
 };
 
-/// Whether a parameter's storage holds it alone, from beginning to end.
-bool owns_its_storage(const at::Tensor& parameter);
+/// Of each of a model's parameters: whether its storage holds it alone, from beginning to end.
+std::vector<bool> alone_in_storage(const std::vector<NamedTensor>& parameters);
 
 }  // namespace capstan
