@@ -11,12 +11,6 @@
 #include "core/errors.hpp"
 
 namespace capstan {
-namespace {
-
-constexpr std::size_t kFreeBuffers = 2;  // one is filled while another is reduced
-
-}  // namespace
-
 /// Runs after a gradient was added to its parameter.
 struct GradientReducer::Hook final : torch::autograd::FunctionPostHook {
   Hook(GradientReducer& to, std::size_t parameter) : reducer(to), index(parameter) {}
@@ -106,7 +100,7 @@ void GradientReducer::begin(const std::string& name, bool last, bool local) {
 
 at::Tensor GradientReducer::take_buffer() {
   // Backward must not run away from the reduction, or all gradients would wait in buffers.
-  while (under_way_.size() >= kFreeBuffers) {
+  while (under_way_.size() >= Partition::kBuffers) {
     queue_.wait(under_way_.front());
     under_way_.pop_front();
   }
@@ -119,7 +113,7 @@ at::Tensor GradientReducer::take_buffer() {
 
 void GradientReducer::return_buffer(at::Tensor buffer) {
   const std::lock_guard lock(buffers_mutex_);
-  if (free_buffers_.size() < kFreeBuffers) free_buffers_.push_back(std::move(buffer));
+  if (free_buffers_.size() < Partition::kBuffers) free_buffers_.push_back(std::move(buffer));
 }
 
 /// Where parameter i's gradient is gathered.

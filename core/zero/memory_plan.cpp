@@ -176,7 +176,9 @@ class Planner {
     // A gradient that autograd has just made, beside the bucket that takes it.
     std::int64_t bytes = largest_trainable(run_) * run_.compute_bytes;
     if (choice_.stage >= 2) {
-      bytes += partition.largest_bucket() * sent * (run_.zero.overlap_comm ? 2 : 1);
+      const std::size_t buffers =
+          run_.zero.overlap_comm ? std::min(Partition::kBuffers, partition.buckets().size()) : 1;
+      bytes += partition.largest_bucket() * sent * static_cast<std::int64_t>(buffers);
     } else if (run_.accumulation_bytes != sent) {
       bytes += partition.largest_bucket() * sent;
     }

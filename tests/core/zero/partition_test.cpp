@@ -70,10 +70,10 @@ TEST(Partition, SpreadsEveryBucketOverAllRanks) {
 }
 
 TEST(Partition, MakesNoBucketThatWouldPutOffTheEndOfAnExchange) {
-  const Partition partition(parameters_of({100, 3 << 20, 1 << 19, 1 << 19}), 500'000'000, 2);
+  const Partition partition(parameters_of({100, 3 << 20, 1024, 1 << 20, 1024, 1 << 20}), 500'000'000, 2);
   std::vector<std::int64_t> numels;
   for (const Bucket& bucket : partition.buckets()) numels.push_back(bucket.numel);
-  EXPECT_EQ(numels, (std::vector<std::int64_t>{1 << 20, 3 << 20, 112}));  // aligned to 16
+  EXPECT_EQ(numels, (std::vector<std::int64_t>{(1 << 20) + 1024, (1 << 20) + 1024, 3 << 20, 112}));  // aligned
 }
 
 TEST(Partition, BalancesWhatCannotBeCut) {
