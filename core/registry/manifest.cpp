@@ -21,7 +21,7 @@ using Names = std::vector<std::string>;
 constexpr std::int64_t kSchema = 1;
 constexpr int kMaxMeasures = 64;
 
-const Names kKinds = {"optimizer", "scheduler", "monitor", "model", "observer", "offload"};
+const Names kKinds = {"optimizer", "scheduler", "monitor", "model", "observer", "offload", "accelerator"};
 const Names kTraits = {"elementwise", "needs_param_norm", "needs_full_param", "own_communication", "graph_safe", "cpu",
                        "cuda"};
 const Names kAttachments = {"events", "weights", "operands", "layers", "batch"};

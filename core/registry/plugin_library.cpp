@@ -43,6 +43,14 @@ std::string missing_function(std::string_view kind, const void* table) {
     CAPSTAN_NEED(capstan_offload, write_async);
     CAPSTAN_NEED(capstan_offload, read_async);
     CAPSTAN_NEED(capstan_offload, wait);
+  } else if (kind == "accelerator") {
+    CAPSTAN_NEED(capstan_accelerator, count);
+    CAPSTAN_NEED(capstan_accelerator, open);
+    CAPSTAN_NEED(capstan_accelerator, stream);
+    CAPSTAN_NEED(capstan_accelerator, memory);
+    CAPSTAN_NEED(capstan_accelerator, record);
+    CAPSTAN_NEED(capstan_accelerator, elapsed);
+    CAPSTAN_NEED(capstan_accelerator, forget);
   }
   return "";
 }

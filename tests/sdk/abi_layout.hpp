@@ -171,6 +171,29 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_offload, wait);
   FIELD(capstan_offload, stats);
 
+  FIELD(capstan_message, struct_size);
+  FIELD(capstan_message, peer);
+  FIELD(capstan_message, values);
+  FIELD(capstan_device_memory, struct_size);
+  FIELD(capstan_device_memory, in_use);
+  FIELD(capstan_device_memory, peak);
+  FIELD(capstan_device_memory, total);
+  FIELD(capstan_accelerator, struct_size);
+  FIELD(capstan_accelerator, count);
+  FIELD(capstan_accelerator, open);
+  FIELD(capstan_accelerator, stream);
+  FIELD(capstan_accelerator, memory);
+  FIELD(capstan_accelerator, record);
+  FIELD(capstan_accelerator, elapsed);
+  FIELD(capstan_accelerator, forget);
+  FIELD(capstan_accelerator, link_id);
+  FIELD(capstan_accelerator, connect);
+  FIELD(capstan_accelerator, disconnect);
+  FIELD(capstan_accelerator, exchange);
+  FIELD(capstan_accelerator, wait);
+  FIELD(capstan_accelerator, abort);
+  FIELD(capstan_accelerator, end);
+
   FIELD(capstan_component, struct_size);
   FIELD(capstan_component, kind);
   FIELD(capstan_component, type);

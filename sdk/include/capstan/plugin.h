@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.1: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.2: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 1u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 2u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -130,8 +130,9 @@ typedef struct capstan_slot {
   capstan_tensor param;        /* fp32 master values of elements [offset, offset + numel) of the flattened parameter */
   capstan_tensor grad;         /* the same elements, in the dtype they have (float32, bfloat16 or float16); where
                                   gradient_mode asked for local ones, this rank's gradient of the whole parameter */
-  const capstan_tensor* state; /* manifest order; allocated and initialised by the engine as declared; NULL for one whose
-                                  `when` parameter is 0 or false in the group */
+  const capstan_tensor* state; /* manifest order; allocated and initialised by the engine as declared, those with
+                                  like = "scalar" in host memory on every device; NULL for one whose `when` parameter
+                                  is 0 or false in the group */
   uint64_t offset, numel, full_numel;
   const int64_t* full_shape;
   uint32_t full_dims;
@@ -302,6 +303,54 @@ typedef struct capstan_offload {
   capstan_status (*wait)(void* self, uint64_t ticket, capstan_error*); /* the memory is free again, or full */
   capstan_status (*stats)(void* self, capstan_sink*, capstan_error*);  /* optional, JSON */
 } capstan_offload;
+
+/* ---- kind "accelerator" ------------------------------------------------------------------------------------- */
+
+/* A tensor that goes to, or comes from, another process: contiguous, in the device's memory. */
+typedef struct capstan_message {
+  uint32_t struct_size;
+  uint32_t peer; /* rank */
+  capstan_tensor values;
+} capstan_message;
+
+typedef struct capstan_device_memory {
+  uint32_t struct_size;
+  uint64_t in_use, peak; /* bytes of this process's tensors: now, and the most so far */
+  uint64_t total;        /* bytes of the device */
+} capstan_device_memory;
+
+/* One kind of device; `type` is its name in LibTorch ("cuda"). Loading the plugin brings LibTorch's own operators for it,
+ * which allocate, copy and compute there; here is what they do not have. Every call is made on the device that `open`
+ * chose, and work is ordered with what the calling thread queued before on its current stream. */
+typedef struct capstan_accelerator {
+  uint32_t struct_size;
+  /* How many devices this process sees. Fails with the reason where there is none. [engine] */
+  capstan_status (*count)(void* self, uint32_t* devices, capstan_error*);
+  /* Chooses the device, once, before all that follows. `facts`: a JSON object, {"name": "...", "memory_bytes": n}.
+   * [engine] */
+  capstan_status (*open)(void* self, uint32_t index, capstan_sink* facts, capstan_error*);
+  void* (*stream)(void* self); /* the calling thread's current one, a cudaStream_t on CUDA [any] */
+  capstan_status (*memory)(void* self, capstan_device_memory*, capstan_error*); /* [any] */
+
+  /* An event marks the end of the work queued so far. `elapsed` waits for both events. [any] */
+  capstan_status (*record)(void* self, void** event, capstan_error*);
+  capstan_status (*elapsed)(void* self, void* from, void* to, double* milliseconds, capstan_error*);
+  void (*forget)(void* self, void* event);
+
+  /* Links between the devices of `size` processes. One of them asks for an id, a text, and all hand it to `connect`.
+   * [engine] Optional, all of them or none: without them tensors travel through host memory. */
+  capstan_status (*link_id)(void* self, capstan_sink*, capstan_error*);
+  capstan_status (*connect)(void* self, capstan_str id, uint32_t rank, uint32_t size, void** link, capstan_error*);
+  void (*disconnect)(void* self, void* link);
+  /* Starts all messages at once; between two ranks they meet in their order. One exchange at a time on a link. [any] */
+  capstan_status (*exchange)(void* self, void* link, const capstan_message* const* send, size_t send_count,
+                             const capstan_message* const* receive, size_t receive_count, void** exchange,
+                             capstan_error*);
+  /* Blocks until all have arrived and all may be overwritten; *done = 0 when aborted. Fails when a link broke. [any] */
+  capstan_status (*wait)(void* self, void* exchange, int* done, capstan_error*);
+  void (*abort)(void* self, void* exchange); /* ends `wait`; the link is of no use afterwards [any] */
+  void (*end)(void* self, void* exchange);   /* after wait */
+} capstan_accelerator;
 
 /* ---- the plugin ---------------------------------------------------------------------------------------------- */
 
