@@ -1,6 +1,7 @@
 #include "core/memory/parameter_store.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -41,7 +42,7 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
     throw RuntimeFault("parameter '" + named.name + "': its dtype is " + c10::toString(parameter.scalar_type()) +
                        "; only real floating-point parameters can be trained. Freeze it (requires_grad_(false)).");
   }
-  if (!parameter.device().is_cpu() || parameter.layout() != at::kStrided) {
+  if (parameter.device() != accelerator_.device() || parameter.layout() != at::kStrided) {
     throw RuntimeFault("parameter '" + named.name + "': is " + c10::str(parameter.layout()) + " on " +
                        parameter.device().str() + "; this engine trains dense parameters on " +
                        accelerator_.device().str() + ". Build the model there.");
@@ -121,7 +122,10 @@ void ParameterStore::build_states(const ParameterGroups& groups) {
           entry.state.push_back(at::from_blob(options_.offload->staging() + offset, {state_numel(spec, entry)}, dtype));
           offset += bytes_of(spec, entry);
         } else {
-          entry.state.push_back(accelerator_.allocate({state_numel(spec, entry)}, dtype));
+          // Counters are read where the update is prepared: on a device each would be a wait.
+          const bool counter = spec.like == StateSpec::Like::kScalar;
+          entry.state.push_back(counter ? at::empty({1}, dtype)
+                                        : accelerator_.allocate({state_numel(spec, entry)}, dtype));
         }
         entry.state.back().fill_(spec.init);
       }

@@ -24,6 +24,9 @@ class CudaSlot {
   }
   Values grad() const { return floats(slot_.raw()->grad, "gradient"); }
   Values state(std::size_t index) const { return floats(slot_.raw()->state[index], "state"); }
+  /// States declared `like = "scalar"` are in host memory on every device.
+  std::int64_t& counter(std::size_t index) const { return slot_.counter(index); }
+  float& number(std::size_t index) const { return slot_.number(index); }
   /// As Slot::compute().
   Values compute() const { return slot_.raw()->compute ? floats(slot_.raw()->compute, "compute copy") : Values{}; }
   void mark_compute_written() const { slot_.mark_compute_written(); }

@@ -1,0 +1,51 @@
+// Adam and AdamW for device "cuda".
+#include "plugins/optimizers/adam/adam_device_kernel.hpp"
+#include "plugins/optimizers/adam/adam_settings.hpp"
+#include "plugins/optimizers/common/device_slot.hpp"
+#include "plugins/optimizers/common/step_numbers.hpp"
+
+namespace capstan::optimizers {
+namespace {
+
+class Adam {
+ public:
+  Adam(const sdk::Host& host, const sdk::Params& params, bool always_decoupled)
+      : host_(host), settings_(params, always_decoupled) {}
+
+  void update(const sdk::Slots& slots, const sdk::Step& step) const {
+    const auto groups = step.each_group([&](const sdk::Group& group) { return settings_.read(group); });
+    StepNumbers<AdamNumbers> numbers;
+    for (const sdk::Slot raw : slots) {
+      const sdk::CudaSlot slot(raw);
+      const AdamGroup& group = groups[slot.group()];
+      const std::int64_t t = ++slot.counter(kStep);
+      const AdamNumbers& now =
+          numbers.get(slot.group(), t, [&] { return settings_.numbers_at(group, t, step.grad_scale()); });
+      const DeviceBlock block = group.amsgrad ? block_of(slot, {kExpAvg, kExpAvgSq, kMaxExpAvgSq}, host_.cuda_stream())
+                                              : block_of(slot, {kExpAvg, kExpAvgSq}, host_.cuda_stream());
+      finish(slot, block, launch_adam(block, now, group.amsgrad));
+    }
+  }
+
+ private:
+  sdk::Host host_;
+  AdamSettings settings_;
+};
+
+/// Type "Adam": decoupled decay unless adam_w_mode is false.
+class PlainAdam : public Adam {
+ public:
+  PlainAdam(const sdk::Host& host, const sdk::Params& params) : Adam(host, params, false) {}
+};
+
+/// Type "AdamW": decoupled decay always.
+class AdamW : public Adam {
+ public:
+  AdamW(const sdk::Host& host, const sdk::Params& params) : Adam(host, params, true) {}
+};
+
+}  // namespace
+}  // namespace capstan::optimizers
+
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::PlainAdam, "Adam">,
+               &capstan::sdk::optimizer<capstan::optimizers::AdamW, "AdamW">)

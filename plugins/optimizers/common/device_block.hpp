@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+
+#include "plugins/optimizers/common/block.hpp"
+
+namespace capstan::optimizers {
+
+enum class ElementType { kFloat32, kBFloat16, kFloat16 };
+
+/// Values in a GPU's memory.
+struct DeviceValues {
+  void* data = nullptr;
+  ElementType type = ElementType::kFloat32;
+};
+
+/// All elements of one slot on a GPU.
+struct DeviceBlock {
+  float* param;
+  DeviceValues grad;  // as the slot has it: a rule multiplies by the step's scale
+  DeviceValues copy;  // gets the new values, rounded; no data: no copy
+  DeviceValues state[kMaxStates];
+  std::size_t count;
+  void* stream;  // a cudaStream_t
+};
+
+}  // namespace capstan::optimizers
