@@ -316,6 +316,7 @@ class Definition {
     Overrides& keys = overrides_.emplace_back(app, train.config);
     keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
     keys.list("--data", "capstan.data.path", "Files or folders to train on: text as bytes, .bin as 16-bit tokens");
+    keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to train on; a GPU where there is one without it");
     keys.integer("--steps", "capstan.run.steps", "Steps to train, counted from the beginning of the run");
     keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints");
     keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
@@ -358,6 +359,7 @@ class Definition {
     config_option(app, eval.config);
     Overrides& keys = overrides_.emplace_back(app, eval.config);
     keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+    keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to run on; a GPU where there is one without it");
     keys.list("--data", "capstan.data.eval_path", "Files or folders to evaluate on");
     text_option(app, "--checkpoint", eval.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG");
     text_option(app, "--init-from", eval.init_from, "PATH",

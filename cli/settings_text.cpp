@@ -115,7 +115,7 @@ std::string plugins_text(const Config& config, const PluginIndex& plugins) {
   std::vector<std::string> texts;
   std::set<const IndexedPlugin*> seen;
   for (const ComponentChoice& choice : choices) {
-    const ComponentRef found = plugins.find(choice.kind, choice.type);
+    const ComponentRef found = plugins.find(choice.kind, choice.type, choice.device);
     if (!found || !seen.insert(found.plugin).second) continue;
     texts.push_back(found.plugin->manifest.name + " " + found.plugin->manifest.version + " (" +
                     found.plugin->file.string() + ")");
@@ -165,6 +165,7 @@ std::string settings_text(const Config& config, const PluginIndex& plugins, cons
                            (config.run.eval_every ? ", every " + grouped(config.run.eval_every) + " steps" : "") +
                            " and at the end"});
   }
+  if (config.device != "cpu") rows.insert(rows.begin() + 2, {"device", config.device});
   if (!config.parameter_groups.empty()) {
     rows.insert(rows.end() - 6, {"groups", "by " + std::to_string(config.parameter_groups.size()) +
                                                (config.parameter_groups.size() == 1 ? " rule" : " rules") +

@@ -6,6 +6,7 @@
 #     [PLUGINS capstan_optimizer_lion ...]     # plugin targets that must be built first
 #     [TIMEOUT seconds]                        # default 120
 #     [THREADS n]                              # LibTorch's, default 2
+#     [GPU]                                    # sees the GPUs of the machine; other tests are of the CPU
 #     [TORCH_API])                             # includes torch/torch.h: shares the precompiled header
 #
 # Tests see CAPSTAN_TEST_BUILD_DIR (bin/, libexec/, lib/capstan/plugins/) and CAPSTAN_TEST_SOURCE_DIR.
@@ -13,7 +14,7 @@
 include(GoogleTest)
 
 function(capstan_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_API" "TIMEOUT;THREADS" "SOURCES;LIBRARIES;PLUGINS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_API;GPU" "TIMEOUT;THREADS" "SOURCES;LIBRARIES;PLUGINS")
   if(NOT arg_LIBRARIES)
     set(arg_LIBRARIES capstan)
   endif()
@@ -42,6 +43,10 @@ function(capstan_add_test name)
   if(arg_PLUGINS)
     add_dependencies(${name} ${arg_PLUGINS})
   endif()
+  set(environment "OMP_NUM_THREADS=${arg_THREADS}" "OMP_WAIT_POLICY=passive")  # several tests share the processors
+  if(NOT arg_GPU)
+    list(APPEND environment "CUDA_VISIBLE_DEVICES=")
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "OMP_NUM_THREADS=${arg_THREADS};OMP_WAIT_POLICY=passive")  # several tests share the processors
+    ENVIRONMENT "${environment}")
 endfunction()

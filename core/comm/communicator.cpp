@@ -10,6 +10,7 @@
 #include <csignal>
 #include <exception>
 
+#include "core/comm/device_link.hpp"
 #include "core/comm/transport.hpp"
 #include "core/comm/watchdog.hpp"
 #include "core/errors.hpp"
@@ -49,10 +50,10 @@ struct Communicator::State {
   at::Tensor scratch;      // bytes, grown as needed
 
   /// Uninitialised memory of that many bytes, the same from call to call: fresh pages would cost more than the copy.
-  std::byte* reserve(std::int64_t bytes) {
-    if (!scratch.defined() || scratch.numel() < bytes) {
+  std::byte* reserve(std::int64_t bytes, at::Device device) {
+    if (!scratch.defined() || scratch.numel() < bytes || scratch.device() != device) {
       scratch.reset();  // first, or for a moment there would be both
-      scratch = at::empty({bytes}, at::kByte);
+      scratch = at::empty({bytes}, at::TensorOptions(at::kByte).device(device));
     }
     return static_cast<std::byte*>(scratch.mutable_data_ptr());
   }
@@ -98,6 +99,9 @@ struct Communicator::State {
       }
       watchdog->watch(nullptr);
       if (!done) throw RuntimeFault(where(name) + watchdog->verdict());
+    } catch (const LinkLost& lost) {
+      const std::string verdict = watchdog->verdict();
+      throw RuntimeFault(where(name) + (verdict.empty() ? lost.what() : verdict));
     } catch (const PeerLost& lost) {
       const std::string verdict = watchdog->verdict();
       if (!verdict.empty()) throw RuntimeFault(where(name) + verdict);
@@ -154,6 +158,12 @@ std::shared_ptr<Communicator> Communicator::twin(const std::string& purpose) {
   state->watchdog = std::make_unique<Watchdog>(state->transport->for_thread(), state->rank, state->size,
                                                state->watch_every, state->timeout);
   return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
+}
+
+void Communicator::connect_devices(DeviceLinks& links) {
+  if (size() == 1) return;
+  const std::string id = all_gather_text("start: link between devices", rank() == 0 ? links.new_id() : "").front();
+  state_->transport = with_device_link(state_->transport, links.connect(id, rank(), size()));
 }
 
 int Communicator::rank() const { return state_->rank; }
@@ -216,8 +226,8 @@ at::Tensor Communicator::reduce_scatter(const std::string& name, const std::vect
   const at::Tensor& own = parts[static_cast<std::size_t>(rank())];
   const std::int64_t count = own.numel();
   const auto element = static_cast<std::int64_t>(own.element_size());
-  std::byte* const memory = state_->reserve(count * (4 + element * (size() - 1)));
-  at::Tensor sum = at::from_blob(memory, {count}, at::kFloat);
+  std::byte* const memory = state_->reserve(count * (4 + element * (size() - 1)), own.device());
+  at::Tensor sum = at::from_blob(memory, {count}, own.options().dtype(at::kFloat));
   std::vector<Message> send, receive;
   std::vector<at::Tensor> addends(parts.size());
   std::uint64_t bytes = 0;
@@ -226,7 +236,7 @@ at::Tensor Communicator::reduce_scatter(const std::string& name, const std::vect
     bytes += parts[index].nbytes();
     addends[index] = own;
     if (peer == rank()) continue;
-    addends[index] = at::from_blob(memory + count * (4 + element * slot++), {count}, own.scalar_type());
+    addends[index] = at::from_blob(memory + count * (4 + element * slot++), {count}, own.options());
     send.push_back({peer, parts[index]});
     receive.push_back({peer, addends[index]});
   }

@@ -14,6 +14,8 @@
 
 namespace capstan {
 
+class DeviceLinks;
+
 /// Collectives between the processes of a run. [engine, but for what says otherwise]
 ///
 /// Every collective is called by all ranks in the same order with the same name, which tells people where a run
@@ -36,6 +38,9 @@ class Communicator {
   /// A second communicator of the same processes, for one thread beside the engine's. Called by all ranks. Throws
   /// RuntimeFault.
   std::shared_ptr<Communicator> twin(const std::string& purpose);
+  /// From here on tensors that are not in host memory travel over a link of their own. Called by all ranks, once,
+  /// before the first collective on such tensors. Throws RuntimeFault.
+  void connect_devices(DeviceLinks& links);
   ~Communicator();
   Communicator(const Communicator&) = delete;
 

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <utility>
 
+#include "core/config/device.hpp"
 #include "core/config/expression.hpp"
 #include "core/config/params.hpp"
 #include "core/config/places.hpp"
@@ -95,6 +96,8 @@ std::string foreign_type_hint(std::string_view kind, std::string_view type) {
   return "";
 }
 
+const std::string kCpu = "cpu";
+
 /// Parameters of schedules that set the rate itself, so that the optimizer's own is not used.
 constexpr std::array<const char*, 3> kPeakRates = {"warmup_max_lr", "cycle_max_lr", "lr_range_test_min_lr"};
 
@@ -132,10 +135,12 @@ bool has_param(const ComponentManifest& component, std::string_view name) {
 void ComponentChooser::missing(const std::string& where, const std::string& kind, const std::string& type) {
   constexpr std::size_t kLongest = 100;
   const std::string named = type.size() <= kLongest ? type : type.substr(0, kLongest) + "...";
-  std::string text = plugins_.missing_text(where, kind, named);
+  const std::string& device = kind == "optimizer" ? device_ : kCpu;
+  std::string text = plugins_.missing_text(where, kind, named, device);
   if (text.starts_with(where + ": ")) text.erase(0, where.size() + 2);
   if (const auto available = text.find(" Available: "); available != std::string::npos)
     text.insert(available, foreign_type_hint(kind, type));
+  text.insert(text.find("\n  looked in"), or_on_cpu(device));
   problems_.error(where, text);
 }
 
@@ -144,12 +149,14 @@ std::optional<ComponentChoice> ComponentChooser::choose_at(const Json& entry, co
   const Json* type = entry.find("type");
   if (!type || !type->is_string()) return std::nullopt;  // reported already
   const std::string where = join_path(section, "type");
-  const ComponentRef found = plugins_.find(kind, type->as_string());
+  // An optimizer works on the memory of its device; what else there is works through LibTorch, or on no tensors.
+  const std::string& device = kind == "optimizer" ? device_ : kCpu;
+  const ComponentRef found = plugins_.find(kind, type->as_string(), device);
   if (!found) {
     missing(where, kind, type->as_string());
     return std::nullopt;
   }
-  ComponentChoice choice{kind, found.component->type, Json::object(), where};
+  ComponentChoice choice{kind, found.component->type, Json::object(), where, device};
   choice.params = validate_params(params_given, {join_path(section, "params"), found.component->type},
                                   found.component->params, problems_, validated_.unknown, validated_.autos);
   for (const auto& [name, value] : choice.params.as_object()) {
@@ -257,7 +264,8 @@ std::vector<ParameterGroupRule> ComponentChooser::parameter_groups(const std::op
       problems_.error(where, "selects nothing: give 'match', 'dims_below' or both.");
     }
     const Json given = params_of(&entry);
-    const ComponentRef found = optimizer ? plugins_.find("optimizer", optimizer->type) : ComponentRef{};
+    const ComponentRef found =
+        optimizer ? plugins_.find("optimizer", optimizer->type, optimizer->device) : ComponentRef{};
     if (found) {
       std::vector<KeySpec> specs = found.component->params;
       for (KeySpec& spec : specs) {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/config/config.hpp"
@@ -16,9 +17,15 @@ namespace capstan {
 /// Finds the components that a configuration names and checks their parameters against their manifests.
 class ComponentChooser {
  public:
-  ComponentChooser(const PluginIndex& plugins, const Json& document, Effective& values, Validated& validated,
-                   Problems& problems)
-      : plugins_(plugins), document_(document), values_(values), validated_(validated), problems_(problems) {}
+  /// `device`: to train on.
+  ComponentChooser(const PluginIndex& plugins, std::string device, const Json& document, Effective& values,
+                   Validated& validated, Problems& problems)
+      : plugins_(plugins),
+        device_(std::move(device)),
+        document_(document),
+        values_(values),
+        validated_(validated),
+        problems_(problems) {}
 
   std::optional<ComponentChoice> optimizer();
   /// After the optimizer, whose learning rate it may take.
@@ -42,6 +49,7 @@ class ComponentChooser {
   void schedule_rate(const ComponentChoice& scheduler, const ComponentChoice& optimizer);
 
   const PluginIndex& plugins_;
+  std::string device_;
   const Json& document_;
   Effective& values_;
   Validated& validated_;

@@ -30,7 +30,8 @@ namespace capstan {
 struct ComponentChoice {
   std::string kind, type;
   Json params = Json::object();
-  std::string where;  // the key path that chose it, for messages: "optimizer.type"
+  std::string where;           // the key path that chose it, for messages: "optimizer.type"
+  std::string device = "cpu";  // whose build of it
 };
 
 /// Samples per step and how they are split; all positive and consistent: train = micro * accumulation * world.
@@ -103,7 +104,8 @@ struct RunConfig {
 /// A whole configuration: read, completed, checked. No code reads raw JSON after this, except plugins their own
 /// parameters, which were validated against their manifests.
 struct Config {
-  std::string source;  // the file's name, for messages
+  std::string source;          // the file's name, for messages
+  std::string device = "cpu";  // to train on: "cpu", or the type of an accelerator
   BatchConfig batch;
   std::optional<ComponentChoice> optimizer;
   std::optional<ComponentChoice> scheduler;

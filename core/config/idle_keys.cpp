@@ -111,7 +111,8 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
     problems.notice(kStage,
                     "stage " + std::to_string(stage) + " with one process is stage 0: that process holds everything.");
   }
-  const ComponentRef optimizer = config.optimizer ? plugins.find("optimizer", config.optimizer->type) : ComponentRef{};
+  const ComponentRef optimizer =
+      config.optimizer ? plugins.find("optimizer", config.optimizer->type, config.device) : ComponentRef{};
   if (optimizer && values.integer(kStage) == 1 && optimizer.component->has_trait("own_communication") &&
       optimizer.component->has_trait("needs_full_param")) {
     problems.notice(kStage, "stage 1 is stage 0 with '" + config.optimizer->type +
@@ -125,9 +126,9 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
     problems.notice(member->path, "is checked, but nothing in this installation acts on it.");
   }
   const std::string device = values.text("zero_optimization.offload_optimizer.device");
-  if (device == "cpu" && values.integer(kStage) > 0) {
+  if (device == "cpu" && config.device == "cpu" && values.integer(kStage) > 0) {
     problems.notice("zero_optimization.offload_optimizer",
-                    "has no effect on this build, whose device is the CPU: the state is in host memory already.");
+                    "has no effect in this run, whose device is the CPU: the state is in host memory already.");
   }
   for (const char* key : {"amp.num_losses", "amp.verbosity"}) {
     if (values.flag("amp.enabled") && values.given(key))

@@ -22,7 +22,8 @@ std::optional<int> positive(const char* variable) {
   return value;
 }
 
-/// The device files of the driver; asking CUDA would load it.
+}  // namespace
+
 int visible_gpus() {
   int count = 0;
   std::error_code error;
@@ -32,8 +33,6 @@ int visible_gpus() {
   }
   return count;
 }
-
-}  // namespace
 
 LauncherWorld launcher_world() {
   for (const char* variable : kVariables) {

@@ -14,4 +14,7 @@ struct LauncherWorld {
 /// Reads the variables of torchrun, mpirun and srun. What they hold beside a positive number counts as not set.
 LauncherWorld launcher_world();
 
+/// NVIDIA's GPUs on this machine, by the device files of the driver: asking CUDA would load it.
+int visible_gpus();
+
 }  // namespace capstan

@@ -4,6 +4,7 @@
 #include "core/config/batch_sizes.hpp"
 #include "core/config/components.hpp"
 #include "core/config/config.hpp"
+#include "core/config/device.hpp"
 #include "core/config/effective.hpp"
 #include "core/config/elastic.hpp"
 #include "core/config/old_names.hpp"
@@ -201,7 +202,8 @@ class Reader {
   }
 
   void fill(Config& config, const Json& document, Effective& values, Validated& validated) {
-    ComponentChooser chooser(plugins_, document, values, validated, problems_);
+    config.device = resolve_device(values, plugins_, problems_);
+    ComponentChooser chooser(plugins_, config.device, document, values, validated, problems_);
     config.optimizer = chooser.optimizer();
     config.scheduler = chooser.scheduler(config.optimizer);
     derive_values(values);
@@ -230,6 +232,7 @@ class Reader {
 
   void report_rest(const Json& document, const Effective& values, const Config& config, const Validated& validated) {
     check_rules(values, config, plugins_, problems_);
+    check_device(values, config, plugins_, problems_);
     check_storage(values, context_.check_only, problems_);
     report_idle_keys(values, config, context_, plugins_, problems_);
     for (const auto& resolved : validated.autos) {

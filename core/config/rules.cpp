@@ -133,7 +133,7 @@ std::string optimizers_without_communication(const PluginIndex& plugins) {
 void check_optimizer_traits(const Effective& values, const Config& config, const PluginIndex& plugins,
                             Problems& problems) {
   if (!config.optimizer) return;
-  const ComponentRef found = plugins.find("optimizer", config.optimizer->type);
+  const ComponentRef found = plugins.find("optimizer", config.optimizer->type, config.device);
   if (!found) return;
   const std::int64_t stage = values.integer(kStage);
   if (found.component->has_trait("own_communication") && stage >= 2) {

@@ -49,7 +49,8 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       plugins(index),
       host(engine_host(host_context, *communicator)),
       registry(plugins, config.plugin_sha256),
-      model(join(std::move(built_model))),
+      accelerator(build_accelerator()),
+      model(move_to_device(join(std::move(built_model)))),
       observers([this] {
         Observers attached;
         for (const ComponentChoice& choice : config.observers) attached.add(create(choice));
@@ -58,18 +59,19 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       groups(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups),
       optimizer(config.optimizer ? std::optional<Component>(create(*config.optimizer)) : std::nullopt),
       schedule(config.scheduler ? std::optional<Component>(create(*config.scheduler)) : std::nullopt, groups),
-      store(model.parameters(), groups, accelerator, store_options()),
+      store(model.parameters(), groups, *accelerator, store_options()),
       operand_policy(observers.rewrites_operands() ? observers.operand_policy(model.parameters()) : nullptr),
       scaler(config.precision),
-      micro_timers(accelerator, config.report.wall_clock_breakdown),
-      step_timers(accelerator, config.report.wall_clock_breakdown),
-      optimizer_timers(accelerator,
+      micro_timers(*accelerator, config.report.wall_clock_breakdown),
+      step_timers(*accelerator, config.report.wall_clock_breakdown),
+      optimizer_timers(*accelerator,
                        config.report.wall_clock_breakdown && config.zero.stage > 0 && communicator->size() > 1),
       progress_report(config, shows_momentum(groups)),
       optimizer_where(config.optimizer ? "optimizer '" + config.optimizer->type + "'" : "") {
   host_context.store = &store;
   host_context.model = &model;
   host_context.communicator = communicator.get();
+  host_context.accelerator = accelerator.get();
   cast_buffers();
   // One rank writes for all.
   if (communicator->rank() > 0) config.monitors.clear();
@@ -105,7 +107,7 @@ void Engine::State::cast_buffers() {
 Component Engine::State::create(const ComponentChoice& choice) {
   Json params = choice.params;
   // Corrected forms are asked for once, in the capstan section; a component whose schema knows them is told.
-  const ComponentRef found = plugins.find(choice.kind, choice.type);
+  const ComponentRef found = plugins.find(choice.kind, choice.type, choice.device);
   if (found && !config.corrections.empty()) {
     for (const KeySpec& spec : found.component->params) {
       if (spec.name != "corrections") continue;
@@ -114,7 +116,7 @@ Component Engine::State::create(const ComponentChoice& choice) {
       params["corrections"] = names;
     }
   }
-  return registry.create(choice.where, choice.kind, choice.type, params, &host);
+  return registry.create(choice.where, choice.kind, choice.type, params, &host, choice.device);
 }
 
 ParameterStore::Options Engine::State::store_options() {

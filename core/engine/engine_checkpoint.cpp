@@ -47,8 +47,6 @@ at::Tensor from_hex(const std::string& text) {
   return bytes;
 }
 
-at::Generator cpu_generator() { return at::globalContext().defaultGenerator(at::kCPU); }
-
 /// Finds a checkpoint's tensors by parameter and state, in however many parts, and names what does not fit.
 class Lookup {
  public:
@@ -102,7 +100,10 @@ class Lookup {
 };
 
 std::string of_rank(const std::string& name, int rank) { return name + " of rank " + std::to_string(rank); }
-std::string generator_state(int rank) { return of_rank("generator", rank); }
+/// The state of a rank's generator on a device: the CPU's has no name of its own.
+std::string generator_state(const std::string& device, int rank) {
+  return of_rank(device == "cpu" ? "generator" : device + " generator", rank);
+}
 
 /// Whether a state has an element for each of the parameter's, and so is cut as it is.
 bool is_cut(const StateSpec& spec) { return spec.like == StateSpec::Like::kParameter; }
@@ -223,9 +224,13 @@ void Engine::State::write(const std::string& dir, const std::string& tag, Checkp
                                         return ranks.all_gather_text(phase, text, "save_checkpoint");
                                       }});
   };
-  if (!saves_in_background(contents)) return write_with(contents, *communicator);
-  // Training goes on with the tensors themselves.
-  for (CheckpointTensor& tensor : contents.tensors) tensor.values = tensor.values.clone();
+  const bool later = saves_in_background(contents);
+  // Files are written from host memory; later, training will have gone on with the tensors themselves.
+  for (CheckpointTensor& tensor : contents.tensors) {
+    if (later || !tensor.values.is_cpu())
+      tensor.values = tensor.values.to(at::kCPU, tensor.values.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  }
+  if (!later) return write_with(contents, *communicator);
   if (!saving_ranks) saving_ranks = communicator->twin("saving");
   background_save.start([write_with, copy = std::move(contents), ranks = saving_ranks] { write_with(copy, *ranks); });
 }
@@ -251,8 +256,10 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
     if (spec->per_rank) contents.tensors.push_back({"", of_rank(spec->name, rank), {values->numel()}, 0, *values});
   }
   if (rank > 0) {
-    const at::Tensor generator = cpu_generator().get_state();
-    contents.tensors.push_back({"", generator_state(rank), generator.sizes().vec(), 0, generator});
+    for (const auto& [device, generator] : generators()) {
+      const at::Tensor values = generator.get_state();
+      contents.tensors.push_back({"", generator_state(device, rank), values.sizes().vec(), 0, values});
+    }
   } else {
     add_what_is_everywhere(contents);
   }
@@ -282,7 +289,7 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
     state["scheduler"]["state"] = schedule.save();
   }
   state["observers"] = observers.save();
-  state["rng"]["cpu"] = to_hex(cpu_generator().get_state());
+  for (const auto& [device, generator] : generators()) state["rng"][device] = to_hex(generator.get_state());
   state["config"] = config.effective;
   state["client_state"] = client_state;
   // A run that goes on from here must find the rows of all steps before.
@@ -317,14 +324,17 @@ void Engine::State::load_model_states(const CheckpointContents& contents, const 
 }
 
 void Engine::State::load_generator(const Json& state, const CheckpointContents& contents) {
-  if (communicator->rank() == 0) {
-    cpu_generator().set_state(from_hex(state.at("rng").at("cpu").as_string()));
-    return;
-  }
-  // A rank that was not there before goes on with the generator that it has.
-  for (const CheckpointTensor& tensor : contents.tensors) {
-    if (tensor.parameter.empty() && tensor.state == generator_state(communicator->rank())) {
-      cpu_generator().set_state(tensor.values.clone());
+  // A rank, or a device, that was not there before goes on with the generator that it has.
+  for (auto& [device, generator] : generators()) {
+    if (communicator->rank() == 0) {
+      const Json* saved = state.at("rng").find(device);
+      if (saved) generator.set_state(from_hex(saved->as_string()));
+      continue;
+    }
+    for (const CheckpointTensor& tensor : contents.tensors) {
+      if (tensor.parameter.empty() && tensor.state == generator_state(device, communicator->rank())) {
+        generator.set_state(tensor.values.clone());
+      }
     }
   }
 }

@@ -11,6 +11,7 @@
 #include "core/engine/observers.hpp"
 #include "core/engine/parameter_groups.hpp"
 #include "core/errors.hpp"
+#include "core/memory/accelerator.hpp"
 #include "core/memory/parameter_store.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
@@ -186,6 +187,10 @@ capstan_status layer(capstan_batch* batch, capstan_str name, capstan_tensor hidd
 }  // namespace
 
 void add_engine_functions(capstan_host& host) {
+  host.cuda_stream = [](void* ctx) -> void* {
+    const Accelerator* accelerator = static_cast<EngineHostContext*>(ctx)->accelerator;
+    return accelerator ? accelerator->stream() : nullptr;
+  };
   host.all_reduce_sum = all_reduce_sum;
   host.all_to_all = all_to_all;
   host.all_gather = all_gather;

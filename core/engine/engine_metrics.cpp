@@ -54,7 +54,7 @@ MonitorHost& Engine::State::open_monitors() {
     facts.resumed_at = resumed_at;
     facts.model = model.description();
     for (const NamedTensor& parameter : model.parameters()) facts.parameters += parameter.tensor.numel();
-    facts.device = accelerator.device().str();
+    facts.device = accelerator->device().str();
     monitors = std::make_unique<MonitorHost>(std::move(monitor_components), run_info(config, facts));
   }
   return *monitors;
@@ -103,7 +103,7 @@ std::string Engine::state_dump() const {
   std::int64_t elements = 0;
   for (const NamedTensor& parameter : state.model.parameters()) elements += parameter.tensor.numel();
   std::vector<std::pair<std::string, std::string>> rows = {
-      {"device", state.accelerator.device().str()},
+      {"device", state.accelerator->device().str()},
       {"global_samples", std::to_string(state.progress.global_samples)},
       {"global_steps", std::to_string(state.progress.global_steps)},
       {"skipped_steps", std::to_string(state.progress.skipped_steps)},

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,6 +34,11 @@ struct Engine::State {
 
   // Building.
   Model join(Model model);
+  std::unique_ptr<Accelerator> build_accelerator();
+  /// Moves parameters and buffers to the device.
+  Model move_to_device(Model model) const;
+  /// The random number generators of this rank, by the name that checkpoints know them by.
+  std::vector<std::pair<std::string, at::Generator>> generators() const;
   Component create(const ComponentChoice& choice);
   void cast_buffers();
   void build_monitors();
@@ -98,10 +105,10 @@ struct Engine::State {
   Config config;
   std::function<void(std::string_view)> report_output;  // before what communicates, which may print
   PluginIndex plugins;
-  CpuAccelerator accelerator;
   EngineHostContext host_context;
   capstan_host host;
   Registry registry;
+  std::unique_ptr<Accelerator> accelerator;
   Model model;
   Observers observers;
   ParameterGroups groups;

@@ -46,9 +46,9 @@ void Engine::State::emit(capstan_event_kind kind, const at::Tensor* loss, bool s
 
 at::Tensor Engine::State::run_model(Batch& batch) {
   const PrecisionConfig& precision = config.precision;
-  const AutocastScope autocast(accelerator.device().type(), precision.autocast_dtype.empty()
-                                                                ? std::nullopt
-                                                                : std::optional(dtype_named(precision.autocast_dtype)));
+  const AutocastScope autocast(
+      accelerator->device().type(),
+      precision.autocast_dtype.empty() ? std::nullopt : std::optional(dtype_named(precision.autocast_dtype)));
   const at::Tensor loss = model.forward(batch);
   return precision.output_dtype.empty() ? loss : loss.to(dtype_named(precision.output_dtype));
 }
@@ -71,11 +71,12 @@ at::Tensor Engine::State::forward(Batch& batch) {
                        ". Reduce it, with mean() for instance.");
   }
   emit(CAPSTAN_EVENT_FORWARD_END, &loss);
-  if (config.report.memory_breakdown) report_line(memory_line("after forward"));
+  if (config.report.memory_breakdown) report_line(memory_line("after forward", accelerator->memory()));
   return loss;
 }
 
 at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) {
+  for (auto& [name, tensor] : batch.tensors) tensor = tensor.to(accelerator->device());
   std::optional<InterceptorScope> scope;
   store.begin_forward(step_name(), pass);
   forward_policies = {};
@@ -134,7 +135,7 @@ void Engine::State::backward(const at::Tensor& loss) {
     ++micro_steps_seen;
     emit(CAPSTAN_EVENT_BACKWARD_END);
   }
-  if (config.report.memory_breakdown) report_line(memory_line("after backward"));
+  if (config.report.memory_breakdown) report_line(memory_line("after backward", accelerator->memory()));
 }
 
 std::string Engine::State::first_not_finite() {
@@ -299,8 +300,8 @@ void Engine::State::finish_step(bool applied) {
   if (step_timers.on()) report_line(timers_line(0, spans, ""));
   write_step_metrics(spans);
   emit(CAPSTAN_EVENT_STEP_END, nullptr, !applied);
-  if (config.report.memory_breakdown) report_line(memory_line("after step"));
-  const std::string lines = progress_report.step_ends(progress, micro_steps_seen, groups);
+  if (config.report.memory_breakdown) report_line(memory_line("after step", accelerator->memory()));
+  const std::string lines = progress_report.step_ends(progress, micro_steps_seen, groups, accelerator->memory());
   if (!lines.empty()) report_line(lines);
 }
 

@@ -15,7 +15,7 @@ class Planned {
       : model_(model),
         config_(config),
         groups_(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups) {
-    if (config.optimizer) optimizer_ = plugins.find("optimizer", config.optimizer->type).component;
+    if (config.optimizer) optimizer_ = plugins.find("optimizer", config.optimizer->type, config.device).component;
   }
 
   PlannedRun run(int local_world) {

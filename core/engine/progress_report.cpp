@@ -40,6 +40,13 @@ std::uint64_t proc_bytes(const char* file, const std::string& name) {
   return 0;
 }
 
+/// Bytes where the model is: of the device, or of this process where that is the host.
+std::pair<std::uint64_t, std::uint64_t> used_and_peak(const DeviceMemory& device) {
+  if (device.total > 0) return {device.in_use, device.peak};
+  const HostMemory memory = host_memory();
+  return {memory.resident, memory.peak};
+}
+
 }  // namespace
 
 ProgressReport::ProgressReport(const Config& config, bool momentum_is_momentum)
@@ -63,8 +70,9 @@ std::string ProgressReport::state_line(const Progress& progress, const Parameter
          ", lr=[" + lrs + "], mom=[" + momenta + "]";
 }
 
-std::string ProgressReport::throughput_line(std::int64_t global_step, std::int64_t micro_step) const {
-  const HostMemory memory = host_memory();
+std::string ProgressReport::throughput_line(std::int64_t global_step, std::int64_t micro_step,
+                                            const DeviceMemory& device) const {
+  const auto [used, peak] = used_and_peak(device);
   std::string line = "epoch=0/micro_step=" + std::to_string(micro_step) + "/global_step=" + std::to_string(global_step);
   // No timed step yet: a running average would divide by zero.
   if (steps_ > kUntimedSteps) {
@@ -72,17 +80,17 @@ std::string ProgressReport::throughput_line(std::int64_t global_step, std::int64
             fixed(static_cast<double>(batch_) / (total_seconds_ / static_cast<double>(steps_ - kUntimedSteps)), 2);
   }
   return line + ", CurrSamplesPerSec=" + fixed(static_cast<double>(batch_) / (last_seconds_ + 1e-6), 2) +
-         ", MemAllocated=" + fixed(static_cast<double>(memory.resident) / kGiB, 2) +
-         "GB, MaxMemAllocated=" + fixed(static_cast<double>(memory.peak) / kGiB, 2) + "GB";
+         ", MemAllocated=" + fixed(static_cast<double>(used) / kGiB, 2) +
+         "GB, MaxMemAllocated=" + fixed(static_cast<double>(peak) / kGiB, 2) + "GB";
 }
 
-std::string ProgressReport::step_ends(const Progress& progress, std::int64_t micro_step,
-                                      const ParameterGroups& groups) {
+std::string ProgressReport::step_ends(const Progress& progress, std::int64_t micro_step, const ParameterGroups& groups,
+                                      const DeviceMemory& device) {
   last_seconds_ = std::chrono::duration<double>(Clock::now() - begun_).count();
   if (++steps_ > kUntimedSteps) total_seconds_ += last_seconds_;
   if (!every_ || progress.global_steps % *every_ != 0) return "";
   std::string lines = state_line(progress, groups);
-  if (throughput_) lines += "\n" + throughput_line(progress.global_steps, micro_step);
+  if (throughput_) lines += "\n" + throughput_line(progress.global_steps, micro_step, device);
   return lines;
 }
 
@@ -95,14 +103,15 @@ HostMemory host_memory() {
   return memory;
 }
 
-std::string memory_line(const std::string& label) {
+std::string memory_line(const std::string& label, const DeviceMemory& device) {
   const HostMemory memory = host_memory();
+  const auto [used, peak] = used_and_peak(device);
   const auto gib = [](std::uint64_t bytes) { return fixed(static_cast<double>(bytes) / kGiB, 2) + " GB"; };
   const double percent =
       memory.total ? 100.0 * static_cast<double>(memory.used) / static_cast<double>(memory.total) : 0;
   // The host has one heap and no caching allocator: allocated and cached are what is resident.
-  return label + "\nMA " + gib(memory.resident) + "         Max_MA " + gib(memory.peak) + "         CA " +
-         gib(memory.resident) + "         Max_CA " + fixed(static_cast<double>(memory.peak) / kGiB, 0) +
+  return label + "\nMA " + gib(used) + "         Max_MA " + gib(peak) + "         CA " + gib(used) +
+         "         Max_CA " + fixed(static_cast<double>(peak) / kGiB, 0) +
          " GB\nCPU Virtual Memory:  used = " + gib(memory.used) + ", percent = " + fixed(percent, 1) + "%";
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/engine/engine.hpp"
 #include "core/engine/parameter_groups.hpp"
+#include "core/memory/accelerator.hpp"
 
 namespace capstan {
 
@@ -18,13 +19,14 @@ class ProgressReport {
 
   void step_begins();
   /// After a step and its schedule: the lines that are due, or "".
-  std::string step_ends(const Progress& progress, std::int64_t micro_step, const ParameterGroups& groups);
+  std::string step_ends(const Progress& progress, std::int64_t micro_step, const ParameterGroups& groups,
+                        const DeviceMemory& device);
   /// The state line alone, for the report at initialisation.
   std::string state_line(const Progress& progress, const ParameterGroups& groups) const;
 
  private:
   using Clock = std::chrono::steady_clock;
-  std::string throughput_line(std::int64_t global_step, std::int64_t micro_step) const;
+  std::string throughput_line(std::int64_t global_step, std::int64_t micro_step, const DeviceMemory& device) const;
 
   std::optional<std::int64_t> every_;
   bool throughput_;
@@ -41,7 +43,8 @@ struct HostMemory {
 };
 HostMemory host_memory();
 
-/// "after forward | MA 1.20 GB Max_MA 3.40 GB ..." for `memory_breakdown`.
-std::string memory_line(const std::string& label);
+/// "after forward | MA 1.20 GB Max_MA 3.40 GB ..." for `memory_breakdown`: of the device, or of this process on the
+/// host.
+std::string memory_line(const std::string& label, const DeviceMemory& device);
 
 }  // namespace capstan

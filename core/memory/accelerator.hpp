@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <string>
+
+#include "core/comm/device_link.hpp"
 
 namespace capstan {
 
@@ -16,10 +18,18 @@ class DeviceEvent {
   virtual double milliseconds_since(const DeviceEvent& earlier) const = 0;
 };
 
-/// What the engine needs of the device that it trains on. One implementation a kind of device. [engine]
+/// Bytes of a device's memory.
+struct DeviceMemory {
+  std::uint64_t in_use = 0, peak = 0;  // of this process's tensors: now, and the most so far
+  std::uint64_t total = 0;
+};
+
+/// What the engine needs of the device that it trains on: the host here, others from plugins. [engine]
 class Accelerator {
  public:
   virtual ~Accelerator() = default;
+
+  bool is_host() const { return device().is_cpu(); }
 
   virtual at::Device device() const = 0;
   /// Uninitialised contiguous memory.
@@ -28,6 +38,12 @@ class Accelerator {
   virtual void copy(at::Tensor& to, const at::Tensor& from) const = 0;
   /// Marks the end of the work queued so far.
   virtual std::unique_ptr<DeviceEvent> record() const = 0;
+  /// The calling thread's current stream, a cudaStream_t on CUDA; null on the host. [any thread]
+  virtual void* stream() const = 0;
+  /// Zeros for the host, whose memory is not ours alone.
+  virtual DeviceMemory memory() const = 0;
+  /// Null where tensors need none to travel: on the host.
+  virtual DeviceLinks* links() const = 0;
 };
 
 /// The host itself: work is done when a call returns.
@@ -37,6 +53,9 @@ class CpuAccelerator final : public Accelerator {
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) const override;
   void copy(at::Tensor& to, const at::Tensor& from) const override;
   std::unique_ptr<DeviceEvent> record() const override;
+  void* stream() const override { return nullptr; }
+  DeviceMemory memory() const override { return {}; }
+  DeviceLinks* links() const override { return nullptr; }
 };
 
 }  // namespace capstan

@@ -112,6 +112,7 @@ SumOfSquares sum_of_block(const Block& block) {
 }  // namespace
 
 std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& tensors) {
+  if (!tensors.empty() && !tensors.front()->is_cpu()) return sums_of_squares_on_device(tensors);
   std::vector<Block> blocks;
   blocks.reserve(tensors.size());
   for (const at::Tensor* tensor : tensors) {

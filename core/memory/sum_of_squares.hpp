@@ -28,10 +28,12 @@ struct SumOfSquares {
 /// float32 at stage 0 and in double precision at the others, and this is between the two.
 inline constexpr std::int64_t kSquareBlock = 32768;
 
-/// The sum of squares of all elements of contiguous CPU tensors (float32, bfloat16, float16): of fixed blocks in a
-/// fixed order, so that it depends neither on the number of threads nor on how the tensors are bucketed.
+/// The sum of squares of all elements of contiguous tensors (float32, bfloat16, float16) of one device: of fixed blocks
+/// in a fixed order, so that it depends neither on the number of threads nor on how the tensors are bucketed.
 SumOfSquares sum_of_squares(const std::vector<const at::Tensor*>& tensors);
 /// Those of each block of each tensor, in order; adding them up in this order gives sum_of_squares.
 std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& tensors);
+/// The same by LibTorch's operators, on any device; `rounded` is the exact sum.
+std::vector<SumOfSquares> sums_of_squares_on_device(const std::vector<const at::Tensor*>& tensors);
 
 }  // namespace capstan

@@ -56,7 +56,8 @@ class PluginIndex {
 
   /// "optimizer.type: no plugin provides an optimizer 'Lyon'. Did you mean 'Lion' (acme-lion 1.2.0)? Available: ..."
   /// with the folders looked in, and why each rejected file was refused. `where` opens it: "optimizer.type".
-  std::string missing_text(std::string_view where, std::string_view kind, std::string_view type) const;
+  std::string missing_text(std::string_view where, std::string_view kind, std::string_view type,
+                           std::string_view device = "cpu") const;
 
   const std::vector<IndexedPlugin>& plugins() const { return contents_->plugins; }
   const std::vector<RejectedPlugin>& rejected() const { return contents_->rejected; }

@@ -20,7 +20,8 @@ std::string joined(const std::vector<std::string>& names) {
 
 }  // namespace
 
-std::string PluginIndex::missing_text(std::string_view where, std::string_view kind, std::string_view type) const {
+std::string PluginIndex::missing_text(std::string_view where, std::string_view kind, std::string_view type,
+                                      std::string_view device) const {
   std::set<std::string> types;
   std::vector<std::string> names;  // aliases too
   std::set<std::string> other_kinds;
@@ -31,7 +32,7 @@ std::string PluginIndex::missing_text(std::string_view where, std::string_view k
         (component.kind == kind ? other_devices : other_kinds)
             .insert(component.kind == kind ? component.device : with_article(component.kind));
       }
-      if (component.kind != kind) continue;
+      if (component.kind != kind || component.device != device) continue;
       types.insert(component.type);
       names.push_back(component.type);
       names.insert(names.end(), component.aliases.begin(), component.aliases.end());

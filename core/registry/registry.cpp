@@ -82,7 +82,7 @@ const capstan_component* Registry::load(const ComponentRef& ref) {
 Component Registry::create(std::string_view where, std::string_view kind, std::string_view type, const Json& params,
                            const capstan_host* host, std::string_view device) {
   const ComponentRef ref = index_.find(kind, type, device);
-  if (!ref) throw PluginError(index_.missing_text(where, kind, type));
+  if (!ref) throw PluginError(index_.missing_text(where, kind, type, device));
   const capstan_component* descriptor = load(ref);
   const std::string text = params.dump();
   void* self = nullptr;

@@ -53,15 +53,19 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
   }
   if (options_.quantized && communicator_->ranks_per_host() < communicator_->size()) build_quantized();
   if (whole_gradients()) {
-    flat_ = at::zeros({partition_.numel()}, options_.accumulation);
+    flat_ = at::zeros({partition_.numel()}, memory(options_.accumulation));
   } else {
-    owned_ = at::zeros({owned}, options_.accumulation);
+    owned_ = at::zeros({owned}, memory(options_.accumulation));
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto node = torch::autograd::impl::grad_accumulator(parameters_[i]);
     const std::uintptr_t key = node->add_post_hook(std::make_unique<Hook>(*this, i));
     nodes_.emplace_back(std::move(node), key);
   }
+}
+
+at::TensorOptions GradientReducer::memory(at::ScalarType dtype) const {
+  return at::TensorOptions(dtype).device(parameters_.empty() ? at::Device(at::kCPU) : parameters_.front().device());
 }
 
 void GradientReducer::build_quantized() {
@@ -105,7 +109,7 @@ at::Tensor GradientReducer::take_buffer() {
     under_way_.pop_front();
   }
   const std::lock_guard lock(buffers_mutex_);
-  if (free_buffers_.empty()) return at::empty({partition_.largest_bucket()}, options_.communication);
+  if (free_buffers_.empty()) return at::empty({partition_.largest_bucket()}, memory(options_.communication));
   at::Tensor buffer = std::move(free_buffers_.back());
   free_buffers_.pop_back();
   return buffer;
@@ -253,7 +257,7 @@ void GradientReducer::reduce_late() {
                                   [&](const at::Tensor& rank) { return rank.const_data_ptr<std::uint8_t>()[b] != 0; });
     if (!late) continue;
     const Bucket& bucket = partition_.buckets()[b];
-    at::Tensor source = at::zeros({bucket.numel}, options_.communication);
+    at::Tensor source = at::zeros({bucket.numel}, memory(options_.communication));
     for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
       const std::size_t i = partition_.order()[at];
       at::Tensor& gradient = parameters_[i].mutable_grad();

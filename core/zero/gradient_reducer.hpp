@@ -84,6 +84,8 @@ class GradientReducer {
   at::Tensor region(std::size_t i);
   at::Tensor take_buffer();
   void return_buffer(at::Tensor buffer);
+  /// Of the parameters' device.
+  at::TensorOptions memory(at::ScalarType dtype) const;
   bool reduces_now() const { return !local_ && (options_.stage >= 2 || last_); }
   bool whole_gradients() const { return options_.stage < 2; }
 

@@ -24,7 +24,7 @@ template <class Stretches>
 at::Tensor taken(const at::Tensor& from, const Stretches& stretches, at::ScalarType type) {
   std::vector<at::Tensor> pieces;
   for (const auto& stretch : stretches) pieces.push_back(from.narrow(0, stretch.first, stretch.numel).to(type));
-  return pieces.empty() ? at::empty({0}, type) : at::cat(pieces);
+  return pieces.empty() ? at::empty({0}, from.options().dtype(type)) : at::cat(pieces);
 }
 
 /// Sums the rows that are not zero, in rank order; `values` is [rows, row].
@@ -40,8 +40,8 @@ void average_rows(Communicator& communicator, const std::string& name, at::Tenso
   communicator.all_gather(name + ", numbers of rows", counts);
   for (const at::Tensor& count : counts) {
     const auto number = count.item<std::int64_t>();
-    indices.push_back(at::empty({number}, index_type));
-    rows.push_back(at::empty({number, values.size(1)}, type));
+    indices.push_back(at::empty({number}, values.options().dtype(index_type)));
+    rows.push_back(at::empty({number, values.size(1)}, values.options().dtype(type)));
   }
   const auto me = static_cast<std::size_t>(communicator.rank());
   indices[me].copy_(own);
@@ -49,7 +49,7 @@ void average_rows(Communicator& communicator, const std::string& name, at::Tenso
   communicator.all_gather(name + ", indices", indices);
   communicator.all_gather(name + ", rows", rows);
 
-  at::Tensor sum = at::zeros(values.sizes(), at::kFloat);
+  at::Tensor sum = at::zeros(values.sizes(), values.options().dtype(at::kFloat));
   for (std::size_t rank = 0; rank < rows.size(); ++rank) sum.index_add_(0, indices[rank], rows[rank].to(at::kFloat));
   values.copy_(sum.mul_(factor).to(type));
 }

@@ -54,7 +54,7 @@ at::Tensor Sharding::updated_values(std::size_t i) const {
 }
 
 at::Tensor Sharding::gather_master(const std::string& step, std::size_t i, const at::Tensor& part) {
-  at::Tensor whole = at::empty({numels_[i]}, at::kFloat);
+  at::Tensor whole = at::empty({numels_[i]}, part.options());
   std::vector<at::Tensor> parts;
   for (int rank = 0; rank < options_.communicator->size(); ++rank) {
     const Range range = partition_.part(i, rank);

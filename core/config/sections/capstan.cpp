@@ -23,6 +23,8 @@ std::span<const Key> capstan() {
      "Whether samples are drawn in a shuffled order."},
     {"capstan.run.steps", "integer", "", "> 0", 0, "ours",
      "Steps to train."},
+    {"capstan.run.device", "string", "\"auto\"", "auto|cpu|cuda", kOrAuto, "ours",
+     "Device to train on; auto: a GPU where there is one and its plugin is installed."},
     {"capstan.run.seed", "integer", "1234", ">= 0", 0, "ours",
      "Seed of initial values, data order and dropout."},
     {"capstan.run.save_dir", "path", "\"\"", "", 0, "ours",

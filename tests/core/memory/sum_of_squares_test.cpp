@@ -36,6 +36,18 @@ TEST_P(SumOfSquaresOf, EqualsTheDefinitionForEveryLength) {
   }
 }
 
+TEST_P(SumOfSquaresOf, GivesTheSameBlocksByOperatorsAsDevicesHaveThem) {
+  const at::Tensor none = at::empty({0}).to(GetParam()), scalar = at::randn({}).to(GetParam());
+  const at::Tensor small = at::randn({9}).to(GetParam()), large = at::randn({7'000'003}).to(GetParam());
+  const auto here = sums_of_squares({&none, &scalar, &small, &large});
+  const auto device = sums_of_squares_on_device({&none, &scalar, &small, &large});
+  ASSERT_EQ(device.size(), here.size());
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    EXPECT_NEAR(device[i].exact, here[i].exact, 1e-13 * here[i].exact) << i;
+    EXPECT_EQ(device[i].rounded, device[i].exact) << i;
+  }
+}
+
 TEST_P(SumOfSquaresOf, RoundsAsLibTorchsNormWithinABlock) {
   for (const std::int64_t length : {1000, 16'384, 32'768}) {
     const at::Tensor tensor = at::randn({length}).to(GetParam());

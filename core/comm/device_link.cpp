@@ -1,0 +1,63 @@
+#include "core/comm/device_link.hpp"
+
+#include <utility>
+
+namespace capstan {
+namespace {
+
+class Both final : public Exchange {
+ public:
+  Both(std::unique_ptr<Exchange> host, std::unique_ptr<Exchange> device)
+      : host_(std::move(host)), device_(std::move(device)) {}
+
+  bool wait() override { return host_->wait() && device_->wait(); }
+  void abort() override {
+    host_->abort();
+    device_->abort();
+  }
+
+ private:
+  std::unique_ptr<Exchange> host_, device_;
+};
+
+/// The messages whose tensors are in host memory, and the others, in their order.
+std::pair<std::vector<Message>, std::vector<Message>> by_place(const std::vector<Message>& messages) {
+  std::pair<std::vector<Message>, std::vector<Message>> out;
+  for (const Message& message : messages) (message.values.is_cpu() ? out.first : out.second).push_back(message);
+  return out;
+}
+
+class LinkedTransport final : public Transport {
+ public:
+  LinkedTransport(std::shared_ptr<Transport> host, std::unique_ptr<DeviceLink> link)
+      : host_(std::move(host)), link_(std::move(link)) {}
+
+  std::unique_ptr<Exchange> start(std::uint32_t tag, const std::vector<Message>& send,
+                                  const std::vector<Message>& receive) override {
+    const auto [host_send, device_send] = by_place(send);
+    const auto [host_receive, device_receive] = by_place(receive);
+    if (device_send.empty() && device_receive.empty()) return host_->start(tag, send, receive);
+    if (host_send.empty() && host_receive.empty()) return link_->start(send, receive);
+    auto host = host_->start(tag, host_send, host_receive);
+    return std::make_unique<Both>(std::move(host), link_->start(device_send, device_receive));
+  }
+
+  void publish(const std::string& key, const std::string& text) override { host_->publish(key, text); }
+  std::string read(const std::string& key, std::chrono::milliseconds patience) override {
+    return host_->read(key, patience);
+  }
+  std::shared_ptr<Transport> twin(const std::string& purpose) override { return host_->twin(purpose); }
+  std::shared_ptr<Transport> for_thread() override { return host_->for_thread(); }
+
+ private:
+  std::shared_ptr<Transport> host_;
+  std::unique_ptr<DeviceLink> link_;
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> with_device_link(std::shared_ptr<Transport> host, std::unique_ptr<DeviceLink> link) {
+  return std::make_shared<LinkedTransport>(std::move(host), std::move(link));
+}
+
+}  // namespace capstan

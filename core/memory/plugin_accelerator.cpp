@@ -1,0 +1,195 @@
+#include "core/memory/plugin_accelerator.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/memory/tensor_handle.hpp"
+
+namespace capstan {
+namespace {
+
+constexpr const char* kOnCpu = "--device cpu (capstan.run.device) trains on the CPU.";
+
+/// The plugin's own words, without where they were said.
+std::string reason(const PluginError& error, const std::string& where) {
+  const std::string text = error.what();
+  return text.starts_with(where + ": ") ? text.substr(where.size() + 2) : text;
+}
+
+std::uint32_t count_devices(const PluginAccelerator::Plugin& plugin) {
+  std::uint32_t devices = 0;
+  try {
+    call_plugin(plugin.where,
+                [&](capstan_error* error) { return plugin.table()->count(plugin.self(), &devices, error); });
+  } catch (const PluginError& error) {
+    throw RuntimeFault("no " + plugin.component.manifest().type + " device was found: " + reason(error, plugin.where) +
+                       ". " + kOnCpu);
+  }
+  return devices;
+}
+
+at::Device choose_device(const PluginAccelerator::Plugin& plugin, int local_rank) {
+  const std::uint32_t devices = count_devices(plugin);
+  const std::string& type = plugin.component.manifest().type;
+  if (static_cast<std::uint32_t>(local_rank) < devices) return at::Device(type + ":" + std::to_string(local_rank));
+  throw RuntimeFault("process " + std::to_string(local_rank) + " of this host has no " + type +
+                     " device of its own: there " + (devices == 1 ? "is 1" : "are " + std::to_string(devices)) +
+                     ". Start as many processes as there are devices. " + kOnCpu);
+}
+
+std::vector<capstan_message> messages_of(const std::vector<Message>& messages) {
+  std::vector<capstan_message> out;
+  for (const Message& message : messages) {
+    out.push_back({sizeof(capstan_message), static_cast<std::uint32_t>(message.peer), handle_of(message.values)});
+  }
+  return out;
+}
+
+std::vector<const capstan_message*> pointers_to(const std::vector<capstan_message>& messages) {
+  std::vector<const capstan_message*> out;
+  for (const capstan_message& message : messages) out.push_back(&message);
+  return out;
+}
+
+using Shared = std::shared_ptr<const PluginAccelerator::Plugin>;
+
+class Event final : public DeviceEvent {
+ public:
+  explicit Event(Shared plugin) : plugin_(std::move(plugin)) {
+    call_plugin(plugin_->where,
+                [&](capstan_error* error) { return plugin_->table()->record(plugin_->self(), &raw_, error); });
+  }
+  ~Event() override { plugin_->table()->forget(plugin_->self(), raw_); }
+  Event(const Event&) = delete;
+
+  double milliseconds_since(const DeviceEvent& earlier) const override {
+    double milliseconds = 0;
+    call_plugin(plugin_->where, [&](capstan_error* error) {
+      return plugin_->table()->elapsed(plugin_->self(), static_cast<const Event&>(earlier).raw_, raw_, &milliseconds,
+                                       error);
+    });
+    return milliseconds;
+  }
+
+ private:
+  Shared plugin_;
+  void* raw_ = nullptr;
+};
+
+class UnderWay final : public Exchange {
+ public:
+  UnderWay(Shared plugin, void* raw) : plugin_(std::move(plugin)), raw_(raw) {}
+  ~UnderWay() override { plugin_->table()->end(plugin_->self(), raw_); }
+  UnderWay(const UnderWay&) = delete;
+
+  bool wait() override {
+    int done = 0;
+    try {
+      call_plugin(plugin_->where,
+                  [&](capstan_error* error) { return plugin_->table()->wait(plugin_->self(), raw_, &done, error); });
+    } catch (const PluginError& error) {
+      throw LinkLost(error.what());
+    }
+    return done != 0;
+  }
+  void abort() override { plugin_->table()->abort(plugin_->self(), raw_); }
+
+ private:
+  Shared plugin_;
+  void* raw_;
+};
+
+class Link final : public DeviceLink {
+ public:
+  Link(Shared plugin, void* raw) : plugin_(std::move(plugin)), raw_(raw) {}
+  ~Link() override { plugin_->table()->disconnect(plugin_->self(), raw_); }
+  Link(const Link&) = delete;
+
+  std::unique_ptr<Exchange> start(const std::vector<Message>& send, const std::vector<Message>& receive) override {
+    const auto sent = messages_of(send), received = messages_of(receive);
+    const auto sends = pointers_to(sent), receives = pointers_to(received);
+    void* exchange = nullptr;
+    try {
+      call_plugin(plugin_->where, [&](capstan_error* error) {
+        return plugin_->table()->exchange(plugin_->self(), raw_, sends.data(), sends.size(), receives.data(),
+                                          receives.size(), &exchange, error);
+      });
+    } catch (const PluginError& error) {
+      throw LinkLost(error.what());
+    }
+    return std::make_unique<UnderWay>(plugin_, exchange);
+  }
+
+ private:
+  Shared plugin_;
+  void* raw_;
+};
+
+class Links final : public DeviceLinks {
+ public:
+  explicit Links(Shared plugin) : plugin_(std::move(plugin)) {}
+
+  std::string new_id() override {
+    check();
+    return plugin_text(plugin_->where, [&](capstan_sink* sink, capstan_error* error) {
+      return plugin_->table()->link_id(plugin_->self(), sink, error);
+    });
+  }
+
+  std::unique_ptr<DeviceLink> connect(const std::string& id, int rank, int size) override {
+    check();
+    void* link = nullptr;
+    call_plugin(plugin_->where + ", rank " + std::to_string(rank), [&](capstan_error* error) {
+      return plugin_->table()->connect(plugin_->self(), as_str(id), static_cast<std::uint32_t>(rank),
+                                       static_cast<std::uint32_t>(size), &link, error);
+    });
+    return std::make_unique<Link>(plugin_, link);
+  }
+
+ private:
+  void check() const {
+    if (CAPSTAN_HAS(plugin_->table(), end)) return;
+    throw RuntimeFault(plugin_->where + ": has no links between devices, so one process trains on it. " + kOnCpu);
+  }
+  Shared plugin_;
+};
+
+}  // namespace
+
+PluginAccelerator::Plugin::Plugin(Component made)
+    : component(std::move(made)), where("accelerator '" + component.manifest().type + "'") {}
+
+PluginAccelerator::PluginAccelerator(Component component, int local_rank)
+    : plugin_(std::make_shared<const Plugin>(std::move(component))),
+      device_(choose_device(*plugin_, local_rank)),
+      links_(std::make_unique<Links>(plugin_)) {
+  const std::string facts = plugin_text(plugin_->where, [&](capstan_sink* sink, capstan_error* error) {
+    return plugin_->table()->open(plugin_->self(), static_cast<std::uint32_t>(local_rank), sink, error);
+  });
+  log::info("training on " + device_.str() + ": " + facts);
+}
+
+at::Tensor PluginAccelerator::allocate(at::IntArrayRef shape, at::ScalarType dtype) const {
+  return at::empty(shape, at::TensorOptions().dtype(dtype).device(device_));
+}
+
+void PluginAccelerator::copy(at::Tensor& to, const at::Tensor& from) const {
+  at::NoGradGuard no_grad;
+  to.copy_(from);
+}
+
+std::unique_ptr<DeviceEvent> PluginAccelerator::record() const { return std::make_unique<Event>(plugin_); }
+
+DeviceMemory PluginAccelerator::memory() const {
+  capstan_device_memory memory{};
+  memory.struct_size = sizeof memory;
+  call_plugin(plugin_->where,
+              [&](capstan_error* error) { return plugin_->table()->memory(plugin_->self(), &memory, error); });
+  return {memory.in_use, memory.peak, memory.total};
+}
+
+}  // namespace capstan
