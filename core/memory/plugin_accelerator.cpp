@@ -35,9 +35,11 @@ std::uint32_t count_devices(const PluginAccelerator::Plugin& plugin) {
 at::Device choose_device(const PluginAccelerator::Plugin& plugin, int local_rank) {
   const std::uint32_t devices = count_devices(plugin);
   const std::string& type = plugin.component.manifest().type;
-  if (static_cast<std::uint32_t>(local_rank) < devices) return at::Device(type + ":" + std::to_string(local_rank));
+  // A launcher may show each process its own device alone.
+  const std::uint32_t index = devices == 1 ? 0 : static_cast<std::uint32_t>(local_rank);
+  if (index < devices) return at::Device(type + ":" + std::to_string(index));
   throw RuntimeFault("process " + std::to_string(local_rank) + " of this host has no " + type +
-                     " device of its own: there " + (devices == 1 ? "is 1" : "are " + std::to_string(devices)) +
+                     " device of its own: there are " + std::to_string(devices) +
                      ". Start as many processes as there are devices. " + kOnCpu);
 }
 
@@ -168,7 +170,7 @@ PluginAccelerator::PluginAccelerator(Component component, int local_rank)
       device_(choose_device(*plugin_, local_rank)),
       links_(std::make_unique<Links>(plugin_)) {
   const std::string facts = plugin_text(plugin_->where, [&](capstan_sink* sink, capstan_error* error) {
-    return plugin_->table()->open(plugin_->self(), static_cast<std::uint32_t>(local_rank), sink, error);
+    return plugin_->table()->open(plugin_->self(), static_cast<std::uint32_t>(device_.index()), sink, error);
   });
   log::info("training on " + device_.str() + ": " + facts);
 }

@@ -13,7 +13,7 @@ namespace capstan {
 /// allocate, copy and compute; the plugin's table has what they do not.
 class PluginAccelerator final : public Accelerator {
  public:
-  /// Takes device `local_rank` of this host. The component's host table must outlive all that is made here. Throws
+  /// Takes device `local_rank` of this host, or the only one that this process sees. The component's host table must outlive all that is made here. Throws
   /// RuntimeFault where there are none, or fewer than processes.
   PluginAccelerator(Component component, int local_rank);
 

@@ -126,6 +126,7 @@ class Link final : public NcclLink {
                                       const std::vector<sdk::Message>& receive) override {
     // Nothing that the caller queued before may still be writing, or reading, what travels. What it queues later waits
     // for the exchange because its thread does.
+    const nccl::ncclComm_t link = communicator_->raw();
     at::cuda::CUDAEvent ready, done;
     ready.record(at::cuda::getCurrentCUDAStream(stream_.device_index()));
     ready.block(stream_);
@@ -134,11 +135,11 @@ class Link final : public NcclLink {
       const nccl::AutoNcclGroup group;
       for (const sdk::Message& message : receive) {
         at::Tensor values = bytes_of(message);
-        if (values.numel() > 0) nccl::recv(values, communicator_->raw(), stream_, message.peer);
+        if (values.numel() > 0) nccl::recv(values, link, stream_, message.peer);
       }
       for (const sdk::Message& message : send) {
         const at::Tensor values = bytes_of(message);
-        if (values.numel() > 0) nccl::send(values, communicator_->raw(), stream_, message.peer);
+        if (values.numel() > 0) nccl::send(values, link, stream_, message.peer);
       }
     }
     done.record(stream_);
@@ -154,6 +155,21 @@ class Link final : public NcclLink {
   std::shared_ptr<Communicator> communicator_;
   at::cuda::CUDAStream stream_;
 };
+
+/// NCCL connects two ranks when they first talk, and waits without end for one that does not come. Here all of them
+/// come.
+void meet_everyone(NcclLink& link, int size) {
+  const at::Tensor told = at::zeros({size}, at::TensorOptions(at::kByte).device(at::kCUDA));
+  const at::Tensor heard = at::empty_like(told);
+  std::vector<at::Tensor> bytes;
+  bytes.reserve(2 * static_cast<std::size_t>(size));
+  std::vector<sdk::Message> send, receive;
+  for (int peer = 0; peer < size; ++peer) {
+    send.push_back({peer, sdk::lend(bytes.emplace_back(told.narrow(0, peer, 1)))});
+    receive.push_back({peer, sdk::lend(bytes.emplace_back(heard.narrow(0, peer, 1)))});
+  }
+  link.start(send, receive)->wait();
+}
 
 constexpr char kDigits[] = "0123456789abcdef";
 
@@ -178,7 +194,13 @@ std::unique_ptr<NcclLink> NcclLink::connect(std::string_view id, int rank, int s
     raw.internal[i] = static_cast<char>(digit(id[2 * i]) * 16 + digit(id[2 * i + 1]));
   }
   Library::get();  // rather now than when something has to be aborted
-  return std::make_unique<Link>(nccl::comm_init_rank(size, raw, rank));
+  try {
+    auto link = std::make_unique<Link>(nccl::comm_init_rank(size, raw, rank));
+    meet_everyone(*link, size);
+    return link;
+  } catch (const std::exception& error) {
+    throw sdk::Error(std::string(sdk::sentence(error)) + " Each process needs a GPU of its own.");
+  }
 }
 
 }  // namespace capstan::accelerators

@@ -8,8 +8,7 @@
 #include "plugins/optimizers/common/device_block.hpp"
 
 // One pass of a GPU over a slot: each thread widens an element of gradient and states to float32, applies the rule,
-// rounds what it changed. Compiled without fused multiply-adds but for those that a rule writes as __fmaf_rn, it rounds
-// as the CPU's kernels do.
+// rounds what it changed.
 namespace capstan::optimizers {
 
 __device__ inline float widened(const DeviceValues& values, std::int64_t i) {
@@ -63,11 +62,6 @@ const char* sweep(const DeviceBlock& block, const Rule& rule) {
                           static_cast<cudaStream_t>(block.stream)>>>(block, rule);
   const cudaError_t error = cudaGetLastError();
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
-}
-
-/// grad * scale + l2 * p, with a rounding after each operation: a gradient that the decay cancels must give exactly 0.
-__device__ inline float decayed_gradient(float p, float grad, float grad_scale, float l2) {
-  return __fadd_rn(__fmul_rn(grad, grad_scale), __fmul_rn(p, l2));
 }
 
 }  // namespace capstan::optimizers
