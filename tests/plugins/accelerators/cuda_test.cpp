@@ -1,7 +1,7 @@
 // The accelerator on a GPU. Skipped where there is none.
 
 #include <ATen/Context.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
@@ -180,7 +180,7 @@ TEST_F(Cuda, OptimizersRoundAsOnTheHost) {
 }
 
 /// The losses of `capstan train` on the tests' text, step by step.
-std::vector<double> losses(const std::vector<std::string>& more) {
+std::vector<double> losses(const std::vector<std::string>& more, const std::vector<std::string>& launcher = {}) {
   const TemporaryFolder folder;
   write_bytes(folder / "config.json", R"({
     "train_batch_size": 8, "train_micro_batch_size_per_gpu": 4, "gradient_clipping": 1.0,
@@ -188,8 +188,10 @@ std::vector<double> losses(const std::vector<std::string>& more) {
     "csv_monitor": {"enabled": true, "output_path": "metrics", "job_name": "run"},
     "capstan": {"model": "gpt:tiny"}})");
   write_bytes(folder / "text.txt", cli::some_text());
-  std::vector<std::string> words = {"train",   "--config", "config.json", "--data", "text.txt",
-                                    "--steps", "20",       "--seed",      "3"};
+  std::vector<std::string> words = launcher;
+  for (const char* word : {"train", "--config", "config.json", "--data", "text.txt", "--steps", "20", "--seed", "3"}) {
+    words.emplace_back(word);
+  }
   words.insert(words.end(), more.begin(), more.end());
   const ProcessResult result = cli::run_capstan(folder, words);
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -201,30 +203,43 @@ std::vector<double> losses(const std::vector<std::string>& more) {
   return values;
 }
 
+/// Backward of attention and embeddings adds in any order there, so the last bits differ from run to run.
+void expect_near(const std::vector<double>& losses, const std::vector<double>& expected, double tolerance) {
+  ASSERT_EQ(losses.size(), expected.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], expected[i], tolerance) << "step " << i;
+}
+
 TEST_F(Cuda, TrainsAsTheHostDoes) {
-  const auto here = losses({"--device", "cpu"}), there = losses({"--device", "cuda"});
+  const auto here = losses({"--device", "cpu"});
   ASSERT_EQ(here.size(), 20u);
-  ASSERT_EQ(there.size(), here.size());
-  for (std::size_t i = 0; i < here.size(); ++i) EXPECT_NEAR(there[i], here[i], 2e-3) << "step " << i;
+  expect_near(losses({"--device", "cuda"}), here, 2e-3);
 }
 
 TEST_F(Cuda, TrainsInSixteenBitsAsInThirtyTwo) {
   const auto exact = losses({"--device", "cuda"});
-  const auto bf16 = losses({"--device", "cuda", "--set", "bf16.enabled=true"});
-  const auto fp16 = losses({"--device", "cuda", "--set", "fp16.enabled=true", "--set", "fp16.initial_scale_power=8"});
-  ASSERT_EQ(exact.size(), 20u);
-  EXPECT_NEAR(bf16.back(), exact.back(), 0.05);
-  EXPECT_NEAR(fp16.back(), exact.back(), 0.05);
+  expect_near(losses({"--device", "cuda", "--set", "bf16.enabled=true"}), exact, 0.05);
+  expect_near(losses({"--device", "cuda", "--set", "fp16.enabled=true", "--set", "fp16.initial_scale_power=8"}), exact,
+              0.05);
 }
 
-TEST_F(Cuda, GivesTheSameLossesAfterResuming) {
+TEST_F(Cuda, TrainsOnTwoAsOnOneAtEveryStage) {
+  if (visible_gpus() < 2) GTEST_SKIP() << "this machine has one GPU";
+  const std::vector<std::string> two = {"launch", "-n", "2"};
+  const auto alone = losses({"--device", "cuda"});
+  expect_near(losses({"--device", "cuda"}, two), alone, 2e-3);
+  for (const char* stage : {"zero_optimization.stage=1", "zero_optimization.stage=2"}) {
+    expect_near(losses({"--device", "cuda", "--set", stage}, two), alone, 2e-3);
+    expect_near(losses({"--device", "cuda", "--set", stage, "--set", "zero_optimization.overlap_comm=true"}, two),
+                alone, 2e-3);
+  }
+}
+
+TEST_F(Cuda, GoesOnAfterResumingAsIfItHadNotStopped) {
   const TemporaryFolder checkpoints;
   const std::string at = (checkpoints / "ckpt").string();
   const auto whole = losses({"--device", "cuda"});
   losses({"--device", "cuda", "--set", "capstan.run.steps=10", "--save", at});
-  const auto rest = losses({"--device", "cuda", "--resume", at});
-  ASSERT_EQ(rest.size(), 10u);
-  EXPECT_EQ(rest, std::vector<double>(whole.begin() + 10, whole.end()));
+  expect_near(losses({"--device", "cuda", "--resume", at}), {whole.begin() + 10, whole.end()}, 2e-3);
 }
 
 }  // namespace
