@@ -44,10 +44,15 @@ struct Communicator::State {
   std::unique_ptr<Watchdog> watchdog;
   std::uint64_t calls = 0;
   CommsLog log;
-  int inside = 0;          // collectives that others are made of
-  bool recording = true;   // not while the log itself is compared
-  std::uint64_t sent = 0;  // by the outermost collective
-  at::Tensor scratch;      // bytes, grown as needed
+  int inside = 0;            // collectives that others are made of
+  bool recording = true;     // not while the log itself is compared
+  std::uint64_t sent = 0;    // by the outermost collective
+  at::Tensor scratch;        // bytes, grown as needed
+  State* whole = nullptr;    // of a group: whose ranks it is made of
+  std::vector<int> members;  // of a group: their ranks
+
+  bool connected() const { return whole != nullptr || transport != nullptr; }
+  State& base() { return whole ? *whole : *this; }
 
   /// Uninitialised memory of that many bytes, the same from call to call: fresh pages would cost more than the copy.
   std::byte* reserve(std::int64_t bytes, at::Device device) {
@@ -67,9 +72,9 @@ struct Communicator::State {
       if (state_.inside++ == 0) state_.sent = 0;
     }
     ~Logged() {
-      if (--state_.inside > 0 || !state_.recording || std::uncaught_exceptions() > exceptions_) return;
+      if (--state_.inside > 0 || !state_.base().recording || std::uncaught_exceptions() > exceptions_) return;
       const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin_;
-      state_.log.add({op_, caller_, bytes_, state_.sent, took.count(), state_.size});
+      state_.base().log.add({op_, caller_, bytes_, state_.sent, took.count(), state_.size});
     }
     Logged(const Logged&) = delete;
 
@@ -82,10 +87,19 @@ struct Communicator::State {
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   };
 
-  void exchange(const std::string& name, const std::vector<Message>& send, const std::vector<Message>& receive,
-                std::uint64_t bytes) {
-    const std::uint64_t call = ++calls;
+  void exchange(const std::string& name, std::vector<Message> send, std::vector<Message> receive, std::uint64_t bytes) {
     for (const Message& message : send) sent += message.values.nbytes();
+    if (whole == nullptr) return exchange_whole(name, send, receive, bytes);
+    for (auto* messages : {&send, &receive}) {
+      for (Message& message : *messages) message.peer = members[static_cast<std::size_t>(message.peer)];
+    }
+    // Other groups may be larger, or exchange more.
+    whole->exchange_whole(name + ", in groups", send, receive, 0);
+  }
+
+  void exchange_whole(const std::string& name, const std::vector<Message>& send, const std::vector<Message>& receive,
+                      std::uint64_t bytes) {
+    const std::uint64_t call = ++calls;
     watchdog->enter(call, name, bytes);
     try {
       const auto pending = transport->start(tag_of(call, name + "/" + std::to_string(bytes)), send, receive);
@@ -146,7 +160,7 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
 }
 
 std::shared_ptr<Communicator> Communicator::twin(const std::string& purpose) {
-  if (size() == 1) return alone();
+  if (!connected()) return alone();
   auto state = std::make_unique<State>();
   state->rank = state_->rank;
   state->size = state_->size;
@@ -166,11 +180,23 @@ void Communicator::connect_devices(DeviceLinks& links) {
   state_->transport = with_device_link(state_->transport, links.connect(id, rank(), size()));
 }
 
+std::unique_ptr<Communicator> Communicator::group(const std::vector<int>& members) {
+  auto state = std::make_unique<State>();
+  state->whole = &state_->base();
+  state->size = state->ranks_per_host = static_cast<int>(members.size());
+  for (const int member : members) {
+    if (member == rank()) state->rank = static_cast<int>(state->members.size());
+    state->members.push_back(state_->whole ? state_->members[static_cast<std::size_t>(member)] : member);
+  }
+  return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
+}
+
 int Communicator::rank() const { return state_->rank; }
 int Communicator::size() const { return state_->size; }
 int Communicator::local_rank() const { return state_->local_rank; }
 int Communicator::ranks_per_host() const { return state_->ranks_per_host; }
-CommsLog& Communicator::log() { return state_->log; }
+bool Communicator::connected() const { return state_->connected(); }
+CommsLog& Communicator::log() { return state_->base().log; }
 
 CommsSummary Communicator::comms_summary(bool stragglers) {
   if (!stragglers) return state_->log.summary(rank(), size());
@@ -204,7 +230,7 @@ void Communicator::all_gather(const std::string& name, const std::vector<at::Ten
 
 void Communicator::all_gather(const std::string& name, const std::vector<std::vector<at::Tensor>>& pieces,
                               Caller caller) {
-  if (size() == 1) return;
+  if (!connected()) return;
   const auto own = static_cast<std::size_t>(rank());
   std::vector<Message> send, receive;
   std::uint64_t bytes = 0;
@@ -245,7 +271,7 @@ at::Tensor Communicator::reduce_scatter(const std::string& name, const std::vect
     for (std::size_t i = 1; i < addends.size(); ++i) sum.add_(addends[i]);
     return sum;
   };
-  if (size() == 1) return add_up();
+  if (!connected()) return add_up();
   const State::Logged logged(*state_, "reduce_scatter", caller, bytes / static_cast<std::uint64_t>(size()));
   state_->exchange(name, send, receive, bytes);
   return add_up();
@@ -263,7 +289,7 @@ void Communicator::all_reduce(const std::string& name, const std::vector<at::Ten
 }
 
 void Communicator::all_reduce_exact(const std::string& name, at::Tensor values, Caller caller) {
-  if (size() == 1) return;
+  if (!connected()) return;
   at::NoGradGuard no_grad;
   const State::Logged logged(*state_, "all_reduce", caller, values.nbytes());
   const at::Tensor own = values.contiguous().view({-1});
@@ -292,14 +318,14 @@ void Communicator::all_to_all(const std::string& name, const std::vector<at::Ten
     send.push_back({peer, send_parts[index]});
     receive.push_back({peer, receive_parts[index]});
   }
-  if (size() == 1) return;
+  if (!connected()) return;
   const State::Logged logged(*state_, "all_to_all_single", caller, bytes);
   // What one sends another receives, so the ranks' own sums of bytes need not be equal; the name must.
   state_->exchange(name, send, receive, 0);
 }
 
 void Communicator::broadcast(const std::string& name, const std::vector<at::Tensor>& values, int root, Caller caller) {
-  if (size() == 1) return;
+  if (!connected()) return;
   std::vector<Message> send, receive;
   std::uint64_t bytes = 0;
   for (const at::Tensor& one : values) {
@@ -315,7 +341,7 @@ void Communicator::broadcast(const std::string& name, const std::vector<at::Tens
 
 std::vector<std::string> Communicator::all_gather_text(const std::string& name, const std::string& text,
                                                        Caller caller) {
-  if (size() == 1) return {text};
+  if (!connected()) return {text};
   const State::Logged logged(*state_, "all_gather_object", caller, text.size());
   at::Tensor lengths = at::empty({size()}, at::kLong);
   lengths.mutable_data_ptr<std::int64_t>()[rank()] = static_cast<std::int64_t>(text.size());

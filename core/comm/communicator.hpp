@@ -41,11 +41,17 @@ class Communicator {
   /// From here on tensors that are not in host memory travel over a link of their own. Called by all ranks, once,
   /// before the first collective on such tensors. Throws RuntimeFault.
   void connect_devices(DeviceLinks& links);
+  /// Some of the ranks, this one among them, as a communicator that uses the connections of this one and must not
+  /// outlive it. Every rank has a group, perhaps of its own, and all ranks make each call on their groups together:
+  /// where a run stands is one place, whatever groups it has.
+  std::unique_ptr<Communicator> group(const std::vector<int>& members);
   ~Communicator();
   Communicator(const Communicator&) = delete;
 
   int rank() const;
   int size() const;
+  /// False for alone(), whose collectives have nobody to wait for.
+  bool connected() const;
   int local_rank() const;  // among the ranks of this host
   /// Ranks on each host, which follow one another; size() where the launcher does not say, or hosts differ.
   int ranks_per_host() const;

@@ -72,6 +72,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   host_context.model = &model;
   host_context.communicator = communicator.get();
   host_context.accelerator = accelerator.get();
+  host_context.host = &host;
   cast_buffers();
   // One rank writes for all.
   if (communicator->rank() > 0) config.monitors.clear();

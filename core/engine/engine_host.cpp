@@ -27,7 +27,7 @@ Communicator* communicator_of(void* ctx) {
   const auto& context = *static_cast<EngineHostContext*>(ctx);
   Communicator* communicator = context.communicator;
   if (context.store) context.store->settle();
-  return communicator != nullptr && communicator->size() > 1 ? communicator : nullptr;
+  return communicator != nullptr && communicator->connected() ? communicator : nullptr;
 }
 
 /// `count` equal parts of a contiguous tensor.
@@ -89,6 +89,48 @@ capstan_status broadcast(void* ctx, capstan_tensor handle, std::uint32_t root, c
     if (communicator) {
       communicator->broadcast("a plugin's broadcast", parts_of(tensor_of(handle), 1), static_cast<int>(root), kPlugin);
     }
+  });
+}
+
+/// The colors of all ranks.
+std::vector<std::uint32_t> colors_of_ranks(Communicator& communicator, std::uint32_t own) {
+  std::vector<std::uint32_t> colors;
+  for (const std::string& text : communicator.all_gather_text("a plugin's split", std::to_string(own), kPlugin)) {
+    colors.push_back(static_cast<std::uint32_t>(std::stoul(text)));
+  }
+  return colors;
+}
+
+std::unique_ptr<HostOfGroup> make_group(const EngineHostContext& whole, const std::vector<std::uint32_t>& colors) {
+  std::vector<int> members;
+  const auto own = static_cast<std::size_t>(whole.communicator->rank());
+  for (std::size_t rank = 0; rank < colors.size(); ++rank) {
+    if (colors[rank] == colors[own]) members.push_back(static_cast<int>(rank));
+  }
+  auto group = std::make_unique<HostOfGroup>();
+  group->communicator = whole.communicator->group(members);
+  group->host = *whole.host;
+  group->host.ctx = &group->context;
+  group->host.rank = static_cast<std::uint32_t>(group->communicator->rank());
+  group->host.world_size = static_cast<std::uint32_t>(group->communicator->size());
+  group->context.communicator = group->communicator.get();
+  group->context.store = whole.store;
+  group->context.model = whole.model;
+  group->context.accelerator = whole.accelerator;
+  group->context.host = &group->host;
+  return group;
+}
+
+capstan_status split(void* ctx, std::uint32_t color, const capstan_host** out, capstan_error* error) {
+  return guarded(error, [&] {
+    auto& context = *static_cast<EngineHostContext*>(ctx);
+    *out = context.host;
+    Communicator* communicator = communicator_of(ctx);
+    if (communicator == nullptr) return;
+    const std::vector<std::uint32_t> colors = colors_of_ranks(*communicator, color);
+    std::unique_ptr<HostOfGroup>& group = context.groups[colors];
+    if (!group) group = make_group(context, colors);
+    *out = &group->host;
   });
 }
 
@@ -195,6 +237,7 @@ void add_engine_functions(capstan_host& host) {
   host.all_to_all = all_to_all;
   host.all_gather = all_gather;
   host.broadcast = broadcast;
+  host.split = split;
   host.param_norm = param_norm;
   host.visit_parameters = visit_parameters;
   host.group_numbers = group_numbers;

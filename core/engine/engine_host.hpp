@@ -1,6 +1,12 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
 #include "capstan/plugin.h"
+#include "core/comm/communicator.hpp"
 
 namespace capstan {
 
@@ -9,14 +15,25 @@ namespace capstan {
 void add_engine_functions(capstan_host& host);
 
 class Accelerator;
-class Communicator;
 class Model;
 class ParameterStore;
+
+struct HostOfGroup;
 struct EngineHostContext {
   Communicator* communicator = nullptr;      // null: one process
   ParameterStore* store = nullptr;           // null until it is built
   const Model* model = nullptr;              // whose modules are shown
   const Accelerator* accelerator = nullptr;  // null: the host
+  const capstan_host* host = nullptr;        // whose ctx this is
+  /// By the colors of all ranks.
+  std::map<std::vector<std::uint32_t>, std::unique_ptr<HostOfGroup>> groups;
+};
+
+/// What capstan_host.split gave.
+struct HostOfGroup {
+  std::unique_ptr<Communicator> communicator;
+  EngineHostContext context;
+  capstan_host host;
 };
 
 }  // namespace capstan

@@ -108,6 +108,9 @@ capstan_host make_host() {
   host.all_gather = [](void*, capstan_tensor, capstan_tensor, capstan_error* error) {
     return no_engine(error, "all_gather");
   };
+  host.split = [](void*, std::uint32_t, const capstan_host**, capstan_error* error) {
+    return no_engine(error, "split");
+  };
   host.broadcast = [](void*, capstan_tensor, std::uint32_t, capstan_error* error) {
     return no_engine(error, "broadcast");
   };

@@ -111,6 +111,12 @@ capstan_host make_test_host() {
   host.broadcast = [](void*, capstan_tensor, std::uint32_t, capstan_error*) { return CAPSTAN_OK; };
   host.all_to_all = &copy;
   host.all_gather = &copy;
+  // Who is alone is alone in every group.
+  host.split = [](void*, std::uint32_t, const capstan_host** group, capstan_error*) {
+    static const capstan_host itself = make_test_host();
+    *group = &itself;
+    return CAPSTAN_OK;
+  };
   host.group_numbers = &group_numbers;
   host.visit_parameters = [](void*, const capstan_visitor*, capstan_error*) { return CAPSTAN_OK; };
   lend_batches(host);

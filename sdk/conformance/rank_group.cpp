@@ -3,11 +3,13 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <exception>
 #include <thread>
 
 #include "core/registry/plugin_call.hpp"
 #include "sdk/conformance/case.hpp"
+#include "sdk/conformance/component_under_test.hpp"
 
 namespace capstan::conformance {
 namespace {
@@ -35,6 +37,12 @@ capstan_status guarded_without_grad(capstan_error* error, Body&& body) noexcept 
 
 RankGroup::Seat& seat_of(void* ctx) { return *static_cast<RankGroup::Seat*>(ctx); }
 
+/// Among the members of its group.
+std::int64_t index_of(const RankGroup::Seat& seat) {
+  if (seat.members.empty()) return seat.rank;
+  return std::find(seat.members.begin(), seat.members.end(), seat.rank) - seat.members.begin();
+}
+
 }  // namespace
 
 void RankGroup::run(const std::function<void(std::uint32_t rank)>& body) {
@@ -44,7 +52,7 @@ void RankGroup::run(const std::function<void(std::uint32_t rank)>& body) {
     threads.emplace_back([&, rank] {
       try {
         body(rank);
-        meet(rank, {"nothing more"}, [](const std::vector<Call>&) {});
+        meet({this, rank}, {"nothing more"}, [](const std::vector<Call>&) {});
       } catch (const std::exception& error) {
         thrown[rank] = std::current_exception();
         leave_all("rank " + std::to_string(rank) + " has failed: " + error.what());
@@ -83,31 +91,53 @@ void RankGroup::arrive(std::unique_lock<std::mutex>& lock) {
   if (meetings_ == meeting) throw LetDown(broken_);
 }
 
-void RankGroup::meet(std::uint32_t rank, Call call, const std::function<void(const std::vector<Call>&)>& copy) {
+void RankGroup::meet(const Seat& seat, Call call, const std::function<void(const std::vector<Call>&)>& copy) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (call.in != nullptr) {
+  const bool everyone = seat.members.empty();
+  if (!everyone) call.name += " in groups";
+  if (call.in != nullptr && everyone) {
     call.name += " of " + std::to_string(tensor(call.in).numel()) + " " + c10::toString(tensor(call.in).scalar_type());
   }
-  calls_[rank] = std::move(call);
+  calls_[seat.rank] = std::move(call);
   arrive(lock);
   for (std::uint32_t other = 0; other < size_; ++other) {
     if (calls_[other].name == calls_[0].name) continue;
     throw LetDown("rank 0 calls " + calls_[0].name + ", rank " + std::to_string(other) + " " + calls_[other].name +
                   ".");
   }
-  copy(calls_);
+  std::vector<Call> of_members;
+  for (const std::uint32_t member : seat.members) of_members.push_back(calls_[member]);
+  copy(everyone ? calls_ : of_members);
   arrive(lock);
 }
 
 void RankGroup::lend(capstan_host& host, Seat& seat) {
   host.ctx = &seat;
-  host.rank = seat.rank;
-  host.world_size = seat.group->size_;
+  host.rank = static_cast<std::uint32_t>(index_of(seat));
+  host.world_size = seat.members.empty() ? seat.group->size_ : static_cast<std::uint32_t>(seat.members.size());
+  host.split = [](void* ctx, std::uint32_t color, const capstan_host** out, capstan_error* error) {
+    return guarded_without_grad(error, [&] {
+      Seat& own = seat_of(ctx);
+      std::vector<std::uint32_t> colors, members;
+      own.group->meet(own, {"split", nullptr, nullptr, color}, [&](const std::vector<Call>& calls) {
+        for (const Call& call : calls) colors.push_back(call.color);
+      });
+      for (std::uint32_t i = 0; i < colors.size(); ++i) {
+        if (colors[i] == color) members.push_back(own.members.empty() ? i : own.members[i]);
+      }
+      std::shared_ptr<GroupSeat>& group = own.groups[colors];
+      if (!group) {
+        group = std::make_shared<GroupSeat>(GroupSeat{{own.group, own.rank, members}, make_test_host()});
+        lend(group->host, group->seat);
+      }
+      *out = &group->host;
+    });
+  };
   host.all_reduce_sum = [](void* ctx, capstan_tensor values, capstan_error* error) {
     return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
       at::Tensor sum;
-      own.group->meet(own.rank, {"all_reduce_sum", values}, [&](const std::vector<Call>& calls) {
+      own.group->meet(own, {"all_reduce_sum", values}, [&](const std::vector<Call>& calls) {
         sum = tensor(calls[0].in).clone();
         for (std::size_t i = 1; i < calls.size(); ++i) sum.add_(tensor(calls[i].in));
       });
@@ -117,10 +147,11 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
   host.all_to_all = [](void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
     return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
-      own.group->meet(own.rank, {"all_to_all", in, out}, [&](const std::vector<Call>& calls) {
+      own.group->meet(own, {"all_to_all", in, out}, [&](const std::vector<Call>& calls) {
         const auto size = static_cast<std::int64_t>(calls.size());
         for (std::int64_t from = 0; from < size; ++from) {
-          part(tensor(out), from, size).copy_(part(tensor(calls[static_cast<std::size_t>(from)].in), own.rank, size));
+          part(tensor(out), from, size)
+              .copy_(part(tensor(calls[static_cast<std::size_t>(from)].in), index_of(own), size));
         }
       });
     });
@@ -128,7 +159,7 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
   host.all_gather = [](void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
     return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
-      own.group->meet(own.rank, {"all_gather", in, out}, [&](const std::vector<Call>& calls) {
+      own.group->meet(own, {"all_gather", in, out}, [&](const std::vector<Call>& calls) {
         const auto size = static_cast<std::int64_t>(calls.size());
         for (std::int64_t from = 0; from < size; ++from) {
           part(tensor(out), from, size).copy_(tensor(calls[static_cast<std::size_t>(from)].in).view({-1}));
@@ -140,7 +171,7 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
     return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
       at::Tensor sent;
-      own.group->meet(own.rank, {"broadcast from " + std::to_string(root), values},
+      own.group->meet(own, {"broadcast from " + std::to_string(root), values},
                       [&](const std::vector<Call>& calls) { sent = tensor(calls.at(root).in).clone(); });
       tensor(values).copy_(sent);
     });

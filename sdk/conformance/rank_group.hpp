@@ -3,6 +3,8 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -20,9 +22,16 @@ class RankGroup {
   /// Runs body(rank) for each; throws what the first that failed by itself threw.
   void run(const std::function<void(std::uint32_t rank)>& body);
   /// The collectives of one rank. `host.ctx` becomes `seat`, which must live as long as the host.
+  struct GroupSeat;
   struct Seat {
     RankGroup* group;
     std::uint32_t rank;
+    std::vector<std::uint32_t> members = {};  // of a group that was split off; empty: all
+    std::map<std::vector<std::uint32_t>, std::shared_ptr<GroupSeat>> groups = {};  // by the colors of all ranks
+  };
+  struct GroupSeat {
+    Seat seat;
+    capstan_host host;
   };
   static void lend(capstan_host& host, Seat& seat);
 
@@ -30,10 +39,12 @@ class RankGroup {
   struct Call {
     std::string name;
     capstan_tensor in = nullptr, out = nullptr;
+    std::uint32_t color = 0;
   };
 
-  /// Meets with all others, compares the calls and lets `copy` see all of them; returns when every rank has.
-  void meet(std::uint32_t rank, Call call, const std::function<void(const std::vector<Call>&)>& copy);
+  /// Meets with all others, compares the calls and lets `copy` see those of the seat's members; returns when every rank
+  /// has.
+  void meet(const Seat& seat, Call call, const std::function<void(const std::vector<Call>&)>& copy);
   void arrive(std::unique_lock<std::mutex>& lock);
   void leave_all(const std::string& why);
 

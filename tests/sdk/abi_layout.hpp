@@ -70,6 +70,7 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_host, batch_visit);
   FIELD(capstan_host, layer);
   FIELD(capstan_host, visit_parameters);
+  FIELD(capstan_host, split);
 
   FIELD(capstan_slot, struct_size);
   FIELD(capstan_slot, group);

@@ -1,5 +1,6 @@
-// Momentum on gradients that it averages itself, and the ways to get that wrong.
+// Momentum on gradients that it averages itself, in two levels of ranks, and the ways to get that wrong.
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,7 +29,7 @@ class BadRanks {
       for (std::size_t i = 0; i < gradients.size(); ++i) {
         gradients[i] = sdk::value_at(slot.grad(), i) * static_cast<float>(step.grad_scale());
       }
-      if (!breaks("ranks_agree")) collectives.all_reduce_sum(std::span<float>(gradients));
+      if (!breaks("ranks_agree")) sum(collectives, gradients);
       std::vector<float>& hidden = hidden_[std::string(slot.name())];
       hidden.resize(slot.numel());
       float* means = breaks("ranks_resume") ? hidden.data() : slot.floats(0);
@@ -41,6 +42,14 @@ class BadRanks {
   }
 
  private:
+  /// Within pairs of ranks, then between the pairs.
+  void sum(const sdk::Collectives& collectives, std::span<float> values) const {
+    const auto pair = collectives.split(rank_ / 2);
+    pair.all_reduce_sum(values);
+    collectives.split(static_cast<std::uint32_t>(pair.rank())).all_reduce_sum(values);
+    pair.broadcast(values, 0);  // with an odd number of ranks the second ones have not met them all
+  }
+
   std::uint32_t rank_;
   int asked_ = 0;
   std::map<std::string, std::vector<float>> hidden_;

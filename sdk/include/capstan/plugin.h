@@ -117,6 +117,12 @@ typedef struct capstan_host {
 
   /* Visits the model's modules, its parameters, their masters and gradients. [engine, not within update] */
   capstan_status (*visit_parameters)(void* ctx, const capstan_visitor*, capstan_error*);
+
+  /* Since 1.2: ranks that give the same color become a group, in the order of their ranks. `group` is a host whose
+   * collectives, rank and world_size are the group's; it lives as long as this one. All ranks call it together, and
+   * from then on all of them make each call on their groups together, whatever its tensors: a rank alone in its group
+   * too. [engine, every rank] */
+  capstan_status (*split)(void* ctx, uint32_t color, const struct capstan_host** group, capstan_error*);
 } capstan_host;
 
 /* ---- kind "optimizer" ------------------------------------------------------------------------------------- */

@@ -41,6 +41,28 @@ TEST(Communicator, GathersPartsOfAnySizeInPlace) {
   });
 }
 
+TEST(Communicator, HasGroupsThatCallTogether) {
+  test::expect_on_ranks(4, [](Communicator& communicator) {
+    // 0 and 2, 1 alone, 3 alone; then 3 with 0 and 1.
+    const int rank = communicator.rank();
+    const std::vector<int> even = {0, 2}, other = {rank};
+    const auto group = communicator.group(rank % 2 == 0 ? even : other);
+    EXPECT_EQ(group->size(), rank % 2 == 0 ? 2 : 1);
+    EXPECT_EQ(group->rank(), rank == 2 ? 1 : 0);
+    at::Tensor sum = at::full({3 + rank % 2}, rank + 1.0);
+    group->all_reduce_exact("sum", sum);
+    EXPECT_EQ(sum[0].item<double>(), rank % 2 == 0 ? 4 : rank + 1);
+    // Calls of all ranks go on beside those of groups.
+    EXPECT_EQ(communicator.all_gather_text("text", std::to_string(rank))[3], "3");
+    const auto three = communicator.group(rank == 2 ? std::vector<int>{2} : std::vector<int>{0, 1, 3});
+    EXPECT_EQ(three->all_gather_text("names", std::to_string(rank)),
+              rank == 2 ? std::vector<std::string>{"2"} : (std::vector<std::string>{"0", "1", "3"}));
+    // A group of a group.
+    const auto own = three->group({three->rank()});
+    EXPECT_EQ(own->all_gather_text("own", "x").size(), 1u);
+  });
+}
+
 TEST(Communicator, GathersManyPiecesOfAnySizeInOneCall) {
   test::expect_on_ranks(3, [](Communicator& communicator) {
     std::vector<std::vector<at::Tensor>> pieces;

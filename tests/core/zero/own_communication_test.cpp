@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "tests/core/data/temporary_folder.hpp"
 #include "tests/core/zero/mixed_model.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -43,6 +44,30 @@ void expect_same_on_all_ranks(Communicator& communicator, const std::string& tex
 
 void synchronize(MixedRun& run) {
   run.engine.eval_batch([] { return test::rows_of_stream(0, 1); }, 1);
+}
+
+/// Sums in groups of ranks what SGD gets as the engine's mean.
+TEST(OwnCommunicationInGroups, IsThatOfAllRanks) {
+  const test::TemporaryFolder folder;
+  std::filesystem::copy_file(CAPSTAN_TEST_BUILD_DIR "/tests/bad_plugins/libcapstan_bad_ranks.so",
+                             folder.path() / "libcapstan_bad_ranks.so");
+  setenv("CAPSTAN_PLUGIN_PATH", folder.path().c_str(), 1);
+  for (const int ranks : {2, 3, 4}) {
+    test::expect_on_ranks(ranks, [](Communicator& communicator) {
+      const auto config = [&](const std::string& type, const std::string& params) {
+        return R"({"train_micro_batch_size_per_gpu": )" + std::to_string(12 / communicator.size()) +
+               R"(, "steps_per_print": null, "gradient_clipping": 0, "optimizer": {"type": ")" + type +
+               R"(", "params": {"lr": 0.01)" + params + "}}}";
+      };
+      MixedRun grouped(config("Bad", ""), shared(communicator));
+      MixedRun plain(config("SGD", R"(, "momentum": 0.9)"), shared(communicator));
+      grouped.model.skips = plain.model.skips = false;
+      grouped.steps(4);
+      plain.steps(4);
+      EXPECT_TRUE(at::allclose(grouped.values(), plain.values(), 1e-5, 1e-6));
+      expect_same_on_all_ranks(communicator, bits_of(grouped));
+    });
+  }
 }
 
 class OwnCommunication : public testing::TestWithParam<int> {};
@@ -126,7 +151,9 @@ TEST_P(OwnCommunication, StartsErrorsAnewWithAnotherNumberOfProcessesAndSaysSoOn
         std::to_string(communicator.size()) + ".";
     const auto first = told.find(notice);
     EXPECT_EQ(first != std::string::npos, communicator.rank() == 0) << told;
-    if (first != std::string::npos) EXPECT_EQ(told.find(notice, first + 1), std::string::npos) << told;
+    if (first != std::string::npos) {
+      EXPECT_EQ(told.find(notice, first + 1), std::string::npos) << told;
+    }
     expect_same_on_all_ranks(communicator, bits_of(run));
     if (communicator.rank() == 0) std::filesystem::remove_all(folder);
   });

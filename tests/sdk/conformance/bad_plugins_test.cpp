@@ -34,7 +34,7 @@ std::vector<Control> controls() {
       {"optimizer", "hang", "optimizer/Bad/create_defaults", "did not end within 2 s."},
       {"ranks", "ranks_agree", "optimizer/Bad/ranks_agree",
        "after 12 updates, and synchronize where it has one, the ranks' parameters differ, with {\"lr\":0.001}."},
-      {"ranks", "calls", "optimizer/Bad/ranks_agree", "rank 0 calls all_reduce_sum of 203 Float, rank 1 nothing more."},
+      {"ranks", "calls", "optimizer/Bad/ranks_agree", "rank 0 calls split, rank 1 nothing more."},
       {"ranks", "gradient_mode", "optimizer/Bad/gradient_mode",
        "asked twice about update 0, gradient_mode gives two answers."},
       {"ranks", "ranks_resume", "optimizer/Bad/ranks_resume", "saved and loaded, a run goes another way at update 12"},
