@@ -10,6 +10,7 @@
 
 #include "cli/config_arguments.hpp"
 #include "core/comm/rendezvous.hpp"
+#include "core/engine/deferred_model.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -71,7 +72,11 @@ Model build_model(const LoadedConfig& loaded) {
   at::manual_seed(config.run.seed);
   Registry registry(loaded.plugins, config.plugin_sha256);
   const ComponentChoice& choice = *config.run.model;
-  Model model(registry.create(choice.where, "model", choice.type, choice.params, model_host()));
+  const auto build = [&] {
+    return Model(registry.create(choice.where, "model", choice.type, choice.params, model_host()));
+  };
+  const bool parts_only = config.zero.stage == 3 && loaded.communicator->size() > 1;
+  Model model = parts_only ? without_values(build) : build();
   // The same values everywhere; from here on each rank draws dropout of its own.
   if (const int rank = loaded.communicator->rank(); rank > 0) {
     at::manual_seed(config.run.seed + 0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(rank));

@@ -15,6 +15,7 @@
 #include "core/engine/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/memory/deferred_values.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
 
@@ -29,7 +30,8 @@ RunFacts facts_of(const Model& model, const Config& config) {
   for (const auto* list : {&model.parameters(), &model.buffers()}) {
     for (const NamedTensor& named : *list) {
       facts.parameters.push_back(named.name + " " + c10::toString(named.tensor.scalar_type()) + " " +
-                                 c10::str(named.tensor.sizes()) + (named.tensor.requires_grad() ? "" : " fixed"));
+                                 c10::str(named.tensor.sizes()) + (named.tensor.requires_grad() ? "" : " fixed") +
+                                 (model.deferred() && model.deferred()->has(named.tensor) ? " without values" : ""));
     }
   }
   facts.config = config.effective;
@@ -49,7 +51,7 @@ void give_values_of_rank_0(const Model& model, Communicator& communicator) {
   std::vector<at::Tensor> originals, contiguous;
   for (const auto* list : {&model.parameters(), &model.buffers()}) {
     for (const NamedTensor& named : *list) {
-      if (named.tensor.numel() == 0) continue;
+      if (named.tensor.numel() == 0 || (model.deferred() && model.deferred()->has(named.tensor))) continue;
       originals.push_back(named.tensor.detach());
       contiguous.push_back(originals.back().contiguous());
     }
@@ -60,12 +62,36 @@ void give_values_of_rank_0(const Model& model, Communicator& communicator) {
   }
 }
 
+/// Of what was to stand on no rank as a whole.
+void tell_what_stood_whole(const Model& model) {
+  std::string names, reader;
+  int count = 0;
+  for (const NamedTensor& parameter : model.parameters()) {
+    const std::string found = model.deferred()->reader(parameter.tensor);
+    if (found.empty()) continue;
+    if (reader.empty()) reader = found;
+    if (++count <= 3) names += (names.empty() ? "'" : ", '") + parameter.name + "'";
+  }
+  if (count == 0) return;
+  log::warning("ZeRO stage 3: the model's construction reads values of " + std::to_string(count) +
+               (count == 1 ? " parameter" : " parameters") + ", which therefore stand whole until the engine has its " +
+               "parts: " + names + (count > 3 ? ", ..." : "") + " (operator " + reader + ").");
+}
+
 }  // namespace
 
 Model join_ranks(Model model, const Config& config, Communicator& communicator) {
   check_possible(config, communicator);
+  if (model.deferred() && (communicator.size() == 1 || config.zero.stage < 3)) {
+    model.deferred()->make([](const c10::Storage&) { return false; });
+    model.set_deferred(nullptr);
+  }
   if (communicator.size() == 1) return model;
+  if (model.deferred()) {
+    for (const NamedTensor& buffer : model.buffers()) model.deferred()->make(buffer.tensor);
+  }
   check_same_run(communicator, facts_of(model, config));
+  if (model.deferred() && communicator.rank() == 0) tell_what_stood_whole(model);
   give_values_of_rank_0(model, communicator);
   return model;
 }

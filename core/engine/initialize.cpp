@@ -4,6 +4,7 @@
 
 #include "core/comm/communicator.hpp"
 #include "core/comm/rendezvous.hpp"
+#include "core/engine/deferred_model.hpp"
 #include "core/engine/engine_host.hpp"
 #include "core/log.hpp"
 #include "core/registry/host.hpp"
@@ -19,6 +20,10 @@ const capstan_host* model_host() {
     return table;
   }();
   return &host;
+}
+
+Model build_model(const std::function<Model()>& build) {
+  return read_rendezvous(process_environment()).size > 1 ? without_values(build) : build();
 }
 
 Engine initialize(Model model, const std::string& config_path_or_base64, const ProgramValues& program) {

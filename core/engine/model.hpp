@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "capstan/plugin.h"
@@ -10,6 +11,8 @@
 #include "core/registry/registry.hpp"
 
 namespace capstan {
+
+class DeferredValues;
 
 struct NamedTensor {
   std::string name;
@@ -41,6 +44,10 @@ class Model {
   Json describe() const;
   const std::string& description() const { return description_; }  // "gpt", for messages
 
+  /// Values of its tensors that are still to be made; null: none.
+  const std::shared_ptr<DeferredValues>& deferred() const { return deferred_; }
+  void set_deferred(std::shared_ptr<DeferredValues> values) { deferred_ = std::move(values); }
+
  private:
   void collect();
   struct Owner;
@@ -50,6 +57,7 @@ class Model {
   std::string description_;
   std::vector<NamedTensor> parameters_, buffers_;
   std::vector<ModuleRecord> modules_;
+  std::shared_ptr<DeferredValues> deferred_;
 };
 
 }  // namespace capstan

@@ -45,7 +45,7 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   if (policy == nullptr) return op.redispatchBoxed(below, stack);
   policy->before(op, *stack, op.schema().arguments().size());
   const AfterOperator after(*policy, op);
-  op.redispatchBoxed(below, stack);
+  if (!policy->stands_in(op, *stack, op.schema().arguments().size())) op.redispatchBoxed(below, stack);
 }
 
 }  // namespace
@@ -66,6 +66,13 @@ void OperatorPolicies::after(const c10::OperatorHandle& op, std::size_t begun) n
 }
 
 void OperatorPolicies::after(const c10::OperatorHandle& op) noexcept { after(op, policies_.size()); }
+
+bool OperatorPolicies::stands_in(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
+  for (OperatorPolicy* policy : policies_) {
+    if (policy->stands_in(op, stack, argument_count)) return true;
+  }
+  return false;
+}
 
 bool OperatorPolicies::looks_inside(const c10::OperatorHandle& op) {
   for (OperatorPolicy* policy : policies_) {

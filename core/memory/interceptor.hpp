@@ -25,6 +25,8 @@ class OperatorPolicy {
   virtual void before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) = 0;
   /// After it returned or threw.
   virtual void after(const c10::OperatorHandle& op) noexcept = 0;
+  /// Does the operator's work in its place: takes the arguments off the stack and leaves the results. After before().
+  virtual bool stands_in(const c10::OperatorHandle&, OperatorStack&, std::size_t) { return false; }
   /// Whether to see the operators that this one calls, instead of this one.
   virtual bool looks_inside(const c10::OperatorHandle&) { return false; }
 };
@@ -35,6 +37,7 @@ class OperatorPolicies final : public OperatorPolicy {
   void add(OperatorPolicy& policy) { policies_.push_back(&policy); }
   void before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) override;
   void after(const c10::OperatorHandle& op) noexcept override;
+  bool stands_in(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) override;
   bool looks_inside(const c10::OperatorHandle& op) override;
   bool empty() const { return policies_.empty(); }
 

@@ -51,7 +51,14 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   const at::Tensor original = parameter.detach();
   const bool fp32 = options_.stays_fp32 && options_.stays_fp32(named);
   const at::ScalarType dtype = fp32 ? at::kFloat : options_.compute_dtype;
-  if (parameter.scalar_type() != dtype) parameter.set_data(original.to(dtype));
+  const bool deferred = options_.deferred && options_.deferred->has(original);
+  if (parameter.scalar_type() != dtype) {
+    parameter.set_data(deferred ? DeferredValues::without_memory(original, dtype) : original.to(dtype));
+  }
+  if (deferred) {
+    deferred_.push_back(
+        {original, parameter.detach(), parameter.requires_grad() ? static_cast<int>(entries_.size()) : -1});
+  }
   if (!parameter.requires_grad()) return;
 
   ParameterEntry entry;
@@ -65,7 +72,7 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   entry.separate = entry.transform >= 0 || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous();
   entry.master = entry.compute;
   entries_.push_back(std::move(entry));
-  if (partitioned()) return cut_entry(entries_.size() - 1, original);
+  if (partitioned()) return cut_entry(entries_.size() - 1, original, deferred);
   ParameterEntry& built = entries_.back();
   if (built.separate) built.master = original.to(at::kFloat).contiguous();
   if (built.separate && storage_of(built.master) == built.storage) built.master = built.master.clone();

@@ -14,6 +14,7 @@
 #include "core/engine/model.hpp"
 #include "core/engine/parameter_groups.hpp"
 #include "core/memory/accelerator.hpp"
+#include "core/memory/deferred_values.hpp"
 #include "core/memory/residency.hpp"
 #include "core/memory/state_offload.hpp"
 #include "core/registry/manifest.hpp"
@@ -77,6 +78,7 @@ class ParameterStore {
     ResidencyLimits residency;                // stage 3, as all that follows
     std::int64_t stays_up_to = 100'000;       // elements of a parameter that is always here
     std::int64_t stay_together = INT64_MAX;   // elements of all that are
+    std::shared_ptr<DeferredValues> deferred;  // of the model; null: it has them all
   };
 
   /// Casts the model's floating parameters to the compute dtype. Throws RuntimeFault for parameters that cannot be
@@ -144,9 +146,11 @@ class ParameterStore {
   void build_entry(const NamedTensor& parameter, std::uint32_t group);
   void attach_sharding(const std::vector<NamedTensor>& parameters);
   void build_residency();
+  void make_deferred_values();
+  bool take_deferred(const c10::Storage& storage);
   void share_what_stays(const std::string& step, const TransformWeight& transform);
   void transform_whole(const std::string& step, std::size_t index, const TransformWeight& transform);
-  void cut_entry(std::size_t index, const at::Tensor& full_values);
+  void cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred);
   void build_sub_groups();
   void build_states(const ParameterGroups& groups);
   void build_slots();
@@ -154,11 +158,19 @@ class ParameterStore {
   std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) const;
   bool partitioned() const { return sharding_ && sharding_->partitioned(); }
 
+  /// A parameter whose values are still to be made.
+  struct Deferred {
+    at::Tensor original;   // as the model made it
+    at::Tensor parameter;  // the same, or of the compute type
+    int entry = -1;        // -1: frozen
+  };
+
   const Accelerator& accelerator_;
   Options options_;
   std::unique_ptr<Sharding> sharding_;
   std::unique_ptr<ParameterResidency> residency_;
   std::vector<std::uint8_t> present_on_any_;  // one an entry
+  std::vector<Deferred> deferred_;            // while the store is built
   std::vector<ParameterEntry> entries_;
   std::vector<SubGroup> sub_groups_;
   std::vector<at::Tensor> model_state_;

@@ -4,9 +4,17 @@
 #include <ATen/ops/empty.h>
 #include <malloc.h>
 
+#include <algorithm>
+
+#include "core/memory/away_storage.hpp"
 #include "core/memory/parameter_store.hpp"
 
 namespace capstan {
+namespace {
+
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+}  // namespace
 
 void ParameterStore::build_sharding(const std::vector<NamedTensor>& parameters) {
   std::vector<std::int64_t> numels;
@@ -16,16 +24,14 @@ void ParameterStore::build_sharding(const std::vector<NamedTensor>& parameters) 
   sharding_ = std::make_unique<Sharding>(*options_.sharding, numels);
 }
 
-void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values) {
+void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred) {
   ParameterEntry& entry = entries_[index];
   const Range part = sharding_->updated(index);
   entry.offset = part.offset;
   // In fp32 the part of the memory that all parameters share is the master; see attach_sharding.
   if (entry.transform < 0 && entry.compute.scalar_type() == at::kFloat) return;
-  entry.master = full_values.reshape({-1})
-                     .narrow(0, part.offset, part.numel)
-                     .to(at::kFloat, /*non_blocking=*/false,
-                         /*copy=*/true);
+  entry.master = at::empty({part.numel}, at::kFloat);
+  if (!deferred) entry.master.copy_(full_values.reshape({-1}).narrow(0, part.offset, part.numel));
 }
 
 void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters) {
@@ -55,6 +61,39 @@ void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters)
   if (sharding_->parts_only()) build_residency();
 }
 
+/// Gives every parameter that has none its values, one after the other: this rank's part of them stays.
+void ParameterStore::make_deferred_values() {
+  if (!options_.deferred) return;
+  options_.deferred->make([this](const c10::Storage& storage) { return take_deferred(storage); });
+  deferred_.clear();
+}
+
+bool ParameterStore::take_deferred(const c10::Storage& storage) {
+  bool may_go = false;
+  for (const Deferred& one : deferred_) {
+    if (storage_of(one.original) != storage.unsafeGetStorageImpl()) continue;
+    at::Tensor original = one.original;
+    at::Tensor values = original.contiguous();
+    sharding_->communicator().broadcast("start: values of the model", {values}, 0);
+    if (!original.is_contiguous()) original.copy_(values);
+    const bool copied = storage_of(one.parameter) != storage_of(original);
+    const bool leaves = one.entry >= 0 && !residency_->stays(static_cast<std::size_t>(one.entry));
+    may_go = copied || leaves;
+    if (copied && !leaves) {
+      bring_back(*one.parameter.storage().unsafeGetStorageImpl(),
+                 c10::GetAllocator(c10::kCPU)->allocate(one.parameter.nbytes()));
+      at::Tensor(one.parameter).copy_(original);
+    }
+    if (one.entry < 0) continue;
+    ParameterEntry& entry = entries_[static_cast<std::size_t>(one.entry)];
+    sharding_->take(static_cast<std::size_t>(one.entry), original);
+    // In fp32 the part is the master.
+    if (entry.transform < 0 && entry.compute.scalar_type() == at::kFloat) continue;
+    entry.master.copy_(values.view({-1}).narrow(0, entry.offset, entry.master.numel()));
+  }
+  return may_go;
+}
+
 void ParameterStore::build_residency() {
   std::vector<ParameterResidency::Parameter> parameters;
   std::int64_t together = 0;
@@ -66,6 +105,12 @@ void ParameterStore::build_residency() {
     parameters.push_back({entry.name, entry.parameter, small || entry.transform >= 0});
   }
   residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const at::Tensor& values = entries_[i].compute;
+    const auto same = [&](const Deferred& one) { return one.entry == static_cast<int>(i); };
+    if (std::none_of(deferred_.begin(), deferred_.end(), same)) sharding_->take(i, values);
+  }
+  make_deferred_values();
   residency_->drop();
   malloc_trim(0);  // the whole model was here, and its memory would stay the heap's
 }

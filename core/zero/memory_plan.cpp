@@ -79,7 +79,8 @@ class Planner {
   }
 
   MemoryPlan plan() {
-    if (run_.built_bytes > 0) {
+    // At stage 3 parameters get their values one by one, which never takes what training does.
+    if (run_.built_bytes > 0 && (choice_.stage < 3 || run_.world == 1)) {
       plan_.building = run_.built_bytes + (run_.compute_bytes == 4 ? 0 : largest_trainable(run_) * run_.compute_bytes);
     }
     add("buffers of the model", run_.buffer_bytes);

@@ -63,7 +63,7 @@ struct PlannedBytes {
 /// freed memory that the C library's heap keeps (up to 64 MB).
 struct MemoryPlan {
   std::vector<PlannedBytes> items;  // while it trains
-  std::int64_t building = 0;        // while the model is built and cast, in `kMemory`
+  std::int64_t building = 0;        // while the model is built and cast, in `kMemory`; 0: less than training
 
   std::int64_t training(Place place) const;
   /// The most at any time.

@@ -9,19 +9,23 @@
 
 namespace capstan {
 
-PartitionedParameters::PartitionedParameters(const Partition& partition, int rank,
-                                             const std::vector<at::Tensor>& parameters)
+PartitionedParameters::PartitionedParameters(const Partition& partition, int rank, std::size_t parameters,
+                                             at::ScalarType dtype)
     : partition_(partition), rank_(rank) {
   const at::NoGradGuard no_grad;
-  if (parameters.empty()) return;
-  const at::Tensor memory = at::empty({partition.owned(rank)}, parameters.front().options().requires_grad(false));
+  const at::Tensor memory = at::empty({partition.owned(rank)}, dtype);
   std::int64_t at = 0;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
+  for (std::size_t i = 0; i < parameters; ++i) {
     const Range range = partition.part(i, rank);
     parts_.push_back(memory.narrow(0, at, range.numel));
-    parts_.back().copy_(parameters[i].detach().reshape({-1}).narrow(0, range.offset, range.numel));
     at += (range.numel + Partition::kAlignment - 1) / Partition::kAlignment * Partition::kAlignment;
   }
+}
+
+void PartitionedParameters::take(std::size_t i, const at::Tensor& whole) {
+  const at::NoGradGuard no_grad;
+  const Range range = partition_.part(i, rank_);
+  parts_[i].copy_(whole.detach().reshape({-1}).narrow(0, range.offset, range.numel));
 }
 
 void PartitionedParameters::gather(Communicator& communicator, const std::string& name,

@@ -16,9 +16,11 @@ namespace capstan {
 /// Stage 3: this rank's parts of the compute copies of all parameters, in one piece of memory.
 class PartitionedParameters {
  public:
-  /// Copies them from the whole parameters, which are of one dtype.
-  PartitionedParameters(const Partition& partition, int rank, const std::vector<at::Tensor>& parameters);
+  /// Without values. `parameters`: how many of them the partition has.
+  PartitionedParameters(const Partition& partition, int rank, std::size_t parameters, at::ScalarType dtype);
 
+  /// Copies this rank's part of the values of parameter i.
+  void take(std::size_t i, const at::Tensor& whole);
   /// This rank's part of parameter i, one dimension.
   at::Tensor part(std::size_t i) const { return parts_[i]; }
   /// Fills wholes with the parts of all ranks, in one call; `quantized`: with what 8-bit codes stand for (qwZ).

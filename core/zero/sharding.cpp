@@ -32,7 +32,9 @@ Range Sharding::updated(std::size_t i) const {
 void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
                       const std::vector<bool>& movable) {
   if (parts_only()) {
-    parts_ = std::make_unique<PartitionedParameters>(partition_, options_.communicator->rank(), parameters);
+    parts_ =
+        std::make_unique<PartitionedParameters>(partition_, options_.communicator->rank(), parameters.size(),
+                                                parameters.empty() ? at::kFloat : parameters.front().scalar_type());
     gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_, options_.parts);
   } else if (partitioned()) {
     FlatParameters::Gathering gathering{options_.gather_bucket_size, options_.gather_by_broadcast};

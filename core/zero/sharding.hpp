@@ -53,13 +53,15 @@ class Sharding {
   /// What this rank owns of parameter i, at every stage.
   Range owned(std::size_t i) const { return partition_.part(i, options_.communicator->rank()); }
 
-  /// Takes the parameters: moves them together at stages 1 and 2 where `movable` allows it, copies this rank's parts at
-  /// stage 3, and hooks on their gradients.
+  /// Takes the parameters: moves them together at stages 1 and 2 where `movable` allows it, makes room for this rank's
+  /// parts at stage 3, and hooks on their gradients.
   void attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
               const std::vector<bool>& movable);
   GradientReducer& gradients() { return *gradients_; }
   /// From stage 1 on: the part of the compute copy of parameter i that this rank updates, one dimension.
   at::Tensor updated_values(std::size_t i) const;
+  /// Stage 3: copies this rank's part of the values of parameter i.
+  void take(std::size_t i, const at::Tensor& whole) { parts_->take(i, whole); }
   /// Stages 1 and 2.
   FlatParameters& parameters() { return *parameters_; }
   /// Stages 1 and 2 with overlap: what brings them while forward goes on; else null.

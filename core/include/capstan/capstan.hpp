@@ -55,6 +55,37 @@ Engine initialize(std::shared_ptr<M> module, std::type_identity_t<Step<M>> step,
   return initialize(wrap_module<M>(std::move(module), std::move(step)), config_path, program);
 }
 
+template <class M>
+std::shared_ptr<M> module_of(std::shared_ptr<M> module) {
+  return module;
+}
+
+template <class M>
+std::shared_ptr<M> module_of(const torch::nn::ModuleHolder<M>& holder) {
+  return holder.ptr();
+}
+
+/// Builds a module, and gives it or its holder.
+template <class B>
+concept BuildsModule = !std::is_base_of_v<torch::detail::ModuleHolderIndicator, B> && requires(B & build) {
+  module_of(build());
+};
+
+/// An engine that trains what `build` builds. With ZeRO stage 3 the module never stands whole on a process: its
+/// parameters get their values one after the other, the same as ever, and each process keeps its part.
+///   capstan::initialize([] { return std::make_shared<Net>(); }, "ds_config.json");
+/// `build` may be called a second time; see without_values().
+template <BuildsModule B>
+Engine initialize(B build, const std::string& config_path, const ProgramValues& program = {}) {
+  return initialize(build_model([&] { return wrap_module(module_of(build())); }), config_path, program);
+}
+
+template <BuildsModule B, class S>
+Engine initialize(B build, S step, const std::string& config_path, const ProgramValues& program = {}) {
+  using M = typename decltype(module_of(build()))::element_type;
+  return initialize(build_model([&] { return wrap_module<M>(module_of(build()), step); }), config_path, program);
+}
+
 /// The same for the holders that TORCH_MODULE makes.
 template <class M>
 Engine initialize(const torch::nn::ModuleHolder<M>& holder, const std::string& config_path,

@@ -57,6 +57,20 @@ TEST_F(Initialize, TrainsAnOrdinaryModule) {
   EXPECT_GT(module->norm->running_var.sub(1).abs().max().item<float>(), 0);
 }
 
+TEST_F(Initialize, TakesWhatBuildsAModule) {
+  std::shared_ptr<RegressionImpl> built;
+  Engine engine = initialize([&] { return built = std::make_shared<RegressionImpl>(); }, config());
+  EXPECT_GT(engine.train_batch([&] { return batch(); }), 0);
+  EXPECT_EQ(engine.model().parameters()[2].tensor.unsafeGetTensorImpl(), built->line->weight.unsafeGetTensorImpl());
+
+  Engine stepped = initialize([] { return Regression(); },
+                              [](RegressionImpl& net, const BatchView& batch) {
+                                return net.forward(batch.tensor("input_ids"), batch.tensor("labels"));
+                              },
+                              config());
+  EXPECT_GT(stepped.train_batch([&] { return batch(); }), 0);
+}
+
 TEST_F(Initialize, TakesAModuleHolderAndAStepFunction) {
   Regression module;
   Engine engine = initialize(
@@ -131,8 +145,7 @@ struct Scaled : torch::nn::Module {
 
 TEST_F(Initialize, CastsFloatingBuffersWhereConfigured) {
   const auto module = std::make_shared<Scaled>();
-  Engine engine =
-      initialize(module, config(R"("bf16": {"enabled": true}, "data_types": {"buffer_dtype": "bf16"})"));
+  Engine engine = initialize(module, config(R"("bf16": {"enabled": true}, "data_types": {"buffer_dtype": "bf16"})"));
 
   for (int step = 0; step < 100; ++step) engine.train_batch([&] { return batch(); });
 

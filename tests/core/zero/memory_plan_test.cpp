@@ -83,6 +83,7 @@ TEST(MemoryPlan, CountsBuildingTheModelWhereThatTakesMost) {
   const MemoryPlan plan = plan_memory(run, {2});
   EXPECT_EQ(plan.peak(Place::kMemory), 4'000'000'000 + 2 * 10'000'000);  // one parameter is being cast
   EXPECT_LT(plan.training(Place::kMemory), 3'000'000'000);
+  EXPECT_EQ(plan_memory(run, {3}).building, 0);  // where parameters get their values one by one
 }
 
 TEST(MemoryPlan, KnowsEveryPairThatTheLanguageAllows) { EXPECT_EQ(zero_choices().size(), 1u + 2u + 2u + 9u); }

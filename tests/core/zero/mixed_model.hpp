@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@
 
 #include "core/comm/communicator.hpp"
 #include "core/engine/engine.hpp"
+#include "core/memory/deferred_values.hpp"
 #include "core/memory/tensor_handle.hpp"
 
 namespace capstan::test {
@@ -114,16 +116,24 @@ inline Batch rows_of_stream(std::int64_t first, std::int64_t rows) {
 /// An engine around a MixedModel on one rank.
 class MixedRun {
  public:
+  /// `deferred`: takes down how the model's values come to be.
   MixedRun(const std::string& config_json, std::shared_ptr<Communicator> ranks, std::uint64_t seed = 1,
-           std::int64_t largest = 100'000, std::vector<ModuleRecord> modules = {})
-      : model(seed, largest), engine([&] {
+           std::int64_t largest = 100'000, std::vector<ModuleRecord> modules = {},
+           const std::shared_ptr<DeferredValues>& deferred = nullptr)
+      : model([&] {
+          std::optional<DeferredValues::Scope> scope;
+          if (deferred) scope.emplace(*deferred);
+          return MixedModel(seed, largest);
+        }()),
+        engine([&] {
           model.modules = std::move(modules);
           ConfigContext context;
           context.world_size = ranks->size();
           const Config config = load_config({config_json, "test", false}, context, plugins);
-          return Engine(Model(
-                            &MixedModel::table(), &model, [](void*) {}, model.description),
-                        config, plugins, ranks);
+          Model shown(
+              &MixedModel::table(), &model, [](void*) {}, model.description);
+          shown.set_deferred(deferred);
+          return Engine(std::move(shown), config, plugins, ranks);
         }()) {}
 
   double step() {

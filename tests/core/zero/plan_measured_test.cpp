@@ -9,9 +9,11 @@
 #include <cmath>
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/engine/deferred_model.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/planned_run.hpp"
 #include "core/engine/progress_report.hpp"
@@ -87,9 +89,13 @@ void train(Communicator& communicator, const Case& one, int matrices, std::int64
                                     context, plugins);
   const std::uint64_t before = host_memory().resident;
   forget_peak();
-  WideModel wide(matrices, rows);
-  Model model(
-      &WideModel::table(), &wide, [](void*) {}, "wide");
+  std::unique_ptr<WideModel> wide;
+  const auto build = [&] {
+    wide = std::make_unique<WideModel>(matrices, rows);
+    return Model(
+        &WideModel::table(), wide.get(), [](void*) {}, "wide");
+  };
+  Model model = one.stage == 3 ? without_values(build) : build();
   const PlannedRun run = planned_run(model, config, plugins, communicator.size());
   const MemoryPlan plan = plan_memory(run, configured_choice(config.zero));
   {

@@ -4,11 +4,11 @@
 
 #include <concepts>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -86,11 +86,13 @@ inline at::Tensor scalar_loss(const at::Tensor& loss) {
 
 /// Throws for two parameter tensors on the same values (tied with set_data): each would be updated by itself.
 inline void require_separate_values(const torch::OrderedDict<std::string, at::Tensor>& parameters) {
-  std::unordered_map<const void*, const torch::OrderedDict<std::string, at::Tensor>::Item*> owners;
+  // By storage, not by address: parameters may have no memory yet.
+  std::map<std::pair<const void*, std::int64_t>, const torch::OrderedDict<std::string, at::Tensor>::Item*> owners;
   for (const auto& item : parameters) {
     if (item.value().numel() == 0 || !item.value().has_storage()) continue;
-    if (item.value().const_data_ptr() == nullptr) continue;  // without values, where only shapes are asked for
-    const auto [owner, added] = owners.emplace(item.value().const_data_ptr(), &item);
+    const std::pair<const void*, std::int64_t> place{item.value().storage().unsafeGetStorageImpl(),
+                                                     item.value().storage_offset()};
+    const auto [owner, added] = owners.emplace(place, &item);
     if (added || owner->second->value().is_same(item.value())) continue;
     throw Error("parameters '" + owner->second->key() + "' and '" + item.key() +
                 "' are two tensors on the same values, and each would be updated by itself. Tie them by registering "
