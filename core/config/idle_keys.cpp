@@ -22,11 +22,10 @@ constexpr std::pair<const char*, const char*> kIdleAtStage3[] = {
      "has no effect here: parts are gathered as they are, with the same result."},
     {"zero_optimization.memory_efficient_linear",
      "has no effect here: what autograd saves of a parameter leaves with it."},
-    {"zero_optimization.override_module_apply", "has no effect here: a model is built whole, then partitioned."},
+    {"zero_optimization.override_module_apply", "has no effect here: initialisers run as the model calls them."},
     {"zero_optimization.pipeline_loading_checkpoint", "has no effect here: each rank reads the parts that it needs."},
     {"zero_optimization.log_trace_cache_warnings", "has no effect here: a changed order is always said, once."},
     {"zero_optimization.enable_sanity_checks", "has no effect here: the checks are always made."},
-    {"zero_optimization.zero_quantized_nontrainable_weights", "has no effect here: frozen weights stay as they are."},
     {"zero_optimization.mics_shard_size", "has no effect here: parameters are partitioned over all ranks."},
     {"zero_optimization.mics_hierarchical_params_gather",
      "has no effect here: parameters are partitioned over all ranks."}};

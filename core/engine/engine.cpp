@@ -143,6 +143,7 @@ ParameterStore::Options Engine::State::store_options() {
                        .max_reuse_distance = config.zero.stage3_max_reuse_distance,
                        .prefetch = config.zero.stage3_prefetch_bucket_size};
   options.deferred = model.deferred();
+  options.frozen_as_codes = config.zero.zero_quantized_nontrainable_weights;
   options.stays_up_to = config.zero.stage3_param_persistence_threshold;
   options.stay_together = config.zero.stage3_model_persistence_threshold;
   options.state_dtype = [this](const StateSpec& spec) { return state_dtype(spec, config); };

@@ -168,7 +168,19 @@ void Engine::State::add_entries(CheckpointContents& contents) {
   }
 }
 
-/// What all ranks have alike: states of the whole model, buffers, frozen parameters.
+/// Frozen parameters as they are: rank 0 saves them, at stage 3 each rank its parts.
+void Engine::State::add_frozen(CheckpointContents& contents) {
+  for (std::size_t k = 0; k < store.frozen().size(); ++k) {
+    const NamedTensor& frozen = store.frozen()[k];
+    const Range part = store.frozen_part(k);
+    const bool first = communicator->rank() == 0;
+    const bool saves = store.parts_only() ? part.numel > 0 || (frozen.tensor.numel() == 0 && first) : first;
+    if (!saves) continue;
+    contents.tensors.push_back({frozen.name, kParam, frozen.tensor.sizes().vec(), part.offset, store.frozen_values(k)});
+  }
+}
+
+/// What all ranks have alike: states of the whole model, buffers, parameters that are not of floating point.
 void Engine::State::add_what_is_everywhere(CheckpointContents& contents) {
   for (const auto& [spec, values] : model_states()) {
     if (!spec->per_rank) contents.tensors.push_back({"", spec->name, {values->numel()}, 0, *values});
@@ -177,7 +189,7 @@ void Engine::State::add_what_is_everywhere(CheckpointContents& contents) {
     contents.tensors.push_back({buffer.name, kBuffer, buffer.tensor.sizes().vec(), 0, buffer.tensor.contiguous()});
   }
   for (const NamedTensor& parameter : model.parameters()) {
-    if (parameter.tensor.requires_grad()) continue;  // frozen: saved as it is
+    if (at::isFloatingType(parameter.tensor.scalar_type())) continue;
     contents.tensors.push_back(
         {parameter.name, kParam, parameter.tensor.sizes().vec(), 0, parameter.tensor.detach().contiguous()});
   }
@@ -251,6 +263,7 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
 
   CheckpointContents contents;
   add_entries(contents);
+  add_frozen(contents);
   const int rank = communicator->rank();
   for (const auto& [spec, values] : model_states()) {
     if (spec->per_rank) contents.tensors.push_back({"", of_rank(spec->name, rank), {values->numel()}, 0, *values});
@@ -417,8 +430,12 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   for (const NamedTensor& buffer : model.buffers()) {
     lookup.copy(buffer.name, kBuffer, buffer.tensor);
   }
+  for (std::size_t k = 0; k < store.frozen().size(); ++k) {
+    store.set_frozen(
+        k, [&](const at::Tensor& to, std::int64_t offset) { lookup.copy(store.frozen()[k].name, kParam, to, offset); });
+  }
   for (const NamedTensor& parameter : model.parameters()) {
-    if (parameter.tensor.requires_grad()) continue;
+    if (at::isFloatingType(parameter.tensor.scalar_type())) continue;
     lookup.copy(parameter.name, kParam, parameter.tensor.detach());
   }
 
@@ -498,6 +515,13 @@ void Engine::load_weights(const std::string& file) {
     const at::Tensor given = values.at(entry.name).reshape({-1});
     entry.master.view({-1}).copy_(given.narrow(0, entry.offset, entry.master.numel()));
     known.erase(entry.name);
+  }
+  for (std::size_t k = 0; k < state.store.frozen().size(); ++k) {
+    const std::string& name = state.store.frozen()[k].name;
+    const at::Tensor given = values.at(name).reshape({-1});
+    state.store.set_frozen(
+        k, [&](at::Tensor to, std::int64_t offset) { to.copy_(given.narrow(0, offset, to.numel()).view(to.sizes())); });
+    known.erase(name);
   }
   for (const auto* list : {&state.model.parameters(), &state.model.buffers()}) {
     for (const NamedTensor& named : *list) {

@@ -89,6 +89,7 @@ struct Engine::State {
   /// States of the whole model that checkpoints hold, with their values.
   std::vector<std::pair<const StateSpec*, at::Tensor*>> model_states();
   void add_entries(CheckpointContents& contents);
+  void add_frozen(CheckpointContents& contents);
   void add_what_is_everywhere(CheckpointContents& contents);
   std::string agreed_tag(const std::string& tag);
   /// checkpoint.use_node_local_storage: every node has a folder of its own.

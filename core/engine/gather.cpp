@@ -45,15 +45,17 @@ GatherScope Engine::gather(const std::vector<std::string>& names, std::optional<
                        std::to_string(world_size() - 1) + ".");
   }
   const std::vector<ParameterEntry>& entries = state.store.entries();
+  const std::vector<NamedTensor>& frozen = state.store.frozen();
   std::vector<std::size_t> parameters;
   if (names.empty()) {
-    for (std::size_t i = 0; i < entries.size(); ++i) parameters.push_back(i);
+    for (std::size_t i = 0; i < entries.size() + frozen.size(); ++i) parameters.push_back(i);
   }
   for (const std::string& name : names) {
     std::size_t i = 0;
     while (i < entries.size() && entries[i].name != name) ++i;
-    if (i == entries.size()) {
-      throw RuntimeFault("gather: this model has no trainable parameter '" + name + "'.");
+    while (i >= entries.size() && i < entries.size() + frozen.size() && frozen[i - entries.size()].name != name) ++i;
+    if (i == entries.size() + frozen.size()) {
+      throw RuntimeFault("gather: this model has no parameter '" + name + "' of floating point.");
     }
     parameters.push_back(i);
   }

@@ -55,11 +55,14 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   if (parameter.scalar_type() != dtype) {
     parameter.set_data(deferred ? DeferredValues::without_memory(original, dtype) : original.to(dtype));
   }
+  const bool frozen = !parameter.requires_grad();
   if (deferred) {
-    deferred_.push_back(
-        {original, parameter.detach(), parameter.requires_grad() ? static_cast<int>(entries_.size()) : -1});
+    deferred_.push_back({original, parameter.detach(), frozen ? frozen_.size() : entries_.size(), frozen});
   }
-  if (!parameter.requires_grad()) return;
+  if (frozen) {
+    frozen_.push_back({named.name, parameter.detach()});
+    return;
+  }
 
   ParameterEntry entry;
   entry.name = named.name;

@@ -78,6 +78,7 @@ class ParameterStore {
     ResidencyLimits residency;                // stage 3, as all that follows
     std::int64_t stays_up_to = 100'000;       // elements of a parameter that is always here
     std::int64_t stay_together = INT64_MAX;   // elements of all that are
+    bool frozen_as_codes = false;             // 8 bits an element
     std::shared_ptr<DeferredValues> deferred;  // of the model; null: it has them all
   };
 
@@ -87,6 +88,16 @@ class ParameterStore {
                  const Accelerator& accelerator, Options options);
 
   std::vector<ParameterEntry>& entries() { return entries_; }
+  /// Stage 3 in several processes: this rank holds parts of parameters.
+  bool parts_only() const { return sharding_ && sharding_->parts_only(); }
+  /// Floating-point parameters that are not trained, in the model's order; the tensors are aliases of their values.
+  const std::vector<NamedTensor>& frozen() const { return frozen_; }
+  /// What this rank holds of frozen parameter k: at stage 3 a part, else all of it.
+  Range frozen_part(std::size_t k) const;
+  /// That part in the compute type, one dimension.
+  at::Tensor frozen_values(std::size_t k);
+  /// Gives frozen parameter k other values: calls `fill(to, offset)` for each run of elements that is kept here.
+  void set_frozen(std::size_t k, const std::function<void(at::Tensor to, std::int64_t offset)>& fill);
   const std::vector<SubGroup>& sub_groups() const { return sub_groups_; }
   const std::vector<StateSpec>& states() const { return options_.states; }
   const std::vector<capstan_tensor>& model_state() const { return model_state_handles_; }
@@ -133,7 +144,8 @@ class ParameterStore {
   void refresh(const SubGroup& sub_group, const TransformWeight& transform);
   /// After all sub-groups: where ranks update parts, all of them get all parts. `step` names it.
   void share(const std::string& step, const TransformWeight& transform);
-  /// Keeps the values of parameters in memory, for code that uses no operators / lets them leave again.
+  /// Keeps the values of parameters (of entries(), and after them of frozen()) in memory, for code that uses no
+  /// operators / lets them leave again.
   void hold(const std::vector<std::size_t>& parameters);
   void let_go(const std::vector<std::size_t>& parameters);
   /// Makes the values that rank `root` has in its compute copies, which are held, those of all ranks and masters.
@@ -160,9 +172,10 @@ class ParameterStore {
 
   /// A parameter whose values are still to be made.
   struct Deferred {
-    at::Tensor original;   // as the model made it
-    at::Tensor parameter;  // the same, or of the compute type
-    int entry = -1;        // -1: frozen
+    at::Tensor original;    // as the model made it
+    at::Tensor parameter;   // the same, or of the compute type
+    std::size_t index = 0;  // of entries(), after them of frozen()
+    bool frozen = false;
   };
 
   const Accelerator& accelerator_;
@@ -172,6 +185,7 @@ class ParameterStore {
   std::vector<std::uint8_t> present_on_any_;  // one an entry
   std::vector<Deferred> deferred_;            // while the store is built
   std::vector<ParameterEntry> entries_;
+  std::vector<NamedTensor> frozen_;
   std::vector<SubGroup> sub_groups_;
   std::vector<at::Tensor> model_state_;
   std::vector<capstan_tensor> model_state_handles_;

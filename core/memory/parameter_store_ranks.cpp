@@ -17,11 +17,15 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 }  // namespace
 
 void ParameterStore::build_sharding(const std::vector<NamedTensor>& parameters) {
-  std::vector<std::int64_t> numels;
+  std::vector<std::int64_t> numels, frozen;
   for (const NamedTensor& parameter : parameters) {
-    if (parameter.tensor.requires_grad()) numels.push_back(parameter.tensor.numel());
+    if (parameter.tensor.requires_grad()) {
+      numels.push_back(parameter.tensor.numel());
+    } else if (at::isFloatingType(parameter.tensor.scalar_type())) {
+      frozen.push_back(parameter.tensor.numel());
+    }
   }
-  sharding_ = std::make_unique<Sharding>(*options_.sharding, numels);
+  sharding_ = std::make_unique<Sharding>(*options_.sharding, numels, frozen);
 }
 
 void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred) {
@@ -77,16 +81,19 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
     sharding_->communicator().broadcast("start: values of the model", {values}, 0);
     if (!original.is_contiguous()) original.copy_(values);
     const bool copied = storage_of(one.parameter) != storage_of(original);
-    const bool leaves = one.entry >= 0 && !residency_->stays(static_cast<std::size_t>(one.entry));
+    const bool leaves = !residency_->stays(one.frozen ? entries_.size() + one.index : one.index);
     may_go = copied || leaves;
     if (copied && !leaves) {
       bring_back(*one.parameter.storage().unsafeGetStorageImpl(),
                  c10::GetAllocator(c10::kCPU)->allocate(one.parameter.nbytes()));
       at::Tensor(one.parameter).copy_(original);
     }
-    if (one.entry < 0) continue;
-    ParameterEntry& entry = entries_[static_cast<std::size_t>(one.entry)];
-    sharding_->take(static_cast<std::size_t>(one.entry), original);
+    if (one.frozen) {
+      sharding_->frozen().take(one.index, original);
+      continue;
+    }
+    ParameterEntry& entry = entries_[one.index];
+    sharding_->take(one.index, original);
     // In fp32 the part is the master.
     if (entry.transform < 0 && entry.compute.scalar_type() == at::kFloat) continue;
     entry.master.copy_(values.view({-1}).narrow(0, entry.offset, entry.master.numel()));
@@ -97,18 +104,34 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
 void ParameterStore::build_residency() {
   std::vector<ParameterResidency::Parameter> parameters;
   std::int64_t together = 0;
-  for (const ParameterEntry& entry : entries_) {
-    const std::int64_t numel = entry.parameter.numel();
+  const auto is_small = [&](std::int64_t numel) {
     const bool small = numel <= options_.stays_up_to && together + numel <= options_.stay_together;
     if (small) together += numel;
+    return small;
+  };
+  for (const ParameterEntry& entry : entries_) {
     // What a weight transform fills is not what the ranks hold.
+    const bool small = is_small(entry.parameter.numel());
     parameters.push_back({entry.name, entry.parameter, small || entry.transform >= 0});
   }
+  for (const NamedTensor& frozen : frozen_) {
+    parameters.push_back({frozen.name, frozen.tensor, is_small(frozen.tensor.numel())});
+  }
   residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
+  std::vector<bool> coded;
+  for (std::size_t k = 0; k < frozen_.size(); ++k) {
+    coded.push_back(options_.frozen_as_codes && !residency_->stays(entries_.size() + k));
+  }
+  sharding_->attach_frozen(options_.compute_dtype, std::move(coded));
+  const auto has_values = [&](std::size_t index, bool frozen) {
+    return std::none_of(deferred_.begin(), deferred_.end(),
+                        [&](const Deferred& one) { return one.index == index && one.frozen == frozen; });
+  };
   for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const at::Tensor& values = entries_[i].compute;
-    const auto same = [&](const Deferred& one) { return one.entry == static_cast<int>(i); };
-    if (std::none_of(deferred_.begin(), deferred_.end(), same)) sharding_->take(i, values);
+    if (has_values(i, false)) sharding_->take(i, entries_[i].compute);
+  }
+  for (std::size_t k = 0; k < frozen_.size(); ++k) {
+    if (has_values(k, true)) sharding_->frozen().take(k, frozen_[k].tensor);
   }
   make_deferred_values();
   residency_->drop();
@@ -221,6 +244,25 @@ void ParameterStore::transform_whole(const std::string& step, std::size_t index,
   transform(whole);
 }
 
+Range ParameterStore::frozen_part(std::size_t k) const {
+  return parts_only() ? sharding_->frozen_part(k) : Range{0, frozen_[k].tensor.numel()};
+}
+
+at::Tensor ParameterStore::frozen_values(std::size_t k) {
+  return parts_only() ? sharding_->frozen().part(k) : frozen_[k].tensor.reshape({-1});
+}
+
+void ParameterStore::set_frozen(std::size_t k, const std::function<void(at::Tensor to, std::int64_t offset)>& fill) {
+  const at::NoGradGuard no_grad;
+  if (!parts_only() || residency_->stays(entries_.size() + k)) fill(frozen_[k].tensor, 0);
+  if (!parts_only()) return;
+  const Range part = sharding_->frozen_part(k);
+  const at::Tensor values = at::empty({part.numel}, frozen_[k].tensor.options());
+  fill(values, part.offset);
+  sharding_->frozen().take_part(k, values);
+  sharding_->parts().forget_frozen();
+}
+
 void ParameterStore::hold(const std::vector<std::size_t>& parameters) {
   settle();
   if (residency_) residency_->hold(parameters);
@@ -232,10 +274,19 @@ void ParameterStore::let_go(const std::vector<std::size_t>& parameters) {
 
 void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int root) {
   at::NoGradGuard no_grad;
+  const auto of = [&](std::size_t i) {
+    return i < entries_.size() ? entries_[i].compute : frozen_[i - entries_.size()].tensor;
+  };
   std::vector<at::Tensor> values;
-  for (const std::size_t i : parameters) values.push_back(entries_[i].compute.contiguous().view({-1}));
+  for (const std::size_t i : parameters) values.push_back(of(i).contiguous().view({-1}));
   if (sharding_) sharding_->communicator().broadcast("values written on rank " + std::to_string(root), values, root);
   for (std::size_t k = 0; k < parameters.size(); ++k) {
+    if (parameters[k] >= entries_.size()) {
+      set_frozen(parameters[k] - entries_.size(), [&](at::Tensor to, std::int64_t offset) {
+        to.copy_(values[k].narrow(0, offset, to.numel()).view(to.sizes()));
+      });
+      continue;
+    }
     ParameterEntry& entry = entries_[parameters[k]];
     if (!entry.compute.is_contiguous()) entry.compute.copy_(values[k].view(entry.shape));
     const at::Tensor part = values[k].narrow(0, entry.offset, entry.master.numel());

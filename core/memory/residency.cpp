@@ -41,6 +41,14 @@ bool covers(const std::vector<at::Tensor>& tensors) {
   return seen.all().item<bool>();
 }
 
+/// The same elements, without autograd and with a version counter of its own: filling it is no change of the tensor,
+/// which would make autograd take a parameter that is a view for a result of its base.
+at::Tensor alias_of(const at::Tensor& tensor) {
+  at::Tensor alias = tensor.detach();
+  alias.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(0));
+  return alias;
+}
+
 /// Operators that write what autograd knows of a tensor, not its elements.
 bool writes_no_elements(const std::string& name) {
   return name == "aten::requires_grad_" || name == "aten::detach_" || name == "aten::retain_grad";
@@ -83,7 +91,7 @@ ParameterResidency::ParameterResidency(const std::vector<Parameter>& parameters,
     bool stays = false;
     for (const std::size_t i : sharers[storage]) {
       unit->parameters.push_back(i);
-      unit->values.push_back(parameters[i].tensor.detach());
+      unit->values.push_back(alias_of(parameters[i].tensor));
       unit->names += (unit->names.empty() ? "" : ", ") + parameters[i].name;
       unit->numel += parameters[i].tensor.numel();
       stays |= parameters[i].stays;
@@ -199,7 +207,7 @@ void ParameterResidency::fetch(const std::vector<std::size_t>& units) {
   std::string names;
   for (const std::size_t index : units) {
     Unit& unit = *units_[index];
-    if (unit.place != Place::kAway) continue;
+    if (unit.place != Place::kAway || std::find(coming.begin(), coming.end(), &unit) != coming.end()) continue;
     unit.memory = pages_.allocate(unit.storage.nbytes());
     if (unit.direct) {
       const at::Tensor& like = unit.values.front();

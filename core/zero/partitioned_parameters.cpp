@@ -9,51 +9,89 @@
 
 namespace capstan {
 
-PartitionedParameters::PartitionedParameters(const Partition& partition, int rank, std::size_t parameters,
-                                             at::ScalarType dtype)
-    : partition_(partition), rank_(rank) {
+PartitionedParameters::PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype,
+                                             std::vector<bool> coded)
+    : partition_(partition), rank_(rank), dtype_(dtype), coded_(std::move(coded)) {
   const at::NoGradGuard no_grad;
-  const at::Tensor memory = at::empty({partition.owned(rank)}, dtype);
-  std::int64_t at = 0;
-  for (std::size_t i = 0; i < parameters; ++i) {
-    const Range range = partition.part(i, rank);
-    parts_.push_back(memory.narrow(0, at, range.numel));
-    at += (range.numel + Partition::kAlignment - 1) / Partition::kAlignment * Partition::kAlignment;
+  const std::size_t count = partition.order().size();
+  coded_.resize(count);
+  codes_.resize(count);
+  std::vector<std::int64_t> first;
+  std::int64_t elements = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    first.push_back(elements);
+    const std::int64_t numel = coded_[i] ? 0 : partition.part(i, rank).numel;
+    elements += (numel + Partition::kAlignment - 1) / Partition::kAlignment * Partition::kAlignment;
+  }
+  const at::Tensor memory = at::empty({elements}, dtype);
+  for (std::size_t i = 0; i < count; ++i) {
+    parts_.push_back(coded_[i] ? at::Tensor() : memory.narrow(0, first[i], partition.part(i, rank).numel));
   }
 }
 
 void PartitionedParameters::take(std::size_t i, const at::Tensor& whole) {
-  const at::NoGradGuard no_grad;
   const Range range = partition_.part(i, rank_);
-  parts_[i].copy_(whole.detach().reshape({-1}).narrow(0, range.offset, range.numel));
+  take_part(i, whole.detach().reshape({-1}).narrow(0, range.offset, range.numel));
+}
+
+void PartitionedParameters::take_part(std::size_t i, const at::Tensor& values) {
+  const at::NoGradGuard no_grad;
+  if (!coded_[i]) {
+    parts_[i].copy_(values);
+    return;
+  }
+  codes_[i] = weight_codes(values);
+  if (!codes_[i].defined()) parts_[i] = values.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
+}
+
+at::Tensor PartitionedParameters::part(std::size_t i) const {
+  if (!codes_[i].defined()) return parts_[i];
+  const at::Tensor values = at::empty({partition_.part(i, rank_).numel}, dtype_);
+  decode_weights(codes_[i], values);
+  return values;
 }
 
 void PartitionedParameters::gather(Communicator& communicator, const std::string& name,
                                    const std::vector<ParameterSource::Request>& wholes, bool quantized) const {
   const at::NoGradGuard no_grad;
-  std::vector<std::vector<at::Tensor>> pieces;
+  std::vector<std::vector<at::Tensor>> pieces, coded;
+  std::vector<at::Tensor> codes;
   for (const auto& [parameter, values] : wholes) {
     std::vector<at::Tensor> parts;
     for (int rank = 0; rank < communicator.size(); ++rank) {
       const Range range = partition_.part(parameter, rank);
       parts.push_back(values.narrow(0, range.offset, range.numel));
     }
-    parts[static_cast<std::size_t>(rank_)].copy_(parts_[parameter]);
-    pieces.push_back(std::move(parts));
+    if (!codes_[parameter].defined()) parts[static_cast<std::size_t>(rank_)].copy_(parts_[parameter]);
+    if (coded_[parameter]) codes.push_back(codes_[parameter]);
+    (coded_[parameter] ? coded : pieces).push_back(std::move(parts));
   }
+  if (!coded.empty()) quantized_all_gather(communicator, name + ", codes", coded, codes);
+  if (pieces.empty()) return;
   if (quantized) return quantized_all_gather(communicator, name, pieces);
   communicator.all_gather(name, pieces);
 }
 
 ParameterSource::Ticket PartGatherer::fetch(const std::string& what, std::vector<Request> requests) {
   return queue_.submit([this, name = step_ + ", gather of " + what, wholes = std::move(requests)] {
-    std::vector<Request> near, far;
-    for (const Request& whole : wholes) (secondary_.has(whole.parameter) ? near : far).push_back(whole);
-    if (!near.empty()) secondary_.gather(communicator_, name + ", near", near);
-    if (far.empty()) return;
-    parts_.gather(communicator_, name, far, options_.quantized);
-    secondary_.keep(far);
+    std::vector<Request> trainable, frozen;
+    for (const Request& whole : wholes) {
+      const bool is_frozen = whole.parameter >= parts_.size();
+      (is_frozen ? frozen : trainable).push_back({whole.parameter - (is_frozen ? parts_.size() : 0), whole.values});
+    }
+    bring(parts_, secondary_, name, trainable);
+    if (!frozen.empty()) bring(*frozen_, frozen_secondary_, name + ", frozen", frozen);
   });
+}
+
+void PartGatherer::bring(const PartitionedParameters& parts, SecondaryPartition& secondary, const std::string& name,
+                         const std::vector<Request>& wholes) {
+  std::vector<Request> near, far;
+  for (const Request& whole : wholes) (secondary.has(whole.parameter) ? near : far).push_back(whole);
+  if (!near.empty()) secondary.gather(communicator_, name + ", near", near);
+  if (far.empty()) return;
+  parts.gather(communicator_, name, far, options_.quantized);
+  secondary.keep(far);
 }
 
 }  // namespace capstan

@@ -13,16 +13,20 @@
 
 namespace capstan {
 
-/// Stage 3: this rank's parts of the compute copies of all parameters, in one piece of memory.
+/// Stage 3: this rank's parts of the compute copies of parameters, in one piece of memory but for those that are kept
+/// as 8-bit codes.
 class PartitionedParameters {
  public:
-  /// Without values. `parameters`: how many of them the partition has.
-  PartitionedParameters(const Partition& partition, int rank, std::size_t parameters, at::ScalarType dtype);
+  /// Without values. `coded[i]`: parameter i is kept as codes (zero_quantized_nontrainable_weights); empty: none is.
+  PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype, std::vector<bool> coded = {});
 
+  std::size_t size() const { return parts_.size(); }
   /// Copies this rank's part of the values of parameter i.
   void take(std::size_t i, const at::Tensor& whole);
-  /// This rank's part of parameter i, one dimension.
-  at::Tensor part(std::size_t i) const { return parts_[i]; }
+  /// The same from the part alone, one dimension.
+  void take_part(std::size_t i, const at::Tensor& values);
+  /// This rank's part of parameter i, one dimension; of a coded one, a copy.
+  at::Tensor part(std::size_t i) const;
   /// Fills wholes with the parts of all ranks, in one call; `quantized`: with what 8-bit codes stand for (qwZ).
   void gather(Communicator& communicator, const std::string& name, const std::vector<ParameterSource::Request>& wholes,
               bool quantized) const;
@@ -30,7 +34,9 @@ class PartitionedParameters {
  private:
   const Partition& partition_;
   int rank_;
-  std::vector<at::Tensor> parts_;
+  at::ScalarType dtype_;
+  std::vector<bool> coded_;
+  std::vector<at::Tensor> parts_, codes_;  // of a parameter one of them is defined
 };
 
 /// Brings wholes from the ranks' parts: through a queue, in the order of the calls, which is that of all ranks.
@@ -45,7 +51,11 @@ class PartGatherer final : public ParameterSource {
         queue_(queue),
         parts_(parts),
         options_(options),
-        secondary_(communicator.rank(), options.secondary_ranks) {}
+        secondary_(communicator.rank(), options.secondary_ranks),
+        frozen_secondary_(communicator.rank(), options.secondary_ranks) {}
+
+  /// Frozen parameters: requests count them after the others. Their parts change by forget_frozen() alone.
+  void set_frozen(const PartitionedParameters* frozen) { frozen_ = frozen; }
 
   /// What the calls from here on belong to, "step 12".
   void name(std::string step) { step_ = std::move(step); }
@@ -54,13 +64,18 @@ class PartGatherer final : public ParameterSource {
   void wait(Ticket ticket) override { queue_.wait(ticket); }
   /// The parts have changed.
   void forget() { secondary_.forget(); }
+  void forget_frozen() { frozen_secondary_.forget(); }
 
  private:
+  void bring(const PartitionedParameters& parts, SecondaryPartition& secondary, const std::string& name,
+             const std::vector<Request>& wholes);
+
   Communicator& communicator_;
   WorkQueue& queue_;
   const PartitionedParameters& parts_;
   Options options_;
-  SecondaryPartition secondary_;
+  const PartitionedParameters* frozen_ = nullptr;
+  SecondaryPartition secondary_, frozen_secondary_;
   std::string step_ = "start";
 };
 

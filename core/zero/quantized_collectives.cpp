@@ -21,10 +21,34 @@ std::uint8_t* codes_of(std::byte* message, std::int64_t blocks) {
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
 
+void encode(const BlockFormat& format, const at::Tensor& part, const at::Tensor& message) {
+  const at::Tensor values = part.to(at::kFloat);
+  std::byte* const bytes = bytes_of(message);
+  quantize(format, values.const_data_ptr<float>(), scales_of(bytes), codes_of(bytes, format.blocks()));
+}
+
 }  // namespace
 
+at::Tensor weight_codes(const at::Tensor& part) {
+  const at::NoGradGuard no_grad;
+  const BlockFormat format = weight_format(part.numel());
+  if (format.block == 0) return {};
+  at::Tensor message = at::empty({format.message_bytes()}, at::kByte);
+  encode(format, part.contiguous(), message);
+  return message;
+}
+
+void decode_weights(const at::Tensor& codes, at::Tensor part) {
+  const at::NoGradGuard no_grad;
+  const BlockFormat format = weight_format(part.numel());
+  std::byte* const message = bytes_of(codes);
+  const at::Tensor values = part.scalar_type() == at::kFloat ? part : at::empty({part.numel()}, at::kFloat);
+  dequantize(format, scales_of(message), codes_of(message, format.blocks()), values.mutable_data_ptr<float>());
+  if (part.scalar_type() != at::kFloat) part.copy_(values.view(part.sizes()));
+}
+
 void quantized_all_gather(Communicator& communicator, const std::string& name,
-                          const std::vector<std::vector<at::Tensor>>& pieces) {
+                          const std::vector<std::vector<at::Tensor>>& pieces, const std::vector<at::Tensor>& codes) {
   if (communicator.size() == 1) return;
   at::NoGradGuard no_grad;
   const auto own = static_cast<std::size_t>(communicator.rank());
@@ -38,7 +62,8 @@ void quantized_all_gather(Communicator& communicator, const std::string& name,
   const at::Tensor memory = at::empty({bytes}, at::kByte);
   std::int64_t at = 0;
   std::vector<std::vector<at::Tensor>> messages;
-  for (const auto& parts : pieces) {
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::vector<at::Tensor>& parts = pieces[i];
     std::vector<at::Tensor>& of_piece = messages.emplace_back();
     for (std::size_t rank = 0; rank < parts.size(); ++rank) {
       const BlockFormat format = weight_format(parts[rank].numel());
@@ -46,24 +71,20 @@ void quantized_all_gather(Communicator& communicator, const std::string& name,
         of_piece.push_back(parts[rank]);
         continue;
       }
+      if (rank == own && !codes.empty() && codes[i].defined()) {
+        of_piece.push_back(codes[i]);
+        continue;
+      }
       of_piece.push_back(memory.narrow(0, at, format.message_bytes()));
       at += format.message_bytes();
-      if (rank != own) continue;
-      const at::Tensor values = parts[rank].to(at::kFloat);
-      std::byte* const message = bytes_of(of_piece.back());
-      quantize(format, values.const_data_ptr<float>(), scales_of(message), codes_of(message, format.blocks()));
+      if (rank == own) encode(format, parts[rank], of_piece.back());
     }
   }
   communicator.all_gather(name, messages);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     for (std::size_t rank = 0; rank < pieces[i].size(); ++rank) {
-      at::Tensor part = pieces[i][rank];
-      const BlockFormat format = weight_format(part.numel());
-      if (format.block == 0) continue;
-      std::byte* const message = bytes_of(messages[i][rank]);
-      const at::Tensor values = part.scalar_type() == at::kFloat ? part : at::empty({part.numel()}, at::kFloat);
-      dequantize(format, scales_of(message), codes_of(message, format.blocks()), values.mutable_data_ptr<float>());
-      if (part.scalar_type() != at::kFloat) part.copy_(values.view(part.sizes()));
+      const at::Tensor& part = pieces[i][rank];
+      if (weight_format(part.numel()).block > 0) decode_weights(messages[i][rank], part);
     }
   }
 }

@@ -19,8 +19,17 @@ namespace capstan {
 /// Afterwards every rank holds the same: what the codes stand for, its own part included, so that one must be a copy of
 /// what the rank keeps. Where ZeRO++ quantises equal slices of a parameter, each rank's part is quantised by itself
 /// here; parts that weight_format() gives no block travel as they are. Nothing changes with a single rank. [engine]
+///
+/// `codes[i]`, where it is given and defined: what weight_codes() gave for this rank's part of parameter i, which is
+/// then not read.
 void quantized_all_gather(Communicator& communicator, const std::string& name,
-                          const std::vector<std::vector<at::Tensor>>& pieces);
+                          const std::vector<std::vector<at::Tensor>>& pieces,
+                          const std::vector<at::Tensor>& codes = {});
+
+/// Scales and 8-bit codes of a part as they travel, bytes; undefined where weight_format() gives it no block.
+at::Tensor weight_codes(const at::Tensor& part);
+/// What they stand for: fills a part, contiguous, of float32, bfloat16 or float16.
+void decode_weights(const at::Tensor& codes, at::Tensor part);
 
 /// Of gradients that are quantised: what a quantisation lost is added to the next one's input (LoCo).
 struct ErrorFeedback {

@@ -18,11 +18,14 @@ std::vector<Partition::Parameter> partition_inputs(const std::vector<std::int64_
 
 }  // namespace
 
-Sharding::Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels)
+Sharding::Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels,
+                   const std::vector<std::int64_t>& frozen_numels)
     : options_(std::move(options)),
       numels_(numels),
       partition_(partition_inputs(numels, options_.whole_parameters), options_.reduce_bucket_size,
                  options_.communicator->size()),
+      frozen_partition_(partition_inputs(frozen_numels, false), options_.reduce_bucket_size,
+                        options_.communicator->size()),
       queue_(options_.overlap) {}
 
 Range Sharding::updated(std::size_t i) const {
@@ -32,9 +35,8 @@ Range Sharding::updated(std::size_t i) const {
 void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
                       const std::vector<bool>& movable) {
   if (parts_only()) {
-    parts_ =
-        std::make_unique<PartitionedParameters>(partition_, options_.communicator->rank(), parameters.size(),
-                                                parameters.empty() ? at::kFloat : parameters.front().scalar_type());
+    parts_ = std::make_unique<PartitionedParameters>(
+        partition_, options_.communicator->rank(), parameters.empty() ? at::kFloat : parameters.front().scalar_type());
     gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_, options_.parts);
   } else if (partitioned()) {
     FlatParameters::Gathering gathering{options_.gather_bucket_size, options_.gather_by_broadcast};
@@ -47,6 +49,12 @@ void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vect
   }
   gradients_ = std::make_unique<GradientReducer>(options_.communicator, queue_, partition_, parameters, names,
                                                  options_.gradients);
+}
+
+void Sharding::attach_frozen(at::ScalarType dtype, std::vector<bool> coded) {
+  frozen_ = std::make_unique<PartitionedParameters>(frozen_partition_, options_.communicator->rank(), dtype,
+                                                    std::move(coded));
+  gatherer_->set_frozen(frozen_.get());
 }
 
 at::Tensor Sharding::updated_values(std::size_t i) const {

@@ -41,7 +41,9 @@ struct StepFacts {
 /// which at stage 3 are away between their uses.
 class Sharding {
  public:
-  Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels);
+  /// `frozen_numels`: of the frozen parameters, which stage 3 partitions as well.
+  Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels,
+           const std::vector<std::int64_t>& frozen_numels);
 
   /// From stage 1 on each rank updates its part alone.
   bool partitioned() const { return options_.gradients.stage > 0; }
@@ -60,6 +62,10 @@ class Sharding {
   GradientReducer& gradients() { return *gradients_; }
   /// From stage 1 on: the part of the compute copy of parameter i that this rank updates, one dimension.
   at::Tensor updated_values(std::size_t i) const;
+  /// Stage 3: makes room for this rank's parts of the frozen parameters; `coded[k]`: kept as 8-bit codes.
+  void attach_frozen(at::ScalarType dtype, std::vector<bool> coded);
+  PartitionedParameters& frozen() { return *frozen_; }
+  Range frozen_part(std::size_t k) const { return frozen_partition_.part(k, options_.communicator->rank()); }
   /// Stage 3: copies this rank's part of the values of parameter i.
   void take(std::size_t i, const at::Tensor& whole) { parts_->take(i, whole); }
   /// Stages 1 and 2.
@@ -87,9 +93,9 @@ class Sharding {
 
   ShardingOptions options_;
   std::vector<std::int64_t> numels_;
-  Partition partition_;
+  Partition partition_, frozen_partition_;
   std::unique_ptr<FlatParameters> parameters_;
-  std::unique_ptr<PartitionedParameters> parts_;
+  std::unique_ptr<PartitionedParameters> parts_, frozen_;
   WorkQueue queue_;  // its thread uses what the next ones hold while they live, and the above
   std::unique_ptr<PartGatherer> gatherer_;
   std::unique_ptr<ArrivingParameters> arriving_;

@@ -144,7 +144,7 @@ TEST_P(EveryStage, TakesTheValuesOfTheRankThatWroteThem) {
 TEST(Gather, NamesWhatItCannotFind) {
   MixedRun run(config_of(1, kAdamW, R"({"stage": 3})"), Communicator::alone());
   EXPECT_THAT([&] { run.engine.gather({"larger"}); },
-              testing::ThrowsMessage<RuntimeFault>(HasSubstr("has no trainable parameter 'larger'")));
+              testing::ThrowsMessage<RuntimeFault>(HasSubstr("has no parameter 'larger'")));
   EXPECT_THAT([&] { run.engine.gather({}, 1); }, testing::ThrowsMessage<RuntimeFault>(HasSubstr("there is no rank 1")));
 }
 
