@@ -98,7 +98,7 @@ TEST_P(Frozen, ParametersThatComeAndGoGiveTheSameBits) {
       FrozenRun plain(communicator, config_of(communicator.size(), R"({"stage": 2})", more));
       const auto losses = plain.steps(3);
       const at::Tensor expected = plain.values();
-      for (const std::string zero :
+      for (const std::string& zero :
            {std::string(R"({"stage": 3})"), std::string(kAway) + "}",
             std::string(kAway) + R"(, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0})",
             std::string(kAway) + R"(, "zero_hpz_partition_size": )" + std::to_string(communicator.size()) + "}"}) {
@@ -127,7 +127,7 @@ TEST_P(Frozen, ParametersAreAwayBetweenTheirUses) {
 TEST_P(Frozen, ParametersTakeTheValuesThatOneRankWrites) {
   test::expect_on_ranks(GetParam(), [](Communicator& communicator) {
     at::Tensor expected;
-    for (const std::string zero : {std::string(R"({"stage": 0})"), std::string(kAway) + "}"}) {
+    for (const std::string& zero : {std::string(R"({"stage": 0})"), std::string(kAway) + "}"}) {
       FrozenRun run(communicator, config_of(communicator.size(), zero));
       {
         const at::NoGradGuard no_grad;
