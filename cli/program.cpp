@@ -15,6 +15,11 @@
 namespace capstan::cli {
 namespace {
 
+constexpr const char* kOutOfMemory =
+    "out of memory, or of what 'ulimit' lets this process have. A smaller train_micro_batch_size_per_gpu, sequence or "
+    "model needs less, and so does a higher zero_optimization.stage with several processes; 'capstan plan' tells how "
+    "much.";
+
 int failed(ExitCode code, std::string_view message) {
   log::error(message);
   return static_cast<int>(code);
@@ -36,9 +41,10 @@ int run_command(const std::function<int()>& command) {
   } catch (const RuntimeFault& error) {
     return failed(ExitCode::kFailure, error.what());
   } catch (const std::bad_alloc&) {
-    return failed(ExitCode::kFailure,
-                  "out of memory. A smaller train_micro_batch_size_per_gpu, sequence or model needs less.");
+    return failed(ExitCode::kFailure, kOutOfMemory);
   } catch (const std::exception& error) {
+    // LibTorch's own, which is no std::bad_alloc.
+    if (std::strstr(error.what(), "DefaultCPUAllocator")) return failed(ExitCode::kFailure, kOutOfMemory);
     return failed(ExitCode::kInternal, std::string(error.what()) +
                                            "\nThis is a bug in Capstan: please report it with the command line, the "
                                            "configuration and what 'capstan --version' prints.");

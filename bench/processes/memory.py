@@ -3,7 +3,8 @@
     bench/processes/memory.py BUILD_DIR [layers] [width]
 
 fp32 with AdamW, P parameters, W processes: weights 4P; gradients 4P (in one process those of the model), at stage 2 4P/W
-and the buckets under way; moments 8P, from stage 1 on 8P/W. Buckets are the same for both models, so no part of the slope."""
+and the buckets under way; moments 8P, from stage 1 on 8P/W. At stage 3 everything is 16P/W: the model is built in parts,
+and keeps no parameter from one use to the next. Buckets are the same for both models, so no part of the slope."""
 import os
 import socket
 import subprocess
@@ -25,16 +26,17 @@ def peak(ranks, stage, layers):
     for rank in range(ranks):
         variables = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
                      "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
-        command = [BUILD + "/bench/rank_step", "mlp", str(stage), "3", "4", str(layers), str(WIDTH)]
+        command = [BUILD + "/bench/rank_step", "mlp", str(stage), "3", "4", str(layers), str(WIDTH), "lean"]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **variables}))
     outputs = [process.communicate()[0] for process in started]
     _, kib, elements, _ = outputs[0].splitlines()[-1].split()
     return 1024 * int(kib), int(elements)
 
 
-FORMULA = {0: lambda w: 16.0, 1: lambda w: 8.0 + 8.0 / w, 2: lambda w: 4.0 + 12.0 / w}
+FORMULA = {0: lambda w: 16.0, 1: lambda w: 8.0 + 8.0 / w, 2: lambda w: 4.0 + 12.0 / w,
+           3: lambda w: 16.0 / w}
 for ranks in (1, 2, 4):
-    for stage in (0, 1, 2) if ranks > 1 else (0,):
+    for stage in (0, 1, 2, 3) if ranks > 1 else (0,):
         (small, fewer), (large, more) = peak(ranks, stage, LAYERS), peak(ranks, stage, 2 * LAYERS)
         slope, wanted = (large - small) / (more - fewer), FORMULA[stage](ranks)
         print(f"world {ranks}, stage {stage}: {slope:6.2f} bytes a parameter, formula {wanted:6.2f}, "

@@ -2,10 +2,11 @@
 // of torchrun, or alone. Rank 0 prints one line: the median step in milliseconds, what the process has needed of memory
 // at most (VmHWM) in KiB, the trainable parameters, and the bytes that it sent in the last step.
 //
-//   rank_step MODEL STAGE STEPS [ROWS] [LAYERS] [WIDTH] [transfer]
+//   rank_step MODEL STAGE STEPS [ROWS] [LAYERS] [WIDTH] [transfer | lean]
 //
 // MODEL: mlp, LAYERS matrices of WIDTH squared; small, 100 tensors; gpt, blocks of WIDTH over bytes.
-// transfer: the step's collectives alone, on tensors of the same sizes.
+// transfer: the step's collectives alone, on tensors of the same sizes. lean: stage 3 fetches little ahead and keeps
+// nothing from one use to the next.
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
+#include "core/engine/deferred_model.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/memory/tensor_handle.hpp"
@@ -43,7 +45,7 @@ struct Arguments {
   std::string model;
   int stage, steps;
   std::int64_t rows, layers, width;
-  bool transfer;
+  bool transfer, lean;
 };
 
 /// x -> tanh(x W' + b), several times; the loss is the mean square of the last.
@@ -95,6 +97,9 @@ Config read(const Arguments& given, int ranks, PluginIndex& plugins) {
                            R"(, "steps_per_print": null, "gradient_clipping": 0,
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "zero_optimization": {"overlap_comm": true, "stage": )" +
                            std::to_string(given.stage) +
+                           (given.lean ? R"(, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": )" +
+                                             std::to_string(given.width * given.width)
+                                       : "") +
                            R"(}, "capstan": {"model": {"type": "gpt", "params": {"layers": )" +
                            std::to_string(given.layers) + R"(, "d": )" + std::to_string(given.width) +
                            R"(, "heads": 8, "seq": )" + std::to_string(kTokens) + "}}}}";
@@ -158,7 +163,7 @@ void transfer(Communicator& communicator, std::int64_t elements, std::vector<at:
 
 int main(int count, char** words) {
   if (count < 4) {
-    std::fprintf(stderr, "rank_step MODEL STAGE STEPS [ROWS] [LAYERS] [WIDTH] [transfer]\n");
+    std::fprintf(stderr, "rank_step MODEL STAGE STEPS [ROWS] [LAYERS] [WIDTH] [transfer | lean]\n");
     return 2;
   }
   const auto number = [&](int at, std::int64_t otherwise) { return count > at ? std::atoll(words[at]) : otherwise; };
@@ -168,7 +173,8 @@ int main(int count, char** words) {
                   number(4, 64),
                   number(5, 8),
                   number(6, 1024),
-                  count > 7};
+                  count > 7 && std::string(words[7]) == "transfer",
+                  count > 7 && std::string(words[7]) == "lean"};
   if (given.model == "small") {
     given.layers = 50;
     given.width = 16;
@@ -179,7 +185,8 @@ int main(int count, char** words) {
     auto communicator = Communicator::connect(rendezvous, {});
     PluginIndex plugins;
     const Config config = read(given, rendezvous.size, plugins);
-    Model model = build(given, config, plugins);
+    const auto build_plainly = [&] { return build(given, config, plugins); };
+    Model model = given.stage == 3 && rendezvous.size > 1 ? without_values(build_plainly) : build_plainly();
     std::int64_t elements = 0;
     for (const NamedTensor& parameter : model.parameters()) elements += parameter.tensor.numel();
     Engine engine(std::move(model), config, plugins, communicator);

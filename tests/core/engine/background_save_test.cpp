@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -17,8 +20,30 @@
 #include "tests/core/zero/mixed_model.hpp"
 #include "tests/support/ranks.hpp"
 
+namespace {
+
+/// While one lives, what other threads than the first write to files waits.
+std::atomic<bool> writers_wait{false};
+
+}  // namespace
+
+/// The C library's, but for that.
+extern "C" ssize_t write(int file, const void* bytes, size_t count) {
+  if (syscall(SYS_gettid) != getpid()) writers_wait.wait(true);
+  return syscall(SYS_write, file, bytes, count);
+}
+
 namespace capstan {
 namespace {
+
+class HeldWriters {
+ public:
+  HeldWriters() { writers_wait = true; }
+  ~HeldWriters() {
+    writers_wait = false;
+    writers_wait.notify_all();
+  }
+};
 
 using test::MixedRun;
 using testing::HasSubstr;
@@ -54,6 +79,27 @@ TEST(BackgroundSave, HoldsTheValuesOfTheStepThatAskedForIt) {
     EXPECT_TRUE(at::equal(again.values(), values)) << how;
     EXPECT_EQ(again.steps(3), losses) << how;
   }
+}
+
+TEST(BackgroundSave, IsMadeOfASnapshotHoweverLongTheWriterTakes) {
+  const test::TemporaryFolder folder;
+  const std::string dir = folder.path().string();
+  MixedRun run(config_of(1, kDecoupled), Communicator::alone());
+  run.steps(2);
+  const at::Tensor values = run.values().clone();
+  {
+    const HeldWriters held;
+    run.engine.save_checkpoint(dir, "kept");
+    run.steps(3);
+    EXPECT_FALSE(at::equal(run.values(), values));
+    EXPECT_TRUE(run.engine.saving());
+    EXPECT_FALSE(std::filesystem::exists(folder.path() / "latest"));
+  }
+  run.engine.finish_saving();
+  MixedRun again(config_of(1, kDecoupled), Communicator::alone());
+  again.engine.load_checkpoint(dir);
+  EXPECT_EQ(again.engine.progress().global_steps, 2);
+  EXPECT_TRUE(at::equal(again.values(), values));
 }
 
 TEST(BackgroundSave, AFailureIsToldAtTheNextStepAndTheCheckpointBeforeStays) {

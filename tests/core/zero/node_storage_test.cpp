@@ -85,6 +85,28 @@ TEST(NodeStorage, HoldsTheFilesOfItsOwnRanksAndIsCompletedByTheOthers) {
   });
 }
 
+TEST(NodeStorage, IsWrittenInTheBackgroundAsWell) {
+  on_two_nodes([](Communicator& communicator, const fs::path& all) {
+    std::string config = kConfig;
+    config.replace(config.rfind("}}"), 2, R"(, "writer": {"decoupled": true}}})");
+    const std::string node = (all / (communicator.rank() < 2 ? "a" : "b")).string();
+    MixedRun run(config, shared(communicator));
+    run.steps(2);
+    const at::Tensor values = run.values().clone();
+    run.engine.save_checkpoint(node, "kept");
+    run.steps(2);
+    run.engine.finish_saving();
+    meet(communicator);
+    // Each node has the files of its own ranks, and gets the others' when it loads.
+    const std::size_t files = names_in(fs::path(node) / "kept").size();
+    meet(communicator);
+    MixedRun again(config, shared(communicator));
+    again.engine.load_checkpoint(node);
+    EXPECT_TRUE(at::equal(again.values(), values));
+    EXPECT_LT(files, names_in(fs::path(node) / "kept").size());
+  });
+}
+
 TEST(NodeStorage, NamesTheFileThatNoNodeHas) {
   on_two_nodes([](Communicator& communicator, const fs::path& all) {
     const fs::path node = all / (communicator.rank() < 2 ? "a" : "b");
