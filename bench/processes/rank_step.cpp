@@ -93,16 +93,16 @@ const capstan_model kLayersTable = [] {
 Config read(const Arguments& given, int ranks, PluginIndex& plugins) {
   ConfigContext context;
   context.world_size = ranks;
-  const std::string text = R"({"train_micro_batch_size_per_gpu": )" + std::to_string(given.rows) +
-                           R"(, "steps_per_print": null, "gradient_clipping": 0,
+  const std::string text =
+      R"({"train_micro_batch_size_per_gpu": )" + std::to_string(given.rows) +
+      R"(, "steps_per_print": null, "gradient_clipping": 0,
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "zero_optimization": {"overlap_comm": true, "stage": )" +
-                           std::to_string(given.stage) +
-                           (given.lean ? R"(, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": )" +
-                                             std::to_string(given.width * given.width)
-                                       : "") +
-                           R"(}, "capstan": {"model": {"type": "gpt", "params": {"layers": )" +
-                           std::to_string(given.layers) + R"(, "d": )" + std::to_string(given.width) +
-                           R"(, "heads": 8, "seq": )" + std::to_string(kTokens) + "}}}}";
+      std::to_string(given.stage) +
+      (given.lean && given.stage == 3 ? R"(, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": )" +
+                                            std::to_string(given.width * given.width)
+                                      : "") +
+      R"(}, "capstan": {"model": {"type": "gpt", "params": {"layers": )" + std::to_string(given.layers) + R"(, "d": )" +
+      std::to_string(given.width) + R"(, "heads": 8, "seq": )" + std::to_string(kTokens) + "}}}}";
   return load_config({text, "bench", false}, context, plugins);
 }
 
