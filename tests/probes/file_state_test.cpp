@@ -36,6 +36,8 @@ TEST(FileStateProbe, KeepsThreeSubGroupsInFilesAndOneMebibyteInMemory) {
   const TemporaryFolder folder;
   ProbeRun run(file_state(folder.path()), kThreeSubGroups, kModel);
   run.step();
+  const TemporaryFolder checkpoint;
+  run.engine->save_checkpoint(checkpoint.path().string());  // reads all files, so none is still being written
 
   std::uint64_t files = 0, bytes = 0;
   for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
