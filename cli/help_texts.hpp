@@ -1,0 +1,112 @@
+#pragma once
+
+// What the commands' help says beside their options.
+
+namespace capstan::cli {
+
+inline constexpr const char* kDescription =
+    "Capstan trains models as a DeepSpeed configuration file says; everything that the file names is a plugin.";
+
+inline constexpr const char* kExitCodes =
+    "Exit codes:\n"
+    "  0    done\n"
+    "  1    the run failed: data, disk, checkpoint, a loss that is not a number\n"
+    "  2    the command line is wrong\n"
+    "  3    the configuration is wrong\n"
+    "  4    a plugin is missing, broken or failed\n"
+    "  70   a bug in Capstan\n"
+    "  130  interrupted by Ctrl-C or SIGTERM, after the step was finished and saved where --save is given\n"
+    "\n"
+    "capstan COMMAND --help explains a command and shows examples.";
+
+inline constexpr const char* kTrainExamples =
+    "Examples:\n"
+    "  capstan train --data notes.txt\n"
+    "      the default model and configuration on a text file\n"
+    "  capstan train --config ds_config.json --model gpt:tiny --data corpus/ --steps 200 \\\n"
+    "      --save ckpt/ --save-every 50 --keep 3\n"
+    "  capstan train --config ds_config.json --model gpt:tiny --data corpus/ --steps 400 --save ckpt/ --resume ckpt/\n"
+    "      continues bit-identically; --steps counts from the beginning of the run\n"
+    "  capstan train --config ds_config.json --set optimizer.params.lr=3e-4 --set train_batch_size=64\n"
+    "\n"
+    "Ctrl-C or SIGTERM finishes the step, saves where --save is given and exits with code 130; a second one ends at "
+    "once.";
+
+inline constexpr const char* kLaunchExamples =
+    "Examples:\n"
+    "  capstan launch -n 2 train --config ds_config.json --model gpt:tiny --data corpus/ --steps 200\n"
+    "  capstan launch -n 4 ./my_program --its-own-options\n"
+    "      a program of yours: a first word with a '/' in it\n"
+    "\n"
+    "When one process ends badly, the others are ended too, and its exit code is the launcher's. On several hosts, "
+    "start "
+    "the processes with torchrun --no-python, mpirun or srun instead.";
+
+inline constexpr const char* kEvalExamples =
+    "Example:\n"
+    "  capstan eval --config ds_config.json --model gpt:tiny --checkpoint ckpt/ --data held_out.txt";
+
+inline constexpr const char* kExportExamples =
+    "Examples:\n"
+    "  capstan export --checkpoint ckpt/ --to safetensors --out model.safetensors\n"
+    "  capstan export --checkpoint ckpt/:global_step200 --to pt --out model.pt\n"
+    "      torch.load(\"model.pt\", weights_only=True) opens it\n"
+    "  capstan export --checkpoint ckpt/ --to hf --out gpt2/";
+
+inline constexpr const char* kPlanExamples =
+    "Examples:\n"
+    "  capstan plan --config ds_config.json --model gpt:124m --world 64 --local-world 8\n"
+    "  capstan plan --config ds_config.json --model gpt:7b --set zero_optimization.stage=2\n"
+    "\n"
+    "No values are computed, so a model that fits no machine can be planned on any.";
+
+inline constexpr const char* kValidateExamples =
+    "Examples:\n"
+    "  capstan validate ds_config.json\n"
+    "  capstan validate ds_config.json --world 8 --json\n"
+    "  capstan validate --explain zero_optimization.stage3_prefetch_bucket_size\n"
+    "\n"
+    "Loads neither plugins nor LibTorch. Exit code 0 when the configuration can be run, otherwise 3.";
+
+inline constexpr const char* kSchemaExamples =
+    "Example:\n"
+    "  capstan schema > capstan.schema.json\n"
+    "      an editor that knows the file completes and checks configurations";
+
+inline constexpr const char* kReportExamples =
+    "Examples:\n"
+    "  capstan report runs/first\n"
+    "  capstan report runs/first --out first.html";
+
+inline constexpr const char* kUpgradeExamples =
+    "Examples:\n"
+    "  capstan upgrade ds_config.json > new.json\n"
+    "  capstan upgrade --in-place ds_config.json";
+
+inline constexpr const char* kElasticExamples =
+    "Examples:\n"
+    "  capstan elastic ds_config.json\n"
+    "  capstan elastic ds_config.json --world 64";
+
+inline constexpr const char* kCheckExamples =
+    "Examples:\n"
+    "  capstan plugins check build/libcapstan_optimizer_signum.so\n"
+    "  capstan plugins check build/libcapstan_optimizer_signum.so --only zero_gradient --in-process\n"
+    "\n"
+    "Exit code 0 when every case passed, otherwise 4.";
+
+inline constexpr const char* kListExamples =
+    "Examples:\n"
+    "  capstan plugins list\n"
+    "  capstan plugins list --plugin-path ~/my-plugins --json";
+
+inline constexpr const char* kNewExamples =
+    "Example:\n"
+    "  capstan plugins new acme-signum --kind optimizer\n"
+    "      makes the folder acme-signum: an optimizer of type Signum, with a test, that builds as it is";
+
+inline constexpr const char* kInspectExamples =
+    "Example:\n"
+    "  capstan plugins inspect lib/capstan/plugins/optimizers/libcapstan_optimizer_lion.so";
+
+}  // namespace capstan::cli
