@@ -31,20 +31,10 @@ class Adam {
   AdamSettings settings_;
 };
 
-/// Type "Adam": decoupled decay unless adam_w_mode is false.
-class PlainAdam : public Adam {
- public:
-  PlainAdam(const sdk::Host& host, const sdk::Params& params) : Adam(host, params, false) {}
-};
-
-/// Type "AdamW": decoupled decay always.
-class AdamW : public Adam {
- public:
-  AdamW(const sdk::Host& host, const sdk::Params& params) : Adam(host, params, true) {}
-};
+using Types = AdamTypes<Adam>;
 
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::PlainAdam, "Adam">,
-               &capstan::sdk::optimizer<capstan::optimizers::AdamW, "AdamW">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::Types::Plain, "Adam">,
+               &capstan::sdk::optimizer<capstan::optimizers::Types::W, "AdamW">)

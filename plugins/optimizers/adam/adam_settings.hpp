@@ -63,4 +63,17 @@ class AdamSettings {
   double default_decay_;
 };
 
+/// The types "Adam" and "AdamW" of a device: `Base` is built with what says that the decay is always decoupled.
+template <class Base>
+struct AdamTypes {
+  /// Decoupled decay unless adam_w_mode is false.
+  struct Plain : Base {
+    Plain(const sdk::Host& host, const sdk::Params& params) : Base(host, params, false) {}
+  };
+  /// Decoupled decay always.
+  struct W : Base {
+    W(const sdk::Host& host, const sdk::Params& params) : Base(host, params, true) {}
+  };
+};
+
 }  // namespace capstan::optimizers
