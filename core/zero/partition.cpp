@@ -3,14 +3,6 @@
 #include <algorithm>
 
 namespace capstan {
-namespace {
-
-std::int64_t aligned(std::int64_t elements) {
-  return (elements + Partition::kAlignment - 1) / Partition::kAlignment * Partition::kAlignment;
-}
-
-}  // namespace
-
 Partition::Partition(const std::vector<Parameter>& parameters, std::int64_t bucket_elements, int ranks)
     : parameters_(parameters), ranks_(ranks), first_(parameters.size()), bucket_of_(parameters.size()) {
   std::vector<std::int64_t> load(static_cast<std::size_t>(ranks));

@@ -32,6 +32,9 @@ class Partition {
   /// Buckets that exist beside the gradients when they are reduced in a thread: some wait while one is filled.
   static constexpr std::size_t kBuffers = 4;
   static constexpr std::int64_t kAlignment = 16;  // elements at whose multiples parameters begin: vectors' sake
+  static constexpr std::int64_t aligned(std::int64_t elements) {
+    return (elements + kAlignment - 1) / kAlignment * kAlignment;
+  }
 
   struct Parameter {
     std::int64_t numel;

@@ -20,8 +20,7 @@ PartitionedParameters::PartitionedParameters(const Partition& partition, int ran
   std::int64_t elements = 0;
   for (std::size_t i = 0; i < count; ++i) {
     first.push_back(elements);
-    const std::int64_t numel = coded_[i] ? 0 : partition.part(i, rank).numel;
-    elements += (numel + Partition::kAlignment - 1) / Partition::kAlignment * Partition::kAlignment;
+    if (!coded_[i]) elements += Partition::aligned(partition.part(i, rank).numel);
   }
   const at::Tensor memory = at::empty({elements}, dtype);
   for (std::size_t i = 0; i < count; ++i) {
