@@ -301,7 +301,7 @@ void Engine::State::finish_step(bool applied) {
   write_step_metrics(spans);
   emit(CAPSTAN_EVENT_STEP_END, nullptr, !applied);
   if (config.report.memory_breakdown) report_line(memory_line("after step", accelerator->memory()));
-  const std::string lines = progress_report.step_ends(progress, micro_steps_seen, groups, accelerator->memory());
+  const std::string lines = progress_report.step_ends(progress, micro_steps_seen, groups, *accelerator);
   if (!lines.empty()) report_line(lines);
 }
 

@@ -85,12 +85,12 @@ std::string ProgressReport::throughput_line(std::int64_t global_step, std::int64
 }
 
 std::string ProgressReport::step_ends(const Progress& progress, std::int64_t micro_step, const ParameterGroups& groups,
-                                      const DeviceMemory& device) {
+                                      const Accelerator& accelerator) {
   last_seconds_ = std::chrono::duration<double>(Clock::now() - begun_).count();
   if (++steps_ > kUntimedSteps) total_seconds_ += last_seconds_;
   if (!every_ || progress.global_steps % *every_ != 0) return "";
   std::string lines = state_line(progress, groups);
-  if (throughput_) lines += "\n" + throughput_line(progress.global_steps, micro_step, device);
+  if (throughput_) lines += "\n" + throughput_line(progress.global_steps, micro_step, accelerator.memory());
   return lines;
 }
 

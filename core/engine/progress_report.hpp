@@ -20,7 +20,7 @@ class ProgressReport {
   void step_begins();
   /// After a step and its schedule: the lines that are due, or "".
   std::string step_ends(const Progress& progress, std::int64_t micro_step, const ParameterGroups& groups,
-                        const DeviceMemory& device);
+                        const Accelerator& accelerator);
   /// The state line alone, for the report at initialisation.
   std::string state_line(const Progress& progress, const ParameterGroups& groups) const;
 
