@@ -136,8 +136,7 @@ void ComponentChooser::missing(const std::string& where, const std::string& kind
   constexpr std::size_t kLongest = 100;
   const std::string named = type.size() <= kLongest ? type : type.substr(0, kLongest) + "...";
   const std::string& device = kind == "optimizer" ? device_ : kCpu;
-  std::string text = plugins_.missing_text(where, kind, named, device);
-  if (text.starts_with(where + ": ")) text.erase(0, where.size() + 2);
+  std::string text = plugins_.missing_reason(kind, named, device);
   if (const auto available = text.find(" Available: "); available != std::string::npos)
     text.insert(available, foreign_type_hint(kind, type));
   text.insert(text.find("\n  looked in"), or_on_cpu(device));

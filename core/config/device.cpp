@@ -33,7 +33,7 @@ std::string resolve_device(const Effective& values, const PluginIndex& plugins, 
     return kCuda;
   }
   if (asked == kCuda && !plugins.find("accelerator", kCuda)) {
-    std::string text = plugins.missing_text(kDevice, "accelerator", kCuda).substr(std::string_view(kDevice).size() + 2);
+    std::string text = plugins.missing_reason("accelerator", kCuda);
     text.insert(text.find("\n  looked in"), " It is built where a CUDA toolkit is found." + or_on_cpu(kCuda));
     problems.error(kDevice, text);
   }

@@ -58,6 +58,8 @@ class PluginIndex {
   /// with the folders looked in, and why each rejected file was refused. `where` opens it: "optimizer.type".
   std::string missing_text(std::string_view where, std::string_view kind, std::string_view type,
                            std::string_view device = "cpu") const;
+  /// The same without `where`.
+  std::string missing_reason(std::string_view kind, std::string_view type, std::string_view device = "cpu") const;
 
   const std::vector<IndexedPlugin>& plugins() const { return contents_->plugins; }
   const std::vector<RejectedPlugin>& rejected() const { return contents_->rejected; }

@@ -22,6 +22,10 @@ std::string joined(const std::vector<std::string>& names) {
 
 std::string PluginIndex::missing_text(std::string_view where, std::string_view kind, std::string_view type,
                                       std::string_view device) const {
+  return std::string(where) + ": " + missing_reason(kind, type, device);
+}
+
+std::string PluginIndex::missing_reason(std::string_view kind, std::string_view type, std::string_view device) const {
   std::set<std::string> types;
   std::vector<std::string> names;  // aliases too
   std::set<std::string> other_kinds;
@@ -39,7 +43,7 @@ std::string PluginIndex::missing_text(std::string_view where, std::string_view k
     }
   }
 
-  std::string text = std::string(where) + ": no plugin provides " + with_article(kind) + " '" + std::string(type) + "'";
+  std::string text = "no plugin provides " + with_article(kind) + " '" + std::string(type) + "'";
   if (!other_devices.empty()) text += " for this device, only for " + *other_devices.begin();
   if (other_devices.empty() && !other_kinds.empty()) text += " (there is " + *other_kinds.begin() + " of that name)";
   text += ".";
