@@ -23,8 +23,7 @@ Model without_values(const std::function<Model()>& build) {
   }
   log::warning(
       "ZeRO stage 3: the model's construction uses the memory of its parameters without LibTorch's operators "
-      "(data_ptr, "
-      "a thread of its own), so it is built whole on each rank, and partitioned then.");
+      "(data_ptr, a thread of its own), so it is built whole on each rank, and partitioned then.");
   generator.set_state(start);
   return build();
 }

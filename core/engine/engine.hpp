@@ -79,10 +79,11 @@ class Engine {
   /// training precision. Throws RuntimeFault naming what is missing or misshapen.
   void load_weights(const std::string& file_or_folder);
 
-  /// Holds the named trainable parameters in memory (all of them without names), for code that uses their values
-  /// outside of forward and backward: at ZeRO stage 3 they are away there, and reading them throws. Called by all
-  /// ranks. To change values, at any stage, name the rank that writes: at the end all ranks, and the fp32 masters, take
-  /// that rank's values. Throws RuntimeFault for an unknown name or rank.
+  /// Holds the named parameters in memory (all of them without names), for code that uses their values outside of
+  /// forward and backward: at ZeRO stage 3 they are away there, at stages 1 and 2 with overlap_comm between a step and
+  /// the next forward, and reading them throws. Called by all ranks. To change values, at any stage, name the rank that
+  /// writes: at the end all ranks, and the fp32 masters, take that rank's values. Throws RuntimeFault for an unknown
+  /// name or rank.
   GatherScope gather(const std::vector<std::string>& names = {}, std::optional<int> written_by = std::nullopt);
 
   const Progress& progress() const;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <vector>
 
@@ -9,7 +8,8 @@ namespace capstan {
 class ParameterStore;
 
 /// Holds parameters in memory, for code that reads or writes their values outside of forward and backward: at ZeRO
-/// stage 3 they are away there. From Engine::gather; every rank opens and closes it, in the same order. [engine]
+/// stage 3, and after a step with overlap_comm, they are away there. From Engine::gather; every rank opens and closes
+/// it, in the same order. [engine]
 class GatherScope {
  public:
   GatherScope(ParameterStore& store, std::vector<std::size_t> parameters, std::optional<int> written_by);
