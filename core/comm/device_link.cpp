@@ -2,23 +2,10 @@
 
 #include <utility>
 
+#include "core/comm/both_exchanges.hpp"
+
 namespace capstan {
 namespace {
-
-class Both final : public Exchange {
- public:
-  Both(std::unique_ptr<Exchange> host, std::unique_ptr<Exchange> device)
-      : host_(std::move(host)), device_(std::move(device)) {}
-
-  bool wait() override { return host_->wait() && device_->wait(); }
-  void abort() override {
-    host_->abort();
-    device_->abort();
-  }
-
- private:
-  std::unique_ptr<Exchange> host_, device_;
-};
 
 /// The messages whose tensors are in host memory, and the others, in their order.
 std::pair<std::vector<Message>, std::vector<Message>> by_place(const std::vector<Message>& messages) {
@@ -39,7 +26,7 @@ class LinkedTransport final : public Transport {
     if (device_send.empty() && device_receive.empty()) return host_->start(tag, send, receive);
     if (host_send.empty() && host_receive.empty()) return link_->start(send, receive);
     auto host = host_->start(tag, host_send, host_receive);
-    return std::make_unique<Both>(std::move(host), link_->start(device_send, device_receive));
+    return std::make_unique<BothExchanges>(std::move(host), link_->start(device_send, device_receive));
   }
 
   void publish(const std::string& key, const std::string& text) override { host_->publish(key, text); }
