@@ -11,6 +11,7 @@
 #include <exception>
 
 #include "core/comm/device_link.hpp"
+#include "core/comm/host_memory.hpp"
 #include "core/comm/transport.hpp"
 #include "core/comm/watchdog.hpp"
 #include "core/errors.hpp"
@@ -152,7 +153,8 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
   state->watch_every = options.watch_every;
   if (rendezvous.size > 1) {
     ignore_broken_pipes();
-    state->transport = connect_gloo(rendezvous, options.arrival);
+    state->transport =
+        with_host_memory(connect_gloo(rendezvous, options.arrival), rendezvous.rank, rendezvous.size, options.arrival);
     state->watchdog = std::make_unique<Watchdog>(state->transport->for_thread(), rendezvous.rank, rendezvous.size,
                                                  options.watch_every, options.timeout);
   }

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -71,8 +72,11 @@ std::vector<ProcessResult> run_ranks(int size, const std::function<void(Communic
   const RankEnvironments environments(size, options.ranks_per_host);
   std::vector<std::unique_ptr<Process>> ranks;
   for (int rank = 0; rank < size; ++rank) {
+    auto environment = environments.of(rank);
+    const bool over_tcp = std::find(options.over_tcp.begin(), options.over_tcp.end(), rank) != options.over_tcp.end();
+    if (over_tcp) environment.push_back("CAPSTAN_HOST_MEMORY=off");
     ranks.push_back(std::make_unique<Process>(std::vector<std::string>{"/proc/self/exe", "--gtest_filter=" + name},
-                                              ProcessOptions{.environment = environments.of(rank)}));
+                                              ProcessOptions{.environment = std::move(environment)}));
   }
   std::vector<ProcessResult> results;
   for (const auto& rank : ranks) results.push_back(rank->wait());
