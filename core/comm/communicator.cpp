@@ -120,8 +120,8 @@ struct Communicator::State {
     } catch (const PeerLost& lost) {
       const std::string verdict = watchdog->verdict();
       if (!verdict.empty()) throw RuntimeFault(where(name) + verdict);
-      const std::string words = watchdog->last_words(lost.peer());
-      const std::string who = "rank " + std::to_string(lost.peer());
+      const auto [peer, words] = watchdog->last_words(lost.peer());
+      const std::string who = "rank " + std::to_string(peer);
       throw RuntimeFault(
           where(name) + (words.empty() || words == "finished"
                              ? who + " is gone" + (words.empty() ? "" : ": it has finished") + " (" + lost.what() + ")."

@@ -1,5 +1,6 @@
 #include "core/comm/watchdog.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
@@ -12,6 +13,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kReadPatience = std::chrono::seconds(2);
+constexpr std::chrono::milliseconds kLinger = std::chrono::seconds(2), kReadAgain{20};
+
+// In place of why a rank stopped.
+constexpr const char* kFinished = "finished";
+constexpr const char* kUnknown = "cannot be asked";
 
 std::string seconds_text(double seconds) {
   char text[32];
@@ -57,7 +63,7 @@ std::string whereabouts_table(const std::vector<Whereabouts>& all) {
     const Whereabouts& at = all[rank];
     table += "\n  rank " + std::to_string(rank) + "  ";
     if (!at.gone.empty()) {
-      table += at.gone == "finished" ? "has finished" : "stopped: " + at.gone;
+      table += at.gone == kFinished ? "has finished" : "stopped: " + at.gone;
     } else if (at.inside) {
       table += "is in " + call_text(at) + " for " + seconds_text(at.seconds);
     } else if (at.call == 0) {
@@ -75,7 +81,7 @@ std::string mismatch(const std::vector<Whereabouts>& all, int own) {
     const Whereabouts& other = all[rank];
     const std::string name = "rank " + std::to_string(rank);
     if (!other.gone.empty() && other.call < mine.call) {
-      return other.gone == "finished" ? name + " has finished without it" : name + " stopped: " + other.gone;
+      return other.gone == kFinished ? name + " has finished without it" : name + " stopped: " + other.gone;
     }
     if (!other.inside || other.call != mine.call) continue;
     if (other.name != mine.name) return name + " is in another one, '" + other.name + "'";
@@ -98,7 +104,7 @@ struct Watchdog::State {
   Clock::time_point since = Clock::now();
   Exchange* exchange = nullptr;
   std::string verdict;
-  bool stopping = false;
+  bool stopping = false, failed = false;
   std::mutex store_mutex;  // one at a time on the transport; never held together with `mutex`
   std::thread thread;
 
@@ -116,7 +122,7 @@ struct Watchdog::State {
         const std::lock_guard lock(store_mutex);
         all[static_cast<std::size_t>(other)] = Whereabouts::parse(transport->read(key_of(other), kReadPatience));
       } catch (const std::exception&) {
-        all[static_cast<std::size_t>(other)].gone = "cannot be asked";
+        all[static_cast<std::size_t>(other)].gone = kUnknown;
       }
     }
     all[static_cast<std::size_t>(rank)] = now();
@@ -140,7 +146,7 @@ struct Watchdog::State {
     const std::vector<Whereabouts> all = read_all();
     std::string found;
     for (const Whereabouts& other : all) {
-      if (other.gone == "cannot be asked" && !late) return;
+      if (other.gone == kUnknown && !late) return;
     }
     found = mismatch(all, rank);
     if (found.empty() && late)
@@ -150,7 +156,18 @@ struct Watchdog::State {
     // It may have ended meanwhile.
     if (!here.inside || here.call != at.call || exchange == nullptr) return;
     verdict = found + "." + whereabouts_table(all);
+    failed = true;
     exchange->abort();
+  }
+
+  /// Rank 0 keeps what all have said: where the run has failed, the others are to read it before that is gone.
+  void linger() {
+    const auto until = Clock::now() + kLinger;
+    while (Clock::now() < until) {
+      const std::vector<Whereabouts> all = read_all();
+      if (std::all_of(all.begin() + 1, all.end(), [](const Whereabouts& at) { return !at.gone.empty(); })) return;
+      std::this_thread::sleep_for(kReadAgain);
+    }
   }
 
   void run() {
@@ -181,11 +198,12 @@ Watchdog::~Watchdog() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = true;
-    if (state_->here.gone.empty()) state_->here.gone = "finished";
+    if (state_->here.gone.empty()) state_->here.gone = kFinished;
   }
   state_->wake.notify_all();
   state_->thread.join();
   state_->publish();
+  if (state_->rank == 0 && state_->failed) state_->linger();
 }
 
 void Watchdog::enter(std::uint64_t call, const std::string& name, std::uint64_t bytes) {
@@ -215,20 +233,29 @@ std::string Watchdog::verdict() {
 
 std::string Watchdog::table() { return whereabouts_table(state_->read_all()); }
 
-std::string Watchdog::last_words(int peer) {
-  try {
-    const std::lock_guard lock(state_->store_mutex);
-    const std::string gone = Whereabouts::parse(state_->transport->read(key_of(peer), kReadPatience)).gone;
-    return gone;
-  } catch (const std::exception&) {
-    return "";
+std::pair<int, std::string> Watchdog::last_words(int peer) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->failed = true;
   }
+  const std::vector<Whereabouts> all = state_->read_all();
+  const auto failed = [](const Whereabouts& at) {
+    return !at.gone.empty() && at.gone != kFinished && at.gone != kUnknown;
+  };
+  auto first = all.end();
+  for (auto one = all.begin(); one != all.end(); ++one) {
+    if (failed(*one) && (first == all.end() || one->call < first->call)) first = one;
+  }
+  if (first != all.end()) return {static_cast<int>(first - all.begin()), first->gone};
+  const std::string& words = all[static_cast<std::size_t>(peer)].gone;
+  return {peer, words == kUnknown ? "" : words};
 }
 
 void Watchdog::tell_failure(const std::string& why) {
   {
     const std::lock_guard lock(state_->mutex);
     state_->here.gone = why;
+    state_->failed = true;
     state_->here.inside = false;
   }
   state_->publish();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/comm/transport.hpp"
@@ -47,8 +48,8 @@ class Watchdog {
   std::string verdict();
   /// Where everybody is, read anew.
   std::string table();
-  /// What rank `peer` said when it stopped, or "".
-  std::string last_words(int peer);
+  /// Who stopped first of those that failed, and why; else `peer`, with "finished" or "". One rank's end soon ends others.
+  std::pair<int, std::string> last_words(int peer);
   void tell_failure(const std::string& why);
 
  private:
