@@ -39,19 +39,25 @@ class Planned {
     for (const NamedTensor& buffer : model_.buffers()) {
       run_.buffer_bytes += static_cast<std::int64_t>(buffer.tensor.nbytes());
     }
-    run_.built_bytes = run_.buffer_bytes;
   }
 
   void add_parameters() {
     const std::vector<bool> alone = alone_in_storage(model_.parameters());
-    for (const NamedTensor& named : model_.parameters()) {
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      const at::Tensor& tensor = model_.parameters()[i].tensor;
+      const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
+      if (!at::isFloatingType(tensor.scalar_type())) {
+        run_.buffer_bytes += bytes;
+        continue;
+      }
       PlannedParameter parameter;
-      parameter.numel = named.tensor.numel();
-      parameter.shape = named.tensor.sizes().vec();
-      parameter.trainable = named.tensor.requires_grad();
-      parameter.movable = alone[run_.parameters.size()];
-      run_.built_bytes += static_cast<std::int64_t>(named.tensor.nbytes());
+      parameter.numel = tensor.numel();
+      parameter.shape = tensor.sizes().vec();
+      parameter.trainable = tensor.requires_grad();
+      parameter.movable = alone[i];
+      parameter.built_bytes = bytes;
       run_.parameters.push_back(std::move(parameter));
+      group_of_.push_back(groups_.group_of(i));
     }
   }
 
@@ -70,7 +76,7 @@ class Planned {
       }
       for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
         PlannedParameter& parameter = run_.parameters[i];
-        if (!parameter.trainable || !has_state(spec, groups_[groups_.group_of(i)])) continue;
+        if (!parameter.trainable || !has_state(spec, groups_[group_of_[i]])) continue;
         (spec.like == StateSpec::Like::kScalar ? parameter.fixed_state_bytes : parameter.state_bytes) +=
             bytes_of(state_dtype(spec, config_));
       }
@@ -82,6 +88,7 @@ class Planned {
   ParameterGroups groups_;
   const ComponentManifest* optimizer_ = nullptr;
   PlannedRun run_;
+  std::vector<std::uint32_t> group_of_;  // of run_.parameters
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #include "core/zero/flat_parameters.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -29,10 +29,15 @@ FlatParameters::FlatParameters(const Partition& partition, const std::vector<at:
     : partition_(partition), gathering_(gathering), moved_(movable) {
   at::NoGradGuard no_grad;
   if (parameters.empty()) return;
-  flat_ = at::zeros({partition.numel()}, parameters.front().options().requires_grad(false));
+  // Untouched memory is none: while parameters move, there is one of them more than there are.
+  flat_ = at::empty({partition.numel()}, parameters.front().options().requires_grad(false));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    numel_.push_back(parameters[i].numel());
+    const std::int64_t numel = parameters[i].numel();
+    numel_.push_back(numel);
     at::Tensor here = values(i);
+    // What aligns the next one travels as well.
+    const std::int64_t aligned = (numel + Partition::kAlignment - 1) / Partition::kAlignment * Partition::kAlignment;
+    flat_.narrow(0, partition.first(i) + numel, aligned - numel).zero_();
     here.copy_(parameters[i].detach().reshape({-1}));
     if (!moved_[i]) continue;
     // Each storage keeps the whole memory alive.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/zero/stage3_plan.hpp"
+
 namespace capstan {
 namespace {
 
@@ -80,9 +82,7 @@ class Planner {
 
   MemoryPlan plan() {
     // At stage 3 parameters get their values one by one, which never takes what training does.
-    if (run_.built_bytes > 0 && (choice_.stage < 3 || run_.world == 1)) {
-      plan_.building = run_.built_bytes + (run_.compute_bytes == 4 ? 0 : largest_trainable(run_) * run_.compute_bytes);
-    }
+    if (choice_.stage < 3 || run_.world == 1) plan_.building = building();
     add("buffers of the model", run_.buffer_bytes);
     if (run_.world == 1) {
       one_process();
@@ -96,6 +96,32 @@ class Planner {
  private:
   void add(const char* what, std::int64_t bytes, Place place = Place::kMemory) {
     if (bytes > 0) plan_.items.push_back({what, bytes, place});
+  }
+
+  /// The model as it is built, whose parameters are cast one after the other, and then, from stage 1 on, moved
+  /// together.
+  std::int64_t building() const {
+    const bool partitioned = run_.world > 1 && choice_.stage > 0;
+    const Partition partition = planned_partition(run_);
+    std::int64_t here = run_.buffer_bytes, most = 0;
+    for (const PlannedParameter& parameter : run_.parameters) here += parameter.built_bytes;
+    most = here;
+    std::size_t index = 0;
+    for (const PlannedParameter& parameter : run_.parameters) {
+      const std::int64_t bytes = parameter.numel * run_.compute_bytes, whole = parameter.numel * kMasterBytes;
+      const bool cast = parameter.built_bytes != bytes;
+      std::int64_t master = 0, old = cast ? parameter.built_bytes : 0;
+      if (parameter.trainable) {
+        const std::int64_t part = partitioned ? partition.part(index++, 0).numel * kMasterBytes : whole;
+        if (run_.compute_bytes != kMasterBytes) master = part;
+        // The original becomes the master.
+        if (!partitioned && old == whole) master = old = 0;
+      }
+      here += (cast ? bytes : 0) + master;
+      most = std::max(most, here);
+      here -= old;
+    }
+    return partitioned ? std::max(most, here + largest_trainable(run_) * run_.compute_bytes) : most;
   }
 
   std::int64_t frozen_elements() const { return run_.elements() - run_.trainable_elements(); }
@@ -150,26 +176,21 @@ class Planner {
 
   void stage3_parameters(const Share& share) {
     const std::int64_t bytes = run_.compute_bytes;
-    add("parameters", (share.elements + (frozen_elements() + run_.world - 1) / run_.world) * bytes, choice_.parameters);
-    const std::vector<bool> persistent = persistent_parameters(run_);
-    std::int64_t kept = 0, passing = 0, largest = 0;
-    std::size_t index = 0;
-    for (const PlannedParameter& parameter : run_.parameters) {
-      if (!parameter.trainable) continue;
-      if (persistent[index++]) {
-        kept += parameter.numel;
-      } else {
-        passing += parameter.numel;
-        largest = std::max(largest, parameter.numel);
-      }
+    const Stage3Plan stage3(run_);
+    std::int64_t frozen = 0, kept = 0, buffers = 0, slices = 0;
+    for (int rank = 0; rank < run_.world; ++rank) frozen = std::max(frozen, stage3.frozen_bytes(rank));
+    add("parameters", share.elements * bytes + frozen, choice_.parameters);
+    for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
+      if (stage3.stays(i)) kept += run_.parameters[i].numel;
+      // Frozen ones that stay are never brought.
+      if (run_.parameters[i].trainable || !stage3.stays(i)) slices += stage3.slice_bytes(i);
     }
     add("persistent parameters", kept * bytes);
-    // Prefetching may overshoot by one parameter.
-    const std::int64_t live = std::min(passing, std::max(run_.zero.stage3_max_live_parameters, largest));
+    const std::int64_t live =
+        stage3.follow([&](const Stage3Plan::Fetch& fetch) { buffers = std::max(buffers, stage3.buffer_bytes(fetch)); });
     add("live parameters", live * bytes);
-    if (run_.zero.zero_hpz_partition_size > 1) {
-      add("secondary copy (hpZ)", run_.trainable_elements() / run_.zero.zero_hpz_partition_size * bytes);
-    }
+    add("buffers of gathering", buffers);
+    if (stage3.secondary_ranks() > 1) add("secondary copy (hpZ)", slices);
   }
 
   void exchange_buffers(const Partition& partition) {
@@ -234,24 +255,6 @@ Partition planned_partition(const PlannedRun& run) {
     if (parameter.trainable) inputs.push_back({parameter.numel, run.whole_parameters});
   }
   return {inputs, run.zero.reduce_bucket_size, run.world};
-}
-
-std::vector<bool> persistent_parameters(const PlannedRun& run) {
-  std::vector<bool> persistent;
-  std::int64_t kept = 0;
-  for (const PlannedParameter& parameter : run.parameters) {
-    if (!parameter.trainable) continue;
-    const bool small = parameter.numel <= run.zero.stage3_param_persistence_threshold &&
-                       parameter.numel <= run.zero.stage3_model_persistence_threshold - kept;
-    persistent.push_back(small);
-    if (small) kept += parameter.numel;
-  }
-  return persistent;
-}
-
-bool stage3_holds_all(const PlannedRun& run) {
-  const std::int64_t elements = run.trainable_elements();
-  return elements <= run.zero.stage3_max_live_parameters && elements <= run.zero.stage3_max_reuse_distance;
 }
 
 ZeroChoice configured_choice(const ZeroConfig& zero) {

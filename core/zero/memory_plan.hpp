@@ -15,6 +15,7 @@ struct PlannedParameter {
   bool trainable = true;
   bool movable = true;  // alone in its storage
   std::vector<std::int64_t> shape;
+  std::int64_t built_bytes = 0;        // as the model makes it
   std::int64_t state_bytes = 0;        // of the optimizer's state, an element
   std::int64_t fixed_state_bytes = 0;  // of the optimizer's state, a parameter
 };
@@ -22,8 +23,7 @@ struct PlannedParameter {
 /// What memory and traffic of a training run depend on. No LibTorch, no model: shapes and a configuration.
 struct PlannedRun {
   std::vector<PlannedParameter> parameters;  // the model's order
-  std::int64_t built_bytes = 0;              // of the model as it is built, buffers included
-  std::int64_t buffer_bytes = 0;             // of the model's buffers
+  std::int64_t buffer_bytes = 0;             // of the model's buffers, and of parameters that are no floating numbers
   std::int64_t model_state_bytes = 0;        // of the optimizer's states of the whole model, the same on every rank
   // Bytes of an element as the model computes, as gradients add up, as they travel.
   std::int64_t compute_bytes = 4, accumulation_bytes = 4, communication_bytes = 4;
@@ -73,19 +73,12 @@ struct MemoryPlan {
 /// Stages 0 to 2 as the engine allocates: parameters in the compute type, gradients in the accumulation type, fp32
 /// masters where the compute type is another, the optimizer's states, and what exchanges need. With mixed precision
 /// Adam and P parameters on W ranks these are 16 P, 4 P + 12 P / W, 2 P + 14 P / W and 16 P / W bytes for stages 0 to
-/// 3, beside buckets and live parameters. Stage 3 and its offload follow DeepSpeed's scheme: partitions, live
-/// parameters up to stage3_max_live_parameters, buffers of buffer_count.
+/// 3, beside buckets and live parameters, of which Stage3Plan::follow() says how many there are. Stage 3's offload
+/// follows DeepSpeed's scheme: partitions, buffers of buffer_count.
 MemoryPlan plan_memory(const PlannedRun& run, const ZeroChoice& choice);
 
 /// The partition of the trainable parameters over the ranks.
 Partition planned_partition(const PlannedRun& run);
-
-/// Whether stage 3 need not let go of anything within a step: its limits hold all parameters.
-bool stage3_holds_all(const PlannedRun& run);
-
-/// Of the parameters that stage 3 partitions, those that stay whole on every rank: trainable ones, by index in
-/// definition order. (stage3_param_persistence_threshold, stage3_model_persistence_threshold)
-std::vector<bool> persistent_parameters(const PlannedRun& run);
 
 /// One collective of a step.
 struct PlannedTraffic {
@@ -95,9 +88,8 @@ struct PlannedTraffic {
   std::int64_t between_nodes = 0;  // of them, to ranks of other hosts
 };
 
-/// What rank 0 sends in a step at that stage. Stages 0 to 2: to the byte. Stage 3: gathers for forward and backward of
-/// each micro-batch, or one a step where stage3_holds_all(), and the reduction of gradients, with
-/// zero_hpz_partition_size, zero_quantized_weights and zero_quantized_gradients. Nothing with one process.
+/// What rank 0 sends in a step at that stage, to the byte; at stage 3 for a model that uses its parameters as
+/// Stage3Plan::follow() takes it to, which matters where not all of them are kept. Nothing with one process.
 std::vector<PlannedTraffic> plan_traffic(const PlannedRun& run, int stage);
 
 }  // namespace capstan

@@ -6,6 +6,7 @@
 
 #include "core/zero/block_format.hpp"
 #include "core/zero/memory_plan.hpp"
+#include "core/zero/stage3_plan.hpp"
 
 namespace capstan {
 namespace {
@@ -80,47 +81,33 @@ class TrafficPlanner {
   }
 
   void stage3() {
-    const ZeroConfig& zero = run_.zero;
-    const std::vector<bool> persistent = persistent_parameters(run_);
-    std::int64_t gathered = 0, kept = 0, elements = 0;  // bytes of rank 0's parts; elements of whole parameters
-    std::size_t index = 0;
-    for (const PlannedParameter& parameter : run_.parameters) {
-      if (!parameter.trainable) continue;
-      const std::int64_t part = partition_.part(index, 0).numel;
-      if (persistent[index++]) {
-        kept += part * run_.compute_bytes;
-        continue;
-      }
-      elements += parameter.numel;
-      const BlockFormat format = weight_format(part);
-      gathered += zero.zero_quantized_weights && format.block > 0 ? format.message_bytes() : part * run_.compute_bytes;
-    }
-    if (stage3_holds_all(run_)) {
-      to_all("parameters", "all_gather", gathered);
-    } else {
-      gathers(gathered, elements);
-    }
-    if (zero.zero_quantized_gradients && run_.local_world < run_.world) {
+    gathers();
+    if (run_.zero.zero_quantized_gradients && run_.local_world < run_.world) {
       quantized_gradients();
     } else {
       reduce(run_.micro_steps);
     }
     late_gradients(run_.micro_steps);
-    to_all("persistent parameters", "all_gather", kept);
   }
 
-  /// For each micro-batch's forward and backward. `gathered`: bytes of rank 0's parts, of parameters of `elements`.
-  void gathers(std::int64_t gathered, std::int64_t elements) {
-    to_all("parameters for forward", "all_gather", gathered * run_.micro_steps);
-    const std::int64_t group = std::min<std::int64_t>(run_.zero.zero_hpz_partition_size, run_.world);
-    if (group > 1) {
-      // From the secondary copy, within a block of ranks.
-      const std::int64_t slice = elements / group * run_.compute_bytes * run_.micro_steps;
-      add("parameters for backward", "all_gather", slice * (group - 1),
-          slice * std::max<std::int64_t>(group - run_.local_world, 0));
-    } else {
-      to_all("parameters for backward", "all_gather", gathered * run_.micro_steps);
+  void gathers() {
+    const Stage3Plan stage3(run_);
+    std::int64_t trained = 0, frozen = 0, slices = 0, kept = 0;
+    stage3.follow([&](const Stage3Plan::Fetch& fetch) {
+      for (const std::size_t i : fetch.from_all) {
+        (run_.parameters[i].trainable ? trained : frozen) += fetch.times * stage3.sent_bytes(i, 0);
+      }
+      for (const std::size_t i : fetch.from_second) slices += fetch.times * stage3.slice_bytes(i);
+    });
+    for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
+      if (run_.parameters[i].trainable && stage3.stays(i)) kept += stage3.sent_bytes(i, 0);
     }
+    const std::int64_t near = stage3.secondary_ranks();
+    to_all("parameters", "all_gather", trained);
+    to_all("frozen parameters", "all_gather", frozen);
+    add("parameters from the second copy", "all_to_all_single", slices * (near - 1),
+        slices * std::max<std::int64_t>(near - run_.local_world, 0));
+    to_all("persistent parameters", "all_gather", kept);
   }
 
   /// Of every rank's parts of all buckets: bytes of codes and scales, and of what is not quantised.

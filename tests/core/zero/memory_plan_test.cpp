@@ -16,6 +16,7 @@ PlannedRun mixed_adam(std::int64_t numel, int tensors, int world) {
     parameter.numel = numel / tensors;
     parameter.shape = {numel / tensors / 1000, 1000};
     parameter.state_bytes = 8;
+    parameter.built_bytes = 4 * parameter.numel;
     run.parameters.push_back(parameter);
   }
   run.compute_bytes = run.accumulation_bytes = run.communication_bytes = 2;
@@ -68,8 +69,13 @@ TEST(MemoryPlan, OneProcessHoldsEverythingAtEveryStage) {
 
 TEST(MemoryPlan, LiveParametersOfStage3AreLimited) {
   PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
+  run.zero.stage3_max_reuse_distance = 2'000'000'000;  // from the first use in forward to the last in backward
   EXPECT_EQ(bytes_of(plan_memory(run, {3}), "live parameters"), 2'000'000'000);
+  // What is kept is: of 10 million each, those whose next use is less than 500 million away, there and back.
+  run.zero.stage3_max_reuse_distance = 500'000'000;
   run.zero.stage3_max_live_parameters = 50'000'000;
+  EXPECT_EQ(bytes_of(plan_memory(run, {3}), "live parameters"), 500'000'000);
+  run.zero.stage3_max_reuse_distance = 0;
   EXPECT_EQ(bytes_of(plan_memory(run, {3}), "live parameters"), 100'000'000);
   run.zero.stage3_param_persistence_threshold = 10'000'000;
   EXPECT_EQ(bytes_of(plan_memory(run, {3}), "persistent parameters"), 2'000'000'000);
@@ -77,11 +83,23 @@ TEST(MemoryPlan, LiveParametersOfStage3AreLimited) {
   EXPECT_EQ(bytes_of(plan_memory(run, {3}), "persistent parameters"), 60'000'000);
 }
 
+TEST(MemoryPlan, FrozenParametersArePartitionedAtStage3AndComeAndGo) {
+  PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
+  for (std::size_t i = 0; i < 80; ++i) run.parameters[i].trainable = false;
+  run.zero.stage3_max_reuse_distance = 2'000'000'000;
+  EXPECT_NEAR(static_cast<double>(bytes_of(plan_memory(run, {3}), "parameters")), 2e9 / 8, 1e6);
+  EXPECT_EQ(bytes_of(plan_memory(run, {3}), "live parameters"), 2'000'000'000);
+  run.zero.zero_quantized_nontrainable_weights = true;  // a byte each, and a scale for 8,000 of them
+  EXPECT_NEAR(static_cast<double>(bytes_of(plan_memory(run, {3}), "parameters")), (0.4e9 + 0.8e9) / 8, 2e6);
+  // Before stage 3 they are whole on every rank, without masters, states and gradients.
+  EXPECT_NEAR(static_cast<double>(model_states(plan_memory(run, {2}))), 2e9 + (4 + 8 + 2) * 0.2e9 / 8, 1e7);
+}
+
 TEST(MemoryPlan, CountsBuildingTheModelWhereThatTakesMost) {
   PlannedRun run = mixed_adam(1'000'000'000, 100, 64);
-  run.built_bytes = 4'000'000'000;
   const MemoryPlan plan = plan_memory(run, {2});
-  EXPECT_EQ(plan.peak(Place::kMemory), 4'000'000'000 + 2 * 10'000'000);  // one parameter is being cast
+  // The first parameter is being cast, and has its part of a master, at most a block more than a share.
+  EXPECT_NEAR(static_cast<double>(plan.peak(Place::kMemory)), 4e9 + 2e7 + 4e7 / 64, 4 * 32768);
   EXPECT_LT(plan.training(Place::kMemory), 3'000'000'000);
   EXPECT_EQ(plan_memory(run, {3}).building, 0);  // where parameters get their values one by one
 }
@@ -99,29 +117,31 @@ TEST(TrafficPlan, IsTwoOrThreeTimesTheModel) {
   run.norm = false;
   const double model = 2e9 * 7 / 8;  // bytes that one rank sends in one pass over all parameters
   for (int stage = 0; stage <= 2; ++stage) EXPECT_NEAR(static_cast<double>(sent(run, stage)), 2 * model, 1e-2 * model);
+  run.zero.stage3_max_reuse_distance = 2'000'000'000;
   EXPECT_NEAR(static_cast<double>(sent(run, 3)), 2 * model, 1e-2 * model);  // one gather: all may stay
-  run.zero.stage3_max_live_parameters = 100'000'000;
-  EXPECT_NEAR(static_cast<double>(sent(run, 3)), 3 * model, 1e-2 * model);
+  run.zero.stage3_max_reuse_distance = 0;
+  // The first of 100 is not brought for backward.
+  EXPECT_NEAR(static_cast<double>(sent(run, 3)), 3 * model, 2e-2 * model);
   run.micro_steps = 4;
   EXPECT_NEAR(static_cast<double>(sent(run, 1)), 2 * model, 1e-2 * model);
   EXPECT_NEAR(static_cast<double>(sent(run, 2)), 5 * model, 1e-2 * model);
-  EXPECT_NEAR(static_cast<double>(sent(run, 3)), 12 * model, 1e-2 * model);
+  EXPECT_NEAR(static_cast<double>(sent(run, 3)), 12 * model, 5e-2 * model);
 }
 
 TEST(TrafficPlan, ZeroPlusPlusSendsAQuarterBetweenHosts) {
   PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
   run.norm = false;
   run.local_world = 2;
-  run.zero.stage3_max_live_parameters = 100'000'000;
+  run.zero.stage3_max_reuse_distance = 0;
   const double model = 2e9 / 8 * 6;  // to the six ranks elsewhere
-  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), 3 * model, 1e-2 * model);
+  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), 3 * model, 2e-2 * model);
   run.zero.zero_quantized_weights = true;
-  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), 2 * model, 1e-2 * model);
+  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), 2 * model, 2e-2 * model);
   run.zero.zero_hpz_partition_size = 2;
-  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), 1.5 * model, 1e-2 * model);
+  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), 1.5 * model, 2e-2 * model);
   // Four bits, and of what a host has added up only: half of what a quarter would be.
   run.zero.zero_quantized_gradients = true;
-  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), (0.5 + 0.125) * model, 1e-2 * model);
+  EXPECT_NEAR(static_cast<double>(sent(run, 3, true)), (0.5 + 0.125) * model, 2e-2 * model);
 }
 
 }  // namespace

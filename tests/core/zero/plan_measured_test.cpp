@@ -2,7 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -23,13 +23,16 @@
 namespace capstan {
 namespace {
 
-/// A model of much memory and little work: the loss reads one row of each matrix, and has a gradient for all of it.
+/// A model of much memory and little work: the product of one row of each matrix, which has a gradient for all of the
+/// matrix, and brings it once in forward and, behind the first that is trained, once in backward. Of `period` matrices
+/// in a row the last is trained, the others are frozen.
 struct WideModel {
   std::vector<NamedTensor> parameters;
 
-  WideModel(int count, std::int64_t rows) {
+  WideModel(int count, std::int64_t rows, int period) {
     for (int i = 0; i < count; ++i) {
-      parameters.push_back({"matrix" + std::to_string(i), at::full({rows, 1000}, 0.01).requires_grad_()});
+      const bool trained = i % period == period - 1;
+      parameters.push_back({"matrix" + std::to_string(i), at::full({rows, 1000}, 1.0).requires_grad_(trained)});
     }
   }
 
@@ -44,12 +47,10 @@ struct WideModel {
         return CAPSTAN_OK;
       };
       table.forward = [](void* self, capstan_batch*, capstan_tensor* loss, capstan_error*) {
-        at::Tensor sum = at::zeros({});
-        for (const NamedTensor& parameter : static_cast<WideModel*>(self)->parameters) {
-          const at::Tensor row = parameter.tensor.select(0, 0).to(at::kFloat);
-          sum = sum + (row * row).sum();
-        }
-        *loss = reinterpret_cast<capstan_tensor>(new at::Tensor(sum));
+        const auto& parameters = static_cast<WideModel*>(self)->parameters;
+        at::Tensor product = at::ones({1000}, parameters.front().tensor.scalar_type());
+        for (const NamedTensor& parameter : parameters) product = product * parameter.tensor.select(0, 0);
+        *loss = reinterpret_cast<capstan_tensor>(new at::Tensor(product.to(at::kFloat).mean()));
         return CAPSTAN_OK;
       };
       table.training = [](void*, int, capstan_error*) { return CAPSTAN_OK; };
@@ -61,10 +62,15 @@ struct WideModel {
 
 struct Case {
   int ranks, stage;
-  const char* more;
+  const char* more = "";  // of the configuration
+  const char* zero = "";  // of zero_optimization
+  int period = 1;         // of so many matrices one is trained
+  int bucket = 2'000'000;
 };
 
-void PrintTo(const Case& one, std::ostream* out) { *out << one.ranks << " ranks, stage " << one.stage << one.more; }
+void PrintTo(const Case& one, std::ostream* out) {
+  *out << one.ranks << " ranks, stage " << one.stage << one.zero << one.more << ", 1 of " << one.period << " trained";
+}
 
 class Planned : public testing::TestWithParam<Case> {};
 
@@ -81,17 +87,18 @@ void train(Communicator& communicator, const Case& one, int matrices, std::int64
   PluginIndex plugins;
   ConfigContext context;
   context.world_size = communicator.size();
-  const Config config = load_config({R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2,
+  const Config config = load_config(
+      {R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2,
     "steps_per_print": null, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}},
-    "zero_optimization": {"reduce_bucket_size": 2000000, "stage": )" +
-                                         std::to_string(one.stage) + "}" + one.more + "}",
-                                     "test", false},
-                                    context, plugins);
+    "zero_optimization": {"reduce_bucket_size": )" +
+           std::to_string(one.bucket) + R"(, "stage": )" + std::to_string(one.stage) + one.zero + "}" + one.more + "}",
+       "test", false},
+      context, plugins);
   const std::uint64_t before = host_memory().resident;
   forget_peak();
   std::unique_ptr<WideModel> wide;
   const auto build = [&] {
-    wide = std::make_unique<WideModel>(matrices, rows);
+    wide = std::make_unique<WideModel>(matrices, rows, one.period);
     return Model(
         &WideModel::table(), wide.get(), [](void*) {}, "wide");
   };
@@ -127,7 +134,7 @@ TEST_P(Planned, IsWhatTrainingTakesAndSends) {
     // What the C library's heap keeps of buffers that come and go, up to 64 MB, depends on the timing of the threads.
     // Memory that was mapped for one buffer goes back with it.
     mallopt(M_MMAP_THRESHOLD, 64 << 10);
-    train(communicator, one, 2, 10, /*check=*/false);  // what the first steps of a process touch for ever
+    train(communicator, one, 2 * one.period, 10, /*check=*/false);  // what the first steps of a process touch for ever
     train(communicator, one, 100, 500, /*check=*/true);
   };
   test::expect_on_ranks(one.ranks, body);
@@ -140,7 +147,29 @@ INSTANTIATE_TEST_SUITE_P(Stages, Planned,
                          testing::Values(Case{1, 0, ""}, Case{1, 0, kBf16}, Case{1, 0, kBf16SummedInFp32},
                                          Case{2, 0, ""}, Case{2, 1, ""}, Case{2, 2, ""}, Case{2, 0, kBf16},
                                          Case{2, 1, kBf16SummedInFp32}, Case{2, 2, kBf16}, Case{2, 3, ""},
-                                         Case{2, 3, kBf16}));
+                                         Case{2, 3, kBf16}, Case{4, 2, ""}, Case{4, 2, kBf16}));
+
+constexpr const char* kLittleKept = R"(, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 1600000)";
+constexpr const char* kSomeKept = R"(, "stage3_max_reuse_distance": 20000000, "stage3_max_live_parameters": 15000000)";
+constexpr const char* kPersistent =
+    R"(, "stage3_param_persistence_threshold": 1000000, "stage3_model_persistence_threshold": 20000000)";
+constexpr const char* kSecondCopy = R"(, "zero_hpz_partition_size": 2, "stage3_max_reuse_distance": 0)";
+constexpr const char* kCodes = R"(, "zero_quantized_nontrainable_weights": true)";
+constexpr const char* kCodesLittleKept = R"(, "zero_quantized_nontrainable_weights": true,
+    "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 1600000, "overlap_comm": false)";
+constexpr const char* kAllCodes = R"(, "zero_quantized_nontrainable_weights": true, "zero_quantized_weights": true,
+    "stage3_max_reuse_distance": 0)";
+constexpr int kSmallBucket = 500'000;  // how many wait depends on the timing of the threads
+
+INSTANTIATE_TEST_SUITE_P(PartlyFrozen, Planned,
+                         testing::Values(Case{1, 0, kBf16, "", 5}, Case{2, 0, kBf16, "", 5}, Case{2, 1, "", "", 5},
+                                         Case{2, 2, kBf16, "", 20}, Case{2, 3, "", "", 5},
+                                         Case{2, 3, kBf16, kLittleKept, 5, kSmallBucket},
+                                         Case{3, 3, "", kSomeKept, 5, kSmallBucket}, Case{2, 3, "", kPersistent, 5},
+                                         Case{4, 3, "", kSecondCopy, 5}, Case{2, 3, "", kCodes, 5},
+                                         Case{2, 3, "", kCodesLittleKept, 5, kSmallBucket},
+                                         Case{2, 3, kBf16, kCodesLittleKept, 5, kSmallBucket},
+                                         Case{2, 3, "", kAllCodes, 5, kSmallBucket}));
 
 }  // namespace
 }  // namespace capstan
