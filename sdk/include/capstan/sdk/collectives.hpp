@@ -11,13 +11,14 @@
 
 namespace capstan::sdk {
 
-/// A tensor on memory of the component's own, for functions of the host that take one. One-dimensional, on the CPU.
+/// A tensor on memory of the component's own, for functions of the host that take one. One-dimensional. `values` are at
+/// `place`.
 class BorrowedTensor {
  public:
   template <class T>
-  explicit BorrowedTensor(std::span<T> values)
+  explicit BorrowedTensor(std::span<T> values, Place place = Place::kHost)
       : BorrowedTensor(const_cast<std::remove_const_t<T>*>(values.data()), values.size(),
-                       code_of<std::remove_const_t<T>>()) {}
+                       code_of<std::remove_const_t<T>>(), place) {}
   BorrowedTensor(const BorrowedTensor&) = delete;
   BorrowedTensor& operator=(const BorrowedTensor&) = delete;
   ~BorrowedTensor() { aoti_torch_delete_tensor_object(tensor_); }
@@ -25,12 +26,13 @@ class BorrowedTensor {
   capstan_tensor get() const { return tensor_; }
 
  private:
-  BorrowedTensor(void* data, std::size_t count, std::int32_t dtype) {
+  BorrowedTensor(void* data, std::size_t count, std::int32_t dtype, Place place) {
     const auto size = static_cast<std::int64_t>(count);
     const std::int64_t stride = 1;
-    detail::check_torch(aoti_torch_create_tensor_from_blob(data, 1, &size, &stride, 0, dtype,
-                                                           aoti_torch_device_type_cpu(), 0, &tensor_),
-                        "create_tensor_from_blob");
+    detail::check_torch(
+        aoti_torch_create_tensor_from_blob(data, 1, &size, &stride, 0, dtype, detail::device_type(place),
+                                           detail::device_index(place), &tensor_),
+        "create_tensor_from_blob");
   }
   template <class T>
   static std::int32_t code_of() {
@@ -54,7 +56,12 @@ class BorrowedTensor {
 /// sizes; they return when the result is there. Throws the host's text when another process is gone.
 class Collectives {
  public:
-  Collectives(const capstan_host* host, capstan_error* error) : host_(host), error_(error) {}
+  Collectives(const capstan_host* host, capstan_error* error, Place place = Place::kHost)
+      : host_(host), error_(error), place_(place) {}
+
+  /// The same for spans of memory at `place`. On a CUDA device they wait for what the engine's stream has queued, and
+  /// what is queued there afterwards sees the result.
+  Collectives on(Place place) const { return {host_, error_, place}; }
 
   std::size_t rank() const { return host_->rank; }
   std::size_t world_size() const { return host_->world_size; }
@@ -70,20 +77,20 @@ class Collectives {
     }
     const capstan_host* group = nullptr;
     check(host_->split(host_->ctx, color, &group, error_));
-    return {group, error_};
+    return {group, error_, place_};
   }
 
   /// `values` becomes the sum over all ranks, with the same bits on each.
   template <class T>
   void all_reduce_sum(std::span<T> values) const {
-    const BorrowedTensor tensor(values);
+    const BorrowedTensor tensor(values, place_);
     check(host_->all_reduce_sum(host_->ctx, tensor.get(), error_));
   }
   /// `out` holds the ranks' values one after the other: world_size() times as many.
   template <class T>
   void all_gather(std::span<const T> in, std::span<T> out) const {
     require(in.size() * world_size() == out.size(), "all_gather", in.size(), out.size(), "times world_size as many");
-    const BorrowedTensor from(in), to(out);
+    const BorrowedTensor from(in, place_), to(out, place_);
     check(host_->all_gather(host_->ctx, to.get(), from.get(), error_));
   }
   /// Part i of `in`, cut into world_size() equal parts, goes to rank i; part i of `out` came from rank i.
@@ -91,13 +98,13 @@ class Collectives {
   void all_to_all(std::span<const T> in, std::span<T> out) const {
     require(in.size() == out.size() && in.size() % world_size() == 0, "all_to_all", in.size(), out.size(),
             "the same number, a multiple of world_size");
-    const BorrowedTensor from(in), to(out);
+    const BorrowedTensor from(in, place_), to(out, place_);
     check(host_->all_to_all(host_->ctx, to.get(), from.get(), error_));
   }
   /// `values` becomes what rank `root` has.
   template <class T>
   void broadcast(std::span<T> values, std::uint32_t root) const {
-    const BorrowedTensor tensor(values);
+    const BorrowedTensor tensor(values, place_);
     check(host_->broadcast(host_->ctx, tensor.get(), root, error_));
   }
 
@@ -111,6 +118,7 @@ class Collectives {
 
   const capstan_host* host_;
   capstan_error* error_;
+  Place place_;
 };
 
 }  // namespace capstan::sdk

@@ -15,6 +15,8 @@ class CudaSlot {
 
   std::uint32_t group() const { return slot_.group(); }
   std::size_t numel() const { return slot_.numel(); }
+  /// Name, shape and place in the whole parameter: what needs no values.
+  const Slot& slot() const { return slot_; }
 
   /// Master values.
   float* param() const {
@@ -24,6 +26,12 @@ class CudaSlot {
   }
   Values grad() const { return floats(slot_.raw()->grad, "gradient"); }
   Values state(std::size_t index) const { return floats(slot_.raw()->state[index], "state"); }
+  /// State `index` as float32.
+  float* floats(std::size_t index) const {
+    const Values values = state(index);
+    if (values.dtype != Dtype::kFloat32) slot_.fail("state " + std::to_string(index) + " must be float32.");
+    return static_cast<float*>(values.data);
+  }
   /// States declared `like = "scalar"` are in host memory on every device.
   std::int64_t& counter(std::size_t index) const { return slot_.counter(index); }
   float& number(std::size_t index) const { return slot_.number(index); }
@@ -47,5 +55,15 @@ class CudaSlot {
 
   Slot slot_;
 };
+
+/// State `index` among those declared with `extent = "model"`, in float32: as Step::model_state(), a device pointer.
+inline float* cuda_model_state(const Step& step, std::size_t index) {
+  const capstan_tensor tensor = step.raw()->model_state[index];
+  const Values values = values_of(tensor);
+  if (values.dtype != Dtype::kFloat32 || !on_cuda(tensor)) {
+    throw Error("state " + std::to_string(index) + " of the model: must be float32 in the memory of a CUDA device.");
+  }
+  return static_cast<float*>(values.data);
+}
 
 }  // namespace capstan::sdk

@@ -57,6 +57,17 @@ inline bool on_cuda(capstan_tensor tensor) {
   return device == aoti_torch_device_type_cuda();
 }
 
+/// Which memory something is in.
+enum class Place { kHost, kCuda };
+
+namespace detail {
+inline std::int32_t device_type(Place place) {
+  return place == Place::kCuda ? aoti_torch_device_type_cuda() : torch_codes().cpu;
+}
+/// Of a CUDA device: the current one.
+inline std::int32_t device_index(Place place) { return place == Place::kCuda ? -1 : 0; }
+}  // namespace detail
+
 /// The values of a contiguous tensor.
 inline Values values_of(capstan_tensor tensor) {
   const auto& codes = detail::torch_codes();
