@@ -8,7 +8,7 @@ namespace capstan::optimizers {
 
 enum class ElementType { kFloat32, kBFloat16, kFloat16 };
 
-/// Values in a GPU's memory.
+/// Values in the memory of the device that computes.
 struct DeviceValues {
   void* data = nullptr;
   ElementType type = ElementType::kFloat32;

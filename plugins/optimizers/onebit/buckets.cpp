@@ -4,17 +4,14 @@
 #include <numeric>
 #include <set>
 
-#include "plugins/optimizers/common/convert.hpp"
-#include "plugins/optimizers/onebit/units.hpp"
-
 namespace capstan::optimizers {
 namespace {
 
 /// Groups that the model computes in 16 bits: their master values are one tensor to the exchange.
-std::set<std::uint32_t> groups_of_16_bits(const sdk::Slots& slots) {
+std::set<std::uint32_t> groups_of_16_bits(const Device& device, const sdk::Slots& slots) {
   std::set<std::uint32_t> groups;
   for (const sdk::Slot slot : slots) {
-    if (slot.compute().data != nullptr || slot.grad().dtype != sdk::Dtype::kFloat32) groups.insert(slot.group());
+    if (slot.compute().data != nullptr || device.grad(slot).type != ElementType::kFloat32) groups.insert(slot.group());
   }
   return groups;
 }
@@ -28,14 +25,14 @@ std::string layout_text(std::size_t world_size, const std::vector<std::size_t>& 
 
 }  // namespace
 
-Buckets::Buckets(const sdk::Slots& slots, const sdk::Collectives& collectives, Each each,
-                 const std::function<bool(const sdk::Slot&)>& takes_part)
+Buckets::Buckets(Device& device, const sdk::Slots& slots, const sdk::Collectives& collectives, Each each,
+                 CompressedAllReduce::Over over, const std::function<bool(const sdk::Slot&)>& takes_part)
     : places_(slots.size()) {
   std::vector<std::size_t> order(slots.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return slots[a].group() < slots[b].group(); });
-  const auto flat = groups_of_16_bits(slots);
+  const auto flat = groups_of_16_bits(device, slots);
   std::vector<std::size_t> lengths;
   for (const std::size_t index : order) {
     const sdk::Slot slot = slots[index];
@@ -53,7 +50,7 @@ Buckets::Buckets(const sdk::Slots& slots, const sdk::Collectives& collectives, E
     place.begin = lengths.back();
     lengths.back() += place.numel;
   }
-  exchange_ = CompressedAllReduce(collectives.rank(), collectives.world_size(), lengths);
+  exchange_.emplace(device, collectives.rank(), collectives.world_size(), lengths, over);
   layout_ = layout_text(collectives.world_size(), lengths);
 }
 
@@ -85,24 +82,27 @@ void WholeMomenta::gather(const sdk::Slots& slots, const sdk::Collectives& colle
     offsets_.push_back(total);
     total += static_cast<std::size_t>(slot.full_numel());
   }
-  values_.assign(total, 0.0f);
+  device_.grow(values_, total);
+  device_.kernels().fill(values_.data(), total, 0.0f);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const sdk::Slot slot = slots[i];
-    if (slot.numel() > 0) std::copy_n(slot.floats(state_), slot.numel(), whole(slots, i) + slot.offset());
+    if (slot.numel() > 0) {
+      device_.kernels().copy(device_.floats(slot, state_), slot.numel(), whole(slots, i) + slot.offset());
+    }
   }
   // Each element has one owner, and the zeros of all others change nothing.
-  collectives.all_reduce_sum(std::span<float>(values_));
+  collectives.on(device_.place()).all_reduce_sum(std::span<float>(values_.data(), total));
   gathered_ = true;
 }
 
 float* WholeMomenta::whole(const sdk::Slots& slots, std::size_t slot) {
-  return sharded_ ? values_.data() + offsets_[slot] : slots[slot].floats(state_);
+  return sharded_ ? values_.data() + offsets_[slot] : device_.floats(slots[slot], state_);
 }
 
 void WholeMomenta::keep(const sdk::Slots& slots, std::size_t index) {
   const sdk::Slot slot = slots[index];
   if (sharded_ && slot.numel() > 0) {
-    std::copy_n(whole(slots, index) + slot.offset(), slot.numel(), slot.floats(state_));
+    device_.kernels().copy(whole(slots, index) + slot.offset(), slot.numel(), device_.floats(slot, state_));
   }
 }
 
@@ -123,22 +123,17 @@ const Masks::Mask& Masks::find(const sdk::Slot& slot, const sdk::Step& step) {
     if (value != 0 && value != 1)
       slot.fail("exp_avg_mask: holds " + std::to_string(value) + "; it is made of 0 and 1.");
   }
-  mask.factors.assign(values.begin(), values.end());
-  mask.run = numel / std::max<std::size_t>(values.size(), 1);
+  const std::vector<std::uint8_t> keep(values.begin(), values.end());
+  mask.keep = device_.array<std::uint8_t>(keep.size());
+  device_.kernels().upload(keep.data(), keep.size(), mask.keep.data());
+  mask.run = numel / std::max<std::size_t>(keep.size(), 1);
   return mask;
 }
 
 void Masks::apply(const sdk::Slot& slot, const sdk::Step& step, float* momentum) {
   const Mask& mask = find(slot, step);
-  for (std::size_t i = 0; i < mask.factors.size(); ++i) {
-    if (mask.factors[i] == 0) std::fill_n(momentum + i * mask.run, mask.run, 0.0f);
-  }
-}
-
-const float* gradient(const sdk::Values& grad, std::size_t begin, std::size_t end, float* buffer) {
-  if (grad.dtype == sdk::Dtype::kFloat32) return static_cast<const float*>(grad.data) + begin;
-  widen(static_cast<const std::uint16_t*>(grad.data) + begin, grad.dtype, buffer, end - begin);
-  return buffer;
+  if (mask.keep.size() == 0) return;
+  device_.kernels().mask(mask.keep.data(), mask.run, mask.keep.size() * mask.run, momentum);
 }
 
 }  // namespace capstan::optimizers

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,22 +21,22 @@ class Buckets {
   };
 
   /// Slots for which `takes_part` is false stay outside.
-  Buckets(const sdk::Slots& slots, const sdk::Collectives& collectives, Each each,
-          const std::function<bool(const sdk::Slot&)>& takes_part);
+  Buckets(Device& device, const sdk::Slots& slots, const sdk::Collectives& collectives, Each each,
+          CompressedAllReduce::Over over, const std::function<bool(const sdk::Slot&)>& takes_part);
 
   bool has(std::size_t slot) const { return places_[slot].takes_part; }
   std::size_t buffer(std::size_t slot) const { return places_[slot].buffer; }
   std::uint32_t group_of(std::size_t buffer) const { return groups_[buffer]; }  // that of its first slot
-  std::size_t count() const { return exchange_.buffers(); }
+  std::size_t count() const { return exchange_->buffers(); }
   /// Where a slot's elements begin in the worker's errors.
   std::size_t error_offset(std::size_t slot) const {
-    return exchange_.offset(places_[slot].buffer) + places_[slot].begin;
+    return exchange_->offset(places_[slot].buffer) + places_[slot].begin;
   }
   /// The average of a slot's whole parameter, after an exchange.
   void average(std::size_t slot, std::size_t count, float* out) const {
-    exchange_.average(places_[slot].buffer, places_[slot].begin, count, out);
+    exchange_->average(places_[slot].buffer, places_[slot].begin, count, out);
   }
-  CompressedAllReduce& exchange() { return exchange_; }
+  CompressedAllReduce& exchange() { return *exchange_; }
 
   /// Throws unless the slots are those that this was made for.
   void check(const sdk::Slots& slots) const;
@@ -51,7 +52,7 @@ class Buckets {
 
   std::vector<Place> places_;
   std::vector<std::uint32_t> groups_;
-  CompressedAllReduce exchange_;
+  std::optional<CompressedAllReduce> exchange_;
   std::string layout_;
 };
 
@@ -59,8 +60,8 @@ class Buckets {
 /// together from all ranks' parts once and kept up to date from then on.
 class WholeMomenta {
  public:
-  /// `state`: of the momentum, in the manifest.
-  explicit WholeMomenta(std::size_t state) : state_(state) {}
+  /// `state`: of the momentum, in the manifest. `device` must live as long.
+  WholeMomenta(Device& device, std::size_t state) : device_(device), state_(state) {}
 
   /// Whether some rank owns only a part of some parameter. Asks all ranks once.
   bool sharded(const sdk::Slots& slots, const sdk::Collectives& collectives);
@@ -73,30 +74,31 @@ class WholeMomenta {
   void forget() { gathered_ = false; }
 
  private:
+  Device& device_;
   std::size_t state_;
   bool asked_ = false, sharded_ = false, gathered_ = false;
-  std::vector<float> values_;
+  sdk::Array<float> values_;
   std::vector<std::size_t> offsets_;
 };
 
 /// Group parameter "exp_avg_mask": zeros where a momentum must stay 0, because one bit cannot say so.
 class Masks {
  public:
+  explicit Masks(Device& device) : device_(device) {}
+
   /// Multiplies the momentum of a whole parameter by its mask, if its group has one: a list of 0 and 1, one for each
   /// element or one for each row of the parameter.
   void apply(const sdk::Slot& slot, const sdk::Step& step, float* momentum);
 
  private:
   struct Mask {
-    std::vector<float> factors;  // empty: none
-    std::size_t run = 1;         // elements that one factor is for
+    sdk::Array<std::uint8_t> keep;  // empty: none
+    std::size_t run = 1;            // elements that one of it is for
   };
   const Mask& find(const sdk::Slot& slot, const sdk::Step& step);
 
+  Device& device_;
   std::map<std::string, Mask, std::less<>> masks_;
 };
-
-/// Elements [begin, end) of a slot's gradient in float32: where they are, or widened into `buffer`.
-const float* gradient(const sdk::Values& grad, std::size_t begin, std::size_t end, float* buffer);
 
 }  // namespace capstan::optimizers

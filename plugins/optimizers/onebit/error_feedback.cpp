@@ -1,19 +1,19 @@
 #include "plugins/optimizers/onebit/error_feedback.hpp"
 
-#include <algorithm>
 #include <numeric>
 
 namespace capstan::optimizers {
 
 void ErrorFeedback::begin(const sdk::Slots& slots, const sdk::Step& step,
                           const std::function<bool(const sdk::Slot&)>& takes_part) {
-  worker_ = step.model_state(kWorkerError);
-  server_ = step.model_state(kServerError);
+  worker_ = device_.model_state(step, kWorkerError);
+  server_ = device_.model_state(step, kServerError);
   if (buckets_) {
     buckets_->check(slots);
   } else {
-    buckets_.emplace(slots, step.collectives(), each_, takes_part);
-    squares_.assign(buckets_->count(), 0.0);
+    buckets_.emplace(device_, slots, step.collectives(), each_, over_, takes_part);
+    squares_ = device_.array<double>(buckets_->count());
+    zero_squares();
   }
   if (!loaded_layout_) return;
   const bool fits = *loaded_layout_ == buckets_->layout();
@@ -40,16 +40,18 @@ void ErrorFeedback::exchange(const sdk::Step& step) {
 }
 
 void ErrorFeedback::exchange(const sdk::Step& step, std::span<const std::size_t> active) {
-  buckets_->exchange().exchange(step.collectives(), active, squares_, worker_, server_);
-  std::fill(squares_.begin(), squares_.end(), 0.0);
+  buckets_->exchange().exchange(step.collectives(), active, squares_.data(), worker_, server_);
+  zero_squares();
 #ifdef CAPSTAN_FORGET_ERRORS  // what bench/optimizers/convergence compares with
   zero_errors();
 #endif
 }
 
 void ErrorFeedback::zero_errors() {
-  std::fill_n(worker_, buckets_->exchange().worker_error_size(), 0.0f);
-  std::fill_n(server_, buckets_->exchange().server_error_size(), 0.0f);
+  device_.kernels().fill(worker_, buckets_->exchange().worker_error_size(), 0.0f);
+  device_.kernels().fill(server_, buckets_->exchange().server_error_size(), 0.0f);
 }
+
+void ErrorFeedback::zero_squares() { device_.kernels().zero(squares_.data(), squares_.size() * sizeof(double)); }
 
 }  // namespace capstan::optimizers

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plugins/optimizers/onebit/buckets.hpp"
+#include "plugins/optimizers/onebit/settings.hpp"
 
 namespace capstan::optimizers {
 
@@ -16,8 +17,10 @@ class ErrorFeedback {
   /// States of the manifest with `extent = "model"`, in this order.
   enum State : std::size_t { kWorkerError, kServerError };
 
-  ErrorFeedback(std::string_view type, const sdk::Host& host, Buckets::Each each)
-      : type_(type), host_(host), each_(each) {}
+  /// `device` must live as long.
+  ErrorFeedback(std::string_view type, Device& device, const sdk::Host& host, const sdk::Params& params,
+                Buckets::Each each)
+      : type_(type), device_(device), host_(host), each_(each), over_(carrier(params)) {}
 
   /// Before anything else in an update or synchronisation that exchanges: makes the buckets, and restarts errors at
   /// zero that belong to other ones.
@@ -28,8 +31,8 @@ class ErrorFeedback {
 
   /// The errors at a slot's first element.
   float* worker_error(std::size_t slot) { return worker_ + buckets_->error_offset(slot); }
-  /// Adds to the squares of a slot's buffer.
-  void add_squares(std::size_t slot, double squares) { squares_[buckets_->buffer(slot)] += squares; }
+  /// What the squares of a slot's buffer are to be added to, in the device's memory.
+  double* squares(std::size_t slot) { return squares_.data() + buckets_->buffer(slot); }
   /// All buffers, or those listed; afterwards the squares are 0 again.
   void exchange(const sdk::Step& step);
   void exchange(const sdk::Step& step, std::span<const std::size_t> active);
@@ -40,13 +43,17 @@ class ErrorFeedback {
   void load(const sdk::Document& saved);
 
  private:
+  void zero_squares();
+
   std::string type_;
+  Device& device_;
   sdk::Host host_;
   Buckets::Each each_;
+  CompressedAllReduce::Over over_;
   std::optional<Buckets> buckets_;
   std::optional<std::string> loaded_layout_;
   std::int64_t loaded_world_size_ = 0;
-  std::vector<double> squares_;
+  sdk::Array<double> squares_;
   float* worker_ = nullptr;
   float* server_ = nullptr;
 };

@@ -4,7 +4,7 @@
 
 namespace capstan::optimizers {
 
-void check_settings(std::string_view type, const sdk::Host& host, const sdk::Params& params) {
+void check_settings(std::string_view type, const Device& device, const sdk::Host& host, const sdk::Params& params) {
   const std::string name(type);
   params.require(!params.boolean("amsgrad"), "amsgrad", name + " has no AMSGrad form; remove it or set it to false.");
   params.require(!params.boolean("eps_inside_sqrt"), "eps_inside_sqrt",
@@ -16,9 +16,14 @@ void check_settings(std::string_view type, const sdk::Host& host, const sdk::Par
   if (params.has("cuda_aware") && params.boolean("cuda_aware")) {
     host.info("cuda_aware: true has no effect; it is about MPI, and the engine's process group carries the exchange.");
   }
-  if (host.world_size() > 1 && params.text("comm_backend_name") == "nccl") {
+  if (device.place() == sdk::Place::kHost && host.world_size() > 1 && params.text("comm_backend_name") == "nccl") {
     host.info("comm_backend_name 'nccl': this run is on CPUs, so gloo carries the exchange of " + name + ".");
   }
+}
+
+CompressedAllReduce::Over carrier(const sdk::Params& params) {
+  const std::string name = params.text("comm_backend_name");
+  return name == "gloo" || name == "cpu" ? CompressedAllReduce::Over::kHost : CompressedAllReduce::Over::kDevice;
 }
 
 OneBitGroup::OneBitGroup(const sdk::Group& group)

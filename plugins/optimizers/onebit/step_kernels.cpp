@@ -1,7 +1,5 @@
 #include "plugins/optimizers/onebit/step_kernels.hpp"
 
-#include <algorithm>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "plugins/optimizers/onebit/step_kernels.cpp"
 #include <hwy/foreach_target.h>
@@ -201,13 +199,6 @@ LayerSums blend_and_measure(const AdaptiveNumbers& numbers, const float* grad, c
 LayerSums refresh_and_measure(const AdaptiveNumbers& numbers, float scaling, const float* averaged, const float* p,
                               const float* v, float* m, float* fresh, std::size_t count) {
   return HWY_DYNAMIC_DISPATCH(refresh_and_measure)(numbers, scaling, averaged, p, v, m, fresh, count);
-}
-
-void LayerSums::add(const LayerSums& other) {
-  weights += other.weights;
-  gradients += other.gradients;
-  directions += other.directions;
-  factor = std::max(factor, other.factor);
 }
 
 }  // namespace capstan::optimizers

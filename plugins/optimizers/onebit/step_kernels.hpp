@@ -3,19 +3,10 @@
 #include <cstddef>
 
 #include "plugins/optimizers/common/block.hpp"
-#include "plugins/optimizers/common/moments.hpp"
+#include "plugins/optimizers/onebit/layer_sums.hpp"
+#include "plugins/optimizers/onebit/rates.hpp"
 
 namespace capstan::optimizers {
-
-/// What the steps need of a group: no bias correction, decay outside of the moments.
-struct StepRates {
-  float lr, eps, decay;
-};
-
-struct AdaptiveNumbers {
-  Moments moments;
-  StepRates rates;
-};
 
 /// A step that still adapts the second moment, a BlockKernel with AdaptiveNumbers. States: exp_avg, exp_avg_sq.
 void adaptive_kernel(const Block& block, const void* numbers);
@@ -37,16 +28,6 @@ double add_preconditioned(float eps, const float* u, const float* v, float* erro
 /// m = -u/rate_sum;  p = common = common + u / (sqrt(v) + eps);  u = 0
 void join_step(float eps, float rate_sum, const float* v, float* u, float* common, float* m, float* p,
                std::size_t count);
-
-/// Sums that a step's size follows from.
-struct LayerSums {
-  double weights = 0;     // squares of p
-  double gradients = 0;   // squares of m / (sqrt(v) + eps)
-  double directions = 0;  // squares of m / (sqrt(v) + eps) + decay*p
-  float factor = 0;       // greatest (sqrt(v) + eps) / (sqrt(fresh) + eps)
-
-  void add(const LayerSums& other);
-};
 
 /// m, v as adaptive_kernel; p stays. No factor.
 LayerSums blend_and_measure(const AdaptiveNumbers& numbers, const float* grad, const float* p, float* m, float* v,

@@ -12,6 +12,7 @@
 
 #include "capstan/sdk/share.hpp"
 #include "plugins/optimizers/onebit/compression_kernels.hpp"
+#include "plugins/optimizers/onebit/host_device.hpp"
 #include "tests/plugins/meeting.hpp"
 #include "tests/plugins/optimizers/onebit_reference.hpp"
 
@@ -31,7 +32,7 @@ class Rank {
   Rank(Seat seat, std::vector<std::size_t> lengths)
       : host_(seat),
         lengths_(std::move(lengths)),
-        exchange(seat.rank, seat.world_size, lengths_),
+        exchange(device_, seat.rank, seat.world_size, lengths_),
         worker_error(exchange.worker_error_size()),
         server_error(exchange.server_error_size()) {}
 
@@ -41,7 +42,7 @@ class Rank {
     for (std::size_t b = 0, at = 0; b < lengths_.size(); at += lengths_[b++]) {
       squares[b] = optimizers::add_and_measure(values.data() + at, 1.0f, worker_error.data() + at, lengths_[b]);
     }
-    exchange.exchange(collectives(), squares, worker_error.data(), server_error.data());
+    exchange.exchange(collectives(), squares.data(), worker_error.data(), server_error.data());
     std::vector<float> averages(values.size());
     for (std::size_t b = 0, at = 0; b < lengths_.size(); at += lengths_[b++]) {
       exchange.average(b, 0, lengths_[b], averages.data() + at);
@@ -55,6 +56,7 @@ class Rank {
   PluginHost host_;
   capstan_error error_;
   std::vector<std::size_t> lengths_;
+  optimizers::HostDevice device_;
 
  public:
   CompressedAllReduce exchange;

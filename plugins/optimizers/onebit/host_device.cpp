@@ -1,0 +1,17 @@
+#include "plugins/optimizers/onebit/host_device.hpp"
+
+#include "plugins/optimizers/common/elementwise.hpp"
+#include "plugins/optimizers/onebit/step_kernels.hpp"
+
+namespace capstan::optimizers {
+
+void HostDevice::adaptive_update(const sdk::Slots& slots, MomentStates moments,
+                                 const std::vector<AdaptiveNumbers>& numbers) {
+  ElementwiseUpdate update(slots.size());
+  for (const sdk::Slot slot : slots) {
+    update.add(slot, {moments.first, moments.second}, &adaptive_kernel, &numbers[slot.group()]);
+  }
+  update.run();
+}
+
+}  // namespace capstan::optimizers
