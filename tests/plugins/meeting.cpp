@@ -1,31 +1,17 @@
 #include "tests/plugins/meeting.hpp"
 
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros_like.h>
 
-#include <cstring>
 #include <exception>
 #include <thread>
 
 namespace capstan::testing {
 namespace {
 
-struct Bytes {
-  char* data;
-  std::size_t size;
-};
-
-Bytes bytes_of(capstan_tensor tensor) {
-  void* data = nullptr;
-  std::int64_t count = 0;
-  std::int32_t dtype = 0;
-  aoti_torch_get_data_ptr(tensor, &data);
-  aoti_torch_get_numel(tensor, &count);
-  aoti_torch_get_dtype(tensor, &dtype);
-  const std::size_t size = dtype == aoti_torch_dtype_uint8()                                          ? 1
-                           : dtype == aoti_torch_dtype_float64() || dtype == aoti_torch_dtype_int64() ? 8
-                                                                                                      : 4;
-  return {static_cast<char*>(data), static_cast<std::size_t>(count) * size};
-}
+/// What is behind a handle, on whatever device.
+at::Tensor flat(capstan_tensor handle) { return reinterpret_cast<const at::Tensor*>(handle)->view({-1}); }
+at::Tensor bytes_of(capstan_tensor handle) { return flat(handle).view(at::kByte); }
 
 template <class Body>
 capstan_status guarded(capstan_error* error, Body&& body) {
@@ -82,42 +68,38 @@ void Meeting::post(std::uint32_t rank, capstan_tensor values) {
 
 void Meeting::all_reduce_sum(std::uint32_t rank, capstan_tensor values) {
   post(rank, values);
-  const Bytes own = bytes_of(values);
-  std::vector<float> sum(own.size / sizeof(float), 0.0f);
-  for (const capstan_tensor tensor : tensors_) {
-    const auto* part = reinterpret_cast<const float*>(bytes_of(tensor).data);
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
-  }
-  sent_[rank]["all_reduce_sum"] += 2 * own.size * (size() - 1) / size();
+  at::Tensor own = flat(values), sum = at::zeros_like(own);
+  for (const capstan_tensor tensor : tensors_) sum.add_(flat(tensor));
+  sent_[rank]["all_reduce_sum"] += 2 * own.nbytes() * (size() - 1) / size();
   barrier_.arrive_and_wait();
-  std::memcpy(own.data, sum.data(), own.size);
+  own.copy_(sum);
   barrier_.arrive_and_wait();
 }
 
 void Meeting::all_to_all(std::uint32_t rank, capstan_tensor out, capstan_tensor in) {
   post(rank, in);
-  const Bytes to = bytes_of(out);
-  const std::size_t part = to.size / size();
+  const at::Tensor to = bytes_of(out);
+  const std::int64_t part = to.numel() / size();
   for (std::uint32_t from = 0; from < size(); ++from) {
-    std::memcpy(to.data + from * part, bytes_of(tensors_[from]).data + rank * part, part);
+    to.narrow(0, from * part, part).copy_(bytes_of(tensors_[from]).narrow(0, rank * part, part));
   }
-  sent_[rank]["all_to_all"] += part * (size() - 1);
+  sent_[rank]["all_to_all"] += static_cast<std::uint64_t>(part) * (size() - 1);
   barrier_.arrive_and_wait();
 }
 
 void Meeting::all_gather(std::uint32_t rank, capstan_tensor out, capstan_tensor in) {
   post(rank, in);
-  const std::size_t part = bytes_of(in).size;
+  const std::int64_t part = bytes_of(in).numel();
   for (std::uint32_t from = 0; from < size(); ++from) {
-    std::memcpy(bytes_of(out).data + from * part, bytes_of(tensors_[from]).data, part);
+    bytes_of(out).narrow(0, from * part, part).copy_(bytes_of(tensors_[from]));
   }
-  sent_[rank]["all_gather"] += part * (size() - 1);
+  sent_[rank]["all_gather"] += static_cast<std::uint64_t>(part) * (size() - 1);
   barrier_.arrive_and_wait();
 }
 
 void Meeting::broadcast(std::uint32_t rank, capstan_tensor values, std::uint32_t root) {
   post(rank, values);
-  if (rank != root) std::memcpy(bytes_of(values).data, bytes_of(tensors_[root]).data, bytes_of(values).size);
+  if (rank != root) bytes_of(values).copy_(bytes_of(tensors_[root]));
   barrier_.arrive_and_wait();
 }
 

@@ -109,6 +109,7 @@ PluginHost::PluginHost(Seat seat) : seat_(seat) {
     const char* levels[] = {"debug: ", "info: ", "warning: ", "error: "};
     static_cast<PluginHost*>(ctx)->log_.push_back(levels[level] + std::string(as_view(text)));
   };
+  table_.cuda_stream = [](void*) -> void* { return nullptr; };  // where LibTorch works unless told otherwise
   table_.sink_write = [](capstan_sink* sink, capstan_str text) { sink->text += as_view(text); };
   table_.json_number = &json_number;
   table_.json_text = &json_text;
@@ -122,8 +123,10 @@ PluginHost::PluginHost(Seat seat) : seat_(seat) {
 PluginComponent::PluginComponent(std::string_view kind, std::string_view plugin, std::string_view type,
                                  const Json& params, Seat seat)
     : host_(seat) {
-  const std::string file = std::string(CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/") + std::string(kind) +
-                           "s/libcapstan_" + std::string(kind) + "_" + std::string(plugin) + ".so";
+  const bool is_file = plugin.find('/') != std::string_view::npos;
+  const std::string file = is_file ? std::string(plugin)
+                                   : std::string(CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/") + std::string(kind) +
+                                         "s/libcapstan_" + std::string(kind) + "_" + std::string(plugin) + ".so";
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw std::runtime_error(dlerror());
   const auto entry = reinterpret_cast<const capstan_plugin* (*)()>(dlsym(library, "capstan_plugin_v1"));

@@ -51,7 +51,7 @@ class PluginHost {
 /// manifest. Throws std::runtime_error with the plugin's own text.
 class PluginComponent {
  public:
-  /// `plugin` is the name given to capstan_add_plugin: "adam".
+  /// `plugin` is the name given to capstan_add_plugin, "adam", or a file's path.
   PluginComponent(std::string_view kind, std::string_view plugin, std::string_view type,
                   const Json& params = Json::object(), Seat seat = {});
   ~PluginComponent();

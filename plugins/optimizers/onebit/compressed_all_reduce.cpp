@@ -9,10 +9,7 @@ namespace capstan::optimizers {
 
 CompressedAllReduce::CompressedAllReduce(Device& device, std::size_t rank, std::size_t world_size,
                                          std::span<const std::size_t> lengths, Over over)
-    : device_(&device),
-      rank_(rank),
-      world_size_(world_size),
-      over_(device.place() == sdk::Place::kHost ? Over::kDevice : over) {
+    : device_(&device), rank_(rank), world_size_(world_size), over_(over) {
   for (const std::size_t length : lengths) {
     Buffer buffer;
     buffer.offset = worker_size_;

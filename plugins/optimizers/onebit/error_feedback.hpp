@@ -20,7 +20,7 @@ class ErrorFeedback {
   /// `device` must live as long.
   ErrorFeedback(std::string_view type, Device& device, const sdk::Host& host, const sdk::Params& params,
                 Buckets::Each each)
-      : type_(type), device_(device), host_(host), each_(each), over_(carrier(params)) {}
+      : type_(type), device_(device), host_(host), each_(each), over_(carrier(device, params)) {}
 
   /// Before anything else in an update or synchronisation that exchanges: makes the buckets, and restarts errors at
   /// zero that belong to other ones.

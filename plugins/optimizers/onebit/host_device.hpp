@@ -8,7 +8,7 @@
 
 namespace capstan::optimizers {
 
-class HostDevice final : public Device {
+class HostDevice : public Device {
  public:
   explicit HostDevice(std::unique_ptr<Kernels> kernels = std::make_unique<HostKernels>())
       : kernels_(std::move(kernels)) {}

@@ -21,9 +21,11 @@ void check_settings(std::string_view type, const Device& device, const sdk::Host
   }
 }
 
-CompressedAllReduce::Over carrier(const sdk::Params& params) {
+CompressedAllReduce::Over carrier(const Device& device, const sdk::Params& params) {
   const std::string name = params.text("comm_backend_name");
-  return name == "gloo" || name == "cpu" ? CompressedAllReduce::Over::kHost : CompressedAllReduce::Over::kDevice;
+  const bool asks_for_gloo = name == "gloo" || name == "cpu";
+  return asks_for_gloo && device.place() != sdk::Place::kHost ? CompressedAllReduce::Over::kHost
+                                                              : CompressedAllReduce::Over::kDevice;
 }
 
 OneBitGroup::OneBitGroup(const sdk::Group& group)

@@ -12,7 +12,7 @@ namespace capstan::optimizers {
 void check_settings(std::string_view type, const Device& device, const sdk::Host& host, const sdk::Params& params);
 
 /// What comm_backend_name selects: gloo knows host memory only.
-CompressedAllReduce::Over carrier(const sdk::Params& params);
+CompressedAllReduce::Over carrier(const Device& device, const sdk::Params& params);
 
 /// A group's numbers, as configured and scheduled.
 struct OneBitGroup {

@@ -74,6 +74,10 @@ TEST_F(CudaAbsent, IsListed) {
   EXPECT_THAT(result.out, HasSubstr("capstan-cuda"));
   EXPECT_THAT(result.out, HasSubstr("AdamW (cuda)"));
   EXPECT_THAT(result.out, HasSubstr("SGD (cuda)"));
+  EXPECT_THAT(result.out, HasSubstr("OneBitAdam (cuda)"));
+  EXPECT_THAT(result.out, HasSubstr("capstan-onebit-adam-cuda"));
+  EXPECT_THAT(result.out, HasSubstr("OneBitLamb (cuda)"));
+  EXPECT_THAT(result.out, HasSubstr("ZeroOneAdam (cuda)"));
 }
 
 TEST_F(CudaAbsent, DoesNotKeepAConfigurationFromBeingChecked) {
@@ -87,7 +91,7 @@ TEST_F(CudaAbsent, NamesOptimizersThatRunThere) {
 
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.err, HasSubstr("optimizer.type: no plugin provides an optimizer 'Lion' for this device, only for "
-                                    "cpu. Available: Adam, AdamW, SGD."));
+                                    "cpu. Available: Adam, AdamW, OneBitAdam, OneBitLamb, SGD, ZeroOneAdam."));
 }
 
 #else

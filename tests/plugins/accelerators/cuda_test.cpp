@@ -234,6 +234,24 @@ TEST_F(Cuda, TrainsOnTwoAsOnOneAtEveryStage) {
   }
 }
 
+TEST_F(Cuda, ExchangesOneBitAnElementBetweenTwo) {
+  if (visible_gpus() < 2) GTEST_SKIP() << "this machine has one GPU";
+  const std::vector<std::string> two = {"launch", "-n", "2"};
+  for (const char* type : {"OneBitAdam", "OneBitLamb", "ZeroOneAdam"}) {
+    const std::string freeze =
+        std::string("optimizer.params.") + (type == std::string("ZeroOneAdam") ? "var_freeze_step=8" : "freeze_step=8");
+    for (const char* backend : {"nccl", "gloo"}) {
+      const std::vector<std::string> settings = {"--set", std::string("optimizer.type=") + type,
+                                                 "--set", freeze,
+                                                 "--set", std::string("optimizer.params.comm_backend_name=") + backend};
+      std::vector<std::string> here = {"--device", "cpu"}, there = {"--device", "cuda"};
+      here.insert(here.end(), settings.begin(), settings.end());
+      there.insert(there.end(), settings.begin(), settings.end());
+      expect_near(losses(there, two), losses(here, two), 0.05);
+    }
+  }
+}
+
 TEST_F(Cuda, GoesOnAfterResumingAsIfItHadNotStopped) {
   const TemporaryFolder checkpoints;
   const std::string at = (checkpoints / "ckpt").string();

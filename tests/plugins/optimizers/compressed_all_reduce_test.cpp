@@ -29,10 +29,10 @@ MATCHER_P(Near, tolerance, "") { return std::abs(std::get<0>(arg) - std::get<1>(
 /// One rank: its errors, and a host whose collectives meet with the other ranks'.
 class Rank {
  public:
-  Rank(Seat seat, std::vector<std::size_t> lengths)
+  Rank(Seat seat, std::vector<std::size_t> lengths, CompressedAllReduce::Over over = CompressedAllReduce::Over::kDevice)
       : host_(seat),
         lengths_(std::move(lengths)),
-        exchange(device_, seat.rank, seat.world_size, lengths_),
+        exchange(device_, seat.rank, seat.world_size, lengths_, over),
         worker_error(exchange.worker_error_size()),
         server_error(exchange.server_error_size()) {}
 
@@ -192,6 +192,18 @@ TEST(CompressedAllReduce, BuffersThatTravelTogetherGetWhatTheyGetAlone) {
         EXPECT_EQ(std::vector<float>(from, from + static_cast<std::ptrdiff_t>(lengths[b])), wanted) << b;
       }
     }
+  });
+}
+
+TEST(CompressedAllReduce, TheWayThroughHostMemoryChangesNothing) {
+  Meeting meeting(3);
+  meeting.run([&](Seat seat) {
+    Rank straight(seat, {100, 33}), around(seat, {100, 33}, CompressedAllReduce::Over::kHost);
+    for (std::uint64_t call = 0; call < 3; ++call) {
+      const std::vector<float> values = random_values(133, 10 * call + seat.rank);
+      EXPECT_EQ(around.run(values), straight.run(values));
+    }
+    EXPECT_EQ(around.exchange.payload_bytes(), straight.exchange.payload_bytes());
   });
 }
 

@@ -73,8 +73,8 @@ Problem noisy_problem(std::uint32_t ranks, std::vector<std::size_t> lengths, std
 }
 
 RankOfProblem::RankOfProblem(const Problem& problem, std::string_view plugin, std::string_view type, const Json& params,
-                             Seat seat)
-    : optimizer(plugin, type, params, seat), problem_(problem), rank_(seat.rank) {
+                             Seat seat, at::Device device)
+    : optimizer(plugin, type, params, seat, device), problem_(problem), rank_(seat.rank) {
   const Vector start = problem.start();
   std::size_t at = 0;
   for (const std::size_t length : problem.lengths) {
@@ -90,7 +90,8 @@ void RankOfProblem::update(int t) {
   std::size_t at = 0;
   for (std::size_t k = 0; k < problem_.lengths.size(); ++k) {
     const auto begin = gradient.begin() + static_cast<std::ptrdiff_t>(at);
-    optimizer.slot(k).grad = tensor_of({begin, begin + static_cast<std::ptrdiff_t>(problem_.lengths[k])});
+    optimizer.slot(k).grad = tensor_of({begin, begin + static_cast<std::ptrdiff_t>(problem_.lengths[k])})
+                                 .to(optimizer.slot(k).param.device());
     at += problem_.lengths[k];
   }
   optimizer.group(0)["lr"] = problem_.lr(t);
@@ -107,17 +108,18 @@ std::vector<float> RankOfProblem::bits() const {
   std::vector<float> all;
   auto& optimizer_here = const_cast<OptimizerUnderTest&>(optimizer);
   for (std::size_t k = 0; k < optimizer.size(); ++k) {
-    const at::Tensor& param = optimizer_here.slot(k).param;
+    const at::Tensor param = optimizer_here.slot(k).param.cpu();
     all.insert(all.end(), param.const_data_ptr<float>(), param.const_data_ptr<float>() + param.numel());
   }
   return all;
 }
 
 void run_ranks(const Problem& problem, std::string_view plugin, std::string_view type, const std::string& params,
-               int updates, const std::function<void(RankOfProblem&, std::uint32_t rank, int t)>& seen) {
+               int updates, const std::function<void(RankOfProblem&, std::uint32_t rank, int t)>& seen,
+               at::Device device) {
   Meeting meeting(problem.ranks);
   meeting.run([&](Seat seat) {
-    RankOfProblem rank(problem, plugin, type, Json::parse(params), seat);
+    RankOfProblem rank(problem, plugin, type, Json::parse(params), seat, device);
     for (int t = 1; t <= updates; ++t) {
       rank.update(t);
       seen(rank, seat.rank, t);

@@ -38,7 +38,8 @@ Problem noisy_problem(std::uint32_t ranks, std::vector<std::size_t> lengths, std
 /// One rank of a problem with a plugin's optimizer.
 class RankOfProblem {
  public:
-  RankOfProblem(const Problem& problem, std::string_view plugin, std::string_view type, const Json& params, Seat seat);
+  RankOfProblem(const Problem& problem, std::string_view plugin, std::string_view type, const Json& params, Seat seat,
+                at::Device device = at::kCPU);
 
   void update(int t);
   Vector params() const;
@@ -52,6 +53,7 @@ class RankOfProblem {
 
 /// Runs updates 1 to `updates` on all ranks; seen(rank, t) after each, on the rank's own thread.
 void run_ranks(const Problem& problem, std::string_view plugin, std::string_view type, const std::string& params,
-               int updates, const std::function<void(RankOfProblem&, std::uint32_t rank, int t)>& seen);
+               int updates, const std::function<void(RankOfProblem&, std::uint32_t rank, int t)>& seen,
+               at::Device device = at::kCPU);
 
 }  // namespace capstan::testing

@@ -26,7 +26,8 @@ std::int64_t share_of(std::int64_t count, std::int64_t ranks) {
 
 bool is_on(const Json& value) { return value.is_bool() ? value.as_bool() : value.as_number() != 0; }
 
-at::Tensor make_state(const Json& spec, const Json& params, std::int64_t numel, at::ScalarType dtype) {
+at::Tensor make_state(const Json& spec, const Json& params, std::int64_t numel, at::ScalarType dtype,
+                      at::Device device) {
   if (const Json* when = spec.find("when"); when != nullptr && !is_on(params.at(when->as_string()))) return {};
   const Json* like = spec.find("like");
   const Json* stored = spec.find("dtype");
@@ -34,7 +35,8 @@ at::Tensor make_state(const Json& spec, const Json& params, std::int64_t numel, 
   const bool scalar = like != nullptr && like->as_string() == "scalar";
   const bool counter = stored != nullptr && stored->as_string() == "int64";
   const at::ScalarType type = counter ? at::kLong : scalar ? at::kFloat : dtype;
-  return at::full({scalar ? 1 : numel}, init != nullptr ? init->as_number() : 0.0, type);
+  return at::full({scalar ? 1 : numel}, init != nullptr ? init->as_number() : 0.0, type)
+      .to(scalar ? at::Device(at::kCPU) : device);
 }
 
 }  // namespace
@@ -60,8 +62,9 @@ at::Tensor noise(std::int64_t count, std::uint64_t seed) {
   return tensor;
 }
 
-OptimizerUnderTest::OptimizerUnderTest(std::string_view plugin, std::string_view type, const Json& params, Seat seat)
-    : component("optimizer", plugin, type, params, seat) {
+OptimizerUnderTest::OptimizerUnderTest(std::string_view plugin, std::string_view type, const Json& params, Seat seat,
+                                       at::Device device)
+    : component("optimizer", plugin, type, params, seat), device_(device) {
   add_group(Json::object());
 }
 
@@ -74,14 +77,14 @@ TestSlot& OptimizerUnderTest::add(at::Tensor param, std::uint32_t group, at::Sca
   TestSlot& slot = slots_.emplace_back();
   slot.name = "p" + std::to_string(slots_.size() - 1);
   slot.group = group;
-  slot.param = std::move(param);
-  slot.grad = at::full({slot.param.numel()}, 0.0, at::kFloat);
+  slot.param = param.to(device_);
+  slot.grad = at::full({slot.param.numel()}, 0.0, at::kFloat).to(device_);
   slot.shape = {slot.param.numel()};
   slot.full_numel = static_cast<std::uint64_t>(slot.param.numel());
   if (const Json* states = component.manifest().find("state")) {
     for (const Json& spec : states->as_array()) {
       if (is_of_model(spec)) continue;
-      slot.state.push_back(make_state(spec, groups_[group].numbers, slot.param.numel(), state_dtype));
+      slot.state.push_back(make_state(spec, groups_[group].numbers, slot.param.numel(), state_dtype, device_));
     }
   }
   return slot;
@@ -116,7 +119,7 @@ void OptimizerUnderTest::make_model_states() {
       const auto numel = static_cast<std::int64_t>(slot.full_numel);
       count += spec.at("like").as_string() == "share" ? share_of(numel, component.seat().world_size) : numel;
     }
-    model_states_[name] = at::full({count}, 0.0, at::kFloat);
+    model_states_[name] = at::full({count}, 0.0, at::kFloat).to(device_);
   }
 }
 

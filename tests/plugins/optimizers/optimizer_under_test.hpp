@@ -32,8 +32,9 @@ struct TestSlot {
 /// An optimizer plugin with slots, groups and states as the engine would make them.
 class OptimizerUnderTest {
  public:
+  /// Slots and states are moved to `device`, but for scalars.
   explicit OptimizerUnderTest(std::string_view plugin, std::string_view type, const Json& params = Json::object(),
-                              Seat seat = {});
+                              Seat seat = {}, at::Device device = at::kCPU);
 
   /// Adds a parameter; its states are made as the manifest says. `state_dtype` replaces float32 where given.
   TestSlot& add(at::Tensor param, std::uint32_t group = 0, at::ScalarType state_dtype = at::kFloat);
@@ -69,6 +70,7 @@ class OptimizerUnderTest {
   void with_slots(double grad_scale, const Call& call);
   void make_model_states();
 
+  at::Device device_;
   std::map<std::string, at::Tensor, std::less<>> model_states_;
   std::deque<TestSlot> slots_;
   std::deque<capstan_group> groups_;

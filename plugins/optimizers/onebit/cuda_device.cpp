@@ -1,0 +1,27 @@
+#include "plugins/optimizers/onebit/cuda_device.hpp"
+
+#include "plugins/optimizers/common/device_slot.hpp"
+#include "plugins/optimizers/onebit/cuda_kernels.hpp"
+
+namespace capstan::optimizers {
+
+CudaDevice::CudaDevice(const sdk::Host& host)
+    : host_(host), kernels_(cuda_kernels([host] { return host.cuda_stream(); })) {}
+
+float* CudaDevice::param(const sdk::Slot& slot) const { return sdk::CudaSlot(slot).param(); }
+float* CudaDevice::floats(const sdk::Slot& slot, std::size_t state) const { return sdk::CudaSlot(slot).floats(state); }
+float* CudaDevice::model_state(const sdk::Step& step, std::size_t state) const {
+  return sdk::cuda_model_state(step, state);
+}
+DeviceValues CudaDevice::grad(const sdk::Slot& slot) const { return device_values(sdk::CudaSlot(slot).grad()); }
+
+void CudaDevice::adaptive_update(const sdk::Slots& slots, MomentStates moments,
+                                 const std::vector<AdaptiveNumbers>& numbers) {
+  for (const sdk::Slot raw : slots) {
+    const sdk::CudaSlot slot(raw);
+    const DeviceBlock block = block_of(slot, {moments.first, moments.second}, host_.cuda_stream());
+    finish(slot, block, launch_adaptive(block, numbers[slot.group()]));
+  }
+}
+
+}  // namespace capstan::optimizers

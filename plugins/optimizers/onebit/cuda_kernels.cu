@@ -1,0 +1,15 @@
+#include "plugins/optimizers/onebit/cuda_kernels.hpp"
+#include "plugins/optimizers/onebit/cuda_launch.cuh"
+#include "plugins/optimizers/onebit/rule_kernels.hpp"
+
+namespace capstan::optimizers {
+
+std::unique_ptr<Kernels> cuda_kernels(std::function<void*()> stream) {
+  return std::make_unique<RuleKernels<CudaLaunch>>(std::move(stream));
+}
+
+const char* launch_adaptive(const DeviceBlock& block, const AdaptiveNumbers& numbers) {
+  return sweep<2>(block, rules::Adaptive{numbers});
+}
+
+}  // namespace capstan::optimizers

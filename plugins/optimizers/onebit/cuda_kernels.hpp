@@ -1,0 +1,17 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "plugins/optimizers/onebit/kernels.hpp"
+
+namespace capstan::optimizers {
+
+/// In the memory of the current CUDA device, in the stream that `stream` tells (a cudaStream_t), without waiting but
+/// where Kernels says so. Throws std::runtime_error with CUDA's text.
+std::unique_ptr<Kernels> cuda_kernels(std::function<void*()> stream);
+
+/// Device::adaptive_update of one slot. States: exp_avg, exp_avg_sq. Null, or why the launch failed.
+const char* launch_adaptive(const DeviceBlock& block, const AdaptiveNumbers& numbers);
+
+}  // namespace capstan::optimizers

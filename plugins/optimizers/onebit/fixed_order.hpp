@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+
+#include "plugins/optimizers/common/device_rule.hpp"
+
+// The order in which a device adds up: the same bits each time, whatever the device has of processors.
+//
+//   1. Indices are cut into units of kSumUnit. In a unit, thread t of kSumThreads adds what the indices t,
+//      t + kSumThreads, ... give, in that order.
+//   2. The threads' sums are folded: to each of the lower half the one half the width further is added, then to each of
+//      the lower quarter, down to one.
+//   3. The units' sums are added the same way, as if they were the elements of one unit of any size.
+#ifdef __CUDACC__
+#define CAPSTAN_RULE __device__
+#else
+#define CAPSTAN_RULE
+#endif
+
+namespace capstan::optimizers {
+
+constexpr std::size_t kSumThreads = 256, kSumUnit = 2048;
+
+CAPSTAN_ON_DEVICE constexpr std::size_t units_of(std::size_t count) { return (count + kSumUnit - 1) / kSumUnit; }
+
+/// A sum of plain numbers.
+struct Total {
+  double value = 0;
+  CAPSTAN_ON_DEVICE void add(const Total& other) { value += other.value; }
+};
+
+/// What `thread` adds of the indices [begin, end).
+template <class Sum, class At>
+CAPSTAN_RULE Sum sum_of_thread(std::size_t begin, std::size_t end, std::size_t thread, const At& at) {
+  Sum sum;
+  for (std::size_t i = begin + thread; i < end; i += kSumThreads) sum.add(at(i));
+  return sum;
+}
+
+/// One step of folding the threads' sums to `width` of them.
+template <class Sum>
+CAPSTAN_RULE void fold(Sum* sums, std::size_t thread, std::size_t width) {
+  if (thread < width) sums[thread].add(sums[thread + width]);
+}
+
+}  // namespace capstan::optimizers
