@@ -56,7 +56,7 @@ def run(ranks, program, stage, model, rows, layers, width, steps):
                                         env={**os.environ, **variables}))
     outputs = [process.communicate() for process in started]
     # A peer that fails when it ends has measured all the same.
-    found = re.search(r"^MEDIAN ([0-9.]+)$" if program != "capstan" else r"^([0-9.]+) \d+ \d+ \d+$", outputs[0][0], re.M)
+    found = re.search(r"^MEDIAN ([0-9.]+)$" if program != "capstan" else r"^([0-9.]+)( \d+){4}$", outputs[0][0], re.M)
     if not found or (program == "capstan" and any(process.returncode for process in started)):
         sys.exit(f"{' '.join(command)} failed:\n" + "".join(out + err for out, err in outputs))
     return float(found.group(1))

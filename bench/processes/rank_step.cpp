@@ -1,6 +1,7 @@
 // One rank of a training whose steps are timed: started once for each rank by the scripts beside it, with the variables
 // of torchrun, or alone. Rank 0 prints one line: the median step in milliseconds, what the process has needed of memory
-// at most (VmHWM) in KiB, the trainable parameters, and the bytes that it sent in the last step.
+// at most (VmHWM) in KiB, the trainable parameters, the bytes that it sent in the last step, and the bytes of memory
+// that the plan has for a process.
 //
 //   rank_step MODEL STAGE STEPS [ROWS] [LAYERS] [WIDTH] [transfer | lean]
 //
@@ -30,6 +31,7 @@
 #include "core/engine/deferred_model.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
+#include "core/engine/planned_run.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/registry.hpp"
 #include "core/zero/partition.hpp"
@@ -189,6 +191,8 @@ int main(int count, char** words) {
     Model model = given.stage == 3 && rendezvous.size > 1 ? without_values(build_plainly) : build_plainly();
     std::int64_t elements = 0;
     for (const NamedTensor& parameter : model.parameters()) elements += parameter.tensor.numel();
+    const MemoryPlan plan =
+        plan_memory(planned_run(model, config, plugins, rendezvous.size), configured_choice(config.zero));
     Engine engine(std::move(model), config, plugins, communicator);
     const Batch batch = batch_of(given);
     std::vector<at::Tensor> buffer;
@@ -211,8 +215,9 @@ int main(int count, char** words) {
     }
     std::nth_element(times.begin(), times.begin() + given.steps / 2, times.end());
     if (rendezvous.rank == 0) {
-      std::printf("%.3f %lld %lld %llu\n", times[times.size() / 2], static_cast<long long>(peak_kib()),
-                  static_cast<long long>(elements), static_cast<unsigned long long>(last));
+      std::printf("%.3f %lld %lld %llu %lld\n", times[times.size() / 2], static_cast<long long>(peak_kib()),
+                  static_cast<long long>(elements), static_cast<unsigned long long>(last),
+                  static_cast<long long>(plan.peak(Place::kMemory)));
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank_step: %s\n", error.what());
