@@ -68,6 +68,15 @@ std::pair<std::shared_ptr<Transport>, std::shared_ptr<Transport>> transports() {
   return {std::move(own), other.get()};
 }
 
+/// Of two exchanges that are aborted, one may see first that the other is.
+bool ended_well(std::future<bool>& wait) {
+  try {
+    return wait.get();
+  } catch (const PeerLost&) {
+    return false;
+  }
+}
+
 struct HostMemory : testing::Test {
   std::shared_ptr<Transport> first, second;
   HostMemory() { std::tie(first, second) = transports(); }
@@ -111,7 +120,7 @@ TEST_F(HostMemory, MessagesOfDifferentCallsNeverMeet) {
     EXPECT_EQ(sending.wait_for(std::chrono::milliseconds(0)), std::future_status::timeout);
     one->abort();
     another->abort();
-    EXPECT_FALSE(sending.get() && receiving.get());
+    EXPECT_FALSE(ended_well(sending) || ended_well(receiving));
     EXPECT_TRUE(at::equal(got, at::zeros({count})));
     std::tie(first, second) = transports();
   }
