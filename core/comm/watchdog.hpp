@@ -48,7 +48,8 @@ class Watchdog {
   std::string verdict();
   /// Where everybody is, read anew.
   std::string table();
-  /// Who stopped first of those that failed, and why; else `peer`, with "finished" or "". One rank's end soon ends others.
+  /// Who stopped first of those that failed, and why; else `peer`, with "finished" or "". One rank's end soon ends
+  /// others.
   std::pair<int, std::string> last_words(int peer);
   void tell_failure(const std::string& why);
 
