@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -110,8 +109,8 @@ class Side {
     }
     if (arrived.packet.kind == Packet::Kind::kValues) {
       std::memcpy(place->second.data, arrived.values.data(), arrived.values.size());
-    } else {
-      if (!neighbour_.take(arrived.packet, place->second.data, aborted)) return false;
+    } else if (!neighbour_.take(arrived.packet, place->second.data, aborted)) {
+      return false;
     }
     outgoing_.push_back({{Packet::Kind::kTaken, arrived.packet.key, 0, 0}, nullptr});
     flush();

@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -40,17 +39,20 @@ bool switched_off() {
   return value == "off";
 }
 
+/// In place of a host: that of a process which has no neighbours.
+constexpr const char* kNowhere = "-";
+
 /// Names the kernel that runs this process, and the networks and process numbers that it sees: where these are equal,
-/// sockets of the abstract namespace and process numbers mean the same. Empty when that cannot be told.
+/// sockets of the abstract namespace and process numbers mean the same. kNowhere when that cannot be told.
 std::string host_name() {
   std::string name;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> name;
+  if (!(std::ifstream("/proc/sys/kernel/random/boot_id") >> name)) return kNowhere;
   for (const char* space : {"/proc/self/ns/net", "/proc/self/ns/pid"}) {
     std::error_code error;
     name += "/" + std::filesystem::read_symlink(space, error).string();
-    if (error) return "";
+    if (error) return kNowhere;
   }
-  return name.starts_with('/') ? "" : name;
+  return name;
 }
 
 /// Yama, where it is set to 1, lets a process read only the memory of its children.
@@ -62,7 +64,7 @@ void let_neighbours_read() {
 
 /// What a process says of itself.
 struct Card {
-  std::string host = "-";
+  std::string host = kNowhere;
   std::string address;  // of its socket, in the abstract namespace
   int process = 0;
   std::uint64_t number = 0;  // random; it stands in its memory at
@@ -109,7 +111,6 @@ class Meeting {
       fail(rank_, reason());
     }
     own_.host = host_name();
-    if (own_.host.empty()) own_.host = "-";
     own_.address.assign(address.sun_path + 1, length - offsetof(sockaddr_un, sun_path) - 1);
     own_.process = getpid();
     own_.number = number_;
@@ -197,17 +198,20 @@ class Meeting {
 }  // namespace
 
 std::vector<std::unique_ptr<Neighbour>> meet_neighbours(Transport& texts, int rank, int size, milliseconds patience) {
-  Meeting meeting(rank, patience);
-  const bool off = switched_off();
-  if (!off) let_neighbours_read();
   const auto key = [](int of) { return "neighbour/" + std::to_string(of); };
-  texts.publish(key(rank), (off ? Card{} : meeting.own()).text());
+  if (switched_off()) {
+    texts.publish(key(rank), Card{}.text());
+    return {};
+  }
+  Meeting meeting(rank, patience);
+  let_neighbours_read();
+  texts.publish(key(rank), meeting.own().text());
 
   std::map<int, Card> lower, higher;
   for (int peer = 0; peer < size; ++peer) {
-    if (peer == rank || off) continue;
+    if (peer == rank) continue;
     Card card = Card::parse(texts.read(key(peer), patience));
-    if (card.host == "-" || card.host != meeting.own().host) continue;
+    if (card.host == kNowhere || card.host != meeting.own().host) continue;
     (peer < rank ? lower : higher).emplace(peer, std::move(card));
   }
   std::vector<std::unique_ptr<Neighbour>> neighbours;
