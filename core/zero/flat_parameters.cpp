@@ -36,8 +36,7 @@ FlatParameters::FlatParameters(const Partition& partition, const std::vector<at:
     numel_.push_back(numel);
     at::Tensor here = values(i);
     // What aligns the next one travels as well.
-    const std::int64_t aligned = (numel + Partition::kAlignment - 1) / Partition::kAlignment * Partition::kAlignment;
-    flat_.narrow(0, partition.first(i) + numel, aligned - numel).zero_();
+    flat_.narrow(0, partition.first(i) + numel, Partition::aligned(numel) - numel).zero_();
     here.copy_(parameters[i].detach().reshape({-1}));
     if (!moved_[i]) continue;
     // Each storage keeps the whole memory alive.
