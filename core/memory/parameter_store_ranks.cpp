@@ -8,6 +8,7 @@
 
 #include "core/memory/away_storage.hpp"
 #include "core/memory/parameter_store.hpp"
+#include "core/memory/persistence.hpp"
 
 namespace capstan {
 namespace {
@@ -103,19 +104,14 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
 
 void ParameterStore::build_residency() {
   std::vector<ParameterResidency::Parameter> parameters;
-  std::int64_t together = 0;
-  const auto is_small = [&](std::int64_t numel) {
-    const bool small = numel <= options_.stays_up_to && together + numel <= options_.stay_together;
-    if (small) together += numel;
-    return small;
-  };
+  Persistence persistence(options_.stays_up_to, options_.stay_together);
   for (const ParameterEntry& entry : entries_) {
     // What a weight transform fills is not what the ranks hold.
-    const bool small = is_small(entry.parameter.numel());
+    const bool small = persistence.stays(entry.parameter.numel());
     parameters.push_back({entry.name, entry.parameter, small || entry.transform >= 0});
   }
   for (const NamedTensor& frozen : frozen_) {
-    parameters.push_back({frozen.name, frozen.tensor, is_small(frozen.tensor.numel())});
+    parameters.push_back({frozen.name, frozen.tensor, persistence.stays(frozen.tensor.numel())});
   }
   residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
   std::vector<bool> coded;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/memory/persistence.hpp"
 #include "core/memory/use_trace.hpp"
 #include "core/zero/block_format.hpp"
 
@@ -24,14 +25,11 @@ Stage3Plan::Stage3Plan(const PlannedRun& run)
     : run_(run), trained_(planned_partition(run)), frozen_(frozen_partition(run)), stays_(run.parameters.size()) {
   std::size_t counts[2] = {0, 0};
   for (const PlannedParameter& parameter : run.parameters) index_.push_back(counts[parameter.trainable]++);
-  std::int64_t together = 0;
+  Persistence persistence(run.zero.stage3_param_persistence_threshold, run.zero.stage3_model_persistence_threshold);
   for (const bool trainable : {true, false}) {
     for (std::size_t i = 0; i < stays_.size(); ++i) {
       const PlannedParameter& parameter = run.parameters[i];
-      if (parameter.trainable != trainable) continue;
-      stays_[i] = parameter.numel <= run.zero.stage3_param_persistence_threshold &&
-                  parameter.numel <= run.zero.stage3_model_persistence_threshold - together;
-      if (stays_[i]) together += parameter.numel;
+      if (parameter.trainable == trainable) stays_[i] = persistence.stays(parameter.numel);
     }
   }
 }
