@@ -12,7 +12,7 @@
 
 #include "cli/help_texts.hpp"
 #include "cli/version.hpp"
-#include "core/config/nearest.hpp"
+#include "core/text/nearest.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {

@@ -1,11 +1,11 @@
-#include "core/config/elastic.hpp"
+#include "core/config/resolve/elastic.hpp"
 
 #include <string>
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
-#include "core/config/launcher_world.hpp"
+#include "core/config/resolve/launcher_world.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {

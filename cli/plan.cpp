@@ -5,7 +5,7 @@
 #include "cli/config_arguments.hpp"
 #include "cli/plan_text.hpp"
 #include "cli/program.hpp"
-#include "core/config/launcher_world.hpp"
+#include "core/config/resolve/launcher_world.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/engine/planned_run.hpp"
 #include "core/engine/progress_report.hpp"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/limits.hpp"
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "core/zero/memory_plan.hpp"
 
 namespace capstan::cli {

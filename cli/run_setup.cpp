@@ -10,7 +10,7 @@
 
 #include "cli/config_arguments.hpp"
 #include "core/comm/rendezvous.hpp"
-#include "core/engine/deferred_model.hpp"
+#include "core/model/deferred_model.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"

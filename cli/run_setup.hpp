@@ -9,7 +9,7 @@
 #include "core/comm/communicator.hpp"
 #include "core/config/config.hpp"
 #include "core/data/token_data.hpp"
-#include "core/engine/model.hpp"
+#include "core/model/model.hpp"
 
 namespace capstan::cli {
 

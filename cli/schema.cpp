@@ -1,8 +1,8 @@
 #include "cli/commands.hpp"
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
-#include "core/config/explain.hpp"
-#include "core/config/json_schema.hpp"
+#include "core/config/tools/explain.hpp"
+#include "core/config/tools/json_schema.hpp"
 
 namespace capstan::cli {
 

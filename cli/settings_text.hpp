@@ -5,7 +5,7 @@
 #include "cli/terminal.hpp"
 #include "core/config/config.hpp"
 #include "core/data/token_data.hpp"
-#include "core/engine/model.hpp"
+#include "core/model/model.hpp"
 
 namespace capstan::cli {
 

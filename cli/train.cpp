@@ -16,7 +16,7 @@
 #include "cli/table.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/comm/communicator.hpp"
-#include "core/config/config_dump.hpp"
+#include "core/config/tools/config_dump.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"

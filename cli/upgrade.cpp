@@ -1,4 +1,4 @@
-#include "core/config/upgrade.hpp"
+#include "core/config/tools/upgrade.hpp"
 
 #include <cerrno>
 #include <cstring>

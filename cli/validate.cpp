@@ -4,8 +4,8 @@
 #include "cli/config_arguments.hpp"
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
-#include "core/config/explain.hpp"
-#include "core/config/launcher_world.hpp"
+#include "core/config/tools/explain.hpp"
+#include "core/config/resolve/launcher_world.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {

@@ -9,16 +9,20 @@ install(TARGETS capstan capstan_config capstan_conformance EXPORT CapstanTargets
 install(EXPORT CapstanTargets NAMESPACE Capstan:: DESTINATION ${_package})
 
 install(FILES ${PROJECT_SOURCE_DIR}/core/include/capstan/capstan.hpp DESTINATION include/capstan)
-# What capstan.hpp includes, and no more: the rest of core/ is nobody's business.
+# What capstan.hpp includes, log lines and token files, and no more: the rest of core/ is nobody's business.
 foreach(_header
+    comm/comms_log.hpp
+    config/config.hpp config/typed/attention.hpp config/typed/checkpoint.hpp config/typed/communication.hpp
+    config/typed/compression.hpp config/typed/data_efficiency.hpp config/typed/elasticity.hpp
+    config/typed/monitors.hpp config/typed/parallelism.hpp config/typed/precision.hpp config/typed/profiling.hpp
+    config/typed/section_values.hpp config/typed/zero.hpp
+    data/token_data.hpp
+    engine/engine.hpp engine/gather.hpp engine/initialize.hpp
     errors.hpp log.hpp
-    config/json.hpp config/schema.hpp config/problem.hpp config/config.hpp
-    config/typed/attention.hpp config/typed/checkpoint.hpp config/typed/communication.hpp config/typed/compression.hpp
-    config/typed/data_efficiency.hpp config/typed/elasticity.hpp config/typed/monitors.hpp config/typed/parallelism.hpp
-    config/typed/precision.hpp config/typed/profiling.hpp config/typed/section_values.hpp config/typed/zero.hpp
-    comm/comms_log.hpp registry/manifest.hpp registry/plugin_call.hpp registry/plugin_index.hpp registry/registry.hpp
-    engine/batch.hpp engine/gather.hpp engine/model.hpp engine/engine.hpp engine/initialize.hpp
-    data/token_data.hpp)
+    model/batch.hpp model/model.hpp
+    registry/manifest.hpp registry/plugin_call.hpp registry/plugin_index.hpp registry/registry.hpp
+    schema/schema.hpp
+    text/json.hpp text/problem.hpp)
   get_filename_component(_folder ${_header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/core/${_header} DESTINATION include/capstan/core/${_folder})
 endforeach()

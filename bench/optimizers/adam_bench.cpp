@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/engine_host.hpp"
-#include "core/engine/parameter_groups.hpp"
+#include "core/engine/host.hpp"
+#include "core/parameters/parameter_groups.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/host.hpp"
 #include "core/registry/registry.hpp"

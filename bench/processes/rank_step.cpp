@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
-#include "core/engine/deferred_model.hpp"
+#include "core/model/deferred_model.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/engine/planned_run.hpp"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

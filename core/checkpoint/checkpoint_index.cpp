@@ -7,8 +7,8 @@
 
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/nesting.hpp"
-#include "core/config/json.hpp"
-#include "core/data/xxh3.hpp"
+#include "core/text/json.hpp"
+#include "core/xxh3.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {

@@ -10,7 +10,7 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_text.hpp"
 #include "core/data/mapped_file.hpp"
-#include "core/data/xxh3.hpp"
+#include "core/xxh3.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {

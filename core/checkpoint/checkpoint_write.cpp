@@ -11,7 +11,7 @@
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_text.hpp"
-#include "core/data/xxh3.hpp"
+#include "core/xxh3.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 

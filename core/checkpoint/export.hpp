@@ -8,7 +8,7 @@
 #include <string>
 
 #include "core/checkpoint/hf_folder.hpp"
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

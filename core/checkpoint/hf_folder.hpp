@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/checkpoint/safetensors.hpp"
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

@@ -13,9 +13,9 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_folder.hpp"
 #include "core/checkpoint/output_file.hpp"
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "core/data/mapped_file.hpp"
-#include "core/data/xxh3.hpp"
+#include "core/xxh3.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "core/data/mapped_file.hpp"
 
 namespace capstan {

@@ -4,7 +4,7 @@
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/safetensors.hpp"
-#include "core/data/xxh3.hpp"
+#include "core/xxh3.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

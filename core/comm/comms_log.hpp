@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "core/config/typed/communication.hpp"
 
 namespace capstan {

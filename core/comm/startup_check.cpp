@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "core/data/xxh3.hpp"
+#include "core/xxh3.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {
 namespace {
 
-Json facts_json(const RunFacts& facts) {
+Json facts_json(const RunIdentity& facts) {
   Json json = Json::object();
   json["libtorch"] = facts.libtorch;
   json["model"] = facts.model;
@@ -19,8 +19,8 @@ Json facts_json(const RunFacts& facts) {
   return json;
 }
 
-RunFacts facts_of(const Json& json) {
-  RunFacts facts;
+RunIdentity facts_of(const Json& json) {
+  RunIdentity facts;
   facts.libtorch = json.at("libtorch").as_string();
   facts.model = json.at("model").as_string();
   for (const Json& line : json.at("parameters").as_array()) facts.parameters.push_back(line.as_string());
@@ -50,12 +50,12 @@ Pair first_difference(const Json& first, const Json& second, const std::string& 
   return {};
 }
 
-Pair first_difference(const RunFacts& first, const RunFacts& second) {
+Pair first_difference(const RunIdentity& first, const RunIdentity& second) {
   if (first.libtorch != second.libtorch) return {"LibTorch", first.libtorch, second.libtorch};
   if (first.model != second.model) return {"the model", first.model, second.model};
   const std::size_t count = std::max(first.parameters.size(), second.parameters.size());
   for (std::size_t i = 0; i < count; ++i) {
-    const auto line = [&](const RunFacts& facts) {
+    const auto line = [&](const RunIdentity& facts) {
       return i < facts.parameters.size() ? facts.parameters[i] : std::string("none");
     };
     if (line(first) != line(second)) return {"parameter " + std::to_string(i), line(first), line(second)};
@@ -67,7 +67,7 @@ Pair first_difference(const RunFacts& first, const RunFacts& second) {
 
 }  // namespace
 
-std::string difference(const RunFacts& facts, int rank, const RunFacts& others, int other_rank) {
+std::string difference(const RunIdentity& facts, int rank, const RunIdentity& others, int other_rank) {
   const Pair found = first_difference(facts, others);
   if (found.what.empty()) return "";
   return "the processes are not about to do the same: " + found.what + " is " + found.first + " on rank " +
@@ -75,7 +75,7 @@ std::string difference(const RunFacts& facts, int rank, const RunFacts& others, 
          ". Start all of them with the same program, configuration and arguments.";
 }
 
-void check_same_run(Communicator& communicator, const RunFacts& facts) {
+void check_same_run(Communicator& communicator, const RunIdentity& facts) {
   if (communicator.size() == 1) return;
   const std::string text = facts_json(facts).dump();
   const auto digests = communicator.all_gather_text("start: digest of the run", hex(xxh3(text.data(), text.size())));

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/json.hpp"
-#include "core/config/problem.hpp"
+#include "core/text/json.hpp"
+#include "core/text/problem.hpp"
 #include "core/config/typed/attention.hpp"
 #include "core/config/typed/checkpoint.hpp"
 #include "core/config/typed/communication.hpp"

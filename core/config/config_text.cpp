@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "core/config/config.hpp"
-#include "core/config/relaxed.hpp"
+#include "core/text/relaxed.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {

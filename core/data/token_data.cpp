@@ -9,7 +9,7 @@
 
 #include "core/data/data_files.hpp"
 #include "core/data/mapped_file.hpp"
-#include "core/data/xxh3.hpp"
+#include "core/xxh3.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/batch.hpp"
+#include "core/model/batch.hpp"
 
 namespace capstan {
 

@@ -7,11 +7,11 @@
 #include <cstdio>
 #include <limits>
 
-#include "core/engine/dtype_names.hpp"
-#include "core/engine/engine_ranks.hpp"
-#include "core/engine/engine_state.hpp"
-#include "core/engine/parameter_classes.hpp"
-#include "core/engine/run_needs.hpp"
+#include "core/model/dtype_names.hpp"
+#include "core/engine/ranks.hpp"
+#include "core/engine/state.hpp"
+#include "core/model/parameter_classes.hpp"
+#include "core/parameters/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/registry/host.hpp"

@@ -10,9 +10,9 @@
 
 #include "core/comm/comms_log.hpp"
 #include "core/config/config.hpp"
-#include "core/engine/batch.hpp"
+#include "core/model/batch.hpp"
 #include "core/engine/gather.hpp"
-#include "core/engine/model.hpp"
+#include "core/model/model.hpp"
 
 namespace capstan {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "core/engine/engine_state.hpp"
+#include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 

@@ -4,8 +4,8 @@
 
 #include "core/comm/communicator.hpp"
 #include "core/comm/rendezvous.hpp"
-#include "core/engine/deferred_model.hpp"
-#include "core/engine/engine_host.hpp"
+#include "core/model/deferred_model.hpp"
+#include "core/engine/host.hpp"
 #include "core/log.hpp"
 #include "core/registry/host.hpp"
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "capstan/plugin.h"
-#include "core/engine/batch.hpp"
-#include "core/engine/model.hpp"
+#include "core/model/batch.hpp"
+#include "core/model/model.hpp"
 #include "core/memory/interceptor.hpp"
-#include "core/memory/parameter_store.hpp"
+#include "core/parameters/parameter_store.hpp"
 #include "core/registry/registry.hpp"
 
 namespace capstan {

@@ -1,7 +1,7 @@
 #include "core/engine/planned_run.hpp"
 
-#include "core/engine/dtype_names.hpp"
-#include "core/engine/run_needs.hpp"
+#include "core/model/dtype_names.hpp"
+#include "core/parameters/run_needs.hpp"
 #include "core/zero/flat_parameters.hpp"
 
 namespace capstan {

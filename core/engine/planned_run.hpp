@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/config/config.hpp"
-#include "core/engine/model.hpp"
+#include "core/model/model.hpp"
 #include "core/zero/memory_plan.hpp"
 
 namespace capstan {

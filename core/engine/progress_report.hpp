@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/engine/engine.hpp"
-#include "core/engine/parameter_groups.hpp"
+#include "core/parameters/parameter_groups.hpp"
 #include "core/memory/accelerator.hpp"
 
 namespace capstan {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/engine/parameter_groups.hpp"
+#include "core/parameters/parameter_groups.hpp"
 #include "core/registry/registry.hpp"
 
 namespace capstan {

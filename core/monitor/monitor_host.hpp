@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "core/registry/registry.hpp"
 
 namespace capstan {

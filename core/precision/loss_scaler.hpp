@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/config/config.hpp"
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

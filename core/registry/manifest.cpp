@@ -7,11 +7,11 @@
 #include <tuple>
 
 #include "capstan/plugin.h"
-#include "core/config/nearest.hpp"
-#include "core/config/toml.hpp"
+#include "core/text/nearest.hpp"
+#include "core/text/toml.hpp"
 #include "core/errors.hpp"
 #include "core/registry/manifest_reader.hpp"
-#include "core/registry/param_type.hpp"
+#include "core/schema/param_type.hpp"
 
 namespace capstan {
 namespace {

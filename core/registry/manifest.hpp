@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/json.hpp"
-#include "core/config/schema.hpp"
+#include "core/text/json.hpp"
+#include "core/schema/schema.hpp"
 
 namespace capstan {
 

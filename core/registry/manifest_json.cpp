@@ -1,5 +1,5 @@
 #include "core/registry/manifest.hpp"
-#include "core/registry/param_type.hpp"
+#include "core/schema/param_type.hpp"
 
 namespace capstan {
 namespace {

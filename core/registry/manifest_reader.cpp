@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/config/nearest.hpp"
+#include "core/text/nearest.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {

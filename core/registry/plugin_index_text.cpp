@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/config/nearest.hpp"
+#include "core/text/nearest.hpp"
 #include "core/registry/plugin_index.hpp"
 
 namespace capstan {

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "core/config/nearest.hpp"
+#include "core/text/nearest.hpp"
 #include "core/errors.hpp"
 #include "core/registry/plugin_index.hpp"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "capstan/plugin.h"
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "core/registry/plugin_call.hpp"
 #include "core/registry/plugin_index.hpp"
 

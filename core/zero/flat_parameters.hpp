@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
-#include "core/engine/model.hpp"
+#include "core/model/model.hpp"
 #include "core/zero/partition.hpp"
 
 namespace capstan {

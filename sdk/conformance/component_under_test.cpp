@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/engine/batch.hpp"
+#include "core/model/batch.hpp"
 #include "core/registry/plugin_call.hpp"
 #include "core/registry/plugin_library.hpp"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "core/registry/host.hpp"
 #include "core/registry/plugin_index.hpp"
 #include "core/registry/registry.hpp"

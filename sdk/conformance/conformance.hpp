@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 /// The conformance kit: what every plugin must keep to, tried on a built file. `capstan plugins check` is a thin face
 /// of it; capstan/conformance_tests.hpp makes a GoogleTest of every case.

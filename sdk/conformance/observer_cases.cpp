@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "core/engine/batch.hpp"
+#include "core/model/batch.hpp"
 #include "sdk/conformance/component_under_test.hpp"
 
 namespace capstan::conformance {

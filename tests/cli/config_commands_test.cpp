@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/cli/capstan_process.hpp"
 
 namespace capstan::test {

@@ -3,7 +3,7 @@
 
 #include <fstream>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/cli/programs.hpp"
 
 namespace capstan::cli {

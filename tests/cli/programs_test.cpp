@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan::parity {
 

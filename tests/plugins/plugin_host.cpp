@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "core/config/toml.hpp"
+#include "core/text/toml.hpp"
 
 namespace capstan::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "capstan/plugin.h"
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 struct capstan_error {
   std::string text;

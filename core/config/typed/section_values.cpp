@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/config/places.hpp"
+#include "core/text/places.hpp"
 
 namespace capstan {
 namespace {

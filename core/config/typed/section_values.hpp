@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

@@ -12,7 +12,7 @@
 #include "core/checkpoint/checkpoint_index.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_text.hpp"
-#include "core/data/xxh3.hpp"
+#include "core/xxh3.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {

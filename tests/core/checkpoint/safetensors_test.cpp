@@ -11,7 +11,7 @@
 
 #include <algorithm>
 
-#include "core/data/xxh3.hpp"
+#include "core/xxh3.hpp"
 #include "core/errors.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 

@@ -11,8 +11,8 @@ namespace {
 
 using testing::HasSubstr;
 
-RunFacts facts() {
-  RunFacts facts;
+RunIdentity facts() {
+  RunIdentity facts;
   facts.libtorch = "2.11.0 (build ab)";
   facts.model = "gpt";
   facts.parameters = {"a.weight float32 [4, 2]", "a.bias float32 [4]"};
@@ -21,7 +21,7 @@ RunFacts facts() {
 }
 
 TEST(StartupCheck, NamesTheKeyThatDiffers) {
-  RunFacts other = facts();
+  RunIdentity other = facts();
   EXPECT_EQ(difference(facts(), 0, other, 1), "");
   other.config = Json::parse(R"({"optimizer": {"params": {"lr": 0.002}}, "train_batch_size": 8})");
   EXPECT_EQ(difference(facts(), 0, other, 1),
@@ -30,7 +30,7 @@ TEST(StartupCheck, NamesTheKeyThatDiffers) {
 }
 
 TEST(StartupCheck, NamesModelParametersOrderAndLibTorch) {
-  RunFacts other = facts();
+  RunIdentity other = facts();
   std::swap(other.parameters[0], other.parameters[1]);
   EXPECT_THAT(difference(facts(), 0, other, 2),
               HasSubstr("parameter 0 is a.weight float32 [4, 2] on rank 0 and a.bias float32 [4] on rank 2."));
@@ -53,7 +53,7 @@ TEST(StartupCheck, NamesModelParametersOrderAndLibTorch) {
 
 TEST(StartupCheck, StopsAllRanksWithOneSentence) {
   test::expect_on_ranks(3, [](Communicator& communicator) {
-    RunFacts mine = facts();
+    RunIdentity mine = facts();
     check_same_run(communicator, mine);
     if (communicator.rank() == 2) mine.model = "mlp";
     try {

@@ -4,9 +4,9 @@
 #include <cstdlib>
 
 #include "core/config/config.hpp"
-#include "core/config/relaxed.hpp"
-#include "core/config/toml.hpp"
-#include "core/config/upgrade.hpp"
+#include "core/text/relaxed.hpp"
+#include "core/text/toml.hpp"
+#include "core/config/tools/upgrade.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::testing {

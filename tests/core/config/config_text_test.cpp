@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "core/config/config.hpp"
-#include "core/config/launcher_world.hpp"
+#include "core/config/resolve/launcher_world.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan::testing {
 

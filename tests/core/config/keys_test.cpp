@@ -4,8 +4,8 @@
 #include <set>
 #include <sstream>
 
-#include "core/config/language.hpp"
-#include "core/config/validator.hpp"
+#include "core/config/language/language.hpp"
+#include "core/config/language/validator.hpp"
 #include "tests/core/config/config_cases.hpp"
 #include "tests/core/config/key_rows.hpp"
 

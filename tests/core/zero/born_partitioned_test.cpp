@@ -8,7 +8,7 @@
 
 #include <fstream>
 
-#include "core/engine/deferred_model.hpp"
+#include "core/model/deferred_model.hpp"
 #include "core/engine/progress_report.hpp"
 #include "tests/core/zero/mixed_model.hpp"
 #include "tests/support/ranks.hpp"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/deferred_model.hpp"
+#include "core/model/deferred_model.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/planned_run.hpp"
 #include "core/engine/progress_report.hpp"

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "core/config/launcher_world.hpp"
+#include "core/config/resolve/launcher_world.hpp"
 #include "plugins/optimizers/onebit/cuda_kernels.hpp"
 #include "tests/plugins/optimizers/kernel_agreement.hpp"
 #include "tests/plugins/optimizers/onebit_ranks.hpp"

@@ -8,12 +8,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/config/launcher_world.hpp"
-#include "core/engine/engine_host.hpp"
+#include "core/config/resolve/launcher_world.hpp"
+#include "core/engine/host.hpp"
 #include "core/engine/initialize.hpp"
-#include "core/engine/parameter_groups.hpp"
+#include "core/parameters/parameter_groups.hpp"
 #include "core/errors.hpp"
-#include "core/memory/parameter_store.hpp"
+#include "core/parameters/parameter_store.hpp"
 #include "core/memory/plugin_accelerator.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/registry/host.hpp"

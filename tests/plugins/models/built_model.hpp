@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/engine/initialize.hpp"
-#include "core/engine/model.hpp"
+#include "core/model/model.hpp"
 #include "core/registry/registry.hpp"
 
 namespace capstan::testing {

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "core/engine/batch.hpp"
+#include "core/model/batch.hpp"
 
 namespace capstan::testing {
 

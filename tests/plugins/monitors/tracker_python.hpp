@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/support/process.hpp"
 
 namespace capstan::test {

@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-#include "core/config/json.hpp"
+#include "core/text/json.hpp"
 #include "tests/cli/programs.hpp"
 
 namespace capstan::cli {

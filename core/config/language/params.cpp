@@ -1,0 +1,97 @@
+#include "core/config/language/params.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/text/places.hpp"
+#include "core/schema/value.hpp"
+
+namespace capstan {
+namespace {
+
+bool is_auto(const Json& value) { return value.is_string() && value.as_string() == "auto"; }
+
+/// The member that `spec` names, by its name or an alias. Reports when both are given.
+const Json* find_param(const Json& given, const KeySpec& spec, const std::string& path, Problems& problems) {
+  const Json* found = given.find(spec.name);
+  for (const auto& alias : spec.aliases) {
+    const Json* other = given.find(alias);
+    if (!other) continue;
+    if (found) {
+      problems.error(join_path(path, alias),
+                     "means the same as '" + spec.name + "', which is given too. Keep one of them.");
+    }
+    found = found ? found : other;
+  }
+  return found;
+}
+
+bool is_param(std::string_view key, const std::vector<KeySpec>& specs) {
+  return std::any_of(specs.begin(), specs.end(), [&](const KeySpec& spec) {
+    return spec.name == key || std::find(spec.aliases.begin(), spec.aliases.end(), key) != spec.aliases.end();
+  });
+}
+
+std::string missing_text(const KeySpec& spec, bool automatic) {
+  if (!automatic) return "is missing; it must be given" + (spec.summary.empty() ? "." : " (" + spec.summary + ").");
+  const char* source =
+      spec.name == "total_num_steps" ? ", or say how long the run is: capstan.run.steps or --steps." : ".";
+  return std::string("\"auto\" is not supported here: there is no default and nothing to take it from. Write a value") +
+         source;
+}
+
+class ParamsReader {
+ public:
+  ParamsReader(const ParamsPlace& place, Problems& problems, std::vector<ResolvedAuto>& autos)
+      : place_(place), problems_(problems), autos_(autos) {}
+
+  /// The value in force, or nothing when there is none.
+  std::optional<Json> read(const Json& given, const KeySpec& spec) {
+    const Json* value = find_param(given, spec, place_.path, problems_);
+    const bool ordinary = std::find(spec.choices.begin(), spec.choices.end(), Json("auto")) != spec.choices.end();
+    const bool automatic = value && is_auto(*value) && !ordinary;
+    if (value && value->is_null() && !spec.nullable) value = nullptr;
+    if (!value || automatic) return absent(spec, automatic);
+    if (value->is_null()) return Json();
+    const std::string where = join_path(place_.path, spec.name);
+    Converted result = convert(*value, spec);
+    if (!result.remark.empty()) problems_.warning(where, result.remark);
+    if (!result.value) problems_.error(where, result.fault);
+    return std::move(result.value);
+  }
+
+ private:
+  std::optional<Json> absent(const KeySpec& spec, bool automatic) {
+    const std::string where = join_path(place_.path, spec.name);
+    if (spec.required) {
+      problems_.error(where, missing_text(spec, automatic));
+      return std::nullopt;
+    }
+    if (automatic) autos_.push_back({where, spec.fallback.value_or(Json())});
+    return spec.fallback;
+  }
+
+  const ParamsPlace& place_;
+  Problems& problems_;
+  std::vector<ResolvedAuto>& autos_;
+};
+
+}  // namespace
+
+Json validate_params(const Json& given, const ParamsPlace& place, const std::vector<KeySpec>& specs, Problems& problems,
+                     std::vector<UnknownKey>& unknown, std::vector<ResolvedAuto>& autos) {
+  Json out = Json::object();
+  std::vector<std::string> names;
+  ParamsReader reader(place, problems, autos);
+  for (const KeySpec& spec : specs) {
+    names.push_back(spec.name);
+    if (auto value = reader.read(given, spec)) out[spec.name] = std::move(*value);
+  }
+  for (const auto& [key, value] : given.as_object()) {
+    if (is_comment(key) || is_param(key, specs)) continue;
+    unknown.push_back({join_path(place.path, key), place.path, key, value, place.component, names});
+  }
+  return out;
+}
+
+}  // namespace capstan

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/text/json.hpp"
+#include "core/text/problem.hpp"
+#include "core/schema/schema.hpp"
+#include "core/config/language/validator.hpp"
+
+namespace capstan {
+
+/// The parameters of one component and where they stand.
+struct ParamsPlace {
+  std::string path;       // "optimizer.params"
+  std::string component;  // "AdamW"
+};
+
+/// Checks parameters against the schema of a plugin and completes them. Unknown ones go to `unknown`; "auto" and null
+/// mean the default. Missing required ones are errors.
+Json validate_params(const Json& given, const ParamsPlace& place, const std::vector<KeySpec>& specs, Problems& problems,
+                     std::vector<UnknownKey>& unknown, std::vector<ResolvedAuto>& autos);
+
+}  // namespace capstan

@@ -1,0 +1,25 @@
+#include "core/config/language/tables/sections.hpp"
+
+namespace capstan::sections {
+
+std::span<const Key> aio() {
+  // clang-format off
+  static constexpr Key kKeys[] = {
+    {"aio.block_size", "integer", "1048576", "> 0", 0, "001 002 DS",
+     "Bytes of one request."},
+    {"aio.queue_depth", "integer", "8", "> 0", 0, "001 002 DS",
+     "Requests in flight."},
+    {"aio.intra_op_parallelism", "integer", "1", "> 0", 0, "DS",
+     "Threads per read or write; documented as thread_count, which is accepted too."},
+    {"aio.single_submit", "boolean", "false", "", 0, "001 002 DS",
+     "Submit requests one by one."},
+    {"aio.overlap_events", "boolean", "true", "", 0, "001 002 DS",
+     "Submit without waiting for completions."},
+    {"aio.use_gds", "boolean", "false", "", 0, "DS",
+     "Move data between storage and device directly; CUDA only."},
+  };
+  // clang-format on
+  return kKeys;
+}
+
+}  // namespace capstan::sections

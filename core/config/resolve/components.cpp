@@ -1,0 +1,367 @@
+#include "core/config/resolve/components.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+#include "core/config/resolve/device.hpp"
+#include "core/config/language/expression.hpp"
+#include "core/config/language/params.hpp"
+#include "core/text/places.hpp"
+#include "core/schema/value.hpp"
+
+namespace capstan {
+namespace {
+
+/// Sections that a component of their own carries out, and the key that switches them on. A switch is on when it is
+/// true, above 1, or an object or a string that is given.
+struct WantedSection {
+  const char* switch_path;
+  const char* section;
+  const char* kind;
+  const char* type;
+};
+
+constexpr WantedSection kWanted[] = {
+    {"tensorboard.enabled", "tensorboard", "monitor", "tensorboard"},
+    {"wandb.enabled", "wandb", "monitor", "wandb"},
+    {"csv_monitor.enabled", "csv_monitor", "monitor", "csv_monitor"},
+    {"comet.enabled", "comet", "monitor", "comet"},
+    {"flops_profiler.enabled", "flops_profiler", "observer", "flops_profiler"},
+    {"curriculum_learning.enabled", "curriculum_learning", "observer", "curriculum_learning"},
+    {"progressive_layer_drop.enabled", "progressive_layer_drop", "observer", "progressive_layer_drop"},
+    {"quantize_training.eigenvalue.enabled", "quantize_training", "observer", "eigenvalue"},
+    {"autotuning.enabled", "autotuning", "observer", "autotuning"},
+    {"nebula.enabled", "nebula", "observer", "nebula"},
+    {"hybrid_engine.enabled", "hybrid_engine", "observer", "hybrid_engine"},
+    {"compile.deepcompile", "compile", "observer", "deepcompile"},
+    {"weight_quantization.enabled", "weight_quantization", "observer", "quantized_loading"},
+    {"tensor_parallel.autotp_size", "tensor_parallel", "observer", "tensor_parallel"},
+    {"sequence_parallel_size", "sequence_parallel_size", "observer", "sequence_parallel"},
+    {"pipeline.stages", "pipeline", "observer", "pipeline"},
+    {"data_efficiency.data_sampling.curriculum_learning.enabled", "data_efficiency", "observer", "data_efficiency"},
+    {"data_efficiency.data_sampling.dynamic_batching.enabled", "data_efficiency", "observer", "data_efficiency"},
+    {"data_efficiency.data_routing.random_ltd.enabled", "data_efficiency", "observer", "random_ltd"},
+    {"expert_parallel.enabled", "expert_parallel", "observer", "expert_parallel"},
+    {"zero_optimization.zenflow", "zero_optimization.zenflow", "observer", "zenflow"},
+    {"compression_training.layer_reduction.enabled", "compression_training", "observer", "layer_reduction"},
+    {"compression_training.weight_quantization.shared_parameters.enabled", "compression_training", "observer",
+     "weight_quantization"},
+    {"compression_training.activation_quantization.shared_parameters.enabled", "compression_training", "observer",
+     "activation_quantization"},
+    {"compression_training.sparse_pruning.shared_parameters.enabled", "compression_training", "observer",
+     "sparse_pruning"},
+    {"compression_training.row_pruning.shared_parameters.enabled", "compression_training", "observer", "row_pruning"},
+    {"compression_training.head_pruning.shared_parameters.enabled", "compression_training", "observer", "head_pruning"},
+    {"compression_training.channel_pruning.shared_parameters.enabled", "compression_training", "observer",
+     "channel_pruning"},
+};
+
+/// Names that other programs and libraries have for components of the kind.
+struct ForeignType {
+  std::string_view kind;
+  std::string_view type;  // in lower case
+  const char* hint;
+};
+constexpr const char* kFused = " Write 'Adam' or 'AdamW': the update is one pass on every device.";
+constexpr const char* kCosine = " A cosine is 'WarmupCosineLR', with total_num_steps and cos_min_ratio.";
+constexpr const char* kLinear = " A linear decay is 'WarmupDecayLR', with total_num_steps.";
+constexpr ForeignType kForeignTypes[] = {
+    {"optimizer", "fusedadam", kFused},
+    {"optimizer", "deepspeedcpuadam", kFused},
+    {"optimizer", "cpuadam", kFused},
+    {"optimizer", "cpu_adam", kFused},
+    {"optimizer", "adamw_torch", kFused},
+    {"optimizer", "adamw_hf", kFused},
+    {"optimizer", "fusedlamb", " Write 'Lamb'."},
+    {"scheduler", "cosine", kCosine},
+    {"scheduler", "cosinelr", kCosine},
+    {"scheduler", "cosineannealinglr", kCosine},
+    {"scheduler", "cosineannealing", kCosine},
+    {"scheduler", "cosineannealingwarmrestarts", kCosine},
+    {"scheduler", "linear", kLinear},
+    {"scheduler", "linearlr", kLinear},
+    {"scheduler", "constant", " A constant rate needs no scheduler; 'WarmupLR' holds it after a warm-up."},
+    {"scheduler", "constantlr", " A constant rate needs no scheduler; 'WarmupLR' holds it after a warm-up."},
+};
+
+/// What the author of a foreign name may have meant, or nothing.
+std::string foreign_type_hint(std::string_view kind, std::string_view type) {
+  std::string lower(type);
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const ForeignType& foreign : kForeignTypes) {
+    if (foreign.kind == kind && foreign.type == lower) return foreign.hint;
+  }
+  return "";
+}
+
+const std::string kCpu = "cpu";
+
+/// Parameters of schedules that set the rate itself, so that the optimizer's own is not used.
+constexpr std::array<const char*, 3> kPeakRates = {"warmup_max_lr", "cycle_max_lr", "lr_range_test_min_lr"};
+
+bool is_on(const Json* value) {
+  if (!value || value->is_null()) return false;
+  if (value->is_bool()) return value->as_bool();
+  if (value->is_integer()) return value->as_integer() > 1;
+  return value->is_object();
+}
+
+/// True when a switch is on and no "enabled" of the objects around it is false.
+bool is_on(const Effective& values, const std::string& path) {
+  if (!is_on(values.find(path))) return false;
+  for (auto dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
+    const Json* around = values.find(path.substr(0, dot) + ".enabled");
+    if (around && !is_on(around)) return false;
+  }
+  return true;
+}
+
+Json params_of(const Json* section) {
+  const Json* params = section ? section->find("params") : nullptr;
+  return params && params->is_object() ? *params : Json::object();
+}
+
+bool is_auto(const Json* value) { return value && value->is_string() && value->as_string() == "auto"; }
+
+bool has_param(const ComponentManifest& component, std::string_view name) {
+  return std::any_of(component.params.begin(), component.params.end(),
+                     [&](const KeySpec& spec) { return spec.name == name; });
+}
+
+}  // namespace
+
+void ComponentChooser::missing(const std::string& where, const std::string& kind, const std::string& type) {
+  constexpr std::size_t kLongest = 100;
+  const std::string named = type.size() <= kLongest ? type : type.substr(0, kLongest) + "...";
+  const std::string& device = kind == "optimizer" ? device_ : kCpu;
+  std::string text = plugins_.missing_reason(kind, named, device);
+  if (const auto available = text.find(" Available: "); available != std::string::npos)
+    text.insert(available, foreign_type_hint(kind, type));
+  text.insert(text.find("\n  looked in"), or_on_cpu(device));
+  problems_.error(where, text);
+}
+
+std::optional<ComponentChoice> ComponentChooser::choose_at(const Json& entry, const std::string& section,
+                                                           const std::string& kind, const Json& params_given) {
+  const Json* type = entry.find("type");
+  if (!type || !type->is_string()) return std::nullopt;  // reported already
+  const std::string where = join_path(section, "type");
+  // An optimizer works on the memory of its device; what else there is works through LibTorch, or on no tensors.
+  const std::string& device = kind == "optimizer" ? device_ : kCpu;
+  const ComponentRef found = plugins_.find(kind, type->as_string(), device);
+  if (!found) {
+    missing(where, kind, type->as_string());
+    return std::nullopt;
+  }
+  ComponentChoice choice{kind, found.component->type, Json::object(), where, device};
+  choice.params = validate_params(params_given, {join_path(section, "params"), found.component->type},
+                                  found.component->params, problems_, validated_.unknown, validated_.autos);
+  for (const auto& [name, value] : choice.params.as_object()) {
+    const std::string path = join_path(join_path(section, "params"), name);
+    const Json* given = params_given.find(name);
+    validated_.origins[path] = given && !given->is_null() && !is_auto(given) ? "file" : "default";
+  }
+  return choice;
+}
+
+std::optional<ComponentChoice> ComponentChooser::choose(const std::string& section, const std::string& kind,
+                                                        Json params_given) {
+  const Json* entry = values_.find(section);
+  if (!entry) return std::nullopt;
+  auto choice = choose_at(*entry, section, kind, params_given);
+  if (!choice) return std::nullopt;
+  const std::string origin = validated_.origins[join_path(section, "type")];
+  values_.derive(join_path(section, "type"), choice->type);
+  values_.derive(join_path(section, "params"), choice->params);
+  validated_.origins[join_path(section, "type")] = origin;
+  validated_.origins[join_path(section, "params")] = origin;
+  return choice;
+}
+
+std::optional<ComponentChoice> ComponentChooser::optimizer() {
+  Json params = params_of(values_.find("optimizer"));
+  return choose("optimizer", "optimizer", std::move(params));
+}
+
+std::optional<ComponentChoice> ComponentChooser::scheduler(const std::optional<ComponentChoice>& optimizer) {
+  Json params = params_of(values_.find("scheduler"));
+  const Json* rate = optimizer ? optimizer->params.find("lr") : nullptr;
+  const Json* steps = values_.find("capstan.run.steps");
+  const auto fill = [&](const char* name, const Json* value) {
+    if (!value || !is_auto(params.find(name))) return;
+    params[name] = *value;
+    validated_.autos.push_back({join_path("scheduler.params", name), *value});
+  };
+  fill("warmup_max_lr", rate);
+  fill("total_num_steps", steps);
+  auto choice = choose("scheduler", "scheduler", params);
+  if (choice && optimizer) schedule_rate(*choice, *optimizer);
+  return choice;
+}
+
+/// Says so when the schedule's rate replaces another one that the file gives the optimizer.
+void ComponentChooser::schedule_rate(const ComponentChoice& scheduler, const ComponentChoice& optimizer) {
+  const Json* rate = optimizer.params.find("lr");
+  if (!rate || !values_.given("optimizer.params.lr")) return;
+  for (const char* name : kPeakRates) {
+    const std::string path = join_path("scheduler.params", name);
+    const Json* peak = scheduler.params.find(name);
+    if (!peak || !values_.given(path) || *peak == *rate || is_auto(params_of(document_.find("scheduler")).find(name)))
+      continue;
+    problems_.warning(
+        path, "lr " + shown(*peak) + " from " + path + "; optimizer.params.lr " + shown(*rate) + " is not used.");
+  }
+}
+
+std::optional<ComponentChoice> ComponentChooser::model() {
+  Json params = params_of(values_.find("capstan.model"));
+  return choose("capstan.model", "model", std::move(params));
+}
+
+std::optional<ComponentChoice> ComponentChooser::optimizer_offload() {
+  Json params = params_of(values_.find("capstan.offload.optimizer"));
+  auto choice = choose("capstan.offload.optimizer", "offload", std::move(params));
+  if (!choice && values_.text("zero_optimization.offload_optimizer.device") == "nvme") {
+    const Json* section = values_.find("zero_optimization.offload_optimizer");
+    const ComponentRef found = plugins_.find("offload", "nvme");
+    if (!found) {
+      missing("zero_optimization.offload_optimizer.device", "offload", "nvme");
+      return std::nullopt;
+    }
+    Json known = Json::object();
+    for (const auto& [key, value] : section->as_object()) {
+      if (has_param(*found.component, key)) known[key] = value;
+    }
+    choice =
+        ComponentChoice{"offload", found.component->type, Json::object(), "zero_optimization.offload_optimizer.device"};
+    choice->params = validate_params(known, {"zero_optimization.offload_optimizer", found.component->type},
+                                     found.component->params, problems_, validated_.unknown, validated_.autos);
+  }
+  return choice;
+}
+
+std::vector<ParameterGroupRule> ComponentChooser::parameter_groups(const std::optional<ComponentChoice>& optimizer) {
+  std::vector<ParameterGroupRule> rules;
+  const Json* list = values_.find("capstan.parameter_groups");
+  if (!list || !list->is_array()) return rules;
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    const std::string where = element_path("capstan.parameter_groups", i);
+    const Json& entry = list->as_array()[i];
+    ParameterGroupRule rule;
+    if (const Json* match = entry.find("match"); match && match->is_array()) {
+      for (std::size_t j = 0; j < match->size(); ++j) {
+        const std::string& pattern = match->as_array()[j].as_string();
+        const std::string fault = expression_fault(pattern);
+        if (!fault.empty()) problems_.error(element_path(where + ".match", j), fault);
+        rule.name_patterns.push_back(pattern);
+      }
+    }
+    if (const Json* dims = entry.find("dims_below"); dims && dims->is_integer()) rule.dims_below = dims->as_integer();
+    if (rule.name_patterns.empty() && !rule.dims_below) {
+      problems_.error(where, "selects nothing: give 'match', 'dims_below' or both.");
+    }
+    const Json given = params_of(&entry);
+    const ComponentRef found =
+        optimizer ? plugins_.find("optimizer", optimizer->type, optimizer->device) : ComponentRef{};
+    if (found) {
+      std::vector<KeySpec> specs = found.component->params;
+      for (KeySpec& spec : specs) {
+        spec.fallback.reset();
+        spec.required = false;
+      }
+      const Json params = validate_params(given, {where + ".params", optimizer->type}, specs, problems_,
+                                          validated_.unknown, validated_.autos);
+      for (const auto& [name, value] : params.as_object()) rule.overrides[name] = value;
+    } else if (!values_.find("optimizer")) {
+      problems_.error(where, "gives arguments to an optimizer, but there is no optimizer section.");
+    }
+    rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+void ComponentChooser::list(const std::string& path, const std::string& kind, std::vector<ComponentChoice>& out) {
+  const Json* entries = values_.find(path);
+  if (!entries || !entries->is_array()) return;
+  for (std::size_t i = 0; i < entries->size(); ++i) {
+    const Json& entry = entries->as_array()[i];
+    if (auto choice = choose_at(entry, element_path(path, i), kind, params_of(&entry)))
+      out.push_back(std::move(*choice));
+  }
+}
+
+/// The component that owns a section, the first as with types.
+const ComponentManifest* ComponentChooser::owner(std::string_view section) const {
+  for (const auto& plugin : plugins_.plugins()) {
+    for (const auto& component : plugin.manifest.components) {
+      if (component.section == section) return &component;
+    }
+  }
+  return nullptr;
+}
+
+/// A section of the language, which is checked already.
+std::optional<ComponentChoice> ComponentChooser::known_section(const ComponentManifest& component) {
+  const auto chosen = [&](const WantedSection& wanted) {
+    return wanted.section == component.section && is_on(values_, wanted.switch_path);
+  };
+  if (std::none_of(std::begin(kWanted), std::end(kWanted), chosen)) return std::nullopt;
+  Json given = Json::object();
+  if (const Json* section = values_.find(component.section); section && section->is_object()) {
+    for (const auto& [key, value] : section->as_object()) {
+      if (has_param(component, key)) given[key] = value;
+    }
+  }
+  return section_choice(component, given);
+}
+
+/// A section that only its plugin knows.
+std::optional<ComponentChoice> ComponentChooser::foreign_section(const ComponentManifest& component) {
+  const Json* section = document_.find(component.section);
+  if (!section || section->is_null()) return std::nullopt;
+  if (!section->is_object()) {
+    problems_.error(component.section, "the section must be an object, got " + shown(*section) + ".");
+    return std::nullopt;
+  }
+  if (has_param(component, "enabled")) return section_choice(component, *section);
+  Json given = *section;
+  given.erase("enabled");
+  ComponentChoice choice = section_choice(component, given);
+  KeySpec boolean;
+  boolean.type = KeySpec::Type::kBoolean;
+  const Json* enabled = section->find("enabled");
+  const Converted on = enabled && !enabled->is_null() ? convert(*enabled, boolean) : Converted{Json(false), "", ""};
+  if (!on.value) problems_.error(component.section + ".enabled", on.fault);
+  if (on.value && on.value->as_bool()) return choice;
+  if (on.value) problems_.notice(component.section, "is not used: \"enabled\": true switches it on.");
+  return std::nullopt;
+}
+
+ComponentChoice ComponentChooser::section_choice(const ComponentManifest& component, const Json& given) {
+  ComponentChoice choice{component.kind, component.type, Json::object(), component.section};
+  choice.params = validate_params(given, {component.section, component.type}, component.params, problems_,
+                                  validated_.unknown, validated_.autos);
+  return choice;
+}
+
+void ComponentChooser::sections(std::vector<ComponentChoice>& monitors, std::vector<ComponentChoice>& observers) {
+  for (const WantedSection& wanted : kWanted) {
+    if (is_on(values_, wanted.switch_path) && !owner(wanted.section)) {
+      missing(wanted.switch_path, wanted.kind, wanted.type);
+    }
+  }
+  for (const auto& plugin : plugins_.plugins()) {
+    for (const auto& component : plugin.manifest.components) {
+      if (component.section.empty() || owner(component.section) != &component) continue;
+      auto choice = find_key(component.section) ? known_section(component) : foreign_section(component);
+      if (choice && choice->kind == "monitor") monitors.push_back(std::move(*choice));
+      if (choice && choice->kind == "observer") observers.push_back(std::move(*choice));
+    }
+  }
+  list("capstan.monitors", "monitor", monitors);
+  list("capstan.observers", "observer", observers);
+}
+
+}  // namespace capstan

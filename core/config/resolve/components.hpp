@@ -1,0 +1,59 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/config/config.hpp"
+#include "core/config/resolve/effective.hpp"
+#include "core/text/problem.hpp"
+#include "core/config/language/validator.hpp"
+#include "core/registry/plugin_index.hpp"
+
+namespace capstan {
+
+/// Finds the components that a configuration names and checks their parameters against their manifests.
+class ComponentChooser {
+ public:
+  /// `device`: to train on.
+  ComponentChooser(const PluginIndex& plugins, std::string device, const Json& document, Effective& values,
+                   Validated& validated, Problems& problems)
+      : plugins_(plugins),
+        device_(std::move(device)),
+        document_(document),
+        values_(values),
+        validated_(validated),
+        problems_(problems) {}
+
+  std::optional<ComponentChoice> optimizer();
+  /// After the optimizer, whose learning rate it may take.
+  std::optional<ComponentChoice> scheduler(const std::optional<ComponentChoice>& optimizer);
+  std::optional<ComponentChoice> model();
+  std::optional<ComponentChoice> optimizer_offload();
+  std::vector<ParameterGroupRule> parameter_groups(const std::optional<ComponentChoice>& optimizer);
+  /// Sections that plugins own or that want one, and capstan.monitors and capstan.observers.
+  void sections(std::vector<ComponentChoice>& monitors, std::vector<ComponentChoice>& observers);
+
+ private:
+  std::optional<ComponentChoice> choose(const std::string& section, const std::string& kind, Json params_given);
+  std::optional<ComponentChoice> choose_at(const Json& entry, const std::string& section, const std::string& kind,
+                                           const Json& params_given);
+  void missing(const std::string& where, const std::string& kind, const std::string& type);
+  void list(const std::string& path, const std::string& kind, std::vector<ComponentChoice>& out);
+  const ComponentManifest* owner(std::string_view section) const;
+  std::optional<ComponentChoice> known_section(const ComponentManifest& component);
+  std::optional<ComponentChoice> foreign_section(const ComponentManifest& component);
+  ComponentChoice section_choice(const ComponentManifest& component, const Json& given);
+  void schedule_rate(const ComponentChoice& scheduler, const ComponentChoice& optimizer);
+
+  const PluginIndex& plugins_;
+  std::string device_;
+  const Json& document_;
+  Effective& values_;
+  Validated& validated_;
+  Problems& problems_;
+};
+
+}  // namespace capstan

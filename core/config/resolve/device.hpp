@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "core/config/config.hpp"
+#include "core/config/resolve/effective.hpp"
+#include "core/text/problem.hpp"
+
+namespace capstan {
+
+/// The device to train on, "cpu" or the type of an accelerator: what capstan.run.device says, or for "auto" cuda where
+/// a plugin for it is installed and the driver shows this process a GPU. Nothing is loaded to find out.
+std::string resolve_device(const Effective& values, const PluginIndex& plugins, Problems& problems);
+
+/// What a run on an accelerator cannot do in this release.
+void check_device(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems);
+
+/// What to add to a refusal that concerns only that device; empty for the CPU.
+std::string or_on_cpu(const std::string& device);
+
+}  // namespace capstan

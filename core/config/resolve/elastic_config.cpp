@@ -1,0 +1,131 @@
+#include <cstdlib>
+#include <string>
+
+#include "core/config/resolve/elastic.hpp"
+#include "core/schema/value.hpp"
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+constexpr const char* kVariable = "DEEPSPEED_ELASTICITY_CONFIG";
+// What decides the batch.
+constexpr const char* kFixedKeys[] = {"max_train_batch_size", "micro_batch_sizes", "version"};
+constexpr const char* kBatchKeys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                      "gradient_accumulation_steps"};
+
+/// The scheduler's view must agree in what decides the batch: the first difference is an error.
+void compare_with_scheduler(const Effective& values, const ConfigContext& context, Problems& problems) {
+  const char* text = std::getenv(kVariable);
+  if (!text) {
+    if (!context.check_only) {
+      problems.warning(
+          "elasticity",
+          std::string(kVariable) +
+              " is not set, so it cannot be checked that the scheduler scales this job to compatible sizes.");
+    }
+    return;
+  }
+  Json seen;
+  try {
+    seen = Json::parse(text);
+  } catch (const ConfigError& error) {
+    problems.error("elasticity", std::string(kVariable) + " does not hold JSON: " + error.what());
+    return;
+  }
+  if (const Json* section = seen.find("elasticity")) seen = *section;
+  for (const char* key : kFixedKeys) {
+    const std::string path = std::string("elasticity.") + key;
+    const Json *theirs = seen.find(key), *ours = values.find(path);
+    if (!theirs || !ours || *theirs == *ours) continue;
+    problems.error(path, shown(*ours) + " differs from what the scheduler saw in " + kVariable + ", " + shown(*theirs) +
+                             ". Start the job with the same values.");
+    return;
+  }
+}
+
+/// Batch keys beside elasticity: refused, or overridden when the file says so.
+bool may_replace(const Effective& values, const ElasticBatch& batch, Problems& problems) {
+  const std::int64_t made[] = {batch.train_batch, batch.micro_batch, batch.accumulation};
+  const bool ignore = values.flag("elasticity.ignore_non_elastic_batch_info");
+  std::string given;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::string key = kBatchKeys[i];
+    if (!values.given(key) || !values.find(key)) continue;
+    given += (given.empty() ? "" : ", ") + key;
+    if (ignore)
+      problems.warning(key, "elasticity decides it: " + shown(*values.find(key)) + " -> " +
+                                (made[i] > 0 ? std::to_string(made[i]) : "by the world size") + ".");
+  }
+  if (given.empty() || ignore) return true;
+  problems.error("elasticity.enabled", "elasticity decides the batch sizes, but the file gives " + given +
+                                           ". Remove them, or set elasticity.ignore_non_elastic_batch_info.");
+  return false;
+}
+
+}  // namespace
+
+bool apply_elasticity(Effective& values, const ConfigContext& context, Problems& problems) {
+  compare_with_scheduler(values, context, problems);
+  const ElasticityConfig settings = read_elasticity(SectionValues(values.find("elasticity"), "elasticity"));
+  try {
+    std::optional<std::int64_t> devices;
+    if (context.world_known) devices = context.world_size;
+    if (!devices && settings.version > 0.15) {
+      problems.notice("elasticity",
+                      "the batch follows from the number of devices, which is not known here: --world gives it.");
+      return false;
+    }
+    const ElasticBatch batch = elastic_batch(settings, devices);
+    if (!may_replace(values, batch, problems)) return false;
+    values.derive(kBatchKeys[0], batch.train_batch);
+    if (batch.micro_batch > 0) {
+      values.derive(kBatchKeys[1], batch.micro_batch);
+      values.derive(kBatchKeys[2], batch.accumulation);
+    }
+    std::string sizes;
+    for (const std::int64_t size : batch.sizes) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
+    problems.notice("elasticity", "the batch is " + std::to_string(batch.train_batch) +
+                                      ", which fits the data-parallel sizes " + sizes + ".");
+    return true;
+  } catch (const ConfigError& error) {
+    std::string text = error.what();
+    const auto colon = text.find(": ");
+    problems.error(text.substr(0, colon), text.substr(colon + 2));
+    return false;
+  }
+}
+
+std::string elastic_conflict(const Json& saved_effective, const Json& effective) {
+  const Json *saved = saved_effective.find("elasticity"), *now = effective.find("elasticity");
+  const auto enabled = [](const Json* section) {
+    return section && section->find("enabled") && *section->find("enabled") == Json(true);
+  };
+  if (!enabled(saved) || !enabled(now)) return "";
+  for (const char* key : kFixedKeys) {
+    const Json *theirs = saved->find(key), *ours = now->find(key);
+    if (!theirs || !ours || *theirs == *ours) continue;
+    return std::string("elasticity.") + key + " is " + shown(*ours) + ", and the checkpoint was saved with " +
+           shown(*theirs) + ". Resume with the same value, or start from its weights alone with --init-from.";
+  }
+  return "";
+}
+
+ElasticityConfig read_elastic_settings(const ConfigText& text, ConfigContext context) {
+  context.check_only = true;
+  context.world_known = false;
+  ConfigReading reading = read_config(text, context);
+  std::string errors;
+  for (const Problem& problem : reading.problems.all()) {
+    if (problem.severity == Problem::Severity::kError)
+      errors += (errors.empty() ? "" : "\n") + problem.text(text.source);
+  }
+  if (!reading.config) throw ConfigError(errors);
+  if (!reading.config->elasticity.enabled) {
+    throw ConfigError(text.source +
+                      ": elasticity.enabled: must be true for an elastic batch; the section is absent or off.");
+  }
+  return reading.config->elasticity;
+}
+
+}  // namespace capstan

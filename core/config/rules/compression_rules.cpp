@@ -1,0 +1,168 @@
+#include <string>
+
+#include "core/config/language/expression.hpp"
+#include "core/text/places.hpp"
+#include "core/config/rules/section_rules.hpp"
+#include "core/schema/value.hpp"
+
+namespace capstan {
+namespace {
+
+constexpr const char* kCompression = "compression_training";
+
+std::string shared(const std::string& method) {
+  return std::string(kCompression) + "." + method + ".shared_parameters";
+}
+std::string groups(const std::string& method) { return std::string(kCompression) + "." + method + ".different_groups"; }
+
+/// A value that is in the group or, with more weight, in the shared parameters.
+std::int64_t integer(const Json& params, const char* key) {
+  const Json* value = params.find(key);
+  return value && value->is_integer() ? value->as_integer() : 0;
+}
+
+void check_modules(const Json& group, const std::string& path, Problems& problems) {
+  const Json *modules = group.find("modules"), *related = group.find("related_modules");
+  if (modules && modules->is_array()) {
+    for (std::size_t i = 0; i < modules->size(); ++i) {
+      const std::string& pattern = modules->as_array()[i].as_string();
+      if (pattern == "*") continue;  // every module, as DeepSpeed's pages write it
+      const std::string fault = expression_fault(pattern);
+      if (!fault.empty()) problems.error(element_path(path + ".modules", i), fault);
+    }
+  }
+  if (related && related->is_array() && related->size() != (modules ? modules->size() : 0)) {
+    problems.error(path + ".related_modules",
+                   "must have one entry for each of modules: " + std::to_string(modules ? modules->size() : 0) +
+                       ", got " + std::to_string(related->size()) + ".");
+  }
+}
+
+template <class Check>
+void for_each_group(const Effective& values, const std::string& method, Check&& check) {
+  const Json* all = values.find(groups(method));
+  if (!all || !all->is_object()) return;
+  for (const auto& [name, group] : all->as_object()) check(group, join_path(groups(method), name));
+}
+
+void check_method(const Effective& values, const std::string& method, Problems& problems) {
+  const bool snip = values.text(shared(method) + ".method") == "snip_momentum";
+  const Json* all = values.find(groups(method));
+  if (values.flag(shared(method) + ".enabled") && !snip && (!all || all->size() == 0)) {
+    problems.error(groups(method), "is missing; " + method + " is enabled and needs at least one group.");
+  }
+  for_each_group(values, method, [&](const Json& group, const std::string& path) {
+    check_modules(group, path, problems);
+    if (!group.find("params")) problems.error(path + ".params", "is missing; each group needs its values.");
+  });
+}
+
+void check_weight_group(const Effective& values, const Json& params, const std::string& path, Problems& problems) {
+  const std::string common = shared("weight_quantization");
+  const bool forward = values.flag(common + ".quantize_weight_in_forward");
+  const std::int64_t start = integer(params, "start_bits"), target = integer(params, "target_bits");
+  if (!forward && start > 0 && target > 0 && start < target) {
+    problems.error(path + ".start_bits",
+                   std::to_string(start) + " is below target_bits, " + std::to_string(target) + ".");
+  }
+  if (!forward && params.find("quantization_period") && integer(params, "quantization_period") == 0) {
+    problems.error(path + ".quantization_period", "must be above 0, got 0.");
+  }
+  if (target == 1 || target == 2) {
+    if (values.text(common + ".quantization_type") == "asymmetric") {
+      problems.error(path + ".target_bits", std::to_string(target) + " bits need quantization_type \"symmetric\".");
+    }
+    if (values.text(common + ".rounding") == "stochastic") {
+      problems.error(path + ".target_bits", std::to_string(target) + " bits need rounding \"nearest\".");
+    }
+    if (values.flag(common + ".quantizer_kernel")) {
+      problems.error(path + ".target_bits",
+                     "quantizer_kernel needs at least 3 bits, got " + std::to_string(target) + ".");
+    }
+  }
+}
+
+void check_weights(const Effective& values, Problems& problems) {
+  const std::string common = shared("weight_quantization");
+  if (values.flag(common + ".enabled") && !values.flag(common + ".quantize_weight_in_forward") &&
+      !values.flag("fp16.enabled")) {
+    problems.error(common + ".quantize_weight_in_forward",
+                   "false quantises in the update, which needs fp16. Set it to true, or enable fp16.");
+  }
+  for_each_group(values, "weight_quantization", [&](const Json& group, const std::string& path) {
+    if (const Json* params = group.find("params")) check_weight_group(values, *params, path + ".params", problems);
+  });
+}
+
+bool is_count(std::string_view text) {
+  return !text.empty() && text.size() <= 6 && text[0] != '0' &&
+         text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+/// NxM or N:M
+bool is_block_pattern(std::string_view text) {
+  const auto cut = text.find_first_of("x:");
+  return cut != std::string_view::npos && is_count(text.substr(0, cut)) && is_count(text.substr(cut + 1));
+}
+
+void check_sparse(const Effective& values, Problems& problems) {
+  const std::string common = shared("sparse_pruning");
+  const Json* end = values.find(common + ".schedule_offset_end");
+  const std::int64_t offset = values.integer(common + ".schedule_offset");
+  if (end && end->is_integer() && end->as_integer() < offset) {
+    problems.error(common + ".schedule_offset_end",
+                   shown(*end) + " is below schedule_offset, " + std::to_string(offset) + ".");
+  }
+  const std::string pattern = values.text(common + ".block_pattern");
+  if (!pattern.empty() && !is_block_pattern(pattern)) {
+    problems.error(common + ".block_pattern",
+                   "must be NxM or N:M, such as \"4x1\" or \"2:4\", got \"" + pattern + "\".");
+  }
+}
+
+void check_layer_reduction(const Effective& values, Problems& problems) {
+  const std::string path = std::string(kCompression) + ".layer_reduction";
+  if (!values.flag(path + ".enabled")) return;
+  for (const char* key : {"keep_number_layer", "module_name_prefix", "teacher_layer"}) {
+    if (!values.find(join_path(path, key)))
+      problems.error(join_path(path, key), "is missing; layer reduction needs it.");
+  }
+  const Json *teacher = values.find(path + ".teacher_layer"), *keep = values.find(path + ".keep_number_layer");
+  if (teacher && keep && keep->is_integer() && static_cast<std::int64_t>(teacher->size()) != keep->as_integer()) {
+    problems.error(path + ".keep_number_layer", shown(*keep) + " is not the number of entries of teacher_layer, " +
+                                                    std::to_string(teacher->size()) + ".");
+  }
+}
+
+void check_eigenvalue(const Effective& values, Problems& problems) {
+  const std::string path = "quantize_training.eigenvalue";
+  if (!values.flag(path + ".enabled")) return;
+  const std::string common = shared("weight_quantization");
+  if (!values.flag(common + ".enabled")) {
+    problems.error(path + ".enabled",
+                   "needs compression_training.weight_quantization, whose periods it scales; that is not enabled.");
+  } else if (values.flag(common + ".quantize_weight_in_forward")) {
+    problems.error(path + ".enabled", "needs weight quantisation in the update; quantize_weight_in_forward is true.");
+  }
+  if (values.text(path + ".layer_name").empty()) problems.error(path + ".layer_name", "must not be empty.");
+  if (values.integer(path + ".layer_num") == 0)
+    problems.error(path + ".layer_num", "must be above 0: the number of blocks of the model.");
+}
+
+}  // namespace
+
+void check_compression_rules(const Effective& values, Problems& problems) {
+  for (const char* method : {"weight_quantization", "activation_quantization", "sparse_pruning", "row_pruning",
+                             "head_pruning", "channel_pruning"}) {
+    check_method(values, method, problems);
+  }
+  check_weights(values, problems);
+  check_sparse(values, problems);
+  check_layer_reduction(values, problems);
+  const std::string heads = shared("head_pruning");
+  if (values.flag(heads + ".enabled") && !values.find(heads + ".num_heads"))
+    problems.error(heads + ".num_heads", "is missing; head pruning needs it.");
+  check_eigenvalue(values, problems);
+}
+
+}  // namespace capstan

@@ -1,0 +1,161 @@
+#include <string>
+
+#include "core/text/places.hpp"
+#include "core/config/rules/section_rules.hpp"
+#include "core/schema/value.hpp"
+
+namespace capstan {
+namespace {
+
+constexpr const char* kEfficiency = "data_efficiency";
+
+void require(const Json& section, const std::string& path, const char* key, const std::string& reason,
+             Problems& problems) {
+  if (!section.find(key)) problems.error(join_path(path, key), "is missing; " + reason + " needs it.");
+}
+
+std::string text(const Json& section, const char* key) {
+  const Json* value = section.find(key);
+  return value && value->is_string() ? value->as_string() : "";
+}
+
+/// The parameters of a pacing function: which ones there must be, and that they fit each other.
+void check_schedule(const Json& section, const std::string& path, Problems& problems) {
+  const std::string type = text(section, "schedule_type");
+  if (type.empty() || type == "custom") return;
+  const std::string where = join_path(path, "schedule_config"), reason = "schedule_type \"" + type + "\"";
+  const Json* config = section.find("schedule_config");
+  if (!config) {
+    problems.error(where, "is missing; " + reason + " needs it.");
+    return;
+  }
+  if (type == "fixed_discrete") {
+    require(*config, where, "difficulty", reason, problems);
+    require(*config, where, "max_step", reason, problems);
+    const Json *difficulty = config->find("difficulty"), *steps = config->find("max_step");
+    if (!difficulty || !steps) return;
+    if (steps->size() == 0) problems.error(join_path(where, "max_step"), "must not be empty.");
+    if (difficulty->size() != steps->size() + 1) {
+      problems.error(join_path(where, "difficulty"),
+                     "must have one entry more than max_step: " + std::to_string(steps->size() + 1) + ", got " +
+                         std::to_string(difficulty->size()) + ".");
+    }
+    return;
+  }
+  require(*config, where, "total_curriculum_step", reason, problems);
+  require(*config, where, "difficulty_step", reason, problems);
+  if (type == "fixed_root") require(*config, where, "root_degree", reason, problems);
+  const Json* step = config->find("difficulty_step");
+  if (step && step->is_integer() && step->as_integer() % 8 != 0) {
+    problems.warning(join_path(where, "difficulty_step"),
+                     shown(*step) + " is no multiple of 8, which tensor cores want.");
+  }
+}
+
+void check_limits(const Json& section, const std::string& path, Problems& problems) {
+  const Json *low = section.find("min_difficulty"), *high = section.find("max_difficulty");
+  if (low && high && low->is_integer() && high->is_integer() && low->as_integer() > high->as_integer()) {
+    problems.error(join_path(path, "min_difficulty"), shown(*low) + " is above max_difficulty, " + shown(*high) + ".");
+  }
+}
+
+void check_legacy_curriculum(const Effective& values, Problems& problems) {
+  const std::string path = "curriculum_learning";
+  if (!values.flag(path + ".enabled")) return;
+  const Json& section = *values.find(path);
+  for (const char* key : {"curriculum_type", "min_difficulty", "max_difficulty", "schedule_type"}) {
+    require(section, path, key, "the curriculum", problems);
+  }
+  check_limits(section, path, problems);
+  check_schedule(section, path, problems);
+}
+
+void check_metric(const Json& metric, const std::string& path, Problems& problems) {
+  if (text(metric, "clustering_type") == "schedule_based") {
+    require(metric, path, "index_to_sample_path", "clustering_type \"schedule_based\"", problems);
+  }
+  if (text(metric, "difficulty_type") == "value") {
+    require(metric, path, "index_to_metric_path", "difficulty_type \"value\"", problems);
+  }
+  check_limits(metric, path, problems);
+  check_schedule(metric, path, problems);
+}
+
+void check_sampling(const Effective& values, Problems& problems) {
+  const std::string curriculum = "data_efficiency.data_sampling.curriculum_learning";
+  if (values.flag(curriculum + ".enabled")) {
+    const Json& section = *values.find(curriculum);
+    require(section, curriculum, "data_cluster_path", "the curriculum", problems);
+    const Json* metrics = section.find("curriculum_metrics");
+    if (!metrics || metrics->size() == 0) {
+      problems.error(join_path(curriculum, "curriculum_metrics"),
+                     "is missing; the curriculum needs at least one metric.");
+    } else {
+      for (const auto& [name, metric] : metrics->as_object()) {
+        check_metric(metric, join_path(curriculum + ".curriculum_metrics", name), problems);
+      }
+    }
+  }
+  const std::string batching = "data_efficiency.data_sampling.dynamic_batching";
+  if (values.flag(batching + ".enabled"))
+    require(*values.find(batching), batching, "max_tokens", "dynamic batching", problems);
+}
+
+void check_random_ltd(const Effective& values, Problems& problems) {
+  const std::string path = "data_efficiency.data_routing.random_ltd";
+  if (values.flag(path + ".layer_token_lr_schedule.enabled")) {
+    problems.error(path + ".layer_token_lr_schedule.enabled",
+                   "is not implemented, here or in DeepSpeed. Set it to false.");
+  }
+  if (!values.flag(path + ".enabled")) return;
+  const Json& section = *values.find(path);
+  for (const char* key :
+       {"total_layer_num", "random_ltd_layer_num", "random_ltd_layer_id", "model_type", "hidden_state_order"}) {
+    require(section, path, key, "random-LTD", problems);
+  }
+  if (!values.given(path + ".model_mask_name")) {
+    problems.error(path + ".model_mask_name",
+                   "is missing; random-LTD needs it. null says that the layers take no mask.");
+  }
+  const std::string schedule = path + ".random_ltd_schedule";
+  for (const char* key : {"min_value", "max_value", "schedule_type"})
+    require(*values.find(schedule), schedule, key, "random-LTD", problems);
+  const std::string config = schedule + ".schedule_config";
+  for (const char* key : {"require_steps", "seq_per_step"})
+    require(*values.find(config), config, key, "random-LTD", problems);
+  const Json* layers = section.find("random_ltd_layer_id");
+  const std::int64_t count = values.integer(path + ".random_ltd_layer_num", -1);
+  if (layers && count >= 0 && static_cast<std::int64_t>(layers->size()) != count) {
+    problems.error(path + ".random_ltd_layer_num", std::to_string(count) +
+                                                       " is not the number of entries of random_ltd_layer_id, " +
+                                                       std::to_string(layers->size()) + ".");
+  }
+}
+
+/// An inner switch that is on under an outer one that is off.
+void check_chain(const Effective& values, const std::string& path, Problems& problems) {
+  if (!values.flag(path + ".enabled")) return;
+  for (auto dot = path.rfind('.'); dot != std::string::npos; dot = path.rfind('.', dot - 1)) {
+    const std::string outer = path.substr(0, dot) + ".enabled";
+    const Json* value = values.find(outer);
+    if (!value || !value->is_bool() || value->as_bool()) continue;
+    problems.warning(path + ".enabled", "has no effect: " + outer + " is false.");
+    return;
+  }
+}
+
+}  // namespace
+
+void check_data_rules(const Effective& values, Problems& problems) {
+  check_legacy_curriculum(values, problems);
+  if (!values.find(kEfficiency)) return;
+  check_sampling(values, problems);
+  check_random_ltd(values, problems);
+  for (const char* inner : {"data_efficiency.data_sampling", "data_efficiency.data_sampling.curriculum_learning",
+                            "data_efficiency.data_sampling.dynamic_batching", "data_efficiency.data_routing",
+                            "data_efficiency.data_routing.random_ltd"}) {
+    check_chain(values, inner, problems);
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,243 @@
+#include "core/config/rules/rules.hpp"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "core/config/rules/compatibility.hpp"
+#include "core/config/rules/section_rules.hpp"
+#include "core/schema/value.hpp"
+
+namespace capstan {
+namespace {
+
+constexpr const char* kStage = "zero_optimization.stage";
+
+std::string stage_text(const Effective& values) {
+  return "zero_optimization.stage " + std::to_string(values.integer(kStage));
+}
+
+bool offloads(const Effective& values, const char* section) {
+  const std::string device = values.text(std::string(section) + ".device");
+  return device == "cpu" || device == "nvme";
+}
+
+void check_offload(const Effective& values, Problems& problems) {
+  const std::int64_t stage = values.integer(kStage);
+  const std::string optimizer = values.text("zero_optimization.offload_optimizer.device");
+  const std::string parameter = values.text("zero_optimization.offload_param.device");
+  if (offloads(values, "zero_optimization.offload_optimizer") && stage == 0) {
+    problems.error(
+        "zero_optimization.offload_optimizer",
+        "offload to '" + optimizer +
+            "' needs stage 1, 2 or 3, and the stage is 0. Set zero_optimization.stage, or the device to none.");
+  } else if (optimizer == "nvme" && stage < 3) {
+    problems.error("zero_optimization.offload_optimizer.device", "offload to 'nvme' needs stage 3, and the stage is " +
+                                                                     std::to_string(stage) + ". Use cpu, or stage 3.");
+  }
+  if (offloads(values, "zero_optimization.offload_param") && stage < 3) {
+    problems.error("zero_optimization.offload_param", "parameter offload to '" + parameter +
+                                                          "' needs stage 3, and the stage is " + std::to_string(stage) +
+                                                          ". Set stage 3, or remove the section.");
+  }
+  if (values.given("zero_optimization.offload_optimizer.cpuadam_cores_perc") && stage < 3) {
+    problems.error("zero_optimization.offload_optimizer.cpuadam_cores_perc",
+                   "needs stage 3, and the stage is " + std::to_string(stage) + ".");
+  }
+}
+
+void check_reduction(const Effective& values, Problems& problems) {
+  const std::int64_t stage = values.integer(kStage);
+  const bool mean = values.text("gradient_allreduce_op") != "sum";
+  if (stage >= 2 && values.flag("zero_optimization.reduce_scatter") && mean) {
+    if (values.flag("prescale_gradients")) {
+      problems.error("prescale_gradients", "does not go with reduce_scatter at " + stage_text(values) +
+                                               ". Leave it out, or set reduce_scatter false.");
+    }
+    if (const double factor = values.number("gradient_predivide_factor", 1); factor != 1) {
+      problems.error("gradient_predivide_factor",
+                     "must be 1.0 with reduce_scatter at " + stage_text(values) + ", got " + shown(Json(factor)) + ".");
+    }
+  }
+}
+
+void check_zero(const Effective& values, const Config& config, Problems& problems) {
+  const std::int64_t stage = values.integer(kStage);
+  if (values.flag("zero_optimization.legacy_stage1"))
+    problems.error("zero_optimization.legacy_stage1",
+                   "the first implementation of stage 1 is gone. Remove this key; stage 1 does the same.");
+  if ((stage == 1 || stage == 2) && values.integer("zero_optimization.allgather_bucket_size") % 2 != 0) {
+    problems.error("zero_optimization.allgather_bucket_size",
+                   "must be even at stages 1 and 2, got " +
+                       std::to_string(values.integer("zero_optimization.allgather_bucket_size")) + ".");
+  }
+  const std::int64_t secondary = values.integer("zero_optimization.zero_hpz_partition_size", 1),
+                     world = config.batch.world_size;
+  if (secondary >= 1 && world % std::min(secondary, world) != 0) {
+    problems.error(
+        "zero_optimization.zero_hpz_partition_size",
+        std::to_string(secondary) + " does not divide the data-parallel size " + std::to_string(world) + ".");
+  }
+}
+
+void check_master_weights(const Effective& values, Problems& problems) {
+  const std::int64_t stage = values.integer(kStage);
+  const bool cpu_offload = offloads(values, "zero_optimization.offload_optimizer");
+  const bool half = values.flag("fp16.fp16_master_weights_and_grads"),
+             brain = values.flag("bf16.bf16_master_weights_and_grads");
+  const bool states = values.flag("bf16.bf16_optimizer_states");
+  for (const char* key :
+       {half ? "fp16.fp16_master_weights_and_grads" : "", brain ? "bf16.bf16_master_weights_and_grads" : ""}) {
+    if (*key == '\0') continue;
+    const bool on_device = brain && states && !cpu_offload && std::string(key).starts_with("bf16");
+    if (stage == 0) {
+      problems.error(key, "needs ZeRO stage 1, 2 or 3, and the stage is 0.");
+    } else if (!cpu_offload && !on_device) {
+      problems.error(
+          key, std::string(
+                   "needs Adam offloaded to the host: zero_optimization.offload_optimizer with \"device\": \"cpu\"") +
+                   (half ? "." : ", or bf16.bf16_optimizer_states without offload."));
+    }
+  }
+}
+
+void check_optimizer_params(const Effective& values, Problems& problems) {
+  if (values.flag("optimizer.params.amsgrad") && !values.flag("optimizer.params.torch_adam")) {
+    problems.error("optimizer.params.amsgrad",
+                   "true needs \"torch_adam\": true beside it; the fused form has no AMSGrad.");
+  }
+  if (values.flag("optimizer.params.torch_adam") && values.find("optimizer.params.bias_correction") &&
+      !values.flag("optimizer.params.bias_correction")) {
+    problems.error("optimizer.params.bias_correction",
+                   "torch's form always corrects the moments; false needs \"torch_adam\": false.");
+  }
+}
+
+/// Some optimizers whose gradients the engine averages, for a message.
+std::string optimizers_without_communication(const PluginIndex& plugins) {
+  constexpr std::size_t kMost = 5;
+  std::set<std::string> types;
+  for (const auto& plugin : plugins.plugins()) {
+    for (const ComponentManifest& component : plugin.manifest.components) {
+      if (component.kind == "optimizer" && component.has_trait("elementwise")) types.insert(component.type);
+    }
+  }
+  std::string text;
+  std::size_t listed = 0;
+  for (const std::string& type : types) {
+    if (listed++ < kMost) text += (text.empty() ? "" : ", ") + type;
+  }
+  return types.size() > kMost ? text + ", .." : text;
+}
+
+void check_optimizer_traits(const Effective& values, const Config& config, const PluginIndex& plugins,
+                            Problems& problems) {
+  if (!config.optimizer) return;
+  const ComponentRef found = plugins.find("optimizer", config.optimizer->type, config.device);
+  if (!found) return;
+  const std::int64_t stage = values.integer(kStage);
+  if (found.component->has_trait("own_communication") && stage >= 2) {
+    problems.error("optimizer.type",
+                   "optimizer '" + config.optimizer->type + "' does its own communication and cannot run with " +
+                       stage_text(values) +
+                       ". Set the stage to 0 or 1, or choose one that leaves communication to the engine: " +
+                       optimizers_without_communication(plugins) + ".");
+  }
+  if (offloads(values, "zero_optimization.offload_optimizer") && !found.component->has_trait("cpu")) {
+    problems.error("zero_optimization.offload_optimizer",
+                   "optimizer '" + config.optimizer->type +
+                       "' does not declare the trait 'cpu', so it cannot update on the host. Remove the section, or "
+                       "choose one that does.");
+  }
+  const bool lamb = config.optimizer->type == "Lamb" || config.optimizer->type == "OneBitLamb";
+  if (lamb && config.precision.scales_loss && config.precision.loss_scale != 0) {
+    problems.error(config.precision.scaled_by + ".loss_scale",
+                   config.optimizer->type + " needs dynamic loss scaling: set it to 0.");
+  }
+}
+
+void check_muon(const Effective& values, const Config& config, Problems& problems) {
+  if (!config.optimizer || config.optimizer->type != "Muon" || !values.flag("zero_optimization.reduce_scatter")) return;
+  const std::int64_t stage = values.integer(kStage);
+  if (stage == 3 || (stage > 0 && offloads(values, "zero_optimization.offload_optimizer"))) {
+    problems.error("zero_optimization.reduce_scatter", "Muon needs whole gradients: set reduce_scatter false at " +
+                                                           stage_text(values) + (stage < 3 ? " with offload." : "."));
+  }
+}
+
+void check_schedule(const Effective& values, Problems& problems) {
+  const auto compare = [&](const char* low, const char* high) {
+    const Json *a = values.find(low), *b = values.find(high);
+    if (a && b && a->is_number() && b->is_number() && a->as_number() > b->as_number()) {
+      problems.warning(low, shown(*a) + " is above " + high + ", " + shown(*b) + ".");
+    }
+  };
+  compare("scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr");
+  compare("scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr");
+  const Json *total = values.find("scheduler.params.total_num_steps"),
+             *warmup = values.find("scheduler.params.warmup_num_steps");
+  if (total && warmup && total->is_number() && warmup->is_number() && total->as_number() <= warmup->as_number()) {
+    problems.warning("scheduler.params.total_num_steps", shown(*total) + " is not above warmup_num_steps, " +
+                                                             shown(*warmup) + ": nothing is left to decay.");
+  }
+}
+
+/// A list of values, one a parameter group, against the most groups that there can be. Without rules in the file it is
+/// the program that makes groups.
+void check_group_lists(const Config& config, const PluginIndex& plugins, Problems& problems) {
+  if (!config.scheduler || config.parameter_groups.empty()) return;
+  const ComponentRef found = plugins.find("scheduler", config.scheduler->type);
+  const std::size_t most = config.parameter_groups.size() + 1;
+  for (const auto& [name, value] : config.scheduler->params.as_object()) {
+    const auto spec = std::find_if(found.component->params.begin(), found.component->params.end(),
+                                   [&, &key = name](const KeySpec& one) { return one.name == key; });
+    if (spec == found.component->params.end() || !spec->per_group || value.size() <= most) continue;
+    problems.error("scheduler.params." + name,
+                   std::to_string(value.size()) +
+                       " values, one a parameter group, but capstan.parameter_groups makes " + std::to_string(most) +
+                       " groups at most.");
+  }
+}
+
+void check_accumulation(const Effective& values, Problems& problems) {
+  const Json* managed = values.find("managed_gradient_accumulation");
+  const bool unmanaged = managed && managed->is_bool() && !managed->as_bool();
+  if (unmanaged && values.flag("zero_optimization.overlap_comm") && values.integer(kStage) < 2) {
+    problems.error("managed_gradient_accumulation", "false does not go with overlap_comm below ZeRO stage 2.");
+  }
+}
+
+}  // namespace
+
+void derive_values(Effective& values) {
+  const Json* overlap = values.find("zero_optimization.overlap_comm");
+  if (!overlap || overlap->is_null())
+    values.derive("zero_optimization.overlap_comm", Json(values.integer(kStage) == 3));
+  if (offloads(values, "zero_optimization.offload_optimizer") &&
+      !values.flag("zero_optimization.contiguous_gradients")) {
+    values.derive("zero_optimization.contiguous_gradients", Json(true));
+  }
+  if (values.flag("zero_optimization.stage3_allgather_sequential"))
+    values.derive("zero_optimization.stage3_prefetch_bucket_size", Json(1));
+  if (values.flag("flops_profiler.enabled") && !values.flag("wall_clock_breakdown"))
+    values.derive("wall_clock_breakdown", Json(true));
+}
+
+void check_rules(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems) {
+  check_compatibility(values, problems);
+  check_zero(values, config, problems);
+  check_offload(values, problems);
+  check_reduction(values, problems);
+  check_master_weights(values, problems);
+  check_optimizer_params(values, problems);
+  check_optimizer_traits(values, config, plugins, problems);
+  check_muon(values, config, problems);
+  check_schedule(values, problems);
+  check_group_lists(config, plugins, problems);
+  check_accumulation(values, problems);
+  check_data_rules(values, problems);
+  check_compression_rules(values, problems);
+  check_other_sections(values, problems);
+}
+
+}  // namespace capstan

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "core/config/config.hpp"
+#include "core/config/resolve/effective.hpp"
+#include "core/text/problem.hpp"
+
+namespace capstan {
+
+/// What follows from other values: overlap_comm, contiguous_gradients, prefetch size, wall_clock_breakdown.
+void derive_values(Effective& values);
+
+/// The precision that fp16, bf16 and data_types make; pairs that exclude each other are errors.
+PrecisionConfig resolve_precision(const Effective& values, Problems& problems);
+
+/// Every rule between keys of different sections that needs no model.
+void check_rules(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems);
+
+/// Keys that were given but have no effect in this combination: one notice each, with the reason.
+void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context,
+                      const PluginIndex& plugins, Problems& problems);
+
+}  // namespace capstan

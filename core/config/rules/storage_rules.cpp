@@ -1,0 +1,50 @@
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "core/config/rules/section_rules.hpp"
+#include "core/schema/value.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The path itself, or the nearest folder above it that exists: what would be created, is created there.
+fs::path nearest_existing(fs::path path) {
+  std::error_code error;
+  while (!path.empty() && !fs::exists(path, error) && path.has_parent_path() && path.parent_path() != path)
+    path = path.parent_path();
+  return path.empty() ? fs::path(".") : path;
+}
+
+/// Why nothing could be written below the path, or nothing.
+std::string storage_fault(const std::string& text) {
+  if (text.empty()) return "is empty, but the device is nvme.";
+  const fs::path path(text), existing = nearest_existing(path);
+  std::error_code error;
+  if (!fs::is_directory(existing, error))
+    return shown(Json(text)) + " cannot be a folder: " + existing.string() + " is a file.";
+  if (::access(existing.c_str(), W_OK | X_OK) == 0) return "";
+  if (existing == path) return shown(Json(text)) + " is not writable by this user.";
+  return shown(Json(text)) + " does not exist and cannot be created: " + existing.string() +
+         " is not writable by this user.";
+}
+
+}  // namespace
+
+void check_storage(const Effective& values, bool check_only, Problems& problems) {
+  for (const std::string section : {"zero_optimization.offload_param", "zero_optimization.offload_optimizer"}) {
+    if (values.text(section + ".device") != "nvme") continue;
+    const std::string path = section + ".nvme_path", fault = storage_fault(values.text(path));
+    if (fault.empty()) continue;
+    // Another machine may be the one that trains.
+    if (check_only) {
+      problems.notice(path, "on this machine, " + fault);
+    } else {
+      problems.error(path, fault + " Name a folder that can be written.");
+    }
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,166 @@
+#include "core/config/tools/explain.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/config/rules/compatibility.hpp"
+#include "core/config/language/key_reader.hpp"
+#include "core/config/language/language.hpp"
+#include "core/text/nearest.hpp"
+#include "core/text/places.hpp"
+#include "core/schema/value.hpp"
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+/// The earliest generation of pages that has the key.
+std::string since(std::string_view pages) {
+  if (pages.find("ours") != std::string_view::npos) return "Capstan alone";
+  if (pages.find("000") != std::string_view::npos) return "DeepSpeed's first releases, 2020";
+  if (pages.find("001") != std::string_view::npos) return "DeepSpeed's documentation of 2022";
+  if (pages.find("002") != std::string_view::npos || pages.find("00") != std::string_view::npos)
+    return "DeepSpeed's documentation of 2024";
+  if (pages.find("page") != std::string_view::npos) return "DeepSpeed's documentation of 2026";
+  return "DeepSpeed's code only";
+}
+
+std::string allowed_text(const KeySpec& spec) {
+  if (spec.choices.empty()) return range_text(spec);
+  std::string text;
+  for (const Json& choice : spec.choices) text += (text.empty() ? "" : ", ") + shown(choice);
+  return text + (spec.any_case ? ", in any letter case" : "");
+}
+
+std::string default_text(const KeySpec& spec) {
+  if (spec.fallback) return spec.fallback->dump();
+  return spec.required ? "none: it must be given" : "absent";
+}
+
+std::string row(const char* label, const std::string& text) {
+  return text.empty() ? ""
+                      : "  " + std::string(label) + std::string(9 - std::string_view(label).size(), ' ') + text + "\n";
+}
+
+std::string type_and_range(const KeySpec& spec, bool or_auto) {
+  const std::string allowed = allowed_text(spec);
+  return type_text(spec) + (or_auto && spec.choices.empty() ? " | \"auto\"" : "") +
+         (allowed.empty() ? "" : ": " + allowed);
+}
+
+std::string acting_on(const std::string& path, const PluginIndex& plugins) {
+  const std::string reader = key_reader(path, plugins);
+  return reader.empty() ? "nothing in this installation; its value is checked" : reader;
+}
+
+std::string explain_node(const SchemaNode& node, const std::string& path, const PluginIndex& plugins) {
+  std::string text =
+      path + "\n  " + (node.spec.summary.empty() ? "Holds the keys below it." : node.spec.summary) + "\n";
+  text += row("type", node.is_section() ? "object" : type_and_range(node.spec, node.has(kOrAuto)));
+  if (!node.is_section()) text += row("default", default_text(node.spec));
+  if (node.key) text += row("since", since(node.key->pages));
+  text += row("read by", node.has(kNoEffect) ? "nothing: it has no effect here" : acting_on(path, plugins));
+  std::string members;
+  for (const auto& member : node.members) members += (members.empty() ? "" : ", ") + member->spec.name;
+  if (node.any_member) members += (members.empty() ? "" : ", ") + node.any_member->spec.name;
+  return text + row("keys", members);
+}
+
+/// "optimizer.params.lr" -> kind optimizer, parameter lr.
+std::string explain_parameter(std::string_view path, const PluginIndex& plugins) {
+  std::string text;
+  for (const std::string kind : {"optimizer", "scheduler"}) {
+    const std::string prefix = kind + ".params.";
+    if (!path.starts_with(prefix)) continue;
+    for (const auto& plugin : plugins.plugins()) {
+      for (const auto& component : plugin.manifest.components) {
+        if (component.kind != kind) continue;
+        if (component.device != "cpu" && plugins.find(kind, component.type)) continue;  // it takes the same
+        for (const KeySpec& spec : component.params) {
+          if (spec.name != path.substr(prefix.size())) continue;
+          text += "  " + component.type + ": " + type_and_range(spec, false) + "; default " + default_text(spec) +
+                  (spec.summary.empty() ? "" : ". " + spec.summary) + "\n";
+        }
+      }
+    }
+  }
+  return text.empty() ? "" : std::string(path) + "\n" + text;
+}
+
+void collect_paths(const SchemaNode& node, std::vector<std::string>& paths) {
+  for (const auto& member : node.members) {
+    paths.push_back(member->path);
+    collect_paths(*member, paths);
+  }
+}
+
+std::string with_placeholder(std::string text) {
+  if (const auto at = text.find("{}"); at != std::string::npos) text.replace(at, 2, "N");
+  return text;
+}
+
+std::string escaped(std::string text) {
+  for (auto at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.insert(at, "\\");
+  return text;
+}
+
+}  // namespace
+
+std::string explain_key(std::string_view path, const PluginIndex& plugins) {
+  if (const SchemaNode* node = find_key(path)) return explain_node(*node, std::string(path), plugins);
+  if (const std::string parameter = explain_parameter(path, plugins); !parameter.empty()) return parameter;
+  std::vector<std::string> paths;
+  collect_paths(language(), paths);
+  std::string near;
+  const std::string last(path.substr(path.rfind('.') + 1));
+  for (const std::string& candidate : paths) {
+    if (near.empty() && name_distance(candidate.substr(candidate.rfind('.') + 1), last) == 0)
+      near = " Did you mean '" + candidate + "'?";
+  }
+  throw ConfigError("'" + std::string(path) + "': there is no such key." +
+                    (near.empty() ? suggestion(path, paths) : near));
+}
+
+std::string reference_page() {
+  std::string page =
+      "# Configuration reference\n\n"
+      "Every key of the language: its type, what it takes when it is left out, the values it allows, since when it is\n"
+      "documented, and what it does. The validator, `capstan validate --explain`, the JSON Schema and this page come "
+      "from\n"
+      "one source, the tables in `core/config/language/tables`; `capstan schema --reference` prints this page.\n\n"
+      "Parameters of optimizers, schedules, models and monitors are their plugins': `capstan plugins list` names the\n"
+      "plugins, `capstan validate --explain optimizer.params.lr` explains a parameter.\n";
+  for (const KeyTable& table : key_tables()) {
+    page += std::string("\n## ") + table.title +
+            "\n\n| key | type | default | allowed | since | meaning |\n| --- | --- | --- | --- | --- | --- |\n";
+    for (const Key& key : table.keys) {
+      std::string path = key.path;
+      const SchemaNode* node = &language();
+      for (std::string_view rest = path; !rest.empty();) {
+        const auto dot = rest.find('.');
+        std::string_view part = rest.substr(0, dot);
+        const bool element = part.ends_with("[]");
+        node = node->member(element ? part.substr(0, part.size() - 2) : part);
+        if (element) node = node->element.get();
+        rest = dot == std::string_view::npos ? std::string_view() : rest.substr(dot + 1);
+      }
+      const KeySpec& spec = node->spec;
+      const bool section = node->is_section();
+      page += "| `" + path + "` | " +
+              escaped(section ? "object"
+                              : type_text(spec) + (node->has(kOrAuto) && spec.choices.empty() ? " | \"auto\"" : "")) +
+              " | " + escaped(section ? "" : default_text(spec)) + " | " + escaped(section ? "" : allowed_text(spec)) +
+              " | " + since(key.pages) + " | " + escaped(spec.summary) + " |\n";
+    }
+  }
+  page +=
+      "\n## What does not go together\n\nThe validator refuses these pairs; the sentence is what it says of the "
+      "first.\n\n| setting | with | why |\n| --- | --- | --- |\n";
+  for (const Incompatible& row : compatibility_table()) {
+    page += "| " + row.setting.sentence() + " | " + row.with.sentence() + " | " +
+            escaped(with_placeholder(row.message)) + " |\n";
+  }
+  return page;
+}
+
+}  // namespace capstan

@@ -1,0 +1,61 @@
+// What an engine does for the device that it trains on.
+
+#include <ATen/Context.h>
+#include <ATen/core/grad_mode.h>
+
+#include <mutex>
+
+#include "core/engine/state.hpp"
+#include "core/engine/initialize.hpp"
+#include "core/errors.hpp"
+#include "core/memory/plugin_accelerator.hpp"
+
+namespace capstan {
+namespace {
+
+at::Generator generator_of(at::Device device) { return at::globalContext().defaultGenerator(device); }
+
+/// The device draws numbers of its own, from the seed of this process.
+void seed_device(at::Device device) {
+  at::Generator generator = generator_of(device);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(generator_of(at::kCPU).current_seed());
+}
+
+}  // namespace
+
+std::unique_ptr<Accelerator> Engine::State::build_accelerator() {
+  if (config.device == "cpu") return std::make_unique<CpuAccelerator>();
+  const std::string where = "capstan.run.device";
+  std::unique_ptr<Accelerator> made;
+  try {
+    // What communicates outlives this engine, and so must its host table.
+    made = std::make_unique<PluginAccelerator>(
+        registry.create(where, "accelerator", config.device, Json::object(), model_host()), communicator->local_rank());
+  } catch (const PluginError& error) {
+    throw PluginError(std::string(error.what()) + "\n  --device cpu (" + where + ") trains on the CPU.");
+  }
+  seed_device(made->device());
+  if (made->links()) communicator->connect_devices(*made->links());
+  return made;
+}
+
+Model Engine::State::move_to_device(Model built) const {
+  if (accelerator->is_host()) return built;
+  const at::NoGradGuard no_grad;
+  for (const auto* list : {&built.parameters(), &built.buffers()}) {
+    for (const NamedTensor& named : *list) {
+      at::Tensor tensor = named.tensor;
+      tensor.set_data(tensor.to(accelerator->device()));
+    }
+  }
+  return built;
+}
+
+std::vector<std::pair<std::string, at::Generator>> Engine::State::generators() const {
+  std::vector<std::pair<std::string, at::Generator>> all = {{"cpu", generator_of(at::kCPU)}};
+  if (!accelerator->is_host()) all.emplace_back(config.device, generator_of(accelerator->device()));
+  return all;
+}
+
+}  // namespace capstan

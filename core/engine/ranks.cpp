@@ -1,0 +1,269 @@
+// What an engine does when several processes train one model.
+
+#include "core/engine/ranks.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/comm/startup_check.hpp"
+#include "core/model/dtype_names.hpp"
+#include "core/engine/state.hpp"
+#include "core/model/parameter_classes.hpp"
+#include "core/parameters/run_needs.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/memory/deferred_values.hpp"
+#include "core/memory/sum_of_squares.hpp"
+#include "core/memory/tensor_handle.hpp"
+
+namespace capstan {
+namespace {
+
+RunIdentity facts_of(const Model& model, const Config& config) {
+  RunIdentity facts;
+  const TorchIdentity torch = running_torch();
+  facts.libtorch = torch.version + " (build " + torch.build_id + ")";
+  facts.model = model.description();
+  for (const auto* list : {&model.parameters(), &model.buffers()}) {
+    for (const NamedTensor& named : *list) {
+      facts.parameters.push_back(named.name + " " + c10::toString(named.tensor.scalar_type()) + " " +
+                                 c10::str(named.tensor.sizes()) + (named.tensor.requires_grad() ? "" : " fixed") +
+                                 (model.deferred() && model.deferred()->has(named.tensor) ? " without values" : ""));
+    }
+  }
+  facts.config = config.effective;
+  return facts;
+}
+
+void check_possible(const Config& config, const Communicator& communicator) {
+  if (config.batch.world_size != communicator.size()) {
+    throw RuntimeFault("the configuration was read for " + std::to_string(config.batch.world_size) +
+                       " processes, and there are " + std::to_string(communicator.size()) +
+                       ". Read it with ConfigContext::world_size set to the communicator's size.");
+  }
+}
+
+void give_values_of_rank_0(const Model& model, Communicator& communicator) {
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> originals, contiguous;
+  for (const auto* list : {&model.parameters(), &model.buffers()}) {
+    for (const NamedTensor& named : *list) {
+      if (named.tensor.numel() == 0 || (model.deferred() && model.deferred()->has(named.tensor))) continue;
+      originals.push_back(named.tensor.detach());
+      contiguous.push_back(originals.back().contiguous());
+    }
+  }
+  communicator.broadcast("start: values of the model", contiguous, 0);
+  for (std::size_t i = 0; i < originals.size(); ++i) {
+    if (!originals[i].is_contiguous()) originals[i].copy_(contiguous[i]);
+  }
+}
+
+/// Of what was to stand on no rank as a whole.
+void tell_what_stood_whole(const Model& model) {
+  std::string names, reader;
+  int count = 0;
+  for (const NamedTensor& parameter : model.parameters()) {
+    const std::string found = model.deferred()->reader(parameter.tensor);
+    if (found.empty()) continue;
+    if (reader.empty()) reader = found;
+    if (++count <= 3) names += (names.empty() ? "'" : ", '") + parameter.name + "'";
+  }
+  if (count == 0) return;
+  log::warning("ZeRO stage 3: the model's construction reads values of " + std::to_string(count) +
+               (count == 1 ? " parameter" : " parameters") + ", which therefore stand whole until the engine has its " +
+               "parts: " + names + (count > 3 ? ", ..." : "") + " (operator " + reader + ").");
+}
+
+}  // namespace
+
+Model join_ranks(Model model, const Config& config, Communicator& communicator) {
+  check_possible(config, communicator);
+  if (model.deferred() && (communicator.size() == 1 || config.zero.stage < 3)) {
+    model.deferred()->make([](const c10::Storage&) { return false; });
+    model.set_deferred(nullptr);
+  }
+  if (communicator.size() == 1) return model;
+  if (model.deferred()) {
+    for (const NamedTensor& buffer : model.buffers()) model.deferred()->make(buffer.tensor);
+  }
+  check_same_run(communicator, facts_of(model, config));
+  if (model.deferred() && communicator.rank() == 0) tell_what_stood_whole(model);
+  give_values_of_rank_0(model, communicator);
+  return model;
+}
+
+double mean_over_ranks(Communicator& communicator, double sum, std::int64_t count) {
+  std::vector<at::Tensor> parts;
+  for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(at::empty({2}, at::kDouble));
+  auto* mine = parts[static_cast<std::size_t>(communicator.rank())].mutable_data_ptr<double>();
+  mine[0] = sum;
+  mine[1] = static_cast<double>(count);
+  communicator.all_gather("evaluation", parts);
+  double total = 0, all = 0;
+  for (const at::Tensor& part : parts) {
+    total += part.const_data_ptr<double>()[0];
+    all += part.const_data_ptr<double>()[1];
+  }
+  return all > 0 ? total / all : 0.0;
+}
+
+/// ZeRO++: what travels less far or in fewer bits at stage 3.
+static void set_zeropp(const Config& config, const Communicator& communicator, ShardingOptions& options) {
+  const int ranks = communicator.size();
+  options.parts.quantized = config.zero.zero_quantized_weights;
+  options.parts.secondary_ranks = static_cast<int>(std::min<std::int64_t>(config.zero.zero_hpz_partition_size, ranks));
+  options.gradients.quantized = config.zero.zero_quantized_gradients;
+  if (config.zero.zeropp_loco_param) {
+    options.gradients.feedback =
+        ErrorFeedback{config.zero.zeropp_loco_param->err_beta, config.zero.zeropp_loco_param->reset_T};
+  }
+  if (options.gradients.quantized && communicator.ranks_per_host() == ranks && communicator.rank() == 0) {
+    log::info(
+        "zero_optimization.zero_quantized_gradients: all processes are on one host, where gradients travel as "
+        "they are.");
+  }
+}
+
+std::vector<Travel> Engine::State::travels() const {
+  const ParameterClasses classes(model);
+  const bool sparse = config.communication.sparse_gradients;
+  std::vector<std::string> low;
+  if (config.torch_autocast.enabled && !config.precision.autocast_dtype.empty()) {
+    low = config.torch_autocast.lower_precision_safe_modules;
+    const auto origin = config.origins.find("torch_autocast.lower_precision_safe_modules");
+    const bool given = origin != config.origins.end() && origin->second != "default";
+    for (const std::string& name : low) {
+      if (!given || classes.has(name)) continue;
+      log::warning("torch_autocast.lower_precision_safe_modules: no module of model '" + model.description() +
+                   "' is a '" + name + "'. Its classes: " + classes.text() + ".");
+    }
+  }
+  if (!sparse && low.empty()) return {};
+  std::vector<Travel> travels;
+  for (const NamedTensor& parameter : model.parameters()) {
+    if (!parameter.tensor.requires_grad()) continue;
+    Travel& travel = travels.emplace_back(Travel{communication_dtype(config), 0});
+    const std::string type = classes.of(parameter.name);
+    if (std::find(low.begin(), low.end(), type) != low.end()) {
+      travel.type = dtype_named(config.precision.autocast_dtype);
+    }
+    const bool embedding = type == "torch.nn.Embedding" || type == "torch.nn.EmbeddingBag";
+    if (sparse && embedding && parameter.tensor.dim() == 2 && parameter.tensor.numel() > 0)
+      travel.row = parameter.tensor.size(-1);
+  }
+  return travels;
+}
+
+ShardingOptions Engine::State::sharding_options() {
+  const double ranks = communicator->size();
+  ShardingOptions options;
+  options.communicator = communicator;
+  options.reduce_bucket_size = config.zero.reduce_bucket_size;
+  options.gather_bucket_size = config.zero.allgather_bucket_size;
+  options.gather_by_broadcast = !config.zero.allgather_partitions;
+  options.overlap = config.zero.overlap_comm;
+  options.whole_parameters = needs_whole_parameters(manifest());
+  GradientReducer::Options& gradients = options.gradients;
+  gradients.stage = can_be_partitioned(manifest()) ? config.zero.stage : 0;
+  gradients.during_backward =
+      config.zero.overlap_comm || config.zero.stage >= 2 || (config.zero.stage == 1 && config.zero.grad_hooks);
+  gradients.accumulation = dtype_named(config.precision.grad_accum_dtype);
+  gradients.communication = communication_dtype(config);
+  gradients.travels = travels();
+  if (gradients.stage == 3) set_zeropp(config, *communicator, options);
+  const CommunicationConfig& communication = config.communication;
+  gradients.sparse = communication.sparse_gradients;
+  if (communication.gradient_allreduce_op == "sum") return options;
+  const double factor = communication.gradient_predivide_factor;
+  gradients.before = communication.prescale_gradients ? 1 / ranks : 1 / factor;
+  gradients.after = communication.prescale_gradients ? 1 : factor / ranks;
+  return options;
+}
+
+int Engine::rank() const { return state_->communicator->rank(); }
+int Engine::world_size() const { return state_->communicator->size(); }
+void Engine::ask_to_stop() { state_->stop_asked = true; }
+bool Engine::stop_agreed() const { return state_->stop_agreed; }
+void Engine::tell_failure(const std::string& why) noexcept { state_->communicator->tell_failure(why); }
+
+std::string Engine::State::step_name() const { return "step " + std::to_string(progress.global_steps); }
+
+void Engine::State::agree_on_step(bool norm) {
+  if (communicator->size() == 1) {
+    mean_loss = loss_sum / static_cast<double>(micro_step);
+    stop_agreed = stop_asked;
+    return;
+  }
+  const StepFacts facts = store.sharding()->exchange(
+      step_name(), {loss_sum, loss_finite ? 1.0 : 0.0, static_cast<double>(bad_micro_step), stop_asked ? 1.0 : 0.0},
+      norm);
+  loss_sum = 0;
+  loss_finite = true;
+  for (const auto& rank : facts.numbers) {
+    loss_sum += rank[0];
+    if (loss_finite && rank[1] == 0) bad_micro_step = static_cast<std::int64_t>(rank[2]);
+    loss_finite = loss_finite && rank[1] != 0;
+    stop_agreed = stop_agreed || rank[3] != 0;
+  }
+  mean_loss = loss_sum / static_cast<double>(micro_step * communicator->size());
+  squares = facts.squares;
+  store.set_present(facts.present);
+}
+
+bool Engine::State::wants_local_gradients() {
+  if (communicator->size() == 1 || !communicates_by_itself(manifest())) return false;
+  const auto* table = optimizer->vtable<capstan_optimizer>();
+  if (!CAPSTAN_HAS(table, gradient_mode)) return false;
+  int mode = 0;
+  call_plugin(optimizer_where + ", gradient_mode", [&](capstan_error* error) {
+    return table->gradient_mode(optimizer->self(), progress.updates, &mode, error);
+  });
+  return mode != 0;
+}
+
+void Engine::State::synchronize() {
+  if (!communicates_by_itself(manifest())) return;
+  const auto* table = optimizer->vtable<capstan_optimizer>();
+  if (!CAPSTAN_HAS(table, synchronize_step) && !CAPSTAN_HAS(table, synchronize)) return;
+  for (const SubGroup& sub_group : store.sub_groups()) store.acquire(sub_group);
+  const auto& slots = store.slots_without_gradients();
+  const capstan_step step = step_of_update(1.0);
+  call_plugin(optimizer_where + ", synchronize", [&](capstan_error* error) {
+    if (!CAPSTAN_HAS(table, synchronize_step)) {
+      return table->synchronize(optimizer->self(), slots.data(), slots.size(), error);
+    }
+    return table->synchronize_step(optimizer->self(), slots.data(), slots.size(), &step, error);
+  });
+  for (const SubGroup& sub_group : store.sub_groups()) store.release(sub_group, true);
+  store.refresh_all(transform_weight());
+}
+
+void Engine::State::refuse_unused_parameters() {
+  if (config.zero.ignore_unused_parameters) return;
+  const std::vector<ParameterEntry>& entries = store.entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (store.has_gradient(i) || entries[i].parameter.numel() == 0) continue;
+    throw RuntimeFault("parameter '" + entries[i].name + "' got no gradient at " + step_name() +
+                       ", and zero_optimization.ignore_unused_parameters is false. Freeze it "
+                       "(requires_grad_(false)), or set the key to true.");
+  }
+}
+
+std::vector<double> Engine::State::measure(const SubGroup& sub_group, const std::vector<const capstan_slot*>& slots,
+                                           const capstan_step& step) {
+  const auto width = static_cast<std::size_t>(optimizer->manifest().measures);
+  if (width == 0) return {};
+  SlotBlocks blocks(slots, store.states());
+  std::vector<double> partials(width * blocks.slots().size());
+  call_plugin(optimizer_where, [&](capstan_error* error) {
+    return optimizer->vtable<capstan_optimizer>()->measure(optimizer->self(), blocks.slots().data(),
+                                                           blocks.slots().size(), &step, partials.data(), error);
+  });
+  return store.sum_measures(step_name() + ", measures", sub_group, partials, width);
+}
+
+}  // namespace capstan

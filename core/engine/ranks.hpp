@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/comm/communicator.hpp"
+#include "core/config/config.hpp"
+#include "core/model/model.hpp"
+
+namespace capstan {
+
+/// Checks that all ranks are about to train the same, and gives all of them rank 0's values. Throws ConfigError for
+/// what several processes cannot do, RuntimeFault when ranks differ.
+Model join_ranks(Model model, const Config& config, Communicator& communicator);
+
+/// The mean over all ranks of sums of `count` numbers each; 0 when there are none.
+double mean_over_ranks(Communicator& communicator, double sum, std::int64_t count);
+
+}  // namespace capstan

@@ -1,0 +1,148 @@
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/background_save.hpp"
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/comm/communicator.hpp"
+#include "core/engine/engine.hpp"
+#include "core/engine/host.hpp"
+#include "core/engine/observers.hpp"
+#include "core/parameters/parameter_groups.hpp"
+#include "core/engine/progress_report.hpp"
+#include "core/engine/schedule.hpp"
+#include "core/parameters/slot_blocks.hpp"
+#include "core/engine/timers.hpp"
+#include "core/memory/accelerator.hpp"
+#include "core/parameters/parameter_store.hpp"
+#include "core/memory/sum_of_squares.hpp"
+#include "core/monitor/monitor_host.hpp"
+#include "core/precision/loss_scaler.hpp"
+#include "core/registry/registry.hpp"
+
+namespace capstan {
+
+/// Everything behind an Engine. Members are built in this order and destroyed in the reverse one.
+struct Engine::State {
+  State(Model model, const Config& config, const PluginIndex& plugins, std::shared_ptr<Communicator> communicator);
+  ~State();
+
+  // Building.
+  Model join(Model model);
+  std::unique_ptr<Accelerator> build_accelerator();
+  /// Moves parameters and buffers to the device.
+  Model move_to_device(Model model) const;
+  /// The random number generators of this rank, by the name that checkpoints know them by.
+  std::vector<std::pair<std::string, at::Generator>> generators() const;
+  Component create(const ComponentChoice& choice);
+  void cast_buffers();
+  void build_monitors();
+  /// Of the optimizer; null: none.
+  const ComponentManifest* manifest() const { return optimizer ? &optimizer->manifest() : nullptr; }
+  ParameterStore::Options store_options();
+  ShardingOptions sharding_options();
+  /// How each trainable parameter's gradient travels between ranks; empty: all alike.
+  std::vector<Travel> travels() const;
+
+  // One step (engine_step.cpp).
+  void emit(capstan_event_kind kind, const at::Tensor* loss = nullptr, bool skipped = false);
+  at::Tensor forward(Batch& batch);
+  /// The model's forward in the precision asked for.
+  at::Tensor run_model(Batch& batch);
+  /// The same with its parameters, from one use to the next.
+  at::Tensor run_pass(Batch& batch, ParameterResidency::Pass pass);
+  void backward(const at::Tensor& loss);
+  StepReport step();
+  void finish_step(bool applied);
+  void note_loss(const at::Tensor& loss);
+  std::string step_name() const;
+  /// Ends the step's exchange between ranks: loss, which gradients there are, their norm when `norm`.
+  void agree_on_step(bool norm);
+  void refuse_unused_parameters();
+  std::vector<double> measure(const SubGroup& sub_group, const std::vector<const capstan_slot*>& slots,
+                              const capstan_step& step);
+  /// False when the update must be skipped; fills the norm and the factor for the gradients.
+  bool check_and_measure(StepReport& report, double& grad_scale);
+  void update(double grad_scale);
+  capstan_step step_of_update(double grad_scale);
+  /// Optimizers that communicate by themselves: whether this step's gradients stay each rank's own.
+  bool wants_local_gradients();
+  /// Makes all ranks' parameters equal, where an optimizer lets them differ.
+  void synchronize();
+  void update_sub_group(const SubGroup& sub_group, const capstan_step& step);
+  std::string first_not_finite();
+  TransformWeight transform_weight();
+  void report_line(const std::string& text);
+
+  // Metrics (engine_metrics.cpp).
+  MonitorHost& open_monitors();
+  void write_step_metrics(const Spans& spans);
+  /// Prints the timers of the micro-batch, and adds them to the step's.
+  void print_micro_timers();
+
+  // Checkpoints (engine_checkpoint.cpp).
+  /// States of the whole model that checkpoints hold, with their values.
+  std::vector<std::pair<const StateSpec*, at::Tensor*>> model_states();
+  void add_entries(CheckpointContents& contents);
+  void add_frozen(CheckpointContents& contents);
+  void add_what_is_everywhere(CheckpointContents& contents);
+  std::string agreed_tag(const std::string& tag);
+  /// checkpoint.use_node_local_storage: every node has a folder of its own.
+  bool nodes_store() const;
+  void load_generator(const Json& state, const CheckpointContents& contents);
+  void load_model_states(const CheckpointContents& contents, const std::string& where);
+  /// Whether these contents are to be written while training goes on: the same on all ranks.
+  bool saves_in_background(const CheckpointContents& contents);
+  void write(const std::string& dir, const std::string& tag, CheckpointContents contents);
+  std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
+  Json load(const std::string& dir, const std::string& tag);
+
+  std::shared_ptr<Communicator> communicator;
+  Config config;
+  std::function<void(std::string_view)> report_output;  // before what communicates, which may print
+  PluginIndex plugins;
+  EngineHostContext host_context;
+  capstan_host host;
+  Registry registry;
+  std::unique_ptr<Accelerator> accelerator;
+  Model model;
+  Observers observers;
+  ParameterGroups groups;
+  std::optional<Component> optimizer;
+  Schedule schedule;
+  ParameterStore store;
+  std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
+  OperatorPolicies forward_policies;               // of the last forward
+  LossScaler scaler;
+  Timers micro_timers, step_timers, optimizer_timers;
+  ProgressReport progress_report;
+  std::vector<Component> monitor_components;  // until they are opened
+  std::unique_ptr<MonitorHost> monitors;      // from the first metric on
+
+  Progress progress;
+  std::optional<std::int64_t> resumed_at;  // global samples of the checkpoint that was loaded
+  StepReport last_step;
+  std::int64_t micro_step = 0;        // micro-batches of the current step that have had their backward
+  std::int64_t micro_steps_seen = 0;  // of this run
+  double loss_sum = 0;                // of the current step
+  double mean_loss = 0;               // of the last complete one
+  double data_ms = 0;                 // in which the next micro-batch was made
+  CommsLog::Traffic traffic_before;   // the current step
+  bool loss_finite = true;            // of the current step
+  std::int64_t bad_micro_step = 0;    // the first whose loss was not finite
+  bool want_grad_norm = false;
+  bool local_gradients = false;                // of the current step
+  SumOfSquares squares;                        // of the step's mean gradients, when it needs their norm
+  bool stop_asked = false;                     // on this rank
+  bool stop_agreed = false;                    // on all
+  std::string optimizer_where;                 // "optimizer 'AdamW'"
+  std::shared_ptr<Communicator> saving_ranks;  // of the thread that writes checkpoints
+  BackgroundSave background_save;              // the last: its thread uses them
+};
+
+}  // namespace capstan

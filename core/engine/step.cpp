@@ -1,0 +1,308 @@
+// One optimizer step: micro-batches -> overflow check and norm in one pass -> clip -> update -> schedule -> events.
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/isfinite.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "core/model/dtype_names.hpp"
+#include "core/engine/state.hpp"
+#include "core/parameters/run_needs.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/memory/sum_of_squares.hpp"
+#include "core/memory/tensor_handle.hpp"
+#include "core/precision/autocast.hpp"
+
+namespace capstan {
+namespace {
+
+/// Clipping divides by the norm plus this, as DeepSpeed does.
+constexpr double kClipEpsilon = 1e-6;
+
+bool all_finite(const at::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); }
+
+}  // namespace
+
+void Engine::State::emit(capstan_event_kind kind, const at::Tensor* loss, bool skipped) {
+  if (observers.empty()) return;
+  capstan_event event{};
+  event.struct_size = sizeof event;
+  event.kind = kind;
+  event.global_step = progress.global_steps;
+  event.update_index = progress.updates;
+  event.micro_step = micro_step;
+  event.global_samples = progress.global_samples;
+  event.grad_norm = last_step.grad_norm;
+  event.loss = loss ? handle_of(*loss) : nullptr;
+  event.skipped = skipped;
+  std::optional<InterceptorScope> scope;  // they may look at parameters
+  if (OperatorPolicy* policy = store.operator_policy()) scope.emplace(*policy);
+  observers.emit(event);
+}
+
+at::Tensor Engine::State::run_model(Batch& batch) {
+  const PrecisionConfig& precision = config.precision;
+  const AutocastScope autocast(
+      accelerator->device().type(),
+      precision.autocast_dtype.empty() ? std::nullopt : std::optional(dtype_named(precision.autocast_dtype)));
+  const at::Tensor loss = model.forward(batch);
+  return precision.output_dtype.empty() ? loss : loss.to(dtype_named(precision.output_dtype));
+}
+
+at::Tensor Engine::State::forward(Batch& batch) {
+  if (micro_step == 0) {
+    progress_report.step_begins();
+    traffic_before = communicator->log().total();
+    emit(CAPSTAN_EVENT_STEP_BEGIN);
+  }
+  const Timers::Span span(micro_timers, "fwd");
+  emit(CAPSTAN_EVENT_FORWARD_BEGIN);
+  observers.change_batch(batch);
+  batch.layers = observers.wraps_layers() ? &observers : nullptr;
+  at::Tensor loss = run_pass(batch, ParameterResidency::Pass::kTraining);
+  batch.layers = nullptr;
+  if (loss.numel() != 1) {
+    throw RuntimeFault("model '" + model.description() +
+                       "': forward must return a scalar loss, got a tensor of shape " + c10::str(loss.sizes()) +
+                       ". Reduce it, with mean() for instance.");
+  }
+  emit(CAPSTAN_EVENT_FORWARD_END, &loss);
+  if (config.report.memory_breakdown) report_line(memory_line("after forward", accelerator->memory()));
+  return loss;
+}
+
+at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) {
+  for (auto& [name, tensor] : batch.tensors) tensor = tensor.to(accelerator->device());
+  std::optional<InterceptorScope> scope;
+  store.begin_forward(step_name(), pass);
+  forward_policies = {};
+  if (OperatorPolicy* policy = store.operator_policy()) forward_policies.add(*policy);
+  if (operand_policy && pass == ParameterResidency::Pass::kTraining) forward_policies.add(*operand_policy);
+  if (!forward_policies.empty()) scope.emplace(forward_policies);
+  at::Tensor loss = run_model(batch);
+  scope.reset();
+  store.end_forward(pass);
+  return loss;
+}
+
+void Engine::State::note_loss(const at::Tensor& loss) {
+  const double value = loss.item<double>();
+  loss_sum += value;
+  if (loss_finite && !std::isfinite(value)) {
+    loss_finite = false;
+    bad_micro_step = micro_step;
+  }
+}
+
+void Engine::State::backward(const at::Tensor& loss) {
+  if (!loss.requires_grad()) {
+    throw RuntimeFault("model '" + model.description() +
+                       "': the loss depends on no trainable parameter, so there is nothing to train. Does forward run "
+                       "under no_grad, or is every parameter frozen?");
+  }
+  {
+    const Timers::Span span(micro_timers, "bwd");
+    emit(CAPSTAN_EVENT_BACKWARD_BEGIN, &loss);
+    note_loss(loss);
+    // The mean over micro-batches and the loss scale, as the seed of backward: the same as scaling the loss.
+    const double seed = scaler.scale() / static_cast<double>(config.batch.gradient_accumulation_steps);
+    const std::int64_t micro_steps = config.batch.gradient_accumulation_steps;
+    const std::string name = step_name() + (micro_steps > 1 ? ", micro-batch " + std::to_string(micro_step) : "");
+    if (micro_step == 0) local_gradients = wants_local_gradients();
+    store.begin_backward(name, micro_step + 1 == micro_steps, local_gradients);
+    const double exchanging = communicator->log().total().milliseconds;
+    {
+      const Timers::Span inner(micro_timers, "bwd_inner");
+      std::optional<InterceptorScope> scope;
+      if (OperatorPolicy* policy = store.operator_policy()) scope.emplace(*policy);
+      loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed));
+    }
+    // What is exchanged on this thread is no part of autograd; what another exchanges meanwhile costs it nothing.
+    if (micro_timers.on() && communicator->size() > 1 && !config.zero.overlap_comm) {
+      micro_timers.add("bwd_inner", exchanging - communicator->log().total().milliseconds);
+    }
+    at::NoGradGuard no_grad;
+    store.end_backward();
+    if (micro_timers.on() && communicator->size() > 1) {
+      micro_timers.add("bwd_allreduce", communicator->log().total().milliseconds - exchanging);
+    }
+    if (micro_timers.on() && data_ms > 0) micro_timers.add("data", std::exchange(data_ms, 0));
+    ++micro_step;
+    ++micro_steps_seen;
+    emit(CAPSTAN_EVENT_BACKWARD_END);
+  }
+  if (config.report.memory_breakdown) report_line(memory_line("after backward", accelerator->memory()));
+}
+
+std::string Engine::State::first_not_finite() {
+  for (const ParameterEntry& entry : store.entries()) {
+    if (!all_finite(entry.master)) return "The values of parameter '" + entry.name + "' are not finite";
+  }
+  for (ParameterEntry& entry : store.entries()) {
+    const at::Tensor& gradient = entry.gradient();
+    if (gradient.defined() && !all_finite(gradient)) {
+      return "All parameters are finite; the first gradient that is not is that of '" + entry.name + "'";
+    }
+  }
+  return "All parameters and gradients are finite";
+}
+
+bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
+  const PrecisionConfig& precision = config.precision;
+  report.loss_scale = scaler.scale();
+  report.grad_norm = std::numeric_limits<double>::quiet_NaN();
+  grad_scale = 1.0 / scaler.scale();
+
+  // Where it is scaled, a loss that is not finite is an overflow like any other.
+  if (!loss_finite && !precision.scales_loss) {
+    store.collect_gradients();
+    const std::string what = "the loss is not finite at " + step_name() + " (micro-batch " +
+                             std::to_string(bad_micro_step) + "). " + first_not_finite() + ".";
+    if (config.run.on_nan == "stop") {
+      throw RuntimeFault(what +
+                         " Resume from the last checkpoint with a lower learning rate, or set "
+                         "capstan.run.on_nan to \"continue\" to skip such steps.");
+    }
+    log::warning(what + " The step is skipped (capstan.run.on_nan is \"continue\").");
+    return false;
+  }
+
+  const auto& gradients = store.collect_gradients();
+  refuse_unused_parameters();
+  if (!needs_norm(config) && !want_grad_norm) return true;
+
+  if (communicator->size() == 1) squares = sum_of_squares(gradients);
+  const double norm = std::sqrt(squares.exact) / scaler.scale();
+  report.grad_norm = norm;
+  if (!std::isfinite(norm)) {
+    if (tests_overflow(precision)) {
+      log::info("OVERFLOW! Skipping " + step_name() + ": a gradient is not finite" +
+                (precision.scales_loss ? " at loss scale " + std::to_string(scaler.scale()) : "") + ".");
+      return false;
+    }
+    log::warning("the gradient norm is not finite at " + step_name() + ", so gradients are not clipped. " +
+                 first_not_finite() + ".");
+    return true;
+  }
+  if (config.gradient_clipping > 0) {
+    const double norm_to_clip = std::sqrt(squares.rounded) / scaler.scale();
+    grad_scale *= std::min(1.0, config.gradient_clipping / (norm_to_clip + kClipEpsilon));
+  }
+  return true;
+}
+
+TransformWeight Engine::State::transform_weight() {
+  return [this](const ParameterEntry& entry) { observers.transform(entry, progress.updates); };
+}
+
+void Engine::State::update_sub_group(const SubGroup& sub_group, const capstan_step& step) {
+  store.acquire(sub_group);
+  const auto& slots = store.slots(sub_group);
+  const auto* table = optimizer->vtable<capstan_optimizer>();
+  const std::vector<double> totals = measure(sub_group, slots, step);
+  const std::string where = optimizer_where + " failed at update " + std::to_string(step.update_index) + " on rank " +
+                            std::to_string(communicator->rank());
+  call_plugin(where, [&](capstan_error* error) {
+    return table->update(optimizer->self(), slots.data(), slots.size(), &step, totals.empty() ? nullptr : totals.data(),
+                         error);
+  });
+  store.refresh(sub_group, transform_weight());
+  store.release(sub_group, true);
+}
+
+capstan_step Engine::State::step_of_update(double grad_scale) {
+  capstan_step step{};
+  step.struct_size = sizeof step;
+  step.update_index = progress.updates;
+  step.grad_scale = grad_scale;
+  step.groups = groups.pointers().data();
+  step.group_count = groups.size();
+  step.model_state = store.model_state().data();
+  return step;
+}
+
+void Engine::State::update(double grad_scale) {
+  const capstan_step step = step_of_update(grad_scale);
+  // A weight transform sees the number of updates done, this one included.
+  ++progress.updates;
+  {
+    const Timers::Span span(optimizer_timers, "optimizer_step");
+    for (const SubGroup& sub_group : store.sub_groups()) update_sub_group(sub_group, step);
+  }
+  const Timers::Span span(optimizer_timers, "optimizer_allgather");
+  store.share(step_name(), transform_weight());
+}
+
+StepReport Engine::State::step() {
+  if (micro_step == 0) {
+    throw RuntimeFault("step() without a micro-batch: call forward and backward first.");
+  }
+  if (micro_step < config.batch.gradient_accumulation_steps) {
+    print_micro_timers();
+    return last_step;
+  }
+  if (!optimizer) {
+    throw ConfigError(
+        "optimizer: step() needs one, and the configuration has none. Add \"optimizer\": {\"type\": "
+        "\"AdamW\"}, or use eval_batch only.");
+  }
+  at::NoGradGuard no_grad;
+  bool applied = false;
+  {
+    const Timers::Span span(micro_timers, "step");
+    StepReport report;
+    double grad_scale = 1;
+    {
+      const Timers::Span gradients(optimizer_timers, "optimizer_gradients");
+      agree_on_step(needs_norm(config) || want_grad_norm);
+      applied = check_and_measure(report, grad_scale);
+    }
+    report.applied = applied;
+    last_step = report;
+    emit(CAPSTAN_EVENT_UPDATE_BEGIN);
+    if (applied) update(grad_scale);
+    const capstan_group& group = groups[0];
+    last_step.lr = group.find("lr")->front();
+    const auto* momentum = group.find("betas") ? group.find("betas") : group.find("momentum");
+    last_step.momentum = momentum ? momentum->front() : 0.0;
+    store.drop_gradients();
+    emit(CAPSTAN_EVENT_UPDATE_END, nullptr, !applied);
+  }
+  finish_step(applied);
+  return last_step;
+}
+
+void Engine::State::print_micro_timers() {
+  if (!micro_timers.on()) return;
+  const Spans spans = micro_timers.take();
+  report_line(timers_line(0, spans, "_microstep"));
+  for (const auto& [name, milliseconds] : spans) step_timers.add(name, milliseconds);
+}
+
+void Engine::State::finish_step(bool applied) {
+  micro_step = 0;
+  loss_sum = 0;
+  loss_finite = true;
+  ++progress.global_steps;
+  progress.skipped_steps += applied ? 0 : 1;
+  progress.global_samples += config.batch.train_batch_size;
+  scaler.update(!applied);
+  // What is shown and written is the rate of the next update.
+  if (optimizer) schedule.apply(progress.updates);
+
+  print_micro_timers();
+  if (optimizer_timers.on()) report_line(timers_line(0, optimizer_timers.take(), ""));
+  const Spans spans = step_timers.take();
+  if (step_timers.on()) report_line(timers_line(0, spans, ""));
+  write_step_metrics(spans);
+  emit(CAPSTAN_EVENT_STEP_END, nullptr, !applied);
+  if (config.report.memory_breakdown) report_line(memory_line("after step", accelerator->memory()));
+  const std::string lines = progress_report.step_ends(progress, micro_steps_seen, groups, *accelerator);
+  if (!lines.empty()) report_line(lines);
+}
+
+}  // namespace capstan

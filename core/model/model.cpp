@@ -1,0 +1,72 @@
+#include "core/model/model.hpp"
+
+#include <utility>
+
+#include "core/memory/tensor_handle.hpp"
+
+namespace capstan {
+
+/// Owns what stands behind `self`: a plugin's component, or a program's own object.
+struct Model::Owner {
+  std::unique_ptr<Component> component;
+  void* self = nullptr;
+  void (*destroy)(void*) = nullptr;
+  ~Owner() {
+    if (destroy) destroy(self);
+  }
+};
+
+Model::Model(Component component) : owner_(std::make_unique<Owner>()) {
+  owner_->component = std::make_unique<Component>(std::move(component));
+  vtable_ = owner_->component->vtable<capstan_model>();
+  self_ = owner_->component->self();
+  description_ = owner_->component->manifest().type;
+  collect();
+}
+
+Model::Model(const capstan_model* vtable, void* self, void (*destroy)(void*), std::string description)
+    : owner_(std::make_unique<Owner>()), vtable_(vtable), self_(self), description_(std::move(description)) {
+  owner_->self = self;
+  owner_->destroy = destroy;
+  collect();
+}
+
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+
+void Model::collect() {
+  capstan_visitor visitor{};
+  visitor.struct_size = sizeof visitor;
+  visitor.ctx = this;
+  visitor.tensor = [](void* ctx, capstan_str name, capstan_tensor tensor, capstan_role role) {
+    auto* model = static_cast<Model*>(ctx);
+    auto& list = role == CAPSTAN_ROLE_BUFFER ? model->buffers_ : model->parameters_;
+    list.push_back({std::string(as_view(name)), tensor_of(tensor)});
+  };
+  visitor.module = [](void* ctx, capstan_str path, capstan_str class_name) {
+    static_cast<Model*>(ctx)->modules_.push_back({std::string(as_view(path)), std::string(as_view(class_name))});
+  };
+  call_plugin("model '" + description_ + "'",
+              [&](capstan_error* error) { return vtable_->visit(self_, &visitor, error); });
+}
+
+at::Tensor Model::forward(Batch& batch) {
+  capstan_tensor handle = nullptr;
+  call_plugin("model '" + description_ + "', forward",
+              [&](capstan_error* error) { return vtable_->forward(self_, &batch, &handle, error); });
+  return take_tensor(handle);
+}
+
+void Model::set_training(bool on) {
+  call_plugin("model '" + description_ + "', training",
+              [&](capstan_error* error) { return vtable_->training(self_, on ? 1 : 0, error); });
+}
+
+Json Model::describe() const {
+  if (!CAPSTAN_HAS(vtable_, describe)) return Json::object();
+  return Json::parse(
+      plugin_text("model '" + description_ + "', describe",
+                  [&](capstan_sink* sink, capstan_error* error) { return vtable_->describe(self_, sink, error); }));
+}
+
+}  // namespace capstan

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capstan/plugin.h"
+#include "core/text/json.hpp"
+#include "core/model/batch.hpp"
+#include "core/registry/registry.hpp"
+
+namespace capstan {
+
+class DeferredValues;
+
+struct NamedTensor {
+  std::string name;
+  at::Tensor tensor;
+};
+
+struct ModuleRecord {
+  std::string path, class_name;
+};
+
+/// A model behind the plugin boundary: from a plugin, or a program's own nn::Module wrapped by capstan/model.hpp.
+class Model {
+ public:
+  /// From a plugin of kind "model".
+  explicit Model(Component component);
+  /// From a vtable; `self` is destroyed with `destroy`.
+  Model(const capstan_model* vtable, void* self, void (*destroy)(void*), std::string description);
+  ~Model();
+  Model(Model&&) noexcept;
+
+  /// Scalar loss of one micro-batch. Throws PluginError with the model's own text.
+  at::Tensor forward(Batch& batch);
+  void set_training(bool on);
+  /// The model's order. The tensors are the model's own (same TensorImpl), so writing them writes the model.
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  const std::vector<NamedTensor>& buffers() const { return buffers_; }
+  const std::vector<ModuleRecord>& modules() const { return modules_; }
+  /// Facts as JSON: sequence_length, hidden_size, ...; empty object when the model tells none.
+  Json describe() const;
+  const std::string& description() const { return description_; }  // "gpt", for messages
+
+  /// Values of its tensors that are still to be made; null: none.
+  const std::shared_ptr<DeferredValues>& deferred() const { return deferred_; }
+  void set_deferred(std::shared_ptr<DeferredValues> values) { deferred_ = std::move(values); }
+
+ private:
+  void collect();
+  struct Owner;
+  std::unique_ptr<Owner> owner_;
+  const capstan_model* vtable_;
+  void* self_;
+  std::string description_;
+  std::vector<NamedTensor> parameters_, buffers_;
+  std::vector<ModuleRecord> modules_;
+  std::shared_ptr<DeferredValues> deferred_;
+};
+
+}  // namespace capstan

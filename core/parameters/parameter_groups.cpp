@@ -1,0 +1,90 @@
+#include "core/parameters/parameter_groups.hpp"
+
+#include <algorithm>
+#include <regex>
+
+#include "core/errors.hpp"
+
+std::vector<double>* capstan_group::find(std::string_view name) {
+  for (auto& [key, values] : numbers) {
+    if (key == name) return &values;
+  }
+  return nullptr;
+}
+
+const std::vector<double>* capstan_group::find(std::string_view name) const {
+  return const_cast<capstan_group*>(this)->find(name);
+}
+
+namespace capstan {
+namespace {
+
+/// The numeric values of an optimizer's parameters; text and nulls have no place in a group.
+void add_number(capstan_group& group, const std::string& name, const Json& value) {
+  std::vector<double> numbers;
+  if (value.is_bool()) {
+    numbers = {value.as_bool() ? 1.0 : 0.0};
+  } else if (value.is_number()) {
+    numbers = {value.as_number()};
+  } else if (value.is_array()) {
+    for (const Json& item : value.as_array()) {
+      if (!item.is_number()) return;
+      numbers.push_back(item.as_number());
+    }
+  } else {
+    return;
+  }
+  if (auto* found = group.find(name)) {
+    *found = std::move(numbers);
+  } else {
+    group.numbers.emplace_back(name, std::move(numbers));
+  }
+}
+
+bool selects(const ParameterGroupRule& rule, const NamedTensor& parameter) {
+  if (rule.dims_below && parameter.tensor.dim() < *rule.dims_below) return true;
+  return std::any_of(rule.name_patterns.begin(), rule.name_patterns.end(), [&](const std::string& pattern) {
+    return std::regex_search(parameter.name, std::regex(pattern));
+  });
+}
+
+}  // namespace
+
+ParameterGroups::ParameterGroups(const std::vector<NamedTensor>& parameters, const ComponentChoice& optimizer,
+                                 const std::vector<ParameterGroupRule>& rules) {
+  std::vector<std::size_t> rule_of(parameters.size());
+  std::vector<std::size_t> members(rules.size() + 1);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].tensor.requires_grad()) continue;
+    const auto rule = std::find_if(rules.begin(), rules.end(),
+                                   [&](const auto& candidate) { return selects(candidate, parameters[i]); });
+    rule_of[i] = rule == rules.end() ? 0 : 1 + static_cast<std::size_t>(rule - rules.begin());
+    ++members[rule_of[i]];
+  }
+  for (std::size_t i = 0; i < rules.size(); ++i) {
+    if (members[i + 1] == 0) {
+      throw ConfigError("capstan.parameter_groups[" + std::to_string(i) +
+                        "]: selects none of the model's trainable parameters (the first is '" +
+                        (parameters.empty() ? std::string("-") : parameters.front().name) +
+                        "'), or an earlier rule has them all. Change its patterns or remove it.");
+    }
+  }
+
+  std::vector<std::uint32_t> index_of(rules.size() + 1);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    if (members[i] == 0 && !(i == 0 && rules.empty())) continue;
+    index_of[i] = static_cast<std::uint32_t>(groups_.size());
+    capstan_group& group = groups_.emplace_back();
+    for (const auto& [name, value] : optimizer.params.as_object()) add_number(group, name, value);
+    if (i > 0) {
+      for (const auto& [name, value] : rules[i - 1].overrides) add_number(group, name, value);
+    }
+    // Every optimizer has a rate; one whose schema names none is scheduled from 1.
+    if (group.find("lr") == nullptr) group.numbers.emplace_back("lr", std::vector<double>{1.0});
+    base_lrs_.push_back(group.find("lr")->front());
+  }
+  for (const std::size_t rule : rule_of) group_of_.push_back(index_of[rule]);
+  for (const auto& group : groups_) pointers_.push_back(&group);
+}
+
+}  // namespace capstan

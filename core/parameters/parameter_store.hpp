@@ -1,0 +1,201 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "capstan/plugin.h"
+#include "core/config/config.hpp"
+#include "core/model/model.hpp"
+#include "core/parameters/parameter_groups.hpp"
+#include "core/memory/accelerator.hpp"
+#include "core/memory/deferred_values.hpp"
+#include "core/memory/residency.hpp"
+#include "core/parameters/state_offload.hpp"
+#include "core/registry/manifest.hpp"
+#include "core/zero/sharding.hpp"
+
+namespace capstan {
+
+/// All that belongs to one trainable parameter: the compute copy that the model uses, the master values that the
+/// optimizer updates, the gradient, the optimizer's state. Master and compute copy are one tensor unless something
+/// separates them: another dtype, a weight transform, a layout that is not contiguous.
+///
+/// Where the optimizer's state is partitioned over ranks, master and state are those of this rank's part. At stage 3
+/// the values of parameter and compute are away between their uses.
+struct ParameterEntry {
+  std::string name;
+  at::Tensor parameter;           // the model's own
+  at::Tensor master;              // float32, contiguous, no autograd; of a part: one dimension
+  std::int64_t offset = 0;        // of the part's first element; 0 for a whole parameter
+  at::Tensor compute;             // alias of the parameter's values, no autograd
+  bool separate = false;          // master and compute copy have storages of their own
+  int transform = -1;             // index of the observer that fills the compute copy; -1: a plain cast
+  at::Tensor accumulated;         // gradient sum over micro-batches where its dtype is not the parameter's
+  at::Tensor reduced;             // several processes: the mean gradient of the part, in a step that has one
+  at::Tensor compute_part;        // the part of the compute copy, where it is not the master itself
+  std::vector<at::Tensor> state;  // manifest order; undefined where a parameter switches it off
+  std::vector<std::int64_t> shape;
+  std::uint32_t group = 0;
+  const void* storage = nullptr;  // of the parameter when the store was built
+
+  /// The gradient as it stands: undefined when this step gave none.
+  at::Tensor& gradient() {
+    if (reduced.defined()) return reduced;
+    return accumulated.defined() ? accumulated : parameter.mutable_grad();
+  }
+};
+
+/// A run of entries that is updated together: acquired, updated, released.
+struct SubGroup {
+  std::size_t begin = 0, end = 0;
+};
+
+/// Fills a compute copy from its master: a weight transform of an observer.
+using TransformWeight = std::function<void(const ParameterEntry&)>;
+
+/// Holds master values, compute copies, gradients and optimizer states of a model's trainable parameters. [engine]
+class ParameterStore {
+ public:
+  struct Options {
+    at::ScalarType compute_dtype = at::kFloat;
+    std::function<bool(const NamedTensor&)> stays_fp32;  // whatever the compute type is; null: none
+    bool round_masters = false;                          // masters hold values of the compute type
+    at::ScalarType accumulation_dtype = at::kFloat;
+    std::int64_t sub_group_size = 1'000'000'000;              // elements
+    std::function<int(const NamedTensor&)> select_transform;  // -1: none
+    std::vector<StateSpec> states;                            // of the optimizer's manifest
+    std::function<at::ScalarType(const StateSpec&)> state_dtype;
+    bool sparse_gradients = false;            // gradients may come as sparse tensors
+    std::unique_ptr<StateOffload> offload;    // null: states stay in memory
+    std::optional<ShardingOptions> sharding;  // of several processes
+    bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here
+    ResidencyLimits residency;                // stage 3, as all that follows
+    std::int64_t stays_up_to = 100'000;       // elements of a parameter that is always here
+    std::int64_t stay_together = INT64_MAX;   // elements of all that are
+    bool frozen_as_codes = false;             // 8 bits an element
+    std::shared_ptr<DeferredValues> deferred;  // of the model; null: it has them all
+  };
+
+  /// Casts the model's floating parameters to the compute dtype. Throws RuntimeFault for parameters that cannot be
+  /// trained (complex, sparse, on another device).
+  ParameterStore(const std::vector<NamedTensor>& parameters, const ParameterGroups& groups,
+                 const Accelerator& accelerator, Options options);
+
+  std::vector<ParameterEntry>& entries() { return entries_; }
+  /// Stage 3 in several processes: this rank holds parts of parameters.
+  bool parts_only() const { return sharding_ && sharding_->parts_only(); }
+  /// Floating-point parameters that are not trained, in the model's order; the tensors are aliases of their values.
+  const std::vector<NamedTensor>& frozen() const { return frozen_; }
+  /// What this rank holds of frozen parameter k: at stage 3 a part, else all of it.
+  Range frozen_part(std::size_t k) const;
+  /// That part in the compute type, one dimension.
+  at::Tensor frozen_values(std::size_t k);
+  /// Gives frozen parameter k other values: calls `fill(to, offset)` for each run of elements that is kept here.
+  void set_frozen(std::size_t k, const std::function<void(at::Tensor to, std::int64_t offset)>& fill);
+  const std::vector<SubGroup>& sub_groups() const { return sub_groups_; }
+  const std::vector<StateSpec>& states() const { return options_.states; }
+  const std::vector<capstan_tensor>& model_state() const { return model_state_handles_; }
+  std::vector<at::Tensor>& model_state_tensors() { return model_state_; }
+
+  /// Null in a single process.
+  Sharding* sharding() { return sharding_.get(); }
+  /// Brings the parameters that operators use; null while all are here to stay.
+  OperatorPolicy* operator_policy();
+  /// Waits until no other thread exchanges anything with the ranks. Throws RuntimeFault.
+  void settle();
+  /// Around the forward of a micro-batch. The pass of a training one ends with end_backward.
+  void begin_forward(const std::string& step, ParameterResidency::Pass pass);
+  void end_forward(ParameterResidency::Pass pass);
+  /// Around the backward of a micro-batch: adds up its gradients and, in several processes, averages them over the
+  /// ranks, unless the step is `local`. `step` names it, "step 12"; `last`: the last micro-batch of its step.
+  void begin_backward(const std::string& step, bool last, bool local);
+  void end_backward();
+  /// Several processes: the parameters that some rank has a gradient of in this step.
+  void set_present(const std::vector<std::uint8_t>& present);
+  /// What this rank saves of parameter i: all of it in a single process.
+  Range saved_part(std::size_t i) const;
+  /// Where ranks hold parts: the sum of what each of them gives; else the value itself.
+  double sum_over_ranks(double value);
+  /// Whether parameter i has a gradient in this step, on any rank; after collect_gradients.
+  bool has_gradient(std::size_t i) const;
+  /// Adds up what an optimizer measured: `width` numbers for each block of each slot of the sub-group. Returns `width`
+  /// totals a slot, over all ranks.
+  std::vector<double> sum_measures(const std::string& name, const SubGroup& sub_group,
+                                   const std::vector<double>& per_block, std::size_t width);
+  /// Entries that got a gradient in this step, as contiguous tensors. Throws RuntimeFault when a parameter's storage
+  /// was exchanged behind the engine's back.
+  const std::vector<const at::Tensor*>& collect_gradients();
+  /// Slots of a sub-group's entries that have a gradient; valid until the next call of collect_gradients.
+  const std::vector<const capstan_slot*>& slots(const SubGroup& sub_group);
+  /// All of them, without gradients.
+  const std::vector<const capstan_slot*>& slots_without_gradients();
+  void drop_gradients();
+
+  /// Makes the states of a sub-group resident / gives their memory back.
+  void acquire(const SubGroup& sub_group);
+  void release(const SubGroup& sub_group, bool changed);
+  /// Brings compute copies up to date with their masters, where the optimizer has not written them itself.
+  void refresh(const SubGroup& sub_group, const TransformWeight& transform);
+  /// After all sub-groups: where ranks update parts, all of them get all parts. `step` names it.
+  void share(const std::string& step, const TransformWeight& transform);
+  /// Keeps the values of parameters (of entries(), and after them of frozen()) in memory, for code that uses no
+  /// operators / lets them leave again.
+  void hold(const std::vector<std::size_t>& parameters);
+  void let_go(const std::vector<std::size_t>& parameters);
+  /// Makes the values that rank `root` has in its compute copies, which are held, those of all ranks and masters.
+  void take_values(const std::vector<std::size_t>& parameters, int root);
+  /// All compute copies, after masters were loaded.
+  void refresh_all(const TransformWeight& transform);
+
+ private:
+  void build_sharding(const std::vector<NamedTensor>& parameters);
+  void build_entry(const NamedTensor& parameter, std::uint32_t group);
+  void attach_sharding(const std::vector<NamedTensor>& parameters);
+  void build_residency();
+  void make_deferred_values();
+  bool take_deferred(const c10::Storage& storage);
+  void share_what_stays(const std::string& step, const TransformWeight& transform);
+  void transform_whole(const std::string& step, std::size_t index, const TransformWeight& transform);
+  void cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred);
+  void build_sub_groups();
+  void build_states(const ParameterGroups& groups);
+  void build_slots();
+  void refresh_entry(std::size_t index, const TransformWeight& transform);
+  std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) const;
+  bool partitioned() const { return sharding_ && sharding_->partitioned(); }
+
+  /// A parameter whose values are still to be made.
+  struct Deferred {
+    at::Tensor original;    // as the model made it
+    at::Tensor parameter;   // the same, or of the compute type
+    std::size_t index = 0;  // of entries(), after them of frozen()
+    bool frozen = false;
+  };
+
+  const Accelerator& accelerator_;
+  Options options_;
+  std::unique_ptr<Sharding> sharding_;
+  std::unique_ptr<ParameterResidency> residency_;
+  std::vector<std::uint8_t> present_on_any_;  // one an entry
+  std::vector<Deferred> deferred_;            // while the store is built
+  std::vector<ParameterEntry> entries_;
+  std::vector<NamedTensor> frozen_;
+  std::vector<SubGroup> sub_groups_;
+  std::vector<at::Tensor> model_state_;
+  std::vector<capstan_tensor> model_state_handles_;
+  std::vector<std::vector<capstan_tensor>> state_handles_;
+  std::vector<capstan_slot> slots_;            // one an entry, filled once
+  std::vector<int> compute_written_;           // one an entry
+  std::vector<const at::Tensor*> gradients_;   // of the current step; null: none
+  std::vector<const at::Tensor*> present_;     // those that are not null
+  std::vector<at::Tensor> contiguous_copies_;  // of gradients that are not contiguous
+  std::vector<const capstan_slot*> slot_list_;
+};
+
+}  // namespace capstan

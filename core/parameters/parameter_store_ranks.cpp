@@ -1,0 +1,320 @@
+// What a parameter store does when several processes train.
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <malloc.h>
+
+#include <algorithm>
+
+#include "core/memory/away_storage.hpp"
+#include "core/parameters/parameter_store.hpp"
+#include "core/memory/persistence.hpp"
+
+namespace capstan {
+namespace {
+
+const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
+
+}  // namespace
+
+void ParameterStore::build_sharding(const std::vector<NamedTensor>& parameters) {
+  std::vector<std::int64_t> numels, frozen;
+  for (const NamedTensor& parameter : parameters) {
+    if (parameter.tensor.requires_grad()) {
+      numels.push_back(parameter.tensor.numel());
+    } else if (at::isFloatingType(parameter.tensor.scalar_type())) {
+      frozen.push_back(parameter.tensor.numel());
+    }
+  }
+  sharding_ = std::make_unique<Sharding>(*options_.sharding, numels, frozen);
+}
+
+void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred) {
+  ParameterEntry& entry = entries_[index];
+  const Range part = sharding_->updated(index);
+  entry.offset = part.offset;
+  // In fp32 the part of the memory that all parameters share is the master; see attach_sharding.
+  if (entry.transform < 0 && entry.compute.scalar_type() == at::kFloat) return;
+  entry.master = at::empty({part.numel}, at::kFloat);
+  if (!deferred) entry.master.copy_(full_values.reshape({-1}).narrow(0, part.offset, part.numel));
+}
+
+void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters) {
+  const std::vector<bool> alone = alone_in_storage(parameters);
+  std::vector<at::Tensor> tensors;
+  std::vector<std::string> names;
+  std::vector<bool> movable;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].tensor.requires_grad()) continue;
+    const ParameterEntry& entry = entries_[tensors.size()];
+    tensors.push_back(entry.parameter);
+    names.push_back(entry.name);
+    movable.push_back(entry.transform < 0 && alone[i]);
+  }
+  sharding_->attach(tensors, names, movable);
+  if (!partitioned()) return;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    ParameterEntry& entry = entries_[i];
+    if (entry.transform >= 0) continue;
+    const at::Tensor values = sharding_->updated_values(i);
+    if (values.scalar_type() == at::kFloat) {
+      entry.master = values;
+    } else {
+      entry.compute_part = values;
+    }
+  }
+  if (sharding_->parts_only()) build_residency();
+}
+
+/// Gives every parameter that has none its values, one after the other: this rank's part of them stays.
+void ParameterStore::make_deferred_values() {
+  if (!options_.deferred) return;
+  options_.deferred->make([this](const c10::Storage& storage) { return take_deferred(storage); });
+  deferred_.clear();
+}
+
+bool ParameterStore::take_deferred(const c10::Storage& storage) {
+  bool may_go = false;
+  for (const Deferred& one : deferred_) {
+    if (storage_of(one.original) != storage.unsafeGetStorageImpl()) continue;
+    at::Tensor original = one.original;
+    at::Tensor values = original.contiguous();
+    sharding_->communicator().broadcast("start: values of the model", {values}, 0);
+    if (!original.is_contiguous()) original.copy_(values);
+    const bool copied = storage_of(one.parameter) != storage_of(original);
+    const bool leaves = !residency_->stays(one.frozen ? entries_.size() + one.index : one.index);
+    may_go = copied || leaves;
+    if (copied && !leaves) {
+      bring_back(*one.parameter.storage().unsafeGetStorageImpl(),
+                 c10::GetAllocator(c10::kCPU)->allocate(one.parameter.nbytes()));
+      at::Tensor(one.parameter).copy_(original);
+    }
+    if (one.frozen) {
+      sharding_->frozen().take(one.index, original);
+      continue;
+    }
+    ParameterEntry& entry = entries_[one.index];
+    sharding_->take(one.index, original);
+    // In fp32 the part is the master.
+    if (entry.transform < 0 && entry.compute.scalar_type() == at::kFloat) continue;
+    entry.master.copy_(values.view({-1}).narrow(0, entry.offset, entry.master.numel()));
+  }
+  return may_go;
+}
+
+void ParameterStore::build_residency() {
+  std::vector<ParameterResidency::Parameter> parameters;
+  Persistence persistence(options_.stays_up_to, options_.stay_together);
+  for (const ParameterEntry& entry : entries_) {
+    // What a weight transform fills is not what the ranks hold.
+    const bool small = persistence.stays(entry.parameter.numel());
+    parameters.push_back({entry.name, entry.parameter, small || entry.transform >= 0});
+  }
+  for (const NamedTensor& frozen : frozen_) {
+    parameters.push_back({frozen.name, frozen.tensor, persistence.stays(frozen.tensor.numel())});
+  }
+  residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
+  std::vector<bool> coded;
+  for (std::size_t k = 0; k < frozen_.size(); ++k) {
+    coded.push_back(options_.frozen_as_codes && !residency_->stays(entries_.size() + k));
+  }
+  sharding_->attach_frozen(options_.compute_dtype, std::move(coded));
+  const auto has_values = [&](std::size_t index, bool frozen) {
+    return std::none_of(deferred_.begin(), deferred_.end(),
+                        [&](const Deferred& one) { return one.index == index && one.frozen == frozen; });
+  };
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (has_values(i, false)) sharding_->take(i, entries_[i].compute);
+  }
+  for (std::size_t k = 0; k < frozen_.size(); ++k) {
+    if (has_values(k, true)) sharding_->frozen().take(k, frozen_[k].tensor);
+  }
+  make_deferred_values();
+  residency_->drop();
+  malloc_trim(0);  // the whole model was here, and its memory would stay the heap's
+}
+
+OperatorPolicy* ParameterStore::operator_policy() {
+  if (residency_) return residency_.get();
+  ArrivingParameters* arriving = sharding_ ? sharding_->arriving() : nullptr;
+  return arriving && arriving->under_way() ? arriving : nullptr;
+}
+
+void ParameterStore::settle() {
+  if (residency_) residency_->settle();
+  if (sharding_ && sharding_->arriving()) sharding_->arriving()->settle();
+}
+
+void ParameterStore::begin_forward(const std::string& step, ParameterResidency::Pass pass) {
+  if (!residency_) return;
+  sharding_->parts().name(step);
+  residency_->begin_pass(pass);
+}
+
+void ParameterStore::end_forward(ParameterResidency::Pass pass) {
+  settle();
+  if (!residency_) return;
+  if (pass == ParameterResidency::Pass::kEvaluation) residency_->end_pass();
+}
+
+void ParameterStore::set_present(const std::vector<std::uint8_t>& present) { present_on_any_ = present; }
+
+Range ParameterStore::saved_part(std::size_t i) const {
+  return sharding_ ? sharding_->owned(i) : Range{0, entries_[i].parameter.numel()};
+}
+
+double ParameterStore::sum_over_ranks(double value) {
+  if (!partitioned()) return value;
+  settle();
+  std::vector<at::Tensor> parts;
+  Communicator& communicator = sharding_->communicator();
+  for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(at::empty({1}, at::kDouble).fill_(value));
+  communicator.all_gather("norm of a parameter", parts);
+  double sum = 0;
+  for (const at::Tensor& part : parts) sum += *part.const_data_ptr<double>();
+  return sum;
+}
+
+bool ParameterStore::has_gradient(std::size_t i) const {
+  return sharding_ ? present_on_any_[i] != 0 : gradients_[i] != nullptr;
+}
+
+std::vector<double> ParameterStore::sum_measures(const std::string& name, const SubGroup& sub_group,
+                                                 const std::vector<double>& per_block, std::size_t width) {
+  // Blocks of all entries that this rank updates, zeros where the sub-group has none.
+  std::vector<double> blocks, totals(entries_.size() * width);
+  auto at = per_block.begin();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const std::int64_t count = blocks_in(entries_[i].master.numel()) * static_cast<std::int64_t>(width);
+    if (i >= sub_group.begin && i < sub_group.end && gradients_[i] != nullptr) {
+      blocks.insert(blocks.end(), at, at + count);
+      at += count;
+    } else {
+      blocks.insert(blocks.end(), static_cast<std::size_t>(count), 0.0);
+    }
+  }
+  if (sharding_) {
+    totals = sharding_->sum_blocks(name, blocks, width);
+  } else {
+    auto block = blocks.begin();
+    for (std::size_t i = 0; i < entries_.size(); ++i) {
+      for (std::int64_t left = blocks_in(entries_[i].master.numel()); left > 0; --left) {
+        for (std::size_t k = 0; k < width; ++k) totals[i * width + k] += *block++;
+      }
+    }
+  }
+  std::vector<double> of_slots;
+  for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+    if (gradients_[i] == nullptr) continue;
+    for (std::size_t k = 0; k < width; ++k) of_slots.push_back(totals[i * width + k]);
+  }
+  return of_slots;
+}
+
+void ParameterStore::share(const std::string& step, const TransformWeight& transform) {
+  if (!partitioned()) return;
+  if (residency_) return share_what_stays(step, transform);
+  FlatParameters& parameters = sharding_->parameters();
+  ArrivingParameters* arriving = sharding_->arriving();
+  if (arriving) {
+    arriving->start(step);
+  } else {
+    parameters.gather(sharding_->communicator(), step);
+  }
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    ParameterEntry& entry = entries_[i];
+    if (entry.transform >= 0) {
+      settle();
+      transform_whole(step, i, transform);
+    } else if (!parameters.moved(i) && entry.compute.numel() > 0) {
+      if (arriving) arriving->wait_for(i);
+      entry.compute.copy_(parameters.values(i).view(entry.shape));
+    }
+  }
+}
+
+/// A weight transform needs the whole master.
+void ParameterStore::transform_whole(const std::string& step, std::size_t index, const TransformWeight& transform) {
+  ParameterEntry whole = entries_[index];
+  whole.master = sharding_->gather_master(step, index, whole.master);
+  transform(whole);
+}
+
+Range ParameterStore::frozen_part(std::size_t k) const {
+  return parts_only() ? sharding_->frozen_part(k) : Range{0, frozen_[k].tensor.numel()};
+}
+
+at::Tensor ParameterStore::frozen_values(std::size_t k) {
+  return parts_only() ? sharding_->frozen().part(k) : frozen_[k].tensor.reshape({-1});
+}
+
+void ParameterStore::set_frozen(std::size_t k, const std::function<void(at::Tensor to, std::int64_t offset)>& fill) {
+  const at::NoGradGuard no_grad;
+  if (!parts_only() || residency_->stays(entries_.size() + k)) fill(frozen_[k].tensor, 0);
+  if (!parts_only()) return;
+  const Range part = sharding_->frozen_part(k);
+  const at::Tensor values = at::empty({part.numel}, frozen_[k].tensor.options());
+  fill(values, part.offset);
+  sharding_->frozen().take_part(k, values);
+  sharding_->parts().forget_frozen();
+}
+
+void ParameterStore::hold(const std::vector<std::size_t>& parameters) {
+  settle();
+  if (residency_) residency_->hold(parameters);
+}
+
+void ParameterStore::let_go(const std::vector<std::size_t>& parameters) {
+  if (residency_) residency_->let_go(parameters);
+}
+
+void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int root) {
+  at::NoGradGuard no_grad;
+  const auto of = [&](std::size_t i) {
+    return i < entries_.size() ? entries_[i].compute : frozen_[i - entries_.size()].tensor;
+  };
+  std::vector<at::Tensor> values;
+  for (const std::size_t i : parameters) values.push_back(of(i).contiguous().view({-1}));
+  if (sharding_) sharding_->communicator().broadcast("values written on rank " + std::to_string(root), values, root);
+  for (std::size_t k = 0; k < parameters.size(); ++k) {
+    if (parameters[k] >= entries_.size()) {
+      set_frozen(parameters[k] - entries_.size(), [&](at::Tensor to, std::int64_t offset) {
+        to.copy_(values[k].narrow(0, offset, to.numel()).view(to.sizes()));
+      });
+      continue;
+    }
+    ParameterEntry& entry = entries_[parameters[k]];
+    if (!entry.compute.is_contiguous()) entry.compute.copy_(values[k].view(entry.shape));
+    const at::Tensor part = values[k].narrow(0, entry.offset, entry.master.numel());
+    if (entry.separate || partitioned()) entry.master.copy_(part.view(entry.master.sizes()));
+    if (entry.compute_part.defined() && partitioned()) entry.compute_part.copy_(part);
+    // At stages 1 and 2 a parameter that could not be moved has a second copy.
+    if (partitioned() && !residency_) sharding_->parameters().values(parameters[k]).copy_(values[k]);
+  }
+}
+
+void ParameterStore::share_what_stays(const std::string& step, const TransformWeight& transform) {
+  residency_->drop();
+  sharding_->parts().forget();
+  std::vector<ParameterSource::Request> wholes;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const ParameterEntry& entry = entries_[i];
+    if (!residency_->stays(i) || entry.compute.numel() == 0) continue;
+    if (entry.transform >= 0) {
+      transform_whole(step, i, transform);
+    } else if (entry.compute.is_contiguous()) {
+      wholes.push_back({i, entry.compute.view({-1})});
+    } else {
+      wholes.push_back({i, at::empty({entry.compute.numel()}, entry.compute.options())});
+    }
+  }
+  if (wholes.empty()) return;
+  sharding_->parts().name(step);
+  sharding_->parts().wait(sharding_->parts().fetch("parameters that stay", wholes));
+  for (const auto& [i, values] : wholes) {
+    at::Tensor& compute = entries_[i].compute;
+    if (!compute.is_contiguous()) compute.copy_(values.view(compute.sizes()));
+  }
+}
+
+}  // namespace capstan

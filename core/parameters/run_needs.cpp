@@ -1,0 +1,58 @@
+#include "core/parameters/run_needs.hpp"
+
+#include "capstan/sdk/share.hpp"
+#include "core/model/dtype_names.hpp"
+
+namespace capstan {
+
+at::ScalarType communication_dtype(const Config& config) {
+  const auto& told = config.communication.communication_data_type;
+  if (!told) return compute_dtype(config.precision);
+  return dtype_named(*told == "fp16" ? "float16" : *told == "bf16" ? "bfloat16" : "float32");
+}
+
+bool tests_overflow(const PrecisionConfig& precision) {
+  return precision.scales_loss || (precision.compute == Precision::kBf16 && precision.check_grad_overflow);
+}
+
+bool needs_norm(const Config& config) { return tests_overflow(config.precision) || config.gradient_clipping > 0; }
+
+bool communicates_by_itself(const ComponentManifest* optimizer) {
+  return optimizer != nullptr && optimizer->has_trait("own_communication");
+}
+
+bool needs_whole_parameters(const ComponentManifest* optimizer) {
+  return optimizer != nullptr && !communicates_by_itself(optimizer) && !optimizer->has_trait("elementwise") &&
+         !optimizer->has_trait("needs_param_norm");
+}
+
+bool can_be_partitioned(const ComponentManifest* optimizer) {
+  return !communicates_by_itself(optimizer) || !optimizer->has_trait("needs_full_param");
+}
+
+at::ScalarType state_dtype(const StateSpec& spec, const Config& config) {
+  if (!spec.dtype_from.empty()) {
+    const Json* full_precision = config.optimizer->params.find(spec.dtype_from);
+    if (full_precision && full_precision->is_bool() && !full_precision->as_bool()) {
+      return compute_dtype(config.precision);
+    }
+  }
+  return spec.dtype == "param" ? at::kFloat : dtype_named(spec.dtype);
+}
+
+bool has_state(const StateSpec& spec, const capstan_group& group) {
+  if (spec.when.empty()) return true;
+  const std::vector<double>* numbers = group.find(spec.when);
+  return numbers != nullptr && numbers->front() != 0;
+}
+
+std::int64_t model_state_numel(const StateSpec& spec, const std::vector<std::int64_t>& numels, int ranks) {
+  if (spec.like == StateSpec::Like::kScalar) return 1;
+  std::int64_t numel = 0;
+  for (const std::int64_t elements : numels) {
+    numel += spec.like == StateSpec::Like::kShare ? sdk::share_of(elements, ranks) : elements;
+  }
+  return numel;
+}
+
+}  // namespace capstan

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "core/config/config.hpp"
+#include "core/parameters/parameter_groups.hpp"
+#include "core/registry/manifest.hpp"
+
+// What a configuration and an optimizer's manifest ask of a run: for the engine that trains, and for the plan of what
+// that costs.
+
+namespace capstan {
+
+/// The type in which gradients travel between ranks: as told, else the one that the model computes in.
+at::ScalarType communication_dtype(const Config& config);
+
+/// Whether a step looks for gradients that are not finite.
+bool tests_overflow(const PrecisionConfig& precision);
+/// Whether a step needs the norm of its gradients.
+bool needs_norm(const Config& config);
+
+/// Optimizers; null: none.
+bool communicates_by_itself(const ComponentManifest* optimizer);
+/// Whether it cannot update a piece of a parameter.
+bool needs_whole_parameters(const ComponentManifest* optimizer);
+/// False where ranks go ways of their own and need all of every parameter, so that there is nothing to cut.
+bool can_be_partitioned(const ComponentManifest* optimizer);
+
+/// The type of an optimizer's state. "param" is what the optimizer updates, the fp32 master; a parameter of the
+/// optimizer may ask for the compute type.
+at::ScalarType state_dtype(const StateSpec& spec, const Config& config);
+/// False for a state that a number of the group switches off.
+bool has_state(const StateSpec& spec, const capstan_group& group);
+/// Elements of a state of the whole model, which has a place for every element of every parameter, whoever owns it.
+/// `numels`: of the trainable parameters.
+std::int64_t model_state_numel(const StateSpec& spec, const std::vector<std::int64_t>& numels, int ranks);
+
+}  // namespace capstan

@@ -1,0 +1,54 @@
+#include "core/parameters/state_offload.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/log.hpp"
+
+namespace capstan {
+
+StateOffload::StateOffload(Component component)
+    : component_(std::move(component)), where_("offload '" + component_.manifest().type + "'") {}
+
+StateOffload::~StateOffload() {
+  // The component may still read from the staging memory.
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    log::warning(error.what());
+  }
+}
+
+void StateOffload::reserve(const std::vector<std::uint64_t>& bytes) {
+  bytes_ = bytes;
+  staging_.resize(bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end()));
+  for (std::size_t i = 0; i < bytes_.size(); ++i) {
+    call_plugin(where_, [&](capstan_error* error) {
+      return vtable()->register_buffer(component_.self(), i, bytes_[i], error);
+    });
+  }
+}
+
+void StateOffload::read(std::size_t index) {
+  wait();
+  std::uint64_t ticket = 0;
+  call_plugin(where_, [&](capstan_error* error) {
+    return vtable()->read_async(component_.self(), index, staging_.data(), bytes_[index], &ticket, error);
+  });
+  call_plugin(where_, [&](capstan_error* error) { return vtable()->wait(component_.self(), ticket, error); });
+}
+
+void StateOffload::write(std::size_t index) {
+  wait();
+  call_plugin(where_, [&](capstan_error* error) {
+    return vtable()->write_async(component_.self(), index, staging_.data(), bytes_[index], &ticket_, error);
+  });
+  writing_ = true;
+}
+
+void StateOffload::wait() {
+  if (!std::exchange(writing_, false)) return;
+  call_plugin(where_, [&](capstan_error* error) { return vtable()->wait(component_.self(), ticket_, error); });
+}
+
+}  // namespace capstan

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "core/schema/schema.hpp"
+
+namespace capstan {
+
+/// The type of a parameter as manifests write it: "number", "string[]", "number[2]".
+struct ParamType {
+  KeySpec::Type type = KeySpec::Type::kAny;
+  KeySpec::Type element = KeySpec::Type::kAny;  // of arrays
+  std::optional<std::size_t> length;            // of arrays
+};
+
+/// Throws std::invalid_argument with a sentence.
+ParamType parse_param_type(const std::string& text);
+std::string param_type_text(const ParamType& type);
+
+}  // namespace capstan

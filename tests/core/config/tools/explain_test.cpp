@@ -1,0 +1,57 @@
+#include "core/config/tools/explain.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/errors.hpp"
+#include "tests/core/config/config_cases.hpp"
+
+namespace capstan::testing {
+namespace {
+
+using ::testing::ThrowsMessage;
+
+TEST(Explain, SaysMeaningTypeDefaultAgeAndReader) {
+  EXPECT_EQ(explain_key("zero_optimization.stage3_prefetch_bucket_size", all_components()),
+            "zero_optimization.stage3_prefetch_bucket_size\n"
+            "  Elements fetched ahead.\n"
+            "  type     integer: at least 0\n"
+            "  default  50000000\n"
+            "  since    DeepSpeed's documentation of 2022\n"
+            "  read by  nothing in this installation; its value is checked\n");
+}
+
+TEST(Explain, NamesThePluginThatOwnsASection) {
+  EXPECT_EQ(explain_key("csv_monitor.job_name", all_components()),
+            "csv_monitor.job_name\n"
+            "  Folder below it.\n"
+            "  type     string\n"
+            "  default  \"DeepSpeedJobName\"\n"
+            "  since    DeepSpeed's documentation of 2024\n"
+            "  read by  the monitor 'CSV' (test-monitors 1.0.0)\n");
+}
+
+TEST(Explain, ExplainsParametersOfPlugins) {
+  EXPECT_EQ(explain_key("optimizer.params.freeze_step", all_components()),
+            "optimizer.params.freeze_step\n"
+            "  OneBitAdam: integer: at least 1; default 100000\n"
+            "  OneBitLamb: integer: at least 1; default 100000\n");
+}
+
+TEST(Explain, NamesTheNearestKey) {
+  EXPECT_THAT([] { explain_key("overlap_comm", all_components()); },
+              ThrowsMessage<ConfigError>(
+                  "'overlap_comm': there is no such key. Did you mean 'zero_optimization.overlap_comm'?"));
+  EXPECT_THAT([] { explain_key("fp16.enabld", all_components()); },
+              ThrowsMessage<ConfigError>("'fp16.enabld': there is no such key. Did you mean 'fp16.enabled'?"));
+}
+
+TEST(ReferencePage, IsTheOneInTheDocumentation) {
+  const std::string page =
+      read_text(std::filesystem::path(CAPSTAN_TEST_SOURCE_DIR) / "docs/configuration-reference.md");
+  EXPECT_TRUE(page == reference_page()) << "docs/configuration-reference.md differs from the tables: "
+                                           "run capstan schema --reference > docs/configuration-reference.md";
+}
+
+}  // namespace
+}  // namespace capstan::testing
