@@ -13,6 +13,11 @@
 
 include(GoogleTest)
 
+# Tests of what needs LibTorch share ATen and GoogleTest.
+add_library(capstan_test_pch OBJECT ${PROJECT_SOURCE_DIR}/core/aten_pch.cpp)
+target_link_libraries(capstan_test_pch PRIVATE capstan::torch_cpu GTest::gmock)
+target_precompile_headers(capstan_test_pch PRIVATE ${PROJECT_SOURCE_DIR}/core/aten_pch.hpp <gmock/gmock.h> <gtest/gtest.h>)
+
 function(capstan_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_API;GPU" "TIMEOUT;THREADS" "SOURCES;LIBRARIES;PLUGINS")
   if(NOT arg_LIBRARIES)
@@ -35,10 +40,9 @@ function(capstan_add_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   capstan_program_rpath(${name})
   if(arg_TORCH_API)
-    # The header is compiled with -fPIC, for plugins; GCC refuses it to a program's -fPIE.
-    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_compile_options(${name} PRIVATE -fPIC)
-    target_precompile_headers(${name} REUSE_FROM capstan_torch_api_pch)
+    capstan_program_reuses(${name} capstan_torch_api_pch)
+  elseif("capstan" IN_LIST arg_LIBRARIES)
+    capstan_program_reuses(${name} capstan_test_pch)
   endif()
   if(arg_PLUGINS)
     add_dependencies(${name} ${arg_PLUGINS})

@@ -1,0 +1,1 @@
+// Carries the precompiled aten_pch.hpp.
