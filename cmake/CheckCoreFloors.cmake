@@ -50,4 +50,7 @@ if(_found)
     "A folder of core/ may include those below it only (${_order}):\n${_found}"
     "Move what both need to the lower folder.")
 endif()
+if(_count EQUAL 0)
+  message(FATAL_ERROR "There is no source file under '${ROOT}/core': ROOT must be the absolute path of the source folder.")
+endif()
 message(STATUS "${_count} files of core/ include downwards only: 0 circles of folders")

@@ -1,0 +1,2 @@
+#pragma once
+#include "core/config/rules/rules.hpp"
