@@ -12,6 +12,7 @@
 #include "core/engine/state.hpp"
 #include "core/model/parameter_classes.hpp"
 #include "core/parameters/run_needs.hpp"
+#include "core/parameters/state_offload.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/registry/host.hpp"
@@ -148,7 +149,7 @@ ParameterStore::Options Engine::State::store_options() {
   options.stay_together = config.zero.stage3_model_persistence_threshold;
   options.state_dtype = [this](const StateSpec& spec) { return state_dtype(spec, config); };
   if (communicator->size() > 1) options.sharding = sharding_options();
-  if (config.optimizer_offload) options.offload = std::make_unique<StateOffload>(create(*config.optimizer_offload));
+  if (config.optimizer_offload) options.tier = std::make_unique<StateOffload>(create(*config.optimizer_offload));
   return options;
 }
 

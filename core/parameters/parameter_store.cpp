@@ -1,14 +1,12 @@
 #include "core/parameters/parameter_store.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 
-#include "core/parameters/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/parameters/run_needs.hpp"
 
 namespace capstan {
 namespace {
@@ -17,9 +15,6 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 
 /// Extents of a state; those of the whole model have no place in an entry.
 bool per_entry(const StateSpec& spec) { return spec.extent != StateSpec::Extent::kModel; }
-
-/// States start on cache lines, so that vector loads of one never touch its neighbour's.
-std::uint64_t aligned(std::uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
@@ -89,7 +84,7 @@ void ParameterStore::build_sub_groups() {
     current.end = i + 1;
     if (elements >= options_.sub_group_size || i + 1 == entries_.size()) {
       sub_groups_.push_back(current);
-      current = {i + 1, i + 1};
+      current = {i + 1, i + 1, sub_groups_.size()};
       elements = 0;
     }
   }
@@ -99,49 +94,44 @@ std::int64_t ParameterStore::state_numel(const StateSpec& spec, const ParameterE
   return spec.like == StateSpec::Like::kScalar ? 1 : entry.master.numel();
 }
 
-void ParameterStore::build_states(const ParameterGroups& groups) {
-  std::vector<std::uint64_t> sub_group_bytes;
-  const auto bytes_of = [&](const StateSpec& spec, const ParameterEntry& entry) {
-    if (!has_state(spec, groups[entry.group])) return std::uint64_t{0};
-    return aligned(static_cast<std::uint64_t>(state_numel(spec, entry)) * c10::elementSize(options_.state_dtype(spec)));
-  };
-  if (options_.offload) {
-    for (const SubGroup& sub_group : sub_groups_) {
-      std::uint64_t bytes = 0;
-      for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
-        for (const StateSpec& spec : options_.states) bytes += per_entry(spec) ? bytes_of(spec, entries_[i]) : 0;
-      }
-      sub_group_bytes.push_back(bytes);
+std::uint64_t ParameterStore::state_bytes(const SubGroup& sub_group, const ParameterGroups& groups) const {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+    for (const StateSpec& spec : options_.states) {
+      if (!per_entry(spec) || !has_state(spec, groups[entries_[i].group])) continue;
+      bytes += SubGroupTier::aligned(static_cast<std::uint64_t>(state_numel(spec, entries_[i])) *
+                                     c10::elementSize(options_.state_dtype(spec)));
     }
-    options_.offload->reserve(sub_group_bytes);
   }
+  return bytes;
+}
 
-  for (std::size_t index = 0; index < sub_groups_.size(); ++index) {
-    std::uint64_t offset = 0;
-    if (options_.offload) options_.offload->wait();
-    for (std::size_t i = sub_groups_[index].begin; i < sub_groups_[index].end; ++i) {
-      ParameterEntry& entry = entries_[i];
-      for (const StateSpec& spec : options_.states) {
-        if (!per_entry(spec)) continue;
-        const at::ScalarType dtype = options_.state_dtype(spec);
-        if (!has_state(spec, groups[entry.group])) {
-          entry.state.emplace_back();
-          continue;
-        }
-        if (options_.offload) {
-          entry.state.push_back(at::from_blob(options_.offload->staging() + offset, {state_numel(spec, entry)}, dtype));
-          offset += bytes_of(spec, entry);
-        } else {
-          // Counters are read where the update is prepared: on a device each would be a wait.
-          const bool counter = spec.like == StateSpec::Like::kScalar;
-          entry.state.push_back(counter ? at::empty({1}, dtype)
-                                        : accelerator_.allocate({state_numel(spec, entry)}, dtype));
-        }
-        entry.state.back().fill_(spec.init);
-      }
-    }
-    if (options_.offload) options_.offload->write(index);
+void ParameterStore::build_states(const ParameterGroups& groups) {
+  if (!options_.tier) options_.tier = std::make_unique<ResidentTier>(accelerator_);
+  std::vector<std::uint64_t> bytes;
+  for (const SubGroup& sub_group : sub_groups_) bytes.push_back(state_bytes(sub_group, groups));
+  options_.tier->reserve(bytes);
+  for (const SubGroup& sub_group : sub_groups_) {
+    options_.tier->open(sub_group.index);
+    for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) build_states(entries_[i], groups);
+    options_.tier->release(sub_group.index, true);
   }
+  build_model_state();
+}
+
+void ParameterStore::build_states(ParameterEntry& entry, const ParameterGroups& groups) {
+  for (const StateSpec& spec : options_.states) {
+    if (!per_entry(spec)) continue;
+    at::Tensor& state = entry.state.emplace_back();
+    if (!has_state(spec, groups[entry.group])) continue;
+    // Counters are read where the update is prepared: on a device each would be a wait.
+    const bool counter = spec.like == StateSpec::Like::kScalar;
+    state = options_.tier->allocate(state_numel(spec, entry), options_.state_dtype(spec), counter);
+    state.fill_(spec.init);
+  }
+}
+
+void ParameterStore::build_model_state() {
   std::vector<std::int64_t> numels;
   for (const ParameterEntry& entry : entries_) numels.push_back(entry.parameter.numel());
   const int ranks = sharding_ ? sharding_->communicator().size() : 1;
@@ -270,14 +260,6 @@ void ParameterStore::drop_gradients() {
   }
   present_on_any_.clear();
   if (sharding_) sharding_->gradients().drop();
-}
-
-void ParameterStore::acquire(const SubGroup& sub_group) {
-  if (options_.offload) options_.offload->read(static_cast<std::size_t>(&sub_group - sub_groups_.data()));
-}
-
-void ParameterStore::release(const SubGroup& sub_group, bool changed) {
-  if (options_.offload && changed) options_.offload->write(static_cast<std::size_t>(&sub_group - sub_groups_.data()));
 }
 
 void ParameterStore::refresh(const SubGroup& sub_group, const TransformWeight& transform) {

@@ -11,12 +11,12 @@
 
 #include "capstan/plugin.h"
 #include "core/config/config.hpp"
-#include "core/model/model.hpp"
-#include "core/parameters/parameter_groups.hpp"
 #include "core/memory/accelerator.hpp"
 #include "core/memory/deferred_values.hpp"
 #include "core/memory/residency.hpp"
-#include "core/parameters/state_offload.hpp"
+#include "core/model/model.hpp"
+#include "core/parameters/parameter_groups.hpp"
+#include "core/parameters/sub_group_tier.hpp"
 #include "core/registry/manifest.hpp"
 #include "core/zero/sharding.hpp"
 
@@ -54,6 +54,7 @@ struct ParameterEntry {
 /// A run of entries that is updated together: acquired, updated, released.
 struct SubGroup {
   std::size_t begin = 0, end = 0;
+  std::size_t index = 0;  // among the store's sub-groups
 };
 
 /// Fills a compute copy from its master: a weight transform of an observer.
@@ -72,7 +73,7 @@ class ParameterStore {
     std::vector<StateSpec> states;                            // of the optimizer's manifest
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
     bool sparse_gradients = false;            // gradients may come as sparse tensors
-    std::unique_ptr<StateOffload> offload;    // null: states stay in memory
+    std::unique_ptr<SubGroupTier> tier;       // where states stay between updates; null: in the device's memory
     std::optional<ShardingOptions> sharding;  // of several processes
     bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here
     ResidencyLimits residency;                // stage 3, as all that follows
@@ -137,9 +138,12 @@ class ParameterStore {
   const std::vector<const capstan_slot*>& slots_without_gradients();
   void drop_gradients();
 
-  /// Makes the states of a sub-group resident / gives their memory back.
-  void acquire(const SubGroup& sub_group);
-  void release(const SubGroup& sub_group, bool changed);
+  /// Makes the states of a sub-group resident.
+  void acquire(const SubGroup& sub_group) { options_.tier->acquire(sub_group.index); }
+  /// Ends the residence of the states; `changed`: their values are kept, else the earlier ones.
+  void release(const SubGroup& sub_group, bool changed) { options_.tier->release(sub_group.index, changed); }
+  /// Whether the states of a released sub-group can still be read.
+  bool readable_after_release() const { return options_.tier->readable_after_release(); }
   /// Brings compute copies up to date with their masters, where the optimizer has not written them itself.
   void refresh(const SubGroup& sub_group, const TransformWeight& transform);
   /// After all sub-groups: where ranks update parts, all of them get all parts. `step` names it.
@@ -165,6 +169,9 @@ class ParameterStore {
   void cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred);
   void build_sub_groups();
   void build_states(const ParameterGroups& groups);
+  void build_states(ParameterEntry& entry, const ParameterGroups& groups);
+  void build_model_state();
+  std::uint64_t state_bytes(const SubGroup& sub_group, const ParameterGroups& groups) const;
   void build_slots();
   void refresh_entry(std::size_t index, const TransformWeight& transform);
   std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) const;

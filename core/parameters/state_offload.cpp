@@ -1,5 +1,7 @@
 #include "core/parameters/state_offload.hpp"
 
+#include <ATen/ops/from_blob.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -29,7 +31,18 @@ void StateOffload::reserve(const std::vector<std::uint64_t>& bytes) {
   }
 }
 
-void StateOffload::read(std::size_t index) {
+void StateOffload::open(std::size_t) {
+  wait();
+  allocated_ = 0;
+}
+
+at::Tensor StateOffload::allocate(std::int64_t elements, at::ScalarType dtype, bool) {
+  at::Tensor tensor = at::from_blob(staging_.data() + allocated_, {elements}, dtype);
+  allocated_ += aligned(tensor.nbytes());
+  return tensor;
+}
+
+void StateOffload::acquire(std::size_t index) {
   wait();
   std::uint64_t ticket = 0;
   call_plugin(where_, [&](capstan_error* error) {
@@ -38,7 +51,8 @@ void StateOffload::read(std::size_t index) {
   call_plugin(where_, [&](capstan_error* error) { return vtable()->wait(component_.self(), ticket, error); });
 }
 
-void StateOffload::write(std::size_t index) {
+void StateOffload::release(std::size_t index, bool changed) {
+  if (!changed) return;
   wait();
   call_plugin(where_, [&](capstan_error* error) {
     return vtable()->write_async(component_.self(), index, staging_.data(), bytes_[index], &ticket_, error);

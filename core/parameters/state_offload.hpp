@@ -6,36 +6,38 @@
 #include <vector>
 
 #include "capstan/plugin.h"
+#include "core/parameters/sub_group_tier.hpp"
 #include "core/registry/registry.hpp"
 
 namespace capstan {
 
-/// Keeps optimizer states in a component of kind "offload": one buffer a sub-group, and in memory only as much as the
-/// largest sub-group needs. [engine]
-class StateOffload {
+/// A component of kind "offload" as a tier: one buffer a sub-group, and in memory only as much as the largest sub-group
+/// needs. The tensors of all sub-groups alias that staging memory.
+class StateOffload final : public SubGroupTier {
  public:
   explicit StateOffload(Component component);
   StateOffload(const StateOffload&) = delete;
-  ~StateOffload();
+  ~StateOffload() override;
 
-  /// Plans `bytes[i]` for sub-group i. Call once, before the others.
-  void reserve(const std::vector<std::uint64_t>& bytes);
-  /// Where a sub-group's states stand while it is acquired: `reserve`d memory shared by all of them.
-  std::byte* staging() { return staging_.data(); }
-  /// Reads sub-group `index` into the staging memory; waits for what is still being written from it.
-  void read(std::size_t index);
-  /// Starts writing the staging memory as sub-group `index`.
-  void write(std::size_t index);
-  /// Waits for what is still being written, so that the staging memory may be filled anew.
-  void wait();
+  void reserve(const std::vector<std::uint64_t>& bytes) override;
+  void open(std::size_t index) override;
+  at::Tensor allocate(std::int64_t elements, at::ScalarType dtype, bool on_host) override;
+  /// Reads the sub-group into the staging memory, after waiting for what is still being written from there.
+  void acquire(std::size_t index) override;
+  /// Starts writing the staging memory as this sub-group, where it changed.
+  void release(std::size_t index, bool changed) override;
+  bool readable_after_release() const override { return false; }
 
  private:
+  /// Waits for what is still being written, so that the staging memory may be filled anew.
+  void wait();
   const capstan_offload* vtable() const { return component_.vtable<capstan_offload>(); }
 
   Component component_;
   std::string where_;
   std::vector<std::uint64_t> bytes_;
   std::vector<std::byte> staging_;
+  std::uint64_t allocated_ = 0;  // bytes of the open sub-group
   bool writing_ = false;
   std::uint64_t ticket_ = 0;
 };

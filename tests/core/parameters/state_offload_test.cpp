@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/parameters/parameter_store.hpp"
+#include "core/parameters/state_offload.hpp"
 
 namespace capstan {
 namespace {
@@ -73,7 +74,7 @@ TEST(StateOffload, KeepsEverySubGroupsInitialValues) {
   options.sub_group_size = 1;
   options.states = {state("first", 1), state("second", 2)};
   options.state_dtype = [](const StateSpec&) { return at::kFloat; };
-  options.offload = std::make_unique<StateOffload>(Component(&descriptor, &late, ComponentRef{nullptr, &manifest}));
+  options.tier = std::make_unique<StateOffload>(Component(&descriptor, &late, ComponentRef{nullptr, &manifest}));
   ParameterStore store(parameters, groups, accelerator, std::move(options));
 
   ASSERT_EQ(store.sub_groups().size(), 2u);
