@@ -248,8 +248,8 @@ void Engine::State::write(const std::string& dir, const std::string& tag, Checkp
 }
 
 std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
-  if (micro_step != 0) {
-    throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(micro_step) + " of " +
+  if (under_way.micro_step != 0) {
+    throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(under_way.micro_step) + " of " +
                        std::to_string(config.batch.gradient_accumulation_steps) +
                        " micro-batches done): its gradients would be lost. Save after step().");
   }
@@ -408,6 +408,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
     }
   }
 
+  abandon_step();
   for (const SubGroup& sub_group : store.sub_groups()) {
     store.acquire(sub_group);
     for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
@@ -440,9 +441,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   }
 
   progress = {count("global_steps"), count("updates"), count("skipped_steps"), count("global_samples")};
-  micro_step = 0;
   micro_steps_seen = progress.global_steps * config.batch.gradient_accumulation_steps;
-  loss_sum = 0;
   scaler.load(state.at("loss_scaler"));
   if (const Json* list = state.find("groups"); list && list->size() == groups.size()) {
     for (std::size_t i = 0; i < groups.size(); ++i)

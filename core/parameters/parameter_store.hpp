@@ -11,11 +11,11 @@
 
 #include "capstan/plugin.h"
 #include "core/config/config.hpp"
-#include "core/model/model.hpp"
-#include "core/parameters/parameter_groups.hpp"
 #include "core/memory/accelerator.hpp"
 #include "core/memory/deferred_values.hpp"
 #include "core/memory/residency.hpp"
+#include "core/model/model.hpp"
+#include "core/parameters/parameter_groups.hpp"
 #include "core/parameters/state_offload.hpp"
 #include "core/registry/manifest.hpp"
 #include "core/zero/sharding.hpp"
@@ -135,7 +135,12 @@ class ParameterStore {
   const std::vector<const capstan_slot*>& slots(const SubGroup& sub_group);
   /// All of them, without gradients.
   const std::vector<const capstan_slot*>& slots_without_gradients();
-  void drop_gradients();
+  /// After the last micro-batch of a step: forgets its gradients, and unless they were `applied` also what quantisation
+  /// has lost of them.
+  void drop_gradients(bool applied);
+  /// The same at any time, also after an exception out of forward or backward. Called by all ranks: what they have
+  /// begun to exchange is finished first. Throws RuntimeFault when a rank is lost.
+  void abandon_gradients();
 
   /// Makes the states of a sub-group resident / gives their memory back.
   void acquire(const SubGroup& sub_group);
