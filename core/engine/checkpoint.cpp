@@ -1,5 +1,7 @@
 // What a checkpoint of an engine holds, and how an engine becomes what a checkpoint says.
 
+#include "core/checkpoint/checkpoint.hpp"
+
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -10,15 +12,14 @@
 #include <map>
 #include <set>
 
-#include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/hf_folder.hpp"
 #include "core/checkpoint/node_storage.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/config/resolve/elastic.hpp"
-#include "core/model/dtype_names.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/model/dtype_names.hpp"
 
 namespace capstan {
 namespace {
@@ -161,7 +162,8 @@ void Engine::State::add_entries(CheckpointContents& contents) {
         const at::Tensor mine = is_cut(spec) ? cut(values) : values;
         // States kept elsewhere share one staging buffer: copy before the next sub-group overwrites it.
         contents.tensors.push_back({entry.name, spec.name, state_shape(spec, entry, values),
-                                    is_cut(spec) ? part.offset : 0, store.readable_after_release() ? mine : mine.clone()});
+                                    is_cut(spec) ? part.offset : 0,
+                                    store.readable_after_release() ? mine : mine.clone()});
       }
     }
     store.release(sub_group, false);
@@ -248,8 +250,8 @@ void Engine::State::write(const std::string& dir, const std::string& tag, Checkp
 }
 
 std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
-  if (micro_step != 0) {
-    throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(micro_step) + " of " +
+  if (under_way.micro_step != 0) {
+    throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(under_way.micro_step) + " of " +
                        std::to_string(config.batch.gradient_accumulation_steps) +
                        " micro-batches done): its gradients would be lost. Save after step().");
   }
@@ -408,6 +410,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
     }
   }
 
+  abandon_step();
   for (const SubGroup& sub_group : store.sub_groups()) {
     store.acquire(sub_group);
     for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
@@ -440,9 +443,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   }
 
   progress = {count("global_steps"), count("updates"), count("skipped_steps"), count("global_samples")};
-  micro_step = 0;
   micro_steps_seen = progress.global_steps * config.batch.gradient_accumulation_steps;
-  loss_sum = 0;
   scaler.load(state.at("loss_scaler"));
   if (const Json* list = state.find("groups"); list && list->size() == groups.size()) {
     for (std::size_t i = 0; i < groups.size(); ++i)

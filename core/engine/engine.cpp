@@ -7,14 +7,14 @@
 #include <cstdio>
 #include <limits>
 
-#include "core/model/dtype_names.hpp"
 #include "core/engine/ranks.hpp"
 #include "core/engine/state.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/model/dtype_names.hpp"
 #include "core/model/parameter_classes.hpp"
 #include "core/parameters/run_needs.hpp"
 #include "core/parameters/state_offload.hpp"
-#include "core/errors.hpp"
-#include "core/log.hpp"
 #include "core/registry/host.hpp"
 
 namespace capstan {
@@ -185,7 +185,7 @@ double Engine::train_batch(const NextBatch& next) {
     state_->data_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
     backward(forward(batch));
     step();
-  } while (state_->micro_step != 0);
+  } while (state_->under_way.micro_step != 0);
   return state_->mean_loss;
 }
 
@@ -227,7 +227,7 @@ double Engine::next_lr() const { return state_->schedule.rate(state_->progress.u
 const Config& Engine::config() const { return state_->config; }
 Model& Engine::model() { return state_->model; }
 bool Engine::at_accumulation_boundary() const {
-  return state_->micro_step >= state_->config.batch.gradient_accumulation_steps;
+  return state_->under_way.micro_step >= state_->config.batch.gradient_accumulation_steps;
 }
 
 CommsLog& Engine::comms_log() { return state_->communicator->log(); }

@@ -52,8 +52,8 @@ class Engine {
   /// Backward of loss / gradient_accumulation_steps (times the loss scale under fp16); gradients accumulate.
   void backward(const at::Tensor& loss);
   /// After the last micro-batch of a step: norm, clip, update, schedule, events. Before it: counts, and returns the
-  /// report of the last complete step. Throws RuntimeFault when the loss is not finite and capstan.run.on_nan is
-  /// "stop".
+  /// report of the last complete step. Throws RuntimeFault when the loss or a gradient is not finite on some
+  /// rank, no loss is scaled, and capstan.run.on_nan is "stop"; no parameter has changed then.
   StepReport step();
   /// One whole step: gradient_accumulation_steps micro-batches from `next`. Returns the mean loss.
   double train_batch(const NextBatch& next);
@@ -71,8 +71,8 @@ class Engine {
   bool saving() const;
   /// Waits for it. Throws RuntimeFault.
   void finish_saving();
-  /// Loads the tag, or the one `latest` names. Returns the client state. Throws RuntimeFault naming the file and what
-  /// differs; the engine is then as before.
+  /// Loads the tag, or the one `latest` names. Returns the client state. A step under way is forgotten, also one that an
+  /// exception ended. Throws RuntimeFault naming the file and what differs, on all ranks; the engine is then as before.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "");
   /// Takes parameter values from a safetensors file, or from a folder of Hugging Face's transformers where the model
   /// knows the names there; every trainable parameter must be there with its shape. Values are converted to the

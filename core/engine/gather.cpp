@@ -37,7 +37,7 @@ void GatherScope::close() {
 
 GatherScope Engine::gather(const std::vector<std::string>& names, std::optional<int> written_by) {
   State& state = *state_;
-  if (state.micro_step != 0 && written_by) {
+  if (state.under_way.micro_step != 0 && written_by) {
     throw RuntimeFault("gather: values cannot be written in the middle of a step. Finish it first.");
   }
   if (written_by && (*written_by < 0 || *written_by >= world_size())) {

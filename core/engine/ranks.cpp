@@ -9,15 +9,15 @@
 #include <cmath>
 
 #include "core/comm/startup_check.hpp"
-#include "core/model/dtype_names.hpp"
 #include "core/engine/state.hpp"
-#include "core/model/parameter_classes.hpp"
-#include "core/parameters/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/memory/deferred_values.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/model/dtype_names.hpp"
+#include "core/model/parameter_classes.hpp"
+#include "core/parameters/run_needs.hpp"
 
 namespace capstan {
 namespace {
@@ -193,25 +193,24 @@ void Engine::tell_failure(const std::string& why) noexcept { state_->communicato
 std::string Engine::State::step_name() const { return "step " + std::to_string(progress.global_steps); }
 
 void Engine::State::agree_on_step(bool norm) {
-  if (communicator->size() == 1) {
-    mean_loss = loss_sum / static_cast<double>(micro_step);
-    stop_agreed = stop_asked;
-    return;
+  const RankReport own{under_way.loss_sum, under_way.loss_finite, under_way.bad_micro_step, stop_asked};
+  std::vector<RankReport> reports = {own};
+  if (communicator->size() > 1) {
+    const StepFacts facts = store.sharding()->exchange(step_name(), own.pack(), norm);
+    reports.clear();
+    for (const std::vector<double>& numbers : facts.numbers) reports.push_back(RankReport::unpack(numbers));
+    under_way.squares = facts.squares;
+    store.set_present(facts.present);
   }
-  const StepFacts facts = store.sharding()->exchange(
-      step_name(), {loss_sum, loss_finite ? 1.0 : 0.0, static_cast<double>(bad_micro_step), stop_asked ? 1.0 : 0.0},
-      norm);
-  loss_sum = 0;
-  loss_finite = true;
-  for (const auto& rank : facts.numbers) {
-    loss_sum += rank[0];
-    if (loss_finite && rank[1] == 0) bad_micro_step = static_cast<std::int64_t>(rank[2]);
-    loss_finite = loss_finite && rank[1] != 0;
-    stop_agreed = stop_agreed || rank[3] != 0;
+  under_way.loss_sum = 0;
+  under_way.loss_finite = true;
+  for (const RankReport& report : reports) {
+    under_way.loss_sum += report.loss_sum;
+    if (under_way.loss_finite && !report.loss_finite) under_way.bad_micro_step = report.bad_micro_step;
+    under_way.loss_finite = under_way.loss_finite && report.loss_finite;
+    stop_agreed = stop_agreed || report.stop_asked;
   }
-  mean_loss = loss_sum / static_cast<double>(micro_step * communicator->size());
-  squares = facts.squares;
-  store.set_present(facts.present);
+  mean_loss = under_way.loss_sum / static_cast<double>(under_way.micro_step * communicator->size());
 }
 
 bool Engine::State::wants_local_gradients() {

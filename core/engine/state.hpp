@@ -13,15 +13,16 @@
 #include "core/engine/engine.hpp"
 #include "core/engine/host.hpp"
 #include "core/engine/observers.hpp"
-#include "core/parameters/parameter_groups.hpp"
 #include "core/engine/progress_report.hpp"
 #include "core/engine/schedule.hpp"
-#include "core/parameters/slot_blocks.hpp"
+#include "core/engine/step_under_way.hpp"
 #include "core/engine/timers.hpp"
 #include "core/memory/accelerator.hpp"
-#include "core/parameters/parameter_store.hpp"
-#include "core/memory/sum_of_squares.hpp"
 #include "core/monitor/monitor_host.hpp"
+#include "core/parameters/parameter_groups.hpp"
+#include "core/parameters/parameter_store.hpp"
+#include "core/parameters/run_needs.hpp"
+#include "core/parameters/slot_blocks.hpp"
 #include "core/precision/loss_scaler.hpp"
 #include "core/registry/registry.hpp"
 
@@ -42,14 +43,14 @@ struct Engine::State {
   Component create(const ComponentChoice& choice);
   void cast_buffers();
   void build_monitors();
-  /// Of the optimizer; null: none.
+  /// The optimizer's manifest; null when there is no optimizer.
   const ComponentManifest* manifest() const { return optimizer ? &optimizer->manifest() : nullptr; }
   ParameterStore::Options store_options();
   ShardingOptions sharding_options();
   /// How each trainable parameter's gradient travels between ranks; empty: all alike.
   std::vector<Travel> travels() const;
 
-  // One step (engine_step.cpp).
+  // One step (step.cpp; with several processes: ranks.cpp).
   void emit(capstan_event_kind kind, const at::Tensor* loss = nullptr, bool skipped = false);
   at::Tensor forward(Batch& batch);
   /// The model's forward in the precision asked for.
@@ -59,9 +60,13 @@ struct Engine::State {
   void backward(const at::Tensor& loss);
   StepReport step();
   void finish_step(bool applied);
+  /// Forgets the step under way, whatever an exception has left of it: its gradients, losses and counters. Called by
+  /// all ranks, which first finish the exchanges that they have begun. Throws RuntimeFault when a rank is lost.
+  void abandon_step();
   void note_loss(const at::Tensor& loss);
   std::string step_name() const;
-  /// Ends the step's exchange between ranks: loss, which gradients there are, their norm when `norm`.
+  /// Ends the step's exchange between ranks: loss, which gradients there are and whether they are finite, their norm
+  /// when `norm`.
   void agree_on_step(bool norm);
   void refuse_unused_parameters();
   std::vector<double> measure(const SubGroup& sub_group, const std::vector<const capstan_slot*>& slots,
@@ -75,17 +80,19 @@ struct Engine::State {
   /// Makes all ranks' parameters equal, where an optimizer lets them differ.
   void synchronize();
   void update_sub_group(const SubGroup& sub_group, const capstan_step& step);
+  bool reports_norm() const { return needs_norm(config) || want_grad_norm; }
+  void stop_or_skip(const std::string& what);
   std::string first_not_finite();
   TransformWeight transform_weight();
   void report_line(const std::string& text);
 
-  // Metrics (engine_metrics.cpp).
+  // Metrics (metrics.cpp).
   MonitorHost& open_monitors();
   void write_step_metrics(const Spans& spans);
   /// Prints the timers of the micro-batch, and adds them to the step's.
   void print_micro_timers();
 
-  // Checkpoints (engine_checkpoint.cpp).
+  // Checkpoints (checkpoint_save.cpp, checkpoint_load.cpp).
   /// States of the whole model that checkpoints hold, with their values.
   std::vector<std::pair<const StateSpec*, at::Tensor*>> model_states();
   void add_entries(CheckpointContents& contents);
@@ -127,17 +134,12 @@ struct Engine::State {
   Progress progress;
   std::optional<std::int64_t> resumed_at;  // global samples of the checkpoint that was loaded
   StepReport last_step;
-  std::int64_t micro_step = 0;        // micro-batches of the current step that have had their backward
+  StepUnderWay under_way;
   std::int64_t micro_steps_seen = 0;  // of this run
-  double loss_sum = 0;                // of the current step
-  double mean_loss = 0;               // of the last complete one
+  double mean_loss = 0;               // of the last complete step
   double data_ms = 0;                 // in which the next micro-batch was made
   CommsLog::Traffic traffic_before;   // the current step
-  bool loss_finite = true;            // of the current step
-  std::int64_t bad_micro_step = 0;    // the first whose loss was not finite
   bool want_grad_norm = false;
-  bool local_gradients = false;                // of the current step
-  SumOfSquares squares;                        // of the step's mean gradients, when it needs their norm
   bool stop_asked = false;                     // on this rank
   bool stop_agreed = false;                    // on all
   std::string optimizer_where;                 // "optimizer 'AdamW'"

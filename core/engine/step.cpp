@@ -8,13 +8,13 @@
 #include <limits>
 #include <optional>
 
-#include "core/model/dtype_names.hpp"
 #include "core/engine/state.hpp"
-#include "core/parameters/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/model/dtype_names.hpp"
+#include "core/parameters/run_needs.hpp"
 #include "core/precision/autocast.hpp"
 
 namespace capstan {
@@ -34,7 +34,7 @@ void Engine::State::emit(capstan_event_kind kind, const at::Tensor* loss, bool s
   event.kind = kind;
   event.global_step = progress.global_steps;
   event.update_index = progress.updates;
-  event.micro_step = micro_step;
+  event.micro_step = under_way.micro_step;
   event.global_samples = progress.global_samples;
   event.grad_norm = last_step.grad_norm;
   event.loss = loss ? handle_of(*loss) : nullptr;
@@ -54,7 +54,7 @@ at::Tensor Engine::State::run_model(Batch& batch) {
 }
 
 at::Tensor Engine::State::forward(Batch& batch) {
-  if (micro_step == 0) {
+  if (under_way.micro_step == 0) {
     progress_report.step_begins();
     traffic_before = communicator->log().total();
     emit(CAPSTAN_EVENT_STEP_BEGIN);
@@ -91,10 +91,10 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
 
 void Engine::State::note_loss(const at::Tensor& loss) {
   const double value = loss.item<double>();
-  loss_sum += value;
-  if (loss_finite && !std::isfinite(value)) {
-    loss_finite = false;
-    bad_micro_step = micro_step;
+  under_way.loss_sum += value;
+  if (under_way.loss_finite && !std::isfinite(value)) {
+    under_way.loss_finite = false;
+    under_way.bad_micro_step = under_way.micro_step;
   }
 }
 
@@ -111,9 +111,10 @@ void Engine::State::backward(const at::Tensor& loss) {
     // The mean over micro-batches and the loss scale, as the seed of backward: the same as scaling the loss.
     const double seed = scaler.scale() / static_cast<double>(config.batch.gradient_accumulation_steps);
     const std::int64_t micro_steps = config.batch.gradient_accumulation_steps;
-    const std::string name = step_name() + (micro_steps > 1 ? ", micro-batch " + std::to_string(micro_step) : "");
-    if (micro_step == 0) local_gradients = wants_local_gradients();
-    store.begin_backward(name, micro_step + 1 == micro_steps, local_gradients);
+    const std::string name =
+        step_name() + (micro_steps > 1 ? ", micro-batch " + std::to_string(under_way.micro_step) : "");
+    if (under_way.micro_step == 0) under_way.local_gradients = wants_local_gradients();
+    store.begin_backward(name, under_way.micro_step + 1 == micro_steps, under_way.local_gradients);
     const double exchanging = communicator->log().total().milliseconds;
     {
       const Timers::Span inner(micro_timers, "bwd_inner");
@@ -131,7 +132,7 @@ void Engine::State::backward(const at::Tensor& loss) {
       micro_timers.add("bwd_allreduce", communicator->log().total().milliseconds - exchanging);
     }
     if (micro_timers.on() && data_ms > 0) micro_timers.add("data", std::exchange(data_ms, 0));
-    ++micro_step;
+    ++under_way.micro_step;
     ++micro_steps_seen;
     emit(CAPSTAN_EVENT_BACKWARD_END);
   }
@@ -148,7 +149,20 @@ std::string Engine::State::first_not_finite() {
       return "All parameters are finite; the first gradient that is not is that of '" + entry.name + "'";
     }
   }
-  return "All parameters and gradients are finite";
+  return communicator->size() == 1 ? "All parameters and gradients are finite"
+                                   : "The parts of parameters and gradients that rank " +
+                                         std::to_string(communicator->rank()) + " updates are finite";
+}
+
+/// A step whose numbers cannot be used, and whose loss is not scaled: capstan.run.on_nan says what becomes of it.
+void Engine::State::stop_or_skip(const std::string& what) {
+  const std::string found = what + ". " + first_not_finite() + ".";
+  if (config.run.on_nan == "stop") {
+    throw RuntimeFault(found +
+                       " Resume from the last checkpoint with a lower learning rate, or set "
+                       "capstan.run.on_nan to \"continue\" to skip such steps.");
+  }
+  log::warning(found + " The step is skipped (capstan.run.on_nan is \"continue\").");
 }
 
 bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
@@ -157,39 +171,27 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   report.grad_norm = std::numeric_limits<double>::quiet_NaN();
   grad_scale = 1.0 / scaler.scale();
 
+  const auto& gradients = store.collect_gradients();
   // Where it is scaled, a loss that is not finite is an overflow like any other.
-  if (!loss_finite && !precision.scales_loss) {
-    store.collect_gradients();
-    const std::string what = "the loss is not finite at " + step_name() + " (micro-batch " +
-                             std::to_string(bad_micro_step) + "). " + first_not_finite() + ".";
-    if (config.run.on_nan == "stop") {
-      throw RuntimeFault(what +
-                         " Resume from the last checkpoint with a lower learning rate, or set "
-                         "capstan.run.on_nan to \"continue\" to skip such steps.");
-    }
-    log::warning(what + " The step is skipped (capstan.run.on_nan is \"continue\").");
+  if (!under_way.loss_finite && !precision.scales_loss) {
+    stop_or_skip("the loss is not finite at " + step_name() + " (micro-batch " +
+                 std::to_string(under_way.bad_micro_step) + ")");
     return false;
   }
-
-  const auto& gradients = store.collect_gradients();
   refuse_unused_parameters();
-  if (!needs_norm(config) && !want_grad_norm) return true;
-
-  if (communicator->size() == 1) squares = sum_of_squares(gradients);
-  const double norm = std::sqrt(squares.exact) / scaler.scale();
-  report.grad_norm = norm;
-  if (!std::isfinite(norm)) {
+  if (communicator->size() == 1) under_way.squares = sum_of_squares(gradients);
+  if (reports_norm()) report.grad_norm = std::sqrt(under_way.squares.exact) / scaler.scale();
+  if (!std::isfinite(under_way.squares.exact)) {
     if (tests_overflow(precision)) {
       log::info("OVERFLOW! Skipping " + step_name() + ": a gradient is not finite" +
                 (precision.scales_loss ? " at loss scale " + std::to_string(scaler.scale()) : "") + ".");
-      return false;
+    } else {
+      stop_or_skip("a gradient is not finite at " + step_name() + ", though the loss is");
     }
-    log::warning("the gradient norm is not finite at " + step_name() + ", so gradients are not clipped. " +
-                 first_not_finite() + ".");
-    return true;
+    return false;
   }
   if (config.gradient_clipping > 0) {
-    const double norm_to_clip = std::sqrt(squares.rounded) / scaler.scale();
+    const double norm_to_clip = std::sqrt(under_way.squares.rounded) / scaler.scale();
     grad_scale *= std::min(1.0, config.gradient_clipping / (norm_to_clip + kClipEpsilon));
   }
   return true;
@@ -238,10 +240,10 @@ void Engine::State::update(double grad_scale) {
 }
 
 StepReport Engine::State::step() {
-  if (micro_step == 0) {
+  if (under_way.micro_step == 0) {
     throw RuntimeFault("step() without a micro-batch: call forward and backward first.");
   }
-  if (micro_step < config.batch.gradient_accumulation_steps) {
+  if (under_way.micro_step < config.batch.gradient_accumulation_steps) {
     print_micro_timers();
     return last_step;
   }
@@ -258,7 +260,7 @@ StepReport Engine::State::step() {
     double grad_scale = 1;
     {
       const Timers::Span gradients(optimizer_timers, "optimizer_gradients");
-      agree_on_step(needs_norm(config) || want_grad_norm);
+      agree_on_step(reports_norm());
       applied = check_and_measure(report, grad_scale);
     }
     report.applied = applied;
@@ -269,7 +271,7 @@ StepReport Engine::State::step() {
     last_step.lr = group.find("lr")->front();
     const auto* momentum = group.find("betas") ? group.find("betas") : group.find("momentum");
     last_step.momentum = momentum ? momentum->front() : 0.0;
-    store.drop_gradients();
+    store.drop_gradients(applied);
     emit(CAPSTAN_EVENT_UPDATE_END, nullptr, !applied);
   }
   finish_step(applied);
@@ -283,10 +285,14 @@ void Engine::State::print_micro_timers() {
   for (const auto& [name, milliseconds] : spans) step_timers.add(name, milliseconds);
 }
 
+void Engine::State::abandon_step() {
+  store.abandon_gradients();
+  under_way = {};
+  for (Timers* timers : {&micro_timers, &step_timers, &optimizer_timers}) timers->take();
+}
+
 void Engine::State::finish_step(bool applied) {
-  micro_step = 0;
-  loss_sum = 0;
-  loss_finite = true;
+  under_way = {};
   ++progress.global_steps;
   progress.skipped_steps += applied ? 0 : 1;
   progress.global_samples += config.batch.train_batch_size;

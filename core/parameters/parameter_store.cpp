@@ -252,14 +252,23 @@ const std::vector<const capstan_slot*>& ParameterStore::slots_without_gradients(
   return slot_list_;
 }
 
-void ParameterStore::drop_gradients() {
+void ParameterStore::drop_gradients(bool applied) {
   for (ParameterEntry& entry : entries_) {
     entry.parameter.mutable_grad().reset();
     entry.accumulated.reset();
     entry.reduced.reset();
   }
   present_on_any_.clear();
-  if (sharding_) sharding_->gradients().drop();
+  if (!sharding_) return;
+  sharding_->gradients().drop();
+  // What is lost of a number that is not finite is not finite, and would spoil the next gradients.
+  if (!applied) sharding_->gradients().forget_errors();
+}
+
+void ParameterStore::abandon_gradients() {
+  settle();
+  if (sharding_) sharding_->gradients().finish_aborted();
+  drop_gradients(/*applied=*/false);
 }
 
 void ParameterStore::refresh(const SubGroup& sub_group, const TransformWeight& transform) {

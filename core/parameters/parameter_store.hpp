@@ -136,7 +136,12 @@ class ParameterStore {
   const std::vector<const capstan_slot*>& slots(const SubGroup& sub_group);
   /// All of them, without gradients.
   const std::vector<const capstan_slot*>& slots_without_gradients();
-  void drop_gradients();
+  /// After the last micro-batch of a step: forgets its gradients, and unless they were `applied` also what quantisation
+  /// has lost of them.
+  void drop_gradients(bool applied);
+  /// The same at any time, also after an exception out of forward or backward. Called by all ranks: what they have
+  /// begun to exchange is finished first. Throws RuntimeFault when a rank is lost.
+  void abandon_gradients();
 
   /// Makes the states of a sub-group resident.
   void acquire(const SubGroup& sub_group) { options_.tier->acquire(sub_group.index); }

@@ -303,4 +303,14 @@ void GradientReducer::drop() {
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 }
 
+void GradientReducer::finish_aborted() {
+  inside_ = false;
+  queue_.drain();
+  under_way_.clear();
+}
+
+void GradientReducer::forget_errors() {
+  for (const auto& bucket : quantized_) bucket->forget_errors();
+}
+
 }  // namespace capstan

@@ -55,6 +55,8 @@ class QuantizedReduceScatter {
   /// Returns the sum over ranks of parts[rank()], float32. What is not quantised is exact but for its dtype.
   at::Tensor reduce(const std::string& name, const std::vector<at::Tensor>& parts);
 
+  /// The next call starts without errors.
+  void forget_errors() { calls_ = 0; }
   /// Bytes of stored errors.
   std::int64_t error_bytes() const;
 

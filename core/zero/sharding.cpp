@@ -96,31 +96,29 @@ std::vector<double> Sharding::add_blocks(const std::vector<const double*>& of_ra
   return totals;
 }
 
+std::vector<SumOfSquares> Sharding::own_squares(bool by_block) const {
+  const bool local = gradients_->local();
+  std::vector<at::Tensor> mine;
+  for (std::size_t i = 0; i < numels_.size(); ++i) {
+    const Range part = partition_.part(i, options_.communicator->rank());
+    const at::Tensor gradient = gradients_->gradient(i);
+    mine.push_back(local || partitioned() ? gradient : gradient.narrow(0, part.offset, part.numel));
+  }
+  std::vector<const at::Tensor*> pointers;
+  for (const at::Tensor& one : mine) pointers.push_back(&one);
+  if (by_block) return sums_of_squares(pointers);
+  return {sum_of_squares(pointers)};
+}
+
 StepFacts Sharding::exchange(const std::string& step, const std::vector<double>& numbers, bool norm) {
   const int own = options_.communicator->rank();
   const bool local = gradients_->local();
-  std::vector<SumOfSquares> squares;
-  if (norm && local) {
-    squares.emplace_back();
-    for (std::size_t i = 0; i < numels_.size(); ++i) {
-      const at::Tensor gradient = gradients_->gradient(i);
-      squares.back() += sum_of_squares({&gradient});
-    }
-  } else if (norm) {
-    std::vector<at::Tensor> mine;
-    std::vector<const at::Tensor*> pointers;
-    for (std::size_t i = 0; i < numels_.size(); ++i) {
-      const Range part = partition_.part(i, own);
-      const at::Tensor gradient = gradients_->gradient(i);
-      mine.push_back(partitioned() ? gradient : gradient.narrow(0, part.offset, part.numel));
-    }
-    for (const at::Tensor& one : mine) pointers.push_back(&one);
-    squares = sums_of_squares(pointers);
-  }
+  const bool by_block = norm && !local;
+  const std::vector<SumOfSquares> squares = own_squares(by_block);
 
   std::vector<at::Tensor> doubles, bytes;
   for (int rank = 0; rank < options_.communicator->size(); ++rank) {
-    const std::int64_t sums = !norm ? 0 : local ? 1 : blocks_of(rank);
+    const std::int64_t sums = by_block ? blocks_of(rank) : 1;
     const auto count = static_cast<std::int64_t>(numbers.size()) + 2 * sums;
     doubles.push_back(at::empty({count}, at::kDouble));
     bytes.push_back(at::empty({static_cast<std::int64_t>(numels_.size())}, at::kByte));
@@ -145,12 +143,12 @@ StepFacts Sharding::exchange(const std::string& step, const std::vector<double>&
     const auto* has = bytes[rank].const_data_ptr<std::uint8_t>();
     for (std::size_t i = 0; i < numels_.size(); ++i) facts.present[i] |= has[i];
   }
-  if (norm && local) {
-    const auto ranks = static_cast<double>(blocks.size());
-    for (const double* of_rank : blocks) facts.squares += {of_rank[0] / ranks, of_rank[1] / ranks};
-  } else if (norm) {
+  if (by_block) {
     const std::vector<double> totals = add_blocks(blocks, 2);
     for (std::size_t i = 0; i < numels_.size(); ++i) facts.squares += {totals[2 * i], totals[2 * i + 1]};
+  } else {
+    const double shared_by = local ? static_cast<double>(blocks.size()) : 1.0;
+    for (const double* of_rank : blocks) facts.squares += {of_rank[0] / shared_by, of_rank[1] / shared_by};
   }
   return facts;
 }

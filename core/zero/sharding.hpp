@@ -33,8 +33,8 @@ struct ShardingOptions {
 struct StepFacts {
   std::vector<std::vector<double>> numbers;  // of each rank
   std::vector<std::uint8_t> present;         // a parameter: some rank has a gradient of it
-  SumOfSquares squares;                      // of all mean gradients, when asked for; in a local step the mean over
-                                             // ranks of those of their own
+  SumOfSquares squares;                      // of all mean gradients; in a local step the mean over ranks of those of
+                                             // their own
 };
 
 /// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters,
@@ -78,7 +78,8 @@ class Sharding {
   /// The whole of parameter i in fp32, from the ranks' parts.
   at::Tensor gather_master(const std::string& step, std::size_t i, const at::Tensor& part);
 
-  /// One exchange: this rank's numbers, which gradients it has and, with `norm`, the norm of the mean gradients.
+  /// One exchange: this rank's numbers, which gradients it has, and the sum of their squares. With `norm` the sum has
+  /// the same bits however the gradients are cut; else it costs two numbers a rank and tells whether all are finite.
   StepFacts exchange(const std::string& step, const std::vector<double>& numbers, bool norm);
   /// Sums over fixed blocks: `per_block[...]` holds `width` numbers for each block that this rank updates, in order of
   /// parameters; adds them up, parameter by parameter, in the same order on every rank. Stage 0 has all of them.
@@ -87,6 +88,8 @@ class Sharding {
   std::int64_t numel(std::size_t i) const { return numels_[i]; }
 
  private:
+  /// Of the mean gradients that this rank owns, or of its own gradients in a local step.
+  std::vector<SumOfSquares> own_squares(bool by_block) const;
   std::int64_t blocks_of(int rank) const;
   /// Adds the blocks of each parameter; `of_rank[r]` are rank r's.
   std::vector<double> add_blocks(const std::vector<const double*>& of_rank, std::size_t width) const;

@@ -76,7 +76,7 @@ class TrafficPlanner {
       if (!parameter.trainable) continue;
       blocks += blocks_in(partition_.part(static_cast<std::size_t>(parameters++), 0).numel);
     }
-    to_all("loss and norm", "all_gather", 8 * (kNumbersOfAStep + (run_.norm ? 2 * blocks : 0)) + parameters);
+    to_all("loss and norm", "all_gather", 8 * (kNumbersOfAStep + 2 * (run_.norm ? blocks : 1)) + parameters);
     if (stage_ > 0) to_all("measures of the optimizer", "all_gather", 8 * run_.measures * blocks);
   }
 

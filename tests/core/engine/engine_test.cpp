@@ -168,6 +168,46 @@ TEST(Engine, SkipsALossThatIsNotFiniteWhereConfigured) {
   EXPECT_TRUE(run.engine.last_step().applied);
 }
 
+/// Precisions in which no loss is scaled, with and without clipping.
+const char* const kUnscaled[] = {R"("gradient_clipping": 0)", R"("gradient_clipping": 1)",
+                                 R"("gradient_clipping": 0, "bf16": {"enabled": true, "check_grad_overflow": false})"};
+
+TEST(Engine, StopsAtAGradientThatIsNotFiniteAndNamesTheParameter) {
+  for (const char* precision : kUnscaled) {
+    SmallRun run(config(precision));
+    run.step();
+    const at::Tensor before = run.model.parameters[2].tensor.detach().clone();
+    run.model.steep = true;
+    EXPECT_THAT([&] { run.step(); },
+                ThrowsMessage<RuntimeFault>(HasSubstr(
+                    "a gradient is not finite at step 1, though the loss is. All parameters are finite; the first "
+                    "gradient that is not is that of 'w2'. Resume from the last checkpoint with a lower learning "
+                    "rate, or set capstan.run.on_nan to \"continue\" to skip such steps.")));
+    EXPECT_TRUE(run.model.parameters[2].tensor.equal(before)) << precision;
+  }
+}
+
+TEST(Engine, SkipsAGradientThatIsNotFiniteWhereConfigured) {
+  for (const std::string precision : kUnscaled) {
+    SmallRun run(config(precision + R"(, "capstan": {"run": {"on_nan": "continue"}})"));
+    run.step();
+    const at::Tensor before = run.model.parameters[2].tensor.detach().clone();
+    run.model.steep = true;
+    testing::internal::CaptureStderr();
+    run.step();
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr("a gradient is not finite at step 1, though the loss is. All parameters are finite; the "
+                          "first gradient that is not is that of 'w2'. The step is skipped (capstan.run.on_nan is "
+                          "\"continue\")."));
+    EXPECT_FALSE(run.engine.last_step().applied);
+    EXPECT_EQ(run.engine.progress().skipped_steps, 1);
+    EXPECT_TRUE(run.model.parameters[2].tensor.equal(before)) << precision;
+    run.model.steep = false;
+    run.step();
+    EXPECT_TRUE(run.engine.last_step().applied);
+  }
+}
+
 TEST(Engine, NamesAParameterWhoseStorageWasExchanged) {
   SmallRun run(config(""));
   at::Tensor weights = run.model.parameters[1].tensor;

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/dropout.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tanh.h>
@@ -27,6 +28,8 @@ struct SmallModel {
   std::vector<NamedTensor> parameters;
   at::Tensor buffer = at::zeros({2}).fill_(3);
   float loss_factor = 1;
+  bool steep = false;                 // the loss has a term of value 0 whose gradient is NaN
+  double dropout = 0;                 // of the hidden layer
   std::vector<ModuleRecord> modules;  // that it shows
 
   explicit SmallModel(std::uint64_t weights_seed = 3) {
@@ -41,9 +44,13 @@ struct SmallModel {
 
   at::Tensor loss(const at::Tensor& x, const at::Tensor& y) const {
     const at::Tensor input = x.to(parameters[0].tensor.scalar_type());
-    const at::Tensor hidden = at::tanh(at::linear(input, parameters[0].tensor, parameters[1].tensor));
+    at::Tensor hidden = at::tanh(at::linear(input, parameters[0].tensor, parameters[1].tensor));
+    if (dropout > 0) hidden = at::dropout(hidden, dropout, /*train=*/true);
     const at::Tensor output = at::linear(hidden, parameters[2].tensor) + parameters[4].tensor;
-    return (output.to(at::kFloat).squeeze(1) - y).pow(2).mean() * loss_factor;
+    const at::Tensor mean = (output.to(at::kFloat).squeeze(1) - y).pow(2).mean() * loss_factor;
+    if (!steep) return mean;
+    const at::Tensor& w2 = parameters[2].tensor;
+    return mean + (w2 - w2.detach()).to(at::kFloat).pow(2).sum().sqrt();
   }
 
   static const capstan_model& table() {

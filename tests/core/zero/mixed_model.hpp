@@ -4,14 +4,17 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/outer.h>
+#include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +34,11 @@ struct MixedModel {
   std::string description = "mixed";
   std::vector<ModuleRecord> modules;  // that it shows
   bool skips = true;                  // "sometimes" is left out where the batch's first number says so
+  double loss_factor = 1;
+  bool steep = false;                 // the loss has a term of value 0 whose gradient is NaN
+  bool noisy = false;                 // the loss depends on a random number
+  bool fails = false;                 // forward ends with an exception, half way
+  std::function<void()> in_backward;  // called half way; null: nothing is
 
   explicit MixedModel(std::uint64_t seed, std::int64_t largest = 100'000) {
     at::manual_seed(seed);
@@ -69,8 +77,16 @@ struct MixedModel {
       if (skips && parameter.name == "sometimes" && x[0][0].item<float>() < 0.3f) continue;
       term(parameter.tensor);
       if (parameter.name == "twice") term(parameter.tensor);
+      if (steep && parameter.name == "large") {
+        sum = sum + (parameter.tensor - parameter.tensor.detach()).to(at::kFloat).pow(2).sum().sqrt();
+      }
+      if (fails && parameter.name == "pair.a") throw std::runtime_error("out of ideas");
+      if (in_backward && parameter.name == "pair.a") {
+        sum.register_hook([this](const at::Tensor&) { in_backward(); });
+      }
     }
-    return sum;
+    if (noisy) sum = sum * (at::rand({}) + 1);
+    return sum * loss_factor;
   }
 
   static const capstan_model& table() {

@@ -36,7 +36,7 @@ std::span<const Key> capstan() {
     {"capstan.run.eval_every", "integer", "0", ">= 0", 0, "ours",
      "Steps between evaluations; 0: only at the end."},
     {"capstan.run.on_nan", "string", "\"stop\"", "stop|continue", 0, "ours",
-     "What to do when the loss is no finite number."},
+     "What to do when the loss or a gradient is not a finite number."},
     {"capstan.run.on_monitor_failure", "string", "\"stop\"", "stop|continue", 0, "ours",
      "What to do when a monitor cannot be started; one that fails later never stops training."},
     {"capstan.parameter_groups", "any[]", "[]", "", 0, "ours",

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/memory/sum_of_squares.hpp"
+
+namespace capstan {
+
+/// What an engine knows of the step under way, from its first forward to the end of step(). A fresh one is a step that
+/// has not begun.
+struct StepUnderWay {
+  std::int64_t micro_step = 0;      // micro-batches that have had their backward
+  double loss_sum = 0;              // of these micro-batches
+  bool loss_finite = true;          // no loss so far was infinite or NaN
+  std::int64_t bad_micro_step = 0;  // the first micro-batch whose loss was not finite
+  bool local_gradients = false;     // the optimizer exchanges this step's gradients by itself
+  SumOfSquares squares;             // of the step's mean gradients, when it needs their norm
+};
+
+/// What every rank tells the others at the end of a step.
+struct RankReport {
+  double loss_sum = 0;
+  bool loss_finite = true;
+  std::int64_t bad_micro_step = 0;
+  bool stop_asked = false;
+
+  std::vector<double> pack() const {
+    return {loss_sum, loss_finite ? 1.0 : 0.0, static_cast<double>(bad_micro_step), stop_asked ? 1.0 : 0.0};
+  }
+  static RankReport unpack(const std::vector<double>& numbers) {
+    return {numbers.at(0), numbers.at(1) != 0, static_cast<std::int64_t>(numbers.at(2)), numbers.at(3) != 0};
+  }
+};
+
+}  // namespace capstan

@@ -1,0 +1,149 @@
+// A run that has failed and loads a checkpoint goes on as if it had never failed.
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/isfinite.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "core/errors.hpp"
+#include "tests/core/data/temporary_folder.hpp"
+#include "tests/core/zero/mixed_model.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace capstan {
+namespace {
+
+using test::MixedRun;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+/// The communicator of the body, as the engine wants it.
+std::shared_ptr<Communicator> shared(Communicator& communicator) {
+  return {&communicator, [](Communicator*) {}};
+}
+
+/// A folder that all ranks know; rank 0 has made it.
+std::string shared_folder(Communicator& communicator, std::optional<test::TemporaryFolder>& folder) {
+  if (communicator.rank() == 0) folder.emplace();
+  return communicator.all_gather_text("test: folder", folder ? folder->path().string() : "").front();
+}
+
+std::string config_of(int ranks, const std::string& zero, const std::string& more = "") {
+  return R"({"train_micro_batch_size_per_gpu": )" + std::to_string(12 / ranks) + R"(, "steps_per_print": null,
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}}, "zero_optimization": {)" +
+         zero + "}" + more + "}";
+}
+
+struct Case {
+  int ranks;
+  const char* zero;
+};
+
+struct Detour {
+  const char* name;
+  void (*go)(MixedRun& run);
+  const char* more;  // of the configuration
+};
+
+void loss_that_is_not_finite(MixedRun& run) {
+  const bool last = run.engine.rank() + 1 == run.engine.world_size();
+  run.model.loss_factor = last ? std::numeric_limits<double>::infinity() : 1;
+  EXPECT_THAT([&] { run.step(); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("the loss is not finite at step 2 (micro-batch 0).")));
+  run.model.loss_factor = 1;
+}
+
+/// One rank's gradient that is not finite is everybody's.
+void gradient_that_is_not_finite(MixedRun& run) {
+  const at::Tensor before = run.values().clone();
+  run.model.steep = run.engine.rank() == 0;
+  EXPECT_THAT([&] { run.step(); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("a gradient is not finite at step 2, though the loss is.")));
+  EXPECT_TRUE(at::equal(run.values(), before));
+  run.model.steep = false;
+}
+
+void exception_in_the_model(MixedRun& run) {
+  run.model.fails = true;
+  EXPECT_THAT([&] { run.step(); }, ThrowsMessage<PluginError>(HasSubstr("out of ideas")));
+  run.model.fails = false;
+}
+
+void exception_in_backward(MixedRun& run) {
+  run.model.in_backward = [] { throw std::runtime_error("no way back"); };
+  EXPECT_THAT([&] { run.step(); }, ThrowsMessage<std::runtime_error>(HasSubstr("no way back")));
+  run.model.in_backward = nullptr;
+}
+
+void micro_batch_without_its_step(MixedRun& run) {
+  Batch other = test::rows_of_stream(1000, run.engine.config().batch.micro_batch_size);
+  run.engine.backward(run.engine.forward(other));
+  run.engine.step();
+}
+
+constexpr const char* kNotClipped = R"(, "gradient_clipping": 0)";
+constexpr Detour kDetours[] = {
+    {"a loss that is not finite", loss_that_is_not_finite, ""},
+    {"a gradient that is not finite", gradient_that_is_not_finite, kNotClipped},
+    {"a norm that is not finite", gradient_that_is_not_finite, R"(, "gradient_clipping": 1)"},
+    {"an exception in the model", exception_in_the_model, ""},
+    {"an exception in backward", exception_in_backward, ""},
+    {"a micro-batch without its step", micro_batch_without_its_step, R"(, "gradient_accumulation_steps": 2)"},
+};
+
+class Recovery : public testing::TestWithParam<Case> {};
+
+TEST_P(Recovery, LoadsACheckpointAndGoesOnAsIfNothingHadHappened) {
+  test::expect_on_ranks(GetParam().ranks, [&](Communicator& communicator) {
+    std::optional<test::TemporaryFolder> folder;
+    const std::string dir = shared_folder(communicator, folder);
+    for (const Detour& detour : kDetours) {
+      const std::string config = config_of(communicator.size(), GetParam().zero, detour.more);
+      MixedRun straight(config, shared(communicator)), run(config, shared(communicator));
+      straight.model.skips = run.model.skips = false;  // ranks gather together, so all use what comes and goes
+      straight.steps(2);
+      run.steps(2);
+      run.engine.save_checkpoint(dir);
+      detour.go(run);
+      run.engine.load_checkpoint(dir);
+      EXPECT_EQ(run.steps(2), straight.steps(2)) << detour.name;
+      EXPECT_TRUE(at::equal(run.values(), straight.values())) << detour.name;
+      EXPECT_EQ(run.engine.progress().global_steps, 4) << detour.name;
+    }
+    communicator.all_gather_text("test: end", "");
+  });
+}
+
+TEST_P(Recovery, SkipsAStepOnAllRanksForTheGradientOfOne) {
+  test::expect_on_ranks(GetParam().ranks, [&](Communicator& communicator) {
+    const std::string more = std::string(kNotClipped) + R"(, "capstan": {"run": {"on_nan": "continue"}})";
+    MixedRun run(config_of(communicator.size(), GetParam().zero, more), shared(communicator));
+    run.model.skips = false;
+    run.step();
+    const at::Tensor before = run.values().clone();
+    run.model.steep = communicator.rank() == 0;
+    run.step();
+    EXPECT_FALSE(run.engine.last_step().applied);
+    EXPECT_TRUE(at::equal(run.values(), before));
+    run.model.steep = false;
+    run.step();
+    EXPECT_TRUE(run.engine.last_step().applied);
+    EXPECT_TRUE(at::isfinite(run.values()).all().item<bool>());
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Stages, Recovery,
+    testing::Values(Case{1, R"("stage": 0)"}, Case{1, R"("stage": 3)"}, Case{2, R"("stage": 0)"},
+                    Case{2, R"("stage": 1, "reduce_bucket_size": 3000, "overlap_comm": true)"},
+                    Case{2, R"("stage": 2, "reduce_bucket_size": 3000, "overlap_comm": true)"},
+                    Case{2, R"("stage": 3, "stage3_param_persistence_threshold": 0, "reduce_bucket_size": 3000,
+                               "stage3_max_reuse_distance": 0)"}));
+
+}  // namespace
+}  // namespace capstan
