@@ -12,8 +12,9 @@
 
 #include "cli/help_texts.hpp"
 #include "cli/version.hpp"
-#include "core/text/nearest.hpp"
 #include "core/errors.hpp"
+#include "core/registry/plugin_template.hpp"
+#include "core/text/nearest.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -376,8 +377,7 @@ class Definition {
     flag(check, "--json", check_->arguments.json, "Print the results as JSON");
     CLI::App& made = begin(plugins, "new", "Start a plugin project of your own", kNewExamples, new_);
     text_option(made, "name", new_->arguments.name, "NAME", "VENDOR-NAME, in lower case: acme-signum")->required();
-    text_option(made, "--kind", new_->arguments.kind, "KIND", "optimizer, scheduler, monitor, observer or model")
-        ->required();
+    text_option(made, "--kind", new_->arguments.kind, "KIND", template_kinds("or"))->required();
     text_option(made, "--out", new_->arguments.folder, "DIR", "The project's folder; ./NAME without it");
   }
 

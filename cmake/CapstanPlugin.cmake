@@ -1,7 +1,7 @@
 # capstan_add_plugin: the one way to build a plugin, in this tree and, from the installed SDK, anywhere else.
 #
 #   capstan_add_plugin(lion
-#     KIND optimizer            # optimizer, scheduler, monitor, model, observer, offload, accelerator
+#     KIND optimizer            # one of CAPSTAN_PLUGIN_KINDS
 #     TIER stable               # stable: LibTorch's stable headers only, loads beside any LibTorch from 2.11 on
 #                               # pinned: all of ATen and torch::nn, loads beside the exact LibTorch of this build only
 #                               # none:   uses nothing of LibTorch
@@ -14,7 +14,7 @@
 # symbols, and the manifest in the ELF section .capstan.manifest.
 
 set(CAPSTAN_PLUGIN_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR})
-set(CAPSTAN_PLUGIN_KINDS optimizer scheduler monitor model observer offload accelerator)
+include(${CMAKE_CURRENT_LIST_DIR}/CapstanPluginKinds.cmake)
 set(CAPSTAN_PLUGIN_ABI "1.2")
 set(CAPSTAN_TORCH_STABLE_MIN "2.11")
 

@@ -7,11 +7,12 @@
 #include <tuple>
 
 #include "capstan/plugin.h"
-#include "core/text/nearest.hpp"
-#include "core/text/toml.hpp"
 #include "core/errors.hpp"
 #include "core/registry/manifest_reader.hpp"
+#include "core/registry/plugin_kind.hpp"
 #include "core/schema/param_type.hpp"
+#include "core/text/nearest.hpp"
+#include "core/text/toml.hpp"
 
 namespace capstan {
 namespace {
@@ -21,7 +22,6 @@ using Names = std::vector<std::string>;
 constexpr std::int64_t kSchema = 1;
 constexpr int kMaxMeasures = 64;
 
-const Names kKinds = {"optimizer", "scheduler", "monitor", "model", "observer", "offload", "accelerator"};
 const Names kTraits = {"elementwise", "needs_param_norm", "needs_full_param", "own_communication", "graph_safe", "cpu",
                        "cuda"};
 const Names kAttachments = {"events", "weights", "operands", "layers", "batch"};
@@ -180,7 +180,7 @@ StateSpec read_state(const ManifestTable& table, const std::vector<KeySpec>& par
 
 ComponentManifest read_component(const ManifestTable& table) {
   ComponentManifest component;
-  component.kind = table.choice("kind", "", kKinds);
+  component.kind = table.choice("kind", "", plugin_kind_names());
   component.type = table.name("type");
   component.aliases = table.names("aliases");
   component.summary = table.text("summary", "");

@@ -96,7 +96,8 @@ class PluginIndex::Scanner {
  private:
   bool trusted(const fs::path& path, const std::string& what) {
     const Trust trust = check_trust(path, what);
-    if (!trust.warning.empty()) contents_->warnings.push_back(trust.warning);
+    // A folder stands on the way to many files.
+    if (!trust.warning.empty() && warned_.insert(trust.warning).second) contents_->warnings.push_back(trust.warning);
     if (!trust.refusal.empty()) contents_->rejected.push_back({path, trust.refusal});
     return trust.refusal.empty();
   }
@@ -135,6 +136,7 @@ class PluginIndex::Scanner {
 
   std::shared_ptr<Contents> contents_ = std::make_shared<Contents>();
   std::set<std::pair<dev_t, ino_t>> seen_;
+  std::set<std::string> warned_;
 };
 
 PluginIndex::PluginIndex() : contents_(std::make_shared<Contents>()) {}

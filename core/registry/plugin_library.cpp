@@ -6,13 +6,17 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #define BOOST_DLL_USE_STD_FS
 #include <boost/dll/shared_library.hpp>
 
 #include "core/errors.hpp"
+#include "core/registry/file_hash.hpp"
 #include "core/registry/load_failure.hpp"
 #include "core/registry/plugin_call.hpp"
+#include "core/registry/plugin_kind.hpp"
 
 namespace capstan {
 namespace {
@@ -22,40 +26,6 @@ constexpr const char* kEntry = "capstan_plugin_v1";
 // What version 1.0 had: plugins of later minors may have more.
 constexpr std::size_t kPluginSize = offsetof(capstan_plugin, component_count) + sizeof(capstan_plugin::component_count);
 constexpr std::size_t kComponentSize = offsetof(capstan_component, vtable) + sizeof(capstan_component::vtable);
-
-#define CAPSTAN_NEED(Vtable, member) \
-  if (!CAPSTAN_HAS(static_cast<const Vtable*>(table), member)) return #member
-
-/// The first function without which a component of that kind is none; empty when all are there.
-std::string missing_function(std::string_view kind, const void* table) {
-  if (kind == "optimizer") {
-    CAPSTAN_NEED(capstan_optimizer, update);
-  } else if (kind == "scheduler") {
-    CAPSTAN_NEED(capstan_scheduler, rate);
-  } else if (kind == "monitor") {
-    CAPSTAN_NEED(capstan_monitor, write);
-  } else if (kind == "model") {
-    CAPSTAN_NEED(capstan_model, visit);
-    CAPSTAN_NEED(capstan_model, forward);
-    CAPSTAN_NEED(capstan_model, training);
-  } else if (kind == "offload") {
-    CAPSTAN_NEED(capstan_offload, register_buffer);
-    CAPSTAN_NEED(capstan_offload, write_async);
-    CAPSTAN_NEED(capstan_offload, read_async);
-    CAPSTAN_NEED(capstan_offload, wait);
-  } else if (kind == "accelerator") {
-    CAPSTAN_NEED(capstan_accelerator, count);
-    CAPSTAN_NEED(capstan_accelerator, open);
-    CAPSTAN_NEED(capstan_accelerator, stream);
-    CAPSTAN_NEED(capstan_accelerator, memory);
-    CAPSTAN_NEED(capstan_accelerator, record);
-    CAPSTAN_NEED(capstan_accelerator, elapsed);
-    CAPSTAN_NEED(capstan_accelerator, forget);
-  }
-  return "";
-}
-
-#undef CAPSTAN_NEED
 
 [[noreturn]] void fail(const IndexedPlugin& plugin, const std::string& message) {
   throw PluginError(plugin.file.string() + ": " + message);
@@ -74,8 +44,9 @@ void check_components(const IndexedPlugin& plugin, const capstan_plugin& loaded)
       declared |= manifest.kind == as_view(component->kind) && manifest.type == as_view(component->type);
     }
     if (!declared) fail(plugin, "provides " + name + ", which its manifest does not declare. Add it to plugin.toml.");
-    if (const auto function = missing_function(as_view(component->kind), component->vtable); !function.empty()) {
-      fail(plugin, name + " has no function '" + function + "', which the kind needs.");
+    const PluginKind* kind = find_plugin_kind(as_view(component->kind));
+    if (const auto function = kind ? kind->missing_function(component->vtable) : ""; !function.empty()) {
+      fail(plugin, name + " has no function '" + std::string(function) + "', which the kind needs.");
     }
   }
   for (const auto& manifest : plugin.manifest.components) {
@@ -110,30 +81,48 @@ void check_descriptor(const IndexedPlugin& plugin, const capstan_plugin* loaded)
   check_components(plugin, *loaded);
 }
 
-boost::dll::shared_library& open(const IndexedPlugin& plugin) {
+/// A library that stays for ever, and the bytes that it was loaded from when they are not those of its file: another
+/// library of the name by which the process opens them would be taken for it.
+struct Loaded {
+  boost::dll::shared_library library;
+  std::optional<SealedFile> bytes;
+};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+boost::dll::shared_library& open(const IndexedPlugin& plugin, std::optional<SealedFile> bytes) {
   namespace dll = boost::dll;
   // Never destroyed: what a plugin created may outlive every object of ours.
   static std::mutex& mutex = *new std::mutex;
-  static auto& libraries = *new std::map<std::string, dll::shared_library>;
-  const std::string path = std::filesystem::canonical(plugin.file).string();
+  static auto& libraries = *new std::map<std::string, Loaded>;
+  const std::string file = std::filesystem::canonical(plugin.file).string();
+  // What was loaded of a file before says nothing of the bytes that were pinned.
+  const std::string key = bytes ? file + " " + sha256_of_file(bytes->path()) : file;
   const std::lock_guard lock(mutex);
-  if (const auto found = libraries.find(path); found != libraries.end()) return found->second;
+  if (const auto found = libraries.find(key); found != libraries.end()) return found->second.library;
   dll::shared_library library;
   std::error_code error;
+  const std::string path = bytes ? bytes->path().string() : file;
   ::dlerror();
   // The default mode is lazy: a symbol that is missing would end the process at its first call.
   library.load(path, error, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
   if (error) {
     const char* text = ::dlerror();
-    throw PluginError(explain_load_failure(plugin.file.string(), text ? text : error.message()));
+    throw PluginError(explain_load_failure(plugin.file.string(),
+                                           replaced(text ? text : error.message(), path, plugin.file.string())));
   }
-  return libraries.emplace(path, std::move(library)).first->second;
+  return libraries.emplace(key, Loaded{std::move(library), std::move(bytes)}).first->second.library;
 }
 
 }  // namespace
 
-const capstan_plugin* load_plugin_library(const IndexedPlugin& plugin) {
-  boost::dll::shared_library& library = open(plugin);
+const capstan_plugin* load_plugin_library(const IndexedPlugin& plugin, std::optional<SealedFile> bytes) {
+  boost::dll::shared_library& library = open(plugin, std::move(bytes));
   if (!library.has(kEntry)) {
     fail(plugin, std::string("exports no ") + kEntry + ". Was CAPSTAN_PLUGIN(...) left out of its sources?");
   }

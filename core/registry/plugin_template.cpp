@@ -6,16 +6,15 @@
 #include <iterator>
 #include <utility>
 
-#include "core/text/nearest.hpp"
 #include "core/errors.hpp"
 #include "core/registry/plugin_index.hpp"
+#include "core/registry/plugin_kind.hpp"
+#include "core/text/nearest.hpp"
 
 namespace capstan {
 namespace {
 
 namespace fs = std::filesystem;
-
-const std::vector<std::string> kKinds = {"optimizer", "scheduler", "monitor", "observer", "model"};
 
 bool is_package_name(const std::string& name) {
   if (name.empty() || !std::islower(static_cast<unsigned char>(name.front())) || name.back() == '-') return false;
@@ -32,10 +31,10 @@ void check(const NewPlugin& plugin) {
                       "' cannot be the name of a package. Use small letters, digits and '-', beginning with a letter, "
                       "such as acme-signum.");
   }
-  if (std::find(kKinds.begin(), kKinds.end(), plugin.kind) == kKinds.end()) {
-    throw ConfigError("plugins new: there is no template of kind '" + plugin.kind +
-                      "', only of optimizer, scheduler, monitor, observer and model." +
-                      suggestion(plugin.kind, kKinds));
+  const std::vector<std::string> kinds = plugin_kind_names(true);
+  if (std::find(kinds.begin(), kinds.end(), plugin.kind) == kinds.end()) {
+    throw ConfigError("plugins new: there is no template of kind '" + plugin.kind + "', only of " +
+                      template_kinds("and") + "." + suggestion(plugin.kind, kinds));
   }
 }
 
@@ -60,6 +59,14 @@ void copy_file(const fs::path& from, const fs::path& to,
 }
 
 }  // namespace
+
+std::string template_kinds(std::string_view conjunction) {
+  const std::vector<std::string> names = plugin_kind_names(true);
+  std::string text = names.front();
+  for (std::size_t i = 1; i < names.size(); ++i)
+    text += (i + 1 == names.size() ? " " + std::string(conjunction) + " " : ", ") + names[i];
+  return text;
+}
 
 std::string type_of_package(const std::string& name) {
   const auto vendor_end = name.find('-');

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace capstan {
@@ -9,9 +10,12 @@ namespace capstan {
 /// A plugin project to be made: what `capstan plugins new` was asked for.
 struct NewPlugin {
   std::string name;              // "acme-signum": the package; "Signum", without the vendor, is its type
-  std::string kind;              // optimizer, scheduler, monitor, observer, model
+  std::string kind;              // one of template_kinds()
   std::filesystem::path folder;  // where the project goes; empty: <working directory>/<name>
 };
+
+/// The kinds that have a template, as a sentence lists them: "optimizer, scheduler and monitor".
+std::string template_kinds(std::string_view conjunction);
 
 /// The configuration's type for a package name: "acme-signum" -> "Signum", "acme-my-adam" -> "MyAdam".
 std::string type_of_package(const std::string& name);

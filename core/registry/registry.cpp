@@ -1,34 +1,38 @@
 #include "core/registry/registry.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "core/log.hpp"
 #include "core/registry/file_hash.hpp"
 #include "core/registry/file_trust.hpp"
 #include "core/registry/plugin_library.hpp"
+#include "core/registry/sealed_file.hpp"
 #include "core/registry/torch_tier.hpp"
 
 namespace capstan {
 namespace {
 
-void check_pin(const IndexedPlugin& plugin, const std::map<std::string, std::string>& pins) {
+/// The bytes of a plugin that is pinned, found to be those of the pin; nothing for one that is not pinned.
+std::optional<SealedFile> pinned_bytes(const IndexedPlugin& plugin, const std::map<std::string, std::string>& pins) {
   const auto pin = pins.find(plugin.file.filename().string());
-  if (pin == pins.end()) return;
-  const std::string found = sha256_of_file(plugin.file);
+  if (pin == pins.end()) return std::nullopt;
+  SealedFile bytes(plugin.file);
+  const std::string found = sha256_of_file(bytes.path());
   std::string wanted = pin->second;
   std::transform(wanted.begin(), wanted.end(), wanted.begin(), [](unsigned char c) { return std::tolower(c); });
   if (found != wanted) {
     throw PluginError(plugin.file.string() + ": its SHA-256 is " + found + ", capstan.plugins.sha256 wants " + wanted +
                       ". It is not the file that was pinned, so it was not loaded.");
   }
+  return bytes;
 }
 
-/// Everything that can be known without running a byte of it, again: the file may have changed since the scan.
-void check_before_loading(const IndexedPlugin& plugin, const std::map<std::string, std::string>& pins) {
+/// What can be known without running a byte of it, again: the file may have changed since the scan.
+void check_before_loading(const IndexedPlugin& plugin) {
   if (const Trust trust = check_trust(plugin.file, "file"); !trust.refusal.empty()) throw PluginError(trust.refusal);
   const std::string mismatch = torch_mismatch(plugin.file.string(), plugin.manifest, running_torch());
   if (!mismatch.empty()) throw PluginError(mismatch);
-  check_pin(plugin, pins);
 }
 
 /// Said aloud for what somebody brought; what came with Capstan is where Capstan is.
@@ -72,9 +76,10 @@ Registry::Registry(const PluginIndex& index, std::map<std::string, std::string> 
 const capstan_component* Registry::load(const ComponentRef& ref) {
   const auto found = loaded_.find(ref.plugin);
   if (found != loaded_.end()) return find_component(*found->second, *ref.component);
-  check_before_loading(*ref.plugin, sha256_);
+  check_before_loading(*ref.plugin);
+  std::optional<SealedFile> bytes = pinned_bytes(*ref.plugin, sha256_);
   announce(*ref.plugin);
-  const capstan_plugin* plugin = load_plugin_library(*ref.plugin);
+  const capstan_plugin* plugin = load_plugin_library(*ref.plugin, std::move(bytes));
   loaded_.emplace(ref.plugin, plugin);
   return find_component(*plugin, *ref.component);
 }

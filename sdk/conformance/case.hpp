@@ -5,6 +5,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/registry/plugin_index.hpp"
@@ -50,5 +51,9 @@ Cases monitor_cases(const ComponentManifest& component);
 Cases model_cases(const ComponentManifest& component);
 Cases observer_cases(const ComponentManifest& component);
 Cases offload_cases(const ComponentManifest& component);
+Cases accelerator_cases(const ComponentManifest& component);
+
+/// Whether there are cases for a kind.
+bool has_suite(std::string_view kind);
 
 }  // namespace capstan::conformance

@@ -3,10 +3,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "core/errors.hpp"
@@ -19,6 +21,17 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
+
+/// What a kind demands beside what all plugins must keep to.
+struct Suite {
+  std::string_view kind;
+  Cases (*cases)(const ComponentManifest& component);
+};
+
+constexpr Suite kSuites[] = {{"optimizer", optimizer_cases}, {"optimizer", rank_cases},
+                             {"scheduler", scheduler_cases}, {"monitor", monitor_cases},
+                             {"model", model_cases},         {"observer", observer_cases},
+                             {"offload", offload_cases},     {"accelerator", accelerator_cases}};
 
 Cases all_cases(const fs::path& plugin) {
   Cases all = loading_cases(plugin);
@@ -33,13 +46,9 @@ Cases all_cases(const fs::path& plugin) {
     add(creation_cases(component));
     // The kit makes its tensors in host memory.
     if (component.device != "cpu") continue;
-    if (component.kind == "optimizer") add(optimizer_cases(component));
-    add(rank_cases(component));
-    if (component.kind == "scheduler") add(scheduler_cases(component));
-    if (component.kind == "monitor") add(monitor_cases(component));
-    if (component.kind == "model") add(model_cases(component));
-    if (component.kind == "observer") add(observer_cases(component));
-    if (component.kind == "offload") add(offload_cases(component));
+    for (const Suite& suite : kSuites) {
+      if (suite.kind == component.kind) add(suite.cases(component));
+    }
   }
   return all;
 }
@@ -154,6 +163,10 @@ std::vector<CaseName> cases(const fs::path& plugin) {
   std::vector<CaseName> names;
   for (const Case& test : all_cases(plugin)) names.push_back({test.name, test.rule});
   return names;
+}
+
+bool has_suite(std::string_view kind) {
+  return std::any_of(std::begin(kSuites), std::end(kSuites), [&](const Suite& suite) { return suite.kind == kind; });
 }
 
 std::vector<Result> check(const fs::path& plugin, const Options& options,

@@ -3,10 +3,11 @@
 #include <string>
 #include <utility>
 
-#include "core/config/tools/key_schema.hpp"
 #include "core/config/language/language.hpp"
 #include "core/config/language/old_names.hpp"
 #include "core/config/language/validator.hpp"
+#include "core/config/tools/key_schema.hpp"
+#include "core/registry/plugin_kind.hpp"
 
 namespace capstan {
 namespace {
@@ -60,12 +61,11 @@ Json component_schema(const PluginIndex& plugins, const std::string& kind, Json 
   return schema;
 }
 
+/// The kind of the component that an object of the configuration names; empty when it names none.
 std::string kind_of(const std::string& path) {
-  if (path == "optimizer" || path == "scheduler") return path;
-  if (path == "capstan.model") return "model";
-  if (path == "capstan.offload.optimizer") return "offload";
-  if (path == "capstan.monitors[]") return "monitor";
-  if (path == "capstan.observers[]") return "observer";
+  for (const PluginKind& kind : plugin_kinds()) {
+    if (!path.empty() && kind.path == path) return std::string(kind.name);
+  }
   return "";
 }
 

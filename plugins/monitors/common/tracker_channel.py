@@ -2,12 +2,17 @@
 # the tracker's own part, which defines PACKAGE, OLDEST and class Tracker and then calls serve().
 #
 # On file descriptor 3, lines: JSON, [request, argument], from the plugin; "ok text" or "error sentence" to it.
+import sys
+
+# "python -c" puts the working directory first, where a file such as json.py would be taken for Python's own module.
+# Nothing stands before these two statements: sys itself is part of the interpreter.
+sys.path[:] = [folder for folder in sys.path if folder]
+
 import importlib.metadata
 import json
 import os
 import signal
 import socket
-import sys
 import urllib.parse
 
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -38,6 +39,42 @@ std::string python() {
   return chosen != nullptr && *chosen != '\0' ? chosen : "python3";
 }
 
+/// The entries of a PYTHONPATH that mean the same in every working directory. An empty entry, which a stray colon
+/// makes, means the working directory itself.
+std::string absolute_entries(std::string_view path) {
+  std::string kept;
+  while (!path.empty()) {
+    const std::string_view entry = path.substr(0, path.find(':'));
+    if (entry.starts_with('/')) kept.append(kept.empty() ? "" : ":").append(entry);
+    path.remove_prefix(std::min(entry.size() + 1, path.size()));
+  }
+  return kept;
+}
+
+/// This process's environment, but for what makes Python import from the working directory. PYTHONSAFEPATH reaches the
+/// processes that a tracker's package starts, too; Python before 3.11 does not know it.
+std::vector<std::string> helper_environment() {
+  constexpr std::string_view kPath = "PYTHONPATH=", kSafe = "PYTHONSAFEPATH=";
+  std::vector<std::string> variables{std::string(kSafe) + "1"};
+  for (char** one = environ; *one != nullptr; ++one) {
+    const std::string_view variable = *one;
+    if (variable.starts_with(kPath)) {
+      variables.push_back(std::string(kPath) + absolute_entries(variable.substr(kPath.size())));
+    } else if (!variable.starts_with(kSafe)) {
+      variables.emplace_back(variable);
+    }
+  }
+  return variables;
+}
+
+/// Pointers to texts as exec wants them, closed by a null.
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
 /// Starts the interpreter with our end of the channel as descriptor 3, in a session of its own.
 pid_t spawn(const std::string& program, const std::string& script, int channel) {
   posix_spawn_file_actions_t actions;
@@ -48,10 +85,10 @@ pid_t spawn(const std::string& program, const std::string& script, int channel) 
   ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&actions, 2, 1);  // what packages print is no output of the run
   ::posix_spawn_file_actions_adddup2(&actions, channel, kChannelInHelper);
-  std::string words[] = {program, "-c", script};
-  char* const arguments[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
+  std::vector<std::string> words{program, "-c", script}, variables = helper_environment();
   pid_t pid = -1;
-  const int error = ::posix_spawnp(&pid, program.c_str(), &actions, &attributes, arguments, environ);
+  const int error =
+      ::posix_spawnp(&pid, program.c_str(), &actions, &attributes, pointers(words).data(), pointers(variables).data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
   if (error != 0) {

@@ -184,6 +184,85 @@ TEST_F(PluginIndexTest, RefusesWhatBelongsToAStranger) {
                 "root.");
 }
 
+/// A folder of this test's that everybody may write to.
+class OpenFolderTest : public PluginIndexTest {
+ protected:
+  OpenFolderTest() {
+    for (const char* name : {"open", "good"}) std::filesystem::create_directory(folder_ / name);
+    ::chmod((folder_ / "open").c_str(), 0777);
+  }
+  /// Why a folder, or the only file in it, is refused.
+  std::string refusal(const std::filesystem::path& folder) const {
+    const PluginIndex index = PluginIndex::scan({{folder, "--plugin-path"}});
+    EXPECT_THAT(files_of(index), IsEmpty());
+    return index.rejected().size() == 1 ? index.rejected()[0].reason : "not refused once";
+  }
+  std::string open_to_all(const std::filesystem::path& path) const {
+    const std::string open = "'" + (folder_ / "open").string() + "'";
+    return path.string() + ": the path leads through " + open +
+           ", to which everybody may write, so nothing is loaded from it. Take the permission away: chmod o-w " + open +
+           ".";
+  }
+};
+
+TEST_F(OpenFolderTest, ALinkThatLeadsThereIsRefused) {
+  const auto file = add("open/libcapstan_x.so");
+  const auto link = folder_ / "good/libcapstan_x.so";
+  std::filesystem::create_symlink(file, link);
+  EXPECT_EQ(refusal(folder_ / "good"), open_to_all(link));
+}
+
+TEST_F(OpenFolderTest, ALinkThatLiesThereIsRefused) {
+  add("good/libcapstan_x.so");
+  std::filesystem::create_symlink("../good", folder_ / "open/link");
+  EXPECT_EQ(refusal(folder_ / "open/link"), open_to_all(folder_ / "open/link"));
+}
+
+TEST_F(OpenFolderTest, AFolderBelowItIsRefused) {
+  add("open/own/inner/libcapstan_x.so");
+  EXPECT_EQ(refusal(folder_ / "open/own/inner"), open_to_all(folder_ / "open/own/inner"));
+}
+
+TEST_F(OpenFolderTest, AnOwnFolderBelowItIsSafeWhereTheStickyBitKeepsStrangersFromReplacingIt) {
+  ::chmod((folder_ / "open").c_str(), 01777);
+  add("open/own/libcapstan_x.so");
+  EXPECT_THAT(files_of(PluginIndex::scan({{folder_ / "open/own", "--plugin-path"}})), SizeIs(1));
+}
+
+TEST_F(OpenFolderTest, LinksInACircleAreNoPlugin) {
+  std::filesystem::create_symlink("libcapstan_x.so", folder_ / "good/libcapstan_x.so");
+  EXPECT_EQ(refusal(folder_ / "good"),
+            (folder_ / "good/libcapstan_x.so").string() + ": cannot be read: Too many levels of symbolic links.");
+}
+
+TEST_F(PluginIndexTest, RefusesWhatLiesInAStrangersFolder) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give folders away";
+  add("theirs/own/libcapstan_x.so");
+  ASSERT_EQ(::chown((folder_ / "theirs").c_str(), 54321, 0), 0);
+  const PluginIndex index = PluginIndex::scan({{folder_ / "theirs/own", "--plugin-path"}});
+
+  EXPECT_THAT(files_of(index), IsEmpty());
+  ASSERT_THAT(index.rejected(), SizeIs(1));
+  EXPECT_EQ(index.rejected()[0].reason, (folder_ / "theirs/own").string() + ": the path leads through '" +
+                                            (folder_ / "theirs").string() +
+                                            "', which belongs to user 54321, so nothing is loaded from it. It must "
+                                            "belong to you (root) or to root.");
+}
+
+TEST_F(PluginIndexTest, WarnsOnceOfAFolderAboveThatAGroupMayWrite) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give folders away";
+  add("ours/own/libcapstan_x.so");
+  add("ours/own/libcapstan_y.so", kType, "type = \"Other\"");
+  ASSERT_EQ(::chown((folder_ / "ours").c_str(), 0, 54321), 0);
+  ::chmod((folder_ / "ours").c_str(), 0775);
+
+  EXPECT_THAT(PluginIndex::scan({{folder_ / "ours/own", "--plugin-path"}}).warnings(),
+              ElementsAre((folder_ / "ours").string() +
+                          ": the group of this folder may write to it and so decide what code runs here. If that is "
+                          "not meant: chmod g-w '" +
+                          (folder_ / "ours").string() + "'."));
+}
+
 TEST_F(PluginIndexTest, WarnsOfWhatAGroupMayWrite) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   const auto file = add("libcapstan_x.so");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/errors.hpp"
+#include "core/registry/plugin_kind.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace capstan {
@@ -23,7 +24,7 @@ TEST(PluginTemplate, NamesTheTypeAfterThePackageWithoutItsVendor) {
 }
 
 TEST(PluginTemplate, PutsTheNewNamesIntoEveryFileOfEveryKind) {
-  for (const std::string kind : {"optimizer", "scheduler", "monitor", "observer", "model"}) {
+  for (const std::string& kind : plugin_kind_names(true)) {
     TemporaryFolder folder;
     const auto files = create_plugin_project({"acme-signum", kind, folder / "made"});
 
@@ -63,7 +64,7 @@ TEST(PluginTemplate, NamesTheKindsThatItHas) {
       },
       ThrowsMessage<ConfigError>(
           StrEq("plugins new: there is no template of kind 'optimiser', only of optimizer, scheduler, "
-                "monitor, observer and model. Did you mean 'optimizer'?")));
+                "monitor, model and observer. Did you mean 'optimizer'?")));
 }
 
 TEST(PluginTemplate, NeverWritesIntoAFolderThatHoldsSomething) {

@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <functional>
+#include <utility>
+
+#include "core/log.hpp"
 #include "core/registry/file_hash.hpp"
 #include "core/registry/host.hpp"
 #include "core/registry/load_failure.hpp"
@@ -193,6 +197,59 @@ TEST_F(RegistryTest, LoadsOnlyTheFileThatWasPinned) {
             "FILE: its SHA-256 is " + digest + ", capstan.plugins.sha256 wants " + std::string(64, '0') +
                 ". It is not the file that was pinned, so it was not loaded.");
   EXPECT_EQ(refusal("Plain", every(1), {{"libcapstan_x.so", upper}, {"libcapstan_other.so", "0"}}), "created");
+}
+
+/// Somebody who works in a plugin's folder between the check of a file and its loading: what loads it says so just
+/// then.
+class Meddler {
+ public:
+  explicit Meddler(std::function<void()> meddle) {
+    meddle_ = std::move(meddle);
+    log::set_before_line([] {
+      if (meddle_) std::exchange(meddle_, nullptr)();
+    });
+  }
+  ~Meddler() { log::set_before_line(nullptr); }
+  bool came() const { return !meddle_; }
+
+ private:
+  static inline std::function<void()> meddle_;
+};
+
+TEST_F(RegistryTest, LoadsTheBytesThatWerePinnedThoughTheFileIsReplacedMeanwhile) {
+  add("test_plain");
+  const std::map<std::string, std::string> pins = {{"libcapstan_x.so", sha256_of_file(file_)}};
+  const auto other = patched_copy(test_plugin("broken_entry"), folder_ / "other");
+  const Meddler meddler([&] { std::filesystem::rename(other, file_); });
+
+  EXPECT_EQ(refusal("Plain", every(1), pins), "created");
+  EXPECT_TRUE(meddler.came());
+}
+
+TEST_F(RegistryTest, LoadsTheBytesThatWerePinnedThoughTheFileIsOverwrittenMeanwhile) {
+  add("test_plain");
+  const std::map<std::string, std::string> pins = {{"libcapstan_x.so", sha256_of_file(file_)}};
+  const Meddler meddler([&] { write_bytes(file_, read_bytes(test_plugin("broken_entry"))); });
+
+  EXPECT_EQ(refusal("Plain", every(1), pins), "created");
+  EXPECT_TRUE(meddler.came());
+}
+
+TEST_F(RegistryTest, LoadsAPinnedFileAgainAfterAnotherOfItsNameWasLoaded) {
+  add("test_plain");
+  EXPECT_EQ(refusal("Plain", every(1)), "created");
+  patched_copy(test_plugin("test_plain"), folder_ / "new", "A monitor in plain C.", "A monitor in plain B.");
+  std::filesystem::rename(folder_ / "new", file_);
+
+  EXPECT_EQ(refusal("Plain", every(1), {{"libcapstan_x.so", sha256_of_file(file_)}}), "created");
+}
+
+TEST_F(RegistryTest, NamesTheFileWhenAPinnedOneCannotBeLoaded) {
+  add("broken_symbol");
+
+  EXPECT_EQ(refusal("Broken", Json::object(), {{"libcapstan_x.so", sha256_of_file(file_)}}),
+            "FILE: undefined symbol 'nowhere_at_all(int)'. The plugin was linked without -Wl,-z,defs; rebuild it with "
+            "capstan_add_plugin().");
 }
 
 TEST_F(RegistryTest, RefusesPluginsThatNeedLibTorchInAProgramWithoutIt) {

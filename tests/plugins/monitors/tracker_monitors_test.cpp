@@ -128,6 +128,40 @@ TEST_F(TrackerTest, SayHowToGetAMissingPackage) {
               ThrowsMessage<PluginError>(HasSubstr(" -m pip install 'comet_ml>=3.41.0'")));
 }
 
+/// A folder that somebody else filled: its json.py and email/ leave a mark when they are imported.
+class BadFolderTest : public TrackerTest {
+ protected:
+  BadFolderTest() {
+    use_python(kPlainPython);
+    std::filesystem::create_directory(folder_ / "email");
+    for (const char* name : {"json.py", "email/__init__.py"})
+      write_bytes(folder_ / name, "open('mark', 'w').close()\n");
+  }
+
+  void expect_no_mark() const {
+    EXPECT_THAT([] { MonitorPlugin("wandb", Json::object(), Json::object()); },
+                ThrowsMessage<PluginError>(HasSubstr("the Python package 'wandb' is not installed")));
+    EXPECT_FALSE(std::filesystem::exists(folder_ / "mark"));
+  }
+};
+
+TEST_F(BadFolderTest, NothingIsImportedFromTheWorkingDirectory) { expect_no_mark(); }
+
+TEST_F(BadFolderTest, NothingIsImportedFromItByAPythonThatKnowsNoSafePath) {
+  const std::filesystem::path old_python = folder_ / "old_python";
+  write_bytes(old_python, "#!/bin/sh\nunset PYTHONSAFEPATH\nexec " + kPlainPython + " \"$@\"\n");
+  std::filesystem::permissions(old_python, std::filesystem::perms::owner_all);
+  use_python(old_python);
+  expect_no_mark();
+}
+
+TEST_F(BadFolderTest, NothingIsImportedFromItForAnEmptyOrRelativeEntryOfPythonpath) {
+  for (const char* path : {":/nowhere", "/nowhere:", ".", "/nowhere::./"}) {
+    ::setenv("PYTHONPATH", path, 1);
+    expect_no_mark();
+  }
+}
+
 TEST_F(TrackerTest, SayWhenAPackageIsTooOld) {
   fake_package("comet_ml", "3.40.9", "");
 
