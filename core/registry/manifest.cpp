@@ -22,7 +22,14 @@ using Names = std::vector<std::string>;
 constexpr std::int64_t kSchema = 1;
 constexpr int kMaxMeasures = 64;
 
-const Names kTraits = {"elementwise", "needs_param_norm", "needs_full_param", "own_communication", "graph_safe", "cpu",
+const Names kTraits = {"elementwise",
+                       "needs_param_norm",
+                       "needs_full_param",
+                       "needs_full_gradient",
+                       "needs_dynamic_loss_scale",
+                       "own_communication",
+                       "graph_safe",
+                       "cpu",
                        "cuda"};
 const Names kAttachments = {"events", "weights", "operands", "layers", "batch"};
 const Names kDtypes = {"float32", "bfloat16", "float16", "int64", "param"};

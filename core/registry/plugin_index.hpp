@@ -60,6 +60,10 @@ class PluginIndex {
                            std::string_view device = "cpu") const;
   /// The same without `where`.
   std::string missing_reason(std::string_view kind, std::string_view type, std::string_view device = "cpu") const;
+  /// "\n  looked in: ..." and refused_text().
+  std::string searched_text() const;
+  /// "\n  refused: ..." for each rejected file, any of which may be the one that is missing.
+  std::string refused_text() const;
 
   const std::vector<IndexedPlugin>& plugins() const { return contents_->plugins; }
   const std::vector<RejectedPlugin>& rejected() const { return contents_->rejected; }

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <set>
 
-#include "core/text/nearest.hpp"
 #include "core/registry/plugin_index.hpp"
+#include "core/text/nearest.hpp"
 
 namespace capstan {
 namespace {
@@ -61,6 +61,10 @@ std::string PluginIndex::missing_reason(std::string_view kind, std::string_view 
   }
   text += " Available: " + (types.empty() ? "none" : joined({types.begin(), types.end()})) + ".";
 
+  return text + searched_text();
+}
+
+std::string PluginIndex::searched_text() const {
   std::vector<std::string> searched;
   for (const SearchedFolder& folder : folders()) {
     searched.push_back(folder.path.string() + " (" +
@@ -69,7 +73,11 @@ std::string PluginIndex::missing_reason(std::string_view kind, std::string_view 
                             : std::to_string(folder.plugins) + (folder.plugins == 1 ? " plugin" : " plugins")) +
                        ")");
   }
-  text += "\n  looked in: " + (searched.empty() ? "no folder" : joined(searched));
+  return "\n  looked in: " + (searched.empty() ? "no folder" : joined(searched)) + refused_text();
+}
+
+std::string PluginIndex::refused_text() const {
+  std::string text;
   for (const RejectedPlugin& plugin : rejected()) text += "\n  refused: " + plugin.reason;
   return text;
 }

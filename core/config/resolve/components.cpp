@@ -3,60 +3,18 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <set>
 #include <utility>
 
-#include "core/config/resolve/device.hpp"
 #include "core/config/language/expression.hpp"
 #include "core/config/language/params.hpp"
-#include "core/text/places.hpp"
+#include "core/config/resolve/device.hpp"
+#include "core/config/resolve/switched_sections.hpp"
 #include "core/schema/value.hpp"
+#include "core/text/places.hpp"
 
 namespace capstan {
 namespace {
-
-/// Sections that a component of their own carries out, and the key that switches them on. A switch is on when it is
-/// true, above 1, or an object or a string that is given.
-struct WantedSection {
-  const char* switch_path;
-  const char* section;
-  const char* kind;
-  const char* type;
-};
-
-constexpr WantedSection kWanted[] = {
-    {"tensorboard.enabled", "tensorboard", "monitor", "tensorboard"},
-    {"wandb.enabled", "wandb", "monitor", "wandb"},
-    {"csv_monitor.enabled", "csv_monitor", "monitor", "csv_monitor"},
-    {"comet.enabled", "comet", "monitor", "comet"},
-    {"flops_profiler.enabled", "flops_profiler", "observer", "flops_profiler"},
-    {"curriculum_learning.enabled", "curriculum_learning", "observer", "curriculum_learning"},
-    {"progressive_layer_drop.enabled", "progressive_layer_drop", "observer", "progressive_layer_drop"},
-    {"quantize_training.eigenvalue.enabled", "quantize_training", "observer", "eigenvalue"},
-    {"autotuning.enabled", "autotuning", "observer", "autotuning"},
-    {"nebula.enabled", "nebula", "observer", "nebula"},
-    {"hybrid_engine.enabled", "hybrid_engine", "observer", "hybrid_engine"},
-    {"compile.deepcompile", "compile", "observer", "deepcompile"},
-    {"weight_quantization.enabled", "weight_quantization", "observer", "quantized_loading"},
-    {"tensor_parallel.autotp_size", "tensor_parallel", "observer", "tensor_parallel"},
-    {"sequence_parallel_size", "sequence_parallel_size", "observer", "sequence_parallel"},
-    {"pipeline.stages", "pipeline", "observer", "pipeline"},
-    {"data_efficiency.data_sampling.curriculum_learning.enabled", "data_efficiency", "observer", "data_efficiency"},
-    {"data_efficiency.data_sampling.dynamic_batching.enabled", "data_efficiency", "observer", "data_efficiency"},
-    {"data_efficiency.data_routing.random_ltd.enabled", "data_efficiency", "observer", "random_ltd"},
-    {"expert_parallel.enabled", "expert_parallel", "observer", "expert_parallel"},
-    {"zero_optimization.zenflow", "zero_optimization.zenflow", "observer", "zenflow"},
-    {"compression_training.layer_reduction.enabled", "compression_training", "observer", "layer_reduction"},
-    {"compression_training.weight_quantization.shared_parameters.enabled", "compression_training", "observer",
-     "weight_quantization"},
-    {"compression_training.activation_quantization.shared_parameters.enabled", "compression_training", "observer",
-     "activation_quantization"},
-    {"compression_training.sparse_pruning.shared_parameters.enabled", "compression_training", "observer",
-     "sparse_pruning"},
-    {"compression_training.row_pruning.shared_parameters.enabled", "compression_training", "observer", "row_pruning"},
-    {"compression_training.head_pruning.shared_parameters.enabled", "compression_training", "observer", "head_pruning"},
-    {"compression_training.channel_pruning.shared_parameters.enabled", "compression_training", "observer",
-     "channel_pruning"},
-};
 
 /// Names that other programs and libraries have for components of the kind.
 struct ForeignType {
@@ -100,23 +58,6 @@ const std::string kCpu = "cpu";
 
 /// Parameters of schedules that set the rate itself, so that the optimizer's own is not used.
 constexpr std::array<const char*, 3> kPeakRates = {"warmup_max_lr", "cycle_max_lr", "lr_range_test_min_lr"};
-
-bool is_on(const Json* value) {
-  if (!value || value->is_null()) return false;
-  if (value->is_bool()) return value->as_bool();
-  if (value->is_integer()) return value->as_integer() > 1;
-  return value->is_object();
-}
-
-/// True when a switch is on and no "enabled" of the objects around it is false.
-bool is_on(const Effective& values, const std::string& path) {
-  if (!is_on(values.find(path))) return false;
-  for (auto dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
-    const Json* around = values.find(path.substr(0, dot) + ".enabled");
-    if (around && !is_on(around)) return false;
-  }
-  return true;
-}
 
 Json params_of(const Json* section) {
   const Json* params = section ? section->find("params") : nullptr;
@@ -292,7 +233,7 @@ void ComponentChooser::list(const std::string& path, const std::string& kind, st
   }
 }
 
-/// The component that owns a section, the first as with types.
+/// The component that carries out a section which only plugins know: the first of the search path.
 const ComponentManifest* ComponentChooser::owner(std::string_view section) const {
   for (const auto& plugin : plugins_.plugins()) {
     for (const auto& component : plugin.manifest.components) {
@@ -302,12 +243,8 @@ const ComponentManifest* ComponentChooser::owner(std::string_view section) const
   return nullptr;
 }
 
-/// A section of the language, which is checked already.
-std::optional<ComponentChoice> ComponentChooser::known_section(const ComponentManifest& component) {
-  const auto chosen = [&](const WantedSection& wanted) {
-    return wanted.section == component.section && is_on(values_, wanted.switch_path);
-  };
-  if (std::none_of(std::begin(kWanted), std::end(kWanted), chosen)) return std::nullopt;
+/// A section of the language, which is checked already and switched on.
+ComponentChoice ComponentChooser::known_section(const ComponentManifest& component) {
   Json given = Json::object();
   if (const Json* section = values_.find(component.section); section && section->is_object()) {
     for (const auto& [key, value] : section->as_object()) {
@@ -346,18 +283,58 @@ ComponentChoice ComponentChooser::section_choice(const ComponentManifest& compon
   return choice;
 }
 
-void ComponentChooser::sections(std::vector<ComponentChoice>& monitors, std::vector<ComponentChoice>& observers) {
-  for (const WantedSection& wanted : kWanted) {
-    if (is_on(values_, wanted.switch_path) && !owner(wanted.section)) {
-      missing(wanted.switch_path, wanted.kind, wanted.type);
+/// Reports a section that is switched on and that nothing installed carries out.
+void ComponentChooser::missing_section(const SwitchedSection& wanted) {
+  const std::string section = "the section '" + std::string(wanted.section) + "'";
+  if (wanted.shipped) {
+    problems_.error(wanted.switch_path, "no installed " + std::string(wanted.kind) + " carries out " + section +
+                                            "; one comes with Capstan." + plugins_.searched_text());
+  } else {
+    problems_.error(wanted.switch_path, section + " is not in this release, and no installed " + wanted.kind +
+                                            " carries it out. Switch it off, or install a plugin whose manifest says "
+                                            "section = \"" +
+                                            wanted.section + "\"." + plugins_.refused_text());
+  }
+}
+
+std::set<const ComponentManifest*> ComponentChooser::switched_components() {
+  std::set<const ComponentManifest*> chosen;
+  for (const SwitchedSection& wanted : switched_sections()) {
+    if (!is_on(values_, wanted)) continue;
+    if (const ComponentManifest* component = carrier(plugins_, wanted)) {
+      chosen.insert(component);
+    } else {
+      missing_section(wanted);
     }
   }
+  return chosen;
+}
+
+void ComponentChooser::sections(std::vector<ComponentChoice>& monitors, std::vector<ComponentChoice>& observers) {
+  const std::set<const ComponentManifest*> switched = switched_components();
   for (const auto& plugin : plugins_.plugins()) {
     for (const auto& component : plugin.manifest.components) {
-      if (component.section.empty() || owner(component.section) != &component) continue;
-      auto choice = find_key(component.section) ? known_section(component) : foreign_section(component);
-      if (choice && choice->kind == "monitor") monitors.push_back(std::move(*choice));
-      if (choice && choice->kind == "observer") observers.push_back(std::move(*choice));
+      if (component.section.empty()) continue;
+      std::optional<ComponentChoice> choice;
+      if (find_key(component.section)) {
+        if (switched.contains(&component)) choice = known_section(component);
+      } else if (component.section.find('.') != std::string::npos) {
+        problems_.warning(component.section, plugin.file.string() + ": its " + component.kind + " '" + component.type +
+                                                 "' is never chosen: there is no such section. A section of a "
+                                                 "plugin's own stands at the top of a configuration.");
+      } else if (owner(component.section) == &component) {
+        choice = foreign_section(component);
+      }
+      if (!choice) continue;
+      if (choice->kind == "monitor") {
+        monitors.push_back(std::move(*choice));
+      } else if (choice->kind == "observer") {
+        observers.push_back(std::move(*choice));
+      } else {
+        problems_.error(component.section, plugin.file.string() + ": its " + component.kind + " '" + component.type +
+                                               "' cannot be chosen by a section of its own, only monitors and "
+                                               "observers can. Ask the plugin's author.");
+      }
     }
   }
   list("capstan.monitors", "monitor", monitors);

@@ -1,16 +1,18 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/config/config.hpp"
-#include "core/config/resolve/effective.hpp"
-#include "core/text/problem.hpp"
 #include "core/config/language/validator.hpp"
+#include "core/config/resolve/effective.hpp"
+#include "core/config/resolve/switched_sections.hpp"
 #include "core/registry/plugin_index.hpp"
+#include "core/text/problem.hpp"
 
 namespace capstan {
 
@@ -43,7 +45,9 @@ class ComponentChooser {
   void missing(const std::string& where, const std::string& kind, const std::string& type);
   void list(const std::string& path, const std::string& kind, std::vector<ComponentChoice>& out);
   const ComponentManifest* owner(std::string_view section) const;
-  std::optional<ComponentChoice> known_section(const ComponentManifest& component);
+  ComponentChoice known_section(const ComponentManifest& component);
+  void missing_section(const SwitchedSection& wanted);
+  std::set<const ComponentManifest*> switched_components();
   std::optional<ComponentChoice> foreign_section(const ComponentManifest& component);
   ComponentChoice section_choice(const ComponentManifest& component, const Json& given);
   void schedule_rate(const ComponentChoice& scheduler, const ComponentChoice& optimizer);

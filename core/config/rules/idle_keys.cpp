@@ -6,9 +6,9 @@
 
 #include "core/config/language/key_reader.hpp"
 #include "core/config/language/language.hpp"
+#include "core/config/rules/rules.hpp"
 #include "core/text/nearest.hpp"
 #include "core/text/places.hpp"
-#include "core/config/rules/rules.hpp"
 
 namespace capstan {
 namespace {
@@ -64,6 +64,24 @@ void zero_stage_keys(const Effective& values, Problems& problems) {
   for (const auto& [key, reason] : kIdleAtStage3) note(key, false, reason);
 }
 
+/// True when an error in a section is reported already.
+bool is_refused(const std::string& path, const Problems& problems) {
+  return std::any_of(problems.all().begin(), problems.all().end(), [&](const Problem& problem) {
+    return problem.severity == Problem::Severity::kError &&
+           (problem.path == path || problem.path.starts_with(path + "."));
+  });
+}
+
+/// True when a plugin carries out a part of a section.
+bool is_read_below(const std::string& path, const PluginIndex& plugins) {
+  for (const IndexedPlugin& plugin : plugins.plugins()) {
+    for (const ComponentManifest& component : plugin.manifest.components) {
+      if (component.section.starts_with(path + ".")) return true;
+    }
+  }
+  return false;
+}
+
 /// Top-level keys that are checked, but that nothing here acts on. What is switched off says so itself; of ZeRO's keys
 /// the stage says which there are.
 void unread_sections(const Effective& values, const PluginIndex& plugins, Problems& problems) {
@@ -72,7 +90,8 @@ void unread_sections(const Effective& values, const PluginIndex& plugins, Proble
     if (!values.given(path) || member->has(kNoEffect) || path == "zero_optimization") continue;
     const Json* enabled = values.find(path + ".enabled");
     const bool off = enabled && enabled->is_bool() && !enabled->as_bool();
-    if (off || !key_reader(path, plugins).empty()) continue;
+    if (off || !key_reader(path, plugins).empty() || is_read_below(path, plugins) || is_refused(path, problems))
+      continue;
     problems.notice(path, "is checked, but nothing in this installation acts on it.");
   }
 }

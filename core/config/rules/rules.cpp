@@ -149,18 +149,16 @@ void check_optimizer_traits(const Effective& values, const Config& config, const
                        "' does not declare the trait 'cpu', so it cannot update on the host. Remove the section, or "
                        "choose one that does.");
   }
-  const bool lamb = config.optimizer->type == "Lamb" || config.optimizer->type == "OneBitLamb";
-  if (lamb && config.precision.scales_loss && config.precision.loss_scale != 0) {
+  const bool fixed_scale = config.precision.scales_loss && config.precision.loss_scale != 0;
+  if (fixed_scale && found.component->has_trait("needs_dynamic_loss_scale")) {
     problems.error(config.precision.scaled_by + ".loss_scale",
                    config.optimizer->type + " needs dynamic loss scaling: set it to 0.");
   }
-}
-
-void check_muon(const Effective& values, const Config& config, Problems& problems) {
-  if (!config.optimizer || config.optimizer->type != "Muon" || !values.flag("zero_optimization.reduce_scatter")) return;
-  const std::int64_t stage = values.integer(kStage);
-  if (stage == 3 || (stage > 0 && offloads(values, "zero_optimization.offload_optimizer"))) {
-    problems.error("zero_optimization.reduce_scatter", "Muon needs whole gradients: set reduce_scatter false at " +
+  const bool cuts_gradients = stage == 3 || (stage > 0 && offloads(values, "zero_optimization.offload_optimizer"));
+  if (cuts_gradients && values.flag("zero_optimization.reduce_scatter") &&
+      found.component->has_trait("needs_full_gradient")) {
+    problems.error("zero_optimization.reduce_scatter", config.optimizer->type +
+                                                           " needs whole gradients: set reduce_scatter false at " +
                                                            stage_text(values) + (stage < 3 ? " with offload." : "."));
   }
 }
@@ -231,7 +229,6 @@ void check_rules(const Effective& values, const Config& config, const PluginInde
   check_master_weights(values, problems);
   check_optimizer_params(values, problems);
   check_optimizer_traits(values, config, plugins, problems);
-  check_muon(values, config, problems);
   check_schedule(values, problems);
   check_group_lists(config, plugins, problems);
   check_accumulation(values, problems);

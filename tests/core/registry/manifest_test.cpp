@@ -218,7 +218,8 @@ TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
             "'optimiser'. Did you mean 'optimizer'?");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['elementwize']")),
             "manifest: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
-            "needs_full_param, own_communication, graph_safe, cpu, cuda. Did you mean 'elementwise'?");
+            "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, own_communication, graph_safe, cpu, cuda. "
+            "Did you mean 'elementwise'?");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\nmeasures = 65")),
             "manifest: components[0].measures: must be from 0 to 64, got 65.");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\ndtype = 'fp8'")),

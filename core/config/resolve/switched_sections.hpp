@@ -1,0 +1,30 @@
+#pragma once
+
+#include <span>
+
+#include "core/config/resolve/effective.hpp"
+#include "core/registry/plugin_index.hpp"
+
+namespace capstan {
+
+/// A section of the language that a plugin carries out, and the key that switches it on. A switch is on when it is
+/// true, above 1, or an object that is given.
+struct SwitchedSection {
+  const char* switch_path;  // "compression_training.row_pruning.shared_parameters.enabled"
+  const char* section;      // "compression_training.row_pruning"
+  const char* kind;         // of the component
+  bool shipped = false;     // a plugin that comes with Capstan carries it out
+};
+
+std::span<const SwitchedSection> switched_sections();
+
+/// True when its switch is on and no "enabled" of the objects around it is false.
+bool is_on(const Effective& values, const SwitchedSection& section);
+
+/// The component that carries a section out: one whose manifest names the section itself, or a section around it.
+/// There, a component whose type is the name of a method (row_pruning in compression_training) carries out that method
+/// alone, so that several components may share a section. The closest fit wins, then the search path. Null when there
+/// is none.
+const ComponentManifest* carrier(const PluginIndex& plugins, const SwitchedSection& section);
+
+}  // namespace capstan

@@ -1,0 +1,154 @@
+#include "core/config/resolve/components.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/config/language/language.hpp"
+#include "core/config/resolve/switched_sections.hpp"
+
+namespace capstan {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// A plugin "<type>.so" with one component.
+IndexedPlugin plugin(const std::string& kind, const std::string& type, const std::string& section,
+                     const std::string& params = "") {
+  const std::string file = type + ".so";
+  return {file,
+          PluginManifest::parse("schema = 1\nname = \"test\"\nversion = \"1.0\"\n[abi]\ncapstan = \"1.2\"\n"
+                                "[abi.torch]\ntier = \"none\"\n[[components]]\nkind = \"" +
+                                    kind + "\"\ntype = \"" + type + "\"\nsection = \"" + section + "\"\n" + params,
+                                file)};
+}
+
+struct Chosen {
+  std::vector<std::string> observers, monitors, problems;
+  std::map<std::string, Json> params;
+};
+
+/// What a configuration chooses by its sections, and every problem but the notice on gradient_clipping.
+Chosen read(const std::string& sections, std::vector<IndexedPlugin> plugins) {
+  ConfigText text;
+  text.source = "c.json";
+  text.text = R"({"train_batch_size": 8, "gradient_clipping": 1.0, )" + sections + "}";
+  const ConfigReading reading = read_config(text, {}, PluginIndex::of(std::move(plugins)));
+  Chosen chosen;
+  for (const Problem& problem : reading.problems.all())
+    chosen.problems.push_back(problem.path + ": " + problem.message);
+  if (!reading.config) return chosen;
+  for (const ComponentChoice& one : reading.config->observers) {
+    chosen.observers.push_back(one.type);
+    chosen.params[one.type] = one.params;
+  }
+  for (const ComponentChoice& one : reading.config->monitors) chosen.monitors.push_back(one.type);
+  return chosen;
+}
+
+constexpr const char* kRows = R"("compression_training": {"row_pruning": {
+  "shared_parameters": {"enabled": true, "method": "l1"},
+  "different_groups": {"rp1": {"params": {"dense_ratio": 0.5}, "modules": ["fc"]}}}})";
+constexpr const char* kRowsAndSparse = R"("compression_training": {
+  "row_pruning": {"shared_parameters": {"enabled": true, "method": "l1"},
+    "different_groups": {"rp1": {"params": {"dense_ratio": 0.5}, "modules": ["fc"]}}},
+  "sparse_pruning": {"shared_parameters": {"enabled": true, "method": "l1"},
+    "different_groups": {"sp1": {"params": {"dense_ratio": 0.5}, "modules": ["fc"]}}}})";
+constexpr const char* kNoRows =
+    "compression_training.row_pruning.shared_parameters.enabled: the section 'compression_training.row_pruning' is not "
+    "in this release, and no installed observer carries it out. Switch it off, or install a plugin whose manifest says "
+    "section = \"compression_training.row_pruning\".";
+
+TEST(Sections, AMethodIsNotCarriedOutByThePluginOfAnotherMethodOfTheSection) {
+  const Chosen chosen = read(kRows, {plugin("observer", "sparse_pruning", "compression_training")});
+  EXPECT_THAT(chosen.problems, ElementsAre(kNoRows));
+}
+
+TEST(Sections, EveryMethodThatIsSwitchedOnHasThePluginOfItsType) {
+  const Chosen chosen = read(kRowsAndSparse, {plugin("observer", "sparse_pruning", "compression_training"),
+                                              plugin("observer", "head_pruning", "compression_training"),
+                                              plugin("observer", "row_pruning", "compression_training")});
+  EXPECT_THAT(chosen.problems, IsEmpty());
+  EXPECT_THAT(chosen.observers, ElementsAre("sparse_pruning", "row_pruning"));
+}
+
+TEST(Sections, EveryMethodThatIsSwitchedOnWithoutItsPluginIsReported) {
+  const Chosen chosen = read(kRowsAndSparse, {plugin("observer", "head_pruning", "compression_training")});
+  EXPECT_THAT(chosen.problems,
+              ElementsAre(HasSubstr("the section 'compression_training.row_pruning' is not in this release"),
+                          HasSubstr("the section 'compression_training.sparse_pruning' is not in this release")));
+}
+
+TEST(Sections, APluginMayNameANestedSectionAndGetsItsKeys) {
+  const Chosen chosen = read(kRows, {plugin("observer", "AcmeRows", "compression_training.row_pruning",
+                                            "[components.params]\nshared_parameters = { type = \"object\" }\n")});
+  EXPECT_THAT(chosen.problems, IsEmpty());
+  ASSERT_THAT(chosen.observers, ElementsAre("AcmeRows"));
+  EXPECT_EQ(chosen.params.at("AcmeRows").at("shared_parameters").at("method"), Json("l1"));
+}
+
+TEST(Sections, TheNestedSectionIsACloserFitThanTheOneAroundIt) {
+  const Chosen chosen = read(kRowsAndSparse, {plugin("observer", "everything", "compression_training"),
+                                              plugin("observer", "AcmeRows", "compression_training.row_pruning")});
+  EXPECT_THAT(chosen.problems, IsEmpty());
+  EXPECT_THAT(chosen.observers, ElementsAre("everything", "AcmeRows"));
+}
+
+TEST(Sections, APluginOfTheWholeSectionIsChosenOnceForAllItsMethods) {
+  const Chosen chosen = read(kRowsAndSparse, {plugin("observer", "compression", "compression_training")});
+  EXPECT_THAT(chosen.problems, IsEmpty());
+  EXPECT_THAT(chosen.observers, ElementsAre("compression"));
+}
+
+TEST(Sections, TheMethodsOfDataEfficiencyAreChosenOneByOne) {
+  const std::string text = R"("data_efficiency": {"enabled": true, "data_routing": {"enabled": true, "random_ltd": {
+    "enabled": true, "total_layer_num": 4, "random_ltd_layer_num": 2, "random_ltd_layer_id": [1, 2],
+    "model_mask_name": null, "model_type": "decoder", "hidden_state_order": "batch_seq_dim", "random_ltd_schedule": {
+      "min_value": 16, "max_value": 64, "schedule_type": "fixed_linear",
+      "schedule_config": {"require_steps": 10, "seq_per_step": 8}}}}})";
+  EXPECT_THAT(read(text, {plugin("observer", "curriculum_learning", "data_efficiency")}).problems,
+              ElementsAre(HasSubstr("the section 'data_efficiency.data_routing.random_ltd' is not in this release")));
+  EXPECT_THAT(read(text, {plugin("observer", "random_ltd", "data_efficiency")}).observers, ElementsAre("random_ltd"));
+}
+
+TEST(Sections, ARefusalIsSaidOnce) {
+  EXPECT_THAT(read(R"("autotuning": {"enabled": true})", {}).problems,
+              ElementsAre("autotuning.enabled: the section 'autotuning' is not in this release, and no installed "
+                          "observer carries it out. Switch it off, or install a plugin whose manifest says section = "
+                          "\"autotuning\"."));
+}
+
+TEST(Sections, APluginThatComesWithCapstanIsMissedByItsKind) {
+  EXPECT_THAT(read(R"("wandb": {"enabled": true})", {}).problems,
+              ElementsAre("wandb.enabled: no installed monitor carries out the section 'wandb'; one comes with "
+                          "Capstan.\n  looked in: no folder"));
+}
+
+TEST(Sections, AComponentOfAKindThatNoSectionChoosesIsReported) {
+  EXPECT_THAT(read(R"("acme_disk": {"enabled": true})", {plugin("offload", "acme", "acme_disk")}).problems,
+              ElementsAre("acme_disk: acme.so: its offload 'acme' cannot be chosen by a section of its own, only "
+                          "monitors and observers can. Ask the plugin's author."));
+}
+
+TEST(Sections, ANestedSectionThatTheLanguageDoesNotHaveIsReported) {
+  EXPECT_THAT(
+      read(R"("steps_per_print": 10)", {plugin("observer", "acme", "acme.rows")}).problems,
+      ElementsAre("acme.rows: acme.so: its observer 'acme' is never chosen: there is no such section. A section "
+                  "of a plugin's own stands at the top of a configuration."));
+}
+
+TEST(Sections, AreShippedWhenAPluginOfThisReleaseCarriesThemOut) {
+  ::unsetenv("CAPSTAN_PLUGIN_PATH");
+  const PluginIndex bundled = PluginIndex::scan();
+  for (const SwitchedSection& section : switched_sections()) {
+    EXPECT_EQ(section.shipped, carrier(bundled, section) != nullptr) << section.section;
+    EXPECT_NE(find_key(section.section), nullptr) << section.section;
+    EXPECT_NE(find_key(section.switch_path), nullptr) << section.switch_path;
+  }
+}
+
+}  // namespace
+}  // namespace capstan
