@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <optional>
 
 #include "core/comm/device_link.hpp"
 #include "core/comm/host_memory.hpp"
@@ -42,6 +43,7 @@ struct Communicator::State {
   int rank = 0, size = 1, local_rank = 0, ranks_per_host = 1;
   std::chrono::milliseconds timeout{}, watch_every{};
   std::shared_ptr<Transport> transport;
+  std::optional<at::DeviceType> linked;  // whose memory the transport has a link for
   std::unique_ptr<Watchdog> watchdog;
   std::uint64_t calls = 0;
   CommsLog log;
@@ -176,10 +178,16 @@ std::shared_ptr<Communicator> Communicator::twin(const std::string& purpose) {
   return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
 }
 
-void Communicator::connect_devices(DeviceLinks& links) {
-  if (size() == 1) return;
+void Communicator::connect_devices(DeviceLinks& links, at::DeviceType device) {
+  if (size() == 1 || state_->linked == device) return;
+  if (state_->linked) {
+    throw RuntimeFault("rank " + std::to_string(rank()) + ": the processes' link is between devices of type '" +
+                       c10::DeviceTypeName(*state_->linked, true) + "', and this engine is on '" +
+                       c10::DeviceTypeName(device, true) + "'. It needs a communicator of its own.");
+  }
   const std::string id = all_gather_text("start: link between devices", rank() == 0 ? links.new_id() : "").front();
   state_->transport = with_device_link(state_->transport, links.connect(id, rank(), size()));
+  state_->linked = device;
 }
 
 std::unique_ptr<Communicator> Communicator::group(const std::vector<int>& members) {
@@ -370,6 +378,27 @@ void Communicator::tell_failure(const std::string& why) noexcept {
   } catch (const std::exception&) {
     // The others will see that this rank is gone.
   }
+}
+
+bool Communicator::tell_failure_as_rank_0(const std::string& why, std::chrono::milliseconds patience) noexcept {
+  try {
+    if (state_->watchdog && rank() > 0) return state_->watchdog->tell_failure_as_rank_0(why, patience);
+  } catch (const std::exception&) {
+    // As below.
+  }
+  tell_failure(why);
+  return false;
+}
+
+Communicator::Hurry::Hurry(Communicator& communicator, std::chrono::milliseconds patience)
+    : communicator_(communicator) {
+  if (auto& watchdog = communicator_.state_->base().watchdog) {
+    watchdog->end_by(std::chrono::steady_clock::now() + patience);
+  }
+}
+
+Communicator::Hurry::~Hurry() {
+  if (auto& watchdog = communicator_.state_->base().watchdog) watchdog->end_by(std::nullopt);
 }
 
 }  // namespace capstan

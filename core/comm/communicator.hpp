@@ -38,9 +38,10 @@ class Communicator {
   /// A second communicator of the same processes, for one thread beside the engine's. Called by all ranks. Throws
   /// RuntimeFault.
   std::shared_ptr<Communicator> twin(const std::string& purpose);
-  /// From here on tensors that are not in host memory travel over a link of their own. Called by all ranks, once,
-  /// before the first collective on such tensors. Throws RuntimeFault.
-  void connect_devices(DeviceLinks& links);
+  /// From here on tensors that are not in host memory travel over a link of their own, between devices of type
+  /// `device`. Called by all ranks before the first collective on such tensors; where engines follow one another, all
+  /// use the link of the first. Throws RuntimeFault, also where the link is between devices of another type.
+  void connect_devices(DeviceLinks& links, at::DeviceType device);
   /// Some of the ranks, this one among them, as a communicator that uses the connections of this one and must not
   /// outlive it. Every rank has a group, perhaps of its own, and all ranks make each call on their groups together:
   /// where a run stands is one place, whatever groups it has.
@@ -89,8 +90,22 @@ class Communicator {
   std::vector<std::string> all_gather_text(const std::string& name, const std::string& text,
                                            Caller caller = __builtin_FUNCTION());
 
+  /// While one lives, collectives that have not ended `patience` after its construction end with RuntimeFault.
+  class Hurry {
+   public:
+    Hurry(Communicator& communicator, std::chrono::milliseconds patience);
+    ~Hurry();
+    Hurry(const Hurry&) = delete;
+
+   private:
+    Communicator& communicator_;
+  };
+
   /// Tells the others why this rank stops, for their messages. [any thread]
   void tell_failure(const std::string& why) noexcept;
+  /// The same, for what all ranks may have found: whether rank 0 stops with these words within `patience`, so that it
+  /// alone needs to say them. False on rank 0. [any thread]
+  bool tell_failure_as_rank_0(const std::string& why, std::chrono::milliseconds patience) noexcept;
 
  private:
   struct State;

@@ -5,17 +5,24 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
+#include "core/comm/attendance.hpp"
 #include "core/comm/transport.hpp"
 #include "core/errors.hpp"
 
 #define USE_C10D_GLOO
+#include <c10/util/Logging.h>
+
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -28,13 +35,42 @@ using std::chrono::milliseconds;
 /// Beyond every patience of ours: who gives up is decided above.
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 
+/// How long processes that cannot connect have to say that they are there.
+constexpr milliseconds kAnswering = std::chrono::seconds(2);
+
 /// LibTorch's messages carry a stack trace behind the first line.
 std::string first_line(const std::exception& error) {
   const std::string text = error.what();
   return text.substr(0, text.find('\n'));
 }
 
+/// While one lives, c10d does not log: each of its calls that fails logs a warning with a stack trace before it throws,
+/// and what it throws becomes a sentence. Where TORCH_CPP_LOG_LEVEL is set, that decides. [any thread]
+class Quiet {
+ public:
+  Quiet() {
+    const std::lock_guard lock(mutex_);
+    if (alive_++ > 0 || std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) return;
+    before_ = std::exchange(FLAGS_caffe2_log_level, c10::GLOG_FATAL);
+  }
+  ~Quiet() {
+    const std::lock_guard lock(mutex_);
+    if (--alive_ == 0 && before_) FLAGS_caffe2_log_level = *std::exchange(before_, std::nullopt);
+  }
+  Quiet(const Quiet&) = delete;
+
+ private:
+  static inline std::mutex mutex_;
+  static inline int alive_ = 0;
+  static inline std::optional<int> before_;
+};
+
 std::string place(const Rendezvous& rendezvous) { return rendezvous.address + ":" + std::to_string(rendezvous.port); }
+
+std::string gone_text(const Rendezvous& rendezvous, const std::exception& error) {
+  return "rank " + std::to_string(rendezvous.rank) + ": rank 0, which keeps the place where the processes meet (" +
+         place(rendezvous) + "), is gone: " + first_line(error);
+}
 
 /// Rank 0's port, told through a file that only this user can write.
 class PortFile {
@@ -92,6 +128,32 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, millisecon
   }
 }
 
+/// Where the processes of a run meet. It is opened once a process: rank 0's end of it serves the others until the
+/// process ends.
+struct MeetingPlace {
+  c10::intrusive_ptr<c10d::TCPStore> store;
+  int port = 0;
+  int starts = 0;  // of this process; their keys must not meet
+};
+
+/// Counts this start. [any thread]
+MeetingPlace meeting_place(const Rendezvous& given, milliseconds patience) {
+  static std::mutex mutex;
+  // Never destroyed: communicators that are static objects of a program use it until the end.
+  static auto& places = *new std::map<std::string, MeetingPlace>;
+  const std::lock_guard lock(mutex);
+  const std::string name =
+      std::to_string(given.rank) + "@" + place(given) + "/" + given.port_file + "/" + given.attempt;
+  auto found = places.find(name);
+  if (found == places.end()) {
+    Rendezvous rendezvous = given;
+    const auto store = open_store(rendezvous, patience);
+    found = places.emplace(name, MeetingPlace{store, rendezvous.port}).first;
+  }
+  ++found->second.starts;
+  return found->second;
+}
+
 /// The address of this host that the others can reach: the one from which the way to rank 0 leads.
 std::string own_address(const Rendezvous& rendezvous) {
   addrinfo hints{};
@@ -117,7 +179,7 @@ std::string own_address(const Rendezvous& rendezvous) {
   return text;
 }
 
-std::shared_ptr<gloo::transport::Device> open_device(const Rendezvous& rendezvous) {
+std::shared_ptr<gloo::transport::Device> find_device(const Rendezvous& rendezvous) {
   if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME")) {
     return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
   }
@@ -136,14 +198,19 @@ class GlooExchange final : public Exchange {
   explicit GlooExchange(std::vector<Part> parts) : parts_(std::move(parts)) {}
 
   bool wait() override {
+    std::optional<PeerLost> lost;
+    bool done = true;
     for (const Part& part : parts_) {
       try {
-        if (!part.work->wait(kForever)) return false;
+        done = part.work->wait(kForever) && done;
       } catch (const std::exception& error) {
-        throw PeerLost(part.peer, first_line(error));
+        if (!lost) lost.emplace(part.peer, first_line(error));
+        // The caller takes its memory back: nothing else may wait to be written there.
+        abort();
       }
     }
-    return true;
+    if (lost) throw *lost;
+    return done;
   }
 
   void abort() override {
@@ -157,17 +224,25 @@ class GlooExchange final : public Exchange {
 class GlooTransport final : public Transport {
  public:
   GlooTransport(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::ProcessGroupGloo> group,
-                std::shared_ptr<gloo::transport::Device> device)
-      : store_(std::move(store)), group_(std::move(group)), device_(std::move(device)) {}
+                std::shared_ptr<gloo::transport::Device> device, milliseconds patience)
+      : store_(std::move(store)), group_(std::move(group)), device_(std::move(device)), patience_(patience) {}
+  ~GlooTransport() override {
+    const Quiet quiet;
+    group_.reset();
+    store_.reset();
+  }
 
-  /// Connects the processes that meet in the store.
+  /// Connects the processes that meet in the store. Each connection takes `patience` at most.
   static std::shared_ptr<GlooTransport> connect(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                                                std::shared_ptr<gloo::transport::Device> device) {
-    const auto options = c10d::ProcessGroupGloo::Options::create(kForever);
+                                                std::shared_ptr<gloo::transport::Device> device,
+                                                milliseconds patience) {
+    const Quiet quiet;
+    const auto options = c10d::ProcessGroupGloo::Options::create(patience);
     options->devices.push_back(device);
     const auto gloo_store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
     auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(gloo_store, rank, size, options);
-    return std::make_shared<GlooTransport>(std::move(store), std::move(group), std::move(device));
+    group->setTimeout(kForever);
+    return std::make_shared<GlooTransport>(std::move(store), std::move(group), std::move(device), patience);
   }
 
   std::unique_ptr<Exchange> start(std::uint32_t tag, const std::vector<Message>& send,
@@ -192,9 +267,13 @@ class GlooTransport final : public Transport {
     return std::make_unique<GlooExchange>(std::move(parts));
   }
 
-  void publish(const std::string& key, const std::string& text) override { store_->set(key, text); }
+  void publish(const std::string& key, const std::string& text) override {
+    const Quiet quiet;
+    store_->set(key, text);
+  }
 
   std::string read(const std::string& key, milliseconds patience) override {
+    const Quiet quiet;
     try {
       store_->wait({key}, patience);
       return store_->get_to_str(key);
@@ -204,9 +283,10 @@ class GlooTransport final : public Transport {
   }
 
   std::shared_ptr<Transport> twin(const std::string& purpose) override {
+    const Quiet quiet;
     try {
       auto store = c10::make_intrusive<c10d::PrefixStore>(purpose, store_->clone());
-      return connect(std::move(store), group_->getRank(), group_->getSize(), device_);
+      return connect(std::move(store), group_->getRank(), group_->getSize(), device_, patience_);
     } catch (const std::exception& error) {
       throw RuntimeFault("rank " + std::to_string(group_->getRank()) + ": cannot connect to the other processes for " +
                          purpose + ": " + first_line(error));
@@ -214,39 +294,89 @@ class GlooTransport final : public Transport {
   }
 
   std::shared_ptr<Transport> for_thread() override {
-    return std::make_shared<GlooTransport>(store_->clone(), nullptr, device_);
+    const Quiet quiet;
+    return std::make_shared<GlooTransport>(store_->clone(), nullptr, device_, patience_);
   }
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
   std::shared_ptr<gloo::transport::Device> device_;
+  milliseconds patience_;  // with another process, while a connection is made
 };
+
+/// The texts of this start alone. Fills in the port.
+c10::intrusive_ptr<c10d::Store> store_of_start(Rendezvous& rendezvous, milliseconds patience) {
+  const MeetingPlace meeting = meeting_place(rendezvous, patience);
+  rendezvous.port = meeting.port;
+  try {
+    return c10::make_intrusive<c10d::PrefixStore>(
+        "capstan/" + rendezvous.attempt + "/" + std::to_string(meeting.starts), meeting.store->clone());
+  } catch (const std::exception& error) {
+    throw RuntimeFault(gone_text(rendezvous, error));
+  }
+}
+
+Attendance attendance_in(const c10::intrusive_ptr<c10d::Store>& store, const Rendezvous& rendezvous) {
+  const auto tell = [store](const std::string& key, const std::string& text) { store->set(key, text); };
+  const auto look = [store](const std::string& key) -> std::optional<std::string> {
+    if (!store->check({key})) return std::nullopt;
+    return store->get_to_str(key);
+  };
+  return {{tell, look}, rendezvous.rank, rendezvous.size};
+}
+
+std::shared_ptr<gloo::transport::Device> open_device(const Rendezvous& rendezvous, Attendance& attendance) {
+  try {
+    return find_device(rendezvous);
+  } catch (const std::exception& error) {
+    const std::string why =
+        "no network to connect over: " + first_line(error) + ". GLOO_SOCKET_IFNAME names the network interface to use.";
+    attendance.stopped(why);
+    throw RuntimeFault("rank " + std::to_string(rendezvous.rank) + ": " + why);
+  }
+}
+
+/// Throws RuntimeFault where one has not come within `patience`, or has stopped.
+void await_arrivals(c10d::Store& store, Attendance& attendance, const Rendezvous& rendezvous, milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (int rank = 0; rank < rendezvous.size; ++rank) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
+    try {
+      store.wait({Attendance::key_of(rank)}, std::max(left, milliseconds(1)));
+    } catch (const c10::DistStoreError&) {
+      const std::string why = "rank " + std::to_string(rank) + " of " + std::to_string(rendezvous.size) +
+                              " has not appeared at " + place(rendezvous) + " within " +
+                              std::to_string(patience.count() / 1000) + " s. Was it started, and did it fail at once?";
+      const std::string table = attendance.table();
+      attendance.stopped(why);
+      throw RuntimeFault(why + table);
+    } catch (const std::exception& error) {
+      throw RuntimeFault(gone_text(rendezvous, error));
+    }
+  }
+  attendance.check();
+}
 
 }  // namespace
 
 std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, milliseconds patience) {
+  const Quiet quiet;
   Rendezvous rendezvous = rendezvous_given;
-  const auto tcp_store = open_store(rendezvous, patience);
-  const auto store = c10::make_intrusive<c10d::PrefixStore>("capstan/" + rendezvous.attempt, tcp_store);
-  const std::string mine = "arrived/" + std::to_string(rendezvous.rank);
-  store->set(mine, std::string("yes"));
-  for (int rank = 0; rank < rendezvous.size; ++rank) {
-    try {
-      store->wait({"arrived/" + std::to_string(rank)}, patience);
-    } catch (const std::exception&) {
-      throw RuntimeFault("rank " + std::to_string(rank) + " of " + std::to_string(rendezvous.size) +
-                         " has not appeared at " + place(rendezvous) + " within " +
-                         std::to_string(patience.count() / 1000) + " s. Was it started, and did it fail at once?");
-    }
-  }
+  const auto store = store_of_start(rendezvous, patience);
+  Attendance attendance = attendance_in(store, rendezvous);
+  attendance.arrived();
+  await_arrivals(*store, attendance, rendezvous, patience);
   if (rendezvous.rank == 0 && !rendezvous.port_file.empty()) PortFile(rendezvous.port_file).remove();
 
+  const auto device = open_device(rendezvous, attendance);
   try {
-    return GlooTransport::connect(store, rendezvous.rank, rendezvous.size, open_device(rendezvous));
+    const auto transport = GlooTransport::connect(store, rendezvous.rank, rendezvous.size, device, patience);
+    attendance.connected();
+    return transport;
   } catch (const std::exception& error) {
     throw RuntimeFault("rank " + std::to_string(rendezvous.rank) + ": cannot connect to the other processes: " +
-                       first_line(error) + ". GLOO_SOCKET_IFNAME names the network interface to use.");
+                       first_line(error) + "." + attendance.table_of_answers(kAnswering));
   }
 }
 

@@ -56,10 +56,10 @@ std::string host_name() {
 }
 
 /// Yama, where it is set to 1, lets a process read only the memory of its children.
-void let_neighbours_read() {
+void let_neighbours_read(bool allowed) {
   int scope = 0;
   if (std::ifstream("/proc/sys/kernel/yama/ptrace_scope") >> scope && scope == 1)
-    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    prctl(PR_SET_PTRACER, allowed ? PR_SET_PTRACER_ANY : 0, 0, 0, 0);
 }
 
 /// What a process says of itself.
@@ -134,8 +134,10 @@ class Meeting {
 
   /// The next process that calls this one.
   std::unique_ptr<Neighbour> answer(const std::map<int, Card>& callers, int& peer) {
+    std::string names;
+    for (const auto& [caller, card] : callers) names += (names.empty() ? "rank " : ", rank ") + std::to_string(caller);
     while (true) {
-      await(listening_.number());
+      await(listening_.number(), names);
       Socket socket(accept4(listening_.number(), nullptr, nullptr, SOCK_CLOEXEC));
       if (socket.number() < 0) fail(rank_, reason());
       // Names of the abstract namespace are open to everybody.
@@ -143,7 +145,7 @@ class Meeting {
       socklen_t length = sizeof caller;
       if (getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &caller, &length) != 0 || caller.uid != geteuid())
         continue;
-      if (receive(socket, &peer, sizeof peer) && callers.contains(peer))
+      if (receive(socket, &peer, sizeof peer, names) && callers.contains(peer))
         return agree(std::move(socket), peer, callers.at(peer));
     }
   }
@@ -155,17 +157,18 @@ class Meeting {
     return number;
   }
 
-  void await(int socket) const {
+  /// Until there is something of `who`.
+  void await(int socket, const std::string& who) const {
     const auto left = std::chrono::duration_cast<milliseconds>(until_ - std::chrono::steady_clock::now());
     pollfd one{socket, POLLIN, 0};
     const int ready = poll(&one, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
-    if (ready < 0 && errno == EINTR) return await(socket);
-    if (ready == 0) fail(rank_, "one of them does not answer");
+    if (ready < 0 && errno == EINTR) return await(socket, who);
+    if (ready == 0) fail(rank_, "no answer of " + who);
     if (ready < 0) fail(rank_, reason());
   }
 
-  bool receive(const Socket& socket, void* to, std::size_t bytes) const {
-    await(socket.number());
+  bool receive(const Socket& socket, void* to, std::size_t bytes, const std::string& who) const {
+    await(socket.number(), who);
     return recv(socket.number(), to, bytes, 0) == static_cast<ssize_t>(bytes);
   }
 
@@ -182,8 +185,9 @@ class Meeting {
     }
     const char mine = read ? 'y' : 'n';
     char other = 'n';
-    if (::send(socket.number(), &mine, 1, MSG_NOSIGNAL) != 1 || !receive(socket, &other, 1))
-      fail(rank_, "rank " + std::to_string(peer) + " has gone");
+    const std::string name = "rank " + std::to_string(peer);
+    if (::send(socket.number(), &mine, 1, MSG_NOSIGNAL) != 1 || !receive(socket, &other, 1, name))
+      fail(rank_, name + " has gone");
     if (mine != 'y' || other != 'y') return nullptr;
     return std::make_unique<Neighbour>(peer, socket.release(), card.process);
   }
@@ -204,7 +208,7 @@ std::vector<std::unique_ptr<Neighbour>> meet_neighbours(Transport& texts, int ra
     return {};
   }
   Meeting meeting(rank, patience);
-  let_neighbours_read();
+  let_neighbours_read(true);
   texts.publish(key(rank), meeting.own().text());
 
   std::map<int, Card> lower, higher;
@@ -224,6 +228,10 @@ std::vector<std::unique_ptr<Neighbour>> meet_neighbours(Transport& texts, int ra
     add(meeting.answer(higher, peer));
     higher.erase(peer);
   }
+  // Of the whole process, whose other communicators may have neighbours.
+  static std::atomic<bool> has_neighbours = false;
+  if (!neighbours.empty()) has_neighbours = true;
+  if (!has_neighbours) let_neighbours_read(false);
   return neighbours;
 }
 

@@ -43,14 +43,20 @@ std::string key_of(int rank) { return "where/" + std::to_string(rank); }
 
 std::string Whereabouts::text() const {
   std::ostringstream out;
-  out << call << '\n' << bytes << '\n' << inside << '\n' << seconds << '\n' << name << '\n' << gone;
+  out << call << '\n'
+      << bytes << '\n'
+      << inside << '\n'
+      << listening << '\n'
+      << seconds << '\n'
+      << name << '\n'
+      << gone;
   return out.str();
 }
 
 Whereabouts Whereabouts::parse(const std::string& text) {
   Whereabouts at;
   std::istringstream in(text);
-  in >> at.call >> at.bytes >> at.inside >> at.seconds;
+  in >> at.call >> at.bytes >> at.inside >> at.listening >> at.seconds;
   in.ignore();
   std::getline(in, at.name);
   std::getline(in, at.gone, '\0');
@@ -104,6 +110,7 @@ struct Watchdog::State {
   Clock::time_point since = Clock::now();
   Exchange* exchange = nullptr;
   std::string verdict;
+  std::optional<Clock::time_point> end_by;
   bool stopping = false, failed = false;
   std::mutex store_mutex;  // one at a time on the transport; never held together with `mutex`
   std::thread thread;
@@ -114,13 +121,18 @@ struct Watchdog::State {
     return here;
   }
 
+  /// What rank `other` says; throws where it cannot be read.
+  Whereabouts read(int other) {
+    const std::lock_guard lock(store_mutex);
+    return Whereabouts::parse(transport->read(key_of(other), kReadPatience));
+  }
+
   /// What others say stays as it was where it cannot be read: rank 0, who keeps it, may be gone.
   std::vector<Whereabouts> read_all() {
     std::vector<Whereabouts> all(static_cast<std::size_t>(size));
     for (int other = 0; other < size; ++other) {
       try {
-        const std::lock_guard lock(store_mutex);
-        all[static_cast<std::size_t>(other)] = Whereabouts::parse(transport->read(key_of(other), kReadPatience));
+        all[static_cast<std::size_t>(other)] = read(other);
       } catch (const std::exception&) {
         all[static_cast<std::size_t>(other)].gone = kUnknown;
       }
@@ -139,18 +151,37 @@ struct Watchdog::State {
     }
   }
 
+  /// Why a collective that has taken so long is not waited for any more; empty: it is.
+  std::string lateness(double seconds) {
+    const std::lock_guard lock(mutex);
+    const double limit = std::chrono::duration<double>(timeout).count();
+    if (seconds > limit) return "it did not end within " + seconds_text(limit);
+    return end_by && Clock::now() > *end_by ? "it did not end before this rank did" : "";
+  }
+
+  void stop(const std::string& why, bool listening) {
+    {
+      const std::lock_guard lock(mutex);
+      here.gone = why;
+      here.listening = listening;
+      here.inside = false;
+      failed = true;
+    }
+    publish();
+  }
+
   void look() {
     const Whereabouts at = now();
     if (!at.inside) return;
-    const bool late = at.seconds > std::chrono::duration<double>(timeout).count();
+    const std::string lateness = this->lateness(at.seconds);
+    const bool late = !lateness.empty();
     const std::vector<Whereabouts> all = read_all();
     std::string found;
     for (const Whereabouts& other : all) {
       if (other.gone == kUnknown && !late) return;
     }
     found = mismatch(all, rank);
-    if (found.empty() && late)
-      found = "it did not end within " + seconds_text(std::chrono::duration<double>(timeout).count());
+    if (found.empty()) found = lateness;
     if (found.empty()) return;
     const std::lock_guard lock(mutex);
     // It may have ended meanwhile.
@@ -165,7 +196,9 @@ struct Watchdog::State {
     const auto until = Clock::now() + kLinger;
     while (Clock::now() < until) {
       const std::vector<Whereabouts> all = read_all();
-      if (std::all_of(all.begin() + 1, all.end(), [](const Whereabouts& at) { return !at.gone.empty(); })) return;
+      if (std::all_of(all.begin() + 1, all.end(),
+                      [](const Whereabouts& at) { return !at.gone.empty() && !at.listening; }))
+        return;
       std::this_thread::sleep_for(kReadAgain);
     }
   }
@@ -213,6 +246,12 @@ void Watchdog::enter(std::uint64_t call, const std::string& name, std::uint64_t 
   state_->here.bytes = bytes;
   state_->here.inside = true;
   state_->since = Clock::now();
+  state_->verdict.clear();
+}
+
+void Watchdog::end_by(std::optional<Clock::time_point> when) {
+  const std::lock_guard lock(state_->mutex);
+  state_->end_by = when;
 }
 
 void Watchdog::watch(Exchange* exchange) {
@@ -251,14 +290,19 @@ std::pair<int, std::string> Watchdog::last_words(int peer) {
   return {peer, words == kUnknown ? "" : words};
 }
 
-void Watchdog::tell_failure(const std::string& why) {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->here.gone = why;
-    state_->failed = true;
-    state_->here.inside = false;
+void Watchdog::tell_failure(const std::string& why) { state_->stop(why, /*listening=*/false); }
+
+bool Watchdog::tell_failure_as_rank_0(const std::string& why, std::chrono::milliseconds patience) {
+  state_->stop(why, /*listening=*/true);
+  const auto until = Clock::now() + patience;
+  std::string words;
+  try {
+    while ((words = state_->read(0).gone).empty() && Clock::now() < until) std::this_thread::sleep_for(kReadAgain);
+  } catch (const std::exception&) {
+    // Rank 0 is gone, and has said nothing.
   }
-  state_->publish();
+  state_->stop(why, /*listening=*/false);
+  return words == why;
 }
 
 }  // namespace capstan

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +18,9 @@ struct Whereabouts {
   std::string name;
   std::uint64_t bytes = 0;  // that it sends and receives
   bool inside = false;
-  double seconds = 0;  // inside, or since it left
-  std::string gone;    // why the rank stopped: its message, or "finished"
+  bool listening = false;  // it has stopped, and ends when it has read why rank 0 did
+  double seconds = 0;      // inside, or since it left
+  std::string gone;        // why the rank stopped: its message, or "finished"
 
   std::string text() const;
   static Whereabouts parse(const std::string& text);
@@ -46,12 +48,16 @@ class Watchdog {
   void leave();
   /// Why the exchange was aborted.
   std::string verdict();
+  /// From then on a collective is late, whatever the time-out; nullopt: no more.
+  void end_by(std::optional<std::chrono::steady_clock::time_point> when);
   /// Where everybody is, read anew.
   std::string table();
   /// Who stopped first of those that failed, and why; else `peer`, with "finished" or "". One rank's end soon ends
   /// others.
   std::pair<int, std::string> last_words(int peer);
   void tell_failure(const std::string& why);
+  /// The same, and whether rank 0 has stopped with these words, or does so within `patience`.
+  bool tell_failure_as_rank_0(const std::string& why, std::chrono::milliseconds patience);
 
  private:
   struct State;

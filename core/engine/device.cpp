@@ -36,7 +36,7 @@ std::unique_ptr<Accelerator> Engine::State::build_accelerator() {
     throw PluginError(std::string(error.what()) + "\n  --device cpu (" + where + ") trains on the CPU.");
   }
   seed_device(made->device());
-  if (made->links()) communicator->connect_devices(*made->links());
+  if (made->links()) communicator->connect_devices(*made->links(), made->device().type());
   return made;
 }
 

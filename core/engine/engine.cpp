@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <limits>
+#include <optional>
 
 #include "core/engine/ranks.hpp"
 #include "core/engine/state.hpp"
@@ -19,6 +21,9 @@
 
 namespace capstan {
 namespace {
+
+/// How long an engine that ends by an exception waits for the other ranks.
+constexpr std::chrono::seconds kLeaving{5};
 
 capstan_host engine_host(EngineHostContext& context, Communicator& communicator) {
   capstan_host host = make_host();
@@ -161,9 +166,21 @@ Engine::Engine(Model model, const Config& config, const PluginIndex& plugins,
 }
 
 Engine::~Engine() {
-  if (!state_) return;
+  if (state_) state_->close();
+}
+
+void Engine::State::close() noexcept {
+  // The others may have failed as well, and not come any more.
+  const bool failing = std::uncaught_exceptions() > 0;
+  std::optional<Communicator::Hurry> hurry;
+  if (failing) hurry.emplace(*communicator, kLeaving);
   try {
-    state_->emit(CAPSTAN_EVENT_CLOSING);
+    store.settle();
+  } catch (const std::exception& error) {
+    if (!failing) log::warning(error.what());
+  }
+  try {
+    emit(CAPSTAN_EVENT_CLOSING);
   } catch (const std::exception& error) {
     log::warning(error.what());
   }

@@ -145,7 +145,9 @@ capstan_status param_norm(void* ctx, capstan_str name, int which, double* out, c
     for (ParameterEntry& entry : store_of(ctx).entries()) {
       if (entry.name != as_view(name)) continue;
       const at::Tensor values = which == 0 ? entry.master : entry.gradient();
-      *out = std::sqrt(store_of(ctx).sum_over_ranks(values.defined() ? sum_of_squares({&values}).exact : 0.0));
+      const std::string name =
+          std::string("norm of the ") + (which == 0 ? "values" : "gradient") + " of '" + entry.name + "'";
+      *out = std::sqrt(store_of(ctx).sum_over_ranks(name, values.defined() ? sum_of_squares({&values}).exact : 0.0));
       return;
     }
     throw RuntimeFault("no trainable parameter is named '" + std::string(as_view(name)) + "'.");

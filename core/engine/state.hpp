@@ -50,6 +50,9 @@ struct Engine::State {
   /// How each trainable parameter's gradient travels between ranks; empty: all alike.
   std::vector<Travel> travels() const;
 
+  /// Ends what is under way between the ranks, in a few seconds where an exception ends the engine.
+  void close() noexcept;
+
   // One step (step.cpp; with several processes: ranks.cpp).
   void emit(capstan_event_kind kind, const at::Tensor* loss = nullptr, bool skipped = false);
   at::Tensor forward(Batch& batch);

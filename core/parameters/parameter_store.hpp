@@ -121,8 +121,8 @@ class ParameterStore {
   void set_present(const std::vector<std::uint8_t>& present);
   /// What this rank saves of parameter i: all of it in a single process.
   Range saved_part(std::size_t i) const;
-  /// Where ranks hold parts: the sum of what each of them gives; else the value itself.
-  double sum_over_ranks(double value);
+  /// Where ranks hold parts: the sum of what each of them gives; else the value itself. `name` says of what.
+  double sum_over_ranks(const std::string& name, double value);
   /// Whether parameter i has a gradient in this step, on any rank; after collect_gradients.
   bool has_gradient(std::size_t i) const;
   /// Adds up what an optimizer measured: `width` numbers for each block of each slot of the sub-group. Returns `width`

@@ -163,13 +163,13 @@ Range ParameterStore::saved_part(std::size_t i) const {
   return sharding_ ? sharding_->owned(i) : Range{0, entries_[i].parameter.numel()};
 }
 
-double ParameterStore::sum_over_ranks(double value) {
+double ParameterStore::sum_over_ranks(const std::string& name, double value) {
   if (!partitioned()) return value;
   settle();
   std::vector<at::Tensor> parts;
   Communicator& communicator = sharding_->communicator();
   for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(at::empty({1}, at::kDouble).fill_(value));
-  communicator.all_gather("norm of a parameter", parts);
+  communicator.all_gather(name, parts);
   double sum = 0;
   for (const at::Tensor& part : parts) sum += *part.const_data_ptr<double>();
   return sum;

@@ -1,9 +1,7 @@
 #include "core/zero/arriving_parameters.hpp"
 
-#include <exception>
 #include <utility>
 
-#include "core/log.hpp"
 #include "core/memory/away_storage.hpp"
 #include "core/memory/operands.hpp"
 
@@ -22,15 +20,6 @@ ArrivingParameters::ArrivingParameters(const std::vector<at::Tensor>& parameters
                          "the next forward uses them. Code that reads them before needs them held: "
                          "capstan::Engine::gather.";
     parameter_at_.emplace(parameter.storage.unsafeGetStorageImpl(), i);
-  }
-}
-
-ArrivingParameters::~ArrivingParameters() {
-  if (std::uncaught_exceptions() > 0) return;
-  try {
-    settle();
-  } catch (const std::exception& error) {
-    log::warning(error.what());
   }
 }
 

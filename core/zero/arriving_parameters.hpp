@@ -27,8 +27,8 @@ class ArrivingParameters final : public OperatorPolicy {
   /// `parameters`: those of `flat`. `communicator`, `queue` and `flat` must outlive this.
   ArrivingParameters(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
                      const FlatParameters& flat, Communicator& communicator, WorkQueue& queue);
-  /// Waits for what is under way, unless an exception is: other ranks may be gone.
-  ~ArrivingParameters() override;
+  /// Drops what is under way: settle() before, or the parameters keep old values.
+  ~ArrivingParameters() override = default;
   ArrivingParameters(const ArrivingParameters&) = delete;
 
   /// Starts to gather all parameters, those first that forward is likely to use first. `step`: "step 12".

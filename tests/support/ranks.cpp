@@ -23,9 +23,11 @@ namespace {
   try {
     Communicator::Options given;
     given.timeout = options.timeout;
-    given.arrival = std::chrono::minutes(5);
+    given.arrival = options.arrival;
     given.watch_every = options.watch_every;
-    const auto communicator = Communicator::connect(read_rendezvous(process_environment()), given);
+    const Rendezvous rendezvous = read_rendezvous(process_environment());
+    options.before(rendezvous.rank);
+    const auto communicator = Communicator::connect(rendezvous, given);
     body(*communicator);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());

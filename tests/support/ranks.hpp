@@ -25,9 +25,11 @@ class RankEnvironments {
 
 struct RanksOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of one collective
+  std::chrono::milliseconds arrival = std::chrono::minutes(5);  // for all ranks to appear and connect
   std::chrono::milliseconds watch_every = std::chrono::milliseconds(100);
-  int ranks_per_host = 0;     // 0: all
-  std::vector<int> over_tcp;  // ranks that do without host memory
+  int ranks_per_host = 0;                             // 0: all
+  std::vector<int> over_tcp;                          // ranks that do without host memory
+  std::function<void(int rank)> before = [](int) {};  // called in each rank's process before it connects
 };
 
 /// Runs the body of the current test in `size` processes: this program, started again for this test alone. In them it

@@ -78,6 +78,44 @@ TEST_P(ArrivingParameters, AreHereWhenTheEngineIsGone) {
   });
 }
 
+/// Every call brings a few elements only, so that hundreds are under way when step() returns.
+std::string config_of_many_calls(int stage, bool overlap) {
+  std::string config = config_of(stage, overlap);
+  return config.insert(config.find("\"reduce_bucket_size\""), "\"allgather_bucket_size\": 200, ");
+}
+
+TEST_P(ArrivingParameters, AreHereWhenTheEngineIsGoneInHoweverManyCallsTheyCome) {
+  for (const bool thrown : {false, true}) {
+    test::expect_on_ranks(2, [thrown](Communicator& communicator) {
+      MixedRun waits(config_of(GetParam(), false), shared(communicator));
+      waits.step();
+      std::vector<NamedTensor> kept;
+      try {
+        MixedRun overlaps(config_of_many_calls(GetParam(), true), shared(communicator));
+        kept = overlaps.model.parameters;
+        overlaps.step();
+        if (thrown) throw std::out_of_range("the data has ended");
+      } catch (const std::out_of_range&) {
+      }
+      for (const NamedTensor& parameter : kept) {
+        EXPECT_TRUE(at::equal(parameter.tensor, parameter_of(waits, parameter.name))) << parameter.name;
+      }
+    });
+  }
+}
+
+TEST_P(ArrivingParameters, OfALostRankDoNotKeepAnEngineThatEndsByAnException) {
+  const auto results = test::run_ranks(2, [](Communicator& communicator) {
+    MixedRun run(config_of_many_calls(GetParam(), true), shared(communicator));
+    run.step();
+    if (communicator.rank() == 1) std::_Exit(7);
+    throw std::out_of_range("the data has ended");
+  });
+  EXPECT_EQ(results[1].exit_code, 7);
+  EXPECT_EQ(results[0].exit_code, 3);
+  EXPECT_EQ(results[0].err, "the data has ended\n");
+}
+
 TEST_P(ArrivingParameters, AreSavedWholeRightAfterAStep) {
   test::expect_on_ranks(2, [](Communicator& communicator) {
     std::optional<test::TemporaryFolder> folder;
