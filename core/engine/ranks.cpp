@@ -9,15 +9,15 @@
 #include <cmath>
 
 #include "core/comm/startup_check.hpp"
-#include "core/model/dtype_names.hpp"
 #include "core/engine/state.hpp"
-#include "core/model/parameter_classes.hpp"
-#include "core/parameters/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/memory/deferred_values.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/model/dtype_names.hpp"
+#include "core/model/parameter_classes.hpp"
+#include "core/parameters/run_needs.hpp"
 
 namespace capstan {
 namespace {
@@ -166,6 +166,7 @@ ShardingOptions Engine::State::sharding_options() {
   options.gather_bucket_size = config.zero.allgather_bucket_size;
   options.gather_by_broadcast = !config.zero.allgather_partitions;
   options.overlap = config.zero.overlap_comm;
+  options.bind_thread = [this] { accelerator->bind_thread(); };
   options.whole_parameters = needs_whole_parameters(manifest());
   GradientReducer::Options& gradients = options.gradients;
   gradients.stage = can_be_partitioned(manifest()) ? config.zero.stage : 0;

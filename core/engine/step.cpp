@@ -8,13 +8,13 @@
 #include <limits>
 #include <optional>
 
-#include "core/model/dtype_names.hpp"
 #include "core/engine/state.hpp"
-#include "core/parameters/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/model/dtype_names.hpp"
+#include "core/parameters/run_needs.hpp"
 #include "core/precision/autocast.hpp"
 
 namespace capstan {
@@ -76,7 +76,8 @@ at::Tensor Engine::State::forward(Batch& batch) {
 }
 
 at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) {
-  for (auto& [name, tensor] : batch.tensors) tensor = tensor.to(accelerator->device());
+  model.check(batch);
+  for (auto& [name, tensor] : batch.tensors) tensor = accelerator->upload(tensor);
   std::optional<InterceptorScope> scope;
   store.begin_forward(step_name(), pass);
   forward_policies = {};

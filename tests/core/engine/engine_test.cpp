@@ -168,6 +168,33 @@ TEST(Engine, SkipsALossThatIsNotFiniteWhereConfigured) {
   EXPECT_TRUE(run.engine.last_step().applied);
 }
 
+TEST(Engine, LetsTheModelLookAtABatchBeforeForward) {
+  static int forwards = 0;
+  capstan_model table = SmallModel::table();
+  table.check = [](void*, capstan_batch* batch, capstan_error* error) {
+    if (batch->tensors.find("x")->second.size(0) == 8) return CAPSTAN_OK;
+    error->text = "x: 8 rows are wanted";
+    return CAPSTAN_FAILED;
+  };
+  table.forward = [](void* self, capstan_batch* batch, capstan_tensor* loss, capstan_error* error) {
+    ++forwards;
+    return SmallModel::table().forward(self, batch, loss, error);
+  };
+  SmallModel model;
+  PluginIndex plugins;
+  const Config read = load_config({config(""), "test", false}, {}, plugins);
+  Engine engine(Model(
+                    &table, &model, [](void*) {}, "small"),
+                read, plugins);
+
+  engine.train_batch([] { return batch_number(0, 8); });
+  EXPECT_THAT([&] { engine.train_batch([] { return batch_number(1, 7); }); },
+              ThrowsMessage<PluginError>("model 'small', batch: x: 8 rows are wanted"));
+  EXPECT_THAT([&] { engine.eval_batch([] { return batch_number(1, 7); }, 1); },
+              ThrowsMessage<PluginError>("model 'small', batch: x: 8 rows are wanted"));
+  EXPECT_EQ(forwards, 1);
+}
+
 TEST(Engine, NamesAParameterWhoseStorageWasExchanged) {
   SmallRun run(config(""));
   at::Tensor weights = run.model.parameters[1].tensor;

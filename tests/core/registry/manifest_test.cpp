@@ -180,7 +180,7 @@ TEST(Manifest, RefusesAnotherAbiAndSaysWhatToDo) {
             "built for Capstan plugin ABI 2.0, this engine speaks 1.2. Rebuild it with the SDK of this release, or "
             "install a Capstan that speaks 2.x.");
   EXPECT_EQ(refusal(with_abi("1.4")),
-            "built for Capstan plugin ABI 1.4, this engine speaks 1.2. Rebuild it with the SDK of this release, or "
+            "built for Capstan plugin ABI 1.4, this engine speaks 1.3. Rebuild it with the SDK of this release, or "
             "install a Capstan that speaks 1.4.");
   EXPECT_EQ(refusal(with_abi("0.9")),
             "built for Capstan plugin ABI 0.9, this engine speaks 1.2. Rebuild it with the SDK of this release.");
