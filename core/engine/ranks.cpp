@@ -194,6 +194,7 @@ void Engine::tell_failure(const std::string& why) noexcept { state_->communicato
 std::string Engine::State::step_name() const { return "step " + std::to_string(progress.global_steps); }
 
 void Engine::State::agree_on_step(bool norm) {
+  read_losses();
   if (communicator->size() == 1) {
     mean_loss = loss_sum / static_cast<double>(micro_step);
     stop_agreed = stop_asked;

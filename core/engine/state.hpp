@@ -13,15 +13,15 @@
 #include "core/engine/engine.hpp"
 #include "core/engine/host.hpp"
 #include "core/engine/observers.hpp"
-#include "core/parameters/parameter_groups.hpp"
 #include "core/engine/progress_report.hpp"
 #include "core/engine/schedule.hpp"
-#include "core/parameters/slot_blocks.hpp"
 #include "core/engine/timers.hpp"
 #include "core/memory/accelerator.hpp"
-#include "core/parameters/parameter_store.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/monitor/monitor_host.hpp"
+#include "core/parameters/parameter_groups.hpp"
+#include "core/parameters/parameter_store.hpp"
+#include "core/parameters/slot_blocks.hpp"
 #include "core/precision/loss_scaler.hpp"
 #include "core/registry/registry.hpp"
 
@@ -59,7 +59,10 @@ struct Engine::State {
   void backward(const at::Tensor& loss);
   StepReport step();
   void finish_step(bool applied);
+  /// Keeps the loss of a micro-batch where it is, until read_losses adds all of the step's up: one wait for the device
+  /// a step.
   void note_loss(const at::Tensor& loss);
+  void read_losses();
   std::string step_name() const;
   /// Ends the step's exchange between ranks: loss, which gradients there are, their norm when `norm`.
   void agree_on_step(bool norm);
@@ -129,6 +132,7 @@ struct Engine::State {
   StepReport last_step;
   std::int64_t micro_step = 0;        // micro-batches of the current step that have had their backward
   std::int64_t micro_steps_seen = 0;  // of this run
+  std::vector<at::Tensor> losses;     // of the current step's micro-batches, one double each, not read yet
   double loss_sum = 0;                // of the current step
   double mean_loss = 0;               // of the last complete one
   double data_ms = 0;                 // in which the next micro-batch was made

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
 
 #include <cmath>
 #include <limits>
@@ -91,12 +92,22 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
 }
 
 void Engine::State::note_loss(const at::Tensor& loss) {
-  const double value = loss.item<double>();
-  loss_sum += value;
-  if (loss_finite && !std::isfinite(value)) {
-    loss_finite = false;
-    bad_micro_step = micro_step;
+  // The loss stays on the device: to read it here would keep this thread from launching backward until forward is done.
+  losses.resize(static_cast<std::size_t>(micro_step));
+  losses.push_back(loss.detach().reshape({}).to(at::kDouble, /*non_blocking=*/false, /*copy=*/true));
+}
+
+void Engine::State::read_losses() {
+  const at::Tensor values = at::stack(losses).cpu();
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    const double value = values.const_data_ptr<double>()[i];
+    loss_sum += value;
+    if (loss_finite && !std::isfinite(value)) {
+      loss_finite = false;
+      bad_micro_step = i;
+    }
   }
+  losses.clear();
 }
 
 void Engine::State::backward(const at::Tensor& loss) {
