@@ -166,6 +166,7 @@ ShardingOptions Engine::State::sharding_options() {
   options.gather_bucket_size = config.zero.allgather_bucket_size;
   options.gather_by_broadcast = !config.zero.allgather_partitions;
   options.overlap = config.zero.overlap_comm;
+  options.bind_thread = [this] { accelerator->bind_thread(); };
   options.whole_parameters = needs_whole_parameters(manifest());
   GradientReducer::Options& gradients = options.gradients;
   gradients.stage = can_be_partitioned(manifest()) ? config.zero.stage : 0;
@@ -193,6 +194,7 @@ void Engine::tell_failure(const std::string& why) noexcept { state_->communicato
 std::string Engine::State::step_name() const { return "step " + std::to_string(progress.global_steps); }
 
 void Engine::State::agree_on_step(bool norm) {
+  read_losses();
   const RankReport own{under_way.loss_sum, under_way.loss_finite, under_way.bad_micro_step, stop_asked};
   std::vector<RankReport> reports = {own};
   if (communicator->size() > 1) {

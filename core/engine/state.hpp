@@ -66,7 +66,10 @@ struct Engine::State {
   /// Forgets the step under way, whatever an exception has left of it: its gradients, losses and counters. Called by
   /// all ranks, which first finish the exchanges that they have begun. Throws RuntimeFault when a rank is lost.
   void abandon_step();
+  /// Keeps the loss of a micro-batch where it is, until read_losses adds all of the step's up: one wait for the device
+  /// a step.
   void note_loss(const at::Tensor& loss);
+  void read_losses();
   std::string step_name() const;
   /// Ends the step's exchange between ranks: loss, which gradients there are and whether they are finite, their norm
   /// when `norm`.

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/stack.h>
 
 #include <cmath>
 #include <limits>
@@ -76,7 +77,8 @@ at::Tensor Engine::State::forward(Batch& batch) {
 }
 
 at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) {
-  for (auto& [name, tensor] : batch.tensors) tensor = tensor.to(accelerator->device());
+  model.check(batch);
+  for (auto& [name, tensor] : batch.tensors) tensor = accelerator->upload(tensor);
   std::optional<InterceptorScope> scope;
   store.begin_forward(step_name(), pass);
   forward_policies = {};
@@ -90,12 +92,22 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
 }
 
 void Engine::State::note_loss(const at::Tensor& loss) {
-  const double value = loss.item<double>();
-  under_way.loss_sum += value;
-  if (under_way.loss_finite && !std::isfinite(value)) {
-    under_way.loss_finite = false;
-    under_way.bad_micro_step = under_way.micro_step;
+  // The loss stays on the device: to read it here would keep this thread from launching backward until forward is done.
+  under_way.losses.resize(static_cast<std::size_t>(under_way.micro_step));
+  under_way.losses.push_back(loss.detach().reshape({}).to(at::kDouble, /*non_blocking=*/false, /*copy=*/true));
+}
+
+void Engine::State::read_losses() {
+  const at::Tensor values = at::stack(under_way.losses).cpu();
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    const double value = values.const_data_ptr<double>()[i];
+    under_way.loss_sum += value;
+    if (under_way.loss_finite && !std::isfinite(value)) {
+      under_way.loss_finite = false;
+      under_way.bad_micro_step = i;
+    }
   }
+  under_way.losses.clear();
 }
 
 void Engine::State::backward(const at::Tensor& loss) {

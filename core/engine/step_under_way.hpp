@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +13,8 @@ namespace capstan {
 /// has not begun.
 struct StepUnderWay {
   std::int64_t micro_step = 0;      // micro-batches that have had their backward
-  double loss_sum = 0;              // of these micro-batches
+  std::vector<at::Tensor> losses;   // of these micro-batches, one double each where the device has it; not read yet
+  double loss_sum = 0;              // of those that were read
   bool loss_finite = true;          // no loss so far was infinite or NaN
   std::int64_t bad_micro_step = 0;  // the first micro-batch whose loss was not finite
   bool local_gradients = false;     // the optimizer exchanges this step's gradients by itself

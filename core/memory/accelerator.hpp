@@ -36,6 +36,12 @@ class Accelerator {
   virtual at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) const = 0;
   /// Copies values, converting the dtype; ordered with the device's other work.
   virtual void copy(at::Tensor& to, const at::Tensor& from) const = 0;
+  /// The tensor on the device, with the values that it has now; the device's later work waits for a copy, the calling
+  /// thread where it must.
+  virtual at::Tensor upload(const at::Tensor& tensor) const = 0;
+  /// Makes the device the calling thread's current one. Every thread that uses the device calls it once, except the
+  /// thread that built the accelerator. Throws PluginError. [any thread]
+  virtual void bind_thread() const = 0;
   /// Marks the end of the work queued so far.
   virtual std::unique_ptr<DeviceEvent> record() const = 0;
   /// The calling thread's current stream, a cudaStream_t on CUDA; null on the host. [any thread]
@@ -52,6 +58,8 @@ class CpuAccelerator final : public Accelerator {
   at::Device device() const override { return at::kCPU; }
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) const override;
   void copy(at::Tensor& to, const at::Tensor& from) const override;
+  at::Tensor upload(const at::Tensor& tensor) const override { return tensor.to(at::kCPU); }
+  void bind_thread() const override {}
   std::unique_ptr<DeviceEvent> record() const override;
   void* stream() const override { return nullptr; }
   DeviceMemory memory() const override { return {}; }

@@ -184,6 +184,21 @@ void PluginAccelerator::copy(at::Tensor& to, const at::Tensor& from) const {
   to.copy_(from);
 }
 
+at::Tensor PluginAccelerator::upload(const at::Tensor& tensor) const {
+  if (!tensor.is_cpu() || !CAPSTAN_HAS(plugin_->table(), upload)) return tensor.to(device_);
+  capstan_tensor copy = nullptr;
+  call_plugin(plugin_->where + ", upload", [&](capstan_error* error) {
+    return plugin_->table()->upload(plugin_->self(), handle_of(tensor), &copy, error);
+  });
+  return take_tensor(copy);
+}
+
+void PluginAccelerator::bind_thread() const {
+  if (!CAPSTAN_HAS(plugin_->table(), bind_thread)) return;
+  call_plugin(plugin_->where + ", bind_thread",
+              [&](capstan_error* error) { return plugin_->table()->bind_thread(plugin_->self(), error); });
+}
+
 std::unique_ptr<DeviceEvent> PluginAccelerator::record() const { return std::make_unique<Event>(plugin_); }
 
 DeviceMemory PluginAccelerator::memory() const {

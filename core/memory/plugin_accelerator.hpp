@@ -13,13 +13,15 @@ namespace capstan {
 /// allocate, copy and compute; the plugin's table has what they do not.
 class PluginAccelerator final : public Accelerator {
  public:
-  /// Takes device `local_rank` of this host, or the only one that this process sees. The component's host table must outlive all that is made here. Throws
-  /// RuntimeFault where there are none, or fewer than processes.
+  /// Takes device `local_rank` of this host, or the only one that this process sees. The component's host table must
+  /// outlive all that is made here. Throws RuntimeFault where there are none, or fewer than processes.
   PluginAccelerator(Component component, int local_rank);
 
   at::Device device() const override { return device_; }
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) const override;
   void copy(at::Tensor& to, const at::Tensor& from) const override;
+  at::Tensor upload(const at::Tensor& tensor) const override;
+  void bind_thread() const override;
   std::unique_ptr<DeviceEvent> record() const override;
   void* stream() const override { return plugin_->table()->stream(plugin_->self()); }
   DeviceMemory memory() const override;

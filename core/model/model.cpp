@@ -50,6 +50,12 @@ void Model::collect() {
               [&](capstan_error* error) { return vtable_->visit(self_, &visitor, error); });
 }
 
+void Model::check(Batch& batch) const {
+  if (!CAPSTAN_HAS(vtable_, check)) return;
+  call_plugin("model '" + description_ + "', batch",
+              [&](capstan_error* error) { return vtable_->check(self_, &batch, error); });
+}
+
 at::Tensor Model::forward(Batch& batch) {
   capstan_tensor handle = nullptr;
   call_plugin("model '" + description_ + "', forward",

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "capstan/plugin.h"
-#include "core/text/json.hpp"
 #include "core/model/batch.hpp"
 #include "core/registry/registry.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 
@@ -33,6 +33,9 @@ class Model {
   ~Model();
   Model(Model&&) noexcept;
 
+  /// Lets the model look at a micro-batch whose tensors are still in host memory. Throws PluginError with the model's
+  /// own text for one that forward cannot use.
+  void check(Batch& batch) const;
   /// Scalar loss of one micro-batch. Throws PluginError with the model's own text.
   at::Tensor forward(Batch& batch);
   void set_training(bool on);

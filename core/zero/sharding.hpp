@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,9 +24,10 @@ struct ShardingOptions {
   std::shared_ptr<Communicator> communicator;                                       // of at least two
   std::int64_t reduce_bucket_size = 500'000'000, gather_bucket_size = 500'000'000;  // elements
   bool gather_by_broadcast = false;
-  bool overlap = false;           // a thread talks to the other ranks while forward and backward go on
-  bool whole_parameters = false;  // the optimizer needs each of them in one piece
-  PartGatherer::Options parts;    // stage 3
+  bool overlap = false;               // a thread talks to the other ranks while forward and backward go on
+  std::function<void()> bind_thread;  // that thread calls it first
+  bool whole_parameters = false;      // the optimizer needs each of them in one piece
+  PartGatherer::Options parts;        // stage 3
   GradientReducer::Options gradients;
 };
 

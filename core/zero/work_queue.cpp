@@ -4,8 +4,21 @@
 
 namespace capstan {
 
-WorkQueue::WorkQueue(bool threaded) {
-  if (threaded) thread_ = std::thread([this] { run(); });
+namespace {
+
+std::exception_ptr failure_of(const std::function<void()>& work) noexcept {
+  try {
+    if (work) work();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+}  // namespace
+
+WorkQueue::WorkQueue(bool threaded, std::function<void()> begin) {
+  if (threaded) thread_ = std::thread([this, begin = std::move(begin)] { run(begin); });
 }
 
 WorkQueue::~WorkQueue() {
@@ -56,7 +69,8 @@ void WorkQueue::discard() noexcept {
   failure_ = nullptr;
 }
 
-void WorkQueue::run() {
+void WorkQueue::run(const std::function<void()>& begin) {
+  const std::exception_ptr not_begun = failure_of(begin);
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || !work_.empty(); });
@@ -65,12 +79,7 @@ void WorkQueue::run() {
     work_.pop_front();
     busy_ = true;
     lock.unlock();
-    std::exception_ptr failure;
-    try {
-      work();
-    } catch (...) {
-      failure = std::current_exception();
-    }
+    const std::exception_ptr failure = not_begun ? not_begun : failure_of(work);
     lock.lock();
     busy_ = false;
     if (failure) {

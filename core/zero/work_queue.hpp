@@ -13,7 +13,8 @@ namespace capstan {
 /// Runs work in the order given: at once, or on a thread of its own.
 class WorkQueue {
  public:
-  explicit WorkQueue(bool threaded);
+  /// `begin` is run by the thread, before all work. What it throws is what all work of the queue throws.
+  explicit WorkQueue(bool threaded, std::function<void()> begin = {});
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
 
@@ -27,7 +28,7 @@ class WorkQueue {
   void discard() noexcept;
 
  private:
-  void run();
+  void run(const std::function<void()>& begin);
 
   std::mutex mutex_;
   std::condition_variable changed_;

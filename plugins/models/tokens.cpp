@@ -18,7 +18,7 @@ const at::Tensor& matrix(const sdk::BatchView& batch, const std::string& name) {
 }
 
 void check_range(const at::Tensor& ids, const std::string& name, std::int64_t vocabulary, std::int64_t also_allowed) {
-  if (!ids.is_cpu()) return;
+  if (!ids.is_cpu()) return;  // the program put them on the device; to look there would wait for it
   const auto [low, high] = ids.aminmax();
   const auto smallest = low.item<std::int64_t>();
   const auto largest = high.item<std::int64_t>();
@@ -30,7 +30,7 @@ void check_range(const at::Tensor& ids, const std::string& name, std::int64_t vo
 
 }  // namespace
 
-Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, std::int64_t vocabulary) {
+Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length) {
   Tokens tokens{matrix(batch, "input_ids"), matrix(batch, "labels")};
   if (tokens.inputs.sizes() != tokens.labels.sizes()) {
     throw sdk::Error("labels: shape " + c10::str(tokens.labels.sizes()) + " differs from that of input_ids, " +
@@ -45,9 +45,13 @@ Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, st
                      std::to_string(sequence_length) +
                      ". Shorten the sequences, or raise the model's parameter 'seq'.");
   }
+  return tokens;
+}
+
+void check_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, std::int64_t vocabulary) {
+  const Tokens tokens = read_tokens(batch, sequence_length);
   check_range(tokens.inputs, "input_ids", vocabulary, 0);
   check_range(tokens.labels, "labels", vocabulary, kIgnoredLabel);
-  return tokens;
 }
 
 at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& labels) {

@@ -12,9 +12,13 @@ struct Tokens {
 };
 
 /// Takes "input_ids" and "labels" from the batch, cut to "curriculum_seqlen" where that is given. Throws sdk::Error
-/// naming the numbers when they are not two int64 matrices of one shape, longer than `sequence_length`, or (checked on
-/// the CPU only, where it costs no synchronisation) hold ids outside the vocabulary. A label of -100 is not counted.
-Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, std::int64_t vocabulary);
+/// naming the numbers when they are not two int64 matrices of one shape, or longer than `sequence_length`. A label of
+/// -100 is not counted.
+Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length);
+
+/// What is wrong with a batch that is still in host memory: throws what read_tokens throws, and sdk::Error naming an id
+/// that is outside of the vocabulary.
+void check_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, std::int64_t vocabulary);
 
 /// Mean cross-entropy over all positions, in fp32 whatever the logits are. `logits` is [batch, time, vocabulary].
 at::Tensor mean_cross_entropy(const at::Tensor& logits, const at::Tensor& labels);

@@ -54,10 +54,16 @@ class PretendDevice {
   }
   std::string open(std::uint32_t index) {
     opened_ = index;
+    bind_thread();
     return "{\"name\": \"pretended\", \"memory_bytes\": 1000}";
   }
-  void* stream() { return &opened_; }
-  sdk::DeviceMemory memory() const { return {opened_, 7, 1000}; }
+  void bind_thread() { current_ = &opened_; }
+  void* stream() { return current_; }
+  capstan_tensor upload(capstan_tensor host) {
+    ++uploads_;
+    return sdk::give(sdk::borrow(host).clone());
+  }
+  sdk::DeviceMemory memory() const { return {opened_, 7 + uploads_, 1000}; }
   std::unique_ptr<Event> record() { return std::make_unique<Event>(Event{events_++}); }
   double milliseconds(const Event& from, const Event& to) const { return to.number - from.number; }
   std::string link_id() const { return "the way back"; }
@@ -67,7 +73,9 @@ class PretendDevice {
   }
 
  private:
+  inline static thread_local std::uint32_t* current_ = nullptr;
   std::uint32_t devices_, opened_ = 99;
+  std::uint64_t uploads_ = 0;
   bool cable_;
   int events_ = 0;
 };

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/memory/plugin_accelerator.hpp"
@@ -53,6 +55,30 @@ TEST(PretendDevice, AllocatesCopiesAndCounts) {
   EXPECT_EQ(device->memory().peak, 7u);
   EXPECT_EQ(device->memory().total, 1000u);
   EXPECT_EQ(*static_cast<const std::uint32_t*>(device->stream()), 0u);
+}
+
+TEST(PretendDevice, TakesATensorOfTheHostWithTheValuesThatItHas) {
+  const auto device = made();
+  const at::Tensor host = at::randn({4});
+  const at::Tensor kept = host.clone();
+  const at::Tensor there = device->upload(host);
+  host.zero_();
+
+  EXPECT_TRUE(at::equal(there, kept));
+  EXPECT_EQ(device->memory().peak, 8u);  // the device counts them from 7 on
+}
+
+TEST(PretendDevice, IsCurrentOnAThreadThatWasBoundToIt) {
+  const auto device = made();
+  const void *before = device->stream(), *bound = nullptr;
+  std::thread([&] {
+    before = device->stream();
+    device->bind_thread();
+    bound = device->stream();
+  }).join();
+
+  EXPECT_EQ(before, nullptr);
+  EXPECT_EQ(bound, device->stream());
 }
 
 TEST(PretendDevice, TellsTheTimeBetweenEvents) {

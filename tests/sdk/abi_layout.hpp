@@ -130,6 +130,7 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_model, forward);
   FIELD(capstan_model, training);
   FIELD(capstan_model, describe);
+  FIELD(capstan_model, check);
 
   VALUE(CAPSTAN_EVENT_INITIALIZED);
   VALUE(CAPSTAN_EVENT_STEP_BEGIN);
@@ -194,6 +195,8 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_accelerator, wait);
   FIELD(capstan_accelerator, abort);
   FIELD(capstan_accelerator, end);
+  FIELD(capstan_accelerator, bind_thread);
+  FIELD(capstan_accelerator, upload);
 
   FIELD(capstan_component, struct_size);
   FIELD(capstan_component, kind);

@@ -5,6 +5,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
+#include "capstan/sdk/aten.hpp"
 #include "plugins/accelerators/cuda/nccl_link.hpp"
 
 namespace capstan::accelerators {
@@ -41,12 +42,14 @@ class Cuda {
   std::string open(std::uint32_t index) {
     device_ = static_cast<c10::DeviceIndex>(index);
     at::globalContext().lazyInitDevice(at::kCUDA);
-    c10::cuda::set_device(device_);
+    bind_thread();
     cudaDeviceProp facts{};
     C10_CUDA_CHECK(cudaGetDeviceProperties(&facts, device_));
     total_ = facts.totalGlobalMem;
     return "{\"name\": " + quoted(facts.name) + ", \"memory_bytes\": " + std::to_string(total_) + "}";
   }
+
+  void bind_thread() { c10::cuda::set_device(device_); }
 
   void* stream() { return c10::cuda::getCurrentCUDAStream(device_).stream(); }
 
@@ -54,6 +57,11 @@ class Cuda {
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device_);
     const auto& bytes = stats.allocated_bytes[0];  // of all pools together
     return {static_cast<std::uint64_t>(bytes.current), static_cast<std::uint64_t>(bytes.peak), total_};
+  }
+
+  /// From pinned memory a copy is only queued; LibTorch keeps that memory until the copy is done.
+  capstan_tensor upload(capstan_tensor host) {
+    return sdk::give(sdk::borrow(host).pin_memory().to(at::Device(at::kCUDA, device_), /*non_blocking=*/true));
   }
 
   std::unique_ptr<Event> record() {

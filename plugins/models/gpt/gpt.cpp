@@ -85,8 +85,10 @@ Gpt::Gpt(sdk::Host, const sdk::Params& params)
   }
 }
 
+void Gpt::check(const sdk::BatchView& batch) const { check_tokens(batch, shape_.seq, shape_.vocab); }
+
 at::Tensor Gpt::forward(const sdk::BatchView& batch) {
-  const Tokens tokens = read_tokens(batch, shape_.seq, shape_.vocab);
+  const Tokens tokens = read_tokens(batch, shape_.seq);
   at::Tensor hidden = tok_emb_(tokens.inputs) + pos_emb_->weight.narrow(0, 0, tokens.inputs.size(1));
   for (std::size_t i = 0; i < blocks_->size(); ++i) {
     hidden = layer("blocks." + std::to_string(i), hidden,

@@ -55,6 +55,7 @@ class GptBlock : public torch::nn::Module {
 class Gpt : public torch::nn::Module {
  public:
   Gpt(sdk::Host host, const sdk::Params& params);
+  void check(const sdk::BatchView& batch) const;
   at::Tensor forward(const sdk::BatchView& batch);
   std::string describe() const;
 

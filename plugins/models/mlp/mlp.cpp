@@ -19,8 +19,10 @@ Mlp::Mlp(sdk::Host, const sdk::Params& params)
   }
 }
 
+void Mlp::check(const sdk::BatchView& batch) const { check_tokens(batch, seq_, vocab_); }
+
 at::Tensor Mlp::forward(const sdk::BatchView& batch) {
-  const Tokens tokens = read_tokens(batch, seq_, vocab_);
+  const Tokens tokens = read_tokens(batch, seq_);
   // [batch, time, context]: what stands at each position and before it; `vocab` stands before the start.
   const at::Tensor windows = at::constant_pad_nd(tokens.inputs, {context_ - 1, 0}, vocab_).unfold(1, context_, 1);
   at::Tensor hidden = tok_emb_(windows).flatten(2);

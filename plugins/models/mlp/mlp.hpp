@@ -13,6 +13,7 @@ namespace capstan::models {
 class Mlp : public torch::nn::Module {
  public:
   Mlp(sdk::Host host, const sdk::Params& params);
+  void check(const sdk::BatchView& batch) const;
   at::Tensor forward(const sdk::BatchView& batch);
   std::string describe() const;
 

@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.2: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.3: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -27,7 +27,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 2u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 3u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -237,6 +237,10 @@ typedef struct capstan_model {
   capstan_status (*training)(void* self, int on, capstan_error*);
   /* Optional: facts as a JSON object: sequence_length, hidden_size, vocab_size, layers ... */
   capstan_status (*describe)(void* self, capstan_sink*, capstan_error*);
+  /* Since 1.3, optional: fails with what is wrong with a micro-batch. Called before `forward`, while its tensors are
+   * still in host memory: there a look costs no wait for the device, where an index out of range ends the process's
+   * use of it. [engine] */
+  capstan_status (*check)(void* self, capstan_batch*, capstan_error*);
 } capstan_model;
 
 /* ---- kind "observer" ---------------------------------------------------------------------------------------- */
@@ -356,6 +360,13 @@ typedef struct capstan_accelerator {
   capstan_status (*wait)(void* self, void* exchange, int* done, capstan_error*);
   void (*abort)(void* self, void* exchange); /* ends `wait`; the link is of no use afterwards [any] */
   void (*end)(void* self, void* exchange);   /* after wait */
+
+  /* Since 1.3, optional: makes the device that `open` chose the calling thread's current one. Called once on each thread
+   * of the host that will use the device, except the thread of `open` itself and those that only call `abort`. [any] */
+  capstan_status (*bind_thread)(void* self, capstan_error*);
+  /* Since 1.3, optional: a copy on the device of a tensor in host memory, with the values that it has now. The calling
+   * thread's stream waits for the copy, the thread need not. Without it LibTorch's blocking copy is used. [any] */
+  capstan_status (*upload)(void* self, capstan_tensor host, capstan_tensor* out, capstan_error*);
 } capstan_accelerator;
 
 /* ---- the plugin ---------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -155,6 +156,57 @@ TEST(Engine, StopsAtALossThatIsNotFiniteAndNamesTheParameter) {
                                                     "parameter 'w2' are not finite.")));
 }
 
+TEST(Engine, NamesTheMicroBatchWhoseLossIsNotFinite) {
+  SmallRun run(config("\"gradient_accumulation_steps\": 4"));
+  const auto next = [&] {
+    Batch batch = batch_number(run.next_batch, run.rows);
+    if (++run.next_batch == 3) batch.tensors.find("y")->second.fill_(NAN);
+    return batch;
+  };
+  EXPECT_THAT([&] { run.engine.train_batch(next); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("the loss is not finite at step 0 (micro-batch 2).")));
+}
+
+/// Counts what a device would have to be waited for: reads of single values of a tensor.
+class Reads {
+ public:
+  Reads()
+      : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& op) {
+                                             count_ += op.name() == std::string_view("aten::_local_scalar_dense");
+                                             return std::unique_ptr<at::ObserverContext>();
+                                           }).scopes({at::RecordScope::FUNCTION}))) {
+    count_ = 0;
+  }
+  ~Reads() { at::removeCallback(handle_); }
+  Reads(const Reads&) = delete;
+  static int count() { return count_; }
+
+ private:
+  static thread_local int count_;
+  at::CallbackHandle handle_;
+};
+thread_local int Reads::count_ = 0;
+
+TEST(Engine, ReadsNoValueInAMicroBatchAndTheLossesOnceAStep) {
+  SmallRun run(config("\"gradient_accumulation_steps\": 4, \"gradient_clipping\": 1"));
+  run.step();
+  double sum = 0;
+  const Reads reads;
+  for (int micro_batch = 0; micro_batch < 4; ++micro_batch) {
+    Batch batch = batch_number(run.next_batch++, run.rows);
+    const int before = Reads::count();
+    const at::Tensor loss = run.engine.forward(batch);
+    run.engine.backward(loss);
+    EXPECT_EQ(Reads::count(), before) << "micro-batch " << micro_batch;
+    sum += loss.item<double>();
+    const int before_step = Reads::count();
+    run.engine.step();
+    EXPECT_LE(Reads::count(), before_step + 1);
+  }
+  EXPECT_EQ(Reads::count(), 4);  // by this test
+  EXPECT_EQ(run.engine.mean_loss(), sum / 4);
+}
+
 TEST(Engine, SkipsALossThatIsNotFiniteWhereConfigured) {
   SmallRun run(config("\"capstan\": {\"run\": {\"on_nan\": \"continue\"}}"));
   run.step();
@@ -206,6 +258,33 @@ TEST(Engine, SkipsAGradientThatIsNotFiniteWhereConfigured) {
     run.step();
     EXPECT_TRUE(run.engine.last_step().applied);
   }
+}
+
+TEST(Engine, LetsTheModelLookAtABatchBeforeForward) {
+  static int forwards = 0;
+  capstan_model table = SmallModel::table();
+  table.check = [](void*, capstan_batch* batch, capstan_error* error) {
+    if (batch->tensors.find("x")->second.size(0) == 8) return CAPSTAN_OK;
+    error->text = "x: 8 rows are wanted";
+    return CAPSTAN_FAILED;
+  };
+  table.forward = [](void* self, capstan_batch* batch, capstan_tensor* loss, capstan_error* error) {
+    ++forwards;
+    return SmallModel::table().forward(self, batch, loss, error);
+  };
+  SmallModel model;
+  PluginIndex plugins;
+  const Config read = load_config({config(""), "test", false}, {}, plugins);
+  Engine engine(Model(
+                    &table, &model, [](void*) {}, "small"),
+                read, plugins);
+
+  engine.train_batch([] { return batch_number(0, 8); });
+  EXPECT_THAT([&] { engine.train_batch([] { return batch_number(1, 7); }); },
+              ThrowsMessage<PluginError>("model 'small', batch: x: 8 rows are wanted"));
+  EXPECT_THAT([&] { engine.eval_batch([] { return batch_number(1, 7); }, 1); },
+              ThrowsMessage<PluginError>("model 'small', batch: x: 8 rows are wanted"));
+  EXPECT_EQ(forwards, 1);
 }
 
 TEST(Engine, NamesAParameterWhoseStorageWasExchanged) {

@@ -180,7 +180,7 @@ TEST(Manifest, RefusesAnotherAbiAndSaysWhatToDo) {
             "built for Capstan plugin ABI 2.0, this engine speaks 1.2. Rebuild it with the SDK of this release, or "
             "install a Capstan that speaks 2.x.");
   EXPECT_EQ(refusal(with_abi("1.4")),
-            "built for Capstan plugin ABI 1.4, this engine speaks 1.2. Rebuild it with the SDK of this release, or "
+            "built for Capstan plugin ABI 1.4, this engine speaks 1.3. Rebuild it with the SDK of this release, or "
             "install a Capstan that speaks 1.4.");
   EXPECT_EQ(refusal(with_abi("0.9")),
             "built for Capstan plugin ABI 0.9, this engine speaks 1.2. Rebuild it with the SDK of this release.");
@@ -216,10 +216,11 @@ TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
             "manifest: components[0].kind: must be one of optimizer, scheduler, monitor, model, observer, offload, "
             "accelerator, got "
             "'optimiser'. Did you mean 'optimizer'?");
-  EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['elementwize']")),
-            "manifest: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
-            "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, own_communication, graph_safe, cpu, cuda. "
-            "Did you mean 'elementwise'?");
+  EXPECT_EQ(
+      refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['elementwize']")),
+      "manifest: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
+      "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, own_communication, graph_safe, cpu, cuda. "
+      "Did you mean 'elementwise'?");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\nmeasures = 65")),
             "manifest: components[0].measures: must be from 0 to 64, got 65.");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\ndtype = 'fp8'")),

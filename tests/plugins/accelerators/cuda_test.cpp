@@ -66,6 +66,15 @@ TEST_F(Cuda, CopiesAndConvertsAsTheHostDoes) {
   }
 }
 
+TEST_F(Cuda, TakesATensorOfTheHostWithTheValuesThatItHas) {
+  const at::Tensor host = at::randn({1 << 20}), kept = host.clone();
+  const at::Tensor there = cuda_->upload(host);
+  host.zero_();
+
+  EXPECT_EQ(there.device(), cuda_->device());
+  EXPECT_TRUE(at::equal(there.cpu(), kept));
+}
+
 TEST_F(Cuda, EventsStandInTheOrderOfTheWork) {
   const auto first = cuda_->record();
   at::Tensor product = on_device(at::randn({512, 512}));

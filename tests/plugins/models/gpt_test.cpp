@@ -236,13 +236,13 @@ TEST(Gpt, NamesTheIdThatIsOutsideItsVocabulary) {
   Batch negative = token_batch("\1\2\3\4\5", 0, 1, 4);
   negative.tensors["labels"][0][1] = -1;
 
-  EXPECT_THAT([&] { model.forward(batch); },
+  EXPECT_THAT([&] { model.check(batch); },
               ThrowsMessage<PluginError>(
-                  "model 'gpt', forward: input_ids: holds id 126, this model's vocabulary is 0 to 63. Raise "
+                  "model 'gpt', batch: input_ids: holds id 126, this model's vocabulary is 0 to 63. Raise "
                   "the model's parameter 'vocab', or use data of that vocabulary."));
-  EXPECT_THAT([&] { model.forward(negative); },
+  EXPECT_THAT([&] { model.check(negative); },
               ThrowsMessage<PluginError>(
-                  "model 'gpt', forward: labels: holds id -1, this model's vocabulary is 0 to 63. Raise the "
+                  "model 'gpt', batch: labels: holds id -1, this model's vocabulary is 0 to 63. Raise the "
                   "model's parameter 'vocab', or use data of that vocabulary."));
 }
 

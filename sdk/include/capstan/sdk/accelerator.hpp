@@ -27,6 +27,11 @@
 ///     // with in Link:     std::unique_ptr<Exchange> start(const std::vector<sdk::Message>& send,
 ///     //                                                   const std::vector<sdk::Message>& receive);
 ///     // and in Exchange:  bool wait();  void abort() noexcept;
+///
+///     // optional: makes the device the calling thread's current one
+///     void bind_thread();
+///     // optional: a copy on the device that the calling thread does not wait for; a handle from sdk::give
+///     capstan_tensor upload(capstan_tensor host);
 ///   };
 ///   CAPSTAN_PLUGIN(&capstan::sdk::accelerator<Cuda, "cuda">)
 namespace capstan::sdk {
@@ -48,6 +53,8 @@ struct AcceleratorThunks {
   using Event = typename decltype(std::declval<T&>().record())::element_type;
 
   static constexpr bool kLinks = requires(T & t) { t.link_id(); };
+  static constexpr bool kBindsThreads = requires(T & t) { t.bind_thread(); };
+  static constexpr bool kUploads = requires(T & t, capstan_tensor host) { t.upload(host); };
 
   static capstan_status count(void* self, std::uint32_t* devices, capstan_error* error) {
     auto& device = *static_cast<Self*>(self);
@@ -113,6 +120,15 @@ struct AcceleratorThunks {
   static void abort(void*, void* exchange) { static_cast<typename T::Exchange*>(exchange)->abort(); }
   static void end(void*, void* exchange) { delete static_cast<typename T::Exchange*>(exchange); }
 
+  static capstan_status bind_thread(void* self, capstan_error* error) {
+    auto& device = *static_cast<Self*>(self);
+    return guarded(device.host, error, [&] { device.object.bind_thread(); });
+  }
+  static capstan_status upload(void* self, capstan_tensor host, capstan_tensor* out, capstan_error* error) {
+    auto& device = *static_cast<Self*>(self);
+    return guarded(device.host, error, [&] { *out = device.object.upload(host); });
+  }
+
   static constexpr capstan_accelerator vtable() {
     capstan_accelerator table{sizeof(capstan_accelerator), &count, &open, &stream, &memory, &record, &elapsed, &forget};
     if constexpr (kLinks) {
@@ -124,6 +140,8 @@ struct AcceleratorThunks {
       table.abort = &abort;
       table.end = &end;
     }
+    if constexpr (kBindsThreads) table.bind_thread = &bind_thread;
+    if constexpr (kUploads) table.upload = &upload;
     return table;
   }
   static constexpr capstan_accelerator kVtable = vtable();

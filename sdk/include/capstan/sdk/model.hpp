@@ -61,6 +61,11 @@ concept DescribesItself = requires(const M& module) {
   { module.describe() } -> std::convertible_to<std::string>;
 };
 
+template <class M>
+concept ChecksBatches = requires(const M& module, const BatchView& batch) {
+  module.check(batch);
+};
+
 /// The step function of a module that needs none of its own: forward(BatchView), or forward(input_ids, labels).
 template <class M>
 at::Tensor default_step(M& module, const BatchView& batch) {
@@ -101,7 +106,8 @@ inline void require_separate_values(const torch::OrderedDict<std::string, at::Te
 }
 
 /// What a module shows of itself to the engine. M may have `std::string describe() const`, a JSON object of facts:
-/// sequence_length, hidden_size, vocab_size, layers.
+/// sequence_length, hidden_size, vocab_size, layers; and `void check(const BatchView&) const`, which throws what is
+/// wrong with a micro-batch while it is still in host memory.
 template <class M>
 class ModuleModel {
  public:
@@ -135,6 +141,7 @@ class ModuleModel {
   at::Tensor forward(const BatchView& batch) { return scalar_loss(step_(*module_, batch)); }
   void training(bool on) { module_->train(on); }
   std::string describe() const requires DescribesItself<M> { return module_->describe(); }
+  void check(const BatchView& batch) const requires ChecksBatches<M> { std::as_const(*module_).check(batch); }
 
  private:
   std::shared_ptr<M> module_;
@@ -171,8 +178,19 @@ struct ModelThunks {
     });
   }
 
-  static constexpr capstan_model kVtable = {sizeof(capstan_model), &visit, &forward, &training,
-                                            DescribesItself<M> ? &describe : nullptr};
+  static capstan_status check(void* self, capstan_batch* batch, capstan_error* error) {
+    auto& model = *static_cast<Self*>(self);
+    return guarded(model.host, error, [&] {
+      if constexpr (ChecksBatches<M>) model.object.check(BatchView(model.host, batch, error));
+    });
+  }
+
+  static constexpr capstan_model kVtable = {sizeof(capstan_model),
+                                            &visit,
+                                            &forward,
+                                            &training,
+                                            DescribesItself<M> ? &describe : nullptr,
+                                            ChecksBatches<M> ? &check : nullptr};
 };
 
 /// The descriptor of a model in a plugin. M is a torch::nn::Module with the constructor M(Host, const Params&).
