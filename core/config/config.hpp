@@ -9,8 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/text/json.hpp"
-#include "core/text/problem.hpp"
 #include "core/config/typed/attention.hpp"
 #include "core/config/typed/checkpoint.hpp"
 #include "core/config/typed/communication.hpp"
@@ -23,6 +21,8 @@
 #include "core/config/typed/profiling.hpp"
 #include "core/config/typed/zero.hpp"
 #include "core/registry/plugin_index.hpp"
+#include "core/text/json.hpp"
+#include "core/text/problem.hpp"
 
 namespace capstan {
 
@@ -177,6 +177,9 @@ struct ConfigContext {
   std::optional<std::int64_t> hidden_size;  // of the model, for "auto"
   bool world_known = true;                  // false: world_size is only assumed
   bool check_only = false;                  // nothing is about to be trained: what only a program can supply may lack
+  bool takes_steps = true;                  // false: what is true of training steps alone is not said
+  bool needs_steps = false;                 // capstan.run.steps must be given
+  bool says_autos = true;                   // false: the file is the program's own, whose "auto" nobody asks about
 };
 
 /// The text of a configuration and the name to show for it.

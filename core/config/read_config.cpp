@@ -1,25 +1,25 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/config/config.hpp"
+#include "core/config/language/old_names.hpp"
+#include "core/config/language/unknown_keys.hpp"
+#include "core/config/language/validator.hpp"
 #include "core/config/resolve/batch_sizes.hpp"
 #include "core/config/resolve/components.hpp"
-#include "core/config/config.hpp"
 #include "core/config/resolve/device.hpp"
 #include "core/config/resolve/effective.hpp"
 #include "core/config/resolve/elastic.hpp"
-#include "core/config/language/old_names.hpp"
-#include "core/text/places.hpp"
 #include "core/config/resolve/program_values.hpp"
-#include "core/text/relaxed.hpp"
 #include "core/config/rules/rules.hpp"
 #include "core/config/rules/section_rules.hpp"
-#include "core/text/toml.hpp"
 #include "core/config/typed/typed_sections.hpp"
-#include "core/config/language/unknown_keys.hpp"
-#include "core/config/language/validator.hpp"
-#include "core/schema/value.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/schema/value.hpp"
+#include "core/text/places.hpp"
+#include "core/text/relaxed.hpp"
+#include "core/text/toml.hpp"
 
 namespace capstan {
 namespace {
@@ -231,14 +231,18 @@ class Reader {
   }
 
   void report_rest(const Json& document, const Effective& values, const Config& config, const Validated& validated) {
+    if (context_.needs_steps && !config.run.steps) {
+      problems_.error("capstan.run.steps", "not given. Say how long to train with --steps, for instance --steps 200.");
+    }
     check_rules(values, config, plugins_, problems_);
     check_device(values, config, plugins_, problems_);
     check_storage(values, context_.check_only, problems_);
-    report_idle_keys(values, config, context_, plugins_, problems_);
     for (const auto& resolved : validated.autos) {
+      if (!context_.says_autos) break;
       problems_.notice(resolved.path, resolved.value.is_null() ? "\"auto\" is taken as not given."
                                                                : "\"auto\" is " + shown(resolved.value) + ".");
     }
+    report_idle_keys(values, config, context_, plugins_, problems_);
     UnknownKeyOptions options;
     options.warn = context_.lenient || values.text("capstan.unknown_keys") == "warn";
     report_unknown_keys(validated.unknown, document, plugins_, options, problems_);

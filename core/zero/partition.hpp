@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/config/typed/zero.hpp"
+
 namespace capstan {
 
 /// A range of one parameter's flattened elements.
@@ -25,10 +27,8 @@ struct Bucket {
 /// parameter, the unit in which norms are summed; a parameter that must stay whole is not cut.
 class Partition {
  public:
-  static constexpr std::int64_t kBlock = 32768;  // elements
-  /// More in one call gains nothing, and puts off the first call of a backward and the end of the last. Elements: a
-  /// matrix of 1024 squared and what belongs to it.
-  static constexpr std::int64_t kLargestBucket = 5 << 18;
+  static constexpr std::int64_t kBlock = 32768;                         // elements
+  static constexpr std::int64_t kLargestBucket = kLargestReduceBucket;  // elements
   /// Buckets that exist beside the gradients when they are reduced in a thread: some wait while one is filled.
   static constexpr std::size_t kBuffers = 4;
   static constexpr std::int64_t kAlignment = 16;  // elements at whose multiples parameters begin: vectors' sake

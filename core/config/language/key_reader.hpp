@@ -2,11 +2,13 @@
 
 #include <string>
 
+#include "core/config/language/language.hpp"
 #include "core/registry/plugin_index.hpp"
 
 namespace capstan {
 
-/// What acts on a key: a part of the core or an installed plugin. Empty when nothing does.
-std::string key_reader(const std::string& path, const PluginIndex& plugins);
+/// What acts on the key at `path`, which is `node`'s with names and indices filled in: an installed plugin that takes
+/// it from its section, or the part of the core that the key's row names. Empty when nothing does.
+std::string key_reader(const SchemaNode& node, const std::string& path, const PluginIndex& plugins);
 
 }  // namespace capstan

@@ -20,7 +20,9 @@ enum KeyFlag : unsigned {
   kOptional = 32,    // an object that is absent unless given: its members have no values then
   kOrAuto = 64,      // "auto" is an ordinary value
   kPlugin = 128,     // an object whose members the manifest of a plugin defines
-  kNoEffect = 256,   // accepted without effect; the summary says why
+  kNoEffect = 256,   // accepted without effect; the reader says why
+  kSeveral = 512,    // acts with several processes only
+  kStage3 = 1024,    // acts at ZeRO stage 3 only, with several processes
 };
 
 /// One row of the tables in core/config/language/tables: the only place where a key's type, default and range are written.
@@ -33,6 +35,9 @@ struct Key {
   unsigned flags;
   const char* pages;    // generations of documentation that have it; DS: DeepSpeed's code; ours: Capstan alone
   const char* summary;  // one sentence
+  /// The part of the core that acts on the key; "" when none does, though a plugin that owns the section may. With
+  /// kNoEffect: why nothing needs to.
+  const char* reader = "";
 };
 
 /// The tables, in the order of the reference page. One title per table.

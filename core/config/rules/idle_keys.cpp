@@ -1,7 +1,6 @@
 #include <algorithm>
-#include <functional>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "core/config/language/key_reader.hpp"
@@ -13,86 +12,166 @@
 namespace capstan {
 namespace {
 
-/// Keys of stage 3 that nothing here acts on.
-constexpr std::pair<const char*, const char*> kIdleAtStage3[] = {
-    {"zero_optimization.stage3_module_granularity_threshold",
-     "has no effect here: operators bring parameters, not modules."},
-    {"zero_optimization.leaf_module", "has no effect here: operators bring parameters, not modules."},
-    {"zero_optimization.stage3_use_all_reduce_for_fetch_params",
-     "has no effect here: parts are gathered as they are, with the same result."},
-    {"zero_optimization.memory_efficient_linear",
-     "has no effect here: what autograd saves of a parameter leaves with it."},
-    {"zero_optimization.override_module_apply", "has no effect here: initialisers run as the model calls them."},
-    {"zero_optimization.pipeline_loading_checkpoint", "has no effect here: each rank reads the parts that it needs."},
-    {"zero_optimization.log_trace_cache_warnings", "has no effect here: a changed order is always said, once."},
-    {"zero_optimization.enable_sanity_checks", "has no effect here: the checks are always made."},
-    {"zero_optimization.mics_shard_size", "has no effect here: parameters are partitioned over all ranks."},
-    {"zero_optimization.mics_hierarchical_params_gather",
-     "has no effect here: parameters are partitioned over all ranks."}};
-
 constexpr const char* kStage = "zero_optimization.stage";
+constexpr const char* kOffloadOptimizer = "zero_optimization.offload_optimizer";
+constexpr const char* kUnread = "is checked, but nothing in this installation acts on it.";
 
-void no_effect_rows(const SchemaNode& node, const Effective& values, Problems& problems) {
-  if (node.has(kNoEffect) && values.given(node.path))
-    problems.notice(node.path, "has no effect here. " + node.spec.summary);
-  for (const auto& member : node.members) no_effect_rows(*member, values, problems);
-}
+/// Walks the keys that were given a value of their own, and says of each that changes nothing why it does not.
+class IdleKeys {
+ public:
+  IdleKeys(const Effective& values, bool alone, const PluginIndex& plugins, Problems& problems)
+      : values_(values), alone_(alone), plugins_(plugins), problems_(problems) {}
 
-void zero_stage_keys(const Effective& values, Problems& problems) {
-  const std::int64_t stage = values.integer(kStage);
-  std::string idle;
-  for (const auto& member : language().member("zero_optimization")->members) {
-    const bool of_stage3 = member->spec.name.starts_with("stage3_");
-    if (of_stage3 && stage < 3 && values.given(member->path)) idle += (idle.empty() ? "" : ", ") + member->spec.name;
-  }
-  if (!idle.empty())
-    problems.notice("zero_optimization",
-                    "keys of stage 3 have no effect at stage " + std::to_string(stage) + ": " + idle + ".");
-  const auto note = [&](const char* key, bool used, const char* reason) {
-    if (!used && values.given(key)) problems.notice(key, reason);
-  };
-  note("zero_optimization.allgather_bucket_size", stage != 3,
-       "has no effect at stage 3, which gathers through its own buckets.");
-  note("zero_optimization.round_robin_gradients", false, "has no effect here: every bucket is spread over all ranks.");
-  note("zero_optimization.use_multi_rank_bucket_allreduce", false,
-       "has no effect here: a bucket goes to all its owners in one call.");
-  note("zero_optimization.contiguous_gradients", values.flag("zero_optimization.contiguous_gradients"),
-       "has no effect here: gradients are always gathered in one buffer.");
-  note("zero_optimization.reduce_scatter", values.flag("zero_optimization.reduce_scatter"),
-       "false has no effect but on the checks: gradients always go to their owners, with the same result.");
-  note("zero_optimization.grad_hooks", stage == 1, "has an effect at stage 1 only.");
-  for (const auto& [key, reason] : kIdleAtStage3) note(key, false, reason);
-}
-
-/// True when an error in a section is reported already.
-bool is_refused(const std::string& path, const Problems& problems) {
-  return std::any_of(problems.all().begin(), problems.all().end(), [&](const Problem& problem) {
-    return problem.severity == Problem::Severity::kError &&
-           (problem.path == path || problem.path.starts_with(path + "."));
-  });
-}
-
-/// True when a plugin carries out a part of a section.
-bool is_read_below(const std::string& path, const PluginIndex& plugins) {
-  for (const IndexedPlugin& plugin : plugins.plugins()) {
-    for (const ComponentManifest& component : plugin.manifest.components) {
-      if (component.section.starts_with(path + ".")) return true;
+  void report() {
+    visit(language());
+    const std::int64_t stage = values_.integer(kStage);
+    if (alone_ && stage > 0) {
+      problems_.notice(kStage, "stage " + std::to_string(stage) +
+                                   " with one process is stage 0: that process holds everything." +
+                                   (zero_alone_.empty() ? "" : " Without effect then: " + zero_alone_ + "."));
+    } else if (!zero_alone_.empty()) {
+      problems_.notice("zero_optimization", "without effect with one process: " + zero_alone_ + ".");
+    }
+    if (!below_stage3_.empty()) {
+      problems_.notice("zero_optimization",
+                       "keys of stage 3 have no effect at stage " + std::to_string(stage) + ": " + below_stage3_ + ".");
     }
   }
-  return false;
+
+ private:
+  void visit(const SchemaNode& section) {
+    for (const auto& member : section.members) {
+      if (!values_.given(member->path) || member->path == kOffloadOptimizer) continue;
+      const bool leaf = member->members.empty();
+      if (leaf ? !differs(*member) : switched_off(*member)) continue;
+      if (!leaf && is_accounted_for(*member) && !is_conditional(*member) && !member->has(kNoEffect)) {
+        visit(*member);
+      } else if (!refused(member->path)) {
+        judge(*member);
+      }
+    }
+  }
+
+  /// True when an error stands at the key or below it, which says more than a notice.
+  bool refused(const std::string& path) const {
+    return std::any_of(problems_.all().begin(), problems_.all().end(), [&](const Problem& problem) {
+      return problem.severity == Problem::Severity::kError && problem.path.starts_with(path) &&
+             (problem.path.size() == path.size() || problem.path[path.size()] == '.');
+    });
+  }
+
+  bool differs(const SchemaNode& node) const {
+    const Json* value = values_.find(node.path);
+    return value && !value->is_null() && !(node.spec.fallback && *value == *node.spec.fallback);
+  }
+
+  /// True when there is a word on the key already, such as what its "auto" is.
+  bool is_named(const std::string& path) const {
+    return std::any_of(problems_.all().begin(), problems_.all().end(),
+                       [&](const Problem& problem) { return problem.path == path; });
+  }
+
+  /// A section that its own switch holds off. A switch that was forgotten is worth a word.
+  bool switched_off(const SchemaNode& section) {
+    if (values_.text(section.path + ".device") == "none") return true;
+    const std::string path = section.path + ".enabled";
+    const Json* enabled = values_.find(path);
+    if (!enabled || !enabled->is_bool() || enabled->as_bool()) return false;
+    if (!values_.given(path) && !is_named(path)) {
+      problems_.notice(section.path, "is off, for want of a switch. Add \"enabled\": true to switch it on, or false.");
+    }
+    return true;
+  }
+
+  bool is_read(const SchemaNode& node) const { return !key_reader(node, node.path, plugins_).empty(); }
+
+  /// True when the table says of the key, or of one below it, what acts on it or why nothing needs to.
+  bool is_accounted_for(const SchemaNode& node) const {
+    return is_read(node) || node.has(kNoEffect) || (node.any_member && is_read(*node.any_member)) ||
+           std::any_of(node.members.begin(), node.members.end(),
+                       [&](const auto& member) { return is_accounted_for(*member); });
+  }
+
+  /// True when the key acts under conditions that this run does not meet.
+  bool is_conditional(const SchemaNode& node) const {
+    return (alone_ && (node.has(kSeveral) || node.has(kStage3))) || (node.has(kStage3) && values_.integer(kStage) < 3);
+  }
+
+  /// Says why the key does nothing, if so. `node` is a key, or a section whose keys are judged together.
+  void judge(const SchemaNode& node) {
+    const bool of_zero = node.path.starts_with("zero_optimization.");
+    const bool reason = node.has(kNoEffect);
+    if (of_zero && alone_ && values_.integer(kStage) > 0 && !node.has(kOptional) && (reason || is_conditional(node))) {
+      add(zero_alone_, node.path);
+    } else if (reason) {
+      problems_.notice(node.path, std::string("has no effect here: ") + node.key->reader + ".");
+    } else if (!is_accounted_for(node)) {
+      problems_.notice(node.path, kUnread);
+    } else if (is_conditional(node)) {
+      if (!of_zero) return problems_.notice(node.path, "has no effect with one process.");
+      add(alone_ ? zero_alone_ : below_stage3_, node.path);
+    }
+  }
+
+  static void add(std::string& list, std::string_view path) {
+    path.remove_prefix(path.find('.') + 1);
+    list += (list.empty() ? "" : ", ") + std::string(path);
+  }
+
+  const Effective& values_;
+  bool alone_;
+  const PluginIndex& plugins_;
+  Problems& problems_;
+  std::string zero_alone_;    // keys of zero_optimization that one process leaves idle
+  std::string below_stage3_;  // keys of stage 3 while the stage is lower
+};
+
+/// Keys of zero_optimization whose effect depends on other keys, where there are several processes.
+void zero_keys(const Effective& values, Problems& problems) {
+  const std::int64_t stage = values.integer(kStage);
+  const auto note = [&](const char* key, bool idle, const std::string& text) {
+    if (idle && values.given(key)) problems.notice(key, text);
+  };
+  note("zero_optimization.allgather_bucket_size", stage == 3,
+       "has no effect at stage 3, which gathers through its own buckets.");
+  note("zero_optimization.reduce_scatter", !values.flag("zero_optimization.reduce_scatter"),
+       "false has no effect but on the checks: gradients always go to their owners, with the same result.");
+  note("zero_optimization.grad_hooks", stage != 1 && !values.flag("zero_optimization.grad_hooks"),
+       "has an effect at stage 1 only.");
+  note("zero_optimization.zeropp_loco_param", stage == 3 && !values.flag("zero_optimization.zero_quantized_gradients"),
+       "has no effect without zero_quantized_gradients, whose errors it feeds back.");
+  const std::int64_t bucket = values.integer("zero_optimization.reduce_bucket_size");
+  note("zero_optimization.reduce_bucket_size", bucket > kLargestReduceBucket,
+       std::to_string(bucket) + " is taken as " + std::to_string(kLargestReduceBucket) +
+           " elements, the largest bucket: more in one call gains nothing.");
 }
 
-/// Top-level keys that are checked, but that nothing here acts on. What is switched off says so itself; of ZeRO's keys
-/// the stage says which there are.
-void unread_sections(const Effective& values, const PluginIndex& plugins, Problems& problems) {
-  for (const auto& member : language().members) {
-    const std::string& path = member->path;
-    if (!values.given(path) || member->has(kNoEffect) || path == "zero_optimization") continue;
-    const Json* enabled = values.find(path + ".enabled");
-    const bool off = enabled && enabled->is_bool() && !enabled->as_bool();
-    if (off || !key_reader(path, plugins).empty() || is_read_below(path, plugins) || is_refused(path, problems))
-      continue;
-    problems.notice(path, "is checked, but nothing in this installation acts on it.");
+/// More ranks for the secondary copy than there are.
+void secondary_ranks(const Effective& values, std::int64_t world, Problems& problems) {
+  const std::string key = "zero_optimization.zero_hpz_partition_size";
+  const std::int64_t ranks = values.integer(key, 1);
+  if (!values.given(key) || values.integer(kStage) < 3 || ranks <= world) return;
+  problems.notice(key, std::to_string(ranks) + " is taken as " + std::to_string(world) + ", the number of processes.");
+}
+
+/// The device "nvme" is a plugin's, which takes the keys that its manifest lists.
+void offload_optimizer_keys(const Effective& values, const Config& config, const PluginIndex& plugins,
+                            Problems& problems) {
+  const std::string device = values.text(std::string(kOffloadOptimizer) + ".device");
+  if (device == "cpu" && values.integer(kStage) > 0) {
+    problems.notice(kOffloadOptimizer,
+                    config.device == "cpu"
+                        ? "has no effect in this run, whose device is the CPU: the state is in host memory already."
+                        : "has no effect here: the state stays in the memory of the device.");
+  }
+  const ComponentRef store = device == "nvme" ? plugins.find("offload", device) : ComponentRef{};
+  if (!store) return;
+  for (const auto& member : find_key(kOffloadOptimizer)->members) {
+    const auto& params = store.component->params;
+    const bool taken = member->spec.name == "device" || std::any_of(params.begin(), params.end(), [&](const auto& one) {
+                         return one.name == member->spec.name;
+                       });
+    if (!taken && values.given(member->path)) problems.notice(member->path, kUnread);
   }
 }
 
@@ -120,15 +199,12 @@ void comms_logger_keys(const Effective& values, Problems& problems) {
 
 void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context,
                       const PluginIndex& plugins, Problems& problems) {
-  unread_sections(values, plugins, problems);
-  no_effect_rows(language(), values, problems);
-  zero_stage_keys(values, problems);
+  const bool alone = context.world_known && config.batch.world_size == 1;
+  IdleKeys(values, alone, plugins, problems).report();
+  if (!alone) zero_keys(values, problems);
+  if (context.world_known && !alone) secondary_ranks(values, config.batch.world_size, problems);
+  offload_optimizer_keys(values, config, plugins, problems);
   comms_logger_keys(values, problems);
-  if (const std::int64_t stage = values.integer(kStage);
-      stage > 0 && context.world_known && config.batch.world_size == 1) {
-    problems.notice(kStage,
-                    "stage " + std::to_string(stage) + " with one process is stage 0: that process holds everything.");
-  }
   const ComponentRef optimizer =
       config.optimizer ? plugins.find("optimizer", config.optimizer->type, config.device) : ComponentRef{};
   if (optimizer && values.integer(kStage) == 1 && optimizer.component->has_trait("own_communication") &&
@@ -136,29 +212,13 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
     problems.notice(kStage, "stage 1 is stage 0 with '" + config.optimizer->type +
                                 "': its processes go ways of their own, so each holds all of its state.");
   }
-  for (const auto& member : language().member("checkpoint")->members) {
-    const bool decoupled = member->spec.name == "writer" && values.flag("checkpoint.writer.decoupled");
-    const bool acts =
-        member->spec.name == "tag_validation" || member->spec.name == "use_node_local_storage" || decoupled;
-    if (acts || member->has(kNoEffect) || !values.given(member->path)) continue;
-    problems.notice(member->path, "is checked, but nothing in this installation acts on it.");
-  }
-  const std::string device = values.text("zero_optimization.offload_optimizer.device");
-  if (device == "cpu" && config.device == "cpu" && values.integer(kStage) > 0) {
-    problems.notice("zero_optimization.offload_optimizer",
-                    "has no effect in this run, whose device is the CPU: the state is in host memory already.");
-  }
-  for (const char* key : {"amp.num_losses", "amp.verbosity"}) {
-    if (values.flag("amp.enabled") && values.given(key))
-      problems.notice(key, "has no effect here: there is one loss, and nothing to be told.");
-  }
   if (values.flag("torch_autocast.enabled") && config.precision.autocast_dtype.empty()) {
     problems.notice("torch_autocast", "has no effect with float32, in which the model computes anyway.");
   }
   if (values.flag("prescale_gradients") && values.number("gradient_predivide_factor", 1) != 1) {
     problems.notice("gradient_predivide_factor", "has no effect while prescale_gradients is true.");
   }
-  if (!config.gradient_clipping_given) {
+  if (context.takes_steps && !config.gradient_clipping_given) {
     problems.notice("gradient_clipping", "is not given, so gradients are clipped at 1.0; 0 switches clipping off.");
   }
   if (const std::int64_t words = values.integer("vocabulary_size"); words % 8 != 0) {

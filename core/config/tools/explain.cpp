@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/config/rules/compatibility.hpp"
 #include "core/config/language/key_reader.hpp"
 #include "core/config/language/language.hpp"
+#include "core/config/rules/compatibility.hpp"
+#include "core/errors.hpp"
+#include "core/schema/value.hpp"
 #include "core/text/nearest.hpp"
 #include "core/text/places.hpp"
-#include "core/schema/value.hpp"
-#include "core/errors.hpp"
 
 namespace capstan {
 namespace {
@@ -48,9 +48,18 @@ std::string type_and_range(const KeySpec& spec, bool or_auto) {
          (allowed.empty() ? "" : ": " + allowed);
 }
 
-std::string acting_on(const std::string& path, const PluginIndex& plugins) {
-  const std::string reader = key_reader(path, plugins);
-  return reader.empty() ? "nothing in this installation; its value is checked" : reader;
+/// True when something acts on one of the keys below the node.
+bool some_are_read(const SchemaNode& node, const PluginIndex& plugins) {
+  return std::any_of(node.members.begin(), node.members.end(), [&](const auto& member) {
+    return !key_reader(*member, member->path, plugins).empty() || some_are_read(*member, plugins);
+  });
+}
+
+std::string acting_on(const SchemaNode& node, const std::string& path, const PluginIndex& plugins) {
+  if (node.has(kNoEffect)) return std::string("nothing: ") + node.key->reader;
+  const std::string reader = key_reader(node, path, plugins);
+  if (!reader.empty()) return reader;
+  return some_are_read(node, plugins) ? "what acts on its keys" : "nothing in this installation; its value is checked";
 }
 
 std::string explain_node(const SchemaNode& node, const std::string& path, const PluginIndex& plugins) {
@@ -59,7 +68,7 @@ std::string explain_node(const SchemaNode& node, const std::string& path, const 
   text += row("type", node.is_section() ? "object" : type_and_range(node.spec, node.has(kOrAuto)));
   if (!node.is_section()) text += row("default", default_text(node.spec));
   if (node.key) text += row("since", since(node.key->pages));
-  text += row("read by", node.has(kNoEffect) ? "nothing: it has no effect here" : acting_on(path, plugins));
+  text += row("read by", acting_on(node, path, plugins));
   std::string members;
   for (const auto& member : node.members) members += (members.empty() ? "" : ", ") + member->spec.name;
   if (node.any_member) members += (members.empty() ? "" : ", ") + node.any_member->spec.name;
@@ -97,6 +106,11 @@ void collect_paths(const SchemaNode& node, std::vector<std::string>& paths) {
 std::string with_placeholder(std::string text) {
   if (const auto at = text.find("{}"); at != std::string::npos) text.replace(at, 2, "N");
   return text;
+}
+
+/// Why a key does nothing here, for the reference page.
+std::string without_effect(const SchemaNode& node) {
+  return node.has(kNoEffect) ? std::string(" Without effect here: ") + node.key->reader + "." : "";
 }
 
 std::string escaped(std::string text) {
@@ -150,7 +164,7 @@ std::string reference_page() {
               escaped(section ? "object"
                               : type_text(spec) + (node->has(kOrAuto) && spec.choices.empty() ? " | \"auto\"" : "")) +
               " | " + escaped(section ? "" : default_text(spec)) + " | " + escaped(section ? "" : allowed_text(spec)) +
-              " | " + since(key.pages) + " | " + escaped(spec.summary) + " |\n";
+              " | " + since(key.pages) + " | " + escaped(spec.summary + without_effect(*node)) + " |\n";
     }
   }
   page +=

@@ -9,6 +9,11 @@
 
 namespace capstan {
 
+/// The most elements that a bucket of gradients takes, whatever reduce_bucket_size says: more in one call gains
+/// nothing, and puts off the first call of a backward and the end of the last. A matrix of 1024 squared and what
+/// belongs to it.
+inline constexpr std::int64_t kLargestReduceBucket = 5 << 18;
+
 /// zero_optimization.offload_param
 struct OffloadParamConfig {
   std::string device = "none";  // none, cpu, nvme

@@ -20,15 +20,15 @@ std::span<const Key> profiling() {
     {"flops_profiler.recompute_fwd_factor", "number", "0.0", ">= 0", 0, "DS",
      "Extra cost of forward when activations are recomputed."},
     {"comms_logger.enabled", "boolean", "false", "", 0, "002 DS",
-     "Log communication calls."},
+     "Log communication calls.", "the log of collectives"},
     {"comms_logger.verbose", "boolean", "false", "", 0, "002 DS",
-     "Print each call at once."},
+     "Print each call at once.", "the log of collectives"},
     {"comms_logger.prof_all", "boolean", "true", "", 0, "002 DS",
-     "Record every operation."},
+     "Record every operation.", "the log of collectives"},
     {"comms_logger.debug", "boolean", "false", "", 0, "002 DS",
-     "Append the calling function to the name of the record."},
+     "Append the calling function to the name of the record.", "the log of collectives"},
     {"comms_logger.prof_ops", "string[]", "[]", "", 0, "002 DS",
-     "Names to record when prof_all is false."},
+     "Names to record when prof_all is false.", "the log of collectives"},
   };
   // clang-format on
   return kKeys;

@@ -7,6 +7,9 @@
 /// The tables of the language, one file each.
 namespace capstan::sections {
 
+/// The reader of most rows.
+inline constexpr const char* kEngine = "the engine";
+
 std::span<const Key> batch();
 std::span<const Key> optimizer();
 std::span<const Key> communication();

@@ -18,7 +18,31 @@ TEST(Explain, SaysMeaningTypeDefaultAgeAndReader) {
             "  type     integer: at least 0\n"
             "  default  50000000\n"
             "  since    DeepSpeed's documentation of 2022\n"
-            "  read by  nothing in this installation; its value is checked\n");
+            "  read by  the engine, at stage 3 with several processes\n");
+}
+
+/// The last line of an explanation.
+std::string reader(const std::string& key) {
+  const std::string text = explain_key(key, all_components());
+  return text.substr(text.find("read by"));
+}
+
+TEST(Explain, SaysWhatActsOnEachKeyAndNotOnItsNeighbours) {
+  EXPECT_EQ(reader("fp16.loss_scale"), "read by  the engine\n");
+  EXPECT_EQ(reader("fp16.auto_cast"), "read by  nothing in this installation; its value is checked\n");
+  EXPECT_EQ(reader("elasticity.min_time"), "read by  nothing: nothing here rescales a run while it trains\n");
+  for (const std::string key : {"zero_hpz_partition_size", "zero_quantized_weights", "zeropp_loco_param.err_beta"}) {
+    EXPECT_EQ(reader("zero_optimization." + key), "read by  the engine, at stage 3 with several processes\n");
+  }
+  EXPECT_EQ(reader("communication_data_type"), "read by  the engine, with several processes\n");
+  EXPECT_EQ(reader("zero_optimization.mics_shard_size"),
+            "read by  nothing: parameters are partitioned over all ranks\n");
+  EXPECT_EQ(reader("zero_optimization.offload_param.buffer_count"),
+            "read by  nothing in this installation; its value is checked\n");
+  EXPECT_EQ(reader("wandb.enabled"), "read by  the monitor 'WandB' (test-monitors 1.0.0)\n");
+  // This plugin's manifest lists no such parameter, so it would not get it.
+  EXPECT_EQ(reader("comet.api_key"), "read by  nothing in this installation; its value is checked\n");
+  EXPECT_THAT(reader("fp16"), ::testing::StartsWith("read by  what acts on its keys\n  keys     enabled, "));
 }
 
 TEST(Explain, NamesThePluginThatOwnsASection) {
