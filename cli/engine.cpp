@@ -34,6 +34,11 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace capstan::cli
 
+// LibTorch's libraries take memory while they are initialised, before main(): only this list of the program's comes
+// earlier.
+[[gnu::section(".preinit_array"),
+  gnu::used]] static void (*before_libraries)() = capstan::cli::end_orderly_without_memory;
+
 int main(int argc, char** argv) {
   // A file that reaches the limit of `ulimit -f` is an error of the write, told with the file's name; not a death.
   std::signal(SIGXFSZ, SIG_IGN);

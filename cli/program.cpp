@@ -4,10 +4,13 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
+#include <system_error>
 
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -19,6 +22,37 @@ constexpr const char* kOutOfMemory =
     "out of memory, or of what 'ulimit' lets this process have. A smaller train_micro_batch_size_per_gpu, sequence or "
     "model needs less, and so does a higher zero_optimization.stage with several processes; 'capstan plan' tells how "
     "much.";
+
+/// Whether the exception that is being handled says that there is no memory, or no thread, to be had.
+bool lacks_memory() noexcept {
+  if (!std::current_exception()) return false;
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const std::system_error& error) {
+    return error.code() == std::errc::resource_unavailable_try_again || error.code() == std::errc::not_enough_memory;
+  } catch (const std::exception& error) {
+    return std::strstr(error.what(), "DefaultCPUAllocator") != nullptr;  // LibTorch's own, which is no std::bad_alloc
+  } catch (...) {
+    return false;
+  }
+}
+
+std::terminate_handler terminate_otherwise = nullptr;
+
+[[noreturn]] void at_terminate() {
+  if (!lacks_memory()) {
+    terminate_otherwise();
+    std::abort();
+  }
+  // Without the log, which may not be there yet, and which needs memory.
+  for (const std::string_view part :
+       {std::string_view("capstan: error: "), std::string_view(kOutOfMemory), std::string_view("\n")}) {
+    if (write(STDERR_FILENO, part.data(), part.size()) < 0) break;
+  }
+  _exit(static_cast<int>(ExitCode::kFailure));
+}
 
 int failed(ExitCode code, std::string_view message) {
   log::error(message);
@@ -40,16 +74,15 @@ int run_command(const std::function<int()>& command) {
     return failed(ExitCode::kPlugin, error.what());
   } catch (const RuntimeFault& error) {
     return failed(ExitCode::kFailure, error.what());
-  } catch (const std::bad_alloc&) {
-    return failed(ExitCode::kFailure, kOutOfMemory);
   } catch (const std::exception& error) {
-    // LibTorch's own, which is no std::bad_alloc.
-    if (std::strstr(error.what(), "DefaultCPUAllocator")) return failed(ExitCode::kFailure, kOutOfMemory);
+    if (lacks_memory()) return failed(ExitCode::kFailure, kOutOfMemory);
     return failed(ExitCode::kInternal, std::string(error.what()) +
                                            "\nThis is a bug in Capstan: please report it with the command line, the "
                                            "configuration and what 'capstan --version' prints.");
   }
 }
+
+void end_orderly_without_memory() noexcept { terminate_otherwise = std::set_terminate(at_terminate); }
 
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {

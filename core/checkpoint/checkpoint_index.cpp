@@ -7,9 +7,9 @@
 
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/nesting.hpp"
+#include "core/errors.hpp"
 #include "core/text/json.hpp"
 #include "core/xxh3.hpp"
-#include "core/errors.hpp"
 
 namespace capstan {
 namespace {
@@ -66,6 +66,15 @@ class Members {
   const Json::Array& array(const char* key) const { return member(key, &Json::is_array, "a list").as_array(); }
   const Json& object(const char* key) const { return member(key, &Json::is_object, "an object"); }
 
+  /// The name of a file in the index's own folder: a path could lead out of the folder.
+  const std::string& file_name(const char* key) const {
+    const std::string& name = text(key);
+    if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
+      fail(std::string(key) + " '" + name + "' is no name of a file in the checkpoint's folder.");
+    }
+    return name;
+  }
+
   std::int64_t count(const char* key) const { return count(member(key, &Json::is_integer, "an integer"), key); }
   std::uint64_t bytes(const char* key) const { return static_cast<std::uint64_t>(count(key)); }
 
@@ -111,7 +120,7 @@ IndexedTensor parse_tensor(const Members& members) {
   tensor.shape = members.sizes("shape");
   tensor.offset = members.count("offset");
   tensor.numel = members.count("numel");
-  tensor.file = members.text("file");
+  tensor.file = members.file_name("file");
   tensor.name = members.text("name");
   tensor.begin = members.bytes("begin");
   tensor.end = members.bytes("end");
@@ -119,7 +128,6 @@ IndexedTensor parse_tensor(const Members& members) {
   const std::int64_t all = elements_of(tensor.shape);
   if (all < 0) members.fail("its shape is too large.");
   if (tensor.offset > all || tensor.numel > all - tensor.offset) members.fail("its range exceeds its shape.");
-  if (tensor.file.empty() || tensor.file.find('/') != std::string::npos) members.fail("file is no name of a file.");
   return tensor;
 }
 
@@ -211,7 +219,7 @@ CheckpointIndex parse_index_part(std::string_view text, const std::string& where
   for (const auto& item : top.array("files")) {
     const Members file(item, where + ", files[" + std::to_string(index.files.size()) + "]");
     index.files.push_back(
-        {file.text("name"), file.bytes("bytes"), file.bytes("header_bytes"), file.digest("header_xxh3")});
+        {file.file_name("name"), file.bytes("bytes"), file.bytes("header_bytes"), file.digest("header_xxh3")});
   }
   for (const auto& item : top.array("tensors")) {
     index.tensors.push_back(

@@ -10,8 +10,8 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_text.hpp"
 #include "core/data/mapped_file.hpp"
-#include "core/xxh3.hpp"
 #include "core/errors.hpp"
+#include "core/xxh3.hpp"
 
 namespace capstan {
 namespace {
@@ -60,39 +60,39 @@ class Reader {
     }
   }
 
-  std::shared_ptr<const MappedFile> map(const std::string& name, std::uint64_t bytes) const {
-    auto mapped = map(name);
-    if (mapped->size() != bytes) {
-      fail(name, "it has " + std::to_string(mapped->size()) + " bytes, " + std::to_string(bytes) +
-                     " were written: " + (mapped->size() < bytes ? "it was cut off." : "something was added."));
-    }
-    return mapped;
+  void check_size(const std::string& name, const MappedFile& mapped, std::uint64_t bytes) const {
+    if (mapped.size() == bytes) return;
+    fail(name, "it has " + std::to_string(mapped.size()) + " bytes, " + std::to_string(bytes) +
+                   " were written: " + (mapped.size() < bytes ? "it was cut off." : "something was added."));
   }
 
   Json read_state(const CheckpointIndex& index) const {
-    const auto mapped = map(kStateName, index.state_bytes);
+    const auto mapped = map(kStateName);
+    check_size(kStateName, *mapped, index.state_bytes);
     if (xxh3(mapped->data(), mapped->size()) != index.state_xxh3) {
       fail(kStateName, "it is damaged: it does not match its checksum.");
     }
     return parse_state(text_of(*mapped), where(kStateName));
   }
 
-  /// The name under which what is in the file was written, if it is another rank's.
-  static std::string written_as(const CheckpointIndex& index, const MappedFile& mapped) {
-    for (const auto& other : index.files) {
-      if (other.bytes == mapped.size() && other.header_bytes <= other.bytes &&
-          xxh3(mapped.data(), other.header_bytes) == other.header_xxh3) {
-        return other.name;
-      }
+  /// Whether the file is, by its size and its header, the one that was written under the name.
+  static bool is_written(const MappedFile& mapped, const IndexedFile& file) {
+    return file.bytes == mapped.size() && file.header_bytes <= file.bytes &&
+           xxh3(mapped.data(), file.header_bytes) == file.header_xxh3;
+  }
+
+  [[noreturn]] void fail_as_another(const CheckpointIndex& index, const IndexedFile& file,
+                                    const MappedFile& mapped) const {
+    for (const IndexedFile& other : index.files) {
+      if (is_written(mapped, other)) fail(file.name, "it is '" + other.name + "' under another name.");
     }
-    return "";
+    check_size(file.name, mapped, file.bytes);
+    fail(file.name, "its header is damaged: it does not match its checksum.");
   }
 
   OpenFile open(const CheckpointIndex& index, const IndexedFile& file) const {
-    const std::string name = written_as(index, *map(file.name));
-    if (!name.empty() && name != file.name) fail(file.name, "it is '" + name + "' under another name.");
-    OpenFile out{map(file.name, file.bytes), {}};
-    if (name.empty()) fail(file.name, "its header is damaged: it does not match its checksum.");
+    OpenFile out{map(file.name), {}};
+    if (!is_written(*out.mapped, file)) fail_as_another(index, file, *out.mapped);
     for (auto& entry : parse_safetensors_header(out.mapped->data(), out.mapped->size(), where(file.name))) {
       out.entries.emplace(entry.name, entry);
     }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/text/json.hpp"
 #include "core/data/mapped_file.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 
@@ -56,11 +56,12 @@ std::vector<SafetensorsHeaderEntry> parse_safetensors_header(const std::byte* by
                                                              const std::string& where);
 
 /// Maps the file; every offset is checked against the file's size. Throws RuntimeFault naming path and defect.
-/// The tensors, in the file's order, keep the mapping alive; writing them changes this process's memory only. One whose
+/// The tensors, in the file's order, keep the mapping alive. They are to be read only, a clone is to be written: an
+/// operator that would write one throws c10::Error, and so does data_ptr(), in place of const_data_ptr(). One whose
 /// bytes are not aligned to its elements is copied.
 std::vector<SafetensorsEntry> read_safetensors(const std::filesystem::path& file);
 
-/// The tensor of a header's entry in a mapped file.
+/// The tensor of a header's entry in a mapped file, to be read only, as those of read_safetensors().
 at::Tensor mapped_tensor(const std::shared_ptr<const MappedFile>& file, const SafetensorsHeaderEntry& entry);
 
 }  // namespace capstan

@@ -139,15 +139,18 @@ std::vector<SafetensorsHeaderEntry> parse_safetensors_header(const std::byte* by
 }
 
 at::Tensor mapped_tensor(const std::shared_ptr<const MappedFile>& file, const SafetensorsHeaderEntry& entry) {
-  std::byte* begin = file->data() + entry.begin;
+  const std::byte* begin = file->data() + entry.begin;
   if (entry.begin == entry.end) return at::empty(entry.shape, entry.type);
   if (reinterpret_cast<std::uintptr_t>(begin) % c10::elementSize(entry.type) != 0) {
     at::Tensor copy = at::empty(entry.shape, entry.type);
     std::memcpy(copy.mutable_data_ptr(), begin, entry.end - entry.begin);
     return copy;
   }
-  return at::from_blob(
-      begin, entry.shape, [file](void*) {}, at::TensorOptions().dtype(entry.type));
+  // LibTorch makes no tensor of constant memory: the cast is safe because the storage gives the memory to readers only.
+  at::Tensor tensor = at::from_blob(
+      const_cast<std::byte*>(begin), entry.shape, [file](void*) {}, at::TensorOptions().dtype(entry.type));
+  tensor.storage().unsafeGetStorageImpl()->set_throw_on_mutable_data_ptr();
+  return tensor;
 }
 
 std::vector<SafetensorsEntry> read_safetensors(const std::filesystem::path& file) {

@@ -49,13 +49,13 @@ MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   device_ = facts.st_dev;
   inode_ = facts.st_ino;
   if (size_ == 0) return;
-  void* mapped = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, file.number(), 0);
+  void* mapped = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.number(), 0);
   if (mapped == MAP_FAILED) fail(path, errno);
-  data_ = static_cast<std::byte*>(mapped);
+  data_ = static_cast<const std::byte*>(mapped);
 }
 
 MappedFile::~MappedFile() {
-  if (data_) munmap(data_, size_);
+  if (data_) munmap(const_cast<std::byte*>(data_), size_);
 }
 
 void MappedFile::check_size() const {

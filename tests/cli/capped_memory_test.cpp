@@ -54,5 +54,46 @@ TEST_F(CappedMemory, HoldsAtStage3WhatItCannotHoldWhole) {
   }
 }
 
+TEST_F(CappedMemory, SaysSoWhereverTheMemoryEnds) {
+  // From what the dynamic loader alone takes to what training takes: LibTorch's initialisation fails, then its threads.
+  int too_small = 0;
+  ProcessResult result;
+  for (int megabytes = 30; megabytes <= 400; megabytes += 15) {
+    const std::string limit = "ulimit -c 0; ulimit -d " + std::to_string(megabytes * 1000) + "; exec \"$@\"";
+    std::vector<std::string> words{"/bin/sh", "-c", limit, "sh", CAPSTAN_TEST_BUILD_DIR "/bin/capstan"};
+    // OpenMP's library ends the process itself, in its own words, when it gets no threads.
+    for (const std::string& word : folder_.train({"--steps", "1"})) words.push_back(word);
+    result = run_process(words, {.environment = {"OMP_NUM_THREADS=1"}});
+    if (result.exit_code == 0) break;
+    ++too_small;
+    EXPECT_EQ(result.exit_code, 1) << megabytes << " MB: " << result.err;
+    EXPECT_THAT(result.err, HasSubstr("capstan: error: out of memory, or of what 'ulimit' lets this process have."))
+        << megabytes << " MB";
+  }
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_GE(too_small, 2);
+}
+
+TEST_F(CappedMemory, ResumesWhereItTrained) {
+  // 7.9 million parameters: training takes 16 bytes of each; resuming takes 12, and the 12 of the mapped checkpoint
+  // are the file's.
+  const auto run = [&](const char* steps, const std::vector<std::string>& more) {
+    std::vector<std::string> words{"/bin/sh", "-c", "ulimit -d $LIMIT; exec \"$@\"", "sh",
+                                   CAPSTAN_TEST_BUILD_DIR "/bin/capstan"};
+    for (const std::string& word :
+         folder_.train({"--steps", steps, "--save", folder_.path_of("ck"), "--set", "capstan.model.params.d=256"},
+                       "capped.json")) {
+      words.push_back(word);
+    }
+    words.insert(words.end(), more.begin(), more.end());
+    return run_process(words, {.environment = {"OMP_NUM_THREADS=1", "LIMIT=250000"}});
+  };
+  const ProcessResult trained = run("1", {});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const ProcessResult resumed = run("2", {"--resume", folder_.path_of("ck")});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("trained 1 steps"));
+}
+
 }  // namespace
 }  // namespace capstan::test

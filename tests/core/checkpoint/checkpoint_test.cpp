@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 
+#include "core/checkpoint/checkpoint_index.hpp"
 #include "core/errors.hpp"
 #include "tests/core/checkpoint/sample_checkpoint.hpp"
 #include "tests/core/checkpoint/small_disk.hpp"
@@ -171,6 +172,64 @@ TEST(Checkpoint, AFileOfAnotherCheckpointIsFound) {
 
   EXPECT_THAT(fault_of([&] { read_checkpoint(folder.path(), "b"); }),
               HasSubstr("rank_00000.safetensors': param of 'layer.weight' is damaged"));
+}
+
+/// A checkpoint of two ranks' files, changed by `change` before its index is written with the right seal.
+template <class Change>
+void write_two_ranks(const TemporaryFolder& folder, const CheckpointContents& second, Change change) {
+  write_checkpoint(folder.path(), "other", second);
+  write_checkpoint(folder.path(), "t", sample_checkpoint(1));
+  const auto index_of = [&](const char* tag) {
+    return parse_index(read_bytes(folder / tag / "index.json"), "index of a test");
+  };
+  CheckpointIndex index = index_of("t");
+  IndexedFile file = index_of("other").files.front();
+  file.name = "rank_00001.safetensors";
+  index.files.push_back(file);
+  fs::rename(folder / "other/rank_00000.safetensors", folder / "t/rank_00001.safetensors");
+  fs::remove_all(folder / "other");
+  change(index);
+  folder.write("t/index.json", index_text(index));
+}
+
+TEST(Checkpoint, RanksMayHoldFilesThatAreAlike) {
+  const TemporaryFolder folder;
+  write_two_ranks(folder, sample_checkpoint(1), [](CheckpointIndex&) {});
+
+  expect_equal(read_checkpoint(folder.path(), "t"), sample_checkpoint(1));
+}
+
+TEST(Checkpoint, AFileUnderAnotherRanksNameIsTold) {
+  const TemporaryFolder folder;
+  CheckpointContents second = sample_checkpoint(1);
+  second.tensors[0].parameter = "later.weight";  // as long as the first rank's: only the headers' bytes differ
+  write_two_ranks(folder, second, [](CheckpointIndex&) {});
+  fs::rename(folder / "t/rank_00000.safetensors", folder / "t/aside");
+  fs::rename(folder / "t/rank_00001.safetensors", folder / "t/rank_00000.safetensors");
+  fs::rename(folder / "t/aside", folder / "t/rank_00001.safetensors");
+
+  EXPECT_EQ(fault_of([&] { read_checkpoint(folder.path(), "t"); }),
+            "checkpoint file '" + (folder / "t").string() +
+                "/rank_00000.safetensors': it is 'rank_00001.safetensors' under another name.");
+}
+
+TEST(Checkpoint, AnIndexCannotNameAFileOutsideOfItsFolder) {
+  for (const std::string name : {"../../../../etc/passwd", "/etc/passwd", "..", ".", ""}) {
+    const TemporaryFolder folder;
+    const std::string where = "checkpoint file '" + (folder / "t/index.json").string() + "', ";
+    const std::string defect = " '" + name + "' is no name of a file in the checkpoint's folder.";
+    write_two_ranks(folder, sample_checkpoint(1), [&](CheckpointIndex& index) { index.files[1].name = name; });
+    EXPECT_EQ(fault_of([&] { read_checkpoint(folder.path(), "t"); }), where + "files[1]: name" + defect);
+  }
+}
+
+TEST(Checkpoint, ATensorOfTheIndexCannotLieOutsideOfItsFolder) {
+  const TemporaryFolder folder;
+  write_two_ranks(folder, sample_checkpoint(1),
+                  [](CheckpointIndex& index) { index.tensors[2].file = "../rank_00000.safetensors"; });
+  EXPECT_EQ(fault_of([&] { read_checkpoint(folder.path(), "t"); }),
+            "checkpoint file '" + (folder / "t/index.json").string() +
+                "', tensors[2]: file '../rank_00000.safetensors' is no name of a file in the checkpoint's folder.");
 }
 
 TEST(Checkpoint, WhatIsNotThereIsTold) {
