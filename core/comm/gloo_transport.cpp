@@ -8,15 +8,16 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "core/comm/attendance.hpp"
+#include "core/comm/port_file.hpp"
 #include "core/comm/transport.hpp"
 #include "core/errors.hpp"
 
@@ -72,52 +73,56 @@ std::string gone_text(const Rendezvous& rendezvous, const std::exception& error)
          place(rendezvous) + "), is gone: " + first_line(error);
 }
 
-/// Rank 0's port, told through a file that only this user can write.
-class PortFile {
- public:
-  explicit PortFile(std::filesystem::path path) : path_(std::move(path)) {}
+/// A key of the store that only rank 0 sets, and only when its port is told through a file.
+constexpr const char* kSecretKey = "capstan/secret";
 
-  void write(int port) const {
-    const std::filesystem::path aside = path_.string() + "." + std::to_string(getpid());
-    std::ofstream(aside) << port << "\n";
-    std::error_code error;
-    std::filesystem::rename(aside, path_, error);
-    if (error) throw RuntimeFault("'" + path_.string() + "': cannot be written: " + error.message() + ".");
+/// A socket that processes of this host alone can reach, at a free port.
+std::pair<int, int> listen_on_loopback() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  const int number = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (number < 0 || bind(number, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      listen(number, SOMAXCONN) != 0 || getsockname(number, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    const std::string reason = std::generic_category().message(errno);
+    if (number >= 0) close(number);
+    throw RuntimeFault("rank 0: cannot listen at 127.0.0.1: " + reason + ".");
   }
+  return {number, ntohs(address.sin_port)};
+}
 
-  int read(milliseconds patience) const {
-    const auto give_up = std::chrono::steady_clock::now() + patience;
-    while (std::chrono::steady_clock::now() < give_up) {
-      int port = 0;
-      if (std::ifstream(path_) >> port && port > 0) return port;
-      std::this_thread::sleep_for(milliseconds(10));
-    }
-    throw RuntimeFault("'" + path_.string() + "': rank 0 has not written its port there. Did it start on this host?");
-  }
+/// Throws when what listens at the port is not the store of rank 0 that wrote the file.
+void check_secret(c10d::TCPStore& store, const Rendezvous& rendezvous, const std::string& secret) {
+  if (store.check({kSecretKey}) && store.get_to_str(kSecretKey) == secret) return;
+  throw RuntimeFault("rank " + std::to_string(rendezvous.rank) + ": what listens at " + place(rendezvous) +
+                     " is not rank 0 of this start, though '" + rendezvous.port_file +
+                     "' names that port. Start the processes again.");
+}
 
-  void remove() const {
-    std::error_code error;
-    std::filesystem::remove(path_, error);
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
-c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, milliseconds patience) {
+/// `port_file`: of a start that meets through one; null otherwise.
+c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, PortFile* port_file, milliseconds patience) {
   c10d::TCPStoreOptions options;
   options.isServer = rendezvous.rank == 0 && !rendezvous.store_exists;
   options.timeout = patience;
   options.waitWorkers = false;
   if (options.isServer && rendezvous.listening_socket >= 0) options.masterListenFd = rendezvous.listening_socket;
-  const PortFile port_file(rendezvous.port_file);
-  if (rendezvous.port == 0 && !options.isServer) rendezvous.port = port_file.read(patience);
+  PortEntry entry;
+  if (port_file && options.isServer) {
+    std::tie(options.masterListenFd, entry.port) = listen_on_loopback();
+    entry.secret = random_secret();
+  } else if (port_file) {
+    entry = port_file->read(patience);
+  }
+  if (port_file) rendezvous.port = entry.port;
   options.port = static_cast<std::uint16_t>(rendezvous.port);
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(rendezvous.address, options);
-    if (rendezvous.port == 0) {
-      rendezvous.port = store->getPort();
-      port_file.write(rendezvous.port);
+    if (port_file && options.isServer) {
+      store->set(kSecretKey, {entry.secret.begin(), entry.secret.end()});
+      port_file->write(entry);
+    } else if (port_file) {
+      check_secret(*store, rendezvous, entry.secret);
     }
     return store;
   } catch (const c10::Error& error) {
@@ -136,8 +141,9 @@ struct MeetingPlace {
   int starts = 0;  // of this process; their keys must not meet
 };
 
-/// Counts this start. [any thread]
-MeetingPlace meeting_place(const Rendezvous& given, milliseconds patience) {
+/// Counts this start. Fills in `port_file` when this start opens the place and tells its port through a file.
+/// [any thread]
+MeetingPlace meeting_place(const Rendezvous& given, std::optional<PortFile>& port_file, milliseconds patience) {
   static std::mutex mutex;
   // Never destroyed: communicators that are static objects of a program use it until the end.
   static auto& places = *new std::map<std::string, MeetingPlace>;
@@ -147,7 +153,8 @@ MeetingPlace meeting_place(const Rendezvous& given, milliseconds patience) {
   auto found = places.find(name);
   if (found == places.end()) {
     Rendezvous rendezvous = given;
-    const auto store = open_store(rendezvous, patience);
+    if (rendezvous.port == 0) port_file.emplace(rendezvous.port_file);
+    const auto store = open_store(rendezvous, port_file ? &*port_file : nullptr, patience);
     found = places.emplace(name, MeetingPlace{store, rendezvous.port}).first;
   }
   ++found->second.starts;
@@ -306,8 +313,9 @@ class GlooTransport final : public Transport {
 };
 
 /// The texts of this start alone. Fills in the port.
-c10::intrusive_ptr<c10d::Store> store_of_start(Rendezvous& rendezvous, milliseconds patience) {
-  const MeetingPlace meeting = meeting_place(rendezvous, patience);
+c10::intrusive_ptr<c10d::Store> store_of_start(Rendezvous& rendezvous, std::optional<PortFile>& port_file,
+                                               milliseconds patience) {
+  const MeetingPlace meeting = meeting_place(rendezvous, port_file, patience);
   rendezvous.port = meeting.port;
   try {
     return c10::make_intrusive<c10d::PrefixStore>(
@@ -363,11 +371,12 @@ void await_arrivals(c10d::Store& store, Attendance& attendance, const Rendezvous
 std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, milliseconds patience) {
   const Quiet quiet;
   Rendezvous rendezvous = rendezvous_given;
-  const auto store = store_of_start(rendezvous, patience);
+  std::optional<PortFile> port_file;
+  const auto store = store_of_start(rendezvous, port_file, patience);
   Attendance attendance = attendance_in(store, rendezvous);
   attendance.arrived();
   await_arrivals(*store, attendance, rendezvous, patience);
-  if (rendezvous.rank == 0 && !rendezvous.port_file.empty()) PortFile(rendezvous.port_file).remove();
+  port_file.reset();  // everybody has read it
 
   const auto device = open_device(rendezvous, attendance);
   try {

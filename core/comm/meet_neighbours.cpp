@@ -6,6 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "core/comm/neighbour.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/registry/file_trust.hpp"
 
 namespace capstan {
 namespace {
@@ -128,6 +130,12 @@ class Meeting {
     card.address.copy(address.sun_path + 1, sizeof address.sun_path - 1);
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + card.address.size());
     if (connect(socket.number(), reinterpret_cast<sockaddr*>(&address), length) != 0) fail(rank_, reason());
+    // The name came from the store, to which other users can write.
+    const ucred owner = other_end(socket);
+    if (owner.uid != geteuid() || owner.pid != card.process) {
+      fail(rank_, "the socket of rank " + std::to_string(peer) + " belongs to " + described(owner.pid, owner.uid) +
+                      ", not to " + described(card.process, geteuid()));
+    }
     if (::send(socket.number(), &rank_, sizeof rank_, MSG_NOSIGNAL) != sizeof rank_) fail(rank_, reason());
     return agree(std::move(socket), peer, card);
   }
@@ -141,16 +149,29 @@ class Meeting {
       Socket socket(accept4(listening_.number(), nullptr, nullptr, SOCK_CLOEXEC));
       if (socket.number() < 0) fail(rank_, reason());
       // Names of the abstract namespace are open to everybody.
-      ucred caller{};
-      socklen_t length = sizeof caller;
-      if (getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &caller, &length) != 0 || caller.uid != geteuid())
-        continue;
-      if (receive(socket, &peer, sizeof peer, names) && callers.contains(peer))
+      const ucred caller = other_end(socket);
+      const auto is_caller = [&](const auto& one) { return one.second.process == caller.pid; };
+      const bool known = caller.uid == geteuid() && std::any_of(callers.begin(), callers.end(), is_caller);
+      if (known && receive(socket, &peer, sizeof peer, names) && callers.contains(peer) && is_caller(*callers.find(peer)))
         return agree(std::move(socket), peer, callers.at(peer));
+      log::warning(described(caller.pid, caller.uid) + " called rank " + std::to_string(rank_) +
+                   " but is none of its neighbours; it was turned away");
     }
   }
 
  private:
+  static std::string described(int process, uid_t user) {
+    return "process " + std::to_string(process) + " of " + user_name(user);
+  }
+
+  /// Who listened or connected there, by the kernel's word.
+  ucred other_end(const Socket& socket) const {
+    ucred other{};
+    socklen_t length = sizeof other;
+    if (getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &other, &length) != 0) fail(rank_, reason());
+    return other;
+  }
+
   int open() const {
     const int number = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (number < 0) fail(rank_, reason());

@@ -1,5 +1,6 @@
 #include "core/comm/rendezvous.hpp"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cctype>
@@ -42,6 +43,16 @@ std::optional<int> number(const Environment& environment, const char* name) {
   return value;
 }
 
+/// A folder that other users cannot write to, or the one for temporary files. XDG_RUNTIME_DIR may name a folder of
+/// another host or, after su, of another user.
+std::filesystem::path port_file_folder(const Environment& environment) {
+  const std::string own = environment("XDG_RUNTIME_DIR").value_or("");
+  struct stat status {};
+  const bool usable = own.starts_with('/') && ::stat(own.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+                      status.st_uid == ::geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+  return usable ? std::filesystem::path(own) : std::filesystem::temp_directory_path();
+}
+
 /// One file a start, for rank 0 to tell its port to the others on this host: from the launcher's process, which is the
 /// parent of all of them, and what it calls the job.
 std::string port_file_of(const Launcher& launcher, const Environment& environment) {
@@ -51,8 +62,7 @@ std::string port_file_of(const Launcher& launcher, const Environment& environmen
   for (char& c : key) {
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '-') c = '_';
   }
-  return (std::filesystem::temp_directory_path() / ("capstan-" + std::to_string(getuid()) + "-" + key + ".port"))
-      .string();
+  return (port_file_folder(environment) / ("capstan-" + std::to_string(geteuid()) + "-" + key + ".port")).string();
 }
 
 void fill_address(Rendezvous& out, const Launcher& launcher, const Environment& environment) {

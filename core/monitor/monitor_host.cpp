@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -12,7 +13,6 @@ namespace capstan {
 namespace {
 
 constexpr std::size_t kQueueLimit = 1 << 16;  // metrics; 100 steps a second fill it in some minutes
-constexpr auto kCloseDeadline = std::chrono::seconds(5);
 /// Waking a thread costs the one that does it several microseconds, so nobody is woken for a metric.
 constexpr auto kHandOutEvery = std::chrono::milliseconds(100);
 
@@ -25,6 +25,13 @@ using Queue = std::vector<std::shared_ptr<const Written>>;  // which all monitor
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// "60 s", "0.5 s".
+std::string seconds_text(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", static_cast<double>(time.count()) / 1e3);
+  return text;
 }
 
 /// One monitor and whether it still takes part.
@@ -126,7 +133,8 @@ struct MonitorHost::Inbox {
   std::thread thread;
 };
 
-MonitorHost::MonitorHost(std::vector<Component> monitors, const Json& run_info) : inbox_(std::make_unique<Inbox>()) {
+MonitorHost::MonitorHost(std::vector<Component> monitors, const Json& run_info, ClosePatience patience)
+    : patience_(patience), inbox_(std::make_unique<Inbox>()) {
   for (Component& monitor : monitors) {
     workers_.push_back(std::make_shared<Worker>(std::move(monitor), run_info.dump()));
     std::thread([worker = workers_.back()] { worker->run(); }).detach();
@@ -155,16 +163,24 @@ MonitorHost::~MonitorHost() {
     worker->closing = true;
     worker->wake.notify_all();
   }
-  const auto deadline = std::chrono::steady_clock::now() + kCloseDeadline;
-  for (const auto& worker : workers_) {
-    std::unique_lock lock(worker->mutex);
-    const bool closed = worker->done.wait_until(lock, deadline, [&] { return worker->closed; });
-    const std::int64_t dropped = worker->dropped;
-    lock.unlock();
-    if (dropped > 0) {
-      log::warning(worker->seat.where + ": " + std::to_string(dropped) + " metrics were dropped; it is too slow.");
-    }
-    if (!closed) log::warning(worker->seat.where + ": did not close in time; its last metrics may be lost.");
+  const auto asked = std::chrono::steady_clock::now();
+  for (const auto& worker : workers_) await_close(*worker, asked);
+}
+
+void MonitorHost::await_close(Worker& worker, std::chrono::steady_clock::time_point asked) const {
+  std::unique_lock lock(worker.mutex);
+  const auto closed = [&] { return worker.closed; };
+  if (!worker.done.wait_until(lock, asked + patience_.say_after, closed)) {
+    log::info(worker.seat.where + ": is still at work; waiting for it, " + seconds_text(patience_.give_up) +
+              " at most.");
+    worker.done.wait_until(lock, asked + patience_.give_up, closed);
+  }
+  if (worker.dropped > 0) {
+    log::warning(worker.seat.where + ": " + std::to_string(worker.dropped) + " metrics were dropped; it is too slow.");
+  }
+  if (!worker.closed) {
+    log::warning(worker.seat.where + ": did not close within " + seconds_text(patience_.give_up) +
+                 "; its last metrics may be lost.");
   }
 }
 

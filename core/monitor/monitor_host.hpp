@@ -1,12 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "core/text/json.hpp"
 #include "core/registry/registry.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 
@@ -16,6 +17,13 @@ struct Metric {
   std::int64_t x = 0;  // global samples
 };
 
+/// How long the end of a run waits for monitors. A tracker's package takes half a minute to start on a busy machine,
+/// and until then it has written nothing.
+struct ClosePatience {
+  std::chrono::milliseconds say_after = std::chrono::seconds(1);  // that it waits
+  std::chrono::milliseconds give_up = std::chrono::seconds(60);
+};
+
 /// Runs each monitor on a thread of its own, so that neither training nor another monitor waits for it. A monitor that
 /// fails is switched off with one warning; metrics that a slow one cannot take are dropped, counted and said. One more
 /// thread hands the metrics out, ten times a second, so that neither the number of monitors nor waking them costs
@@ -23,8 +31,8 @@ struct Metric {
 class MonitorHost {
  public:
   /// `run_info` goes to each monitor's open().
-  MonitorHost(std::vector<Component> monitors, const Json& run_info);
-  /// Closes the monitors, waiting a few seconds at most for one that hangs.
+  MonitorHost(std::vector<Component> monitors, const Json& run_info, ClosePatience patience = {});
+  /// Closes the monitors. Waits for those that are at work or hang, says so, and gives up at last.
   ~MonitorHost();
   MonitorHost(const MonitorHost&) = delete;
   MonitorHost& operator=(const MonitorHost&) = delete;
@@ -40,6 +48,8 @@ class MonitorHost {
   struct Worker;
   struct Inbox;
   void hand_out();
+  void await_close(Worker& worker, std::chrono::steady_clock::time_point asked) const;
+  const ClosePatience patience_;
   std::unique_ptr<Inbox> inbox_;
   std::vector<std::shared_ptr<Worker>> workers_;  // shared with the threads, which outlive this when a monitor hangs
 };

@@ -88,17 +88,8 @@ Trust check_way(const fs::path& path) {
   return trust;
 }
 
-}  // namespace
-
-std::string user_name(uid_t user) {
-  std::array<char, 4096> buffer{};
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwuid_r(user, &entry, buffer.data(), buffer.size(), &found) == 0 && found) return found->pw_name;
-  return "user " + std::to_string(user);
-}
-
-Trust check_trust(const fs::path& path, const std::string& what) {
+/// What a file or folder says of itself.
+Trust check_itself(const fs::path& path, const std::string& what) {
   struct stat status {};
   const std::string name = path.string();
   if (::stat(path.c_str(), &status) != 0) {
@@ -113,9 +104,30 @@ Trust check_trust(const fs::path& path, const std::string& what) {
     return {.refusal = name + ": this " + what + " belongs to " + user_name(status.st_uid) +
                        ", so nothing is loaded from it. " + must_belong()};
   }
-  Trust trust = check_way(path);
-  if (std::string own = group_warning(status, name, what); !own.empty()) trust.warning = std::move(own);
-  return trust;
+  return {.warning = group_warning(status, name, what)};
+}
+
+}  // namespace
+
+std::string user_name(uid_t user) {
+  std::array<char, 4096> buffer{};
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwuid_r(user, &entry, buffer.data(), buffer.size(), &found) == 0 && found) return found->pw_name;
+  return "user " + std::to_string(user);
+}
+
+Trust check_trust(const fs::path& path, const std::string& what) {
+  Trust trust = check_itself(path, what);
+  if (!trust.refusal.empty()) return trust;
+  Trust way = check_way(path);
+  if (way.warning.empty() || !trust.warning.empty()) way.warning = std::move(trust.warning);
+  return way;
+}
+
+Trust check_trust_inside(const fs::path& file) {
+  std::error_code error;  // which check_itself names
+  return fs::is_symlink(file, error) ? check_trust(file, "file") : check_itself(file, "file");
 }
 
 }  // namespace capstan

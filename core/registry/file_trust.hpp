@@ -19,6 +19,9 @@ struct Trust {
 /// replace what this user owns. Follows links. `what` is "file" or "folder".
 Trust check_trust(const std::filesystem::path& path, const std::string& what);
 
+/// The same for a file that stands in a folder which was found to be safe.
+Trust check_trust_inside(const std::filesystem::path& file);
+
 /// The name of an account, "root", or "user 54321" for one without a name.
 std::string user_name(uid_t user);
 

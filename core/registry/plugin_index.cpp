@@ -71,7 +71,7 @@ class PluginIndex::Scanner {
       searched.problem = "does not exist";
     } else if (!seen_.insert({status.st_dev, status.st_ino}).second) {
       return;  // named twice
-    } else if (!trusted(folder, "folder")) {
+    } else if (!trusted(folder, check_trust(folder, "folder"))) {
       searched.problem = "refused";
     } else {
       searched.plugins = add_files(folder, true);
@@ -94,8 +94,7 @@ class PluginIndex::Scanner {
   }
 
  private:
-  bool trusted(const fs::path& path, const std::string& what) {
-    const Trust trust = check_trust(path, what);
+  bool trusted(const fs::path& path, const Trust& trust) {
     // A folder stands on the way to many files.
     if (!trust.warning.empty() && warned_.insert(trust.warning).second) contents_->warnings.push_back(trust.warning);
     if (!trust.refusal.empty()) contents_->rejected.push_back({path, trust.refusal});
@@ -118,13 +117,13 @@ class PluginIndex::Scanner {
     int count = 0;
     for (const auto& file : files) count += add_file(file);
     for (const auto& inner : folders) {
-      if (trusted(inner, "folder")) count += add_files(inner, false);
+      if (trusted(inner, check_trust(inner, "folder"))) count += add_files(inner, false);
     }
     return count;
   }
 
   int add_file(const fs::path& file) {
-    if (!trusted(file, "file")) return 0;
+    if (!trusted(file, check_trust_inside(file))) return 0;
     try {
       contents_->plugins.push_back(read_manifest(file));
       return 1;

@@ -102,7 +102,9 @@ void check_master_weights(const Effective& values, Problems& problems) {
 }
 
 void check_optimizer_params(const Effective& values, Problems& problems) {
-  if (values.flag("optimizer.params.amsgrad") && !values.flag("optimizer.params.torch_adam")) {
+  // An optimizer without the parameter torch_adam has an AMSGrad of its own, or refuses it itself.
+  const bool fused = values.find("optimizer.params.torch_adam") && !values.flag("optimizer.params.torch_adam");
+  if (fused && values.flag("optimizer.params.amsgrad")) {
     problems.error("optimizer.params.amsgrad",
                    "true needs \"torch_adam\": true beside it; the fused form has no AMSGrad.");
   }

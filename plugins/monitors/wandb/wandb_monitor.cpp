@@ -1,3 +1,5 @@
+#include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "../common/tracker_process.hpp"
@@ -7,6 +9,13 @@
 namespace capstan::monitors {
 namespace {
 
+/// Where the package keeps runs unless it is told otherwise; told before it starts, which may take longer than the run.
+std::string offline_folder() {
+  const char* chosen = std::getenv("WANDB_DIR");
+  const std::filesystem::path folder = chosen && *chosen != '\0' ? chosen : ".";
+  return (std::filesystem::absolute(folder) / "wandb").lexically_normal().string();
+}
+
 /// Weights & Biases, through its own Python package.
 class WandbMonitor {
  public:
@@ -14,6 +23,7 @@ class WandbMonitor {
       : host_(host), params_(params.json()), tracker_("wandb", kScript) {}
 
   void open(const sdk::Document& run_info) {
+    host_.info("wandb: starting; what is kept offline goes to '" + offline_folder() + "'.");
     const std::string where = tracker_.open("{\"params\":" + params_ + ",\"run\":" + json_run(run_info) + "}");
     host_.info("wandb: " + where + ".");
   }

@@ -12,13 +12,11 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
-#include <condition_variable>
 #include <future>
-#include <map>
-#include <mutex>
 
 #include "core/comm/neighbour.hpp"
 #include "core/errors.hpp"
+#include "tests/core/comm/texts.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace capstan {
@@ -26,39 +24,6 @@ namespace {
 
 using std::chrono::seconds;
 using testing::HasSubstr;
-
-struct WentOverTheNetwork {};
-
-/// Texts that the threads of one process share; nothing travels over it.
-class Texts final : public Transport {
- public:
-  std::unique_ptr<Exchange> start(std::uint32_t, const std::vector<Message>&, const std::vector<Message>&) override {
-    throw WentOverTheNetwork();
-  }
-  void publish(const std::string& key, const std::string& text) override {
-    const std::lock_guard lock(mutex_);
-    texts_[key] = text;
-    told_.notify_all();
-  }
-  std::string read(const std::string& key, std::chrono::milliseconds patience) override {
-    std::unique_lock lock(mutex_);
-    if (!told_.wait_for(lock, patience, [&] { return texts_.contains(key); })) throw RuntimeFault(key);
-    return texts_.at(key);
-  }
-  std::shared_ptr<Transport> twin(const std::string& purpose) override {
-    const std::lock_guard lock(mutex_);
-    auto& twin = twins_[purpose];
-    if (!twin) twin = std::make_shared<Texts>();
-    return twin;
-  }
-  std::shared_ptr<Transport> for_thread() override { return nullptr; }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable told_;
-  std::map<std::string, std::string> texts_;
-  std::map<std::string, std::shared_ptr<Texts>> twins_;
-};
 
 /// Two transports of this process, which is its own neighbour.
 std::pair<std::shared_ptr<Transport>, std::shared_ptr<Transport>> transports() {

@@ -5,10 +5,13 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "core/log.hpp"
 
 namespace capstan {
 namespace {
@@ -32,9 +35,14 @@ struct FakeMonitor {
     if (thread == std::thread::id()) thread = std::this_thread::get_id();
     EXPECT_EQ(thread, std::this_thread::get_id());
     calls.push_back(call);
+    released.notify_all();
     if (call != fail_in) return CAPSTAN_OK;
     error->text = "No space left on device";
     return CAPSTAN_FAILED;
+  }
+  void wait_for(const std::string& call) {
+    std::unique_lock lock(mutex);
+    released.wait(lock, [&] { return !calls.empty() && calls.back() == call; });
   }
   void block(bool on) {
     const std::lock_guard lock(mutex);
@@ -62,14 +70,17 @@ const capstan_monitor kTable = {
 const capstan_component kDescriptor = {
     sizeof(capstan_component), {"monitor", 7}, {"fake", 4}, nullptr, [](void*) {}, &kTable};
 
+/// Kept when the host says that it waits.
+std::promise<void> waiting;
+
 class MonitorHostTest : public testing::Test {
  protected:
   MonitorHostTest() { manifest_.type = "fake"; }
 
-  std::unique_ptr<MonitorHost> host(const std::vector<FakeMonitor*>& monitors) {
+  std::unique_ptr<MonitorHost> host(const std::vector<FakeMonitor*>& monitors, ClosePatience patience = {}) {
     std::vector<Component> components;
     for (FakeMonitor* fake : monitors) components.emplace_back(&kDescriptor, fake, ComponentRef{&plugin_, &manifest_});
-    return std::make_unique<MonitorHost>(std::move(components), Json::object());
+    return std::make_unique<MonitorHost>(std::move(components), Json::object(), patience);
   }
 
   IndexedPlugin plugin_;
@@ -126,6 +137,37 @@ TEST_F(MonitorHostTest, NeverWaitsForAMonitorThatHangs) {
   testing::internal::CaptureStderr();
   monitors.reset();
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("metrics were dropped; it is too slow."));
+}
+
+TEST_F(MonitorHostTest, SaysThatItWaitsForAMonitorAtTheEndAndWhenItGivesUp) {
+  FakeMonitor hanging;
+  hanging.block(true);
+  testing::internal::CaptureStderr();
+  host({&hanging}, {.say_after = std::chrono::milliseconds(1), .give_up = std::chrono::milliseconds(20)}).reset();
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "capstan: monitor 'fake': is still at work; waiting for it, 0.02 s at most.\n"
+            "capstan: warning: monitor 'fake': did not close within 0.02 s; its last metrics may be lost.\n");
+  hanging.block(false);
+  hanging.wait_for("close");
+}
+
+TEST_F(MonitorHostTest, LosesNothingOfAMonitorThatIsSlowToOpen) {
+  FakeMonitor slow;
+  slow.block(true);
+  testing::internal::CaptureStderr();
+  auto monitors = host({&slow}, {.say_after = std::chrono::milliseconds(1)});
+  monitors->write({{"loss", 1.5, 8}});
+  log::set_before_line([] { waiting.set_value(); });
+  std::thread opens([&] {
+    waiting.get_future().wait();
+    slow.block(false);
+  });
+  monitors.reset();
+  opens.join();
+  log::set_before_line(nullptr);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "capstan: monitor 'fake': is still at work; waiting for it, 60 s at most.\n");
+  EXPECT_THAT(slow.calls, ElementsAre("open", "write", "flush", "close"));
 }
 
 TEST_F(MonitorHostTest, LetsOtherMonitorsGoOnWhileOneHangs) {

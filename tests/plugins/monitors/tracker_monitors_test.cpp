@@ -188,6 +188,18 @@ TEST_F(TrackerTest, SayWhatTheirPackageRefuses) {
               ThrowsMessage<PluginError>(StrEq("open: ValueError: team \"x\" is unknown")));
 }
 
+TEST_F(TrackerTest, WandbSaysWhereOfflineRunsAreKeptBeforeItsPackageStarts) {
+  fake_package("wandb", "1.0.0", "import os\nos._exit(3)\n");
+  for (const auto& [variable, folder] : {std::pair("", folder_.path()), std::pair("/var/runs", "/var/runs")}) {
+    ::setenv("WANDB_DIR", variable, 1);
+    ::testing::internal::CaptureStderr();
+    EXPECT_THROW(MonitorPlugin("wandb", Json::object(), Json::object()), PluginError);
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                HasSubstr("wandb: starting; what is kept offline goes to '" + (folder / "wandb").string() + "'."));
+  }
+  ::unsetenv("WANDB_DIR");
+}
+
 TEST_F(TrackerTest, SayWhenTheHelperDies) {
   fake_package("wandb", "1.0.0", "import os\nos._exit(3)\n");
 
