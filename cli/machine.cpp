@@ -1,7 +1,9 @@
 #include "cli/machine.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -92,6 +94,37 @@ Finding system_library(const std::string& label, const std::string& name, const 
   return {label, Finding::State::kOptional, name + " was not found", remedy};
 }
 
+/// What a library's `int function(int*)` tells: CUDA's versions are 1000 * major + 10 * minor.
+std::optional<int> version_told_by(const fs::path& file, const char* function) {
+  const std::unique_ptr<void, int (*)(void*)> library(::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL), ::dlclose);
+  if (!library) return std::nullopt;
+  const auto ask = reinterpret_cast<int (*)(int*)>(::dlsym(library.get(), function));
+  int version = 0;
+  return ask && ask(&version) == 0 ? std::optional(version) : std::nullopt;
+}
+
+std::string cuda_version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+/// Compares the driver with the runtime that LibTorch loads; nothing where either is missing or does not say.
+std::optional<Finding> cuda_versions(const SharedLibrary& torch) {
+  const auto driver_file = find_shared_library("libcuda.so.1", {});
+  const auto runtime = std::find_if(torch.needed.begin(), torch.needed.end(),
+                                    [](const auto& name) { return name.starts_with("libcudart."); });
+  const auto runtime_file = runtime == torch.needed.end() ? std::nullopt : find_shared_library(*runtime, torch);
+  if (!driver_file || !runtime_file) return std::nullopt;
+  const auto driver = version_told_by(*driver_file, "cuDriverGetVersion");
+  const auto needed = version_told_by(*runtime_file, "cudaRuntimeGetVersion");
+  if (!driver || !needed) return std::nullopt;
+  const std::string text =
+      "the driver is for CUDA " + cuda_version_text(*driver) + ", LibTorch's runtime is " + cuda_version_text(*needed);
+  // Within a major version an older driver serves a newer runtime.
+  if (*driver / 1000 >= *needed / 1000) return Finding{"CUDA versions", Finding::State::kFine, text, ""};
+  return Finding{"CUDA versions", Finding::State::kOptional, text,
+                 "only for CUDA: NVIDIA's driver for CUDA " + std::to_string(*needed / 1000) + " or newer"};
+}
+
 }  // namespace
 
 FindingGroup find_build_tools() {
@@ -111,6 +144,7 @@ FindingGroup find_cuda(const std::string& torch_lib_dir) {
                               "only for CUDA: a torch wheel that was built for it"});
     return group;
   }
+  if (auto versions = cuda_versions(*library)) group.findings.push_back(std::move(*versions));
   group.findings.push_back(system_library("NCCL", "libnccl.so.2", *library, wheel));
   std::vector<std::string> missing;
   for (const std::string& name : library->needed) {

@@ -6,14 +6,15 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <utility>
 
 #include "cli/config_arguments.hpp"
 #include "core/comm/rendezvous.hpp"
-#include "core/model/deferred_model.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/model/deferred_model.hpp"
 #include "core/registry/registry.hpp"
 
 namespace capstan::cli {
@@ -42,6 +43,14 @@ TokenData::Format format_named(const std::string& name) {
   return found->second;
 }
 
+/// Seeds the generator of the host alone, from which the engine seeds that of its device: at::manual_seed would begin
+/// to use every GPU of the machine.
+void seed_host(std::uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
 }  // namespace
 
 LoadedConfig load_run(const ConfigArguments& arguments) {
@@ -56,6 +65,8 @@ LoadedConfig load_run(const ConfigArguments& arguments) {
   context.world_size = rendezvous.size;
   if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
   loaded.config = load_config(config_text(arguments), context, loaded.plugins);
+  // Before anything else of LibTorch: it looks for devices once, at the first seed.
+  load_device(loaded.config, loaded.plugins);
   loaded.communicator =
       rendezvous.size > 1 ? Communicator::connect(rendezvous, communicator_options()) : Communicator::alone();
   for (const std::string& warning : loaded.plugins.warnings()) log::warning(warning);
@@ -69,7 +80,7 @@ Model build_model(const LoadedConfig& loaded) {
         "capstan.model: not given. Name a model with --model, for instance --model gpt:tiny, or in the "
         "configuration: \"capstan\": {\"model\": \"gpt:tiny\"}. 'capstan plugins list' shows the models.");
   }
-  at::manual_seed(config.run.seed);
+  seed_host(config.run.seed);
   Registry registry(loaded.plugins, config.plugin_sha256);
   const ComponentChoice& choice = *config.run.model;
   const auto build = [&] {
@@ -79,7 +90,7 @@ Model build_model(const LoadedConfig& loaded) {
   Model model = parts_only ? without_values(build) : build();
   // The same values everywhere; from here on each rank draws dropout of its own.
   if (const int rank = loaded.communicator->rank(); rank > 0) {
-    at::manual_seed(config.run.seed + 0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(rank));
+    seed_host(config.run.seed + 0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(rank));
   }
   return model;
 }

@@ -5,8 +5,8 @@
 
 #include <mutex>
 
-#include "core/engine/state.hpp"
 #include "core/engine/initialize.hpp"
+#include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/memory/plugin_accelerator.hpp"
 
@@ -22,18 +22,34 @@ void seed_device(at::Device device) {
   generator.set_current_seed(generator_of(at::kCPU).current_seed());
 }
 
+constexpr const char* kDevice = "capstan.run.device";
+
+/// What a plugin's error leaves to do.
+PluginError or_on_the_cpu(const PluginError& error) {
+  return PluginError(std::string(error.what()) + "\n  --device cpu (" + kDevice + ") trains on the CPU.");
+}
+
 }  // namespace
+
+void load_device(const Config& config, const PluginIndex& plugins) {
+  if (config.device == "cpu") return;
+  try {
+    Registry(plugins, config.plugin_sha256).load(kDevice, "accelerator", config.device);
+  } catch (const PluginError& error) {
+    throw or_on_the_cpu(error);
+  }
+}
 
 std::unique_ptr<Accelerator> Engine::State::build_accelerator() {
   if (config.device == "cpu") return std::make_unique<CpuAccelerator>();
-  const std::string where = "capstan.run.device";
   std::unique_ptr<Accelerator> made;
   try {
     // What communicates outlives this engine, and so must its host table.
     made = std::make_unique<PluginAccelerator>(
-        registry.create(where, "accelerator", config.device, Json::object(), model_host()), communicator->local_rank());
+        registry.create(kDevice, "accelerator", config.device, Json::object(), model_host()),
+        communicator->local_rank());
   } catch (const PluginError& error) {
-    throw PluginError(std::string(error.what()) + "\n  --device cpu (" + where + ") trains on the CPU.");
+    throw or_on_the_cpu(error);
   }
   seed_device(made->device());
   if (made->links()) communicator->connect_devices(*made->links(), made->device().type());

@@ -4,12 +4,23 @@
 
 #include "core/comm/communicator.hpp"
 #include "core/comm/rendezvous.hpp"
-#include "core/model/deferred_model.hpp"
 #include "core/engine/host.hpp"
 #include "core/log.hpp"
+#include "core/model/deferred_model.hpp"
 #include "core/registry/host.hpp"
 
 namespace capstan {
+namespace {
+
+ConfigContext context_of(const Rendezvous& rendezvous, const ProgramValues& program) {
+  ConfigContext context;
+  context.program_values = program;
+  context.world_size = rendezvous.size;
+  if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
+  return context;
+}
+
+}  // namespace
 
 const capstan_host* model_host() {
   static EngineHostContext no_engine;
@@ -26,16 +37,20 @@ Model build_model(const std::function<Model()>& build) {
   return read_rendezvous(process_environment()).size > 1 ? without_values(build) : build();
 }
 
+void use_device(const std::string& config_path_or_base64, const ProgramValues& program) {
+  ConfigContext context = context_of(read_rendezvous(process_environment()), program);
+  context.hidden_size = 1;  // there is no model yet, and no device follows from its size
+  const ConfigReading reading = read_config(read_config_text(config_path_or_base64), context);
+  if (reading.config) load_device(*reading.config, reading.plugins);
+}
+
 Engine initialize(Model model, const std::string& config_path_or_base64, const ProgramValues& program) {
-  ConfigContext context;
-  context.program_values = program;
+  const Rendezvous rendezvous = read_rendezvous(process_environment());
+  ConfigContext context = context_of(rendezvous, program);
   const Json facts = model.describe();
   if (const Json* width = facts.find("hidden_size"); width && width->is_integer()) {
     context.hidden_size = width->as_integer();
   }
-  const Rendezvous rendezvous = read_rendezvous(process_environment());
-  context.world_size = rendezvous.size;
-  if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
   PluginIndex plugins;
   const Config config = load_config(read_config_text(config_path_or_base64), context, plugins);
   if (config.run.model) {

@@ -84,6 +84,12 @@ const capstan_component* Registry::load(const ComponentRef& ref) {
   return find_component(*plugin, *ref.component);
 }
 
+void Registry::load(std::string_view where, std::string_view kind, std::string_view type) {
+  const ComponentRef ref = index_.find(kind, type);
+  if (!ref) throw PluginError(index_.missing_text(where, kind, type));
+  load(ref);
+}
+
 Component Registry::create(std::string_view where, std::string_view kind, std::string_view type, const Json& params,
                            const capstan_host* host, std::string_view device) {
   const ComponentRef ref = index_.find(kind, type, device);

@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "capstan/plugin.h"
-#include "core/text/json.hpp"
 #include "core/registry/plugin_call.hpp"
 #include "core/registry/plugin_index.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 
@@ -47,6 +47,10 @@ class Registry {
   /// Throws PluginError.
   Component create(std::string_view where, std::string_view kind, std::string_view type, const Json& params,
                    const capstan_host* host, std::string_view device = "cpu");
+
+  /// Loads the file of a component without creating one, for what its libraries bring into the process. Throws
+  /// PluginError.
+  void load(std::string_view where, std::string_view kind, std::string_view type);
 
   const PluginIndex& index() const { return index_; }
 

@@ -47,6 +47,7 @@ capstan::Batch random_batch(const torch::Tensor& text, std::int64_t rows) {
 }
 
 int train(const std::string& text_file, const std::string& config, int steps) {
+  capstan::use_device(config);
   torch::manual_seed(1);
   const auto text = read_bytes(text_file);
   CharGru model(96);

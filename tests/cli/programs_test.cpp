@@ -11,6 +11,7 @@
 namespace capstan::cli {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 
@@ -219,6 +220,14 @@ TEST_F(Programs, DoctorNamesLibTorchPluginsAndTools) {
   EXPECT_THAT(text.out, HasSubstr("capstan-adam"));
   EXPECT_THAT(text.out, HasSubstr("All that training on this machine needs is there."));
   for (const char* group : {"Capstan", "Plugins", "Build tools", "CUDA"}) EXPECT_NE(json.find(group), nullptr) << group;
+}
+
+TEST_F(Programs, DoctorSaysThatTheDriverIsTooOldForLibTorchsRuntime) {
+  if (run({"doctor"}).out.find("no libtorch_cuda.so") != std::string::npos) GTEST_SKIP() << "LibTorch is for CPUs only";
+  const ProcessResult result = run({"doctor"}, {.environment = {"LD_LIBRARY_PATH=" CAPSTAN_TEST_OLD_DRIVER}});
+
+  EXPECT_THAT(result.out, ContainsRegex("CUDA versions +optional  the driver is for CUDA 11\\.4, LibTorch's runtime is "
+                                        "[0-9]+\\.[0-9]+; only for CUDA: NVIDIA's driver for CUDA [0-9]+ or newer\n"));
 }
 
 TEST_F(Programs, DoctorFailsWhenAPluginWasRefused) {

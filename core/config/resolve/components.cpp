@@ -25,6 +25,8 @@ struct ForeignType {
 constexpr const char* kFused = " Write 'Adam' or 'AdamW': the update is one pass on every device.";
 constexpr const char* kCosine = " A cosine is 'WarmupCosineLR', with total_num_steps and cos_min_ratio.";
 constexpr const char* kLinear = " A linear decay is 'WarmupDecayLR', with total_num_steps.";
+constexpr const char* kLbfgs =
+    " L-BFGS evaluates the loss several times in a step, which step() after one backward cannot.";
 constexpr ForeignType kForeignTypes[] = {
     {"optimizer", "fusedadam", kFused},
     {"optimizer", "deepspeedcpuadam", kFused},
@@ -33,6 +35,7 @@ constexpr ForeignType kForeignTypes[] = {
     {"optimizer", "adamw_torch", kFused},
     {"optimizer", "adamw_hf", kFused},
     {"optimizer", "fusedlamb", " Write 'Lamb'."},
+    {"optimizer", "lbfgs", kLbfgs},
     {"scheduler", "cosine", kCosine},
     {"scheduler", "cosinelr", kCosine},
     {"scheduler", "cosineannealinglr", kCosine},

@@ -77,12 +77,14 @@ concept BuildsModule = !std::is_base_of_v<torch::detail::ModuleHolderIndicator, 
 /// `build` may be called a second time; see without_values().
 template <BuildsModule B>
 Engine initialize(B build, const std::string& config_path, const ProgramValues& program = {}) {
+  use_device(config_path, program);  // before the module draws its first values
   return initialize(build_model([&] { return wrap_module(module_of(build())); }), config_path, program);
 }
 
 template <BuildsModule B, class S>
 Engine initialize(B build, S step, const std::string& config_path, const ProgramValues& program = {}) {
   using M = typename decltype(module_of(build()))::element_type;
+  use_device(config_path, program);
   return initialize(build_model([&] { return wrap_module<M>(module_of(build()), step); }), config_path, program);
 }
 

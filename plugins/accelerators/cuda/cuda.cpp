@@ -1,6 +1,7 @@
 // NVIDIA's GPUs.
 #include <ATen/Context.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
@@ -40,6 +41,11 @@ class Cuda {
   }
 
   std::string open(std::uint32_t index) {
+    if (!at::detail::getCUDAHooks().isBuilt()) {
+      throw sdk::Error(
+          "LibTorch looked for CUDA before this plugin was loaded, and looks once in a process: at the first seed "
+          "(torch::manual_seed) or pinned tensor. Call capstan::use_device with the configuration before those.");
+    }
     device_ = static_cast<c10::DeviceIndex>(index);
     at::globalContext().lazyInitDevice(at::kCUDA);
     bind_thread();

@@ -68,6 +68,29 @@ TEST_F(CudaAbsent, IsASentenceWhenAskedFor) {
   EXPECT_THAT(result.err, HasSubstr("trains on the CPU"));
 }
 
+TEST_F(CudaAbsent, IsFoundByLibTorchWhereThereIsOne) {
+  // With a GPU that is only counted, a run comes as far as the driver.
+  const ProcessResult result =
+      train({"--device", "cuda"}, {"LD_PRELOAD=" CAPSTAN_TEST_FAKE_GPU, "LD_LIBRARY_PATH=" CAPSTAN_TEST_STUBS});
+
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, Not(HasSubstr("Cannot initialize CUDA without ATen_cuda library")));
+  EXPECT_THAT(result.err, AnyOf(HasSubstr("CUDA driver version is insufficient"), HasSubstr("no NVIDIA driver"),
+                                HasSubstr("no CUDA-capable device is detected")));
+}
+
+TEST_F(CudaAbsent, IsNamedToAProgramThatSeedsFirst) {
+  const ProcessResult result =
+      run_process({CAPSTAN_TEST_BUILD_DIR "/tests/capstan_seeds_first"},
+                  {.environment = {"LD_PRELOAD=" CAPSTAN_TEST_FAKE_GPU, "LD_LIBRARY_PATH=" CAPSTAN_TEST_STUBS}});
+
+  EXPECT_EQ(
+      result.err,
+      "accelerator 'cuda': LibTorch looked for CUDA before this plugin was loaded, and looks once in a process: at "
+      "the first seed (torch::manual_seed) or pinned tensor. Call capstan::use_device with the configuration "
+      "before those.\n");
+}
+
 TEST_F(CudaAbsent, IsListed) {
   const ProcessResult result = run_capstan(folder_, {"plugins", "list"});
 
