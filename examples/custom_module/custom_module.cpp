@@ -3,6 +3,8 @@
 //   custom_module TEXT_FILE [ds_config.json] [STEPS]
 
 #include <capstan/capstan.hpp>
+#include <torch/torch.h>
+
 #include <fstream>
 #include <iostream>
 #include <iterator>
