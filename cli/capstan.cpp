@@ -1,5 +1,5 @@
-// The program `capstan`: what needs no LibTorch runs here, everything else in capstan-engine, which takes this
-// process over with the same arguments.
+// The program `capstan`: what needs no LibTorch runs here, everything else in capstan-engine or, for `plugins check`,
+// capstan-conformance, which take this process over with the same arguments.
 
 #include <unistd.h>
 
@@ -12,18 +12,19 @@
 #include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/program.hpp"
+#include "cli/torch_folder.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
 namespace {
 
-[[noreturn]] void become_engine(char** argv) {
+[[noreturn]] void become(const char* program, char** argv, const std::string& remedy) {
   // LibTorch's own words about a connection that ends come with pages of stack; ours say which rank is gone.
   setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
-  const std::string engine = (install_prefix() / "libexec/capstan-engine").string();
-  execv(engine.c_str(), argv);
-  throw RuntimeFault(engine + ": cannot be started: " + std::strerror(errno) +
-                     ". This command needs it; install Capstan as a whole.");
+  const std::string file = (install_prefix() / "libexec" / program).string();
+  if (access(file.c_str(), X_OK) == 0) export_torch_lib_dir();
+  execv(file.c_str(), argv);
+  throw RuntimeFault(file + ": cannot be started: " + std::strerror(errno) + ". This command needs it; " + remedy);
 }
 
 struct Run {
@@ -37,9 +38,13 @@ struct Run {
   int operator()(const PluginsListArguments& arguments) const { return plugins_list(arguments); }
   int operator()(const PluginsInspectArguments& arguments) const { return plugins_inspect(arguments); }
   int operator()(const PluginsNewArguments& arguments) const { return plugins_new(arguments); }
+  int operator()(const PluginsCheckArguments&) const {
+    become("capstan-conformance", argv,
+           "scripts/train builds without it. Build everything, as scripts/test does, and install again.");
+  }
   template <class T>
   int operator()(const T&) const {
-    become_engine(argv);
+    become("capstan-engine", argv, "install Capstan as a whole.");
   }
 };
 

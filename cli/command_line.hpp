@@ -14,7 +14,7 @@ struct CommandLine {
   int exit_code = 0;  // other than 0: the text belongs on standard error
 };
 
-/// The one definition of the command line; both programs read theirs through it. Never throws, prints or exits.
+/// The one definition of the command line; all programs read theirs through it. Never throws, prints or exits.
 CommandLine read_command_line(int argc, const char* const* argv);
 
 }  // namespace capstan::cli

@@ -22,6 +22,8 @@ int evaluate(const EvalArguments& arguments);
 int export_weights(const ExportArguments& arguments);
 int doctor(const DoctorArguments& arguments);
 int plan(const PlanArguments& arguments);
+
+// In libexec/capstan-conformance.
 int plugins_check(const PluginsCheckArguments& arguments);
 
 }  // namespace capstan::cli

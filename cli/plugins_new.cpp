@@ -1,16 +1,38 @@
+#include <filesystem>
+#include <string>
+
 #include "cli/commands.hpp"
 #include "cli/program.hpp"
 #include "core/registry/plugin_template.hpp"
 
 namespace capstan::cli {
+namespace {
+
+/// The project looks for the SDK's CMake package, which an installed tree has and a build folder has not.
+std::string how_to_build(const std::string& folder) {
+  const std::string build = folder + "/build";
+  std::string prefix = install_prefix().string(), text;
+  if (!std::filesystem::exists(prefix + "/lib/cmake/CapstanSDK/CapstanSDKConfig.cmake")) {
+    text = "Install the SDK, which this build folder lacks; into your home here:\n  cmake --install " + prefix +
+           " --component sdk --prefix $HOME/.local\n";
+    prefix = "$HOME/.local";
+  }
+  text += "Build and test it, and see it listed:\n";
+  text += "  cmake -S " + folder + " -B " + build + " -G Ninja -DCMAKE_PREFIX_PATH=" + prefix + "\n";
+  text += "  cmake --build " + build + "\n";
+  text += "  ctest --test-dir " + build + " --output-on-failure\n";
+  text += "  capstan plugins list --plugin-path " + build + "/lib/capstan/plugins\n";
+  return text;
+}
+
+}  // namespace
 
 int plugins_new(const PluginsNewArguments& arguments) {
   const auto files = create_plugin_project({arguments.name, arguments.kind, arguments.folder});
   const std::string folder = arguments.folder.empty() ? arguments.name : arguments.folder;
   std::string text = "made " + folder + ":\n";
   for (const auto& file : files) text += "  " + file.string() + "\n";
-  print(text + "Build it as its README.md says; then: capstan plugins list --plugin-path " + folder +
-        "/build/lib/capstan/plugins\n");
+  print(text + how_to_build(folder));
   return 0;
 }
 

@@ -60,6 +60,14 @@ std::string plain_text(const StepFacts& facts) {
          ", tokens/s=" + fixed(facts.tokens_per_second, 0) + ", eta=" + duration_text(facts.seconds_left);
 }
 
+std::optional<std::string> Forecast::after_step(const StepFacts& facts, double seconds_since_begin) {
+  if (decided_ || (++steps_ < 3 && seconds_since_begin < kLongEnough)) return std::nullopt;
+  decided_ = true;
+  if (facts.seconds_left < kShortRun) return std::nullopt;
+  return grouped(facts.steps - facts.step) + " steps to go, about " + duration_text(facts.seconds_left) +
+         " at the pace of the first";
+}
+
 ProgressBar::ProgressBar(bool wanted) : terminal_(STDERR_FILENO), on_(wanted && terminal_.interactive()) {
   if (on_) log::set_before_line(&ProgressBar::clear);
 }

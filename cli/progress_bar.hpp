@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cli/terminal.hpp"
@@ -38,6 +39,20 @@ std::string bar_text(const StepFacts& facts, int width);
 
 /// "loss=2.4531, samples/s=112.0, tokens/s=14336, eta=0:00:42": beside the line of steps_per_print.
 std::string plain_text(const StepFacts& facts);
+
+/// What a run says once, in its first seconds, of how long it will take.
+class Forecast {
+ public:
+  /// After each step, with the seconds since the run began: the sentence, or nothing. It comes after the third step,
+  /// the first of which allocate memory and take longer, or after the first that ends later than kLongEnough; a run
+  /// that then has less than kShortRun to go needs none.
+  std::optional<std::string> after_step(const StepFacts& facts, double seconds_since_begin);
+
+ private:
+  static constexpr double kLongEnough = 4, kShortRun = 20;  // seconds
+  int steps_ = 0;
+  bool decided_ = false;
+};
 
 /// One line at the bottom of a terminal that is drawn over itself. Does nothing where standard error is no terminal.
 /// One at a time; log lines clear it.

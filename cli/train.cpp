@@ -109,7 +109,7 @@ class TrainingRun {
   Json data_identity() const;
   void warn_about_other_data(const Json& client_state, const std::string& checkpoint) const;
   void train_step();
-  void report_step();
+  void report_step(double seconds_since_begin);
   void evaluate();
   void save();
   void note_saved();
@@ -129,6 +129,7 @@ class TrainingRun {
   ProgressBar bar_;
   std::optional<Engine> engine_;
   std::optional<Pace> pace_;
+  Forecast forecast_;
   std::string saving_;  // the checkpoint that is under way; empty: none
   std::optional<std::int64_t> saved_step_, evaluated_step_;
   double first_loss_ = 0;
@@ -192,7 +193,7 @@ void TrainingRun::train_step() {
   if (steps_here_++ == 0) first_loss_ = loss;
 }
 
-void TrainingRun::report_step() {
+void TrainingRun::report_step(double seconds_since_begin) {
   const StepFacts facts{.step = step(),
                         .steps = *run_.steps,
                         .loss = engine_->mean_loss(),
@@ -201,6 +202,7 @@ void TrainingRun::report_step() {
                         .tokens_per_second = pace_->tokens_per_second(),
                         .seconds_left = pace_->seconds_for(*run_.steps - step())};
   if (due(step(), loaded_.config.report.steps_per_print.value_or(0))) print_line(plain_text(facts));
+  if (const auto forecast = forecast_.after_step(facts, seconds_since_begin)) print_line(*forecast);
   bar_.show(facts);
 }
 
@@ -277,18 +279,19 @@ void TrainingRun::report_comms() {
 
 int TrainingRun::run() {
   const auto begun = std::chrono::steady_clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(); };
   try {
     while (step() < *run_.steps) {
       if (stop_requested()) return interrupted();
       if (Interrupt::requested()) engine_->ask_to_stop();
       train_step();
-      report_step();
+      report_step(seconds());
       note_saved();
       if (due(step(), run_.eval_every)) evaluate();
       if (due(step(), run_.save_every)) save();
     }
     if (stop_requested()) return interrupted();
-    finish(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+    finish(seconds());
   } catch (const Interrupted&) {
     return interrupted();
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "capstan/plugin.h"
+#include "cli/torch_folder.hpp"
 #include "core/errors.hpp"
 #include "core/registry/manifest.hpp"
 
@@ -36,17 +37,14 @@ std::string build_id_of(const std::string& file) {
 
 std::string version_text() {
   const BuiltWith built = built_with();
-  const std::string library = std::string(built.torch_lib_dir) + "/libc10.so";
-  const std::string found = build_id_of(library);
   std::string text = std::string("Capstan ") + built.capstan_version + "\nplugin ABI " +
-                     std::to_string(CAPSTAN_ABI_MAJOR) + "." + std::to_string(CAPSTAN_ABI_MINOR) + "\nLibTorch " +
-                     built.torch_version + " (build " + built.torch_build_id + ") in " + built.torch_lib_dir;
-  if (found.empty()) {
-    text += "\n  but " + library + " is missing or unreadable. Run scripts/setup.";
-  } else if (found != built.torch_build_id) {
-    text += "\n  but build " + found + " lies there now. Rebuild Capstan, or run scripts/setup.";
+                     std::to_string(CAPSTAN_ABI_MAJOR) + "." + std::to_string(CAPSTAN_ABI_MINOR) + "\n";
+  try {
+    const std::string folder = torch_lib_dir();
+    return text + "LibTorch " + built.torch_version + " (build " + built.torch_build_id + ") in " + folder;
+  } catch (const RuntimeFault& missing) {
+    return text + missing.what();
   }
-  return text;
 }
 
 }  // namespace capstan::cli

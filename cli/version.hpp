@@ -4,10 +4,11 @@
 
 namespace capstan::cli {
 
-/// "Capstan 0.1.0", its plugin ABI, and LibTorch with its build id, which is read from the file: nothing is loaded.
+/// "Capstan 0.1.0", its plugin ABI, and LibTorch with its build id and folder, or where it was looked for in vain. The
+/// build id is read from the file: nothing is loaded.
 std::string version_text();
 
-/// Where the LibTorch that Capstan was built with lies, and its version.
+/// The LibTorch that Capstan was built with: its version, and where it lay then.
 struct BuiltWith {
   const char* capstan_version;
   const char* torch_version;

@@ -5,8 +5,12 @@ include(CMakePackageConfigHelpers)
 
 set(_package lib/cmake/Capstan)
 
-install(TARGETS capstan capstan_config capstan_conformance EXPORT CapstanTargets LIBRARY DESTINATION lib)
+install(TARGETS capstan capstan_config EXPORT CapstanTargets LIBRARY DESTINATION lib)
 install(EXPORT CapstanTargets NAMESPACE Capstan:: DESTINATION ${_package})
+# scripts/train builds no conformance kit; what it built can be installed all the same.
+install(TARGETS capstan_conformance EXPORT CapstanConformanceTargets LIBRARY DESTINATION lib OPTIONAL)
+install(EXPORT CapstanConformanceTargets NAMESPACE Capstan:: DESTINATION ${_package})
+install(TARGETS capstan_conformance_program RUNTIME DESTINATION libexec OPTIONAL)
 
 install(FILES ${PROJECT_SOURCE_DIR}/core/include/capstan/capstan.hpp DESTINATION include/capstan)
 # What capstan.hpp includes, log lines and token files, and no more: the rest of core/ is nobody's business.

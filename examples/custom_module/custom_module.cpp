@@ -2,6 +2,8 @@
 //
 //   custom_module TEXT_FILE [ds_config.json] [STEPS]
 
+#include <torch/torch.h>
+
 #include <capstan/capstan.hpp>
 #include <fstream>
 #include <iostream>

@@ -1,5 +1,7 @@
 #include "tokens.hpp"
 
+#include <ATen/ops/cross_entropy_loss.h>
+
 #include <algorithm>
 #include <string>
 

@@ -10,6 +10,7 @@ namespace capstan::cli {
 
 inline const std::string kCapstan = CAPSTAN_TEST_BUILD_DIR "/bin/capstan";
 inline const std::string kEngine = CAPSTAN_TEST_BUILD_DIR "/libexec/capstan-engine";
+inline const std::string kConformance = CAPSTAN_TEST_BUILD_DIR "/libexec/capstan-conformance";
 
 /// Runs capstan in a folder of the test's own.
 inline ProcessResult run_capstan(const TemporaryFolder& folder, std::vector<std::string> words,

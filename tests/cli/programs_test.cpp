@@ -88,10 +88,38 @@ TEST_F(Programs, SaysWhatLacksWhenTheEngineIsNotInstalled) {
 }
 
 TEST_F(Programs, TheEngineDoesNotRunTheOtherProgramsCommands) {
-  const ProcessResult result = run_process({kEngine, "plugins", "list"});
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"list"}, {"check", "x.so"}}) {
+    std::vector<std::string> line = {kEngine, "plugins"};
+    line.insert(line.end(), words.begin(), words.end());
+    const ProcessResult result = run_process(line);
+
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.err, "capstan: error: capstan-engine does not run this command. Start it as 'capstan'.\n");
+  }
+}
+
+TEST_F(Programs, ChecksPluginsWithTheConformanceProgram) {
+  const std::string plugin = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/monitors/libcapstan_monitor_csv.so";
+  const ProcessResult result = run({"plugins", "check", plugin, "--only", "loading"});
+  const ProcessResult misused = run_process({kConformance, "plugins", "list"});
+
+  EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("passed  loading/load\n"));
+  EXPECT_EQ(misused.err, "capstan: error: capstan-conformance runs 'plugins check' only. Start it as 'capstan'.\n");
+}
+
+TEST_F(Programs, SaysHowToGetTheConformanceProgramThatTrainingDoesNotBuild) {
+  std::filesystem::create_directories(folder_ / "bin");
+  std::filesystem::create_directory_symlink(CAPSTAN_TEST_BUILD_DIR "/lib", folder_ / "lib");
+  std::filesystem::copy_file(kCapstan, folder_ / "bin/capstan");
+
+  const ProcessResult result = run_process({(folder_ / "bin/capstan").string(), "plugins", "check", "x.so"});
 
   EXPECT_EQ(result.exit_code, 1);
-  EXPECT_EQ(result.err, "capstan: error: capstan-engine does not run this command. Start it as 'capstan'.\n");
+  EXPECT_EQ(result.err, "capstan: error: " + std::filesystem::canonical(folder_.path()).string() +
+                            "/libexec/capstan-conformance: cannot be started: No such file or directory. This command "
+                            "needs it; scripts/train builds without it. Build everything, as scripts/test does, and "
+                            "install again.\n");
 }
 
 TEST_F(Programs, ValidateAcceptsAGoodConfiguration) {
@@ -203,9 +231,16 @@ TEST_F(Programs, PluginsNewMakesAProject) {
   const ProcessResult result = run({"plugins", "new", "acme-signum", "--kind", "optimizer"});
 
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  // Where its build puts the file: folders are searched one level deep.
+  // The last line names the folder where the project's build puts the file: folders are searched one level deep.
   EXPECT_THAT(result.out,
-              HasSubstr("then: capstan plugins list --plugin-path acme-signum/build/lib/capstan/plugins\n"));
+              HasSubstr("Install the SDK, which this build folder lacks; into your home here:\n"
+                        "  cmake --install " CAPSTAN_TEST_BUILD_DIR " --component sdk --prefix $HOME/.local\n"
+                        "Build and test it, and see it listed:\n"
+                        "  cmake -S acme-signum -B acme-signum/build -G Ninja "
+                        "-DCMAKE_PREFIX_PATH=$HOME/.local\n"
+                        "  cmake --build acme-signum/build\n"
+                        "  ctest --test-dir acme-signum/build --output-on-failure\n"
+                        "  capstan plugins list --plugin-path acme-signum/build/lib/capstan/plugins\n"));
   EXPECT_THAT(result.out, HasSubstr("made acme-signum:\n"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "acme-signum/plugin.toml"));
   EXPECT_EQ(run({"plugins", "new", "acme-signum", "--kind", "optimiser"}).exit_code, 3);

@@ -52,6 +52,28 @@ TEST(PlainLine, HasTheSameFactsWithoutABar) {
   EXPECT_EQ(plain_text(kFacts), "loss=2.4531, samples/s=112.0, tokens/s=14337, eta=0:00:42");
 }
 
+TEST(Forecast, IsToldOnceAfterTheThirdStep) {
+  Forecast forecast;
+  EXPECT_EQ(forecast.after_step(kFacts, 0.5), std::nullopt);
+  EXPECT_EQ(forecast.after_step(kFacts, 1.0), std::nullopt);
+  EXPECT_EQ(forecast.after_step(kFacts, 1.5), "80 steps to go, about 0:00:42 at the pace of the first");
+  EXPECT_EQ(forecast.after_step(kFacts, 2.0), std::nullopt);
+}
+
+TEST(Forecast, DoesNotWaitForTheThirdOfLongSteps) {
+  Forecast forecast;
+  EXPECT_EQ(forecast.after_step(kFacts, 6.0), "80 steps to go, about 0:00:42 at the pace of the first");
+}
+
+TEST(Forecast, IsNotToldOfAShortRun) {
+  StepFacts facts = kFacts;
+  facts.seconds_left = 3;
+  Forecast forecast;
+  for (int step = 0; step < 5; ++step) EXPECT_EQ(forecast.after_step(facts, step), std::nullopt);
+  facts.seconds_left = 100;
+  EXPECT_EQ(forecast.after_step(facts, 6), std::nullopt);
+}
+
 TEST(Pace, AveragesTheFirstStepsAndThenForgets) {
   Pace pace(32, 128);
   EXPECT_EQ(pace.samples_per_second(), 0);

@@ -1,7 +1,6 @@
 #pragma once
 
-#include <torch/torch.h>
-
+#include <concepts>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -18,7 +17,8 @@
 ///   capstan::Engine engine = capstan::initialize(net, "ds_config.json");
 ///   engine.train_batch([&] { return next_micro_batch(); });
 ///
-/// Link Capstan::capstan from find_package(Capstan).
+/// Link Capstan::capstan from find_package(Capstan). Where modules are written, include <torch/torch.h> as well: it
+/// takes 15 s to read, and what only drives an engine can do without.
 namespace capstan {
 
 using sdk::BatchView;
@@ -60,14 +60,20 @@ std::shared_ptr<M> module_of(std::shared_ptr<M> module) {
   return module;
 }
 
-template <class M>
-std::shared_ptr<M> module_of(const torch::nn::ModuleHolder<M>& holder) {
+/// What TORCH_MODULE makes.
+template <class H>
+concept HoldsModule = requires(const H& holder) {
+  { holder.ptr() } -> std::convertible_to<std::shared_ptr<typename H::ContainedType>>;
+};
+
+template <HoldsModule H>
+auto module_of(const H& holder) {
   return holder.ptr();
 }
 
 /// Builds a module, and gives it or its holder.
 template <class B>
-concept BuildsModule = !std::is_base_of_v<torch::detail::ModuleHolderIndicator, B> && requires(B & build) {
+concept BuildsModule = !HoldsModule<B> && requires(B & build) {
   module_of(build());
 };
 
@@ -89,15 +95,14 @@ Engine initialize(B build, S step, const std::string& config_path, const Program
 }
 
 /// The same for the holders that TORCH_MODULE makes.
-template <class M>
-Engine initialize(const torch::nn::ModuleHolder<M>& holder, const std::string& config_path,
-                  const ProgramValues& program = {}) {
+template <HoldsModule H>
+Engine initialize(const H& holder, const std::string& config_path, const ProgramValues& program = {}) {
   return initialize(holder.ptr(), config_path, program);
 }
 
-template <class M>
-Engine initialize(const torch::nn::ModuleHolder<M>& holder, std::type_identity_t<Step<M>> step,
-                  const std::string& config_path, const ProgramValues& program = {}) {
+template <HoldsModule H>
+Engine initialize(const H& holder, Step<typename H::ContainedType> step, const std::string& config_path,
+                  const ProgramValues& program = {}) {
   return initialize(holder.ptr(), std::move(step), config_path, program);
 }
 

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "../tokens.hpp"
+#include "init.hpp"
 
 namespace capstan::models {
 namespace {
@@ -79,9 +80,9 @@ Gpt::Gpt(sdk::Host, const sdk::Params& params)
   }
   for (std::int64_t i = 0; i < shape_.layers; ++i) blocks_->push_back(std::make_shared<GptBlock>(shape_));
   if (params.text("init") == "formula") {
-    initialize_formula(*this, shape_.layers, static_cast<std::uint64_t>(params.integer("init_seed")));
+    initialize_formula(named_parameters(), shape_.layers, static_cast<std::uint64_t>(params.integer("init_seed")));
   } else {
-    initialize_normal(*this, shape_.layers);
+    initialize_normal(named_parameters(), shape_.layers);
   }
 }
 

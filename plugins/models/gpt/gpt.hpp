@@ -1,20 +1,18 @@
 #pragma once
 
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <string_view>
 
 #include "capstan/sdk/model.hpp"
+#include "shape.hpp"
 
 namespace capstan::models {
-
-struct GptShape {
-  std::int64_t layers, d, heads, seq, vocab;
-  bool tied_head = false;  // the head's weight is the token embedding's
-
-  /// The shape that `size` names, with the parameters that are given in its place. Throws sdk::Error.
-  static GptShape from(const sdk::Params& params);
-};
 
 /// attn.qkv, attn.proj: causal scaled dot-product attention; rows of qkv are [q | k | v], each with its heads in turn.
 class GptAttention : public torch::nn::Module {
@@ -66,17 +64,5 @@ class Gpt : public torch::nn::Module {
   torch::nn::LayerNorm ln_f_;
   torch::nn::Linear head_ = nullptr;  // null: tied
 };
-
-/// How transformers' GPT-2 calls and lays out the weights of a shape: the "hf" of describe(), as JSON.
-std::string hf_names(const GptShape& shape);
-
-/// GPT-2's initial weights, from torch's generator: normal with deviation 0.02, divided by sqrt(2 * layers) for the
-/// projections that end a residual branch; biases 0, LayerNorm weights 1.
-void initialize_normal(torch::nn::Module& model, std::int64_t layers);
-
-/// Initial weights that any program can repeat: element i of parameter `name` is splitmix64 number i of the stream that
-/// fnv1a64(name) xor seed * 0x9E3779B97F4A7C15 starts, mapped to [-bound, bound); bound is 0.04, divided by
-/// sqrt(2 * layers) for the projections; biases 0, LayerNorm weights 1.
-void initialize_formula(torch::nn::Module& model, std::int64_t layers, std::uint64_t seed);
 
 }  // namespace capstan::models

@@ -1,6 +1,6 @@
 #include <string>
 
-#include "gpt.hpp"
+#include "shape.hpp"
 
 namespace capstan::models {
 namespace {

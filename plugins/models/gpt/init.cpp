@@ -1,8 +1,11 @@
+#include "init.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
 #include <cmath>
 #include <string>
 #include <vector>
-
-#include "gpt.hpp"
 
 namespace capstan::models {
 namespace {
@@ -45,20 +48,20 @@ at::Tensor formula_values(at::IntArrayRef shape, std::uint64_t stream, float bou
 
 }  // namespace
 
-void initialize_normal(torch::nn::Module& model, std::int64_t layers) {
-  const torch::NoGradGuard no_grad;
-  for (auto& item : model.named_parameters()) {
-    at::Tensor& parameter = item.value();
+void initialize_normal(const NamedParameters& parameters, std::int64_t layers) {
+  const at::NoGradGuard no_grad;
+  for (const auto& item : parameters) {
+    at::Tensor parameter = item.value();
     if (set_constant(item.key(), parameter)) continue;
     const double scale = ends_residual_branch(item.key()) ? std::sqrt(2.0 * static_cast<double>(layers)) : 1.0;
     parameter.normal_(0.0, 0.02 / scale);
   }
 }
 
-void initialize_formula(torch::nn::Module& model, std::int64_t layers, std::uint64_t seed) {
-  const torch::NoGradGuard no_grad;
-  for (auto& item : model.named_parameters()) {
-    at::Tensor& parameter = item.value();
+void initialize_formula(const NamedParameters& parameters, std::int64_t layers, std::uint64_t seed) {
+  const at::NoGradGuard no_grad;
+  for (const auto& item : parameters) {
+    at::Tensor parameter = item.value();
     if (set_constant(item.key(), parameter)) continue;
     const double scale = ends_residual_branch(item.key()) ? std::sqrt(2.0 * static_cast<double>(layers)) : 1.0;
     parameter.copy_(

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
 #include <cstdint>
 #include <string>
 

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <torch/torch.h>
+#include <ATen/core/Tensor.h>
+#include <torch/ordered_dict.h>
 
 #include <concepts>
 #include <functional>

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "capstan/sdk/component.hpp"
+
+namespace capstan::models {
+
+struct GptShape {
+  std::int64_t layers, d, heads, seq, vocab;
+  bool tied_head = false;  // the head's weight is the token embedding's
+
+  /// The shape that `size` names, with the parameters that are given in its place. Throws sdk::Error.
+  static GptShape from(const sdk::Params& params);
+};
+
+/// How transformers' GPT-2 calls and lays out the weights of a shape: the "hf" of describe(), as JSON.
+std::string hf_names(const GptShape& shape);
+
+}  // namespace capstan::models
