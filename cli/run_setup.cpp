@@ -121,16 +121,18 @@ Evaluation::Evaluation(const TokenData& data, std::int64_t micro_batch_size, int
     : data_(data),
       order_(data.samples(), 0, /*shuffle=*/false),
       rows_(std::min(micro_batch_size, data.samples())),
-      batches_(data.samples() / rows_),
-      at_(rank),
-      stride_(ranks) {}
-
-std::int64_t Evaluation::own_batches() const { return (batches_ - at_ + stride_ - 1) / stride_; }
+      batches_((data.samples() + rows_ - 1) / rows_),
+      ranks_(ranks),
+      at_(rank) {}
 
 Batch Evaluation::next() {
-  const std::int64_t first = at_ * rows_;
-  at_ += stride_;
-  return token_batch(data_, order_, first, rows_);
+  const bool remains = at_ < batches_;
+  const std::int64_t first = remains ? at_ * rows_ : 0;
+  const std::int64_t rows = std::min(rows_, data_.samples() - first);
+  at_ += ranks_;
+  Batch batch = token_batch(data_, order_, first, rows);
+  batch.weight = remains ? static_cast<double>(rows) : 0;
+  return batch;
 }
 
 }  // namespace capstan::cli

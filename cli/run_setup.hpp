@@ -34,20 +34,20 @@ std::int64_t sequence_length(const Config& config, const Model& model);
 TokenData open_data(const std::vector<std::string>& paths, const std::string& key, const Config& config,
                     const Model& model);
 
-/// The micro-batches of `data`, in its order, dealt out to the ranks; a rest that fills no micro-batch is left out
-/// unless it is all there is.
+/// All samples of `data`, in its order, in micro-batches that are dealt out to the ranks; the last is as small as what
+/// remains. Each rank has as many: one for which none remains repeats the first, which then counts for nothing.
 class Evaluation {
  public:
   Evaluation(const TokenData& data, std::int64_t micro_batch_size, int rank, int ranks);
 
-  std::int64_t samples() const { return rows_ * batches_; }
-  std::int64_t own_batches() const;  // of this rank; before the first next()
+  std::int64_t samples() const { return data_.samples(); }
+  std::int64_t own_batches() const { return (batches_ + ranks_ - 1) / ranks_; }
   Batch next();
 
  private:
   const TokenData& data_;
   BatchOrder order_;
-  std::int64_t rows_, batches_, at_, stride_;
+  std::int64_t rows_, batches_, ranks_, at_;
 };
 
 }  // namespace capstan::cli

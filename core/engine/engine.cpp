@@ -213,18 +213,21 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
   state.synchronize();
   state.emit(CAPSTAN_EVENT_EVAL_BEGIN);
   state.model.set_training(false);
-  double sum = 0;
+  double sum = 0, weight = 0;
   try {
     for (std::int64_t i = 0; i < micro_batches; ++i) {
       Batch batch = next();
-      sum += state.run_pass(batch, ParameterResidency::Pass::kEvaluation).item<double>();
+      const double loss = state.run_pass(batch, ParameterResidency::Pass::kEvaluation).item<double>();
+      if (batch.weight == 0) continue;  // whatever the loss is, infinity too
+      sum += batch.weight * loss;
+      weight += batch.weight;
     }
   } catch (...) {
     state.model.set_training(true);
     throw;
   }
   state.model.set_training(true);
-  const double mean = mean_over_ranks(*state.communicator, sum, micro_batches);
+  const double mean = mean_over_ranks(*state.communicator, sum, weight);
   write_metric("Train/Samples/eval_loss", mean);
   state.emit(CAPSTAN_EVENT_EVAL_END);
   return mean;

@@ -10,8 +10,8 @@
 
 #include "core/comm/comms_log.hpp"
 #include "core/config/config.hpp"
-#include "core/model/batch.hpp"
 #include "core/engine/gather.hpp"
+#include "core/model/batch.hpp"
 #include "core/model/model.hpp"
 
 namespace capstan {
@@ -57,8 +57,9 @@ class Engine {
   StepReport step();
   /// One whole step: gradient_accumulation_steps micro-batches from `next`. Returns the mean loss.
   double train_batch(const NextBatch& next);
-  /// Mean loss over all ranks of `micro_batches` batches, a number of each rank's own, without gradients, in evaluation
-  /// mode; adds Train/Samples/eval_loss.
+  /// Mean loss over all ranks of `micro_batches` batches, each counted by its weight, without gradients, in evaluation
+  /// mode; adds Train/Samples/eval_loss. A rank may give as many as it likes below ZeRO stage 3. There each forward is
+  /// one of all ranks: a rank that has fewer gives batches of weight 0 as well.
   double eval_batch(const NextBatch& next, std::int64_t micro_batches);
 
   /// Writes <dir>/<tag>/ (tag default: global_step<N>) and moves `latest` last. `client_state` comes back from load.
@@ -71,8 +72,9 @@ class Engine {
   bool saving() const;
   /// Waits for it. Throws RuntimeFault.
   void finish_saving();
-  /// Loads the tag, or the one `latest` names. Returns the client state. A step under way is forgotten, also one that an
-  /// exception ended. Throws RuntimeFault naming the file and what differs, on all ranks; the engine is then as before.
+  /// Loads the tag, or the one `latest` names. Returns the client state. A step under way is forgotten, also one that
+  /// an exception ended. Throws RuntimeFault naming the file and what differs, on all ranks; the engine is then as
+  /// before.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "");
   /// Takes parameter values from a safetensors file, or from a folder of Hugging Face's transformers where the model
   /// knows the names there; every trainable parameter must be there with its shape. Values are converted to the

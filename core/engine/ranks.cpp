@@ -96,12 +96,12 @@ Model join_ranks(Model model, const Config& config, Communicator& communicator) 
   return model;
 }
 
-double mean_over_ranks(Communicator& communicator, double sum, std::int64_t count) {
+double mean_over_ranks(Communicator& communicator, double sum, double weight) {
   std::vector<at::Tensor> parts;
   for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(at::empty({2}, at::kDouble));
   auto* mine = parts[static_cast<std::size_t>(communicator.rank())].mutable_data_ptr<double>();
   mine[0] = sum;
-  mine[1] = static_cast<double>(count);
+  mine[1] = weight;
   communicator.all_gather("evaluation", parts);
   double total = 0, all = 0;
   for (const at::Tensor& part : parts) {

@@ -13,6 +13,6 @@ namespace capstan {
 Model join_ranks(Model model, const Config& config, Communicator& communicator);
 
 /// The mean over all ranks of sums of `count` numbers each; 0 when there are none.
-double mean_over_ranks(Communicator& communicator, double sum, std::int64_t count);
+double mean_over_ranks(Communicator& communicator, double sum, double weight);
 
 }  // namespace capstan

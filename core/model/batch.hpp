@@ -14,6 +14,8 @@ struct capstan_batch {
   std::map<std::string, at::Tensor, std::less<>> tensors;
   std::map<std::string, double, std::less<>> numbers;
   capstan::LayerHost* layers = nullptr;  // runs capstan::layer calls while the engine is in forward; else null
+  /// How much an evaluation's mean counts the loss: its rows, where batches differ in rows. 0 counts for nothing.
+  double weight = 1;
 };
 
 namespace capstan {

@@ -1,6 +1,7 @@
 // A byte-level GRU, written as any LibTorch program would write it, trained as a DeepSpeed configuration file says.
 //
 //   custom_module TEXT_FILE [ds_config.json] [STEPS]
+//   capstan launch -n 2 custom_module TEXT_FILE [ds_config.json] [STEPS]
 
 #include <torch/torch.h>
 
@@ -55,13 +56,16 @@ int train(const std::string& text_file, const std::string& config, int steps) {
   CharGru model(96);
 
   capstan::Engine engine = capstan::initialize(model, config);
+  // All processes start from the same weights, and each draws samples of its own.
+  torch::manual_seed(2 + static_cast<std::uint64_t>(engine.rank()));
+  const bool speaks = engine.rank() == 0;
   const auto rows = engine.config().batch.micro_batch_size;
   for (int step = 1; step <= steps; ++step) {
     const double loss = engine.train_batch([&] { return random_batch(text, rows); });
-    if (step == 1 || step % 20 == 0) std::cout << "step " << step << " loss " << loss << std::endl;
+    if (speaks && (step == 1 || step % 20 == 0)) std::cout << "step " << step << " loss " << loss << std::endl;
   }
   const std::string tag = engine.save_checkpoint("checkpoints");
-  std::cout << "saved checkpoints/" << tag << std::endl;
+  if (speaks) std::cout << "saved checkpoints/" << tag << std::endl;
   return 0;
 }
 

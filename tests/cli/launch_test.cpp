@@ -197,6 +197,27 @@ TEST_F(Launch, ResumesInAnotherNumberOfProcessesAndStage) {
   EXPECT_EQ(losses_of(first.out) + losses_of(second.out), losses_of(through.out));
 }
 
+TEST_F(Launch, EvaluatesEverySampleInAnyNumberOfProcesses) {
+  folder_.write("held_out.txt", std::string(9 * 16 + 1, 'e') + "some other text in sample ten");
+  const auto eval_of = [&](int processes, const char* stage) {
+    const auto result = run_process(launch(
+        processes,
+        folder_.train({"--steps", "1", "--eval-data", folder_.path_of("held_out.txt"), "--seq", "16", "--set",
+                       "train_batch_size=null", "--set", "gradient_accumulation_steps=1", "--set",
+                       "train_micro_batch_size_per_gpu=4", "--set", "optimizer.params.lr=1e-30", "--set",
+                       "scheduler=null", "--set", std::string("zero_optimization={\"stage\": ") + stage + "}"})));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const std::string losses = losses_of(result.out);
+    return losses.substr(std::min(losses.find("step="), losses.size()));
+  };
+  // 10 samples are micro-batches of 4, 4 and 2: two of one process, one of the other; at stage 3 both need as many.
+  const std::string alone = eval_of(1, "0");
+  EXPECT_THAT(alone, HasSubstr(" over 10 samples"));
+  EXPECT_THAT(alone, HasSubstr("eval_loss="));
+  EXPECT_EQ(eval_of(2, "0"), alone);
+  EXPECT_EQ(eval_of(2, "3"), alone);
+}
+
 TEST_F(Launch, MpirunsProcessesOfOneHostFindEachOtherWithoutAPort) {
   const auto environment = [&](int rank) {
     const std::string number = std::to_string(rank), key = folder_.path().filename().string();

@@ -207,6 +207,22 @@ TEST_F(Train, EvaluatesOnItsWayAndAtTheEnd) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "metrics/run/Train_Samples_eval_loss.csv"));
 }
 
+TEST_F(Train, EvaluatesEverySampleWhateverTheMicroBatch) {
+  ASSERT_EQ(train({"--save", "ckpt"}, "1").exit_code, 0);
+  write_bytes(folder_ / "held_out.txt", some_text().substr(0, 20 * 16 + 1));  // 20 samples of 16 tokens
+  std::set<std::string> losses;
+  for (const char* rows : {"1", "8", "20", "64"}) {
+    const std::string out = run_capstan(folder_, {"eval", "--config", "config.json", "--data", "held_out.txt", "--seq",
+                                                  "16", "--checkpoint", "ckpt", "--set", "train_batch_size=null",
+                                                  "--set", std::string("train_micro_batch_size_per_gpu=") + rows})
+                                .out;
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(out, found, std::regex("eval_loss=([0-9.]+) over 20 samples of 16 tokens"))) << out;
+    losses.insert(std::to_string(std::stod(found[1])).substr(0, 6));  // sums of floats differ in their last digits
+  }
+  EXPECT_THAT(losses, testing::SizeIs(1)) << testing::PrintToString(losses);
+}
+
 TEST_F(Train, StopsAtALossThatIsNoNumber) {
   const ProcessResult result =
       train({"--set", "optimizer.params.lr=1e38", "--set", "scheduler=null", "--set", "gradient_clipping=0"});

@@ -34,6 +34,16 @@ awk '/^step 1 / {first = $4} /^step 60 / {last = $4} END {exit !(first > 5 && la
   fail "it did not learn"
 [[ $(cat checkpoints/latest) == global_step60 ]] || fail "no checkpoint"
 
+# Two processes speak once, and train on more samples than one process with its share of the batch would.
+"$work/prefix/bin/capstan" launch -n 2 build/custom_module "$source/LICENSE" ds_config.json 20 >"$work/two.log" 2>&1 ||
+  { cat "$work/two.log"; fail "run of two processes"; }
+sed 's/"train_batch_size": 32/"train_batch_size": 16/' ds_config.json >half.json
+build/custom_module "$source/LICENSE" half.json 20 >"$work/half.log" 2>&1 || { cat "$work/half.log"; fail "half a batch"; }
+[[ $(grep -c '^step 20 loss' "$work/two.log") == 1 && $(grep -c '^saved ' "$work/two.log") == 1 ]] ||
+  { cat "$work/two.log"; fail "not one process speaks"; }
+awk '/^step 20 loss/ {loss[++runs] = $4} END {d = loss[1] - loss[2]; exit !(runs == 2 && (d > 1e-3 || d < -1e-3))}' \
+  "$work/two.log" "$work/half.log" || { cat "$work/two.log" "$work/half.log"; fail "both processes draw the same samples"; }
+
 # The conformance kit as a GoogleTest library.
 cmake -S "$source/tests/packaging/conformance" -B "$work/conformance" -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_PREFIX_PATH="$work/prefix" -DSIGNUM="$source/examples/plugins/signum" >"$work/kit.log" 2>&1 &&

@@ -1,19 +1,20 @@
 // The readers of what stands in a checkpoint's files, for libFuzzer and for readers_replay_test.
 //
-// The first byte picks the reader. A reader returns or throws RuntimeFault; anything else is a bug. To look for inputs:
-//   cmake -B build/fuzz -G Ninja -DCMAKE_CXX_COMPILER=clang++ && ninja -C build/fuzz readers_fuzzer
-//   build/fuzz/tests/readers_fuzzer -max_len=2048 NEW_FOLDER tests/core/checkpoint/corpus
+// The first byte picks the reader. A reader returns or throws RuntimeFault; anything else is a bug, and so is a text
+// that is accepted and cannot be written and read again as the same. `scripts/fuzz 600 checkpoint` looks for inputs.
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "core/checkpoint/checkpoint_index.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_text.hpp"
-#include "core/xxh3.hpp"
 #include "core/errors.hpp"
+#include "core/xxh3.hpp"
 
 namespace capstan {
 namespace {
@@ -23,6 +24,39 @@ std::string sealed(std::string_view body) {
   return std::string(body) + ",\n\"index_xxh3\": \"" + hex(xxh3(body.data(), body.size())) + "\"\n}\n";
 }
 
+void demand(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "broken: %s\n", what);
+  std::abort();
+}
+
+/// A tensor of an accepted header is mapped without another look.
+void read_header(std::string_view file) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(file.data());
+  for (const SafetensorsHeaderEntry& entry : parse_safetensors_header(bytes, file.size(), "file")) {
+    demand(entry.begin <= entry.end && entry.end <= file.size(), "a tensor lies outside of its file");
+    const std::int64_t elements = elements_of(entry.shape);
+    demand(
+        elements >= 0 && static_cast<std::uint64_t>(elements) * c10::elementSize(entry.type) == entry.end - entry.begin,
+        "a tensor has other bytes than its shape takes");
+  }
+}
+
+void read_index(std::string_view body) {
+  const CheckpointIndex index = parse_index(sealed(body), "file");
+  for (const IndexedFile& file : index.files) {
+    demand(!file.name.empty() && file.name.find('/') == std::string::npos && file.name != "..",
+           "a file lies outside of the checkpoint's folder");
+  }
+  const std::string text = index_text(index);
+  demand(index_text(parse_index(text, "file")) == text, "an index changes when it is written and read");
+}
+
+void read_state(std::string_view given) {
+  const std::string text = state_text(parse_state(given, "file"));
+  demand(state_text(parse_state(text, "file")) == text, "a state changes when it is written and read");
+}
+
 void read(char reader, std::string_view text) {
   switch (reader) {
     case 'h': {
@@ -30,20 +64,16 @@ void read(char reader, std::string_view text) {
       std::string file(reinterpret_cast<const char*>(&length), 8);
       file += text;
       file.append(64, '\0');
-      parse_safetensors_header(reinterpret_cast<const std::byte*>(file.data()), file.size(), "file");
-      break;
+      return read_header(file);
     }
     case 'f':
-      parse_safetensors_header(reinterpret_cast<const std::byte*>(text.data()), text.size(), "file");
-      break;
+      return read_header(text);
     case 'i':
-      parse_index(sealed(text), "file");
-      break;
+      return read_index(text);
     case 's':
-      parse_state(text, "file");
-      break;
+      return read_state(text);
     default:
-      break;
+      return;
   }
 }
 
