@@ -275,12 +275,6 @@ void ParameterStore::drop_gradients(bool applied) {
   if (!applied) sharding_->gradients().forget_errors();
 }
 
-void ParameterStore::abandon_gradients() {
-  settle();
-  if (sharding_) sharding_->gradients().finish_aborted();
-  drop_gradients(/*applied=*/false);
-}
-
 void ParameterStore::acquire(const SubGroup& sub_group) {
   if (options_.offload) options_.offload->read(static_cast<std::size_t>(&sub_group - sub_groups_.data()));
 }
