@@ -1,5 +1,6 @@
 #include <bit>
 #include <stdexcept>
+#include <string>
 
 #include "core/data/token_data.hpp"
 
@@ -56,6 +57,7 @@ BatchOrder::BatchOrder(std::int64_t samples, std::uint64_t seed, bool shuffle)
 }
 
 std::int64_t BatchOrder::sample(std::int64_t n) const {
+  if (n < 0) throw std::invalid_argument("BatchOrder: there is no sample " + std::to_string(n));
   const std::int64_t pass = n / samples_, place = n % samples_;
   if (!shuffle_) return place;
   const std::uint64_t key = splitmix64(splitmix64(seed_) ^ static_cast<std::uint64_t>(pass));

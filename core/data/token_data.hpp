@@ -53,7 +53,8 @@ class BatchOrder {
   /// shuffle: each pass over the data is a permutation of its own (a keyed bijection, no table); otherwise sample
   /// number n is n mod samples.
   BatchOrder(std::int64_t samples, std::uint64_t seed, bool shuffle);
-  /// The sample that stands at global position `n` (0 for the first of the run).
+  /// The sample that stands at global position `n` (0 for the first of the run). Throws std::invalid_argument for a
+  /// negative one.
   std::int64_t sample(std::int64_t n) const;
 
  private:

@@ -63,7 +63,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
         return attached;
       }()),
       groups(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups),
-      optimizer(config.optimizer ? std::optional<Component>(create(*config.optimizer)) : std::nullopt),
+      optimizer(config.optimizer ? std::optional<Optimizer>(create(*config.optimizer)) : std::nullopt),
       schedule(config.scheduler ? std::optional<Component>(create(*config.scheduler)) : std::nullopt, groups),
       store(model.parameters(), groups, *accelerator, store_options()),
       operand_policy(observers.rewrites_operands() ? observers.operand_policy(model.parameters()) : nullptr),
@@ -72,8 +72,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       step_timers(*accelerator, config.report.wall_clock_breakdown),
       optimizer_timers(*accelerator,
                        config.report.wall_clock_breakdown && config.zero.stage > 0 && communicator->size() > 1),
-      progress_report(config, shows_momentum(groups)),
-      optimizer_where(config.optimizer ? "optimizer '" + config.optimizer->type + "'" : "") {
+      progress_report(config, shows_momentum(groups)) {
   host_context.store = &store;
   host_context.model = &model;
   host_context.communicator = communicator.get();

@@ -216,29 +216,14 @@ void Engine::State::agree_on_step(bool norm) {
 }
 
 bool Engine::State::wants_local_gradients() {
-  if (communicator->size() == 1 || !communicates_by_itself(manifest())) return false;
-  const auto* table = optimizer->vtable<capstan_optimizer>();
-  if (!CAPSTAN_HAS(table, gradient_mode)) return false;
-  int mode = 0;
-  call_plugin(optimizer_where + ", gradient_mode", [&](capstan_error* error) {
-    return table->gradient_mode(optimizer->self(), progress.updates, &mode, error);
-  });
-  return mode != 0;
+  return communicator->size() > 1 && communicates_by_itself(manifest()) &&
+         optimizer->takes_local_gradients(progress.updates);
 }
 
 void Engine::State::synchronize() {
-  if (!communicates_by_itself(manifest())) return;
-  const auto* table = optimizer->vtable<capstan_optimizer>();
-  if (!CAPSTAN_HAS(table, synchronize_step) && !CAPSTAN_HAS(table, synchronize)) return;
+  if (!communicates_by_itself(manifest()) || !optimizer->synchronizes()) return;
   for (const SubGroup& sub_group : store.sub_groups()) store.acquire(sub_group);
-  const auto& slots = store.slots_without_gradients();
-  const capstan_step step = step_of_update(1.0);
-  call_plugin(optimizer_where + ", synchronize", [&](capstan_error* error) {
-    if (!CAPSTAN_HAS(table, synchronize_step)) {
-      return table->synchronize(optimizer->self(), slots.data(), slots.size(), error);
-    }
-    return table->synchronize_step(optimizer->self(), slots.data(), slots.size(), &step, error);
-  });
+  optimizer->synchronize(store.slots_without_gradients(), step_of_update(1.0));
   for (const SubGroup& sub_group : store.sub_groups()) store.release(sub_group, true);
   store.refresh_all(transform_weight());
 }
@@ -258,13 +243,8 @@ std::vector<double> Engine::State::measure(const SubGroup& sub_group, const std:
                                            const capstan_step& step) {
   const auto width = static_cast<std::size_t>(optimizer->manifest().measures);
   if (width == 0) return {};
-  SlotBlocks blocks(slots, store.states());
-  std::vector<double> partials(width * blocks.slots().size());
-  call_plugin(optimizer_where, [&](capstan_error* error) {
-    return optimizer->vtable<capstan_optimizer>()->measure(optimizer->self(), blocks.slots().data(),
-                                                           blocks.slots().size(), &step, partials.data(), error);
-  });
-  return store.sum_measures(step_name() + ", measures", sub_group, partials, width);
+  const SlotBlocks blocks(slots, store.states());
+  return store.sum_measures(step_name() + ", measures", sub_group, optimizer->measure(blocks.slots(), step), width);
 }
 
 }  // namespace capstan

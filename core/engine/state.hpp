@@ -10,10 +10,13 @@
 #include "core/checkpoint/background_save.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/comm/communicator.hpp"
+#include "core/engine/checkpoint_lookup.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/host.hpp"
 #include "core/engine/observers.hpp"
+#include "core/engine/optimizer.hpp"
 #include "core/engine/progress_report.hpp"
+#include "core/engine/saved_run.hpp"
 #include "core/engine/schedule.hpp"
 #include "core/engine/step_under_way.hpp"
 #include "core/engine/timers.hpp"
@@ -63,8 +66,7 @@ struct Engine::State {
   void backward(const at::Tensor& loss);
   StepReport step();
   void finish_step(bool applied);
-  /// Forgets the step under way, whatever an exception has left of it: its gradients, losses and counters. Called by
-  /// all ranks, which first finish the exchanges that they have begun. Throws RuntimeFault when a rank is lost.
+  /// Forgets the step under way, whatever an exception has left of it: its gradients, losses and counters.
   void abandon_step();
   /// Keeps the loss of a micro-batch where it is, until read_losses adds all of the step's up: one wait for the device
   /// a step.
@@ -104,16 +106,28 @@ struct Engine::State {
   void add_entries(CheckpointContents& contents);
   void add_frozen(CheckpointContents& contents);
   void add_what_is_everywhere(CheckpointContents& contents);
+  void add_rest(CheckpointContents& contents);
+  Json run_state(const Json& client_state) const;
   std::string agreed_tag(const std::string& tag);
   /// checkpoint.use_node_local_storage: every node has a folder of its own.
   bool nodes_store() const;
-  void load_generator(const Json& state, const CheckpointContents& contents);
-  void load_model_states(const CheckpointContents& contents, const std::string& where);
   /// Whether these contents are to be written while training goes on: the same on all ranks.
   bool saves_in_background(const CheckpointContents& contents);
   void write(const std::string& dir, const std::string& tag, CheckpointContents contents);
   std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
   Json load(const std::string& dir, const std::string& tag);
+  /// Compares all of a checkpoint with this engine, and changes nothing. Throws RuntimeFault naming what does not fit.
+  SavedRun check(const CheckpointContents& contents, const CheckpointLookup& lookup);
+  void check_optimizer(const SavedRun& saved, const std::string& where) const;
+  void check_states(const CheckpointLookup& lookup, const SavedRun& saved);
+  void check_generators(const CheckpointLookup& lookup, const SavedRun& saved) const;
+  /// Takes over what check() has found to fit.
+  void apply(const CheckpointContents& contents, const CheckpointLookup& lookup, const SavedRun& saved);
+  void load_components(const SavedRun& saved, const std::string& where);
+  void load_entries(const CheckpointLookup& lookup);
+  void load_model_states(const CheckpointLookup& lookup, const SavedRun& saved);
+  void load_what_is_not_trained(const CheckpointLookup& lookup);
+  void load_generators(const CheckpointLookup& lookup, const SavedRun& saved);
 
   std::shared_ptr<Communicator> communicator;
   Config config;
@@ -126,7 +140,7 @@ struct Engine::State {
   Model model;
   Observers observers;
   ParameterGroups groups;
-  std::optional<Component> optimizer;
+  std::optional<Optimizer> optimizer;
   Schedule schedule;
   ParameterStore store;
   std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
@@ -148,7 +162,6 @@ struct Engine::State {
   bool want_grad_norm = false;
   bool stop_asked = false;                     // on this rank
   bool stop_agreed = false;                    // on all
-  std::string optimizer_where;                 // "optimizer 'AdamW'"
   std::shared_ptr<Communicator> saving_ranks;  // of the thread that writes checkpoints
   BackgroundSave background_save;              // the last: its thread uses them
 };

@@ -216,14 +216,8 @@ TransformWeight Engine::State::transform_weight() {
 void Engine::State::update_sub_group(const SubGroup& sub_group, const capstan_step& step) {
   store.acquire(sub_group);
   const auto& slots = store.slots(sub_group);
-  const auto* table = optimizer->vtable<capstan_optimizer>();
   const std::vector<double> totals = measure(sub_group, slots, step);
-  const std::string where = optimizer_where + " failed at update " + std::to_string(step.update_index) + " on rank " +
-                            std::to_string(communicator->rank());
-  call_plugin(where, [&](capstan_error* error) {
-    return table->update(optimizer->self(), slots.data(), slots.size(), &step, totals.empty() ? nullptr : totals.data(),
-                         error);
-  });
+  optimizer->update(slots, step, totals, communicator->rank());
   store.refresh(sub_group, transform_weight());
   store.release(sub_group, true);
 }
@@ -298,7 +292,7 @@ void Engine::State::print_micro_timers() {
 }
 
 void Engine::State::abandon_step() {
-  store.abandon_gradients();
+  store.drop_gradients(/*applied=*/false);
   under_way = {};
   for (Timers* timers : {&micro_timers, &step_timers, &optimizer_timers}) timers->take();
 }

@@ -265,12 +265,6 @@ void ParameterStore::drop_gradients(bool applied) {
   if (!applied) sharding_->gradients().forget_errors();
 }
 
-void ParameterStore::abandon_gradients() {
-  settle();
-  if (sharding_) sharding_->gradients().finish_aborted();
-  drop_gradients(/*applied=*/false);
-}
-
 void ParameterStore::refresh(const SubGroup& sub_group, const TransformWeight& transform) {
   for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
     if (gradients_[i] == nullptr || compute_written_[i] != 0) continue;

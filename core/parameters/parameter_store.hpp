@@ -101,6 +101,17 @@ class ParameterStore {
   void set_frozen(std::size_t k, const std::function<void(at::Tensor to, std::int64_t offset)>& fill);
   const std::vector<SubGroup>& sub_groups() const { return sub_groups_; }
   const std::vector<StateSpec>& states() const { return options_.states; }
+  /// Calls `use(spec, values)` for each state that an entry has, in manifest order. Not for those of the whole model,
+  /// nor for what the entry's group switches off.
+  template <class Use>
+  void for_each_state(ParameterEntry& entry, Use use) const {
+    std::size_t index = 0;
+    for (const StateSpec& spec : states()) {
+      if (spec.extent == StateSpec::Extent::kModel) continue;
+      at::Tensor& values = entry.state[index++];
+      if (values.defined()) use(spec, values);
+    }
+  }
   const std::vector<capstan_tensor>& model_state() const { return model_state_handles_; }
   std::vector<at::Tensor>& model_state_tensors() { return model_state_; }
 
@@ -136,12 +147,9 @@ class ParameterStore {
   const std::vector<const capstan_slot*>& slots(const SubGroup& sub_group);
   /// All of them, without gradients.
   const std::vector<const capstan_slot*>& slots_without_gradients();
-  /// After the last micro-batch of a step: forgets its gradients, and unless they were `applied` also what quantisation
-  /// has lost of them.
+  /// Forgets the gradients of a step, and unless they were `applied` also what quantisation has lost of them. At its
+  /// end, or after settle() at any time, also after an exception out of forward or backward.
   void drop_gradients(bool applied);
-  /// The same at any time, also after an exception out of forward or backward. Called by all ranks: what they have
-  /// begun to exchange is finished first. Throws RuntimeFault when a rank is lost.
-  void abandon_gradients();
 
   /// Makes the states of a sub-group resident.
   void acquire(const SubGroup& sub_group) { options_.tier->acquire(sub_group.index); }

@@ -142,7 +142,10 @@ OperatorPolicy* ParameterStore::operator_policy() {
 
 void ParameterStore::settle() {
   if (residency_) residency_->settle();
-  if (sharding_ && sharding_->arriving()) sharding_->arriving()->settle();
+  if (!sharding_) return;
+  if (sharding_->arriving()) sharding_->arriving()->settle();
+  // A backward that an exception has ended leaves reductions under way.
+  sharding_->settle();
 }
 
 void ParameterStore::begin_forward(const std::string& step, ParameterResidency::Pass pass) {

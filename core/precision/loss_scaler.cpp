@@ -56,12 +56,18 @@ Json LossScaler::save() const {
   return state;
 }
 
-void LossScaler::load(const Json& state) {
-  if (!dynamic_ || state.find("scale") == nullptr) return;
-  scale_ = state.at("scale").as_number();
-  step_ = state.at("step").as_integer();
-  last_overflow_ = state.at("last_overflow").as_integer();
-  hysteresis_ = static_cast<int>(state.at("hysteresis").as_integer());
+void LossScaler::load(const StateReader& state) {
+  constexpr std::int64_t kMostSteps = 1'000'000'000'000;
+  const double scale = state.number("scale");
+  if (scale <= 0) state.refuse("scale", "a positive number");
+  const std::int64_t step = state.integer("step", 0, kMostSteps);
+  const std::int64_t last_overflow = state.integer("last_overflow", -1, kMostSteps);
+  const std::int64_t hysteresis = state.integer("hysteresis", 1, 1'000'000'000);
+  if (!dynamic_) return;
+  scale_ = scale;
+  step_ = step;
+  last_overflow_ = last_overflow;
+  hysteresis_ = static_cast<int>(hysteresis);
 }
 
 }  // namespace capstan

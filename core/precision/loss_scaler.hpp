@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/checkpoint/state_reader.hpp"
 #include "core/config/config.hpp"
 #include "core/text/json.hpp"
 
@@ -25,7 +26,8 @@ class LossScaler {
   void update(bool overflow);
 
   Json save() const;
-  void load(const Json& state);
+  /// Throws RuntimeFault when a member of what save() gave is missing or impossible; nothing has changed then.
+  void load(const StateReader& state);
 
  private:
   bool dynamic_ = false;

@@ -297,16 +297,12 @@ at::Tensor GradientReducer::gradient(std::size_t i) const {
 }
 
 void GradientReducer::drop() {
+  inside_ = false;
+  under_way_.clear();
   std::fill(filled_.begin(), filled_.end(), 0);
   std::fill(touched_.begin(), touched_.end(), 0);
   std::fill(reduced_once_.begin(), reduced_once_.end(), 0);
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
-}
-
-void GradientReducer::finish_aborted() {
-  inside_ = false;
-  queue_.drain();
-  under_way_.clear();
 }
 
 void GradientReducer::forget_errors() {

@@ -61,11 +61,8 @@ class GradientReducer {
   at::Tensor gradient(std::size_t i) const;
   /// 1 for parameters that got a gradient on this rank in this step.
   const std::vector<std::uint8_t>& touched() const { return touched_; }
-  /// After end() of the last micro-batch: forgets the step's gradients.
+  /// Forgets the step's gradients. Nothing may be under way.
   void drop();
-  /// Before drop(), after an exception out of a backward: finishes the reductions that the ranks have begun. Throws
-  /// RuntimeFault.
-  void finish_aborted();
   /// Forgets what quantisation has lost of gradients so far, which would be added to the next ones.
   void forget_errors();
 

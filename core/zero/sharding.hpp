@@ -86,6 +86,8 @@ class Sharding {
   /// Sums over fixed blocks: `per_block[...]` holds `width` numbers for each block that this rank updates, in order of
   /// parameters; adds them up, parameter by parameter, in the same order on every rank. Stage 0 has all of them.
   std::vector<double> sum_blocks(const std::string& name, const std::vector<double>& per_block, std::size_t width);
+  /// Waits for all that another thread exchanges with the ranks. Throws RuntimeFault.
+  void settle() { queue_.drain(); }
   Communicator& communicator() { return *options_.communicator; }
   std::int64_t numel(std::size_t i) const { return numels_[i]; }
 

@@ -95,5 +95,12 @@ TEST(BatchOrder, NoSamplesIsAnErrorOfTheCaller) {
               ThrowsMessage<std::invalid_argument>("BatchOrder: there must be at least one sample"));
 }
 
+TEST(BatchOrder, RefusesANegativeNumberWhoseWalkWouldNotEnd) {
+  for (const bool shuffle : {true, false}) {
+    EXPECT_THAT([&] { BatchOrder(100, 1, shuffle).sample(-5); },
+                ThrowsMessage<std::invalid_argument>("BatchOrder: there is no sample -5"));
+  }
+}
+
 }  // namespace
 }  // namespace capstan

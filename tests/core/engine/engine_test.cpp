@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 
 #include "core/errors.hpp"
 #include "tests/core/data/temporary_folder.hpp"
@@ -61,6 +62,65 @@ void expect_same_weights(const SmallModel& one, const SmallModel& other, double 
   for (std::size_t i = 0; i < one.parameters.size(); ++i) {
     const at::Tensor difference = (one.parameters[i].tensor - other.parameters[i].tensor).detach().abs().max();
     EXPECT_LE(difference.item<double>(), tolerance) << one.parameters[i].name;
+  }
+}
+
+/// The length of the way that all parameters of two models are apart.
+double distance(const SmallModel& one, const SmallModel& other) {
+  double squares = 0;
+  for (std::size_t i = 0; i < one.parameters.size(); ++i) {
+    const at::Tensor difference = one.parameters[i].tensor.detach() - other.parameters[i].tensor.detach();
+    squares += difference.to(at::kDouble).pow(2).sum().item<double>();
+  }
+  return std::sqrt(squares);
+}
+
+TEST(Engine, ClipsByTheNormPlusAMillionth) {
+  // A step of SGD at rate 1 goes as far as the clipped norm: clip * norm / (norm + 1e-6). At a norm of a millionth or
+  // so leaving the 1e-6 away would double it.
+  SmallRun run(R"({"train_batch_size": 8, "steps_per_print": null, "gradient_clipping": 1e-3,
+                   "optimizer": {"type": "SGD", "params": {"lr": 1000}}})");
+  run.model.loss_factor = 1e-6F;
+  const SmallModel before;
+  run.engine.want_grad_norm(true);
+  run.step();
+  const double norm = run.engine.last_step().grad_norm;
+  ASSERT_GT(norm, 1e-7);
+  ASSERT_LT(norm, 1e-5);
+  // Below the clip nothing is scaled.
+  EXPECT_NEAR(distance(run.model, before), 1000 * norm, 1e-3 * 1000 * norm);
+
+  SmallRun clipped(R"({"train_batch_size": 8, "steps_per_print": null, "gradient_clipping": 1e-8,
+                       "optimizer": {"type": "SGD", "params": {"lr": 1e6}}})");
+  clipped.model.loss_factor = 1e-6F;
+  clipped.step();
+  const double expected = 1e6 * 1e-8 * norm / (norm + 1e-6);
+  EXPECT_NEAR(distance(clipped.model, before), expected, 1e-3 * expected);
+}
+
+TEST(Engine, UpdatesAtTheRateOfTheUpdateThatItMakes) {
+  // StepLR halves the rate every 2 updates: 0.8, 0.8, 0.4, 0.4, 0.2, ...; a skipped step is no update.
+  SmallRun run(R"({"train_batch_size": 8, "steps_per_print": null, "gradient_clipping": 0,
+                   "optimizer": {"type": "SGD", "params": {"lr": 0.8}},
+                   "scheduler": {"type": "StepLR", "params": {"step_size": 2, "gamma": 0.5}},
+                   "capstan": {"run": {"on_nan": "continue"}}})");
+  run.engine.want_grad_norm(true);
+  run.model.loss_factor = 1e-2F;
+  int update = 0;
+  for (int step = 0; step < 7; ++step) {
+    SmallModel before;
+    for (std::size_t i = 0; i < before.parameters.size(); ++i) {
+      before.parameters[i].tensor.detach().copy_(run.model.parameters[i].tensor.detach());
+    }
+    run.model.steep = step == 3;
+    run.step();
+    ASSERT_EQ(run.engine.last_step().applied, step != 3);
+    if (step == 3) continue;
+    const double rate = 0.8 * std::pow(0.5, update++ / 2);
+    EXPECT_DOUBLE_EQ(run.engine.last_step().lr, rate) << step;
+    const double expected = rate * run.engine.last_step().grad_norm;
+    EXPECT_NEAR(distance(run.model, before), expected, 1e-3 * expected) << step;
+    EXPECT_DOUBLE_EQ(run.engine.next_lr(), 0.8 * std::pow(0.5, update / 2)) << step;
   }
 }
 
@@ -358,6 +418,30 @@ TEST(EngineCheckpoint, ResumesBitForBit) {
     EXPECT_EQ(second.engine.mean_loss(), whole.engine.mean_loss());
     expect_same_weights(whole.model, second.model, 0.0);
   }
+}
+
+TEST(EngineCheckpoint, ResumesAModelThatDrawsRandomNumbersBitForBit) {
+  const test::TemporaryFolder folder;
+  const auto run_of = [](double dropout) {
+    auto run = std::make_unique<SmallRun>(config(""));
+    run->model.dropout = dropout;
+    testing_support::seed(77);
+    return run;
+  };
+  const auto whole = run_of(0.5);
+  whole->steps(6);
+  const auto first = run_of(0.5);
+  first->steps(3);
+  first->engine.save_checkpoint(folder.path());
+  const auto second = run_of(0.5);  // from other random numbers, until it loads
+  second->engine.load_checkpoint(folder.path());
+  second->next_batch = 3;
+  second->steps(3);
+  expect_same_weights(whole->model, second->model, 0.0);
+
+  const auto without = run_of(0);
+  without->steps(6);
+  EXPECT_FALSE(without->model.parameters[0].tensor.equal(whole->model.parameters[0].tensor));
 }
 
 TEST(EngineCheckpoint, NamesWhatDoesNotFit) {

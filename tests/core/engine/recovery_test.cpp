@@ -2,14 +2,17 @@
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/zeros_like.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 
+#include "core/checkpoint/checkpoint.hpp"
 #include "core/errors.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 #include "tests/core/zero/mixed_model.hpp"
@@ -61,11 +64,11 @@ void loss_that_is_not_finite(MixedRun& run) {
 /// One rank's gradient that is not finite is everybody's.
 void gradient_that_is_not_finite(MixedRun& run) {
   const at::Tensor before = run.values().clone();
-  run.model.steep = run.engine.rank() == 0;
+  run.model.root_of = run.engine.rank() == 0 ? 0 : 1;
   EXPECT_THAT([&] { run.step(); },
               ThrowsMessage<RuntimeFault>(HasSubstr("a gradient is not finite at step 2, though the loss is.")));
   EXPECT_TRUE(at::equal(run.values(), before));
-  run.model.steep = false;
+  run.model.root_of.reset();
 }
 
 void exception_in_the_model(MixedRun& run) {
@@ -126,14 +129,62 @@ TEST_P(Recovery, SkipsAStepOnAllRanksForTheGradientOfOne) {
     run.model.skips = false;
     run.step();
     const at::Tensor before = run.values().clone();
-    run.model.steep = communicator.rank() == 0;
+    run.model.root_of = communicator.rank() == 0 ? 0 : 1;
     run.step();
     EXPECT_FALSE(run.engine.last_step().applied);
     EXPECT_TRUE(at::equal(run.values(), before));
-    run.model.steep = false;
+    run.model.root_of.reset();
     run.step();
     EXPECT_TRUE(run.engine.last_step().applied);
     EXPECT_TRUE(at::isfinite(run.values()).all().item<bool>());
+  });
+}
+
+/// Every rank goes on with the random numbers that it would have drawn.
+TEST(Resume, ContinuesTheRandomNumbersOfEveryRank) {
+  test::expect_on_ranks(2, [&](Communicator& communicator) {
+    std::optional<test::TemporaryFolder> folder;
+    const std::string dir = shared_folder(communicator, folder);
+    const auto run_of = [&](std::uint64_t seed) {
+      auto run = std::make_unique<MixedRun>(config_of(2, R"("stage": 2)"), shared(communicator));
+      run->model.noisy = true;
+      at::manual_seed(seed + static_cast<std::uint64_t>(communicator.rank()));
+      return run;
+    };
+    const auto whole = run_of(50);
+    const auto losses = whole->steps(4);
+    const auto first = run_of(50);
+    first->steps(2);
+    first->engine.save_checkpoint(dir);
+    const auto second = run_of(90);
+    second->engine.load_checkpoint(dir);
+    EXPECT_EQ(second->steps(2), (std::vector<double>{losses[2], losses[3]}));
+    EXPECT_TRUE(at::equal(second->values(), whole->values()));
+    communicator.all_gather_text("test: end", "");
+  });
+}
+
+/// A generator's state that does not fit, of one rank, is refused by all.
+TEST(Resume, RefusesTheGeneratorOfAnyRankOnAllRanks) {
+  test::expect_on_ranks(2, [&](Communicator& communicator) {
+    std::optional<test::TemporaryFolder> folder;
+    const std::string dir = shared_folder(communicator, folder);
+    MixedRun run(config_of(2, R"("stage": 0)"), shared(communicator));
+    run.step();
+    run.engine.save_checkpoint(dir, "good");
+    if (communicator.rank() == 0) {
+      CheckpointContents contents = read_checkpoint(dir, "good");
+      for (CheckpointTensor& tensor : contents.tensors) {
+        if (tensor.state == "generator of rank 1") tensor.values = at::zeros_like(tensor.values);
+      }
+      write_checkpoint(dir, "bad", contents);
+    }
+    communicator.all_gather_text("test: written", "");
+    EXPECT_THAT([&] { run.engine.load_checkpoint(dir, "bad"); },
+                ThrowsMessage<RuntimeFault>(HasSubstr("bad: generator of rank 1: is not the state of a random number "
+                                                      "generator of this LibTorch (5056 bytes).")));
+    run.step();
+    communicator.all_gather_text("test: end", "");
   });
 }
 

@@ -77,9 +77,24 @@ TEST(LossScaler, GoesOnFromASavedState) {
   LossScaler first(fp16(8, 3, 2));
   Scales scales = trace(first, pattern.substr(0, 9));
   LossScaler second(fp16(8, 3, 2));
-  second.load(Json::parse(first.save().dump()));
+  const Json state = Json::parse(first.save().dump());
+  second.load(StateReader(state, "state.json"));
   for (const double scale : trace(second, pattern.substr(9))) scales.push_back(scale);
   EXPECT_EQ(scales, expected);
+}
+
+TEST(LossScaler, RefusesAnImpossibleStateAndStaysAsItWas) {
+  LossScaler scaler(fp16(8, 3, 2));
+  const Json before = scaler.save();
+  for (const char* text : {R"({"scale": 0, "step": 5, "last_overflow": -1, "hysteresis": 2})",
+                           R"({"scale": 16, "step": -5, "last_overflow": -1, "hysteresis": 2})",
+                           R"({"scale": 16, "step": 5, "last_overflow": -2, "hysteresis": 2})",
+                           R"({"scale": 16, "step": 5, "last_overflow": -1})"}) {
+    const Json state = Json::parse(text);
+    EXPECT_THAT([&] { scaler.load(StateReader(state, "state.json")); },
+                testing::ThrowsMessage<RuntimeFault>(testing::StartsWith("state.json: ")));
+    EXPECT_EQ(scaler.save(), before);
+  }
 }
 
 }  // namespace

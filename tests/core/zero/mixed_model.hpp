@@ -35,7 +35,7 @@ struct MixedModel {
   std::vector<ModuleRecord> modules;  // that it shows
   bool skips = true;                  // "sometimes" is left out where the batch's first number says so
   double loss_factor = 1;
-  bool steep = false;                 // the loss has a term of value 0 whose gradient is NaN
+  std::optional<double> root_of;      // the loss has a term of this square root, whose gradient is NaN at 0
   bool noisy = false;                 // the loss depends on a random number
   bool fails = false;                 // forward ends with an exception, half way
   std::function<void()> in_backward;  // called half way; null: nothing is
@@ -77,8 +77,9 @@ struct MixedModel {
       if (skips && parameter.name == "sometimes" && x[0][0].item<float>() < 0.3f) continue;
       term(parameter.tensor);
       if (parameter.name == "twice") term(parameter.tensor);
-      if (steep && parameter.name == "large") {
-        sum = sum + (parameter.tensor - parameter.tensor.detach()).to(at::kFloat).pow(2).sum().sqrt();
+      if (root_of && parameter.name == "large") {
+        const at::Tensor nothing = parameter.tensor - parameter.tensor.detach();
+        sum = sum + (nothing.to(at::kFloat).pow(2).sum() + *root_of).sqrt();
       }
       if (fails && parameter.name == "pair.a") throw std::runtime_error("out of ideas");
       if (in_backward && parameter.name == "pair.a") {

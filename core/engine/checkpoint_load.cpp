@@ -1,0 +1,263 @@
+// How an engine becomes what a checkpoint says: check() compares everything, then apply() changes the engine.
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/grad_mode.h>
+
+#include <set>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/node_storage.hpp"
+#include "core/config/resolve/elastic.hpp"
+#include "core/engine/checkpoint_lookup.hpp"
+#include "core/engine/saved_run.hpp"
+#include "core/engine/state.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/model/dtype_names.hpp"
+#include "core/parameters/run_needs.hpp"
+
+namespace capstan {
+namespace {
+
+std::string state_file(const std::string& where) { return where + "/state.json"; }
+
+void check_format(const Json& state, const std::string& where) {
+  const Json* format = state.find("format");
+  if (format && *format == Json(kStateFormat)) return;
+  throw RuntimeFault(state_file(where) + ": its format is " + (format ? format->dump() : std::string("missing")) +
+                     ", this release reads format " + std::to_string(kStateFormat) + ".");
+}
+
+/// Every tensor of the model is there, and every parameter that is there is the model's.
+void check_model(const Model& model, const CheckpointContents& contents, const CheckpointLookup& lookup) {
+  std::set<std::string> known;
+  for (const NamedTensor& parameter : model.parameters()) {
+    lookup.require(parameter.name, kParam, parameter.tensor.sizes());
+    known.insert(parameter.name);
+  }
+  for (const NamedTensor& buffer : model.buffers()) lookup.require(buffer.name, kBuffer, buffer.tensor.sizes());
+  for (const CheckpointTensor& tensor : contents.tensors) {
+    if (tensor.state != kParam || known.contains(tensor.parameter)) continue;
+    throw RuntimeFault(lookup.where() + ": holds parameter '" + tensor.parameter +
+                       "', which this model does not have. It was saved from another model.");
+  }
+}
+
+/// Tries the bytes on a copy of the generator.
+void check_generator(const at::Generator& generator, const at::Tensor& bytes, const std::string& what) {
+  try {
+    at::Generator copy = generator.clone();
+    copy.set_state(bytes);
+  } catch (const std::exception&) {
+    throw RuntimeFault(what + ": is not the state of a random number generator of this LibTorch (" +
+                       std::to_string(bytes.numel()) + " bytes). Load another checkpoint.");
+  }
+}
+
+/// Throws what a rank has found, on all of them: no rank may go on alone. "": nothing.
+void refuse_on_all_ranks(Communicator& communicator, const std::string& refusal) {
+  const auto refusals = communicator.all_gather_text("load_checkpoint, check", refusal, "load_checkpoint");
+  if (!refusal.empty()) throw RuntimeFault(refusal);
+  for (std::size_t rank = 0; rank < refusals.size(); ++rank) {
+    if (!refusals[rank].empty()) throw RuntimeFault("rank " + std::to_string(rank) + ": " + refusals[rank]);
+  }
+}
+
+}  // namespace
+
+bool Engine::State::nodes_store() const { return config.checkpoint.use_node_local_storage && communicator->size() > 1; }
+
+void Engine::State::check_optimizer(const SavedRun& saved, const std::string& where) const {
+  if (!optimizer) return;
+  const std::string type = saved.optimizer ? saved.optimizer->type : "none";
+  if (type == optimizer->manifest().type) return;
+  throw RuntimeFault(where + ": was saved with optimizer " + type + ", this run uses " + optimizer->manifest().type +
+                     ". Resume with the same optimizer, or start from its weights alone with --init-from.");
+}
+
+/// The optimizer's states: what this rank needs, and of what is each rank's own that of all, so that ranks agree.
+void Engine::State::check_states(const CheckpointLookup& lookup, const SavedRun& saved) {
+  for (ParameterEntry& entry : store.entries()) {
+    store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
+      if (!spec.scratch) lookup.require(entry.name, spec.name, state_shape(spec, entry, values));
+    });
+  }
+  for (const auto& [spec, values] : model_states()) {
+    if (!spec->per_rank) lookup.require("", spec->name, {values->numel()});
+    if (!spec->per_rank || saved.world_size != config.batch.world_size) continue;
+    for (int rank = 0; rank < communicator->size(); ++rank) {
+      lookup.require("", of_rank(spec->name, rank), {values->numel()});
+    }
+  }
+}
+
+/// The states of all ranks' generators, so that ranks agree.
+void Engine::State::check_generators(const CheckpointLookup& lookup, const SavedRun& saved) const {
+  for (const auto& [device, generator] : generators()) {
+    const auto of_first = saved.generators.find(device);
+    if (of_first != saved.generators.end()) {
+      check_generator(generator, of_first->second, state_file(lookup.where()) + ": rng." + device);
+    }
+    for (int rank = 1; rank < communicator->size(); ++rank) {
+      const std::string name = generator_state(device, rank);
+      const at::Tensor bytes = lookup.find_whole(name);
+      if (bytes.defined()) check_generator(generator, bytes, lookup.where() + ": " + name);
+    }
+  }
+}
+
+SavedRun Engine::State::check(const CheckpointContents& contents, const CheckpointLookup& lookup) {
+  const std::string& where = lookup.where();
+  check_format(contents.state, where);
+  const StateReader state(contents.state, state_file(where));
+  const SavedRun saved = read_saved_run(state);
+  LossScaler(scaler).load(state.object("loss_scaler"));
+  check_optimizer(saved, where);
+  if (const Json* saved_config = contents.state.find("config")) {
+    const std::string conflict = elastic_conflict(*saved_config, config.effective);
+    if (!conflict.empty()) throw RuntimeFault(where + ": " + conflict);
+  }
+  check_model(model, contents, lookup);
+  check_states(lookup, saved);
+  check_generators(lookup, saved);
+  return saved;
+}
+
+/// Components read their own texts. When one of them refuses, all have again what they had.
+void Engine::State::load_components(const SavedRun& saved, const std::string& where) {
+  const bool same_scheduler = saved.scheduler && config.scheduler && saved.scheduler->type == config.scheduler->type;
+  if (saved.scheduler && config.scheduler && !same_scheduler) {
+    log::warning(where + ": was saved with scheduler " + saved.scheduler->type + ", this run uses " +
+                 config.scheduler->type + ", which goes on at update " + std::to_string(saved.progress.updates) + ".");
+  }
+  const std::string optimizer_before = optimizer ? optimizer->save() : "", schedule_before = schedule.save();
+  const Json observers_before = observers.save();
+  try {
+    if (optimizer) optimizer->load(saved.optimizer->state);
+    if (same_scheduler) schedule.load(saved.scheduler->state);
+    observers.load(saved.observers);
+  } catch (const PluginError& refusal) {
+    if (optimizer) optimizer->load(optimizer_before);
+    schedule.load(schedule_before);
+    observers.load(observers_before);
+    throw RuntimeFault(state_file(where) + ": " + refusal.what());
+  }
+}
+
+/// Parameters with their states: of each this rank's part.
+void Engine::State::load_entries(const CheckpointLookup& lookup) {
+  for (const SubGroup& sub_group : store.sub_groups()) {
+    store.acquire(sub_group);
+    for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+      ParameterEntry& entry = store.entries()[i];
+      lookup.copy(entry.name, kParam, entry.master, entry.offset);
+      if (config.zero.stage > 0 && !config.zero.load_from_fp32_weights) {
+        entry.master.copy_(entry.master.to(compute_dtype(config.precision)));
+      }
+      store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
+        if (!spec.scratch) lookup.copy(entry.name, spec.name, values, is_cut(spec) ? entry.offset : 0);
+      });
+    }
+    store.release(sub_group, true);
+  }
+}
+
+/// Frozen parameters, those that are not of floating point, and buffers.
+void Engine::State::load_what_is_not_trained(const CheckpointLookup& lookup) {
+  for (const NamedTensor& buffer : model.buffers()) lookup.copy(buffer.name, kBuffer, buffer.tensor);
+  for (std::size_t k = 0; k < store.frozen().size(); ++k) {
+    store.set_frozen(
+        k, [&](const at::Tensor& to, std::int64_t offset) { lookup.copy(store.frozen()[k].name, kParam, to, offset); });
+  }
+  for (const NamedTensor& parameter : model.parameters()) {
+    if (at::isFloatingType(parameter.tensor.scalar_type())) continue;
+    lookup.copy(parameter.name, kParam, parameter.tensor.detach());
+  }
+}
+
+/// States of the whole model. Those of each rank's own are of use to as many ranks only; others start anew.
+void Engine::State::load_model_states(const CheckpointLookup& lookup, const SavedRun& saved) {
+  std::string restarted;
+  for (const auto& [spec, values] : model_states()) {
+    if (!spec->per_rank) {
+      lookup.copy("", spec->name, *values);
+    } else if (saved.world_size == config.batch.world_size) {
+      lookup.copy("", of_rank(spec->name, communicator->rank()), *values);
+    } else {
+      values->fill_(spec->init);
+      restarted += (restarted.empty() ? "" : ", ") + spec->name;
+    }
+  }
+  if (!restarted.empty() && communicator->rank() == 0) {
+    log::info(lookup.where() + ": " + restarted + " of " + optimizer->where() + " belong to each rank of " +
+              std::to_string(saved.world_size) + " and start anew with " + std::to_string(config.batch.world_size) +
+              ".");
+  }
+}
+
+/// A rank, or a device, that was not there before goes on with the generator that it has.
+void Engine::State::load_generators(const CheckpointLookup& lookup, const SavedRun& saved) {
+  const int rank = communicator->rank();
+  for (auto& [device, generator] : generators()) {
+    at::Tensor bytes;
+    if (rank > 0) {
+      bytes = lookup.find_whole(generator_state(device, rank));
+    } else if (const auto found = saved.generators.find(device); found != saved.generators.end()) {
+      bytes = found->second;
+    }
+    if (bytes.defined()) generator.set_state(bytes.clone());
+  }
+}
+
+void Engine::State::apply(const CheckpointContents& contents, const CheckpointLookup& lookup, const SavedRun& saved) {
+  const std::string& where = lookup.where();
+  load_components(saved, where);
+  abandon_step();
+  load_entries(lookup);
+  load_model_states(lookup, saved);
+  load_what_is_not_trained(lookup);
+  progress = saved.progress;
+  micro_steps_seen = progress.global_steps * config.batch.gradient_accumulation_steps;
+  scaler.load(StateReader(contents.state, state_file(where)).object("loss_scaler"));
+  if (saved.base_lrs.size() == groups.size()) {
+    for (std::size_t i = 0; i < groups.size(); ++i) groups.set_base_lr(i, saved.base_lrs[i]);
+  } else {
+    log::warning(where + ": was saved with " + std::to_string(saved.base_lrs.size()) +
+                 " parameter groups, and this run has " + std::to_string(groups.size()) +
+                 ", which start from the learning rates of the configuration.");
+  }
+  load_generators(lookup, saved);
+  if (saved.world_size != config.batch.world_size) {
+    log::info(where + ": was saved by " + std::to_string(saved.world_size) + " processes and goes on with " +
+              std::to_string(config.batch.world_size) + ".");
+  }
+  schedule.apply(progress.updates);
+  store.refresh_all(transform_weight());
+}
+
+Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
+  background_save.finish();
+  at::NoGradGuard no_grad;
+  store.settle();
+  const std::string completed = nodes_store() ? complete_checkpoint(dir, tag_given, *communicator) : tag_given;
+  std::string where, refusal;
+  CheckpointContents contents;
+  SavedRun saved;
+  try {
+    const std::string tag = completed.empty() ? latest_tag(dir) : completed;
+    where = dir + "/" + tag;
+    contents = read_checkpoint(dir, tag);
+    saved = check(contents, CheckpointLookup(contents, where));
+  } catch (const RuntimeFault& fault) {
+    refusal = fault.what();
+  }
+  refuse_on_all_ranks(*communicator, refusal);
+  apply(contents, CheckpointLookup(contents, where), saved);
+  emit(CAPSTAN_EVENT_LOADED);
+  resumed_at = progress.global_samples;
+  build_monitors();
+  const Json* client_state = contents.state.find("client_state");
+  return client_state ? *client_state : Json::object();
+}
+
+}  // namespace capstan

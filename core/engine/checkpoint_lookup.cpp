@@ -1,0 +1,66 @@
+#include "core/engine/checkpoint_lookup.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+
+namespace capstan {
+
+std::string of_rank(const std::string& name, int rank) { return name + " of rank " + std::to_string(rank); }
+
+std::string generator_state(const std::string& device, int rank) {
+  return of_rank(device == "cpu" ? "generator" : device + " generator", rank);
+}
+
+bool is_cut(const StateSpec& spec) { return spec.like == StateSpec::Like::kParameter; }
+
+std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntry& entry, const at::Tensor& values) {
+  return is_cut(spec) ? entry.shape : std::vector<std::int64_t>{values.numel()};
+}
+
+CheckpointLookup::CheckpointLookup(const CheckpointContents& contents, std::string where) : where_(std::move(where)) {
+  for (const CheckpointTensor& tensor : contents.tensors) tensors_[{tensor.parameter, tensor.state}].push_back(&tensor);
+}
+
+void CheckpointLookup::require(const std::string& parameter, const std::string& state, at::IntArrayRef shape) const {
+  const auto found = tensors_.find({parameter, state});
+  const std::string what = "'" + parameter + "'" + (state == kParam ? "" : ", state '" + state + "'");
+  if (found == tensors_.end()) {
+    throw RuntimeFault(where_ + ": holds nothing for " + what + ". It was saved from another model or optimizer.");
+  }
+  std::int64_t elements = 0;
+  for (const CheckpointTensor* part : found->second) elements += part->values.numel();
+  const CheckpointTensor& tensor = *found->second.front();
+  if (at::IntArrayRef(tensor.shape) != shape) {
+    throw RuntimeFault(where_ + ": " + what + " has shape " + c10::str(at::IntArrayRef(tensor.shape)) +
+                       ", this model's is " + c10::str(shape) + ". It was saved from another model.");
+  }
+  if (elements != c10::multiply_integers(shape)) {
+    throw RuntimeFault(where_ + ": " + what + " is there only in part (" + std::to_string(elements) + " of " +
+                       std::to_string(c10::multiply_integers(shape)) + " elements): a rank's file is missing.");
+  }
+}
+
+void CheckpointLookup::copy(const std::string& parameter, const std::string& state, at::Tensor to,
+                            std::int64_t offset) const {
+  const std::int64_t end = offset + to.numel();
+  // A tensor that is not contiguous is whole, and so is what is copied to it.
+  at::Tensor flat = to.is_contiguous() ? to.view({-1}) : at::empty({to.numel()}, to.options());
+  for (const CheckpointTensor* part : tensors_.at({parameter, state})) {
+    const std::int64_t from = std::max(offset, part->offset);
+    const std::int64_t until = std::min(end, part->offset + part->values.numel());
+    if (from >= until) continue;
+    flat.narrow(0, from - offset, until - from)
+        .copy_(part->values.reshape({-1}).narrow(0, from - part->offset, until - from));
+  }
+  if (!to.is_contiguous()) to.copy_(flat.view(to.sizes()));
+}
+
+at::Tensor CheckpointLookup::find_whole(const std::string& state) const {
+  const auto found = tensors_.find({"", state});
+  return found == tensors_.end() ? at::Tensor() : found->second.front()->values;
+}
+
+}  // namespace capstan

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/parameters/parameter_store.hpp"
+
+// How an engine names what it keeps in a checkpoint, and finds it again.
+
+namespace capstan {
+
+/// The states under which a checkpoint holds the values of parameters and buffers.
+inline constexpr const char* kParam = "param";
+inline constexpr const char* kBuffer = "buffer";
+
+/// The name of what every rank has of its own.
+std::string of_rank(const std::string& name, int rank);
+/// The state of a rank's generator on a device: the CPU's has no name of its own.
+std::string generator_state(const std::string& device, int rank);
+
+/// Whether a state has an element for each of the parameter's, and so is cut as the parameter is.
+bool is_cut(const StateSpec& spec);
+/// The shape of the whole of a state, of which `values` are an entry's part.
+std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntry& entry, const at::Tensor& values);
+
+/// Finds a checkpoint's tensors by parameter and state, in however many parts, and names what does not fit.
+class CheckpointLookup {
+ public:
+  /// `contents` must outlive this. `where` is the checkpoint's folder, for messages.
+  CheckpointLookup(const CheckpointContents& contents, std::string where);
+
+  bool has(const std::string& parameter, const std::string& state) const {
+    return tensors_.contains({parameter, state});
+  }
+  /// Throws RuntimeFault unless it is there, whole and of that shape.
+  void require(const std::string& parameter, const std::string& state, at::IntArrayRef shape) const;
+  /// Copies elements [offset, offset + to.numel()) of what require() has found.
+  void copy(const std::string& parameter, const std::string& state, at::Tensor to, std::int64_t offset = 0) const;
+  /// The values of a tensor of no parameter that one rank has written; undefined when there is none.
+  at::Tensor find_whole(const std::string& state) const;
+  const std::string& where() const { return where_; }
+
+ private:
+  std::string where_;
+  std::map<std::pair<std::string, std::string>, std::vector<const CheckpointTensor*>> tensors_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,213 @@
+// What a checkpoint of an engine holds.
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/engine/checkpoint_lookup.hpp"
+#include "core/engine/saved_run.hpp"
+#include "core/engine/state.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan {
+namespace {
+
+Json groups_json(const ParameterGroups& groups) {
+  Json list = Json::array();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    Json group = Json::object();
+    group["base_lr"] = groups.base_lr(i);
+    list.push_back(std::move(group));
+  }
+  return list;
+}
+
+}  // namespace
+
+std::vector<std::pair<const StateSpec*, at::Tensor*>> Engine::State::model_states() {
+  std::vector<std::pair<const StateSpec*, at::Tensor*>> states;
+  std::size_t index = 0;
+  for (const StateSpec& spec : store.states()) {
+    if (spec.extent != StateSpec::Extent::kModel) continue;
+    at::Tensor& values = store.model_state_tensors()[index++];
+    if (!spec.scratch) states.emplace_back(&spec, &values);
+  }
+  return states;
+}
+
+/// Parameters with their states: of each this rank's part.
+void Engine::State::add_entries(CheckpointContents& contents) {
+  const bool first_rank = communicator->rank() == 0;
+  for (const SubGroup& sub_group : store.sub_groups()) {
+    store.acquire(sub_group);
+    for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+      ParameterEntry& entry = store.entries()[i];
+      const Range part = store.saved_part(i);
+      const bool empty = entry.parameter.numel() == 0;
+      if (part.numel == 0 && !(empty && first_rank)) continue;
+      // Where every rank holds all of it, each saves a part all the same.
+      const auto cut = [&](const at::Tensor& whole) {
+        return whole.view({-1}).narrow(0, part.offset - entry.offset, part.numel);
+      };
+      contents.tensors.push_back({entry.name, kParam, entry.shape, part.offset, cut(entry.master)});
+      store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
+        if (spec.scratch || (!is_cut(spec) && part.offset > 0)) return;
+        const at::Tensor mine = is_cut(spec) ? cut(values) : values;
+        // States kept elsewhere share one staging buffer: copy before the next sub-group overwrites it.
+        contents.tensors.push_back({entry.name, spec.name, state_shape(spec, entry, values),
+                                    is_cut(spec) ? part.offset : 0, store.readable_after_release() ? mine : mine.clone()});
+      });
+    }
+    store.release(sub_group, false);
+  }
+}
+
+/// Frozen parameters as they are: rank 0 saves them, at stage 3 each rank its parts.
+void Engine::State::add_frozen(CheckpointContents& contents) {
+  for (std::size_t k = 0; k < store.frozen().size(); ++k) {
+    const NamedTensor& frozen = store.frozen()[k];
+    const Range part = store.frozen_part(k);
+    const bool first = communicator->rank() == 0;
+    const bool saves = store.parts_only() ? part.numel > 0 || (frozen.tensor.numel() == 0 && first) : first;
+    if (!saves) continue;
+    contents.tensors.push_back({frozen.name, kParam, frozen.tensor.sizes().vec(), part.offset, store.frozen_values(k)});
+  }
+}
+
+/// What all ranks have alike: states of the whole model, buffers, parameters that are not of floating point.
+void Engine::State::add_what_is_everywhere(CheckpointContents& contents) {
+  for (const auto& [spec, values] : model_states()) {
+    if (!spec->per_rank) contents.tensors.push_back({"", spec->name, {values->numel()}, 0, *values});
+  }
+  for (const NamedTensor& buffer : model.buffers()) {
+    contents.tensors.push_back({buffer.name, kBuffer, buffer.tensor.sizes().vec(), 0, buffer.tensor.contiguous()});
+  }
+  for (const NamedTensor& parameter : model.parameters()) {
+    if (at::isFloatingType(parameter.tensor.scalar_type())) continue;
+    contents.tensors.push_back(
+        {parameter.name, kParam, parameter.tensor.sizes().vec(), 0, parameter.tensor.detach().contiguous()});
+  }
+}
+
+/// The tag of rank 0, after what checkpoint.tag_validation asks for.
+std::string Engine::State::agreed_tag(const std::string& tag) {
+  const auto tags = communicator->all_gather_text("save_checkpoint, tag", tag);
+  for (std::size_t rank = 1; rank < tags.size(); ++rank) {
+    if (tags[rank] == tags[0] || config.checkpoint.tag_validation == "Ignore") continue;
+    const std::string text = "checkpoint tag: rank " + std::to_string(rank) + " saves '" + tags[rank] +
+                             "' and rank 0 '" + tags[0] +
+                             "'. A tag that differs by rank cannot be loaded by another "
+                             "number of processes; give all of them the same.";
+    if (config.checkpoint.tag_validation == "Fail") throw RuntimeFault(text);
+    log::warning(text + " Saved as '" + tags[0] + "'.");
+  }
+  return tags[0];
+}
+
+bool Engine::State::saves_in_background(const CheckpointContents& contents) {
+  const bool decoupled = config.checkpoint.writer && config.checkpoint.writer->decoupled;
+  if (!config.datastates_ckpt) return decoupled;
+  if (!config.datastates_ckpt->host_cache_size) return true;
+  double bytes = 0;
+  for (const CheckpointTensor& tensor : contents.tensors) bytes += static_cast<double>(tensor.values.nbytes());
+  // Ranks that write now and ranks that write later would wait for each other.
+  for (const std::string& text : communicator->all_gather_text("save_checkpoint, size", std::to_string(bytes))) {
+    bytes = std::max(bytes, std::stod(text));
+  }
+  const double cache = *config.datastates_ckpt->host_cache_size;
+  if (bytes <= cache * 1e9) return true;
+  log::warning("datastates_ckpt.host_cache_size: is " + c10::str(cache) +
+               " GB, and a copy of what a rank saves takes " + c10::str(bytes / 1e9) +
+               " GB. Training waits until the checkpoint is written.");
+  return false;
+}
+
+/// Now, or from a copy while training goes on.
+void Engine::State::write(const std::string& dir, const std::string& tag, CheckpointContents contents) {
+  const bool leads = nodes_store() ? communicator->local_rank() == 0 : communicator->rank() == 0;
+  const auto write_with = [dir, tag, leads](const CheckpointContents& what, Communicator& ranks) {
+    write_checkpoint(dir, tag, what, {ranks.rank(), leads, [&](const std::string& phase, const std::string& text) {
+                                        return ranks.all_gather_text(phase, text, "save_checkpoint");
+                                      }});
+  };
+  const bool later = saves_in_background(contents);
+  // Files are written from host memory; later, training will have gone on with the tensors themselves.
+  for (CheckpointTensor& tensor : contents.tensors) {
+    if (later || !tensor.values.is_cpu())
+      tensor.values = tensor.values.to(at::kCPU, tensor.values.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  }
+  if (!later) return write_with(contents, *communicator);
+  if (!saving_ranks) saving_ranks = communicator->twin("saving");
+  background_save.start([write_with, copy = std::move(contents), ranks = saving_ranks] { write_with(copy, *ranks); });
+}
+
+/// What belongs to this rank alone, and from rank 0 what all ranks have alike.
+void Engine::State::add_rest(CheckpointContents& contents) {
+  const int rank = communicator->rank();
+  for (const auto& [spec, values] : model_states()) {
+    if (spec->per_rank) contents.tensors.push_back({"", of_rank(spec->name, rank), {values->numel()}, 0, *values});
+  }
+  if (rank == 0) return add_what_is_everywhere(contents);
+  // Rank 0's are in state.json.
+  for (const auto& [device, generator] : generators()) {
+    const at::Tensor values = generator.get_state();
+    contents.tensors.push_back({"", generator_state(device, rank), values.sizes().vec(), 0, values});
+  }
+}
+
+/// The text of state.json: what read_saved_run() reads, and what describes the run.
+Json Engine::State::run_state(const Json& client_state) const {
+  Json state = Json::object();
+  state["format"] = kStateFormat;
+  state["model"] = model.description();
+  state["global_steps"] = progress.global_steps;
+  state["updates"] = progress.updates;
+  state["skipped_steps"] = progress.skipped_steps;
+  state["global_samples"] = progress.global_samples;
+  state["world_size"] = config.batch.world_size;
+  state["loss_scaler"] = scaler.save();
+  state["groups"] = groups_json(groups);
+  if (optimizer) {
+    state["optimizer"]["type"] = optimizer->manifest().type;
+    state["optimizer"]["state"] = optimizer->save();
+  }
+  if (config.scheduler) {
+    state["scheduler"]["type"] = config.scheduler->type;
+    state["scheduler"]["state"] = schedule.save();
+  }
+  state["observers"] = observers.save();
+  for (const auto& [device, generator] : generators()) state["rng"][device] = hex_of(generator.get_state());
+  state["config"] = config.effective;
+  state["client_state"] = client_state;
+  return state;
+}
+
+std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
+  if (under_way.micro_step != 0) {
+    throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(under_way.micro_step) + " of " +
+                       std::to_string(config.batch.gradient_accumulation_steps) +
+                       " micro-batches done): its gradients would be lost. Save after step().");
+  }
+  background_save.finish();
+  at::NoGradGuard no_grad;
+  store.settle();
+  synchronize();
+  emit(CAPSTAN_EVENT_SAVE_BEGIN);
+  const std::string tag =
+      agreed_tag(tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given);
+  CheckpointContents contents;
+  add_entries(contents);
+  add_frozen(contents);
+  add_rest(contents);
+  contents.state = run_state(client_state);
+  // A run that goes on from here must find the rows of all steps before.
+  if (monitors) monitors->flush();
+  write(dir, tag, std::move(contents));
+  emit(CAPSTAN_EVENT_SAVE_END);
+  return tag;
+}
+
+}  // namespace capstan

@@ -1,0 +1,64 @@
+#include "core/engine/optimizer.hpp"
+
+#include <utility>
+
+namespace capstan {
+
+Optimizer::Optimizer(Component component)
+    : component_(std::move(component)), where_("optimizer '" + component_.manifest().type + "'") {}
+
+std::vector<double> Optimizer::measure(const Slots& slots, const capstan_step& step) const {
+  std::vector<double> partials(static_cast<std::size_t>(manifest().measures) * slots.size());
+  if (manifest().measures == 0) return partials;
+  call_plugin(where_, [&](capstan_error* error) {
+    return vtable()->measure(component_.self(), slots.data(), slots.size(), &step, partials.data(), error);
+  });
+  return partials;
+}
+
+void Optimizer::update(const Slots& slots, const capstan_step& step, const std::vector<double>& totals,
+                       int rank) const {
+  const std::string where =
+      where_ + " failed at update " + std::to_string(step.update_index) + " on rank " + std::to_string(rank);
+  call_plugin(where, [&](capstan_error* error) {
+    return vtable()->update(component_.self(), slots.data(), slots.size(), &step,
+                            totals.empty() ? nullptr : totals.data(), error);
+  });
+}
+
+bool Optimizer::takes_local_gradients(std::int64_t update_index) const {
+  if (!CAPSTAN_HAS(vtable(), gradient_mode)) return false;
+  int mode = 0;
+  call_plugin(where_ + ", gradient_mode", [&](capstan_error* error) {
+    return vtable()->gradient_mode(component_.self(), update_index, &mode, error);
+  });
+  return mode != 0;
+}
+
+bool Optimizer::synchronizes() const {
+  return CAPSTAN_HAS(vtable(), synchronize_step) || CAPSTAN_HAS(vtable(), synchronize);
+}
+
+void Optimizer::synchronize(const Slots& slots, const capstan_step& step) const {
+  call_plugin(where_ + ", synchronize", [&](capstan_error* error) {
+    if (!CAPSTAN_HAS(vtable(), synchronize_step)) {
+      return vtable()->synchronize(component_.self(), slots.data(), slots.size(), error);
+    }
+    return vtable()->synchronize_step(component_.self(), slots.data(), slots.size(), &step, error);
+  });
+}
+
+std::string Optimizer::save() const {
+  if (!CAPSTAN_HAS(vtable(), save)) return "";
+  return plugin_text(where_ + ", save", [&](capstan_sink* sink, capstan_error* error) {
+    return vtable()->save(component_.self(), sink, error);
+  });
+}
+
+void Optimizer::load(std::string_view state) {
+  if (!CAPSTAN_HAS(vtable(), load) || state.empty()) return;
+  call_plugin(where_ + ", load",
+              [&](capstan_error* error) { return vtable()->load(component_.self(), as_str(state), error); });
+}
+
+}  // namespace capstan

@@ -1,0 +1,63 @@
+#include "core/engine/saved_run.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <limits>
+
+namespace capstan {
+namespace {
+
+/// No run takes as many steps or samples; and a counter times the micro-batches of a step still fits.
+constexpr std::int64_t kMostSteps = 1'000'000'000'000, kMostSamples = 1'000'000'000'000'000;
+
+/// The value of a hexadecimal digit; -1: it is none.
+int digit_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+at::Tensor bytes_of(const StateReader& state, const std::string& key) {
+  const std::string& text = state.text(key);
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size() / 2)}, at::kByte);
+  auto* data = bytes.mutable_data_ptr<std::uint8_t>();
+  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
+    const int high = digit_value(text[i]), low = digit_value(text[i + 1]);
+    if (high < 0 || low < 0) state.refuse(key, "a text of hexadecimal digits");
+    data[i / 2] = static_cast<std::uint8_t>(high * 16 + low);
+  }
+  if (text.size() % 2 != 0) state.refuse(key, "an even number of hexadecimal digits");
+  return bytes;
+}
+
+std::optional<SavedRun::Component> component(const StateReader& state, const char* key) {
+  if (!state.has(key)) return std::nullopt;
+  const StateReader members = state.object(key);
+  return SavedRun::Component{members.text("type"), members.text("state")};
+}
+
+}  // namespace
+
+SavedRun read_saved_run(const StateReader& state) {
+  SavedRun run;
+  run.progress = {state.integer("global_steps", 0, kMostSteps), state.integer("updates", 0, kMostSteps),
+                  state.integer("skipped_steps", 0, kMostSteps), state.integer("global_samples", 0, kMostSamples)};
+  run.world_size = state.integer("world_size", 1, std::numeric_limits<int>::max());
+  for (const StateReader& group : state.list("groups")) run.base_lrs.push_back(group.number("base_lr"));
+  run.optimizer = component(state, "optimizer");
+  run.scheduler = component(state, "scheduler");
+  for (auto& [name, text] : state.object("observers").texts()) run.observers[name] = text;
+  const StateReader generators = state.object("rng");
+  generators.text("cpu");
+  for (const auto& [device, digits] : generators.texts()) run.generators[device] = bytes_of(generators, device);
+  return run;
+}
+
+std::string hex_of(const at::Tensor& bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  const auto* data = static_cast<const std::uint8_t*>(bytes.const_data_ptr());
+  std::string text;
+  for (std::int64_t i = 0; i < bytes.numel(); ++i) text += {kDigits[data[i] >> 4], kDigits[data[i] & 15]};
+  return text;
+}
+
+}  // namespace capstan

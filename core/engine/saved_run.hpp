@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/state_reader.hpp"
+#include "core/engine/engine.hpp"
+
+namespace capstan {
+
+/// The format of state.json that this release writes and reads.
+inline constexpr std::int64_t kStateFormat = 1;
+
+/// What state.json says of a run, read and checked as a whole, so that nothing of it can fail once an engine has begun
+/// to take it over.
+struct SavedRun {
+  struct Component {
+    std::string type, state;
+  };
+  Progress progress;
+  std::int64_t world_size = 1;
+  std::vector<double> base_lrs;  // one a parameter group
+  std::optional<Component> optimizer, scheduler;
+  Json observers = Json::object();               // texts, by observer
+  std::map<std::string, at::Tensor> generators;  // of rank 0, by device: bytes
+};
+
+/// Throws RuntimeFault naming the file and the member.
+SavedRun read_saved_run(const StateReader& state);
+
+/// Bytes as hexadecimal digits.
+std::string hex_of(const at::Tensor& bytes);
+
+}  // namespace capstan

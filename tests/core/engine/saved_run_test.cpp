@@ -1,0 +1,145 @@
+// A state.json whose checksums fit, and whose content does not.
+
+#include "core/engine/saved_run.hpp"
+
+#include <ATen/ops/zeros_like.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/errors.hpp"
+#include "tests/core/data/temporary_folder.hpp"
+#include "tests/core/engine/small_model.hpp"
+
+namespace capstan {
+namespace {
+
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+using testing_support::SmallRun;
+
+struct Damage {
+  std::function<void(Json& state)> make;
+  std::string message;  // from "state.json" on
+};
+
+const std::vector<Damage>& damages() {
+  constexpr const char* kSteps = ", and an integer from 0 to 1000000000000 is expected.";
+  static const std::vector<Damage> all = {
+      {[](Json& state) { state["global_samples"] = -100000; },
+       "state.json: global_samples: is -100000, and an integer from 0 to 1000000000000000 is expected. The file is "
+       "damaged, or another program has changed it: load another checkpoint."},
+      {[](Json& state) { state["global_samples"] = std::numeric_limits<std::int64_t>::max(); },
+       "state.json: global_samples: is 9223372036854775807, and"},
+      {[](Json& state) { state.erase("global_samples"); },
+       "state.json: global_samples: is missing. The file is damaged, or another program has changed it: load another "
+       "checkpoint."},
+      {[](Json& state) { state["global_steps"] = "four"; },
+       std::string("state.json: global_steps: is \"four\"") + kSteps},
+      {[](Json& state) { state["updates"] = 2.5; }, std::string("state.json: updates: is 2.5") + kSteps},
+      {[](Json& state) { state["skipped_steps"] = -1; }, std::string("state.json: skipped_steps: is -1") + kSteps},
+      {[](Json& state) { state["world_size"] = 0; }, "state.json: world_size: is 0, and an integer from 1 to"},
+      {[](Json& state) { state.erase("loss_scaler"); }, "state.json: loss_scaler: is missing."},
+      {[](Json& state) { state["loss_scaler"] = "fp16"; },
+       "state.json: loss_scaler: is \"fp16\", and an object is expected."},
+      {[](Json& state) { state["loss_scaler"].erase("hysteresis"); },
+       "state.json: loss_scaler.hysteresis: is missing."},
+      {[](Json& state) { state["loss_scaler"]["scale"] = -2; },
+       "state.json: loss_scaler.scale: is -2, and a positive number is expected."},
+      {[](Json& state) { state["loss_scaler"]["hysteresis"] = 0; },
+       "state.json: loss_scaler.hysteresis: is 0, and an integer from 1 to"},
+      {[](Json& state) { state["loss_scaler"]["step"] = -7; }, "state.json: loss_scaler.step: is -7, and"},
+      {[](Json& state) { state["groups"] = 3; }, "state.json: groups: is 3, and a list is expected."},
+      {[](Json& state) { state["groups"].as_array()[0] = Json::object(); },
+       "state.json: groups[0].base_lr: is missing."},
+      {[](Json& state) { state["groups"].as_array()[0]["base_lr"] = NAN; },
+       "state.json: groups[0].base_lr: is null, and a finite number is expected."},
+      {[](Json& state) { state.erase("optimizer"); }, "was saved with optimizer none, this run uses AdamW."},
+      {[](Json& state) { state["optimizer"]["type"] = 3; },
+       "state.json: optimizer.type: is 3, and a text is expected."},
+      {[](Json& state) { state["optimizer"].erase("state"); }, "state.json: optimizer.state: is missing."},
+      {[](Json& state) { state["scheduler"] = Json::array(); },
+       "state.json: scheduler: is [], and an object is expected."},
+      {[](Json& state) { state["observers"]["0 FakeQuant"] = 1; },
+       "state.json: observers.0 FakeQuant: is 1, and a text is expected."},
+      {[](Json& state) { state.erase("rng"); }, "state.json: rng: is missing."},
+      {[](Json& state) { state["rng"].erase("cpu"); }, "state.json: rng.cpu: is missing."},
+      {[](Json& state) { state["rng"]["cpu"] = "00zz"; },
+       "state.json: rng.cpu: is \"00zz\", and a text of hexadecimal digits is expected."},
+      {[](Json& state) { state["rng"]["cpu"] = "abc"; },
+       "state.json: rng.cpu: is \"abc\", and an even number of hexadecimal digits is expected."},
+      {[](Json& state) { state["rng"]["cpu"] = "00ff"; },
+       "state.json: rng.cpu: is not the state of a random number generator of this LibTorch (2 bytes). Load another "
+       "checkpoint."},
+      {[](Json& state) { state["rng"]["cpu"] = std::string(2 * 5056, '7'); },
+       "state.json: rng.cpu: is not the state of a random number generator of this LibTorch (5056 bytes)."},
+      {[](Json& state) { state["format"] = 2; }, "state.json: its format is 2, this release reads format 1."},
+      {[](Json& state) { state = Json::array(); }, "state.json: its format is missing, this release reads format 1."}};
+  return all;
+}
+
+constexpr const char* kConfig = R"({"train_batch_size": 8, "steps_per_print": null, "fp16": {"enabled": true},
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.05}}})";
+
+TEST(SavedRun, IsRefusedAsAWholeAndNamesTheMember) {
+  const test::TemporaryFolder folder;
+  SmallRun run(kConfig), straight(kConfig);
+  run.steps(2);
+  straight.steps(2);
+  run.engine.save_checkpoint(folder.path(), "good");
+  for (const Damage& damage : damages()) {
+    CheckpointContents contents = read_checkpoint(folder.path(), "good");
+    // Whatever is taken over of a refused checkpoint is seen below.
+    for (CheckpointTensor& tensor : contents.tensors) tensor.values = at::zeros_like(tensor.values);
+    damage.make(contents.state);
+    write_checkpoint(folder.path(), "bad", contents);
+    EXPECT_THAT([&] { run.engine.load_checkpoint(folder.path(), "bad"); },
+                ThrowsMessage<RuntimeFault>(HasSubstr(damage.message)));
+  }
+  run.steps(2);
+  straight.steps(2);
+  EXPECT_EQ(run.engine.mean_loss(), straight.engine.mean_loss());
+  EXPECT_TRUE(run.model.parameters[0].tensor.equal(straight.model.parameters[0].tensor));
+}
+
+TEST(SavedRun, KeepsTheStepUnderWayWhereItIsRefused) {
+  const test::TemporaryFolder folder;
+  const std::string config = R"({"train_batch_size": 8, "gradient_accumulation_steps": 2, "steps_per_print": null,
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.05}}})";
+  SmallRun run(config), straight(config);
+  Batch batch = testing_support::batch_number(run.next_batch++, run.rows);
+  run.engine.backward(run.engine.forward(batch));
+  run.engine.step();
+  EXPECT_THAT([&] { run.engine.load_checkpoint(folder.path(), "nothing"); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("nothing")));
+  run.step();  // its second half
+  straight.step();
+  EXPECT_TRUE(run.model.parameters[0].tensor.equal(straight.model.parameters[0].tensor));
+}
+
+TEST(SavedRun, LeavesTheOptimizerAsItWasWhereItRefusesItsState) {
+  const test::TemporaryFolder folder;
+  const std::string config = R"({"train_batch_size": 8, "steps_per_print": null,
+      "optimizer": {"type": "ZeroOneAdam", "params": {"lr": 0.05, "var_freeze_step": 4, "local_step_scaler": 4}}})";
+  SmallRun run(config), straight(config);
+  run.steps(3);
+  straight.steps(3);
+  run.engine.save_checkpoint(folder.path(), "good");
+  CheckpointContents contents = read_checkpoint(folder.path(), "good");
+  contents.state["optimizer"]["state"] = R"({"updates": 77})";
+  write_checkpoint(folder.path(), "bad", contents);
+  EXPECT_THAT([&] { run.engine.load_checkpoint(folder.path(), "bad"); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("bad/state.json: optimizer 'ZeroOneAdam', load: ")));
+  run.steps(5);
+  straight.steps(5);
+  EXPECT_TRUE(run.model.parameters[0].tensor.equal(straight.model.parameters[0].tensor));
+}
+
+}  // namespace
+}  // namespace capstan
