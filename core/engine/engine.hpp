@@ -10,8 +10,8 @@
 
 #include "core/comm/comms_log.hpp"
 #include "core/config/config.hpp"
-#include "core/model/batch.hpp"
 #include "core/engine/gather.hpp"
+#include "core/model/batch.hpp"
 #include "core/model/model.hpp"
 
 namespace capstan {
@@ -32,7 +32,7 @@ struct StepReport {
   double lr = 0;          // of group 0, as this step used it
   double momentum = 0;    // of group 0, as this step used it: its first beta, else its momentum; 0 without either
   double grad_norm = 0;   // L2 of the unscaled gradients before clipping; NaN when nothing needed it
-  double loss_scale = 1;  // that produced this step's gradients
+  double loss_scale = 1;  // with which this step's gradients were computed
 };
 
 using NextBatch = std::function<Batch()>;
@@ -51,14 +51,14 @@ class Engine {
   at::Tensor forward(Batch& batch);
   /// Backward of loss / gradient_accumulation_steps (times the loss scale under fp16); gradients accumulate.
   void backward(const at::Tensor& loss);
-  /// After the last micro-batch of a step: norm, clip, update, schedule, events. Before it: counts, and returns the
-  /// report of the last complete step. Throws RuntimeFault when the loss is not finite and capstan.run.on_nan is
-  /// "stop".
+  /// After the last micro-batch of a step it computes the gradients' norm, clips, updates, moves the schedule on and
+  /// tells observers and monitors. After earlier micro-batches it only counts them, and returns the report of the last
+  /// complete step. Throws RuntimeFault when the loss is not finite and capstan.run.on_nan is "stop".
   StepReport step();
   /// One whole step: gradient_accumulation_steps micro-batches from `next`. Returns the mean loss.
   double train_batch(const NextBatch& next);
-  /// Mean loss over all ranks of `micro_batches` batches, a number of each rank's own, without gradients, in evaluation
-  /// mode; adds Train/Samples/eval_loss.
+  /// The mean loss of the ranks' next `micro_batches` micro-batches, over all ranks; each rank may pass its own number.
+  /// Runs without gradients, in evaluation mode, and writes the metric Train/Samples/eval_loss.
   double eval_batch(const NextBatch& next, std::int64_t micro_batches);
 
   /// Writes <dir>/<tag>/ (tag default: global_step<N>) and moves `latest` last. `client_state` comes back from load.
@@ -69,7 +69,7 @@ class Engine {
                               const Json& client_state = Json::object());
   /// A checkpoint is still being written.
   bool saving() const;
-  /// Waits for it. Throws RuntimeFault.
+  /// Waits until no checkpoint is being written. Throws RuntimeFault when writing one failed.
   void finish_saving();
   /// Loads the tag, or the one `latest` names. Returns the client state. Throws RuntimeFault naming the file and what
   /// differs; the engine is then as before.
@@ -93,7 +93,7 @@ class Engine {
   double next_lr() const;
   const Config& config() const;
   Model& model();
-  bool at_accumulation_boundary() const;  // the next step() updates
+  bool at_accumulation_boundary() const;  // true when the next step() updates
 
   int rank() const;
   int world_size() const;
@@ -103,7 +103,8 @@ class Engine {
   /// Tells the other ranks why this one leaves, for their messages.
   void tell_failure(const std::string& why) noexcept;
 
-  /// What the collectives sent and took, and what of it is recorded: `comms_logger` in the configuration says.
+  /// What the collectives sent and how long they took. `comms_logger` in the configuration says which calls are
+  /// recorded.
   CommsLog& comms_log();
   /// The recorded calls; with `stragglers` compared over the ranks, all of which must call it then.
   CommsSummary comms_summary(bool stragglers = false);

@@ -26,12 +26,12 @@ struct Bucket {
 class Partition {
  public:
   static constexpr std::int64_t kBlock = 32768;  // elements
-  /// More in one call gains nothing, and puts off the first call of a backward and the end of the last. Elements: a
-  /// matrix of 1024 squared and what belongs to it.
+  /// A larger bucket gains nothing, and puts off the first call of a backward and the end of the last. In elements: a
+  /// matrix of 1024 x 1024 and what belongs to it.
   static constexpr std::int64_t kLargestBucket = 5 << 18;
   /// Buckets that exist beside the gradients when they are reduced in a thread: some wait while one is filled.
   static constexpr std::size_t kBuffers = 4;
-  static constexpr std::int64_t kAlignment = 16;  // elements at whose multiples parameters begin: vectors' sake
+  static constexpr std::int64_t kAlignment = 16;  // parameters begin at multiples of so many elements, for vector code
   static constexpr std::int64_t aligned(std::int64_t elements) {
     return (elements + kAlignment - 1) / kAlignment * kAlignment;
   }
