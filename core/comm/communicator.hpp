@@ -16,7 +16,7 @@ namespace capstan {
 
 class DeviceLinks;
 
-/// Collectives between the processes of a run. [engine, but for what says otherwise]
+/// Collectives between the processes of a run. The engine's thread calls them, except where a function says otherwise.
 ///
 /// Every collective is called by all ranks in the same order with the same name, which tells people where a run
 /// stands: "step 120, gradient bucket 3". Sums are made in rank order in fp32, so that they depend on neither the way
@@ -66,27 +66,28 @@ class Communicator {
   /// The name of the calling function, for the log.
   using Caller = const char*;
 
-  /// parts[r] is rank r's: one's own is there, the others are filled. All contiguous, of any sizes.
+  /// parts[r] holds the values of rank r: this rank's part is read, the others are filled. Parts are contiguous and may
+  /// differ in size.
   void all_gather(const std::string& name, const std::vector<at::Tensor>& parts, Caller caller = __builtin_FUNCTION());
-  /// Several of them at once: pieces[i][r] is rank r's part of piece i.
+  /// Gathers several tensors in one call: pieces[i][r] is rank r's part of tensor i.
   void all_gather(const std::string& name, const std::vector<std::vector<at::Tensor>>& pieces,
                   Caller caller = __builtin_FUNCTION());
-  /// parts[r]: what this rank adds to the sum of rank r. Returns the sum over ranks of parts[rank()], float32, in
-  /// memory that the next call uses again.
+  /// parts[r] is what this rank adds to the sum that rank r gets. Returns the sum over ranks of parts[rank()], float32,
+  /// in memory that the next call overwrites.
   at::Tensor reduce_scatter(const std::string& name, const std::vector<at::Tensor>& parts,
                             Caller caller = __builtin_FUNCTION());
-  /// parts[r], all together one's own addend, become the sum over ranks times `factor`: rank r makes part r in fp32 and
-  /// gives it, rounded to the parts' type, to the others.
+  /// In: this rank's addend, cut into one part per rank. Out: the sum over ranks times `factor`. Rank r adds part r up
+  /// in fp32, and sends it, rounded to the parts' dtype, to the others.
   void all_reduce(const std::string& name, const std::vector<at::Tensor>& parts, double factor = 1,
                   Caller caller = __builtin_FUNCTION());
-  /// `values` become the sum over ranks, made by each of them in the values' own type, of 16 bits in fp32.
+  /// `values` become the sum over ranks. Each rank adds it up itself, in the values' own dtype; 16-bit values in fp32.
   void all_reduce_exact(const std::string& name, at::Tensor values, Caller caller = __builtin_FUNCTION());
   /// send[r] goes to rank r, receive[r] comes from it.
   void all_to_all(const std::string& name, const std::vector<at::Tensor>& send, const std::vector<at::Tensor>& receive,
                   Caller caller = __builtin_FUNCTION());
   void broadcast(const std::string& name, const std::vector<at::Tensor>& values, int root,
                  Caller caller = __builtin_FUNCTION());
-  /// The texts of all ranks, in rank order.
+  /// Returns the texts of all ranks, in rank order.
   std::vector<std::string> all_gather_text(const std::string& name, const std::string& text,
                                            Caller caller = __builtin_FUNCTION());
 

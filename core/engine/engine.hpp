@@ -32,7 +32,7 @@ struct StepReport {
   double lr = 0;          // of group 0, as this step used it
   double momentum = 0;    // of group 0, as this step used it: its first beta, else its momentum; 0 without either
   double grad_norm = 0;   // L2 of the unscaled gradients before clipping; NaN when nothing needed it
-  double loss_scale = 1;  // that produced this step's gradients
+  double loss_scale = 1;  // with which this step's gradients were computed
 };
 
 using NextBatch = std::function<Batch()>;
@@ -51,15 +51,16 @@ class Engine {
   at::Tensor forward(Batch& batch);
   /// Backward of loss / gradient_accumulation_steps (times the loss scale under fp16); gradients accumulate.
   void backward(const at::Tensor& loss);
-  /// After the last micro-batch of a step: norm, clip, update, schedule, events. Before it: counts, and returns the
-  /// report of the last complete step. Throws RuntimeFault when the loss or a gradient is not finite on some
-  /// rank, no loss is scaled, and capstan.run.on_nan is "stop"; no parameter has changed then.
+  /// After the last micro-batch of a step it computes the gradients' norm, clips, updates, moves the schedule on and
+  /// tells observers and monitors. After earlier micro-batches it only counts them, and returns the report of the last
+  /// complete step. Throws RuntimeFault when the loss or a gradient is not finite on some rank, no loss is scaled, and
+  /// capstan.run.on_nan is "stop"; no parameter has changed then.
   StepReport step();
   /// One whole step: gradient_accumulation_steps micro-batches from `next`. Returns the mean loss.
   double train_batch(const NextBatch& next);
-  /// Mean loss over all ranks of `micro_batches` batches, each counted by its weight, without gradients, in evaluation
-  /// mode; adds Train/Samples/eval_loss. A rank may give as many as it likes below ZeRO stage 3. There each forward is
-  /// one of all ranks: a rank that has fewer gives batches of weight 0 as well.
+  /// The mean loss over all ranks of the next `micro_batches` batches, each counted by its weight. Runs without
+  /// gradients, in evaluation mode, and writes the metric Train/Samples/eval_loss. Below ZeRO stage 3 each rank may pass
+  /// its own number. There each forward is one of all ranks: a rank that has fewer gives batches of weight 0 as well.
   double eval_batch(const NextBatch& next, std::int64_t micro_batches);
 
   /// Writes <dir>/<tag>/ (tag default: global_step<N>) and moves `latest` last. `client_state` comes back from load.
@@ -70,7 +71,7 @@ class Engine {
                               const Json& client_state = Json::object());
   /// A checkpoint is still being written.
   bool saving() const;
-  /// Waits for it. Throws RuntimeFault.
+  /// Waits until no checkpoint is being written. Throws RuntimeFault when writing one failed.
   void finish_saving();
   /// Loads the tag, or the one `latest` names. Returns the client state. A step under way is forgotten, also one that
   /// an exception ended. Throws RuntimeFault naming the file and what differs, on all ranks; the engine is then as
@@ -95,7 +96,7 @@ class Engine {
   double next_lr() const;
   const Config& config() const;
   Model& model();
-  bool at_accumulation_boundary() const;  // the next step() updates
+  bool at_accumulation_boundary() const;  // true when the next step() updates
 
   int rank() const;
   int world_size() const;
@@ -105,7 +106,8 @@ class Engine {
   /// Tells the other ranks why this one leaves, for their messages.
   void tell_failure(const std::string& why) noexcept;
 
-  /// What the collectives sent and took, and what of it is recorded: `comms_logger` in the configuration says.
+  /// What the collectives sent and how long they took. `comms_logger` in the configuration says which calls are
+  /// recorded.
   CommsLog& comms_log();
   /// The recorded calls; with `stragglers` compared over the ranks, all of which must call it then.
   CommsSummary comms_summary(bool stragglers = false);

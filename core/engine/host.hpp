@@ -25,11 +25,11 @@ struct EngineHostContext {
   const Model* model = nullptr;              // whose modules are shown
   const Accelerator* accelerator = nullptr;  // null: the host
   const capstan_host* host = nullptr;        // whose ctx this is
-  /// By the colors of all ranks.
+  /// The groups that split has made, by the colors of all ranks.
   std::map<std::vector<std::uint32_t>, std::unique_ptr<HostOfGroup>> groups;
 };
 
-/// What capstan_host.split gave.
+/// A group of ranks that capstan_host.split made, with its host table.
 struct HostOfGroup {
   std::unique_ptr<Communicator> communicator;
   EngineHostContext context;

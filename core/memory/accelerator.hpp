@@ -32,7 +32,7 @@ class Accelerator {
   bool is_host() const { return device().is_cpu(); }
 
   virtual at::Device device() const = 0;
-  /// Uninitialised contiguous memory.
+  /// A contiguous tensor on the device, not initialised.
   virtual at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) const = 0;
   /// Copies values, converting the dtype; ordered with the device's other work.
   virtual void copy(at::Tensor& to, const at::Tensor& from) const = 0;
@@ -46,9 +46,9 @@ class Accelerator {
   virtual std::unique_ptr<DeviceEvent> record() const = 0;
   /// The calling thread's current stream, a cudaStream_t on CUDA; null on the host. [any thread]
   virtual void* stream() const = 0;
-  /// Zeros for the host, whose memory is not ours alone.
+  /// The device's memory; zeros for the host, whose memory other processes share.
   virtual DeviceMemory memory() const = 0;
-  /// Null where tensors need none to travel: on the host.
+  /// Null on the host, where tensors need no link of their own to be sent.
   virtual DeviceLinks* links() const = 0;
 };
 

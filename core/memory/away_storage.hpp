@@ -11,7 +11,7 @@ namespace capstan {
 /// thread) gets an exception with `sentence` instead of a null pointer.
 void send_away(c10::StorageImpl& storage, std::string sentence);
 
-/// Gives it memory again. The tensors' version counters do not change.
+/// Gives the storage memory again. The tensors' version counters do not change.
 void bring_back(c10::StorageImpl& storage, at::DataPtr memory);
 
 }  // namespace capstan

@@ -13,8 +13,8 @@
 
 namespace capstan {
 
-/// How the values of tensors come to be, written down instead of done. So a model is built without the memory of its
-/// parameters, and they get their values later, a few at a time.
+/// How the values of tensors come to be, written down instead of done: a lazy initialiser. So a model is built without
+/// the memory of its parameters, and they get their values later, a few at a time.
 ///
 /// While a Scope lives, every large floating-point tensor that this thread makes on the CPU has its shape and strides,
 /// and no memory. Operators that write it in place (normal_, mul_, copy_ from another such tensor, on views as well)
@@ -43,14 +43,14 @@ class DeferredValues {
   bool has(const at::Tensor& tensor) const;
   /// The operator that read the tensor's values while a scope lived, so that they were made early; empty: none.
   std::string reader(const at::Tensor& tensor) const;
-  /// Makes those of a tensor, and of all that depend on each other with them. Those that are made stay so.
+  /// Makes the values of a tensor, and of all tensors whose values depend on one another with them. Made values stay.
   void make(const at::Tensor& tensor);
-  /// Makes all that are left, outside of scopes: those that depend on each other together, else one tensor after the
-  /// other, in the order in which the tensors came to be. `made` gets each storage that anything else still uses, and
-  /// tells whether its memory may go again. Throws RuntimeFault with what an operator that runs only now throws.
+  /// Makes all values that are left, outside of scopes: tensors that depend on one another together, the others one by
+  /// one, in the order in which the tensors came to be. `made` gets each storage that anything else still uses, and
+  /// returns whether its memory may go again. Throws RuntimeFault with what an operator that runs only now throws.
   void make(const std::function<bool(const c10::Storage&)>& made);
 
-  /// A tensor of the same shape, without memory as the others.
+  /// A tensor of the same shape that has no memory either.
   static at::Tensor without_memory(const at::Tensor& like, at::ScalarType dtype);
   static bool is_refusal(std::string_view message);
 

@@ -7,16 +7,15 @@
 
 namespace capstan {
 
-/// Memory of what comes and goes: whole pages from the kernel, of which a little is kept for the next of the same size;
-/// from 64 KiB on.
-/// In the heap large blocks of changing sizes leave holes between those that last, which cost as much as what was
-/// saved. [any thread]
+/// Memory for values that come and go. Blocks of 64 KiB and more are whole pages from the kernel, a few of which are
+/// kept for the next block of the same size: in the heap, large blocks of changing sizes would leave holes between the
+/// blocks that last, and the holes cost as much as giving the memory back had saved. [any thread]
 class PagePool {
  public:
-  /// Keeps at most `kept_bytes` that nobody uses.
+  /// Keeps at most `kept_bytes` of unused memory.
   explicit PagePool(std::size_t kept_bytes);
 
-  /// Not initialised. May outlive the pool. Throws std::bad_alloc.
+  /// The memory is not initialised, and may outlive the pool. Throws std::bad_alloc.
   at::DataPtr allocate(std::size_t bytes);
 
  private:

@@ -19,9 +19,9 @@ class ParameterSource {
   };
   using Ticket = std::uint64_t;
 
-  /// Starts to fill them, in the order of the calls. `what`: for messages, "blocks.3.weight".
+  /// Starts to fill the requested values, in the order of the calls. `what` names them in messages: "blocks.3.weight".
   virtual Ticket fetch(const std::string& what, std::vector<Request> requests) = 0;
-  /// Returns when they are filled. Throws RuntimeFault.
+  /// Returns when the values of that fetch are filled. Throws RuntimeFault.
   virtual void wait(Ticket ticket) = 0;
 };
 

@@ -30,11 +30,11 @@ class ParameterResidency final : public OperatorPolicy {
   struct Parameter {
     std::string name;
     at::Tensor tensor;   // the model's own, on the CPU
-    bool stays = false;  // always here
+    bool stays = false;  // persistent: never leaves memory
   };
   enum class Pass { kTraining, kEvaluation };
 
-  /// All are here. `source` must outlive this.
+  /// At first all parameters are in memory. `source` must outlive this object.
   ParameterResidency(const std::vector<Parameter>& parameters, ParameterSource& source, ResidencyLimits limits);
   ~ParameterResidency() override;
   ParameterResidency(const ParameterResidency&) = delete;
@@ -44,17 +44,17 @@ class ParameterResidency final : public OperatorPolicy {
 
   /// A pass uses parameters from here on; each kind has a trace of its own.
   void begin_pass(Pass pass);
-  /// Forward is over, and others may use what fetches: waits for what is under way.
+  /// Called when forward is over and others may use `source`: waits for the fetches that are under way.
   void settle();
   void end_pass();
-  /// Sends everything away that may leave: its values are old.
+  /// Gives back the memory of all parameters that may leave: their values are out of date.
   void drop();
 
   void before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) override;
   void after(const c10::OperatorHandle& op) noexcept override;
   bool looks_inside(const c10::OperatorHandle& op) override;
 
-  /// Holds parameters here, for code that uses no operators or writes them. Lists indices of parameters.
+  /// Keeps parameters (by their indices) in memory, for code that uses no operators or writes them.
   void hold(const std::vector<std::size_t>& parameters);
   void let_go(const std::vector<std::size_t>& parameters);
 
@@ -84,14 +84,14 @@ class ParameterResidency final : public OperatorPolicy {
   ParameterSource& source_;
   PagePool pages_;
   std::vector<std::unique_ptr<Unit>> units_;
-  std::vector<int> unit_of_;  // a parameter; -1: stays
+  std::vector<int> unit_of_;  // of each parameter; -1: persistent
   std::unordered_map<const c10::StorageImpl*, std::size_t> unit_at_;
   std::mutex mutex_;                                     // of what follows
   std::unordered_map<const void*, Operator> operators_;  // by their schemas
-  std::vector<UseTrace> traces_;                         // a kind of pass
+  std::vector<UseTrace> traces_;                         // one for each kind of pass
   Pass pass_ = Pass::kTraining;
   bool inside_ = false, warned_ = false;
-  std::int64_t live_ = 0;  // elements that are here or coming
+  std::int64_t live_ = 0;  // elements that are in memory or being fetched
 };
 
 }  // namespace capstan

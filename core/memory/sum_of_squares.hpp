@@ -7,7 +7,7 @@
 
 namespace capstan {
 
-/// A sum of squares, twice.
+/// A sum of squares, in two roundings.
 struct SumOfSquares {
   /// In double precision. Not finite exactly when an element is not finite: squares of 32-bit values and their sum fit.
   double exact = 0;
@@ -31,7 +31,7 @@ inline constexpr std::int64_t kSquareBlock = 32768;
 /// The sum of squares of all elements of contiguous tensors (float32, bfloat16, float16) of one device: of fixed blocks
 /// in a fixed order, so that it depends neither on the number of threads nor on how the tensors are bucketed.
 SumOfSquares sum_of_squares(const std::vector<const at::Tensor*>& tensors);
-/// Those of each block of each tensor, in order; adding them up in this order gives sum_of_squares.
+/// The sums of each block of each tensor, in order; adding them up in this order gives sum_of_squares.
 std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& tensors);
 /// The same by LibTorch's operators, on any device; `rounded` is the exact sum.
 std::vector<SumOfSquares> sums_of_squares_on_device(const std::vector<const at::Tensor*>& tensors);

@@ -9,9 +9,9 @@ namespace capstan {
 
 /// How much is fetched ahead and kept. All in elements.
 struct ResidencyLimits {
-  std::int64_t max_live = 1'000'000'000;            // nothing is fetched ahead beyond it
-  std::int64_t max_reuse_distance = 1'000'000'000;  // what is used again sooner is kept
-  std::int64_t prefetch = 50'000'000;               // that far ahead of its use; 0: never
+  std::int64_t max_live = 1'000'000'000;            // with so many in memory nothing more is fetched ahead
+  std::int64_t max_reuse_distance = 1'000'000'000;  // a parameter that is used again sooner is kept
+  std::int64_t prefetch = 50'000'000;               // fetched so far ahead of its use; 0: never ahead
 };
 
 /// In which order a pass (forward and backward of a micro-batch, or the forward of an evaluation) uses units of
@@ -30,12 +30,12 @@ class UseTrace {
 
   /// False in a pass that is recorded, and from where it went another way than the record.
   bool follows() const { return follows_; }
-  /// This pass left the record.
+  /// True when this pass left the record.
   bool strayed() const { return strayed_; }
   /// Whether the unit used at `position` is used again before max_reuse_distance elements are.
   bool is_kept(std::size_t position) const;
-  /// What to fetch now, in the order of use: of what is used next, `prefetch` elements, those that are away, once they
-  /// are worth a call. `live`: elements that are here or coming.
+  /// The units to fetch now, in the order of use: those of the next `prefetch` elements that are away, once they are
+  /// worth a call. `live`: elements that are in memory or being fetched.
   std::vector<std::size_t> ahead(std::int64_t live, const std::function<bool(std::size_t)>& is_away) const;
 
  private:

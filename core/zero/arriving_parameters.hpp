@@ -31,10 +31,10 @@ class ArrivingParameters final : public OperatorPolicy {
   ~ArrivingParameters() override = default;
   ArrivingParameters(const ArrivingParameters&) = delete;
 
-  /// Starts to gather all parameters, those first that forward is likely to use first. `step`: "step 12".
+  /// Starts to gather all parameters; the ones that forward is likely to use first come first. `step`: "step 12".
   void start(const std::string& step);
   bool under_way() const { return missing_ > 0; }
-  /// Waits for all of them. Throws RuntimeFault.
+  /// Waits until all parameters have arrived. Throws RuntimeFault.
   void settle();
   /// Waits for the values that `flat` holds of parameter i. Throws RuntimeFault.
   void wait_for(std::size_t i) { queue_.wait(parameters_[i].ticket); }
@@ -45,7 +45,7 @@ class ArrivingParameters final : public OperatorPolicy {
  private:
   struct Parameter {
     c10::Storage storage;  // none for one that was not moved, whose own memory stays
-    std::string sentence;  // for who asks for the memory before it arrives
+    std::string sentence;  // thrown at code that asks for the memory before it arrives
     std::size_t last_call = 0;
     WorkQueue::Ticket ticket = 0;
     at::DataPtr memory;  // while it is under way

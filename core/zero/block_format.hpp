@@ -15,7 +15,7 @@ struct BlockFormat {
 
   std::int64_t blocks() const { return numel == 0 ? 0 : (numel + block - 1) / block; }
   std::int64_t code_bytes() const { return bits == 8 ? numel : (numel + 1) / 2; }
-  /// Of scales and codes, rounded up so that a message may follow another.
+  /// Bytes of scales and codes together, rounded up so that one message may follow another.
   std::int64_t message_bytes() const { return 4 * blocks() + (code_bytes() + 3) / 4 * 4; }
 };
 
@@ -23,14 +23,14 @@ struct BlockFormat {
 inline constexpr std::int64_t kLargestGradientBlock = 8192;
 
 /// ZeRO++'s format of a parameter of n elements, or of the part of it that one rank has (zero_quantized_weights): as
-/// many blocks G as needed for at most 8000 elements each, n being a multiple of 8 G. `block` is 0 where n is no
+/// many blocks G as needed for at most 8000 elements each, n being a multiple of 8 G. `block` is 0 where n is not a
 /// multiple of 8: such a part travels as it is.
 BlockFormat weight_format(std::int64_t n);
 
 /// Elements of a block of a gradient of that shape, or 0 where it travels as it is (fewer than two dimensions). ZeRO++
 /// (zero_quantized_gradients) makes max(rows, columns, ranks) blocks.
 ///
-/// Parts of a partition are no whole tensors, so a block is counted from the part's beginning and rounded up to whole
+/// Parts of a partition are not whole tensors, so a block is counted from the part's beginning and rounded up to whole
 /// vectors, and parts of any size can be quantised: there is no exception for tensors that 2 W does not divide.
 std::int64_t gradient_block(const std::vector<std::int64_t>& shape, int ranks);
 

@@ -17,7 +17,7 @@ namespace capstan {
 /// `scales`: format.blocks() of them; `codes`: format.code_bytes().
 void quantize(const BlockFormat& format, const float* values, float* scales, std::uint8_t* codes);
 void dequantize(const BlockFormat& format, const float* scales, const std::uint8_t* codes, float* values);
-/// Adds what dequantize() would give.
+/// Adds the values that dequantize() would give to `sum`.
 void add_dequantized(const BlockFormat& format, const float* scales, const std::uint8_t* codes, float* sum);
 
 }  // namespace capstan

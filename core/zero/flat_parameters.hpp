@@ -35,8 +35,8 @@ class FlatParameters {
 
   /// Sends this rank's parts and receives the others'. `name`: "step 12".
   void gather(Communicator& communicator, const std::string& name) const;
-  /// The same call by call: how many there are, those that bring parameter i, from one to before another, and one of
-  /// them. What they bring is in the order in which backward gives gradients.
+  /// The same call by call: the number of calls, the range [first, last) of calls that bring parameter i, and one call.
+  /// Calls bring parameters in the order in which backward gives gradients.
   std::size_t calls() const { return calls_.size(); }
   std::pair<std::size_t, std::size_t> calls_of(std::size_t i) const;
   void gather(Communicator& communicator, const std::string& name, std::size_t call) const;
@@ -56,7 +56,7 @@ class FlatParameters {
   std::vector<Call> calls_;
 };
 
-/// Of each of a model's parameters: whether its storage holds it alone, from beginning to end.
+/// For each of a model's parameters: whether it fills its storage, alone.
 std::vector<bool> alone_in_storage(const std::vector<NamedTensor>& parameters);
 
 }  // namespace capstan

@@ -35,11 +35,11 @@ class GradientReducer {
     int stage = 0;
     bool during_backward = true;  // a bucket is reduced once it is complete
     at::ScalarType accumulation = at::kFloat, communication = at::kFloat;
-    double before = 1, after = 1;  // factors around the sum
-    /// Of each parameter; empty: all of them in `communication`.
+    double before = 1, after = 1;  // scale gradients before they are summed, and the sum
+    /// How each parameter's gradient is sent; empty: all of them in the dtype `communication`.
     std::vector<Travel> travels;
     bool sparse = false;  // gradients may come as sparse tensors
-    /// From stage 2 on, over several hosts: 4-bit codes travel (ZeRO++, qgZ).
+    /// From stage 2 on, over several hosts: gradients are sent as 4-bit codes (ZeRO++, qgZ).
     bool quantized = false;
     std::optional<ErrorFeedback> feedback;
   };
@@ -50,14 +50,14 @@ class GradientReducer {
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
 
-  /// Around the backward of one micro-batch. `last`: of its step. `name`: "step 12". `local`: nothing is exchanged in
-  /// this step (stages 0 and 1).
+  /// Called around the backward of one micro-batch. `last`: this is the step's last micro-batch. `name`: "step 12".
+  /// `local`: nothing is exchanged in this step (stages 0 and 1).
   void begin(const std::string& name, bool last, bool local = false);
   void end();
 
   bool local() const { return local_; }
-  /// After end() of the last micro-batch: the mean over ranks of what this rank updates of parameter i, one dimension.
-  /// In a local step this rank's own gradient of all of it.
+  /// After end() of the last micro-batch: the mean gradient, over ranks, of the range that this rank updates of
+  /// parameter i, one dimension. In a local step it is this rank's own gradient of the whole parameter.
   at::Tensor gradient(std::size_t i) const;
   /// 1 for parameters that got a gradient on this rank in this step.
   const std::vector<std::uint8_t>& touched() const { return touched_; }
@@ -86,7 +86,7 @@ class GradientReducer {
   at::Tensor region(std::size_t i);
   at::Tensor take_buffer();
   void return_buffer(at::Tensor buffer);
-  /// Of the parameters' device.
+  /// Tensor options for memory on the parameters' device.
   at::TensorOptions memory(at::ScalarType dtype) const;
   bool reduces_now() const { return !local_ && (options_.stage >= 2 || last_); }
   bool whole_gradients() const { return options_.stage < 2; }

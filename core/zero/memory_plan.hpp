@@ -9,7 +9,7 @@
 
 namespace capstan {
 
-/// What memory and traffic depend on of one parameter.
+/// The facts of one parameter from which memory and traffic follow.
 struct PlannedParameter {
   std::int64_t numel = 0;
   bool trainable = true;
@@ -20,10 +20,11 @@ struct PlannedParameter {
   std::int64_t fixed_state_bytes = 0;  // of the optimizer's state, a parameter
 };
 
-/// What memory and traffic of a training run depend on. No LibTorch, no model: shapes and a configuration.
+/// The facts of a training run from which its memory and traffic follow: shapes and a configuration, without LibTorch
+/// and without a model.
 struct PlannedRun {
   std::vector<PlannedParameter> parameters;  // the model's order
-  std::int64_t buffer_bytes = 0;             // of the model's buffers, and of parameters that are no floating numbers
+  std::int64_t buffer_bytes = 0;             // of the model's buffers, and of parameters that are not floating-point
   std::int64_t model_state_bytes = 0;        // of the optimizer's states of the whole model, the same on every rank
   // Bytes of an element as the model computes, as gradients add up, as they travel.
   std::int64_t compute_bytes = 4, accumulation_bytes = 4, communication_bytes = 4;

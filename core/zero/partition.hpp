@@ -27,11 +27,12 @@ struct Bucket {
 /// parameter, the unit in which norms are summed; a parameter that must stay whole is not cut.
 class Partition {
  public:
-  static constexpr std::int64_t kBlock = 32768;                         // elements
-  static constexpr std::int64_t kLargestBucket = kLargestReduceBucket;  // elements
+  static constexpr std::int64_t kBlock = 32768;  // elements
+  /// A larger bucket gains nothing, and puts off the first call of a backward and the end of the last. In elements.
+  static constexpr std::int64_t kLargestBucket = kLargestReduceBucket;
   /// Buckets that exist beside the gradients when they are reduced in a thread: some wait while one is filled.
   static constexpr std::size_t kBuffers = 4;
-  static constexpr std::int64_t kAlignment = 16;  // elements at whose multiples parameters begin: vectors' sake
+  static constexpr std::int64_t kAlignment = 16;  // parameters begin at multiples of so many elements, for vector code
   static constexpr std::int64_t aligned(std::int64_t elements) {
     return (elements + kAlignment - 1) / kAlignment * kAlignment;
   }

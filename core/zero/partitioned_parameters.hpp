@@ -17,7 +17,8 @@ namespace capstan {
 /// as 8-bit codes.
 class PartitionedParameters {
  public:
-  /// Without values. `coded[i]`: parameter i is kept as codes (zero_quantized_nontrainable_weights); empty: none is.
+  /// Makes room, without values. `coded[i]`: parameter i is kept as codes (zero_quantized_nontrainable_weights); empty:
+  /// none is.
   PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype, std::vector<bool> coded = {});
 
   std::size_t size() const { return parts_.size(); }
@@ -39,7 +40,8 @@ class PartitionedParameters {
   std::vector<at::Tensor> parts_, codes_;  // of a parameter one of them is defined
 };
 
-/// Brings wholes from the ranks' parts: through a queue, in the order of the calls, which is that of all ranks.
+/// Gathers whole parameters from the ranks' parts, through a queue: in the order of the calls, which is the same on all
+/// ranks.
 class PartGatherer final : public ParameterSource {
  public:
   struct Options {
@@ -62,7 +64,7 @@ class PartGatherer final : public ParameterSource {
 
   Ticket fetch(const std::string& what, std::vector<Request> requests) override;
   void wait(Ticket ticket) override { queue_.wait(ticket); }
-  /// The parts have changed.
+  /// To be called when the parts have changed: second copies of them are out of date.
   void forget() { secondary_.forget(); }
   void forget_frozen() { frozen_secondary_.forget(); }
 

@@ -28,10 +28,10 @@ void quantized_all_gather(Communicator& communicator, const std::string& name,
 
 /// Scales and 8-bit codes of a part as they travel, bytes; undefined where weight_format() gives it no block.
 at::Tensor weight_codes(const at::Tensor& part);
-/// What they stand for: fills a part, contiguous, of float32, bfloat16 or float16.
+/// Fills a part, contiguous, of float32, bfloat16 or float16, with the values that its codes stand for.
 void decode_weights(const at::Tensor& codes, at::Tensor part);
 
-/// Of gradients that are quantised: what a quantisation lost is added to the next one's input (LoCo).
+/// Error feedback of quantised gradients: what one quantisation lost is added to the next one's input (LoCo).
 struct ErrorFeedback {
   double beta = 0.8;                // zeropp_loco_param.err_beta: e := beta e + (1 - beta)(x + e - x')
   std::int64_t reset_every = 1024;  // calls; then all errors are forgotten

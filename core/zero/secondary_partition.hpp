@@ -19,15 +19,15 @@ class SecondaryPartition {
   SecondaryPartition(int rank, int ranks) : ranks_(ranks), place_(rank % ranks), first_rank_(rank - rank % ranks) {}
 
   bool has(std::size_t parameter) const { return slices_.contains(parameter); }
-  /// Keeps this rank's slice of wholes.
+  /// Keeps this rank's slices of whole parameters.
   void keep(const std::vector<ParameterSource::Request>& wholes);
-  /// Fills wholes, of all of which there are slices, in one call.
+  /// Fills whole parameters, each of which must have slices, in one call.
   void gather(Communicator& communicator, const std::string& name,
               const std::vector<ParameterSource::Request>& wholes) const;
   void forget() { slices_.clear(); }
 
  private:
-  /// What the rank at `place` keeps of a whole.
+  /// The slice of a whole parameter that the rank at `place` keeps.
   at::Tensor slice(const at::Tensor& whole, int place) const;
 
   int ranks_, place_, first_rank_;

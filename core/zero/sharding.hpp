@@ -34,9 +34,9 @@ struct ShardingOptions {
 /// What the ranks tell each other at the end of a step.
 struct StepFacts {
   std::vector<std::vector<double>> numbers;  // of each rank
-  std::vector<std::uint8_t> present;         // a parameter: some rank has a gradient of it
-  SumOfSquares squares;                      // of all mean gradients; in a local step the mean over ranks of those of
-                                             // their own
+  std::vector<std::uint8_t> present;         // of each parameter: 1 when some rank has a gradient of it
+  SumOfSquares squares;                      // of all mean gradients, when asked for; in a local step the mean over
+                                             // ranks of those of their own
 };
 
 /// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters,
@@ -70,11 +70,11 @@ class Sharding {
   Range frozen_part(std::size_t k) const { return frozen_partition_.part(k, options_.communicator->rank()); }
   /// Stage 3: copies this rank's part of the values of parameter i.
   void take(std::size_t i, const at::Tensor& whole) { parts_->take(i, whole); }
-  /// Stages 1 and 2.
+  /// The compute copies at stages 1 and 2.
   FlatParameters& parameters() { return *parameters_; }
-  /// Stages 1 and 2 with overlap: what brings them while forward goes on; else null.
+  /// Stages 1 and 2 with overlap: what gathers the compute copies while forward goes on; else null.
   ArrivingParameters* arriving() { return arriving_.get(); }
-  /// Stage 3.
+  /// Stage 3: what gathers whole parameters from the ranks' parts.
   PartGatherer& parts() { return *gatherer_; }
 
   /// The whole of parameter i in fp32, from the ranks' parts.

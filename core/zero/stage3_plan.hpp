@@ -10,7 +10,7 @@
 
 namespace capstan {
 
-/// What stage 3 makes of a run's parameters: which of them come and go, in what form a rank keeps and sends its parts,
+/// How stage 3 treats a run's parameters: which of them come and go, in what form a rank keeps and sends its parts,
 /// and what is fetched when. Parameters are indices of PlannedRun::parameters. `run` must outlive this.
 class Stage3Plan {
  public:

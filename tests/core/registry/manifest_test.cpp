@@ -177,13 +177,13 @@ TEST(Manifest, RefusesAnotherAbiAndSaysWhatToDo) {
   };
 
   EXPECT_EQ(refusal(with_abi("2.0")),
-            "built for Capstan plugin ABI 2.0, this engine speaks 1.2. Rebuild it with the SDK of this release, or "
+            "built for Capstan plugin ABI 2.0, this engine speaks 1.3. Rebuild it with the SDK of this release, or "
             "install a Capstan that speaks 2.x.");
   EXPECT_EQ(refusal(with_abi("1.4")),
             "built for Capstan plugin ABI 1.4, this engine speaks 1.3. Rebuild it with the SDK of this release, or "
             "install a Capstan that speaks 1.4.");
   EXPECT_EQ(refusal(with_abi("0.9")),
-            "built for Capstan plugin ABI 0.9, this engine speaks 1.2. Rebuild it with the SDK of this release.");
+            "built for Capstan plugin ABI 0.9, this engine speaks 1.3. Rebuild it with the SDK of this release.");
   EXPECT_EQ(refusal(with_abi("one")), "manifest: abi.capstan: must be a version such as \"1.0\", got 'one'.");
 }
 

@@ -11,11 +11,11 @@
 #include "core/config/resolve/launcher_world.hpp"
 #include "core/engine/host.hpp"
 #include "core/engine/initialize.hpp"
-#include "core/parameters/parameter_groups.hpp"
 #include "core/errors.hpp"
-#include "core/parameters/parameter_store.hpp"
 #include "core/memory/plugin_accelerator.hpp"
 #include "core/memory/sum_of_squares.hpp"
+#include "core/parameters/parameter_groups.hpp"
+#include "core/parameters/parameter_store.hpp"
 #include "core/registry/host.hpp"
 #include "tests/cli/programs.hpp"
 
