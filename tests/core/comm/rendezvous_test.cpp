@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <map>
 
 #include "core/errors.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace capstan {
 namespace {
@@ -83,6 +85,25 @@ TEST(Rendezvous, ReadsSlurmsVariables) {
   EXPECT_EQ(found.size, 2);
   EXPECT_EQ(found.origin, "Slurm");
   EXPECT_THAT(found.port_file, EndsWith("-812.0.port"));
+}
+
+TEST(Rendezvous, MeetsInTheUsersOwnFolderWhereThereIsOne) {
+  TemporaryFolder own;
+  Variables start = {{"OMPI_COMM_WORLD_RANK", "1"},
+                     {"OMPI_COMM_WORLD_SIZE", "2"},
+                     {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                     {"PMIX_NAMESPACE", "job"},
+                     {"XDG_RUNTIME_DIR", own.path().string()}};
+  const std::string name = "capstan-" + std::to_string(::geteuid()) + "-job.port";
+  EXPECT_EQ(read(start).port_file, (own / name).string());
+
+  const std::string otherwise = (std::filesystem::temp_directory_path() / name).string();
+  std::filesystem::permissions(own.path(), std::filesystem::perms::all);  // everybody's
+  EXPECT_EQ(read(start).port_file, otherwise);
+  for (const char* unusable : {"", "relative", "/nowhere"}) {
+    start["XDG_RUNTIME_DIR"] = unusable;
+    EXPECT_EQ(read(start).port_file, otherwise) << unusable;
+  }
 }
 
 TEST(Rendezvous, PrefersTorchrunInsideAnotherLauncher) {
