@@ -18,8 +18,6 @@ namespace capstan::cli {
 namespace {
 
 [[noreturn]] void become_engine(char** argv) {
-  // LibTorch's own words about a connection that ends come with pages of stack; ours say which rank is gone.
-  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
   const std::string engine = (install_prefix() / "libexec/capstan-engine").string();
   execv(engine.c_str(), argv);
   throw RuntimeFault(engine + ": cannot be started: " + std::strerror(errno) +

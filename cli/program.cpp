@@ -20,8 +20,10 @@ constexpr const char* kOutOfMemory =
     "model needs less, and so does a higher zero_optimization.stage with several processes; 'capstan plan' tells how "
     "much.";
 
+bool said_by_another = false;
+
 int failed(ExitCode code, std::string_view message) {
-  log::error(message);
+  if (!said_by_another) log::error(message);
   return static_cast<int>(code);
 }
 
@@ -30,6 +32,8 @@ int failed(ExitCode code, std::string_view message) {
 std::filesystem::path install_prefix() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
 }
+
+void another_says_it() { said_by_another = true; }
 
 int run_command(const std::function<int()>& command) {
   try {

@@ -12,6 +12,9 @@ std::filesystem::path install_prefix();
 /// Runs a command, reports what it throws as one message on standard error, and gives the exit code of its type.
 int run_command(const std::function<int()>& command);
 
+/// From here on run_command reports nothing: another process says the same.
+void another_says_it();
+
 /// Writes to standard output. Throws RuntimeFault when that is not possible, a full disk for instance.
 void print(std::string_view text);
 
