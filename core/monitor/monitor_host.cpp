@@ -66,6 +66,7 @@ struct MonitorHost::Worker {
   bool closing = false, closed = false;
   Seat seat;  // the worker thread's alone
   const std::string run_info;
+  std::thread thread;
 
   void run();
   void write(const Queue& batch);
@@ -129,7 +130,7 @@ struct MonitorHost::Inbox {
 MonitorHost::MonitorHost(std::vector<Component> monitors, const Json& run_info) : inbox_(std::make_unique<Inbox>()) {
   for (Component& monitor : monitors) {
     workers_.push_back(std::make_shared<Worker>(std::move(monitor), run_info.dump()));
-    std::thread([worker = workers_.back()] { worker->run(); }).detach();
+    workers_.back()->thread = std::thread([worker = workers_.back()] { worker->run(); });
   }
   inbox_->thread = std::thread([this] {
     std::unique_lock lock(inbox_->mutex);
@@ -164,7 +165,14 @@ MonitorHost::~MonitorHost() {
     if (dropped > 0) {
       log::warning(worker->seat.where + ": " + std::to_string(dropped) + " metrics were dropped; it is too slow.");
     }
-    if (!closed) log::warning(worker->seat.where + ": did not close in time; its last metrics may be lost.");
+    if (closed) {
+      worker->thread.join();
+      continue;
+    }
+    log::warning(worker->seat.where + ": did not close in time; its last metrics may be lost.");
+    worker->thread.detach();
+    // Never destroyed: its thread, which may come back while the process ends, must not call the plugin's destroy then.
+    new std::shared_ptr<Worker>(worker);
   }
 }
 

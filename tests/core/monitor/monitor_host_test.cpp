@@ -24,7 +24,7 @@ struct FakeMonitor {
   std::vector<std::string> calls;
   std::vector<std::pair<std::string, double>> metrics;
   std::string fail_in;
-  std::thread::id thread;
+  std::thread::id thread, destroyed_by;
 
   capstan_status enter(const std::string& call, capstan_error* error) {
     std::unique_lock lock(mutex);
@@ -59,8 +59,12 @@ const capstan_monitor kTable = {
     [](void* self, capstan_error* error) { return monitor(self).enter("flush", error); },
     [](void* self, capstan_error* error) { return monitor(self).enter("close", error); }};
 
-const capstan_component kDescriptor = {
-    sizeof(capstan_component), {"monitor", 7}, {"fake", 4}, nullptr, [](void*) {}, &kTable};
+const capstan_component kDescriptor = {sizeof(capstan_component),
+                                       {"monitor", 7},
+                                       {"fake", 4},
+                                       nullptr,
+                                       [](void* self) { monitor(self).destroyed_by = std::this_thread::get_id(); },
+                                       &kTable};
 
 class MonitorHostTest : public testing::Test {
  protected:
@@ -84,6 +88,14 @@ TEST_F(MonitorHostTest, OpensWritesFlushesAndClosesOnceInOrder) {
   monitors.reset();
   EXPECT_THAT(fake.calls, ElementsAre("open", "write", "flush", "flush", "close"));
   EXPECT_THAT(fake.metrics, ElementsAre(std::pair("loss", 1.5), std::pair("lr", 0.1)));
+}
+
+TEST_F(MonitorHostTest, DestroysAMonitorThatHasClosedInItsOwnThreadBeforeItIsGone) {
+  for (int i = 0; i < 20; ++i) {
+    FakeMonitor fake;
+    host({&fake}).reset();
+    EXPECT_EQ(fake.destroyed_by, std::this_thread::get_id());
+  }
 }
 
 TEST_F(MonitorHostTest, WritesEverythingThatWasQueuedBeforeItCloses) {
