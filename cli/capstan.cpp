@@ -19,8 +19,6 @@ namespace capstan::cli {
 namespace {
 
 [[noreturn]] void become(const char* program, char** argv, const std::string& remedy) {
-  // LibTorch's own words about a connection that ends come with pages of stack; ours say which rank is gone.
-  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
   const std::string file = (install_prefix() / "libexec" / program).string();
   if (access(file.c_str(), X_OK) == 0) export_torch_lib_dir();
   execv(file.c_str(), argv);

@@ -9,15 +9,9 @@
 #include "core/errors.hpp"
 
 namespace capstan::cli {
+namespace {
 
-int evaluate(const EvalArguments& arguments) {
-  if (arguments.checkpoint.empty() && arguments.init_from.empty()) {
-    throw ConfigError("eval: no weights are named. Give --checkpoint DIR[:TAG], or --init-from model.safetensors.");
-  }
-  LoadedConfig loaded = load_run(arguments.config);
-  // An evaluation is no part of the run: it leaves the run's metrics alone.
-  loaded.config.monitors.clear();
-  loaded.config.report.steps_per_print = std::nullopt;
+int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) {
   Model model = build_model(loaded);
   const TokenData data = open_data(loaded.config.run.eval_data_paths, "capstan.data.eval_path", loaded.config, model);
   Engine engine(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
@@ -33,6 +27,19 @@ int evaluate(const EvalArguments& arguments) {
   print("step=" + std::to_string(engine.progress().global_steps) + ", eval_loss=" + fixed(loss, 6) + " over " +
         grouped(evaluation.samples()) + " samples of " + grouped(data.sequence_length()) + " tokens\n");
   return 0;
+}
+
+}  // namespace
+
+int evaluate(const EvalArguments& arguments) {
+  if (arguments.checkpoint.empty() && arguments.init_from.empty()) {
+    throw ConfigError("eval: no weights are named. Give --checkpoint DIR[:TAG], or --init-from model.safetensors.");
+  }
+  LoadedConfig loaded = load_run(arguments.config);
+  // An evaluation is no part of the run: it leaves the run's metrics alone.
+  loaded.config.monitors.clear();
+  loaded.config.report.steps_per_print = std::nullopt;
+  return run_as_one(loaded, [&] { return evaluate_loaded(arguments, loaded); });
 }
 
 }  // namespace capstan::cli

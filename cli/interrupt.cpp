@@ -1,35 +1,134 @@
 #include "cli/interrupt.hpp"
 
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <csignal>
-#include <initializer_list>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "cli/numbers.hpp"
+#include "core/errors.hpp"
 
 namespace capstan::cli {
 namespace {
 
-volatile std::sig_atomic_t signals_seen = 0;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
 
-// Only what is safe in a signal handler: an assignment, signal(), write().
+constexpr milliseconds kShortestBound = std::chrono::seconds(10);
+constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
+
+volatile std::sig_atomic_t signals_seen = 0, steps_begun = 0;
+int wake_watcher = -1;  // an eventfd
+
+void wake() {
+  constexpr std::uint64_t kOne = 1;
+  [[maybe_unused]] const auto written = write(wake_watcher, &kOne, sizeof kOne);
+}
+
+void say(const char* text) { [[maybe_unused]] const auto written = write(STDERR_FILENO, text, std::strlen(text)); }
+
+// Only what is safe in a signal handler: assignments, signal(), write(), _exit().
 void on_signal(int) {
+  const int before = errno;
+  if (!steps_begun) {
+    say("\ncapstan: interrupted before the first step\n");
+    _exit(kInterrupted);
+  }
   signals_seen = 1;
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
-  constexpr char kText[] = "\ncapstan: finishing this step; a second signal ends at once\n";
-  [[maybe_unused]] const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
+  say("\ncapstan: finishing this step; a second signal ends at once\n");
+  wake();
+  errno = before;
 }
+
+std::optional<milliseconds> given_bound() {
+  const char* text = std::getenv("CAPSTAN_INTERRUPT_SECONDS");
+  if (text == nullptr) return std::nullopt;
+  char* end = nullptr;
+  const double seconds = std::strtod(text, &end);
+  if (end == text || *end != '\0' || !(seconds > 0 && seconds < 1e6)) {
+    throw RuntimeFault(std::string("CAPSTAN_INTERRUPT_SECONDS is '") + text +
+                       "'; a number of seconds above 0 is needed.");
+  }
+  return milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+std::string seconds_text(milliseconds time) { return fixed(std::chrono::duration<double>(time).count(), 1) + " s"; }
 
 }  // namespace
 
-Interrupt::Interrupt() {
+Interrupt::Interrupt() : given_(given_bound()) {
   signals_seen = 0;
+  steps_begun = 0;
+  wake_watcher = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_watcher < 0) throw RuntimeFault(std::string("eventfd: ") + std::strerror(errno) + ".");
+  watcher_ = std::thread([this] { watch(); });
   for (const int number : {SIGINT, SIGTERM}) std::signal(number, on_signal);
 }
 
 Interrupt::~Interrupt() {
   for (const int number : {SIGINT, SIGTERM}) std::signal(number, SIG_DFL);
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  wake();
+  watcher_.join();
+  close(std::exchange(wake_watcher, -1));
 }
 
 bool Interrupt::requested() { return signals_seen != 0; }
+
+Interrupt::Bound Interrupt::bound() const {
+  if (given_) return {*given_, seconds_text(*given_) + " (CAPSTAN_INTERRUPT_SECONDS)"};
+  if (2 * longest_ > kShortestBound) {
+    return {2 * longest_, seconds_text(2 * longest_) + ", twice the time of the longest step so far"};
+  }
+  return {kShortestBound, seconds_text(kShortestBound)};
+}
+
+void Interrupt::watch() {
+  std::unique_lock lock(mutex_);
+  while (!ending_) {
+    int patience = -1;
+    if (requested() && unfinished_) {
+      if (!deadline_) deadline_ = Clock::now() + bound().time;
+      const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
+      if (left.count() <= 0) {
+        // The lock stays: a step that ends now must not go on beside the end of the process.
+        unfinished_(bound().text);
+        _exit(kInterrupted);
+      }
+      patience = static_cast<int>(left.count());
+    }
+    lock.unlock();
+    pollfd woken{wake_watcher, POLLIN, 0};
+    poll(&woken, 1, patience);
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto drained = read(wake_watcher, &count, sizeof count);
+    lock.lock();
+  }
+}
+
+Interrupt::Step::Step(Interrupt& interrupt, Unfinished unfinished) : interrupt_(interrupt), begun_(Clock::now()) {
+  const std::lock_guard lock(interrupt_.mutex_);
+  interrupt_.unfinished_ = std::move(unfinished);
+  interrupt_.deadline_.reset();
+  steps_begun = 1;
+  if (requested()) wake();
+}
+
+Interrupt::Step::~Step() {
+  const std::lock_guard lock(interrupt_.mutex_);
+  interrupt_.unfinished_ = nullptr;
+  interrupt_.longest_ = std::max(interrupt_.longest_, std::chrono::ceil<milliseconds>(Clock::now() - begun_));
+}
 
 }  // namespace capstan::cli

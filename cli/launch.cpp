@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -23,12 +24,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// How long the others may take to notice that a rank is gone and to say so, and then to end when asked to.
-constexpr auto kNoticing = std::chrono::seconds(6), kEnding = std::chrono::seconds(5);
+constexpr std::chrono::milliseconds kNoticing{2000}, kEnding{1000};
+/// How long the others may take to end when a rank has ended because of a signal: they end after the same step.
+constexpr std::chrono::seconds kEndingToo{30};
 
 /// A socket at which rank 0 will open its store: bound here, so that no other program can take the port in between.
 class Listener {
  public:
-  Listener() : descriptor_(socket(AF_INET, SOCK_STREAM, 0)) {
+  Listener() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -90,7 +93,7 @@ class Processes {
   int run() {
     while (running_ > 0) {
       siginfo_t info{};
-      const timespec patience{1, 0};
+      const timespec patience{0, 200'000'000};
       const int number = sigtimedwait(&signals_, &info, &patience);
       if (number == SIGINT || number == SIGTERM) {
         // The terminal's own Ctrl-C goes to all processes in front of it.
@@ -122,6 +125,8 @@ class Processes {
     set("LOCAL_WORLD_SIZE", arguments.processes);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     set("MASTER_PORT", listener.port());
+    // Rank 0 takes it over; where that ends, others are to be refused, not left waiting.
+    if (rank == 0) fcntl(listener.descriptor(), F_SETFD, 0);
     set("CAPSTAN_LISTENING_SOCKET", listener.descriptor());
     for (const char* name : {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}) unsetenv(name);
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -142,7 +147,10 @@ class Processes {
       --running_;
       if (code_of(status) == 0 || code_ != 0) continue;
       code_ = code_of(status);
-      if (code_ == static_cast<int>(ExitCode::kInterrupted)) continue;
+      if (code_ == static_cast<int>(ExitCode::kInterrupted)) {
+        end_at_ = Clock::now() + kEndingToo;
+        continue;
+      }
       log::error("rank " + std::to_string(rank) + " " + how_it_ended(status) +
                  (running_ > 0 ? "; the others are ended." : "."));
       end_at_ = Clock::now() + kNoticing;

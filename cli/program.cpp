@@ -23,6 +23,9 @@ constexpr const char* kOutOfMemory =
     "model needs less, and so does a higher zero_optimization.stage with several processes; 'capstan plan' tells how "
     "much.";
 
+/// Whether another process says what this one would.
+bool said_by_another = false;
+
 /// Whether the exception that is being handled says that there is no memory, or no thread, to be had.
 bool lacks_memory() noexcept {
   if (!std::current_exception()) return false;
@@ -55,7 +58,7 @@ std::terminate_handler terminate_otherwise = nullptr;
 }
 
 int failed(ExitCode code, std::string_view message) {
-  log::error(message);
+  if (!said_by_another) log::error(message);
   return static_cast<int>(code);
 }
 
@@ -64,6 +67,8 @@ int failed(ExitCode code, std::string_view message) {
 std::filesystem::path install_prefix() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
 }
+
+void another_says_it() { said_by_another = true; }
 
 int run_command(const std::function<int()>& command) {
   try {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/config_arguments.hpp"
+#include "cli/program.hpp"
 #include "core/comm/rendezvous.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
@@ -33,6 +34,38 @@ Communicator::Options communicator_options() {
     options.timeout = options.arrival = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
   }
   return options;
+}
+
+/// How long rank 0 has to say the same, and the processes to meet before that.
+constexpr std::chrono::milliseconds kSaying = std::chrono::seconds(2), kMeeting = std::chrono::seconds(5);
+
+/// Tells the other ranks, and leaves it to rank 0 to say what that has found as well.
+void tell_others(Communicator& communicator, const std::string& why) {
+  // What begins with the name of this rank no other says.
+  if (why.starts_with("rank ")) return communicator.tell_failure(why);
+  if (communicator.tell_failure_as_rank_0(why, kSaying)) another_says_it();
+}
+
+/// For a rank that refuses to start.
+void meet_and_tell(const Rendezvous& rendezvous, const std::string& why) {
+  if (rendezvous.size == 1) return;
+  try {
+    Communicator::Options options = communicator_options();
+    options.arrival = std::min(options.arrival, kMeeting);
+    tell_others(*Communicator::connect(rendezvous, options), why);
+  } catch (const std::exception&) {
+    // The others are not there: it says itself why it stops.
+  }
+}
+
+Config load_config_as_one(const ConfigArguments& arguments, const ConfigContext& context, const Rendezvous& rendezvous,
+                          PluginIndex& plugins) {
+  try {
+    return load_config(config_text(arguments), context, plugins);
+  } catch (const std::exception& error) {
+    meet_and_tell(rendezvous, error.what());
+    throw;
+  }
 }
 
 TokenData::Format format_named(const std::string& name) {
@@ -64,13 +97,22 @@ LoadedConfig load_run(const ConfigArguments& arguments) {
   ConfigContext context = config_context(arguments);
   context.world_size = rendezvous.size;
   if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
-  loaded.config = load_config(config_text(arguments), context, loaded.plugins);
+  loaded.config = load_config_as_one(arguments, context, rendezvous, loaded.plugins);
   // Before anything else of LibTorch: it looks for devices once, at the first seed.
   load_device(loaded.config, loaded.plugins);
   loaded.communicator =
       rendezvous.size > 1 ? Communicator::connect(rendezvous, communicator_options()) : Communicator::alone();
   for (const std::string& warning : loaded.plugins.warnings()) log::warning(warning);
   return loaded;
+}
+
+int run_as_one(const LoadedConfig& loaded, const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const std::exception& error) {
+    tell_others(*loaded.communicator, error.what());
+    throw;
+  }
 }
 
 Model build_model(const LoadedConfig& loaded) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,8 +22,11 @@ struct LoadedConfig {
 };
 
 /// Reads --config, or the default configuration, and connects the processes that a launcher has started. Throws
-/// ConfigError, RuntimeFault.
+/// ConfigError, PluginError, RuntimeFault. What all ranks find wrong, rank 0 alone says.
 LoadedConfig load_run(const ConfigArguments& arguments);
+
+/// What `run` returns. What it throws the other ranks are told, and what all of them throw alike, rank 0 says.
+int run_as_one(const LoadedConfig& loaded, const std::function<int()>& run);
 
 /// The model of capstan.model, its initial values drawn from capstan.run.seed. Throws ConfigError when none is named.
 Model build_model(const LoadedConfig& loaded);

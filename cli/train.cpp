@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "cli/checkpoint_name.hpp"
 #include "cli/commands.hpp"
@@ -69,8 +70,9 @@ std::string traffic_text(const CommsLog::TrafficByName& all, const CommsLog::Tra
 /// One training run, from the first step of this process to the last.
 class TrainingRun {
  public:
-  TrainingRun(const TrainArguments& arguments, const LoadedConfig& loaded, Model model)
+  TrainingRun(const TrainArguments& arguments, const LoadedConfig& loaded, Model model, Interrupt& interrupt)
       : loaded_(loaded),
+        interrupt_(interrupt),
         run_(loaded.config.run),
         data_(open_data(run_.data_paths, "capstan.data.path", loaded.config, model)),
         order_(data_.samples(), run_.seed, run_.shuffle),
@@ -110,6 +112,8 @@ class TrainingRun {
   void warn_about_other_data(const Json& client_state, const std::string& checkpoint) const;
   void train_step();
   void report_step(double seconds_since_begin);
+  bool train_step_or_leave();
+  std::string what_is_kept() const;
   void evaluate();
   void save();
   void note_saved();
@@ -119,6 +123,7 @@ class TrainingRun {
   int interrupted();
 
   const LoadedConfig& loaded_;
+  Interrupt& interrupt_;
   const RunConfig& run_;
   TokenData data_;
   BatchOrder order_;
@@ -131,6 +136,7 @@ class TrainingRun {
   std::optional<Pace> pace_;
   Forecast forecast_;
   std::string saving_;  // the checkpoint that is under way; empty: none
+  std::string kept_;    // the last that is complete, as --resume takes it; empty: none
   std::optional<std::int64_t> saved_step_, evaluated_step_;
   double first_loss_ = 0;
   std::int64_t steps_here_ = 0;
@@ -172,10 +178,34 @@ void TrainingRun::resume(const CheckpointName& name) {
   const std::string checkpoint = (std::filesystem::path(name.dir) / tag).string();
   warn_about_other_data(engine_->load_checkpoint(name.dir, tag), checkpoint);
   saved_step_ = step();
+  kept_ = name.dir + ":" + tag;
   print_line("resumed from " + checkpoint + " at step " + grouped(step()));
   if (step() >= *run_.steps) {
     log::warning(checkpoint + ": is at step " + grouped(step()) + ", and steps is " + grouped(*run_.steps) +
                  ", so there is nothing to train. Steps count from the beginning of the run: give a larger --steps.");
+  }
+}
+
+std::string TrainingRun::what_is_kept() const {
+  if (!kept_.empty()) return "Continue with --resume " + kept_;
+  return run_.save_dir.empty() ? "Nothing was saved: --save is not given." : "No checkpoint had been saved yet.";
+}
+
+/// A step after a signal may fail because another rank has ended by then.
+bool TrainingRun::train_step_or_leave() {
+  const Interrupt::Step bounded(interrupt_, [this](const std::string& bound) {
+    log::warning("interrupted in step " + grouped(step() + 1) + ", which did not end within " + bound + ". " +
+                 what_is_kept());
+  });
+  try {
+    train_step();
+    return true;
+  } catch (const RuntimeFault& error) {
+    if (!Interrupt::requested() || engine_->world_size() == 1) throw;
+    engine_->tell_failure("interrupted.");
+    log::warning("interrupted in step " + grouped(step() + 1) + ", which failed: " + error.what() + "\n" +
+                 what_is_kept());
+    return false;
   }
 }
 
@@ -238,7 +268,8 @@ void TrainingRun::note_saved() {
   const bool node_leads = loaded_.config.checkpoint.use_node_local_storage && loaded_.communicator->local_rank() == 0;
   if (run_.keep > 0 && (speaks_ || node_leads)) prune_checkpoints(run_.save_dir, run_.keep);
   print_line("saved " + saving_);
-  saving_.clear();
+  const std::filesystem::path saved(std::exchange(saving_, ""));
+  kept_ = saved.parent_path().string() + ":" + saved.filename().string();
 }
 
 void TrainingRun::finish_saving() {
@@ -284,7 +315,7 @@ int TrainingRun::run() {
     while (step() < *run_.steps) {
       if (stop_requested()) return interrupted();
       if (Interrupt::requested()) engine_->ask_to_stop();
-      train_step();
+      if (!train_step_or_leave()) return static_cast<int>(ExitCode::kInterrupted);
       report_step(seconds());
       note_saved();
       if (due(step(), run_.eval_every)) evaluate();
@@ -301,15 +332,12 @@ int TrainingRun::run() {
 }  // namespace
 
 int train(const TrainArguments& arguments) {
-  const Interrupt interrupt;
+  Interrupt interrupt;
   const LoadedConfig loaded = load_run(arguments.config);
-  check_run(loaded.config.run);
-  try {
-    return TrainingRun(arguments, loaded, build_model(loaded)).run();
-  } catch (const std::exception& error) {
-    loaded.communicator->tell_failure(error.what());
-    throw;
-  }
+  return run_as_one(loaded, [&] {
+    check_run(loaded.config.run);
+    return TrainingRun(arguments, loaded, build_model(loaded), interrupt).run();
+  });
 }
 
 }  // namespace capstan::cli

@@ -73,6 +73,7 @@ struct MonitorHost::Worker {
   bool closing = false, closed = false;
   Seat seat;  // the worker thread's alone
   const std::string run_info;
+  std::thread thread;
 
   void run();
   void write(const Queue& batch);
@@ -137,7 +138,7 @@ MonitorHost::MonitorHost(std::vector<Component> monitors, const Json& run_info, 
     : patience_(patience), inbox_(std::make_unique<Inbox>()) {
   for (Component& monitor : monitors) {
     workers_.push_back(std::make_shared<Worker>(std::move(monitor), run_info.dump()));
-    std::thread([worker = workers_.back()] { worker->run(); }).detach();
+    workers_.back()->thread = std::thread([worker = workers_.back()] { worker->run(); });
   }
   inbox_->thread = std::thread([this] {
     std::unique_lock lock(inbox_->mutex);
@@ -164,23 +165,33 @@ MonitorHost::~MonitorHost() {
     worker->wake.notify_all();
   }
   const auto asked = std::chrono::steady_clock::now();
-  for (const auto& worker : workers_) await_close(*worker, asked);
+  for (const auto& worker : workers_) await_close(worker, asked);
 }
 
-void MonitorHost::await_close(Worker& worker, std::chrono::steady_clock::time_point asked) const {
-  std::unique_lock lock(worker.mutex);
-  const auto closed = [&] { return worker.closed; };
-  if (!worker.done.wait_until(lock, asked + patience_.say_after, closed)) {
-    log::info(worker.seat.where + ": is still at work; waiting for it, " + seconds_text(patience_.give_up) +
+void MonitorHost::await_close(const std::shared_ptr<Worker>& worker,
+                              std::chrono::steady_clock::time_point asked) const {
+  std::unique_lock lock(worker->mutex);
+  const auto closed = [&] { return worker->closed; };
+  if (!worker->done.wait_until(lock, asked + patience_.say_after, closed)) {
+    log::info(worker->seat.where + ": is still at work; waiting for it, " + seconds_text(patience_.give_up) +
               " at most.");
-    worker.done.wait_until(lock, asked + patience_.give_up, closed);
+    worker->done.wait_until(lock, asked + patience_.give_up, closed);
   }
-  if (worker.dropped > 0) {
-    log::warning(worker.seat.where + ": " + std::to_string(worker.dropped) + " metrics were dropped; it is too slow.");
+  if (worker->dropped > 0) {
+    log::warning(worker->seat.where + ": " + std::to_string(worker->dropped) +
+                 " metrics were dropped; it is too slow.");
   }
-  if (!worker.closed) {
-    log::warning(worker.seat.where + ": did not close within " + seconds_text(patience_.give_up) +
-                 "; its last metrics may be lost.");
+  const bool has_closed = worker->closed;
+  lock.unlock();
+  if (has_closed) {
+    worker->thread.join();
+    return;
+  }
+  log::warning(worker->seat.where + ": did not close within " + seconds_text(patience_.give_up) +
+               "; its last metrics may be lost.");
+  worker->thread.detach();
+  // Never destroyed: its thread, which may come back while the process ends, must not call the plugin's destroy then.
+  new std::shared_ptr<Worker>(worker);
   }
 }
 

@@ -48,7 +48,7 @@ class MonitorHost {
   struct Worker;
   struct Inbox;
   void hand_out();
-  void await_close(Worker& worker, std::chrono::steady_clock::time_point asked) const;
+  void await_close(const std::shared_ptr<Worker>& worker, std::chrono::steady_clock::time_point asked) const;
   const ClosePatience patience_;
   std::unique_ptr<Inbox> inbox_;
   std::vector<std::shared_ptr<Worker>> workers_;  // shared with the threads, which outlive this when a monitor hangs

@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "tests/cli/training_folder.hpp"
 #include "tests/support/process.hpp"
+#include "tests/support/ranks.hpp"
 
 namespace capstan::test {
 namespace {
@@ -52,6 +54,45 @@ TEST_F(Launch, EndsTheOthersWhenOneFailsAndHasItsExitCode) {
   const auto result = run_process(launch(2, {"/bin/sh", "-c", "if [ $RANK = 1 ]; then exit 4; fi; exec sleep 600"}));
   EXPECT_EQ(result.exit_code, 4);
   EXPECT_THAT(result.err, HasSubstr("rank 1 ended with exit code 4; the others are ended."));
+}
+
+TEST_F(Launch, HandsItsSocketToRank0Alone) {
+  const auto result =
+      run_process(launch(2, {"/bin/sh", "-c", "echo rank $RANK has $(ls -l /proc/$$/fd | grep -c socket:) sockets"}));
+  EXPECT_THAT(result.out, HasSubstr("rank 0 has 1 sockets\n"));
+  EXPECT_THAT(result.out, HasSubstr("rank 1 has 0 sockets\n"));
+}
+
+int times_said(const std::string& text, const std::string& what) {
+  int times = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++times;
+  return times;
+}
+
+TEST_F(Launch, SaysOnceWhatAllProcessesRefuse) {
+  const auto refused = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words{"--steps", "2", "--set", "gradient_accumulation_steps=null"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_process(launch(2, folder_.train(words)));
+  };
+  // Found by each process before it meets the others, and after.
+  const auto early = refused({"--set", "optimizer.type=Adamm"});
+  EXPECT_EQ(early.exit_code, 3);
+  EXPECT_EQ(times_said(early.err, "'Adamm'"), 1) << early.err;
+  EXPECT_EQ(times_said(early.err, "exit code 3"), 1) << early.err;
+  const auto late = refused({"--eval-every", "1"});
+  EXPECT_EQ(late.exit_code, 3);
+  EXPECT_EQ(times_said(late.err, "capstan.run.eval_every: has no effect without"), 1) << late.err;
+}
+
+TEST_F(Launch, SaysWhatOneProcessAloneRefuses) {
+  const std::string train = kCapstan + " train --config " + folder_.path_of("config.json") + " --data " +
+                            folder_.path_of("text.txt") + " --steps 2 --set gradient_accumulation_steps=null";
+  const auto result = run_process(launch(
+      2, {"/bin/sh", "-c", "if [ $RANK = 1 ]; then more='--set optimizer.type=Adamm'; fi; exec " + train + " $more"}));
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, ContainsRegex("capstan: \\[rank 1\\] error: .*'Adamm'"));
+  EXPECT_THAT(result.err, ContainsRegex("capstan: error: rank 0: collective '.*' failed: rank 1 stopped: .*'Adamm'"));
 }
 
 TEST_F(Launch, SaysWhatIsWrongWithItsArguments) {
@@ -255,6 +296,7 @@ TEST_F(Launch, StopsWithASentenceWhenARankIsKilledAndTheCheckpointLoads) {
   EXPECT_EQ(result.exit_code, 128 + SIGKILL);
   EXPECT_THAT(result.err, HasSubstr("rank 1 was killed by signal Killed"));
   EXPECT_THAT(result.err, HasSubstr("failed: rank 1 is gone ("));
+  EXPECT_THAT(result.err, testing::Not(HasSubstr("[c10d]")));
   EXPECT_FALSE(read_checkpoint(save, latest_tag(save)).tensors.empty());
 }
 
@@ -268,6 +310,74 @@ TEST_F(Launch, SavesAndEndsWithItsCodeWhenInterrupted) {
   EXPECT_EQ(result.exit_code, 130);
   EXPECT_THAT(result.err, HasSubstr("interrupted after step"));
   EXPECT_FALSE(read_checkpoint(save, latest_tag(save)).tensors.empty());
+}
+
+TEST_F(Launch, EndsAfterABoundedTimeWhenInterruptedInAStepThatDoesNotEnd) {
+  const auto save = folder_.path_of("ckpt");
+  const auto train = [&](const char* steps, const char* folder_option) {
+    return launch(2,
+                  folder_.train({"--steps", steps, "--set", "gradient_accumulation_steps=null", folder_option, save}));
+  };
+  ASSERT_EQ(run_process(train("2", "--save")).exit_code, 0);
+  Process run(train("100000000", "--resume"), {.environment = {"CAPSTAN_INTERRUPT_SECONDS=0.5"}});
+  ASSERT_TRUE(run.wait_for_output("step=4"));
+  const auto ranks = children_of(run.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGSTOP);
+  run.send(SIGTERM);
+  ASSERT_TRUE(run.wait_for_output(
+      "which did not end within 0.5 s (CAPSTAN_INTERRUPT_SECONDS). Continue with --resume " + save + ":global_step2"));
+  // Rank 0 ends first.
+  while (children_of(run.pid()).size() > 1) std::this_thread::yield();
+  kill(ranks[1], SIGKILL);
+  const auto result = run.wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.err, ContainsRegex("capstan: warning: interrupted in step [0-9]+, which did not end within"));
+}
+
+/// Whether the process handles the signal itself.
+bool handles(pid_t process, int number) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (!line.starts_with("SigCgt:")) continue;
+    return (std::stoull(line.substr(7), nullptr, 16) >> (number - 1)) & 1;
+  }
+  return false;
+}
+
+TEST_F(Launch, EndsAtOnceWhenInterruptedWhileItWaitsForTheOthers) {
+  std::vector<std::string> words{kCapstan};
+  const auto arguments = folder_.train({"--steps", "2", "--set", "gradient_accumulation_steps=null"});
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const std::string key = folder_.path().filename().string();
+  Process alone(words, {.environment = {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                                        "PMIX_NAMESPACE=" + key, "TMPDIR=" + folder_.path().string()}});
+  while (!handles(alone.pid(), SIGTERM)) std::this_thread::yield();
+  alone.send(SIGTERM);
+  const auto result = alone.wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(result.err, HasSubstr("capstan: interrupted before the first step"));
+}
+
+TEST_F(Launch, SaysWhoHasNotComeInItsOwnWordsAlone) {
+  const RankEnvironments environments(2);
+  auto environment = environments.of(0);
+  environment.push_back("CAPSTAN_COLLECTIVE_TIMEOUT=1");
+  std::vector<std::string> words{kCapstan};
+  const auto arguments = folder_.train({"--steps", "2", "--set", "gradient_accumulation_steps=null"});
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const auto result = run_process(words, {.environment = environment});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("\n  rank 0  has arrived\n  rank 1  has not appeared\n"));
+  EXPECT_THAT(result.err, testing::Not(HasSubstr("[c10d]")));
+}
+
+TEST_F(Launch, RefusesABoundThatIsNoNumber) {
+  const auto result =
+      run_process(launch(2, folder_.train({"--steps", "2"})), {.environment = {"CAPSTAN_INTERRUPT_SECONDS=soon"}});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("CAPSTAN_INTERRUPT_SECONDS is 'soon'; a number of seconds above 0 is needed."));
 }
 
 }  // namespace

@@ -13,11 +13,13 @@ Whereabouts at(std::uint64_t call, const std::string& name, bool inside, double 
 TEST(Whereabouts, SurviveTheirText) {
   Whereabouts one = at(57, "step 12, gradient bucket 3", true, 1.5, 1234);
   one.gone = "two\nlines";
+  one.listening = true;
   const Whereabouts back = Whereabouts::parse(one.text());
   EXPECT_EQ(back.call, 57u);
   EXPECT_EQ(back.name, one.name);
   EXPECT_EQ(back.bytes, 1234u);
   EXPECT_TRUE(back.inside);
+  EXPECT_TRUE(back.listening);
   EXPECT_EQ(back.seconds, 1.5);
   EXPECT_EQ(back.gone, "two\nlines");
 }

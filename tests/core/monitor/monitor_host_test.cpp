@@ -27,7 +27,7 @@ struct FakeMonitor {
   std::vector<std::string> calls;
   std::vector<std::pair<std::string, double>> metrics;
   std::string fail_in;
-  std::thread::id thread;
+  std::thread::id thread, destroyed_by;
 
   capstan_status enter(const std::string& call, capstan_error* error) {
     std::unique_lock lock(mutex);
@@ -67,8 +67,12 @@ const capstan_monitor kTable = {
     [](void* self, capstan_error* error) { return monitor(self).enter("flush", error); },
     [](void* self, capstan_error* error) { return monitor(self).enter("close", error); }};
 
-const capstan_component kDescriptor = {
-    sizeof(capstan_component), {"monitor", 7}, {"fake", 4}, nullptr, [](void*) {}, &kTable};
+const capstan_component kDescriptor = {sizeof(capstan_component),
+                                       {"monitor", 7},
+                                       {"fake", 4},
+                                       nullptr,
+                                       [](void* self) { monitor(self).destroyed_by = std::this_thread::get_id(); },
+                                       &kTable};
 
 /// Kept when the host says that it waits.
 std::promise<void> waiting;
@@ -95,6 +99,14 @@ TEST_F(MonitorHostTest, OpensWritesFlushesAndClosesOnceInOrder) {
   monitors.reset();
   EXPECT_THAT(fake.calls, ElementsAre("open", "write", "flush", "flush", "close"));
   EXPECT_THAT(fake.metrics, ElementsAre(std::pair("loss", 1.5), std::pair("lr", 0.1)));
+}
+
+TEST_F(MonitorHostTest, DestroysAMonitorThatHasClosedInItsOwnThreadBeforeItIsGone) {
+  for (int i = 0; i < 20; ++i) {
+    FakeMonitor fake;
+    host({&fake}).reset();
+    EXPECT_EQ(fake.destroyed_by, std::this_thread::get_id());
+  }
 }
 
 TEST_F(MonitorHostTest, WritesEverythingThatWasQueuedBeforeItCloses) {
