@@ -14,6 +14,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # with it and the layout of some of its classes depends on it.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -DNDEBUG")
+set(CMAKE_CXX_FLAGS_DEBUG "-O0 -g -DNDEBUG")
+set(CMAKE_C_FLAGS_DEBUG "-O0 -g -DNDEBUG")
 
 # The build folder has the layout of an installed tree, so that finding plugins and the engine program is one rule.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)

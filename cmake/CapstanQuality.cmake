@@ -17,10 +17,6 @@ if(CAPSTAN_CLANG_FORMAT)
     COMMAND sh -c "${_sources} | xargs ${CAPSTAN_CLANG_FORMAT} --dry-run --Werror"
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
 endif()
-find_program(CAPSTAN_CLANG_TIDY NAMES clang-tidy-14 clang-tidy)
-if(CAPSTAN_CLANG_TIDY)
-  # clang cannot read GCC's precompiled headers, hence without the files that share one.
-  add_custom_target(tidy
-    COMMAND sh -c "git ls-files 'core/*.cpp' 'cli/*.cpp' 'plugins/*.cpp' | grep -v -e torch_api_pch -e plugins/models | xargs -P 2 -n 4 ${CAPSTAN_CLANG_TIDY} --quiet -p ${PROJECT_BINARY_DIR}"
-    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)
-endif()
+add_custom_target(tidy
+  COMMAND sh -c "git ls-files 'core/*.cpp' 'cli/*.cpp' 'plugins/*.cpp' | xargs scripts/tidy"
+  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} VERBATIM)

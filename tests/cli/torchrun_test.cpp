@@ -6,22 +6,16 @@
 #include <filesystem>
 
 #include "tests/cli/programs.hpp"
+#include "tests/support/readers.hpp"
 
 namespace capstan::cli {
 namespace {
 
 using ::testing::HasSubstr;
 
-/// $CAPSTAN_TORCHRUN, else that of the build's own environment; "" when it does not run.
-std::string torchrun() {
-  const char* named = getenv("CAPSTAN_TORCHRUN");
-  const std::string program = named ? named : CAPSTAN_TEST_SOURCE_DIR "/.venv/bin/torchrun";
-  return system((program + " --help >/dev/null 2>&1").c_str()) == 0 ? program : "";
-}
-
 TEST(Torchrun, StartsAgainAfterAKilledRankAndTheRunGoesOn) {
-  const std::string program = torchrun();
-  if (program.empty()) GTEST_SKIP() << "no torchrun that works: name one in CAPSTAN_TORCHRUN";
+  const std::string program = test::reader_program("torchrun", "CAPSTAN_TORCHRUN");
+  if (program.empty()) GTEST_SKIP() << test::kNoReaders;
   TemporaryFolder folder;
   write_bytes(folder / "text.txt", some_text());
   write_bytes(folder / "config.json",

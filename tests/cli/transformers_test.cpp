@@ -1,12 +1,12 @@
 // Weights that go to Hugging Face's transformers, and come back.
 
 #include <gmock/gmock.h>
-#include <stdlib.h>
 
 #include <cmath>
 #include <regex>
 
 #include "tests/cli/programs.hpp"
+#include "tests/support/readers.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -14,14 +14,6 @@ namespace {
 using ::testing::HasSubstr;
 
 const char* const kScript = CAPSTAN_TEST_SOURCE_DIR "/tests/cli/gpt2_loss.py";
-
-/// A Python that has transformers: $CAPSTAN_TRANSFORMERS_PYTHON, else the build's own environment; "" for none.
-std::string transformers_python() {
-  const char* named = getenv("CAPSTAN_TRANSFORMERS_PYTHON");
-  const std::string python = named ? named : CAPSTAN_TEST_SOURCE_DIR "/.venv/bin/python";
-  const std::string import = python + " -W ignore -c 'import torch, transformers' >/dev/null 2>&1";
-  return system(import.c_str()) == 0 ? python : "";
-}
 
 /// Trains a GPT-2 of two blocks; "true" or "false": whether its head is tied.
 class Transformers : public ::testing::TestWithParam<const char*> {
@@ -66,10 +58,8 @@ TEST_P(Transformers, FoldersComeBackAsTheyWent) {
 }
 
 TEST_P(Transformers, ComputeWhatWeDo) {
-  const std::string python = transformers_python();
-  if (python.empty()) {
-    GTEST_SKIP() << "no Python with torch and transformers: name one in CAPSTAN_TRANSFORMERS_PYTHON";
-  }
+  const std::string python = test::reader_program("python", "CAPSTAN_TRANSFORMERS_PYTHON");
+  if (python.empty()) GTEST_SKIP() << test::kNoReaders;
   const std::string file = (folder_ / "text.txt").string(), saved = (folder_ / "saved").string();
   const ProcessResult theirs =
       run_process({python, "-W", "ignore", kScript, (folder_ / "gpt2").string(), file, "64", saved});

@@ -15,6 +15,7 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/errors.hpp"
 #include "tests/core/data/temporary_folder.hpp"
+#include "tests/support/readers.hpp"
 
 namespace capstan {
 namespace {
@@ -33,21 +34,20 @@ class ExportPt : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (!fs::exists(kPython)) GTEST_SKIP() << kPython << " is not there; scripts/setup makes it";
-    const std::string import = std::string(kPython) + " -W ignore -c 'import torch' 2>/dev/null";
-    if (GetParam() == std::string("torch") && system(import.c_str()) != 0) {
-      GTEST_SKIP() << "Python cannot import torch in " << kPython << " (the build needs LibTorch only)";
-    }
+    if (GetParam() == std::string("torch")) python_ = test::reader_python();
+    if (python_.empty()) GTEST_SKIP() << test::kNoReaders;
   }
 
   /// Runs Python lines that find the file's content as `d`. Empty when all held.
   std::string complaint(const fs::path& file, const std::string& lines) const {
     const auto script = folder_.write("check.py", lines), out = (folder_ / "out.txt").string();
-    const std::string command = std::string(kPython) + " -W ignore " + kReader + " " + GetParam() + " " +
-                                file.string() + " " + script + " >" + out + " 2>&1";
+    const std::string command = python_ + " -W ignore " + kReader + " " + GetParam() + " " + file.string() + " " +
+                                script + " >" + out + " 2>&1";
     return system(command.c_str()) == 0 ? "" : test::read_bytes(out) + "(failed)";
   }
 
   TemporaryFolder folder_;
+  std::string python_ = kPython;
 };
 
 INSTANTIATE_TEST_SUITE_P(Readers, ExportPt, ::testing::Values("own", "torch"),
