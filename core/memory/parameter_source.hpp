@@ -19,9 +19,10 @@ class ParameterSource {
   };
   using Ticket = std::uint64_t;
 
-  /// Starts to fill them, in the order of the calls. `what`: for messages, "blocks.3.weight".
+  /// Starts to fill them, in the order of the calls. `what`: for messages, "blocks.3.weight". When it throws, nothing
+  /// will be filled.
   virtual Ticket fetch(const std::string& what, std::vector<Request> requests) = 0;
-  /// Returns when they are filled. Throws RuntimeFault.
+  /// Returns when they are filled. Throws RuntimeFault: this fetch and all later ones will then not be filled.
   virtual void wait(Ticket ticket) = 0;
 };
 
