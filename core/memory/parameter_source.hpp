@@ -20,8 +20,10 @@ class ParameterSource {
   using Ticket = std::uint64_t;
 
   /// Starts to fill the requested values, in the order of the calls. `what` names them in messages: "blocks.3.weight".
+  /// When it throws, nothing will be filled.
   virtual Ticket fetch(const std::string& what, std::vector<Request> requests) = 0;
-  /// Returns when the values of that fetch are filled. Throws RuntimeFault.
+  /// Returns when the values of that fetch are filled. Throws RuntimeFault: this fetch and all later ones will then not
+  /// be filled.
   virtual void wait(Ticket ticket) = 0;
 };
 

@@ -66,11 +66,27 @@ struct ParameterResidency::Unit {
   std::int64_t numel = 0;
   bool direct = false;  // one parameter, in row-major order
   Place place = Place::kHere;
-  int pins = 0;
+  int pins = 0;   // by operators and by hold()
+  int holds = 0;  // by hold() alone
   ParameterSource::Ticket ticket = 0;
   at::DataPtr memory;                // kComing
   std::vector<at::Tensor> arriving;  // kComing, when not direct
+
+  void forget_room() {
+    memory.clear();
+    arriving.clear();
+  }
 };
+
+/// "p0, p1", or the first and the last of many.
+std::string ParameterResidency::names_of(const std::vector<Unit*>& units) {
+  if (units.size() > 3) {
+    return units.front()->names + " to " + units.back()->names + " (" + std::to_string(units.size()) + ")";
+  }
+  std::string names;
+  for (const Unit* unit : units) names += (names.empty() ? "" : ", ") + unit->names;
+  return names;
+}
 
 ParameterResidency::ParameterResidency(const std::vector<Parameter>& parameters, ParameterSource& source,
                                        ResidencyLimits limits)
@@ -151,7 +167,7 @@ void ParameterResidency::use(const at::Tensor& operand, bool written, const c10:
   const auto found = unit_at_.find(operand.storage().unsafeGetStorageImpl());
   if (found == unit_at_.end()) return;
   Unit& unit = *units_[found->second];
-  if (written && unit.pins == 0) {
+  if (written && unit.holds == 0) {
     throw RuntimeFault("operator " + op.schema().name() + " writes parameter '" + unit.names +
                        "', whose values ZeRO stage 3 brings and sends away: the change would be lost. Write it while "
                        "it is held: capstan::Engine::gather.");
@@ -159,32 +175,54 @@ void ParameterResidency::use(const at::Tensor& operand, bool written, const c10:
   if (std::find(units.begin(), units.end(), found->second) == units.end()) units.push_back(found->second);
 }
 
-void ParameterResidency::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
+std::vector<ParameterResidency::Use> ParameterResidency::pin_operands(const c10::OperatorHandle& op,
+                                                                      OperatorStack& stack,
+                                                                      std::size_t argument_count) {
   const std::lock_guard lock(mutex_);
-  Pinned pinned{this, {}};
   const Operator& known = facts(op);
-  if (!known.view) {
-    std::vector<std::size_t> units;
-    for_each_operand(stack, argument_count, [&](const at::Tensor& operand, std::size_t argument) {
-      use(operand, known.writes[argument], op, units);
-    });
-    if (!units.empty()) {
-      if (inside_) {
-        for (const std::size_t unit : units) pinned.uses.push_back({unit, trace().use(unit)});
-      } else {
-        for (const std::size_t unit : units) pinned.uses.push_back({unit, 0});
-      }
-      fetch(units);
-      if (inside_) {
-        fetch(trace().ahead(live_, [this](std::size_t unit) { return units_[unit]->place == Place::kAway; }));
-      }
-      for (const std::size_t unit : units) {
-        if (units_[unit]->place == Place::kComing) arrive(*units_[unit]);
-        ++units_[unit]->pins;
-      }
-    }
+  if (known.view) return {};
+  std::vector<std::size_t> units;
+  for_each_operand(stack, argument_count, [&](const at::Tensor& operand, std::size_t argument) {
+    use(operand, known.writes[argument], op, units);
+  });
+  std::vector<Use> uses;
+  for (const std::size_t unit : units) uses.push_back({unit, inside_ ? trace().use(unit) : 0});
+  if (uses.empty()) return uses;
+  fetch(units);
+  if (inside_) {
+    fetch(trace().ahead(live_, [this](std::size_t unit) { return units_[unit]->place == Place::kAway; }));
   }
-  pinned_here().push_back(std::move(pinned));
+  pin(units);
+  return uses;
+}
+
+void ParameterResidency::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
+  std::vector<Pinned>& pinned = pinned_here();
+  pinned.push_back({this, {}});  // first, as it may throw: pins without an entry here would stay for ever
+  try {
+    pinned.back().uses = pin_operands(op, stack, argument_count);
+  } catch (...) {
+    pinned.pop_back();
+    throw;
+  }
+}
+
+/// Waits for those that are coming. All of them are pinned, or none.
+void ParameterResidency::pin(const std::vector<std::size_t>& units) {
+  std::size_t done = 0;
+  try {
+    for (; done < units.size(); ++done) {
+      Unit& unit = *units_[units[done]];
+      if (unit.place == Place::kComing) arrive(unit);
+      ++unit.pins;
+    }
+  } catch (...) {
+    while (done-- > 0) {
+      Unit& unit = *units_[units[done]];
+      if (--unit.pins == 0) leave(unit);
+    }
+    throw;
+  }
 }
 
 void ParameterResidency::after(const c10::OperatorHandle&) noexcept {
@@ -199,35 +237,45 @@ void ParameterResidency::after(const c10::OperatorHandle&) noexcept {
   }
 }
 
+/// Memory for a unit's values, and the requests that fill it.
+std::vector<ParameterSource::Request> ParameterResidency::make_room(Unit& unit) {
+  unit.memory = pages_.allocate(unit.storage.nbytes());
+  if (unit.direct) {
+    const at::Tensor& like = unit.values.front();
+    // Over memory that the unit keeps until it arrives.
+    return {
+        {unit.parameters.front(), at::from_blob(unit.memory.get(), {unit.numel}, like.options().requires_grad(false))}};
+  }
+  std::vector<ParameterSource::Request> requests;
+  for (std::size_t k = 0; k < unit.parameters.size(); ++k) {
+    unit.arriving.push_back(at::empty({unit.values[k].numel()}, unit.values[k].options()));
+    requests.push_back({unit.parameters[k], unit.arriving.back()});
+  }
+  return requests;
+}
+
 /// One call for all of them that are away.
 void ParameterResidency::fetch(const std::vector<std::size_t>& units) {
   const at::NoGradGuard no_grad;
-  std::vector<ParameterSource::Request> requests;
   std::vector<Unit*> coming;
-  std::string names;
   for (const std::size_t index : units) {
     Unit& unit = *units_[index];
-    if (unit.place != Place::kAway || std::find(coming.begin(), coming.end(), &unit) != coming.end()) continue;
-    unit.memory = pages_.allocate(unit.storage.nbytes());
-    if (unit.direct) {
-      const at::Tensor& like = unit.values.front();
-      // Over memory that the unit keeps until it arrives.
-      requests.push_back({unit.parameters.front(),
-                          at::from_blob(unit.memory.get(), {unit.numel}, like.options().requires_grad(false))});
-    } else {
-      for (std::size_t k = 0; k < unit.parameters.size(); ++k) {
-        unit.arriving.push_back(at::empty({unit.values[k].numel()}, unit.values[k].options()));
-        requests.push_back({unit.parameters[k], unit.arriving.back()});
-      }
+    if (unit.place == Place::kAway && std::find(coming.begin(), coming.end(), &unit) == coming.end()) {
+      coming.push_back(&unit);
     }
-    names += (names.empty() ? "" : ", ") + unit.names;
-    coming.push_back(&unit);
   }
   if (coming.empty()) return;
-  if (coming.size() > 3) {
-    names = coming.front()->names + " to " + coming.back()->names + " (" + std::to_string(coming.size()) + ")";
+  ParameterSource::Ticket ticket = 0;
+  try {
+    std::vector<ParameterSource::Request> requests;
+    for (Unit* unit : coming) {
+      for (auto& request : make_room(*unit)) requests.push_back(std::move(request));
+    }
+    ticket = source_.fetch(names_of(coming), std::move(requests));
+  } catch (...) {
+    for (Unit* unit : coming) unit->forget_room();
+    throw;
   }
-  const ParameterSource::Ticket ticket = source_.fetch(names, std::move(requests));
   for (Unit* unit : coming) {
     unit->ticket = ticket;
     unit->place = Place::kComing;
@@ -236,23 +284,36 @@ void ParameterResidency::fetch(const std::vector<std::size_t>& units) {
 }
 
 void ParameterResidency::arrive(Unit& unit) {
+  const at::NoGradGuard no_grad;
   try {
     source_.wait(unit.ticket);
   } catch (...) {
-    unit.memory.clear();
-    unit.arriving.clear();
-    unit.place = Place::kAway;
-    live_ -= unit.numel;
+    abandon(unit.ticket);
     throw;
   }
   bring_back(*unit.storage.unsafeGetStorageImpl(), std::move(unit.memory));
   unit.place = Place::kHere;
   if (unit.direct) return;
-  const at::NoGradGuard no_grad;
-  for (std::size_t k = 0; k < unit.values.size(); ++k) {
-    unit.values[k].copy_(unit.arriving[k].view(unit.values[k].sizes()));
+  try {
+    for (std::size_t k = 0; k < unit.values.size(); ++k) {
+      unit.values[k].copy_(unit.arriving[k].view(unit.values[k].sizes()));
+    }
+  } catch (...) {
+    unit.forget_room();
+    leave(unit);
+    throw;
   }
   unit.arriving.clear();
+}
+
+/// A wait has failed: nothing that was asked for with it or later will come.
+void ParameterResidency::abandon(ParameterSource::Ticket first) {
+  for (const auto& unit : units_) {
+    if (unit->place != Place::kComing || unit->ticket < first) continue;
+    unit->forget_room();
+    unit->place = Place::kAway;
+    live_ -= unit->numel;
+  }
 }
 
 void ParameterResidency::leave(Unit& unit) {
@@ -300,10 +361,8 @@ void ParameterResidency::hold(const std::vector<std::size_t>& parameters) {
   }
   const std::lock_guard lock(mutex_);
   fetch(units);
-  for (const std::size_t unit : units) {
-    if (units_[unit]->place == Place::kComing) arrive(*units_[unit]);
-    ++units_[unit]->pins;
-  }
+  pin(units);
+  for (const std::size_t unit : units) ++units_[unit]->holds;
 }
 
 void ParameterResidency::let_go(const std::vector<std::size_t>& parameters) {
@@ -311,6 +370,7 @@ void ParameterResidency::let_go(const std::vector<std::size_t>& parameters) {
   for (const std::size_t i : parameters) {
     if (unit_of_[i] < 0) continue;
     Unit& unit = *units_[static_cast<std::size_t>(unit_of_[i])];
+    --unit.holds;
     if (--unit.pins == 0) leave(unit);
   }
 }

@@ -23,8 +23,10 @@ namespace capstan {
 /// What comes and goes is the memory of a storage, so that the model's tensors, views of them and what autograd has
 /// saved stay valid. A storage that also holds anything else stays.
 ///
-/// An operator that would write a parameter is refused: what it wrote would be lost with the memory. Several threads
-/// may run operators of one pass; everything else is for the thread that trains.
+/// An operator that would write a parameter is refused unless the parameter is held: what it wrote would be lost with
+/// the memory. A fetch that fails throws what the source threw, and leaves what it was to bring away and nothing
+/// pinned; the next use fetches again. Several threads may run operators of one pass; everything else is for the thread
+/// that trains.
 class ParameterResidency final : public OperatorPolicy {
  public:
   struct Parameter {
@@ -54,7 +56,8 @@ class ParameterResidency final : public OperatorPolicy {
   void after(const c10::OperatorHandle& op) noexcept override;
   bool looks_inside(const c10::OperatorHandle& op) override;
 
-  /// Keeps parameters (by their indices) in memory, for code that uses no operators or writes them.
+  /// Keeps parameters (by their indices) in memory, for code that uses no operators or writes them. When a fetch fails
+  /// and hold() throws, it holds none of them.
   void hold(const std::vector<std::size_t>& parameters);
   void let_go(const std::vector<std::size_t>& parameters);
 
@@ -76,8 +79,13 @@ class ParameterResidency final : public OperatorPolicy {
   };
   const Operator& facts(const c10::OperatorHandle& op);
   void use(const at::Tensor& operand, bool written, const c10::OperatorHandle& op, std::vector<std::size_t>& units);
+  std::vector<Use> pin_operands(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count);
+  void pin(const std::vector<std::size_t>& units);
   void fetch(const std::vector<std::size_t>& units);
+  std::vector<ParameterSource::Request> make_room(Unit& unit);
   void arrive(Unit& unit);
+  void abandon(ParameterSource::Ticket first);
+  static std::string names_of(const std::vector<Unit*>& units);
   void leave(Unit& unit);
   UseTrace& trace() { return traces_[static_cast<std::size_t>(pass_)]; }
 

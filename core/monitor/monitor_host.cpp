@@ -192,7 +192,6 @@ void MonitorHost::await_close(const std::shared_ptr<Worker>& worker,
   worker->thread.detach();
   // Never destroyed: its thread, which may come back while the process ends, must not call the plugin's destroy then.
   new std::shared_ptr<Worker>(worker);
-  }
 }
 
 void MonitorHost::write(std::vector<Metric> metrics) {

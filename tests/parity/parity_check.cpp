@@ -1,6 +1,6 @@
 // parity_check RUN.json --data corpus.txt: repeats a recorded run and prints one JSON line, the greatest differences.
 // Started with torchrun, mpirun, srun or `capstan launch` as the recorded processes, it repeats the run in as many.
-// Exit code 0 within the tolerance, 1 past it, 2 when it could not run.
+// Exit code 0 within the tolerance, 1 past it, 2 when it could not run, or when Capstan departs from the peer there.
 
 #include <cstdio>
 #include <cstring>
@@ -23,28 +23,17 @@ int run(const std::string& recorded_path, const std::string& corpus) {
   using namespace capstan;
   const Json recorded = Json::parse(read_file(recorded_path));
   const parity::Tolerance tolerance = parity::tolerance_for(recorded);
+  if (const std::string departure = parity::departure_of(recorded); !departure.empty()) {
+    throw std::runtime_error(recorded_path + ": not comparable: " + departure);
+  }
   const Rendezvous rendezvous = read_rendezvous(process_environment());
   const auto communicator = Communicator::connect(rendezvous, {});
   const parity::Difference difference = parity::repeat(recorded, corpus, {}, communicator);
-  const bool passes = difference.within(tolerance);
-  Json line = Json::object();
+  Json line = parity::report(difference, tolerance);
   line["run"] = recorded_path;
   line["processes"] = communicator->size();
-  line["pass"] = passes;
-  line["steps"] = difference.steps;
-  const auto add = [&](const char* name, double found, double allowed) {
-    line[name]["difference"] = found;
-    line[name]["tolerance"] = allowed;
-  };
-  add("loss", difference.loss, tolerance.loss);
-  add("grad_norm", difference.grad_norm, tolerance.grad_norm);
-  add("final_norm", difference.final_norm, tolerance.final_norm);
-  line["final_norm"]["parameter"] = difference.final_norm_parameter;
-  add("lr", difference.lr, tolerance.lr);
-  add("momentum", difference.momentum, tolerance.momentum);
-  line["scale_steps"] = difference.scale_steps;
   if (communicator->rank() == 0) std::printf("%s\n", line.dump().c_str());
-  return passes ? 0 : 1;
+  return difference.within(tolerance) ? 0 : 1;
 }
 
 }  // namespace

@@ -19,9 +19,16 @@ struct Tolerance {
   int scale_steps = 0;  // fp16: steps whose loss scale, or whether they were skipped, differs
 };
 
-/// The greatest differences found.
+/// The greatest difference found among so many values of one kind. None are compared where the peer recorded none.
+struct Compared {
+  double greatest = 0;
+  std::int64_t values = 0;
+
+  void add(double difference);
+};
+
 struct Difference {
-  double loss = 0, grad_norm = 0, final_norm = 0, lr = 0, momentum = 0;
+  Compared loss, grad_norm, final_norm, lr, momentum;
   std::string final_norm_parameter;  // whose final L2 norm is farthest off
   std::int64_t steps = 0;            // compared
   int scale_steps = 0;
@@ -32,9 +39,16 @@ struct Difference {
 /// Changes to a recorded run's configuration, dotted key path and value: to show that a wrong formula is noticed.
 using Overrides = std::vector<std::pair<std::string, Json>>;
 
-/// What the recorded run's precision and optimizer allow: 16-bit runs of the peer differ among themselves, and Adagrad
-/// turns chaotic.
+/// What the recorded run's precision and optimizer allow: 16-bit runs of the peer, autocast's too, differ among
+/// themselves, and Adagrad turns chaotic.
 Tolerance tolerance_for(const Json& recorded);
+
+/// Why a recorded run cannot be compared, because Capstan departs from the peer there; empty where it can be.
+std::string departure_of(const Json& recorded);
+
+/// One line for people and programs: of each kind the greatest difference, null where nothing was compared, the number
+/// of values compared, and the tolerance.
+Json report(const Difference& difference, const Tolerance& tolerance);
 
 /// Trains the recorded model from its formula on `corpus` with the recorded configuration and compares each step.
 /// A run of several processes is repeated by as many, or by one with as many times the accumulation: the same samples,

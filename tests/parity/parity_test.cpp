@@ -16,17 +16,29 @@ const std::string kFolder = std::string(CAPSTAN_TEST_SOURCE_DIR) + "/tests/parit
 
 Json recorded(const std::string& name) { return Json::parse(test::read_bytes(kFolder + "/runs/" + name + ".json")); }
 
+/// How many of the steps that are compared have a value of that name.
+std::int64_t recorded_values(const Json& run, const char* key, std::int64_t steps) {
+  const Json* values = run.at("steps").find(key);
+  if (values == nullptr) return 0;
+  const auto& list = values->as_array();
+  return std::count_if(list.begin(), list.begin() + steps, [](const Json& value) { return !value.is_null(); });
+}
+
 class Parity : public testing::TestWithParam<const char*> {};
 
 TEST_P(Parity, RepeatsTheRecordedRunOfThePeer) {
   const Json run = recorded(GetParam());
   const Tolerance tolerance = tolerance_for(run);
   const Difference difference = repeat(run, kFolder + "/corpus.txt");
-  EXPECT_LE(difference.loss, tolerance.loss);
-  EXPECT_LE(difference.grad_norm, tolerance.grad_norm);
-  EXPECT_LE(difference.final_norm, tolerance.final_norm) << difference.final_norm_parameter;
-  EXPECT_LE(difference.lr, tolerance.lr);
-  EXPECT_LE(difference.momentum, tolerance.momentum);
+  EXPECT_LE(difference.loss.greatest, tolerance.loss);
+  EXPECT_LE(difference.grad_norm.greatest, tolerance.grad_norm);
+  EXPECT_LE(difference.final_norm.greatest, tolerance.final_norm) << difference.final_norm_parameter;
+  EXPECT_LE(difference.lr.greatest, tolerance.lr);
+  EXPECT_LE(difference.momentum.greatest, tolerance.momentum);
+  EXPECT_EQ(difference.loss.values, difference.steps);
+  EXPECT_EQ(difference.lr.values, difference.steps);
+  EXPECT_EQ(difference.grad_norm.values, recorded_values(run, "grad_norm", difference.steps));
+  EXPECT_EQ(difference.momentum.values, recorded_values(run, "mom", difference.steps));
 }
 
 INSTANTIATE_TEST_SUITE_P(Runs, Parity,
@@ -81,6 +93,48 @@ TEST_P(ParityNotices, AChangedNumberOfTheOptimizer) {
 INSTANTIATE_TEST_SUITE_P(Mistakes, ParityNotices,
                          testing::Values(std::pair("optimizer.params.weight_decay", 0.09),
                                          std::pair("optimizer.params.eps", 1e-7)));
+
+TEST(ParityReport, TellsWhatWasNotRecordedFromWhatIsEqual) {
+  Difference difference;
+  difference.loss.add(0);
+  difference.loss.add(1e-6);
+  difference.lr.add(0);
+  const Json line = report(difference, {});
+  EXPECT_EQ(line.at("loss").at("difference"), Json(1e-6));
+  EXPECT_EQ(line.at("loss").at("values"), Json(2));
+  EXPECT_EQ(line.at("lr").at("difference"), Json(0.0));
+  EXPECT_EQ(line.at("lr").at("values"), Json(1));
+  EXPECT_TRUE(line.at("grad_norm").at("difference").is_null());
+  EXPECT_EQ(line.at("grad_norm").at("values"), Json(0));
+  EXPECT_EQ(line.at("pass"), Json(true));
+}
+
+Json with(Json run, const char* section, const char* text) {
+  run["ds_config"][section] = Json::parse(text);
+  return run;
+}
+
+TEST(ParityReport, AllowsAnAutocastRunWhatItAllowsA16BitRun) {
+  const Json run = with(recorded("base-z1"), "torch_autocast", R"({"enabled": true, "dtype": "bfloat16"})");
+  const Tolerance narrow = tolerance_for(run), bf16 = tolerance_for(recorded("bf16-z1"));
+  EXPECT_EQ(narrow.loss, bf16.loss);
+  EXPECT_EQ(narrow.grad_norm, bf16.grad_norm);
+  EXPECT_EQ(narrow.final_norm, bf16.final_norm);
+}
+
+TEST(ParityReport, NamesTheDepartureThatARunCannotBeComparedFor) {
+  EXPECT_EQ(departure_of(recorded("base-z0")), "");
+  EXPECT_EQ(departure_of(recorded("fp16dyn-z1")), "");
+  const Json run = with(recorded("fp16dyn-z1"), "zero_optimization", R"({"stage": 0})");
+  EXPECT_THAT(departure_of(run), testing::HasSubstr("fp16 at stage 0: the peer divides gradients by a loss scale that "
+                                                    "it has not multiplied the loss by"));
+  const test::TemporaryFolder folder;
+  const std::string file = folder.write("run.json", run.dump());
+  const ProcessResult result =
+      run_process({CAPSTAN_TEST_BUILD_DIR "/tests/parity_check", file, "--data", kFolder + "/corpus.txt"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, testing::HasSubstr(file + ": not comparable: fp16 at stage 0"));
+}
 
 }  // namespace
 }  // namespace capstan::parity

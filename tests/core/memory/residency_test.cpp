@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <limits>
 #include <thread>
 
 namespace capstan {
@@ -29,6 +30,10 @@ class CopySource final : public ParameterSource {
     return pending.size();
   }
   void wait(Ticket ticket) override {
+    if (ticket >= lost) {  // nothing comes of it, nor of what was asked for later
+      pending[ticket - 1].clear();
+      throw std::runtime_error("rank 1 was lost");
+    }
     for (const Request& request : pending[ticket - 1]) {
       Tensor place = request.values;
       place.copy_(values[request.parameter].view({-1}));
@@ -39,6 +44,7 @@ class CopySource final : public ParameterSource {
   std::vector<std::vector<Request>> pending;
   std::vector<std::string> fetched;
   bool fails = false;
+  Ticket lost = std::numeric_limits<Ticket>::max();  // from there on waiting fails
 };
 
 /// A model: its parameters and what computes the loss.
@@ -536,6 +542,69 @@ TEST(Residency, PassesOnWhatAFailedFetchSays) {
   away.source.fails = false;
   const InterceptorScope scope(away.residency);
   EXPECT_TRUE(at::mm(at::eye(3), away.w).equal(away.source.values[0]));
+}
+
+TEST(Residency, AFetchThatFailedOnceLeavesNoWrongValues) {
+  const Tensor buffer = torch::randn({10});
+  const std::vector<Tensor> weights = {torch::randn({4, 3}).t().requires_grad_(),
+                                       buffer.narrow(0, 0, 6).view({2, 3}).detach().requires_grad_(),
+                                       buffer.narrow(0, 6, 4).detach().requires_grad_()};
+  CopySource source(weights);
+  ParameterResidency residency(named(weights), source, {});
+  residency.drop();
+  const InterceptorScope scope(residency);
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    source.fails = true;
+    EXPECT_EQ(thrown_by([&] { weights[i].clone(); }), "rank 1 is gone");
+    source.fails = false;
+    EXPECT_TRUE(weights[i].clone().reshape({-1}).equal(source.values[i].view({-1}))) << i;
+  }
+}
+
+TEST(Residency, NothingOfAFetchWhoseWaitFailedIsTakenForArrived) {
+  const std::vector<Tensor> weights = {leaf({3, 3}), leaf({3, 3})};
+  CopySource source(weights);
+  ParameterResidency residency(named(weights), source, {});
+  residency.drop();
+  const InterceptorScope scope(residency);
+  const at::NoGradGuard no_grad;
+  source.lost = 1;
+  EXPECT_EQ(thrown_by([&] { at::mm(weights[0], weights[1]); }), "rank 1 was lost");
+  source.lost = std::numeric_limits<ParameterSource::Ticket>::max();
+  EXPECT_TRUE(at::mm(weights[0], weights[1]).equal(at::mm(source.values[0], source.values[1])));
+}
+
+TEST(Residency, AFetchThatFailsLeavesNothingPinned) {
+  const std::vector<Tensor> weights = {leaf({3, 3}), leaf({3, 3})};
+  CopySource source(weights);
+  ParameterResidency residency(named(weights), source, {});
+  residency.drop();
+  residency.hold({0});
+  source.lost = 2;
+  {
+    const InterceptorScope scope(residency);
+    const at::NoGradGuard no_grad;
+    EXPECT_EQ(thrown_by([&] { at::mm(weights[0], weights[1]); }), "rank 1 was lost");
+  }
+  EXPECT_EQ(thrown_by([&] { residency.hold({0, 1}); }), "rank 1 was lost");
+  residency.let_go({0});
+  EXPECT_THAT(thrown_by([&] { weights[0].data_ptr(); }), HasSubstr("'p0' are not here"));
+}
+
+TEST(Residency, RefusesAWriteWhileAnotherThreadsOperatorReads) {
+  Away away;
+  const auto mm = c10::Dispatcher::singleton().findSchemaOrThrow("aten::mm", "");
+  OperatorStack operands{at::eye(3), away.w};
+  away.residency.before(mm, operands, 2);
+  std::thread other([&] {
+    const InterceptorScope scope(away.residency);
+    const at::NoGradGuard no_grad;
+    EXPECT_THAT(thrown_by([&] { away.w.mul_(2); }),
+                testing::AllOf(HasSubstr("aten::mul_ writes parameter 'blocks.0.weight'"), HasSubstr("would be lost")));
+  });
+  other.join();
+  away.residency.after(mm);
 }
 
 TEST(Residency, FetchesAheadInOneCall) {
