@@ -8,14 +8,15 @@
 #include <limits>
 #include <optional>
 
-#include "core/model/dtype_names.hpp"
 #include "core/engine/state.hpp"
-#include "core/parameters/run_needs.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/model/dtype_names.hpp"
+#include "core/parameters/run_needs.hpp"
 #include "core/precision/autocast.hpp"
+#include "core/schema/value.hpp"
 
 namespace capstan {
 namespace {
@@ -181,7 +182,7 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   if (!std::isfinite(norm)) {
     if (tests_overflow(precision)) {
       log::info("OVERFLOW! Skipping " + step_name() + ": a gradient is not finite" +
-                (precision.scales_loss ? " at loss scale " + std::to_string(scaler.scale()) : "") + ".");
+                (precision.scales_loss ? " at loss scale " + shown(Json(scaler.scale())) : "") + ".");
       return false;
     }
     log::warning("the gradient norm is not finite at " + step_name() + ", so gradients are not clipped. " +
