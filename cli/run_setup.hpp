@@ -20,9 +20,11 @@ struct LoadedConfig {
   std::shared_ptr<Communicator> communicator;
 };
 
-/// Reads --config, or the default configuration, and connects the processes that a launcher has started. Throws
-/// ConfigError, RuntimeFault.
-LoadedConfig load_run(const ConfigArguments& arguments);
+enum class Purpose { kTraining, kEvaluation };
+
+/// Reads --config, or the default configuration, and connects the processes that a launcher has started. Training
+/// needs a number of steps. Throws ConfigError, RuntimeFault.
+LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose);
 
 /// The model of capstan.model, its initial values drawn from capstan.run.seed. Throws ConfigError when none is named.
 Model build_model(const LoadedConfig& loaded);
