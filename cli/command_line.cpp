@@ -455,7 +455,9 @@ std::string Definition::unknown_word() const {
   if (known.empty()) return "'" + full_name(app) + "' does not take the argument '" + word + "'.";
   std::string all;
   for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
-  return "'" + full_name(app) + "' has no command '" + word + "'." + suggestion(word, known) + " It has: " + all + ".";
+  const bool option = word == "version" || word == "help";
+  return "'" + full_name(app) + "' has no command '" + word + "'." +
+         (option ? " Did you mean '--" + word + "'?" : suggestion(word, known)) + " It has: " + all + ".";
 }
 
 std::optional<Arguments> Definition::taken() const {

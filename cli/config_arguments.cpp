@@ -15,6 +15,7 @@ ConfigContext config_context(const ConfigArguments& arguments) {
   context.overrides = arguments.overrides;
   context.plugin_paths = arguments.plugin_paths;
   context.lenient = arguments.lenient;
+  context.says_autos = !arguments.file.empty();
   return context;
 }
 

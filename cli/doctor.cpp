@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <utility>
 
 #include "capstan/plugin.h"
 #include "cli/commands.hpp"
@@ -89,13 +90,31 @@ const char* state_text(Finding::State state) {
   return "missing";
 }
 
+/// `text` in lines of about a terminal's width, broken after commas.
+std::vector<std::string> wrapped(const std::string& text) {
+  constexpr std::size_t kWidth = 90;
+  std::vector<std::string> lines(1);
+  std::size_t begin = 0;
+  while (begin < text.size()) {
+    const auto comma = text.find(", ", begin);
+    const std::string word = text.substr(begin, comma == std::string::npos ? comma : comma + 2 - begin);
+    if (!lines.back().empty() && lines.back().size() + word.size() > kWidth) lines.emplace_back();
+    lines.back() += word;
+    begin += word.size();
+  }
+  return lines;
+}
+
 std::string findings_text(const std::vector<FindingGroup>& groups, const Terminal& terminal) {
   std::string text;
   for (const FindingGroup& group : groups) {
     std::vector<std::vector<std::string>> rows;
     for (const Finding& finding : group.findings) {
-      rows.push_back({"  " + finding.name, state_text(finding.state),
-                      finding.text + (finding.remedy.empty() ? "" : "; " + finding.remedy)});
+      std::string name = "  " + finding.name, state = state_text(finding.state);
+      for (std::string& line : wrapped(finding.text + (finding.remedy.empty() ? "" : "; " + finding.remedy))) {
+        while (line.ends_with(' ')) line.pop_back();
+        rows.push_back({std::exchange(name, ""), std::exchange(state, ""), std::move(line)});
+      }
     }
     text += terminal.bold(group.title) + "\n" + table_text(rows);
   }

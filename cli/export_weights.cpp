@@ -27,7 +27,9 @@ HfFormat format_of(const Json& saved, const std::string& checkpoint) {
   if (const Json* plugins = section->find("plugins")) document["capstan"]["plugins"] = *plugins;
   LoadedConfig loaded;
   loaded.communicator = Communicator::alone();
-  loaded.config = load_config({document.dump(), "the configuration in " + checkpoint, false}, {}, loaded.plugins);
+  ConfigContext context;
+  context.takes_steps = false;
+  loaded.config = load_config({document.dump(), "the configuration in " + checkpoint, false}, context, loaded.plugins);
   const Model built = build_model(loaded);
   return hf_format(built.describe(), built.description());
 }

@@ -44,6 +44,7 @@ std::string lacks(const ZeroChoice& choice, const PluginIndex& plugins) {
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
   if (choice.optimizer == Place::kDisk && !plugins.find("offload", "nvme")) add("a plugin 'nvme' of kind offload");
   if (choice.parameters == Place::kDisk) add("parameters on nvme");
+  if (choice.parameters == Place::kHost) add("parameters on cpu");
   return text;
 }
 
@@ -88,6 +89,7 @@ Config read(const PlanArguments& arguments, PluginIndex& plugins) {
   context.world_size = arguments.world > 0 ? arguments.world : launcher.size;
   context.world_size_origin = arguments.world > 0 ? "--world" : launcher.origin;
   context.check_only = true;
+  context.takes_steps = false;
   Config config = load_config(config_text(arguments.config), context, plugins);
   if (!config.run.model) {
     throw ConfigError(

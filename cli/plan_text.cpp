@@ -66,6 +66,28 @@ std::string memory_text(const Plan& plan) {
          "  Beside these, what forward keeps for backward, and up to 64 MB of freed memory that the heap keeps.\n";
 }
 
+const MemoryPlan* memory_of(const Plan& plan, const ZeroChoice& choice) {
+  for (const PlannedChoice& one : plan.choices) {
+    if (one.choice == choice) return &one.memory;
+  }
+  return nullptr;
+}
+
+/// Why stage 3 needs more memory than stage 2, if it does: by what it holds and stage 2 does not.
+std::string stage3_text(const Plan& plan) {
+  const MemoryPlan *second = memory_of(plan, {.stage = 2}), *third = memory_of(plan, {.stage = 3});
+  if (!second || !third || third->peak(Place::kMemory) <= second->peak(Place::kMemory)) return "";
+  std::vector<std::string> beside;
+  for (const PlannedBytes& item : third->items) {
+    const bool shared = std::any_of(second->items.begin(), second->items.end(),
+                                    [&](const PlannedBytes& other) { return other.what == item.what; });
+    if (!shared) beside.push_back(bytes_text(item.bytes) + " of " + item.what);
+  }
+  return "  Stage 3 needs more than stage 2: it holds " + joined(beside) +
+         " beside its shards.\n  A lower stage3_max_reuse_distance (now " +
+         grouped(plan.run.zero.stage3_max_reuse_distance) + ") keeps fewer gathered.\n";
+}
+
 std::string choices_text(const Plan& plan) {
   Rows rows = {{"  stage", "offload_optimizer", "offload_param", "memory", "host", "disk", "not in this build"}};
   for (const PlannedChoice& one : plan.choices) {
@@ -76,7 +98,7 @@ std::string choices_text(const Plan& plan) {
                     one.lacks});
   }
   return "memory of a process, by stage and offload\n" + table_text(rows) +
-         "  >: as configured. This build computes on the CPU: memory and host are one.\n";
+         "  >: as configured. This build computes on the CPU: memory and host are one.\n" + stage3_text(plan);
 }
 
 struct Sum {

@@ -86,7 +86,7 @@ void seed_host(std::uint64_t seed) {
 
 }  // namespace
 
-LoadedConfig load_run(const ConfigArguments& arguments) {
+LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose) {
   const Rendezvous rendezvous = read_rendezvous(process_environment());
   LoadedConfig loaded;
   if (rendezvous.rank > 0) {
@@ -95,6 +95,7 @@ LoadedConfig load_run(const ConfigArguments& arguments) {
     log::set_speaker("rank " + std::to_string(rendezvous.rank));
   }
   ConfigContext context = config_context(arguments);
+  context.needs_steps = context.takes_steps = purpose == Purpose::kTraining;
   context.world_size = rendezvous.size;
   if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
   loaded.config = load_config_as_one(arguments, context, rendezvous, loaded.plugins);

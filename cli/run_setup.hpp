@@ -21,9 +21,11 @@ struct LoadedConfig {
   std::shared_ptr<Communicator> communicator;
 };
 
-/// Reads --config, or the default configuration, and connects the processes that a launcher has started. Throws
-/// ConfigError, PluginError, RuntimeFault. What all ranks find wrong, rank 0 alone says.
-LoadedConfig load_run(const ConfigArguments& arguments);
+enum class Purpose { kTraining, kEvaluation };
+
+/// Reads --config, or the default configuration, and connects the processes that a launcher has started. Training
+/// needs a number of steps. Throws ConfigError, PluginError, RuntimeFault. What all ranks find wrong, rank 0 alone says.
+LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose);
 
 /// What `run` returns. What it throws the other ranks are told, and what all of them throw alike, rank 0 says.
 int run_as_one(const LoadedConfig& loaded, const std::function<int()>& run);

@@ -51,6 +51,18 @@ std::string precision_text(const PrecisionConfig& precision) {
   return text;
 }
 
+/// What the stage spreads over the processes; one process runs every stage as stage 0.
+std::string zero_text(const Config& config) {
+  static const char* const kPartitioned[] = {"nothing is partitioned", "the optimizer state is partitioned",
+                                             "optimizer state and gradients are partitioned",
+                                             "optimizer state, gradients and parameters are partitioned"};
+  const int stage = config.zero.stage;
+  const Json* section = config.effective.find("zero_optimization");
+  const std::int64_t configured = section ? section->at("stage").as_integer() : 0;
+  return "stage " + std::to_string(stage) + ": " + kPartitioned[stage] +
+         (configured == stage ? "" : " (stage " + std::to_string(configured) + " is configured, for one process)");
+}
+
 std::string model_text(const Config& config, const Model& model) {
   std::int64_t elements = 0;
   for (const NamedTensor& parameter : model.parameters()) elements += parameter.tensor.numel();
@@ -153,6 +165,7 @@ std::string settings_text(const Config& config, const PluginIndex& plugins, cons
                                      : "none: the rate stays as it is"},
       {"clipping", clipping_text(config)},
       {"precision", precision_text(config.precision)},
+      {"ZeRO", zero_text(config)},
       {"seed", std::to_string(config.run.seed) + origin_note(config, "capstan.run.seed")},
       {"checkpoints", saving_text(config.run)},
       {"metrics", metrics_text(config)},
@@ -167,7 +180,7 @@ std::string settings_text(const Config& config, const PluginIndex& plugins, cons
   }
   if (config.device != "cpu") rows.insert(rows.begin() + 2, {"device", config.device});
   if (!config.parameter_groups.empty()) {
-    rows.insert(rows.end() - 6, {"groups", "by " + std::to_string(config.parameter_groups.size()) +
+    rows.insert(rows.end() - 7, {"groups", "by " + std::to_string(config.parameter_groups.size()) +
                                                (config.parameter_groups.size() == 1 ? " rule" : " rules") +
                                                " of capstan.parameter_groups"});
   }

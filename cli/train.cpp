@@ -30,9 +30,6 @@ struct Interrupted {};
 
 /// What cannot be known from one key alone.
 void check_run(const RunConfig& run) {
-  if (!run.steps) {
-    throw ConfigError("capstan.run.steps: not given. Say how long to train with --steps, for instance --steps 200.");
-  }
   const auto needs = [](bool used, bool there, const char* key, const char* other) {
     if (used && !there) throw ConfigError(std::string(key) + ": has no effect without " + other + ".");
   };
@@ -44,8 +41,14 @@ void check_run(const RunConfig& run) {
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
-/// What rank 0 has sent: in the whole run, and since `before`, which is the last step.
-std::string traffic_text(const CommsLog::TrafficByName& all, const CommsLog::TrafficByName& before) {
+CommsLog::Traffic sent(const CommsLog::TrafficByName& traffic, const std::string& name) {
+  const auto found = traffic.find(name);
+  return found == traffic.end() ? CommsLog::Traffic{} : found->second;
+}
+
+/// What rank 0 has sent: in the whole run, and from `before` to `after`, the begin and the end of the last step.
+std::string traffic_text(const CommsLog::TrafficByName& all, const CommsLog::TrafficByName& before,
+                         const CommsLog::TrafficByName& after) {
   std::vector<std::vector<std::string>> rows = {
       {"comms, sent by rank 0", "calls", "bytes", "last step: calls", "bytes"}};
   CommsLog::Traffic sum, last_sum;
@@ -54,9 +57,8 @@ std::string traffic_text(const CommsLog::TrafficByName& all, const CommsLog::Tra
     rows.push_back({name, text(run.calls), text(run.bytes), text(last.calls), text(last.bytes)});
   };
   for (const auto& [name, run] : all) {
-    const auto found = before.find(name);
-    const CommsLog::Traffic then = found == before.end() ? CommsLog::Traffic{} : found->second;
-    const CommsLog::Traffic last = {run.calls - then.calls, run.bytes - then.bytes};
+    const CommsLog::Traffic then = sent(before, name), now = sent(after, name);
+    const CommsLog::Traffic last = {now.calls - then.calls, now.bytes - then.bytes};
     row(name, run, last);
     sum = {sum.calls + run.calls, sum.bytes + run.bytes};
     last_sum = {last_sum.calls + last.calls, last_sum.bytes + last.bytes};
@@ -130,7 +132,7 @@ class TrainingRun {
   std::optional<TokenData> eval_data_;
   bool speaks_;  // one rank does, for all
   std::string report_;
-  CommsLog::TrafficByName before_step_;  // what had been sent before the last step
+  CommsLog::TrafficByName before_step_, after_step_;  // what had been sent before the last step, and at its end
   ProgressBar bar_;
   std::optional<Engine> engine_;
   std::optional<Pace> pace_;
@@ -219,6 +221,7 @@ void TrainingRun::train_step() {
     sample += rows * engine_->world_size();
     return batch;
   });
+  if (!report_.empty()) after_step_ = engine_->comms_log().traffic();
   pace_->step_took(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
   if (steps_here_++ == 0) first_loss_ = loss;
 }
@@ -303,7 +306,7 @@ void TrainingRun::finish(double seconds) {
 void TrainingRun::report_comms() {
   if (report_.empty() && !loaded_.config.comms_logger.enabled) return;
   if (engine_->world_size() == 1) return print_line("comms: one process exchanges nothing");
-  if (!report_.empty()) print_line(traffic_text(engine_->comms_log().traffic(), before_step_));
+  if (!report_.empty()) print_line(traffic_text(engine_->comms_log().traffic(), before_step_, after_step_));
   // On all ranks: the comparison is a collective.
   print_line(engine_->comms_summary(report_ == "stragglers").text());
 }
@@ -333,7 +336,7 @@ int TrainingRun::run() {
 
 int train(const TrainArguments& arguments) {
   Interrupt interrupt;
-  const LoadedConfig loaded = load_run(arguments.config);
+  const LoadedConfig loaded = load_run(arguments.config, Purpose::kTraining);
   return run_as_one(loaded, [&] {
     check_run(loaded.config.run);
     return TrainingRun(arguments, loaded, build_model(loaded), interrupt).run();

@@ -35,7 +35,23 @@ Weights whole_weights(const CheckpointContents& contents) {
   return weights;
 }
 
+/// At stage 3 the 16-bit weights are exported where the configuration asks for them, as DeepSpeed has it.
+void check_gather_key(const CheckpointContents& contents, const std::string& where, at::ScalarType dtype) {
+  constexpr const char* kKey = "stage3_gather_16bit_weights_on_model_save";
+  if (dtype != at::kHalf && dtype != at::kBFloat16) return;
+  const Json* config = contents.state.find("config");
+  const Json* zero = config ? config->find("zero_optimization") : nullptr;
+  const Json* world = contents.state.find("world_size");
+  if (!zero || !zero->find("stage") || *zero->find("stage") != Json(3) || !world || *world == Json(1)) return;
+  if (const Json* gathers = zero->find(kKey); gathers && *gathers == Json(true)) return;
+  throw RuntimeFault("checkpoint '" + where +
+                     "': it was trained at ZeRO stage 3, whose 16-bit weights are exported only where "
+                     "zero_optimization." +
+                     kKey + " is true. Train on with that key, or export in float32.");
+}
+
 Weights weights_of(const CheckpointContents& contents, const std::string& where, std::optional<at::ScalarType> dtype) {
+  if (dtype) check_gather_key(contents, where, *dtype);
   Weights weights = whole_weights(contents);
   if (weights.empty()) throw RuntimeFault("checkpoint '" + where + "': it holds no weights to export.");
   for (auto& [name, tensor] : weights) {

@@ -21,7 +21,8 @@ using RealFile = std::pair<dev_t, ino_t>;
 struct Candidate {
   DataFile file;
   RealFile real;
-  bool link;  // reached through a symbolic link, its own or a folder's
+  bool link;   // reached through a symbolic link, its own or a folder's
+  int source;  // which of the user's paths led to it
 };
 
 struct stat facts_of(const fs::path& path) {
@@ -61,8 +62,10 @@ class Search {
     if (S_ISDIR(facts.st_mode)) return walk(entry.path(), link);
     if (!S_ISREG(facts.st_mode) || facts.st_size == 0) return;
     if (only_bin_ && entry.path().extension() != ".bin") return;
-    found_.push_back(
-        {{entry.path(), entry.path().lexically_relative(top_).generic_string()}, {facts.st_dev, facts.st_ino}, link});
+    found_.push_back({{entry.path(), entry.path().lexically_relative(top_).generic_string()},
+                      {facts.st_dev, facts.st_ino},
+                      link,
+                      0});
   }
 
   fs::path top_;
@@ -87,7 +90,7 @@ std::vector<Candidate> candidates_of(const fs::path& path, bool only_bin) {
   if (facts.st_size == 0) {
     throw RuntimeFault("data: '" + path.string() + "' is empty.");
   }
-  return {{{path, path.filename().string()}, {facts.st_dev, facts.st_ino}, fs::is_symlink(path)}};
+  return {{{path, path.filename().string()}, {facts.st_dev, facts.st_ino}, fs::is_symlink(path), 0}};
 }
 
 std::vector<DataFile> each_real_file_once(std::vector<Candidate> candidates) {
@@ -98,15 +101,17 @@ std::vector<DataFile> each_real_file_once(std::vector<Candidate> candidates) {
   }
   std::vector<DataFile> files;
   std::string example;
+  std::size_t repeats = 0;
   for (auto& candidate : candidates) {
     const Candidate* kept = chosen.at(candidate.real);
     if (kept == &candidate) {
       files.push_back(candidate.file);
-    } else if (example.empty()) {
-      example = "'" + candidate.file.path.string() + "' is '" + kept->file.path.string() + "'";
+    } else if (kept->source != candidate.source) {
+      // Links inside one folder are how it is laid out; two paths to one file may be a slip.
+      if (repeats++ == 0) example = "'" + candidate.file.path.string() + "' is '" + kept->file.path.string() + "'";
     }
   }
-  if (const auto repeats = candidates.size() - files.size()) {
+  if (repeats > 0) {
     log::info("data: " + std::to_string(repeats) + (repeats == 1 ? " path leads" : " paths lead") +
               " to files that stand in the data already (" + example + "); each file is read once.");
   }
@@ -120,8 +125,11 @@ std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, boo
     throw RuntimeFault("data: no file or folder was given.");
   }
   std::vector<Candidate> all;
+  int source = 0;
   for (const auto& path : paths) {
     auto found = candidates_of(path, only_bin);
+    for (Candidate& candidate : found) candidate.source = source;
+    ++source;
     std::move(found.begin(), found.end(), std::back_inserter(all));
   }
   return each_real_file_once(std::move(all));

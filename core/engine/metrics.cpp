@@ -113,6 +113,7 @@ std::string Engine::state_dump() const {
       {"gradient_accumulation_steps", std::to_string(config.batch.gradient_accumulation_steps)},
       {"gradient_clipping", Json(config.gradient_clipping).dump()},
       {"precision", precision_name(config.precision)},
+      {"zero_stage", std::to_string(config.zero.stage)},
       {"model", state.model.description()},
       {"model_parameters", std::to_string(elements)},
       {"optimizer", config.optimizer ? config.optimizer->type + " " + config.optimizer->params.dump() : "none"},

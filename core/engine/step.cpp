@@ -17,6 +17,7 @@
 #include "core/model/dtype_names.hpp"
 #include "core/parameters/run_needs.hpp"
 #include "core/precision/autocast.hpp"
+#include "core/schema/value.hpp"
 
 namespace capstan {
 namespace {
@@ -196,7 +197,7 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   if (!std::isfinite(under_way.squares.exact)) {
     if (tests_overflow(precision)) {
       log::info("OVERFLOW! Skipping " + step_name() + ": a gradient is not finite" +
-                (precision.scales_loss ? " at loss scale " + std::to_string(scaler.scale()) : "") + ".");
+                (precision.scales_loss ? " at loss scale " + shown(Json(scaler.scale())) : "") + ".");
     } else {
       stop_or_skip("a gradient is not finite at " + step_name() + ", though the loss is");
     }

@@ -122,6 +122,7 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"trian"},
                "'capstan' has no command 'trian'. Did you mean 'train'? It has: train, eval, export, "
                "plan, validate, schema, report, upgrade, elastic, launch, plugins, doctor.\n"},
+        Misuse{{"version"}, "'capstan' has no command 'version'. Did you mean '--version'? It has: train, "},
         Misuse{{"train", "--stepz", "5"}, "unknown option '--stepz' of 'capstan train'. Did you mean '--steps'?\n"},
         Misuse{{"train", "--save_every=5"},
                "unknown option '--save_every' of 'capstan train'. Did you mean '--save-every'?\n"},

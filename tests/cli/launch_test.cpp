@@ -154,6 +154,29 @@ TEST_F(Launch, ReportsWhatProcessesSendToEachOther) {
   EXPECT_THAT(result.out, HasSubstr("Breakdown with straggler effect"));
 }
 
+TEST_F(Launch, CountsAsTheLastStepWhatTheStepSentAndNotTheSaveBehindIt) {
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> words{"--steps", "2", "--report", "comms", "--no-progress", "--set", "dump_state=true"};
+    for (const char* key : {"gradient_accumulation_steps=null", "zero_optimization.stage=2"}) {
+      words.insert(words.end(), {"--set", key});
+    }
+    words.insert(words.end(), more.begin(), more.end());
+    const auto result = run_process(launch(2, folder_.train(words)));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  const auto last_step = [](const std::string& out) {
+    std::istringstream row(line_of(out, "together "));
+    std::string name, calls, bytes, last_calls, last_bytes;
+    row >> name >> calls >> bytes >> last_calls >> last_bytes;
+    return last_calls + " " + last_bytes;
+  };
+  const std::string saved = run({"--save", folder_.path_of("ckpt")});
+  EXPECT_EQ(last_step(saved), last_step(run({})));
+  EXPECT_THAT(saved, HasSubstr("  ZeRO           stage 2: optimizer state and gradients are partitioned\n"));
+  EXPECT_THAT(saved, ContainsRegex("\n  zero_stage [.]+ 2"));
+}
+
 TEST_F(Launch, TimesTheExchangeOfGradientsAndTheStepOfZero) {
   for (const char* overlap : {"false", "true"}) {
     const auto result =
@@ -176,9 +199,9 @@ TEST_F(Launch, ProfilesAStepOnceWithTheFiguresOfOneProcess) {
       launch(2, folder_.train({"--steps", "2", "--no-progress", "--set", "gradient_accumulation_steps=null", "--set",
                                "zero_optimization.stage=1", "--set", "flops_profiler.enabled=true"})));
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  const auto head = result.out.find("DeepSpeed Flops Profiler");
+  const auto head = result.out.find("Capstan Flops Profiler");
   ASSERT_NE(head, std::string::npos) << result.out;
-  EXPECT_EQ(result.out.find("DeepSpeed Flops Profiler", head + 1), std::string::npos);
+  EXPECT_EQ(result.out.find("Capstan Flops Profiler", head + 1), std::string::npos);
   for (const char* line : {"world size: +2 +\n", "data parallel size: +2 +\n", "batch size per GPU: +2 +\n",
                            // 2 samples of 16 tokens through 8 * 8 -> 16 -> 256, and all of the parameters.
                            "fwd MACs per GPU: +163.84 KMACs\n", "params per GPU: +7.45 K +\n"}) {

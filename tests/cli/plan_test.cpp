@@ -9,7 +9,9 @@
 namespace capstan::cli {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Plan : public testing::Test {
  protected:
@@ -49,6 +51,31 @@ TEST_F(Plan, SaysWhatItSaysToAPerson) {
 
 TEST_F(Plan, OneProcessSendsNothing) {
   EXPECT_THAT(plan({"--model", "gpt:tiny"}).out, HasSubstr("sent in a step: nothing, with one process"));
+}
+
+TEST_F(Plan, SaysWhyStage3NeedsMoreThanStage2) {
+  const std::string out = plan({"--model", "gpt:124m", "--world", "8"}).out;
+  EXPECT_THAT(out,
+              ContainsRegex("Stage 3 needs more than stage 2: it holds .* of live parameters.* beside its shards"));
+  EXPECT_THAT(out, HasSubstr("A lower stage3_max_reuse_distance (now 1,000,000,000) keeps fewer gathered."));
+  // Most parameters are used again after more elements than that: they are not kept from forward to backward.
+  const std::string lean =
+      plan({"--model", "gpt:124m", "--world", "8", "--set", "zero_optimization.stage3_max_reuse_distance=10000000"})
+          .out;
+  EXPECT_THAT(lean, Not(HasSubstr("Stage 3 needs more")));
+}
+
+TEST_F(Plan, NamesTheOffloadsThatThisBuildLacks) {
+  const std::string out = plan({"--model", "gpt:tiny", "--world", "4"}).out;
+  EXPECT_THAT(out, ContainsRegex("\n  3      none               cpu  .* parameters on cpu\n"));
+  EXPECT_THAT(out, ContainsRegex("\n  3      none               nvme .* parameters on nvme\n"));
+}
+
+TEST_F(Plan, HasNoWordOnHowStepsClip) {
+  std::ofstream(folder_ / "bare.json") << R"({"train_micro_batch_size_per_gpu": 1})";
+  const ProcessResult result = run_capstan(folder_, {"plan", "--config", "bare.json", "--model", "gpt:tiny"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("gradient_clipping")));
 }
 
 TEST_F(Plan, NamesWhatIsWrong) {

@@ -14,6 +14,7 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::StartsWith;
 
 constexpr const char* kGoodConfig =
     R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}})";
@@ -253,6 +254,12 @@ TEST_F(Programs, DoctorNamesLibTorchPluginsAndTools) {
   EXPECT_EQ(text.exit_code, 0) << text.out;
   EXPECT_THAT(text.out, HasSubstr("LibTorch  ok  "));
   EXPECT_THAT(text.out, HasSubstr("capstan-adam"));
+  std::istringstream lines(text.out);
+  bool continued = false;
+  for (std::string line; std::getline(lines, line); continued = line.starts_with("  stable")) {
+    if (continued) EXPECT_THAT(line, StartsWith("                       ")) << "the list of plugins is not wrapped";
+    if (line.find("capstan-") != std::string::npos) EXPECT_LE(line.size(), 160u);
+  }
   EXPECT_THAT(text.out, HasSubstr("All that training on this machine needs is there."));
   for (const char* group : {"Capstan", "Plugins", "Build tools", "CUDA"}) EXPECT_NE(json.find(group), nullptr) << group;
 }

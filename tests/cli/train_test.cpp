@@ -62,6 +62,7 @@ TEST_F(Train, SaysWhatIsInForceAndHowItWent) {
   EXPECT_THAT(result.out, HasSubstr("  steps          10 (command line), "));
   EXPECT_THAT(result.out, HasSubstr("  optimizer      AdamW: lr 0.01\n"));
   EXPECT_THAT(result.out, HasSubstr("  clipping       1 (gradient_clipping is not set; DeepSpeed's default)\n"));
+  EXPECT_THAT(result.out, HasSubstr("  ZeRO           stage 0: nothing is partitioned\n"));
   EXPECT_THAT(result.out, HasSubstr("  seed           7 (command line)\n"));
   EXPECT_THAT(result.out, HasSubstr("  metrics        csv_monitor in metrics/run\n"));
   EXPECT_THAT(result.out, HasSubstr("capstan-mlp 0.1.0 (" CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/models/"));
@@ -322,12 +323,15 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(Train, NamesWhatItNeedsWhenNothingIsGiven) {
   const ProcessResult no_data = run_capstan(folder_, {"train", "--config", "config.json", "--steps", "5"});
-  const ProcessResult no_steps = run_capstan(folder_, {"train", "--config", "config.json", "--data", "text.txt"});
+  const ProcessResult no_steps =
+      run_capstan(folder_, {"train", "--config", "config.json", "--data", "nowhere", "--set", "fp16.enabld=true"});
 
   EXPECT_EQ(no_data.exit_code, 3);
   EXPECT_THAT(no_data.err, HasSubstr("capstan.data.path: not given. Name text files or folders"));
   EXPECT_EQ(no_steps.exit_code, 3);
+  // With all that the configuration lacks, before anything else is looked at.
   EXPECT_THAT(no_steps.err, HasSubstr("capstan.run.steps: not given. Say how long to train with --steps"));
+  EXPECT_THAT(no_steps.err, HasSubstr("fp16.enabld: unknown key"));
 }
 
 TEST_F(Train, RefusesToRunApartInSeveralProcesses) {

@@ -179,7 +179,7 @@ std::string params_text(double value) {
 
 std::string report_text(const Module& model, const StepFacts& facts, const ReportOptions& options) {
   std::string out =
-      "\n-------------------------- DeepSpeed Flops Profiler --------------------------\n"
+      "\n--------------------------- Capstan Flops Profiler ---------------------------\n"
       "Profile Summary at step " +
       std::to_string(facts.step) + ":\n" + kNotations;
   out += summary(model, facts);

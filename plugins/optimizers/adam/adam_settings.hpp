@@ -72,7 +72,13 @@ struct AdamTypes {
   };
   /// Decoupled decay always.
   struct W : Base {
-    W(const sdk::Host& host, const sdk::Params& params) : Base(host, params, true) {}
+    W(const sdk::Host& host, const sdk::Params& params) : Base(host, params, true) {
+      if (host.rank() == 0 && !params.boolean("adam_w_mode")) {
+        host.info(
+            "adam_w_mode: false has no effect on AdamW, whose decay is always decoupled. For decay as a part of the "
+            "gradient, take the type Adam with it.");
+      }
+    }
   };
 };
 

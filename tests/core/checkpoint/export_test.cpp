@@ -141,6 +141,36 @@ TEST(ExportCheckpoint, PartsBecomeWholeParametersInSafetensors) {
   EXPECT_TRUE(at::equal(read.at("seen"), at::full({}, 3, at::kLong)));
 }
 
+/// A checkpoint that two processes saved at the stage.
+CheckpointContents saved_at(int stage, bool gathers) {
+  CheckpointContents contents;
+  contents.tensors = {{"w", "param", {2}, 0, at::full({2}, 0.5, at::kFloat)}};
+  contents.state["world_size"] = 2;
+  contents.state["config"]["zero_optimization"]["stage"] = stage;
+  contents.state["config"]["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = gathers;
+  return contents;
+}
+
+TEST(ExportOf16Bits, NeedsTheGatherKeyAtStage3) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "without", saved_at(3, false));
+  write_checkpoint(folder.path(), "with", saved_at(3, true));
+  write_checkpoint(folder.path(), "stage2", saved_at(2, false));
+  const auto to = [&](const char* tag, std::optional<at::ScalarType> dtype) {
+    export_checkpoint(folder.path(), tag, ExportFormat::kSafetensors, folder / "model.safetensors", dtype);
+  };
+  EXPECT_THAT([&] { to("without", at::kBFloat16); },
+              ThrowsMessage<RuntimeFault>(
+                  "checkpoint '" + (folder / "without").string() +
+                  "': it was trained at ZeRO stage 3, whose 16-bit weights are exported only where "
+                  "zero_optimization.stage3_gather_16bit_weights_on_model_save is true. Train on with that key, or "
+                  "export in float32."));
+  EXPECT_THROW(to("without", at::kHalf), RuntimeFault);
+  for (const auto& dtype : {std::optional<at::ScalarType>(), std::optional(at::kFloat)}) to("without", dtype);
+  to("with", at::kBFloat16);
+  to("stage2", at::kBFloat16);
+}
+
 TEST(ExportCheckpoint, ACheckpointWithoutWeightsIsRefused) {
   const TemporaryFolder folder;
   write_checkpoint(folder.path(), "t", {});

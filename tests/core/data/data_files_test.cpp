@@ -14,6 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
 std::vector<std::string> names(const std::vector<DataFile>& files) {
@@ -62,14 +63,20 @@ TEST(DataFiles, AFileWithASymbolicLinkToItIsReadOnceAtItsOwnPlace) {
   fs::create_symlink("GPL-3", folder / "GPL");
   fs::create_symlink("Zlib", folder / "zz");
 
+  ::testing::internal::CaptureStderr();
   EXPECT_THAT(names(find_data_files({folder.path().string()}, false)), ElementsAre("GPL-3", "Zlib"));
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");  // so the folder is laid out, whoever named it
 }
 
 TEST(DataFiles, AFileNamedTwiceIsReadOnceAtItsFirstPlace) {
   const TemporaryFolder folder;
   const auto a = folder.write("a.txt", "x"), b = folder.write("b.txt", "y");
 
+  ::testing::internal::CaptureStderr();
   EXPECT_THAT(names(find_data_files({b, a, b}, false)), ElementsAre("b.txt", "a.txt"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("data: 1 path leads to files that stand in the data already ('" + b + "' is '" + b +
+                        "'); each file is read once."));
 }
 
 TEST(DataFiles, LinksThatLeadOutOfTheFolderAreFollowedAndCirclesEnd) {

@@ -197,7 +197,9 @@ TEST(Engine, TrainsBf16WeightsThatAreTheRoundedMasters) {
 TEST(Engine, ScalesAnFp16LossAndSkipsOverflows) {
   SmallRun run(config("\"fp16\": {\"enabled\": true, \"initial_scale_power\": 30, \"hysteresis\": 1}"));
   const at::Tensor before = run.model.parameters[0].tensor.detach().clone();
+  ::testing::internal::CaptureStderr();
   run.step();
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), ::testing::HasSubstr("at loss scale 1073741824."));  // 2^30
   EXPECT_FALSE(run.engine.last_step().applied);
   EXPECT_TRUE(run.model.parameters[0].tensor.equal(before));
   EXPECT_EQ(run.engine.progress().skipped_steps, 1);

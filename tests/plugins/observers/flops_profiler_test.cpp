@@ -154,7 +154,7 @@ TEST_F(FlopsProfiler, PrintsTheReportOfItsSectionToStandardOutput) {
 
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::string& out = result.out;
-  EXPECT_THAT(out, HasSubstr("-------------------------- DeepSpeed Flops Profiler --------------------------\n"
+  EXPECT_THAT(out, HasSubstr("--------------------------- Capstan Flops Profiler ---------------------------\n"
                              "Profile Summary at step 1:\n"));
   // 7340032 flops, by hand in the test above; 257 x 16 + 128 x 64 + 64 + 64 x 64 + 64 + 64 x 256 + 256 parameters.
   const std::string spaces(70, ' ');

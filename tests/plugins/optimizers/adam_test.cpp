@@ -11,6 +11,8 @@
 namespace capstan::testing {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using ::testing::Pointwise;
 using ::testing::ThrowsMessage;
 
@@ -57,6 +59,14 @@ TEST(Adam, GivesTheGoldenValuesWithDecayInTheGradient) {
 TEST(AdamW, IgnoresAdamWModeBecauseItsDecayIsAlwaysDecoupled) {
   EXPECT_EQ(golden_run("AdamW", R"({"weight_decay": 0.1, "adam_w_mode": false})", 2),
             golden_run("AdamW", R"({"weight_decay": 0.1})", 2));
+  const auto log = [](const char* type, const char* params) {
+    return OptimizerUnderTest("adam", type, Json::parse(params)).component.log();
+  };
+  EXPECT_THAT(log("AdamW", R"({"adam_w_mode": false})"),
+              ElementsAre("info: adam_w_mode: false has no effect on AdamW, whose decay is always decoupled. For decay "
+                          "as a part of the gradient, take the type Adam with it."));
+  EXPECT_THAT(log("AdamW", R"({"adam_w_mode": true})"), IsEmpty());
+  EXPECT_THAT(log("Adam", R"({"adam_w_mode": false})"), IsEmpty());
 }
 
 /// Adam as its paper has it, in double precision.
@@ -222,7 +232,8 @@ TEST_P(AdamDtypes, WritesTheRoundedComputeCopyInTheSamePass) {
   EXPECT_TRUE(at::equal(slot.compute, slot.param.to(GetParam())));
 }
 
-// Copies of a million elements and more go past the caches where they are aligned, which a part of a tensor need not be.
+// Copies of a million elements and more go past the caches where they are aligned, which a part of a tensor need not
+// be.
 TEST_P(AdamDtypes, WritesLargeCopiesWhereverTheyStand) {
   constexpr std::int64_t kCount = (1 << 20) + 77;
   for (const std::int64_t offset : {0, 1, 8}) {
