@@ -15,6 +15,7 @@ ConfigContext config_context(const ConfigArguments& arguments) {
   context.overrides = arguments.overrides;
   context.plugin_paths = arguments.plugin_paths;
   context.lenient = arguments.lenient;
+  context.strict = arguments.strict;
   return context;
 }
 

@@ -10,10 +10,10 @@
 
 #include "cli/config_arguments.hpp"
 #include "core/comm/rendezvous.hpp"
-#include "core/model/deferred_model.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/model/deferred_model.hpp"
 #include "core/registry/registry.hpp"
 
 namespace capstan::cli {
@@ -44,7 +44,7 @@ TokenData::Format format_named(const std::string& name) {
 
 }  // namespace
 
-LoadedConfig load_run(const ConfigArguments& arguments) {
+LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose) {
   const Rendezvous rendezvous = read_rendezvous(process_environment());
   LoadedConfig loaded;
   if (rendezvous.rank > 0) {
@@ -54,6 +54,7 @@ LoadedConfig load_run(const ConfigArguments& arguments) {
   }
   ConfigContext context = config_context(arguments);
   context.world_size = rendezvous.size;
+  context.trains_alone = purpose == Purpose::kTraining;
   if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
   loaded.config = load_config(config_text(arguments), context, loaded.plugins);
   loaded.communicator =

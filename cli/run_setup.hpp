@@ -21,8 +21,10 @@ struct LoadedConfig {
 };
 
 /// Reads --config, or the default configuration, and connects the processes that a launcher has started. Throws
-/// ConfigError, RuntimeFault.
-LoadedConfig load_run(const ConfigArguments& arguments);
+/// ConfigError, RuntimeFault. To train, the configuration must have all that a training needs, down to the number of
+/// steps; otherwise optimizer, model, data and steps may lack.
+enum class Purpose { kTraining, kOther };
+LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose);
 
 /// The model of capstan.model, its initial values drawn from capstan.run.seed. Throws ConfigError when none is named.
 Model build_model(const LoadedConfig& loaded);

@@ -29,9 +29,6 @@ struct Interrupted {};
 
 /// What cannot be known from one key alone.
 void check_run(const RunConfig& run) {
-  if (!run.steps) {
-    throw ConfigError("capstan.run.steps: not given. Say how long to train with --steps, for instance --steps 200.");
-  }
   const auto needs = [](bool used, bool there, const char* key, const char* other) {
     if (used && !there) throw ConfigError(std::string(key) + ": has no effect without " + other + ".");
   };
@@ -299,7 +296,7 @@ int TrainingRun::run() {
 
 int train(const TrainArguments& arguments) {
   const Interrupt interrupt;
-  const LoadedConfig loaded = load_run(arguments.config);
+  const LoadedConfig loaded = load_run(arguments.config, Purpose::kTraining);
   check_run(loaded.config.run);
   try {
     return TrainingRun(arguments, loaded, build_model(loaded)).run();
