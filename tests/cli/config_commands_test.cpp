@@ -74,12 +74,12 @@ TEST_F(ConfigCommands, StrictMakesErrorsOfOtherProgramsOptions) {
   const ProgramEnd usual = run_capstan({"validate", path});
   EXPECT_EQ(usual.exit_code, 0);
   EXPECT_THAT(usual.text, HasSubstr("warning: " + path +
-                                    ":1:26: learning_rate: is an option of the transformers Trainer "
+                                    ":1:25: learning_rate: is an option of the transformers Trainer "
                                     "and has no effect in this file. What acts here: optimizer.params.lr for "
                                     "learning_rate."));
   const ProgramEnd strict = run_capstan({"validate", "--strict", path});
   EXPECT_EQ(strict.exit_code, 3);
-  EXPECT_THAT(strict.text, HasSubstr("error: " + path + ":1:26: learning_rate: is an option of"));
+  EXPECT_THAT(strict.text, HasSubstr("error: " + path + ":1:25: learning_rate: is an option of"));
   EXPECT_EQ(run_capstan({"validate", "--strict", "--lenient", path}).exit_code, 2);
 }
 

@@ -3,10 +3,10 @@
 #include <string>
 #include <utility>
 
-#include "core/config/tools/key_schema.hpp"
 #include "core/config/language/language.hpp"
 #include "core/config/language/old_names.hpp"
 #include "core/config/language/validator.hpp"
+#include "core/config/tools/key_schema.hpp"
 
 namespace capstan {
 namespace {
@@ -17,7 +17,7 @@ Json params_schema(const ComponentManifest& component) {
   Json properties = Json::object();
   Json::Array required;
   for (const KeySpec& spec : component.params) {
-    properties[spec.name] = key_schema(spec, !spec.required);
+    properties[spec.name] = key_schema(spec, true);
     for (const auto& alias : spec.aliases) properties[alias] = properties[spec.name];
     if (spec.required && spec.aliases.empty()) required.push_back(spec.name);
   }

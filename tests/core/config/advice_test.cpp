@@ -110,7 +110,9 @@ std::optional<Mended> written(const Json& document, const Problem& problem) {
   }
   if (!mended.path.empty() && (whole_value || !find(mended.document, mended.path)))
     set_path(mended.document, mended.path, Json::object());
-  merge(*find(mended.document, mended.path), *json);
+  Json* place_of_it = find(mended.document, mended.path);
+  if (!place_of_it->is_object()) return std::nullopt;  // "zero_optimization": true has a message of its own
+  merge(*place_of_it, *json);
   if (mended.path.empty() || !whole_value) mended.path = below(mended.path, json->as_object().front().first);
   return mended;
 }
