@@ -16,7 +16,7 @@ struct ConfigArguments {
   std::string file;                                     // empty: the default configuration
   std::vector<std::pair<std::string, Json>> overrides;  // dotted key path and value; a later one wins
   std::vector<std::string> plugin_paths;
-  bool lenient = false;
+  bool lenient = false, strict = false;  // unknown keys; at most one of them
 };
 
 struct TrainArguments {

@@ -31,7 +31,7 @@ std::int64_t whole_number(const std::string& option, const std::string& text) {
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    throw UsageError(option + ": '" + text + "' is no whole number.");
+    throw UsageError(option + ": '" + text + "' is not a whole number.");
   }
   return value;
 }
@@ -41,7 +41,7 @@ std::pair<std::string, Json> assignment(const std::string& text) {
   const auto equals = text.find('=');
   if (equals == std::string::npos || equals == 0) {
     throw UsageError("--set: '" + text +
-                     "' is no assignment. Write it as key.path=value, for instance "
+                     "' is not an assignment. Write it as key.path=value, for instance "
                      "optimizer.params.lr=3e-4.");
   }
   const std::string value = text.substr(equals + 1);
@@ -76,8 +76,8 @@ CLI::Option* text_option(CLI::App& app, const std::string& name, std::string& ta
   return app.add_option(name, target, description)->type_name(value)->take_last();
 }
 
-void flag(CLI::App& app, const std::string& name, bool& target, const std::string& description) {
-  app.add_flag_function(
+CLI::Option* flag(CLI::App& app, const std::string& name, bool& target, const std::string& description) {
+  return app.add_flag_function(
       name, [&target](std::int64_t) { target = true; }, description);
 }
 
@@ -141,7 +141,10 @@ class Overrides {
   /// The options that every command with a configuration has. --set comes last, so that it wins.
   void common() {
     plugin_path(app_, config_.plugin_paths);
-    flag(app_, "--lenient", config_.lenient, "Unknown keys of the configuration are warnings, not errors");
+    const auto lenient =
+        flag(app_, "--lenient", config_.lenient, "Unknown keys of the configuration are warnings, not errors");
+    flag(app_, "--strict", config_.strict, "Other programs' options in the configuration are errors, not warnings")
+        ->excludes(lenient);
     app_.add_option_function<Words>(
             "--set",
             [this](const Words& given) {

@@ -16,6 +16,7 @@ ConfigContext config_context(const ConfigArguments& arguments) {
   context.plugin_paths = arguments.plugin_paths;
   context.lenient = arguments.lenient;
   context.says_autos = !arguments.file.empty();
+  context.strict = arguments.strict;
   return context;
 }
 

@@ -54,7 +54,7 @@ int report(const ReportArguments& arguments) {
   const fs::path folder(arguments.run);
   if (!fs::is_directory(folder)) {
     throw RuntimeFault(arguments.run +
-                       ": is no folder. Give the folder of a run's csv_monitor: <output_path>/<job_name>.");
+                       ": is not a folder. Give the folder of a run's csv_monitor: <output_path>/<job_name>.");
   }
   const auto metrics = read_metrics(folder);
   if (metrics.empty()) {

@@ -95,7 +95,7 @@ LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose) {
     log::set_speaker("rank " + std::to_string(rendezvous.rank));
   }
   ConfigContext context = config_context(arguments);
-  context.needs_steps = context.takes_steps = purpose == Purpose::kTraining;
+  context.takes_steps = context.trains_alone = purpose == Purpose::kTraining;
   context.world_size = rendezvous.size;
   if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
   loaded.config = load_config_as_one(arguments, context, rendezvous, loaded.plugins);

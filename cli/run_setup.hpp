@@ -23,8 +23,9 @@ struct LoadedConfig {
 
 enum class Purpose { kTraining, kEvaluation };
 
-/// Reads --config, or the default configuration, and connects the processes that a launcher has started. Training
-/// needs a number of steps. Throws ConfigError, PluginError, RuntimeFault. What all ranks find wrong, rank 0 alone says.
+/// Reads --config, or the default configuration, and connects the processes that a launcher has started. To train, the
+/// configuration must have all that a training needs, down to the number of steps; otherwise optimizer, model, data and
+/// steps may lack. Throws ConfigError, PluginError, RuntimeFault. What all ranks find wrong, rank 0 alone says.
 LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose);
 
 /// What `run` returns. What it throws the other ranks are told, and what all of them throw alike, rank 0 says.

@@ -4,8 +4,8 @@
 #include "cli/config_arguments.hpp"
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
-#include "core/config/tools/explain.hpp"
 #include "core/config/resolve/launcher_world.hpp"
+#include "core/config/tools/explain.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
@@ -49,7 +49,11 @@ std::string counted(std::size_t count, const char* noun) {
 std::string problems_text(const std::string& source, const Problems& problems) {
   std::string text;
   std::size_t errors = 0, warnings = 0;
-  for (const Problem& problem : problems.all()) {
+  // Errors come last, where a terminal still shows them.
+  std::vector<Problem> sorted = problems.all();
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Problem& a, const Problem& b) { return a.severity > b.severity; });
+  for (const Problem& problem : sorted) {
     errors += problem.severity == Problem::Severity::kError;
     warnings += problem.severity == Problem::Severity::kWarning;
     text += std::string(severity_text(problem.severity)) + ": " + problem.text(source) + "\n";
@@ -74,6 +78,7 @@ int validate(const ValidateArguments& arguments) {
   context.world_size_origin = arguments.world_given ? "--world" : launcher.origin;
   context.world_known = arguments.world_given || launcher.known;
   context.check_only = true;
+  context.trains_alone = true;
   const ConfigText text = config_text(arguments.config);
   const Problems problems = read_config(text, context).problems;
   print(arguments.json ? problems_json(text.source, problems).dump(2) + "\n" : problems_text(text.source, problems));

@@ -174,12 +174,13 @@ struct ConfigContext {
   ProgramValues program_values;
   std::vector<std::string> plugin_paths;    // --plugin-path
   bool lenient = false;                     // unknown keys are warnings
+  bool strict = false;                      // other programs' options are errors, not warnings
   std::optional<std::int64_t> hidden_size;  // of the model, for "auto"
   bool world_known = true;                  // false: world_size is only assumed
   bool check_only = false;                  // nothing is about to be trained: what only a program can supply may lack
   bool takes_steps = true;                  // false: what is true of training steps alone is not said
-  bool needs_steps = false;                 // capstan.run.steps must be given
   bool says_autos = true;                   // false: the file is the program's own, whose "auto" nobody asks about
+  bool trains_alone = false;                // no program is to bring what the file lacks
 };
 
 /// The text of a configuration and the name to show for it.

@@ -2,14 +2,17 @@
 #include <utility>
 
 #include "core/config/config.hpp"
+#include "core/config/language/misspelt_sections.hpp"
 #include "core/config/language/old_names.hpp"
 #include "core/config/language/unknown_keys.hpp"
 #include "core/config/language/validator.hpp"
+#include "core/config/resolve/autos.hpp"
 #include "core/config/resolve/batch_sizes.hpp"
 #include "core/config/resolve/components.hpp"
 #include "core/config/resolve/device.hpp"
 #include "core/config/resolve/effective.hpp"
 #include "core/config/resolve/elastic.hpp"
+#include "core/config/resolve/missing.hpp"
 #include "core/config/resolve/program_values.hpp"
 #include "core/config/rules/rules.hpp"
 #include "core/config/rules/section_rules.hpp"
@@ -169,6 +172,10 @@ class Reader {
     PathPlaces places;
     places.add(document);
     expand_model(document);
+    const bool warns = context_.lenient || unknown_keys_warn(document);
+    // Where an unknown key has no effect, neither has what it holds.
+    std::vector<UnknownKey> misspelt;
+    if (!warns) misspelt = correct_section_names(document, foreign_sections(plugins_));
     replace_old_names(document, problems_);
     places.add(document);
     const Json as_written = document;
@@ -184,7 +191,9 @@ class Reader {
     Config config;
     config.source = text_.source;
     fill(config, document, values, validated);
-    report_rest(document, values, config, validated);
+    validated.unknown.insert(validated.unknown.begin(), misspelt.begin(), misspelt.end());
+    report_rest(values, config, validated);
+    report_unknown_keys(validated.unknown, document, plugins_, {.warn = warns, .strict = context_.strict}, problems_);
     mark_overrides(validated.origins);
     mark_program_values(context_, as_written, validated.origins);
     config.document = std::move(document);
@@ -195,6 +204,12 @@ class Reader {
   }
 
  private:
+  static bool unknown_keys_warn(const Json& document) {
+    const Json* section = document.find("capstan");
+    const Json* choice = section ? section->find("unknown_keys") : nullptr;
+    return choice && *choice == Json("warn");
+  }
+
   static bool autotunes(const Json& document) {
     const Json* section = document.find("autotuning");
     const Json* enabled = section ? section->find("enabled") : nullptr;
@@ -210,7 +225,11 @@ class Reader {
     // Without the elastic batch there is nothing to complete.
     const bool elastic = values.flag("elasticity.enabled");
     const bool made = check_elasticity_rules(values, problems_) && apply_elasticity(values, context_, problems_);
-    if (!elastic || made) config.batch = resolve_batch(values, context_, problems_);
+    if (!elastic || made) {
+      config.batch = resolve_batch(values, context_, problems_);
+    } else {
+      config.batch.world_size = data_parallel_size(values, context_);
+    }
     config.precision = resolve_precision(values, problems_);
     read_typed_sections(SectionValues(&validated.effective, ""), config);
     // null: never printed, where an absent key has its default.
@@ -228,24 +247,15 @@ class Reader {
     config.corrections = strings(values.find("capstan.corrections"));
     chooser.sections(config.monitors, config.observers);
     check_sha256(values, config, problems_);
+    report_missing(values, config, context_, problems_);
   }
 
-  void report_rest(const Json& document, const Effective& values, const Config& config, const Validated& validated) {
-    if (context_.needs_steps && !config.run.steps) {
-      problems_.error("capstan.run.steps", "not given. Say how long to train with --steps, for instance --steps 200.");
-    }
+  void report_rest(const Effective& values, const Config& config, const Validated& validated) {
     check_rules(values, config, plugins_, problems_);
     check_device(values, config, plugins_, problems_);
     check_storage(values, context_.check_only, problems_);
-    for (const auto& resolved : validated.autos) {
-      if (!context_.says_autos) break;
-      problems_.notice(resolved.path, resolved.value.is_null() ? "\"auto\" is taken as not given."
-                                                               : "\"auto\" is " + shown(resolved.value) + ".");
-    }
+    if (context_.says_autos) report_autos(validated.autos, context_, problems_);
     report_idle_keys(values, config, context_, plugins_, problems_);
-    UnknownKeyOptions options;
-    options.warn = context_.lenient || values.text("capstan.unknown_keys") == "warn";
-    report_unknown_keys(validated.unknown, document, plugins_, options, problems_);
   }
 
   void mark_overrides(std::map<std::string, std::string>& origins) const {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "core/text/places.hpp"
@@ -39,8 +41,24 @@ struct Placeholder {
 struct Frame {
   bool object;
   std::size_t open;
+  std::size_t indent;  // of the line that opens it
   std::size_t count = 0;
 };
+
+/// Where the layout of the text says that a bracket is missing.
+struct Suspicion {
+  std::size_t offset;  // the first key or bracket that stands further left than it should
+  std::size_t open;    // the bracket that was to be closed before it
+};
+
+constexpr std::string_view kDots = "...";
+
+/// "0|1|2|3", as documentation writes the values that a key may have.
+bool is_choice(std::string_view word) { return word.find('|') != std::string_view::npos; }
+
+bool is_template_syntax(std::string_view text) {
+  return text.starts_with("{{") || text.starts_with("{%") || text.starts_with("{#") || text.starts_with("${");
+}
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -174,8 +192,41 @@ class Lexer {
 
   void require_more(const Frame& frame) const {
     if (!at_end()) return;
+    if (suspicion_) throw SyntaxError{suspicion_->offset, suspicion_text()};
     throw SyntaxError{
         frame.open, std::string("this '") + (frame.object ? '{' : '[') + "' is never closed: the file ends inside it"};
+  }
+
+  std::string suspicion_text() const {
+    const TextPlaces places(text_.substr(0, suspicion_->offset + 1));
+    const char open = text_[suspicion_->open];
+    return std::string("a '") + (open == '{' ? '}' : ']') + "' is probably missing before this line: the '" + open +
+           "' of line " + std::to_string(places.line(suspicion_->open)) +
+           " is still open here, and the file ends before all is closed";
+  }
+
+  /// The blanks before the first sign of a line, when that sign stands at the offset.
+  std::optional<std::size_t> indent_of_line_start(std::size_t offset) const {
+    const std::size_t begin = line_start(offset);
+    return text_.find_first_not_of(" \t", begin) == offset ? std::optional(offset - begin) : std::nullopt;
+  }
+  std::size_t line_start(std::size_t offset) const {
+    const auto line_break = offset == 0 ? std::string_view::npos : text_.rfind('\n', offset - 1);
+    return line_break == std::string_view::npos ? 0 : line_break + 1;
+  }
+  std::size_t indent_of_line(std::size_t offset) const {
+    const std::size_t begin = line_start(offset);
+    return text_.find_first_not_of(" \t", begin) - begin;
+  }
+
+  /// Remembers the first key that stands no further right than the line that opened its object, and the first closing
+  /// bracket further left than that line: a file that ends too early probably lacks a bracket there.
+  void watch_layout(bool closes) {
+    const Frame& frame = frames_.back();
+    const auto indent = indent_of_line_start(at_);
+    if (suspicion_ || !indent || line_start(frame.open) == line_start(at_)) return;
+    const bool outer = frames_.size() == 1;  // everything may stand at the margin, and nothing is left of it
+    if (!outer && (closes ? *indent < frame.indent : *indent <= frame.indent)) suspicion_ = {at_, frame.open};
   }
 
   /// Reads what stands between two members: true when the frame was closed instead.
@@ -196,6 +247,7 @@ class Lexer {
                         has_comma ? "a value is missing between two commas" : "a value is missing before this comma"};
     if (peek() == '}' || peek() == ']') {
       if (has_comma) lenient(Leniency::kTrailingComma, comma);
+      watch_layout(true);
       close();
       return true;
     }
@@ -228,7 +280,8 @@ class Lexer {
 
   void member() {
     if (separator()) return;
-    key();
+    watch_layout(false);
+    if (!key()) return;
     skip_blank();
     require_more(frames_.back());
     if (peek() == '=') throw SyntaxError{at_, "'=' stands where ':' should"};
@@ -244,7 +297,8 @@ class Lexer {
     if (!separator()) value();
   }
 
-  void key() {
+  /// False for a placeholder that stands for whole members.
+  bool key() {
     origin(at_);
     const std::size_t begin = at_;
     if (peek() == '"' || peek() == '\'') {
@@ -253,20 +307,26 @@ class Lexer {
         throw SyntaxError{begin, "a key of " + std::to_string(at_ - begin) + " bytes; the longest allowed has " +
                                      std::to_string(kLongestKey)};
       }
-      return;
+      return true;
     }
-    if (next_is("{{")) return template_expression();
+    if (next_is("{{")) {
+      template_expression();
+      return true;
+    }
     const std::string word = take_word();
     if (word.empty())
       throw SyntaxError{begin, std::string("a key in double quotes is expected here, not '") + peek() + "'"};
-    if (word == "...") throw SyntaxError{begin, "'...' is a placeholder; write the members or remove it"};
+    if (word == kDots) {
+      placeholders_.push_back({begin, word});
+      return false;
+    }
     skip_blank();
     if (!at_end() && (peek() == ':' || peek() == '=')) {
       throw SyntaxError{begin, "a key needs double quotes: \"" + shortened(word) + "\""};
     }
     placeholders_.push_back({begin, shortened(word)});
     throw SyntaxError{begin,
-                      "'" + shortened(word) + "' is no key: keys stand in double quotes and are followed by ':'"};
+                      "'" + shortened(word) + "' is not a key: keys stand in double quotes and are followed by ':'"};
   }
 
   void value() {
@@ -285,7 +345,7 @@ class Lexer {
     if (frames_.size() >= kDeepestNesting) {
       throw SyntaxError{at_, "nested deeper than " + std::to_string(kDeepestNesting) + " levels"};
     }
-    frames_.push_back({peek() == '{', at_});
+    frames_.push_back({peek() == '{', at_, indent_of_line(at_)});
     put(text_.substr(at_, 1));
     ++at_;
   }
@@ -312,11 +372,10 @@ class Lexer {
       return put(word == "None" ? "null" : word == "True" ? "true" : "false");
     }
     if (word.empty()) throw SyntaxError{begin, "'=' stands where a value should"};
-    if (word.find('|') != std::string::npos) {
-      throw SyntaxError{begin,
-                        "'" + shortened(word) + "' is the notation of a choice; write the one value that is meant"};
+    if (is_choice(word) || word == kDots) {
+      placeholders_.push_back({begin, shortened(word)});
+      return put("\"\"");
     }
-    if (word == "...") throw SyntaxError{begin, "'...' is a placeholder; write the value or remove it"};
     const std::string_view magnitude =
         word.starts_with('-') || word.starts_with('+') ? std::string_view(word).substr(1) : std::string_view(word);
     if (magnitude == "NaN" || magnitude == "nan" || magnitude == "Infinity" || magnitude == "inf") {
@@ -410,6 +469,7 @@ class Lexer {
   std::string_view text_;
   std::size_t at_ = 0;
   std::vector<Frame> frames_;
+  std::optional<Suspicion> suspicion_;
   std::vector<Placeholder> placeholders_;
   std::map<Leniency, std::size_t> leniencies_;
   StrictJson out_;
@@ -420,17 +480,38 @@ void add_at(Problems& problems, Problem::Severity severity, const TextPlaces& pl
   problems.all().push_back({severity, "", std::move(message), places.line(offset), places.column(offset)});
 }
 
+/// Each placeholder once, with the line where it stands first: "GB_SIZE (line 2), LR (line 9)".
+std::string listed(const std::vector<Placeholder>& placeholders, const TextPlaces& places) {
+  constexpr std::size_t kMost = 50;
+  std::set<std::string_view> seen;
+  std::string text;
+  for (const Placeholder& one : placeholders) {
+    if (!seen.insert(one.text).second) continue;
+    if (seen.size() > kMost) return text + ", ..";
+    text += (text.empty() ? "" : ", ") + one.text + " (line " + std::to_string(places.line(one.offset)) + ")";
+  }
+  return text;
+}
+
 /// A lone unknown word is a slip; several, or template syntax, make a template.
-std::string placeholder_text(const std::vector<Placeholder>& placeholders) {
+std::string placeholder_text(const std::vector<Placeholder>& placeholders, const TextPlaces& places) {
   const std::string& first = placeholders.front().text;
-  const bool syntax =
-      first.starts_with("{{") || first.starts_with("{%") || first.starts_with("{#") || first.starts_with("${");
-  if (placeholders.size() == 1 && !syntax) {
+  const bool alone = placeholders.size() == 1;
+  const bool choices = std::all_of(placeholders.begin(), placeholders.end(),
+                                   [](const Placeholder& one) { return is_choice(one.text) || one.text == kDots; });
+  if (alone && is_choice(first))
+    return "'" + first + "' is the notation of a choice; write the one value that is meant";
+  if (alone && first == kDots) return "'...' is a placeholder; write what it stands for or remove it";
+  if (alone && !is_template_syntax(first)) {
     return "'" + first +
-           "' is no JSON value: text needs double quotes. If it is the placeholder of a template, fill it in first";
+           "' is not a JSON value: text needs double quotes. If it is the placeholder of a template, fill it in first";
+  }
+  if (choices) {
+    return "this is the notation of documentation: " + listed(placeholders, places) +
+           ". Write the one value that is meant, and what '...' stands for";
   }
   return "this is an unfilled template: " + std::to_string(placeholders.size()) +
-         (placeholders.size() == 1 ? " placeholder, " : " placeholders, the first is ") + first +
+         (alone ? " placeholder, " : " placeholders, ") + listed(placeholders, places) +
          ". Fill it in (with the program or the sed script that it was written for) before using it";
 }
 
@@ -458,7 +539,8 @@ std::optional<StrictJson> make_strict(std::string_view text, Problems& problems)
   }
   if (!lexer.placeholders().empty()) {
     const auto& first = lexer.placeholders().front();
-    add_at(problems, Problem::Severity::kError, places, first.offset, placeholder_text(lexer.placeholders()) + ".");
+    add_at(problems, Problem::Severity::kError, places, first.offset,
+           placeholder_text(lexer.placeholders(), places) + ".");
     return std::nullopt;
   }
   if (fault) {

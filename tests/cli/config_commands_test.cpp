@@ -56,6 +56,41 @@ TEST_F(ConfigCommands, ValidateChecksTheWorldThatItIsGiven) {
   EXPECT_THAT(end.text, HasSubstr("The data-parallel size is 4: --world."));
 }
 
+TEST_F(ConfigCommands, ValidatePrintsErrorsLast) {
+  const std::string path = file("{\"train_batch_size\": 0,\n \"bfloat16\": {\"enabled\": true}}");
+  const ProgramEnd end = run_capstan({"validate", path});
+  const auto notice = end.text.find("notice: " + path + ": gradient_clipping: is not given");
+  const auto warning = end.text.find("warning: " + path + ":2:2: bfloat16: old spelling; write \"bf16\".");
+  const auto error = end.text.find("error: " + path + ":1:2: train_batch_size: must be above 0, got 0.");
+  ASSERT_NE(notice, std::string::npos) << end.text;
+  ASSERT_NE(warning, std::string::npos) << end.text;
+  ASSERT_NE(error, std::string::npos) << end.text;
+  EXPECT_LT(notice, warning);
+  EXPECT_LT(warning, error);
+}
+
+TEST_F(ConfigCommands, StrictMakesErrorsOfOtherProgramsOptions) {
+  const std::string path = file(R"({"train_batch_size": 8, "learning_rate": 1e-3})");
+  const ProgramEnd usual = run_capstan({"validate", path});
+  EXPECT_EQ(usual.exit_code, 0);
+  EXPECT_THAT(usual.text, HasSubstr("warning: " + path +
+                                    ":1:25: learning_rate: is an option of the transformers Trainer "
+                                    "and has no effect in this file. What acts here: optimizer.params.lr for "
+                                    "learning_rate."));
+  const ProgramEnd strict = run_capstan({"validate", "--strict", path});
+  EXPECT_EQ(strict.exit_code, 3);
+  EXPECT_THAT(strict.text, HasSubstr("error: " + path + ":1:25: learning_rate: is an option of"));
+  EXPECT_EQ(run_capstan({"validate", "--strict", "--lenient", path}).exit_code, 2);
+}
+
+TEST_F(ConfigCommands, ValidateSaysWhatTrainingAloneWouldWant) {
+  const ProgramEnd end = run_capstan({"validate", file(R"({"train_batch_size": 8})")});
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_THAT(end.text, HasSubstr("an optimizer must come from the program that trains; capstan train wants "
+                                  "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 0.001}} here, or "
+                                  "--set optimizer.type=AdamW."));
+}
+
 TEST_F(ConfigCommands, ValidateNeedsAFileOrAKey) {
   const ProgramEnd end = run_capstan({"validate"});
   EXPECT_EQ(end.exit_code, 3);

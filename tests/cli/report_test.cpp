@@ -121,7 +121,7 @@ TEST_F(Report, SaysWhatAFolderWithoutMetricsLacks) {
   EXPECT_EQ(nowhere.exit_code, 1);
   EXPECT_EQ(
       nowhere.err,
-      "capstan: error: nowhere: is no folder. Give the folder of a run's csv_monitor: <output_path>/<job_name>.\n");
+      "capstan: error: nowhere: is not a folder. Give the folder of a run's csv_monitor: <output_path>/<job_name>.\n");
 }
 
 TEST(PlotSvg, KeepsTheExtremesOfAMillionPoints) {

@@ -334,6 +334,19 @@ TEST_F(Train, NamesWhatItNeedsWhenNothingIsGiven) {
   EXPECT_THAT(no_steps.err, HasSubstr("fp16.enabld: unknown key"));
 }
 
+TEST_F(Train, NamesAllThatIsMissingAtOnce) {
+  write_bytes(folder_ / "zero.json", R"({"zero_optimization": {"stage": 1}})");
+  const ProcessResult result = run_capstan(folder_, {"train", "--config", "zero.json", "--data", "text.txt"});
+
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err,
+              HasSubstr("training needs a batch size, an optimizer, a model and a number of steps. Add "
+                        "\"train_micro_batch_size_per_gpu\": 8, \"optimizer\": {\"type\": \"AdamW\", \"params\": "
+                        "{\"lr\": 0.001}}, \"capstan\": {\"model\": \"gpt:tiny\", \"run\": {\"steps\": 200}} to the "
+                        "file, or --set train_micro_batch_size_per_gpu=8 --set optimizer.type=AdamW --model gpt:tiny "
+                        "--steps 200 to the command line."));
+}
+
 TEST_F(Train, RefusesToRunApartInSeveralProcesses) {
   const ProcessResult result = train({}, "5", {.environment = {"WORLD_SIZE=2"}});
 

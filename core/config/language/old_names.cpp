@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/config/language/language.hpp"
-#include "core/text/places.hpp"
 #include "core/schema/value.hpp"
+#include "core/text/places.hpp"
 
 namespace capstan {
 namespace {
@@ -51,6 +51,11 @@ constexpr OldName kOldNames[] = {
     {"autotuning.end_step", "autotuning.end_profile_step", Effect::kRename, false, false},
     {"flops_profiler.start_step", "flops_profiler.profile_step", Effect::kRename, false, false},
     {"eigenvalue", "quantize_training.eigenvalue", Effect::kRename, false, false},
+    {"checkpoint.tag_validation_mode", "checkpoint.tag_validation", Effect::kRename, false, true},
+    {"gradient_accumulation_dtype", "data_types.grad_accum_dtype", Effect::kRename, false, true},
+    {"data_types.gradient_accumulation_dtype", "data_types.grad_accum_dtype", Effect::kRename, false, true},
+    {"zero_optimization.find_unused_parameters", "zero_optimization.ignore_unused_parameters", Effect::kRename, false,
+     true},
     {"tensor_parallel.tensor_parallel", "tensor_parallel.tp", Effect::kRename, true, false},
     {"tensor_parallel.replace_with_kernel_inject", "tensor_parallel.kernel_inject", Effect::kRename, true, false},
 };
@@ -107,6 +112,7 @@ class Replacer {
     stage3_prefixes();
     fp32_allreduce();
     disable_allgather();
+    tag_validation();
     one_cycle();
     for (const Idle& idle : kIdle) drop(idle);
     moq();
@@ -307,6 +313,26 @@ class Replacer {
     out_.push_back({path, partitions ? "" : today, Json(!*off)});
   }
 
+  /// The attribute that DeepSpeed makes of tag_validation: false is "Ignore", true the default, "Warn".
+  void tag_validation() {
+    const std::string path = "checkpoint.tag_validation_enabled", today = "checkpoint.tag_validation";
+    const auto value = given(path);
+    if (!value) return;
+    const auto on = as_boolean(path, *value);
+    remove(path);
+    if (!on) return;
+    if (given(today)) {
+      if (!*on) return both(path, today);
+      problems_.warning(path, "says nothing beside tag_validation. Remove it.");
+      out_.push_back({path, "", std::nullopt});
+      return;
+    }
+    const Json mode(*on ? "Warn" : "Ignore");
+    problems_.warning(path, "old spelling; write \"tag_validation\": " + shown(mode) + ".");
+    put(today, mode, value->offset().value_or(0));
+    out_.push_back({path, today, mode});
+  }
+
   void one_cycle() {
     Json* type = find_path(document_, "scheduler.type");
     if (!type || !type->is_string() || (type->as_string() != "1Cycle" && type->as_string() != "1cycle")) return;
@@ -406,11 +432,25 @@ std::vector<OldSpelling> old_spellings_in(const std::string& section) {
     out.push_back({"fp32_allreduce", "prescale_gradients", true});  // any boolean key has its type
     out.push_back({"disable_allgather", "zero_optimization.allgather_partitions", true});
   }
+  if (section == "checkpoint") out.push_back({"tag_validation_enabled", "checkpoint.load_universal", true});
   if (section != "zero_optimization") return out;
   for (const auto& member : language().member(section)->members) {
     if (member->spec.name.starts_with("stage3_")) out.push_back({member->spec.name.substr(7), member->path, true});
   }
   return out;
+}
+
+std::string todays_spelling(const std::string& old_path, const Json& value) {
+  const auto [section, old_key] = split_last(old_path);
+  if (old_path == "bfloat16") return "Did you mean 'bf16'?";
+  for (const OldName& name : kOldNames) {
+    if (name.old_path != old_path) continue;
+    const auto [place, key] = split_last(name.new_path);
+    if (name.effect == Effect::kRename) return "Did you mean '" + (place == section ? key : name.new_path) + "'?";
+    if (value == Json(false)) return "Leave it out, which means no " + key + ".";
+    return "Write \"" + key + "\": {\"device\": \"cpu\"}.";
+  }
+  return "Did you mean '" + old_key + "'?";
 }
 
 }  // namespace capstan

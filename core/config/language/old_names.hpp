@@ -28,4 +28,7 @@ struct OldSpelling {
 };
 std::vector<OldSpelling> old_spellings_in(const std::string& section);
 
+/// "Did you mean 'x'?" or "Write ..": what a path among those spellings is today, with a value that was given for it.
+std::string todays_spelling(const std::string& old_path, const Json& value);
+
 }  // namespace capstan

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/text/places.hpp"
 #include "core/schema/value.hpp"
+#include "core/text/places.hpp"
 
 namespace capstan {
 namespace {
@@ -32,14 +32,6 @@ bool is_param(std::string_view key, const std::vector<KeySpec>& specs) {
   });
 }
 
-std::string missing_text(const KeySpec& spec, bool automatic) {
-  if (!automatic) return "is missing; it must be given" + (spec.summary.empty() ? "." : " (" + spec.summary + ").");
-  const char* source =
-      spec.name == "total_num_steps" ? ", or say how long the run is: capstan.run.steps or --steps." : ".";
-  return std::string("\"auto\" is not supported here: there is no default and nothing to take it from. Write a value") +
-         source;
-}
-
 class ParamsReader {
  public:
   ParamsReader(const ParamsPlace& place, Problems& problems, std::vector<ResolvedAuto>& autos)
@@ -63,8 +55,13 @@ class ParamsReader {
  private:
   std::optional<Json> absent(const KeySpec& spec, bool automatic) {
     const std::string where = join_path(place_.path, spec.name);
+    if (spec.required && automatic) {
+      autos_.push_back({where, Json(), true});
+      return std::nullopt;
+    }
     if (spec.required) {
-      problems_.error(where, missing_text(spec, automatic));
+      problems_.error(where,
+                      "is missing; it must be given" + (spec.summary.empty() ? "." : " (" + spec.summary + ")."));
       return std::nullopt;
     }
     if (automatic) autos_.push_back({where, spec.fallback.value_or(Json())});

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "core/config/language/validator.hpp"
+#include "core/schema/schema.hpp"
 #include "core/text/json.hpp"
 #include "core/text/problem.hpp"
-#include "core/schema/schema.hpp"
-#include "core/config/language/validator.hpp"
 
 namespace capstan {
 
@@ -17,7 +17,7 @@ struct ParamsPlace {
 };
 
 /// Checks parameters against the schema of a plugin and completes them. Unknown ones go to `unknown`; "auto" and null
-/// mean the default. Missing required ones are errors.
+/// mean the default; an "auto" without a default is left open in `autos`. Missing required ones are errors.
 Json validate_params(const Json& given, const ParamsPlace& place, const std::vector<KeySpec>& specs, Problems& problems,
                      std::vector<UnknownKey>& unknown, std::vector<ResolvedAuto>& autos);
 

@@ -1,341 +1,20 @@
 #include "core/config/language/unknown_keys.hpp"
 
 #include <algorithm>
-#include <array>
+#include <iterator>
 #include <map>
-#include <optional>
-#include <set>
 #include <string_view>
 
-#include "core/config/language/language.hpp"
-#include "core/text/nearest.hpp"
-#include "core/text/places.hpp"
-#include "core/schema/value.hpp"
+#include "core/config/language/foreign_keys.hpp"
+#include "core/config/language/key_advice.hpp"
 
 namespace capstan {
 namespace {
-
-/// Slips that are seen in public files and that nearness alone does not explain.
-struct KnownSlip {
-  const char* path;
-  const char* text;
-  bool changes_training;
-};
-
-constexpr const char* kSaving =
-    "unknown key. When and where to save is the program's business: here capstan.run.save_dir and "
-    "capstan.run.save_every.";
-constexpr const char* kBetas = "unknown key. Write \"betas\": [beta1, beta2].";
-constexpr const char* kPrecision = "unknown key. Write \"bf16\": {\"enabled\": true}, or fp16 so.";
-constexpr const char* kRunLength = "unknown key. How long to train is the program's business: here capstan.run.steps.";
-constexpr const char* kOnePass =
-    "unknown key: it chooses how torch computes; here every update is one pass. Remove it.";
-constexpr const char* kTotalSteps = "unknown key. Did you mean 'total_num_steps'?";
-constexpr KnownSlip kSlips[] = {
-    {"gradient_accumulation", "unknown key. Did you mean 'gradient_accumulation_steps'?", true},
-    {"micro_batch_size_per_gpu", "unknown key. Did you mean 'train_micro_batch_size_per_gpu'?", true},
-    {"per_device_train_batch_size",
-     "unknown key, an argument of another trainer. Did you mean 'train_micro_batch_size_per_gpu'?", true},
-    {"initial_loss_scale_power", "unknown key. Did you mean 'fp16.initial_scale_power'?", true},
-    {"fp16.initial_loss_scale_power", "unknown key. Did you mean 'initial_scale_power'?", true},
-    {"fp16.loss_scale_power", "unknown key. Did you mean 'initial_scale_power'?", true},
-    {"fp16.fp16", "unknown key. The switch of this section is 'enabled'.", true},
-    {"fp16.fp16_scale_tolerance", "unknown key, an option of fairseq. The nearest here is 'hysteresis'.", true},
-    {"fp16.min_scale", "unknown key. Did you mean 'min_loss_scale'?", true},
-    {"bf16.check_overflow", "unknown key. Did you mean 'check_grad_overflow'?", true},
-    {"scheduler.params.cos_min_lr",
-     "unknown key. Did you mean 'cos_min_ratio'? It is a fraction of the optimizer's lr, not a rate.", true},
-    {"zero_optimization.cpu_offload_pin_memory",
-     "unknown key. Write pin_memory inside offload_optimizer and offload_param.", true},
-    {"zero_optimization.disk_offload",
-     "unknown key. Write offload_param or offload_optimizer with \"device\": \"nvme\" and nvme_path.", true},
-    {"zero_optimization.max_group_size", "unknown key, of the Gaudi fork; there is no equivalent here.", true},
-    {"zero_optimization.native_reduce_scatter",
-     "unknown key, of a development branch. The nearest here is 'reduce_scatter'.", true},
-    {"zero_allow_comm_data_type_fp32",
-     "unknown key, of the Gaudi fork. The nearest here is \"communication_data_type\": \"fp32\".", true},
-    {"allreduce_partitions", "unknown key. Did you mean 'zero_optimization.allgather_partitions'?", true},
-    {"allreduce_bucket_size", "unknown key. Did you mean 'zero_optimization.reduce_bucket_size'?", true},
-    {"zero_optimization.allreduce_bucket_size", "unknown key. Did you mean 'reduce_bucket_size'?", true},
-    {"disable_fused_adam", "unknown key. Write \"torch_adam\": true in optimizer.params.", true},
-    {"checkpoint.tag_validation_enabled", "unknown key. Write \"tag_validation\": \"Ignore\", \"Warn\" or \"Fail\".",
-     false},
-    {"checkpoint.save_checkpoint_steps", kSaving, false},
-    {"checkpoint.checkpoint_dir", kSaving, false},
-    {"checkpoint.save_dir", kSaving, false},
-    {"checkpoint.save_optimizer_states", kSaving, false},
-    {"checkpoint.save_fp16_master_weights", kSaving, false},
-    {"comms_config", "unknown key, the name of a class. Did you mean 'comms_logger'?", false},
-    {"monitor_config",
-     "unknown key, the name of a class. Monitors stand at the top level: csv_monitor, tensorboard, wandb, comet.",
-     false},
-    {"logging", "unknown key. steps_per_print, wall_clock_breakdown and dump_state stand at the top level.", false},
-    {"int8", "unknown key: there is no such section. Quantisation is under compression_training.", true},
-    {"quantize_training.eigenvalue.model_name", "unknown key. Did you mean 'layer_name'?", true},
-    {"pipeline.pipeline_parallel_size", "unknown key. Did you mean 'stages'?", true},
-    {"pipeline.schedule", "unknown key. The schedule of a pipeline cannot be chosen.", false},
-    {"pipeline.partition_method", "unknown key. Did you mean 'partition'?", true},
-    {"replace_with_kernel_inject", "unknown key: kernels for inference have no place in training.", false},
-    {"optimizer_offload", "unknown key. Did you mean 'zero_optimization.offload_optimizer'?", true},
-    {"activation_checkpointing.enabled",
-     "unknown key: this section has no switch. The model says which of its layers are checkpointed.", false},
-    {"gradient_checkpointing",
-     "unknown key, an argument of another trainer. The model says which of its layers are checkpointed.", false},
-    {"tensor_parallel.enabled", "unknown key: autotp_size above 1 is this section's switch.", true},
-    {"wandb.entity", "unknown key. Did you mean 'team'?", false},
-    {"optimizer.params.learning_rate", "unknown key. Did you mean 'lr'?", true},
-    {"optimizer.params.epsilon", "unknown key. Did you mean 'eps'?", true},
-    {"optimizer.params.wd", "unknown key. Did you mean 'weight_decay'?", true},
-    {"optimizer.params.beta1", kBetas, true},
-    {"optimizer.params.beta2", kBetas, true},
-    {"optimizer.params.beta_1", kBetas, true},
-    {"optimizer.params.beta_2", kBetas, true},
-    {"optimizer.params.adam_beta1", kBetas, true},
-    {"optimizer.params.adam_beta2", kBetas, true},
-    {"scheduler.params.warmup_steps", "unknown key. Did you mean 'warmup_num_steps'?", true},
-    {"scheduler.params.num_warmup_steps", "unknown key. Did you mean 'warmup_num_steps'?", true},
-    {"scheduler.params.total_steps", kTotalSteps, true},
-    {"scheduler.params.max_steps", kTotalSteps, true},
-    {"scheduler.params.num_training_steps", kTotalSteps, true},
-    {"compile.enabled", "unknown key: 'deepcompile' is this section's switch.", true},
-    {"compile.backend", "unknown key, an argument of torch.compile. 'deepcompile' is this section's switch.", true},
-    {"tensorboard.log_dir", "unknown key. Did you mean 'output_path'?", false},
-    {"csv_monitor.log_dir", "unknown key. Did you mean 'output_path'?", false},
-    {"zero_optimization.overlap_communication", "unknown key. Did you mean 'overlap_comm'?", true},
-    {"zero", "unknown key. Did you mean 'zero_optimization'?", true},
-    {"precision", kPrecision, true},
-    {"mixed_precision", kPrecision, true},
-    {"seed", "unknown key. Did you mean 'capstan.run.seed'?", false},
-    {"max_steps", kRunLength, false},
-    {"num_epochs", kRunLength, false},
-    {"num_train_epochs", kRunLength, false},
-    {"optimizer.params.fused", kOnePass, false},
-    {"optimizer.params.foreach", kOnePass, false},
-    {"param_offload", "unknown key. Did you mean 'zero_optimization.offload_param'?", true},
-};
-
-/// A program whose files are known by top-level keys of its own.
-struct ForeignProgram {
-  const char* file;
-  std::size_t enough;  // of these keys
-  std::array<std::string_view, 8> keys;
-  const char* remedy;
-};
-
-constexpr const char* kMoveThem = "Move them to a file of their own, or begin each with '_'.";
-constexpr ForeignProgram kForeignPrograms[] = {
-    {"a GPT-NeoX file",
-     3,
-     {"pipe-parallel-size", "model-parallel-size", "num-layers", "seq-length", "pipe_parallel_size",
-      "model_parallel_size", "num_layers", "seq_length"},
-     kMoveThem},
-    {"a file of Hugging Face accelerate",
-     2,
-     {"compute_environment", "distributed_type", "deepspeed_config", "mixed_precision", "num_processes", "num_machines",
-      "machine_rank", "main_training_function"},
-     "Give the file that its deepspeed_config_file names, or write one with what its deepspeed_config says."},
-    {"a configuration for inference",
-     2,
-     {"replace_with_kernel_inject", "kernel_inject", "mp_size", "dtype", "max_out_tokens", "injection_policy",
-      "replace_method", "enable_cuda_graph"},
-     "Capstan trains; it has no use for these keys."},
-};
-
-/// Sections that report on training without changing it.
-constexpr std::array<std::string_view, 12> kReporting = {"tensorboard",
-                                                         "wandb",
-                                                         "csv_monitor",
-                                                         "comet",
-                                                         "comms_logger",
-                                                         "flops_profiler",
-                                                         "timers",
-                                                         "steps_per_print",
-                                                         "wall_clock_breakdown",
-                                                         "memory_breakdown",
-                                                         "dump_state",
-                                                         "log_level"};
 
 // From this many keys without any near name on, the file is another program's and one message is enough.
 constexpr std::size_t kForeignKeys = 5;
 // More than this are not looked at one by one.
 constexpr std::size_t kMostKeys = 200;
-
-bool reports_only(std::string_view path) {
-  return std::find(kReporting.begin(), kReporting.end(), path.substr(0, path.find('.'))) != kReporting.end();
-}
-
-/// Every name of the language with the paths that it has.
-class Names {
- public:
-  explicit Names(const PluginIndex& plugins) {
-    add(language());
-    for (const auto& plugin : plugins.plugins()) {
-      for (const auto& component : plugin.manifest.components) add(component);
-    }
-  }
-
-  const std::vector<std::string>& members(const std::string& section) const {
-    static const std::vector<std::string> none;
-    const auto found = members_.find(section);
-    return found == members_.end() ? none : found->second;
-  }
-  const std::vector<std::string>& names() const { return names_; }
-  /// "WarmupLR, WarmupDecayLR": the types whose parameters include the name.
-  std::string types_with(const std::string& section, const std::string& name) const {
-    const auto found = types_.find(join_path(section, name));
-    return found == types_.end() ? "" : found->second;
-  }
-  const std::vector<std::string>& paths(const std::string& name) const { return paths_.at(name); }
-
- private:
-  void add(const SchemaNode& node) {
-    for (const auto& member : node.members) {
-      add(node.path, member->spec.name);
-      add(*member);
-    }
-    if (node.any_member) add(*node.any_member);
-    if (node.element) add(*node.element);
-  }
-
-  void add(const ComponentManifest& component) {
-    const bool at_top = component.kind == "optimizer" || component.kind == "scheduler";
-    const std::string section = !component.section.empty() ? component.section
-                                : at_top                   ? component.kind + ".params"
-                                                           : "";
-    if (section.empty()) return;
-    for (const KeySpec& spec : component.params) {
-      add(section, spec.name);
-      std::string& types = types_[join_path(section, spec.name)];
-      types += (types.empty() ? "" : ", ") + component.type;
-    }
-  }
-
-  void add(const std::string& section, const std::string& name) {
-    const std::string path = join_path(section, name);
-    if (!known_.insert(path).second) return;
-    members_[section].push_back(name);
-    if (paths_[name].empty()) names_.push_back(name);
-    paths_[name].push_back(path);
-  }
-
-  std::set<std::string> known_;
-  std::map<std::string, std::vector<std::string>> members_, paths_;
-  std::map<std::string, std::string> types_;
-  std::vector<std::string> names_;
-};
-
-/// The path in the language of a section as it stands in a document: names of the user's choice become <name>.
-std::string schema_path(const std::string& section) {
-  if (section.empty()) return "";
-  const SchemaNode* node = find_key(section);
-  return node ? node->path : section;
-}
-
-struct Finding {
-  std::string text;
-  bool changes_training = false;
-  bool meant_something = false;
-};
-
-class Advisor {
- public:
-  Advisor(const Json& document, const PluginIndex& plugins) : document_(document), names_(plugins) {}
-
-  Finding find(const UnknownKey& key) const {
-    if (key.path == "max_grad_norm" || key.path == "optimizer.params.max_grad_norm") return {clipping(key), true, true};
-    for (const KnownSlip& slip : kSlips) {
-      if (key.path == slip.path) return {slip.text, slip.changes_training, true};
-    }
-    if (key.key.find(':') != std::string::npos) return {colon(key), true, true};
-    if (key.path == "deepspeed" || key.path == "deepspeed_config" || key.path == "ds_config") {
-      return {key.value.is_string()
-                  ? "unknown key. Give the file that it names, " + shown(key.value) + ", instead of this one."
-                  : "unknown key. What it holds belongs at the top level of this file.",
-              true, true};
-    }
-    return nearest(key);
-  }
-
- private:
-  std::string clipping(const UnknownKey& key) const {
-    const Json* today = document_.find("gradient_clipping");
-    if (today && *today == key.value) {
-      return "unknown key. gradient_clipping says the same (" + shown(key.value) + ") already: remove this key.";
-    }
-    return "unknown key. Write \"gradient_clipping\": " + shown(key.value) + " at the top level" +
-           (today ? ", where " + shown(*today) + " stands now." : ".");
-  }
-
-  static std::string colon(const UnknownKey& key) {
-    const auto cut = key.key.find(':');
-    return "unknown key. 'section:key' is notation for nesting: write {\"" + key.key.substr(0, cut) + "\": {\"" +
-           key.key.substr(cut + 1) + "\": ..}}.";
-  }
-
-  /// The sibling that was misspelt, else the same name elsewhere, else a near name elsewhere.
-  Finding nearest(const UnknownKey& key) const {
-    const bool parameter = !key.component.empty();
-    const auto& siblings = parameter ? key.parameters : names_.members(schema_path(key.section));
-    const auto sibling = nearest_name(key.key, siblings);
-    if (sibling && name_distance(key.key, *sibling) <= 1) return meant(join_path(key.section, *sibling), *sibling);
-    const auto anywhere = nearest_name(key.key, names_.names());
-    if (anywhere && name_distance(key.key, *anywhere) == 0) return elsewhere(key, *anywhere);
-    if (sibling) return meant(join_path(key.section, *sibling), *sibling);
-    if (const auto longer = continued(key.key, siblings)) return meant(join_path(key.section, *longer), *longer);
-    if (anywhere && near_enough(key.key, *anywhere) && !parameter) return elsewhere(key, *anywhere);
-    return {nothing_near(key, siblings), false, false};
-  }
-
-  /// Across the whole language chance resemblances are common: one letter in five at most.
-  static bool near_enough(const std::string& key, const std::string& name) {
-    return name_distance(key, name) * 5 <= key.size();
-  }
-
-  static std::string nothing_near(const UnknownKey& key, const std::vector<std::string>& siblings) {
-    constexpr std::size_t kMost = 16;
-    if (key.section.empty())
-      return "unknown key. If it is an option of another program, move it there or begin it with '_'.";
-    if (siblings.empty()) return "unknown key.";
-    std::string text =
-        key.component.empty() ? "unknown key. This section has: " : "unknown key. " + key.component + " has: ";
-    for (std::size_t i = 0; i < siblings.size() && i < kMost; ++i) text += (i == 0 ? "" : ", ") + siblings[i];
-    return text + (siblings.size() > kMost ? ", .." : ".");
-  }
-
-  /// The only sibling that goes on where the key stops at the end of a word: warmup_max -> warmup_max_lr.
-  static std::optional<std::string> continued(const std::string& key, const std::vector<std::string>& siblings) {
-    std::optional<std::string> only;
-    for (const auto& sibling : siblings) {
-      if (key.size() < 4 || !sibling.starts_with(key + "_")) continue;
-      if (only) return std::nullopt;
-      only = sibling;
-    }
-    return only;
-  }
-
-  static Finding meant(const std::string& path, const std::string& name) {
-    return {"unknown key. Did you mean '" + name + "'?", !reports_only(path), true};
-  }
-
-  Finding elsewhere(const UnknownKey& key, const std::string& name) const {
-    constexpr std::size_t kMostPlaces = 3;
-    std::string text;
-    bool changes = false;
-    std::size_t listed = 0;
-    for (const auto& path : names_.paths(name)) {
-      if (path == key.path || listed == kMostPlaces) continue;
-      text += (listed++ == 0 ? "'" : ", '") + path + (path == name ? "' at the top level" : "'");
-      changes |= !reports_only(path);
-    }
-    if (const std::string types = names_.types_with(key.section, name); !key.component.empty() && !types.empty()) {
-      return {"unknown key: " + key.component + " has no such parameter, unlike " + types + ".", true, true};
-    }
-    return {"unknown key. Did you mean " + text + "?", changes, true};
-  }
-
-  const Json& document_;
-  Names names_;
-};
 
 std::string listed(const std::vector<const UnknownKey*>& keys) {
   constexpr std::size_t kMost = 10;
@@ -344,15 +23,172 @@ std::string listed(const std::vector<const UnknownKey*>& keys) {
   return keys.size() > kMost ? text + ", .." : text;
 }
 
-const ForeignProgram* foreign_program(const std::vector<const UnknownKey*>& keys) {
-  for (const ForeignProgram& program : kForeignPrograms) {
-    const auto known = [&](const UnknownKey* key) {
-      return std::find(program.keys.begin(), program.keys.end(), key->key) != program.keys.end();
-    };
-    if (static_cast<std::size_t>(std::count_if(keys.begin(), keys.end(), known)) >= program.enough) return &program;
+struct Found {
+  const UnknownKey* key;
+  KeyAdvice advice;
+};
+
+/// Other programs' options among the top-level keys.
+class ForeignKeys {
+ public:
+  explicit ForeignKeys(const std::vector<Found>& top) {
+    for (const Found& found : top) {
+      if (names_settings(found.key->key) && found.advice.meant_something) continue;
+      const ForeignProgram* program = owner(found.key->key, top);
+      if (program) of_[program].push_back(&found);
+    }
+    // What resembles a key of ours is another program's only where there is more of it.
+    for (auto& [program, keys] : of_) {
+      const auto resembles = [](const Found* found) { return found->advice.changes_training; };
+      if (std::all_of(keys.begin(), keys.end(), resembles)) keys.clear();
+    }
   }
-  return nullptr;
+
+  const std::map<const ForeignProgram*, std::vector<const Found*>>& of() const { return of_; }
+  bool has(const UnknownKey* key) const {
+    return std::any_of(of_.begin(), of_.end(), [&](const auto& entry) {
+      return std::any_of(entry.second.begin(), entry.second.end(),
+                         [&](const Found* found) { return found->key == key; });
+    });
+  }
+
+ private:
+  /// Of the programs that have the option, the one with the most options here.
+  static const ForeignProgram* owner(std::string_view key, const std::vector<Found>& top) {
+    const ForeignProgram* best = nullptr;
+    std::ptrdiff_t most = 0;
+    for (const ForeignProgram& program : foreign_programs()) {
+      if (!program.has(key)) continue;
+      const auto count =
+          std::count_if(top.begin(), top.end(), [&](const Found& found) { return program.has(found.key->key); });
+      if (count > most) best = &program;
+      most = std::max(most, count);
+    }
+    return best;
+  }
+
+  std::map<const ForeignProgram*, std::vector<const Found*>> of_;
+};
+
+/// "GPT-NeoX and Megatron-DeepSpeed": a lone option does not tell which of the programs that have it was meant.
+std::string programs_with(std::string_view key) {
+  std::string text;
+  for (const ForeignProgram& program : foreign_programs()) {
+    if (program.has(key)) text += (text.empty() ? "" : " and ") + std::string(program.name);
+  }
+  return text;
 }
+
+/// "8 options of GPT-NeoX have no effect in this file: a, b. What acts here: x for a."
+std::string foreign_text(const ForeignProgram& program, const std::vector<const Found*>& found) {
+  std::vector<const UnknownKey*> keys;
+  std::string here;
+  for (const Found* one : found) {
+    keys.push_back(one->key);
+    const std::string_view equivalent = foreign_key_here(one->key->key);
+    if (!equivalent.empty()) here += (here.empty() ? "" : ", ") + std::string(equivalent) + " for " + one->key->key;
+  }
+  if (!here.empty()) here = " What acts here: " + here + ".";
+  if (keys.size() == 1)
+    return "is an option of " + programs_with(keys.front()->key) + " and has no effect in this file." + here;
+  const std::string names = listed(keys);
+  return std::to_string(keys.size()) + " options of " + program.name + " have no effect in this file: " + names +
+         (names.ends_with("..") ? "" : ".") + here;
+}
+
+/// Reports unknown keys, as warnings where the options allow it.
+class Reporter {
+ public:
+  Reporter(const Json& document, const UnknownKeyOptions& options, Problems& problems)
+      : document_(document), options_(options), problems_(problems) {}
+
+  void report(const std::vector<Found>& all) {
+    std::vector<Found> top;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(top),
+                 [](const Found& found) { return found.key->section.empty(); });
+    const ForeignKeys foreign(top);
+    if (whole_file_is_foreign(foreign, top)) {
+      report_inner(all);
+      return;
+    }
+    for (const auto& [program, keys] : foreign.of()) {
+      if (!keys.empty()) foreign_keys(*program, keys);
+    }
+    std::vector<const UnknownKey*> strange;
+    for (const Found& found : top) {
+      if (!foreign.has(found.key) && !found.advice.meant_something) strange.push_back(found.key);
+    }
+    const bool one_message = strange.size() >= kForeignKeys;
+    if (one_message) {
+      unknown(strange.front()->path,
+              "this looks like a file that another program shares: " + std::to_string(strange.size()) +
+                  " top-level keys are not of this language (" + listed(strange) +
+                  "). Move them to a file of their own, or begin each with '_'.",
+              false);
+    }
+    for (const Found& found : top) {
+      if (foreign.has(found.key) || (one_message && !found.advice.meant_something)) continue;
+      unknown(found.key->path, found.advice.text, found.advice.changes_training);
+    }
+    report_inner(all);
+  }
+
+ private:
+  /// Keys inside sections. The names that a section has are listed once.
+  void report_inner(const std::vector<Found>& all) {
+    std::map<std::string, std::string> listed_at;  // the text with the names -> the key that had it
+    for (const Found& found : all) {
+      if (found.key->section.empty()) continue;
+      std::string text = found.advice.text;
+      if (found.advice.lists_names) {
+        const auto [first, fresh] = listed_at.try_emplace(text, found.key->path);
+        if (!fresh) text = "unknown key. " + first->second + " has the names that there are.";
+      }
+      unknown(found.key->path, text, found.advice.changes_training);
+    }
+  }
+
+  /// A document without a single key of the language is no configuration, whatever its keys are.
+  bool whole_file_is_foreign(const ForeignKeys& foreign, const std::vector<Found>& top) {
+    const auto known = [&](const auto& member) {
+      return !is_comment(member.first) &&
+             std::none_of(top.begin(), top.end(),
+                          [&, &name = member.first](const Found& found) { return found.key->key == name; });
+    };
+    const auto& members = document_.as_object();
+    if (std::any_of(members.begin(), members.end(), known)) return false;
+    const ForeignProgram* program = nullptr;
+    std::size_t most = 1;  // one option alone does not make a program's file
+    for (const auto& [one, keys] : foreign.of()) {
+      if (keys.size() > most) program = one;
+      most = std::max(most, keys.size());
+    }
+    if (!program) return false;
+    std::vector<const UnknownKey*> keys;
+    for (const Found& found : top) keys.push_back(found.key);
+    problems_.error(keys.front()->path, "this is a file of " + std::string(program->name) + ": " +
+                                            "none of its keys is of this language (" + listed(keys) + "). " +
+                                            program->remedy);
+    return true;
+  }
+
+  void foreign_keys(const ForeignProgram& program, const std::vector<const Found*>& keys) {
+    const Found& first = *keys.front();
+    const bool advised = keys.size() == 1 && first.advice.meant_something;
+    const std::string text = advised ? first.advice.text + " It has no effect." : foreign_text(program, keys);
+    if (options_.strict) return problems_.error(first.key->path, text);
+    problems_.warning(first.key->path, text);
+  }
+
+  void unknown(const std::string& path, const std::string& text, bool stays_error) {
+    if (options_.warn && !stays_error) return problems_.warning(path, text + " It has no effect.");
+    problems_.error(path, text);
+  }
+
+  const Json& document_;
+  const UnknownKeyOptions& options_;
+  Problems& problems_;
+};
 
 }  // namespace
 
@@ -367,40 +203,10 @@ void report_unknown_keys(const std::vector<UnknownKey>& keys, const Json& docume
                        " keys are not of this language (" + listed(all) + ").");
     return;
   }
-  const Advisor advisor(document, plugins);
-  const auto report = [&](const std::string& path, const std::string& text, bool stays_error) {
-    if (options.warn && !stays_error) {
-      problems.warning(path, text + " It has no effect.");
-    } else {
-      problems.error(path, text);
-    }
-  };
-  std::vector<const UnknownKey*> foreign;
-  std::vector<std::pair<const UnknownKey*, Finding>> findings;
-  for (const UnknownKey& key : keys) {
-    Finding finding = advisor.find(key);
-    if (key.section.empty() && !finding.meant_something) foreign.push_back(&key);
-    findings.emplace_back(&key, std::move(finding));
-  }
-  // A known foreign program's file: also what merely resembles our names is its own.
-  std::vector<const UnknownKey*> top;
-  for (const UnknownKey& key : keys) {
-    if (key.section.empty()) top.push_back(&key);
-  }
-  const ForeignProgram* program = foreign_program(top);
-  if (program) foreign = top;
-  const bool one_message = program || foreign.size() >= kForeignKeys;
-  if (one_message) {
-    report(foreign.front()->path,
-           std::string("this looks like ") + (program ? program->file : "a file that another program shares") + ": " +
-               std::to_string(foreign.size()) + " top-level keys are not of this language (" + listed(foreign) + "). " +
-               (program ? program->remedy : kMoveThem),
-           false);
-  }
-  for (const auto& [key, finding] : findings) {
-    if (one_message && std::find(foreign.begin(), foreign.end(), key) != foreign.end()) continue;
-    report(key->path, finding.text, finding.changes_training);
-  }
+  const std::vector<KeyAdvice> advice = advise(keys, document, plugins);
+  std::vector<Found> all;
+  for (std::size_t i = 0; i < keys.size(); ++i) all.push_back({&keys[i], advice[i]});
+  Reporter(document, options, problems).report(all);
 }
 
 }  // namespace capstan

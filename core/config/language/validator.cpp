@@ -4,8 +4,8 @@
 #include <array>
 #include <utility>
 
-#include "core/text/places.hpp"
 #include "core/schema/value.hpp"
+#include "core/text/places.hpp"
 
 namespace capstan {
 namespace {
@@ -18,8 +18,9 @@ constexpr std::array<std::string_view, 14> kSectionsWithAuto = {
     "csv_monitor",         "comet", "comms_logger", "compile", "hybrid_engine", "tensor_parallel",
     "weight_quantization", "timers"};
 
-constexpr std::array<std::string_view, 4> kKeysWithAuto = {"train_batch_size", "train_micro_batch_size_per_gpu",
-                                                           "gradient_accumulation_steps", "gradient_clipping"};
+constexpr std::array<std::string_view, 5> kKeysWithAuto = {"train_batch_size", "train_micro_batch_size_per_gpu",
+                                                           "gradient_accumulation_steps", "gradient_clipping",
+                                                           "steps_per_print"};
 
 /// Sizes of buckets that follow from the model's hidden size h.
 std::optional<Json> bucket_size(std::string_view path, std::int64_t h) {

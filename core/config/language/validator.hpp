@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/text/json.hpp"
 #include "core/config/language/language.hpp"
-#include "core/text/problem.hpp"
 #include "core/schema/schema.hpp"
+#include "core/text/json.hpp"
+#include "core/text/problem.hpp"
 
 namespace capstan {
 
@@ -20,12 +20,14 @@ struct UnknownKey {
   Json value;
   std::string component;                // parameters: the type that has no such one
   std::vector<std::string> parameters;  // parameters: those it has
+  std::string meant;                    // a misspelt section: the sibling as which its content was checked
 };
 
 /// What "auto" became.
 struct ResolvedAuto {
   std::string path;
   Json value;
+  bool open = false;  // a value is needed, and only the program that trains can give it
 };
 
 struct ValidatorOptions {

@@ -12,6 +12,7 @@ namespace {
 constexpr const char* kTrain = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kAccumulation = "gradient_accumulation_steps";
+constexpr const char* kWorld = "data-parallel size";
 
 std::optional<std::int64_t> positive(const Effective& values, const char* key) {
   const std::int64_t value = values.integer(key);
@@ -22,9 +23,7 @@ std::string world_text(std::int64_t world, const ConfigContext& context) {
   return " The data-parallel size is " + std::to_string(world) + ": " + context.world_size_origin + ".";
 }
 
-std::string term(const char* key, std::int64_t value, bool given) {
-  return std::to_string(value) + " (" + key + (given ? ")" : ", derived)");
-}
+std::string factor(std::int64_t value, const char* name) { return std::to_string(value) + " (" + name + ")"; }
 
 /// How many ranks read the same data.
 std::int64_t ranks_per_replica(const Effective& values) {
@@ -42,18 +41,6 @@ struct Sizes {
   std::optional<std::int64_t> train, micro, accumulation;
 };
 
-void missing(const Sizes& given, const ConfigContext& context, Problems& problems) {
-  const std::string text = given.accumulation
-                               ? "train_batch_size or train_micro_batch_size_per_gpu must be given beside it."
-                               : "train_batch_size or train_micro_batch_size_per_gpu must be given.";
-  if (context.check_only) {
-    problems.notice(given.accumulation ? kAccumulation : "",
-                    "the batch size is left to the program that trains: " + text);
-  } else {
-    problems.error(given.accumulation ? kAccumulation : "", text);
-  }
-}
-
 /// The data-parallel size; when nobody has said it, the one that all three keys together imply.
 std::int64_t assumed_world(const Sizes& given, std::int64_t world, const ConfigContext& context, Problems& problems) {
   if (context.world_known || !given.train || !given.micro || !given.accumulation) return world;
@@ -65,14 +52,31 @@ std::int64_t assumed_world(const Sizes& given, std::int64_t world, const ConfigC
   return implied;
 }
 
-/// The sizes that would be right in place of one that does not divide.
-std::string remedy(const Sizes& given, const Sizes& all, std::int64_t world) {
-  if (given.train && given.micro && given.accumulation) {
-    return " With the other two it must be " + std::to_string(*all.micro * *all.accumulation * world) + ".";
-  }
-  const std::int64_t unit = (given.micro ? *given.micro : 1) * (given.accumulation ? *given.accumulation : 1) * world;
+/// All three are given and contradict each other: each of them as the other two would have it.
+std::string contradiction(const Sizes& given, std::int64_t world) {
+  const std::int64_t product = *given.micro * *given.accumulation * world;
+  std::string text = std::to_string(*given.train) + " is not " + factor(*given.micro, kMicro) + " x " +
+                     factor(*given.accumulation, kAccumulation) + " x " + factor(world, kWorld) + " = " +
+                     std::to_string(product) + ". Right would be " + kTrain + " " + std::to_string(product);
+  const auto alternative = [&](const char* key, std::int64_t others) {
+    if (*given.train % others == 0) text += std::string(", or ") + key + " " + std::to_string(*given.train / others);
+  };
+  alternative(kMicro, *given.accumulation * world);
+  alternative(kAccumulation, *given.micro * world);
+  return text + ".";
+}
+
+/// The batch is not a multiple of what it is to be divided by.
+std::string indivisible(const Sizes& given, std::int64_t world) {
+  const std::int64_t unit = given.micro.value_or(1) * given.accumulation.value_or(1) * world;
+  std::string factors;
+  if (given.micro) factors += factor(*given.micro, kMicro) + " x ";
+  if (given.accumulation) factors += factor(*given.accumulation, kAccumulation) + " x ";
+  factors += factor(world, kWorld);
+  if (given.micro || given.accumulation) factors = std::to_string(unit) + " = " + factors;
   const std::int64_t below = *given.train / unit * unit;
-  return " It must be a multiple of " + std::to_string(unit) + ", such as " +
+  return std::to_string(*given.train) + " is not a multiple of " + factors + ", so there is no " +
+         (given.micro ? kAccumulation : kMicro) + " for it. Write " +
          (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + unit) + ".";
 }
 
@@ -84,21 +88,26 @@ void check(const Sizes& given, const Sizes& all, std::int64_t world, const Confi
   }
   const std::int64_t product = *all.micro * *all.accumulation * world;
   if (*all.train == product) return;
-  problems.error(kTrain, std::to_string(*all.train) + " is not " + term(kMicro, *all.micro, given.micro.has_value()) +
-                             " x " + term(kAccumulation, *all.accumulation, given.accumulation.has_value()) + " x " +
-                             std::to_string(world) + " (data-parallel size) = " + std::to_string(product) + "." +
-                             remedy(given, all, world) + world_text(world, context));
+  const bool complete = given.micro && given.accumulation;
+  problems.error(kTrain,
+                 (complete ? contradiction(given, world) : indivisible(given, world)) + world_text(world, context));
 }
 
 }  // namespace
 
+int data_parallel_size(const Effective& values, const ConfigContext& context) {
+  if (!context.world_known) return 1;
+  return static_cast<int>(std::max<std::int64_t>(context.world_size / ranks_per_replica(values), 1));
+}
+
 BatchConfig resolve_batch(Effective& values, const ConfigContext& context, Problems& problems) {
   BatchConfig batch;
+  batch.world_size = data_parallel_size(values, context);
   const std::int64_t replica = ranks_per_replica(values);
   // Without a launcher's word, the smallest world that holds one replica.
   const std::int64_t processes = context.world_known ? context.world_size : replica;
   if (processes % replica != 0) {
-    problems.error("", "the world size " + std::to_string(context.world_size) + " is no multiple of " +
+    problems.error("", "the world size " + std::to_string(context.world_size) + " is not a multiple of " +
                            std::to_string(replica) +
                            ", the ranks that share one replica of the model (sequence_parallel_size x "
                            "tensor_parallel.autotp_size x pipeline.stages).");
@@ -112,10 +121,7 @@ BatchConfig resolve_batch(Effective& values, const ConfigContext& context, Probl
     if (values.given(key) && !values.find(key)) return batch;
     if (values.find(key) && !values.find(key)->is_integer()) return batch;  // a list to search, while autotuning
   }
-  if (!given.train && !given.micro) {
-    missing(given, context, problems);
-    return batch;
-  }
+  if (!given.train && !given.micro) return batch;
   Sizes all = given;
   if (given.train && given.micro && !given.accumulation) {
     all.accumulation = *given.train / *given.micro / world;

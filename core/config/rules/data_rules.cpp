@@ -48,7 +48,7 @@ void check_schedule(const Json& section, const std::string& path, Problems& prob
   const Json* step = config->find("difficulty_step");
   if (step && step->is_integer() && step->as_integer() % 8 != 0) {
     problems.warning(join_path(where, "difficulty_step"),
-                     shown(*step) + " is no multiple of 8, which tensor cores want.");
+                     shown(*step) + " is not a multiple of 8, as tensor cores prefer.");
   }
 }
 

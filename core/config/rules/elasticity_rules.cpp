@@ -57,7 +57,7 @@ bool check_elasticity_rules(const Effective& values, Problems& problems) {
   }
   if (parallel > 0 && node % parallel != 0) {
     problems.error("elasticity.num_gpus_per_node",
-                   std::to_string(node) + " is no multiple of model_parallel_size, " + std::to_string(parallel) + ".");
+                   std::to_string(node) + " is not a multiple of model_parallel_size, " + std::to_string(parallel) + ".");
   }
   return cap && micros && problems.all().size() == before;
 }

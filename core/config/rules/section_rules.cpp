@@ -20,7 +20,7 @@ void check_sparse_attention(const Effective& values, Problems& problems) {
   if (mode == "fixed" && local > 0 && global > 0) {
     if (local % global != 0) {
       problems.error(path + ".num_local_blocks",
-                     std::to_string(local) + " is no multiple of num_global_blocks, " + std::to_string(global) + ".");
+                     std::to_string(local) + " is not a multiple of num_global_blocks, " + std::to_string(global) + ".");
     } else if (patterns > local / global) {
       problems.error(path + ".num_different_global_patterns", std::to_string(patterns) +
                                                                   " is above num_local_blocks / num_global_blocks, " +

@@ -18,7 +18,7 @@ Json params_schema(const ComponentManifest& component) {
   Json properties = Json::object();
   Json::Array required;
   for (const KeySpec& spec : component.params) {
-    properties[spec.name] = key_schema(spec, !spec.required);
+    properties[spec.name] = key_schema(spec, true);
     for (const auto& alias : spec.aliases) properties[alias] = properties[spec.name];
     if (spec.required && spec.aliases.empty()) required.push_back(spec.name);
   }

@@ -38,6 +38,10 @@ void read_setting(const std::string& line, ConfigCase& out) {
     out.context.hidden_size = size;
   } else if (name == "lenient") {
     out.context.lenient = true;
+  } else if (name == "strict") {
+    out.context.strict = true;
+  } else if (name == "alone") {
+    out.context.trains_alone = true;
   } else if (name == "training") {
     out.context.check_only = false;
   } else if (name == "toml") {

@@ -96,8 +96,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"{[1]: 1}", "1:2: a key in double quotes is expected here, not '['."},
         Refusal{"{\"a\": [true|false]}",
                 "1:8: 'true|false' is the notation of a choice; write the one value that is meant."},
-        Refusal{"{\"a\": ...}", "1:7: '...' is a placeholder; write the value or remove it."},
-        Refusal{"{...}", "1:2: '...' is a placeholder; write the members or remove it."},
+        Refusal{"{\"a\": ...}", "1:7: '...' is a placeholder; write what it stands for or remove it."},
+        Refusal{"{...}", "1:2: '...' is a placeholder; write what it stands for or remove it."},
         Refusal{"{\"a\": 007}", "1:7: a number must not begin with 0."},
         Refusal{"{\"a\": .5}", "1:7: a number needs a digit before the point: 0.5."},
         Refusal{"{\"a\": 1.}", "1:7: a number needs a digit after the point: 1.0."},
@@ -122,17 +122,39 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"{\"a\": \"\xff\"}", "1:8: not UTF-8 text from here on; save the file as UTF-8."},
         Refusal{"\xff\xfe{", "1:1: this is UTF-16; save the file as UTF-8."},
         Refusal{"{\"a\": two}",
-                "1:7: 'two' is no JSON value: text needs double quotes. If it is the placeholder of a "
+                "1:7: 'two' is not a JSON value: text needs double quotes. If it is the placeholder of a "
                 "template, fill it in first."},
         Refusal{"{\"a\": ONE,\n\"b\": TWO}",
-                "1:7: this is an unfilled template: 2 placeholders, the first is ONE. Fill it in (with the program or "
-                "the sed script that it was written for) before using it."},
-        Refusal{"{ {% if x %} \"a\": {{ y }} {% endif %}",
-                "1:3: this is an unfilled template: 3 placeholders, the first is {% if x %}. Fill it in (with the "
+                "1:7: this is an unfilled template: 2 placeholders, ONE (line 1), TWO (line 2). Fill it in (with the "
                 "program or the sed script that it was written for) before using it."},
+        Refusal{
+            "{\"a\": 0|1|2|3,\n\"b\": [true|false],\n...\n}",
+            "1:7: this is the notation of documentation: 0|1|2|3 (line 1), true|false (line 2), ... (line 3). Write "
+            "the one value that is meant, and what '...' stands for."},
+        Refusal{"{\"a\": 0|1,\n\"b\": STAGE,\n\"c\": STAGE}",
+                "1:7: this is an unfilled template: 3 placeholders, 0|1 (line 1), STAGE (line 2). Fill it in (with the "
+                "program or the sed script that it was written for) before using it."},
+        Refusal{"{ {% if x %} \"a\": {{ y }} {% endif %}",
+                "1:3: this is an unfilled template: 3 placeholders, {% if x %} (line 1), {{ y }} (line 1), {% endif %} "
+                "(line 1). Fill it in (with the program or the sed script that it was written for) before using it."},
         Refusal{"{\"a\": \"${STAGE}\"}",
-                "1:7: this is an unfilled template: 1 placeholder, ${STAGE}. Fill it in (with the program or the sed "
+                "1:7: this is an unfilled template: 1 placeholder, ${STAGE} (line 1). Fill it in (with the program or the sed "
                 "script that it was written for) before using it."}));
+
+TEST(Relaxed, SaysWhereTheLayoutMissesABracket) {
+  const char* missing = " is still open here, and the file ends before all is closed.\n";
+  EXPECT_EQ(
+      problems_of("{\n  \"fp16\": {\n    \"enabled\": true,\n  \"zero_optimization\": {\n    \"stage\": 1\n  }\n}\n"),
+      std::string("error:4:3: a '}' is probably missing before this line: the '{' of line 2") + missing);
+  EXPECT_EQ(problems_of("{\n  \"optimizer\": {\n    \"params\": {\n      \"lr\": 1\n  },\n  \"a\": 1\n}\n"),
+            std::string("error:5:3: a '}' is probably missing before this line: the '{' of line 3") + missing);
+  EXPECT_EQ(problems_of("{\n\t\"a\": {\n\t\t\"b\": [1,\n\t\t2\n\t}\n}\n").substr(0, 10), "error:5:2:");
+}
+
+TEST(Relaxed, TrustsNoLayoutWhereThereIsNone) {
+  EXPECT_EQ(problems_of("{\n\"a\": {\n\"b\": {\n\"c\": 1\n}\n}\n}\n"), "");
+  EXPECT_EQ(problems_of("{\"a\": {\"b\": 1}\n"), "error:1:1: this '{' is never closed: the file ends inside it.\n");
+}
 
 TEST(RelaxedLimits, RefusesA400DigitNumberByItsLength) {
   EXPECT_EQ(problems_of("{\"a\": " + std::string(400, '9') + "}"),
@@ -156,8 +178,7 @@ TEST(RelaxedLimits, RefusesTextAbove16MiBByThatNumber) {
 TEST(RelaxedLimits, RefusesMoreValuesThanAConfigurationHas) {
   std::string text = "{\"a\": [0";
   for (int i = 0; i < 20'000; ++i) text += ",0";
-  EXPECT_EQ(problems_of(text + "]}"),
-            "error:1:40002: more than 20000 values; a configuration has a few hundred.\n");
+  EXPECT_EQ(problems_of(text + "]}"), "error:1:40002: more than 20000 values; a configuration has a few hundred.\n");
 }
 
 TEST(RelaxedLimits, RefusesKeysThatAreNoNames) {
