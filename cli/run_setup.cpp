@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
 #include "core/comm/rendezvous.hpp"
+#include "core/comm/time_limits.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -20,21 +20,6 @@
 
 namespace capstan::cli {
 namespace {
-
-/// A collective that takes longer means that a rank hangs. CAPSTAN_COLLECTIVE_TIMEOUT: seconds.
-Communicator::Options communicator_options() {
-  Communicator::Options options;
-  if (const char* text = std::getenv("CAPSTAN_COLLECTIVE_TIMEOUT")) {
-    char* end = nullptr;
-    const double seconds = std::strtod(text, &end);
-    if (end == text || *end != '\0' || !(seconds > 0 && seconds < 1e6)) {
-      throw RuntimeFault(std::string("CAPSTAN_COLLECTIVE_TIMEOUT is '") + text +
-                         "'; a number of seconds above 0 is needed.");
-    }
-    options.timeout = options.arrival = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-  }
-  return options;
-}
 
 /// How long rank 0 has to say the same, and the processes to meet before that.
 constexpr std::chrono::milliseconds kSaying = std::chrono::seconds(2), kMeeting = std::chrono::seconds(5);
@@ -50,7 +35,7 @@ void tell_others(Communicator& communicator, const std::string& why) {
 void meet_and_tell(const Rendezvous& rendezvous, const std::string& why) {
   if (rendezvous.size == 1) return;
   try {
-    Communicator::Options options = communicator_options();
+    Communicator::Options options = time_limits(process_environment());
     options.arrival = std::min(options.arrival, kMeeting);
     tell_others(*Communicator::connect(rendezvous, options), why);
   } catch (const std::exception&) {
@@ -101,8 +86,8 @@ LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose) {
   loaded.config = load_config_as_one(arguments, context, rendezvous, loaded.plugins);
   // Before anything else of LibTorch: it looks for devices once, at the first seed.
   load_device(loaded.config, loaded.plugins);
-  loaded.communicator =
-      rendezvous.size > 1 ? Communicator::connect(rendezvous, communicator_options()) : Communicator::alone();
+  loaded.communicator = rendezvous.size > 1 ? Communicator::connect(rendezvous, time_limits(process_environment()))
+                                            : Communicator::alone();
   for (const std::string& warning : loaded.plugins.warnings()) log::warning(warning);
   return loaded;
 }

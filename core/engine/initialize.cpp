@@ -4,6 +4,7 @@
 
 #include "core/comm/communicator.hpp"
 #include "core/comm/rendezvous.hpp"
+#include "core/comm/time_limits.hpp"
 #include "core/engine/host.hpp"
 #include "core/log.hpp"
 #include "core/model/deferred_model.hpp"
@@ -57,7 +58,8 @@ Engine initialize(Model model, const std::string& config_path_or_base64, const P
     log::warning("capstan.model '" + config.run.model->type + "' is not used: this program brings its own model, '" +
                  model.description() + "'.");
   }
-  return Engine(std::move(model), config, plugins, Communicator::connect(rendezvous, {}));
+  return Engine(std::move(model), config, plugins,
+                Communicator::connect(rendezvous, time_limits(process_environment())));
 }
 
 }  // namespace capstan

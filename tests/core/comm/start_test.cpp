@@ -18,6 +18,7 @@
 #include "core/comm/attendance.hpp"
 #include "core/comm/device_link.hpp"
 #include "core/comm/rendezvous.hpp"
+#include "core/comm/time_limits.hpp"
 #include "core/errors.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -80,6 +81,22 @@ TEST(Attendance, StopsWhoWaitsForAProcessThatHasStopped) {
   EXPECT_NO_THROW(board.of(0, 2).check());
   board.of(1, 2).stopped("no network.");
   EXPECT_THAT([&] { board.of(0, 2).check(); }, ThrowsMessage<RuntimeFault>("rank 0: rank 1 of 2 stopped: no network."));
+}
+
+TEST(TimeLimits, AreThoseOfTheEnvironment) {
+  const auto limits = [](const char* seconds) {
+    return time_limits([seconds](const char* name) -> std::optional<std::string> {
+      return std::string(name) == "CAPSTAN_COLLECTIVE_TIMEOUT" && seconds ? std::optional<std::string>(seconds)
+                                                                          : std::nullopt;
+    });
+  };
+  EXPECT_EQ(limits(nullptr).timeout, std::chrono::minutes(30));
+  EXPECT_EQ(limits(nullptr).arrival, std::chrono::minutes(5));
+  EXPECT_EQ(limits("2.5").timeout, milliseconds(2500));
+  EXPECT_EQ(limits("2.5").arrival, milliseconds(2500));
+  EXPECT_THAT([&] { limits("soon"); },
+              ThrowsMessage<RuntimeFault>("CAPSTAN_COLLECTIVE_TIMEOUT is 'soon'; a number of seconds above 0 is "
+                                          "needed."));
 }
 
 /// The process ends at once where it calls this.
