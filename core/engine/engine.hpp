@@ -10,8 +10,8 @@
 
 #include "core/comm/comms_log.hpp"
 #include "core/config/config.hpp"
-#include "core/model/batch.hpp"
 #include "core/engine/gather.hpp"
+#include "core/model/batch.hpp"
 #include "core/model/model.hpp"
 
 namespace capstan {
@@ -71,8 +71,9 @@ class Engine {
   bool saving() const;
   /// Waits for it. Throws RuntimeFault.
   void finish_saving();
-  /// Loads the tag, or the one `latest` names. Returns the client state. A step under way is forgotten, also one that an
-  /// exception ended. Throws RuntimeFault naming the file and what differs, on all ranks; the engine is then as before.
+  /// Loads the tag, or the one `latest` names. Returns the client state. A step under way is forgotten, also one that
+  /// an exception ended. Throws RuntimeFault naming the file and what differs, on all ranks; the engine is then as
+  /// before.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "");
   /// Takes parameter values from a safetensors file, or from a folder of Hugging Face's transformers where the model
   /// knows the names there; every trainable parameter must be there with its shape. Values are converted to the

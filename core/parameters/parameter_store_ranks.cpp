@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "core/memory/away_storage.hpp"
-#include "core/parameters/parameter_store.hpp"
 #include "core/memory/persistence.hpp"
+#include "core/parameters/parameter_store.hpp"
 
 namespace capstan {
 namespace {
