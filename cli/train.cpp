@@ -164,14 +164,18 @@ void TrainingRun::warn_about_other_data(const Json& client_state, const std::str
     const Json* value = then->find(key);
     return value != nullptr && *value != now.at(key);
   };
+  const auto told = [&](const char* key) {
+    const Json* value = then->find(key);
+    return value == nullptr ? std::string("?") : value->is_string() ? value->as_string() : value->dump();
+  };
   if (differs("fingerprint") || differs("sequence_length")) {
-    log::warning(checkpoint + ": was trained on other data (" + then->at("samples").dump() + " samples of " +
-                 then->at("sequence_length").dump() + " tokens, now " + grouped(data_.samples()) + " of " +
+    log::warning(checkpoint + ": was trained on other data (" + told("samples") + " samples of " +
+                 told("sequence_length") + " tokens, now " + grouped(data_.samples()) + " of " +
                  grouped(data_.sequence_length()) + "). The run goes on with this data, from sample " +
                  grouped(engine_->progress().global_samples) + " of its order.");
   } else if (differs("seed") || differs("shuffle")) {
-    log::warning(checkpoint + ": was trained with another order of the data (seed " + then->at("seed").as_string() +
-                 ", now " + std::to_string(run_.seed) + "). The run does not continue as it would have.");
+    log::warning(checkpoint + ": was trained with another order of the data (seed " + told("seed") + ", now " +
+                 std::to_string(run_.seed) + "). The run does not continue as it would have.");
   }
 }
 

@@ -59,8 +59,9 @@ class Engine {
   /// One whole step: gradient_accumulation_steps micro-batches from `next`. Returns the mean loss.
   double train_batch(const NextBatch& next);
   /// The mean loss over all ranks of the next `micro_batches` batches, each counted by its weight. Runs without
-  /// gradients, in evaluation mode, and writes the metric Train/Samples/eval_loss. Below ZeRO stage 3 each rank may pass
-  /// its own number. There each forward is one of all ranks: a rank that has fewer gives batches of weight 0 as well.
+  /// gradients, in evaluation mode, and writes the metric Train/Samples/eval_loss. Below ZeRO stage 3 each rank may
+  /// pass its own number. There each forward is one of all ranks: a rank that has fewer gives batches of weight 0 as
+  /// well.
   double eval_batch(const NextBatch& next, std::int64_t micro_batches);
 
   /// Writes <dir>/<tag>/ (tag default: global_step<N>) and moves `latest` last. `client_state` comes back from load.

@@ -94,6 +94,25 @@ TEST(Resume, GoingBackToAnEarlierCheckpointReplaysTheRun) {
   EXPECT_EQ(rows, files_in(folder / "csv"));
 }
 
+/// The checksums fit, because whoever changed the text has computed them anew.
+TEST(Resume, NamesTheMemberOfAStateThatCannotBe) {
+  const TrainingFolder folder;
+  ASSERT_EQ(run_capstan(folder.train({"--steps", "2", "--save", folder.path_of("ck")})).exit_code, 0);
+  CheckpointContents contents = read_checkpoint(folder / "ck", "global_step2");
+  contents.state["client_state"]["data"] = Json::object();
+  contents.state["client_state"]["data"]["fingerprint"] = "of other data";
+  write_checkpoint(folder / "ck", "other", contents);
+  contents.state["global_samples"] = -100000;
+  write_checkpoint(folder / "ck", "bad", contents);
+
+  const auto bad = run_capstan(folder.train({"--steps", "4", "--resume", folder.path_of("ck:bad")}));
+  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_THAT(bad.text, testing::HasSubstr("bad/state.json: global_samples: is -100000, and an integer from 0 to"));
+  const auto other = run_capstan(folder.train({"--steps", "2", "--resume", folder.path_of("ck:other")}));
+  EXPECT_EQ(other.exit_code, 0) << other.text;
+  EXPECT_THAT(other.text, testing::HasSubstr("was trained on other data (? samples of ? tokens, now "));
+}
+
 /// Tells when names appear in a folder.
 class FolderWatch {
  public:

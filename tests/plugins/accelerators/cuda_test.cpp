@@ -152,7 +152,7 @@ std::vector<at::Tensor> updated(Registry& registry, const std::string& type, con
       });
       store.refresh(sub_group, {});
     }
-    store.drop_gradients();
+    store.drop_gradients(/*applied=*/true);
   }
   std::vector<at::Tensor> values;
   for (const ParameterEntry& entry : store.entries()) {
