@@ -9,11 +9,13 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -23,8 +25,8 @@
 #include <vector>
 
 #include "core/engine/host.hpp"
-#include "core/parameters/parameter_groups.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/parameters/parameter_groups.hpp"
 #include "core/registry/host.hpp"
 #include "core/registry/registry.hpp"
 
@@ -95,13 +97,14 @@ class PluginAdam {
   std::int64_t updates_ = 0;
 };
 
-/// 28 bytes an element: reads and writes p, m, v, reads g, one addition each.
+/// 28 bytes an element: reads and writes p, m, v, reads g, one addition each. What v takes has no sign: the others draw
+/// its root.
 __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3"))) void move_streams(
     float* __restrict p, const float* __restrict g, float* __restrict m, float* __restrict v, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     p[i] += g[i];
     m[i] += g[i];
-    v[i] += g[i];
+    v[i] += std::fabs(g[i]);
   }
 }
 
@@ -147,7 +150,8 @@ void print(const std::vector<Contender>& contenders, double elements) {
   }
 }
 
-/// Tensors that all contenders share: what they compute does not matter, that it stays finite does.
+/// Tensors that all contenders share: what they compute does not matter, that it stays finite does: numbers that are
+/// not take another time, and tell that somebody computes nonsense.
 struct Memory {
   explicit Memory(std::int64_t count)
       : param(at::randn({count})),
@@ -168,6 +172,14 @@ struct Memory {
     });
   }
 
+  void check_finite() const {
+    for (const at::Tensor& tensor : {param, exp_avg, exp_avg_sq}) {
+      if (tensor.isfinite().all().item<bool>()) continue;
+      std::fprintf(stderr, "adam_bench: what the contenders computed is not finite.\n");
+      std::exit(1);
+    }
+  }
+
   at::Tensor param, grad, exp_avg, exp_avg_sq, step;
 };
 
@@ -180,6 +192,7 @@ void compare_fp32(std::int64_t count, int repeats) {
       {"the same streams moved, 28 bytes an element", [&] { memory.streams(); }, {}, {}},
       {"at::_fused_adamw_", [&] { memory.fused_adamw(); }, {}, {}}};
   take_turns(contenders, repeats);
+  memory.check_finite();
   print(contenders, static_cast<double>(count));
 }
 
@@ -208,6 +221,7 @@ void compare_bf16(std::int64_t count, int repeats) {
        {},
        {}}};
   take_turns(contenders, repeats);
+  memory.check_finite();
   print(contenders, static_cast<double>(count));
 }
 
@@ -215,23 +229,27 @@ void compare_small(int repeats) {
   constexpr int kTensors = 100;
   constexpr std::int64_t kCount = 64;
   std::vector<Memory> memory;
-  std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs, steps;
+  std::vector<at::Tensor> params, grads, exp_avgs, exp_avg_sqs;
+  at::Tensor counter = at::zeros({});
+  const std::vector<at::Tensor> steps(kTensors, counter);
   PluginAdam adam;
   for (int i = 0; i < kTensors; ++i) {
     const Memory& one = memory.emplace_back(kCount);
     params.push_back(one.param), grads.push_back(one.grad), exp_avgs.push_back(one.exp_avg);
-    exp_avg_sqs.push_back(one.exp_avg_sq), steps.push_back(one.step);
+    exp_avg_sqs.push_back(one.exp_avg_sq);
     adam.add(one.param, one.grad, one.exp_avg, one.exp_avg_sq);
   }
   std::vector<Contender> contenders = {{"AdamW, 100 tensors of 64 elements", [&] { adam.update(); }, {}, {}},
                                        {"at::_fused_adamw_ on the same",
                                         [&] {
+                                          counter.add_(1);
                                           at::_fused_adamw_(params, grads, exp_avgs, exp_avg_sqs, {}, steps, kLr,
                                                             kBeta1, kBeta2, kDecay, kEps, false, false);
                                         },
                                         {},
                                         {}}};
   take_turns(contenders, repeats, 1000);
+  for (const Memory& one : memory) one.check_finite();
   print(contenders, kTensors * kCount);
 }
 

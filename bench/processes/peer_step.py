@@ -1,6 +1,7 @@
-"""One rank of the training that rank_step times, with PyTorch: peer_step.py ddp|fsdp2|deepspeed MODEL STAGE STEPS ROWS LAYERS WIDTH
+"""One rank of the training that rank_step times, with PyTorch: peer_step.py PEER MODEL STAGE STEPS ROWS LAYERS WIDTH
 
-Rank 0 prints the median step in milliseconds. One thread each."""
+PEER: ddp, ddp_view (gradient_as_bucket_view), fsdp2, deepspeed, deepspeed_overlap (overlap_comm). Rank 0 prints the median
+step in milliseconds. One thread each."""
 import os
 import statistics
 import sys
@@ -61,10 +62,10 @@ elif MODEL == "small":
 else:
     model, batch = Layers(LAYERS, WIDTH), torch.randn(ROWS, WIDTH)
 
-if PEER in ("ddp", "fsdp2"):
+if PEER in ("ddp", "ddp_view", "fsdp2"):
     torch.distributed.init_process_group("gloo")
-    if PEER == "ddp":
-        model = nn.parallel.DistributedDataParallel(model)
+    if PEER != "fsdp2":
+        model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=PEER == "ddp_view")
     else:
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
@@ -89,7 +90,7 @@ else:
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), dist_init_required=True, config={
         "train_micro_batch_size_per_gpu": ROWS, "steps_per_print": 10**9, "gradient_clipping": 0.0,
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True, "fused": True}},
-        "zero_optimization": {"stage": STAGE, "overlap_comm": False}})
+        "zero_optimization": {"stage": STAGE, "overlap_comm": PEER == "deepspeed_overlap"}})
 
     def step():
         engine.backward(engine(batch))
