@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/text/json.hpp"
 #include "core/schema/schema.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 
@@ -37,9 +37,9 @@ struct ComponentManifest {
   std::vector<StateSpec> state;  // optimizers
   int measures = 0;              // optimizers: partial sums a slot
   std::vector<std::string>
-      traits;  // optimizers: elementwise, needs_param_norm, needs_full_param, own_communication, cpu, cuda
+      traits;  // optimizers: what they need of the engine, and cpu, cuda; docs/plugins/optimizer.md
   std::vector<std::string> attach;  // observers: events, weights, operands, layers, batch
-  std::string section;              // a top-level section of the configuration that selects this component
+  std::string section;              // a section of the configuration that selects this component; may be nested
 
   bool has_trait(std::string_view trait) const;
   bool attaches(std::string_view place) const;

@@ -190,7 +190,8 @@ TEST_F(TrackerTest, SayWhatTheirPackageRefuses) {
 
 TEST_F(TrackerTest, WandbSaysWhereOfflineRunsAreKeptBeforeItsPackageStarts) {
   fake_package("wandb", "1.0.0", "import os\nos._exit(3)\n");
-  for (const auto& [variable, folder] : {std::pair("", folder_.path()), std::pair("/var/runs", "/var/runs")}) {
+  using Run = std::pair<const char*, std::filesystem::path>;
+  for (const auto& [variable, folder] : {Run("", folder_.path()), Run("/var/runs", "/var/runs")}) {
     ::setenv("WANDB_DIR", variable, 1);
     ::testing::internal::CaptureStderr();
     EXPECT_THROW(MonitorPlugin("wandb", Json::object(), Json::object()), PluginError);
