@@ -2,9 +2,9 @@
 //
 //   custom_module TEXT_FILE [ds_config.json] [STEPS]
 
-#include <capstan/capstan.hpp>
 #include <torch/torch.h>
 
+#include <capstan/capstan.hpp>
 #include <fstream>
 #include <iostream>
 #include <iterator>
