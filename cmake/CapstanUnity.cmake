@@ -9,7 +9,7 @@
 # one name to different things in their unnamed namespaces: rename one where the compiler says so, or let it stand ALONE.
 # -DCAPSTAN_UNITY=OFF compiles each file by itself.
 
-option(CAPSTAN_UNITY "Compile a few files at a time: a whole build takes half as long" OFF)
+option(CAPSTAN_UNITY "Compile a few files at a time: a whole build takes half as long" ON)
 
 function(capstan_unite target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "BATCH" "ALONE")

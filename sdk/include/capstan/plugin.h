@@ -16,6 +16,7 @@
  *  - Thread classes: [engine] the thread that runs the engine; [worker] one thread that the host owns;
  *    [any] any thread.
  */
+/* clang-format off */
 #ifndef CAPSTAN_PLUGIN_H
 #define CAPSTAN_PLUGIN_H
 
