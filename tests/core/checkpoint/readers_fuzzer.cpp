@@ -12,7 +12,9 @@
 
 #include "core/checkpoint/checkpoint_index.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/state_reader.hpp"
 #include "core/checkpoint/state_text.hpp"
+#include "core/engine/saved_run.hpp"
 #include "core/errors.hpp"
 #include "core/xxh3.hpp"
 
@@ -57,6 +59,13 @@ void read_state(std::string_view given) {
   demand(state_text(parse_state(text, "file")) == text, "a state changes when it is written and read");
 }
 
+/// What an engine takes over from a state, but for the plugins' texts.
+void read_run(std::string_view text) {
+  const Json state = parse_state(text, "file");
+  const SavedRun run = read_saved_run(StateReader(state, "file"));
+  demand(run.progress.global_steps >= 0 && run.progress.global_samples >= 0, "a counter is below 0");
+}
+
 void read(char reader, std::string_view text) {
   switch (reader) {
     case 'h': {
@@ -72,6 +81,8 @@ void read(char reader, std::string_view text) {
       return read_index(text);
     case 's':
       return read_state(text);
+    case 'r':
+      return read_run(text);
     default:
       return;
   }
