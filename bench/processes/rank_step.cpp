@@ -28,11 +28,11 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
-#include "core/model/deferred_model.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/engine/planned_run.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/model/deferred_model.hpp"
 #include "core/registry/registry.hpp"
 #include "core/zero/partition.hpp"
 

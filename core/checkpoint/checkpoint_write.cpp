@@ -11,9 +11,9 @@
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_text.hpp"
-#include "core/xxh3.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/xxh3.hpp"
 
 namespace capstan {
 namespace {

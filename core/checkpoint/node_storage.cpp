@@ -13,10 +13,10 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_folder.hpp"
 #include "core/checkpoint/output_file.hpp"
-#include "core/text/json.hpp"
 #include "core/data/mapped_file.hpp"
-#include "core/xxh3.hpp"
 #include "core/errors.hpp"
+#include "core/text/json.hpp"
+#include "core/xxh3.hpp"
 
 namespace capstan {
 namespace {

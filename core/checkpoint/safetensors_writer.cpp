@@ -4,8 +4,8 @@
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/safetensors.hpp"
-#include "core/xxh3.hpp"
 #include "core/errors.hpp"
+#include "core/xxh3.hpp"
 
 namespace capstan {
 namespace {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/text/json.hpp"
 #include "core/config/typed/communication.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

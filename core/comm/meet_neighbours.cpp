@@ -152,7 +152,8 @@ class Meeting {
       const ucred caller = other_end(socket);
       const auto is_caller = [&](const auto& one) { return one.second.process == caller.pid; };
       const bool known = caller.uid == geteuid() && std::any_of(callers.begin(), callers.end(), is_caller);
-      if (known && receive(socket, &peer, sizeof peer, names) && callers.contains(peer) && is_caller(*callers.find(peer)))
+      if (known && receive(socket, &peer, sizeof peer, names) && callers.contains(peer) &&
+          is_caller(*callers.find(peer)))
         return agree(std::move(socket), peer, callers.at(peer));
       log::warning(described(caller.pid, caller.uid) + " called rank " + std::to_string(rank_) +
                    " but is none of its neighbours; it was turned away");

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/xxh3.hpp"
 #include "core/errors.hpp"
+#include "core/xxh3.hpp"
 
 namespace capstan {
 namespace {

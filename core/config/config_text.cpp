@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "core/config/config.hpp"
-#include "core/text/relaxed.hpp"
 #include "core/errors.hpp"
+#include "core/text/relaxed.hpp"
 
 namespace capstan {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "core/data/data_files.hpp"
 #include "core/data/mapped_file.hpp"
-#include "core/xxh3.hpp"
 #include "core/errors.hpp"
+#include "core/xxh3.hpp"
 
 namespace capstan {
 namespace {

@@ -58,7 +58,8 @@ void Engine::State::add_entries(CheckpointContents& contents) {
         const at::Tensor mine = is_cut(spec) ? cut(values) : values;
         // States kept elsewhere share one staging buffer: copy before the next sub-group overwrites it.
         contents.tensors.push_back({entry.name, spec.name, state_shape(spec, entry, values),
-                                    is_cut(spec) ? part.offset : 0, store.readable_after_release() ? mine : mine.clone()});
+                                    is_cut(spec) ? part.offset : 0,
+                                    store.readable_after_release() ? mine : mine.clone()});
       });
     }
     store.release(sub_group, false);

@@ -6,15 +6,15 @@
 #include <exception>
 
 #include "core/comm/communicator.hpp"
-#include "core/model/batch.hpp"
-#include "core/model/model.hpp"
 #include "core/engine/observers.hpp"
-#include "core/parameters/parameter_groups.hpp"
 #include "core/errors.hpp"
 #include "core/memory/accelerator.hpp"
-#include "core/parameters/parameter_store.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/model/batch.hpp"
+#include "core/model/model.hpp"
+#include "core/parameters/parameter_groups.hpp"
+#include "core/parameters/parameter_store.hpp"
 #include "core/registry/plugin_call.hpp"
 
 namespace capstan {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "capstan/plugin.h"
+#include "core/memory/interceptor.hpp"
 #include "core/model/batch.hpp"
 #include "core/model/model.hpp"
-#include "core/memory/interceptor.hpp"
 #include "core/parameters/parameter_store.hpp"
 #include "core/registry/registry.hpp"
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "core/engine/engine.hpp"
-#include "core/parameters/parameter_groups.hpp"
 #include "core/memory/accelerator.hpp"
+#include "core/parameters/parameter_groups.hpp"
 
 namespace capstan {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/text/nearest.hpp"
 #include "core/errors.hpp"
+#include "core/text/nearest.hpp"
 
 namespace capstan {
 namespace {

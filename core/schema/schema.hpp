@@ -27,7 +27,7 @@ struct KeySpec {
   std::optional<std::size_t> length;  // of arrays, exactly
   bool per_group = false;             // a number, or an array with one number a parameter group
   bool one_or_many = false;           // of arrays: a single element without brackets is accepted
-  bool exact_type = false;          // no conversion: neither strings nor booleans are numbers, nor numbers booleans
+  bool exact_type = false;            // no conversion: neither strings nor booleans are numbers, nor numbers booleans
   std::vector<std::string> aliases;   // other spellings, accepted in silence
   std::string summary;                // one sentence
 };

@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "core/text/nearest.hpp"
 #include "core/schema/param_type.hpp"
+#include "core/text/nearest.hpp"
 
 namespace capstan {
 namespace {

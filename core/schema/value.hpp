@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
-#include "core/text/json.hpp"
 #include "core/schema/schema.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/text/relaxed.hpp"
 #include "core/errors.hpp"
+#include "core/text/relaxed.hpp"
 
 // toml++ 3.3 asserts on some malformed input (such as "[#") right before it reports the same thing as an error. The
 // release build would turn some of these assertions into assumptions, which is no better: leave neither.
@@ -28,7 +28,6 @@ namespace capstan {
 namespace {
 
 static_assert(TOML_MAX_NESTED_VALUES == kDeepestNesting);
-
 
 [[noreturn]] void fail(const std::string& source, std::size_t line, std::size_t column, const std::string& message) {
   throw ConfigError(source + ":" + std::to_string(line) + ":" + std::to_string(column) + ": " + message);

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "core/text/json.hpp"
 #include "core/registry/host.hpp"
 #include "core/registry/plugin_index.hpp"
 #include "core/registry/registry.hpp"
+#include "core/text/json.hpp"
 #include "sdk/conformance/case.hpp"
 
 namespace capstan::conformance {

@@ -2,8 +2,8 @@
 
 #include <regex>
 
-#include "core/text/json.hpp"
 #include "core/schema/value.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 namespace {

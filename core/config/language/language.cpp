@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "core/text/places.hpp"
 #include "core/config/language/tables/sections.hpp"
 #include "core/schema/param_type.hpp"
+#include "core/text/places.hpp"
 
 namespace capstan {
 namespace {

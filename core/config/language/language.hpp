@@ -12,20 +12,21 @@ namespace capstan {
 
 /// What a row of the tables may say beside its columns.
 enum KeyFlag : unsigned {
-  kNullMeans = 1,    // null has a meaning of its own, the one that the summary gives
-  kAnyCase = 2,      // choices match in any letter case
-  kExactType = 4,  // no conversion: neither booleans nor strings are numbers here, nor the reverse
-  kOneOrMany = 8,    // a list that may be written as its single element
-  kRequired = 16,    // must be given when its section is
-  kOptional = 32,    // an object that is absent unless given: its members have no values then
-  kOrAuto = 64,      // "auto" is an ordinary value
-  kPlugin = 128,     // an object whose members the manifest of a plugin defines
-  kNoEffect = 256,   // accepted without effect; the reader says why
-  kSeveral = 512,    // acts with several processes only
-  kStage3 = 1024,    // acts at ZeRO stage 3 only, with several processes
+  kNullMeans = 1,   // null has a meaning of its own, the one that the summary gives
+  kAnyCase = 2,     // choices match in any letter case
+  kExactType = 4,   // no conversion: neither booleans nor strings are numbers here, nor the reverse
+  kOneOrMany = 8,   // a list that may be written as its single element
+  kRequired = 16,   // must be given when its section is
+  kOptional = 32,   // an object that is absent unless given: its members have no values then
+  kOrAuto = 64,     // "auto" is an ordinary value
+  kPlugin = 128,    // an object whose members the manifest of a plugin defines
+  kNoEffect = 256,  // accepted without effect; the reader says why
+  kSeveral = 512,   // acts with several processes only
+  kStage3 = 1024,   // acts at ZeRO stage 3 only, with several processes
 };
 
-/// One row of the tables in core/config/language/tables: the only place where a key's type, default and range are written.
+/// One row of the tables in core/config/language/tables: the only place where a key's type, default and range are
+/// written.
 struct Key {
   const char* path;  // "fp16.loss_scale"; <name> stands for any name, [] for the elements of a list
   const char*

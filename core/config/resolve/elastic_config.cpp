@@ -2,8 +2,8 @@
 #include <string>
 
 #include "core/config/resolve/elastic.hpp"
-#include "core/schema/value.hpp"
 #include "core/errors.hpp"
+#include "core/schema/value.hpp"
 
 namespace capstan {
 namespace {

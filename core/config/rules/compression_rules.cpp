@@ -1,9 +1,9 @@
 #include <string>
 
 #include "core/config/language/expression.hpp"
-#include "core/text/places.hpp"
 #include "core/config/rules/section_rules.hpp"
 #include "core/schema/value.hpp"
+#include "core/text/places.hpp"
 
 namespace capstan {
 namespace {

@@ -1,8 +1,8 @@
 #include <string>
 
-#include "core/text/places.hpp"
 #include "core/config/rules/section_rules.hpp"
 #include "core/schema/value.hpp"
+#include "core/text/places.hpp"
 
 namespace capstan {
 namespace {

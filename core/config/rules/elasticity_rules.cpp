@@ -56,8 +56,9 @@ bool check_elasticity_rules(const Effective& values, Problems& problems) {
     problems.error("elasticity.model_parallel_size", "above 1 needs version 0.2.");
   }
   if (parallel > 0 && node % parallel != 0) {
-    problems.error("elasticity.num_gpus_per_node",
-                   std::to_string(node) + " is not a multiple of model_parallel_size, " + std::to_string(parallel) + ".");
+    problems.error(
+        "elasticity.num_gpus_per_node",
+        std::to_string(node) + " is not a multiple of model_parallel_size, " + std::to_string(parallel) + ".");
   }
   return cap && micros && problems.all().size() == before;
 }

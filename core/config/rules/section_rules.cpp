@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/text/places.hpp"
 #include "core/schema/value.hpp"
+#include "core/text/places.hpp"
 
 namespace capstan {
 namespace {
@@ -19,8 +19,8 @@ void check_sparse_attention(const Effective& values, Problems& problems) {
   const std::int64_t patterns = values.integer(path + ".num_different_global_patterns");
   if (mode == "fixed" && local > 0 && global > 0) {
     if (local % global != 0) {
-      problems.error(path + ".num_local_blocks",
-                     std::to_string(local) + " is not a multiple of num_global_blocks, " + std::to_string(global) + ".");
+      problems.error(path + ".num_local_blocks", std::to_string(local) + " is not a multiple of num_global_blocks, " +
+                                                     std::to_string(global) + ".");
     } else if (patterns > local / global) {
       problems.error(path + ".num_different_global_patterns", std::to_string(patterns) +
                                                                   " is above num_local_blocks / num_global_blocks, " +

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/text/json.hpp"
 #include "core/registry/plugin_index.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

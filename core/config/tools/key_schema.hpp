@@ -3,8 +3,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/text/json.hpp"
 #include "core/schema/schema.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 

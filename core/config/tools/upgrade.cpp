@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string_view>
 
-#include "core/config/tools/member_span.hpp"
 #include "core/config/language/old_names.hpp"
-#include "core/text/relaxed.hpp"
+#include "core/config/tools/member_span.hpp"
 #include "core/errors.hpp"
+#include "core/text/relaxed.hpp"
 
 namespace capstan {
 namespace {

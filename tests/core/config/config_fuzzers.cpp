@@ -4,10 +4,10 @@
 #include <cstdlib>
 
 #include "core/config/config.hpp"
-#include "core/text/relaxed.hpp"
-#include "core/text/toml.hpp"
 #include "core/config/tools/upgrade.hpp"
 #include "core/errors.hpp"
+#include "core/text/relaxed.hpp"
+#include "core/text/toml.hpp"
 
 namespace capstan::testing {
 namespace {

@@ -1,3 +1,5 @@
+#include "core/parameters/state_offload.hpp"
+
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +8,6 @@
 #include <map>
 
 #include "core/parameters/parameter_store.hpp"
-#include "core/parameters/state_offload.hpp"
 
 namespace capstan {
 namespace {

@@ -138,7 +138,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "1:3: this is an unfilled template: 3 placeholders, {% if x %} (line 1), {{ y }} (line 1), {% endif %} "
                 "(line 1). Fill it in (with the program or the sed script that it was written for) before using it."},
         Refusal{"{\"a\": \"${STAGE}\"}",
-                "1:7: this is an unfilled template: 1 placeholder, ${STAGE} (line 1). Fill it in (with the program or the sed "
+                "1:7: this is an unfilled template: 1 placeholder, ${STAGE} (line 1). Fill it in (with the program or "
+                "the sed "
                 "script that it was written for) before using it."}));
 
 TEST(Relaxed, SaysWhereTheLayoutMissesABracket) {

@@ -8,8 +8,8 @@
 
 #include <fstream>
 
-#include "core/model/deferred_model.hpp"
 #include "core/engine/progress_report.hpp"
+#include "core/model/deferred_model.hpp"
 #include "tests/core/zero/mixed_model.hpp"
 #include "tests/support/ranks.hpp"
 
