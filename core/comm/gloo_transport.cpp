@@ -136,29 +136,20 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, PortFile* 
 /// Where the processes of a run meet. It is opened once a process: rank 0's end of it serves the others until the
 /// process ends.
 struct MeetingPlace {
+  std::mutex opening;
   c10::intrusive_ptr<c10d::TCPStore> store;
   int port = 0;
   int starts = 0;  // of this process; their keys must not meet
 };
 
-/// Counts this start. Fills in `port_file` when this start opens the place and tells its port through a file.
-/// [any thread]
-MeetingPlace meeting_place(const Rendezvous& given, std::optional<PortFile>& port_file, milliseconds patience) {
+/// The same place for every start of this process as this rank; never destroyed, because communicators that are static
+/// objects of a program use it until the end. [any thread]
+MeetingPlace& meeting_place(const Rendezvous& rendezvous) {
   static std::mutex mutex;
-  // Never destroyed: communicators that are static objects of a program use it until the end.
   static auto& places = *new std::map<std::string, MeetingPlace>;
   const std::lock_guard lock(mutex);
-  const std::string name =
-      std::to_string(given.rank) + "@" + place(given) + "/" + given.port_file + "/" + given.attempt;
-  auto found = places.find(name);
-  if (found == places.end()) {
-    Rendezvous rendezvous = given;
-    if (rendezvous.port == 0) port_file.emplace(rendezvous.port_file);
-    const auto store = open_store(rendezvous, port_file ? &*port_file : nullptr, patience);
-    found = places.emplace(name, MeetingPlace{store, rendezvous.port}).first;
-  }
-  ++found->second.starts;
-  return found->second;
+  return places[std::to_string(rendezvous.rank) + "@" + place(rendezvous) + "/" + rendezvous.port_file + "/" +
+                rendezvous.attempt];
 }
 
 /// The address of this host that the others can reach: the one from which the way to rank 0 leads.
@@ -312,11 +303,20 @@ class GlooTransport final : public Transport {
   milliseconds patience_;  // with another process, while a connection is made
 };
 
-/// The texts of this start alone. Fills in the port.
+/// The texts of this start alone. Fills in the port, and `port_file` when this start opens the meeting place and tells
+/// its port through a file. [any thread]
 c10::intrusive_ptr<c10d::Store> store_of_start(Rendezvous& rendezvous, std::optional<PortFile>& port_file,
                                                milliseconds patience) {
-  const MeetingPlace meeting = meeting_place(rendezvous, port_file, patience);
+  MeetingPlace& meeting = meeting_place(rendezvous);
+  // Ranks of one process that are threads open places of their own: rank 1 waits for rank 0's port.
+  const std::lock_guard lock(meeting.opening);
+  if (!meeting.store) {
+    if (rendezvous.port == 0) port_file.emplace(rendezvous.port_file);
+    meeting.store = open_store(rendezvous, port_file ? &*port_file : nullptr, patience);
+    meeting.port = rendezvous.port;
+  }
   rendezvous.port = meeting.port;
+  ++meeting.starts;
   try {
     return c10::make_intrusive<c10d::PrefixStore>(
         "capstan/" + rendezvous.attempt + "/" + std::to_string(meeting.starts), meeting.store->clone());

@@ -204,15 +204,20 @@ class Reader {
   }
 
  private:
+  /// A value of the document as it is written; null when it is not given.
+  static const Json* written(const Json& document, std::string_view path) {
+    const std::size_t dot = path.find('.');
+    const Json* value = document.find(path.substr(0, dot));
+    return value && dot != std::string_view::npos ? written(*value, path.substr(dot + 1)) : value;
+  }
+
   static bool unknown_keys_warn(const Json& document) {
-    const Json* section = document.find("capstan");
-    const Json* choice = section ? section->find("unknown_keys") : nullptr;
+    const Json* choice = written(document, "capstan.unknown_keys");
     return choice && *choice == Json("warn");
   }
 
   static bool autotunes(const Json& document) {
-    const Json* section = document.find("autotuning");
-    const Json* enabled = section ? section->find("enabled") : nullptr;
+    const Json* enabled = written(document, "autotuning.enabled");
     return enabled && enabled->is_bool() && enabled->as_bool();
   }
 

@@ -26,6 +26,13 @@ IndexedPlugin plugin(const std::string& kind, const std::string& type, const std
                                 file)};
 }
 
+/// Parameters that take these members of a section.
+std::string takes(const std::vector<std::string>& members) {
+  std::string params = "[components.params]\n";
+  for (const std::string& member : members) params += member + " = { type = \"object\" }\n";
+  return params;
+}
+
 struct Chosen {
   std::vector<std::string> observers, monitors, problems;
   std::map<std::string, Json> params;
@@ -68,9 +75,10 @@ TEST(Sections, AMethodIsNotCarriedOutByThePluginOfAnotherMethodOfTheSection) {
 }
 
 TEST(Sections, EveryMethodThatIsSwitchedOnHasThePluginOfItsType) {
-  const Chosen chosen = read(kRowsAndSparse, {plugin("observer", "sparse_pruning", "compression_training"),
-                                              plugin("observer", "head_pruning", "compression_training"),
-                                              plugin("observer", "row_pruning", "compression_training")});
+  const Chosen chosen =
+      read(kRowsAndSparse, {plugin("observer", "sparse_pruning", "compression_training", takes({"sparse_pruning"})),
+                            plugin("observer", "head_pruning", "compression_training"),
+                            plugin("observer", "row_pruning", "compression_training", takes({"row_pruning"}))});
   EXPECT_THAT(chosen.problems, IsEmpty());
   EXPECT_THAT(chosen.observers, ElementsAre("sparse_pruning", "row_pruning"));
 }
@@ -84,21 +92,25 @@ TEST(Sections, EveryMethodThatIsSwitchedOnWithoutItsPluginIsReported) {
 
 TEST(Sections, APluginMayNameANestedSectionAndGetsItsKeys) {
   const Chosen chosen = read(kRows, {plugin("observer", "AcmeRows", "compression_training.row_pruning",
-                                            "[components.params]\nshared_parameters = { type = \"object\" }\n")});
+                                            takes({"shared_parameters", "different_groups"}))});
   EXPECT_THAT(chosen.problems, IsEmpty());
   ASSERT_THAT(chosen.observers, ElementsAre("AcmeRows"));
   EXPECT_EQ(chosen.params.at("AcmeRows").at("shared_parameters").at("method"), Json("l1"));
 }
 
 TEST(Sections, TheNestedSectionIsACloserFitThanTheOneAroundIt) {
-  const Chosen chosen = read(kRowsAndSparse, {plugin("observer", "everything", "compression_training"),
-                                              plugin("observer", "AcmeRows", "compression_training.row_pruning")});
+  const Chosen chosen =
+      read(kRowsAndSparse, {plugin("observer", "everything", "compression_training", takes({"sparse_pruning"})),
+                            plugin("observer", "AcmeRows", "compression_training.row_pruning",
+                                   takes({"shared_parameters", "different_groups"}))});
   EXPECT_THAT(chosen.problems, IsEmpty());
   EXPECT_THAT(chosen.observers, ElementsAre("everything", "AcmeRows"));
 }
 
 TEST(Sections, APluginOfTheWholeSectionIsChosenOnceForAllItsMethods) {
-  const Chosen chosen = read(kRowsAndSparse, {plugin("observer", "compression", "compression_training")});
+  const Chosen chosen =
+      read(kRowsAndSparse,
+           {plugin("observer", "compression", "compression_training", takes({"row_pruning", "sparse_pruning"}))});
   EXPECT_THAT(chosen.problems, IsEmpty());
   EXPECT_THAT(chosen.observers, ElementsAre("compression"));
 }
