@@ -4,14 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
-#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/program.hpp"
+#include "cli/run_program.hpp"
 #include "cli/torch_folder.hpp"
 #include "core/errors.hpp"
 
@@ -46,14 +45,7 @@ struct Run {
   }
 };
 
-int run(int argc, char** argv) {
-  const CommandLine line = read_command_line(argc, argv);
-  if (line.arguments) return run_command([&] { return std::visit(Run{argv}, *line.arguments); });
-  std::fputs(line.text.c_str(), line.exit_code == 0 ? stdout : stderr);
-  return line.exit_code;
-}
-
 }  // namespace
 }  // namespace capstan::cli
 
-int main(int argc, char** argv) { return capstan::cli::run(argc, argv); }
+int main(int argc, char** argv) { return capstan::cli::run_program(argc, argv, capstan::cli::Run{argv}); }

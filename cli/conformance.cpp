@@ -1,11 +1,8 @@
 // The program `capstan-conformance`: `capstan plugins check`, which needs the conformance kit. `capstan` starts it.
 
-#include <cstdio>
-#include <variant>
-
-#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/program.hpp"
+#include "cli/run_program.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
@@ -19,14 +16,7 @@ struct Run {
   }
 };
 
-int run(int argc, char** argv) {
-  const CommandLine line = read_command_line(argc, argv);
-  if (line.arguments) return run_command([&] { return std::visit(Run{}, *line.arguments); });
-  std::fputs(line.text.c_str(), line.exit_code == 0 ? stdout : stderr);
-  return line.exit_code;
-}
-
 }  // namespace
 }  // namespace capstan::cli
 
-int main(int argc, char** argv) { return capstan::cli::run(argc, argv); }
+int main(int argc, char** argv) { return capstan::cli::run_program(argc, argv, capstan::cli::Run{}); }

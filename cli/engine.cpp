@@ -1,11 +1,10 @@
 // The program `capstan-engine`: the commands that need LibTorch. `capstan` starts it.
 
 #include <csignal>
-#include <cstdio>
 
-#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/program.hpp"
+#include "cli/run_program.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
@@ -23,13 +22,6 @@ struct Run {
   }
 };
 
-int run(int argc, char** argv) {
-  const CommandLine line = read_command_line(argc, argv);
-  if (line.arguments) return run_command([&] { return std::visit(Run{}, *line.arguments); });
-  std::fputs(line.text.c_str(), line.exit_code == 0 ? stdout : stderr);
-  return line.exit_code;
-}
-
 }  // namespace
 }  // namespace capstan::cli
 
@@ -41,5 +33,5 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A file that reaches the limit of `ulimit -f` is an error of the write, told with the file's name; not a death.
   std::signal(SIGXFSZ, SIG_IGN);
-  return capstan::cli::run(argc, argv);
+  return capstan::cli::run_program(argc, argv, capstan::cli::Run{});
 }

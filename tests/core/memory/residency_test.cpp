@@ -7,8 +7,9 @@
 #include <torch/torch.h>
 
 #include <functional>
-#include <limits>
 #include <thread>
+
+#include "tests/core/memory/copy_source.hpp"
 
 namespace capstan {
 namespace {
@@ -16,36 +17,6 @@ namespace {
 namespace nn = torch::nn;
 using at::Tensor;
 using testing::HasSubstr;
-
-/// Holds copies of the values, and gives them when asked: at once, or as late as it may.
-class CopySource final : public ParameterSource {
- public:
-  explicit CopySource(const std::vector<Tensor>& parameters) {
-    for (const Tensor& parameter : parameters) values.push_back(parameter.detach().contiguous().clone());
-  }
-  Ticket fetch(const std::string& what, std::vector<Request> requests) override {
-    if (fails) throw std::runtime_error("rank 1 is gone");
-    fetched.push_back(what);
-    pending.push_back(std::move(requests));
-    return pending.size();
-  }
-  void wait(Ticket ticket) override {
-    if (ticket >= lost) {  // nothing comes of it, nor of what was asked for later
-      pending[ticket - 1].clear();
-      throw std::runtime_error("rank 1 was lost");
-    }
-    for (const Request& request : pending[ticket - 1]) {
-      Tensor place = request.values;
-      place.copy_(values[request.parameter].view({-1}));
-    }
-    pending[ticket - 1].clear();
-  }
-  std::vector<Tensor> values;
-  std::vector<std::vector<Request>> pending;
-  std::vector<std::string> fetched;
-  bool fails = false;
-  Ticket lost = std::numeric_limits<Ticket>::max();  // from there on waiting fails
-};
 
 /// A model: its parameters and what computes the loss.
 struct Plain {
