@@ -268,8 +268,9 @@ TEST_F(Programs, DoctorSaysThatTheDriverIsTooOldForLibTorchsRuntime) {
   if (run({"doctor"}).out.find("no libtorch_cuda.so") != std::string::npos) GTEST_SKIP() << "LibTorch is for CPUs only";
   const ProcessResult result = run({"doctor"}, {.environment = {"LD_LIBRARY_PATH=" CAPSTAN_TEST_OLD_DRIVER}});
 
-  EXPECT_THAT(result.out, ContainsRegex("CUDA versions +optional  the driver is for CUDA 11\\.4, LibTorch's runtime is "
-                                        "[0-9]+\\.[0-9]+; only for CUDA: NVIDIA's driver for CUDA [0-9]+ or newer\n"));
+  EXPECT_THAT(result.out,
+              ContainsRegex("CUDA versions +optional  the driver is for CUDA 11\\.4,[[:space:]]+LibTorch's runtime is "
+                            "[0-9]+\\.[0-9]+; only for CUDA: NVIDIA's driver for CUDA [0-9]+ or newer\n"));
 }
 
 TEST_F(Programs, DoctorFailsWhenAPluginWasRefused) {
