@@ -257,8 +257,12 @@ TEST_F(Programs, DoctorNamesLibTorchPluginsAndTools) {
   std::istringstream lines(text.out);
   bool continued = false;
   for (std::string line; std::getline(lines, line); continued = line.starts_with("  stable")) {
-    if (continued) EXPECT_THAT(line, StartsWith("                       ")) << "the list of plugins is not wrapped";
-    if (line.find("capstan-") != std::string::npos) EXPECT_LE(line.size(), 160u);
+    if (continued) {
+      EXPECT_THAT(line, StartsWith("                       ")) << "the list of plugins is not wrapped";
+    }
+    if (line.find("capstan-") != std::string::npos) {
+      EXPECT_LE(line.size(), 160u);
+    }
   }
   EXPECT_THAT(text.out, HasSubstr("All that training on this machine needs is there."));
   for (const char* group : {"Capstan", "Plugins", "Build tools", "CUDA"}) EXPECT_NE(json.find(group), nullptr) << group;
