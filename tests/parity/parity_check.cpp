@@ -1,12 +1,15 @@
-// parity_check RUN.json --data corpus.txt: repeats a recorded run and prints one JSON line, the greatest differences.
-// Started with torchrun, mpirun, srun or `capstan launch` as the recorded processes, it repeats the run in as many.
-// Exit code 0 within the tolerance, 1 past it, 2 when it could not run, or when Capstan departs from the peer there.
+// parity_check RUN.json --data corpus.txt [--steps N]: repeats a recorded run, or its first N steps, and prints one
+// JSON line, the greatest differences. Started with torchrun, mpirun, srun or `capstan launch` as the recorded
+// processes, it repeats the run in as many. Exit code 0 within the tolerance, 1 past it, 2 when it could not run, or
+// when Capstan departs from the peer there.
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 
 #include "tests/parity/parity_run.hpp"
@@ -19,7 +22,7 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-int run(const std::string& recorded_path, const std::string& corpus) {
+int run(const std::string& recorded_path, const std::string& corpus, std::int64_t at_most_steps) {
   using namespace capstan;
   const Json recorded = Json::parse(read_file(recorded_path));
   const parity::Tolerance tolerance = parity::tolerance_for(recorded);
@@ -28,7 +31,7 @@ int run(const std::string& recorded_path, const std::string& corpus) {
   }
   const Rendezvous rendezvous = read_rendezvous(process_environment());
   const auto communicator = Communicator::connect(rendezvous, {});
-  const parity::Difference difference = parity::repeat(recorded, corpus, {}, communicator);
+  const parity::Difference difference = parity::repeat(recorded, corpus, {}, communicator, at_most_steps);
   Json line = parity::report(difference, tolerance);
   line["run"] = recorded_path;
   line["processes"] = communicator->size();
@@ -39,12 +42,13 @@ int run(const std::string& recorded_path, const std::string& corpus) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4 || std::strcmp(argv[2], "--data") != 0) {
-    std::fprintf(stderr, "usage: parity_check RUN.json --data corpus.txt\n");
+  const bool has_steps = argc == 6 && std::strcmp(argv[4], "--steps") == 0 && std::atoll(argv[5]) > 0;
+  if ((argc != 4 && !has_steps) || std::strcmp(argv[2], "--data") != 0) {
+    std::fprintf(stderr, "usage: parity_check RUN.json --data corpus.txt [--steps N]\n");
     return 2;
   }
   try {
-    return run(argv[1], argv[3]);
+    return run(argv[1], argv[3], has_steps ? std::atoll(argv[5]) : std::numeric_limits<std::int64_t>::max());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "parity_check: %s\n", error.what());
     return 2;

@@ -101,6 +101,10 @@ bool Difference::within(const Tolerance& tolerance) const {
          momentum.greatest <= tolerance.momentum && scale_steps <= tolerance.scale_steps;
 }
 
+bool is_16_bit(const Json& recorded) {
+  return is_enabled(recorded, "bf16") || is_enabled(recorded, "fp16") || is_enabled(recorded, "torch_autocast");
+}
+
 std::string departure_of(const Json& recorded) {
   if (!is_enabled(recorded, "fp16") || config_stage(recorded.at("ds_config")) != 0) return "";
   return "fp16 at stage 0: the peer divides gradients by a loss scale that it has not multiplied the loss by, and its "
@@ -128,7 +132,7 @@ Json report(const Difference& difference, const Tolerance& tolerance) {
 
 Tolerance tolerance_for(const Json& recorded) {
   Tolerance tolerance;
-  if (is_enabled(recorded, "bf16") || is_enabled(recorded, "fp16") || is_enabled(recorded, "torch_autocast")) {
+  if (is_16_bit(recorded)) {
     tolerance.loss = recorded.at("ds_config").find("gradient_accumulation_steps") ? 5e-3 : 2e-3;
     if (is_enabled(recorded, "fp16")) tolerance.loss = 1e-3;
     // The norms are no promise of the reference: the peer's own variants differ by 2e-2. These catch gross mistakes.
@@ -139,7 +143,7 @@ Tolerance tolerance_for(const Json& recorded) {
 }
 
 Difference repeat(const Json& recorded, const std::string& corpus, const Overrides& overrides,
-                  std::shared_ptr<Communicator> communicator) {
+                  std::shared_ptr<Communicator> communicator, std::int64_t at_most_steps) {
   const Json& args = recorded.at("args");
   const Json& steps = recorded.at("steps");
   PluginIndex plugins;
@@ -158,8 +162,8 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
   };
 
   Difference difference;
-  difference.steps = static_cast<std::int64_t>(steps.at("loss").size());
-  if (is_adagrad(recorded)) difference.steps = std::min(difference.steps, kAdagradSteps);
+  const auto recorded_steps = static_cast<std::int64_t>(steps.at("loss").size());
+  difference.steps = std::min(at_most_steps, is_adagrad(recorded) ? kAdagradSteps : recorded_steps);
   for (std::int64_t step = 0; step < difference.steps; ++step) {
     const double loss = engine.train_batch(next);
     const StepReport& report = engine.last_step();
@@ -177,7 +181,7 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
       difference.momentum.add(std::abs(report.momentum - momentum->as_number()));
     }
   }
-  if (!is_adagrad(recorded)) compare_final(engine, recorded.at("final"), difference);
+  if (difference.steps == recorded_steps) compare_final(engine, recorded.at("final"), difference);
   return difference;
 }
 

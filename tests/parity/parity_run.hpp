@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,9 @@ using Overrides = std::vector<std::pair<std::string, Json>>;
 /// themselves, and Adagrad turns chaotic.
 Tolerance tolerance_for(const Json& recorded);
 
+/// Whether the recorded run computes in 16 bits: bf16, fp16 or autocast.
+bool is_16_bit(const Json& recorded);
+
 /// Why a recorded run cannot be compared, because Capstan departs from the peer there; empty where it can be.
 std::string departure_of(const Json& recorded);
 
@@ -52,8 +56,9 @@ Json report(const Difference& difference, const Tolerance& tolerance);
 
 /// Trains the recorded model from its formula on `corpus` with the recorded configuration and compares each step.
 /// A run of several processes is repeated by as many, or by one with as many times the accumulation: the same samples,
-/// step by step.
+/// step by step. After fewer steps than were recorded, the parameters are not compared with the recorded last ones.
 Difference repeat(const Json& recorded, const std::string& corpus, const Overrides& overrides = {},
-                  std::shared_ptr<Communicator> communicator = Communicator::alone());
+                  std::shared_ptr<Communicator> communicator = Communicator::alone(),
+                  std::int64_t at_most_steps = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace capstan::parity
