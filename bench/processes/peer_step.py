@@ -1,7 +1,7 @@
 """One rank of the training that rank_step times, with PyTorch: peer_step.py PEER MODEL STAGE STEPS ROWS LAYERS WIDTH
 
-PEER: ddp, ddp_view (gradient_as_bucket_view), fsdp2, deepspeed, deepspeed_overlap (overlap_comm). Rank 0 prints the median
-step in milliseconds. One thread each."""
+PEER: ddp, ddp_view (gradient_as_bucket_view), fsdp2, deepspeed (torch's fused AdamW), deepspeed_cpu_adam (DeepSpeed's own),
+either of them with _overlap (overlap_comm). Rank 0 prints the median step in milliseconds. One thread each."""
 import os
 import statistics
 import sys
@@ -87,10 +87,17 @@ else:
     import deepspeed
 
     logging.disable(logging.WARNING)
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), dist_init_required=True, config={
-        "train_micro_batch_size_per_gpu": ROWS, "steps_per_print": 10**9, "gradient_clipping": 0.0,
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True, "fused": True}},
-        "zero_optimization": {"stage": STAGE, "overlap_comm": PEER == "deepspeed_overlap"}})
+    config = {"train_micro_batch_size_per_gpu": ROWS, "steps_per_print": 10**9, "gradient_clipping": 0.0,
+              "zero_optimization": {"stage": STAGE, "overlap_comm": PEER.endswith("_overlap")}}
+    optimizer = None
+    if PEER.startswith("deepspeed_cpu_adam"):
+        from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+        optimizer = DeepSpeedCPUAdam(model.parameters(), lr=1e-4)
+    else:
+        config["optimizer"] = {"type": "AdamW", "params": {"lr": 1e-4, "torch_adam": True, "fused": True}}
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), optimizer=optimizer,
+                                      dist_init_required=True, config=config)
 
     def step():
         engine.backward(engine(batch))

@@ -13,6 +13,7 @@
 #include <boost/dll/shared_library.hpp>
 
 #include "core/errors.hpp"
+#include "core/log.hpp"
 #include "core/registry/file_hash.hpp"
 #include "core/registry/load_failure.hpp"
 #include "core/registry/plugin_call.hpp"
@@ -95,6 +96,18 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
+/// Said aloud for what somebody brought; what came with Capstan is where Capstan is.
+void announce(const IndexedPlugin& plugin) {
+  const std::string text =
+      "loading plugin " + plugin.manifest.name + " " + plugin.manifest.version + ", " + plugin.file.string();
+  const auto folder = plugin.file.lexically_relative(installed_plugin_folder());
+  if (folder.empty() || folder.native().starts_with("..")) {
+    log::info(text);
+  } else {
+    log::debug(text);
+  }
+}
+
 boost::dll::shared_library& open(const IndexedPlugin& plugin, std::optional<SealedFile> bytes) {
   namespace dll = boost::dll;
   // Never destroyed: what a plugin created may outlive every object of ours.
@@ -105,6 +118,7 @@ boost::dll::shared_library& open(const IndexedPlugin& plugin, std::optional<Seal
   const std::string key = bytes ? file + " " + sha256_of_file(bytes->path()) : file;
   const std::lock_guard lock(mutex);
   if (const auto found = libraries.find(key); found != libraries.end()) return found->second.library;
+  announce(plugin);
   dll::shared_library library;
   std::error_code error;
   const std::string path = bytes ? bytes->path().string() : file;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/log.hpp"
 #include "core/registry/file_hash.hpp"
 #include "core/registry/file_trust.hpp"
 #include "core/registry/plugin_library.hpp"
@@ -33,18 +32,6 @@ void check_before_loading(const IndexedPlugin& plugin) {
   if (const Trust trust = check_trust(plugin.file, "file"); !trust.refusal.empty()) throw PluginError(trust.refusal);
   const std::string mismatch = torch_mismatch(plugin.file.string(), plugin.manifest, running_torch());
   if (!mismatch.empty()) throw PluginError(mismatch);
-}
-
-/// Said aloud for what somebody brought; what came with Capstan is where Capstan is.
-void announce(const IndexedPlugin& plugin) {
-  const std::string text =
-      "loading plugin " + plugin.manifest.name + " " + plugin.manifest.version + ", " + plugin.file.string();
-  const auto folder = plugin.file.lexically_relative(installed_plugin_folder());
-  if (folder.empty() || folder.native().starts_with("..")) {
-    log::info(text);
-  } else {
-    log::debug(text);
-  }
 }
 
 const capstan_component* find_component(const capstan_plugin& plugin, const ComponentManifest& manifest) {
@@ -78,7 +65,6 @@ const capstan_component* Registry::load(const ComponentRef& ref) {
   if (found != loaded_.end()) return find_component(*found->second, *ref.component);
   check_before_loading(*ref.plugin);
   std::optional<SealedFile> bytes = pinned_bytes(*ref.plugin, sha256_);
-  announce(*ref.plugin);
   const capstan_plugin* plugin = load_plugin_library(*ref.plugin, std::move(bytes));
   loaded_.emplace(ref.plugin, plugin);
   return find_component(*plugin, *ref.component);

@@ -104,6 +104,28 @@ INSTANTIATE_TEST_SUITE_P(Mistakes, ParityNotices,
                          testing::Values(std::pair("optimizer.params.weight_decay", 0.09),
                                          std::pair("optimizer.params.eps", 1e-7)));
 
+/// Repeats a recorded run of AdamW with another optimizer of the folder parity_plugins.
+Difference repeat_with(const Json& run, const char* optimizer) {
+  const Json folders(Json::Array{Json(CAPSTAN_TEST_BUILD_DIR "/tests/parity_plugins")});
+  return repeat(run, kFolder + "/corpus.txt", {{"capstan.plugins.path", folders}, {"optimizer.type", Json(optimizer)}});
+}
+
+class ParityNoticesOf : public testing::TestWithParam<const char*> {};
+
+TEST_P(ParityNoticesOf, AnUpdateWithOneMistake) {
+  const Json run = recorded("world1-z0");
+  const Difference difference = repeat_with(run, GetParam());
+  EXPECT_FALSE(difference.within(tolerance_for(run))) << report(difference, tolerance_for(run)).dump();
+}
+
+INSTANTIATE_TEST_SUITE_P(Mistakes, ParityNoticesOf, testing::Values("AdamWEpsInsideRoot", "AdamWDecayAfterUpdate"));
+
+TEST(ParityAccepts, AnotherImplementationWithoutAMistake) {
+  const Json run = recorded("world1-z0");
+  const Difference difference = repeat_with(run, "AdamWAsPublished");
+  EXPECT_TRUE(difference.within(tolerance_for(run))) << report(difference, tolerance_for(run)).dump();
+}
+
 TEST(ParityReport, TellsWhatWasNotRecordedFromWhatIsEqual) {
   Difference difference;
   difference.loss.add(0);

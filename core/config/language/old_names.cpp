@@ -54,6 +54,8 @@ constexpr OldName kOldNames[] = {
     {"checkpoint.tag_validation_mode", "checkpoint.tag_validation", Effect::kRename, false, true},
     {"gradient_accumulation_dtype", "data_types.grad_accum_dtype", Effect::kRename, false, true},
     {"data_types.gradient_accumulation_dtype", "data_types.grad_accum_dtype", Effect::kRename, false, true},
+    // The key's first name, of DeepSpeed's pull request 945; 1039 gave it today's. The test that came with the first
+    // shows the meaning: with false a parameter without a gradient fails the step, with true it does not.
     {"zero_optimization.find_unused_parameters", "zero_optimization.ignore_unused_parameters", Effect::kRename, false,
      true},
     {"tensor_parallel.tensor_parallel", "tensor_parallel.tp", Effect::kRename, true, false},

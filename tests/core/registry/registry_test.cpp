@@ -75,6 +75,18 @@ TEST_F(RegistryTest, KeepsAComponentUsableAfterTheRegistryIsGone) {
   EXPECT_EQ(moved.manifest().summary, "A monitor in plain C.");
 }
 
+TEST_F(RegistryTest, AnnouncesAPluginThatSomebodyBroughtOnceHoweverManyRegistriesLoadIt) {
+  add("test_plain");
+  ::testing::internal::CaptureStderr();
+  Registry first = registry(), second = registry();
+  first.load("a", "monitor", "Plain");
+  first.load("a", "monitor", "Plain");
+  second.create("a", "monitor", "Plain", every(1), &host_);
+
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "capstan: loading plugin test-plain 1.2.0, " + file_.string() + "\n");
+}
+
 TEST_F(RegistryTest, QuotesWhatAComponentSaysWhenItRefusesItsParameters) {
   add("test_plain");
 

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Gives scripts/skipped_tests runs that ctest might have written.
+#
+#   skipped_tests_test.sh SOURCE_DIR
+set -euo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# run REASON: what is said of a run in which one test passed, and one was skipped for that reason.
+run() {
+  cat >"$work/tests.xml" <<XML
+<testsuite>
+  <testcase name="A.Passes" status="run"/>
+  <testcase name="A.Skips" status="notrun"><skipped message="SKIP"/><system-out>x_test.cpp:7: Skipped
+$1</system-out></testcase>
+</testsuite>
+XML
+  "$source/scripts/skipped_tests" "$work/tests.xml" >"$work/out"
+}
+fail() {
+  cat "$work/out" >&2
+  echo "skipped_tests_test: $*" >&2
+  exit 1
+}
+readonly source=$1
+
+run "this machine has no NVIDIA GPU" || fail "a machine's own reason is no failure"
+grep -qx "    1  this machine has no NVIDIA GPU" "$work/out" || fail "the reason is not told"
+grep -qx "1 passed, 0 failed, 1 skipped" "$work/out" || fail "the tests are not counted"
+! run "no .venv-trackers: scripts/setup makes it" || fail "what setup should have installed is missing, and nobody notices"
+grep -q "scripts/setup makes it: NOT A KNOWN REASON" "$work/out" || fail "the unknown reason is not marked"
