@@ -36,6 +36,7 @@ class RankGroup {
   static void lend(capstan_host& host, Seat& seat);
 
  private:
+  struct Collectives;
   struct Call {
     std::string name;
     capstan_tensor in = nullptr, out = nullptr;
