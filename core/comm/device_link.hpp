@@ -34,7 +34,8 @@ class DeviceLinks {
   virtual std::unique_ptr<DeviceLink> connect(const std::string& id, int rank, int size) = 0;
 };
 
-/// `host`, with a link for tensors that are not in host memory. A twin of it knows host memory only.
+/// `host`, with a link for tensors that are not in host memory. Its duplicate for another thread knows host memory
+/// only.
 std::shared_ptr<Transport> with_device_link(std::shared_ptr<Transport> host, std::unique_ptr<DeviceLink> link);
 
 }  // namespace capstan

@@ -280,7 +280,7 @@ class GlooTransport final : public Transport {
     }
   }
 
-  std::shared_ptr<Transport> twin(const std::string& purpose) override {
+  std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) override {
     const Quiet quiet;
     try {
       auto store = c10::make_intrusive<c10d::PrefixStore>(purpose, store_->clone());

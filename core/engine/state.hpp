@@ -51,7 +51,7 @@ struct Engine::State {
   ParameterStore::Options store_options();
   ShardingOptions sharding_options();
   /// How each trainable parameter's gradient travels between ranks; empty: all alike.
-  std::vector<Travel> travels() const;
+  std::vector<GradientTransport> gradient_transports() const;
 
   /// Ends what is under way between the ranks, in a few seconds where an exception ends the engine.
   void close() noexcept;

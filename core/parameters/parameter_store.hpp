@@ -77,10 +77,10 @@ class ParameterStore {
     std::optional<ShardingOptions> sharding;  // of several processes
     bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here
     ResidencyLimits residency;                // stage 3, as all that follows
-    std::int64_t stays_up_to = 100'000;       // elements of a parameter that is always here
-    std::int64_t stay_together = INT64_MAX;   // elements of all that are
-    bool frozen_as_codes = false;             // 8 bits an element
-    std::shared_ptr<DeferredValues> deferred;  // of the model; null: it has them all
+    std::int64_t persistent_max_elements = 100'000;      // elements of the largest persistent parameter
+    std::int64_t persistent_total_elements = INT64_MAX;  // elements of all persistent parameters together
+    bool frozen_as_int8 = false;                         // frozen parameters are kept as 8-bit codes
+    std::shared_ptr<DeferredValues> deferred;            // of the model; null: it has them all
   };
 
   /// Casts the model's floating parameters to the compute dtype. Throws RuntimeFault for parameters that cannot be

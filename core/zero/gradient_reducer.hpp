@@ -35,9 +35,9 @@ class GradientReducer {
     int stage = 0;
     bool during_backward = true;  // a bucket is reduced once it is complete
     at::ScalarType accumulation = at::kFloat, communication = at::kFloat;
-    double before = 1, after = 1;  // scale gradients before they are summed, and the sum
+    double scale_before_sum = 1, scale_after_sum = 1;  // scale each rank's gradients, and their sum over ranks
     /// How each parameter's gradient is sent; empty: all of them in the dtype `communication`.
-    std::vector<Travel> travels;
+    std::vector<GradientTransport> transports;
     bool sparse = false;  // gradients may come as sparse tensors
     /// From stage 2 on, over several hosts: gradients are sent as 4-bit codes (ZeRO++, qgZ).
     bool quantized = false;

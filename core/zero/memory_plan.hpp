@@ -41,11 +41,12 @@ struct PlannedRun {
 };
 
 /// Where something is kept: where the model computes, in host memory, on a disk.
-enum class Place { kMemory, kHost, kDisk };
+enum class MemoryTier { kMemory, kHost, kDisk };
 
 struct ZeroChoice {
   int stage = 0;
-  Place optimizer = Place::kMemory, parameters = Place::kMemory;  // offload_optimizer.device, offload_param.device
+  MemoryTier optimizer = MemoryTier::kMemory,
+             parameters = MemoryTier::kMemory;  // offload_optimizer.device, offload_param.device
   bool operator==(const ZeroChoice&) const = default;
 };
 
@@ -57,7 +58,7 @@ std::vector<ZeroChoice> zero_choices();
 struct PlannedBytes {
   std::string what;
   std::int64_t bytes = 0;
-  Place place = Place::kMemory;
+  MemoryTier tier = MemoryTier::kMemory;
 };
 
 /// Memory of one rank, of the one that has most. Not in it: what forward keeps for backward, the program itself, and
@@ -66,9 +67,9 @@ struct MemoryPlan {
   std::vector<PlannedBytes> items;  // while it trains
   std::int64_t building = 0;        // while the model is built and cast, in `kMemory`; 0: less than training
 
-  std::int64_t training(Place place) const;
+  std::int64_t training(MemoryTier tier) const;
   /// The most at any time.
-  std::int64_t peak(Place place) const;
+  std::int64_t peak(MemoryTier tier) const;
 };
 
 /// Stages 0 to 2 as the engine allocates: parameters in the compute type, gradients in the accumulation type, fp32

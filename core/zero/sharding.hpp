@@ -32,7 +32,7 @@ struct ShardingOptions {
 };
 
 /// What the ranks tell each other at the end of a step.
-struct StepFacts {
+struct StepAgreement {
   std::vector<std::vector<double>> numbers;  // of each rank
   std::vector<std::uint8_t> present;         // of each parameter: 1 when some rank has a gradient of it
   SumOfSquares squares;                      // of all mean gradients, when asked for; in a local step the mean over
@@ -82,7 +82,7 @@ class Sharding {
 
   /// One exchange: this rank's numbers, which gradients it has, and the sum of their squares. With `norm` the sum has
   /// the same bits however the gradients are cut; else it costs two numbers a rank and tells whether all are finite.
-  StepFacts exchange(const std::string& step, const std::vector<double>& numbers, bool norm);
+  StepAgreement exchange(const std::string& step, const std::vector<double>& numbers, bool norm);
   /// Sums over fixed blocks: `per_block[...]` holds `width` numbers for each block that this rank updates, in order of
   /// parameters; adds them up, parameter by parameter, in the same order on every rank. Stage 0 has all of them.
   std::vector<double> sum_blocks(const std::string& name, const std::vector<double>& per_block, std::size_t width);

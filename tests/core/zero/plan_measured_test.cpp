@@ -129,7 +129,7 @@ void train(Communicator& communicator, const Case& one, int matrices, std::int64
   }
   if (!check) return;
   const auto took = static_cast<double>(host_memory().peak - before);
-  const auto planned = static_cast<double>(plan.peak(Place::kMemory));
+  const auto planned = static_cast<double>(plan.peak(MemoryTier::kMemory));
   EXPECT_GE(took, 0.95 * planned);
   EXPECT_LE(took, 1.05 * planned);
 }
