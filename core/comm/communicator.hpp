@@ -25,8 +25,8 @@ class DeviceLinks;
 class Communicator {
  public:
   struct Options {
-    std::chrono::milliseconds timeout = std::chrono::minutes(30);  // of one collective
-    std::chrono::milliseconds arrival = std::chrono::minutes(5);   // for all processes to appear
+    std::chrono::milliseconds timeout = std::chrono::minutes(30);  // the longest that one collective may take
+    std::chrono::milliseconds arrival = std::chrono::minutes(5);   // the longest wait for all processes to appear
     std::chrono::milliseconds watch_every = std::chrono::seconds(1);
   };
 

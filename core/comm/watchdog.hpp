@@ -16,7 +16,7 @@ namespace capstan {
 struct Whereabouts {
   std::uint64_t call = 0;  // counts collectives from 1
   std::string name;
-  std::uint64_t bytes = 0;  // that it sends and receives
+  std::uint64_t bytes = 0;  // bytes that the collective sends and receives
   bool inside = false;
   bool listening = false;  // it has stopped, and ends when it has read why rank 0 did
   double seconds = 0;      // inside, or since it left

@@ -43,7 +43,7 @@ class FlatParameters {
 
  private:
   struct Call {
-    std::vector<std::vector<at::Tensor>> pieces;  // of buckets: a part a rank
+    std::vector<std::vector<at::Tensor>> pieces;  // pieces[bucket][rank], the part of one rank
     std::size_t first_bucket = 0, last_bucket = 0;
   };
   void plan_calls(int ranks);

@@ -79,7 +79,7 @@ struct SparsePruningConfig : PruningConfig {
   std::optional<std::int64_t> schedule_offset_end;
   std::int64_t schedule_offset_stride = 1;
   std::string block_pattern = "4x1";
-  double dense_ratio = 0.1;  // of snip_momentum
+  double dense_ratio = 0.1;  // the share of weights that snip_momentum keeps
   std::vector<std::string> excluded_modules;
   bool operator==(const SparsePruningConfig&) const = default;
 };
