@@ -60,7 +60,7 @@ bool writes_no_elements(const std::string& name) {
 struct ParameterResidency::Unit {
   c10::Storage storage;
   std::vector<std::size_t> parameters;
-  std::vector<at::Tensor> values;  // of each of them, without autograd
+  std::vector<at::Tensor> values;  // one alias a parameter, without autograd
   std::string names;
   std::string sentence;  // for who asks for the memory while it is away
   std::int64_t numel = 0;

@@ -13,7 +13,7 @@ constexpr std::int64_t kMasterBytes = 4;
 /// What one rank owns of the trainable parameters.
 struct Share {
   std::int64_t elements = 0;     // with what aligns them
-  std::int64_t state_bytes = 0;  // of the optimizer's states
+  std::int64_t state_bytes = 0;  // bytes of the optimizer's states
 };
 
 Share share_of_rank(const PlannedRun& run, const Partition& partition, int rank) {

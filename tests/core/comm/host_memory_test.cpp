@@ -33,7 +33,7 @@ std::pair<std::shared_ptr<Transport>, std::shared_ptr<Transport>> transports() {
   return {std::move(own), other.get()};
 }
 
-/// Of two exchanges that are aborted, one may see first that the other is.
+/// Either of two exchanges that are aborted may see first that the other is.
 bool ended_well(std::future<bool>& wait) {
   try {
     return wait.get();

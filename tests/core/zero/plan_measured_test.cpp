@@ -63,9 +63,9 @@ struct WideModel {
 
 struct Case {
   int ranks, stage;
-  const char* more = "";  // of the configuration
-  const char* zero = "";  // of zero_optimization
-  int period = 1;         // of so many matrices one is trained
+  const char* more = "";  // further keys of the configuration
+  const char* zero = "";  // further keys of zero_optimization
+  int period = 1;         // one matrix in so many is trained
   int bucket = 2'000'000;
 };
 
