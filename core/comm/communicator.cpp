@@ -384,7 +384,7 @@ bool Communicator::tell_failure_as_rank_0(const std::string& why, std::chrono::m
   try {
     if (state_->watchdog && rank() > 0) return state_->watchdog->tell_failure_as_rank_0(why, patience);
   } catch (const std::exception&) {
-    // As below.
+    // This rank leaves all the same: below it tells the others what it still can.
   }
   tell_failure(why);
   return false;

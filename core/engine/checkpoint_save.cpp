@@ -1,4 +1,4 @@
-// What a checkpoint of an engine holds.
+// Collects what a checkpoint of an engine holds, and writes it.
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>

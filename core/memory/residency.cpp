@@ -242,7 +242,7 @@ std::vector<ParameterSource::Request> ParameterResidency::make_room(Unit& unit) 
   unit.memory = pages_.allocate(unit.storage.nbytes());
   if (unit.direct) {
     const at::Tensor& like = unit.values.front();
-    // Over memory that the unit keeps until it arrives.
+    // from_blob() owns nothing: the unit keeps the memory until the values arrive.
     return {
         {unit.parameters.front(), at::from_blob(unit.memory.get(), {unit.numel}, like.options().requires_grad(false))}};
   }

@@ -182,7 +182,7 @@ class Planner {
     add("parameters", share.elements * bytes + frozen, choice_.parameters);
     for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
       if (stage3.stays(i)) kept += run_.parameters[i].numel;
-      // Frozen ones that stay are never brought.
+      // A frozen parameter that is persistent is never fetched.
       if (run_.parameters[i].trainable || !stage3.stays(i)) slices += stage3.slice_bytes(i);
     }
     add("persistent parameters", kept * bytes);

@@ -40,7 +40,7 @@ void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vect
     gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_, options_.parts);
   } else if (partitioned()) {
     FlatParameters::Gathering gathering{options_.gather_bucket_size, options_.gather_by_broadcast};
-    // What comes piece by piece can be used piece by piece.
+    // Forward can use the first pieces while the last ones are still on their way.
     if (options_.overlap) gathering.slice = std::min(gathering.slice, Partition::kLargestBucket);
     parameters_ = std::make_unique<FlatParameters>(partition_, parameters, movable, gathering);
     if (options_.overlap) {
