@@ -50,10 +50,10 @@ class Watchdog {
   std::string verdict();
   /// From then on a collective is late, whatever the time-out; nullopt: no more.
   void end_by(std::optional<std::chrono::steady_clock::time_point> when);
-  /// Where everybody is, read anew.
+  /// Where every rank is, read anew.
   std::string table();
-  /// Who stopped first of those that failed, and why; else `peer`, with "finished" or "". One rank's end soon ends
-  /// others.
+  /// The rank that failed first, and why; else `peer`, with "finished" or "". One rank's
+  /// end soon ends others.
   std::pair<int, std::string> last_words(int peer);
   void tell_failure(const std::string& why);
   /// The same, and whether rank 0 has stopped with these words, or does so within `patience`.

@@ -31,7 +31,7 @@ struct ComponentChoice {
   std::string kind, type;
   Json params = Json::object();
   std::string where;           // the key path that chose it, for messages: "optimizer.type"
-  std::string device = "cpu";  // whose build of it
+  std::string device = "cpu";  // the device whose build of the component is taken
 };
 
 /// Samples per step and how they are split; all positive and consistent: train = micro * accumulation * world.

@@ -145,10 +145,10 @@ class ParameterStore {
   const std::vector<const at::Tensor*>& collect_gradients();
   /// Slots of a sub-group's entries that have a gradient; valid until the next call of collect_gradients.
   const std::vector<const capstan_slot*>& slots(const SubGroup& sub_group);
-  /// All of them, without gradients.
+  /// The slots of all entries, without gradients.
   const std::vector<const capstan_slot*>& slots_without_gradients();
-  /// Forgets the gradients of a step, and unless they were `applied` also what quantisation has lost of them. At its
-  /// end, or after settle() at any time, also after an exception out of forward or backward.
+  /// Forgets the gradients of a step, and unless they were `applied` also what quantisation has lost of them. Called at
+  /// the end of the step, or after settle() at any time, also after an exception out of forward or backward.
   void drop_gradients(bool applied);
 
   /// Makes the states of a sub-group resident.

@@ -27,7 +27,7 @@ class MixedBucket {
   MixedBucket(const Partition& partition, const Bucket& bucket, const std::vector<GradientTransport>& transports);
 
   /// Replaces `values`, the bucket's elements, by the sums over ranks times `factor`, rounded to the type in which they
-  /// travelled: all of them, or without `everywhere` those that this rank owns. An element's sum is that of a bucket
+  /// travelled: all elements, or without `everywhere` those that this rank owns. An element's sum is that of a bucket
   /// which travels as one: in rank order, in fp32.
   void average(Communicator& communicator, const std::string& name, at::Tensor values, double factor,
                bool everywhere) const;

@@ -13,7 +13,7 @@ namespace capstan {
 /// Which modules a group of a compression method covers.
 struct CompressionScope {
   std::optional<std::vector<std::string>> modules;        // regular expressions searched in module names; absent: all
-  std::vector<std::vector<std::string>> related_modules;  // by position of `modules`
+  std::vector<std::vector<std::string>> related_modules;  // one list for each of `modules`
   bool operator==(const CompressionScope&) const = default;
 };
 

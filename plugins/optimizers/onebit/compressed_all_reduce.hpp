@@ -43,7 +43,7 @@ class CompressedAllReduce {
   /// Elements [begin, begin + count) of a buffer's average, after an exchange that it took part in.
   void average(std::size_t buffer, std::size_t begin, std::size_t count, float* out) const;
 
-  /// The whole of it on ready values: `values` becomes their average. One buffer.
+  /// The whole exchange on ready values, with one buffer: `values` become their average over the ranks.
   void all_reduce(const sdk::Collectives& collectives, std::span<float> values, float* worker_error,
                   float* server_error);
 
