@@ -46,8 +46,8 @@ class Interrupt {
   void watch();
 
   std::optional<std::chrono::milliseconds> given_;  // CAPSTAN_INTERRUPT_SECONDS
-  std::mutex mutex_;                                // of what follows
-  Unfinished unfinished_;                           // of the step that runs; null: none does
+  std::mutex mutex_;                                // guards what follows
+  Unfinished unfinished_;  // called where the running step does not end in time; null: none runs
   std::optional<std::chrono::steady_clock::time_point> deadline_;
   std::chrono::milliseconds longest_{0};
   bool ending_ = false;

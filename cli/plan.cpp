@@ -42,9 +42,9 @@ std::string precision_text(const Config& config) {
 std::string lacks(const ZeroChoice& choice, const PluginIndex& plugins) {
   std::string text;
   const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
-  if (choice.optimizer == Place::kDisk && !plugins.find("offload", "nvme")) add("a plugin 'nvme' of kind offload");
-  if (choice.parameters == Place::kDisk) add("parameters on nvme");
-  if (choice.parameters == Place::kHost) add("parameters on cpu");
+  if (choice.optimizer == MemoryTier::kDisk && !plugins.find("offload", "nvme")) add("a plugin 'nvme' of kind offload");
+  if (choice.parameters == MemoryTier::kDisk) add("parameters on nvme");
+  if (choice.parameters == MemoryTier::kHost) add("parameters on cpu");
   return text;
 }
 
@@ -71,7 +71,7 @@ std::vector<PlannedLimit> limits_of(const Plan& plan, const Config& config) {
     limits.push_back({needed, *limit});
   };
   const MemoryPlan& memory = plan.configured.memory;
-  const std::int64_t offloaded = memory.training(Place::kDisk) * plan.run.local_world;
+  const std::int64_t offloaded = memory.training(MemoryTier::kDisk) * plan.run.local_world;
   if (offloaded > 0) {
     const ZeroConfig& zero = config.zero;
     disk(zero.offload_optimizer && zero.offload_optimizer->device == "nvme" ? zero.offload_optimizer->nvme_path

@@ -22,12 +22,12 @@ std::string bytes_text(std::int64_t bytes) {
          " " + kUnits[unit];
 }
 
-const char* place_text(Place place) {
-  return place == Place::kMemory ? "memory" : place == Place::kHost ? "host" : "disk";
+const char* tier_text(MemoryTier tier) {
+  return tier == MemoryTier::kMemory ? "memory" : tier == MemoryTier::kHost ? "host" : "disk";
 }
 
-const char* device_text(Place place) {
-  return place == Place::kMemory ? "none" : place == Place::kHost ? "cpu" : "nvme";
+const char* device_text(MemoryTier tier) {
+  return tier == MemoryTier::kMemory ? "none" : tier == MemoryTier::kHost ? "cpu" : "nvme";
 }
 
 std::string counted(std::int64_t count, const char* noun) {
@@ -52,13 +52,13 @@ std::string memory_text(const Plan& plan) {
   Rows rows = {{"memory of a process", "", ""}};
   const MemoryPlan& memory = plan.configured.memory;
   for (const PlannedBytes& item : memory.items) {
-    rows.push_back({"  " + item.what, bytes_text(item.bytes), place_text(item.place)});
+    rows.push_back({"  " + item.what, bytes_text(item.bytes), tier_text(item.tier)});
   }
-  for (const Place place : {Place::kMemory, Place::kHost, Place::kDisk}) {
-    const std::int64_t bytes = memory.training(place);
-    if (bytes > 0) rows.push_back({"  together", bytes_text(bytes), place_text(place)});
+  for (const MemoryTier tier : {MemoryTier::kMemory, MemoryTier::kHost, MemoryTier::kDisk}) {
+    const std::int64_t bytes = memory.training(tier);
+    if (bytes > 0) rows.push_back({"  together", bytes_text(bytes), tier_text(tier)});
   }
-  if (memory.building > memory.training(Place::kMemory)) {
+  if (memory.building > memory.training(MemoryTier::kMemory)) {
     rows.push_back({"  while the model is built", bytes_text(memory.building), "memory"});
   }
   rows.push_back({"  the program and its libraries", bytes_text(plan.program), "host"});
@@ -76,7 +76,7 @@ const MemoryPlan* memory_of(const Plan& plan, const ZeroChoice& choice) {
 /// Why stage 3 needs more memory than stage 2, if it does: by what it holds and stage 2 does not.
 std::string stage3_text(const Plan& plan) {
   const MemoryPlan *second = memory_of(plan, {.stage = 2}), *third = memory_of(plan, {.stage = 3});
-  if (!second || !third || third->peak(Place::kMemory) <= second->peak(Place::kMemory)) return "";
+  if (!second || !third || third->peak(MemoryTier::kMemory) <= second->peak(MemoryTier::kMemory)) return "";
   std::vector<std::string> beside;
   for (const PlannedBytes& item : third->items) {
     const bool shared = std::any_of(second->items.begin(), second->items.end(),
@@ -93,9 +93,9 @@ std::string choices_text(const Plan& plan) {
   for (const PlannedChoice& one : plan.choices) {
     const char* mark = one.choice == plan.configured.choice ? "> " : "  ";
     rows.push_back({mark + std::to_string(one.choice.stage), device_text(one.choice.optimizer),
-                    device_text(one.choice.parameters), bytes_text(one.memory.peak(Place::kMemory)),
-                    bytes_text(one.memory.training(Place::kHost)), bytes_text(one.memory.training(Place::kDisk)),
-                    one.lacks});
+                    device_text(one.choice.parameters), bytes_text(one.memory.peak(MemoryTier::kMemory)),
+                    bytes_text(one.memory.training(MemoryTier::kHost)),
+                    bytes_text(one.memory.training(MemoryTier::kDisk)), one.lacks});
   }
   return "memory of a process, by stage and offload\n" + table_text(rows) +
          "  >: as configured. This build computes on the CPU: memory and host are one.\n" + stage3_text(plan);
@@ -164,12 +164,12 @@ Json choice_json(const PlannedChoice& one) {
     Json entry = Json::object();
     entry["what"] = item.what;
     entry["bytes"] = item.bytes;
-    entry["place"] = place_text(item.place);
+    entry["place"] = tier_text(item.tier);
     items.push_back(std::move(entry));
   }
   json["building"] = one.memory.building;
-  for (const Place place : {Place::kMemory, Place::kHost, Place::kDisk}) {
-    json[place_text(place)] = one.memory.peak(place);
+  for (const MemoryTier tier : {MemoryTier::kMemory, MemoryTier::kHost, MemoryTier::kDisk}) {
+    json[tier_text(tier)] = one.memory.peak(tier);
   }
   if (!one.lacks.empty()) json["lacks"] = one.lacks;
   return json;
@@ -178,7 +178,7 @@ Json choice_json(const PlannedChoice& one) {
 }  // namespace
 
 std::int64_t Plan::process_bytes() const {
-  return program + configured.memory.peak(Place::kMemory) + configured.memory.training(Place::kHost);
+  return program + configured.memory.peak(MemoryTier::kMemory) + configured.memory.training(MemoryTier::kHost);
 }
 
 std::string plan_text(const Plan& plan) {

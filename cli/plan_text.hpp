@@ -32,7 +32,7 @@ struct Plan {
   std::int64_t checkpoint = 0;
   PlannedChoice configured;
   std::vector<PlannedChoice> choices;
-  std::vector<std::vector<PlannedTraffic>> traffic;  // of stages 0 to 3
+  std::vector<std::vector<PlannedTraffic>> traffic;  // one list for each stage, 0 to 3
   std::vector<PlannedLimit> limits;
   std::vector<Limit> gpus;
 

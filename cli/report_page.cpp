@@ -96,7 +96,7 @@ std::string table(const std::map<std::string, Series>& metrics) {
   for (const auto& [name, series] : metrics) {
     double least = std::nan(""), most = std::nan("");
     for (const auto& point : series) {
-      least = std::fmin(least, point.second);  // of the numbers among them
+      least = std::fmin(least, point.second);  // fmin and fmax pass over NaN
       most = std::fmax(most, point.second);
     }
     out += "<tr><td>" + escaped(name) + "</td><td>" + std::to_string(series.size()) + "</td>";

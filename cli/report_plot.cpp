@@ -75,7 +75,7 @@ struct Frame {
   std::string point(double at, double value) const { return fixed(left(at)) + "," + fixed(top(value)); }
 };
 
-/// Of each part of the width, the first point with the least and the first with the greatest value, in order.
+/// Keeps, for each part of the width, the first point with the least and the first with the greatest value, in order.
 Series thinned(const Series& series) {
   if (series.size() <= 2 * kColumns) return series;
   Series out;

@@ -26,7 +26,7 @@ constexpr std::chrono::milliseconds kSaying = std::chrono::seconds(2), kMeeting 
 
 /// Tells the other ranks, and leaves it to rank 0 to say what that has found as well.
 void tell_others(Communicator& communicator, const std::string& why) {
-  // What begins with the name of this rank no other says.
+  // No other rank says what begins with the name of this one.
   if (why.starts_with("rank ")) return communicator.tell_failure(why);
   if (communicator.tell_failure_as_rank_0(why, kSaying)) another_says_it();
 }

@@ -7,7 +7,8 @@ namespace capstan::cli {
 /// What a stream can show. Only a terminal gets colours and redrawn lines, and never escape sequences otherwise.
 class Terminal {
  public:
-  /// Of standard output (1) or standard error (2). No colours where $NO_COLOR is set and not empty.
+  /// Looks at standard output (`descriptor` 1) or standard error (2). There are no colours where $NO_COLOR is set and
+  /// not empty.
   explicit Terminal(int descriptor);
 
   bool interactive() const { return interactive_; }

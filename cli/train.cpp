@@ -311,7 +311,7 @@ void TrainingRun::report_comms() {
   if (report_.empty() && !loaded_.config.comms_logger.enabled) return;
   if (engine_->world_size() == 1) return print_line("comms: one process exchanges nothing");
   if (!report_.empty()) print_line(traffic_text(engine_->comms_log().traffic(), before_step_, after_step_));
-  // On all ranks: the comparison is a collective.
+  // All ranks call it, because the comparison is a collective.
   print_line(engine_->comms_summary(report_ == "stragglers").text());
 }
 

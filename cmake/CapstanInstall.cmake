@@ -13,13 +13,15 @@ install(EXPORT CapstanConformanceTargets NAMESPACE Capstan:: DESTINATION ${_pack
 install(TARGETS capstan_conformance_program RUNTIME DESTINATION libexec OPTIONAL)
 
 install(FILES ${PROJECT_SOURCE_DIR}/core/include/capstan/capstan.hpp DESTINATION include/capstan)
-# What capstan.hpp includes, log lines and token files, and no more: the rest of core/ is nobody's business.
+# What capstan.hpp includes, log lines and token files, and no more: the rest of core/ is nobody's business. The structs
+# of the configuration's sections are those that config.hpp includes.
+set(_config ${PROJECT_SOURCE_DIR}/core/config/config.hpp)
+file(STRINGS ${_config} _sections REGEX "^#include \"core/config/typed/")
+list(TRANSFORM _sections REPLACE "^#include \"core/(.*)\"$" "\\1")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_config})
 foreach(_header
     comm/comms_log.hpp
-    config/config.hpp config/typed/attention.hpp config/typed/checkpoint.hpp config/typed/communication.hpp
-    config/typed/compression.hpp config/typed/data_efficiency.hpp config/typed/elasticity.hpp
-    config/typed/monitors.hpp config/typed/parallelism.hpp config/typed/precision.hpp config/typed/profiling.hpp
-    config/typed/section_values.hpp config/typed/zero.hpp
+    config/config.hpp config/typed/section_values.hpp ${_sections}
     data/token_data.hpp
     engine/engine.hpp engine/gather.hpp engine/initialize.hpp
     errors.hpp log.hpp

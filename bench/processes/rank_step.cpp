@@ -217,7 +217,7 @@ int main(int count, char** words) {
     if (rendezvous.rank == 0) {
       std::printf("%.3f %lld %lld %llu %lld\n", times[times.size() / 2], static_cast<long long>(peak_kib()),
                   static_cast<long long>(elements), static_cast<unsigned long long>(last),
-                  static_cast<long long>(plan.peak(Place::kMemory)));
+                  static_cast<long long>(plan.peak(MemoryTier::kMemory)));
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank_step: %s\n", error.what());

@@ -39,9 +39,9 @@ struct CheckpointRank {
   std::function<std::vector<std::string>(const std::string& name, const std::string& text)> gather;
 };
 
-/// The same by all ranks at once, into one folder that all of them see, or one on each node that its ranks see: each
-/// writes rank_<its number>.safetensors with its tensors, who leads the rest, with rank 0's `state`. `latest` is moved
-/// once the checkpoint is in place on all nodes. What fails on one rank is thrown on all.
+/// Writes a checkpoint by all ranks at once, into one folder that all ranks see, or one on each node that its ranks
+/// see: each rank writes rank_<its number>.safetensors with its tensors, who leads the rest, with rank 0's `state`.
+/// `latest` is moved once the checkpoint is in place on all nodes. What fails on one rank is thrown on all.
 void write_checkpoint(const std::filesystem::path& dir, const std::string& tag, const CheckpointContents& contents,
                       const CheckpointRank& rank);
 

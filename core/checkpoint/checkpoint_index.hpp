@@ -20,7 +20,7 @@ struct IndexedFile {
 struct IndexedTensor {
   std::string parameter, state;
   at::ScalarType type = at::kFloat;
-  std::vector<std::int64_t> shape;  // of the whole tensor
+  std::vector<std::int64_t> shape;  // the shape of the whole tensor
   std::int64_t offset = 0, numel = 0;
   std::string file, name;            // the name in the safetensors file
   std::uint64_t begin = 0, end = 0;  // bytes in the file
@@ -30,7 +30,7 @@ struct IndexedTensor {
 /// index.json: what a checkpoint consists of, each byte of it under a checksum, its own included.
 struct CheckpointIndex {
   std::string tag;
-  std::uint64_t state_bytes = 0, state_xxh3 = 0;  // of state.json
+  std::uint64_t state_bytes = 0, state_xxh3 = 0;  // size and checksum of state.json
   std::vector<IndexedFile> files;
   std::vector<IndexedTensor> tensors;
 };

@@ -20,9 +20,9 @@ struct HfFormat {
     bool transposed = false;  // a matrix, which lies the other way round there
   };
   std::string model;                    // its name here, for messages
-  Json config;                          // of config.json
-  std::vector<std::string> must_agree;  // its keys that a folder which is read must have alike, or not at all
-  std::string prefix;                   // of the names, which a file may leave out as a whole
+  Json config;                          // the contents of config.json
+  std::vector<std::string> must_agree;  // its keys that must be alike in a folder that is read, where it has them
+  std::string prefix;                   // begins the names; a file may leave it out of all of them
   std::vector<Tensor> tensors;
   std::vector<std::string> ignored;  // ends of names that hold nothing to be read
 };

@@ -35,7 +35,7 @@ class OutputFile {
   std::filesystem::path path_;
   int descriptor_;
   std::vector<std::byte> gathered_;
-  std::uint64_t position_ = 0;  // of the next byte to be appended
+  std::uint64_t position_ = 0;  // where the next byte is appended
   std::uint64_t written_ = 0;
 };
 

@@ -32,7 +32,7 @@ struct SafetensorsPlace {
 struct SafetensorsWritten {
   SafetensorsPlace header;  // length, JSON and padding
   std::map<std::string, SafetensorsPlace> tensors;
-  std::uint64_t bytes = 0;  // of the file
+  std::uint64_t bytes = 0;  // the size of the file
 };
 
 /// Writes the file (https://github.com/huggingface/safetensors: 8-byte header length, JSON header, raw data) and syncs

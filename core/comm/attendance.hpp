@@ -29,8 +29,8 @@ class Attendance {
 
   /// "\n  rank 0  has arrived\n  rank 1  has not appeared".
   std::string table();
-  /// The same of a start whose processes have all arrived and cannot connect: those that are there say so within
-  /// `patience`, so that those that are not stand out.
+  /// The same table for a start whose processes have all arrived and cannot connect: the processes that still run say
+  /// so within `patience`, so that the others stand out.
   std::string table_of_answers(std::chrono::milliseconds patience);
 
  private:

@@ -17,8 +17,8 @@ struct Bandwidth {
   double algorithm = 0, bus = 0;
 };
 
-/// Of one call of `op` over `ranks` processes. `bytes` is the size of the op's own tensor: one rank's part for
-/// all_gather and reduce_scatter. The formulas are those of NCCL's tests but for the algorithm bandwidth of an
+/// The bandwidths of one call of `op` over `ranks` processes. `bytes` is the size of the op's own tensor: one rank's
+/// part for all_gather and reduce_scatter. The formulas are those of NCCL's tests but for the algorithm bandwidth of an
 /// all_reduce, which DeepSpeed doubles.
 Bandwidth bandwidth_of(std::string_view op, double bytes, double milliseconds, int ranks);
 
@@ -35,8 +35,8 @@ struct CommsRow {
   std::size_t count = 0;
   double total_ms = 0, average_ms = 0;                // averages are trimmed means
   double algorithm_gbps = 0, bus_gbps = 0;            // averages over the calls
-  double comm_ms = 0, average_comm_ms = 0;            // of the fastest rank in each call
-  double straggler_ms = 0, average_straggler_ms = 0;  // this rank's time beyond that
+  double comm_ms = 0, average_comm_ms = 0;            // times of the fastest rank in each call
+  double straggler_ms = 0, average_straggler_ms = 0;  // this rank's times beyond the fastest rank's
 };
 
 /// What was recorded, by op in the order in which they were first seen and by rising size.
@@ -70,7 +70,7 @@ class CommsLog {
   /// Forgets the recorded calls.
   void reset();
 
-  /// Of every collective so far by name, recorded or not.
+  /// The traffic of every collective so far by name, whether its calls were recorded or not.
   const TrafficByName& traffic() const { return traffic_; }
   Traffic total() const;
   std::size_t recorded_calls() const { return calls_.size(); }

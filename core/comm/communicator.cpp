@@ -51,11 +51,11 @@ struct Communicator::State {
   bool recording = true;     // not while the log itself is compared
   std::uint64_t sent = 0;    // by the outermost collective
   at::Tensor scratch;        // bytes, grown as needed
-  State* whole = nullptr;    // of a group: whose ranks it is made of
-  std::vector<int> members;  // of a group: their ranks
+  State* parent = nullptr;   // for a group: the communicator whose connections it uses
+  std::vector<int> members;  // for a group: the ranks of its members in `parent`
 
-  bool connected() const { return whole != nullptr || transport != nullptr; }
-  State& base() { return whole ? *whole : *this; }
+  bool connected() const { return parent != nullptr || transport != nullptr; }
+  State& base() { return parent ? *parent : *this; }
 
   /// Uninitialised memory of that many bytes, the same from call to call: fresh pages would cost more than the copy.
   std::byte* reserve(std::int64_t bytes, at::Device device) {
@@ -92,16 +92,16 @@ struct Communicator::State {
 
   void exchange(const std::string& name, std::vector<Message> send, std::vector<Message> receive, std::uint64_t bytes) {
     for (const Message& message : send) sent += message.values.nbytes();
-    if (whole == nullptr) return exchange_whole(name, send, receive, bytes);
+    if (parent == nullptr) return exchange_among_all(name, send, receive, bytes);
     for (auto* messages : {&send, &receive}) {
       for (Message& message : *messages) message.peer = members[static_cast<std::size_t>(message.peer)];
     }
     // Other groups may be larger, or exchange more.
-    whole->exchange_whole(name + ", in groups", send, receive, 0);
+    parent->exchange_among_all(name + ", in groups", send, receive, 0);
   }
 
-  void exchange_whole(const std::string& name, const std::vector<Message>& send, const std::vector<Message>& receive,
-                      std::uint64_t bytes) {
+  void exchange_among_all(const std::string& name, const std::vector<Message>& send,
+                          const std::vector<Message>& receive, std::uint64_t bytes) {
     const std::uint64_t call = ++calls;
     watchdog->enter(call, name, bytes);
     try {
@@ -163,7 +163,7 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
   return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
 }
 
-std::shared_ptr<Communicator> Communicator::twin(const std::string& purpose) {
+std::shared_ptr<Communicator> Communicator::duplicate_for_thread(const std::string& purpose) {
   if (!connected()) return alone();
   auto state = std::make_unique<State>();
   state->rank = state_->rank;
@@ -172,7 +172,7 @@ std::shared_ptr<Communicator> Communicator::twin(const std::string& purpose) {
   state->ranks_per_host = state_->ranks_per_host;
   state->timeout = state_->timeout;
   state->watch_every = state_->watch_every;
-  state->transport = state_->transport->twin(purpose);
+  state->transport = state_->transport->duplicate_for_thread(purpose);
   state->watchdog = std::make_unique<Watchdog>(state->transport->for_thread(), state->rank, state->size,
                                                state->watch_every, state->timeout);
   return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
@@ -192,11 +192,11 @@ void Communicator::connect_devices(DeviceLinks& links, at::DeviceType device) {
 
 std::unique_ptr<Communicator> Communicator::group(const std::vector<int>& members) {
   auto state = std::make_unique<State>();
-  state->whole = &state_->base();
+  state->parent = &state_->base();
   state->size = state->ranks_per_host = static_cast<int>(members.size());
   for (const int member : members) {
     if (member == rank()) state->rank = static_cast<int>(state->members.size());
-    state->members.push_back(state_->whole ? state_->members[static_cast<std::size_t>(member)] : member);
+    state->members.push_back(state_->parent ? state_->members[static_cast<std::size_t>(member)] : member);
   }
   return std::unique_ptr<Communicator>(new Communicator(std::move(state)));
 }
@@ -384,7 +384,7 @@ bool Communicator::tell_failure_as_rank_0(const std::string& why, std::chrono::m
   try {
     if (state_->watchdog && rank() > 0) return state_->watchdog->tell_failure_as_rank_0(why, patience);
   } catch (const std::exception&) {
-    // As below.
+    // This rank leaves all the same: below it tells the others what it still can.
   }
   tell_failure(why);
   return false;

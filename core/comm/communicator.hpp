@@ -25,8 +25,8 @@ class DeviceLinks;
 class Communicator {
  public:
   struct Options {
-    std::chrono::milliseconds timeout = std::chrono::minutes(30);  // of one collective
-    std::chrono::milliseconds arrival = std::chrono::minutes(5);   // for all processes to appear
+    std::chrono::milliseconds timeout = std::chrono::minutes(30);  // the longest that one collective may take
+    std::chrono::milliseconds arrival = std::chrono::minutes(5);   // the longest wait for all processes to appear
     std::chrono::milliseconds watch_every = std::chrono::seconds(1);
   };
 
@@ -37,7 +37,7 @@ class Communicator {
   static std::shared_ptr<Communicator> connect(const Rendezvous& rendezvous, const Options& options);
   /// A second communicator of the same processes, for one thread beside the engine's. Called by all ranks. Throws
   /// RuntimeFault.
-  std::shared_ptr<Communicator> twin(const std::string& purpose);
+  std::shared_ptr<Communicator> duplicate_for_thread(const std::string& purpose);
   /// From here on tensors that are not in host memory travel over a link of their own, between devices of type
   /// `device`. Called by all ranks before the first collective on such tensors; where engines follow one another, all
   /// use the link of the first. Throws RuntimeFault, also where the link is between devices of another type.

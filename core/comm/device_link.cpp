@@ -33,7 +33,9 @@ class LinkedTransport final : public Transport {
   std::string read(const std::string& key, std::chrono::milliseconds patience) override {
     return host_->read(key, patience);
   }
-  std::shared_ptr<Transport> twin(const std::string& purpose) override { return host_->twin(purpose); }
+  std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) override {
+    return host_->duplicate_for_thread(purpose);
+  }
   std::shared_ptr<Transport> for_thread() override { return host_->for_thread(); }
 
  private:

@@ -20,7 +20,8 @@ class LinkLost : public std::runtime_error {
 class DeviceLink {
  public:
   virtual ~DeviceLink() = default;
-  /// As Transport::start. What wait() of the exchange throws is LinkLost; after abort() the link is of no use.
+  /// Starts what Transport::start() starts. What wait() of the exchange throws is LinkLost; after abort() the link is
+  /// of no use.
   virtual std::unique_ptr<Exchange> start(const std::vector<Message>& send, const std::vector<Message>& receive) = 0;
 };
 
@@ -28,13 +29,14 @@ class DeviceLink {
 class DeviceLinks {
  public:
   virtual ~DeviceLinks() = default;
-  /// By one rank, for all: a text.
+  /// Makes the text by which the devices of one run find each other. One rank calls it, for all.
   virtual std::string new_id() = 0;
-  /// By all ranks with the same id. Throws RuntimeFault.
+  /// Connects this rank with the others. All ranks call it with the same id. Throws RuntimeFault.
   virtual std::unique_ptr<DeviceLink> connect(const std::string& id, int rank, int size) = 0;
 };
 
-/// `host`, with a link for tensors that are not in host memory. A twin of it knows host memory only.
+/// `host`, with a link for tensors that are not in host memory. Its duplicate for another thread knows host memory
+/// only.
 std::shared_ptr<Transport> with_device_link(std::shared_ptr<Transport> host, std::unique_ptr<DeviceLink> link);
 
 }  // namespace capstan

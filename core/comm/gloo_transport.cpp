@@ -139,7 +139,7 @@ struct MeetingPlace {
   std::mutex opening;
   c10::intrusive_ptr<c10d::TCPStore> store;
   int port = 0;
-  int starts = 0;  // of this process; their keys must not meet
+  int starts = 0;  // counts the starts in this process, whose keys must not meet
 };
 
 /// The same place for every start of this process as this rank; never destroyed, because communicators that are static
@@ -280,7 +280,7 @@ class GlooTransport final : public Transport {
     }
   }
 
-  std::shared_ptr<Transport> twin(const std::string& purpose) override {
+  std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) override {
     const Quiet quiet;
     try {
       auto store = c10::make_intrusive<c10d::PrefixStore>(purpose, store_->clone());

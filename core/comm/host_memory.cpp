@@ -237,8 +237,8 @@ class HostMemoryTransport final : public Transport {
   std::string read(const std::string& key, std::chrono::milliseconds patience) override {
     return network_->read(key, patience);
   }
-  std::shared_ptr<Transport> twin(const std::string& purpose) override {
-    return std::make_shared<HostMemoryTransport>(network_->twin(purpose), rank_, size_, patience_);
+  std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) override {
+    return std::make_shared<HostMemoryTransport>(network_->duplicate_for_thread(purpose), rank_, size_, patience_);
   }
   std::shared_ptr<Transport> for_thread() override { return network_->for_thread(); }
 

@@ -67,7 +67,7 @@ void let_neighbours_read(bool allowed) {
 /// What a process says of itself.
 struct Card {
   std::string host = kNowhere;
-  std::string address;  // of its socket, in the abstract namespace
+  std::string address;  // the socket's, in the abstract namespace
   int process = 0;
   std::uint64_t number = 0;  // random; it stands in its memory at
   std::uint64_t place = 0;
@@ -250,7 +250,7 @@ std::vector<std::unique_ptr<Neighbour>> meet_neighbours(Transport& texts, int ra
     add(meeting.answer(higher, peer));
     higher.erase(peer);
   }
-  // Of the whole process, whose other communicators may have neighbours.
+  // One flag for the whole process, because its other communicators may have neighbours.
   static std::atomic<bool> has_neighbours = false;
   if (!neighbours.empty()) has_neighbours = true;
   if (!has_neighbours) let_neighbours_read(false);

@@ -18,9 +18,9 @@ using MessageKey = std::pair<std::uint32_t, std::uint32_t>;
 /// What processes of one host tell each other about a message.
 struct Packet {
   enum class Kind : std::uint32_t {
-    kOffer,   // it can be read at `address` until it is taken
-    kValues,  // it is here: short ones
-    kTaken    // it was read
+    kOffer,   // the message can be read at `address` until it is taken
+    kValues,  // the message itself follows, where it is short
+    kTaken    // the message was read
   };
   Kind kind;
   MessageKey key;

@@ -26,10 +26,10 @@ class PortFile {
   PortFile(const PortFile&) = delete;
   PortFile& operator=(const PortFile&) = delete;
 
-  /// Of rank 0: takes the place of what an earlier start has left. Throws RuntimeFault.
+  /// Rank 0 calls it: takes the place of what an earlier start has left. Throws RuntimeFault.
   void write(const PortEntry& entry);
-  /// Of the others: waits until rank 0 has written. Throws RuntimeFault after `patience`, and at once when what lies
-  /// there belongs to somebody else.
+  /// The other ranks call it: waits until rank 0 has written. Throws RuntimeFault after `patience`, and at once when
+  /// what lies there belongs to somebody else.
   PortEntry read(std::chrono::milliseconds patience) const;
 
  private:

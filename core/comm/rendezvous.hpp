@@ -10,7 +10,7 @@ namespace capstan {
 struct Rendezvous {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // on this host
-  std::string address;                 // of the store that rank 0 opens; empty with one process
+  std::string address;                 // where rank 0 opens the store; empty with one process
   int port = 0;                        // 0: rank 0 takes a free one and tells it through `port_file`
   std::string port_file;
   int listening_socket = -1;  // handed over by the launcher to rank 0, or -1

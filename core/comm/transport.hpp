@@ -54,7 +54,7 @@ class Transport {
   virtual std::string read(const std::string& key, std::chrono::milliseconds patience) = 0;
   /// A second connection of the same processes, whose messages and texts never meet these, for another thread. Called
   /// by all of them. Throws RuntimeFault.
-  virtual std::shared_ptr<Transport> twin(const std::string& purpose) = 0;
+  virtual std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) = 0;
   /// A second view of the texts, for another thread.
   virtual std::shared_ptr<Transport> for_thread() = 0;
 };

@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kReadPatience = std::chrono::seconds(2);
 constexpr std::chrono::milliseconds kLinger = std::chrono::seconds(2), kReadAgain{20};
 
-// In place of why a rank stopped.
+// Whereabouts::gone holds why a rank stopped, or one of these two.
 constexpr const char* kFinished = "finished";
 constexpr const char* kUnknown = "cannot be asked";
 

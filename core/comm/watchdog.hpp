@@ -16,7 +16,7 @@ namespace capstan {
 struct Whereabouts {
   std::uint64_t call = 0;  // counts collectives from 1
   std::string name;
-  std::uint64_t bytes = 0;  // that it sends and receives
+  std::uint64_t bytes = 0;  // bytes that the collective sends and receives
   bool inside = false;
   bool listening = false;  // it has stopped, and ends when it has read why rank 0 did
   double seconds = 0;      // inside, or since it left
@@ -50,10 +50,10 @@ class Watchdog {
   std::string verdict();
   /// From then on a collective is late, whatever the time-out; nullopt: no more.
   void end_by(std::optional<std::chrono::steady_clock::time_point> when);
-  /// Where everybody is, read anew.
+  /// Where every rank is, read anew.
   std::string table();
-  /// Who stopped first of those that failed, and why; else `peer`, with "finished" or "". One rank's end soon ends
-  /// others.
+  /// The rank that failed first, and why; else `peer`, with "finished" or "". One rank's
+  /// end soon ends others.
   std::pair<int, std::string> last_words(int peer);
   void tell_failure(const std::string& why);
   /// The same, and whether rank 0 has stopped with these words, or does so within `patience`.

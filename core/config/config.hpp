@@ -31,7 +31,7 @@ struct ComponentChoice {
   std::string kind, type;
   Json params = Json::object();
   std::string where;           // the key path that chose it, for messages: "optimizer.type"
-  std::string device = "cpu";  // whose build of it
+  std::string device = "cpu";  // the device whose build of the component is taken
 };
 
 /// Samples per step and how they are split; all positive and consistent: train = micro * accumulation * world.
@@ -53,7 +53,7 @@ struct PrecisionConfig {
   // What amp may ask for beside a compute type.
   bool keep_batchnorm_fp32 = false;  // parameters of batch normalisation stay fp32
   bool fp32_masters = true;          // false: updates are rounded to the compute type
-  std::string output_dtype;          // of the loss; empty: as the model gives it
+  std::string output_dtype;          // the dtype that the loss is cast to; empty: as the model gives it
   // The loss scale of fp16, amp or an fp16 autocast.
   bool scales_loss = false;
   std::string scaled_by = "fp16";  // the section that asks for it
@@ -175,7 +175,7 @@ struct ConfigContext {
   std::vector<std::string> plugin_paths;    // --plugin-path
   bool lenient = false;                     // unknown keys are warnings
   bool strict = false;                      // other programs' options are errors, not warnings
-  std::optional<std::int64_t> hidden_size;  // of the model, for "auto"
+  std::optional<std::int64_t> hidden_size;  // the hidden size of the model, for "auto"
   bool world_known = true;                  // false: world_size is only assumed
   bool check_only = false;                  // nothing is about to be trained: what only a program can supply may lack
   bool takes_steps = true;                  // false: what is true of training steps alone is not said

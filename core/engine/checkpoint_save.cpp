@@ -1,4 +1,4 @@
-// What a checkpoint of an engine holds.
+// Collects what a checkpoint of an engine holds, and writes it.
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
@@ -141,7 +141,7 @@ void Engine::State::write(const std::string& dir, const std::string& tag, Checkp
       tensor.values = tensor.values.to(at::kCPU, tensor.values.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   }
   if (!later) return write_with(contents, *communicator);
-  if (!saving_ranks) saving_ranks = communicator->twin("saving");
+  if (!saving_ranks) saving_ranks = communicator->duplicate_for_thread("saving");
   background_save.start([write_with, copy = std::move(contents), ranks = saving_ranks] { write_with(copy, *ranks); });
 }
 

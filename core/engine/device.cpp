@@ -1,4 +1,4 @@
-// What an engine does for the device that it trains on.
+// Prepares the device that an engine trains on, and moves the model there.
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>

@@ -148,9 +148,9 @@ ParameterStore::Options Engine::State::store_options() {
                        .max_reuse_distance = config.zero.stage3_max_reuse_distance,
                        .prefetch = config.zero.stage3_prefetch_bucket_size};
   options.deferred = model.deferred();
-  options.frozen_as_codes = config.zero.zero_quantized_nontrainable_weights;
-  options.stays_up_to = config.zero.stage3_param_persistence_threshold;
-  options.stay_together = config.zero.stage3_model_persistence_threshold;
+  options.frozen_as_int8 = config.zero.zero_quantized_nontrainable_weights;
+  options.persistent_max_elements = config.zero.stage3_param_persistence_threshold;
+  options.persistent_total_elements = config.zero.stage3_model_persistence_threshold;
   options.state_dtype = [this](const StateSpec& spec) { return state_dtype(spec, config); };
   if (communicator->size() > 1) options.sharding = sharding_options();
   if (config.optimizer_offload) options.tier = std::make_unique<StateOffload>(create(*config.optimizer_offload));

@@ -29,10 +29,10 @@ struct Progress {
 /// What a step did.
 struct StepReport {
   bool applied = true;    // false: skipped, because gradients were not finite
-  double lr = 0;          // of group 0, as this step used it
-  double momentum = 0;    // of group 0, as this step used it: its first beta, else its momentum; 0 without either
+  double lr = 0;          // the rate of group 0 in this step
+  double momentum = 0;    // what group 0 used in this step: its first beta, else its momentum; 0 without either
   double grad_norm = 0;   // L2 of the unscaled gradients before clipping; NaN when nothing needed it
-  double loss_scale = 1;  // with which this step's gradients were computed
+  double loss_scale = 1;  // the scale of the loss in this step
 };
 
 using NextBatch = std::function<Batch()>;
@@ -92,7 +92,7 @@ class Engine {
 
   const Progress& progress() const;
   const StepReport& last_step() const;
-  double mean_loss() const;  // of the last complete step
+  double mean_loss() const;  // the mean loss of the last complete step
   /// The rate that the next update of group 0 uses.
   double next_lr() const;
   const Config& config() const;

@@ -165,7 +165,7 @@ capstan_status visit_parameters(void* ctx, const capstan_visitor* visitor, capst
     if (!CAPSTAN_HAS(visitor, tensor)) return;
     for (ParameterEntry& entry : store_of(ctx).entries()) {
       visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.parameter), CAPSTAN_ROLE_PARAMETER);
-      // Of a part nothing could be made without knowing which.
+      // A part is left out: a visitor could not tell which part it is.
       if (entry.master.numel() != entry.parameter.numel()) continue;
       visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.master), CAPSTAN_ROLE_MASTER);
       if (entry.gradient().defined()) {

@@ -22,9 +22,9 @@ struct HostOfGroup;
 struct EngineHostContext {
   Communicator* communicator = nullptr;      // null: one process
   ParameterStore* store = nullptr;           // null until it is built
-  const Model* model = nullptr;              // whose modules are shown
+  const Model* model = nullptr;              // the model whose modules are shown
   const Accelerator* accelerator = nullptr;  // null: the host
-  const capstan_host* host = nullptr;        // whose ctx this is
+  const capstan_host* host = nullptr;        // the host whose ctx this struct is
   /// The groups that split has made, by the colors of all ranks.
   std::map<std::vector<std::uint32_t>, std::unique_ptr<HostOfGroup>> groups;
 };

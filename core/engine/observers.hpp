@@ -42,7 +42,7 @@ class Observers final : public LayerHost {
   /// Offers every operand that is a parameter, or a view of one, to the observers that rewrite operands.
   std::unique_ptr<OperatorPolicy> operand_policy(const std::vector<NamedTensor>& parameters) const;
 
-  /// {"<position> <type>": state} of those that keep any.
+  /// {"<position> <type>": state} of the observers that keep a state.
   Json save() const;
   void load(const Json& state);
 

@@ -88,7 +88,7 @@ class Planned {
   ParameterGroups groups_;
   const ComponentManifest* optimizer_ = nullptr;
   PlannedRun run_;
-  std::vector<std::uint32_t> group_of_;  // of run_.parameters
+  std::vector<std::uint32_t> group_of_;  // one for each of run_.parameters
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ class ProgressReport {
   ProgressReport(const Config& config, bool momentum_is_momentum);
 
   void step_begins();
-  /// After a step and its schedule: the lines that are due, or "".
+  /// Called after a step and its schedule: returns the lines that are due, or "".
   std::string step_ends(const Progress& progress, std::int64_t micro_step, const ParameterGroups& groups,
                         const Accelerator& accelerator);
   /// The state line alone, for the report at initialisation.
@@ -33,7 +33,7 @@ class ProgressReport {
   bool momentum_is_momentum_;  // SGD and RMSprop show `momentum`, the others `betas`
   std::int64_t batch_;
   Clock::time_point begun_;
-  std::int64_t steps_ = 0;  // of this process
+  std::int64_t steps_ = 0;  // steps of this process
   double last_seconds_ = 0, total_seconds_ = 0;
 };
 

@@ -62,8 +62,8 @@ void give_values_of_rank_0(const Model& model, Communicator& communicator) {
   }
 }
 
-/// Of what was to stand on no rank as a whole.
-void tell_what_stood_whole(const Model& model) {
+/// Warns which parameters the model's constructor forced to be built whole.
+void warn_of_parameters_built_whole(const Model& model) {
   std::string names, reader;
   int count = 0;
   for (const NamedTensor& parameter : model.parameters()) {
@@ -76,6 +76,23 @@ void tell_what_stood_whole(const Model& model) {
   log::warning("ZeRO stage 3: the model's construction reads values of " + std::to_string(count) +
                (count == 1 ? " parameter" : " parameters") + ", which therefore stand whole until the engine has its " +
                "parts: " + names + (count > 3 ? ", ..." : "") + " (operator " + reader + ").");
+}
+
+/// ZeRO++: what travels less far or in fewer bits at stage 3.
+void set_zeropp(const Config& config, const Communicator& communicator, ShardingOptions& options) {
+  const int ranks = communicator.size();
+  options.parts.quantized = config.zero.zero_quantized_weights;
+  options.parts.secondary_ranks = static_cast<int>(std::min<std::int64_t>(config.zero.zero_hpz_partition_size, ranks));
+  options.gradients.quantized = config.zero.zero_quantized_gradients;
+  if (config.zero.zeropp_loco_param) {
+    options.gradients.feedback =
+        ErrorFeedback{config.zero.zeropp_loco_param->err_beta, config.zero.zeropp_loco_param->reset_T};
+  }
+  if (options.gradients.quantized && communicator.ranks_per_host() == ranks && communicator.rank() == 0) {
+    log::info(
+        "zero_optimization.zero_quantized_gradients: all processes are on one host, where gradients travel as "
+        "they are.");
+  }
 }
 
 }  // namespace
@@ -91,7 +108,7 @@ Model join_ranks(Model model, const Config& config, Communicator& communicator) 
     for (const NamedTensor& buffer : model.buffers()) model.deferred()->make(buffer.tensor);
   }
   check_same_run(communicator, facts_of(model, config));
-  if (model.deferred() && communicator.rank() == 0) tell_what_stood_whole(model);
+  if (model.deferred() && communicator.rank() == 0) warn_of_parameters_built_whole(model);
   give_values_of_rank_0(model, communicator);
   return model;
 }
@@ -111,24 +128,7 @@ double mean_over_ranks(Communicator& communicator, double sum, double weight) {
   return all > 0 ? total / all : 0.0;
 }
 
-/// ZeRO++: what travels less far or in fewer bits at stage 3.
-static void set_zeropp(const Config& config, const Communicator& communicator, ShardingOptions& options) {
-  const int ranks = communicator.size();
-  options.parts.quantized = config.zero.zero_quantized_weights;
-  options.parts.secondary_ranks = static_cast<int>(std::min<std::int64_t>(config.zero.zero_hpz_partition_size, ranks));
-  options.gradients.quantized = config.zero.zero_quantized_gradients;
-  if (config.zero.zeropp_loco_param) {
-    options.gradients.feedback =
-        ErrorFeedback{config.zero.zeropp_loco_param->err_beta, config.zero.zeropp_loco_param->reset_T};
-  }
-  if (options.gradients.quantized && communicator.ranks_per_host() == ranks && communicator.rank() == 0) {
-    log::info(
-        "zero_optimization.zero_quantized_gradients: all processes are on one host, where gradients travel as "
-        "they are.");
-  }
-}
-
-std::vector<Travel> Engine::State::travels() const {
+std::vector<GradientTransport> Engine::State::gradient_transports() const {
   const ParameterClasses classes(model);
   const bool sparse = config.communication.sparse_gradients;
   std::vector<std::string> low;
@@ -143,19 +143,19 @@ std::vector<Travel> Engine::State::travels() const {
     }
   }
   if (!sparse && low.empty()) return {};
-  std::vector<Travel> travels;
+  std::vector<GradientTransport> transports;
   for (const NamedTensor& parameter : model.parameters()) {
     if (!parameter.tensor.requires_grad()) continue;
-    Travel& travel = travels.emplace_back(Travel{communication_dtype(config), 0});
+    GradientTransport& transport = transports.emplace_back(GradientTransport{communication_dtype(config), 0});
     const std::string type = classes.of(parameter.name);
     if (std::find(low.begin(), low.end(), type) != low.end()) {
-      travel.type = dtype_named(config.precision.autocast_dtype);
+      transport.type = dtype_named(config.precision.autocast_dtype);
     }
     const bool embedding = type == "torch.nn.Embedding" || type == "torch.nn.EmbeddingBag";
     if (sparse && embedding && parameter.tensor.dim() == 2 && parameter.tensor.numel() > 0)
-      travel.row = parameter.tensor.size(-1);
+      transport.row = parameter.tensor.size(-1);
   }
-  return travels;
+  return transports;
 }
 
 ShardingOptions Engine::State::sharding_options() {
@@ -174,14 +174,14 @@ ShardingOptions Engine::State::sharding_options() {
       config.zero.overlap_comm || config.zero.stage >= 2 || (config.zero.stage == 1 && config.zero.grad_hooks);
   gradients.accumulation = dtype_named(config.precision.grad_accum_dtype);
   gradients.communication = communication_dtype(config);
-  gradients.travels = travels();
+  gradients.transports = gradient_transports();
   if (gradients.stage == 3) set_zeropp(config, *communicator, options);
   const CommunicationConfig& communication = config.communication;
   gradients.sparse = communication.sparse_gradients;
   if (communication.gradient_allreduce_op == "sum") return options;
   const double factor = communication.gradient_predivide_factor;
-  gradients.before = communication.prescale_gradients ? 1 / ranks : 1 / factor;
-  gradients.after = communication.prescale_gradients ? 1 : factor / ranks;
+  gradients.scale_before_sum = communication.prescale_gradients ? 1 / ranks : 1 / factor;
+  gradients.scale_after_sum = communication.prescale_gradients ? 1 : factor / ranks;
   return options;
 }
 
@@ -198,11 +198,11 @@ void Engine::State::agree_on_step(bool norm) {
   const RankReport own{under_way.loss_sum, under_way.loss_finite, under_way.bad_micro_step, stop_asked};
   std::vector<RankReport> reports = {own};
   if (communicator->size() > 1) {
-    const StepFacts facts = store.sharding()->exchange(step_name(), own.pack(), norm);
+    const StepAgreement agreement = store.sharding()->exchange(step_name(), own.pack(), norm);
     reports.clear();
-    for (const std::vector<double>& numbers : facts.numbers) reports.push_back(RankReport::unpack(numbers));
-    under_way.squares = facts.squares;
-    store.set_present(facts.present);
+    for (const std::vector<double>& numbers : agreement.numbers) reports.push_back(RankReport::unpack(numbers));
+    under_way.squares = agreement.squares;
+    store.set_present(agreement.present);
   }
   under_way.loss_sum = 0;
   under_way.loss_finite = true;

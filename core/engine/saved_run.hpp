@@ -27,7 +27,7 @@ struct SavedRun {
   std::vector<double> base_lrs;  // one a parameter group
   std::optional<Component> optimizer, scheduler;
   Json observers = Json::object();               // texts, by observer
-  std::map<std::string, at::Tensor> generators;  // of rank 0, by device: bytes
+  std::map<std::string, at::Tensor> generators;  // rank 0's states of the generators as bytes, by device
 };
 
 /// Throws RuntimeFault naming the file and the member.

@@ -51,7 +51,7 @@ struct Engine::State {
   ParameterStore::Options store_options();
   ShardingOptions sharding_options();
   /// How each trainable parameter's gradient travels between ranks; empty: all alike.
-  std::vector<Travel> travels() const;
+  std::vector<GradientTransport> gradient_transports() const;
 
   /// Ends what is under way between the ranks, in a few seconds where an exception ends the engine.
   void close() noexcept;
@@ -144,7 +144,7 @@ struct Engine::State {
   Schedule schedule;
   ParameterStore store;
   std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
-  OperatorPolicies forward_policies;               // of the last forward
+  OperatorPolicies forward_policies;               // what the last forward ran under
   LossScaler scaler;
   Timers micro_timers, step_timers, optimizer_timers;
   ProgressReport progress_report;
@@ -155,15 +155,15 @@ struct Engine::State {
   std::optional<std::int64_t> resumed_at;  // global samples of the checkpoint that was loaded
   StepReport last_step;
   StepUnderWay under_way;
-  std::int64_t micro_steps_seen = 0;  // of this run
-  double mean_loss = 0;               // of the last complete step
-  double data_ms = 0;                 // in which the next micro-batch was made
+  std::int64_t micro_steps_seen = 0;  // micro-batches since this run began
+  double mean_loss = 0;               // the mean loss of the last complete step
+  double data_ms = 0;                 // the time that making the next micro-batch took
   CommsLog::Traffic traffic_before;   // the current step
   bool want_grad_norm = false;
   bool stop_asked = false;                     // on this rank
   bool stop_agreed = false;                    // on all
-  std::shared_ptr<Communicator> saving_ranks;  // of the thread that writes checkpoints
-  BackgroundSave background_save;              // the last: its thread uses them
+  std::shared_ptr<Communicator> saving_ranks;  // connects the threads that write checkpoints
+  BackgroundSave background_save;              // last, because its thread uses the members above
 };
 
 }  // namespace capstan

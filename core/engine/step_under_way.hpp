@@ -13,12 +13,12 @@ namespace capstan {
 /// has not begun.
 struct StepUnderWay {
   std::int64_t micro_step = 0;      // micro-batches that have had their backward
-  std::vector<at::Tensor> losses;   // of these micro-batches, one double each where the device has it; not read yet
-  double loss_sum = 0;              // of those that were read
+  std::vector<at::Tensor> losses;   // the micro-batches' losses, not read yet: one double each where the device has it
+  double loss_sum = 0;              // the sum of the losses that were read
   bool loss_finite = true;          // no loss so far was infinite or NaN
   std::int64_t bad_micro_step = 0;  // the first micro-batch whose loss was not finite
   bool local_gradients = false;     // the optimizer exchanges this step's gradients by itself
-  SumOfSquares squares;             // of the step's mean gradients, when it needs their norm
+  SumOfSquares squares;             // taken over the step's mean gradients, when it needs their norm
 };
 
 /// What every rank tells the others at the end of a step.

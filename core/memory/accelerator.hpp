@@ -20,7 +20,7 @@ class DeviceEvent {
 
 /// Bytes of a device's memory.
 struct DeviceMemory {
-  std::uint64_t in_use = 0, peak = 0;  // of this process's tensors: now, and the most so far
+  std::uint64_t in_use = 0, peak = 0;  // bytes of this process's tensors: now, and the most so far
   std::uint64_t total = 0;
 };
 

@@ -23,7 +23,7 @@ namespace capstan {
 namespace {
 
 constexpr std::string_view kRefusal = "has no values yet: the model is being built for ZeRO stage 3";
-constexpr std::int64_t kCapturedElements = 16 << 10;  // of a tensor with values that a recorded operator reads
+constexpr std::int64_t kCapturedElements = 16 << 10;  // a recorded operator may read so many of a tensor with values
 
 std::string sentence() {
   return "this tensor " + std::string(kRefusal) +
@@ -115,8 +115,8 @@ class DeferredValues::Recorder final : public OperatorPolicy {
     std::uint64_t number;
     c10::OperatorHandle op;
     OperatorStack arguments;
-    at::Generator generator;  // of a random one
-    at::Tensor state;         // of the generator before it
+    at::Generator generator;  // set for a random operator
+    at::Tensor state;         // the state that the generator had before the operator
   };
   /// Storages whose values depend on each other, in the order in which they came to be.
   struct Group {
@@ -137,7 +137,7 @@ class DeferredValues::Recorder final : public OperatorPolicy {
 
   std::int64_t smallest_;
   PagePool pages_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::unordered_map<const void*, Operator> operators_;
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<Group>> groups_;
   std::vector<std::pair<c10::weak_intrusive_ptr<c10::StorageImpl>, std::string>> readers_;

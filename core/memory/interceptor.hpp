@@ -20,10 +20,10 @@ using OperatorStack = std::vector<c10::IValue>;
 class OperatorPolicy {
  public:
   virtual ~OperatorPolicy() = default;
-  /// Before the operator runs: its arguments are the last `argument_count` entries of the stack, in order. May replace
-  /// them. What it throws leaves the operator's call.
+  /// Called before the operator runs: its arguments are the last `argument_count` entries of the stack, in order. May
+  /// replace them. What it throws leaves the operator's call.
   virtual void before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) = 0;
-  /// After it returned or threw.
+  /// Called after the operator returned or threw.
   virtual void after(const c10::OperatorHandle& op) noexcept = 0;
   /// Does the operator's work in its place: takes the arguments off the stack and leaves the results. After before().
   virtual bool stands_in(const c10::OperatorHandle&, OperatorStack&, std::size_t) { return false; }

@@ -17,7 +17,7 @@
 namespace capstan {
 namespace {
 
-enum class Place { kHere, kAway, kComing };
+enum class Presence { kHere, kAway, kComing };
 
 constexpr std::size_t kKeptBytes = 32 << 20;  // a few large layers
 
@@ -60,12 +60,12 @@ bool writes_no_elements(const std::string& name) {
 struct ParameterResidency::Unit {
   c10::Storage storage;
   std::vector<std::size_t> parameters;
-  std::vector<at::Tensor> values;  // of each of them, without autograd
+  std::vector<at::Tensor> values;  // one alias a parameter, without autograd
   std::string names;
   std::string sentence;  // for who asks for the memory while it is away
   std::int64_t numel = 0;
   bool direct = false;  // one parameter, in row-major order
-  Place place = Place::kHere;
+  Presence presence = Presence::kHere;
   int pins = 0;   // by operators and by hold()
   int holds = 0;  // by hold() alone
   ParameterSource::Ticket ticket = 0;
@@ -130,7 +130,7 @@ ParameterResidency::ParameterResidency(const std::vector<Parameter>& parameters,
 ParameterResidency::~ParameterResidency() {
   // The model outlives the engine; its tensors then say that they are away, as long as nobody brings them.
   for (auto& unit : units_) {
-    if (unit->place == Place::kComing) unit->place = Place::kAway;
+    if (unit->presence == Presence::kComing) unit->presence = Presence::kAway;
   }
 }
 
@@ -190,7 +190,7 @@ std::vector<ParameterResidency::Use> ParameterResidency::pin_operands(const c10:
   if (uses.empty()) return uses;
   fetch(units);
   if (inside_) {
-    fetch(trace().ahead(live_, [this](std::size_t unit) { return units_[unit]->place == Place::kAway; }));
+    fetch(trace().ahead(live_, [this](std::size_t unit) { return units_[unit]->presence == Presence::kAway; }));
   }
   pin(units);
   return uses;
@@ -213,7 +213,7 @@ void ParameterResidency::pin(const std::vector<std::size_t>& units) {
   try {
     for (; done < units.size(); ++done) {
       Unit& unit = *units_[units[done]];
-      if (unit.place == Place::kComing) arrive(unit);
+      if (unit.presence == Presence::kComing) arrive(unit);
       ++unit.pins;
     }
   } catch (...) {
@@ -242,7 +242,7 @@ std::vector<ParameterSource::Request> ParameterResidency::make_room(Unit& unit) 
   unit.memory = pages_.allocate(unit.storage.nbytes());
   if (unit.direct) {
     const at::Tensor& like = unit.values.front();
-    // Over memory that the unit keeps until it arrives.
+    // from_blob() owns nothing: the unit keeps the memory until the values arrive.
     return {
         {unit.parameters.front(), at::from_blob(unit.memory.get(), {unit.numel}, like.options().requires_grad(false))}};
   }
@@ -260,7 +260,7 @@ void ParameterResidency::fetch(const std::vector<std::size_t>& units) {
   std::vector<Unit*> coming;
   for (const std::size_t index : units) {
     Unit& unit = *units_[index];
-    if (unit.place == Place::kAway && std::find(coming.begin(), coming.end(), &unit) == coming.end()) {
+    if (unit.presence == Presence::kAway && std::find(coming.begin(), coming.end(), &unit) == coming.end()) {
       coming.push_back(&unit);
     }
   }
@@ -278,7 +278,7 @@ void ParameterResidency::fetch(const std::vector<std::size_t>& units) {
   }
   for (Unit* unit : coming) {
     unit->ticket = ticket;
-    unit->place = Place::kComing;
+    unit->presence = Presence::kComing;
     live_ += unit->numel;
   }
 }
@@ -292,7 +292,7 @@ void ParameterResidency::arrive(Unit& unit) {
     throw;
   }
   bring_back(*unit.storage.unsafeGetStorageImpl(), std::move(unit.memory));
-  unit.place = Place::kHere;
+  unit.presence = Presence::kHere;
   if (unit.direct) return;
   try {
     for (std::size_t k = 0; k < unit.values.size(); ++k) {
@@ -309,17 +309,17 @@ void ParameterResidency::arrive(Unit& unit) {
 /// A wait has failed: nothing that was asked for with it or later will come.
 void ParameterResidency::abandon(ParameterSource::Ticket first) {
   for (const auto& unit : units_) {
-    if (unit->place != Place::kComing || unit->ticket < first) continue;
+    if (unit->presence != Presence::kComing || unit->ticket < first) continue;
     unit->forget_room();
-    unit->place = Place::kAway;
+    unit->presence = Presence::kAway;
     live_ -= unit->numel;
   }
 }
 
 void ParameterResidency::leave(Unit& unit) {
-  if (unit.place != Place::kHere || unit.pins > 0) return;
+  if (unit.presence != Presence::kHere || unit.pins > 0) return;
   send_away(*unit.storage.unsafeGetStorageImpl(), unit.sentence);
-  unit.place = Place::kAway;
+  unit.presence = Presence::kAway;
   live_ -= unit.numel;
 }
 
@@ -333,7 +333,7 @@ void ParameterResidency::begin_pass(Pass pass) {
 void ParameterResidency::settle() {
   const std::lock_guard lock(mutex_);
   for (const auto& unit : units_) {
-    if (unit->place == Place::kComing) arrive(*unit);
+    if (unit->presence == Presence::kComing) arrive(*unit);
   }
 }
 

@@ -92,9 +92,9 @@ class ParameterResidency final : public OperatorPolicy {
   ParameterSource& source_;
   PagePool pages_;
   std::vector<std::unique_ptr<Unit>> units_;
-  std::vector<int> unit_of_;  // of each parameter; -1: persistent
+  std::vector<int> unit_of_;  // the unit of each parameter; -1: persistent
   std::unordered_map<const c10::StorageImpl*, std::size_t> unit_at_;
-  std::mutex mutex_;                                     // of what follows
+  std::mutex mutex_;                                     // guards what follows
   std::unordered_map<const void*, Operator> operators_;  // by their schemas
   std::vector<UseTrace> traces_;                         // one for each kind of pass
   Pass pass_ = Pass::kTraining;

@@ -9,7 +9,8 @@ namespace capstan {
 
 /// A sum of squares, in two roundings.
 struct SumOfSquares {
-  /// In double precision. Not finite exactly when an element is not finite: squares of 32-bit values and their sum fit.
+  /// The sum in double precision. It is not finite exactly when an element is not finite: squares of 32-bit values and
+  /// their sum fit.
   double exact = 0;
   /// Each block in float32, in eight interleaved sums, as LibTorch's norm of a tensor rounds it; blocks are added in
   /// double precision, and a block that float32 cannot hold is exact. Up to 1e-5 from the exact one. Gradients are

@@ -44,7 +44,7 @@ class UseTrace {
   std::vector<std::int64_t> numels_;
   ResidencyLimits limits_;
   std::vector<std::size_t> record_, current_;
-  std::vector<std::int64_t> distance_;  // of a position in the record: elements until the same unit is used again
+  std::vector<std::int64_t> distance_;  // for each position in the record: elements until the same unit is used again
   std::size_t position_ = 0;
   bool follows_ = false, strayed_ = false;
   mutable std::vector<std::size_t> seen_;  // a unit: the number of the last search that met it

@@ -20,7 +20,7 @@ struct Metric {
 /// How long the end of a run waits for monitors. A tracker's package takes half a minute to start on a busy machine,
 /// and until then it has written nothing.
 struct ClosePatience {
-  std::chrono::milliseconds say_after = std::chrono::seconds(1);  // that it waits
+  std::chrono::milliseconds say_after = std::chrono::seconds(1);  // when it says that it waits
   std::chrono::milliseconds give_up = std::chrono::seconds(60);
 };
 

@@ -32,7 +32,7 @@ class ParameterGroups {
   const capstan_group& operator[](std::size_t index) const { return groups_[index]; }
   /// The group of parameter `index` of the model's list.
   std::uint32_t group_of(std::size_t index) const { return group_of_[index]; }
-  /// As configured, before any schedule.
+  /// The numbers that were configured, before any schedule.
   double base_lr(std::size_t group) const { return base_lrs_[group]; }
   void set_base_lr(std::size_t group, double lr) { base_lrs_[group] = lr; }
   const std::vector<double>& base_lrs() const { return base_lrs_; }

@@ -32,7 +32,7 @@ struct ParameterEntry {
   std::string name;
   at::Tensor parameter;           // the model's own
   at::Tensor master;              // float32, contiguous, no autograd; of a part: one dimension
-  std::int64_t offset = 0;        // of the part's first element; 0 for a whole parameter
+  std::int64_t offset = 0;        // where the part begins, in elements; 0 for a whole parameter
   at::Tensor compute;             // alias of the parameter's values, no autograd
   bool separate = false;          // master and compute copy have storages of their own
   int transform = -1;             // index of the observer that fills the compute copy; -1: a plain cast
@@ -42,7 +42,7 @@ struct ParameterEntry {
   std::vector<at::Tensor> state;  // manifest order; undefined where a parameter switches it off
   std::vector<std::int64_t> shape;
   std::uint32_t group = 0;
-  const void* storage = nullptr;  // of the parameter when the store was built
+  const void* storage = nullptr;  // the parameter's storage when the store was built
 
   /// The gradient as it stands: undefined when this step gave none.
   at::Tensor& gradient() {
@@ -70,17 +70,17 @@ class ParameterStore {
     at::ScalarType accumulation_dtype = at::kFloat;
     std::int64_t sub_group_size = 1'000'000'000;              // elements
     std::function<int(const NamedTensor&)> select_transform;  // -1: none
-    std::vector<StateSpec> states;                            // of the optimizer's manifest
+    std::vector<StateSpec> states;                            // the states that the optimizer's manifest declares
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
     bool sparse_gradients = false;            // gradients may come as sparse tensors
     std::unique_ptr<SubGroupTier> tier;       // where states stay between updates; null: in the device's memory
-    std::optional<ShardingOptions> sharding;  // of several processes
+    std::optional<ShardingOptions> sharding;  // how several processes train; absent: there is one
     bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here
     ResidencyLimits residency;                // stage 3, as all that follows
-    std::int64_t stays_up_to = 100'000;       // elements of a parameter that is always here
-    std::int64_t stay_together = INT64_MAX;   // elements of all that are
-    bool frozen_as_codes = false;             // 8 bits an element
-    std::shared_ptr<DeferredValues> deferred;  // of the model; null: it has them all
+    std::int64_t persistent_max_elements = 100'000;      // elements of the largest persistent parameter
+    std::int64_t persistent_total_elements = INT64_MAX;  // elements of all persistent parameters together
+    bool frozen_as_int8 = false;                         // frozen parameters are kept as 8-bit codes
+    std::shared_ptr<DeferredValues> deferred;            // the values that the model lacks as yet; null: it has all
   };
 
   /// Casts the model's floating parameters to the compute dtype. Throws RuntimeFault for parameters that cannot be
@@ -121,18 +121,18 @@ class ParameterStore {
   OperatorPolicy* operator_policy();
   /// Waits until no other thread exchanges anything with the ranks. Throws RuntimeFault.
   void settle();
-  /// Around the forward of a micro-batch. The pass of a training one ends with end_backward.
+  /// Called around the forward of a micro-batch. The pass of one that trains ends with end_backward.
   void begin_forward(const std::string& step, ParameterResidency::Pass pass);
   void end_forward(ParameterResidency::Pass pass);
-  /// Around the backward of a micro-batch: adds up its gradients and, in several processes, averages them over the
-  /// ranks, unless the step is `local`. `step` names it, "step 12"; `last`: the last micro-batch of its step.
+  /// Called around the backward of a micro-batch: adds up its gradients and, in several processes, averages them over
+  /// the ranks, unless the step is `local`. `step` names it, "step 12"; `last`: the last micro-batch of its step.
   void begin_backward(const std::string& step, bool last, bool local);
   void end_backward();
   /// Several processes: the parameters that some rank has a gradient of in this step.
   void set_present(const std::vector<std::uint8_t>& present);
   /// What this rank saves of parameter i: all of it in a single process.
   Range saved_part(std::size_t i) const;
-  /// Where ranks hold parts: the sum of what each of them gives; else the value itself. `name` says of what.
+  /// The sum of what each rank gives, where ranks hold parts; else the value itself. `name` says what is summed.
   double sum_over_ranks(const std::string& name, double value);
   /// Whether parameter i has a gradient in this step, on any rank; after collect_gradients.
   bool has_gradient(std::size_t i) const;
@@ -145,10 +145,10 @@ class ParameterStore {
   const std::vector<const at::Tensor*>& collect_gradients();
   /// Slots of a sub-group's entries that have a gradient; valid until the next call of collect_gradients.
   const std::vector<const capstan_slot*>& slots(const SubGroup& sub_group);
-  /// All of them, without gradients.
+  /// The slots of all entries, without gradients.
   const std::vector<const capstan_slot*>& slots_without_gradients();
-  /// Forgets the gradients of a step, and unless they were `applied` also what quantisation has lost of them. At its
-  /// end, or after settle() at any time, also after an exception out of forward or backward.
+  /// Forgets the gradients of a step, and unless they were `applied` also what quantisation has lost of them. Called at
+  /// the end of the step, or after settle() at any time, also after an exception out of forward or backward.
   void drop_gradients(bool applied);
 
   /// Makes the states of a sub-group resident.
@@ -159,7 +159,7 @@ class ParameterStore {
   bool readable_after_release() const { return options_.tier->readable_after_release(); }
   /// Brings compute copies up to date with their masters, where the optimizer has not written them itself.
   void refresh(const SubGroup& sub_group, const TransformWeight& transform);
-  /// After all sub-groups: where ranks update parts, all of them get all parts. `step` names it.
+  /// Called after all sub-groups: where ranks update parts, every rank gets every part. `step` names the step.
   void share(const std::string& step, const TransformWeight& transform);
   /// Keeps the values of parameters (of entries(), and after them of frozen()) in memory, for code that uses no
   /// operators / lets them leave again.
@@ -194,7 +194,7 @@ class ParameterStore {
   struct Deferred {
     at::Tensor original;    // as the model made it
     at::Tensor parameter;   // the same, or of the compute type
-    std::size_t index = 0;  // of entries(), after them of frozen()
+    std::size_t index = 0;  // counts entries(), after them frozen()
     bool frozen = false;
   };
 
@@ -212,9 +212,9 @@ class ParameterStore {
   std::vector<std::vector<capstan_tensor>> state_handles_;
   std::vector<capstan_slot> slots_;            // one an entry, filled once
   std::vector<int> compute_written_;           // one an entry
-  std::vector<const at::Tensor*> gradients_;   // of the current step; null: none
-  std::vector<const at::Tensor*> present_;     // those that are not null
-  std::vector<at::Tensor> contiguous_copies_;  // of gradients that are not contiguous
+  std::vector<const at::Tensor*> gradients_;   // the current step's, one an entry; null: it has none
+  std::vector<const at::Tensor*> present_;     // the gradients that are not null
+  std::vector<at::Tensor> contiguous_copies_;  // stand in for gradients that are not contiguous
   std::vector<const capstan_slot*> slot_list_;
 };
 

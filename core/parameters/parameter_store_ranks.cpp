@@ -104,7 +104,7 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
 
 void ParameterStore::build_residency() {
   std::vector<ParameterResidency::Parameter> parameters;
-  Persistence persistence(options_.stays_up_to, options_.stay_together);
+  Persistence persistence(options_.persistent_max_elements, options_.persistent_total_elements);
   for (const ParameterEntry& entry : entries_) {
     // What a weight transform fills is not what the ranks hold.
     const bool small = persistence.stays(entry.parameter.numel());
@@ -116,7 +116,7 @@ void ParameterStore::build_residency() {
   residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
   std::vector<bool> coded;
   for (std::size_t k = 0; k < frozen_.size(); ++k) {
-    coded.push_back(options_.frozen_as_codes && !residency_->stays(entries_.size() + k));
+    coded.push_back(options_.frozen_as_int8 && !residency_->stays(entries_.size() + k));
   }
   sharding_->attach_frozen(options_.compute_dtype, std::move(coded));
   const auto has_values = [&](std::size_t index, bool frozen) {

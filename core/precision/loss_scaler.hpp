@@ -33,7 +33,7 @@ class LossScaler {
   bool dynamic_ = false;
   double scale_ = 1;
   double floor_, ceiling_;
-  std::string section_;  // of the configuration, for messages
+  std::string section_;  // the configuration's section, for messages
   std::int64_t window_;
   int configured_hysteresis_;
   bool refill_each_step_;

@@ -205,7 +205,7 @@ ComponentManifest read_component(const ManifestTable& table) {
     table.fail("params", "'" + *twice + "' is the name or alias of two parameters.");
   }
 
-  // What only some kinds have is unknown to the others.
+  // Members that only some kinds have are unknown members to the other kinds.
   if (component.kind == "optimizer") {
     for (const ManifestTable& state : table.list("state"))
       component.state.push_back(read_state(state, component.params));

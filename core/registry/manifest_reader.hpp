@@ -35,7 +35,7 @@ class ManifestTable {
   std::vector<std::string> choices(const std::string& key, const std::vector<std::string>& known) const;
 
   ManifestTable table(const std::string& key) const;
-  std::vector<ManifestTable> list(const std::string& key) const;                            // of tables
+  std::vector<ManifestTable> list(const std::string& key) const;                            // a list of tables
   std::vector<std::pair<std::string, ManifestTable>> tables(const std::string& key) const;  // a table of tables
 
   void reject_unread() const;

@@ -25,7 +25,7 @@ namespace capstan {
 inline capstan_str as_str(std::string_view text) { return {text.data(), text.size()}; }
 inline std::string_view as_view(capstan_str text) { return {text.data, text.size}; }
 
-/// For plugins that break the rule, which those made with the C++ SDK cannot.
+/// Catches plugins that break the rule, which plugins made with the C++ SDK cannot.
 inline std::string escaped_exception_text(std::string_view what) {
   return "the plugin let an exception escape (" + std::string(what) +
          "). It must catch it and return CAPSTAN_FAILED; the C++ SDK does that.";

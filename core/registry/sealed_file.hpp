@@ -16,7 +16,7 @@ class SealedFile {
   SealedFile(SealedFile&& other) noexcept : copy_(std::exchange(other.copy_, -1)) {}
   SealedFile& operator=(SealedFile&&) = delete;
 
-  /// By which this process opens the copy; valid as long as this object.
+  /// The path by which this process opens the copy; valid as long as this object.
   std::filesystem::path path() const;
 
  private:

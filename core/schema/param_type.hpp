@@ -10,8 +10,8 @@ namespace capstan {
 /// The type of a parameter as manifests write it: "number", "string[]", "number[2]".
 struct ParamType {
   KeySpec::Type type = KeySpec::Type::kAny;
-  KeySpec::Type element = KeySpec::Type::kAny;  // of arrays
-  std::optional<std::size_t> length;            // of arrays
+  KeySpec::Type element = KeySpec::Type::kAny;  // the type of an array's elements
+  std::optional<std::size_t> length;            // the number of an array's elements
 };
 
 /// Throws std::invalid_argument with a sentence.

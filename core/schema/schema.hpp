@@ -23,10 +23,10 @@ struct KeySpec {
   bool exclusive_minimum = false, exclusive_maximum = false;
   std::vector<Json> choices;          // allowed values
   bool any_case = false;              // string choices match in any letter case; the value becomes the listed spelling
-  Type element = Type::kAny;          // of arrays
-  std::optional<std::size_t> length;  // of arrays, exactly
+  Type element = Type::kAny;          // the type of an array's elements
+  std::optional<std::size_t> length;  // the exact number of an array's elements
   bool per_group = false;             // a number, or an array with one number a parameter group
-  bool one_or_many = false;           // of arrays: a single element without brackets is accepted
+  bool one_or_many = false;           // an array of one element may be written without brackets
   bool exact_type = false;            // no conversion: neither strings nor booleans are numbers, nor numbers booleans
   std::vector<std::string> aliases;   // other spellings, accepted in silence
   std::string summary;                // one sentence

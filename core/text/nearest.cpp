@@ -82,7 +82,7 @@ std::optional<std::string> nearest_name(std::string_view typed, const std::vecto
     const auto letters = name.size() - static_cast<std::size_t>(std::count_if(name.begin(), name.end(), is_separator));
     if (letters > length + nearest_distance || length > letters + nearest_distance) continue;
     const std::size_t distance = name_distance(typed, name);
-    // Of two that are as near, the one that begins alike: first letters are seldom wrong.
+    // Where two are as near, the one that begins alike wins: first letters are seldom wrong.
     const bool begins_alike =
         nearest && distance == nearest_distance && common_start(typed, name) > common_start(typed, *nearest);
     if (distance < nearest_distance || begins_alike) {

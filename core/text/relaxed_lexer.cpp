@@ -41,7 +41,7 @@ struct Placeholder {
 struct Frame {
   bool object;
   std::size_t open;
-  std::size_t indent;  // of the line that opens it
+  std::size_t indent;  // how far the line that opens it is indented
   std::size_t count = 0;
 };
 

@@ -56,7 +56,7 @@ class Positions {
   }
 
  private:
-  std::vector<std::size_t> bytes_;  // of each code point
+  std::vector<std::size_t> bytes_;  // where each code point begins
   std::vector<std::size_t> lines_;  // first code point of each line
 };
 

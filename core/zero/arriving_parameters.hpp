@@ -57,7 +57,7 @@ class ArrivingParameters final : public OperatorPolicy {
   WorkQueue& queue_;
   std::vector<Parameter> parameters_;
   std::unordered_map<const c10::StorageImpl*, std::size_t> parameter_at_;
-  std::mutex mutex_;                      // of tickets and memory
+  std::mutex mutex_;                      // guards tickets and memory
   std::atomic<std::size_t> missing_ = 0;  // parameters that are under way
 };
 

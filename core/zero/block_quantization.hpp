@@ -14,7 +14,7 @@ namespace capstan {
 /// zeros, or of numbers below 1e-36, becomes zeros; one that holds an infinity or a NaN becomes NaN everywhere, so that
 /// the other side sees an overflow as well. Several threads may work where LibTorch has them.
 ///
-/// `scales`: format.blocks() of them; `codes`: format.code_bytes().
+/// `scales` holds format.blocks() floats, `codes` format.code_bytes() bytes.
 void quantize(const BlockFormat& format, const float* values, float* scales, std::uint8_t* codes);
 void dequantize(const BlockFormat& format, const float* scales, const std::uint8_t* codes, float* values);
 /// Adds the values that dequantize() would give to `sum`.

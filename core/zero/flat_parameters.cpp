@@ -55,7 +55,7 @@ at::Tensor FlatParameters::values(std::size_t i) const { return flat_.narrow(0, 
 void FlatParameters::plan_calls(int ranks) {
   // Every piece holds at most this many elements of each rank.
   const std::int64_t share = std::max<std::int64_t>(gathering_.slice / ranks, 1);
-  std::int64_t elements = 0;  // of the last call
+  std::int64_t elements = 0;  // elements in the last call so far
   for (std::size_t b = 0; b < partition_.buckets().size(); ++b) {
     const Bucket& bucket = partition_.buckets()[b];
     std::int64_t longest = 0;

@@ -17,7 +17,7 @@ namespace capstan {
 /// has updated goes to the others, and arrives, where it belongs.
 ///
 /// A parameter that owns its storage alone is moved in: its storage's pointer is exchanged, so that the parameter and
-/// every view of it stay what they are. Of others there is a second copy here.
+/// every view of it stay what they are. Other parameters have a second copy here.
 class FlatParameters {
  public:
   struct Gathering {
@@ -43,7 +43,7 @@ class FlatParameters {
 
  private:
   struct Call {
-    std::vector<std::vector<at::Tensor>> pieces;  // of buckets: a part a rank
+    std::vector<std::vector<at::Tensor>> pieces;  // pieces[bucket][rank], the part of one rank
     std::size_t first_bucket = 0, last_bucket = 0;
   };
   void plan_calls(int ranks);

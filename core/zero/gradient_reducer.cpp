@@ -46,10 +46,10 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
     owned += bucket.rank_first[own + 1] - bucket.rank_first[own];
   }
   mixed_.resize(buckets_.size());
-  for (std::size_t i = 0; i < options_.travels.size(); ++i) {
+  for (std::size_t i = 0; i < options_.transports.size(); ++i) {
     std::optional<MixedBucket>& mixed = mixed_[partition_.bucket_of(i)];
-    if (mixed || options_.travels[i] == Travel{options_.communication, 0}) continue;
-    mixed.emplace(partition_, partition_.buckets()[partition_.bucket_of(i)], options_.travels);
+    if (mixed || options_.transports[i] == GradientTransport{options_.communication, 0}) continue;
+    mixed.emplace(partition_, partition_.buckets()[partition_.bucket_of(i)], options_.transports);
   }
   if (options_.quantized && communicator_->ranks_per_host() < communicator_->size()) build_quantized();
   if (whole_gradients()) {
@@ -200,7 +200,7 @@ void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor 
   at::NoGradGuard no_grad;
   const Bucket& bucket = partition_.buckets()[b];
   const auto own = static_cast<std::size_t>(communicator_->rank());
-  if (options_.before != 1) source.mul_(options_.before);
+  if (options_.scale_before_sum != 1) source.mul_(options_.scale_before_sum);
   const at::Tensor sent = source.to(options_.communication);
   std::vector<at::Tensor> parts;
   for (int rank = 0; rank < communicator_->size(); ++rank) {
@@ -210,14 +210,14 @@ void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor 
   }
   at::Tensor mean = parts[own];
   if (mixed_[b]) {
-    mixed_[b]->average(*communicator_, name, sent, options_.after, options_.stage == 0);
+    mixed_[b]->average(*communicator_, name, sent, options_.scale_after_sum, options_.stage == 0);
   } else if (options_.stage == 0) {
-    communicator_->all_reduce(name, parts, options_.after);
+    communicator_->all_reduce(name, parts, options_.scale_after_sum);
   } else {
     at::Tensor sum =
         quantized_.empty() ? communicator_->reduce_scatter(name, parts) : quantized_[b]->reduce(name, parts);
-    if (options_.after != 1) sum.mul_(options_.after);
-    // Rounded to what travels, as all_reduce() does, so that all stages go on with the same values.
+    if (options_.scale_after_sum != 1) sum.mul_(options_.scale_after_sum);
+    // Rounded to the dtype that travels, as all_reduce() does, so that all stages go on with the same values.
     mean = sum.to(options_.communication);
   }
   keep(b, sent, mean, add);

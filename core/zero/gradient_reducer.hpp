@@ -35,11 +35,11 @@ class GradientReducer {
     int stage = 0;
     bool during_backward = true;  // a bucket is reduced once it is complete
     at::ScalarType accumulation = at::kFloat, communication = at::kFloat;
-    double before = 1, after = 1;  // scale gradients before they are summed, and the sum
+    double scale_before_sum = 1, scale_after_sum = 1;  // scale each rank's gradients, and their sum over ranks
     /// How each parameter's gradient is sent; empty: all of them in the dtype `communication`.
-    std::vector<Travel> travels;
+    std::vector<GradientTransport> transports;
     bool sparse = false;  // gradients may come as sparse tensors
-    /// From stage 2 on, over several hosts: gradients are sent as 4-bit codes (ZeRO++, qgZ).
+    /// Gradients are sent as 4-bit codes from stage 2 on, over several hosts (ZeRO++, qgZ).
     bool quantized = false;
     std::optional<ErrorFeedback> feedback;
   };
@@ -56,8 +56,8 @@ class GradientReducer {
   void end();
 
   bool local() const { return local_; }
-  /// After end() of the last micro-batch: the mean gradient, over ranks, of the range that this rank updates of
-  /// parameter i, one dimension. In a local step it is this rank's own gradient of the whole parameter.
+  /// The mean gradient, over ranks, of the range that this rank updates of parameter i, one dimension; valid after
+  /// end() of the last micro-batch. In a local step it is this rank's own gradient of the whole parameter.
   at::Tensor gradient(std::size_t i) const;
   /// 1 for parameters that got a gradient on this rank in this step.
   const std::vector<std::uint8_t>& touched() const { return touched_; }
@@ -99,10 +99,10 @@ class GradientReducer {
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> nodes_;  // with our hook's key
 
   at::Tensor flat_;                        // stages 0 and 1: all gradients
-  at::Tensor owned_;                       // from stage 2 on: this rank's
-  std::vector<std::int64_t> owned_first_;  // of each bucket's part in it
+  at::Tensor owned_;                       // from stage 2 on: the gradients that this rank owns
+  std::vector<std::int64_t> owned_first_;  // where each bucket's part begins in owned_
   std::vector<BucketState> buckets_;
-  std::vector<std::optional<MixedBucket>> mixed_;  // of buckets whose gradients do not all travel alike
+  std::vector<std::optional<MixedBucket>> mixed_;  // set for buckets whose gradients do not all travel alike
   std::vector<std::unique_ptr<QuantizedReduceScatter>> quantized_;  // one a bucket, or none
   std::vector<int> expected_, fired_;                               // contributions in the last backward, in this one
   std::vector<std::uint8_t> filled_;                                // its region holds a gradient

@@ -13,7 +13,7 @@ constexpr std::int64_t kMasterBytes = 4;
 /// What one rank owns of the trainable parameters.
 struct Share {
   std::int64_t elements = 0;     // with what aligns them
-  std::int64_t state_bytes = 0;  // of the optimizer's states
+  std::int64_t state_bytes = 0;  // bytes of the optimizer's states
 };
 
 Share share_of_rank(const PlannedRun& run, const Partition& partition, int rank) {
@@ -94,8 +94,8 @@ class Planner {
   }
 
  private:
-  void add(const char* what, std::int64_t bytes, Place place = Place::kMemory) {
-    if (bytes > 0) plan_.items.push_back({what, bytes, place});
+  void add(const char* what, std::int64_t bytes, MemoryTier tier = MemoryTier::kMemory) {
+    if (bytes > 0) plan_.items.push_back({what, bytes, tier});
   }
 
   /// The model as it is built, whose parameters are cast one after the other, and then, from stage 1 on, moved
@@ -137,7 +137,7 @@ class Planner {
     const Share all = whole(run_);
     add("parameters", run_.elements() * run_.compute_bytes, choice_.parameters);
     updated(all);
-    add("gradients", all.elements * run_.accumulation_bytes, gradients_place());
+    add("gradients", all.elements * run_.accumulation_bytes, gradients_tier());
     if (run_.accumulation_bytes != run_.compute_bytes) {
       // Gradients of a micro-batch stand beside their sum until they were added, one by one.
       const std::int64_t beside = run_.micro_steps > 1 ? all.elements : largest_trainable(run_);
@@ -145,9 +145,9 @@ class Planner {
     }
   }
 
-  Place gradients_place() const {
-    const bool offloaded = choice_.optimizer != Place::kMemory && (choice_.stage >= 2 || run_.world == 1);
-    return offloaded ? Place::kHost : Place::kMemory;
+  MemoryTier gradients_tier() const {
+    const bool offloaded = choice_.optimizer != MemoryTier::kMemory && (choice_.stage >= 2 || run_.world == 1);
+    return offloaded ? MemoryTier::kHost : MemoryTier::kMemory;
   }
 
   void several() {
@@ -157,7 +157,7 @@ class Planner {
     parameters(partition, share);
     updated(share);
     const std::int64_t gradients = choice_.stage < 2 ? partition.numel() : share.elements;
-    add("gradients", gradients * run_.accumulation_bytes, gradients_place());
+    add("gradients", gradients * run_.accumulation_bytes, gradients_tier());
     exchange_buffers(partition);
     offload_buffers(partition);
   }
@@ -182,7 +182,7 @@ class Planner {
     add("parameters", share.elements * bytes + frozen, choice_.parameters);
     for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
       if (stage3.stays(i)) kept += run_.parameters[i].numel;
-      // Frozen ones that stay are never brought.
+      // A frozen parameter that is persistent is never fetched.
       if (run_.parameters[i].trainable || !stage3.stays(i)) slices += stage3.slice_bytes(i);
     }
     add("persistent parameters", kept * bytes);
@@ -213,16 +213,16 @@ class Planner {
 
   void offload_buffers(const Partition& partition) {
     const ZeroConfig& zero = run_.zero;
-    if (choice_.optimizer == Place::kDisk) {
+    if (choice_.optimizer == MemoryTier::kDisk) {
       const std::int64_t buffers =
           zero.offload_optimizer ? zero.offload_optimizer->buffer_count : OffloadOptimizerConfig{}.buffer_count;
-      add("buffers of optimizer state", buffers * largest_sub_group_elements(run_, partition) * 4, Place::kHost);
+      add("buffers of optimizer state", buffers * largest_sub_group_elements(run_, partition) * 4, MemoryTier::kHost);
     }
-    if (choice_.parameters == Place::kDisk) {
+    if (choice_.parameters == MemoryTier::kDisk) {
       const OffloadParamConfig offload = zero.offload_param.value_or(OffloadParamConfig{});
       const std::int64_t in_cpu = std::min(offload.max_in_cpu, largest_share(run_, partition).elements);
       add("buffers of parameters", (offload.buffer_count * offload.buffer_size + in_cpu) * run_.compute_bytes,
-          Place::kHost);
+          MemoryTier::kHost);
     }
   }
 
@@ -231,8 +231,8 @@ class Planner {
   MemoryPlan plan_;
 };
 
-Place place_named(const std::string& device) {
-  return device == "nvme" ? Place::kDisk : device == "cpu" ? Place::kHost : Place::kMemory;
+MemoryTier tier_named(const std::string& device) {
+  return device == "nvme" ? MemoryTier::kDisk : device == "cpu" ? MemoryTier::kHost : MemoryTier::kMemory;
 }
 
 }  // namespace
@@ -258,17 +258,17 @@ Partition planned_partition(const PlannedRun& run) {
 }
 
 ZeroChoice configured_choice(const ZeroConfig& zero) {
-  return {zero.stage, zero.offload_optimizer ? place_named(zero.offload_optimizer->device) : Place::kMemory,
-          zero.offload_param ? place_named(zero.offload_param->device) : Place::kMemory};
+  return {zero.stage, zero.offload_optimizer ? tier_named(zero.offload_optimizer->device) : MemoryTier::kMemory,
+          zero.offload_param ? tier_named(zero.offload_param->device) : MemoryTier::kMemory};
 }
 
 std::vector<ZeroChoice> zero_choices() {
   std::vector<ZeroChoice> choices;
   for (int stage = 0; stage <= 3; ++stage) {
-    for (const Place parameters : {Place::kMemory, Place::kHost, Place::kDisk}) {
-      for (const Place optimizer : {Place::kMemory, Place::kHost, Place::kDisk}) {
-        const bool allowed = stage == 3 || (parameters == Place::kMemory && optimizer != Place::kDisk &&
-                                            (stage > 0 || optimizer == Place::kMemory));
+    for (const MemoryTier parameters : {MemoryTier::kMemory, MemoryTier::kHost, MemoryTier::kDisk}) {
+      for (const MemoryTier optimizer : {MemoryTier::kMemory, MemoryTier::kHost, MemoryTier::kDisk}) {
+        const bool allowed = stage == 3 || (parameters == MemoryTier::kMemory && optimizer != MemoryTier::kDisk &&
+                                            (stage > 0 || optimizer == MemoryTier::kMemory));
         if (allowed) choices.push_back({stage, optimizer, parameters});
       }
     }
@@ -276,14 +276,14 @@ std::vector<ZeroChoice> zero_choices() {
   return choices;
 }
 
-std::int64_t MemoryPlan::training(Place place) const {
+std::int64_t MemoryPlan::training(MemoryTier tier) const {
   std::int64_t bytes = 0;
-  for (const PlannedBytes& item : items) bytes += item.place == place ? item.bytes : 0;
+  for (const PlannedBytes& item : items) bytes += item.tier == tier ? item.bytes : 0;
   return bytes;
 }
 
-std::int64_t MemoryPlan::peak(Place place) const {
-  return std::max(training(place), place == Place::kMemory ? building : 0);
+std::int64_t MemoryPlan::peak(MemoryTier tier) const {
+  return std::max(training(tier), tier == MemoryTier::kMemory ? building : 0);
 }
 
 MemoryPlan plan_memory(const PlannedRun& run, const ZeroChoice& choice) { return Planner(run, choice).plan(); }

@@ -16,16 +16,16 @@ struct PlannedParameter {
   bool movable = true;  // alone in its storage
   std::vector<std::int64_t> shape;
   std::int64_t built_bytes = 0;        // as the model makes it
-  std::int64_t state_bytes = 0;        // of the optimizer's state, an element
-  std::int64_t fixed_state_bytes = 0;  // of the optimizer's state, a parameter
+  std::int64_t state_bytes = 0;        // bytes of the optimizer's state for each element
+  std::int64_t fixed_state_bytes = 0;  // bytes of the optimizer's state for the parameter as a whole
 };
 
 /// The facts of a training run from which its memory and traffic follow: shapes and a configuration, without LibTorch
 /// and without a model.
 struct PlannedRun {
   std::vector<PlannedParameter> parameters;  // the model's order
-  std::int64_t buffer_bytes = 0;             // of the model's buffers, and of parameters that are not floating-point
-  std::int64_t model_state_bytes = 0;        // of the optimizer's states of the whole model, the same on every rank
+  std::int64_t buffer_bytes = 0;             // the model's buffers, and parameters that are not floating-point
+  std::int64_t model_state_bytes = 0;        // the optimizer's states of the whole model, alike on every rank
   // Bytes of an element as the model computes, as gradients add up, as they travel.
   std::int64_t compute_bytes = 4, accumulation_bytes = 4, communication_bytes = 4;
   bool whole_parameters = false;   // the optimizer cannot have parts of a parameter
@@ -40,12 +40,13 @@ struct PlannedRun {
   std::int64_t trainable_elements() const;
 };
 
-/// Where something is kept: where the model computes, in host memory, on a disk.
-enum class Place { kMemory, kHost, kDisk };
+/// The memory in which something is kept: that of the device on which the model computes, host memory, a disk.
+enum class MemoryTier { kMemory, kHost, kDisk };
 
 struct ZeroChoice {
   int stage = 0;
-  Place optimizer = Place::kMemory, parameters = Place::kMemory;  // offload_optimizer.device, offload_param.device
+  MemoryTier optimizer = MemoryTier::kMemory,
+             parameters = MemoryTier::kMemory;  // offload_optimizer.device, offload_param.device
   bool operator==(const ZeroChoice&) const = default;
 };
 
@@ -57,7 +58,7 @@ std::vector<ZeroChoice> zero_choices();
 struct PlannedBytes {
   std::string what;
   std::int64_t bytes = 0;
-  Place place = Place::kMemory;
+  MemoryTier tier = MemoryTier::kMemory;
 };
 
 /// Memory of one rank, of the one that has most. Not in it: what forward keeps for backward, the program itself, and
@@ -66,9 +67,9 @@ struct MemoryPlan {
   std::vector<PlannedBytes> items;  // while it trains
   std::int64_t building = 0;        // while the model is built and cast, in `kMemory`; 0: less than training
 
-  std::int64_t training(Place place) const;
+  std::int64_t training(MemoryTier tier) const;
   /// The most at any time.
-  std::int64_t peak(Place place) const;
+  std::int64_t peak(MemoryTier tier) const;
 };
 
 /// Stages 0 to 2 as the engine allocates: parameters in the compute type, gradients in the accumulation type, fp32
@@ -85,8 +86,8 @@ Partition planned_partition(const PlannedRun& run);
 struct PlannedTraffic {
   std::string what;
   std::string collective;          // as Communicator::traffic() counts it
-  std::int64_t bytes = 0;          // that rank 0 sends in a step
-  std::int64_t between_nodes = 0;  // of them, to ranks of other hosts
+  std::int64_t bytes = 0;          // bytes that rank 0 sends in a step
+  std::int64_t between_nodes = 0;  // the share of `bytes` that goes to ranks of other hosts
 };
 
 /// What rank 0 sends in a step at that stage, to the byte; at stage 3 for a model that uses its parameters as

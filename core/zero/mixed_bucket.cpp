@@ -56,18 +56,19 @@ void average_rows(Communicator& communicator, const std::string& name, at::Tenso
 
 }  // namespace
 
-MixedBucket::MixedBucket(const Partition& partition, const Bucket& bucket, const std::vector<Travel>& travels) {
+MixedBucket::MixedBucket(const Partition& partition, const Bucket& bucket,
+                         const std::vector<GradientTransport>& transports) {
   for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
     const std::size_t i = partition.order()[at];
-    const Travel& travel = travels[i];
+    const GradientTransport& transport = transports[i];
     const std::int64_t first = partition.first(i) - bucket.first;
-    if (travel.row > 0) {
-      rows_.push_back({{first, partition.numel_of(i)}, travel, i});
+    if (transport.row > 0) {
+      rows_.push_back({{first, partition.numel_of(i)}, transport, i});
       continue;
     }
-    auto kind = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& one) { return one.type == travel.type; });
+    auto kind = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& one) { return one.type == transport.type; });
     if (kind == kinds_.end()) {
-      kind = kinds_.insert(kind, {travel.type, {}});
+      kind = kinds_.insert(kind, {transport.type, {}});
       kind->of_rank.resize(static_cast<std::size_t>(partition.ranks()));
     }
     for (int rank = 0; rank < partition.ranks(); ++rank) {
@@ -93,8 +94,8 @@ void MixedBucket::average(Communicator& communicator, const std::string& name, a
   }
   for (const Rows& rows : rows_) {
     average_rows(communicator, name + ", embedding " + std::to_string(rows.parameter),
-                 values.narrow(0, rows.where.first, rows.where.numel).view({-1, rows.travel.row}), rows.travel.type,
-                 factor);
+                 values.narrow(0, rows.where.first, rows.where.numel).view({-1, rows.transport.row}),
+                 rows.transport.type, factor);
   }
 }
 

@@ -11,23 +11,23 @@
 
 namespace capstan {
 
-/// How the gradient of a parameter travels.
-struct Travel {
+/// How the gradient of a parameter travels between the ranks.
+struct GradientTransport {
   at::ScalarType type = at::kFloat;
-  /// Above 0: rows of that many elements, of which only those that are not all zero travel, each with its index. Every
-  /// rank gets every row.
+  /// Elements of a row; 0: the gradient travels as a whole. Above 0 only rows that are not all zero travel, each with
+  /// its index, and every rank gets every row.
   std::int64_t row = 0;
-  bool operator==(const Travel&) const = default;
+  bool operator==(const GradientTransport&) const = default;
 };
 
 /// A bucket whose gradients do not all travel alike.
 class MixedBucket {
  public:
-  /// `travels`: of all parameters.
-  MixedBucket(const Partition& partition, const Bucket& bucket, const std::vector<Travel>& travels);
+  /// `transports`: one for each parameter.
+  MixedBucket(const Partition& partition, const Bucket& bucket, const std::vector<GradientTransport>& transports);
 
   /// Replaces `values`, the bucket's elements, by the sums over ranks times `factor`, rounded to the type in which they
-  /// travelled: all of them, or without `everywhere` those that this rank owns. An element's sum is that of a bucket
+  /// travelled: all elements, or without `everywhere` those that this rank owns. An element's sum is that of a bucket
   /// which travels as one: in rank order, in fp32.
   void average(Communicator& communicator, const std::string& name, at::Tensor values, double factor,
                bool everywhere) const;
@@ -42,7 +42,7 @@ class MixedBucket {
   };
   struct Rows {
     Stretch where;
-    Travel travel;
+    GradientTransport transport;
     std::size_t parameter;
   };
 

@@ -27,8 +27,7 @@ Partition::Partition(const std::vector<Parameter>& parameters, std::int64_t buck
 }
 
 void Partition::spread(Bucket& bucket, std::vector<std::int64_t>& load) {
-  // Where the bucket may be cut.
-  std::vector<std::int64_t> cuts;
+  std::vector<std::int64_t> cuts;  // where the bucket may be cut
   for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
     const std::size_t parameter = order_[at];
     cuts.push_back(first_[parameter]);

@@ -15,7 +15,7 @@ struct Range {
 
 /// Parameters that are reduced in one call. Their elements stand one after another.
 struct Bucket {
-  std::size_t begin = 0, end = 0;        // of Partition::order()
+  std::size_t begin = 0, end = 0;        // a range of Partition::order()
   std::int64_t first = 0, numel = 0;     // in the flat space of all parameters
   std::vector<std::int64_t> rank_first;  // rank r owns [rank_first[r], rank_first[r + 1]) of the flat space
 };

@@ -37,7 +37,7 @@ class PartitionedParameters {
   int rank_;
   at::ScalarType dtype_;
   std::vector<bool> coded_;
-  std::vector<at::Tensor> parts_, codes_;  // of a parameter one of them is defined
+  std::vector<at::Tensor> parts_, codes_;  // a parameter has an entry in one of the two
 };
 
 /// Gathers whole parameters from the ranks' parts, through a queue: in the order of the calls, which is the same on all
@@ -64,7 +64,7 @@ class PartGatherer final : public ParameterSource {
 
   Ticket fetch(const std::string& what, std::vector<Request> requests) override;
   void wait(Ticket ticket) override { queue_.wait(ticket); }
-  /// To be called when the parts have changed: second copies of them are out of date.
+  /// Called when the parts have changed: their second copies are out of date.
   void forget() { secondary_.forget(); }
   void forget_frozen() { frozen_secondary_.forget(); }
 

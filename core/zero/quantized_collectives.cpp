@@ -248,7 +248,7 @@ at::Tensor QuantizedReduceScatter::reduce(const std::string& name, const std::ve
   at::Tensor sum = at::empty({parts[own].numel()}, at::kFloat);
   const at::Tensor quantized = between_nodes(name, within_node(name, parts));
 
-  // The rest as it is.
+  // Parts that have no blocks travel as they are.
   std::vector<at::Tensor> rests;
   bool any = false;
   for (std::size_t rank = 0; rank < parts.size(); ++rank) {

@@ -64,7 +64,7 @@ class QuantizedReduceScatter {
   /// The quantised elements of a part, range after range, with the scales of all of them before the codes of all.
   struct Part {
     std::vector<BlockFormat> formats;
-    std::int64_t numel = 0, blocks = 0, bytes = 0;  // of the message
+    std::int64_t numel = 0, blocks = 0, bytes = 0;  // sizes of the message
   };
   /// 8-bit codes of the errors of one part.
   struct Errors {
@@ -84,7 +84,7 @@ class QuantizedReduceScatter {
   std::vector<std::vector<GradientRange>> ranges_;
   std::vector<Part> parts_;  // one a rank
   std::optional<ErrorFeedback> feedback_;
-  std::vector<Errors> first_, second_;  // of the first step, one a rank; of the second, one a node
+  std::vector<Errors> first_, second_;  // the first step's, one a rank; the second step's, one a node
   std::int64_t calls_ = 0;
 };
 

@@ -40,7 +40,7 @@ void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vect
     gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_, options_.parts);
   } else if (partitioned()) {
     FlatParameters::Gathering gathering{options_.gather_bucket_size, options_.gather_by_broadcast};
-    // What comes piece by piece can be used piece by piece.
+    // Forward can use the first pieces while the last ones are still on their way.
     if (options_.overlap) gathering.slice = std::min(gathering.slice, Partition::kLargestBucket);
     parameters_ = std::make_unique<FlatParameters>(partition_, parameters, movable, gathering);
     if (options_.overlap) {
@@ -110,7 +110,7 @@ std::vector<SumOfSquares> Sharding::own_squares(bool by_block) const {
   return {sum_of_squares(pointers)};
 }
 
-StepFacts Sharding::exchange(const std::string& step, const std::vector<double>& numbers, bool norm) {
+StepAgreement Sharding::exchange(const std::string& step, const std::vector<double>& numbers, bool norm) {
   const int own = options_.communicator->rank();
   const bool local = gradients_->local();
   const bool by_block = norm && !local;
@@ -133,24 +133,24 @@ StepFacts Sharding::exchange(const std::string& step, const std::vector<double>&
             bytes[static_cast<std::size_t>(own)].mutable_data_ptr<std::uint8_t>());
   options_.communicator->all_gather(step + ", loss and norm", {doubles, bytes});
 
-  StepFacts facts;
-  facts.present.resize(numels_.size());
+  StepAgreement agreement;
+  agreement.present.resize(numels_.size());
   std::vector<const double*> blocks;
   for (std::size_t rank = 0; rank < doubles.size(); ++rank) {
     const auto* at = doubles[rank].const_data_ptr<double>();
-    facts.numbers.emplace_back(at, at + numbers.size());
+    agreement.numbers.emplace_back(at, at + numbers.size());
     blocks.push_back(at + numbers.size());
     const auto* has = bytes[rank].const_data_ptr<std::uint8_t>();
-    for (std::size_t i = 0; i < numels_.size(); ++i) facts.present[i] |= has[i];
+    for (std::size_t i = 0; i < numels_.size(); ++i) agreement.present[i] |= has[i];
   }
   if (by_block) {
     const std::vector<double> totals = add_blocks(blocks, 2);
-    for (std::size_t i = 0; i < numels_.size(); ++i) facts.squares += {totals[2 * i], totals[2 * i + 1]};
+    for (std::size_t i = 0; i < numels_.size(); ++i) agreement.squares += {totals[2 * i], totals[2 * i + 1]};
   } else {
     const double shared_by = local ? static_cast<double>(blocks.size()) : 1.0;
-    for (const double* of_rank : blocks) facts.squares += {of_rank[0] / shared_by, of_rank[1] / shared_by};
+    for (const double* of_rank : blocks) agreement.squares += {of_rank[0] / shared_by, of_rank[1] / shared_by};
   }
-  return facts;
+  return agreement;
 }
 
 std::vector<double> Sharding::sum_blocks(const std::string& name, const std::vector<double>& per_block,

@@ -21,33 +21,33 @@ namespace capstan {
 
 /// How the trainable parameters of a model are trained by several processes.
 struct ShardingOptions {
-  std::shared_ptr<Communicator> communicator;                                       // of at least two
+  std::shared_ptr<Communicator> communicator;                                       // joins at least two processes
   std::int64_t reduce_bucket_size = 500'000'000, gather_bucket_size = 500'000'000;  // elements
   bool gather_by_broadcast = false;
   bool overlap = false;               // a thread talks to the other ranks while forward and backward go on
-  std::function<void()> bind_thread;  // that thread calls it first
+  std::function<void()> bind_thread;  // called by that thread before anything else
   bool whole_parameters = false;      // the optimizer needs each of them in one piece
   PartGatherer::Options parts;        // stage 3
   GradientReducer::Options gradients;
 };
 
 /// What the ranks tell each other at the end of a step.
-struct StepFacts {
-  std::vector<std::vector<double>> numbers;  // of each rank
-  std::vector<std::uint8_t> present;         // of each parameter: 1 when some rank has a gradient of it
-  SumOfSquares squares;                      // of all mean gradients, when asked for; in a local step the mean over
-                                             // ranks of those of their own
+struct StepAgreement {
+  std::vector<std::vector<double>> numbers;  // each rank's, in rank order
+  std::vector<std::uint8_t> present;         // one a parameter: 1 when some rank has a gradient of it
+  SumOfSquares squares;                      // taken over all mean gradients, when asked for; in a local step the mean
+                                             // over ranks of what each takes over its own gradients
 };
 
 /// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters,
 /// which at stage 3 are away between their uses.
 class Sharding {
  public:
-  /// `frozen_numels`: of the frozen parameters, which stage 3 partitions as well.
+  /// `numels`, `frozen_numels`: elements of the trainable and the frozen parameters; stage 3 partitions both.
   Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels,
            const std::vector<std::int64_t>& frozen_numels);
 
-  /// From stage 1 on each rank updates its part alone.
+  /// Whether each rank updates its part alone: from stage 1 on.
   bool partitioned() const { return options_.gradients.stage > 0; }
   /// Stage 3: each rank holds its part alone.
   bool parts_only() const { return options_.gradients.stage == 3; }
@@ -62,7 +62,7 @@ class Sharding {
   void attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
               const std::vector<bool>& movable);
   GradientReducer& gradients() { return *gradients_; }
-  /// From stage 1 on: the part of the compute copy of parameter i that this rank updates, one dimension.
+  /// The part of the compute copy of parameter i that this rank updates, one dimension. There is one from stage 1 on.
   at::Tensor updated_values(std::size_t i) const;
   /// Stage 3: makes room for this rank's parts of the frozen parameters; `coded[k]`: kept as 8-bit codes.
   void attach_frozen(at::ScalarType dtype, std::vector<bool> coded);
@@ -82,7 +82,7 @@ class Sharding {
 
   /// One exchange: this rank's numbers, which gradients it has, and the sum of their squares. With `norm` the sum has
   /// the same bits however the gradients are cut; else it costs two numbers a rank and tells whether all are finite.
-  StepFacts exchange(const std::string& step, const std::vector<double>& numbers, bool norm);
+  StepAgreement exchange(const std::string& step, const std::vector<double>& numbers, bool norm);
   /// Sums over fixed blocks: `per_block[...]` holds `width` numbers for each block that this rank updates, in order of
   /// parameters; adds them up, parameter by parameter, in the same order on every rank. Stage 0 has all of them.
   std::vector<double> sum_blocks(const std::string& name, const std::vector<double>& per_block, std::size_t width);
@@ -92,7 +92,7 @@ class Sharding {
   std::int64_t numel(std::size_t i) const { return numels_[i]; }
 
  private:
-  /// Of the mean gradients that this rank owns, or of its own gradients in a local step.
+  /// Squares of the mean gradients that this rank owns, or of its own gradients in a local step.
   std::vector<SumOfSquares> own_squares(bool by_block) const;
   std::int64_t blocks_of(int rank) const;
   /// Adds the blocks of each parameter; `of_rank[r]` are rank r's.

@@ -69,7 +69,7 @@ std::int64_t Stage3Plan::slice_bytes(std::size_t parameter) const {
 }
 
 std::int64_t Stage3Plan::buffer_bytes(const Fetch& fetch) const {
-  // Calls of their own, [1] of trained parameters.
+  // Frozen parameters, [0], and trained ones, [1], are gathered in separate calls.
   std::int64_t codes[2] = {0, 0}, slices[2] = {0, 0}, widened = 0;
   for (const std::size_t i : fetch.from_all) {
     if (!run_.zero.zero_quantized_weights && !is_coded(i)) continue;

@@ -50,7 +50,7 @@ class Stage3Plan {
 
   const PlannedRun& run_;
   Partition trained_, frozen_;
-  std::vector<std::size_t> index_;  // of a parameter in its partition
+  std::vector<std::size_t> index_;  // the index of each parameter in its partition
   std::vector<bool> stays_;
 };
 

@@ -110,7 +110,7 @@ class TrafficPlanner {
     to_all("persistent parameters", "all_gather", kept);
   }
 
-  /// Of every rank's parts of all buckets: bytes of codes and scales, and of what is not quantised.
+  /// Bytes of every rank's parts of all buckets: codes and scales, and what is not quantised.
   struct Parts {
     std::vector<std::int64_t> quantized, rest;
   };

@@ -22,7 +22,7 @@ class WorkQueue {
   Ticket submit(std::function<void()> work);
   /// Waits until that work is done; throws what it or work before it threw.
   void wait(Ticket ticket);
-  /// Waits for all of it; throws what the first that failed threw. What came after that one was dropped.
+  /// Waits for all work; throws what the first work that failed threw. Work that came after it was dropped.
   void drain();
   /// Forgets what is not under way, waits for what is, and for what it threw: who submitted it is gone.
   void discard() noexcept;

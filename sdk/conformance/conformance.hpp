@@ -27,10 +27,10 @@ struct Result {
 };
 
 struct Options {
-  std::uint64_t seed = 20260101;  // of all random numbers; shown with failures
+  std::uint64_t seed = 20260101;  // seeds all random numbers; shown with failures
   std::string only;               // cases whose name contains it; empty: all
   bool in_process = false;        // for the debugger: no child processes, no time limits
-  double timeout_s = 60;          // of a case
+  double timeout_s = 60;          // the longest that a case may take
 };
 
 /// The cases that fit a plugin, known from its manifest. A file without a valid manifest has the loading cases only.

@@ -61,7 +61,7 @@ class OptimizerUnderTest {
                      const std::function<void(capstan_host&)>& lend, std::uint32_t world_size);
 
   const ComponentManifest& manifest;
-  Json numbers;  // of the group; "lr" is always there
+  Json numbers;  // the numbers of the group; "lr" is always there
 
   /// One update, its slots spread over as many calls as there are lists.
   void update(const std::vector<std::vector<Piece*>>& calls, double grad_scale = 1.0);

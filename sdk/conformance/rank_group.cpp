@@ -111,11 +111,9 @@ void RankGroup::meet(const Seat& seat, Call call, const std::function<void(const
   arrive(lock);
 }
 
-void RankGroup::lend(capstan_host& host, Seat& seat) {
-  host.ctx = &seat;
-  host.rank = static_cast<std::uint32_t>(index_of(seat));
-  host.world_size = seat.members.empty() ? seat.group->size_ : static_cast<std::uint32_t>(seat.members.size());
-  host.split = [](void* ctx, std::uint32_t color, const capstan_host** out, capstan_error* error) {
+/// The functions of a host whose `ctx` is a Seat.
+struct RankGroup::Collectives {
+  static capstan_status split(void* ctx, std::uint32_t color, const capstan_host** out, capstan_error* error) {
     return guarded_without_grad(error, [&] {
       Seat& own = seat_of(ctx);
       std::vector<std::uint32_t> colors, members;
@@ -132,8 +130,9 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
       }
       *out = &group->host;
     });
-  };
-  host.all_reduce_sum = [](void* ctx, capstan_tensor values, capstan_error* error) {
+  }
+
+  static capstan_status all_reduce_sum(void* ctx, capstan_tensor values, capstan_error* error) {
     return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
       at::Tensor sum;
@@ -143,8 +142,9 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
       });
       tensor(values).copy_(sum);
     });
-  };
-  host.all_to_all = [](void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
+  }
+
+  static capstan_status all_to_all(void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
     return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
       own.group->meet(own, {"all_to_all", in, out}, [&](const std::vector<Call>& calls) {
@@ -155,8 +155,9 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
         }
       });
     });
-  };
-  host.all_gather = [](void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
+  }
+
+  static capstan_status all_gather(void* ctx, capstan_tensor out, capstan_tensor in, capstan_error* error) {
     return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
       own.group->meet(own, {"all_gather", in, out}, [&](const std::vector<Call>& calls) {
@@ -166,8 +167,9 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
         }
       });
     });
-  };
-  host.broadcast = [](void* ctx, capstan_tensor values, std::uint32_t root, capstan_error* error) {
+  }
+
+  static capstan_status broadcast(void* ctx, capstan_tensor values, std::uint32_t root, capstan_error* error) {
     return guarded_without_grad(error, [&] {
       const Seat& own = seat_of(ctx);
       at::Tensor sent;
@@ -175,7 +177,18 @@ void RankGroup::lend(capstan_host& host, Seat& seat) {
                       [&](const std::vector<Call>& calls) { sent = tensor(calls.at(root).in).clone(); });
       tensor(values).copy_(sent);
     });
-  };
+  }
+};
+
+void RankGroup::lend(capstan_host& host, Seat& seat) {
+  host.ctx = &seat;
+  host.rank = static_cast<std::uint32_t>(index_of(seat));
+  host.world_size = seat.members.empty() ? seat.group->size_ : static_cast<std::uint32_t>(seat.members.size());
+  host.split = Collectives::split;
+  host.all_reduce_sum = Collectives::all_reduce_sum;
+  host.all_to_all = Collectives::all_to_all;
+  host.all_gather = Collectives::all_gather;
+  host.broadcast = Collectives::broadcast;
 }
 
 }  // namespace capstan::conformance

@@ -26,7 +26,7 @@ class RankGroup {
   struct Seat {
     RankGroup* group;
     std::uint32_t rank;
-    std::vector<std::uint32_t> members = {};  // of a group that was split off; empty: all
+    std::vector<std::uint32_t> members = {};  // the ranks of a group that was split off; empty: all
     std::map<std::vector<std::uint32_t>, std::shared_ptr<GroupSeat>> groups = {};  // by the colors of all ranks
   };
   struct GroupSeat {
@@ -36,6 +36,7 @@ class RankGroup {
   static void lend(capstan_host& host, Seat& seat);
 
  private:
+  struct Collectives;
   struct Call {
     std::string name;
     capstan_tensor in = nullptr, out = nullptr;

@@ -138,8 +138,8 @@ TEST_F(Launch, ReportsWhatProcessesSendToEachOther) {
   const auto result = run_process(launch(2, folder_.train({"--steps", "3", "--report", "stragglers", "--set",
                                                            "gradient_accumulation_steps=null", "--no-progress"})));
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  // Of 7,448 parameters of 4 bytes each rank sends the other the half that this one sums and the half that it has
-  // summed itself, up to what makes the halves equal.
+  // There are 7,448 parameters of 4 bytes. Each rank sends the other the half that this one sums and the half that it
+  // has summed itself, up to what makes the halves equal.
   std::istringstream row(line_of(result.out, "all_reduce "));
   std::string op, calls, bytes, last_calls, last_bytes;
   row >> op >> calls >> bytes >> last_calls >> last_bytes;

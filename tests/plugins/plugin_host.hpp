@@ -63,7 +63,7 @@ class PluginComponent {
   }
   void* self() const { return self_; }
   const Json& params() const { return params_; }      // complete
-  const Json& manifest() const { return manifest_; }  // of the component
+  const Json& manifest() const { return manifest_; }  // the component's
   const std::vector<std::string>& log() const { return host_.log(); }
   Seat seat() const { return host_.seat(); }
 

@@ -24,8 +24,8 @@ class RankEnvironments {
 };
 
 struct RanksOptions {
-  std::chrono::milliseconds timeout = std::chrono::minutes(5);  // of one collective
-  std::chrono::milliseconds arrival = std::chrono::minutes(5);  // for all ranks to appear and connect
+  std::chrono::milliseconds timeout = std::chrono::minutes(5);  // the longest that one collective may take
+  std::chrono::milliseconds arrival = std::chrono::minutes(5);  // the longest wait for all ranks to appear and connect
   std::chrono::milliseconds watch_every = std::chrono::milliseconds(100);
   int ranks_per_host = 0;                             // 0: all
   std::vector<int> over_tcp;                          // ranks that do without host memory

@@ -10,7 +10,7 @@
 
 namespace capstan {
 
-/// What a row of the tables may say beside its columns.
+/// Flags of a table row.
 enum KeyFlag : unsigned {
   kNullMeans = 1,   // null has a meaning of its own, the one that the summary gives
   kAnyCase = 2,     // choices match in any letter case

@@ -116,8 +116,8 @@ class Replacer {
     disable_allgather();
     tag_validation();
     one_cycle();
-    for (const Idle& idle : kIdle) drop(idle);
-    moq();
+    for (const Idle& idle : kIdle) drop_idle_key(idle);
+    reject_old_moq_keys();
     return std::move(out_);
   }
 
@@ -163,7 +163,7 @@ class Replacer {
     return converted.value->as_bool();
   }
 
-  void both(const std::string& old_path, const std::string& new_path) {
+  void report_both_given(const std::string& old_path, const std::string& new_path) {
     problems_.error(old_path, "is the old spelling of " + new_path + ", which is given too. Keep only the new one.");
   }
 
@@ -223,7 +223,7 @@ class Replacer {
         problems_.error(old_path, "means the same as " + new_path + ", which is given too with another value: " +
                                       shown(*value) + " and " + shown(*today) + ". Keep one of them.");
       } else {
-        both(old_path, new_path);
+        report_both_given(old_path, new_path);
       }
       remove(old_path);
       return;
@@ -308,7 +308,7 @@ class Replacer {
     remove(path);
     if (!off) return;
     const auto partitions = given(today);
-    if (partitions && partitions->is_bool() && partitions->as_bool() == *off) return both(path, today);
+    if (partitions && partitions->is_bool() && partitions->as_bool() == *off) return report_both_given(path, today);
     problems_.warning(path, std::string("old spelling; write \"allgather_partitions\": ") + (*off ? "false" : "true") +
                                 " in zero_optimization.");
     if (!partitions) put(today, Json(!*off), value->offset().value_or(0));
@@ -324,7 +324,7 @@ class Replacer {
     remove(path);
     if (!on) return;
     if (given(today)) {
-      if (!*on) return both(path, today);
+      if (!*on) return report_both_given(path, today);
       problems_.warning(path, "says nothing beside tag_validation. Remove it.");
       out_.push_back({path, "", std::nullopt});
       return;
@@ -343,7 +343,7 @@ class Replacer {
     if (offset) type->set_offset(*offset);
   }
 
-  void drop(const Idle& idle) {
+  void drop_idle_key(const Idle& idle) {
     if (!given(idle.path)) return;
     problems_.warning(idle.path, idle.reason);
     remove(idle.path);
@@ -351,7 +351,7 @@ class Replacer {
   }
 
   /// quantize_training of 2021: its keys are refused with the block that says the same today.
-  void moq() {
+  void reject_old_moq_keys() {
     const auto section = given("quantize_training");
     if (!section || !section->is_object()) return;
     bool found = false;

@@ -53,7 +53,7 @@ class ForeignKeys {
   }
 
  private:
-  /// Of the programs that have the option, the one with the most options here.
+  /// Among the programs that have the option, picks the one with the most options here.
   static const ForeignProgram* owner(std::string_view key, const std::vector<Found>& top) {
     const ForeignProgram* best = nullptr;
     std::ptrdiff_t most = 0;

@@ -31,7 +31,7 @@ struct ResolvedAuto {
 };
 
 struct ValidatorOptions {
-  std::optional<std::int64_t> hidden_size;    // of the model, for "auto" bucket sizes
+  std::optional<std::int64_t> hidden_size;    // the hidden size of the model, for "auto" bucket sizes
   bool tuning = false;                        // autotuning: lists are search spaces
   std::vector<std::string> foreign_sections;  // top-level sections that plugins own; left alone
 };

@@ -9,7 +9,7 @@ namespace capstan {
 namespace {
 
 constexpr const char* kVariable = "DEEPSPEED_ELASTICITY_CONFIG";
-// What decides the batch.
+// The scheduler must have seen the same values of kFixedKeys, because they decide the batch.
 constexpr const char* kFixedKeys[] = {"max_train_batch_size", "micro_batch_sizes", "version"};
 constexpr const char* kBatchKeys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
                                       "gradient_accumulation_steps"};

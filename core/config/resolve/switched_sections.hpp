@@ -12,7 +12,7 @@ namespace capstan {
 struct SwitchedSection {
   const char* switch_path;  // "compression_training.row_pruning.shared_parameters.enabled"
   const char* section;      // "compression_training.row_pruning"
-  const char* kind;         // of the component
+  const char* kind;         // the kind of the component that carries it out
   bool shipped = false;     // a plugin that comes with Capstan carries it out
 };
 

@@ -14,8 +14,8 @@ struct Condition {
 
   const char* key;
   Is is = Is::kTrue;
-  double number = 0;      // of kEqual, kAbove, kBelow
-  const char* text = "";  // of kEqual, for strings
+  double number = 0;      // what kEqual, kAbove and kBelow compare with
+  const char* text = "";  // what kEqual compares a string with
 
   bool holds(const Effective& values) const;
   /// "`amp.enabled`", "`zero_optimization.stage` above 0"

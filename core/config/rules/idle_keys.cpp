@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/language/key_reader.hpp"
+#include "core/config/language/acting_component.hpp"
 #include "core/config/language/language.hpp"
 #include "core/config/rules/rules.hpp"
 #include "core/text/nearest.hpp"
@@ -83,7 +83,7 @@ class IdleKeys {
     return true;
   }
 
-  bool is_read(const SchemaNode& node) const { return !key_reader(node, node.path, plugins_).empty(); }
+  bool is_read(const SchemaNode& node) const { return !acting_component(node, node.path, plugins_).empty(); }
 
   /// True when the table says of the key, or of one below it, what acts on it or why nothing needs to.
   bool is_accounted_for(const SchemaNode& node) const {

@@ -21,7 +21,7 @@ void collect(const Json& value, const std::string& path, std::map<std::string, c
   for (const auto& [name, member] : value.as_object()) collect(member, join_path(path, name), leaves);
 }
 
-/// Of the value itself, or of what it stands in.
+/// The origin of the value itself, or else of the object that it stands in.
 std::string origin_of(const Config& config, std::string path) {
   while (true) {
     if (const auto found = config.origins.find(path); found != config.origins.end()) return found->second;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/config/language/key_reader.hpp"
+#include "core/config/language/acting_component.hpp"
 #include "core/config/language/language.hpp"
 #include "core/config/rules/compatibility.hpp"
 #include "core/errors.hpp"
@@ -51,13 +51,13 @@ std::string type_and_range(const KeySpec& spec, bool or_auto) {
 /// True when something acts on one of the keys below the node.
 bool some_are_read(const SchemaNode& node, const PluginIndex& plugins) {
   return std::any_of(node.members.begin(), node.members.end(), [&](const auto& member) {
-    return !key_reader(*member, member->path, plugins).empty() || some_are_read(*member, plugins);
+    return !acting_component(*member, member->path, plugins).empty() || some_are_read(*member, plugins);
   });
 }
 
 std::string acting_on(const SchemaNode& node, const std::string& path, const PluginIndex& plugins) {
   if (node.has(kNoEffect)) return std::string("nothing: ") + node.key->reader;
-  const std::string reader = key_reader(node, path, plugins);
+  const std::string reader = acting_component(node, path, plugins);
   if (!reader.empty()) return reader;
   return some_are_read(node, plugins) ? "what acts on its keys" : "nothing in this installation; its value is checked";
 }

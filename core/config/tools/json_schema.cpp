@@ -39,7 +39,7 @@ Json component_schema(const PluginIndex& plugins, const std::string& kind, Json 
   for (const auto& plugin : plugins.plugins()) {
     for (const auto& component : plugin.manifest.components) {
       if (component.kind != kind) continue;
-      // For another device it takes the same parameters.
+      // A component for another device takes the same parameters as its type does on the CPU.
       if (component.device != "cpu" && plugins.find(kind, component.type)) continue;
       const Json params = params_schema(component);
       const bool needs = params.find("required") != nullptr;

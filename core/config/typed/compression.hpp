@@ -13,7 +13,7 @@ namespace capstan {
 /// Which modules a group of a compression method covers.
 struct CompressionScope {
   std::optional<std::vector<std::string>> modules;        // regular expressions searched in module names; absent: all
-  std::vector<std::vector<std::string>> related_modules;  // by position of `modules`
+  std::vector<std::vector<std::string>> related_modules;  // one list for each of `modules`
   bool operator==(const CompressionScope&) const = default;
 };
 
@@ -79,7 +79,7 @@ struct SparsePruningConfig : PruningConfig {
   std::optional<std::int64_t> schedule_offset_end;
   std::int64_t schedule_offset_stride = 1;
   std::string block_pattern = "4x1";
-  double dense_ratio = 0.1;  // of snip_momentum
+  double dense_ratio = 0.1;  // the share of weights that snip_momentum keeps
   std::vector<std::string> excluded_modules;
   bool operator==(const SparsePruningConfig&) const = default;
 };

@@ -25,7 +25,7 @@ class TopKSGD {
   }
 
   void update(const sdk::Slots& slots, const sdk::Step& step) {
-    float* error = step.model_state(0);  // of all parameters, one after the other
+    float* error = step.model_state(0);  // the errors of all parameters, one after the other
     for (const sdk::Slot slot : slots) {
       const auto count = static_cast<std::size_t>(slot.full_numel());
       if (slot.numel() != count) slot.fail("TopKSGD updates whole parameters.");
@@ -48,7 +48,7 @@ class TopKSGD {
     const auto sent = static_cast<std::size_t>(std::ceil(density_ * static_cast<double>(mean_.size())));
     std::vector<std::int64_t> places(mean_.size());
     for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int64_t>(i);
-    const auto larger = [&](std::int64_t a, std::int64_t b) {  // of two as large, the first: the same every time
+    const auto larger = [&](std::int64_t a, std::int64_t b) {  // ties go to the first, so that every run picks alike
       const float left = std::fabs(error[a]), right = std::fabs(error[b]);
       return left > right || (left == right && a < b);
     };
@@ -79,7 +79,7 @@ class TopKSGD {
   std::size_t world_size_;
   std::int64_t warmup_steps_;
   double density_;
-  std::vector<float> mean_;  // of one parameter at a time
+  std::vector<float> mean_;  // the mean gradient of one parameter at a time
 };
 
 }  // namespace

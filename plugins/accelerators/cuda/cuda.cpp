@@ -61,7 +61,7 @@ class Cuda {
 
   sdk::DeviceMemory memory() {
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device_);
-    const auto& bytes = stats.allocated_bytes[0];  // of all pools together
+    const auto& bytes = stats.allocated_bytes[0];  // [0] counts all pools together
     return {static_cast<std::uint64_t>(bytes.current), static_cast<std::uint64_t>(bytes.peak), total_};
   }
 

@@ -19,7 +19,7 @@ namespace {
 
 namespace nccl = torch::cuda::nccl;
 
-constexpr int kSuccess = 0, kInProgress = 7;  // of ncclResult_t
+constexpr int kSuccess = 0, kInProgress = 7;  // values of ncclResult_t
 
 /// What LibTorch does not wrap.
 struct Library {

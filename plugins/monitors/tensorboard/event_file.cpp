@@ -40,7 +40,7 @@ std::string file_name(double wall_time) {
          std::to_string(next++);
 }
 
-std::filesystem::path made(const std::filesystem::path& folder) {
+std::filesystem::path created(const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
   return folder;
 }
@@ -68,7 +68,7 @@ std::string record(std::string_view payload) {
 }
 
 EventFile::EventFile(const std::filesystem::path& folder, double wall_time)
-    : file_(made(folder) / file_name(wall_time), record(version_event(wall_time))) {}
+    : file_(created(folder) / file_name(wall_time), record(version_event(wall_time))) {}
 
 void EventFile::add(std::string_view event) { pending_ += record(event); }
 

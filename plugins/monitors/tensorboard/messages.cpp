@@ -21,23 +21,23 @@ constexpr int kTag = 1, kSimpleValue = 2, kHistogram = 5, kTensor = 8, kMetadata
 }
 namespace metadata {
 constexpr int kPluginData = 1, kDataClass = 4;
-constexpr int kPluginName = 1, kContent = 2;  // of kPluginData
+constexpr int kPluginName = 1, kContent = 2;  // fields of kPluginData
 constexpr int kTensorClass = 2;               // a value of kDataClass
 }  // namespace metadata
 namespace tensor {
 constexpr int kDtype = 1, kShape = 2, kString = 8;
 constexpr int kDtypeString = 7;        // a value of kDtype
-constexpr int kDim = 2, kDimSize = 1;  // of kShape
+constexpr int kDim = 2, kDimSize = 1;  // fields of kShape
 }  // namespace tensor
 namespace histogram {
 constexpr int kMin = 1, kMax = 2, kNum = 3, kSum = 4, kSumSquares = 5, kLimits = 6, kCounts = 7;
 }
 namespace hparams {
-constexpr int kSessionStart = 3, kSessionEnd = 4;            // of the plugin's data
-constexpr int kHParams = 1, kGroupName = 4, kStartTime = 5;  // of a session's start
-constexpr int kEndTime = 2;                                  // of its end
-constexpr int kMapKey = 1, kMapValue = 2;                    // of one entry of kHParams
-constexpr int kNumber = 2, kText = 3, kBoolean = 4;          // of google.protobuf.Value
+constexpr int kSessionStart = 3, kSessionEnd = 4;            // fields of the plugin's data
+constexpr int kHParams = 1, kGroupName = 4, kStartTime = 5;  // fields of a session's start
+constexpr int kEndTime = 2;                                  // a field of a session's end
+constexpr int kMapKey = 1, kMapValue = 2;                    // fields of an entry of kHParams
+constexpr int kNumber = 2, kText = 3, kBoolean = 4;          // fields of google.protobuf.Value
 }  // namespace hparams
 
 /// An Event with one summary value, which `fill` completes.

@@ -99,7 +99,7 @@ std::vector<std::string> places_of(const std::vector<OpRecord>& records) {
     places[i] = place_of(records, i);
     if (records[i].sequence >= 0) numbered.emplace_back(records[i].sequence, i);
   }
-  // Of several operators with one number only the last made a node.
+  // Where several operators share a number, only the last made a node.
   std::stable_sort(numbered.begin(), numbered.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   for (std::size_t i = 0; i < records.size(); ++i) {
     if (!records[i].backward || records[i].sequence < 0) continue;

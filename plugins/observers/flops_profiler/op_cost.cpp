@@ -66,7 +66,7 @@ OpCost convolution_backward(Arguments arguments) {
 }
 
 struct Attention {
-  double rows, length, d, dv;  // of the query, over batch and heads; of the key; widths
+  double rows, length, d, dv;  // rows of the query over batch and heads; length of the key; widths of key and value
 
   Attention(Arguments arguments, std::size_t query)
       : d(last_size(tensor(arguments, query))), dv(last_size(tensor(arguments, query + 2))) {

@@ -24,7 +24,7 @@ std::int64_t now_ns() {
 }  // namespace
 
 struct Recorder::Call : at::ObserverContext {
-  std::optional<OpCost> cost;  // of a call that is counted as a whole
+  std::optional<OpCost> cost;  // set for a call that is counted as a whole
   bool outermost = false;
 };
 

@@ -15,7 +15,7 @@ namespace capstan::profiler {
 struct OpRecord {
   std::string name;  // "aten::linear", "AddmmBackward0"
   bool backward = false;
-  std::int64_t begin_ns = 0, end_ns = 0;  // of the steady clock
+  std::int64_t begin_ns = 0, end_ns = 0;  // readings of the steady clock
   double flops = 0, macs = 0;
   std::string parameter;       // the first parameter among its tensors; empty: none
   std::string scope;           // the layer that it ran in; empty: none

@@ -11,9 +11,9 @@ namespace capstan::profiler {
 struct StepFacts {
   std::int64_t step = 0;
   std::uint32_t world_size = 1;
-  double samples = 0;                                     // of the step, on all ranks
+  double samples = 0;                                     // samples of the step on all ranks
   double micro_batch = 0;                                 // samples of one micro-batch on this rank
-  double forward_ms = 0, backward_ms = 0, update_ms = 0;  // of the step, over its micro-batches
+  double forward_ms = 0, backward_ms = 0, update_ms = 0;  // times of the step, summed over its micro-batches
   double recompute_factor = 0;
   double peak_flops = 0;    // a second; 0: not known
   std::string peak_source;  // "given", "measured, by a matrix product"

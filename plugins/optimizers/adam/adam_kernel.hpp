@@ -10,7 +10,7 @@ struct AdamNumbers {
   Moments moments;
   float lr;
   float eps;
-  float decay;            // that stays apart from the gradient
+  float decay;            // the decay that stays apart from the gradient
   float inverse_c1;       // 1 / (1 - beta1^t)
   float inverse_sqrt_c2;  // 1 / sqrt(1 - beta2^t)
 };

@@ -44,7 +44,7 @@ class AdamSettings {
             group.boolean("amsgrad")};
   }
 
-  /// Of a group at step `t`, 1 for the first.
+  /// The numbers that the kernel takes of a group at step `t`, 1 for the first.
   AdamNumbers numbers_at(const AdamGroup& group, std::int64_t t, double grad_scale) const {
     const double c1 = bias_correction_ ? 1.0 - std::pow(group.beta1, static_cast<double>(t)) : 1.0;
     const double c2 = bias_correction_ ? 1.0 - std::pow(group.beta2, static_cast<double>(t)) : 1.0;

@@ -7,7 +7,7 @@ namespace capstan::optimizers {
 
 struct LambNumbers {
   Moments moments;
-  float eps_inside, eps_outside;  // of the square root; one of them is 0
+  float eps_inside, eps_outside;  // epsilon inside and outside of the square root; one of them is 0
   float decay;
   float rate;  // lr, bias correction and trust ratio; not used in measuring
 };

@@ -26,7 +26,7 @@ class Buckets {
 
   bool has(std::size_t slot) const { return places_[slot].takes_part; }
   std::size_t buffer(std::size_t slot) const { return places_[slot].buffer; }
-  std::uint32_t group_of(std::size_t buffer) const { return groups_[buffer]; }  // that of its first slot
+  std::uint32_t group_of(std::size_t buffer) const { return groups_[buffer]; }  // the group of its first slot
   std::size_t count() const { return exchange_->buffers(); }
   /// Where a slot's elements begin in the worker's errors.
   std::size_t error_offset(std::size_t slot) const {
@@ -92,8 +92,8 @@ class Masks {
 
  private:
   struct Mask {
-    sdk::Array<std::uint8_t> keep;  // empty: none
-    std::size_t run = 1;            // elements that one of it is for
+    sdk::Array<std::uint8_t> keep;  // empty: the slot has no mask
+    std::size_t run = 1;            // elements that one byte of the mask is for
   };
   const Mask& find(const sdk::Slot& slot, const sdk::Step& step);
 

@@ -43,7 +43,7 @@ class CompressedAllReduce {
   /// Elements [begin, begin + count) of a buffer's average, after an exchange that it took part in.
   void average(std::size_t buffer, std::size_t begin, std::size_t count, float* out) const;
 
-  /// The whole of it on ready values: `values` becomes their average. One buffer.
+  /// The whole exchange on ready values, with one buffer: `values` become their average over the ranks.
   void all_reduce(const sdk::Collectives& collectives, std::span<float> values, float* worker_error,
                   float* server_error);
 
@@ -52,11 +52,11 @@ class CompressedAllReduce {
 
  private:
   struct Buffer {
-    std::size_t offset = 0;         // of its elements in the worker's errors
+    std::size_t offset = 0;         // where its elements begin in the worker's errors
     std::size_t count = 0;          // elements
     std::size_t share = 0;          // elements that one rank serves, padding included
-    std::size_t server_offset = 0;  // of its share in the server's errors
-    std::size_t bytes_at = 0;       // of its signs in a message, in the last exchange
+    std::size_t server_offset = 0;  // where its share begins in the server's errors
+    std::size_t bytes_at = 0;       // where its signs began in a message of the last exchange
     std::size_t index = 0;          // among the buffers of the last exchange
   };
 
@@ -79,7 +79,7 @@ class CompressedAllReduce {
   Over over_;
   std::size_t worker_size_ = 0, server_size_ = 0;
   std::vector<Buffer> buffers_;
-  std::size_t sign_bytes_ = 0;     // of a message, before the scales
+  std::size_t sign_bytes_ = 0;     // bytes of signs in a message, before the scales
   std::size_t message_bytes_ = 0;  // signs of one share of each buffer, then a scale of each
   sdk::Array<std::uint8_t> out_, in_, served_, gathered_;
   sdk::Array<double> served_squares_;

@@ -20,7 +20,7 @@ void ErrorFeedback::begin(const sdk::Slots& slots, const sdk::Step& step,
   loaded_layout_.reset();
   if (fits) return;
   zero_errors();
-  // Of another number of processes the engine has told.
+  // The engine has told already when the number of processes differs.
   if (host_.rank() == 0 && loaded_world_size_ == static_cast<std::int64_t>(host_.world_size())) {
     host_.info(type_ + ": the errors of the compression restart at zero; they were saved for other groups.");
   }

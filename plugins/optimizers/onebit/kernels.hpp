@@ -14,10 +14,10 @@ namespace capstan::optimizers {
 /// significant bit, 1 for values from zero up; the bits of the padding are 1.
 struct OutgoingShare {
   float* values;          // value + error; afterwards what the signs miss, zeros where the scale is not finite
-  std::size_t count;      // of them
+  std::size_t count;      // how many values there are
   std::size_t padded;     // elements with the padding, a multiple of 8
   const double* squares;  // the sum over the whole buffer
-  std::size_t elements;   // of the whole buffer
+  std::size_t elements;   // elements of the whole buffer
   std::uint8_t* signs;    // gets padded / 8 bytes
   std::uint8_t* scale;    // gets a float, not aligned
 };

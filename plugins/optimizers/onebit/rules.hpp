@@ -288,7 +288,7 @@ struct Serve {
   CAPSTAN_RULE void put_total(std::size_t item, const Total& total) const { *shares[item].squares = total.value; }
 };
 
-/// Byte i of those from that of element `begin` on.
+/// Expands byte i of the signs, counted from the byte that holds element `begin`.
 struct Expand {
   ArrivedBuffer buffer;
   std::size_t begin, count;

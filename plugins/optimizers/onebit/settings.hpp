@@ -24,7 +24,7 @@ struct OneBitGroup {
   double lr, beta1, beta2, eps, weight_decay;
 };
 
-/// Of every group.
+/// The numbers of every group, for one update.
 template <class Group>
 std::vector<AdaptiveNumbers> numbers_of(const std::vector<Group>& groups, double grad_scale) {
   std::vector<AdaptiveNumbers> numbers;

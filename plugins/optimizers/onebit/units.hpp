@@ -10,7 +10,7 @@
 
 namespace capstan::optimizers {
 
-constexpr std::size_t kUnitElements = 16384;  // that one thread takes at once; whole bytes of signs, whole vectors
+constexpr std::size_t kUnitElements = 16384;  // what one thread takes at once: whole bytes of signs, whole vectors
 
 /// body(begin, end) for parts that cover [0, count), on LibTorch's threads where there is enough to do.
 template <class Body>

@@ -243,8 +243,8 @@ class OneBitLamb {
   ErrorFeedback feedback_;
   WholeMomenta momenta_;
   Masks masks_;
-  sdk::Array<float> averaged_;  // of one layer at a time
-  sdk::Array<LayerSums> sums_;  // of this rank's parts, on the device
+  sdk::Array<float> averaged_;  // the averaged values of one layer at a time
+  sdk::Array<LayerSums> sums_;  // sums over this rank's parts, on the device
 };
 
 }  // namespace capstan::optimizers

@@ -18,7 +18,7 @@ void rprop_kernel(const Block& block, const void* numbers) {
   const Lanes zero = all(0), one = all(1);
   sweep<2>(block, [&](Lanes& p, Lanes grad, Lanes& previous, Lanes& size) HWY_ATTR {
     const Lanes g = hn::Mul(grad, grad_scale);
-    // Of the signs, not the gradients: the product of two small ones would vanish.
+    // Signs are compared, not multiplied gradients: the product of two small gradients would vanish.
     const auto moving = hn::And(hn::Ne(g, zero), hn::Ne(previous, zero));
     const auto turned = hn::And(moving, hn::Ne(hn::CopySign(one, g), hn::CopySign(one, previous)));
     const Lanes factor = hn::IfThenElse(turned, eta_minus, hn::IfThenElse(moving, eta_plus, one));

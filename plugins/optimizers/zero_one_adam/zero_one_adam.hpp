@@ -191,7 +191,7 @@ class ZeroOneAdam {
   ErrorFeedback feedback_;
   Masks masks_;
   std::vector<double> rate_sums_;  // since the last exchange, one a group; empty before the first local step
-  sdk::Array<float> values_;       // of one parameter at a time
+  sdk::Array<float> values_;       // the values of one parameter at a time
 };
 
 }  // namespace capstan::optimizers

@@ -20,7 +20,7 @@ class ZeroOneSchedule {
     std::int64_t updates = 0;  // done before the one that the rest is about
     std::int64_t var_interval = 1, var_counter = 0;
     std::int64_t local_interval = 1, local_counter = 0;
-    bool frozen = false;  // of the second moment: only local steps from here on
+    bool frozen = false;  // the second moment is frozen: only local steps from here on
   };
 
   explicit ZeroOneSchedule(const Settings& settings) : settings_(settings) {}

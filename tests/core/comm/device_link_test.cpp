@@ -39,7 +39,9 @@ class HostTransport final : public Transport {
   }
   void publish(const std::string& key, const std::string& text) override { texts_[key] = text; }
   std::string read(const std::string& key, std::chrono::milliseconds) override { return texts_.at(key); }
-  std::shared_ptr<Transport> twin(const std::string&) override { return std::make_shared<HostTransport>(journal_); }
+  std::shared_ptr<Transport> duplicate_for_thread(const std::string&) override {
+    return std::make_shared<HostTransport>(journal_);
+  }
   std::shared_ptr<Transport> for_thread() override { return std::make_shared<HostTransport>(journal_); }
 
  private:

@@ -33,7 +33,7 @@ std::pair<std::shared_ptr<Transport>, std::shared_ptr<Transport>> transports() {
   return {std::move(own), other.get()};
 }
 
-/// Of two exchanges that are aborted, one may see first that the other is.
+/// Either of two exchanges that are aborted may see first that the other is.
 bool ended_well(std::future<bool>& wait) {
   try {
     return wait.get();
@@ -126,17 +126,17 @@ TEST_F(HostMemory, WhatWasOfferedByOneWhoGaveUpIsNotBelieved) {
   EXPECT_THROW(second->start(1, {}, {{0, values.clone()}})->wait(), PeerLost);
 }
 
-TEST_F(HostMemory, ATwinsMessagesAreItsOwn) {
-  auto other = std::async([&] { return second->twin("saving"); });
-  const auto first_twin = first->twin("saving"), second_twin = other.get();
+TEST_F(HostMemory, ADuplicatesMessagesAreItsOwn) {
+  auto other = std::async([&] { return second->duplicate_for_thread("saving"); });
+  const auto first_duplicate = first->duplicate_for_thread("saving"), second_duplicate = other.get();
   const at::Tensor values = at::full({2}, 5.0), got = at::zeros({2});
-  auto sending = std::async([&] { return first_twin->start(1, {{1, values}}, {})->wait(); });
+  auto sending = std::async([&] { return first_duplicate->start(1, {{1, values}}, {})->wait(); });
   const auto exchange = second->start(1, {}, {{0, got}});
   auto waiting = std::async([&] { return exchange->wait(); });
   EXPECT_EQ(waiting.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   exchange->abort();
   EXPECT_FALSE(waiting.get());
-  EXPECT_TRUE(second_twin->start(1, {}, {{0, got}})->wait());
+  EXPECT_TRUE(second_duplicate->start(1, {}, {{0, got}})->wait());
   EXPECT_TRUE(sending.get());
   EXPECT_TRUE(at::equal(got, values));
 }

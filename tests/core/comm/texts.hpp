@@ -30,11 +30,11 @@ class Texts final : public Transport {
     if (!told_.wait_for(lock, patience, [&] { return texts_.contains(key); })) throw RuntimeFault(key);
     return texts_.at(key);
   }
-  std::shared_ptr<Transport> twin(const std::string& purpose) override {
+  std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) override {
     const std::lock_guard lock(mutex_);
-    auto& twin = twins_[purpose];
-    if (!twin) twin = std::make_shared<Texts>();
-    return twin;
+    auto& duplicate = duplicates_[purpose];
+    if (!duplicate) duplicate = std::make_shared<Texts>();
+    return duplicate;
   }
   std::shared_ptr<Transport> for_thread() override { return nullptr; }
 
@@ -42,7 +42,7 @@ class Texts final : public Transport {
   std::mutex mutex_;
   std::condition_variable told_;
   std::map<std::string, std::string> texts_;
-  std::map<std::string, std::shared_ptr<Texts>> twins_;
+  std::map<std::string, std::shared_ptr<Texts>> duplicates_;
 };
 
 }  // namespace capstan

@@ -50,7 +50,7 @@ struct Case {
 struct Detour {
   const char* name;
   void (*go)(MixedRun& run);
-  const char* more;  // of the configuration
+  const char* more;  // further keys of the configuration
 };
 
 void loss_that_is_not_finite(MixedRun& run) {

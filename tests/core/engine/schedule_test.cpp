@@ -113,7 +113,7 @@ TEST(Schedule, SavesAndLoadsWhatTheSchedulerKeeps) {
   EXPECT_EQ(schedule.save(), "new");
   schedule.load("old");
   EXPECT_EQ(schedule.save(), "old");
-  schedule.load("");  // of a scheduler that kept nothing
+  schedule.load("");  // what a scheduler saves that keeps nothing
   EXPECT_EQ(schedule.save(), "old");
   EXPECT_THAT([&] { schedule.load("much too long"); },
               testing::ThrowsMessage<PluginError>("scheduler 'Formula', load: too long"));

@@ -29,7 +29,7 @@ struct SmallModel {
   at::Tensor buffer = at::zeros({2}).fill_(3);
   float loss_factor = 1;
   bool steep = false;                 // the loss has a term of value 0 whose gradient is NaN
-  double dropout = 0;                 // of the hidden layer
+  double dropout = 0;                 // the rate of dropout in the hidden layer
   std::vector<ModuleRecord> modules;  // that it shows
 
   explicit SmallModel(std::uint64_t weights_seed = 3) {

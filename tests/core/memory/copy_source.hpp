@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/randn.h>
 
 #include <limits>
 #include <stdexcept>
@@ -9,8 +10,19 @@
 #include <vector>
 
 #include "core/memory/parameter_source.hpp"
+#include "core/memory/residency.hpp"
 
 namespace capstan {
+
+/// A trainable parameter with random values.
+inline at::Tensor leaf(at::IntArrayRef sizes) { return at::randn(sizes).requires_grad_(); }
+
+/// The parameters with the names "p0", "p1", ...
+inline std::vector<ParameterResidency::Parameter> named(const std::vector<at::Tensor>& parameters) {
+  std::vector<ParameterResidency::Parameter> list;
+  for (std::size_t i = 0; i < parameters.size(); ++i) list.push_back({"p" + std::to_string(i), parameters[i]});
+  return list;
+}
 
 /// Holds copies of the values, and gives them when asked: at once, or as late as it may.
 class CopySource final : public ParameterSource {

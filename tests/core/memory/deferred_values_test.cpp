@@ -225,7 +225,7 @@ TEST(DeferredValues, TakeTheMemoryOfOneTensorAtATime) {
     return true;
   });
   EXPECT_EQ(made, 16);
-  EXPECT_LT(peak_mib() - before, 64);  // of 256; sanitizers take some
+  EXPECT_LT(peak_mib() - before, 64);  // the values take 256; sanitizers need some
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/errors.hpp"
+#include "tests/core/registry/abi_version.hpp"
 
 namespace capstan {
 namespace {
@@ -177,13 +178,14 @@ TEST(Manifest, RefusesAnotherAbiAndSaysWhatToDo) {
   };
 
   EXPECT_EQ(refusal(with_abi("2.0")),
-            "built for Capstan plugin ABI 2.0, this engine speaks 1.3. Rebuild it with the SDK of this release, or "
-            "install a Capstan that speaks 2.x.");
-  EXPECT_EQ(refusal(with_abi("1.4")),
-            "built for Capstan plugin ABI 1.4, this engine speaks 1.3. Rebuild it with the SDK of this release, or "
-            "install a Capstan that speaks 1.4.");
-  EXPECT_EQ(refusal(with_abi("0.9")),
-            "built for Capstan plugin ABI 0.9, this engine speaks 1.3. Rebuild it with the SDK of this release.");
+            "built for Capstan plugin ABI 2.0, this engine speaks " + abi_version() +
+                ". Rebuild it with the SDK of this release, or install a Capstan that speaks 2.x.");
+  const std::string next = abi_version(CAPSTAN_ABI_MINOR + 1);
+  EXPECT_EQ(refusal(with_abi(next)),
+            "built for Capstan plugin ABI " + next + ", this engine speaks " + abi_version() +
+                ". Rebuild it with the SDK of this release, or install a Capstan that speaks " + next + ".");
+  EXPECT_EQ(refusal(with_abi("0.9")), "built for Capstan plugin ABI 0.9, this engine speaks " + abi_version() +
+                                          ". Rebuild it with the SDK of this release.");
   EXPECT_EQ(refusal(with_abi("one")), "manifest: abi.capstan: must be a version such as \"1.0\", got 'one'.");
 }
 

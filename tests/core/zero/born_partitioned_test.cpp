@@ -92,7 +92,7 @@ std::int64_t peak_bytes() { return static_cast<std::int64_t>(host_memory().peak)
 TEST(BornPartitionedModel, NeedsTheMemoryOfItsPartsAndOfOneParameter) {
   test::expect_on_ranks(2, [](Communicator& communicator) {
     constexpr int kMatrices = 12;
-    constexpr std::int64_t kBytes = std::int64_t{16} << 20;  // of each
+    constexpr std::int64_t kBytes = std::int64_t{16} << 20;  // bytes of each matrix
     PluginIndex plugins;
     ConfigContext context;
     context.world_size = 2;
@@ -110,7 +110,7 @@ TEST(BornPartitionedModel, NeedsTheMemoryOfItsPartsAndOfOneParameter) {
           &MixedModel::table(), &wide, [](void*) {}, "wide");
     });
     const Engine engine(std::move(model), config, plugins, shared(communicator));
-    // Of parameters, gradients and momentum; 288 MiB. The whole model and the parts would be 384 at once.
+    // The parts of parameters, gradients and momentum take 288 MiB. The whole model and the parts would be 384 at once.
     const std::int64_t parts = 3 * kMatrices * kBytes / 2;
     EXPECT_LT(peak_bytes() - before, parts + kBytes + (std::int64_t{24} << 20));
     EXPECT_GT(peak_bytes() - before, parts);

@@ -47,24 +47,24 @@ TEST(MemoryPlan, GivesThePapersFiguresForABillionParametersOnEightRanks) {
 
 TEST(MemoryPlan, KeepsWhatIsOffloadedElsewhere) {
   const PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
-  const MemoryPlan cpu = plan_memory(run, {2, Place::kHost});
+  const MemoryPlan cpu = plan_memory(run, {2, MemoryTier::kHost});
   EXPECT_NEAR(static_cast<double>(model_states(cpu)), 3.75e9, 1e7);  // the same in all
   // Masters, moments and the gradients' part: (4 + 8 + 2) P / W.
-  EXPECT_NEAR(static_cast<double>(cpu.training(Place::kHost)), 14e9 / 8, 1e7);
+  EXPECT_NEAR(static_cast<double>(cpu.training(MemoryTier::kHost)), 14e9 / 8, 1e7);
 
-  const MemoryPlan nvme = plan_memory(run, {3, Place::kDisk, Place::kDisk});
-  EXPECT_NEAR(static_cast<double>(nvme.training(Place::kDisk)), 14e9 / 8, 1e7);  // weights, masters, moments
-  EXPECT_GT(nvme.training(Place::kHost), 2 * 5 * 100'000'000);                   // buffer_count times buffer_size
+  const MemoryPlan nvme = plan_memory(run, {3, MemoryTier::kDisk, MemoryTier::kDisk});
+  EXPECT_NEAR(static_cast<double>(nvme.training(MemoryTier::kDisk)), 14e9 / 8, 1e7);  // weights, masters, moments
+  EXPECT_GT(nvme.training(MemoryTier::kHost), 2 * 5 * 100'000'000);                   // buffer_count times buffer_size
 }
 
 TEST(MemoryPlan, OneProcessHoldsEverythingAtEveryStage) {
   const PlannedRun run = mixed_adam(10'000'000, 10, 1);
   for (int stage = 0; stage <= 3; ++stage) {
-    EXPECT_EQ(plan_memory(run, {stage}).training(Place::kMemory), 160'000'000) << stage;
+    EXPECT_EQ(plan_memory(run, {stage}).training(MemoryTier::kMemory), 160'000'000) << stage;
   }
   PlannedRun fp32 = run;
   fp32.compute_bytes = fp32.accumulation_bytes = fp32.communication_bytes = 4;  // the weights are the masters
-  EXPECT_EQ(plan_memory(fp32, {0}).training(Place::kMemory), 160'000'000);
+  EXPECT_EQ(plan_memory(fp32, {0}).training(MemoryTier::kMemory), 160'000'000);
 }
 
 TEST(MemoryPlan, LiveParametersOfStage3AreLimited) {
@@ -99,8 +99,8 @@ TEST(MemoryPlan, CountsBuildingTheModelWhereThatTakesMost) {
   PlannedRun run = mixed_adam(1'000'000'000, 100, 64);
   const MemoryPlan plan = plan_memory(run, {2});
   // The first parameter is being cast, and has its part of a master, at most a block more than a share.
-  EXPECT_NEAR(static_cast<double>(plan.peak(Place::kMemory)), 4e9 + 2e7 + 4e7 / 64, 4 * 32768);
-  EXPECT_LT(plan.training(Place::kMemory), 3'000'000'000);
+  EXPECT_NEAR(static_cast<double>(plan.peak(MemoryTier::kMemory)), 4e9 + 2e7 + 4e7 / 64, 4 * 32768);
+  EXPECT_LT(plan.training(MemoryTier::kMemory), 3'000'000'000);
   EXPECT_EQ(plan_memory(run, {3}).building, 0);  // where parameters get their values one by one
 }
 

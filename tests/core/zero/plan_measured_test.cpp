@@ -63,9 +63,9 @@ struct WideModel {
 
 struct Case {
   int ranks, stage;
-  const char* more = "";  // of the configuration
-  const char* zero = "";  // of zero_optimization
-  int period = 1;         // of so many matrices one is trained
+  const char* more = "";  // further keys of the configuration
+  const char* zero = "";  // further keys of zero_optimization
+  int period = 1;         // one matrix in so many is trained
   int bucket = 2'000'000;
 };
 
@@ -129,7 +129,7 @@ void train(Communicator& communicator, const Case& one, int matrices, std::int64
   }
   if (!check) return;
   const auto took = static_cast<double>(host_memory().peak - before);
-  const auto planned = static_cast<double>(plan.peak(Place::kMemory));
+  const auto planned = static_cast<double>(plan.peak(MemoryTier::kMemory));
   EXPECT_GE(took, 0.95 * planned);
   EXPECT_LE(took, 1.05 * planned);
 }

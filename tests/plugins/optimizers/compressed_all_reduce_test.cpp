@@ -265,7 +265,7 @@ TEST(CompressedAllReduce, SendsOneBitAnElementAndAScale) {
     EXPECT_EQ(rank.exchange.payload_bytes(), 2 * 3 * (share / 8 + 4));
     EXPECT_EQ(meeting.sent(seat.rank, "all_to_all") + meeting.sent(seat.rank, "all_gather"),
               rank.exchange.payload_bytes());
-    const double full = 2.0 * kCount * sizeof(float) * 3 / 4;  // of an all-reduce
+    const double full = 2.0 * kCount * sizeof(float) * 3 / 4;  // bytes of an uncompressed all-reduce
     EXPECT_LE(static_cast<double>(rank.exchange.payload_bytes()), full / 32 * 1.02);
   });
 }

@@ -68,7 +68,7 @@ class ReferenceExchange {
  public:
   std::vector<Vector> worker_error;
   Vector server_error;
-  Vector worker_scales, server_scales;  // of the last run
+  Vector worker_scales, server_scales;  // scales of the last run
   /// How near to zero, in scales, a value came whose sign was taken: where it is as near as rounding reaches, a float
   /// may take the other one, and a comparison means nothing.
   double closest = std::numeric_limits<double>::infinity();

@@ -23,7 +23,7 @@ struct TestSlot {
   std::string name;
   std::uint32_t group = 0;
   at::Tensor param, grad, compute;  // compute: undefined for none
-  std::vector<at::Tensor> state;    // of the manifest; those that are off are undefined
+  std::vector<at::Tensor> state;    // the manifest's states; one that is off is undefined
   std::vector<std::int64_t> shape;
   std::uint64_t offset = 0, full_numel = 0;
   int compute_written = 0;
@@ -50,7 +50,7 @@ class OptimizerUnderTest {
 
   /// measure (where there is one), the sum of its partials over slots of the same name, and update.
   void update(double grad_scale = 1.0);
-  const std::vector<double>& totals() const { return totals_; }  // of the last update
+  const std::vector<double>& totals() const { return totals_; }  // totals of the last update
   /// What the next update wants: true for this rank's own gradients.
   bool wants_local_gradients();
   void synchronize();

@@ -29,7 +29,7 @@ class BorrowedTensor {
   BorrowedTensor(void* data, std::size_t count, std::int32_t dtype, Place place) {
     const auto size = static_cast<std::int64_t>(count);
     const std::int64_t stride = 1;
-    if (count == 0) data = nullptr;  // of an address past the end LibTorch could not tell the device
+    if (count == 0) data = nullptr;  // LibTorch could not tell the device of an address past the end
     detail::check_torch(
         aoti_torch_create_tensor_from_blob(data, 1, &size, &stride, 0, dtype, detail::device_type(place),
                                            detail::device_index(place), &tensor_),

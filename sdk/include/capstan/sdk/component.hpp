@@ -61,8 +61,8 @@ class Host {
   void info(std::string_view message) const { host_->log(host_->ctx, CAPSTAN_LOG_INFO, to_str(message)); }
   void warning(std::string_view message) const { host_->log(host_->ctx, CAPSTAN_LOG_WARNING, to_str(message)); }
 
-  std::uint32_t rank() const { return host_->rank; }              // in the data-parallel group
-  std::uint32_t world_size() const { return host_->world_size; }  // of the data-parallel group
+  std::uint32_t rank() const { return host_->rank; }              // the index in the data-parallel group
+  std::uint32_t world_size() const { return host_->world_size; }  // the size of the data-parallel group
   /// The cudaStream_t that the engine works on: launch there and do not wait. Null on the CPU. [engine]
   void* cuda_stream() const { return host_->cuda_stream(host_->ctx); }
   const capstan_host* raw() const { return host_; }

@@ -13,8 +13,8 @@
 ///     void register_buffer(std::uint64_t buffer_id, std::uint64_t bytes);   // once, before its first transfer
 ///     std::uint64_t write_async(std::uint64_t buffer_id, const void* from, std::uint64_t bytes);  // a ticket
 ///     std::uint64_t read_async(std::uint64_t buffer_id, void* to, std::uint64_t bytes);           // a ticket
-///     void wait(std::uint64_t ticket);  // then `from` is free again, or `to` is full; throws with errno's text and
-///     path std::string stats() const;        // optional, JSON
+///     void wait(std::uint64_t ticket);    // `from` is free again, or `to` is full; throws with errno's text and path
+///     std::string stats() const;          // optional, JSON
 ///   };
 ///   CAPSTAN_PLUGIN(&capstan::sdk::offload<Files, "files">)
 ///

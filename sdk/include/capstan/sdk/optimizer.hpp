@@ -209,7 +209,7 @@ class Step {
        capstan_error* error)
       : host_(host), raw_(raw), totals_(totals), measures_(measures), error_(error) {}
 
-  /// Of the run, 0 for the first; skipped steps do not count.
+  /// The number of updates before this one in the run; skipped steps do not count.
   std::int64_t update_index() const { return raw_->update_index; }
   /// Multiply every gradient by it.
   double grad_scale() const { return raw_->grad_scale; }

@@ -36,7 +36,7 @@ class ScheduleStart {
   /// One a group, as configured.
   std::span<const double> base_lrs() const { return {raw_->base_lrs, raw_->group_count}; }
   bool optimizer_has_betas() const { return raw_->optimizer_has_betas != 0; }
-  /// Of group 0. Only where the optimizer has betas.
+  /// The betas of group 0. Call it only where the optimizer has betas.
   Betas betas() const { return {raw_->betas[0], raw_->betas[1]}; }
 
  private:

@@ -64,7 +64,7 @@ namespace detail {
 inline std::int32_t device_type(Place place) {
   return place == Place::kCuda ? aoti_torch_device_type_cuda() : torch_codes().cpu;
 }
-/// Of a CUDA device: the current one.
+/// The index by which LibTorch takes the current device of that type.
 inline std::int32_t device_index(Place place) { return place == Place::kCuda ? -1 : 0; }
 }  // namespace detail
 

@@ -15,7 +15,7 @@
 namespace capstan::testing {
 namespace {
 
-/// Of the project's environment, into which scripts/setup installs jsonschema.
+/// The interpreter of the environment into which scripts/setup installs jsonschema.
 const std::string kPython = "'" + std::string(CAPSTAN_TEST_SOURCE_DIR) + "/.venv/bin/python'";
 
 /// Texts of refusals that no schema can express: they compare keys, or count them twice.

@@ -9,6 +9,6 @@ namespace capstan {
 
 /// What acts on the key at `path`, which is `node`'s with names and indices filled in: an installed plugin that takes
 /// it from its section, or the part of the core that the key's row names. Empty when nothing does.
-std::string key_reader(const SchemaNode& node, const std::string& path, const PluginIndex& plugins);
+std::string acting_component(const SchemaNode& node, const std::string& path, const PluginIndex& plugins);
 
 }  // namespace capstan

@@ -1,4 +1,4 @@
-#include "core/config/language/key_reader.hpp"
+#include "core/config/language/acting_component.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -19,7 +19,7 @@ bool takes(const ComponentManifest& component, std::string_view path) {
 
 }  // namespace
 
-std::string key_reader(const SchemaNode& node, const std::string& path, const PluginIndex& plugins) {
+std::string acting_component(const SchemaNode& node, const std::string& path, const PluginIndex& plugins) {
   for (const auto& plugin : plugins.plugins()) {
     for (const auto& component : plugin.manifest.components) {
       if (!takes(component, path)) continue;
