@@ -6,6 +6,8 @@
 #     [PLUGINS capstan_optimizer_lion ...]     # plugin targets that must be built first
 #     [TIMEOUT seconds]                        # default 120
 #     [THREADS n]                              # LibTorch's, default 2
+#     [ONE_PROCESS]                            # many quick tests, none skipped: ctest starts the program once for all of
+#                                              # them, where each would spend half a second on loading LibTorch
 #     [GPU]                                    # sees the GPUs of the machine; other tests are of the CPU
 #     [TORCH_API])                             # includes torch/torch.h: shares the precompiled header
 #
@@ -19,7 +21,7 @@ target_link_libraries(capstan_test_pch PRIVATE capstan::torch_cpu GTest::gmock)
 target_precompile_headers(capstan_test_pch PRIVATE ${PROJECT_SOURCE_DIR}/core/aten_pch.hpp <gmock/gmock.h> <gtest/gtest.h>)
 
 function(capstan_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_API;GPU" "TIMEOUT;THREADS" "SOURCES;LIBRARIES;PLUGINS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_API;GPU;ONE_PROCESS" "TIMEOUT;THREADS" "SOURCES;LIBRARIES;PLUGINS")
   if(NOT arg_LIBRARIES)
     set(arg_LIBRARIES capstan)
   endif()
@@ -51,6 +53,11 @@ function(capstan_add_test name)
   if(NOT arg_GPU)
     list(APPEND environment "CUDA_VISIBLE_DEVICES=")
   endif()
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "${environment}")
+  if(arg_ONE_PROCESS)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
+  else()
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES TIMEOUT ${arg_TIMEOUT}
+      ENVIRONMENT "${environment}")
+  endif()
 endfunction()

@@ -29,3 +29,20 @@ grep -qx "    1  this machine has no NVIDIA GPU" "$work/out" || fail "the reason
 grep -qx "1 passed, 0 failed, 1 skipped" "$work/out" || fail "the tests are not counted"
 ! run "no .venv-trackers: scripts/setup makes it" || fail "what setup should have installed is missing, and nobody notices"
 grep -q "scripts/setup makes it: NOT A KNOWN REASON" "$work/out" || fail "the unknown reason is not marked"
+
+# A program that runs all of its tests counts as many tests, and as one when it dies before it sums up.
+cat >"$work/tests.xml" <<XML
+<testsuite>
+  <testcase name="all_pass" status="run"><system-out>[  PASSED  ] 177 tests.
+</system-out></testcase>
+  <testcase name="some_fail" status="fail"><failure message=""/><system-out>[  PASSED  ] 20 tests.
+[  FAILED  ] 2 tests, listed below:
+[  FAILED  ] A.One
+[  FAILED  ] A.Two
+</system-out></testcase>
+  <testcase name="dies" status="fail"><failure message=""/><system-out>[ RUN      ] B.Dies
+</system-out></testcase>
+</testsuite>
+XML
+"$source/scripts/skipped_tests" "$work/tests.xml" >"$work/out" || fail "failed tests are taken for unknown skips"
+grep -qx "197 passed, 3 failed, 0 skipped" "$work/out" || fail "the tests of one process are not counted"
