@@ -111,7 +111,6 @@ SavedRun Engine::State::check(const CheckpointContents& contents, const Checkpoi
   check_format(contents.state, where);
   const StateReader state(contents.state, state_file(where));
   const SavedRun saved = read_saved_run(state);
-  LossScaler(scaler).load(state.object("loss_scaler"));
   check_optimizer(saved, where);
   if (const Json* saved_config = contents.state.find("config")) {
     const std::string conflict = elastic_conflict(*saved_config, config.effective);
@@ -218,7 +217,7 @@ void Engine::State::apply(const CheckpointContents& contents, const CheckpointLo
   load_what_is_not_trained(lookup);
   progress = saved.progress;
   micro_steps_seen = progress.global_steps * config.batch.gradient_accumulation_steps;
-  scaler.load(StateReader(contents.state, state_file(where)).object("loss_scaler"));
+  scaler.restore(saved.loss_scale);
   if (saved.base_lrs.size() == groups.size()) {
     for (std::size_t i = 0; i < groups.size(); ++i) groups.set_base_lr(i, saved.base_lrs[i]);
   } else {
