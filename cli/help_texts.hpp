@@ -15,7 +15,10 @@ inline constexpr const char* kExitCodes =
     "  3    the configuration is wrong\n"
     "  4    a plugin is missing, broken or failed\n"
     "  70   a bug in Capstan\n"
-    "  130  interrupted by Ctrl-C or SIGTERM, after the step was finished and saved where --save is given\n"
+    "  130  interrupted by Ctrl-C or SIGTERM: a training finishes the step, and saves where --save is given; it ends "
+    "at\n"
+    "       once before the first step, and where a step, an evaluation or a save does not end in its time, and says "
+    "so\n"
     "\n"
     "capstan COMMAND --help explains a command and shows examples.";
 
@@ -30,7 +33,9 @@ inline constexpr const char* kTrainExamples =
     "  capstan train --config ds_config.json --set optimizer.params.lr=3e-4 --set train_batch_size=64\n"
     "\n"
     "Ctrl-C or SIGTERM finishes the step, saves where --save is given and exits with code 130; a second one ends at "
-    "once.";
+    "once, as the first does before the first step. A step that does not end is given up after 10 s, or twice the time "
+    "of the longest step so far (CAPSTAN_INTERRUPT_SECONDS); a save after half an hour, or twice the longest save "
+    "(CAPSTAN_INTERRUPT_SAVE_SECONDS).";
 
 inline constexpr const char* kLaunchExamples =
     "Examples:\n"

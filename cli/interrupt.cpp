@@ -20,10 +20,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kShortestBound = std::chrono::seconds(10);
+/// By Interrupt::Kind.
+constexpr const char* kVariables[] = {"CAPSTAN_INTERRUPT_SECONDS", "CAPSTAN_INTERRUPT_SAVE_SECONDS"};
+constexpr const char* kNames[] = {"step", "save"};
+constexpr milliseconds kShortestBounds[] = {std::chrono::seconds(10), std::chrono::minutes(30)};
+
 constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
 
-volatile std::sig_atomic_t signals_seen = 0, steps_begun = 0;
+volatile std::sig_atomic_t signals_seen = 0, parts_begun = 0, says_so = 0;
 int wake_watcher = -1;  // an eventfd
 
 void wake() {
@@ -31,12 +35,15 @@ void wake() {
   [[maybe_unused]] const auto written = write(wake_watcher, &kOne, sizeof kOne);
 }
 
-void say(const char* text) { [[maybe_unused]] const auto written = write(STDERR_FILENO, text, std::strlen(text)); }
+void say(const char* text) {
+  if (!says_so) return;
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, text, std::strlen(text));
+}
 
 // Only what is safe in a signal handler: assignments, signal(), write(), _exit().
 void on_signal(int) {
   const int before = errno;
-  if (!steps_begun) {
+  if (!parts_begun) {
     say("\ncapstan: interrupted before the first step\n");
     _exit(kInterrupted);
   }
@@ -48,14 +55,13 @@ void on_signal(int) {
   errno = before;
 }
 
-std::optional<milliseconds> given_bound() {
-  const char* text = std::getenv("CAPSTAN_INTERRUPT_SECONDS");
+std::optional<milliseconds> given_bound(const char* variable) {
+  const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
   char* end = nullptr;
   const double seconds = std::strtod(text, &end);
   if (end == text || *end != '\0' || !(seconds > 0 && seconds < 1e6)) {
-    throw RuntimeFault(std::string("CAPSTAN_INTERRUPT_SECONDS is '") + text +
-                       "'; a number of seconds above 0 is needed.");
+    throw RuntimeFault(std::string(variable) + " is '" + text + "'; a number of seconds above 0 is needed.");
   }
   return milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
@@ -64,9 +70,10 @@ std::string seconds_text(milliseconds time) { return fixed(std::chrono::duration
 
 }  // namespace
 
-Interrupt::Interrupt() : given_(given_bound()) {
+Interrupt::Interrupt(bool speaks) : given_{given_bound(kVariables[0]), given_bound(kVariables[1])} {
   signals_seen = 0;
-  steps_begun = 0;
+  parts_begun = 0;
+  says_so = speaks;
   wake_watcher = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_watcher < 0) throw RuntimeFault(std::string("eventfd: ") + std::strerror(errno) + ".");
   watcher_ = std::thread([this] { watch(); });
@@ -86,12 +93,14 @@ Interrupt::~Interrupt() {
 
 bool Interrupt::requested() { return signals_seen != 0; }
 
-Interrupt::Bound Interrupt::bound() const {
-  if (given_) return {*given_, seconds_text(*given_) + " (CAPSTAN_INTERRUPT_SECONDS)"};
-  if (2 * longest_ > kShortestBound) {
-    return {2 * longest_, seconds_text(2 * longest_) + ", twice the time of the longest step so far"};
+Interrupt::Bound Interrupt::bound(Kind kind) const {
+  const auto k = static_cast<std::size_t>(kind);
+  if (given_[k]) return {*given_[k], seconds_text(*given_[k]) + " (" + kVariables[k] + ")"};
+  if (2 * longest_[k] > kShortestBounds[k]) {
+    return {2 * longest_[k],
+            seconds_text(2 * longest_[k]) + ", twice the time of the longest " + kNames[k] + " so far"};
   }
-  return {kShortestBound, seconds_text(kShortestBound)};
+  return {kShortestBounds[k], seconds_text(kShortestBounds[k])};
 }
 
 void Interrupt::watch() {
@@ -99,11 +108,11 @@ void Interrupt::watch() {
   while (!ending_) {
     int patience = -1;
     if (requested() && unfinished_) {
-      if (!deadline_) deadline_ = Clock::now() + bound().time;
+      if (!deadline_) deadline_ = Clock::now() + bound(kind_).time;
       const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
       if (left.count() <= 0) {
-        // The lock stays: a step that ends now must not go on beside the end of the process.
-        unfinished_(bound().text);
+        // The lock stays: a part that ends now must not go on beside the end of the process.
+        unfinished_(bound(kind_).text);
         _exit(kInterrupted);
       }
       patience = static_cast<int>(left.count());
@@ -117,18 +126,38 @@ void Interrupt::watch() {
   }
 }
 
-Interrupt::Step::Step(Interrupt& interrupt, Unfinished unfinished) : interrupt_(interrupt), begun_(Clock::now()) {
+Interrupt::Part::Part(Interrupt& interrupt, Kind kind, Unfinished unfinished)
+    : interrupt_(interrupt), kind_(kind), begun_(Clock::now()) {
   const std::lock_guard lock(interrupt_.mutex_);
+  outermost_ = interrupt_.unfinished_ == nullptr;
+  if (!outermost_) return;
   interrupt_.unfinished_ = std::move(unfinished);
+  interrupt_.kind_ = kind;
   interrupt_.deadline_.reset();
-  steps_begun = 1;
+  parts_begun = 1;
   if (requested()) wake();
 }
 
-Interrupt::Step::~Step() {
+void Interrupt::Part::note_time() {
+  auto& longest = interrupt_.longest_[static_cast<std::size_t>(kind_)];
+  const auto now = Clock::now();
+  longest = std::max(longest, std::chrono::ceil<milliseconds>(now - begun_));
+  begun_ = now;
+}
+
+void Interrupt::Part::got_on() {
+  if (!outermost_) return;
   const std::lock_guard lock(interrupt_.mutex_);
+  note_time();
+  interrupt_.deadline_.reset();
+  if (requested()) wake();
+}
+
+Interrupt::Part::~Part() {
+  if (!outermost_) return;
+  const std::lock_guard lock(interrupt_.mutex_);
+  note_time();
   interrupt_.unfinished_ = nullptr;
-  interrupt_.longest_ = std::max(interrupt_.longest_, std::chrono::ceil<milliseconds>(Clock::now() - begun_));
 }
 
 }  // namespace capstan::cli

@@ -17,6 +17,7 @@
 #include "cli/table.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/comm/communicator.hpp"
+#include "core/comm/rendezvous.hpp"
 #include "core/config/tools/config_dump.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
@@ -38,6 +39,14 @@ void check_run(const RunConfig& run) {
   needs(run.eval_every > 0, !run.eval_data_paths.empty(), "capstan.run.eval_every",
         "capstan.data.eval_path (--eval-data)");
 }
+
+/// A checkpoint's folder as --resume takes it.
+std::string resume_name(const std::string& checkpoint) {
+  const std::filesystem::path path(checkpoint);
+  return path.parent_path().string() + ":" + path.filename().string();
+}
+
+std::string continue_with(const std::string& checkpoint) { return "Continue with --resume " + resume_name(checkpoint); }
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
@@ -116,11 +125,14 @@ class TrainingRun {
   void report_step(double seconds_since_begin);
   bool train_step_or_leave();
   std::string what_is_kept() const;
+  using Kind = Interrupt::Kind;
+  Interrupt::Part part(Kind kind, const std::string& what);
   void evaluate();
   void save();
   void note_saved();
   void finish_saving();
   void finish(double seconds);
+  void close_run();
   void report_comms();
   int interrupted();
 
@@ -138,7 +150,7 @@ class TrainingRun {
   std::optional<Pace> pace_;
   Forecast forecast_;
   std::string saving_;  // the checkpoint that is under way; empty: none
-  std::string kept_;    // the last that is complete, as --resume takes it; empty: none
+  std::string kept_;    // the last that is complete; empty: none
   std::optional<std::int64_t> saved_step_, evaluated_step_;
   double first_loss_ = 0;
   std::int64_t steps_here_ = 0;
@@ -184,7 +196,7 @@ void TrainingRun::resume(const CheckpointName& name) {
   const std::string checkpoint = (std::filesystem::path(name.dir) / tag).string();
   warn_about_other_data(engine_->load_checkpoint(name.dir, tag), checkpoint);
   saved_step_ = step();
-  kept_ = name.dir + ":" + tag;
+  kept_ = checkpoint;
   print_line("resumed from " + checkpoint + " at step " + grouped(step()));
   if (step() >= *run_.steps) {
     log::warning(checkpoint + ": is at step " + grouped(step()) + ", and steps is " + grouped(*run_.steps) +
@@ -193,16 +205,24 @@ void TrainingRun::resume(const CheckpointName& name) {
 }
 
 std::string TrainingRun::what_is_kept() const {
-  if (!kept_.empty()) return "Continue with --resume " + kept_;
+  if (!kept_.empty()) return continue_with(kept_);
   return run_.save_dir.empty() ? "Nothing was saved: --save is not given." : "No checkpoint had been saved yet.";
+}
+
+/// A part of the run that a signal bounds. `what` says where it was, "in step 7, which did not end"; it is said once a
+/// checkpoint that is being written in the background has had its time: that the run hangs is no reason to lose it.
+Interrupt::Part TrainingRun::part(Kind kind, const std::string& what) {
+  const auto patience = kind == Kind::kSave ? std::chrono::milliseconds(0) : interrupt_.bound(Kind::kSave).time;
+  return {interrupt_, kind, [this, what, patience](const std::string& bound) {
+            const bool saved = !saving_.empty() && engine_->saved_within(patience);
+            log::warning("interrupted " + what + " within " + bound + ". " +
+                         (saved ? continue_with(saving_) : what_is_kept()));
+          }};
 }
 
 /// A step after a signal may fail because another rank has ended by then.
 bool TrainingRun::train_step_or_leave() {
-  const Interrupt::Step bounded(interrupt_, [this](const std::string& bound) {
-    log::warning("interrupted in step " + grouped(step() + 1) + ", which did not end within " + bound + ". " +
-                 what_is_kept());
-  });
+  const Interrupt::Part bounded = part(Kind::kStep, "in step " + grouped(step() + 1) + ", which did not end");
   try {
     train_step();
     return true;
@@ -245,11 +265,14 @@ void TrainingRun::report_step(double seconds_since_begin) {
 
 void TrainingRun::evaluate() {
   if (!eval_data_ || evaluated_step_ == step()) return;
+  Interrupt::Part bounded =
+      part(Kind::kStep, "in the evaluation after step " + grouped(step()) + ", which did not get on");
   Evaluation evaluation(*eval_data_, loaded_.config.batch.micro_batch_size, engine_->rank(), engine_->world_size());
   const double loss = engine_->eval_batch(
       [&] {
         // Several processes finish it: they must leave together.
         if (Interrupt::requested() && engine_->world_size() == 1) throw Interrupted{};
+        bounded.got_on();
         return evaluation.next();
       },
       evaluation.own_batches());
@@ -260,6 +283,8 @@ void TrainingRun::evaluate() {
 
 void TrainingRun::save() {
   if (run_.save_dir.empty() || saved_step_ == step()) return;
+  const Interrupt::Part bounded =
+      part(Kind::kSave, "in the save after step " + grouped(step()) + ", which did not end");
   Json client_state = Json::object();
   client_state["data"] = data_identity();
   finish_saving();
@@ -271,15 +296,16 @@ void TrainingRun::save() {
 /// Says so once a checkpoint is written, perhaps long after save().
 void TrainingRun::note_saved() {
   if (saving_.empty() || engine_->saving()) return;
+  const Interrupt::Part bounded = part(Kind::kSave, "as older checkpoints were removed, which did not end");
   engine_->finish_saving();
+  kept_ = std::exchange(saving_, "");
   const bool node_leads = loaded_.config.checkpoint.use_node_local_storage && loaded_.communicator->local_rank() == 0;
   if (run_.keep > 0 && (speaks_ || node_leads)) prune_checkpoints(run_.save_dir, run_.keep);
-  print_line("saved " + saving_);
-  const std::filesystem::path saved(std::exchange(saving_, ""));
-  kept_ = saved.parent_path().string() + ":" + saved.filename().string();
+  print_line("saved " + kept_);
 }
 
 void TrainingRun::finish_saving() {
+  const Interrupt::Part bounded = part(Kind::kSave, "in the save of '" + saving_ + "', which did not end");
   engine_->finish_saving();
   note_saved();
 }
@@ -287,8 +313,7 @@ void TrainingRun::finish_saving() {
 int TrainingRun::interrupted() {
   if (steps_here_ > 0) save();
   finish_saving();
-  engine_->flush_monitors();
-  report_comms();
+  close_run();
   log::info("interrupted after step " + grouped(step()) + " of " + grouped(*run_.steps) +
             (run_.save_dir.empty() ? ". Nothing was saved: --save is not given."
                                    : ". Continue with --resume " + run_.save_dir));
@@ -299,12 +324,20 @@ void TrainingRun::finish(double seconds) {
   evaluate();
   save();
   finish_saving();
-  engine_->flush_monitors();
   ProgressBar::clear();
-  if (steps_here_ == 0) return;
-  print_line("trained " + grouped(steps_here_) + " steps in " + duration_text(seconds) + ": loss " +
-             fixed(first_loss_, 4) + " -> " + fixed(engine_->mean_loss(), 4));
-  report_comms();
+  if (steps_here_ > 0) {
+    print_line("trained " + grouped(steps_here_) + " steps in " + duration_text(seconds) + ": loss " +
+               fixed(first_loss_, 4) + " -> " + fixed(engine_->mean_loss(), 4));
+  }
+  close_run();
+}
+
+/// Hands on what monitors and the report still have to say.
+void TrainingRun::close_run() {
+  const Interrupt::Part bounded =
+      part(Kind::kStep, "after step " + grouped(step()) + ", as monitors and report were closed, which did not end");
+  engine_->flush_monitors();
+  if (steps_here_ > 0) report_comms();
 }
 
 void TrainingRun::report_comms() {
@@ -339,7 +372,7 @@ int TrainingRun::run() {
 }  // namespace
 
 int train(const TrainArguments& arguments) {
-  Interrupt interrupt;
+  Interrupt interrupt(/*speaks=*/read_rendezvous(process_environment()).rank == 0);
   const LoadedConfig loaded = load_run(arguments.config, Purpose::kTraining);
   return run_as_one(loaded, [&] {
     check_run(loaded.config.run);

@@ -16,18 +16,46 @@ BackgroundSave::~BackgroundSave() {
   }
 }
 
-void BackgroundSave::start(std::function<void()> write) { writing_ = std::async(std::launch::async, std::move(write)); }
+std::shared_future<void> BackgroundSave::last() const {
+  const std::lock_guard lock(mutex_);
+  return writing_;
+}
+
+void BackgroundSave::start(std::function<void()> write) {
+  std::shared_future<void> writing = std::async(std::launch::async, std::move(write)).share();
+  const std::lock_guard lock(mutex_);
+  writing_ = std::move(writing);
+}
 
 bool BackgroundSave::under_way() const {
-  return writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  const auto writing = last();
+  return writing.valid() && writing.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+}
+
+bool BackgroundSave::written_within(std::chrono::milliseconds patience) const {
+  const auto writing = last();
+  if (!writing.valid() || writing.wait_for(patience) != std::future_status::ready) return false;
+  try {
+    writing.get();
+    return true;
+  } catch (const std::exception&) {
+    return false;  // thrown to the engine's thread
+  }
 }
 
 void BackgroundSave::check() {
-  if (writing_.valid() && !under_way()) writing_.get();
+  if (!under_way()) finish();
 }
 
 void BackgroundSave::finish() {
-  if (writing_.valid()) writing_.get();
+  const auto writing = last();
+  if (!writing.valid()) return;
+  writing.wait();
+  {
+    const std::lock_guard lock(mutex_);
+    writing_ = {};
+  }
+  writing.get();
 }
 
 }  // namespace capstan

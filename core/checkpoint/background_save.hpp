@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <future>
+#include <mutex>
 
 namespace capstan {
 
@@ -16,13 +18,18 @@ class BackgroundSave {
   /// Call finish() before: one at a time.
   void start(std::function<void()> write);
   bool under_way() const;
+  /// Waits, `patience` at most. Whether what was started last has been written, and well. [any thread]
+  bool written_within(std::chrono::milliseconds patience) const;
   /// Throws what failed, without waiting.
   void check();
   /// Waits.
   void finish();
 
  private:
-  std::future<void> writing_;
+  std::shared_future<void> last() const;
+
+  mutable std::mutex mutex_;  // of the next
+  std::shared_future<void> writing_;
 };
 
 }  // namespace capstan

@@ -51,6 +51,10 @@ std::string latest_tag(const std::filesystem::path& dir);
 /// Reads and verifies all of a checkpoint: presence, sizes, checksums. Throws RuntimeFault naming the file, the tensor
 /// and what is wrong. Tensors are mapped from the file where possible and must be copied to be written.
 CheckpointContents read_checkpoint(const std::filesystem::path& dir, const std::string& tag);
+/// The same for one of several processes: the bytes of tensors that `takes` is false for are not read. Their values
+/// stand unverified in what is returned, and must not be used.
+CheckpointContents read_checkpoint(const std::filesystem::path& dir, const std::string& tag,
+                                   const std::function<bool(const CheckpointTensor&)>& takes);
 
 /// Deletes the oldest checkpoints that this program wrote (folders global_step<N> with an index), so that `keep`
 /// remain; never the one that `latest` names. keep 0: all stay.

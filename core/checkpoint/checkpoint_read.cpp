@@ -1,5 +1,6 @@
 #include <ATen/ops/empty.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -27,7 +28,8 @@ struct OpenFile {
 /// Reads one checkpoint's folder and complains with its path in front.
 class Reader {
  public:
-  explicit Reader(fs::path folder) : folder_(std::move(folder)) {}
+  using Takes = std::function<bool(const CheckpointTensor&)>;
+  Reader(fs::path folder, const Takes& takes) : folder_(std::move(folder)), takes_(takes) {}
 
   CheckpointContents read() {
     const auto index_file = map(kIndexName);
@@ -110,22 +112,31 @@ class Reader {
         elements_of(entry.shape) != tensor.numel) {
       fail(tensor.file, name + " is another one than the index says: they do not belong together.");
     }
-    if (xxh3(file->second.mapped->data() + entry.begin, entry.end - entry.begin) != tensor.xxh3) {
+    const CheckpointTensor found_tensor{tensor.parameter, tensor.state, tensor.shape, tensor.offset,
+                                        mapped_tensor(file->second.mapped, entry)};
+    if (takes_(found_tensor) &&
+        xxh3(file->second.mapped->data() + entry.begin, entry.end - entry.begin) != tensor.xxh3) {
       fail(tensor.file, name + " is damaged: it does not match its checksum.");
     }
-    return {tensor.parameter, tensor.state, tensor.shape, tensor.offset, mapped_tensor(file->second.mapped, entry)};
+    return found_tensor;
   }
 
   fs::path folder_;
+  const Takes& takes_;
   std::map<std::string, OpenFile> files_;
 };
 
 }  // namespace
 
 CheckpointContents read_checkpoint(const fs::path& dir, const std::string& tag) {
+  return read_checkpoint(dir, tag, [](const CheckpointTensor&) { return true; });
+}
+
+CheckpointContents read_checkpoint(const fs::path& dir, const std::string& tag,
+                                   const std::function<bool(const CheckpointTensor&)>& takes) {
   const fs::path folder = find_checkpoint(dir, tag);
   try {
-    return Reader(folder).read();
+    return Reader(folder, takes).read();
   } catch (const RuntimeFault& fault) {
     std::string others;
     for (const auto& other : checkpoint_tags(dir)) {

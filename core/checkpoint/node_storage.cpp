@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -13,6 +15,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_folder.hpp"
 #include "core/checkpoint/output_file.hpp"
+#include "core/comm/as_one.hpp"
 #include "core/data/mapped_file.hpp"
 #include "core/errors.hpp"
 #include "core/text/json.hpp"
@@ -28,7 +31,7 @@ constexpr std::int64_t kChunk = 64 << 20;  // bytes that travel at once
 std::string own_latest(const fs::path& dir) {
   try {
     return latest_tag(dir);
-  } catch (const RuntimeFault&) {
+  } catch (const std::exception&) {
     return "";  // this node may be new
   }
 }
@@ -83,22 +86,34 @@ struct NodeFiles {
 /// Sends a file from one rank to all; those that want it write it.
 void pass_on(const std::string& name, std::int64_t bytes, int owner, const fs::path& folder, bool wanted,
              Communicator& communicator) {
+  const std::string what = "load_checkpoint, " + name;
   std::optional<MappedFile> source;
-  if (communicator.rank() == owner) source.emplace(folder / name);
-  const auto receive = [&](OutputFile* out) {
-    for (std::int64_t first = 0; first < bytes; first += kChunk) {
-      const at::Tensor chunk = at::empty({std::min(kChunk, bytes - first)}, at::kByte);
-      const auto size = static_cast<std::size_t>(chunk.numel());
-      if (source) std::memcpy(chunk.mutable_data_ptr(), source->data() + first, size);
-      communicator.broadcast("load_checkpoint, " + name, {chunk}, owner);
-      if (out) out->write(chunk.const_data_ptr(), size);
+  as_one(communicator, what + ", open", [&] {
+    if (communicator.rank() == owner) source.emplace(folder / name);
+  });
+  // A rank that cannot write goes on receiving, as the others go on sending to it.
+  std::exception_ptr failure;
+  const auto attempt = [&](const std::function<void()>& write) {
+    try {
+      if (!failure) write();
+    } catch (...) {
+      failure = std::current_exception();
     }
   };
-  if (!wanted) return receive(nullptr);
-  write_aside(folder / name, [&](const fs::path& aside) {
-    OutputFile out(aside);
-    receive(&out);
-    out.finish();
+  const fs::path place = folder / name, aside = path_aside(folder, name);
+  std::optional<OutputFile> out;
+  if (wanted) attempt([&] { out.emplace(aside); });
+  for (std::int64_t first = 0; first < bytes; first += kChunk) {
+    const at::Tensor chunk = at::empty({std::min(kChunk, bytes - first)}, at::kByte);
+    const auto size = static_cast<std::size_t>(chunk.numel());
+    if (source) std::memcpy(chunk.mutable_data_ptr(), source->data() + first, size);
+    communicator.broadcast(what, {chunk}, owner);
+    if (out) attempt([&] { out->write(chunk.const_data_ptr(), size); });
+  }
+  as_one(communicator, what + ", write", [&] {
+    if (out) attempt([&] { out->finish(); });
+    if (failure) std::rethrow_exception(failure);
+    if (out) rename_synced(aside, place);
   });
 }
 
@@ -108,8 +123,10 @@ std::string complete_checkpoint(const fs::path& dir, const std::string& given, C
   const std::string tag = agreed_tag(dir, given, communicator);
   check_tag(tag);
   const fs::path folder = dir / tag;
+  std::string files;
+  as_one(communicator, "load_checkpoint, look", [&] { files = NodeFiles::of(folder).text(); });
   std::vector<NodeFiles> nodes;
-  for (const auto& text : communicator.all_gather_text("load_checkpoint, files", NodeFiles::of(folder).text())) {
+  for (const auto& text : communicator.all_gather_text("load_checkpoint, files", files)) {
     nodes.push_back(NodeFiles::parse(text));
   }
 
@@ -131,7 +148,9 @@ std::string complete_checkpoint(const fs::path& dir, const std::string& given, C
 
   const NodeFiles& mine = nodes[static_cast<std::size_t>(communicator.rank())];
   const bool writes = communicator.local_rank() == 0;
-  if (writes) create_folders(folder);
+  as_one(communicator, "load_checkpoint, folder", [&] {
+    if (writes) create_folders(folder);
+  });
   // The index last: without it, what is there is no checkpoint.
   std::vector<std::pair<std::string, int>> order(owners.begin(), owners.end());
   std::stable_partition(order.begin(), order.end(), [](const auto& one) { return one.first != kIndexName; });
@@ -142,8 +161,9 @@ std::string complete_checkpoint(const fs::path& dir, const std::string& given, C
     pass_on(name, nodes[static_cast<std::size_t>(owner)].bytes.at(name), owner, folder,
             writes && !mine.bytes.contains(name), communicator);
   }
-  if (writes && own_latest(dir).empty()) write_latest(dir, tag);
-  communicator.all_gather_text("load_checkpoint, files are there", "");
+  as_one(communicator, "load_checkpoint, latest", [&] {
+    if (writes && own_latest(dir).empty()) write_latest(dir, tag);
+  });
   return tag;
 }
 

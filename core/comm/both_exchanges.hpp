@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -7,19 +8,38 @@
 
 namespace capstan {
 
-/// Two that belong together; the first is waited for first.
+/// Two that belong together; the first is waited for first. Where it fails, the second is ended.
 class BothExchanges final : public Exchange {
  public:
   BothExchanges(std::unique_ptr<Exchange> first, std::unique_ptr<Exchange> second)
       : first_(std::move(first)), second_(std::move(second)) {}
 
-  bool wait() override { return first_->wait() && second_->wait(); }
+  bool wait() override {
+    try {
+      if (first_->wait()) return second_->wait();
+    } catch (...) {
+      end_second();
+      throw;
+    }
+    end_second();
+    return false;
+  }
   void abort() override {
     first_->abort();
     second_->abort();
   }
 
  private:
+  /// The caller takes its memory back: nothing may wait to be written there.
+  void end_second() noexcept {
+    second_->abort();
+    try {
+      second_->wait();
+    } catch (const std::exception&) {
+      // The first says what went wrong.
+    }
+  }
+
   std::unique_ptr<Exchange> first_, second_;
 };
 

@@ -3,10 +3,13 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
 
+#include <functional>
+#include <map>
 #include <set>
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/node_storage.hpp"
+#include "core/comm/as_one.hpp"
 #include "core/config/resolve/elastic.hpp"
 #include "core/engine/checkpoint_lookup.hpp"
 #include "core/engine/saved_run.hpp"
@@ -54,15 +57,6 @@ void check_generator(const at::Generator& generator, const at::Tensor& bytes, co
   }
 }
 
-/// Throws what a rank has found, on all of them: no rank may go on alone. "": nothing.
-void refuse_on_all_ranks(Communicator& communicator, const std::string& refusal) {
-  const auto refusals = communicator.all_gather_text("load_checkpoint, check", refusal, "load_checkpoint");
-  if (!refusal.empty()) throw RuntimeFault(refusal);
-  for (std::size_t rank = 0; rank < refusals.size(); ++rank) {
-    if (!refusals[rank].empty()) throw RuntimeFault("rank " + std::to_string(rank) + ": " + refusals[rank]);
-  }
-}
-
 }  // namespace
 
 bool Engine::State::nodes_store() const { return config.checkpoint.use_node_local_storage && communicator->size() > 1; }
@@ -106,12 +100,26 @@ void Engine::State::check_generators(const CheckpointLookup& lookup, const Saved
   }
 }
 
+std::function<bool(const CheckpointTensor&)> Engine::State::taken_tensors() {
+  std::set<std::string> whole;  // states that each rank has all of
+  for (const StateSpec& spec : store.states()) {
+    if (!is_cut(spec)) whole.insert(spec.name);
+  }
+  std::map<std::string, Range> parts;
+  for (const ParameterEntry& entry : store.entries()) parts[entry.name] = {entry.offset, entry.master.numel()};
+  return [whole, parts](const CheckpointTensor& tensor) {
+    const auto part = parts.find(tensor.parameter);
+    if (part == parts.end() || whole.contains(tensor.state)) return true;
+    const auto [offset, numel] = part->second;
+    return tensor.offset < offset + numel && offset < tensor.offset + tensor.values.numel();
+  };
+}
+
 SavedRun Engine::State::check(const CheckpointContents& contents, const CheckpointLookup& lookup) {
   const std::string& where = lookup.where();
   check_format(contents.state, where);
   const StateReader state(contents.state, state_file(where));
   const SavedRun saved = read_saved_run(state);
-  LossScaler(scaler).load(state.object("loss_scaler"));
   check_optimizer(saved, where);
   if (const Json* saved_config = contents.state.find("config")) {
     const std::string conflict = elastic_conflict(*saved_config, config.effective);
@@ -123,7 +131,7 @@ SavedRun Engine::State::check(const CheckpointContents& contents, const Checkpoi
   return saved;
 }
 
-/// Components read their own texts. When one of them refuses, all have again what they had.
+/// Components read their own texts. When one of them refuses, on any rank, all have again what they had.
 void Engine::State::load_components(const SavedRun& saved, const std::string& where) {
   const bool same_scheduler = saved.scheduler && config.scheduler && saved.scheduler->type == config.scheduler->type;
   if (saved.scheduler && config.scheduler && !same_scheduler) {
@@ -133,14 +141,20 @@ void Engine::State::load_components(const SavedRun& saved, const std::string& wh
   const std::string optimizer_before = optimizer ? optimizer->save() : "", schedule_before = schedule.save();
   const Json observers_before = observers.save();
   try {
-    if (optimizer) optimizer->load(saved.optimizer->state);
-    if (same_scheduler) schedule.load(saved.scheduler->state);
-    observers.load(saved.observers);
-  } catch (const PluginError& refusal) {
+    as_one(*communicator, "load_checkpoint, components", [&] {
+      try {
+        if (optimizer) optimizer->load(saved.optimizer->state);
+        if (same_scheduler) schedule.load(saved.scheduler->state);
+        observers.load(saved.observers);
+      } catch (const PluginError& refusal) {
+        throw RuntimeFault(state_file(where) + ": " + refusal.what());
+      }
+    });
+  } catch (...) {
     if (optimizer) optimizer->load(optimizer_before);
     schedule.load(schedule_before);
     observers.load(observers_before);
-    throw RuntimeFault(state_file(where) + ": " + refusal.what());
+    throw;
   }
 }
 
@@ -209,16 +223,23 @@ void Engine::State::load_generators(const CheckpointLookup& lookup, const SavedR
   }
 }
 
-void Engine::State::apply(const CheckpointContents& contents, const CheckpointLookup& lookup, const SavedRun& saved) {
+void Engine::State::refuse_half_loaded() const {
+  if (!half_loaded) return;
+  throw RuntimeFault(
+      "an exception has ended the last load_checkpoint or load_weights after it had begun to change the engine, which "
+      "is now neither what it was nor what was to be loaded. Load a checkpoint before the engine is used.");
+}
+
+/// All of it but the components' texts and what the ranks do together.
+void Engine::State::apply(const CheckpointLookup& lookup, const SavedRun& saved) {
   const std::string& where = lookup.where();
-  load_components(saved, where);
   abandon_step();
   load_entries(lookup);
   load_model_states(lookup, saved);
   load_what_is_not_trained(lookup);
   progress = saved.progress;
   micro_steps_seen = progress.global_steps * config.batch.gradient_accumulation_steps;
-  scaler.load(StateReader(contents.state, state_file(where)).object("loss_scaler"));
+  scaler.restore(saved.loss_scale);
   if (saved.base_lrs.size() == groups.size()) {
     for (std::size_t i = 0; i < groups.size(); ++i) groups.set_base_lr(i, saved.base_lrs[i]);
   } else {
@@ -232,30 +253,33 @@ void Engine::State::apply(const CheckpointContents& contents, const CheckpointLo
               std::to_string(config.batch.world_size) + ".");
   }
   schedule.apply(progress.updates);
-  store.refresh_all(transform_weight());
 }
 
 Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   background_save.finish();
   at::NoGradGuard no_grad;
-  store.settle();
+  if (const std::string failure = store.give_up_what_failed(); !failure.empty()) {
+    log::warning("load_checkpoint: what the ranks were exchanging has failed, and the checkpoint takes its place: " +
+                 failure);
+  }
   const std::string completed = nodes_store() ? complete_checkpoint(dir, tag_given, *communicator) : tag_given;
-  std::string where, refusal;
+  std::string where;
   CheckpointContents contents;
   SavedRun saved;
-  try {
+  as_one(*communicator, "load_checkpoint, check", [&] {
     const std::string tag = completed.empty() ? latest_tag(dir) : completed;
     where = dir + "/" + tag;
-    contents = read_checkpoint(dir, tag);
+    contents = read_checkpoint(dir, tag, taken_tensors());
     saved = check(contents, CheckpointLookup(contents, where));
-  } catch (const RuntimeFault& fault) {
-    refusal = fault.what();
-  }
-  refuse_on_all_ranks(*communicator, refusal);
-  apply(contents, CheckpointLookup(contents, where), saved);
+  });
+  load_components(saved, where);
+  half_loaded = true;
+  as_one(*communicator, "load_checkpoint, apply", [&] { apply(CheckpointLookup(contents, where), saved); });
+  store.refresh_all(transform_weight());
+  half_loaded = false;
   emit(CAPSTAN_EVENT_LOADED);
   resumed_at = progress.global_samples;
-  build_monitors();
+  as_one(*communicator, "load_checkpoint, monitors", [&] { build_monitors(); });
   const Json* client_state = contents.state.find("client_state");
   return client_state ? *client_state : Json::object();
 }

@@ -187,6 +187,7 @@ Json Engine::State::run_state(const Json& client_state) const {
 }
 
 std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
+  refuse_half_loaded();
   if (under_way.micro_step != 0) {
     throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(under_way.micro_step) + " of " +
                        std::to_string(config.batch.gradient_accumulation_steps) +

@@ -236,6 +236,9 @@ std::string Engine::save_checkpoint(const std::string& dir, const std::string& t
   return state_->save(dir, tag, client_state);
 }
 bool Engine::saving() const { return state_->background_save.under_way(); }
+bool Engine::saved_within(std::chrono::milliseconds patience) const {
+  return state_->background_save.written_within(patience);
+}
 void Engine::finish_saving() { state_->background_save.finish(); }
 Json Engine::load_checkpoint(const std::string& dir, const std::string& tag) { return state_->load(dir, tag); }
 

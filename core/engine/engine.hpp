@@ -49,7 +49,9 @@ class Engine {
 
   /// The loss of one micro-batch, a scalar tensor with its graph.
   at::Tensor forward(Batch& batch);
-  /// Backward of loss / gradient_accumulation_steps (times the loss scale under fp16); gradients accumulate.
+  /// Backward of loss / gradient_accumulation_steps (times the loss scale under fp16); gradients accumulate. After one
+  /// that an exception has ended, as after such an update, forward, backward and step throw RuntimeFault until a
+  /// checkpoint is loaded: some gradients have been added, and some have not.
   void backward(const at::Tensor& loss);
   /// After the last micro-batch of a step it computes the gradients' norm, clips, updates, moves the schedule on and
   /// tells observers and monitors. After earlier micro-batches it only counts them, and returns the report of the last
@@ -72,15 +74,20 @@ class Engine {
                               const Json& client_state = Json::object());
   /// A checkpoint is still being written.
   bool saving() const;
+  /// Waits for it, `patience` at most. Whether it is written, and well; false where none was. [any thread]
+  bool saved_within(std::chrono::milliseconds patience) const;
   /// Waits until no checkpoint is being written. Throws RuntimeFault when writing one failed.
   void finish_saving();
   /// Loads the tag, or the one `latest` names. Returns the client state. A step under way is forgotten, also one that
   /// an exception ended. Throws RuntimeFault naming the file and what differs, on all ranks; the engine is then as
-  /// before.
+  /// before. Whatever fails on one rank is thrown on all of them, on the others as a RuntimeFault that names the rank.
+  /// When that happens after the engine has begun to change, memory that is lacking for instance, it refuses to be used
+  /// until a load succeeds.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "");
   /// Takes parameter values from a safetensors file, or from a folder of Hugging Face's transformers where the model
   /// knows the names there; every trainable parameter must be there with its shape. Values are converted to the
-  /// training precision. Throws RuntimeFault naming what is missing or misshapen.
+  /// training precision. Throws RuntimeFault naming what is missing or misshapen; what fails on one rank is thrown on
+  /// all of them, as by load_checkpoint. Called by all ranks.
   void load_weights(const std::string& file_or_folder);
 
   /// Holds the named parameters in memory (all of them without names), for code that uses their values outside of

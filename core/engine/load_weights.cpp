@@ -8,6 +8,7 @@
 
 #include "core/checkpoint/hf_folder.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/comm/as_one.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -54,35 +55,44 @@ void check_values(const std::string& file, const Values& values, const Model& mo
   if (!unexpected.empty()) log::warning(file + ": not in the model, so not used:" + unexpected + ".");
 }
 
-}  // namespace
-
-void Engine::load_weights(const std::string& file) {
-  at::NoGradGuard no_grad;
-  State& state = *state_;
-  const Values values = read_values(file, state.model);
-  check_values(file, values, state.model);
-
+/// Masters, frozen parameters, and what is not of floating point or a buffer.
+void take_values(const Values& values, const Model& model, ParameterStore& store) {
   std::set<std::string> taken;
-  for (ParameterEntry& entry : state.store.entries()) {
+  for (ParameterEntry& entry : store.entries()) {
     const at::Tensor given = values.at(entry.name).reshape({-1});
     entry.master.view({-1}).copy_(given.narrow(0, entry.offset, entry.master.numel()));
     taken.insert(entry.name);
   }
-  for (std::size_t k = 0; k < state.store.frozen().size(); ++k) {
-    const std::string& name = state.store.frozen()[k].name;
+  for (std::size_t k = 0; k < store.frozen().size(); ++k) {
+    const std::string& name = store.frozen()[k].name;
     const at::Tensor given = values.at(name).reshape({-1});
-    state.store.set_frozen(
+    store.set_frozen(
         k, [&](at::Tensor to, std::int64_t offset) { to.copy_(given.narrow(0, offset, to.numel()).view(to.sizes())); });
     taken.insert(name);
   }
-  for (const auto* list : {&state.model.parameters(), &state.model.buffers()}) {
+  for (const auto* list : {&model.parameters(), &model.buffers()}) {
     for (const NamedTensor& named : *list) {
       if (taken.contains(named.name) || !values.contains(named.name)) continue;
       at::Tensor tensor = named.tensor.detach();
       tensor.copy_(values.at(named.name).view_as(tensor));
     }
   }
+}
+
+}  // namespace
+
+void Engine::load_weights(const std::string& file) {
+  at::NoGradGuard no_grad;
+  State& state = *state_;
+  Values values;
+  as_one(*state.communicator, "load_weights, check", [&] {
+    values = read_values(file, state.model);
+    check_values(file, values, state.model);
+  });
+  state.half_loaded = true;
+  as_one(*state.communicator, "load_weights, apply", [&] { take_values(values, state.model, state.store); });
   state.store.refresh_all(state.transform_weight());
+  state.half_loaded = false;
 }
 
 }  // namespace capstan

@@ -42,6 +42,7 @@ SavedRun read_saved_run(const StateReader& state) {
   run.progress = {state.integer("global_steps", 0, kMostSteps), state.integer("updates", 0, kMostSteps),
                   state.integer("skipped_steps", 0, kMostSteps), state.integer("global_samples", 0, kMostSamples)};
   run.world_size = state.integer("world_size", 1, std::numeric_limits<int>::max());
+  run.loss_scale = LossScaler::read(state.object("loss_scaler"));
   for (const StateReader& group : state.list("groups")) run.base_lrs.push_back(group.number("base_lr"));
   run.optimizer = component(state, "optimizer");
   run.scheduler = component(state, "scheduler");

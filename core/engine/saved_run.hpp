@@ -10,6 +10,7 @@
 
 #include "core/checkpoint/state_reader.hpp"
 #include "core/engine/engine.hpp"
+#include "core/precision/loss_scaler.hpp"
 
 namespace capstan {
 
@@ -24,6 +25,7 @@ struct SavedRun {
   };
   Progress progress;
   std::int64_t world_size = 1;
+  LossScaler::State loss_scale;
   std::vector<double> base_lrs;  // one a parameter group
   std::optional<Component> optimizer, scheduler;
   Json observers = Json::object();               // texts, by observer

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Generator.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,6 +65,8 @@ struct Engine::State {
   /// The same with its parameters, from one use to the next.
   at::Tensor run_pass(Batch& batch, ParameterResidency::Pass pass);
   void backward(const at::Tensor& loss);
+  /// Throws RuntimeFault after a backward or an update that an exception has ended, until the step is abandoned.
+  void refuse_unfinished_step() const;
   StepReport step();
   void finish_step(bool applied);
   /// Forgets the step under way, whatever an exception has left of it: its gradients, losses and counters.
@@ -116,13 +119,17 @@ struct Engine::State {
   void write(const std::string& dir, const std::string& tag, CheckpointContents contents);
   std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
   Json load(const std::string& dir, const std::string& tag);
+  /// Which tensors of a checkpoint this rank reads: of trainable parameters those that lie in its part.
+  std::function<bool(const CheckpointTensor&)> taken_tensors();
   /// Compares all of a checkpoint with this engine, and changes nothing. Throws RuntimeFault naming what does not fit.
   SavedRun check(const CheckpointContents& contents, const CheckpointLookup& lookup);
   void check_optimizer(const SavedRun& saved, const std::string& where) const;
   void check_states(const CheckpointLookup& lookup, const SavedRun& saved);
   void check_generators(const CheckpointLookup& lookup, const SavedRun& saved) const;
   /// Takes over what check() has found to fit.
-  void apply(const CheckpointContents& contents, const CheckpointLookup& lookup, const SavedRun& saved);
+  void apply(const CheckpointLookup& lookup, const SavedRun& saved);
+  /// Throws RuntimeFault where a load has ended half way.
+  void refuse_half_loaded() const;
   void load_components(const SavedRun& saved, const std::string& where);
   void load_entries(const CheckpointLookup& lookup);
   void load_model_states(const CheckpointLookup& lookup, const SavedRun& saved);
@@ -155,6 +162,7 @@ struct Engine::State {
   std::optional<std::int64_t> resumed_at;  // global samples of the checkpoint that was loaded
   StepReport last_step;
   StepUnderWay under_way;
+  bool half_loaded = false;           // a load has begun to change the engine, and not ended
   std::int64_t micro_steps_seen = 0;  // micro-batches since this run began
   double mean_loss = 0;               // the mean loss of the last complete step
   double data_ms = 0;                 // the time that making the next micro-batch took

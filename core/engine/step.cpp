@@ -55,7 +55,14 @@ at::Tensor Engine::State::run_model(Batch& batch) {
   return precision.output_dtype.empty() ? loss : loss.to(dtype_named(precision.output_dtype));
 }
 
+void Engine::State::refuse_unfinished_step() const {
+  if (under_way.unfinished == nullptr) return;
+  throw RuntimeFault(std::string("an exception has ended the ") + under_way.unfinished + " of " + step_name() +
+                     " half way. Load a checkpoint before training goes on.");
+}
+
 at::Tensor Engine::State::forward(Batch& batch) {
+  refuse_unfinished_step();
   if (under_way.micro_step == 0) {
     progress_report.step_begins();
     traffic_before = communicator->log().total();
@@ -78,6 +85,7 @@ at::Tensor Engine::State::forward(Batch& batch) {
 }
 
 at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) {
+  refuse_half_loaded();
   model.check(batch);
   for (auto& [name, tensor] : batch.tensors) tensor = accelerator->upload(tensor);
   std::optional<InterceptorScope> scope;
@@ -117,6 +125,8 @@ void Engine::State::backward(const at::Tensor& loss) {
                        "': the loss depends on no trainable parameter, so there is nothing to train. Does forward run "
                        "under no_grad, or is every parameter frozen?");
   }
+  refuse_unfinished_step();
+  under_way.unfinished = "backward";
   {
     const Timers::Span span(micro_timers, "bwd");
     emit(CAPSTAN_EVENT_BACKWARD_BEGIN, &loss);
@@ -145,6 +155,7 @@ void Engine::State::backward(const at::Tensor& loss) {
       micro_timers.add("bwd_allreduce", communicator->log().total().milliseconds - exchanging);
     }
     if (micro_timers.on() && data_ms > 0) micro_timers.add("data", std::exchange(data_ms, 0));
+    under_way.unfinished = nullptr;
     ++under_way.micro_step;
     ++micro_steps_seen;
     emit(CAPSTAN_EVENT_BACKWARD_END);
@@ -247,6 +258,7 @@ void Engine::State::update(double grad_scale) {
 }
 
 StepReport Engine::State::step() {
+  refuse_unfinished_step();
   if (under_way.micro_step == 0) {
     throw RuntimeFault("step() without a micro-batch: call forward and backward first.");
   }
@@ -273,7 +285,10 @@ StepReport Engine::State::step() {
     report.applied = applied;
     last_step = report;
     emit(CAPSTAN_EVENT_UPDATE_BEGIN);
-    if (applied) update(grad_scale);
+    if (applied) {
+      under_way.unfinished = "update";
+      update(grad_scale);
+    }
     const capstan_group& group = groups[0];
     last_step.lr = group.find("lr")->front();
     const auto* momentum = group.find("betas") ? group.find("betas") : group.find("momentum");

@@ -12,13 +12,14 @@ namespace capstan {
 /// What an engine knows of the step under way, from its first forward to the end of step(). A fresh one is a step that
 /// has not begun.
 struct StepUnderWay {
-  std::int64_t micro_step = 0;      // micro-batches that have had their backward
-  std::vector<at::Tensor> losses;   // the micro-batches' losses, not read yet: one double each where the device has it
-  double loss_sum = 0;              // the sum of the losses that were read
-  bool loss_finite = true;          // no loss so far was infinite or NaN
-  std::int64_t bad_micro_step = 0;  // the first micro-batch whose loss was not finite
-  bool local_gradients = false;     // the optimizer exchanges this step's gradients by itself
-  SumOfSquares squares;             // taken over the step's mean gradients, when it needs their norm
+  std::int64_t micro_step = 0;       // micro-batches that have had their backward
+  std::vector<at::Tensor> losses;    // the micro-batches' losses, not read yet: one double each where the device has it
+  double loss_sum = 0;               // the sum of the losses that were read
+  bool loss_finite = true;           // no loss so far was infinite or NaN
+  std::int64_t bad_micro_step = 0;   // the first micro-batch whose loss was not finite
+  const char* unfinished = nullptr;  // "backward" or "update": has begun, and not ended
+  bool local_gradients = false;      // the optimizer exchanges this step's gradients by itself
+  SumOfSquares squares;              // taken over the step's mean gradients, when it needs their norm
 };
 
 /// What every rank tells the others at the end of a step.

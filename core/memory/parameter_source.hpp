@@ -22,8 +22,9 @@ class ParameterSource {
   /// Starts to fill the requested values, in the order of the calls. `what` names them in messages: "blocks.3.weight".
   /// When it throws, nothing will be filled.
   virtual Ticket fetch(const std::string& what, std::vector<Request> requests) = 0;
-  /// Returns when the values of that fetch are filled. Throws RuntimeFault: this fetch and all later ones will then not
-  /// be filled.
+  /// Returns when the values of that fetch are filled. Throws, now and whenever it is asked again, where they will
+  /// never be: nothing writes to them any more. Fetches that were made before the failure was noticed may be lost with
+  /// it.
   virtual void wait(Ticket ticket) = 0;
 };
 

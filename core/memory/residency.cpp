@@ -306,10 +306,21 @@ void ParameterResidency::arrive(Unit& unit) {
   unit.arriving.clear();
 }
 
-/// A wait has failed: nothing that was asked for with it or later will come.
-void ParameterResidency::abandon(ParameterSource::Ticket first) {
+bool ParameterResidency::comes(ParameterSource::Ticket ticket) {
+  try {
+    source_.wait(ticket);
+    return true;
+  } catch (const std::exception&) {
+    return false;  // for the reason that the caller is about to throw
+  }
+}
+
+/// A wait has failed: what was asked for with it will not come, nor what the source dropped with it. Later fetches may
+/// be under way, into memory that is theirs.
+void ParameterResidency::abandon(ParameterSource::Ticket failed) {
   for (const auto& unit : units_) {
-    if (unit->presence != Presence::kComing || unit->ticket < first) continue;
+    if (unit->presence != Presence::kComing || unit->ticket < failed) continue;
+    if (unit->ticket > failed && comes(unit->ticket)) continue;
     unit->forget_room();
     unit->presence = Presence::kAway;
     live_ -= unit->numel;

@@ -46,7 +46,8 @@ class ParameterResidency final : public OperatorPolicy {
 
   /// A pass uses parameters from here on; each kind has a trace of its own.
   void begin_pass(Pass pass);
-  /// Called when forward is over and others may use `source`: waits for the fetches that are under way.
+  /// Called when forward is over and others may use `source`: waits for the fetches that are under way. Throws what the
+  /// first that failed threw, once: what it and others that failed were to bring is away.
   void settle();
   void end_pass();
   /// Gives back the memory of all parameters that may leave: their values are out of date.
@@ -84,7 +85,8 @@ class ParameterResidency final : public OperatorPolicy {
   void fetch(const std::vector<std::size_t>& units);
   std::vector<ParameterSource::Request> make_room(Unit& unit);
   void arrive(Unit& unit);
-  void abandon(ParameterSource::Ticket first);
+  bool comes(ParameterSource::Ticket ticket);
+  void abandon(ParameterSource::Ticket failed);
   static std::string names_of(const std::vector<Unit*>& units);
   void leave(Unit& unit);
   UseTrace& trace() { return traces_[static_cast<std::size_t>(pass_)]; }

@@ -121,6 +121,9 @@ class ParameterStore {
   OperatorPolicy* operator_policy();
   /// Waits until no other thread exchanges anything with the ranks. Throws RuntimeFault.
   void settle();
+  /// The same after an exception: gives up what of the step has failed, and returns why ("": nothing has). Parameters
+  /// that were to come are brought at their next use, or at stages 1 and 2 by the next share() alone.
+  std::string give_up_what_failed();
   /// Called around the forward of a micro-batch. The pass of one that trains ends with end_backward.
   void begin_forward(const std::string& step, ParameterResidency::Pass pass);
   void end_forward(ParameterResidency::Pass pass);

@@ -5,6 +5,8 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <exception>
+#include <functional>
 
 #include "core/memory/away_storage.hpp"
 #include "core/memory/persistence.hpp"
@@ -146,6 +148,21 @@ void ParameterStore::settle() {
   if (sharding_->arriving()) sharding_->arriving()->settle();
   // A backward that an exception has ended leaves reductions under way.
   sharding_->settle();
+}
+
+std::string ParameterStore::give_up_what_failed() {
+  std::string failure;
+  const auto attempt = [&](const std::function<void()>& wait) {
+    try {
+      wait();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  };
+  // First, so that nothing that waits below is under way.
+  if (sharding_) attempt([&] { sharding_->settle(); });
+  attempt([&] { settle(); });
+  return failure;
 }
 
 void ParameterStore::begin_forward(const std::string& step, ParameterResidency::Pass pass) {

@@ -56,18 +56,20 @@ Json LossScaler::save() const {
   return state;
 }
 
-void LossScaler::load(const StateReader& state) {
+LossScaler::State LossScaler::read(const StateReader& state) {
   constexpr std::int64_t kMostSteps = 1'000'000'000'000;
   const double scale = state.number("scale");
   if (scale <= 0) state.refuse("scale", "a positive number");
-  const std::int64_t step = state.integer("step", 0, kMostSteps);
-  const std::int64_t last_overflow = state.integer("last_overflow", -1, kMostSteps);
-  const std::int64_t hysteresis = state.integer("hysteresis", 1, 1'000'000'000);
+  return {scale, state.integer("step", 0, kMostSteps), state.integer("last_overflow", -1, kMostSteps),
+          static_cast<int>(state.integer("hysteresis", 1, 1'000'000'000))};
+}
+
+void LossScaler::restore(const State& state) {
   if (!dynamic_) return;
-  scale_ = scale;
-  step_ = step;
-  last_overflow_ = last_overflow;
-  hysteresis_ = static_cast<int>(hysteresis);
+  scale_ = state.scale;
+  step_ = state.step;
+  last_overflow_ = state.last_overflow;
+  hysteresis_ = state.hysteresis;
 }
 
 }  // namespace capstan

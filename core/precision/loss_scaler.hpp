@@ -25,9 +25,18 @@ class LossScaler {
   /// then. Throws RuntimeFault on an overflow at the smallest scale, from which training cannot recover.
   void update(bool overflow);
 
+  /// What a dynamic scale goes by.
+  struct State {
+    double scale = 1;
+    std::int64_t step = 0;
+    std::int64_t last_overflow = -1;  // the step; -1: none
+    int hysteresis = 1;               // overflows to go until the scale halves
+  };
   Json save() const;
-  /// Throws RuntimeFault when a member of what save() gave is missing or impossible; nothing has changed then.
-  void load(const StateReader& state);
+  /// What save() gave. Throws RuntimeFault when a member of it is missing or impossible.
+  static State read(const StateReader& state);
+  /// Goes on from there; a fixed scale stays as it is.
+  void restore(const State& state);
 
  private:
   bool dynamic_ = false;

@@ -31,7 +31,7 @@ void ArrivingParameters::start(const std::string& step) {
   }
   for (Parameter& parameter : parameters_) {
     parameter.ticket = tickets[parameter.last_call];
-    if (!parameter.storage) continue;
+    if (!parameter.storage || parameter.memory) continue;  // one that a gather which failed has left away stays so
     c10::StorageImpl& storage = *parameter.storage.unsafeGetStorageImpl();
     parameter.memory = storage.set_data_ptr(at::DataPtr(nullptr, storage.device()));
     send_away(storage, parameter.sentence);

@@ -31,10 +31,11 @@ class ArrivingParameters final : public OperatorPolicy {
   ~ArrivingParameters() override = default;
   ArrivingParameters(const ArrivingParameters&) = delete;
 
-  /// Starts to gather all parameters; the ones that forward is likely to use first come first. `step`: "step 12".
+  /// Starts to gather all parameters; the ones that forward is likely to use first come first. `step`: "step 12". What
+  /// an earlier gather that failed has not brought is brought by this one.
   void start(const std::string& step);
   bool under_way() const { return missing_ > 0; }
-  /// Waits until all parameters have arrived. Throws RuntimeFault.
+  /// Waits until all parameters have arrived. Throws RuntimeFault; once a gather has failed, until the next start().
   void settle();
   /// Waits for the values that `flat` holds of parameter i. Throws RuntimeFault.
   void wait_for(std::size_t i) { queue_.wait(parameters_[i].ticket); }

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/errors.hpp"
+
 namespace capstan {
 
 namespace {
@@ -35,7 +37,7 @@ WorkQueue::~WorkQueue() {
 WorkQueue::Ticket WorkQueue::submit(std::function<void()> work) {
   if (!thread_.joinable()) {
     work();
-    return done_ = ++submitted_;
+    return ended_ = ++submitted_;
   }
   Ticket ticket = 0;
   {
@@ -50,14 +52,27 @@ WorkQueue::Ticket WorkQueue::submit(std::function<void()> work) {
 
 void WorkQueue::wait(Ticket ticket) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_ >= ticket || failure_; });
-  if (done_ < ticket) std::rethrow_exception(failure_);
+  changed_.wait(lock, [&] { return ended_ >= ticket || failure_; });
+  if (ended_ < ticket) std::rethrow_exception(failure_);
+  for (const Lost& lost : lost_) {
+    if (lost.first <= ticket && ticket <= lost.last) std::rethrow_exception(lost.why);
+  }
+}
+
+void WorkQueue::lose_the_rest() {
+  if (ended_ == submitted_) return;
+  if (!failure_)
+    failure_ = std::make_exception_ptr(
+        RuntimeFault("an exchange between the ranks was dropped before it was done: who asked for it has ended."));
+  lost_.push_back({ended_ + 1, submitted_, failure_});
+  ended_ = submitted_;
+  changed_.notify_all();
 }
 
 void WorkQueue::drain() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return work_.empty() && !busy_; });
-  done_ = submitted_;
+  lose_the_rest();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
 }
 
@@ -65,7 +80,7 @@ void WorkQueue::discard() noexcept {
   std::unique_lock lock(mutex_);
   work_.clear();
   changed_.wait(lock, [&] { return !busy_; });
-  done_ = submitted_;
+  lose_the_rest();
   failure_ = nullptr;
 }
 
@@ -86,7 +101,7 @@ void WorkQueue::run(const std::function<void()>& begin) {
       failure_ = failure;
       work_.clear();
     } else {
-      ++done_;
+      ++ended_;
     }
     changed_.notify_all();
   }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace capstan {
 
@@ -20,22 +21,32 @@ class WorkQueue {
 
   using Ticket = std::uint64_t;
   Ticket submit(std::function<void()> work);
-  /// Waits until that work is done; throws what it or work before it threw.
+  /// Waits until that work is done; throws what it or work before it threw. Work that failed or was dropped is never
+  /// done: every later wait for it throws as well.
   void wait(Ticket ticket);
-  /// Waits for all work; throws what the first work that failed threw. Work that came after it was dropped.
+  /// Waits for all work; throws what the first work that failed threw. Work that came after it was dropped; work that is
+  /// submitted from then on runs again.
   void drain();
-  /// Forgets what is not under way, waits for what is, and for what it threw: who submitted it is gone.
+  /// Drops what is not under way, waits for what is, and does not ask how it ended: who submitted it is gone.
   void discard() noexcept;
 
  private:
+  /// Work that was submitted and will never be done.
+  struct Lost {
+    Ticket first, last;
+    std::exception_ptr why;
+  };
   void run(const std::function<void()>& begin);
+  /// Takes what is not done for lost. Nothing may be under way.
+  void lose_the_rest();
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
-  Ticket submitted_ = 0, done_ = 0;
+  Ticket submitted_ = 0, ended_ = 0;  // done or lost
   bool busy_ = false, stopping_ = false;
-  std::exception_ptr failure_;
+  std::exception_ptr failure_;  // since the last drain(); what is submitted meanwhile is dropped
+  std::vector<Lost> lost_;      // in the order of their tickets
   std::thread thread_;
 };
 

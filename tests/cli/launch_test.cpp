@@ -358,6 +358,47 @@ TEST_F(Launch, EndsAfterABoundedTimeWhenInterruptedInAStepThatDoesNotEnd) {
   EXPECT_THAT(result.err, ContainsRegex("capstan: warning: interrupted in step [0-9]+, which did not end within"));
 }
 
+TEST_F(Launch, EndsAfterABoundedTimeWhenInterruptedInAnEvaluationThatDoesNotEnd) {
+  std::string text;
+  while (text.size() < 600'000) text += "line " + std::to_string(text.size()) + " of what is held out;\n";
+  folder_.write("held_out.txt", text);
+  Process run(launch(2, folder_.train({"--steps", "1", "--set", "gradient_accumulation_steps=null", "--eval-data",
+                                       folder_.path_of("held_out.txt")})),
+              {.environment = {"CAPSTAN_INTERRUPT_SECONDS=0.5"}});
+  ASSERT_TRUE(run.wait_for_output("step=1,"));
+  const auto ranks = children_of(run.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGSTOP);
+  run.send(SIGTERM);
+  ASSERT_TRUE(run.wait_for_output(
+      "interrupted in the evaluation after step 1, which did not get on within 0.5 s (CAPSTAN_INTERRUPT_SECONDS). "
+      "Nothing was saved: --save is not given."));
+  while (children_of(run.pid()).size() > 1) std::this_thread::yield();
+  kill(ranks[1], SIGKILL);
+  EXPECT_EQ(run.wait().exit_code, 130);
+}
+
+TEST_F(Launch, EndsAfterABoundedTimeWhenInterruptedInASaveThatDoesNotEnd) {
+  if (run_process({"strace", "-o", "/dev/null", "true"}).exit_code != 0) {
+    GTEST_SKIP() << "strace is missing or may not trace here";
+  }
+  std::vector<std::string> words{
+      "strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e", "inject=fsync:delay_enter=600000000",
+      kCapstan};
+  const auto arguments = folder_.train({"--steps", "100000000", "--save", folder_.path_of("ckpt"), "--save-every", "2",
+                                        "--set", "csv_monitor.enabled=false"});
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  Process run(words, {.environment = {"CAPSTAN_INTERRUPT_SECONDS=600", "CAPSTAN_INTERRUPT_SAVE_SECONDS=0.5"}});
+  ASSERT_TRUE(run.wait_for_output("step=2,"));
+  const auto traced = children_of(run.pid());
+  ASSERT_EQ(traced.size(), 1u);
+  kill(traced[0], SIGTERM);
+  // Then it exits; strace holds it, and ends with the test.
+  EXPECT_TRUE(run.wait_for_output(
+      "interrupted in the save after step 2, which did not end within 0.5 s (CAPSTAN_INTERRUPT_SAVE_SECONDS). No "
+      "checkpoint had been saved yet."));
+}
+
 /// Whether the process handles the signal itself.
 bool handles(pid_t process, int number) {
   std::ifstream status("/proc/" + std::to_string(process) + "/status");
@@ -368,19 +409,21 @@ bool handles(pid_t process, int number) {
   return false;
 }
 
-TEST_F(Launch, EndsAtOnceWhenInterruptedWhileItWaitsForTheOthers) {
+TEST_F(Launch, EndsAtOnceWhenInterruptedWhileItWaitsForTheOthersAndRank0SaysSo) {
   std::vector<std::string> words{kCapstan};
   const auto arguments = folder_.train({"--steps", "2", "--set", "gradient_accumulation_steps=null"});
   words.insert(words.end(), arguments.begin(), arguments.end());
   const std::string key = folder_.path().filename().string();
-  Process alone(words, {.environment = {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
-                                        "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=2",
-                                        "PMIX_NAMESPACE=" + key, "TMPDIR=" + folder_.path().string()}});
-  while (!handles(alone.pid(), SIGTERM)) std::this_thread::yield();
-  alone.send(SIGTERM);
-  const auto result = alone.wait();
-  EXPECT_EQ(result.exit_code, 130);
-  EXPECT_THAT(result.err, HasSubstr("capstan: interrupted before the first step"));
+  for (const std::string rank : {"0", "1"}) {
+    Process alone(words, {.environment = {"OMPI_COMM_WORLD_RANK=" + rank, "OMPI_COMM_WORLD_SIZE=2",
+                                          "OMPI_COMM_WORLD_LOCAL_RANK=" + rank, "OMPI_COMM_WORLD_LOCAL_SIZE=2",
+                                          "PMIX_NAMESPACE=" + key + rank, "TMPDIR=" + folder_.path().string()}});
+    while (!handles(alone.pid(), SIGTERM)) std::this_thread::yield();
+    alone.send(SIGTERM);
+    const auto result = alone.wait();
+    EXPECT_EQ(result.exit_code, 130);
+    EXPECT_EQ(result.err, rank == "0" ? "\ncapstan: interrupted before the first step\n" : "");
+  }
 }
 
 TEST_F(Launch, SaysWhoHasNotComeInItsOwnWordsAlone) {
@@ -401,6 +444,10 @@ TEST_F(Launch, RefusesABoundThatIsNoNumber) {
       run_process(launch(2, folder_.train({"--steps", "2"})), {.environment = {"CAPSTAN_INTERRUPT_SECONDS=soon"}});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("CAPSTAN_INTERRUPT_SECONDS is 'soon'; a number of seconds above 0 is needed."));
+  EXPECT_THAT(
+      run_process(launch(1, folder_.train({"--steps", "2"})), {.environment = {"CAPSTAN_INTERRUPT_SAVE_SECONDS=0"}})
+          .err,
+      HasSubstr("CAPSTAN_INTERRUPT_SAVE_SECONDS is '0'; a number of seconds above 0 is needed."));
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
+#include "core/comm/both_exchanges.hpp"
+
 namespace capstan {
 namespace {
 
@@ -93,6 +95,26 @@ TEST_F(DeviceLinkTest, DividesAnExchangeOfBoth) {
 
 TEST_F(DeviceLinkTest, SaysThatAnExchangeWasAbortedWhereverItWas) {
   EXPECT_FALSE(linked(false)->start(1, {on_host(1), elsewhere(1)}, {})->wait());
+}
+
+/// An exchange whose connection breaks.
+class Broken final : public Exchange {
+ public:
+  bool wait() override { throw PeerLost(1, "the cable is cut"); }
+  void abort() override {}
+};
+
+TEST(BothExchanges, EndsTheSecondWhereTheFirstFails) {
+  Journal journal;
+  BothExchanges thrown(std::make_unique<Broken>(), std::make_unique<Noted>(journal, "second", false));
+  EXPECT_THROW(thrown.wait(), PeerLost);
+  EXPECT_EQ(journal, (Journal{"second aborted", "second waited for"}));
+
+  journal.clear();
+  BothExchanges aborted(std::make_unique<Noted>(journal, "first", false),
+                        std::make_unique<Noted>(journal, "second", false));
+  EXPECT_FALSE(aborted.wait());
+  EXPECT_EQ(journal, (Journal{"first waited for", "second aborted", "second waited for"}));
 }
 
 TEST_F(DeviceLinkTest, LeavesTextsToTheHost) {

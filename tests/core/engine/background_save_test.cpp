@@ -1,3 +1,5 @@
+#include "core/checkpoint/background_save.hpp"
+
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,10 +8,12 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -59,6 +63,20 @@ std::string config_of(int ranks, const std::string& more, int stage = 0) {
 
 std::shared_ptr<Communicator> shared(Communicator& communicator) {
   return {&communicator, [](Communicator*) {}};
+}
+
+TEST(BackgroundSave, TellsWhetherWhatItWritesIsWritten) {
+  std::promise<void> goes_on;
+  BackgroundSave save;
+  EXPECT_FALSE(save.written_within(std::chrono::milliseconds(0)));
+  save.start([&] { goes_on.get_future().wait(); });
+  EXPECT_FALSE(save.written_within(std::chrono::milliseconds(0)));
+  goes_on.set_value();
+  EXPECT_TRUE(save.written_within(std::chrono::minutes(5)));
+  save.finish();
+  save.start([] { throw RuntimeFault("the disk is full"); });
+  EXPECT_FALSE(save.written_within(std::chrono::minutes(5)));
+  EXPECT_THAT([&] { save.finish(); }, testing::ThrowsMessage<RuntimeFault>("the disk is full"));
 }
 
 TEST(BackgroundSave, HoldsTheValuesOfTheStepThatAskedForIt) {

@@ -6,13 +6,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/checkpoint_index.hpp"
 #include "core/errors.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 #include "tests/core/zero/mixed_model.hpp"
@@ -137,6 +142,120 @@ TEST_P(Recovery, SkipsAStepOnAllRanksForTheGradientOfOne) {
     run.step();
     EXPECT_TRUE(run.engine.last_step().applied);
     EXPECT_TRUE(at::isfinite(run.values()).all().item<bool>());
+  });
+}
+
+/// A file of which all ranks know, without the communicator.
+void meet_by_files(const std::string& dir, const char* name, const Communicator& communicator) {
+  const auto file = [&](int rank) { return dir + "/" + name + std::to_string(rank); };
+  std::ofstream(file(communicator.rank())) << "here";
+  for (int rank = 0; rank < communicator.size(); ++rank) {
+    while (!std::filesystem::exists(file(rank))) std::this_thread::yield();
+  }
+}
+
+/// Rank 1 is in another collective, so that those of the step fail on the thread that makes them.
+TEST(Recovery, LoadsACheckpointAfterExchangesThatFailed) {
+  test::RanksOptions over_network;
+  over_network.over_tcp = {0, 1};  // a connection through memory would be closed
+  test::expect_on_ranks(
+      2,
+      [](Communicator& communicator) {
+        std::optional<test::TemporaryFolder> folder;
+        const std::string dir = shared_folder(communicator, folder);
+        for (const char* zero : {R"("stage": 1, "reduce_bucket_size": 3000, "overlap_comm": true)",
+                                 R"("stage": 2, "reduce_bucket_size": 3000, "overlap_comm": true)",
+                                 R"("stage": 3, "stage3_param_persistence_threshold": 0, "overlap_comm": true)"}) {
+          MixedRun straight(config_of(2, zero), shared(communicator)), run(config_of(2, zero), shared(communicator));
+          straight.model.skips = run.model.skips = false;
+          straight.steps(2);
+          run.steps(2);
+          run.engine.save_checkpoint(dir);
+          straight.values();  // nothing is under way
+          if (communicator.rank() == 0) {
+            EXPECT_THAT([&] { run.step(); }, ThrowsMessage<std::exception>(HasSubstr("rank 1 is in another one")));
+          } else {
+            EXPECT_THAT([&] { communicator.all_gather_text("test: elsewhere", ""); },
+                        ThrowsMessage<RuntimeFault>(HasSubstr("rank 0 is in another one")));
+          }
+          meet_by_files(dir, (std::string("failed") + zero[9]).c_str(), communicator);
+          run.engine.load_checkpoint(dir);
+          EXPECT_EQ(run.steps(2), straight.steps(2)) << zero;
+          EXPECT_TRUE(at::equal(run.values(), straight.values())) << zero;
+          communicator.all_gather_text("test: next", "");
+        }
+      },
+      over_network);
+}
+
+TEST(Recovery, RefusesToGoOnWithAStepThatIsHalfDone) {
+  test::expect_on_ranks(1, [](Communicator& communicator) {
+    MixedRun run(config_of(1, R"("stage": 0)"), shared(communicator));
+    run.step();
+    exception_in_backward(run);
+    EXPECT_THAT(
+        [&] { run.step(); },
+        ThrowsMessage<RuntimeFault>(
+            "an exception has ended the backward of step 1 half way. Load a checkpoint before training goes on."));
+    EXPECT_NO_THROW(run.engine.eval_batch([] { return test::rows_of_stream(0, 6); }, 1));
+  });
+}
+
+/// Changes a byte of what `rank` has saved of a parameter.
+void damage(const std::filesystem::path& folder, int rank, const std::string& parameter) {
+  std::ifstream in(folder / "index.json");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  for (const IndexedTensor& tensor : parse_index(text, "index.json").tensors) {
+    if (tensor.parameter != parameter || tensor.file != "rank_0000" + std::to_string(rank) + ".safetensors") continue;
+    std::fstream file(folder / tensor.file, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(tensor.begin));
+    const int byte = file.peek();
+    file.seekp(static_cast<std::streamoff>(tensor.begin));
+    file.put(static_cast<char>(byte ^ 1));
+  }
+}
+
+TEST(Load, ReadsOnEachRankOnlyWhatItTakesAndRefusesOnAll) {
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    std::optional<test::TemporaryFolder> folder;
+    const std::string dir = shared_folder(communicator, folder);
+    MixedRun run(config_of(2, R"("stage": 1)"), shared(communicator));
+    run.step();
+    run.engine.save_checkpoint(dir, "kept");
+    if (communicator.rank() == 0) damage(dir + "/kept", 1, "large");
+    communicator.all_gather_text("test: damaged", "");
+    const std::string begin = communicator.rank() == 0 ? "rank 1: checkpoint file '" : "checkpoint file '";
+    EXPECT_THAT([&] { run.engine.load_checkpoint(dir, "kept"); },
+                ThrowsMessage<RuntimeFault>(
+                    testing::AllOf(testing::StartsWith(begin), HasSubstr("of 'large' is damaged: it does not match"))));
+    run.step();  // with what it had
+    communicator.all_gather_text("test: end", "");
+  });
+}
+
+/// LibTorch's exception of rank 1, half way through a load, is not left to the others' time-out.
+TEST(Load, ThatFailsOnOneRankFailsOnAllAndLeavesNoMixture) {
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    std::optional<test::TemporaryFolder> folder;
+    const std::string dir = shared_folder(communicator, folder);
+    MixedRun run(config_of(2, R"("stage": 1)"), shared(communicator));
+    run.step();
+    run.engine.save_checkpoint(dir);
+    for (const NamedTensor& parameter : run.model.parameters) {
+      if (parameter.name != "frozen" || communicator.rank() != 1) continue;
+      parameter.tensor.storage().unsafeGetStorageImpl()->set_throw_on_mutable_data_ptr();
+    }
+    if (communicator.rank() == 1) {
+      EXPECT_THROW(run.engine.load_checkpoint(dir), c10::Error);
+    } else {
+      EXPECT_THAT([&] { run.engine.load_checkpoint(dir); },
+                  ThrowsMessage<RuntimeFault>(testing::StartsWith("rank 1: Cannot access data pointer")));
+    }
+    const auto refuses =
+        ThrowsMessage<RuntimeFault>(HasSubstr("is now neither what it was nor what was to be loaded."));
+    EXPECT_THAT([&] { run.step(); }, refuses);
+    EXPECT_THAT([&] { run.engine.save_checkpoint(dir, "mixture"); }, refuses);
+    communicator.all_gather_text("test: end", "");
   });
 }
 

@@ -112,6 +112,41 @@ TEST(Residency, NothingOfAFetchWhoseWaitFailedIsTakenForArrived) {
   EXPECT_TRUE(at::mm(weights[0], weights[1]).equal(at::mm(source.values[0], source.values[1])));
 }
 
+/// Loses one fetch alone; what was asked for after it comes.
+class LosesOne final : public ParameterSource {
+ public:
+  explicit LosesOne(const std::vector<Tensor>& parameters) : source(parameters) {}
+  Ticket fetch(const std::string& what, std::vector<Request> requests) override {
+    return source.fetch(what, std::move(requests));
+  }
+  void wait(Ticket ticket) override {
+    if (ticket == lost) throw std::runtime_error("rank 1 was lost");
+    source.wait(ticket);
+  }
+  CopySource source;
+  Ticket lost = 0;
+};
+
+TEST(Residency, KeepsWhatIsUnderWayWhenAnEarlierFetchWasLost) {
+  const std::vector<Tensor> weights = {leaf({3, 3}), leaf({3, 3})};
+  LosesOne source(weights);
+  ParameterResidency residency(named(weights), source, {.max_live = 100, .max_reuse_distance = 0, .prefetch = 9});
+  residency.drop();
+  const InterceptorScope scope(residency);
+  const at::NoGradGuard no_grad;
+  const auto pass = [&](const auto& use_first) {
+    residency.begin_pass(ParameterResidency::Pass::kEvaluation);
+    use_first();
+    EXPECT_TRUE(weights[1].clone().equal(source.source.values[1]));
+    residency.end_pass();
+  };
+  pass([&] { weights[0].clone(); });
+  source.source.fetched.clear();
+  source.lost = 3;
+  pass([&] { EXPECT_EQ(thrown_by([&] { weights[0].clone(); }), "rank 1 was lost"); });
+  EXPECT_THAT(source.source.fetched, testing::ElementsAre("p0", "p1"));  // p1 ahead, and once
+}
+
 TEST(Residency, AFetchThatFailsLeavesNothingPinned) {
   const std::vector<Tensor> weights = {leaf({3, 3}), leaf({3, 3})};
   CopySource source(weights);

@@ -78,22 +78,27 @@ TEST(LossScaler, GoesOnFromASavedState) {
   Scales scales = trace(first, pattern.substr(0, 9));
   LossScaler second(fp16(8, 3, 2));
   const Json state = Json::parse(first.save().dump());
-  second.load(StateReader(state, "state.json"));
+  second.restore(LossScaler::read(StateReader(state, "state.json")));
   for (const double scale : trace(second, pattern.substr(9))) scales.push_back(scale);
   EXPECT_EQ(scales, expected);
 }
 
-TEST(LossScaler, RefusesAnImpossibleStateAndStaysAsItWas) {
-  LossScaler scaler(fp16(8, 3, 2));
-  const Json before = scaler.save();
+TEST(LossScaler, StaysFixedWhateverWasSaved) {
+  PrecisionConfig fixed = fp16(8, 3, 2);
+  fixed.loss_scale = 128;
+  LossScaler scaler(fixed);
+  scaler.restore({.scale = 4, .step = 9, .last_overflow = 3, .hysteresis = 1});
+  EXPECT_EQ(scaler.scale(), 128);
+}
+
+TEST(LossScaler, RefusesAnImpossibleState) {
   for (const char* text : {R"({"scale": 0, "step": 5, "last_overflow": -1, "hysteresis": 2})",
                            R"({"scale": 16, "step": -5, "last_overflow": -1, "hysteresis": 2})",
                            R"({"scale": 16, "step": 5, "last_overflow": -2, "hysteresis": 2})",
                            R"({"scale": 16, "step": 5, "last_overflow": -1})"}) {
     const Json state = Json::parse(text);
-    EXPECT_THAT([&] { scaler.load(StateReader(state, "state.json")); },
+    EXPECT_THAT([&] { LossScaler::read(StateReader(state, "state.json")); },
                 testing::ThrowsMessage<RuntimeFault>(testing::StartsWith("state.json: ")));
-    EXPECT_EQ(scaler.save(), before);
   }
 }
 

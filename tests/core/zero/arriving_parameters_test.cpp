@@ -1,9 +1,12 @@
+#include "core/zero/arriving_parameters.hpp"
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <stdexcept>
 
 #include "core/errors.hpp"
 #include "tests/core/data/temporary_folder.hpp"
@@ -144,6 +147,29 @@ TEST_P(ArrivingParameters, OfALostRankEndTheOthersWithASentence) {
   EXPECT_EQ(results[1].exit_code, 7);
   EXPECT_NE(results[0].exit_code, 0);
   EXPECT_THAT(results[0].err, testing::ContainsRegex("rank 0: collective 'step [12], .*' failed: "));
+}
+
+TEST(LostGathers, LeaveParametersAwayUntilTheNextOneBringsThem) {
+  const std::vector<at::Tensor> parameters = {at::randn({70}), at::randn({5, 4})};
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& parameter : parameters) values.push_back(parameter.clone());
+  const Partition partition({{70, false}, {20, false}}, 40, 1);
+  const FlatParameters flat(partition, parameters, {true, true}, {});
+  const auto ranks = Communicator::alone();
+  WorkQueue queue(/*threaded=*/true);
+  capstan::ArrivingParameters arriving(parameters, {"a", "b"}, flat, *ranks, queue);
+
+  queue.submit([] { throw std::runtime_error("rank 1 is gone"); });
+  arriving.start("step 1");
+  EXPECT_THAT([&] { queue.drain(); }, testing::ThrowsMessage<std::runtime_error>("rank 1 is gone"));
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    EXPECT_THAT([&] { arriving.settle(); }, testing::ThrowsMessage<std::runtime_error>("rank 1 is gone"));
+    EXPECT_THAT([&] { (void)parameters[0].const_data_ptr(); },
+                testing::ThrowsMessage<c10::Error>(HasSubstr("parameter 'a' are still coming")));
+  }
+  arriving.start("step 2");
+  arriving.settle();
+  for (std::size_t i = 0; i < parameters.size(); ++i) EXPECT_TRUE(at::equal(parameters[i], values[i]));
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, ArrivingParameters, testing::Values(1, 2));

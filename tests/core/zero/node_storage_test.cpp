@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <set>
 
@@ -144,6 +145,25 @@ TEST(NodeStorage, RefusesNodesThatHaveDifferentCheckpointsOfOneName) {
     }
     EXPECT_THAT([&] { run.engine.load_checkpoint(all / "nowhere"); },
                 testing::ThrowsMessage<RuntimeFault>(HasSubstr("no node has a file 'latest' there to tell which.")));
+  });
+}
+
+TEST(NodeStorage, TellsAllRanksOfTheNodeThatCannotWrite) {
+  on_two_nodes([](Communicator& communicator, const fs::path& all) {
+    const fs::path node = all / (communicator.rank() < 2 ? "a" : "b");
+    MixedRun run(kConfig, shared(communicator));
+    run.engine.save_checkpoint(node, "kept");
+    meet(communicator);
+    if (communicator.rank() == 2) {
+      fs::remove_all(node / "kept");
+      std::ofstream(node / "kept") << "a file";  // no folder can be made there
+    }
+    meet(communicator);
+    const std::string begin = communicator.rank() == 2 ? "folder '" : "rank 2: folder '";
+    EXPECT_THAT([&] { run.engine.load_checkpoint(node, "kept"); },
+                testing::ThrowsMessage<RuntimeFault>(
+                    testing::AllOf(testing::StartsWith(begin), HasSubstr("b/kept' cannot be created: "))));
+    run.steps(1);  // none of them waits for another
   });
 }
 

@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <vector>
+
+#include "core/errors.hpp"
 
 namespace capstan {
 namespace {
@@ -40,6 +45,44 @@ TEST(WorkQueue, ThrowsForAllWorkWhatKeptItsThreadFromBeginning) {
     EXPECT_THAT([&] { queue.drain(); }, ThrowsMessage<std::runtime_error>("there is no such device"));
   }
   EXPECT_FALSE(ran);
+}
+
+TEST(WorkQueue, NeverTakesWorkThatFailedOrWasDroppedForDone) {
+  bool dropped_ran = false, later_ran = false;
+  WorkQueue queue(/*threaded=*/true);
+  const auto before = queue.submit([] {});
+  const auto failed = queue.submit([] { throw std::runtime_error("the link is cut"); });
+  const auto dropped = queue.submit([&] { dropped_ran = true; });
+  EXPECT_THAT([&] { queue.drain(); }, ThrowsMessage<std::runtime_error>("the link is cut"));
+
+  const auto later = queue.submit([&] { later_ran = true; });
+  queue.wait(later);
+  queue.wait(before);
+  for (const auto lost : {failed, dropped}) {
+    EXPECT_THAT([&] { queue.wait(lost); }, ThrowsMessage<std::runtime_error>("the link is cut"));
+  }
+  EXPECT_FALSE(dropped_ran);
+  EXPECT_TRUE(later_ran);
+}
+
+TEST(WorkQueue, TellsWhoWaitsForDiscardedWork) {
+  std::promise<void> goes_on;
+  bool ran = false;
+  WorkQueue queue(/*threaded=*/true);
+  queue.submit([&] { goes_on.get_future().wait(); });
+  const auto second = queue.submit([&] { ran = true; });
+  std::thread discards([&] { queue.discard(); });
+  goes_on.set_value();
+  discards.join();
+  std::string told;
+  try {
+    queue.wait(second);
+  } catch (const RuntimeFault& fault) {
+    told = fault.what();
+  }
+  // Whether the second began before it could be discarded is the scheduler's choice.
+  EXPECT_EQ(told,
+            ran ? "" : "an exchange between the ranks was dropped before it was done: who asked for it has ended.");
 }
 
 }  // namespace
