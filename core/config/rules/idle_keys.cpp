@@ -3,8 +3,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/language/key_reader.hpp"
 #include "core/config/language/language.hpp"
+#include "core/config/resolve/key_reader.hpp"
 #include "core/config/rules/rules.hpp"
 #include "core/text/nearest.hpp"
 #include "core/text/places.hpp"
