@@ -2,6 +2,8 @@
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
 #include "cli/table.hpp"
+#include "core/config/language/language.hpp"
+#include "core/config/resolve/switched_sections.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -40,12 +42,21 @@ std::string state_text(const ComponentManifest& component) {
   return names.empty() ? "" : "  state: " + joined(names) + "\n";
 }
 
+/// What the section does that the manifest names.
+std::string section_text(const ComponentManifest& component) {
+  if (component.section.empty()) return "";
+  const std::string section = "the section \"" + component.section + "\"";
+  return find_key(component.section) && !has_switch(component)
+             ? "  never selected by " + section + ", which switches on no " + component.kind + "\n"
+             : "  selected by " + section + "\n";
+}
+
 std::string component_text(const ComponentManifest& component, const Json& json) {
   std::string text = "\n" + component_name(component);
   if (!component.aliases.empty()) text += ", also " + joined(component.aliases);
   text += "\n";
   if (!component.summary.empty()) text += "  " + component.summary + "\n";
-  if (!component.section.empty()) text += "  selected by the section \"" + component.section + "\"\n";
+  text += section_text(component);
   if (!component.traits.empty()) text += "  traits: " + joined(component.traits) + "\n";
   if (!component.attach.empty()) text += "  attaches to: " + joined(component.attach) + "\n";
   return text + state_text(component) + params_text(component, json.at("params"));

@@ -150,7 +150,7 @@ fs::path find_checkpoint(const fs::path& dir, const std::string& tag) {
   if (!fs::is_directory(dir / tag, error)) throw RuntimeFault(where + "there is no such folder." + tags_text(dir));
   throw RuntimeFault(where + "it has no file '" + kIndexName + "'" +
                      (written_by_deepspeed(dir / tag) ? ": DeepSpeed wrote it, whose files are not read."
-                                                      : ", so it is no checkpoint.") +
+                                                      : ", so it is not a checkpoint.") +
                      tags_text(dir));
 }
 

@@ -70,7 +70,7 @@ class Members {
   const std::string& file_name(const char* key) const {
     const std::string& name = text(key);
     if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos) {
-      fail(std::string(key) + " '" + name + "' is no name of a file in the checkpoint's folder.");
+      fail(std::string(key) + " '" + name + "' is not the name of a file in the checkpoint's folder.");
     }
     return name;
   }
@@ -83,7 +83,7 @@ class Members {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
     if (digits.size() != 16 || error != std::errc() || end != digits.data() + 16) {
-      fail(std::string(key) + " is no checksum of 16 hexadecimal digits.");
+      fail(std::string(key) + " is not a checksum of 16 hexadecimal digits.");
     }
     return value;
   }

@@ -128,7 +128,7 @@ void refuse_foreign_folder(const fs::path& place) {
   if (!fs::exists(fs::symlink_status(place, error)) || fs::exists(place / kIndexName, error)) return;
   if (fs::is_directory(place, error) && fs::is_empty(place, error)) return;
   throw RuntimeFault("checkpoint '" + place.string() +
-                     "': something is there already that is no checkpoint of this program. Choose another tag or "
+                     "': something is there already that is not a checkpoint of this program. Choose another tag or "
                      "folder, or move it away.");
 }
 

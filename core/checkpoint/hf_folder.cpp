@@ -54,7 +54,7 @@ void check_config(const fs::path& file, const HfFormat& format) {
 fs::path shard(const fs::path& folder, const std::string& name) {
   const fs::path path(name);
   if (path.filename() != path || name == "..") {
-    throw RuntimeFault((folder / kShards).string() + ": '" + name + "' is no file's name.");
+    throw RuntimeFault((folder / kShards).string() + ": '" + name + "' is not a file's name.");
   }
   return folder / path;
 }
@@ -112,7 +112,7 @@ HfFormat hf_format(const Json& description, const std::string& model) {
       format.tensors.push_back({tensor.at("parameter").as_string(), tensor.at("name").as_string(),
                                 text_of(tensor, "or"), transposed && transposed->as_bool()});
     }
-    if (!format.config.is_object()) throw std::out_of_range("config is no object");
+    if (!format.config.is_object()) throw std::out_of_range("config is not an object");
     return format;
   } catch (const std::logic_error& error) {
     throw PluginError("model '" + model + "': what it says of transformers' format is malformed: " + error.what());
@@ -156,7 +156,7 @@ std::vector<SafetensorsEntry> read_hf_folder(const fs::path& folder, const HfFor
   const std::string where = "'" + folder.string() + "'";
   std::error_code error;
   if (!fs::exists(folder / kConfig, error)) {
-    throw RuntimeFault(where + ": it has no " + kConfig + ", so it is no folder of transformers.");
+    throw RuntimeFault(where + ": it has no " + kConfig + ", so it is not a folder of transformers.");
   }
   check_config(folder / kConfig, format);
   std::map<std::string, at::Tensor> there = read_tensors(folder);

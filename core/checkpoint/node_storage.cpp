@@ -151,7 +151,7 @@ std::string complete_checkpoint(const fs::path& dir, const std::string& given, C
   as_one(communicator, "load_checkpoint, folder", [&] {
     if (writes) create_folders(folder);
   });
-  // The index last: without it, what is there is no checkpoint.
+  // The index last: without it, what is there is not a checkpoint.
   std::vector<std::pair<std::string, int>> order(owners.begin(), owners.end());
   std::stable_partition(order.begin(), order.end(), [](const auto& one) { return one.first != kIndexName; });
   for (const auto& [name, owner] : order) {

@@ -46,7 +46,7 @@ class HeaderParser {
     if (size_ < kLengthBytes) fail("it has " + std::to_string(size_) + " bytes, too few for a safetensors file.");
     std::memcpy(&length, bytes_, kLengthBytes);
     if (length > kLongestHeader)
-      fail("this is no safetensors file: the header's length would be " + std::to_string(length) + " bytes.");
+      fail("this is not a safetensors file: the header's length would be " + std::to_string(length) + " bytes.");
     if (length > size_ - kLengthBytes)
       fail("it is cut off in its header: " + std::to_string(size_) + " bytes, the header alone takes " +
            std::to_string(kLengthBytes + length) + ".");
@@ -54,7 +54,7 @@ class HeaderParser {
     const std::string_view text(reinterpret_cast<const char*>(bytes_) + kLengthBytes, length);
     if (!text.starts_with('{') || nested_deeper_than(text, 8))
       fail(
-          "this is no safetensors file: the header is no JSON "
+          "this is not a safetensors file: the header is not a JSON "
           "object of tensors.");
     try {
       return Json::parse(text);
@@ -69,7 +69,7 @@ class HeaderParser {
     const Json* shape = facts.find("shape");
     const Json* offsets = facts.find("data_offsets");
     if (!dtype || !dtype->is_string()) bad("no dtype.");
-    if (!shape || !is_sizes(*shape)) bad("no shape, or one that is no list of sizes.");
+    if (!shape || !is_sizes(*shape)) bad("no shape, or one that is not a list of sizes.");
     if (!offsets || !is_sizes(*offsets) || offsets->size() != 2) bad("no data_offsets, or not two of them.");
     const auto type = scalar_type_of(dtype->as_string());
     if (!type) bad("dtype '" + dtype->as_string() + "' is not known here.");

@@ -38,7 +38,7 @@ std::optional<int> number(const Environment& environment, const char* name) {
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc() || end != text->data() + text->size() || value < 0) {
     throw RuntimeFault(shown(name, *text) +
-                       ", which is no count. A launcher sets it; unset it to train in one process.");
+                       ", which is not a count. A launcher sets it; unset it to train in one process.");
   }
   return value;
 }

@@ -73,7 +73,7 @@ Piece open_piece(const DataFile& file, bool wide) {
   if (wide) {
     if (size % 2 != 0) {
       throw RuntimeFault("data: '" + file.path.string() + "' has " + std::to_string(size) +
-                         " bytes, which is no whole number of 16-bit tokens.");
+                         " bytes, which is not a whole number of 16-bit tokens.");
     }
     piece.skipped = header_bytes(file.path, piece.bytes(), size);
   }

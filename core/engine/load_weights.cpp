@@ -1,4 +1,4 @@
-// How an engine takes parameter values from a file that is no checkpoint of its own.
+// How an engine takes parameter values from a file that is not a checkpoint of its own.
 
 #include <ATen/core/grad_mode.h>
 

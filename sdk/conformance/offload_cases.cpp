@@ -107,7 +107,7 @@ void check_short_read(const Context& context, const ComponentManifest& component
   OffloadUnderTest offload(context, component);
   std::string back(4096, '\0');
   offload.register_buffer(1, back.size());
-  expect(!offload.wait(offload.read(1, back.data(), back.size())), "reading what was never written is no error.");
+  expect(!offload.wait(offload.read(1, back.data(), back.size())), "reading what was never written is not an error.");
 }
 
 void check_full_disk(const Context& context, const ComponentManifest& component) {
@@ -117,7 +117,7 @@ void check_full_disk(const Context& context, const ComponentManifest& component)
   ::setrlimit(RLIMIT_FSIZE, &little);
   const std::string data(1 << 20, 'x');
   if (!offload.register_buffer(1, data.size())) return;
-  expect(!offload.wait(offload.write(1, data.data(), data.size())), "a write to a full disk is no error.");
+  expect(!offload.wait(offload.write(1, data.data(), data.size())), "a write to a full disk is not an error.");
 }
 
 void check_fork(const Context& context, const ComponentManifest& component) {

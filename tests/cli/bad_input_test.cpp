@@ -36,7 +36,7 @@ TEST(BadData, IsNamed) {
   expect_refused(train_on(missing), "data: '" + missing + "': No such file or directory.");
   expect_refused(train_on(empty), "data: '" + empty + "' is empty.");
   expect_refused(train_on(brief), "data: '" + brief + "' holds 9 tokens; a sequence of 16 needs 16 + 1.");
-  expect_refused(train_on(odd), "data: '" + odd + "' has 3 bytes, which is no whole number of 16-bit tokens.");
+  expect_refused(train_on(odd), "data: '" + odd + "' has 3 bytes, which is not a whole number of 16-bit tokens.");
   expect_refused(train_on(wide), "data: '" + wide + "', token 0 is 32639, but the model's vocabulary has 256 entries.");
 }
 

@@ -221,6 +221,20 @@ TEST_F(Programs, PluginsInspectShowsParametersStateAndTier) {
   EXPECT_EQ(json.at("name"), Json("capstan-adam"));
 }
 
+TEST_F(Programs, PluginsInspectTellsASectionThatSelectsThePluginFromOneThatCannot) {
+  const std::string file = "/libcapstan_observer_flops_profiler.so";
+  const std::string plugin = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/observers" + file;
+  EXPECT_THAT(run({"plugins", "inspect", plugin}).out, HasSubstr("  selected by the section \"flops_profiler\"\n"));
+
+  std::string bytes = read_bytes(plugin);
+  const std::string section = "section = \"flops_profiler\"";
+  const auto at = bytes.find(section);
+  ASSERT_NE(at, std::string::npos);
+  write("altered.so", bytes.replace(at, section.size(), "section = \"comms_logger\"  "));
+  EXPECT_THAT(run({"plugins", "inspect", "altered.so"}).out,
+              HasSubstr("  never selected by the section \"comms_logger\", which switches on no observer\n"));
+}
+
 TEST_F(Programs, PluginsInspectRefusesWhatIsNoPlugin) {
   const ProcessResult result = run({"plugins", "inspect", write("x.so", "text")});
 

@@ -199,7 +199,7 @@ void report_unknown_keys(const std::vector<UnknownKey>& keys, const Json& docume
     std::vector<const UnknownKey*> all;
     for (const UnknownKey& key : keys) all.push_back(&key);
     problems.error(keys.front().path,
-                   "this is no configuration, or one of another program: " + std::to_string(keys.size()) +
+                   "this is not a configuration, or one of another program: " + std::to_string(keys.size()) +
                        " keys are not of this language (" + listed(all) + ").");
     return;
   }

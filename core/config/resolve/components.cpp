@@ -246,8 +246,28 @@ const ComponentManifest* ComponentChooser::owner(std::string_view section) const
   return nullptr;
 }
 
-/// A section of the language, which is checked already and switched on.
-ComponentChoice ComponentChooser::known_section(const ComponentManifest& component) {
+/// True when capstan.monitors or capstan.observers names the component.
+bool ComponentChooser::is_listed(const ComponentManifest& component) const {
+  const Json* entries = values_.find("capstan." + component.kind + "s");
+  if (!entries || !entries->is_array()) return false;
+  return std::any_of(entries->as_array().begin(), entries->as_array().end(), [&](const Json& entry) {
+    const Json* type = entry.find("type");
+    return type && type->is_string() && plugins_.find(component.kind, type->as_string()).component == &component;
+  });
+}
+
+/// A section of the language, which is checked already.
+std::optional<ComponentChoice> ComponentChooser::known_section(const IndexedPlugin& plugin,
+                                                               const ComponentManifest& component, bool switched) {
+  if (!has_switch(component) && (values_.given(component.section) || is_listed(component))) {
+    const bool has_list = component.kind == "monitor" || component.kind == "observer";
+    problems_.warning(component.section,
+                      plugin.file.string() + ": its " + component.kind + " '" + component.type +
+                          "' is never chosen by this section, which switches on no " + component.kind +
+                          ", and gets none of its keys." +
+                          (has_list ? " List it in capstan." + component.kind + "s, with parameters of its own." : ""));
+  }
+  if (!switched) return std::nullopt;
   Json given = Json::object();
   if (const Json* section = values_.find(component.section); section && section->is_object()) {
     for (const auto& [key, value] : section->as_object()) {
@@ -320,7 +340,7 @@ void ComponentChooser::sections(std::vector<ComponentChoice>& monitors, std::vec
       if (component.section.empty()) continue;
       std::optional<ComponentChoice> choice;
       if (find_key(component.section)) {
-        if (switched.contains(&component)) choice = known_section(component);
+        choice = known_section(plugin, component, switched.contains(&component));
       } else if (component.section.find('.') != std::string::npos) {
         problems_.warning(component.section, plugin.file.string() + ": its " + component.kind + " '" + component.type +
                                                  "' is never chosen: there is no such section. A section of a "

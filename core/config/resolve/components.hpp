@@ -45,7 +45,9 @@ class ComponentChooser {
   void missing(const std::string& where, const std::string& kind, const std::string& type);
   void list(const std::string& path, const std::string& kind, std::vector<ComponentChoice>& out);
   const ComponentManifest* owner(std::string_view section) const;
-  ComponentChoice known_section(const ComponentManifest& component);
+  std::optional<ComponentChoice> known_section(const IndexedPlugin& plugin, const ComponentManifest& component,
+                                               bool switched);
+  bool is_listed(const ComponentManifest& component) const;
   void missing_section(const SwitchedSection& wanted);
   std::set<const ComponentManifest*> switched_components();
   std::optional<ComponentChoice> foreign_section(const ComponentManifest& component);

@@ -109,4 +109,9 @@ const ComponentManifest* carrier(const PluginIndex& plugins, const SwitchedSecti
   return best;
 }
 
+bool has_switch(const ComponentManifest& component) {
+  return std::any_of(std::begin(kSections), std::end(kSections),
+                     [&](const SwitchedSection& section) { return fit(component, section) > 0; });
+}
+
 }  // namespace capstan

@@ -27,4 +27,8 @@ bool is_on(const Effective& values, const SwitchedSection& section);
 /// is none.
 const ComponentManifest* carrier(const PluginIndex& plugins, const SwitchedSection& section);
 
+/// True when a switch of the language may choose the component, whose manifest names a section of the language. The
+/// core itself carries out the other sections, and has no switch for them that would choose a plugin.
+bool has_switch(const ComponentManifest& component);
+
 }  // namespace capstan

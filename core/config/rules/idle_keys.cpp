@@ -3,8 +3,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/language/acting_component.hpp"
 #include "core/config/language/language.hpp"
+#include "core/config/resolve/acting_component.hpp"
 #include "core/config/rules/rules.hpp"
 #include "core/text/nearest.hpp"
 #include "core/text/places.hpp"
@@ -222,7 +222,7 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
     problems.notice("gradient_clipping", "is not given, so gradients are clipped at 1.0; 0 switches clipping off.");
   }
   if (const std::int64_t words = values.integer("vocabulary_size"); words % 8 != 0) {
-    problems.warning("vocabulary_size", std::to_string(words) + " is no multiple of 8, which tensor cores want.");
+    problems.warning("vocabulary_size", std::to_string(words) + " is not a multiple of 8, as tensor cores prefer.");
   }
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/config/language/acting_component.hpp"
 #include "core/config/language/language.hpp"
+#include "core/config/resolve/acting_component.hpp"
 #include "core/config/rules/compatibility.hpp"
 #include "core/errors.hpp"
 #include "core/schema/value.hpp"

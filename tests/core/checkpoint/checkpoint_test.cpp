@@ -217,7 +217,7 @@ TEST(Checkpoint, AnIndexCannotNameAFileOutsideOfItsFolder) {
   for (const std::string name : {"../../../../etc/passwd", "/etc/passwd", "..", ".", ""}) {
     const TemporaryFolder folder;
     const std::string where = "checkpoint file '" + (folder / "t/index.json").string() + "', ";
-    const std::string defect = " '" + name + "' is no name of a file in the checkpoint's folder.";
+    const std::string defect = " '" + name + "' is not the name of a file in the checkpoint's folder.";
     write_two_ranks(folder, sample_checkpoint(1), [&](CheckpointIndex& index) { index.files[1].name = name; });
     EXPECT_EQ(fault_of([&] { read_checkpoint(folder.path(), "t"); }), where + "files[1]: name" + defect);
   }
@@ -227,9 +227,10 @@ TEST(Checkpoint, ATensorOfTheIndexCannotLieOutsideOfItsFolder) {
   const TemporaryFolder folder;
   write_two_ranks(folder, sample_checkpoint(1),
                   [](CheckpointIndex& index) { index.tensors[2].file = "../rank_00000.safetensors"; });
-  EXPECT_EQ(fault_of([&] { read_checkpoint(folder.path(), "t"); }),
-            "checkpoint file '" + (folder / "t/index.json").string() +
-                "', tensors[2]: file '../rank_00000.safetensors' is no name of a file in the checkpoint's folder.");
+  EXPECT_EQ(
+      fault_of([&] { read_checkpoint(folder.path(), "t"); }),
+      "checkpoint file '" + (folder / "t/index.json").string() +
+          "', tensors[2]: file '../rank_00000.safetensors' is not the name of a file in the checkpoint's folder.");
 }
 
 TEST(Checkpoint, WhatIsNotThereIsTold) {
@@ -248,7 +249,7 @@ TEST(Checkpoint, WhatIsNotThereIsTold) {
   folder.write("global_step2/notes.txt", "");
   EXPECT_EQ(fault_of([&] { read_checkpoint(dir, "global_step2"); }),
             "checkpoint '" + dir +
-                "/global_step2': it has no file 'index.json', so it is no checkpoint. Checkpoints "
+                "/global_step2': it has no file 'index.json', so it is not a checkpoint. Checkpoints "
                 "there: global_step1.");
   folder.write("global_step2/mp_rank_00_model_states.pt", "");
   EXPECT_EQ(fault_of([&] { read_checkpoint(dir, "global_step2"); }),
@@ -274,7 +275,7 @@ TEST(Checkpoint, AFolderThatIsNotOursIsNotReplaced) {
 
   EXPECT_EQ(fault_of([&] { write_checkpoint(folder.path(), "notes", sample_checkpoint(1)); }),
             "checkpoint '" + (folder / "notes").string() +
-                "': something is there already that is no checkpoint of this "
+                "': something is there already that is not a checkpoint of this "
                 "program. Choose another tag or folder, or move it away.");
   EXPECT_EQ(read_bytes(folder / "notes/keep.txt"), "text");
 }

@@ -94,12 +94,12 @@ TEST_F(HfFolder, NamesWhatLacksAndWhatHasNoPlace) {
 }
 
 TEST_F(HfFolder, IsToldFromOtherFolders) {
-  EXPECT_THAT(failure(), HasSubstr("it has no config.json, so it is no folder of transformers."));
+  EXPECT_THAT(failure(), HasSubstr("it has no config.json, so it is not a folder of transformers."));
   folder_.write("config.json", "{}");
   EXPECT_THAT(failure(), HasSubstr("it has neither model.safetensors nor model.safetensors.index.json. transformers "
                                    "writes them with save_pretrained(FOLDER, safe_serialization=True)."));
   folder_.write("model.safetensors.index.json", R"({"weight_map": {"x": "../x"}})");
-  EXPECT_THAT(failure(), HasSubstr("'../x' is no file's name."));
+  EXPECT_THAT(failure(), HasSubstr("'../x' is not a file's name."));
   folder_.write("model.safetensors.index.json", "[]");
   EXPECT_THAT(failure(), HasSubstr("it has no weight_map."));
 }

@@ -165,12 +165,13 @@ TEST(Safetensors, EachDefectOfAHeaderIsNamed) {
 
   EXPECT_EQ(defect_of("1234567"), "it has 7 bytes, too few for a safetensors file.");
   EXPECT_EQ(defect_of(std::string(8, '\xff') + "{}"),
-            "this is no safetensors file: the header's length would be 18446744073709551615 bytes.");
+            "this is not a safetensors file: the header's length would be 18446744073709551615 bytes.");
   EXPECT_EQ(defect_of(file_of("{}  ", "").substr(0, 10)),
             "it is cut off in its header: 10 bytes, the header alone takes 12.");
-  EXPECT_EQ(defect_of(file_of("[]", "")), "this is no safetensors file: the header is no JSON object of tensors.");
+  EXPECT_EQ(defect_of(file_of("[]", "")),
+            "this is not a safetensors file: the header is not a JSON object of tensors.");
   EXPECT_EQ(defect_of(file_of("{\"a\":" + std::string(1'000'000, '['), "")),
-            "this is no safetensors file: the header is no JSON object of tensors.");
+            "this is not a safetensors file: the header is not a JSON object of tensors.");
   EXPECT_THAT(defect_of(file_of("{\"a\":", "")), HasSubstr("the header is damaged: JSON, line 1, column "));
   EXPECT_EQ(defect_of(file_of(R"({"a":{},"a":{}})", "")), "tensor 'a': no dtype.");
   EXPECT_EQ(defect_of(file_of(R"({"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},)"
@@ -178,9 +179,10 @@ TEST(Safetensors, EachDefectOfAHeaderIsNamed) {
                               "")),
             "two tensors are named 'a'.");
   EXPECT_EQ(defect_of_a("1"), "tensor 'a': no dtype.");
-  EXPECT_EQ(defect_of_a(R"({"dtype":"U8"})"), "tensor 'a': no shape, or one that is no list of sizes.");
-  EXPECT_EQ(defect_of_a(R"({"dtype":"U8","shape":[-1]})"), "tensor 'a': no shape, or one that is no list of sizes.");
-  EXPECT_EQ(defect_of_a(R"({"dtype":"U8","shape":[8.0]})"), "tensor 'a': no shape, or one that is no list of sizes.");
+  EXPECT_EQ(defect_of_a(R"({"dtype":"U8"})"), "tensor 'a': no shape, or one that is not a list of sizes.");
+  EXPECT_EQ(defect_of_a(R"({"dtype":"U8","shape":[-1]})"), "tensor 'a': no shape, or one that is not a list of sizes.");
+  EXPECT_EQ(defect_of_a(R"({"dtype":"U8","shape":[8.0]})"),
+            "tensor 'a': no shape, or one that is not a list of sizes.");
   EXPECT_EQ(defect_of_a(R"({"dtype":"U8","shape":[8],"data_offsets":[0]})"),
             "tensor 'a': no data_offsets, or not two of them.");
   EXPECT_EQ(defect_of_a(R"({"dtype":"Q4","shape":[8],"data_offsets":[0,8]})"),

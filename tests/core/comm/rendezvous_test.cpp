@@ -140,7 +140,7 @@ TEST(Rendezvous, NamesWhatContradictsItself) {
   EXPECT_EQ(error_of(variables), "RANK is 4 and WORLD_SIZE is 4: ranks count from 0 to 3.");
   variables["WORLD_SIZE"] = "many";
   EXPECT_EQ(error_of(variables),
-            "WORLD_SIZE is 'many', which is no count. A launcher sets it; unset it to train in one process.");
+            "WORLD_SIZE is 'many', which is not a count. A launcher sets it; unset it to train in one process.");
   variables = torchrun();
   variables["MASTER_PORT"] = "70000";
   EXPECT_EQ(error_of(variables), "MASTER_PORT is 70000; a port is between 1 and 65535.");

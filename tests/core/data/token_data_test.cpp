@@ -119,7 +119,7 @@ TEST(TokenData, DefectsOfFilesAreNamed) {
   const auto newer = folder.write("newer.bin", llm_c(20240520, 2, 1, uint16s({1})));
 
   EXPECT_THAT(open({odd}), ThrowsMessage<RuntimeFault>("data: '" + odd +
-                                                       "' has 3 bytes, which is no whole number of 16-bit tokens."));
+                                                       "' has 3 bytes, which is not a whole number of 16-bit tokens."));
   EXPECT_THAT(open({short_one}, 3), ThrowsMessage<RuntimeFault>("data: '" + short_one +
                                                                 "' holds 3 tokens; a sequence of 3 needs 3 + 1. "
                                                                 "Give more data or a shorter sequence."));

@@ -131,7 +131,7 @@ TEST(BackgroundSave, AFailureIsToldAtTheNextStepAndTheCheckpointBeforeStays) {
   run.engine.save_checkpoint(dir, "taken");  // returns: the error is the writer's
   while (run.engine.saving()) std::this_thread::yield();
   EXPECT_THAT([&] { run.step(); },
-              testing::ThrowsMessage<RuntimeFault>(HasSubstr("something is there already that is no checkpoint")));
+              testing::ThrowsMessage<RuntimeFault>(HasSubstr("something is there already that is not a checkpoint")));
   EXPECT_EQ(latest_tag(dir), "before");
   run.steps(2);  // told once
   run.engine.save_checkpoint(dir, "taken");

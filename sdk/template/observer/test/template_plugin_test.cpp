@@ -16,8 +16,8 @@ void expect(bool condition, const char* what) {
 int main() {
   TemplatePluginDetector detector(5.0);
 
-  expect(!detector.is_jump(1.0), "the first norm is no jump");
-  expect(!detector.is_jump(4.9), "a norm below five times the mean is no jump");
+  expect(!detector.is_jump(1.0), "the first norm is not a jump");
+  expect(!detector.is_jump(4.9), "a norm below five times the mean is not a jump");
   expect(detector.is_jump(100.0), "a norm far above the mean is a jump");
-  expect(!detector.is_jump(NAN), "what is not a number is no jump");
+  expect(!detector.is_jump(NAN), "what is not a number is not a jump");
 }

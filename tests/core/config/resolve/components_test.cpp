@@ -152,6 +152,25 @@ TEST(Sections, ANestedSectionThatTheLanguageDoesNotHaveIsReported) {
                   "of a plugin's own stands at the top of a configuration."));
 }
 
+TEST(Sections, ASectionThatTheCoreCarriesOutChoosesNoPluginAndSaysSo) {
+  constexpr const char* kAio = R"("aio": {"queue_depth": 16})";
+  const std::string never =
+      "aio: acme.so: its observer 'acme' is never chosen by this section, which switches on no "
+      "observer, and gets none of its keys. List it in capstan.observers, with parameters of its "
+      "own.";
+  EXPECT_THAT(read(kAio, {plugin("observer", "acme", "aio", takes({"queue_depth"}))}).problems,
+              ElementsAre(never, "aio: is checked, but nothing in this installation acts on it."));
+  EXPECT_THAT(read(R"("capstan": {"observers": [{"type": "acme"}]})", {plugin("observer", "acme", "aio")}).problems,
+              ElementsAre(never));
+  EXPECT_THAT(read(R"("steps_per_print": 20)", {plugin("observer", "acme", "aio")}).problems, IsEmpty());
+}
+
+TEST(Sections, ASectionThatSwitchesOnPluginsOfAnotherKindSaysSo) {
+  EXPECT_THAT(read(R"("autotuning": {"enabled": false})", {plugin("offload", "acme", "autotuning")}).problems,
+              ElementsAre("autotuning: acme.so: its offload 'acme' is never chosen by this section, which switches on "
+                          "no offload, and gets none of its keys."));
+}
+
 TEST(Sections, AreShippedWhenAPluginOfThisReleaseCarriesThemOut) {
   ::unsetenv("CAPSTAN_PLUGIN_PATH");
   const PluginIndex bundled = PluginIndex::scan();

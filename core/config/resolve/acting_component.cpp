@@ -1,14 +1,16 @@
-#include "core/config/language/acting_component.hpp"
+#include "core/config/resolve/acting_component.hpp"
 
 #include <algorithm>
 #include <string_view>
+
+#include "core/config/resolve/switched_sections.hpp"
 
 namespace capstan {
 namespace {
 
 /// True when the component gets the key: its section is the key itself, or hands it on as a switch or a parameter.
 bool takes(const ComponentManifest& component, std::string_view path) {
-  if (component.section.empty() || !path.starts_with(component.section)) return false;
+  if (!path.starts_with(component.section) || !has_switch(component)) return false;
   path.remove_prefix(component.section.size());
   if (path.empty() || path == ".enabled") return true;
   if (path.front() != '.') return false;
