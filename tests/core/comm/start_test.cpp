@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -167,6 +169,35 @@ TEST(Start, LeavesNothingOfC10dInFrontOfTheSentenceWhenRank0IsKilled) {
   EXPECT_EQ(results[1].exit_code, 3);
   EXPECT_THAT(results[1].err, testing::StartsWith("rank 1: collective 'second, lengths' failed: rank 0 is gone ("));
   EXPECT_THAT(results[1].err, Not(HasSubstr("c10d")));
+}
+
+TEST(Start, SaysInItsOwnWordsAloneWhereTheProcessesCannotMeet) {
+  // A port that is taken, and at which nobody listens.
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(taken, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(getsockname(taken, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  Rendezvous place;
+  place.size = 2;
+  place.address = "127.0.0.1";
+  place.port = ntohs(address.sin_port);
+  const std::string where = "127.0.0.1:" + std::to_string(place.port);
+  const auto meet_as = [&](int rank) {
+    place.rank = rank;
+    Communicator::connect(place, {.arrival = milliseconds(500)});
+  };
+  testing::internal::CaptureStderr();
+  EXPECT_THAT([&] { meet_as(1); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("rank 1: cannot reach rank 0 at " + where +
+                                                    ". Has it started, and is the address right? MASTER_ADDR and "
+                                                    "MASTER_PORT say where.")));
+  EXPECT_THAT([&] { meet_as(0); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("rank 0: cannot listen at " + where + ". Is the port taken? ")));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  close(taken);
 }
 
 /// Links over which nothing travels.

@@ -188,6 +188,22 @@ TEST(Recovery, LoadsACheckpointAfterExchangesThatFailed) {
       over_network);
 }
 
+/// capstan.run.on_nan does not matter then.
+TEST(Overflow, OfBf16SkipsEachSuchStepAndSaysSo) {
+  test::expect_on_ranks(1, [](Communicator& communicator) {
+    const char* bf16 = R"(, "bf16": {"enabled": true, "check_grad_overflow": true})";
+    MixedRun run(config_of(1, R"("stage": 0)", bf16), shared(communicator));
+    run.model.root_of = 0;
+    for (const std::string step : {"0", "1"}) {
+      testing::internal::CaptureStderr();
+      run.step();
+      EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                  HasSubstr("OVERFLOW! Skipping step " + step + ": a gradient is not finite.\n"));
+      EXPECT_FALSE(run.engine.last_step().applied);
+    }
+  });
+}
+
 TEST(Recovery, RefusesToGoOnWithAStepThatIsHalfDone) {
   test::expect_on_ranks(1, [](Communicator& communicator) {
     MixedRun run(config_of(1, R"("stage": 0)"), shared(communicator));
