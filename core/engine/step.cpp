@@ -235,6 +235,7 @@ capstan_step Engine::State::step_of_update(double grad_scale) {
 }
 
 void Engine::State::update(double grad_scale) {
+  schedule.check(progress.updates);
   const capstan_step step = step_of_update(grad_scale);
   // A weight transform sees the number of updates done, this one included.
   ++progress.updates;
