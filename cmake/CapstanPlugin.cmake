@@ -15,7 +15,7 @@
 
 set(CAPSTAN_PLUGIN_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR})
 include(${CMAKE_CURRENT_LIST_DIR}/CapstanPluginKinds.cmake)
-set(CAPSTAN_PLUGIN_ABI "1.3")
+set(CAPSTAN_PLUGIN_ABI "1.4")
 set(CAPSTAN_TORCH_STABLE_MIN "2.11")
 
 # LibTorch is looked for when the first plugin needs it: monitors and schedulers in plain C++ build without.

@@ -1,11 +1,24 @@
 #include "core/engine/optimizer.hpp"
 
+#include <c10/util/StringUtil.h>
+
+#include <cmath>
 #include <utility>
 
 namespace capstan {
 
 Optimizer::Optimizer(Component component)
-    : component_(std::move(component)), where_("optimizer '" + component_.manifest().type + "'") {}
+    : component_(std::move(component)), where_("optimizer '" + component_.manifest().type + "'") {
+  check_has(CAPSTAN_HAS(vtable(), measure), "measure", manifest().measures);
+  check_has(CAPSTAN_HAS(vtable(), measure_model), "measure_model", manifest().measures_model);
+}
+
+void Optimizer::check_has(bool function, const char* name, int count) const {
+  if (function || count == 0) return;
+  const std::string key = name == std::string("measure") ? "measures" : "measures_model";
+  throw PluginError(where_ + " (" + file() + "): its manifest says " + key + " = " + std::to_string(count) +
+                    ", and the plugin has no function " + name + ". Write it, or take the key out of plugin.toml.");
+}
 
 std::vector<double> Optimizer::measure(const Slots& slots, const capstan_step& step) const {
   std::vector<double> partials(static_cast<std::size_t>(manifest().measures) * slots.size());
@@ -14,6 +27,22 @@ std::vector<double> Optimizer::measure(const Slots& slots, const capstan_step& s
     return vtable()->measure(component_.self(), slots.data(), slots.size(), &step, partials.data(), error);
   });
   return partials;
+}
+
+std::vector<double> Optimizer::measure_model(const Slots& slots, const capstan_step& step) const {
+  std::vector<double> partials(static_cast<std::size_t>(manifest().measures_model) * slots.size());
+  call_plugin(where_ + ", measure_model", [&](capstan_error* error) {
+    return vtable()->measure_model(component_.self(), slots.data(), slots.size(), &step, partials.data(), error);
+  });
+  return partials;
+}
+
+void Optimizer::check_total(double total, std::size_t index, const std::string& of, std::int64_t update_index) const {
+  if (std::isfinite(total)) return;
+  throw PluginError(where_ + " (" + file() + "): measure " + std::to_string(index) + " of " + of + " is " +
+                    c10::str(total) + " at update " + std::to_string(update_index) +
+                    ", though the gradients are finite; it must be finite. Lower the learning rate, or tell the "
+                    "plugin's author. The update was not made.");
 }
 
 void Optimizer::update(const Slots& slots, const capstan_step& step, const std::vector<double>& totals,

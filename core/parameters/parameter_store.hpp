@@ -70,7 +70,7 @@ class ParameterStore {
     at::ScalarType accumulation_dtype = at::kFloat;
     std::int64_t sub_group_size = 1'000'000'000;              // elements
     std::function<int(const NamedTensor&)> select_transform;  // -1: none
-    std::vector<StateSpec> states;                            // of the optimizer's manifest
+    std::vector<StateSpec> states;                            // that the optimizer declares
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
     bool sparse_gradients = false;            // gradients may come as sparse tensors
     std::unique_ptr<SubGroupTier> tier;       // where states stay between updates; null: in the device's memory
@@ -140,6 +140,10 @@ class ParameterStore {
   /// totals a slot, over all ranks.
   std::vector<double> sum_measures(const std::string& name, const SubGroup& sub_group,
                                    const std::vector<double>& per_block, std::size_t width);
+  /// The same over the whole model: `per_block` of the slots of all sub-groups, in their order. Returns `width` totals,
+  /// the same bits on all ranks and at all stages.
+  std::vector<double> sum_model_measures(const std::string& name, const std::vector<double>& per_block,
+                                         std::size_t width);
   /// Entries that got a gradient in this step, as contiguous tensors. Throws RuntimeFault when a parameter's storage
   /// was exchanged behind the engine's back.
   const std::vector<const at::Tensor*>& collect_gradients();
@@ -151,6 +155,8 @@ class ParameterStore {
   /// end, or after settle() at any time, also after an exception out of forward or backward.
   void drop_gradients(bool applied);
 
+  /// Before the first update: states declared with init = "param" become the master values.
+  void start_states();
   /// Makes the states of a sub-group resident.
   void acquire(const SubGroup& sub_group) { options_.tier->acquire(sub_group.index); }
   /// Ends the residence of the states; `changed`: their values are kept, else the earlier ones.
@@ -187,7 +193,9 @@ class ParameterStore {
   std::uint64_t state_bytes(const SubGroup& sub_group, const ParameterGroups& groups) const;
   void build_slots();
   void refresh_entry(std::size_t index, const TransformWeight& transform);
-  std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) const;
+  std::vector<double> totals_of_entries(const std::string& name, const SubGroup& range,
+                                        const std::vector<double>& per_block, std::size_t width);
+  bool has_state(const StateSpec& spec, const ParameterEntry& entry, const ParameterGroups& groups) const;
   bool partitioned() const { return sharding_ && sharding_->partitioned(); }
 
   /// A parameter whose values are still to be made.

@@ -127,14 +127,14 @@ TEST_F(PluginIndexTest, KeepsReferencesValidInCopiesAndAfterMoves) {
 TEST_F(PluginIndexTest, ListsBrokenFilesWithTheirReason) {
   add("libcapstan_good.so");
   write_bytes(folder_ / "libcapstan_text.so", "not a library");
-  const auto newer = add("libcapstan_newer.so", "capstan = \"1.3\"", "capstan = \"2.0\"");
+  const auto newer = add("libcapstan_newer.so", "capstan = \"1.4\"", "capstan = \"2.0\"");
   const PluginIndex index = scan();
 
   EXPECT_THAT(files_of(index), ElementsAre("libcapstan_good.so"));
   ASSERT_THAT(index.rejected(), SizeIs(2));
   EXPECT_EQ(index.rejected()[0].reason,
             newer.string() +
-                ": built for Capstan plugin ABI 2.0, this engine speaks 1.3. Rebuild it with the SDK of "
+                ": built for Capstan plugin ABI 2.0, this engine speaks 1.4. Rebuild it with the SDK of "
                 "this release, or install a Capstan that speaks 2.x.");
   EXPECT_EQ(index.rejected()[1].reason,
             (folder_ / "libcapstan_text.so").string() + ": not a shared library (no ELF header).");

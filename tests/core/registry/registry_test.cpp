@@ -144,7 +144,7 @@ TEST_F(RegistryTest, RefusesCodeThatContradictsItsManifest) {
 TEST_F(RegistryTest, RefusesCodeOfAnotherAbiThanItsManifest) {
   add("broken_abi");
   EXPECT_EQ(refusal("Broken"),
-            "FILE: its code speaks plugin ABI 1.7, its manifest says 1.3. Rebuild it with capstan_add_plugin() and one "
+            "FILE: its code speaks plugin ABI 1.7, its manifest says 1.4. Rebuild it with capstan_add_plugin() and one "
             "SDK.");
 }
 
