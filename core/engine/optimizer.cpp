@@ -61,7 +61,12 @@ bool Optimizer::takes_local_gradients(std::int64_t update_index) const {
   call_plugin(where_ + ", gradient_mode", [&](capstan_error* error) {
     return vtable()->gradient_mode(component_.self(), update_index, &mode, error);
   });
-  return mode != 0;
+  if (mode != 0 && mode != 1) {
+    throw PluginError(where_ + " (" + file() + "): gradient_mode answers " + std::to_string(mode) + " for update " +
+                      std::to_string(update_index) +
+                      "; it must be 0 (the mean over ranks) or 1 (each rank's own). Tell the plugin's author.");
+  }
+  return mode == 1;
 }
 
 bool Optimizer::synchronizes() const {
