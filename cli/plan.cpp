@@ -52,7 +52,7 @@ std::string lacks(const ZeroChoice& choice, const PluginIndex& plugins) {
 std::int64_t checkpoint_bytes(const PlannedRun& run) {
   std::int64_t bytes = run.buffer_bytes + run.model_state_bytes;
   for (const PlannedParameter& parameter : run.parameters) {
-    bytes += parameter.trainable ? parameter.numel * (4 + parameter.state_bytes) + parameter.fixed_state_bytes
+    bytes += parameter.trainable ? parameter.numel * 4 + parameter.bytes_of_states(parameter.numel)
                                  : parameter.numel * run.compute_bytes;
   }
   return bytes;

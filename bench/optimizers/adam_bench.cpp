@@ -66,12 +66,13 @@ class PluginAdam {
     slot.raw.numel = slot.raw.full_numel = static_cast<std::uint64_t>(slot.tensors[0].numel());
     slot.raw.compute = slot.tensors[5].defined() ? handle_of(slot.tensors[5]) : nullptr;
     slot.raw.compute_written = &slot.written;
+    slot.raw.state_count = slot.states.size();
     pointers_.push_back(&slot.raw);
   }
 
   void update(double grad_scale = 1.0) {
     const capstan_group* groups[] = {&group_};
-    const capstan_step step{sizeof step, updates_++, grad_scale, groups, 1, nullptr};
+    const capstan_step step{sizeof step, updates_++, grad_scale, groups, 1, nullptr, 0, nullptr};
     call_plugin("AdamW", [&](capstan_error* error) {
       return adam_->vtable<capstan_optimizer>()->update(adam_->self(), pointers_.data(), pointers_.size(), &step,
                                                         nullptr, error);

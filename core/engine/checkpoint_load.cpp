@@ -73,7 +73,9 @@ void Engine::State::check_optimizer(const SavedRun& saved, const std::string& wh
 void Engine::State::check_states(const CheckpointLookup& lookup, const SavedRun& saved) {
   for (ParameterEntry& entry : store.entries()) {
     store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
-      if (!spec.scratch) lookup.require(entry.name, spec.name, state_shape(spec, entry, values));
+      if (!spec.scratch) {
+        lookup.require(entry.name, spec, state_shape(spec, entry, values), values.scalar_type());
+      }
     });
   }
   for (const auto& [spec, values] : model_states()) {
@@ -169,7 +171,8 @@ void Engine::State::load_entries(const CheckpointLookup& lookup) {
         entry.master.copy_(entry.master.to(compute_dtype(config.precision)));
       }
       store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
-        if (!spec.scratch) lookup.copy(entry.name, spec.name, values, is_cut(spec) ? entry.offset : 0);
+        if (spec.scratch) return;
+        lookup.copy(entry.name, spec.name, values, is_cut(spec) ? spec.values_for(entry.offset) : 0);
       });
     }
     store.release(sub_group, true);

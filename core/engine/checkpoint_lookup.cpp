@@ -14,10 +14,13 @@ std::string generator_state(const std::string& device, int rank) {
   return of_rank(device == "cpu" ? "generator" : device + " generator", rank);
 }
 
-bool is_cut(const StateSpec& spec) { return spec.like == StateSpec::Like::kParameter; }
+bool is_cut(const StateSpec& spec) {
+  return spec.like == StateSpec::Like::kParameter || spec.like == StateSpec::Like::kBlock;
+}
 
 std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntry& entry, const at::Tensor& values) {
-  return is_cut(spec) ? entry.shape : std::vector<std::int64_t>{values.numel()};
+  if (spec.like == StateSpec::Like::kParameter) return entry.shape;
+  return {is_cut(spec) ? spec.values_for(entry.parameter.numel()) : values.numel()};
 }
 
 CheckpointLookup::CheckpointLookup(const CheckpointContents& contents, std::string where) : where_(std::move(where)) {
@@ -41,6 +44,17 @@ void CheckpointLookup::require(const std::string& parameter, const std::string& 
     throw RuntimeFault(where_ + ": " + what + " is there only in part (" + std::to_string(elements) + " of " +
                        std::to_string(c10::multiply_integers(shape)) + " elements): a rank's file is missing.");
   }
+}
+
+void CheckpointLookup::require(const std::string& parameter, const StateSpec& spec, at::IntArrayRef shape,
+                               at::ScalarType dtype) const {
+  require(parameter, spec.name, shape);
+  const at::ScalarType saved = tensors_.at({parameter, spec.name}).front()->values.scalar_type();
+  if (saved == dtype || !(at::isIntegralType(saved, true) || at::isIntegralType(dtype, true))) return;
+  throw RuntimeFault(where_ + ": '" + parameter + "', state '" + spec.name + "' is of " + c10::toString(saved) +
+                     ", this optimizer keeps it as " + c10::toString(dtype) +
+                     ". It was saved by another version of the optimizer's plugin: resume with that one, or start from "
+                     "the weights alone with --init-from.");
 }
 
 void CheckpointLookup::copy(const std::string& parameter, const std::string& state, at::Tensor to,

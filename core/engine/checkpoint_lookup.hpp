@@ -24,7 +24,7 @@ std::string of_rank(const std::string& name, int rank);
 /// The state of a rank's generator on a device: the CPU's has no name of its own.
 std::string generator_state(const std::string& device, int rank);
 
-/// Whether a state has an element for each of the parameter's, and so is cut as the parameter is.
+/// Whether a state is cut as the parameter is: it has a value for each of its elements, or of its blocks.
 bool is_cut(const StateSpec& spec);
 /// The shape of the whole of a state, of which `values` are an entry's part.
 std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntry& entry, const at::Tensor& values);
@@ -40,6 +40,8 @@ class CheckpointLookup {
   }
   /// Throws RuntimeFault unless it is there, whole and of that shape.
   void require(const std::string& parameter, const std::string& state, at::IntArrayRef shape) const;
+  /// The same of an optimizer's state. Whole numbers, which mean what the optimizer makes of them, must be of `dtype`.
+  void require(const std::string& parameter, const StateSpec& spec, at::IntArrayRef shape, at::ScalarType dtype) const;
   /// Copies elements [offset, offset + to.numel()) of what require() has found.
   void copy(const std::string& parameter, const std::string& state, at::Tensor to, std::int64_t offset = 0) const;
   /// The values of a tensor of no parameter that one rank has written; undefined when there is none.

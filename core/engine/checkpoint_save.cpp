@@ -49,16 +49,17 @@ void Engine::State::add_entries(CheckpointContents& contents) {
       const bool empty = entry.parameter.numel() == 0;
       if (part.numel == 0 && !(empty && first_rank)) continue;
       // Where every rank holds all of it, each saves a part all the same.
-      const auto cut = [&](const at::Tensor& whole) {
-        return whole.view({-1}).narrow(0, part.offset - entry.offset, part.numel);
+      const auto cut = [](const at::Tensor& whole, std::int64_t from, std::int64_t count) {
+        return whole.view({-1}).narrow(0, from, count);
       };
-      contents.tensors.push_back({entry.name, kParam, entry.shape, part.offset, cut(entry.master)});
+      const std::int64_t from = part.offset - entry.offset;
+      contents.tensors.push_back({entry.name, kParam, entry.shape, part.offset, cut(entry.master, from, part.numel)});
       store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
         if (spec.scratch || (!is_cut(spec) && part.offset > 0)) return;
-        const at::Tensor mine = is_cut(spec) ? cut(values) : values;
+        const at::Tensor mine = is_cut(spec) ? cut(values, spec.values_for(from), spec.values_for(part.numel)) : values;
         // States kept elsewhere share one staging buffer: copy before the next sub-group overwrites it.
         contents.tensors.push_back({entry.name, spec.name, state_shape(spec, entry, values),
-                                    is_cut(spec) ? part.offset : 0,
+                                    is_cut(spec) ? spec.values_for(part.offset) : 0,
                                     store.readable_after_release() ? mine : mine.clone()});
       });
     }

@@ -138,7 +138,7 @@ ParameterStore::Options Engine::State::store_options() {
   options.accumulation_dtype = dtype_named(config.precision.grad_accum_dtype);
   options.sub_group_size = config.zero.sub_group_size;
   options.select_transform = [this](const NamedTensor& parameter) { return observers.select_transform(parameter); };
-  if (optimizer) options.states = optimizer->manifest().state;
+  if (optimizer) options.states = declared_states(optimizer->manifest(), *config.optimizer);
   // Ranks that talk to each other must all be asked once an update, about the same.
   if (communicates_by_itself(manifest())) {
     options.sub_group_size = std::numeric_limits<std::int64_t>::max();

@@ -1,11 +1,24 @@
 #include "core/engine/optimizer.hpp"
 
+#include <c10/util/StringUtil.h>
+
+#include <cmath>
 #include <utility>
 
 namespace capstan {
 
 Optimizer::Optimizer(Component component)
-    : component_(std::move(component)), where_("optimizer '" + component_.manifest().type + "'") {}
+    : component_(std::move(component)), where_("optimizer '" + component_.manifest().type + "'") {
+  check_has(CAPSTAN_HAS(vtable(), measure), "measure", manifest().measures);
+  check_has(CAPSTAN_HAS(vtable(), measure_model), "measure_model", manifest().measures_model);
+}
+
+void Optimizer::check_has(bool function, const char* name, int count) const {
+  if (function || count == 0) return;
+  const std::string key = name == std::string("measure") ? "measures" : "measures_model";
+  throw PluginError(where_ + " (" + file() + "): its manifest says " + key + " = " + std::to_string(count) +
+                    ", and the plugin has no function " + name + ". Write it, or take the key out of plugin.toml.");
+}
 
 std::vector<double> Optimizer::measure(const Slots& slots, const capstan_step& step) const {
   std::vector<double> partials(static_cast<std::size_t>(manifest().measures) * slots.size());
@@ -14,6 +27,22 @@ std::vector<double> Optimizer::measure(const Slots& slots, const capstan_step& s
     return vtable()->measure(component_.self(), slots.data(), slots.size(), &step, partials.data(), error);
   });
   return partials;
+}
+
+std::vector<double> Optimizer::measure_model(const Slots& slots, const capstan_step& step) const {
+  std::vector<double> partials(static_cast<std::size_t>(manifest().measures_model) * slots.size());
+  call_plugin(where_ + ", measure_model", [&](capstan_error* error) {
+    return vtable()->measure_model(component_.self(), slots.data(), slots.size(), &step, partials.data(), error);
+  });
+  return partials;
+}
+
+void Optimizer::check_total(double total, std::size_t index, const std::string& of, std::int64_t update_index) const {
+  if (std::isfinite(total)) return;
+  throw PluginError(where_ + " (" + file() + "): measure " + std::to_string(index) + " of " + of + " is " +
+                    c10::str(total) + " at update " + std::to_string(update_index) +
+                    ", though the gradients are finite; it must be finite. Lower the learning rate, or tell the "
+                    "plugin's author. The update was not made.");
 }
 
 void Optimizer::update(const Slots& slots, const capstan_step& step, const std::vector<double>& totals,
@@ -32,7 +61,12 @@ bool Optimizer::takes_local_gradients(std::int64_t update_index) const {
   call_plugin(where_ + ", gradient_mode", [&](capstan_error* error) {
     return vtable()->gradient_mode(component_.self(), update_index, &mode, error);
   });
-  return mode != 0;
+  if (mode != 0 && mode != 1) {
+    throw PluginError(where_ + " (" + file() + "): gradient_mode answers " + std::to_string(mode) + " for update " +
+                      std::to_string(update_index) +
+                      "; it must be 0 (the mean over ranks) or 1 (each rank's own). Tell the plugin's author.");
+  }
+  return mode == 1;
 }
 
 bool Optimizer::synchronizes() const {

@@ -15,6 +15,7 @@ class Optimizer {
  public:
   using Slots = std::vector<const capstan_slot*>;
 
+  /// Throws PluginError when the plugin lacks a function that its manifest promises.
   explicit Optimizer(Component component);
 
   const ComponentManifest& manifest() const { return component_.manifest(); }
@@ -24,6 +25,10 @@ class Optimizer {
   /// The partial sums that an update needs of its slots: as many numbers a slot as the manifest's `measures`, slot
   /// after slot; none when the optimizer measures nothing.
   std::vector<double> measure(const Slots& slots, const capstan_step& step) const;
+  /// The same for the sums over the whole model: as many numbers a slot as the manifest's `measures_model`.
+  std::vector<double> measure_model(const Slots& slots, const capstan_step& step) const;
+  /// Throws PluginError when a sum of what the optimizer measured is not finite; `of`: "parameter 'w'".
+  void check_total(double total, std::size_t index, const std::string& of, std::int64_t update_index) const;
   /// Updates parameters and states of the slots. `totals`: what measure() gave, summed over ranks. Throws PluginError
   /// naming the update and the rank.
   void update(const Slots& slots, const capstan_step& step, const std::vector<double>& totals, int rank) const;
@@ -41,6 +46,8 @@ class Optimizer {
 
  private:
   const capstan_optimizer* vtable() const { return component_.vtable<capstan_optimizer>(); }
+  void check_has(bool function, const char* name, int count) const;
+  std::string file() const { return component_.plugin().file.string(); }
 
   Component component_;
   std::string where_;

@@ -1,5 +1,7 @@
 #include "core/engine/planned_run.hpp"
 
+#include <string>
+
 #include "core/model/dtype_names.hpp"
 #include "core/parameters/run_needs.hpp"
 #include "core/zero/flat_parameters.hpp"
@@ -56,6 +58,7 @@ class Planned {
       parameter.trainable = tensor.requires_grad();
       parameter.movable = alone[i];
       parameter.built_bytes = bytes;
+      names_.push_back(model_.parameters()[i].name);
       run_.parameters.push_back(std::move(parameter));
       group_of_.push_back(groups_.group_of(i));
     }
@@ -68,18 +71,28 @@ class Planned {
     for (const PlannedParameter& parameter : run_.parameters) {
       if (parameter.trainable) numels.push_back(parameter.numel);
     }
-    run_.measures = optimizer_->measures;
-    for (const StateSpec& spec : optimizer_->state) {
+    run_.measures = optimizer_->measures + optimizer_->measures_model;
+    for (const StateSpec& spec : declared_states(*optimizer_, *config_.optimizer)) {
       if (spec.extent == StateSpec::Extent::kModel) {
         run_.model_state_bytes += bytes_of(state_dtype(spec, config_)) * model_state_numel(spec, numels, run_.world);
         continue;
       }
       for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
         PlannedParameter& parameter = run_.parameters[i];
-        if (!parameter.trainable || !has_state(spec, groups_[group_of_[i]])) continue;
-        (spec.like == StateSpec::Like::kScalar ? parameter.fixed_state_bytes : parameter.state_bytes) +=
-            bytes_of(state_dtype(spec, config_));
+        if (!parameter.trainable || !has_state(spec, groups_[group_of_[i]], names_[i], parameter.shape)) continue;
+        add_state(parameter, spec);
       }
+    }
+  }
+
+  void add_state(PlannedParameter& parameter, const StateSpec& spec) const {
+    const std::int64_t bytes = bytes_of(state_dtype(spec, config_));
+    if (spec.like == StateSpec::Like::kScalar) {
+      parameter.fixed_state_bytes += bytes;
+    } else if (spec.like == StateSpec::Like::kBlock) {
+      parameter.block_states.push_back({spec.block, bytes});
+    } else {
+      parameter.state_bytes += bytes;
     }
   }
 
@@ -89,6 +102,7 @@ class Planned {
   const ComponentManifest* optimizer_ = nullptr;
   PlannedRun run_;
   std::vector<std::uint32_t> group_of_;  // one for each of run_.parameters
+  std::vector<std::string> names_;       // one for each of run_.parameters
 };
 
 }  // namespace

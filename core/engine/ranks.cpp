@@ -244,7 +244,29 @@ std::vector<double> Engine::State::measure(const SubGroup& sub_group, const std:
   const auto width = static_cast<std::size_t>(optimizer->manifest().measures);
   if (width == 0) return {};
   const SlotBlocks blocks(slots, store.states());
-  return store.sum_measures(step_name() + ", measures", sub_group, optimizer->measure(blocks.slots(), step), width);
+  std::vector<double> totals =
+      store.sum_measures(step_name() + ", measures", sub_group, optimizer->measure(blocks.slots(), step), width);
+  for (std::size_t i = 0; i < totals.size(); ++i) {
+    const std::string of = "parameter '" + std::string(as_view(slots[i / width]->name)) + "'";
+    optimizer->check_total(totals[i], i % width, of, step.update_index);
+  }
+  return totals;
+}
+
+std::vector<double> Engine::State::measure_model(const capstan_step& step) {
+  const auto width = static_cast<std::size_t>(optimizer->manifest().measures_model);
+  if (width == 0) return {};
+  std::vector<double> per_block;
+  for (const SubGroup& sub_group : store.sub_groups()) {
+    store.acquire(sub_group);
+    const SlotBlocks blocks(store.slots(sub_group), store.states());
+    const std::vector<double> partials = optimizer->measure_model(blocks.slots(), step);
+    per_block.insert(per_block.end(), partials.begin(), partials.end());
+    store.release(sub_group, false);
+  }
+  std::vector<double> totals = store.sum_model_measures(step_name() + ", measures of the model", per_block, width);
+  for (std::size_t k = 0; k < width; ++k) optimizer->check_total(totals[k], k, "the model", step.update_index);
+  return totals;
 }
 
 }  // namespace capstan

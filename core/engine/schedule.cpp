@@ -1,5 +1,9 @@
 #include "core/engine/schedule.hpp"
 
+#include <c10/util/StringUtil.h>
+
+#include <cmath>
+
 namespace capstan {
 
 Schedule::Schedule(std::optional<Component> scheduler, ParameterGroups& groups)
@@ -41,6 +45,28 @@ void Schedule::apply(std::int64_t update_index) {
     });
     *groups_[i].find("betas") = betas;
   }
+}
+
+void Schedule::check(std::int64_t update_index) const {
+  if (!scheduler_) return;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    const double rate = groups_[i].find("lr")->front();
+    if (!std::isfinite(rate) || rate < 0) refuse(update_index, i, "learning rate", rate, "finite and not below 0");
+    if (base_betas_[i].empty() || !CAPSTAN_HAS(vtable(), momentum)) continue;
+    const std::vector<double>& betas = *groups_[i].find("betas");
+    for (std::size_t k = 0; k < betas.size(); ++k) {
+      if (betas[k] >= 0 && betas[k] < 1) continue;
+      refuse(update_index, i, "betas[" + std::to_string(k) + "]", betas[k], "from 0 to below 1");
+    }
+  }
+}
+
+void Schedule::refuse(std::int64_t update_index, std::size_t group, const std::string& what, double value,
+                      const char* range) const {
+  throw PluginError(where_ + " (" + scheduler_->plugin().file.string() + "): gives update " +
+                    std::to_string(update_index) + " the " + what + " " + c10::str(value) + " in parameter group " +
+                    std::to_string(group) + "; it must be " + range +
+                    ". Correct scheduler.params, or tell the plugin's author. The update was not made.");
 }
 
 std::string Schedule::save() const {

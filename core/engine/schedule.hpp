@@ -16,6 +16,9 @@ class Schedule {
 
   /// Writes lr and betas of update `update_index` into every group.
   void apply(std::int64_t update_index);
+  /// Throws PluginError when what apply() wrote for update `update_index` cannot be trained with: a rate that is not
+  /// finite or below 0, betas outside of [0, 1). Asked of updates that are made, not of the one after the last.
+  void check(std::int64_t update_index) const;
   /// The rate that update `update_index` of a group uses.
   double rate(std::int64_t update_index, std::uint32_t group) const;
 
@@ -26,6 +29,8 @@ class Schedule {
 
  private:
   const capstan_scheduler* vtable() const { return scheduler_->vtable<capstan_scheduler>(); }
+  [[noreturn]] void refuse(std::int64_t update_index, std::size_t group, const std::string& what, double value,
+                           const char* range) const;
 
   std::optional<Component> scheduler_;
   std::string where_;

@@ -82,6 +82,8 @@ struct Engine::State {
   void refuse_unused_parameters();
   std::vector<double> measure(const SubGroup& sub_group, const std::vector<const capstan_slot*>& slots,
                               const capstan_step& step);
+  /// The sums over the whole model that the optimizer asks for; empty when it asks for none.
+  std::vector<double> measure_model(const capstan_step& step);
   /// False when the update must be skipped; fills the norm and the factor for the gradients.
   bool check_and_measure(StepReport& report, double& grad_scale);
   void update(double grad_scale);

@@ -242,11 +242,16 @@ capstan_step Engine::State::step_of_update(double grad_scale) {
   step.groups = groups.pointers().data();
   step.group_count = groups.size();
   step.model_state = store.model_state().data();
+  step.model_state_count = store.model_state().size();
   return step;
 }
 
 void Engine::State::update(double grad_scale) {
-  const capstan_step step = step_of_update(grad_scale);
+  schedule.check(progress.updates);
+  if (progress.updates == 0) store.start_states();
+  capstan_step step = step_of_update(grad_scale);
+  const std::vector<double> model_totals = measure_model(step);
+  if (!model_totals.empty()) step.model_totals = model_totals.data();
   // A weight transform sees the number of updates done, this one included.
   ++progress.updates;
   {

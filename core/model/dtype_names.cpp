@@ -20,10 +20,11 @@ at::ScalarType compute_dtype(const PrecisionConfig& precision) {
 
 at::ScalarType dtype_named(const std::string& name) {
   static const std::map<std::string, at::ScalarType, std::less<>> kNames = {
-      {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}, {"int64", at::kLong}};
+      {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf},
+      {"int64", at::kLong},    {"uint8", at::kByte},        {"int8", at::kChar}};
   const auto found = kNames.find(name);
   if (found == kNames.end())
-    throw PluginError("state dtype '" + name + "': expected float32, bfloat16, float16 or int64.");
+    throw PluginError("state dtype '" + name + "': expected float32, bfloat16, float16, int64, uint8 or int8.");
   return found->second;
 }
 

@@ -90,16 +90,17 @@ void ParameterStore::build_sub_groups() {
   }
 }
 
-std::int64_t ParameterStore::state_numel(const StateSpec& spec, const ParameterEntry& entry) const {
-  return spec.like == StateSpec::Like::kScalar ? 1 : entry.master.numel();
+bool ParameterStore::has_state(const StateSpec& spec, const ParameterEntry& entry,
+                               const ParameterGroups& groups) const {
+  return capstan::has_state(spec, groups[entry.group], entry.name, entry.shape);
 }
 
 std::uint64_t ParameterStore::state_bytes(const SubGroup& sub_group, const ParameterGroups& groups) const {
   std::uint64_t bytes = 0;
   for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
     for (const StateSpec& spec : options_.states) {
-      if (!per_entry(spec) || !has_state(spec, groups[entries_[i].group])) continue;
-      bytes += SubGroupTier::aligned(static_cast<std::uint64_t>(state_numel(spec, entries_[i])) *
+      if (!per_entry(spec) || !has_state(spec, entries_[i], groups)) continue;
+      bytes += SubGroupTier::aligned(static_cast<std::uint64_t>(spec.values_for(entries_[i].master.numel())) *
                                      c10::elementSize(options_.state_dtype(spec)));
     }
   }
@@ -123,11 +124,25 @@ void ParameterStore::build_states(ParameterEntry& entry, const ParameterGroups& 
   for (const StateSpec& spec : options_.states) {
     if (!per_entry(spec)) continue;
     at::Tensor& state = entry.state.emplace_back();
-    if (!has_state(spec, groups[entry.group])) continue;
+    if (!has_state(spec, entry, groups)) continue;
     // Counters are read where the update is prepared: on a device each would be a wait.
     const bool counter = spec.like == StateSpec::Like::kScalar;
-    state = options_.tier->allocate(state_numel(spec, entry), options_.state_dtype(spec), counter);
+    state = options_.tier->allocate(spec.values_for(entry.master.numel()), options_.state_dtype(spec), counter);
     state.fill_(spec.init);
+  }
+}
+
+void ParameterStore::start_states() {
+  const auto& specs = options_.states;
+  if (std::none_of(specs.begin(), specs.end(), [](const StateSpec& spec) { return spec.init_param; })) return;
+  for (const SubGroup& sub_group : sub_groups_) {
+    acquire(sub_group);
+    for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
+      for_each_state(entries_[i], [&](const StateSpec& spec, at::Tensor& values) {
+        if (spec.init_param) values.copy_(entries_[i].master.view({-1}));
+      });
+    }
+    release(sub_group, true);
   }
 }
 
@@ -164,6 +179,7 @@ void ParameterStore::build_slots() {
     slot.full_shape = entry.shape.data();
     slot.full_dims = static_cast<std::uint32_t>(entry.shape.size());
     slot.compute_written = &compute_written_[i];
+    slot.state_count = state_handles_[i].size();
     if (!partitioned() && !options_.round_masters && entry.separate && entry.transform < 0 &&
         entry.compute.is_contiguous() && entry.compute.scalar_type() != at::kFloat) {
       entry.compute_part = entry.compute;

@@ -143,6 +143,10 @@ class ParameterStore {
   /// totals a slot, over all ranks.
   std::vector<double> sum_measures(const std::string& name, const SubGroup& sub_group,
                                    const std::vector<double>& per_block, std::size_t width);
+  /// The same over the whole model: `per_block` of the slots of all sub-groups, in their order. Returns `width` totals,
+  /// the same bits on all ranks and at all stages.
+  std::vector<double> sum_model_measures(const std::string& name, const std::vector<double>& per_block,
+                                         std::size_t width);
   /// Entries that got a gradient in this step, as contiguous tensors. Throws RuntimeFault when a parameter's storage
   /// was exchanged behind the engine's back.
   const std::vector<const at::Tensor*>& collect_gradients();
@@ -154,6 +158,8 @@ class ParameterStore {
   /// the end of the step, or after settle() at any time, also after an exception out of forward or backward.
   void drop_gradients(bool applied);
 
+  /// Before the first update: states declared with init = "param" become the master values.
+  void start_states();
   /// Makes the states of a sub-group resident.
   void acquire(const SubGroup& sub_group) { options_.tier->acquire(sub_group.index); }
   /// Ends the residence of the states; `changed`: their values are kept, else the earlier ones.
@@ -190,7 +196,9 @@ class ParameterStore {
   std::uint64_t state_bytes(const SubGroup& sub_group, const ParameterGroups& groups) const;
   void build_slots();
   void refresh_entry(std::size_t index, const TransformWeight& transform);
-  std::int64_t state_numel(const StateSpec& spec, const ParameterEntry& entry) const;
+  std::vector<double> totals_of_entries(const std::string& name, const SubGroup& range,
+                                        const std::vector<double>& per_block, std::size_t width);
+  bool has_state(const StateSpec& spec, const ParameterEntry& entry, const ParameterGroups& groups) const;
   bool partitioned() const { return sharding_ && sharding_->partitioned(); }
 
   /// A parameter whose values are still to be made.

@@ -199,36 +199,49 @@ bool ParameterStore::has_gradient(std::size_t i) const {
   return sharding_ ? present_on_any_[i] != 0 : gradients_[i] != nullptr;
 }
 
-std::vector<double> ParameterStore::sum_measures(const std::string& name, const SubGroup& sub_group,
-                                                 const std::vector<double>& per_block, std::size_t width) {
-  // Blocks of all entries that this rank updates, zeros where the sub-group has none.
+/// `width` totals for each entry, zeros for those outside of the range.
+std::vector<double> ParameterStore::totals_of_entries(const std::string& name, const SubGroup& range,
+                                                      const std::vector<double>& per_block, std::size_t width) {
+  // Blocks of all entries that this rank updates, zeros where the range has none.
   std::vector<double> blocks, totals(entries_.size() * width);
   auto at = per_block.begin();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const std::int64_t count = blocks_in(entries_[i].master.numel()) * static_cast<std::int64_t>(width);
-    if (i >= sub_group.begin && i < sub_group.end && gradients_[i] != nullptr) {
+    if (i >= range.begin && i < range.end && gradients_[i] != nullptr) {
       blocks.insert(blocks.end(), at, at + count);
       at += count;
     } else {
       blocks.insert(blocks.end(), static_cast<std::size_t>(count), 0.0);
     }
   }
-  if (sharding_) {
-    totals = sharding_->sum_blocks(name, blocks, width);
-  } else {
-    auto block = blocks.begin();
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      for (std::int64_t left = blocks_in(entries_[i].master.numel()); left > 0; --left) {
-        for (std::size_t k = 0; k < width; ++k) totals[i * width + k] += *block++;
-      }
+  if (sharding_) return sharding_->sum_blocks(name, blocks, width);
+  auto block = blocks.begin();
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    for (std::int64_t left = blocks_in(entries_[i].master.numel()); left > 0; --left) {
+      for (std::size_t k = 0; k < width; ++k) totals[i * width + k] += *block++;
     }
   }
+  return totals;
+}
+
+std::vector<double> ParameterStore::sum_measures(const std::string& name, const SubGroup& sub_group,
+                                                 const std::vector<double>& per_block, std::size_t width) {
+  const std::vector<double> totals = totals_of_entries(name, sub_group, per_block, width);
   std::vector<double> of_slots;
   for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
     if (gradients_[i] == nullptr) continue;
     for (std::size_t k = 0; k < width; ++k) of_slots.push_back(totals[i * width + k]);
   }
   return of_slots;
+}
+
+std::vector<double> ParameterStore::sum_model_measures(const std::string& name, const std::vector<double>& per_block,
+                                                       std::size_t width) {
+  const std::vector<double> totals = totals_of_entries(name, {0, entries_.size(), 0}, per_block, width);
+  // Entries without a part here have totals all the same, so that every rank adds up the same numbers.
+  std::vector<double> sums(width);
+  for (std::size_t i = 0; i < totals.size(); ++i) sums[i % width] += totals[i];
+  return sums;
 }
 
 void ParameterStore::share(const std::string& step, const TransformWeight& transform) {

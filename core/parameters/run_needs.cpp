@@ -1,6 +1,8 @@
 #include "core/parameters/run_needs.hpp"
 
 #include "capstan/sdk/share.hpp"
+#include "core/config/language/expression.hpp"
+#include "core/errors.hpp"
 #include "core/model/dtype_names.hpp"
 
 namespace capstan {
@@ -40,7 +42,19 @@ at::ScalarType state_dtype(const StateSpec& spec, const Config& config) {
   return spec.dtype == "param" ? at::kFloat : dtype_named(spec.dtype);
 }
 
-bool has_state(const StateSpec& spec, const capstan_group& group) {
+std::vector<StateSpec> declared_states(const ComponentManifest& optimizer, const ComponentChoice& choice) {
+  std::vector<StateSpec> states = optimizer.states_with(choice.params);
+  for (const StateSpec& state : states) {
+    for (const std::string& pattern : state.name_patterns) {
+      const std::string fault = expression_fault(pattern);
+      if (!fault.empty()) throw ConfigError("optimizer.params." + state.when_names + ": " + fault);
+    }
+  }
+  return states;
+}
+
+bool has_state(const StateSpec& spec, const capstan_group& group, const std::string& name, at::IntArrayRef shape) {
+  if (!spec.is_for(name, {shape.data(), shape.size()})) return false;
   if (spec.when.empty()) return true;
   const std::vector<double>* numbers = group.find(spec.when);
   return numbers != nullptr && numbers->front() != 0;

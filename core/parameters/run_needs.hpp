@@ -1,8 +1,10 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/config/config.hpp"
@@ -32,8 +34,11 @@ bool can_be_partitioned(const ComponentManifest* optimizer);
 /// The type of an optimizer's state. "param" is what the optimizer updates, the fp32 master; a parameter of the
 /// optimizer may ask for the compute type.
 at::ScalarType state_dtype(const StateSpec& spec, const Config& config);
-/// False for a state that a number of the group switches off.
-bool has_state(const StateSpec& spec, const capstan_group& group);
+/// The states that an optimizer declares, with the regular expressions that its parameters give them. Throws
+/// ConfigError for one that is none.
+std::vector<StateSpec> declared_states(const ComponentManifest& optimizer, const ComponentChoice& choice);
+/// Whether a parameter of that name and shape, and in that group, has a state.
+bool has_state(const StateSpec& spec, const capstan_group& group, const std::string& name, at::IntArrayRef shape);
 /// Elements of a state of the whole model, which has a place for every element of every parameter, whoever owns it.
 /// `numels`: of the trainable parameters.
 std::int64_t model_state_numel(const StateSpec& spec, const std::vector<std::int64_t>& numels, int ranks);

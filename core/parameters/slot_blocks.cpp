@@ -7,6 +7,8 @@
 
 namespace capstan {
 
+static_assert(Partition::kBlock % StateSpec::kLargestBlock == 0, "a block of a state would be in two parts");
+
 SlotBlocks::SlotBlocks(const std::vector<const capstan_slot*>& slots, const std::vector<StateSpec>& states) {
   std::vector<const StateSpec*> of_entries;
   for (const StateSpec& spec : states) {
@@ -27,7 +29,8 @@ void SlotBlocks::cut(const capstan_slot& slot, const std::vector<const StateSpec
     auto& list = state_lists_.emplace_back();
     for (std::size_t i = 0; i < states.size(); ++i) {
       const bool cuts = slot.state[i] != nullptr && states[i]->like != StateSpec::Like::kScalar;
-      list.push_back(cuts ? part(slot.state[i], from, count) : slot.state[i]);
+      list.push_back(cuts ? part(slot.state[i], states[i]->values_for(from), states[i]->values_for(count))
+                          : slot.state[i]);
     }
     capstan_slot& block = blocks_.emplace_back(slot);
     block.param = part(slot.param, from, count);

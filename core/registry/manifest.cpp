@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "core/registry/manifest_reader.hpp"
 #include "core/registry/plugin_kind.hpp"
+#include "core/registry/read_state.hpp"
 #include "core/schema/param_type.hpp"
 #include "core/text/nearest.hpp"
 #include "core/text/toml.hpp"
@@ -32,7 +33,6 @@ const Names kTraits = {"elementwise",
                        "cpu",
                        "cuda"};
 const Names kAttachments = {"events", "weights", "operands", "layers", "batch"};
-const Names kDtypes = {"float32", "bfloat16", "float16", "int64", "param"};
 
 void read_type(const ManifestTable& table, const Json& value, KeySpec& spec, bool first) {
   if (!value.is_string()) table.fail("type", "must be the name of a type, got " + value.dump() + ".");
@@ -146,45 +146,6 @@ KeySpec read_param(const std::string& name, const ManifestTable& table) {
   return spec;
 }
 
-StateSpec read_state(const ManifestTable& table, const std::vector<KeySpec>& params) {
-  StateSpec state;
-  state.name = table.name("name");
-  const std::string like = table.choice("like", "param", {"param", "scalar", "share"});
-  state.like = like == "param"    ? StateSpec::Like::kParameter
-               : like == "scalar" ? StateSpec::Like::kScalar
-                                  : StateSpec::Like::kShare;
-  state.dtype = table.choice("dtype", "float32", kDtypes);
-  state.dtype_from = table.text("dtype_from", "");
-  if (!state.dtype_from.empty() && std::none_of(params.begin(), params.end(), [&](const KeySpec& spec) {
-        return spec.name == state.dtype_from && spec.type == KeySpec::Type::kBoolean;
-      })) {
-    table.fail("dtype_from", "'" + state.dtype_from + "' is not a boolean parameter of this component.");
-  }
-  state.when = table.text("when", "");
-  if (!state.when.empty() && std::none_of(params.begin(), params.end(), [&](const KeySpec& spec) {
-        return spec.name == state.when && (spec.type == KeySpec::Type::kBoolean || spec.type == KeySpec::Type::kNumber);
-      })) {
-    table.fail("when", "'" + state.when + "' is not a boolean or numeric parameter of this component.");
-  }
-  state.init = table.number("init", 0.0);
-  const std::string extent = table.choice("extent", "shard", {"shard", "full", "model"});
-  state.extent = extent == "shard"  ? StateSpec::Extent::kShard
-                 : extent == "full" ? StateSpec::Extent::kFull
-                                    : StateSpec::Extent::kModel;
-  state.per_rank = table.boolean("per_rank", false);
-  if (like == "share" && !state.per_rank) table.fail("like", "'share' needs per_rank = true beside it.");
-  state.reset_on_reshard =
-      table.choice("on_reshard", state.per_rank ? "reset" : "reshard", {"reshard", "reset"}) == "reset";
-  if (state.per_rank && extent != "model") table.fail("per_rank", "needs extent = 'model' beside it.");
-  if (state.per_rank && !state.reset_on_reshard) {
-    table.fail("on_reshard",
-               "must be 'reset' with per_rank = true: another number of ranks has no use for the values.");
-  }
-  state.scratch = table.boolean("scratch", false);
-  table.reject_unread();
-  return state;
-}
-
 ComponentManifest read_component(const ManifestTable& table) {
   ComponentManifest component;
   component.kind = table.choice("kind", "", plugin_kind_names());
@@ -210,7 +171,11 @@ ComponentManifest read_component(const ManifestTable& table) {
     for (const ManifestTable& state : table.list("state"))
       component.state.push_back(read_state(state, component.params));
     component.measures = static_cast<int>(table.integer("measures", 0, 0, kMaxMeasures));
+    component.measures_model = static_cast<int>(table.integer("measures_model", 0, 0, kMaxMeasures));
     component.traits = table.choices("traits", kTraits);
+    if (component.measures_model > 0 && component.has_trait("own_communication")) {
+      table.fail("measures_model", "cannot stand beside the trait own_communication, whose collectives() add up.");
+    }
   } else if (component.kind == "observer") {
     component.attach = table.choices("attach", kAttachments);
   }

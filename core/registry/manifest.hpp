@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,18 +15,33 @@ namespace capstan {
 /// A state tensor that an optimizer declares and the engine allocates.
 struct StateSpec {
   enum class Extent { kShard, kFull, kModel };
-  enum class Like { kParameter, kScalar, kShare };
+  enum class Like { kParameter, kScalar, kShare, kBlock };
+  /// Parts of a parameter begin at multiples of so many elements, so that no block is in two of them.
+  static constexpr std::int64_t kLargestBlock = 32768;
 
   std::string name;               // "exp_avg"
-  Like like = Like::kParameter;   // one value an element, one a slot, or sdk::share_of(elements, world size)
-  std::string dtype = "float32";  // float32, bfloat16, float16, int64, or "param": that of the master values
+  Like like = Like::kParameter;   // one value an element, one a slot, sdk::share_of(elements, world size), one a block
+  std::int64_t block = 0;         // kBlock: elements that share a value, a power of two
+  std::string dtype = "float32";  // float32, bfloat16, float16, int64, uint8, int8, or "param": that of the masters
   std::string dtype_from;         // name of a boolean parameter that, when false, makes dtype that of the compute copy
   std::string when;  // name of a parameter: where it is 0 or false in a parameter's group, there is no state
+  // Parameters that do not fit all of what follows have no state either.
+  std::vector<std::int64_t> when_dims;                          // numbers of dimensions; empty: any
+  std::string when_names;                                       // name of a parameter with regular expressions
+  std::vector<std::string> name_patterns;                       // those, once a configuration is known; one must match
+  std::int64_t when_min_numel = 0, when_max_numel = INT64_MAX;  // elements of the whole parameter
   double init = 0.0;
+  bool init_param = false;  // it begins as the master values that the first update finds
   Extent extent = Extent::kShard;
   bool reset_on_reshard = false;
   bool per_rank = false;  // every rank has values of its own
   bool scratch = false;   // not saved
+
+  bool is_integral() const;
+  /// Values for `elements` of a parameter that begin at a multiple of kLargestBlock. Not for kShare.
+  std::int64_t values_for(std::int64_t elements) const;
+  /// Whether a parameter of that name and shape may have it, whatever its group says.
+  bool is_for(const std::string& parameter, std::span<const std::int64_t> shape) const;
 };
 
 struct ComponentManifest {
@@ -36,6 +52,7 @@ struct ComponentManifest {
   std::vector<KeySpec> params;
   std::vector<StateSpec> state;  // optimizers
   int measures = 0;              // optimizers: partial sums a slot
+  int measures_model = 0;        // optimizers: sums over the whole model
   std::vector<std::string>
       traits;  // optimizers: what they need of the engine, and cpu, cuda; docs/plugins/optimizer.md
   std::vector<std::string> attach;  // observers: events, weights, operands, layers, batch
@@ -43,6 +60,8 @@ struct ComponentManifest {
 
   bool has_trait(std::string_view trait) const;
   bool attaches(std::string_view place) const;
+  /// The states, with the regular expressions that these values of the parameters give them.
+  std::vector<StateSpec> states_with(const Json& values) const;
 };
 
 /// What a plugin says of itself, read from its ELF section .capstan.manifest without running any of it.

@@ -39,14 +39,19 @@ Json param_json(const KeySpec& spec) {
 
 Json state_json(const StateSpec& state) {
   static constexpr const char* kExtents[] = {"shard", "full", "model"};
-  static constexpr const char* kLikes[] = {"param", "scalar", "share"};
+  static constexpr const char* kLikes[] = {"param", "scalar", "share", "block"};
   Json json = Json::object();
   json["name"] = state.name;
   json["like"] = kLikes[static_cast<int>(state.like)];
+  if (state.like == StateSpec::Like::kBlock) json["block"] = state.block;
   json["dtype"] = state.dtype;
   if (!state.dtype_from.empty()) json["dtype_from"] = state.dtype_from;
   if (!state.when.empty()) json["when"] = state.when;
-  json["init"] = state.init;
+  if (!state.when_dims.empty()) json["when_dims"] = Json(Json::Array(state.when_dims.begin(), state.when_dims.end()));
+  if (!state.when_names.empty()) json["when_names"] = state.when_names;
+  if (state.when_min_numel > 0) json["when_min_numel"] = state.when_min_numel;
+  if (state.when_max_numel < INT64_MAX) json["when_max_numel"] = state.when_max_numel;
+  json["init"] = state.init_param ? Json("param") : Json(state.init);
   json["extent"] = kExtents[static_cast<int>(state.extent)];
   json["on_reshard"] = state.reset_on_reshard ? "reset" : "reshard";
   if (state.per_rank) json["per_rank"] = true;
@@ -68,6 +73,7 @@ Json component_json(const ComponentManifest& component) {
     json["state"] = Json::array();
     for (const StateSpec& state : component.state) json["state"].push_back(state_json(state));
     json["measures"] = component.measures;
+    if (component.measures_model > 0) json["measures_model"] = component.measures_model;
     json["traits"] = strings(component.traits);
   }
   if (component.kind == "observer") json["attach"] = strings(component.attach);

@@ -21,7 +21,7 @@ Share share_of_rank(const PlannedRun& run, const Partition& partition, int rank)
   std::size_t index = 0;
   for (const PlannedParameter& parameter : run.parameters) {
     if (!parameter.trainable) continue;
-    share.state_bytes += partition.part(index++, rank).numel * parameter.state_bytes + parameter.fixed_state_bytes;
+    share.state_bytes += parameter.bytes_of_states(partition.part(index++, rank).numel);
   }
   return share;
 }
@@ -29,7 +29,7 @@ Share share_of_rank(const PlannedRun& run, const Partition& partition, int rank)
 Share whole(const PlannedRun& run) {
   Share share{run.trainable_elements(), 0};
   for (const PlannedParameter& parameter : run.parameters) {
-    if (parameter.trainable) share.state_bytes += parameter.numel * parameter.state_bytes + parameter.fixed_state_bytes;
+    if (parameter.trainable) share.state_bytes += parameter.bytes_of_states(parameter.numel);
   }
   return share;
 }
@@ -236,6 +236,14 @@ MemoryTier tier_named(const std::string& device) {
 }
 
 }  // namespace
+
+std::int64_t PlannedParameter::bytes_of_states(std::int64_t elements) const {
+  std::int64_t bytes = elements * state_bytes + fixed_state_bytes;
+  for (const PlannedBlockState& state : block_states) {
+    bytes += (elements + state.block - 1) / state.block * state.bytes;
+  }
+  return bytes;
+}
 
 std::int64_t PlannedRun::elements() const {
   std::int64_t sum = 0;

@@ -9,6 +9,11 @@
 
 namespace capstan {
 
+/// A state of the optimizer that has one value for `block` elements.
+struct PlannedBlockState {
+  std::int64_t block = 1, bytes = 0;  // of a value
+};
+
 /// The facts of one parameter from which memory and traffic follow.
 struct PlannedParameter {
   std::int64_t numel = 0;
@@ -18,6 +23,10 @@ struct PlannedParameter {
   std::int64_t built_bytes = 0;        // as the model makes it
   std::int64_t state_bytes = 0;        // bytes of the optimizer's state for each element
   std::int64_t fixed_state_bytes = 0;  // bytes of the optimizer's state for the parameter as a whole
+  std::vector<PlannedBlockState> block_states;
+
+  /// Bytes of the optimizer's states for `elements` of it that begin at the start of a block.
+  std::int64_t bytes_of_states(std::int64_t elements) const;
 };
 
 /// The facts of a training run from which its memory and traffic follow: shapes and a configuration, without LibTorch

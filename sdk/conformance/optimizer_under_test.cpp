@@ -22,6 +22,8 @@ c10::ScalarType dtype_of(const std::string& name) {
   if (name == "bfloat16") return c10::ScalarType::BFloat16;
   if (name == "float16") return c10::ScalarType::Half;
   if (name == "int64") return c10::ScalarType::Long;
+  if (name == "uint8") return c10::ScalarType::Byte;
+  if (name == "int8") return c10::ScalarType::Char;
   return c10::ScalarType::Float;  // float32, and "param": the masters are
 }
 
@@ -33,8 +35,24 @@ bool is_off(const Json& numbers, const std::string& name) {
 
 /// Values of a state for `elements`.
 std::int64_t state_count(const StateSpec& state, std::int64_t elements, std::int64_t world_size = 1) {
-  if (state.like == StateSpec::Like::kScalar) return 1;
-  return state.like == StateSpec::Like::kShare ? sdk::share_of(elements, world_size) : elements;
+  return state.like == StateSpec::Like::kShare ? sdk::share_of(elements, world_size) : state.values_for(elements);
+}
+
+/// A shape of `numel` elements that gives the states of matrices and the like: as many dimensions as any state asks
+/// for.
+std::vector<std::int64_t> shape_for(const ComponentManifest& manifest, std::int64_t numel) {
+  std::size_t dims = 1;
+  for (const StateSpec& state : manifest.state) {
+    for (const std::int64_t wanted : state.when_dims) dims = std::max(dims, static_cast<std::size_t>(wanted));
+  }
+  std::vector<std::int64_t> shape(dims, 1);
+  shape[0] = numel;
+  if (dims == 1) return shape;
+  for (std::int64_t rows = 1; rows * rows <= numel; ++rows) {
+    if (numel % rows == 0) shape[1] = rows;
+  }
+  shape[0] = numel / shape[1];
+  return shape;
 }
 
 capstan_tensor handle(at::Tensor& tensor) {
@@ -63,21 +81,23 @@ Piece::Piece(const ComponentManifest& manifest, const Json& numbers, std::string
     compute_tensor.copy_(param_tensor);
   }
   const std::int64_t full = options.full_numel > 0 ? options.full_numel : numel;
-  for (const StateSpec& state : manifest.state) {
+  shape_ = shape_for(manifest, full);
+  for (const StateSpec& state : manifest.states_with(numbers)) {
     if (state.extent == StateSpec::Extent::kModel) continue;
-    if (is_off(numbers, state.when)) {
+    if (is_off(numbers, state.when) || !state.is_for(name, shape_)) {
       states.emplace_back();
       continue;
     }
     states.push_back(guarded(state_count(state, state.extent == StateSpec::Extent::kFull ? full : numel),
                              dtype_of(state.dtype), state.init));
+    if (state.init_param) states.back().copy_(param_tensor);
   }
-  shape_[0] = full;
   slot.struct_size = sizeof slot;
   slot.offset = static_cast<std::uint64_t>(options.offset);
   slot.numel = static_cast<std::uint64_t>(numel);
   slot.full_numel = static_cast<std::uint64_t>(full);
-  slot.full_dims = 1;
+  slot.full_dims = static_cast<std::uint32_t>(shape_.size());
+  slot.state_count = states.size();
 }
 
 at::Tensor Piece::guarded(std::int64_t numel, c10::ScalarType dtype, double value) {
@@ -143,7 +163,7 @@ const capstan_slot* Piece::raw() {
   slot.compute = handle(compute_tensor);
   slot.compute_written = &compute_written;
   slot.state = state_handles_.data();
-  slot.full_shape = shape_;
+  slot.full_shape = shape_.data();
   return &slot;
 }
 
@@ -178,6 +198,7 @@ void OptimizerUnderTest::with_step(double grad_scale, const Call& call) {
   step.groups = groups;
   step.group_count = 1;
   step.model_state = model_handles.data();
+  step.model_state_count = model_handles.size();
   call(step);
 }
 
@@ -216,12 +237,15 @@ void OptimizerUnderTest::update(const std::vector<std::vector<Piece*>>& calls, d
   ++updates_;
 }
 
-void OptimizerUnderTest::update(const std::vector<std::vector<Piece*>>& calls, const capstan_step& step) {
+void OptimizerUnderTest::update(const std::vector<std::vector<Piece*>>& calls, const capstan_step& before) {
   std::vector<std::vector<const capstan_slot*>> slots;
   for (const auto& pieces : calls) {
     slots.emplace_back();
     for (Piece* piece : pieces) slots.back().push_back(piece->raw());
   }
+  capstan_step step = before;
+  const std::vector<double> model_totals = measure_model(slots, step);
+  if (!model_totals.empty()) step.model_totals = model_totals.data();
   // As the engine does: all partial sums first, added over the shards of each parameter.
   const auto* table = component_.vtable<capstan_optimizer>();
   const auto measures = static_cast<std::size_t>(manifest.measures);
@@ -248,6 +272,25 @@ void OptimizerUnderTest::update(const std::vector<std::vector<Piece*>>& calls, c
     }
     call_update(slots[call], totals, step);
   }
+}
+
+std::vector<double> OptimizerUnderTest::measure_model(const std::vector<std::vector<const capstan_slot*>>& calls,
+                                                      const capstan_step& step) {
+  const auto* table = component_.vtable<capstan_optimizer>();
+  const bool has = CAPSTAN_HAS(table, measure_model);
+  const auto width = static_cast<std::size_t>(manifest.measures_model);
+  expect(has || width == 0, "the manifest has measures_model, but the optimizer has no function measure_model.");
+  expect(!has || width > 0, "its code has a function measure_model, but the manifest has no measures_model.");
+  std::vector<double> totals(width);
+  if (width == 0) return totals;
+  for (const auto& slots : calls) {
+    std::vector<double> partials(width * slots.size());
+    must("measure_model", [&](capstan_error* error) {
+      return table->measure_model(component_.self(), slots.data(), slots.size(), &step, partials.data(), error);
+    });
+    for (std::size_t i = 0; i < partials.size(); ++i) totals[i % width] += partials[i];
+  }
+  return totals;
 }
 
 void OptimizerUnderTest::call_update(const std::vector<const capstan_slot*>& slots, const std::vector<double>& totals,

@@ -48,7 +48,7 @@ class Piece {
 
   std::vector<at::Tensor> whole_;  // with their guards
   std::vector<capstan_tensor> state_handles_;
-  std::int64_t shape_[1] = {0};
+  std::vector<std::int64_t> shape_;
 };
 
 /// An optimizer with one parameter group, driven as the engine drives it.
@@ -84,6 +84,8 @@ class OptimizerUnderTest {
 
  private:
   void update(const std::vector<std::vector<Piece*>>& calls, const capstan_step& step);
+  std::vector<double> measure_model(const std::vector<std::vector<const capstan_slot*>>& calls,
+                                    const capstan_step& step);
   void call_update(const std::vector<const capstan_slot*>& slots, const std::vector<double>& totals,
                    const capstan_step& step);
 

@@ -69,8 +69,9 @@ void check_finite(const Context& context, const ComponentManifest& component) {
     expect(std::isfinite(rate) && rate >= 0,
            "the rate of update " + std::to_string(index) + " is " + std::to_string(rate) + ".");
     const auto [beta1, beta2] = schedule.betas(index);
-    expect(std::isfinite(beta1) && std::isfinite(beta2),
-           "the betas of update " + std::to_string(index) + " are not finite.");
+    expect(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1,
+           "the betas of update " + std::to_string(index) + " are " + std::to_string(beta1) + " and " +
+               std::to_string(beta2) + ", and each must be from 0 to below 1.");
   }
 }
 
@@ -115,7 +116,8 @@ Cases scheduler_cases(const ComponentManifest& component) {
     return [component, check](const Context& context) { check(context, component); };
   };
   return {
-      {prefix + "finite", "Rates are finite and not negative, however far a run goes.", bound(check_finite)},
+      {prefix + "finite", "Rates are finite and not negative, betas from 0 to below 1, however far a run goes.",
+       bound(check_finite)},
       {prefix + "pure", "The same update has the same rate, however often it is asked for.", bound(check_pure)},
       {prefix + "any_order", "Updates may be asked for in any order.", bound(check_order)},
       {prefix + "resume", "A new instance goes on where the old one was.", bound(check_resume)},

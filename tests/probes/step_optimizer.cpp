@@ -126,6 +126,7 @@ std::uint64_t step(const capstan_component& component, const capstan_host& host,
   slot.numel = slot.full_numel = kElements;
   slot.full_shape = shape;
   slot.full_dims = 2;
+  slot.state_count = handles.size() - 2;
   const capstan_slot* slots[] = {&slot};
   const capstan_group group;
   const capstan_group* groups[] = {&group};

@@ -85,6 +85,7 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_slot, full_dims);
   FIELD(capstan_slot, compute);
   FIELD(capstan_slot, compute_written);
+  FIELD(capstan_slot, state_count);
 
   FIELD(capstan_step, struct_size);
   FIELD(capstan_step, update_index);
@@ -92,6 +93,8 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_step, groups);
   FIELD(capstan_step, group_count);
   FIELD(capstan_step, model_state);
+  FIELD(capstan_step, model_state_count);
+  FIELD(capstan_step, model_totals);
 
   FIELD(capstan_optimizer, struct_size);
   FIELD(capstan_optimizer, update);
@@ -101,6 +104,7 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_optimizer, save);
   FIELD(capstan_optimizer, load);
   FIELD(capstan_optimizer, synchronize_step);
+  FIELD(capstan_optimizer, measure_model);
 
   FIELD(capstan_schedule_start, struct_size);
   FIELD(capstan_schedule_start, group_count);

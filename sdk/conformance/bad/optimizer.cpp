@@ -30,6 +30,7 @@ class Bad {
     if (breaks("refuse")) slot.fail("Bad updates float32 parameters; this one is bfloat16.");
     float* weights = slot.param();
     float* means = static_cast<float*>(slot.state(0).data);
+    if (breaks("state_bounds")) means = slot.floats(1);
     const sdk::Values gradients = slot.grad();
     double rate = breaks("zero_rate") ? lr_ : step.group(slot.group()).number("lr");
     if (breaks("several_calls")) rate *= calls_;

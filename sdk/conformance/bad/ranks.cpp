@@ -17,6 +17,7 @@ class BadRanks {
   BadRanks(const sdk::Host& host, const sdk::Params&) : rank_(host.rank()) {}
 
   sdk::GradientMode gradient_mode(std::int64_t) {
+    if (breaks("no_mode")) return static_cast<sdk::GradientMode>(2);
     const bool odd = ++asked_ % 2 != 0;
     return breaks("gradient_mode") && odd ? sdk::GradientMode::kMean : sdk::GradientMode::kLocal;
   }

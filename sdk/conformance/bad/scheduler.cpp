@@ -17,6 +17,7 @@ class Bad {
   double rate(std::int64_t update_index, std::uint32_t, double base_lr) const {
     const double index = static_cast<double>(update_index);
     if (breaks("finite")) return base_lr * (1 - index / 1000);
+    if (breaks("below_0")) return base_lr * (2 - index);
     if (breaks("pure")) return base_lr / static_cast<double>(++asked_);
     if (breaks("any_order")) return base_lr / static_cast<double>(1 + (furthest_ = std::max(furthest_, update_index)));
     if (breaks("resume")) {

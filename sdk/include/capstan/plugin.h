@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.3: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.4: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 3u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 4u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -129,7 +129,8 @@ typedef struct capstan_host {
 /* ---- kind "optimizer" ------------------------------------------------------------------------------------- */
 
 /* One parameter, or this rank's part of it. All tensors are contiguous and hold `numel` elements in flattened order,
- * except states that the manifest declares otherwise; their shape means nothing. */
+ * except states that the manifest declares otherwise; their shape means nothing. A state with like = "block" has
+ * ceil(numel / block) values here; `offset` is a multiple of every such block. */
 typedef struct capstan_slot {
   uint32_t struct_size;
   uint32_t group;              /* index into capstan_step.groups */
@@ -138,8 +139,8 @@ typedef struct capstan_slot {
   capstan_tensor grad;         /* the same elements, in the dtype they have (float32, bfloat16 or float16); where
                                   gradient_mode asked for local ones, this rank's gradient of the whole parameter */
   const capstan_tensor* state; /* manifest order; allocated and initialised by the engine as declared, those with
-                                  like = "scalar" in host memory on every device; NULL for one whose `when` parameter
-                                  is 0 or false in the group */
+                                  like = "scalar" in host memory on every device; NULL for one that the manifest's
+                                  `when`, `when_dims` and the like leave out for this parameter */
   uint64_t offset, numel, full_numel;
   const int64_t* full_shape;
   uint32_t full_dims;
@@ -147,6 +148,7 @@ typedef struct capstan_slot {
                                   elements of it, which update() may write with the new values rounded to nearest
                                   even; NULL otherwise. */
   int* compute_written;        /* set *compute_written = 1 after writing `compute`; the engine copies it otherwise */
+  size_t state_count;          /* since 1.4: how many entries `state` has, the NULL ones included */
 } capstan_slot;
 
 typedef struct capstan_step {
@@ -157,6 +159,9 @@ typedef struct capstan_step {
   const capstan_group* const* groups;
   size_t group_count;
   const capstan_tensor* model_state; /* states declared with extent = "model", in manifest order */
+  size_t model_state_count;          /* since 1.4: how many entries `model_state` has */
+  const double* model_totals;  /* since 1.4, in update: `measures_model` numbers, each the sum of what measure_model
+                                  gave over all parameters and ranks; NULL when measures_model = 0 */
 } capstan_step;
 
 /* An optimizer with the trait own_communication gets every slot of an update in one call, on every rank the same
@@ -181,6 +186,11 @@ typedef struct capstan_optimizer {
    * update; slots have no gradient. [engine, every rank] */
   capstan_status (*synchronize_step)(void* self, const capstan_slot* const* slots, size_t slot_count,
                                      const capstan_step*, capstan_error*);
+  /* Since 1.4, with `measures_model = k` in the manifest: k partial sums a slot, as measure. The engine calls it for
+   * all slots of an update before the first call of update, and adds everything up to capstan_step.model_totals: the
+   * same bits on every rank and at every ZeRO stage. No collective may be called in here. [engine] */
+  capstan_status (*measure_model)(void* self, const capstan_slot* const* slots, size_t slot_count, const capstan_step*,
+                                  double* partials, capstan_error*);
 } capstan_optimizer;
 
 /* ---- kind "scheduler" -------------------------------------------------------------------------------------- */

@@ -126,6 +126,25 @@ TEST(Engine, UpdatesAtTheRateOfTheUpdateThatItMakes) {
 
 class EngineClipping : public testing::TestWithParam<double> {};
 
+/// Of rates 0.02, 0.01, 0 and -0.01 the last is none.
+TEST(Engine, MakesNoUpdateAtARateBelowZeroAndNamesTheSchedule) {
+  const char* const folder = CAPSTAN_TEST_BUILD_DIR "/tests/bad_plugins";
+  setenv("CAPSTAN_PLUGIN_PATH", folder, 1);
+  setenv("CAPSTAN_BAD", "below_0", 1);
+  SmallRun run(R"({"train_batch_size": 2, "steps_per_print": null, "scheduler": {"type": "Bad"},
+                   "optimizer": {"type": "SGD", "params": {"lr": 0.01}}})");
+  run.steps(3);
+  const at::Tensor before = run.model.parameters[0].tensor.detach().clone();
+  EXPECT_THAT([&] { run.step(); },
+              ThrowsMessage<PluginError>("scheduler 'Bad' (" + std::string(folder) +
+                                         "/libcapstan_bad_scheduler.so): gives update 3 the learning rate -0.01 in "
+                                         "parameter group 0; it must be finite and not below 0. Correct "
+                                         "scheduler.params, or tell the plugin's author. The update was not made."));
+  EXPECT_TRUE(run.model.parameters[0].tensor.detach().equal(before));
+  unsetenv("CAPSTAN_BAD");
+  unsetenv("CAPSTAN_PLUGIN_PATH");
+}
+
 TEST_P(EngineClipping, TrainsAsALoopByHandDoes) {
   SmallRun run(config("\"gradient_clipping\": " + std::to_string(GetParam())));
   run.steps(20);

@@ -70,6 +70,20 @@ TEST(SlotBlocks, CutEverySlotWhereRanksMayCutIt) {
   }
 }
 
+TEST(SlotBlocks, HaveTheirOwnValuesOfAStateOfBlocks) {
+  StateSpec scale = state(StateSpec::Like::kBlock);
+  scale.block = 256;
+  constexpr std::int64_t kNumel = 2 * kBlock + 257, kScales = kBlock / 256;
+  Tensors whole(kNumel, 0);
+  const at::Tensor scales = at::arange(2 * kScales + 2);
+  whole.states = {handle_of(scales)};
+  const SlotBlocks blocks({&whole.slot}, {scale});
+  ASSERT_EQ(blocks.slots().size(), 3u);
+  EXPECT_TRUE(tensor_of(blocks.slots()[0]->state[0]).equal(at::arange(kScales)));
+  EXPECT_TRUE(tensor_of(blocks.slots()[1]->state[0]).equal(at::arange(kScales, 2 * kScales)));
+  EXPECT_TRUE(tensor_of(blocks.slots()[2]->state[0]).equal(at::arange(2 * kScales, 2 * kScales + 2)));
+}
+
 TEST(SlotBlocks, AreThePartsThemselvesAndNoCopies) {
   Tensors whole(kBlock + 2, 0);
   const SlotBlocks blocks({&whole.slot}, {state(StateSpec::Like::kParameter), state(StateSpec::Like::kScalar),

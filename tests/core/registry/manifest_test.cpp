@@ -226,8 +226,8 @@ TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\nmeasures = 65")),
             "manifest: components[0].measures: must be from 0 to 64, got 65.");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\ndtype = 'fp8'")),
-            "manifest: components[0].state[0].dtype: must be one of float32, bfloat16, float16, int64, param, got "
-            "'fp8'.");
+            "manifest: components[0].state[0].dtype: must be one of float32, bfloat16, float16, int64, uint8, int8, "
+            "param, got 'fp8'.");
   EXPECT_EQ(
       refusal(with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\ndtype_from = 'wide'")),
       "manifest: components[0].state[0].dtype_from: 'wide' is not a boolean parameter of this component.");
@@ -258,6 +258,107 @@ TEST(Manifest, ReadsStatesThatEveryRankHasOfItsOwn) {
   EXPECT_EQ(state_refusal("extent = 'model'\nper_rank = true\non_reshard = 'reshard'"),
             "manifest: components[0].state[0].on_reshard: must be 'reset' with per_rank = true: another number of "
             "ranks has no use for the values.");
+}
+
+std::string state_refusal(const std::string& lines) {
+  return refusal(
+      with_component("kind = 'optimizer'\ntype = 'T'\nparams.names = { type = 'string[]' }\n"
+                     "params.wide = { type = 'boolean' }\n[[components.state]]\nname = 's'\n" +
+                     lines));
+}
+
+TEST(Manifest, ReadsStatesOfBytesAndOfBlocksAndForWhomTheyAre) {
+  const auto manifest =
+      parse(with_component("kind = 'optimizer'\ntype = 'T'\nmeasures_model = 3\nparams.names = { type = 'string[]' }\n"
+                           "state = [{ name = 'code', dtype = 'uint8', init = 127, when_min_numel = 4096 },\n"
+                           "{ name = 'scale', like = 'block', block = 2048, when_dims = 2, when_names = 'names' },\n"
+                           "{ name = 'start', init = 'param', when_dims = [0, 1], when_max_numel = 4095 }]"));
+  const ComponentManifest& component = manifest.components[0];
+  EXPECT_EQ(component.measures_model, 3);
+  const auto states = component.states_with(Json::parse(R"({"names": ["emb", "^head"]})"));
+  ASSERT_EQ(states.size(), 3u);
+  EXPECT_EQ(states[0].dtype, "uint8");
+  EXPECT_EQ(states[0].init, 127);
+  EXPECT_EQ(states[1].like, StateSpec::Like::kBlock);
+  EXPECT_TRUE(states[2].init_param);
+  const std::int64_t matrix[] = {64, 64}, vector[] = {4095}, cube[] = {16, 16, 16};
+  EXPECT_TRUE(states[0].is_for("w", matrix));
+  EXPECT_FALSE(states[0].is_for("w", vector));
+  EXPECT_TRUE(states[1].is_for("tok_emb.weight", matrix));
+  EXPECT_FALSE(states[1].is_for("tok_emb.weight", cube));
+  EXPECT_FALSE(states[1].is_for("my.head", matrix));
+  EXPECT_TRUE(states[2].is_for("w", vector));
+  EXPECT_FALSE(states[2].is_for("w", matrix));
+  EXPECT_EQ(states[1].values_for(0), 0);
+  EXPECT_EQ(states[1].values_for(1), 1);  // fewer elements than a block
+  EXPECT_EQ(states[1].values_for(2048), 1);
+  EXPECT_EQ(states[1].values_for(2049), 2);
+  const Json json = manifest.to_json().at("components").as_array()[0];
+  EXPECT_EQ(json.at("measures_model").as_integer(), 3);
+  EXPECT_EQ(json.at("state").as_array()[0].dump(),
+            R"({"name":"code","like":"param","dtype":"uint8","when_min_numel":4096,"init":127.0,"extent":"shard",)"
+            R"("on_reshard":"reshard"})");
+  EXPECT_EQ(json.at("state").as_array()[1].dump(),
+            R"({"name":"scale","like":"block","block":2048,"dtype":"float32","when_dims":[2],"when_names":"names",)"
+            R"("init":0.0,"extent":"shard","on_reshard":"reshard"})");
+  EXPECT_EQ(json.at("state").as_array()[2].dump(),
+            R"({"name":"start","like":"param","dtype":"float32","when_dims":[0,1],"when_max_numel":4095,)"
+            R"("init":"param","extent":"shard","on_reshard":"reshard"})");
+}
+
+TEST(Manifest, RefusesBlocksThatPartsWouldCut) {
+  for (const char* block : {"0", "-64", "48", "65536", "'64'", "64.5"}) {
+    EXPECT_THAT(state_refusal(std::string("like = 'block'\nblock = ") + block),
+                ::testing::AllOf(::testing::StartsWith("manifest: components[0].state[0].block: must be a power of two "
+                                                       "from 1 to 32768, got "),
+                                 ::testing::EndsWith(": parts of a parameter begin at multiples of 32768 elements.")));
+  }
+  EXPECT_EQ(
+      state_refusal("like = 'block'"),
+      "manifest: components[0].state[0].block: is missing: like = 'block' needs the number of elements that share "
+      "a value.");
+  EXPECT_EQ(state_refusal("block = 64"),
+            "manifest: components[0].state[0].block: is for like = 'block', and like is 'param'.");
+  EXPECT_EQ(state_refusal("like = 'block'\nblock = 64\nextent = 'model'"),
+            "manifest: components[0].state[0].like: 'block' needs extent = 'shard' beside it.");
+}
+
+TEST(Manifest, RefusesAStateThatContradictsItself) {
+  const std::string state = "manifest: components[0].state[0].";
+  EXPECT_EQ(state_refusal("dtype = 'uint8'\ninit = 0.5"),
+            state + "init: must be a whole number from 0 to 255 with dtype = 'uint8', got 0.5.");
+  EXPECT_EQ(state_refusal("dtype = 'uint8'\ninit = 256"),
+            state + "init: must be a whole number from 0 to 255 with dtype = 'uint8', got 256.");
+  EXPECT_EQ(state_refusal("dtype = 'int8'\ninit = -129"),
+            state + "init: must be a whole number from -128 to 127 with dtype = 'int8', got -129.");
+  EXPECT_EQ(state_refusal("dtype = 'int64'\ninit = 0.5"),
+            state + "init: must be a whole number with dtype = 'int64', got 0.5.");
+  EXPECT_EQ(state_refusal("init = 'zero'"), state + "init: must be a number or \"param\", got \"zero\".");
+  for (const char* beside : {"dtype = 'uint8'", "like = 'scalar'", "extent = 'model'"}) {
+    EXPECT_EQ(state_refusal(std::string("init = 'param'\n") + beside),
+              state + "init: 'param' is for a state with like = 'param', extent = 'shard' and a floating-point dtype.");
+  }
+  EXPECT_EQ(state_refusal("dtype = 'int8'\ndtype_from = 'wide'"),
+            state +
+                "dtype_from: cannot stand beside dtype = 'int8': the type that a model computes in would take the "
+                "place of whole numbers.");
+  EXPECT_EQ(state_refusal("when_names = 'wide'"),
+            state + "when_names: 'wide' is not a parameter of this component of type string or string[].");
+  EXPECT_EQ(state_refusal("when_dims = []"),
+            state + "when_dims: must not be empty: no parameter would have the state.");
+  for (const char* dims : {"-1", "65", "'2'", "[2, 1.5]"}) {
+    EXPECT_THAT(state_refusal(std::string("when_dims = ") + dims),
+                ::testing::StartsWith(state + "when_dims: must be a number of dimensions from 0 to 64, or a list of "
+                                              "such numbers, got "));
+  }
+  EXPECT_EQ(state_refusal("when_min_numel = 9\nwhen_max_numel = 8"),
+            state + "when_max_numel: is below when_min_numel.");
+  EXPECT_EQ(state_refusal("extent = 'model'\nwhen_dims = 2"),
+            state + "when_dims: asks about one parameter, and extent = 'model' is for all of them.");
+  EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\nmeasures_model = 1\n"
+                                   "traits = ['own_communication']")),
+            "manifest: components[0].measures_model: cannot stand beside the trait own_communication, whose "
+            "collectives() add up.");
 }
 
 TEST(Manifest, ChecksParametersAgainstTheirOwnSchema) {

@@ -45,6 +45,20 @@ TEST(MemoryPlan, GivesThePapersFiguresForABillionParametersOnEightRanks) {
   }
 }
 
+/// Two codes and two scales of a block of 2048, where Adam has two floats.
+TEST(MemoryPlan, CountsAValueForEveryBegunBlock) {
+  PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
+  for (PlannedParameter& parameter : run.parameters) {
+    parameter.state_bytes = 2;
+    parameter.block_states = {{2048, 4}, {2048, 4}};
+  }
+  EXPECT_EQ(run.parameters[0].bytes_of_states(10'000'000), 20'000'000 + 2 * 4 * 4883);
+  EXPECT_EQ(run.parameters[0].bytes_of_states(1), 2 + 2 * 4);
+  EXPECT_EQ(run.parameters[0].bytes_of_states(0), 0);
+  EXPECT_EQ(bytes_of(plan_memory(run, {0}), "optimizer state"), 100 * (20'000'000 + 2 * 4 * 4883));
+  EXPECT_NEAR(static_cast<double>(bytes_of(plan_memory(run, {2}), "optimizer state")), 2.004e9 / 8, 1e6);
+}
+
 TEST(MemoryPlan, KeepsWhatIsOffloadedElsewhere) {
   const PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
   const MemoryPlan cpu = plan_memory(run, {2, MemoryTier::kHost});

@@ -46,12 +46,17 @@ void synchronize(MixedRun& run) {
   run.engine.eval_batch([] { return test::rows_of_stream(0, 1); }, 1);
 }
 
-/// Sums in groups of ranks what SGD gets as the engine's mean.
-TEST(OwnCommunicationInGroups, IsThatOfAllRanks) {
-  const test::TemporaryFolder folder;
+/// Other bad plugins have a component of the same type.
+void find_bad_ranks_in(const test::TemporaryFolder& folder) {
   std::filesystem::copy_file(CAPSTAN_TEST_BUILD_DIR "/tests/bad_plugins/libcapstan_bad_ranks.so",
                              folder.path() / "libcapstan_bad_ranks.so");
   setenv("CAPSTAN_PLUGIN_PATH", folder.path().c_str(), 1);
+}
+
+/// Sums in groups of ranks what SGD gets as the engine's mean.
+TEST(OwnCommunicationInGroups, IsThatOfAllRanks) {
+  const test::TemporaryFolder folder;
+  find_bad_ranks_in(folder);
   for (const int ranks : {2, 3, 4}) {
     test::expect_on_ranks(ranks, [](Communicator& communicator) {
       const auto config = [&](const std::string& type, const std::string& params) {
@@ -68,6 +73,21 @@ TEST(OwnCommunicationInGroups, IsThatOfAllRanks) {
       expect_same_on_all_ranks(communicator, bits_of(grouped));
     });
   }
+}
+
+TEST(OwnCommunicationInGroups, KnowsTwoKindsOfGradientsAlone) {
+  const test::TemporaryFolder folder;
+  find_bad_ranks_in(folder);
+  setenv("CAPSTAN_BAD", "no_mode", 1);
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    MixedRun run(R"({"train_micro_batch_size_per_gpu": 6, "steps_per_print": null, "optimizer": {"type": "Bad"}})",
+                 shared(communicator));
+    EXPECT_THAT([&] { run.step(); },
+                testing::ThrowsMessage<PluginError>(HasSubstr(
+                    "libcapstan_bad_ranks.so): gradient_mode answers 2 for update 0; it must be 0 (the mean over "
+                    "ranks) or 1 (each rank's own). Tell the plugin's author.")));
+  });
+  unsetenv("CAPSTAN_BAD");
 }
 
 class OwnCommunication : public testing::TestWithParam<int> {};

@@ -158,11 +158,12 @@ void OptimizerUnderTest::with_slots(double grad_scale, const Call& call) {
                      slot.shape.data(),
                      static_cast<std::uint32_t>(slot.shape.size()),
                      handle(slot.compute),
-                     &slot.compute_written});
+                     &slot.compute_written,
+                     handles.size()});
     pointers.push_back(&slots.back());
   }
-  const capstan_step step{sizeof(capstan_step), update_index_, grad_scale,
-                          groups.data(),        groups.size(), model_states.data()};
+  const capstan_step step{sizeof(capstan_step), update_index_,       grad_scale,          groups.data(),
+                          groups.size(),        model_states.data(), model_states.size(), nullptr};
   call(pointers, step);
 }
 

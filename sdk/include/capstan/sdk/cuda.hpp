@@ -25,12 +25,19 @@ class CudaSlot {
     return static_cast<float*>(values.data);
   }
   Values grad() const { return floats(slot_.raw()->grad, "gradient"); }
-  Values state(std::size_t index) const { return floats(slot_.raw()->state[index], "state"); }
+  Values state(std::size_t index) const { return floats(slot_.state_tensor(index), "state"); }
   /// State `index` as float32.
   float* floats(std::size_t index) const {
     const Values values = state(index);
     if (values.dtype != Dtype::kFloat32) slot_.fail("state " + std::to_string(index) + " must be float32.");
     return static_cast<float*>(values.data);
+  }
+  /// A state declared `dtype = "uint8"`, or `"int8"`.
+  std::uint8_t* bytes(std::size_t index) const {
+    return static_cast<std::uint8_t*>(integers(index, Dtype::kUInt8, "uint8"));
+  }
+  std::int8_t* signed_bytes(std::size_t index) const {
+    return static_cast<std::int8_t*>(integers(index, Dtype::kInt8, "int8"));
   }
   /// States declared `like = "scalar"` are in host memory on every device.
   std::int64_t& counter(std::size_t index) const { return slot_.counter(index); }
@@ -43,6 +50,15 @@ class CudaSlot {
   [[noreturn]] void fail(const std::string& text) const { slot_.fail(text); }
 
  private:
+  void* integers(std::size_t index, Dtype dtype, const char* expected) const {
+    const capstan_tensor tensor = slot_.state_tensor(index);
+    const Values values = values_of(tensor);
+    if (!on_cuda(tensor) || values.dtype != dtype) {
+      slot_.fail("state " + std::to_string(index) + " must be " + expected + " in the memory of a CUDA device.");
+    }
+    return values.data;
+  }
+
   Values floats(capstan_tensor tensor, const char* what) const {
     if (!on_cuda(tensor)) slot_.fail(std::string("the ") + what + " is not in the memory of a CUDA device.");
     const Values values = values_of(tensor);
@@ -58,6 +74,10 @@ class CudaSlot {
 
 /// State `index` among those declared with `extent = "model"`, in float32: as Step::model_state(), a device pointer.
 inline float* cuda_model_state(const Step& step, std::size_t index) {
+  if (index >= step.raw()->model_state_count) {
+    throw Error("state " + std::to_string(index) + " of the model: the manifest declares " +
+                std::to_string(step.raw()->model_state_count) + ", numbered from 0.");
+  }
   const capstan_tensor tensor = step.raw()->model_state[index];
   const Values values = values_of(tensor);
   if (values.dtype != Dtype::kFloat32 || !on_cuda(tensor)) {

@@ -22,9 +22,12 @@
 ///     void update(const sdk::Slots& slots, const sdk::Step& step);
 ///
 ///     // optional; with `measures = k` in the manifest: k partial sums a slot, whose totals step.total() then has
+///     static constexpr std::size_t kMeasures = k;
 ///     void measure(const sdk::Slots& slots, const sdk::Step& step, std::span<double> partials);
-///     void save(const sdk::Sink& sink);
-///     void load(const sdk::Document& saved);
+///     // optional; with `measures_model = k` in the manifest: the same, added over the whole model for
+///     step.model_total() static constexpr std::size_t kMeasuresModel = k; void measure_model(const sdk::Slots& slots,
+///     const sdk::Step& step, std::span<double> partials); void save(const sdk::Sink& sink); void load(const
+///     sdk::Document& saved);
 ///
 ///     // optional, with the trait own_communication: whether update `update_index` gets gradients averaged over the
 ///     // ranks or this rank's own, and making all ranks' parameters equal before the engine evaluates and saves
@@ -63,16 +66,36 @@ class Slot {
   /// rank's gradient of the whole parameter, full_numel() elements.
   Values grad() const { return floats(raw_->grad, "gradients", "this one"); }
 
-  /// State `index` of the manifest: float32, bfloat16 or float16, one value an element.
-  Values state(std::size_t index) const { return floats(raw_->state[index], "states", "state", index); }
-  /// False for a state whose `when` parameter is off.
-  bool has_state(std::size_t index) const { return raw_->state[index] != nullptr; }
+  /// How many states the manifest declares for a slot, those included that this one does not have.
+  std::size_t state_count() const { return raw_->state_count; }
+  /// State `index` of the manifest: float32, bfloat16 or float16, one value an element, or a block.
+  Values state(std::size_t index) const { return floats(state_tensor(index), "states", "state", index); }
+  /// False for a state that `when`, `when_dims` and the like leave out for this parameter.
+  bool has_state(std::size_t index) const { return declared(index) != nullptr; }
+  /// State `index` itself. Throws when the manifest declares fewer, or leaves it out for this parameter.
+  capstan_tensor state_tensor(std::size_t index) const {
+    const capstan_tensor tensor = declared(index);
+    if (tensor == nullptr) {
+      fail("has no state " + std::to_string(index) + ": the manifest of " + std::string(optimizer_) +
+           " leaves it out here. Ask has_state(" + std::to_string(index) + ") first.");
+    }
+    return tensor;
+  }
+  /// A state declared `dtype = "uint8"`, or `"int8"`: one number an element, or a block.
+  std::uint8_t* bytes(std::size_t index) const {
+    return static_cast<std::uint8_t*>(integers(index, Dtype::kUInt8, "uint8"));
+  }
+  std::int8_t* signed_bytes(std::size_t index) const {
+    return static_cast<std::int8_t*>(integers(index, Dtype::kInt8, "int8"));
+  }
+  /// How many values a state declared `like = "block"`, `block = size` has here; the last may be of fewer elements.
+  std::size_t blocks(std::size_t size) const { return (numel() + size - 1) / size; }
   /// State `index` as float32.
   float* floats(std::size_t index) const {
     const Values values = state(index);
     if (values.dtype != Dtype::kFloat32) {
       fail(std::string(optimizer_) + " keeps state " + std::to_string(index) + " in float32; this one is " +
-           dtype_name(raw_->state[index]) + ".");
+           dtype_name(state_tensor(index)) + ".");
     }
     return static_cast<float*>(values.data);
   }
@@ -111,11 +134,26 @@ class Slot {
         std::string(optimizer_) + " takes float32, bfloat16 or float16 " + what + " in host memory; ";
     fail(takes + subject + " is " + (on_cpu(tensor) ? dtype_name(tensor) : std::string("on another device")) + ".");
   }
+  capstan_tensor declared(std::size_t index) const {
+    if (index >= state_count()) {
+      fail("has no state " + std::to_string(index) + ": the manifest of " + std::string(optimizer_) + " declares " +
+           std::to_string(state_count()) + " for a slot, numbered from 0.");
+    }
+    return raw_->state[index];
+  }
   void* scalar(std::size_t index, Dtype dtype, const char* expected) const {
-    const Values values = values_of(raw_->state[index]);
-    if (values.dtype != dtype || !on_cpu(raw_->state[index])) {
-      fail(std::string(optimizer_) + " keeps state " + std::to_string(index) + " as " + expected +
-           " in host memory; this one is " + dtype_name(raw_->state[index]) + ".");
+    return of_type(index, dtype, std::string("as ") + expected);
+  }
+  void* integers(std::size_t index, Dtype dtype, const char* expected) const {
+    return of_type(index, dtype, std::string("in ") + expected);
+  }
+  void* of_type(std::size_t index, Dtype dtype, const std::string& expected) const {
+    const capstan_tensor tensor = state_tensor(index);
+    const Values values = values_of(tensor);
+    if (values.dtype != dtype || !on_cpu(tensor)) {
+      fail(std::string(optimizer_) + " keeps state " + std::to_string(index) + " " + expected +
+           " in host memory; this one is " + (on_cpu(tensor) ? dtype_name(tensor) : std::string("on another device")) +
+           ".");
     }
     return values.data;
   }
@@ -225,8 +263,20 @@ class Step {
   }
   /// Measure `index` of slot `slot`, added over all shards of the parameter. Only in update().
   double total(std::size_t slot, std::size_t index) const { return totals_[slot * measures_ + index]; }
+  /// Measure `index` of the model, added over all parameters and ranks: the same on every rank and at every ZeRO stage.
+  /// Only in update().
+  double model_total(std::size_t index) const {
+    if (raw_->model_totals == nullptr) {
+      throw Error("model_total() has numbers in update() alone, and with `measures_model` in the manifest.");
+    }
+    return raw_->model_totals[index];
+  }
   /// State `index` among those declared with `extent = "model"`, in float32.
   float* model_state(std::size_t index) const {
+    if (index >= raw_->model_state_count) {
+      throw Error("state " + std::to_string(index) + " of the model: the manifest declares " +
+                  std::to_string(raw_->model_state_count) + ", numbered from 0.");
+    }
     const Values values = values_of(raw_->model_state[index]);
     if (values.dtype != Dtype::kFloat32 || !on_cpu(raw_->model_state[index])) {
       throw Error("state " + std::to_string(index) + " of the model: must be float32 in host memory.");
@@ -256,6 +306,13 @@ constexpr std::size_t measures() {
   return 0;
 }
 
+/// The same for `measures_model`.
+template <class T>
+constexpr std::size_t measures_model() {
+  if constexpr (requires { T::kMeasuresModel; }) return T::kMeasuresModel;
+  return 0;
+}
+
 template <class T, Literal Type>
 struct OptimizerCalls {
   static Slots slots_of(const capstan_slot* const* slots, std::size_t count) {
@@ -276,6 +333,14 @@ struct OptimizerCalls {
     return guarded(instance->host, error, [&] {
       instance->object.measure(slots_of(slots, count), Step(instance->host, step, {}, measures<T>(), error),
                                std::span<double>(partials, count * measures<T>()));
+    });
+  }
+  static capstan_status measure_model(void* self, const capstan_slot* const* slots, std::size_t count,
+                                      const capstan_step* step, double* partials, capstan_error* error) {
+    auto* instance = static_cast<Instance<T>*>(self);
+    return guarded(instance->host, error, [&] {
+      instance->object.measure_model(slots_of(slots, count), Step(instance->host, step, {}, measures<T>(), error),
+                                     std::span<double>(partials, count * measures_model<T>()));
     });
   }
   static capstan_status gradient_mode(void* self, std::int64_t update_index, int* mode, capstan_error* error) {
@@ -304,6 +369,11 @@ constexpr capstan_optimizer optimizer_vtable() {
   if constexpr (requires { &T::measure; }) {
     static_assert(measures<T>() > 0, "a class with measure() needs `static constexpr std::size_t kMeasures`");
     table.measure = &Calls::measure;
+  }
+  if constexpr (requires { &T::measure_model; }) {
+    static_assert(measures_model<T>() > 0,
+                  "a class with measure_model() needs `static constexpr std::size_t kMeasuresModel`");
+    table.measure_model = &Calls::measure_model;
   }
   if constexpr (requires { &T::gradient_mode; }) table.gradient_mode = &Calls::gradient_mode;
   if constexpr (requires(T & t, const Slots& slots) { t.synchronize(slots); }) table.synchronize = &Calls::synchronize;

@@ -11,14 +11,14 @@
 /// Borrowed tensors, read through LibTorch's stable C functions: no handle is made or released.
 namespace capstan::sdk {
 
-enum class Dtype { kFloat32, kBFloat16, kFloat16, kInt64, kOther };
+enum class Dtype { kFloat32, kBFloat16, kFloat16, kInt64, kUInt8, kInt8, kOther };
 
 /// The values of a contiguous tensor; `data` points into the memory of its device.
 struct Values {
   void* data = nullptr;
   Dtype dtype = Dtype::kOther;
 
-  bool is_float() const { return dtype != Dtype::kInt64 && dtype != Dtype::kOther; }
+  bool is_float() const { return dtype == Dtype::kFloat32 || dtype == Dtype::kBFloat16 || dtype == Dtype::kFloat16; }
 };
 
 namespace detail {
@@ -29,6 +29,8 @@ struct TorchCodes {
   std::int32_t bfloat16 = aoti_torch_dtype_bfloat16();
   std::int32_t float16 = aoti_torch_dtype_float16();
   std::int32_t int64 = aoti_torch_dtype_int64();
+  std::int32_t uint8 = aoti_torch_dtype_uint8();
+  std::int32_t int8 = aoti_torch_dtype_int8();
   std::int32_t cpu = aoti_torch_device_type_cpu();
 };
 
@@ -83,6 +85,10 @@ inline Values values_of(capstan_tensor tensor) {
     values.dtype = Dtype::kFloat16;
   } else if (dtype == codes.int64) {
     values.dtype = Dtype::kInt64;
+  } else if (dtype == codes.uint8) {
+    values.dtype = Dtype::kUInt8;
+  } else if (dtype == codes.int8) {
+    values.dtype = Dtype::kInt8;
   }
   return values;
 }
