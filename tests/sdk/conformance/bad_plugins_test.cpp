@@ -124,6 +124,32 @@ TEST(Check, FindsASymbolThatIsNowhere) {
   EXPECT_THAT(results[0].text, ::testing::HasSubstr("undefined symbol 'nowhere_at_all(int)'"));
 }
 
+/// Optimizers with blocks, bytes, states for some shapes and sums over the model, some of them without what they
+/// promise.
+class CheckStates : public ::testing::Test {
+ protected:
+  static std::vector<Result> check_only(const std::string& cases) {
+    return check(CAPSTAN_TEST_BUILD_DIR "/tests/state_plugins/libcapstan_optimizer_test_states.so",
+                 {.only = "optimizer/" + cases});
+  }
+};
+
+TEST_F(CheckStates, CutsParametersWhereBlocksEnd) {
+  for (const char* cases : {"StateKinds/shard_invariance", "StateKinds/state_round_trip", "StateKinds/guards",
+                            "ModelMeasures/shard_invariance", "ModelMeasures/several_calls"}) {
+    const auto results = check_only(cases);
+    ASSERT_EQ(results.size(), 1u) << cases;
+    EXPECT_EQ(results[0].outcome, Outcome::kPassed) << cases << ": " << results[0].text;
+  }
+}
+
+TEST_F(CheckStates, FindsAFunctionWithoutItsKeyAndAKeyWithoutItsFunction) {
+  EXPECT_EQ(check_only("NoFunction/finite").at(0).text,
+            "the manifest has measures_model, but the optimizer has no function measure_model.");
+  EXPECT_EQ(check_only("NoKey/finite").at(0).text,
+            "its code has a function measure_model, but the manifest has no measures_model.");
+}
+
 TEST(Check, ReportsAsJsonAndAsLines) {
   const Options options{.seed = 7, .only = "optimizer/Bad/guards"};
   ::setenv("CAPSTAN_BAD", "guards", 1);
