@@ -34,6 +34,8 @@ std::vector<Control> controls() {
       {"optimizer", "hang", "optimizer/Bad/create_defaults", "did not end within 2 s."},
       {"optimizer", "state_bounds", "optimizer/Bad/finite",
        "parameter 'w': has no state 1: the manifest of Bad declares 1 for a slot, numbered from 0."},
+      {"scheduler", "betas", "scheduler/Bad/finite",
+       "the betas of update 10000 are 0.900000 and 1.000000, and each must be from 0 to below 1."},
       {"ranks", "ranks_agree", "optimizer/Bad/ranks_agree",
        "after 12 updates, and synchronize where it has one, the ranks' parameters differ, with {\"lr\":0.001}."},
       {"ranks", "calls", "optimizer/Bad/ranks_agree", "rank 0 calls split, rank 1 nothing more."},
