@@ -26,6 +26,9 @@ class Bad {
     }
     return base_lr / (1 + index);
   }
+  sdk::Betas momentum(std::int64_t, std::uint32_t, sdk::Betas configured) const {
+    return breaks("betas") ? sdk::Betas{configured.beta1, 1.0} : configured;
+  }
 
  private:
   mutable std::int64_t asked_ = 0, furthest_ = 0, first_ = -1;

@@ -34,6 +34,8 @@ std::vector<Control> controls() {
       {"optimizer", "hang", "optimizer/Bad/create_defaults", "did not end within 2 s."},
       {"optimizer", "state_bounds", "optimizer/Bad/finite",
        "parameter 'w': has no state 1: the manifest of Bad declares 1 for a slot, numbered from 0."},
+      {"scheduler", "betas", "scheduler/Bad/finite",
+       "the betas of update 10000 are 0.900000 and 1.000000, and each must be from 0 to below 1."},
       {"ranks", "ranks_agree", "optimizer/Bad/ranks_agree",
        "after 12 updates, and synchronize where it has one, the ranks' parameters differ, with {\"lr\":0.001}."},
       {"ranks", "calls", "optimizer/Bad/ranks_agree", "rank 0 calls split, rank 1 nothing more."},
@@ -122,6 +124,32 @@ TEST(Check, FindsASymbolThatIsNowhere) {
 
   ASSERT_EQ(results.size(), 1u);
   EXPECT_THAT(results[0].text, ::testing::HasSubstr("undefined symbol 'nowhere_at_all(int)'"));
+}
+
+/// Optimizers with blocks, bytes, states for some shapes and sums over the model, some of them without what they
+/// promise.
+class CheckStates : public ::testing::Test {
+ protected:
+  static std::vector<Result> check_only(const std::string& cases) {
+    return check(CAPSTAN_TEST_BUILD_DIR "/tests/state_plugins/libcapstan_optimizer_test_states.so",
+                 {.only = "optimizer/" + cases});
+  }
+};
+
+TEST_F(CheckStates, CutsParametersWhereBlocksEnd) {
+  for (const char* cases : {"StateKinds/shard_invariance", "StateKinds/state_round_trip", "StateKinds/guards",
+                            "ModelMeasures/shard_invariance", "ModelMeasures/several_calls"}) {
+    const auto results = check_only(cases);
+    ASSERT_EQ(results.size(), 1u) << cases;
+    EXPECT_EQ(results[0].outcome, Outcome::kPassed) << cases << ": " << results[0].text;
+  }
+}
+
+TEST_F(CheckStates, FindsAFunctionWithoutItsKeyAndAKeyWithoutItsFunction) {
+  EXPECT_EQ(check_only("NoFunction/finite").at(0).text,
+            "the manifest has measures_model, but the optimizer has no function measure_model.");
+  EXPECT_EQ(check_only("NoKey/finite").at(0).text,
+            "its code has a function measure_model, but the manifest has no measures_model.");
 }
 
 TEST(Check, ReportsAsJsonAndAsLines) {

@@ -93,7 +93,17 @@ class NoFunction {
   void update(const sdk::Slots&, const sdk::Step&) {}
 };
 
+class NoKey {
+ public:
+  static constexpr std::size_t kMeasuresModel = 1;
+
+  NoKey(const sdk::Host&, const sdk::Params&) {}
+  void measure_model(const sdk::Slots&, const sdk::Step&, std::span<double>) {}
+  void update(const sdk::Slots&, const sdk::Step&) {}
+};
+
 }  // namespace
 
 CAPSTAN_PLUGIN(&sdk::optimizer<StateKinds, "StateKinds">, &sdk::optimizer<ModelMeasures, "ModelMeasures">,
-               &sdk::optimizer<Measures, "Measures">, &sdk::optimizer<NoFunction, "NoFunction">)
+               &sdk::optimizer<Measures, "Measures">, &sdk::optimizer<NoFunction, "NoFunction">,
+               &sdk::optimizer<NoKey, "NoKey">)
