@@ -24,8 +24,8 @@ class WorkQueue {
   /// Waits until that work is done; throws what it or work before it threw. Work that failed or was dropped is never
   /// done: every later wait for it throws as well.
   void wait(Ticket ticket);
-  /// Waits for all work; throws what the first work that failed threw. Work that came after it was dropped; work that is
-  /// submitted from then on runs again.
+  /// Waits for all work; throws what the first work that failed threw. Work that came after it was dropped; work that
+  /// is submitted from then on runs again.
   void drain();
   /// Drops what is not under way, waits for what is, and does not ask how it ended: who submitted it is gone.
   void discard() noexcept;

@@ -17,8 +17,9 @@ const std::string kFolder = std::string(CAPSTAN_TEST_SOURCE_DIR) + "/tests/parit
 
 Json recorded(const std::string& name) { return Json::parse(test::read_bytes(kFolder + "/runs/" + name + ".json")); }
 
-/// LibTorch multiplies 16-bit matrices ten times slower than fp32 ones where the processor has no instructions for them.
-/// The first steps, with all overflows of the peer's fp16 runs, stand for the run; bench/parity repeats all of it.
+/// LibTorch multiplies 16-bit matrices ten times slower than fp32 ones where the processor has no instructions for
+/// them. The first steps, with all overflows of the peer's fp16 runs, stand for the run; bench/parity repeats all of
+/// it.
 std::int64_t steps_of(const Json& run) {
   if (!is_16_bit(run)) return std::numeric_limits<std::int64_t>::max();
   return run.at("ds_config").find("fp16") ? 25 : 15;
