@@ -61,9 +61,10 @@ void WorkQueue::wait(Ticket ticket) {
 
 void WorkQueue::lose_the_rest() {
   if (ended_ == submitted_) return;
-  if (!failure_)
+  if (!failure_) {
     failure_ = std::make_exception_ptr(
         RuntimeFault("an exchange between the ranks was dropped before it was done: who asked for it has ended."));
+  }
   lost_.push_back({ended_ + 1, submitted_, failure_});
   ended_ = submitted_;
   changed_.notify_all();

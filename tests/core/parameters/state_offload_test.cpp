@@ -118,7 +118,9 @@ TEST(StateOffload, KeepsBytesAndBlocksAndWhatBeginsAsTheParameters) {
     EXPECT_EQ(states[0].scalar_type(), at::kByte);
     EXPECT_EQ(states[0].eq(200).sum().item<std::int64_t>(), numels[i]);
     ASSERT_EQ(states[1].defined(), scales[i] > 0);
-    if (states[1].defined()) EXPECT_EQ(states[1].eq(7).sum().item<std::int64_t>(), scales[i]);
+    if (states[1].defined()) {
+      EXPECT_EQ(states[1].eq(7).sum().item<std::int64_t>(), scales[i]);
+    }
     EXPECT_EQ(states[2].eq(3.0 + static_cast<double>(i)).sum().item<std::int64_t>(), numels[i]);
     store.release(store.sub_groups()[i], false);
   }

@@ -34,9 +34,9 @@ std::string disagreements(const std::vector<std::string>& lines) {
   std::ofstream documents(folder / "documents.jsonl");
   for (const std::string& line : lines) documents << line << "\n";
   documents.close();
-  const std::string script = std::string(CAPSTAN_TEST_SOURCE_DIR) + "/tests/core/config/check_schema.py";
-  const std::string command = kPython + " '" + script + "' '" + (folder / "schema.json").string() + "' '" +
-                              (folder / "documents.jsonl").string() + "' 2>&1";
+  const std::string command = kPython + " '" CAPSTAN_TEST_SOURCE_DIR "/tests/core/config/check_schema.py' '" +
+                              (folder / "schema.json").string() + "' '" + (folder / "documents.jsonl").string() +
+                              "' 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   std::string out;
   char buffer[4096];
