@@ -22,7 +22,7 @@ Json recorded(const std::string& name) { return Json::parse(test::read_bytes(kFo
 /// it.
 std::int64_t steps_of(const Json& run) {
   if (!is_16_bit(run)) return std::numeric_limits<std::int64_t>::max();
-  return run.at("ds_config").find("fp16") ? 25 : 15;
+  return run.at("ds_config").find("fp16") ? 24 : 8;
 }
 
 /// How many of the steps that are compared have a value of that name.
