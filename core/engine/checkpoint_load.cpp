@@ -103,16 +103,19 @@ void Engine::State::check_generators(const CheckpointLookup& lookup, const Saved
 }
 
 std::function<bool(const CheckpointTensor&)> Engine::State::taken_tensors() {
-  std::set<std::string> whole;  // states that each rank has all of
-  for (const StateSpec& spec : store.states()) {
-    if (!is_cut(spec)) whole.insert(spec.name);
-  }
+  std::map<std::string, StateSpec> specs;
+  for (const StateSpec& spec : store.states()) specs[spec.name] = spec;
   std::map<std::string, Range> parts;
   for (const ParameterEntry& entry : store.entries()) parts[entry.name] = {entry.offset, entry.master.numel()};
-  return [whole, parts](const CheckpointTensor& tensor) {
+  return [specs, parts](const CheckpointTensor& tensor) {
     const auto part = parts.find(tensor.parameter);
-    if (part == parts.end() || whole.contains(tensor.state)) return true;
-    const auto [offset, numel] = part->second;
+    if (part == parts.end()) return true;
+    auto [offset, numel] = part->second;
+    if (const auto spec = specs.find(tensor.state); spec != specs.end()) {
+      if (!is_cut(spec->second)) return true;  // each rank has all of it
+      offset = spec->second.values_for(offset);
+      numel = spec->second.values_for(numel);
+    }
     return tensor.offset < offset + numel && offset < tensor.offset + tensor.values.numel();
   };
 }

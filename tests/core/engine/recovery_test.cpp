@@ -8,7 +8,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -17,8 +16,8 @@
 #include <thread>
 
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/checkpoint_index.hpp"
 #include "core/errors.hpp"
+#include "tests/core/checkpoint/damage.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 #include "tests/core/zero/mixed_model.hpp"
 #include "tests/support/ranks.hpp"
@@ -217,20 +216,6 @@ TEST(Recovery, RefusesToGoOnWithAStepThatIsHalfDone) {
   });
 }
 
-/// Changes a byte of what `rank` has saved of a parameter.
-void damage(const std::filesystem::path& folder, int rank, const std::string& parameter) {
-  std::ifstream in(folder / "index.json");
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  for (const IndexedTensor& tensor : parse_index(text, "index.json").tensors) {
-    if (tensor.parameter != parameter || tensor.file != "rank_0000" + std::to_string(rank) + ".safetensors") continue;
-    std::fstream file(folder / tensor.file, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(tensor.begin));
-    const int byte = file.peek();
-    file.seekp(static_cast<std::streamoff>(tensor.begin));
-    file.put(static_cast<char>(byte ^ 1));
-  }
-}
-
 TEST(Load, ReadsOnEachRankOnlyWhatItTakesAndRefusesOnAll) {
   test::expect_on_ranks(2, [](Communicator& communicator) {
     std::optional<test::TemporaryFolder> folder;
@@ -238,7 +223,7 @@ TEST(Load, ReadsOnEachRankOnlyWhatItTakesAndRefusesOnAll) {
     MixedRun run(config_of(2, R"("stage": 1)"), shared(communicator));
     run.step();
     run.engine.save_checkpoint(dir, "kept");
-    if (communicator.rank() == 0) damage(dir + "/kept", 1, "large");
+    if (communicator.rank() == 0) test::damage(dir + "/kept", 1, "large", "param");
     communicator.all_gather_text("test: damaged", "");
     const std::string begin = communicator.rank() == 0 ? "rank 1: checkpoint file '" : "checkpoint file '";
     EXPECT_THAT([&] { run.engine.load_checkpoint(dir, "kept"); },

@@ -10,6 +10,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/engine/planned_run.hpp"
 #include "core/errors.hpp"
+#include "tests/core/checkpoint/damage.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 #include "tests/core/zero/mixed_model.hpp"
 #include "tests/support/ranks.hpp"
@@ -18,7 +19,9 @@ namespace capstan {
 namespace {
 
 using test::MixedRun;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 using testing::ThrowsMessage;
 
 std::string config_of(int ranks, const std::string& type, const std::string& zero, const std::string& params = "") {
@@ -31,7 +34,8 @@ std::shared_ptr<Communicator> shared(Communicator& communicator) {
   return {&communicator, [](Communicator*) {}};
 }
 
-constexpr std::int64_t kLargest = 100;  // the model's largest parameter has 40,100 elements, in two parts
+constexpr std::int64_t kLargest = 100;     // the model's largest parameter has 40,100 elements, in two parts
+constexpr std::int64_t kHalved = 100'000;  // so large that each of two ranks has a part of the parameter
 
 void find_test_plugins() { setenv("CAPSTAN_PLUGIN_PATH", CAPSTAN_TEST_BUILD_DIR "/tests/state_plugins", 1); }
 
@@ -150,6 +154,28 @@ TEST(OptimizerStates, GoOnInAnotherNumberOfProcesses) {
     again.engine.load_checkpoint(folder);
     EXPECT_EQ(again.steps(2), two.steps(2));
     EXPECT_TRUE(at::equal(again.values(), two.values()));
+    if (communicator.rank() == 0) std::filesystem::remove_all(folder);
+  });
+}
+
+/// A rank verifies what it takes, and no more, also where its part of a state is counted in blocks.
+TEST(OptimizerStates, ThatAreDamagedAreRefused) {
+  find_test_plugins();
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    const std::string folder = communicator.all_gather_text(
+        "folder", (std::filesystem::temp_directory_path() / ("damage" + std::to_string(getpid()))).string())[0];
+    MixedRun run(config_of(2, "StateKinds", kZeros[1]), shared(communicator), 1, kHalved);
+    run.step();
+    const std::string begin = communicator.rank() == 0 ? "rank 1: checkpoint file '" : "checkpoint file '";
+    for (const std::string state : {"code", "peak"}) {
+      run.engine.save_checkpoint(folder, state);
+      if (communicator.rank() == 0) test::damage(folder + "/" + state, 1, "large", state);
+      communicator.all_gather_text("damaged", "");
+      EXPECT_THAT(
+          [&] { run.engine.load_checkpoint(folder, state); },
+          ThrowsMessage<RuntimeFault>(AllOf(StartsWith(begin), HasSubstr("of 'large' is damaged: it does not match"))))
+          << state;
+    }
     if (communicator.rank() == 0) std::filesystem::remove_all(folder);
   });
 }
