@@ -1,6 +1,7 @@
 #include "core/checkpoint/node_storage.hpp"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <cstring>
@@ -101,6 +102,10 @@ void pass_on(const std::string& name, std::int64_t bytes, int owner, const fs::p
     }
   };
   const fs::path place = folder / name, aside = path_aside(folder, name);
+  const auto clean_up = c10::make_scope_exit([&] {
+    std::error_code error;
+    if (wanted) fs::remove(aside, error);  // which is there no more once it has its name
+  });
   std::optional<OutputFile> out;
   if (wanted) attempt([&] { out.emplace(aside); });
   for (std::int64_t first = 0; first < bytes; first += kChunk) {

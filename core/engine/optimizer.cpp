@@ -2,20 +2,18 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <cmath>
 #include <utility>
 
 namespace capstan {
 
 Optimizer::Optimizer(Component component)
     : component_(std::move(component)), where_("optimizer '" + component_.manifest().type + "'") {
-  check_has(CAPSTAN_HAS(vtable(), measure), "measure", manifest().measures);
-  check_has(CAPSTAN_HAS(vtable(), measure_model), "measure_model", manifest().measures_model);
+  check_has(CAPSTAN_HAS(vtable(), measure), "measure", "measures", manifest().measures);
+  check_has(CAPSTAN_HAS(vtable(), measure_model), "measure_model", "measures_model", manifest().measures_model);
 }
 
-void Optimizer::check_has(bool function, const char* name, int count) const {
+void Optimizer::check_has(bool function, const std::string& name, const std::string& key, int count) const {
   if (function || count == 0) return;
-  const std::string key = name == std::string("measure") ? "measures" : "measures_model";
   throw PluginError(where_ + " (" + file() + "): its manifest says " + key + " = " + std::to_string(count) +
                     ", and the plugin has no function " + name + ". Write it, or take the key out of plugin.toml.");
 }
@@ -37,8 +35,7 @@ std::vector<double> Optimizer::measure_model(const Slots& slots, const capstan_s
   return partials;
 }
 
-void Optimizer::check_total(double total, std::size_t index, const std::string& of, std::int64_t update_index) const {
-  if (std::isfinite(total)) return;
+void Optimizer::refuse_total(double total, std::size_t index, const std::string& of, std::int64_t update_index) const {
   throw PluginError(where_ + " (" + file() + "): measure " + std::to_string(index) + " of " + of + " is " +
                     c10::str(total) + " at update " + std::to_string(update_index) +
                     ", though the gradients are finite; it must be finite. Lower the learning rate, or tell the "

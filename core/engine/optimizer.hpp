@@ -27,8 +27,9 @@ class Optimizer {
   std::vector<double> measure(const Slots& slots, const capstan_step& step) const;
   /// The same for the sums over the whole model: as many numbers a slot as the manifest's `measures_model`.
   std::vector<double> measure_model(const Slots& slots, const capstan_step& step) const;
-  /// Throws PluginError when a sum of what the optimizer measured is not finite; `of`: "parameter 'w'".
-  void check_total(double total, std::size_t index, const std::string& of, std::int64_t update_index) const;
+  /// Throws PluginError for a sum of what the optimizer measured that is not finite; `of`: "parameter 'w'".
+  [[noreturn]] void refuse_total(double total, std::size_t index, const std::string& of,
+                                 std::int64_t update_index) const;
   /// Updates parameters and states of the slots. `totals`: what measure() gave, summed over ranks. Throws PluginError
   /// naming the update and the rank.
   void update(const Slots& slots, const capstan_step& step, const std::vector<double>& totals, int rank) const;
@@ -46,7 +47,8 @@ class Optimizer {
 
  private:
   const capstan_optimizer* vtable() const { return component_.vtable<capstan_optimizer>(); }
-  void check_has(bool function, const char* name, int count) const;
+  /// Refuses a plugin without the function `name` that the manifest's `key` asks for.
+  void check_has(bool function, const std::string& name, const std::string& key, int count) const;
   std::string file() const { return component_.plugin().file.string(); }
 
   Component component_;

@@ -247,8 +247,9 @@ std::vector<double> Engine::State::measure(const SubGroup& sub_group, const std:
   std::vector<double> totals =
       store.sum_measures(step_name() + ", measures", sub_group, optimizer->measure(blocks.slots(), step), width);
   for (std::size_t i = 0; i < totals.size(); ++i) {
+    if (std::isfinite(totals[i])) continue;
     const std::string of = "parameter '" + std::string(as_view(slots[i / width]->name)) + "'";
-    optimizer->check_total(totals[i], i % width, of, step.update_index);
+    optimizer->refuse_total(totals[i], i % width, of, step.update_index);
   }
   return totals;
 }
@@ -265,7 +266,9 @@ std::vector<double> Engine::State::measure_model(const capstan_step& step) {
     store.release(sub_group, false);
   }
   std::vector<double> totals = store.sum_model_measures(step_name() + ", measures of the model", per_block, width);
-  for (std::size_t k = 0; k < width; ++k) optimizer->check_total(totals[k], k, "the model", step.update_index);
+  for (std::size_t k = 0; k < width; ++k) {
+    if (!std::isfinite(totals[k])) optimizer->refuse_total(totals[k], k, "the model", step.update_index);
+  }
   return totals;
 }
 

@@ -167,5 +167,22 @@ TEST(NodeStorage, TellsAllRanksOfTheNodeThatCannotWrite) {
   });
 }
 
+TEST(NodeStorage, LeavesNothingOfAFileThatCannotBePut) {
+  on_two_nodes([](Communicator& communicator, const fs::path& all) {
+    const fs::path node = all / (communicator.rank() < 2 ? "a" : "b"), place = node / "kept/rank_00000.safetensors";
+    MixedRun run(kConfig, shared(communicator));
+    run.engine.save_checkpoint(node, "kept");
+    meet(communicator);
+    if (communicator.rank() == 2) fs::create_directories(place / "in the way");
+    meet(communicator);
+    const std::set<std::string> before = names_in(node / "kept");
+    EXPECT_THAT([&] { run.engine.load_checkpoint(node, "kept"); },
+                testing::ThrowsMessage<RuntimeFault>(HasSubstr("b/kept/rank_00000.safetensors': Is a directory")));
+    meet(communicator);
+    EXPECT_EQ(names_in(node / "kept"), before);
+    EXPECT_EQ(names_in(node), (std::set<std::string>{"kept", "latest"}));
+  });
+}
+
 }  // namespace
 }  // namespace capstan
