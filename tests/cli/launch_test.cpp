@@ -335,6 +335,20 @@ TEST_F(Launch, SavesAndEndsWithItsCodeWhenInterrupted) {
   EXPECT_FALSE(read_checkpoint(save, latest_tag(save)).tensors.empty());
 }
 
+/// Stops rank 1 of two, so that what both do does not end, interrupts them, and waits for rank 0 to say `said` and to
+/// end.
+ProcessResult interrupt_what_does_not_end(Process& run, const std::string& said) {
+  const auto ranks = children_of(run.pid());
+  EXPECT_EQ(ranks.size(), 2u);
+  if (ranks.size() != 2) return run.wait();
+  kill(ranks[1], SIGSTOP);
+  run.send(SIGTERM);
+  EXPECT_TRUE(run.wait_for_output(said));
+  while (children_of(run.pid()).size() > 1) std::this_thread::yield();
+  kill(ranks[1], SIGKILL);
+  return run.wait();
+}
+
 TEST_F(Launch, EndsAfterABoundedTimeWhenInterruptedInAStepThatDoesNotEnd) {
   const auto save = folder_.path_of("ckpt");
   const auto train = [&](const char* steps, const char* folder_option) {
@@ -344,16 +358,9 @@ TEST_F(Launch, EndsAfterABoundedTimeWhenInterruptedInAStepThatDoesNotEnd) {
   ASSERT_EQ(run_process(train("2", "--save")).exit_code, 0);
   Process run(train("100000000", "--resume"), {.environment = {"CAPSTAN_INTERRUPT_SECONDS=0.5"}});
   ASSERT_TRUE(run.wait_for_output("step=4"));
-  const auto ranks = children_of(run.pid());
-  ASSERT_EQ(ranks.size(), 2u);
-  kill(ranks[1], SIGSTOP);
-  run.send(SIGTERM);
-  ASSERT_TRUE(run.wait_for_output(
-      "which did not end within 0.5 s (CAPSTAN_INTERRUPT_SECONDS). Continue with --resume " + save + ":global_step2"));
-  // Rank 0 ends first.
-  while (children_of(run.pid()).size() > 1) std::this_thread::yield();
-  kill(ranks[1], SIGKILL);
-  const auto result = run.wait();
+  const auto result = interrupt_what_does_not_end(
+      run,
+      "which did not end within 0.5 s (CAPSTAN_INTERRUPT_SECONDS). Continue with --resume " + save + ":global_step2");
   EXPECT_EQ(result.exit_code, 130);
   EXPECT_THAT(result.err, ContainsRegex("capstan: warning: interrupted in step [0-9]+, which did not end within"));
 }
@@ -366,16 +373,11 @@ TEST_F(Launch, EndsAfterABoundedTimeWhenInterruptedInAnEvaluationThatDoesNotEnd)
                                        folder_.path_of("held_out.txt")})),
               {.environment = {"CAPSTAN_INTERRUPT_SECONDS=0.5"}});
   ASSERT_TRUE(run.wait_for_output("step=1,"));
-  const auto ranks = children_of(run.pid());
-  ASSERT_EQ(ranks.size(), 2u);
-  kill(ranks[1], SIGSTOP);
-  run.send(SIGTERM);
-  ASSERT_TRUE(run.wait_for_output(
+  const auto result = interrupt_what_does_not_end(
+      run,
       "interrupted in the evaluation after step 1, which did not get on within 0.5 s (CAPSTAN_INTERRUPT_SECONDS). "
-      "Nothing was saved: --save is not given."));
-  while (children_of(run.pid()).size() > 1) std::this_thread::yield();
-  kill(ranks[1], SIGKILL);
-  EXPECT_EQ(run.wait().exit_code, 130);
+      "Nothing was saved: --save is not given.");
+  EXPECT_EQ(result.exit_code, 130);
 }
 
 TEST_F(Launch, EndsAfterABoundedTimeWhenInterruptedInASaveThatDoesNotEnd) {
