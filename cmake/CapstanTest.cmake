@@ -18,7 +18,8 @@ include(GoogleTest)
 # Tests of what needs LibTorch share ATen and GoogleTest.
 add_library(capstan_test_pch OBJECT ${PROJECT_SOURCE_DIR}/core/aten_pch.cpp)
 target_link_libraries(capstan_test_pch PRIVATE capstan::torch_cpu GTest::gmock)
-target_precompile_headers(capstan_test_pch PRIVATE ${PROJECT_SOURCE_DIR}/core/aten_pch.hpp <gmock/gmock.h> <gtest/gtest.h>)
+target_precompile_headers(capstan_test_pch PRIVATE ${PROJECT_SOURCE_DIR}/core/aten_pch.hpp <ATen/TensorOperators.h>
+  <gmock/gmock.h> <gtest/gtest.h>)
 
 # The others share GoogleTest.
 add_library(capstan_gmock_pch OBJECT ${PROJECT_SOURCE_DIR}/tests/support/gmock_pch.cpp)

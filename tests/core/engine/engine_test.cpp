@@ -1,5 +1,6 @@
 #include "core/engine/engine.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/allclose.h>

@@ -1,4 +1,5 @@
 // States of other kinds than a float an element, and sums over the whole model, at every stage.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

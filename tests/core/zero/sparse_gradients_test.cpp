@@ -1,9 +1,11 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/errors.hpp"
+#include "core/memory/tensor_handle.hpp"
 #include "tests/core/zero/mixed_model.hpp"
 #include "tests/support/ranks.hpp"
 

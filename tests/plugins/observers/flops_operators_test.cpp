@@ -1,5 +1,6 @@
 // The profiler's count of single operators, forward and backward, against formulas by hand.
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/conv2d.h>
@@ -8,6 +9,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/group_norm.h>
 #include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/relu.h>
@@ -18,6 +20,7 @@
 
 #include <functional>
 
+#include "core/memory/tensor_handle.hpp"
 #include "tests/core/engine/small_model.hpp"
 #include "tests/support/temporary_folder.hpp"
 
