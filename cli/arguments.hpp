@@ -103,6 +103,8 @@ struct PluginsCheckArguments {
   std::string file;
   std::string only;  // cases whose name contains it
   std::optional<std::int64_t> seed;
+  std::optional<std::int64_t> timeout;  // seconds a case
+  std::string params;                   // JSON; empty: the defaults
   bool in_process = false;
   bool json = false;
 };

@@ -376,6 +376,15 @@ class Definition {
             "Seed of all random numbers")
         ->type_name("N")
         ->take_last();
+    check
+        .add_option_function<std::string>(
+            "--timeout",
+            [this](const std::string& given) { check_->arguments.timeout = whole_number("--timeout", given); },
+            "Seconds that a case may take; 60 without it")
+        ->type_name("SECONDS")
+        ->take_last();
+    text_option(check, "--params", check_->arguments.params, "JSON",
+                "Values of parameters in place of their defaults: '{\"names\": [\"attn\"]}'");
     flag(check, "--in-process", check_->arguments.in_process, "No processes of their own: for the debugger");
     flag(check, "--json", check_->arguments.json, "Print the results as JSON");
     CLI::App& made = begin(plugins, "new", "Start a plugin project of your own", kNewExamples, new_);

@@ -6,6 +6,7 @@
 #include "cli/program.hpp"
 #include "cli/run_program.hpp"
 #include "core/errors.hpp"
+#include "core/registry/guilty_plugin.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -33,5 +34,6 @@ struct Run {
 int main(int argc, char** argv) {
   // A file that reaches the limit of `ulimit -f` is an error of the write, told with the file's name; not a death.
   std::signal(SIGXFSZ, SIG_IGN);
+  capstan::name_guilty_plugins();
   return capstan::cli::run_program(argc, argv, capstan::cli::Run{});
 }

@@ -97,6 +97,7 @@ inline constexpr const char* kCheckExamples =
     "Examples:\n"
     "  capstan plugins check build/libcapstan_optimizer_signum.so\n"
     "  capstan plugins check build/libcapstan_optimizer_signum.so --only zero_gradient --in-process\n"
+    "  capstan plugins check build/libcapstan_observer_prune.so --params '{\"names\": [\"attn\"]}' --timeout 10\n"
     "\n"
     "Exit code 0 when every case passed, otherwise 4.";
 

@@ -5,11 +5,32 @@
 
 namespace capstan::cli {
 
+namespace {
+
+Json parsed_params(const std::string& text) {
+  Json params;
+  try {
+    params = Json::parse(text);
+  } catch (const std::exception& error) {
+    throw ConfigError(std::string("--params: ") + error.what());
+  }
+  if (!params.is_object()) throw ConfigError("--params: must be an object of parameters, got '" + text + "'.");
+  return params;
+}
+
+}  // namespace
+
 int plugins_check(const PluginsCheckArguments& arguments) {
   conformance::Options options;
   options.only = arguments.only;
   options.in_process = arguments.in_process;
   if (arguments.seed) options.seed = static_cast<std::uint64_t>(*arguments.seed);
+  if (arguments.timeout) {
+    if (*arguments.timeout < 1)
+      throw ConfigError("--timeout: is " + std::to_string(*arguments.timeout) + ", must be 1 or more.");
+    options.timeout_s = static_cast<double>(*arguments.timeout);
+  }
+  if (!arguments.params.empty()) options.params = parsed_params(arguments.params);
   const auto results = conformance::check(arguments.file, options, [&](const conformance::Result& result) {
     if (!arguments.json) print(conformance::line(result, arguments.file, options) + "\n");
   });

@@ -16,6 +16,7 @@
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/model/deferred_model.hpp"
+#include "core/registry/guilty_plugin.hpp"
 #include "core/registry/registry.hpp"
 
 namespace capstan::cli {
@@ -74,6 +75,7 @@ void seed_host(std::uint64_t seed) {
 LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose) {
   const Rendezvous rendezvous = read_rendezvous(process_environment());
   LoadedConfig loaded;
+  note_rank(rendezvous.rank, rendezvous.size);
   if (rendezvous.rank > 0) {
     // What all ranks would say alike is said by rank 0.
     log::set_level(log::Level::kError);

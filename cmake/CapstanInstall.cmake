@@ -26,7 +26,8 @@ foreach(_header
     engine/engine.hpp engine/gather.hpp engine/initialize.hpp
     errors.hpp log.hpp
     model/batch.hpp model/model.hpp
-    registry/manifest.hpp registry/plugin_call.hpp registry/plugin_index.hpp registry/registry.hpp
+    registry/call_in_progress.hpp registry/guilty_plugin.hpp registry/manifest.hpp registry/plugin_call.hpp
+    registry/plugin_index.hpp registry/registry.hpp
     schema/schema.hpp
     text/json.hpp text/problem.hpp)
   get_filename_component(_folder ${_header} DIRECTORY)

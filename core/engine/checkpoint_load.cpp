@@ -18,6 +18,7 @@
 #include "core/log.hpp"
 #include "core/model/dtype_names.hpp"
 #include "core/parameters/run_needs.hpp"
+#include "core/registry/guilty_plugin.hpp"
 
 namespace capstan {
 namespace {
@@ -283,6 +284,8 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   as_one(*communicator, "load_checkpoint, apply", [&] { apply(CheckpointLookup(contents, where), saved); });
   store.refresh_all(transform_weight());
   half_loaded = false;
+  note_checkpoint(where);
+  note_step(progress.global_steps + 1);
   emit(CAPSTAN_EVENT_LOADED);
   resumed_at = progress.global_samples;
   as_one(*communicator, "load_checkpoint, monitors", [&] { build_monitors(); });

@@ -11,6 +11,7 @@
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/registry/guilty_plugin.hpp"
 
 namespace capstan {
 namespace {
@@ -134,6 +135,7 @@ void Engine::State::write(const std::string& dir, const std::string& tag, Checkp
     write_checkpoint(dir, tag, what, {ranks.rank(), leads, [&](const std::string& phase, const std::string& text) {
                                         return ranks.all_gather_text(phase, text, "save_checkpoint");
                                       }});
+    note_checkpoint((std::filesystem::path(dir) / tag).string());
   };
   const bool later = saves_in_background(contents);
   // Files are written from host memory; later, training will have gone on with the tensors themselves.

@@ -17,6 +17,7 @@
 #include "core/model/parameter_classes.hpp"
 #include "core/parameters/run_needs.hpp"
 #include "core/parameters/state_offload.hpp"
+#include "core/registry/guilty_plugin.hpp"
 #include "core/registry/host.hpp"
 
 namespace capstan {
@@ -82,6 +83,8 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   // One rank writes for all.
   if (communicator->rank() > 0) config.monitors.clear();
   model.set_training(true);
+  note_rank(communicator->rank(), communicator->size());
+  note_step(1);
   schedule.apply(0);
   store.refresh_all(transform_weight());
   build_monitors();

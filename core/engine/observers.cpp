@@ -31,14 +31,14 @@ void Observers::add(Component component) {
 
 void Observers::emit(const capstan_event& event) {
   for (const Attached* observer : events_) {
-    call_plugin(observer->where,
+    call_plugin(observer->component.function("event"), observer->where,
                 [&](capstan_error* error) { return observer->vtable()->event(observer->self(), &event, error); });
   }
 }
 
 void Observers::change_batch(Batch& batch) {
   for (const Attached* observer : batches_) {
-    call_plugin(observer->where,
+    call_plugin(observer->component.function("batch"), observer->where,
                 [&](capstan_error* error) { return observer->vtable()->batch(observer->self(), &batch, error); });
   }
 }
@@ -46,7 +46,7 @@ void Observers::change_batch(Batch& batch) {
 int Observers::select_transform(const NamedTensor& parameter) const {
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     int yes = 0;
-    call_plugin(weights_[i]->where, [&](capstan_error* error) {
+    call_plugin(weights_[i]->component.function("selects_weight"), weights_[i]->where, [&](capstan_error* error) {
       return weights_[i]->vtable()->selects_weight(weights_[i]->self(), as_str(parameter.name),
                                                    parameter.tensor.sizes().data(),
                                                    static_cast<std::uint32_t>(parameter.tensor.dim()), &yes, error);
@@ -60,21 +60,22 @@ void Observers::transform(const ParameterEntry& entry, std::int64_t update_index
   const Attached& observer = *weights_[static_cast<std::size_t>(entry.transform)];
   // The author sees the parameter's own shape; the master is kept contiguous.
   const at::Tensor master = entry.master.view(entry.shape);
-  call_plugin(observer.where + ", parameter '" + entry.name + "'", [&](capstan_error* error) {
-    return observer.vtable()->transform_weight(observer.self(), as_str(entry.name), handle_of(master),
-                                               handle_of(entry.compute), update_index, error);
-  });
+  call_plugin(observer.component.function("transform_weight"), observer.where + ", parameter '" + entry.name + "'",
+              [&](capstan_error* error) {
+                return observer.vtable()->transform_weight(observer.self(), as_str(entry.name), handle_of(master),
+                                                           handle_of(entry.compute), update_index, error);
+              });
 }
 
 void Observers::run(std::string_view name, capstan_tensor hidden, const capstan_inner& inner, capstan_tensor* out) {
-  *out = run_from(0, name, hidden, inner);
+  *out = run_from(0, name, hidden, inner, CallInProgress::current());
 }
 
 capstan_tensor Observers::run_from(std::size_t position, std::string_view name, capstan_tensor hidden,
-                                   const capstan_inner& inner) const {
+                                   const capstan_inner& inner, PluginFunction model) const {
   const auto run_inner = [&](const capstan_inner& f, const std::string& where) {
     capstan_tensor result = nullptr;
-    call_plugin(where, [&](capstan_error* error) { return f.run(f.ctx, hidden, &result, error); });
+    call_plugin(model, where, [&](capstan_error* error) { return f.run(f.ctx, hidden, &result, error); });
     return result;
   };
   const std::string where = "layer '" + std::string(name) + "'";
@@ -86,14 +87,15 @@ capstan_tensor Observers::run_from(std::size_t position, std::string_view name, 
     std::size_t position;
     std::string_view name;
     const capstan_inner* inner;
-  } rest{this, position + 1, name, &inner};
+    PluginFunction model;
+  } rest{this, position + 1, name, &inner, model};
   capstan_inner next{};
   next.struct_size = sizeof next;
   next.ctx = &rest;
   next.run = [](void* ctx, capstan_tensor input, capstan_tensor* result, capstan_error* error) {
     auto& self = *static_cast<Rest*>(ctx);
     try {
-      *result = self.observers->run_from(self.position, self.name, input, *self.inner);
+      *result = self.observers->run_from(self.position, self.name, input, *self.inner, self.model);
       return CAPSTAN_OK;
     } catch (const std::exception& thrown) {
       error->text = thrown.what();
@@ -102,7 +104,7 @@ capstan_tensor Observers::run_from(std::size_t position, std::string_view name, 
   };
   const Attached& observer = *layers_[position];
   capstan_tensor result = nullptr;
-  call_plugin(observer.where + ", " + where, [&](capstan_error* error) {
+  call_plugin(observer.component.function("layer"), observer.where + ", " + where, [&](capstan_error* error) {
     return observer.vtable()->layer(observer.self(), as_str(name), hidden, &next, &result, error);
   });
   return result;
@@ -150,10 +152,12 @@ class Observers::OperandPolicy final : public OperatorPolicy {
     at::Tensor current;
     for (const Attached* observer : observers_) {
       capstan_tensor out = nullptr;
-      call_plugin(observer->where + ", parameter '" + found->second + "'", [&](capstan_error* error) {
-        return observer->vtable()->rewrite_operand(observer->self(), as_str(op.schema().name()), as_str(found->second),
-                                                   handle_of(current.defined() ? current : operand), &out, error);
-      });
+      call_plugin(observer->component.function("rewrite_operand"),
+                  observer->where + ", parameter '" + found->second + "'", [&](capstan_error* error) {
+                    return observer->vtable()->rewrite_operand(
+                        observer->self(), as_str(op.schema().name()), as_str(found->second),
+                        handle_of(current.defined() ? current : operand), &out, error);
+                  });
       if (out != nullptr) current = take_tensor(out);
     }
     return current;
@@ -176,9 +180,10 @@ Json Observers::save() const {
   for (std::size_t i = 0; i < observers_.size(); ++i) {
     const Attached& observer = *observers_[i];
     if (!CAPSTAN_HAS(observer.vtable(), save)) continue;
-    states[state_key(i)] = plugin_text(observer.where + ", save", [&](capstan_sink* sink, capstan_error* error) {
-      return observer.vtable()->save(observer.self(), sink, error);
-    });
+    states[state_key(i)] = plugin_text(observer.component.function("save"), observer.where + ", save",
+                                       [&](capstan_sink* sink, capstan_error* error) {
+                                         return observer.vtable()->save(observer.self(), sink, error);
+                                       });
   }
   return states;
 }
@@ -189,7 +194,7 @@ void Observers::load(const Json& states) {
     if (!CAPSTAN_HAS(observer.vtable(), load)) continue;
     const Json* state = states.find(state_key(i));
     if (state == nullptr) continue;
-    call_plugin(observer.where + ", load", [&](capstan_error* error) {
+    call_plugin(observer.component.function("load"), observer.where + ", load", [&](capstan_error* error) {
       return observer.vtable()->load(observer.self(), as_str(state->as_string()), error);
     });
   }

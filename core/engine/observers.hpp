@@ -56,8 +56,9 @@ class Observers final : public LayerHost {
   };
   class OperandPolicy;
   std::string state_key(std::size_t position) const;
+  /// `model`: the call in which the model runs its layer, `inner`.
   capstan_tensor run_from(std::size_t position, std::string_view name, capstan_tensor hidden,
-                          const capstan_inner& inner) const;
+                          const capstan_inner& inner, PluginFunction model) const;
 
   std::vector<std::unique_ptr<Attached>> observers_;
   std::vector<const Attached*> events_, weights_, operands_, layers_, batches_;

@@ -21,7 +21,7 @@ void Optimizer::check_has(bool function, const std::string& name, const std::str
 std::vector<double> Optimizer::measure(const Slots& slots, const capstan_step& step) const {
   std::vector<double> partials(static_cast<std::size_t>(manifest().measures) * slots.size());
   if (manifest().measures == 0) return partials;
-  call_plugin(where_, [&](capstan_error* error) {
+  call_plugin(component_.function("measure"), where_, [&](capstan_error* error) {
     return vtable()->measure(component_.self(), slots.data(), slots.size(), &step, partials.data(), error);
   });
   return partials;
@@ -29,7 +29,7 @@ std::vector<double> Optimizer::measure(const Slots& slots, const capstan_step& s
 
 std::vector<double> Optimizer::measure_model(const Slots& slots, const capstan_step& step) const {
   std::vector<double> partials(static_cast<std::size_t>(manifest().measures_model) * slots.size());
-  call_plugin(where_ + ", measure_model", [&](capstan_error* error) {
+  call_plugin(component_.function("measure_model"), where_ + ", measure_model", [&](capstan_error* error) {
     return vtable()->measure_model(component_.self(), slots.data(), slots.size(), &step, partials.data(), error);
   });
   return partials;
@@ -46,7 +46,7 @@ void Optimizer::update(const Slots& slots, const capstan_step& step, const std::
                        int rank) const {
   const std::string where =
       where_ + " failed at update " + std::to_string(step.update_index) + " on rank " + std::to_string(rank);
-  call_plugin(where, [&](capstan_error* error) {
+  call_plugin(component_.function("update"), where, [&](capstan_error* error) {
     return vtable()->update(component_.self(), slots.data(), slots.size(), &step,
                             totals.empty() ? nullptr : totals.data(), error);
   });
@@ -55,7 +55,7 @@ void Optimizer::update(const Slots& slots, const capstan_step& step, const std::
 bool Optimizer::takes_local_gradients(std::int64_t update_index) const {
   if (!CAPSTAN_HAS(vtable(), gradient_mode)) return false;
   int mode = 0;
-  call_plugin(where_ + ", gradient_mode", [&](capstan_error* error) {
+  call_plugin(component_.function("gradient_mode"), where_ + ", gradient_mode", [&](capstan_error* error) {
     return vtable()->gradient_mode(component_.self(), update_index, &mode, error);
   });
   if (mode != 0 && mode != 1) {
@@ -71,7 +71,7 @@ bool Optimizer::synchronizes() const {
 }
 
 void Optimizer::synchronize(const Slots& slots, const capstan_step& step) const {
-  call_plugin(where_ + ", synchronize", [&](capstan_error* error) {
+  call_plugin(component_.function("synchronize"), where_ + ", synchronize", [&](capstan_error* error) {
     if (!CAPSTAN_HAS(vtable(), synchronize_step)) {
       return vtable()->synchronize(component_.self(), slots.data(), slots.size(), error);
     }
@@ -81,14 +81,14 @@ void Optimizer::synchronize(const Slots& slots, const capstan_step& step) const 
 
 std::string Optimizer::save() const {
   if (!CAPSTAN_HAS(vtable(), save)) return "";
-  return plugin_text(where_ + ", save", [&](capstan_sink* sink, capstan_error* error) {
+  return plugin_text(component_.function("save"), where_ + ", save", [&](capstan_sink* sink, capstan_error* error) {
     return vtable()->save(component_.self(), sink, error);
   });
 }
 
 void Optimizer::load(std::string_view state) {
   if (!CAPSTAN_HAS(vtable(), load) || state.empty()) return;
-  call_plugin(where_ + ", load",
+  call_plugin(component_.function("load"), where_ + ", load",
               [&](capstan_error* error) { return vtable()->load(component_.self(), as_str(state), error); });
 }
 

@@ -21,13 +21,14 @@ Schedule::Schedule(std::optional<Component> scheduler, ParameterGroups& groups)
   start.base_lrs = groups_.base_lrs().data();
   start.optimizer_has_betas = !base_betas_.empty() && !base_betas_.front().empty();
   start.betas = start.optimizer_has_betas ? base_betas_.front().data() : nullptr;
-  call_plugin(where_, [&](capstan_error* error) { return vtable()->start(scheduler_->self(), &start, error); });
+  call_plugin(scheduler_->function("start"), where_,
+              [&](capstan_error* error) { return vtable()->start(scheduler_->self(), &start, error); });
 }
 
 double Schedule::rate(std::int64_t update_index, std::uint32_t group) const {
   double rate = groups_.base_lr(group);
   if (scheduler_) {
-    call_plugin(where_, [&](capstan_error* error) {
+    call_plugin(scheduler_->function("rate"), where_, [&](capstan_error* error) {
       return vtable()->rate(scheduler_->self(), update_index, group, groups_.base_lr(group), &rate, error);
     });
   }
@@ -40,7 +41,7 @@ void Schedule::apply(std::int64_t update_index) {
     groups_[i].find("lr")->front() = rate(update_index, i);
     if (base_betas_[i].empty() || !CAPSTAN_HAS(vtable(), momentum)) continue;
     std::vector<double> betas = base_betas_[i];
-    call_plugin(where_, [&](capstan_error* error) {
+    call_plugin(scheduler_->function("momentum"), where_, [&](capstan_error* error) {
       return vtable()->momentum(scheduler_->self(), update_index, i, betas.data(), error);
     });
     *groups_[i].find("betas") = betas;
@@ -71,14 +72,14 @@ void Schedule::refuse(std::int64_t update_index, std::size_t group, const std::s
 
 std::string Schedule::save() const {
   if (!scheduler_ || !CAPSTAN_HAS(vtable(), save)) return "";
-  return plugin_text(where_ + ", save", [&](capstan_sink* sink, capstan_error* error) {
+  return plugin_text(scheduler_->function("save"), where_ + ", save", [&](capstan_sink* sink, capstan_error* error) {
     return vtable()->save(scheduler_->self(), sink, error);
   });
 }
 
 void Schedule::load(std::string_view state) {
   if (!scheduler_ || !CAPSTAN_HAS(vtable(), load) || state.empty()) return;
-  call_plugin(where_ + ", load",
+  call_plugin(scheduler_->function("load"), where_ + ", load",
               [&](capstan_error* error) { return vtable()->load(scheduler_->self(), as_str(state), error); });
 }
 

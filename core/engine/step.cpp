@@ -17,6 +17,7 @@
 #include "core/model/dtype_names.hpp"
 #include "core/parameters/run_needs.hpp"
 #include "core/precision/autocast.hpp"
+#include "core/registry/guilty_plugin.hpp"
 #include "core/schema/value.hpp"
 
 namespace capstan {
@@ -336,6 +337,7 @@ void Engine::State::finish_step(bool applied) {
   if (config.report.memory_breakdown) report_line(memory_line("after step", accelerator->memory()));
   const std::string lines = progress_report.step_ends(progress, micro_steps_seen, groups, *accelerator);
   if (!lines.empty()) report_line(lines);
+  note_step(progress.global_steps + 1);
 }
 
 }  // namespace capstan

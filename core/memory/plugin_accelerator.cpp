@@ -23,7 +23,7 @@ std::string reason(const PluginError& error, const std::string& where) {
 std::uint32_t count_devices(const PluginAccelerator::Plugin& plugin) {
   std::uint32_t devices = 0;
   try {
-    call_plugin(plugin.where,
+    call_plugin(plugin.component.function("count"), plugin.where,
                 [&](capstan_error* error) { return plugin.table()->count(plugin.self(), &devices, error); });
   } catch (const PluginError& error) {
     throw RuntimeFault("no " + plugin.component.manifest().type + " device was found: " + reason(error, plugin.where) +
@@ -62,15 +62,18 @@ using Shared = std::shared_ptr<const PluginAccelerator::Plugin>;
 class Event final : public DeviceEvent {
  public:
   explicit Event(Shared plugin) : plugin_(std::move(plugin)) {
-    call_plugin(plugin_->where,
+    call_plugin(plugin_->component.function("record"), plugin_->where,
                 [&](capstan_error* error) { return plugin_->table()->record(plugin_->self(), &raw_, error); });
   }
-  ~Event() override { plugin_->table()->forget(plugin_->self(), raw_); }
+  ~Event() override {
+    const CallInProgress in_progress(plugin_->component.function("forget"));
+    plugin_->table()->forget(plugin_->self(), raw_);
+  }
   Event(const Event&) = delete;
 
   double milliseconds_since(const DeviceEvent& earlier) const override {
     double milliseconds = 0;
-    call_plugin(plugin_->where, [&](capstan_error* error) {
+    call_plugin(plugin_->component.function("elapsed"), plugin_->where, [&](capstan_error* error) {
       return plugin_->table()->elapsed(plugin_->self(), static_cast<const Event&>(earlier).raw_, raw_, &milliseconds,
                                        error);
     });
@@ -85,20 +88,26 @@ class Event final : public DeviceEvent {
 class UnderWay final : public Exchange {
  public:
   UnderWay(Shared plugin, void* raw) : plugin_(std::move(plugin)), raw_(raw) {}
-  ~UnderWay() override { plugin_->table()->end(plugin_->self(), raw_); }
+  ~UnderWay() override {
+    const CallInProgress in_progress(plugin_->component.function("end"));
+    plugin_->table()->end(plugin_->self(), raw_);
+  }
   UnderWay(const UnderWay&) = delete;
 
   bool wait() override {
     int done = 0;
     try {
-      call_plugin(plugin_->where,
+      call_plugin(plugin_->component.function("wait"), plugin_->where,
                   [&](capstan_error* error) { return plugin_->table()->wait(plugin_->self(), raw_, &done, error); });
     } catch (const PluginError& error) {
       throw LinkLost(error.what());
     }
     return done != 0;
   }
-  void abort() override { plugin_->table()->abort(plugin_->self(), raw_); }
+  void abort() override {
+    const CallInProgress in_progress(plugin_->component.function("abort"));
+    plugin_->table()->abort(plugin_->self(), raw_);
+  }
 
  private:
   Shared plugin_;
@@ -108,7 +117,10 @@ class UnderWay final : public Exchange {
 class Link final : public DeviceLink {
  public:
   Link(Shared plugin, void* raw) : plugin_(std::move(plugin)), raw_(raw) {}
-  ~Link() override { plugin_->table()->disconnect(plugin_->self(), raw_); }
+  ~Link() override {
+    const CallInProgress in_progress(plugin_->component.function("disconnect"));
+    plugin_->table()->disconnect(plugin_->self(), raw_);
+  }
   Link(const Link&) = delete;
 
   std::unique_ptr<Exchange> start(const std::vector<Message>& send, const std::vector<Message>& receive) override {
@@ -116,7 +128,7 @@ class Link final : public DeviceLink {
     const auto sends = pointers_to(sent), receives = pointers_to(received);
     void* exchange = nullptr;
     try {
-      call_plugin(plugin_->where, [&](capstan_error* error) {
+      call_plugin(plugin_->component.function("exchange"), plugin_->where, [&](capstan_error* error) {
         return plugin_->table()->exchange(plugin_->self(), raw_, sends.data(), sends.size(), receives.data(),
                                           receives.size(), &exchange, error);
       });
@@ -137,18 +149,20 @@ class Links final : public DeviceLinks {
 
   std::string new_id() override {
     check();
-    return plugin_text(plugin_->where, [&](capstan_sink* sink, capstan_error* error) {
-      return plugin_->table()->link_id(plugin_->self(), sink, error);
-    });
+    return plugin_text(plugin_->component.function("link_id"), plugin_->where,
+                       [&](capstan_sink* sink, capstan_error* error) {
+                         return plugin_->table()->link_id(plugin_->self(), sink, error);
+                       });
   }
 
   std::unique_ptr<DeviceLink> connect(const std::string& id, int rank, int size) override {
     check();
     void* link = nullptr;
-    call_plugin(plugin_->where + ", rank " + std::to_string(rank), [&](capstan_error* error) {
-      return plugin_->table()->connect(plugin_->self(), as_str(id), static_cast<std::uint32_t>(rank),
-                                       static_cast<std::uint32_t>(size), &link, error);
-    });
+    call_plugin(plugin_->component.function("connect"), plugin_->where + ", rank " + std::to_string(rank),
+                [&](capstan_error* error) {
+                  return plugin_->table()->connect(plugin_->self(), as_str(id), static_cast<std::uint32_t>(rank),
+                                                   static_cast<std::uint32_t>(size), &link, error);
+                });
     return std::make_unique<Link>(plugin_, link);
   }
 
@@ -169,9 +183,10 @@ PluginAccelerator::PluginAccelerator(Component component, int local_rank)
     : plugin_(std::make_shared<const Plugin>(std::move(component))),
       device_(choose_device(*plugin_, local_rank)),
       links_(std::make_unique<Links>(plugin_)) {
-  const std::string facts = plugin_text(plugin_->where, [&](capstan_sink* sink, capstan_error* error) {
-    return plugin_->table()->open(plugin_->self(), static_cast<std::uint32_t>(device_.index()), sink, error);
-  });
+  const std::string facts =
+      plugin_text(plugin_->component.function("open"), plugin_->where, [&](capstan_sink* sink, capstan_error* error) {
+        return plugin_->table()->open(plugin_->self(), static_cast<std::uint32_t>(device_.index()), sink, error);
+      });
   log::info("training on " + device_.str() + ": " + facts);
 }
 
@@ -187,7 +202,7 @@ void PluginAccelerator::copy(at::Tensor& to, const at::Tensor& from) const {
 at::Tensor PluginAccelerator::upload(const at::Tensor& tensor) const {
   if (!tensor.is_cpu() || !CAPSTAN_HAS(plugin_->table(), upload)) return tensor.to(device_);
   capstan_tensor copy = nullptr;
-  call_plugin(plugin_->where + ", upload", [&](capstan_error* error) {
+  call_plugin(plugin_->component.function("upload"), plugin_->where + ", upload", [&](capstan_error* error) {
     return plugin_->table()->upload(plugin_->self(), handle_of(tensor), &copy, error);
   });
   return take_tensor(copy);
@@ -195,7 +210,7 @@ at::Tensor PluginAccelerator::upload(const at::Tensor& tensor) const {
 
 void PluginAccelerator::bind_thread() const {
   if (!CAPSTAN_HAS(plugin_->table(), bind_thread)) return;
-  call_plugin(plugin_->where + ", bind_thread",
+  call_plugin(plugin_->component.function("bind_thread"), plugin_->where + ", bind_thread",
               [&](capstan_error* error) { return plugin_->table()->bind_thread(plugin_->self(), error); });
 }
 
@@ -204,7 +219,7 @@ std::unique_ptr<DeviceEvent> PluginAccelerator::record() const { return std::mak
 DeviceMemory PluginAccelerator::memory() const {
   capstan_device_memory memory{};
   memory.struct_size = sizeof memory;
-  call_plugin(plugin_->where,
+  call_plugin(plugin_->component.function("memory"), plugin_->where,
               [&](capstan_error* error) { return plugin_->table()->memory(plugin_->self(), &memory, error); });
   return {memory.in_use, memory.peak, memory.total};
 }

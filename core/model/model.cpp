@@ -31,6 +31,11 @@ Model::Model(const capstan_model* vtable, void* self, void (*destroy)(void*), st
   collect();
 }
 
+/// Of a program's own object, which is nobody's plugin, nothing.
+PluginFunction Model::function(const char* name) const {
+  return owner_->component ? owner_->component->function(name) : PluginFunction{};
+}
+
 Model::~Model() = default;
 Model::Model(Model&&) noexcept = default;
 
@@ -46,32 +51,32 @@ void Model::collect() {
   visitor.module = [](void* ctx, capstan_str path, capstan_str class_name) {
     static_cast<Model*>(ctx)->modules_.push_back({std::string(as_view(path)), std::string(as_view(class_name))});
   };
-  call_plugin("model '" + description_ + "'",
+  call_plugin(function("visit"), "model '" + description_ + "'",
               [&](capstan_error* error) { return vtable_->visit(self_, &visitor, error); });
 }
 
 void Model::check(Batch& batch) const {
   if (!CAPSTAN_HAS(vtable_, check)) return;
-  call_plugin("model '" + description_ + "', batch",
+  call_plugin(function("check"), "model '" + description_ + "', batch",
               [&](capstan_error* error) { return vtable_->check(self_, &batch, error); });
 }
 
 at::Tensor Model::forward(Batch& batch) {
   capstan_tensor handle = nullptr;
-  call_plugin("model '" + description_ + "', forward",
+  call_plugin(function("forward"), "model '" + description_ + "', forward",
               [&](capstan_error* error) { return vtable_->forward(self_, &batch, &handle, error); });
   return take_tensor(handle);
 }
 
 void Model::set_training(bool on) {
-  call_plugin("model '" + description_ + "', training",
+  call_plugin(function("training"), "model '" + description_ + "', training",
               [&](capstan_error* error) { return vtable_->training(self_, on ? 1 : 0, error); });
 }
 
 Json Model::describe() const {
   if (!CAPSTAN_HAS(vtable_, describe)) return Json::object();
   return Json::parse(
-      plugin_text("model '" + description_ + "', describe",
+      plugin_text(function("describe"), "model '" + description_ + "', describe",
                   [&](capstan_sink* sink, capstan_error* error) { return vtable_->describe(self_, sink, error); }));
 }
 

@@ -53,6 +53,7 @@ class Model {
 
  private:
   void collect();
+  PluginFunction function(const char* name) const;
   struct Owner;
   std::unique_ptr<Owner> owner_;
   const capstan_model* vtable_;

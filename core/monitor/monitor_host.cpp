@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/log.hpp"
+#include "core/registry/guilty_plugin.hpp"
 
 namespace capstan {
 namespace {
@@ -34,6 +35,12 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return text;
 }
 
+using Clock = std::chrono::steady_clock;
+
+std::string seconds_since(Clock::time_point begun) {
+  return seconds_text(std::chrono::round<std::chrono::seconds>(Clock::now() - begun));
+}
+
 /// One monitor and whether it still takes part.
 struct Seat {
   explicit Seat(Component c) : component(std::move(c)), where("monitor '" + component.manifest().type + "'") {}
@@ -47,8 +54,9 @@ struct Seat {
   template <class Call>
   void call(const char* what, Call&& body) {
     if (!on) return;
+    const Visit visit(*this, what);
     try {
-      call_plugin(where + ", " + what, body);
+      call_plugin(component.function(what), where + ", " + what, body);
     } catch (const std::exception& error) {
       on = false;
       std::string text = error.what();
@@ -56,6 +64,42 @@ struct Seat {
       log::warning(text + " It is switched off for the rest of the run; training goes on.");
     }
   }
+
+  /// Says once of a call that it does not come back. [any thread]
+  void say_if_it_hangs(std::chrono::milliseconds patience) {
+    const std::lock_guard lock(calling_mutex);
+    if (calling == nullptr || said || Clock::now() - since < patience) return;
+    said = true;
+    log::warning(where + " (" + component.plugin().file.string() + "), " + calling + ": has not come back for " +
+                 seconds_text(patience) + ". Training goes on; the monitor's metrics wait.");
+  }
+
+ private:
+  /// While it lives, the monitor is in a call.
+  class Visit {
+   public:
+    Visit(Seat& seat, const char* function) : seat_(seat), function_(function) { note(function); }
+    ~Visit() {
+      const auto begun = seat_.since;
+      if (note(nullptr)) log::info(seat_.where + ", " + function_ + ": came back after " + seconds_since(begun) + ".");
+    }
+
+   private:
+    /// Whether the call before was said to hang.
+    bool note(const char* function) {
+      const std::lock_guard lock(seat_.calling_mutex);
+      seat_.calling = function;
+      seat_.since = Clock::now();
+      return std::exchange(seat_.said, false);
+    }
+    Seat& seat_;
+    const char* function_;
+  };
+
+  std::mutex calling_mutex;  // guards what follows
+  const char* calling = nullptr;
+  Clock::time_point since;
+  bool said = false;
 };
 
 }  // namespace
@@ -71,7 +115,7 @@ struct MonitorHost::Worker {
   std::int64_t dropped = 0;
   std::uint64_t flush_asked = 0, flush_done = 0;
   bool closing = false, closed = false;
-  Seat seat;  // the worker thread's alone
+  Seat seat;  // the worker thread's, but for say_if_it_hangs()
   const std::string run_info;
   std::thread thread;
 
@@ -94,6 +138,7 @@ void MonitorHost::Worker::write(const Queue& batch) {
 }
 
 void MonitorHost::Worker::run() {
+  const SignalStack stack;
   const auto* table = seat.vtable();
   void* self = seat.component.self();
   if (CAPSTAN_HAS(table, open)) {
@@ -134,7 +179,7 @@ struct MonitorHost::Inbox {
   std::thread thread;
 };
 
-MonitorHost::MonitorHost(std::vector<Component> monitors, const Json& run_info, ClosePatience patience)
+MonitorHost::MonitorHost(std::vector<Component> monitors, const Json& run_info, MonitorPatience patience)
     : patience_(patience), inbox_(std::make_unique<Inbox>()) {
   for (Component& monitor : monitors) {
     workers_.push_back(std::make_shared<Worker>(std::move(monitor), run_info.dump()));
@@ -145,6 +190,7 @@ MonitorHost::MonitorHost(std::vector<Component> monitors, const Json& run_info, 
     while (!inbox_->closing) {
       lock.unlock();
       hand_out();
+      for (const auto& worker : workers_) worker->seat.say_if_it_hangs(patience_.hangs);
       lock.lock();
       inbox_->closes.wait_for(lock, kHandOutEvery, [&] { return inbox_->closing; });
     }

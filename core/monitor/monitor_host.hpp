@@ -17,21 +17,22 @@ struct Metric {
   std::int64_t x = 0;  // global samples
 };
 
-/// How long the end of a run waits for monitors. A tracker's package takes half a minute to start on a busy machine,
-/// and until then it has written nothing.
-struct ClosePatience {
-  std::chrono::milliseconds say_after = std::chrono::seconds(1);  // when it says that it waits
-  std::chrono::milliseconds give_up = std::chrono::seconds(60);
+/// How long a monitor may take. A tracker's package takes half a minute to start on a busy machine, and until then it
+/// has written nothing.
+struct MonitorPatience {
+  std::chrono::milliseconds say_after = std::chrono::seconds(1);  // when the end of a run says that it waits
+  std::chrono::milliseconds give_up = std::chrono::seconds(60);   // when it waits no longer
+  std::chrono::milliseconds hangs = std::chrono::seconds(30);     // when a call of a running run is said to hang
 };
 
 /// Runs each monitor on a thread of its own, so that neither training nor another monitor waits for it. A monitor that
-/// fails is switched off with one warning; metrics that a slow one cannot take are dropped, counted and said. One more
-/// thread hands the metrics out, ten times a second, so that neither the number of monitors nor waking them costs
-/// training anything. [engine]
+/// fails is switched off with one warning, one that hangs gets one while it does; metrics that a slow one cannot take
+/// are dropped, counted and said. One more thread hands the metrics out, ten times a second, so that neither the number
+/// of monitors nor waking them costs training anything. [engine]
 class MonitorHost {
  public:
   /// `run_info` goes to each monitor's open().
-  MonitorHost(std::vector<Component> monitors, const Json& run_info, ClosePatience patience = {});
+  MonitorHost(std::vector<Component> monitors, const Json& run_info, MonitorPatience patience = {});
   /// Closes the monitors. Waits for those that are at work or hang, says so, and gives up at last.
   ~MonitorHost();
   MonitorHost(const MonitorHost&) = delete;
@@ -49,7 +50,7 @@ class MonitorHost {
   struct Inbox;
   void hand_out();
   void await_close(const std::shared_ptr<Worker>& worker, std::chrono::steady_clock::time_point asked) const;
-  const ClosePatience patience_;
+  const MonitorPatience patience_;
   std::unique_ptr<Inbox> inbox_;
   std::vector<std::shared_ptr<Worker>> workers_;  // shared with the threads, which outlive this when a monitor hangs
 };

@@ -25,7 +25,7 @@ void StateOffload::reserve(const std::vector<std::uint64_t>& bytes) {
   bytes_ = bytes;
   staging_.resize(bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end()));
   for (std::size_t i = 0; i < bytes_.size(); ++i) {
-    call_plugin(where_, [&](capstan_error* error) {
+    call_plugin(component_.function("register_buffer"), where_, [&](capstan_error* error) {
       return vtable()->register_buffer(component_.self(), i, bytes_[i], error);
     });
   }
@@ -45,16 +45,17 @@ at::Tensor StateOffload::allocate(std::int64_t elements, at::ScalarType dtype, b
 void StateOffload::acquire(std::size_t index) {
   wait();
   std::uint64_t ticket = 0;
-  call_plugin(where_, [&](capstan_error* error) {
+  call_plugin(component_.function("read_async"), where_, [&](capstan_error* error) {
     return vtable()->read_async(component_.self(), index, staging_.data(), bytes_[index], &ticket, error);
   });
-  call_plugin(where_, [&](capstan_error* error) { return vtable()->wait(component_.self(), ticket, error); });
+  call_plugin(component_.function("wait"), where_,
+              [&](capstan_error* error) { return vtable()->wait(component_.self(), ticket, error); });
 }
 
 void StateOffload::release(std::size_t index, bool changed) {
   if (!changed) return;
   wait();
-  call_plugin(where_, [&](capstan_error* error) {
+  call_plugin(component_.function("write_async"), where_, [&](capstan_error* error) {
     return vtable()->write_async(component_.self(), index, staging_.data(), bytes_[index], &ticket_, error);
   });
   writing_ = true;
@@ -62,7 +63,8 @@ void StateOffload::release(std::size_t index, bool changed) {
 
 void StateOffload::wait() {
   if (!std::exchange(writing_, false)) return;
-  call_plugin(where_, [&](capstan_error* error) { return vtable()->wait(component_.self(), ticket_, error); });
+  call_plugin(component_.function("wait"), where_,
+              [&](capstan_error* error) { return vtable()->wait(component_.self(), ticket_, error); });
 }
 
 }  // namespace capstan

@@ -9,6 +9,7 @@
 
 #include "capstan/plugin.h"
 #include "core/errors.hpp"
+#include "core/registry/call_in_progress.hpp"
 
 /// Where a plugin's error text arrives. The C side knows only the pointer.
 struct capstan_error {
@@ -49,6 +50,13 @@ void call_plugin(std::string_view where, Call&& call) {
   }
 }
 
+/// The same for a function of a plugin's component, which is named where the call ends the process.
+template <class Call>
+void call_plugin(PluginFunction function, std::string_view where, Call&& call) {
+  const CallInProgress in_progress(function);
+  call_plugin(where, std::forward<Call>(call));
+}
+
 /// Runs `body` inside a function that a plugin calls; what it throws becomes the error's text.
 template <class Body>
 capstan_status guarded(capstan_error* error, Body&& body) noexcept {
@@ -63,9 +71,9 @@ capstan_status guarded(capstan_error* error, Body&& body) noexcept {
 
 /// Calls a C function that writes text to a sink, and returns the text.
 template <class Call>
-std::string plugin_text(std::string_view where, Call&& call) {
+std::string plugin_text(PluginFunction function, std::string_view where, Call&& call) {
   capstan_sink sink;
-  call_plugin(where, [&](capstan_error* error) { return call(&sink, error); });
+  call_plugin(function, where, [&](capstan_error* error) { return call(&sink, error); });
   return std::move(sink.text);
 }
 

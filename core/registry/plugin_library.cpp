@@ -14,7 +14,9 @@
 
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/registry/call_in_progress.hpp"
 #include "core/registry/file_hash.hpp"
+#include "core/registry/guilty_plugin.hpp"
 #include "core/registry/load_failure.hpp"
 #include "core/registry/plugin_call.hpp"
 #include "core/registry/plugin_kind.hpp"
@@ -123,6 +125,7 @@ boost::dll::shared_library& open(const IndexedPlugin& plugin, std::optional<Seal
   std::error_code error;
   const std::string path = bytes ? bytes->path().string() : file;
   ::dlerror();
+  const CallInProgress in_progress({label_of(plugin), nullptr});  // its static constructors
   // The default mode is lazy: a symbol that is missing would end the process at its first call.
   library.load(path, error, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
   if (error) {
@@ -130,6 +133,7 @@ boost::dll::shared_library& open(const IndexedPlugin& plugin, std::optional<Seal
     throw PluginError(explain_load_failure(plugin.file.string(),
                                            replaced(text ? text : error.message(), path, plugin.file.string())));
   }
+  note_plugin_code(library.native(), plugin);
   return libraries.emplace(key, Loaded{std::move(library), std::move(bytes)}).first->second.library;
 }
 
@@ -140,6 +144,7 @@ const capstan_plugin* load_plugin_library(const IndexedPlugin& plugin, std::opti
   if (!library.has(kEntry)) {
     fail(plugin, std::string("exports no ") + kEntry + ". Was CAPSTAN_PLUGIN(...) left out of its sources?");
   }
+  const CallInProgress in_progress({label_of(plugin), kEntry});
   const capstan_plugin* loaded = library.get<const capstan_plugin*()>(kEntry)();
   check_descriptor(plugin, loaded);
   return loaded;

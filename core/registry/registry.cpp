@@ -5,6 +5,7 @@
 
 #include "core/registry/file_hash.hpp"
 #include "core/registry/file_trust.hpp"
+#include "core/registry/guilty_plugin.hpp"
 #include "core/registry/plugin_library.hpp"
 #include "core/registry/sealed_file.hpp"
 #include "core/registry/torch_tier.hpp"
@@ -42,20 +43,29 @@ const capstan_component* find_component(const capstan_plugin& plugin, const Comp
   return nullptr;
 }
 
+/// "plugin acme-muon (/opt/libmuon.so), optimizer 'Muon'".
+const char* label_of(const ComponentRef& ref) {
+  const std::string plugin = ref.plugin ? std::string(label_of(*ref.plugin)) + ", " : "";
+  return kept_text(plugin + ref.component->kind + " '" + ref.component->type + "'");
+}
+
 }  // namespace
 
 Component::Component(const capstan_component* descriptor, void* self, ComponentRef ref, PluginIndex index)
-    : descriptor_(descriptor), self_(self), ref_(ref), index_(std::move(index)) {}
+    : descriptor_(descriptor), self_(self), ref_(ref), index_(std::move(index)), label_(label_of(ref_)) {}
 
 Component::~Component() {
-  if (descriptor_ && descriptor_->destroy) descriptor_->destroy(self_);
+  if (!descriptor_ || !descriptor_->destroy) return;
+  const CallInProgress in_progress(function("destroy"));
+  descriptor_->destroy(self_);
 }
 
 Component::Component(Component&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, nullptr)),
       self_(std::exchange(other.self_, nullptr)),
       ref_(other.ref_),
-      index_(other.index_) {}
+      index_(other.index_),
+      label_(other.label_) {}
 
 Registry::Registry(const PluginIndex& index, std::map<std::string, std::string> sha256)
     : index_(index), sha256_(std::move(sha256)) {}
@@ -83,7 +93,8 @@ Component Registry::create(std::string_view where, std::string_view kind, std::s
   const capstan_component* descriptor = load(ref);
   const std::string text = params.dump();
   void* self = nullptr;
-  call_plugin(std::string(where) + ": " + ref.component->kind + " '" + ref.component->type + "' (" +
+  call_plugin({label_of(ref), "create"},
+              std::string(where) + ": " + ref.component->kind + " '" + ref.component->type + "' (" +
                   ref.plugin->file.string() + ") could not be created",
               [&](capstan_error* error) { return descriptor->create(host, as_str(text), &self, error); });
   return Component(descriptor, self, ref, index_);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "capstan/plugin.h"
+#include "core/registry/call_in_progress.hpp"
 #include "core/registry/plugin_call.hpp"
 #include "core/registry/plugin_index.hpp"
 #include "core/text/json.hpp"
@@ -29,12 +30,15 @@ class Component {
   void* self() const { return self_; }
   const ComponentManifest& manifest() const { return *ref_.component; }
   const IndexedPlugin& plugin() const { return *ref_.plugin; }
+  /// One of its functions, for call_plugin(): component.function("update"). `name` must live for ever.
+  PluginFunction function(const char* name) const { return {label_, name}; }
 
  private:
   const capstan_component* descriptor_;
   void* self_;
   ComponentRef ref_;
   PluginIndex index_;
+  const char* label_;
 };
 
 /// Loads plugins and creates components. Not thread-safe; libraries stay loaded until the process ends.

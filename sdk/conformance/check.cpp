@@ -10,6 +10,7 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
+#include <set>
 
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -33,7 +34,29 @@ constexpr Suite kSuites[] = {{"optimizer", optimizer_cases}, {"optimizer", rank_
                              {"model", model_cases},         {"observer", observer_cases},
                              {"offload", offload_cases},     {"accelerator", accelerator_cases}};
 
-Cases all_cases(const fs::path& plugin) {
+/// Without one of them nothing more can be said.
+constexpr std::string_view kGates[] = {"loading/manifest", "loading/load"};
+
+/// Gives the component's parameters the values of `params`, and takes from `unused` what it has.
+void override_params(ComponentManifest& component, const Json& params, std::set<std::string>& unused) {
+  for (KeySpec& spec : component.params) {
+    const Json* value = params.find(spec.name);
+    if (value == nullptr) continue;
+    spec.fallback = *value;
+    unused.erase(spec.name);
+  }
+}
+
+void override_params(PluginManifest& manifest, const Json& params) {
+  std::set<std::string> unused;
+  for (const auto& [name, value] : params.as_object()) unused.insert(name);
+  for (ComponentManifest& component : manifest.components) override_params(component, params, unused);
+  if (unused.empty()) return;
+  throw ConfigError("--params: no component of " + manifest.name + " has a parameter '" + *unused.begin() +
+                    "'. 'capstan plugins inspect' shows what it has.");
+}
+
+Cases all_cases(const fs::path& plugin, const Json& params) {
   Cases all = loading_cases(plugin);
   std::optional<IndexedPlugin> indexed;
   try {
@@ -41,6 +64,7 @@ Cases all_cases(const fs::path& plugin) {
   } catch (const PluginError&) {
     return all;  // loading/manifest says it
   }
+  override_params(indexed->manifest, params);
   for (const ComponentManifest& component : indexed->manifest.components) {
     const auto add = [&](Cases more) { std::move(more.begin(), more.end(), std::back_inserter(all)); };
     add(creation_cases(component));
@@ -134,7 +158,7 @@ void run_in_child(const Case& test, const Context& context, double timeout_s, Re
   ::waitpid(child, &status, 0);
   if (!told) {
     result.outcome = Outcome::kFailed;
-    result.text = "did not end within " + std::to_string(static_cast<int>(timeout_s)) + " s.";
+    result.text = "did not end within " + std::to_string(static_cast<int>(timeout_s)) + " s (--timeout).";
   } else if (!told->empty()) {
     take(result, *told);
   } else {
@@ -145,6 +169,17 @@ void run_in_child(const Case& test, const Context& context, double timeout_s, Re
   }
 }
 
+void run_case(const Case& test, const Context& context, const Options& options, Result& result) {
+  const auto start = Clock::now();
+  const Workplace workplace;
+  if (options.in_process) {
+    take(result, run_here(test, context));
+  } else {
+    run_in_child(test, context, options.timeout_s, result);
+  }
+  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+}
+
 const char* outcome_name(Outcome outcome) {
   switch (outcome) {
     case Outcome::kPassed:
@@ -153,6 +188,8 @@ const char* outcome_name(Outcome outcome) {
       return "failed";
     case Outcome::kSkipped:
       return "skipped";
+    case Outcome::kNotTried:
+      return "not tried";
   }
   return "";
 }
@@ -161,7 +198,7 @@ const char* outcome_name(Outcome outcome) {
 
 std::vector<CaseName> cases(const fs::path& plugin) {
   std::vector<CaseName> names;
-  for (const Case& test : all_cases(plugin)) names.push_back({test.name, test.rule});
+  for (const Case& test : all_cases(plugin, Json::object())) names.push_back({test.name, test.rule});
   return names;
 }
 
@@ -173,17 +210,18 @@ std::vector<Result> check(const fs::path& plugin, const Options& options,
                           const std::function<void(const Result&)>& seen) {
   const Context context{fs::absolute(plugin), options.seed};
   std::vector<Result> results;
-  for (const Case& test : all_cases(context.plugin)) {
+  std::string closed;  // the gate that failed
+  for (const Case& test : all_cases(context.plugin, options.params)) {
     if (test.name.find(options.only) == std::string::npos) continue;
     Result result{.name = test.name, .rule = test.rule};
-    const auto start = Clock::now();
-    const Workplace workplace;
-    if (options.in_process) {
-      take(result, run_here(test, context));
+    if (closed.empty()) {
+      run_case(test, context, options, result);
+      const bool gate = std::find(std::begin(kGates), std::end(kGates), test.name) != std::end(kGates);
+      if (gate && result.outcome == Outcome::kFailed) closed = test.name;
     } else {
-      run_in_child(test, context, options.timeout_s, result);
+      result.outcome = Outcome::kNotTried;
+      result.text = closed + " failed.";
     }
-    result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (seen) seen(result);
     results.push_back(std::move(result));
   }

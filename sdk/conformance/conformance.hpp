@@ -17,12 +17,13 @@ struct CaseName {
   std::string rule;  // what a plugin must do, as a sentence
 };
 
-enum class Outcome { kPassed, kFailed, kSkipped };
+/// kNotTried: a case before it failed without which nothing can be tried.
+enum class Outcome { kPassed, kFailed, kSkipped, kNotTried };
 
 struct Result {
   std::string name, rule;
   Outcome outcome = Outcome::kPassed;
-  std::string text;  // why it failed or was skipped
+  std::string text;  // why it failed, was skipped or was not tried
   double seconds = 0;
 };
 
@@ -31,13 +32,18 @@ struct Options {
   std::string only;               // cases whose name contains it; empty: all
   bool in_process = false;        // for the debugger: no child processes, no time limits
   double timeout_s = 60;          // the longest that a case may take
+  /// Values of parameters in place of their defaults, for all components that have them: names that a transform of
+  /// weights selects, for instance.
+  Json params = Json::object();
 };
 
 /// The cases that fit a plugin, known from its manifest. A file without a valid manifest has the loading cases only.
 std::vector<CaseName> cases(const std::filesystem::path& plugin);
 
 /// Runs the cases, each in a child process, and calls `seen` after each. Nothing of the plugin runs in this process
-/// unless options.in_process. The process must not have used LibTorch's thread pool before: it would not survive fork.
+/// unless options.in_process. When the file cannot be read or loaded, the cases behind are not tried. The process must
+/// not have used LibTorch's thread pool before: it would not survive fork. Throws ConfigError when no component has a
+/// parameter of options.params.
 std::vector<Result> check(const std::filesystem::path& plugin, const Options& options = {},
                           const std::function<void(const Result&)>& seen = {});
 

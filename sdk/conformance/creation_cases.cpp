@@ -1,4 +1,3 @@
-#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -8,11 +7,14 @@
 #include <thread>
 
 #include "sdk/conformance/component_under_test.hpp"
+#include "sdk/conformance/footprint.hpp"
 
 namespace capstan::conformance {
 namespace {
 
 constexpr int kRounds = 100;
+constexpr const char* kLeavesThread =
+    "starts a thread each time it is created, which is still there when it has been destroyed.";
 
 /// create() with these parameters either works or says why not; the instance is destroyed again.
 void try_params(const Context& context, const ComponentManifest& component, const Json& params) {
@@ -119,18 +121,27 @@ void check_leaks(const Context& context, const ComponentManifest& component) {
   const capstan_host host = make_test_host();
   const capstan_component* descriptor = descriptor_of(context, component);
   const std::string params = default_params(component).dump();
-  create_and_destroy(descriptor, &host, params, kRounds / 4);  // what is made once and kept
-  // A leak shows every time; allocator caches and what is made once at leisure show some of the times.
-  std::size_t least = SIZE_MAX;
-  for (int attempt = 0; attempt < 3; ++attempt) {
-    const std::size_t before = ::mallinfo2().uordblks;
-    create_and_destroy(descriptor, &host, params, kRounds);
-    const std::size_t after = ::mallinfo2().uordblks;
-    least = std::min(least, after > before ? after - before : 0);
-  }
-  // The smallest piece that malloc gives is 32 bytes with its header: less than one a round is no leak of every round.
-  expect(least < kRounds * 24,
-         "loses " + std::to_string(least / kRounds) + " bytes each time it is created and destroyed.");
+  create_and_destroy(descriptor, &host, params, 1);  // starts the threads that LibTorch keeps
+  const std::size_t threads = Footprint().threads;
+  create_and_destroy(descriptor, &host, params, 1);
+  expect(threads_end(threads), kLeavesThread);  // which would be told as the memory of its stack
+  const std::size_t kept = bytes_kept(kRounds, [&] { create_and_destroy(descriptor, &host, params, 1); });
+  expect(kept == 0, "loses " + std::to_string(kept) + " bytes each time it is created and destroyed.");
+}
+
+void check_footprint(const Context& context, const ComponentManifest& component) {
+  const capstan_host host = make_test_host();
+  const capstan_component* descriptor = descriptor_of(context, component);
+  const std::string params = default_params(component).dump();
+  const Footprint before;
+  create_and_destroy(descriptor, &host, params, 1);
+  // What is made once and kept, LibTorch's threads for instance, is no leak; the process itself is changed by once.
+  const Footprint once;
+  const std::string changed = changed_process(before, once);
+  expect(changed.empty(), changed + " when it is created.");
+  create_and_destroy(descriptor, &host, params, 3);
+  expect(threads_end(once.threads), kLeavesThread);
+  expect(Footprint().files <= once.files, "leaves a file open each time it is created and destroyed.");
 }
 
 void check_threads(const Context& context, const ComponentManifest& component) {
@@ -165,6 +176,10 @@ Cases creation_cases(const ComponentManifest& component) {
        bound(check_wrong_params)},
       {prefix + "create_unterminated", "Strings end with their size, not with a zero.", bound(check_unterminated)},
       {prefix + "create_leaks", "Creating and destroying it a hundred times keeps no memory.", bound(check_leaks)},
+      {prefix + "create_footprint",
+       "Creating and destroying it leaves no thread, no open file, the working directory and the environment as "
+       "before.",
+       bound(check_footprint)},
       {prefix + "create_threads", "It can be created on two threads at once.", bound(check_threads)},
   };
 }

@@ -8,6 +8,7 @@
 
 #include "core/model/batch.hpp"
 #include "sdk/conformance/component_under_test.hpp"
+#include "sdk/conformance/footprint.hpp"
 
 namespace capstan::conformance {
 namespace {
@@ -179,6 +180,17 @@ void check_describe(const Context& context, const ComponentManifest& component) 
   expect(model.describe().is_object(), "describe does not give a JSON object.");
 }
 
+void check_forward_leak(const Context& context, const ComponentManifest& component) {
+  ModelUnderTest model(context, component);
+  auto random = context.random();
+  model.training(false);
+  const at::NoGradGuard no_grad;
+  Batch batch = model.batch(random);
+  constexpr std::size_t kCalls = 5;  // a model of real size takes a second each
+  expect_no_leak(
+      "forward", [&] { model.forward(batch); }, kCalls);
+}
+
 }  // namespace
 
 Cases model_cases(const ComponentManifest& component) {
@@ -193,6 +205,7 @@ Cases model_cases(const ComponentManifest& component) {
       {prefix + "evaluation", "Evaluating repeats itself and keeps no graph.", bound(check_eval)},
       {prefix + "deterministic", "One seed gives one model and one loss.", bound(check_deterministic)},
       {prefix + "learns", "Its loss falls along its gradient.", bound(check_learns)},
+      {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_forward_leak)},
   };
 }
 

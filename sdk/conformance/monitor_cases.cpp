@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "sdk/conformance/component_under_test.hpp"
+#include "sdk/conformance/footprint.hpp"
 
 namespace capstan::conformance {
 namespace {
@@ -114,6 +115,17 @@ void check_resumed(const Context& context, const ComponentManifest& component) {
   }
 }
 
+void check_write_leak(const Context& context, const ComponentManifest& component) {
+  MonitorUnderTest monitor(context, component);
+  expect(monitor.open(), "cannot be opened in an empty folder.");
+  std::int64_t step = 0;
+  expect_no_leak("write", [&] {
+    monitor.write({{"Train/Samples/lr", 0.5, ++step}, {"Train/Samples/train_loss", 1.5, step}});
+    monitor.flush();
+  });
+  monitor.close();
+}
+
 }  // namespace
 
 Cases monitor_cases(const ComponentManifest& component) {
@@ -128,6 +140,7 @@ Cases monitor_cases(const ComponentManifest& component) {
       {prefix + "close_twice", "It may be closed twice.", bound(check_close_twice)},
       {prefix + "never_opened", "It may be closed without having been opened.", bound(check_never_opened)},
       {prefix + "resumed", "It opens again where an earlier run left off.", bound(check_resumed)},
+      {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_write_leak)},
   };
 }
 

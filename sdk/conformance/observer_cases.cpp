@@ -4,10 +4,12 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/model/batch.hpp"
 #include "sdk/conformance/component_under_test.hpp"
+#include "sdk/conformance/footprint.hpp"
 
 namespace capstan::conformance {
 namespace {
@@ -104,19 +106,56 @@ void check_round_trip(const Context& context, const ComponentManifest& component
   expect(save(after) == saved, "what it saves after loading is not what it loaded: " + text);
 }
 
+/// Names of weights that a component may look for: a plain one, and those that its parameters name as a whole or in
+/// part, without what makes them patterns.
+std::vector<std::string> weight_names(const ComponentManifest& component) {
+  std::vector<std::string> names = {"layer.weight"};
+  const auto add = [&](const Json& value) {
+    if (!value.is_string()) return;
+    std::string text = value.as_string();
+    std::erase_if(text, [](char c) { return std::string_view("*^$\\?()[]+").find(c) != std::string_view::npos; });
+    while (text.starts_with('.')) text.erase(0, 1);
+    while (text.ends_with('.')) text.pop_back();
+    if (text.empty()) return;
+    for (const auto& name : {text, text + ".weight", "layer." + text + ".weight"}) names.push_back(name);
+  };
+  for (const KeySpec& spec : component.params) {
+    if (!spec.fallback) continue;
+    add(*spec.fallback);
+    if (spec.fallback->is_array()) {
+      for (const Json& item : spec.fallback->as_array()) add(item);
+    }
+  }
+  return names;
+}
+
+std::string one_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const auto& name : names) text += (text.empty() ? "'" : " or '") + name + "'";
+  return text;
+}
+
 void check_weights(const Context& context, const ComponentManifest& component) {
   if (!component.attaches("weights")) throw Skip("it does not attach to weights.");
   ObserverUnderTest observer(context, component);
   at::Tensor master = at::arange(12).to(at::kFloat).div(7).sub(0.8).view({3, 4});
   at::Tensor compute = at::full({3, 4}, std::nan(""));
   const at::Tensor untouched = master.clone();
-  const std::string name = "layer.weight";
-  int yes = 0;
-  must("selects_weight", [&](capstan_error* error) {
-    return observer.table->selects_weight(observer.component.self(), as_str(name), master.sizes().data(), 2, &yes,
-                                          error);
-  });
-  if (!yes) throw Skip("it does not select a weight of the name '" + name + "'.");
+  const auto selects = [&](const std::string& name) {
+    int yes = 0;
+    must("selects_weight", [&](capstan_error* error) {
+      return observer.table->selects_weight(observer.component.self(), as_str(name), master.sizes().data(), 2, &yes,
+                                            error);
+    });
+    return yes != 0;
+  };
+  const auto names = weight_names(component);
+  const auto selected = std::find_if(names.begin(), names.end(), selects);
+  if (selected == names.end()) {
+    throw Skip("it selects no weight of two dimensions whose name is " + one_of(names) +
+               ". Let its parameters name another, with --params or in the defaults of its manifest.");
+  }
+  const std::string name = *selected;
   must("transform_weight", [&](capstan_error* error) {
     return observer.table->transform_weight(observer.component.self(), as_str(name), handle(master), handle(compute), 0,
                                             error);
@@ -152,13 +191,15 @@ void check_operands(const Context& context, const ComponentManifest& component) 
   if (!component.attaches("operands")) throw Skip("it does not attach to operands.");
   ObserverUnderTest observer(context, component);
   at::Tensor operand = at::full({3, 4}, 0.5);
-  const std::string op = "aten::linear", name = "layer.weight";
-  capstan_tensor out = nullptr;
-  must("rewrite_operand", [&](capstan_error* error) {
-    return observer.table->rewrite_operand(observer.component.self(), as_str(op), as_str(name), handle(operand), &out,
-                                           error);
-  });
-  if (out) expect(take(out).sizes() == operand.sizes(), "rewrite_operand gives an operand of another shape.");
+  const std::string op = "aten::linear";
+  for (const std::string& name : weight_names(component)) {
+    capstan_tensor out = nullptr;
+    must("rewrite_operand", [&](capstan_error* error) {
+      return observer.table->rewrite_operand(observer.component.self(), as_str(op), as_str(name), handle(operand), &out,
+                                             error);
+    });
+    if (out) expect(take(out).sizes() == operand.sizes(), "rewrite_operand gives an operand of another shape.");
+  }
 }
 
 void check_batch(const Context& context, const ComponentManifest& component) {
@@ -171,6 +212,12 @@ void check_batch(const Context& context, const ComponentManifest& component) {
   Batch empty;
   may_refuse("batch",
              [&](capstan_error* error) { return observer.table->batch(observer.component.self(), &empty, error); });
+}
+
+void check_event_leak(const Context& context, const ComponentManifest& component) {
+  if (!component.attaches("events")) throw Skip("it does not attach to events.");
+  ObserverUnderTest observer(context, component);
+  expect_no_leak("event in a step", [&] { observer.run_steps(1, 1.5); });
 }
 
 }  // namespace
@@ -189,6 +236,7 @@ Cases observer_cases(const ComponentManifest& component) {
       {prefix + "layers", "A wrapped layer runs at most once and keeps its shape.", bound(check_layers)},
       {prefix + "operands", "A rewritten operand keeps its shape.", bound(check_operands)},
       {prefix + "batch", "It takes batches, an empty one too.", bound(check_batch)},
+      {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_event_leak)},
   };
 }
 

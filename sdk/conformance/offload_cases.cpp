@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "sdk/conformance/component_under_test.hpp"
+#include "sdk/conformance/footprint.hpp"
 
 namespace capstan::conformance {
 namespace {
@@ -133,6 +134,16 @@ void check_fork(const Context& context, const ComponentManifest& component) {
          "a fork during a transfer damages it.");
 }
 
+void check_transfer_leak(const Context& context, const ComponentManifest& component) {
+  OffloadUnderTest offload(context, component);
+  std::string data(10'000, 'c');
+  offload.register_buffer(1, data.size());
+  expect_no_leak("write_async and read_async", [&] {
+    offload.wait(offload.write(1, data.data(), data.size()));
+    offload.wait(offload.read(1, data.data(), data.size()));
+  });
+}
+
 }  // namespace
 
 Cases offload_cases(const ComponentManifest& component) {
@@ -147,6 +158,7 @@ Cases offload_cases(const ComponentManifest& component) {
       {prefix + "short_read", "Reading what was never written is an error with a text.", bound(check_short_read)},
       {prefix + "full_disk", "A full disk is an error with a text.", bound(check_full_disk)},
       {prefix + "fork", "A fork does not disturb transfers.", bound(check_fork)},
+      {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_transfer_leak)},
   };
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 #include <numeric>
 
+#include "sdk/conformance/footprint.hpp"
 #include "sdk/conformance/optimizer_under_test.hpp"
 
 namespace capstan::conformance {
@@ -286,6 +287,11 @@ void check_quadratic(const Context& context, const ComponentManifest& component)
                               " to " + std::to_string(loss()) + ".");
 }
 
+void check_update_leak(const Context& context, const ComponentManifest& component) {
+  Run run(context, component);
+  expect_no_leak("update", [&] { run.step(); });
+}
+
 }  // namespace
 
 Cases optimizer_cases(const ComponentManifest& component) {
@@ -310,6 +316,7 @@ Cases optimizer_cases(const ComponentManifest& component) {
        bound(check_compute_copy)},
       {prefix + "grad_scale", "Every gradient is multiplied by grad_scale.", bound(check_grad_scale)},
       {prefix + "quadratic", "It lowers the loss of a quadratic.", bound(check_quadratic)},
+      {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_update_leak)},
   };
 }
 

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "sdk/conformance/component_under_test.hpp"
+#include "sdk/conformance/footprint.hpp"
 
 namespace capstan::conformance {
 namespace {
@@ -108,6 +109,15 @@ void check_resume(const Context& context, const ComponentManifest& component) {
   }
 }
 
+void check_rate_leak(const Context& context, const ComponentManifest& component) {
+  const SchedulerUnderTest schedule(context, component);
+  std::int64_t index = 0;
+  expect_no_leak("rate", [&] {
+    schedule.rate(++index);
+    schedule.betas(index);
+  });
+}
+
 }  // namespace
 
 Cases scheduler_cases(const ComponentManifest& component) {
@@ -121,6 +131,7 @@ Cases scheduler_cases(const ComponentManifest& component) {
       {prefix + "pure", "The same update has the same rate, however often it is asked for.", bound(check_pure)},
       {prefix + "any_order", "Updates may be asked for in any order.", bound(check_order)},
       {prefix + "resume", "A new instance goes on where the old one was.", bound(check_resume)},
+      {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_rate_leak)},
   };
 }
 

@@ -184,6 +184,21 @@ TEST_F(Programs, PluginsCheckTriesEveryRule) {
   EXPECT_THAT(nothing.err, HasSubstr("no case's name contains 'no_such_case'."));
 }
 
+TEST_F(Programs, PluginsCheckTakesATimeLimitAndParameters) {
+  const std::string plugin = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/schedulers/libcapstan_scheduler_warmup_lr.so";
+  const auto check = [&](const std::string& option, const std::string& value) {
+    return run({"plugins", "check", plugin, "--only", "create_defaults", option, value});
+  };
+
+  EXPECT_EQ(check("--timeout", "300").exit_code, 0);
+  EXPECT_THAT(check("--timeout", "0").err, HasSubstr("capstan: error: --timeout: is 0, must be 1 or more.\n"));
+  EXPECT_EQ(check("--params", R"({"warmup_num_steps": 7})").exit_code, 0);
+  EXPECT_THAT(check("--params", R"({"warmup_steps": 7})").err,
+              HasSubstr("--params: no component of capstan-warmup-lr has a parameter 'warmup_steps'."));
+  EXPECT_THAT(check("--params", "[7]").err, HasSubstr("--params: must be an object of parameters, got '[7]'."));
+  EXPECT_THAT(check("--params", "{").err, HasSubstr("capstan: error: --params: "));
+}
+
 TEST_F(Programs, PluginsListShowsComponentsFoldersAndWhatWasRefused) {
   std::filesystem::create_directory(folder_ / "plugins");
   write_bytes(folder_ / "plugins/libcapstan_optimizer_text.so", "not a library");

@@ -10,6 +10,7 @@
 #include "capstan/sdk/model.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
+#include "core/registry/guilty_plugin.hpp"
 
 /// Training an ordinary torch::nn::Module with Capstan:
 ///

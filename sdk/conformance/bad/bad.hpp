@@ -8,3 +8,9 @@ inline bool breaks(const char* rule) {
   const char* chosen = std::getenv("CAPSTAN_BAD");
   return chosen && std::strcmp(chosen, rule) == 0;
 }
+
+/// What a call of any kind may lose.
+inline void leak_in_call() {
+  [[maybe_unused]] static void* volatile lost;
+  if (breaks("calls_leak")) lost = std::malloc(std::size_t{1} << 20);
+}

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -15,6 +18,10 @@ inline void create_badly(const capstan::sdk::Params& params) {
   if (breaks("create_wrong_params") && params.has("knob") && params.text("knob") == "text") std::abort();
   [[maybe_unused]] static void* volatile forgotten;
   if (breaks("create_leaks")) forgotten = std::malloc(64);
+  if (breaks("create_footprint")) ::setenv("CAPSTAN_BAD_LEFT", "here", 1);
+  if (breaks("create_in_folder")) (void)!::chdir("/");
+  if (breaks("create_detached")) std::thread([] { ::pause(); }).detach();
+  if (breaks("create_file")) (void)::open("/dev/null", O_RDONLY);
   if (breaks("create_threads")) {
     static std::atomic<int> inside{0};
     if (inside++ > 0) std::abort();

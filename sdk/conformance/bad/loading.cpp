@@ -42,6 +42,10 @@ __attribute__((constructor)) void on_load() {
   if (breaks("prints")) (void)!::write(1, "hello\n", 6);
   if (breaks("thread")) std::thread([] { ::pause(); }).detach();
   if (breaks("file")) (void)::open("/dev/null", O_RDONLY);
+  if (breaks("folder")) (void)!::chdir("/");
+  if (breaks("environment")) ::setenv("CAPSTAN_BAD_LEFT", "here", 1);
+  if (breaks("exit")) std::exit(7);
+  while (breaks("hang")) ::pause();
   if (breaks("speed")) burn_time();
   if (breaks("copy")) {
     if (std::getenv("CAPSTAN_BAD_LOADED")) std::abort();

@@ -22,6 +22,7 @@ struct Bad {
   }
 
   at::Tensor loss(const at::Tensor& tokens) {
+    leak_in_call();
     at::Tensor picked = at::index_select(weights, 0, tokens.flatten());
     if (breaks("evaluation")) picked = picked.add(at::rand({1}));
     at::Tensor error = picked.sub(1).pow(2);

@@ -25,6 +25,7 @@ class Bad {
   }
 
   void write(std::span<const sdk::Metric> metrics) {
+    leak_in_call();
     for (const sdk::Metric& metric : metrics) {
       if (breaks("odd_metrics") && std::isnan(metric.value)) std::abort();
       if (breaks("many") && ++written_ > 5000) throw sdk::Error("I am tired.");

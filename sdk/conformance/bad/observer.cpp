@@ -19,6 +19,7 @@ class Bad {
   void event(const capstan_event& event) {
     if (breaks("events") && event.kind > CAPSTAN_EVENT_CLOSING) std::abort();
     ++events_;
+    leak_in_call();
   }
   bool selects_weight(std::string_view, std::span<const std::int64_t> shape) { return shape.size() >= 2; }
   void transform_weight(std::string_view, capstan_tensor master, capstan_tensor compute, std::int64_t) {
@@ -48,6 +49,21 @@ class Bad {
   std::int64_t events_ = 0;
 };
 
+/// Transforms the weights that its parameter names, the master with them.
+class BadNamed {
+ public:
+  BadNamed(const sdk::Host&, const sdk::Params& params) : part_(params.text("part")) {}
+  bool selects_weight(std::string_view name, std::span<const std::int64_t>) {
+    return name.find(part_) != name.npos && name.ends_with(".weight");
+  }
+  void transform_weight(std::string_view, capstan_tensor master, capstan_tensor compute, std::int64_t) {
+    sdk::borrow(compute).copy_(sdk::borrow(master).mul_(2));
+  }
+
+ private:
+  std::string part_;
+};
+
 class BadAttach {
  public:
   BadAttach(const sdk::Host&, const sdk::Params&) {}
@@ -58,4 +74,4 @@ constexpr capstan_component kBad = with_raw_create<Bad>(sdk::observer<Bad, "Bad"
 
 }  // namespace
 
-CAPSTAN_PLUGIN(&kBad, &capstan::sdk::observer<BadAttach, "BadAttach">)
+CAPSTAN_PLUGIN(&kBad, &sdk::observer<BadAttach, "BadAttach">, &sdk::observer<BadNamed, "BadNamed">)

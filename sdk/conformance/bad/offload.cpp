@@ -41,6 +41,7 @@ class Bad {
   }
 
   std::uint64_t read_async(std::uint64_t id, void* to, std::uint64_t bytes) {
+    leak_in_call();
     const ssize_t done = ::pread(files_.at(id), to, bytes, 0);
     if (done != static_cast<ssize_t>(bytes) && !breaks("short_read") && !breaks("sizes")) {
       throw sdk::Error("buffer_" + std::to_string(id) + ": has " + std::to_string(done) + " bytes of " +

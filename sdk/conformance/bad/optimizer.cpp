@@ -22,6 +22,7 @@ class Bad {
 
   void update(const sdk::Slots& slots, const sdk::Step& step) {
     ++calls_;
+    leak_in_call();
     for (const sdk::Slot slot : slots) update(slot, step);
   }
 

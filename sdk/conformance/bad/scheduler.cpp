@@ -16,6 +16,7 @@ class Bad {
 
   double rate(std::int64_t update_index, std::uint32_t, double base_lr) const {
     const double index = static_cast<double>(update_index);
+    leak_in_call();
     if (breaks("finite")) return base_lr * (1 - index / 1000);
     if (breaks("below_0")) return base_lr * (2 - index);
     if (breaks("pure")) return base_lr / static_cast<double>(++asked_);

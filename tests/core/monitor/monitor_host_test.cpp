@@ -81,7 +81,7 @@ class MonitorHostTest : public testing::Test {
  protected:
   MonitorHostTest() { manifest_.type = "fake"; }
 
-  std::unique_ptr<MonitorHost> host(const std::vector<FakeMonitor*>& monitors, ClosePatience patience = {}) {
+  std::unique_ptr<MonitorHost> host(const std::vector<FakeMonitor*>& monitors, MonitorPatience patience = {}) {
     std::vector<Component> components;
     for (FakeMonitor* fake : monitors) components.emplace_back(&kDescriptor, fake, ComponentRef{&plugin_, &manifest_});
     return std::make_unique<MonitorHost>(std::move(components), Json::object(), patience);
@@ -161,6 +161,23 @@ TEST_F(MonitorHostTest, SaysThatItWaitsForAMonitorAtTheEndAndWhenItGivesUp) {
             "capstan: warning: monitor 'fake': did not close within 0.02 s; its last metrics may be lost.\n");
   hanging.block(false);
   hanging.wait_for("close");
+}
+
+TEST_F(MonitorHostTest, SaysWhichFunctionHangsWhileItDoesAndThatItCameBack) {
+  static FakeMonitor hanging;
+  hanging.block(true);
+  plugin_.file = "/opt/libfake.so";
+  testing::internal::CaptureStderr();
+  log::set_before_line([] { hanging.block(false); });  // so it comes back only once something was said
+  auto monitors = host({&hanging}, {.hangs = std::chrono::milliseconds(1)});
+  hanging.wait_for("open");
+  monitors.reset();
+  log::set_before_line(nullptr);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said,
+              HasSubstr("capstan: warning: monitor 'fake' (/opt/libfake.so), open: has not come back for 0.001 s. "
+                        "Training goes on; the monitor's metrics wait.\n"));
+  EXPECT_THAT(said, HasSubstr("capstan: monitor 'fake', open: came back after "));
 }
 
 TEST_F(MonitorHostTest, LosesNothingOfAMonitorThatIsSlowToOpen) {

@@ -1,8 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <set>
 
+#include "core/errors.hpp"
 #include "sdk/conformance/conformance.hpp"
 
 namespace capstan::conformance {
@@ -31,7 +35,21 @@ std::vector<Control> controls() {
       {"loading", "file", "loading/quiet", "opens a file when it is loaded."},
       {"loading", "speed", "loading/speed", "scanning and loading took "},
       {"loading", "copy", "loading/copy", "crashed: signal 6 (Aborted)."},
-      {"optimizer", "hang", "optimizer/Bad/create_defaults", "did not end within 2 s."},
+      {"loading", "folder", "loading/quiet", "changes the working directory to '/' when it is loaded."},
+      {"loading", "environment", "loading/quiet",
+       "changes the environment variable 'CAPSTAN_BAD_LEFT' when it is loaded."},
+      {"sanitized", "", "loading/load",
+       "was built with -fsanitize=address, whose library must be in the process from its start. Run the kit under it:\n"
+       "        LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 capstan plugins check "},
+      {"scheduler", "create_footprint", "scheduler/Bad/create_footprint",
+       "changes the environment variable 'CAPSTAN_BAD_LEFT' when it is created."},
+      {"scheduler", "create_in_folder", "scheduler/Bad/create_footprint",
+       "changes the working directory to '/' when it is created."},
+      {"scheduler", "create_file", "scheduler/Bad/create_footprint",
+       "leaves a file open each time it is created and destroyed."},
+      {"scheduler", "create_detached", "scheduler/Bad/create_footprint",
+       "starts a thread each time it is created, which is still there when it has been destroyed."},
+      {"optimizer", "hang", "optimizer/Bad/create_defaults", "did not end within 2 s (--timeout)."},
       {"optimizer", "state_bounds", "optimizer/Bad/finite",
        "parameter 'w': has no state 1: the manifest of Bad declares 1 for a slot, numbered from 0."},
       {"scheduler", "betas", "scheduler/Bad/finite",
@@ -45,6 +63,13 @@ std::vector<Control> controls() {
       {"observer", "", "observer/BadAttach/attach",
        "its code attaches to events, but the manifest's attach does not say so."},
   };
+  for (const auto& [kind, function] :
+       {std::pair("scheduler", "rate"), std::pair("optimizer", "update"), std::pair("monitor", "write"),
+        std::pair("observer", "event in a step"), std::pair("model", "forward"),
+        std::pair("offload", "write_async and read_async")}) {
+    all.push_back({kind, "calls_leak", std::string(kind) + "/Bad/calls_leak",
+                   std::string(" bytes of each call of ") + function + "."});
+  }
   const std::pair<std::string, std::vector<std::string>> kinds[] = {
       {"optimizer",
        {"finite", "deterministic", "shard_invariance", "several_calls", "state_round_trip", "zero_gradient",
@@ -54,11 +79,14 @@ std::vector<Control> controls() {
       {"observer", {"events", "state_round_trip", "weights", "layers", "operands", "batch"}},
       {"model", {"visit", "describe", "loss", "evaluation", "deterministic", "learns"}},
       {"offload", {"sizes", "in_flight", "order", "short_read", "full_disk", "fork"}}};
-  const char* const creation[] = {"create_defaults",     "create_bounds", "create_wrong_params",
-                                  "create_unterminated", "create_leaks",  "create_threads"};
+  const char* const creation[] = {"create_defaults", "create_bounds",  "create_wrong_params", "create_unterminated",
+                                  "create_leaks",    "create_threads", "create_footprint"};
   for (const auto& [kind, rules] : kinds) {
     for (const auto& rule : rules) all.push_back({kind, rule, kind + "/Bad/" + rule, ""});
-    for (const auto* rule : creation) all.push_back({kind, rule, kind + "/Bad/" + rule, ""});
+    for (const auto* rule : creation) {
+      if (kind == "scheduler" && rule == std::string("create_footprint")) continue;  // above, with its text
+      all.push_back({kind, rule, kind + "/Bad/" + rule, ""});
+    }
   }
   return all;
 }
@@ -93,7 +121,9 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "observer"}) {
     for (const CaseName& test : cases(plugin(kind))) {
       // attach has a component of its own.
-      if (test.name.find("BadAttach") != std::string::npos || test.name == "observer/Bad/attach") continue;
+      if (test.name.find("BadAttach") != std::string::npos || test.name.find("BadNamed") != std::string::npos ||
+          test.name == "observer/Bad/attach")
+        continue;
       EXPECT_TRUE(found.contains(test.name)) << test.name << " has no plugin that breaks it";
     }
   }
@@ -150,6 +180,64 @@ TEST_F(CheckStates, FindsAFunctionWithoutItsKeyAndAKeyWithoutItsFunction) {
             "the manifest has measures_model, but the optimizer has no function measure_model.");
   EXPECT_EQ(check_only("NoKey/finite").at(0).text,
             "its code has a function measure_model, but the manifest has no measures_model.");
+}
+
+TEST(Check, TriesNothingMoreOnceTheFileDoesNotLoad) {
+  const auto results = run("loading", "exit", "");
+
+  std::map<Outcome, int> outcomes;
+  for (const Result& result : results) {
+    ++outcomes[result.outcome];
+    if (result.name == "loading/load") {
+      EXPECT_EQ(result.text, "ended the process with exit code 7.");
+    }
+  }
+  EXPECT_EQ(outcomes[Outcome::kFailed], 1);
+  EXPECT_EQ(outcomes[Outcome::kPassed], 4);
+  EXPECT_GT(outcomes[Outcome::kNotTried], 10);
+  EXPECT_EQ(line(results.back(), "x.so", {}), "not tried  " + results.back().name + ": loading/load failed.");
+  EXPECT_FALSE(passed(results));
+}
+
+TEST(Check, WaitsOnceForAFileThatHangsAsItIsLoaded) {
+  ::setenv("CAPSTAN_BAD", "hang", 1);
+  const auto results = check(plugin("loading"), {.timeout_s = 1});
+
+  EXPECT_EQ(results.back().outcome, Outcome::kNotTried);
+  const auto load =
+      std::find_if(results.begin(), results.end(), [](const Result& result) { return result.name == "loading/load"; });
+  EXPECT_EQ(load->text, "did not end within 1 s (--timeout).");
+}
+
+TEST(Check, SaysThatAThreadIsLeftWhereItsMemoryWouldShow) {
+  const auto results = run("scheduler", "create_detached", "create_leaks");
+
+  EXPECT_EQ(results.at(0).text,
+            "starts a thread each time it is created, which is still there when it has been destroyed.");
+}
+
+TEST(Check, TriesTransformsOnTheWeightsThatTheirParametersName) {
+  const auto named = run("observer", "", "observer/BadNamed/weights");
+  EXPECT_EQ(named.at(0).text, "transform_weight changes the master values.");
+
+  const auto check_part = [](const char* part) {
+    Json params = Json::object();
+    params["part"] = std::string(part);
+    return check(plugin("observer"), {.only = "observer/BadNamed/weights", .params = params}).at(0).text;
+  };
+  EXPECT_EQ(check_part("mlp.w1"), "transform_weight changes the master values.");
+  EXPECT_THAT(check_part("*"),
+              ::testing::HasSubstr("Let its parameters name another, with --params or in the defaults"));
+}
+
+TEST(Check, RefusesAParameterThatNoComponentHas) {
+  Json params = Json::object();
+  params["pert"] = 1;
+  EXPECT_THAT(
+      [&] { check(plugin("observer"), {.params = params}); },
+      ::testing::ThrowsMessage<ConfigError>(
+          "--params: no component of bad-observer has a parameter 'pert'. 'capstan plugins inspect' shows what it "
+          "has."));
 }
 
 TEST(Check, ReportsAsJsonAndAsLines) {
