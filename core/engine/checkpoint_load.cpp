@@ -176,7 +176,7 @@ void Engine::State::load_entries(const CheckpointLookup& lookup) {
       }
       store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
         if (spec.scratch) return;
-        lookup.copy(entry.name, spec.name, values, is_cut(spec) ? spec.values_for(entry.offset) : 0);
+        lookup.copy(entry.name, spec.name, values, is_cut(spec) ? spec.values_for(entry.offset, entry.shape) : 0);
       });
     }
     store.release(sub_group, true);

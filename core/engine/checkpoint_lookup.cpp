@@ -20,7 +20,8 @@ bool is_cut(const StateSpec& spec) {
 
 std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntry& entry, const at::Tensor& values) {
   if (spec.like == StateSpec::Like::kParameter) return entry.shape;
-  return {is_cut(spec) ? spec.values_for(entry.parameter.numel()) : values.numel()};
+  if (is_cut(spec) || spec.is_factor()) return {spec.values_for(entry.parameter.numel(), entry.shape)};
+  return {values.numel()};
 }
 
 CheckpointLookup::CheckpointLookup(const CheckpointContents& contents, std::string where) : where_(std::move(where)) {

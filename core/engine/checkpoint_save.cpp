@@ -57,10 +57,11 @@ void Engine::State::add_entries(CheckpointContents& contents) {
       contents.tensors.push_back({entry.name, kParam, entry.shape, part.offset, cut(entry.master, from, part.numel)});
       store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
         if (spec.scratch || (!is_cut(spec) && part.offset > 0)) return;
-        const at::Tensor mine = is_cut(spec) ? cut(values, spec.values_for(from), spec.values_for(part.numel)) : values;
+        const auto count = [&](std::int64_t elements) { return spec.values_for(elements, entry.shape); };
+        const at::Tensor mine = is_cut(spec) ? cut(values, count(from), count(part.numel)) : values;
         // States kept elsewhere share one staging buffer: copy before the next sub-group overwrites it.
         contents.tensors.push_back({entry.name, spec.name, state_shape(spec, entry, values),
-                                    is_cut(spec) ? spec.values_for(part.offset) : 0,
+                                    is_cut(spec) ? count(part.offset) : 0,
                                     store.readable_after_release() ? mine : mine.clone()});
       });
     }

@@ -91,6 +91,9 @@ class Planned {
       parameter.fixed_state_bytes += bytes;
     } else if (spec.like == StateSpec::Like::kBlock) {
       parameter.block_states.push_back({spec.block, bytes});
+    } else if (spec.is_factor()) {
+      const std::int64_t values = spec.values_for(parameter.numel, parameter.shape);
+      if (values > 0) parameter.block_states.push_back({parameter.numel / values, bytes});
     } else {
       parameter.state_bytes += bytes;
     }

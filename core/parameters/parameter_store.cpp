@@ -100,8 +100,9 @@ std::uint64_t ParameterStore::state_bytes(const SubGroup& sub_group, const Param
   for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
     for (const StateSpec& spec : options_.states) {
       if (!per_entry(spec) || !has_state(spec, entries_[i], groups)) continue;
-      bytes += SubGroupTier::aligned(static_cast<std::uint64_t>(spec.values_for(entries_[i].master.numel())) *
-                                     c10::elementSize(options_.state_dtype(spec)));
+      bytes += SubGroupTier::aligned(
+          static_cast<std::uint64_t>(spec.values_for(entries_[i].master.numel(), entries_[i].shape)) *
+          c10::elementSize(options_.state_dtype(spec)));
     }
   }
   return bytes;
@@ -127,7 +128,8 @@ void ParameterStore::build_states(ParameterEntry& entry, const ParameterGroups& 
     if (!has_state(spec, entry, groups)) continue;
     // Counters are read where the update is prepared: on a device each would be a wait.
     const bool counter = spec.like == StateSpec::Like::kScalar;
-    state = options_.tier->allocate(spec.values_for(entry.master.numel()), options_.state_dtype(spec), counter);
+    state = options_.tier->allocate(spec.values_for(entry.master.numel(), entry.shape), options_.state_dtype(spec),
+                                    counter);
     state.fill_(spec.init);
   }
 }

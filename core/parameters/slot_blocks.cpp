@@ -28,9 +28,10 @@ void SlotBlocks::cut(const capstan_slot& slot, const std::vector<const StateSpec
     const std::int64_t count = std::min(Partition::kBlock, numel - from);
     auto& list = state_lists_.emplace_back();
     for (std::size_t i = 0; i < states.size(); ++i) {
-      const bool cuts = slot.state[i] != nullptr && states[i]->like != StateSpec::Like::kScalar;
-      list.push_back(cuts ? part(slot.state[i], states[i]->values_for(from), states[i]->values_for(count))
-                          : slot.state[i]);
+      const StateSpec& spec = *states[i];
+      const bool cuts = slot.state[i] != nullptr && spec.like != StateSpec::Like::kScalar && !spec.is_factor();
+      const auto values = [&](std::int64_t elements) { return spec.values_for(elements, {}); };
+      list.push_back(cuts ? part(slot.state[i], values(from), values(count)) : slot.state[i]);
     }
     capstan_slot& block = blocks_.emplace_back(slot);
     block.param = part(slot.param, from, count);

@@ -176,6 +176,11 @@ ComponentManifest read_component(const ManifestTable& table) {
     if (component.measures_model > 0 && component.has_trait("own_communication")) {
       table.fail("measures_model", "cannot stand beside the trait own_communication, whose collectives() add up.");
     }
+    for (const StateSpec& state : component.state) {
+      if (!state.is_factor() || component.has_trait("needs_full_param")) continue;
+      table.fail("traits", "state '" + state.name + "' has a value a row or column, which needs the trait " +
+                               "needs_full_param: a part of a parameter has not got whole ones.");
+    }
   } else if (component.kind == "observer") {
     component.attach = table.choices("attach", kAttachments);
   }

@@ -15,12 +15,14 @@ namespace capstan {
 /// A state tensor that an optimizer declares and the engine allocates.
 struct StateSpec {
   enum class Extent { kShard, kFull, kModel };
-  enum class Like { kParameter, kScalar, kShare, kBlock };
+  enum class Like { kParameter, kScalar, kShare, kBlock, kRow, kColumn };
   /// Parts of a parameter begin at multiples of so many elements, so that no block is in two of them.
   static constexpr std::int64_t kLargestBlock = 32768;
 
-  std::string name;               // "exp_avg"
-  Like like = Like::kParameter;   // one value an element, one a slot, sdk::share_of(elements, world size), one a block
+  std::string name;  // "exp_avg"
+  // One value an element, one a slot, sdk::share_of(elements, world size), one a block; for whole parameters, one a row
+  // along the last dimension, one a column along the last but one.
+  Like like = Like::kParameter;
   std::int64_t block = 0;         // kBlock: elements that share a value, a power of two
   std::string dtype = "float32";  // float32, bfloat16, float16, int64, uint8, int8, or "param": that of the masters
   std::string dtype_from;         // name of a boolean parameter that, when false, makes dtype that of the compute copy
@@ -38,8 +40,11 @@ struct StateSpec {
   bool scratch = false;   // not saved
 
   bool is_integral() const;
-  /// Values for `elements` of a parameter that begin at a multiple of kLargestBlock. Not for kShare.
-  std::int64_t values_for(std::int64_t elements) const;
+  /// One value a row, or a column: for whole parameters of two dimensions or more.
+  bool is_factor() const { return like == Like::kRow || like == Like::kColumn; }
+  /// Values for `elements` of a parameter of that shape, which begin at a multiple of kLargestBlock; for a
+  /// factor all of its elements, or none. Not for kShare.
+  std::int64_t values_for(std::int64_t elements, std::span<const std::int64_t> shape) const;
   /// Whether a parameter of that name and shape may have it, whatever its group says.
   bool is_for(const std::string& parameter, std::span<const std::int64_t> shape) const;
 };

@@ -39,7 +39,7 @@ Json param_json(const KeySpec& spec) {
 
 Json state_json(const StateSpec& state) {
   static constexpr const char* kExtents[] = {"shard", "full", "model"};
-  static constexpr const char* kLikes[] = {"param", "scalar", "share", "block"};
+  static constexpr const char* kLikes[] = {"param", "scalar", "share", "block", "row", "column"};
   Json json = Json::object();
   json["name"] = state.name;
   json["like"] = kLikes[static_cast<int>(state.like)];

@@ -28,11 +28,13 @@ bool holds_text(const KeySpec& spec) {
 }
 
 void read_like(const ManifestTable& table, StateSpec& state) {
-  const std::string like = table.choice("like", "param", {"param", "scalar", "share", "block"});
+  const std::string like = table.choice("like", "param", {"param", "scalar", "share", "block", "row", "column"});
   state.like = like == "param"    ? Like::kParameter
                : like == "scalar" ? Like::kScalar
                : like == "share"  ? Like::kShare
-                                  : Like::kBlock;
+               : like == "block"  ? Like::kBlock
+               : like == "row"    ? Like::kRow
+                                  : Like::kColumn;
   const Json* block = table.find("block");
   if (state.like != Like::kBlock) {
     if (block) table.fail("block", "is for like = 'block', and like is '" + like + "'.");
@@ -124,6 +126,14 @@ void check_extent(const ManifestTable& table, const StateSpec& state) {
   }
   if (state.like == Like::kBlock && state.extent != Extent::kShard) {
     table.fail("like", "'block' needs extent = 'shard' beside it.");
+  }
+  if (state.is_factor() && state.extent != Extent::kShard) {
+    table.fail("like", "'row' and 'column' need extent = 'shard' beside them.");
+  }
+  const auto& dims = state.when_dims;
+  if (state.is_factor() && (dims.empty() || *std::min_element(dims.begin(), dims.end()) < 2)) {
+    table.fail("when_dims",
+               "must be given with like = 'row' or 'column', and be at least 2: other parameters have none.");
   }
   if (state.per_rank && !model) table.fail("per_rank", "needs extent = 'model' beside it.");
   if (state.per_rank && !state.reset_on_reshard) {

@@ -9,9 +9,21 @@ namespace capstan {
 
 bool StateSpec::is_integral() const { return dtype == "int64" || dtype == "uint8" || dtype == "int8"; }
 
-std::int64_t StateSpec::values_for(std::int64_t elements) const {
-  if (like == Like::kScalar) return 1;
-  return like == Like::kBlock ? (elements + block - 1) / block : elements;
+std::int64_t StateSpec::values_for(std::int64_t elements, std::span<const std::int64_t> shape) const {
+  switch (like) {
+    case Like::kScalar:
+      return 1;
+    case Like::kBlock:
+      return (elements + block - 1) / block;
+    case Like::kRow:
+      return elements == 0 ? 0 : elements / shape[shape.size() - 1];
+    case Like::kColumn:
+      return elements == 0 ? 0 : elements / shape[shape.size() - 2];
+    case Like::kParameter:
+    case Like::kShare:
+      break;
+  }
+  return elements;
 }
 
 bool StateSpec::is_for(const std::string& parameter, std::span<const std::int64_t> shape) const {

@@ -34,16 +34,21 @@ bool is_off(const Json& numbers, const std::string& name) {
 }
 
 /// Values of a state for `elements`.
-std::int64_t state_count(const StateSpec& state, std::int64_t elements, std::int64_t world_size = 1) {
-  return state.like == StateSpec::Like::kShare ? sdk::share_of(elements, world_size) : state.values_for(elements);
+std::int64_t state_count(const StateSpec& state, std::int64_t elements, std::span<const std::int64_t> shape,
+                         std::int64_t world_size = 1) {
+  return state.like == StateSpec::Like::kShare ? sdk::share_of(elements, world_size)
+                                               : state.values_for(elements, shape);
 }
 
-/// A shape of `numel` elements that gives the states of matrices and the like: as many dimensions as any state asks
-/// for.
+/// A shape of `numel` elements that gives the states of matrices and the like: the fewest dimensions above one that a
+/// state asks for.
 std::vector<std::int64_t> shape_for(const ComponentManifest& manifest, std::int64_t numel) {
   std::size_t dims = 1;
   for (const StateSpec& state : manifest.state) {
-    for (const std::int64_t wanted : state.when_dims) dims = std::max(dims, static_cast<std::size_t>(wanted));
+    for (const std::int64_t wanted : state.when_dims) {
+      if (wanted > 1 && (dims == 1 || wanted < static_cast<std::int64_t>(dims)))
+        dims = static_cast<std::size_t>(wanted);
+    }
   }
   std::vector<std::int64_t> shape(dims, 1);
   shape[0] = numel;
@@ -88,7 +93,7 @@ Piece::Piece(const ComponentManifest& manifest, const Json& numbers, std::string
       states.emplace_back();
       continue;
     }
-    states.push_back(guarded(state_count(state, state.extent == StateSpec::Extent::kFull ? full : numel),
+    states.push_back(guarded(state_count(state, state.extent == StateSpec::Extent::kFull ? full : numel, shape_),
                              dtype_of(state.dtype), state.init));
     if (state.init_param) states.back().copy_(param_tensor);
   }
@@ -179,7 +184,8 @@ void OptimizerUnderTest::make_model_states(const std::vector<Piece*>& pieces) {
     if (state.extent != StateSpec::Extent::kModel) continue;
     std::int64_t count = 0;
     for (const Piece* piece : pieces) {
-      count += state_count(state, static_cast<std::int64_t>(piece->slot.full_numel), world_size_);
+      const auto numel = static_cast<std::int64_t>(piece->slot.full_numel);
+      count += state_count(state, numel, {piece->slot.full_shape, piece->slot.full_dims}, world_size_);
     }
     model_states.push_back(at::full({count}, state.init, at::TensorOptions().dtype(dtype_of(state.dtype))));
   }

@@ -289,10 +289,10 @@ TEST(Manifest, ReadsStatesOfBytesAndOfBlocksAndForWhomTheyAre) {
   EXPECT_FALSE(states[1].is_for("my.head", matrix));
   EXPECT_TRUE(states[2].is_for("w", vector));
   EXPECT_FALSE(states[2].is_for("w", matrix));
-  EXPECT_EQ(states[1].values_for(0), 0);
-  EXPECT_EQ(states[1].values_for(1), 1);  // fewer elements than a block
-  EXPECT_EQ(states[1].values_for(2048), 1);
-  EXPECT_EQ(states[1].values_for(2049), 2);
+  EXPECT_EQ(states[1].values_for(0, matrix), 0);
+  EXPECT_EQ(states[1].values_for(1, matrix), 1);  // fewer elements than a block
+  EXPECT_EQ(states[1].values_for(2048, matrix), 1);
+  EXPECT_EQ(states[1].values_for(2049, matrix), 2);
   const Json json = manifest.to_json().at("components").as_array()[0];
   EXPECT_EQ(json.at("measures_model").as_integer(), 3);
   EXPECT_EQ(json.at("state").as_array()[0].dump(),
@@ -321,6 +321,33 @@ TEST(Manifest, RefusesBlocksThatPartsWouldCut) {
             "manifest: components[0].state[0].block: is for like = 'block', and like is 'param'.");
   EXPECT_EQ(state_refusal("like = 'block'\nblock = 64\nextent = 'model'"),
             "manifest: components[0].state[0].like: 'block' needs extent = 'shard' beside it.");
+}
+
+TEST(Manifest, ReadsStatesOfRowsAndColumns) {
+  const auto manifest =
+      parse(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['needs_full_param']\n"
+                           "state = [{ name = 'rows', like = 'row', when_dims = [2, 3] },\n"
+                           "{ name = 'columns', like = 'column', when_dims = 3 }]"));
+  const auto& states = manifest.components[0].state;
+  const std::int64_t cube[] = {2, 5, 7}, empty[] = {0, 5, 7};
+  EXPECT_EQ(states[0].values_for(70, cube), 10);
+  EXPECT_EQ(states[1].values_for(70, cube), 14);
+  EXPECT_EQ(states[0].values_for(0, cube), 0);  // a rank without the parameter
+  EXPECT_EQ(states[1].values_for(0, empty), 0);
+  const Json json = manifest.to_json().at("components").as_array()[0];
+  EXPECT_EQ(json.at("state").as_array()[1].at("like").as_string(), "column");
+}
+
+TEST(Manifest, RefusesRowsWhereAParameterHasNoneOrComesInParts) {
+  const std::string dims =
+      "when_dims: must be given with like = 'row' or 'column', and be at least 2: other parameters have none.";
+  EXPECT_EQ(state_refusal("like = 'row'"), "manifest: components[0].state[0]." + dims);
+  EXPECT_EQ(state_refusal("like = 'column'\nwhen_dims = [1, 2]"), "manifest: components[0].state[0]." + dims);
+  EXPECT_EQ(state_refusal("like = 'row'\nwhen_dims = 2\nextent = 'full'"),
+            "manifest: components[0].state[0].like: 'row' and 'column' need extent = 'shard' beside them.");
+  EXPECT_EQ(state_refusal("like = 'row'\nwhen_dims = 2"),
+            "manifest: components[0].traits: state 's' has a value a row or column, which needs the trait "
+            "needs_full_param: a part of a parameter has not got whole ones.");
 }
 
 TEST(Manifest, RefusesAStateThatContradictsItself) {

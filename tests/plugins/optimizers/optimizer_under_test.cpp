@@ -3,7 +3,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <map>
+#include <regex>
 
 namespace capstan::testing {
 namespace {
@@ -26,16 +28,43 @@ std::int64_t share_of(std::int64_t count, std::int64_t ranks) {
 
 bool is_on(const Json& value) { return value.is_bool() ? value.as_bool() : value.as_number() != 0; }
 
-at::Tensor make_state(const Json& spec, const Json& params, std::int64_t numel, at::ScalarType dtype,
+/// Whether a parameter of that name and shape is to have the state.
+bool wants_state(const Json& spec, const Json& params, const TestSlot& slot) {
+  if (const Json* when = spec.find("when"); when != nullptr && !is_on(params.at(when->as_string()))) return false;
+  if (const Json* dims = spec.find("when_dims")) {
+    const Json::Array list = dims->is_array() ? dims->as_array() : Json::Array{*dims};
+    const auto fits = [&](const Json& count) {
+      return count.as_integer() == static_cast<std::int64_t>(slot.shape.size());
+    };
+    if (std::none_of(list.begin(), list.end(), fits)) return false;
+  }
+  const Json* names = spec.find("when_names");
+  if (names == nullptr) return true;
+  const Json::Array& patterns = params.at(names->as_string()).as_array();
+  return std::any_of(patterns.begin(), patterns.end(), [&](const Json& pattern) {
+    return std::regex_search(slot.name, std::regex(pattern.as_string()));
+  });
+}
+
+/// Values of a state with that `like`.
+std::int64_t state_numel(const Json* like, const TestSlot& slot) {
+  const std::int64_t numel = slot.param.numel();
+  if (like == nullptr || like->as_string() == "param") return numel;
+  if (like->as_string() == "row") return numel / slot.shape.back();
+  if (like->as_string() == "column") return numel / slot.shape[slot.shape.size() - 2];
+  return 1;
+}
+
+at::Tensor make_state(const Json& spec, const Json& params, const TestSlot& slot, at::ScalarType dtype,
                       at::Device device) {
-  if (const Json* when = spec.find("when"); when != nullptr && !is_on(params.at(when->as_string()))) return {};
+  if (!wants_state(spec, params, slot)) return {};
   const Json* like = spec.find("like");
   const Json* stored = spec.find("dtype");
   const Json* init = spec.find("init");
   const bool scalar = like != nullptr && like->as_string() == "scalar";
   const bool counter = stored != nullptr && stored->as_string() == "int64";
   const at::ScalarType type = counter ? at::kLong : scalar ? at::kFloat : dtype;
-  return at::full({scalar ? 1 : numel}, init != nullptr ? init->as_number() : 0.0, type)
+  return at::full({state_numel(like, slot)}, init != nullptr ? init->as_number() : 0.0, type)
       .to(scalar ? at::Device(at::kCPU) : device);
 }
 
@@ -73,18 +102,19 @@ void OptimizerUnderTest::add_group(const Json& changes) {
   for (const auto& [name, value] : changes.as_object()) group.numbers[name] = value;
 }
 
-TestSlot& OptimizerUnderTest::add(at::Tensor param, std::uint32_t group, at::ScalarType state_dtype) {
+TestSlot& OptimizerUnderTest::add(at::Tensor param, std::uint32_t group, at::ScalarType state_dtype,
+                                  const std::string& name) {
   TestSlot& slot = slots_.emplace_back();
-  slot.name = "p" + std::to_string(slots_.size() - 1);
+  slot.name = name.empty() ? "p" + std::to_string(slots_.size() - 1) : name;
   slot.group = group;
-  slot.param = param.to(device_);
+  slot.shape = param.sizes().vec();
+  slot.param = param.to(device_).view({-1});
   slot.grad = at::full({slot.param.numel()}, 0.0, at::kFloat).to(device_);
-  slot.shape = {slot.param.numel()};
   slot.full_numel = static_cast<std::uint64_t>(slot.param.numel());
   if (const Json* states = component.manifest().find("state")) {
     for (const Json& spec : states->as_array()) {
       if (is_of_model(spec)) continue;
-      slot.state.push_back(make_state(spec, groups_[group].numbers, slot.param.numel(), state_dtype, device_));
+      slot.state.push_back(make_state(spec, groups_[group].numbers, slot, state_dtype, device_));
     }
   }
   return slot;

@@ -37,7 +37,8 @@ class OptimizerUnderTest {
                               Seat seat = {}, at::Device device = at::kCPU);
 
   /// Adds a parameter; its states are made as the manifest says. `state_dtype` replaces float32 where given.
-  TestSlot& add(at::Tensor param, std::uint32_t group = 0, at::ScalarType state_dtype = at::kFloat);
+  TestSlot& add(at::Tensor param, std::uint32_t group = 0, at::ScalarType state_dtype = at::kFloat,
+                const std::string& name = "");
   /// Adds part of a parameter of `full_numel` elements.
   TestSlot& add_part(at::Tensor param, std::uint64_t offset, std::uint64_t full_numel);
   /// A further group: the parameters of the section with these changes.

@@ -25,9 +25,25 @@ Json plugin_params(const Json& recorded) {
   return params;
 }
 
-void expect_near(const std::vector<double>& actual, const Json& expected, const std::string& what) {
+std::vector<std::int64_t> shape_of(const Json& recorded) {
+  const Json* shape = recorded.find("shape");
+  if (shape == nullptr) return {37};
+  std::vector<std::int64_t> sizes;
+  for (const Json& size : shape->as_array()) sizes.push_back(size.as_integer());
+  return sizes;
+}
+
+/// How far the plugin's fp32 may be from what was recorded.
+double tolerance_of(const Json& recorded) {
+  if (recorded.at("type").as_string() != "Muon") return 3e-6;
+  // Newton and Schulz's iteration blows up a rounding of a small singular value by up to 500, and torch's are those of
+  // bfloat16 unless it was made precise: 50 updates of 0.02.
+  return recorded.find("precise") != nullptr ? 2e-5 : 0.02;
+}
+
+void expect_near(const std::vector<double>& actual, const Json& expected, double tolerance, const std::string& what) {
   for (std::size_t i = 0; i < actual.size(); ++i) {
-    EXPECT_NEAR(actual[i], expected.as_array()[i].as_number(), 3e-6) << what << ", element " << i;
+    EXPECT_NEAR(actual[i], expected.as_array()[i].as_number(), tolerance) << what << ", element " << i;
   }
 }
 
@@ -38,15 +54,19 @@ TEST_P(TorchClass, IsFollowedForFiftyUpdates) {
   const Json& recorded = GetParam();
   OptimizerUnderTest optimizer(recorded.at("plugin").as_string(), recorded.at("type").as_string(),
                                plugin_params(recorded));
-  TestSlot& slot = optimizer.add(noise(37, 1));
+  const std::vector<std::int64_t> shape = shape_of(recorded);
+  const std::int64_t count = c10::multiply_integers(shape);
+  TestSlot& slot = optimizer.add(noise(count, 1).view(shape));
   for (int update = 0; update < 50; ++update) {
     if (update == 25) optimizer.group(0)["lr"] = optimizer.group(0).at("lr").as_number() / 2;
-    slot.grad = noise(37, 100 + update).add_(slot.param, 0.5);
+    slot.grad = noise(count, 100 + update).add_(slot.param, 0.5);
     optimizer.update();
     const std::string point = "after " + std::to_string(update + 1);
-    if (const Json* expected = recorded.find(point)) expect_near(values_of(slot.param), *expected, point);
+    if (const Json* expected = recorded.find(point)) {
+      expect_near(values_of(slot.param), *expected, tolerance_of(recorded), point);
+    }
   }
-  if (const Json* average = recorded.find("ax")) expect_near(values_of(optimizer.state(0, "ax")), *average, "ax");
+  if (const Json* average = recorded.find("ax")) expect_near(values_of(optimizer.state(0, "ax")), *average, 3e-6, "ax");
 }
 
 INSTANTIATE_TEST_SUITE_P(Recorded, TorchClass, ::testing::ValuesIn(recorded_cases()), [](const auto& info) {

@@ -2,26 +2,32 @@
 
     pip install torch==2.11.0 && python record_torch.py > torch_classes.json
 
-Problem: 37 parameters; before update t (from 0) each gradient is noise(100 + t) + 0.5 * p; after 25 updates lr is halved.
+Problem: 37 parameters, or as many as the case's shape has; before update t (from 0) each gradient is
+noise(100 + t) + 0.5 * p; after 25 updates lr is halved. Muon computes in bfloat16 whatever its parameters are; cases
+with "precise" have its conversions replaced by ones to double precision.
 """
+import contextlib
 import json
+import math
+from unittest import mock
 
 import torch
 
-COUNT, UPDATES = 37, 50
+UPDATES = 50
+FP32_EPS = [torch.finfo(torch.float32).eps, 1e-3]  # what Adafactor takes by itself for parameters in float32
 
 
-def noise(seed):
+def noise(seed, shape):
     mask = (1 << 64) - 1
     state = (seed * 0x9E3779B97F4A7C15 + 1) & mask
     values = []
-    for _ in range(COUNT):
+    for _ in range(math.prod(shape)):
         state = (state * 6364136223846793005 + 1442695040888963407) & mask
         values.append((state >> 33) / 2**30 - 1.0)
-    return torch.tensor(values, dtype=torch.float32).double()
+    return torch.tensor(values, dtype=torch.float32).double().reshape(shape)
 
 
-# plugin, type, parameters
+# plugin, type, parameters; shape, remarks
 CASES = [
     ("sgd", "SGD", {"lr": 0.05, "weight_decay": 0.1}),
     ("sgd", "SGD", {"lr": 0.05, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.1}),
@@ -42,21 +48,36 @@ CASES = [
     ("adam", "AdamW", {"lr": 0.01, "betas": [0.8, 0.99], "weight_decay": 0.1, "amsgrad": True}),
     ("adam", "Adam", {"lr": 0.01, "betas": [0.8, 0.99], "weight_decay": 0.1, "amsgrad": True}),
     ("adam", "AdamW", {"lr": 0.01}),
+    ("muon", "Muon", {"lr": 0.02}, [9, 4], {"precise": True}),
+    ("muon", "Muon", {"lr": 0.02, "momentum": 0.8, "nesterov": False, "adjust_lr_fn": "match_rms_adamw"}, [5, 11],
+     {"precise": True}),
+    ("muon", "Muon", {"lr": 0.02, "ns_coefficients": [2.0, -1.5, 0.5], "ns_steps": 7, "eps": 1e-3}, [8, 21],
+     {"precise": True}),
+    ("muon", "Muon", {"lr": 0.02}, [9, 4]),
+    ("adafactor", "Adafactor", {"lr": 0.05, "eps": FP32_EPS}),
+    ("adafactor", "Adafactor", {"lr": 0.05, "weight_decay": 0.1, "beta2_decay": -0.6, "d": 1.5, "eps": FP32_EPS}, [9, 4]),
+    ("adafactor", "Adafactor", {"eps": [1e-4, 0.02], "maximize": True}, [3, 5, 7]),
 ]
 
 
-def record(plugin, kind, params):
-    parameter = torch.nn.Parameter(noise(1))
+def record(plugin, kind, params, shape=(37,), remarks={}):
+    parameter = torch.nn.Parameter(noise(1, shape))
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in params.items()}
-    optimizer = getattr(torch.optim, kind)([parameter], foreach=False, **arguments)
-    case = {"plugin": plugin, "type": kind, "params": params}
+    if kind != "Muon":
+        arguments["foreach"] = False
+    optimizer = getattr(torch.optim, kind)([parameter], **arguments)
+    case = {"plugin": plugin, "type": kind, "params": params, **remarks}
+    if len(shape) > 1:
+        case["shape"] = shape
+    precise = mock.patch.object(torch.Tensor, "bfloat16", lambda tensor: tensor.double().clone())  # a copy, as there
     for update in range(UPDATES):
         if update == 25:
             optimizer.param_groups[0]["lr"] /= 2
-        parameter.grad = (noise(100 + update) + 0.5 * parameter).detach()
-        optimizer.step()
+        parameter.grad = (noise(100 + update, shape) + 0.5 * parameter).detach()
+        with precise if remarks.get("precise") else contextlib.nullcontext():
+            optimizer.step()
         if update + 1 in (1, 10, UPDATES):
-            case[f"after {update + 1}"] = parameter.detach().tolist()
+            case[f"after {update + 1}"] = parameter.detach().flatten().tolist()
     if kind == "ASGD":
         case["ax"] = optimizer.state[parameter]["ax"].tolist()
     return case
