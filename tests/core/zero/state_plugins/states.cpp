@@ -26,7 +26,7 @@ class StateKinds {
 
  private:
   void update(const sdk::Slot& slot, const sdk::Step& step) const {
-    if (out_of_bounds_) slot.floats(8);
+    if (out_of_bounds_) slot.floats(10);
     if (not_there_ && !slot.has_state(4)) slot.floats(4);
     float *weights = slot.param(), *start = slot.floats(3), *peaks = slot.floats(2);
     for (std::size_t i = 0; i < slot.numel(); ++i) {
@@ -36,6 +36,7 @@ class StateKinds {
       slot.signed_bytes(1)[i] = static_cast<std::int8_t>(slot.signed_bytes(1)[i] - 1);
       peaks[i / 64] = std::max(peaks[i / 64], std::fabs(weights[i]));
     }
+    slot.number(8) = static_cast<float>(slot.role());
     for (std::size_t i = 0; slot.has_state(4) && i < slot.numel(); ++i) slot.floats(4)[i] += weights[i];
     if (slot.has_state(7)) {
       for (std::size_t i = 0; i < slot.blocks(32768); ++i) ++slot.signed_bytes(7)[i];
@@ -105,5 +106,5 @@ class NoKey {
 }  // namespace
 
 CAPSTAN_PLUGIN(&sdk::optimizer<StateKinds, "StateKinds">, &sdk::optimizer<ModelMeasures, "ModelMeasures">,
-               &sdk::optimizer<Measures, "Measures">, &sdk::optimizer<NoFunction, "NoFunction">,
-               &sdk::optimizer<NoKey, "NoKey">)
+               &sdk::optimizer<Measures, "Measures">, 
+               &sdk::optimizer<NoFunction, "NoFunction">, &sdk::optimizer<NoKey, "NoKey">)
