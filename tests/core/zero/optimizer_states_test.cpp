@@ -130,6 +130,14 @@ TEST(OptimizerStates, AreTheSameAtEveryStageAndInSubGroups) {
   }
 }
 
+TEST(WholeGradients, TrainAtStage3AsAtStage0) {
+  find_test_plugins();
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    const auto expected = saved(communicator, config_of(2, "WholeGradients", kZeros[0]), 3);
+    expect_same(saved(communicator, config_of(2, "WholeGradients", kZeros[4]), 3), expected, kZeros[4]);
+  });
+}
+
 TEST(OptimizerStates, GoOnInAnotherNumberOfProcesses) {
   find_test_plugins();
   test::expect_on_ranks(2, [](Communicator& communicator) {

@@ -88,6 +88,22 @@ class Measures {
   void update(const sdk::Slots&, const sdk::Step&) {}
 };
 
+/// Descent along each parameter's whole gradient, brought to length 1.
+class WholeGradients {
+ public:
+  WholeGradients(const sdk::Host&, const sdk::Params&) {}
+  void update(const sdk::Slots& slots, const sdk::Step& step) {
+    for (const sdk::Slot slot : slots) {
+      if (slot.numel() != slot.full_numel()) slot.fail("is in parts.");
+      double length = 0;
+      for (std::size_t i = 0; i < slot.numel(); ++i) length += std::pow(sdk::value_at(slot.grad(), i), 2);
+      if (length == 0) continue;
+      const auto factor = static_cast<float>(lr_of(slot, step) / std::sqrt(length));
+      for (std::size_t i = 0; i < slot.numel(); ++i) slot.param()[i] -= factor * sdk::value_at(slot.grad(), i);
+    }
+  }
+};
+
 class NoFunction {
  public:
   NoFunction(const sdk::Host&, const sdk::Params&) {}
@@ -106,5 +122,5 @@ class NoKey {
 }  // namespace
 
 CAPSTAN_PLUGIN(&sdk::optimizer<StateKinds, "StateKinds">, &sdk::optimizer<ModelMeasures, "ModelMeasures">,
-               &sdk::optimizer<Measures, "Measures">, 
+               &sdk::optimizer<Measures, "Measures">, &sdk::optimizer<WholeGradients, "WholeGradients">,
                &sdk::optimizer<NoFunction, "NoFunction">, &sdk::optimizer<NoKey, "NoKey">)
