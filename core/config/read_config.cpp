@@ -227,6 +227,10 @@ class Reader {
     config.optimizer = chooser.optimizer();
     config.scheduler = chooser.scheduler(config.optimizer);
     derive_values(values);
+    if (const ComponentRef found =
+            config.optimizer ? plugins_.find("optimizer", config.optimizer->type, config.device) : ComponentRef{}) {
+      keep_gradients_whole(values, *found.component, problems_);
+    }
     // Without the elastic batch there is nothing to complete.
     const bool elastic = values.flag("elasticity.enabled");
     const bool made = check_elasticity_rules(values, problems_) && apply_elasticity(values, context_, problems_);

@@ -106,16 +106,17 @@ void Engine::State::check_generators(const CheckpointLookup& lookup, const Saved
 std::function<bool(const CheckpointTensor&)> Engine::State::taken_tensors() {
   std::map<std::string, StateSpec> specs;
   for (const StateSpec& spec : store.states()) specs[spec.name] = spec;
-  std::map<std::string, Range> parts;
-  for (const ParameterEntry& entry : store.entries()) parts[entry.name] = {entry.offset, entry.master.numel()};
-  return [specs, parts](const CheckpointTensor& tensor) {
-    const auto part = parts.find(tensor.parameter);
-    if (part == parts.end()) return true;
-    auto [offset, numel] = part->second;
+  std::map<std::string, const ParameterEntry*> entries;
+  for (const ParameterEntry& entry : store.entries()) entries[entry.name] = &entry;
+  return [specs, entries](const CheckpointTensor& tensor) {
+    const auto found = entries.find(tensor.parameter);
+    if (found == entries.end()) return true;
+    const ParameterEntry& entry = *found->second;
+    std::int64_t offset = entry.offset, numel = entry.master.numel();
     if (const auto spec = specs.find(tensor.state); spec != specs.end()) {
       if (!is_cut(spec->second)) return true;  // each rank has all of it
-      offset = spec->second.values_for(offset);
-      numel = spec->second.values_for(numel);
+      offset = spec->second.values_for(offset, entry.shape);
+      numel = spec->second.values_for(numel, entry.shape);
     }
     return tensor.offset < offset + numel && offset < tensor.offset + tensor.values.numel();
   };

@@ -59,6 +59,7 @@ class Planned {
       parameter.movable = alone[i];
       parameter.built_bytes = bytes;
       names_.push_back(model_.parameters()[i].name);
+      roles_.push_back(model_.parameters()[i].role);
       run_.parameters.push_back(std::move(parameter));
       group_of_.push_back(groups_.group_of(i));
     }
@@ -79,7 +80,9 @@ class Planned {
       }
       for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
         PlannedParameter& parameter = run_.parameters[i];
-        if (!parameter.trainable || !has_state(spec, groups_[group_of_[i]], names_[i], parameter.shape)) continue;
+        if (!parameter.trainable || !has_state(spec, groups_[group_of_[i]], names_[i], parameter.shape, roles_[i])) {
+          continue;
+        }
         add_state(parameter, spec);
       }
     }
@@ -104,8 +107,9 @@ class Planned {
   ParameterGroups groups_;
   const ComponentManifest* optimizer_ = nullptr;
   PlannedRun run_;
-  std::vector<std::uint32_t> group_of_;  // one for each of run_.parameters
-  std::vector<std::string> names_;       // one for each of run_.parameters
+  std::vector<std::uint32_t> group_of_;    // one for each of run_.parameters
+  std::vector<std::string> names_;         // one for each of run_.parameters
+  std::vector<capstan_param_role> roles_;  // one for each of run_.parameters
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/memory/tensor_handle.hpp"
+#include "core/model/parameter_roles.hpp"
 
 namespace capstan {
 
@@ -46,13 +47,14 @@ void Model::collect() {
   visitor.tensor = [](void* ctx, capstan_str name, capstan_tensor tensor, capstan_role role) {
     auto* model = static_cast<Model*>(ctx);
     auto& list = role == CAPSTAN_ROLE_BUFFER ? model->buffers_ : model->parameters_;
-    list.push_back({std::string(as_view(name)), tensor_of(tensor)});
+    list.push_back({.name = std::string(as_view(name)), .tensor = tensor_of(tensor)});
   };
   visitor.module = [](void* ctx, capstan_str path, capstan_str class_name) {
     static_cast<Model*>(ctx)->modules_.push_back({std::string(as_view(path)), std::string(as_view(class_name))});
   };
   call_plugin(function("visit"), "model '" + description_ + "'",
               [&](capstan_error* error) { return vtable_->visit(self_, &visitor, error); });
+  find_roles(parameters_, ParameterClasses(*this), describe(), "model '" + description_ + "', describe");
 }
 
 void Model::check(Batch& batch) const {

@@ -17,6 +17,7 @@ class DeferredValues;
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
+  capstan_param_role role = CAPSTAN_PARAM_OTHER;  // of a parameter: what it is to its model
 };
 
 struct ModuleRecord {

@@ -65,6 +65,7 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   entry.compute = parameter.detach();
   entry.shape = parameter.sizes().vec();
   entry.group = group;
+  entry.role = named.role;
   entry.storage = storage_of(parameter);
   entry.transform = options_.select_transform ? options_.select_transform(named) : -1;
   entry.separate = entry.transform >= 0 || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous();
@@ -92,7 +93,7 @@ void ParameterStore::build_sub_groups() {
 
 bool ParameterStore::has_state(const StateSpec& spec, const ParameterEntry& entry,
                                const ParameterGroups& groups) const {
-  return capstan::has_state(spec, groups[entry.group], entry.name, entry.shape);
+  return capstan::has_state(spec, groups[entry.group], entry.name, entry.shape, entry.role);
 }
 
 std::uint64_t ParameterStore::state_bytes(const SubGroup& sub_group, const ParameterGroups& groups) const {
@@ -182,6 +183,7 @@ void ParameterStore::build_slots() {
     slot.full_dims = static_cast<std::uint32_t>(entry.shape.size());
     slot.compute_written = &compute_written_[i];
     slot.state_count = state_handles_[i].size();
+    slot.role = entry.role;
     if (!partitioned() && !options_.round_masters && entry.separate && entry.transform < 0 &&
         entry.compute.is_contiguous() && entry.compute.scalar_type() != at::kFloat) {
       entry.compute_part = entry.compute;

@@ -42,6 +42,7 @@ struct ParameterEntry {
   std::vector<at::Tensor> state;  // manifest order; undefined where a parameter switches it off
   std::vector<std::int64_t> shape;
   std::uint32_t group = 0;
+  capstan_param_role role = CAPSTAN_PARAM_OTHER;
   const void* storage = nullptr;  // the parameter's storage when the store was built
 
   /// The gradient as it stands: undefined when this step gave none.

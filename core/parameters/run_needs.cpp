@@ -53,8 +53,9 @@ std::vector<StateSpec> declared_states(const ComponentManifest& optimizer, const
   return states;
 }
 
-bool has_state(const StateSpec& spec, const capstan_group& group, const std::string& name, at::IntArrayRef shape) {
-  if (!spec.is_for(name, {shape.data(), shape.size()})) return false;
+bool has_state(const StateSpec& spec, const capstan_group& group, const std::string& name, at::IntArrayRef shape,
+               capstan_param_role role) {
+  if (!spec.is_for(name, {shape.data(), shape.size()}, role)) return false;
   if (spec.when.empty()) return true;
   const std::vector<double>* numbers = group.find(spec.when);
   return numbers != nullptr && numbers->front() != 0;

@@ -37,8 +37,9 @@ at::ScalarType state_dtype(const StateSpec& spec, const Config& config);
 /// The states that an optimizer declares, with the regular expressions that its parameters give them. Throws
 /// ConfigError for one that is none.
 std::vector<StateSpec> declared_states(const ComponentManifest& optimizer, const ComponentChoice& choice);
-/// Whether a parameter of that name and shape, and in that group, has a state.
-bool has_state(const StateSpec& spec, const capstan_group& group, const std::string& name, at::IntArrayRef shape);
+/// Whether a parameter of that name, shape and role, and in that group, has a state.
+bool has_state(const StateSpec& spec, const capstan_group& group, const std::string& name, at::IntArrayRef shape,
+               capstan_param_role role);
 /// Elements of a state of the whole model, which has a place for every element of every parameter, whoever owns it.
 /// `numels`: of the trainable parameters.
 std::int64_t model_state_numel(const StateSpec& spec, const std::vector<std::int64_t>& numels, int ranks);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "capstan/plugin.h"
 #include "core/schema/schema.hpp"
 #include "core/text/json.hpp"
 
@@ -29,6 +30,7 @@ struct StateSpec {
   std::string when;  // name of a parameter: where it is 0 or false in a parameter's group, there is no state
   // Parameters that do not fit all of what follows have no state either.
   std::vector<std::int64_t> when_dims;                          // numbers of dimensions; empty: any
+  std::vector<capstan_param_role> when_roles;                   // what the parameter is to its model; empty: anything
   std::string when_names;                                       // name of a parameter with regular expressions
   std::vector<std::string> name_patterns;                       // those, once a configuration is known; one must match
   std::int64_t when_min_numel = 0, when_max_numel = INT64_MAX;  // elements of the whole parameter
@@ -45,8 +47,8 @@ struct StateSpec {
   /// Values for `elements` of a parameter of that shape, which begin at a multiple of kLargestBlock; for a
   /// factor all of its elements, or none. Not for kShare.
   std::int64_t values_for(std::int64_t elements, std::span<const std::int64_t> shape) const;
-  /// Whether a parameter of that name and shape may have it, whatever its group says.
-  bool is_for(const std::string& parameter, std::span<const std::int64_t> shape) const;
+  /// Whether a parameter of that name, shape and role may have it, whatever its group says.
+  bool is_for(const std::string& parameter, std::span<const std::int64_t> shape, capstan_param_role role) const;
 };
 
 struct ComponentManifest {

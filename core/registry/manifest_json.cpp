@@ -1,4 +1,5 @@
 #include "core/registry/manifest.hpp"
+#include "core/registry/parameter_role.hpp"
 #include "core/schema/param_type.hpp"
 
 namespace capstan {
@@ -48,6 +49,10 @@ Json state_json(const StateSpec& state) {
   if (!state.dtype_from.empty()) json["dtype_from"] = state.dtype_from;
   if (!state.when.empty()) json["when"] = state.when;
   if (!state.when_dims.empty()) json["when_dims"] = Json(Json::Array(state.when_dims.begin(), state.when_dims.end()));
+  if (!state.when_roles.empty()) {
+    json["when_roles"] = Json::array();
+    for (const capstan_param_role role : state.when_roles) json["when_roles"].push_back(parameter_role_name(role));
+  }
   if (!state.when_names.empty()) json["when_names"] = state.when_names;
   if (state.when_min_numel > 0) json["when_min_numel"] = state.when_min_numel;
   if (state.when_max_numel < INT64_MAX) json["when_max_numel"] = state.when_max_numel;

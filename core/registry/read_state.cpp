@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "core/registry/parameter_role.hpp"
+
 namespace capstan {
 namespace {
 
@@ -78,6 +80,9 @@ void read_when(const ManifestTable& table, const std::vector<KeySpec>& params, S
     table.fail("when_names",
                "'" + state.when_names + "' is not a parameter of this component of type string or string[].");
   }
+  for (const std::string& role : table.choices("when_roles", parameter_role_names())) {
+    state.when_roles.push_back(*parameter_role_named(role));
+  }
   state.when_min_numel = table.integer("when_min_numel", 0, 0, INT64_MAX);
   state.when_max_numel = table.integer("when_max_numel", INT64_MAX, 0, INT64_MAX);
   if (state.when_max_numel < state.when_min_numel) table.fail("when_max_numel", "is below when_min_numel.");
@@ -140,7 +145,7 @@ void check_extent(const ManifestTable& table, const StateSpec& state) {
     table.fail("on_reshard",
                "must be 'reset' with per_rank = true: another number of ranks has no use for the values.");
   }
-  for (const char* key : {"when_dims", "when_names", "when_min_numel", "when_max_numel"}) {
+  for (const char* key : {"when_dims", "when_names", "when_roles", "when_min_numel", "when_max_numel"}) {
     if (model && table.find(key)) table.fail(key, "asks about one parameter, and extent = 'model' is for all of them.");
   }
 }

@@ -26,7 +26,9 @@ std::int64_t StateSpec::values_for(std::int64_t elements, std::span<const std::i
   return elements;
 }
 
-bool StateSpec::is_for(const std::string& parameter, std::span<const std::int64_t> shape) const {
+bool StateSpec::is_for(const std::string& parameter, std::span<const std::int64_t> shape,
+                       capstan_param_role role) const {
+  if (!when_roles.empty() && std::find(when_roles.begin(), when_roles.end(), role) == when_roles.end()) return false;
   const auto dims = static_cast<std::int64_t>(shape.size());
   if (!when_dims.empty() && std::find(when_dims.begin(), when_dims.end(), dims) == when_dims.end()) return false;
   const std::int64_t numel = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());

@@ -16,7 +16,8 @@ std::vector<bool> alone_in_storage(const std::vector<NamedTensor>& parameters) {
     if (parameter.tensor.has_storage()) ++users[storage_of(parameter.tensor)];
   }
   std::vector<bool> alone;
-  for (const auto& [name, tensor] : parameters) {
+  for (const NamedTensor& parameter : parameters) {
+    const at::Tensor& tensor = parameter.tensor;
     alone.push_back(tensor.has_storage() && tensor.is_contiguous() && tensor.storage_offset() == 0 &&
                     tensor.numel() > 0 && tensor.storage().nbytes() == tensor.nbytes() &&
                     users[storage_of(tensor)] == 1);

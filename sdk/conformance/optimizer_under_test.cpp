@@ -40,16 +40,30 @@ std::int64_t state_count(const StateSpec& state, std::int64_t elements, std::spa
                                                : state.values_for(elements, shape);
 }
 
-/// A shape of `numel` elements that gives the states of matrices and the like: the fewest dimensions above one that a
-/// state asks for.
-std::vector<std::int64_t> shape_for(const ComponentManifest& manifest, std::int64_t numel) {
-  std::size_t dims = 1;
+/// The first role that any state asks for.
+std::optional<capstan_param_role> wanted_role(const ComponentManifest& manifest) {
+  for (const StateSpec& state : manifest.state) {
+    if (!state.when_roles.empty()) return state.when_roles.front();
+  }
+  return std::nullopt;
+}
+
+/// How many dimensions give the states of matrices and the like: the fewest above one that a state asks for.
+std::size_t dims_for(const ComponentManifest& manifest) {
+  const capstan_param_role role = wanted_role(manifest).value_or(CAPSTAN_PARAM_OTHER);
+  std::size_t dims =
+      role == CAPSTAN_PARAM_MATRIX || role == CAPSTAN_PARAM_EMBEDDING || role == CAPSTAN_PARAM_HEAD ? 2 : 1;
   for (const StateSpec& state : manifest.state) {
     for (const std::int64_t wanted : state.when_dims) {
       if (wanted > 1 && (dims == 1 || wanted < static_cast<std::int64_t>(dims)))
         dims = static_cast<std::size_t>(wanted);
     }
   }
+  return dims;
+}
+
+std::vector<std::int64_t> shape_for(const ComponentManifest& manifest, std::int64_t numel) {
+  const std::size_t dims = dims_for(manifest);
   std::vector<std::int64_t> shape(dims, 1);
   shape[0] = numel;
   if (dims == 1) return shape;
@@ -87,9 +101,10 @@ Piece::Piece(const ComponentManifest& manifest, const Json& numbers, std::string
   }
   const std::int64_t full = options.full_numel > 0 ? options.full_numel : numel;
   shape_ = shape_for(manifest, full);
+  slot.role = wanted_role(manifest).value_or(shape_.size() > 1 ? CAPSTAN_PARAM_MATRIX : CAPSTAN_PARAM_OTHER);
   for (const StateSpec& state : manifest.states_with(numbers)) {
     if (state.extent == StateSpec::Extent::kModel) continue;
-    if (is_off(numbers, state.when) || !state.is_for(name, shape_)) {
+    if (is_off(numbers, state.when) || !state.is_for(name, shape_, static_cast<capstan_param_role>(slot.role))) {
       states.emplace_back();
       continue;
     }

@@ -45,7 +45,7 @@ TEST_F(Programs, HelpGoesToStandardOutputAndMisuseToStandardError) {
 }
 
 TEST_F(Programs, VersionNamesTheBuildOfLibTorch) {
-  EXPECT_THAT(run({"--version"}).out, MatchesRegex("Capstan 0\\.1\\.0\nplugin ABI 1\\.4\n"
+  EXPECT_THAT(run({"--version"}).out, MatchesRegex("Capstan 0\\.1\\.0\nplugin ABI 1\\.5\n"
                                                    "LibTorch 2\\.11\\.0 \\(build [0-9a-f]{40}\\) in /.*/lib\n"));
 }
 

@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <map>
+
 #include "capstan/capstan.hpp"
+#include "core/registry/parameter_role.hpp"
 
 namespace capstan {
 namespace {
@@ -120,6 +123,116 @@ TEST(ModuleModel, ReportsATensorThatTheBatchLacks) {
 TEST(ModuleModel, DescribesItselfWhereTheModuleDoes) {
   EXPECT_EQ(Wrapped<FromBatch>().model.describe().at("hidden_size"), Json(3));
   EXPECT_EQ(Wrapped<Tied>().model.describe(), Json::object());
+}
+
+/// What the model says of its parameters: "first.weight" -> "embedding".
+std::map<std::string, std::string> roles_of(const Model& model) {
+  std::map<std::string, std::string> roles;
+  for (const NamedTensor& parameter : model.parameters()) {
+    roles[parameter.name] = parameter_role_name(parameter.role);
+  }
+  return roles;
+}
+
+/// Of LibTorch's modules alone, which know nothing of roles.
+struct LanguageModel : torch::nn::Module {
+  LanguageModel() {
+    register_module("embed", torch::nn::Embedding(11, 4));
+    register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})));
+    register_module("attention", torch::nn::MultiheadAttention(4, 2));
+    register_module("up", torch::nn::Linear(4, 8));
+    register_module("down", torch::nn::Linear(8, 4));
+    register_parameter("gain", torch::ones({4}));
+    register_module("logits", torch::nn::Linear(4, 11));
+  }
+  at::Tensor forward(const at::Tensor& hidden, const at::Tensor&) { return hidden.sum(); }
+};
+
+TEST(ModelRoles, FollowFromTheClassesOfModulesAndFromShapes) {
+  const std::map<std::string, std::string> expected = {{"embed.weight", "embedding"},
+                                                       {"norm.weight", "norm"},
+                                                       {"norm.bias", "norm"},
+                                                       {"attention.in_proj_weight", "matrix"},
+                                                       {"attention.in_proj_bias", "bias"},
+                                                       {"attention.out_proj.weight", "matrix"},
+                                                       {"attention.out_proj.bias", "bias"},
+                                                       {"up.weight", "matrix"},
+                                                       {"up.bias", "bias"},
+                                                       {"down.weight", "matrix"},
+                                                       {"down.bias", "bias"},
+                                                       {"gain", "other"},
+                                                       {"logits.weight", "head"},
+                                                       {"logits.bias", "bias"}};
+  EXPECT_EQ(roles_of(Wrapped<LanguageModel>().model), expected);
+}
+
+/// The embedding gives the logits too, so that the last linear layer is one of the hidden ones.
+struct TiedLanguageModel : torch::nn::Module {
+  TiedLanguageModel() {
+    register_module("embed", torch::nn::Embedding(11, 4));
+    register_module("hidden", torch::nn::Linear(4, 4));
+  }
+  at::Tensor forward(const at::Tensor& hidden, const at::Tensor&) { return hidden.sum(); }
+};
+
+/// Without an embedding, what comes last gives the logits.
+struct Classifier : torch::nn::Module {
+  Classifier() {
+    register_module("picture", torch::nn::Conv2d(3, 8, 3));
+    register_module("norm", torch::nn::BatchNorm2d(8));
+    register_module("hidden", torch::nn::Linear(8, 8));
+    register_module("classes", torch::nn::Linear(8, 10));
+  }
+  at::Tensor forward(const at::Tensor& hidden, const at::Tensor&) { return hidden.sum(); }
+};
+
+TEST(ModelRoles, MakeAHeadOnlyOfWhatGivesLogits) {
+  const auto tied = roles_of(Wrapped<TiedLanguageModel>().model), classifier = roles_of(Wrapped<Classifier>().model);
+  EXPECT_EQ(tied.at("embed.weight"), "embedding");
+  EXPECT_EQ(tied.at("hidden.weight"), "matrix");
+  EXPECT_EQ(classifier.at("picture.weight"), "matrix");
+  EXPECT_EQ(classifier.at("norm.weight"), "norm");
+  EXPECT_EQ(classifier.at("hidden.weight"), "matrix");
+  EXPECT_EQ(classifier.at("classes.weight"), "head");
+}
+
+/// Says what the modules cannot tell.
+struct SaysRoles : TiedLanguageModel {
+  std::string roles = R"({"hidden.weight": "head", "embed.weight": "matrix"})";
+  std::string describe() const { return R"({"vocab_size": 11, "roles": )" + roles + "}"; }
+};
+
+struct SaysAnUnknownRole : SaysRoles {
+  SaysAnUnknownRole() { roles = R"({"hidden.weight": "haed"})"; }
+};
+
+struct SaysAnUnknownParameter : SaysRoles {
+  SaysAnUnknownParameter() { roles = R"({"hidden.wieght": "head"})"; }
+};
+
+struct SaysAListOfRoles : SaysRoles {
+  SaysAListOfRoles() { roles = R"(["head"])"; }
+};
+
+TEST(ModelRoles, AreWhatTheModelSaysFirst) {
+  const auto roles = roles_of(Wrapped<SaysRoles>().model);
+  EXPECT_EQ(roles.at("hidden.weight"), "head");
+  EXPECT_EQ(roles.at("embed.weight"), "matrix");
+  EXPECT_EQ(roles.at("hidden.bias"), "bias");
+}
+
+TEST(ModelRoles, ThatAModelCannotGiveAreRefused) {
+  EXPECT_THAT([] { Wrapped<SaysAnUnknownRole> model; },
+              ThrowsMessage<PluginError>(
+                  EndsWith("SaysAnUnknownRole', describe: roles.hidden.weight: must be one of other, matrix, "
+                           "embedding, head, norm, bias, got 'haed'. Did you mean 'head'?")));
+  EXPECT_THAT([] { Wrapped<SaysAnUnknownParameter> model; },
+              ThrowsMessage<PluginError>(EndsWith(
+                  "SaysAnUnknownParameter', describe: roles: the model shows no parameter 'hidden.wieght'. Did "
+                  "you mean 'hidden.weight'?")));
+  EXPECT_THAT(
+      [] { Wrapped<SaysAListOfRoles> model; },
+      ThrowsMessage<PluginError>(EndsWith("SaysAListOfRoles', describe: roles: must be an object, got [\"head\"].")));
 }
 
 struct Regression : torch::nn::Module {

@@ -44,6 +44,21 @@ TEST_F(SlotOfBytes, ShowsStatesInTheirTypes) {
   EXPECT_EQ(slot_.blocks(8), 1u);
 }
 
+TEST_F(SlotOfBytes, TellsTheRoleOfItsParameter) {
+  capstan_slot raw = raw_;
+  EXPECT_EQ(slot_.role(), Role::kOther);
+  raw.role = CAPSTAN_PARAM_HEAD;
+  EXPECT_EQ(Slot(&raw, "Lion8bit").role(), Role::kHead);
+}
+
+TEST(Tensors, HaveAShapeAndANumberOfElements) {
+  const at::Tensor matrix = at::zeros({3, 4}), scalar = at::zeros({});
+  EXPECT_EQ(numel_of(handle(matrix)), 12);
+  EXPECT_THAT(shape_of(handle(matrix)), ::testing::ElementsAre(3, 4));
+  EXPECT_EQ(numel_of(handle(scalar)), 1);
+  EXPECT_TRUE(shape_of(handle(scalar)).empty());
+}
+
 TEST_F(SlotOfBytes, NamesAStateOfAnotherType) {
   EXPECT_THAT([&] { slot_.bytes(1); },
               ThrowsMessage<Error>("parameter 'w': Lion8bit keeps state 1 in uint8 in host memory; this one is int8."));

@@ -156,13 +156,6 @@ void check_optimizer_traits(const Effective& values, const Config& config, const
     problems.error(config.precision.scaled_by + ".loss_scale",
                    config.optimizer->type + " needs dynamic loss scaling: set it to 0.");
   }
-  const bool cuts_gradients = stage == 3 || (stage > 0 && offloads(values, "zero_optimization.offload_optimizer"));
-  if (cuts_gradients && values.flag("zero_optimization.reduce_scatter") &&
-      found.component->has_trait("needs_full_gradient")) {
-    problems.error("zero_optimization.reduce_scatter", config.optimizer->type +
-                                                           " needs whole gradients: set reduce_scatter false at " +
-                                                           stage_text(values) + (stage < 3 ? " with offload." : "."));
-  }
 }
 
 void check_schedule(const Effective& values, Problems& problems) {
@@ -208,6 +201,17 @@ void check_accumulation(const Effective& values, Problems& problems) {
 }
 
 }  // namespace
+
+void keep_gradients_whole(Effective& values, const ComponentManifest& optimizer, Problems& problems) {
+  const std::int64_t stage = values.integer(kStage);
+  const bool cuts_gradients = stage == 3 || (stage > 0 && offloads(values, "zero_optimization.offload_optimizer"));
+  if (!cuts_gradients || !values.flag("zero_optimization.reduce_scatter")) return;
+  if (!optimizer.has_trait("needs_full_gradient")) return;
+  values.derive("zero_optimization.reduce_scatter", false);
+  problems.notice("zero_optimization.reduce_scatter", "is switched off, because " + optimizer.type +
+                                                          " needs whole gradients at " + stage_text(values) +
+                                                          (stage < 3 ? " with offload." : "."));
+}
 
 void derive_values(Effective& values) {
   const Json* overlap = values.find("zero_optimization.overlap_comm");

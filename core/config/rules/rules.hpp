@@ -9,6 +9,9 @@ namespace capstan {
 /// What follows from other values: overlap_comm, contiguous_gradients, prefetch size, wall_clock_breakdown.
 void derive_values(Effective& values);
 
+/// Switches reduce_scatter off, with a notice, where it would cut gradients that the optimizer needs whole.
+void keep_gradients_whole(Effective& values, const ComponentManifest& optimizer, Problems& problems);
+
 /// The precision that fp16, bf16 and data_types make; pairs that exclude each other are errors.
 PrecisionConfig resolve_precision(const Effective& values, Problems& problems);
 

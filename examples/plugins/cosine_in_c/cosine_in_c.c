@@ -2,7 +2,6 @@
 #include <capstan/plugin.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 extern const char capstan_manifest[] __attribute__((visibility("hidden")));
 
@@ -10,22 +9,17 @@ typedef struct {
   double period, growth, floor;
 } schedule;
 
-static capstan_str text(const char* characters) {
-  const capstan_str made = {characters, strlen(characters)};
-  return made;
-}
-
 /* The parameters were checked against plugin.toml and completed from it; json_number fails with a text of its own. */
 static capstan_status create(const capstan_host* host, capstan_str params, void** self, capstan_error* error) {
   schedule read;
-  if (host->json_number(params, text("/period"), &read.period, error) != CAPSTAN_OK ||
-      host->json_number(params, text("/growth"), &read.growth, error) != CAPSTAN_OK ||
-      host->json_number(params, text("/floor"), &read.floor, error) != CAPSTAN_OK) {
+  if (host->json_number(params, CAPSTAN_STR("/period"), &read.period, error) != CAPSTAN_OK ||
+      host->json_number(params, CAPSTAN_STR("/growth"), &read.growth, error) != CAPSTAN_OK ||
+      host->json_number(params, CAPSTAN_STR("/floor"), &read.floor, error) != CAPSTAN_OK) {
     return CAPSTAN_FAILED;
   }
   schedule* made = malloc(sizeof *made);
   if (made == NULL) {
-    host->set_error(error, text("out of memory"));
+    host->set_error(error, CAPSTAN_STR("out of memory"));
     return CAPSTAN_FAILED;
   }
   *made = read;
@@ -57,8 +51,12 @@ static capstan_status rate(void* self, int64_t update_index, uint32_t group, dou
 
 static const capstan_scheduler scheduler = {sizeof(capstan_scheduler), rate, NULL, NULL, NULL, NULL};
 
-static const capstan_component component = {
-    sizeof(capstan_component), {"scheduler", 9}, {"CosineRestarts", 14}, create, destroy, &scheduler};
+static const capstan_component component = {sizeof(capstan_component),
+                                            CAPSTAN_LITERAL("scheduler"),
+                                            CAPSTAN_LITERAL("CosineRestarts"),
+                                            create,
+                                            destroy,
+                                            &scheduler};
 
 static const capstan_component* const components[] = {&component};
 

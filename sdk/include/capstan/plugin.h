@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.4: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.5: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -22,13 +22,14 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 4u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 5u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -40,6 +41,13 @@ typedef struct capstan_str {
   const char* data;
   size_t size;
 } capstan_str;
+
+/* Since 1.5, for authors in C. CAPSTAN_LITERAL("rate") initialises a capstan_str, of static storage too;
+ * CAPSTAN_STR(text) is one of any null-terminated text, for a call. */
+#define CAPSTAN_LITERAL(text) {"" text, sizeof("" text) - 1}
+#ifndef __cplusplus
+#define CAPSTAN_STR(text) ((capstan_str){(text), strlen(text)})
+#endif
 
 typedef enum capstan_status { CAPSTAN_OK = 0, CAPSTAN_FAILED = 1 } capstan_status;
 
@@ -57,6 +65,17 @@ typedef enum capstan_role {
   CAPSTAN_ROLE_GRADIENT = 2,  /* host to plugin only: the gradient of the parameter of that name */
   CAPSTAN_ROLE_MASTER = 3     /* host to plugin only: its fp32 master values */
 } capstan_role;
+
+/* Since 1.5: what a parameter is to its model, from what the model's describe() says under "roles", the classes of its
+ * modules and the parameter's shape. */
+typedef enum capstan_param_role {
+  CAPSTAN_PARAM_OTHER = 0,     /* one dimension or none, in a module that is none of those below */
+  CAPSTAN_PARAM_MATRIX = 1,    /* two dimensions or more: linear layers, convolutions */
+  CAPSTAN_PARAM_EMBEDDING = 2, /* a table of vectors; tied to the head as well */
+  CAPSTAN_PARAM_HEAD = 3,      /* the matrix that gives logits */
+  CAPSTAN_PARAM_NORM = 4,      /* scale and shift of a normalisation */
+  CAPSTAN_PARAM_BIAS = 5
+} capstan_param_role;
 
 /* Receives tensors and modules, one call each, in the model's order. A null function is not called. */
 typedef struct capstan_visitor {
@@ -149,6 +168,7 @@ typedef struct capstan_slot {
                                   even; NULL otherwise. */
   int* compute_written;        /* set *compute_written = 1 after writing `compute`; the engine copies it otherwise */
   size_t state_count;          /* since 1.4: how many entries `state` has, the NULL ones included */
+  uint32_t role;               /* since 1.5: capstan_param_role */
 } capstan_slot;
 
 typedef struct capstan_step {

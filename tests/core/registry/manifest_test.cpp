@@ -282,13 +282,13 @@ TEST(Manifest, ReadsStatesOfBytesAndOfBlocksAndForWhomTheyAre) {
   EXPECT_EQ(states[1].like, StateSpec::Like::kBlock);
   EXPECT_TRUE(states[2].init_param);
   const std::int64_t matrix[] = {64, 64}, vector[] = {4095}, cube[] = {16, 16, 16};
-  EXPECT_TRUE(states[0].is_for("w", matrix));
-  EXPECT_FALSE(states[0].is_for("w", vector));
-  EXPECT_TRUE(states[1].is_for("tok_emb.weight", matrix));
-  EXPECT_FALSE(states[1].is_for("tok_emb.weight", cube));
-  EXPECT_FALSE(states[1].is_for("my.head", matrix));
-  EXPECT_TRUE(states[2].is_for("w", vector));
-  EXPECT_FALSE(states[2].is_for("w", matrix));
+  EXPECT_TRUE(states[0].is_for("w", matrix, CAPSTAN_PARAM_MATRIX));
+  EXPECT_FALSE(states[0].is_for("w", vector, CAPSTAN_PARAM_OTHER));
+  EXPECT_TRUE(states[1].is_for("tok_emb.weight", matrix, CAPSTAN_PARAM_EMBEDDING));
+  EXPECT_FALSE(states[1].is_for("tok_emb.weight", cube, CAPSTAN_PARAM_EMBEDDING));
+  EXPECT_FALSE(states[1].is_for("my.head", matrix, CAPSTAN_PARAM_HEAD));
+  EXPECT_TRUE(states[2].is_for("w", vector, CAPSTAN_PARAM_OTHER));
+  EXPECT_FALSE(states[2].is_for("w", matrix, CAPSTAN_PARAM_MATRIX));
   EXPECT_EQ(states[1].values_for(0, matrix), 0);
   EXPECT_EQ(states[1].values_for(1, matrix), 1);  // fewer elements than a block
   EXPECT_EQ(states[1].values_for(2048, matrix), 1);
@@ -304,6 +304,29 @@ TEST(Manifest, ReadsStatesOfBytesAndOfBlocksAndForWhomTheyAre) {
   EXPECT_EQ(json.at("state").as_array()[2].dump(),
             R"({"name":"start","like":"param","dtype":"float32","when_dims":[0,1],"when_max_numel":4095,)"
             R"("init":"param","extent":"shard","on_reshard":"reshard"})");
+}
+
+TEST(Manifest, ReadsForWhichRolesAStateIs) {
+  const auto manifest = parse(
+      with_component("kind = 'optimizer'\ntype = 'T'\nstate = [{ name = 'moment', when_roles = ['matrix', 'head'] }]"));
+  const StateSpec& state = manifest.components[0].state[0];
+  const std::int64_t matrix[] = {64, 64};
+  EXPECT_TRUE(state.is_for("w", matrix, CAPSTAN_PARAM_MATRIX));
+  EXPECT_TRUE(state.is_for("w", matrix, CAPSTAN_PARAM_HEAD));
+  EXPECT_FALSE(state.is_for("w", matrix, CAPSTAN_PARAM_EMBEDDING));
+  EXPECT_EQ(manifest.to_json().at("components").as_array()[0].at("state").as_array()[0].dump(),
+            R"({"name":"moment","like":"param","dtype":"float32","when_roles":["matrix","head"],"init":0.0,)"
+            R"("extent":"shard","on_reshard":"reshard"})");
+}
+
+TEST(Manifest, RefusesARoleThatNoModelGives) {
+  const std::string state = "manifest: components[0].state[0].";
+  EXPECT_EQ(state_refusal("when_roles = ['matrix', 'embeding']"),
+            state +
+                "when_roles: 'embeding' is not one of other, matrix, embedding, head, norm, bias. Did you mean "
+                "'embedding'?");
+  EXPECT_EQ(state_refusal("extent = 'model'\nwhen_roles = ['head']"),
+            state + "when_roles: asks about one parameter, and extent = 'model' is for all of them.");
 }
 
 TEST(Manifest, RefusesBlocksThatPartsWouldCut) {

@@ -107,6 +107,7 @@ TEST(OptimizerStates, HaveAValueAnElementOrABlockAndNothingWhereTheyAreNotWanted
     EXPECT_EQ(values("peak"), (numel + 63) / 64) << name;
     EXPECT_TRUE(at::equal(tensors.at(name + ", start"), start.at(name))) << name;
     EXPECT_EQ(values("of_matrices"), parameter.tensor.dim() == 2 ? numel : -1) << name;
+    EXPECT_EQ(values("of_matrix_role"), parameter.tensor.dim() >= 2 ? numel : -1) << name;
     EXPECT_EQ(values("of_named"), name.starts_with("more") ? numel : -1) << name;
     EXPECT_EQ(values("of_small"), numel <= 100 ? numel : -1) << name;
     EXPECT_EQ(values("of_large"), numel > 100 ? (numel + 32767) / 32768 : -1) << name;
@@ -114,6 +115,8 @@ TEST(OptimizerStates, HaveAValueAnElementOrABlockAndNothingWhereTheyAreNotWanted
     const bool trained = name != "unused" && numel > 0;
     if (numel > 0) {
       EXPECT_EQ(tensors.at(name + ", code")[0].item<int>(), trained ? 203 : 200) << name;
+      const int role = parameter.tensor.dim() >= 2 ? CAPSTAN_PARAM_MATRIX : CAPSTAN_PARAM_OTHER;
+      EXPECT_EQ(tensors.at(name + ", role").item<float>(), trained ? role : 0) << name;
       EXPECT_EQ(tensors.at(name + ", signed_code")[numel - 1].item<int>(), trained ? -8 : -5) << name;
     }
   }
@@ -130,6 +133,14 @@ TEST(OptimizerStates, AreTheSameAtEveryStageAndInSubGroups) {
       }
     });
   }
+}
+
+TEST(WholeGradients, TrainAtStage3AsAtStage0) {
+  find_test_plugins();
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    const auto expected = saved(communicator, config_of(2, "WholeGradients", kZeros[0]), 3);
+    expect_same(saved(communicator, config_of(2, "WholeGradients", kZeros[4]), 3), expected, kZeros[4]);
+  });
 }
 
 TEST(OptimizerStates, GoOnInAnotherNumberOfProcesses) {
@@ -236,7 +247,7 @@ TEST(OptimizerStates, ThatAreNotThereAreNamed) {
   };
   EXPECT_THAT([&] { first_step(R"("out_of_bounds": true)"); },
               ThrowsMessage<PluginError>(
-                  HasSubstr("parameter 'twice': has no state 8: the manifest of StateKinds declares 8 for a slot, "
+                  HasSubstr("parameter 'twice': has no state 10: the manifest of StateKinds declares 10 for a slot, "
                             "numbered from 0.")));
   EXPECT_THAT([&] { first_step(R"("not_there": true)"); },
               ThrowsMessage<PluginError>(

@@ -37,6 +37,16 @@
 ///   CAPSTAN_PLUGIN(&capstan::sdk::optimizer<Lion, "Lion">)
 namespace capstan::sdk {
 
+/// What a parameter is to its model; see capstan_param_role.
+enum class Role {
+  kOther = CAPSTAN_PARAM_OTHER,
+  kMatrix = CAPSTAN_PARAM_MATRIX,
+  kEmbedding = CAPSTAN_PARAM_EMBEDDING,
+  kHead = CAPSTAN_PARAM_HEAD,
+  kNorm = CAPSTAN_PARAM_NORM,
+  kBias = CAPSTAN_PARAM_BIAS
+};
+
 /// One parameter, or this rank's part of it: elements [offset(), offset() + numel()) of the flattened parameter.
 /// The accessors check what the component's author would otherwise forget, and name the parameter when they throw.
 class Slot {
@@ -49,6 +59,9 @@ class Slot {
   std::uint64_t offset() const { return raw_->offset; }
   std::uint64_t full_numel() const { return raw_->full_numel; }
   std::span<const std::int64_t> full_shape() const { return {raw_->full_shape, raw_->full_dims}; }
+
+  /// What the parameter is to its model: a matrix in a hidden layer is kMatrix, whatever its name.
+  Role role() const { return static_cast<Role>(raw_->role); }
 
   /// Master values.
   float* param() const {

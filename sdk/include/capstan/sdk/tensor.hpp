@@ -3,6 +3,7 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -57,6 +58,22 @@ inline bool on_cuda(capstan_tensor tensor) {
   std::int32_t device = 0;
   detail::check_torch(aoti_torch_get_device_type(tensor, &device), "get_device_type");
   return device == aoti_torch_device_type_cuda();
+}
+
+/// How many elements a tensor has.
+inline std::int64_t numel_of(capstan_tensor tensor) {
+  std::int64_t numel = 0;
+  detail::check_torch(aoti_torch_get_numel(tensor, &numel), "get_numel");
+  return numel;
+}
+
+/// Its shape, which lives as long as the tensor keeps it.
+inline std::span<const std::int64_t> shape_of(capstan_tensor tensor) {
+  std::int64_t dims = 0;
+  std::int64_t* sizes = nullptr;
+  detail::check_torch(aoti_torch_get_dim(tensor, &dims), "get_dim");
+  detail::check_torch(aoti_torch_get_sizes(tensor, &sizes), "get_sizes");
+  return {sizes, static_cast<std::size_t>(dims)};
 }
 
 /// Which memory something is in.

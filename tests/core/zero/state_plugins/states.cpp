@@ -26,7 +26,7 @@ class StateKinds {
 
  private:
   void update(const sdk::Slot& slot, const sdk::Step& step) const {
-    if (out_of_bounds_) slot.floats(8);
+    if (out_of_bounds_) slot.floats(10);
     if (not_there_ && !slot.has_state(4)) slot.floats(4);
     float *weights = slot.param(), *start = slot.floats(3), *peaks = slot.floats(2);
     for (std::size_t i = 0; i < slot.numel(); ++i) {
@@ -36,6 +36,7 @@ class StateKinds {
       slot.signed_bytes(1)[i] = static_cast<std::int8_t>(slot.signed_bytes(1)[i] - 1);
       peaks[i / 64] = std::max(peaks[i / 64], std::fabs(weights[i]));
     }
+    slot.number(8) = static_cast<float>(slot.role());
     for (std::size_t i = 0; slot.has_state(4) && i < slot.numel(); ++i) slot.floats(4)[i] += weights[i];
     if (slot.has_state(7)) {
       for (std::size_t i = 0; i < slot.blocks(32768); ++i) ++slot.signed_bytes(7)[i];
@@ -87,6 +88,22 @@ class Measures {
   void update(const sdk::Slots&, const sdk::Step&) {}
 };
 
+/// Descent along each parameter's whole gradient, brought to length 1.
+class WholeGradients {
+ public:
+  WholeGradients(const sdk::Host&, const sdk::Params&) {}
+  void update(const sdk::Slots& slots, const sdk::Step& step) {
+    for (const sdk::Slot slot : slots) {
+      if (slot.numel() != slot.full_numel()) slot.fail("is in parts.");
+      double length = 0;
+      for (std::size_t i = 0; i < slot.numel(); ++i) length += std::pow(sdk::value_at(slot.grad(), i), 2);
+      if (length == 0) continue;
+      const auto factor = static_cast<float>(lr_of(slot, step) / std::sqrt(length));
+      for (std::size_t i = 0; i < slot.numel(); ++i) slot.param()[i] -= factor * sdk::value_at(slot.grad(), i);
+    }
+  }
+};
+
 class NoFunction {
  public:
   NoFunction(const sdk::Host&, const sdk::Params&) {}
@@ -105,5 +122,5 @@ class NoKey {
 }  // namespace
 
 CAPSTAN_PLUGIN(&sdk::optimizer<StateKinds, "StateKinds">, &sdk::optimizer<ModelMeasures, "ModelMeasures">,
-               &sdk::optimizer<Measures, "Measures">, &sdk::optimizer<NoFunction, "NoFunction">,
-               &sdk::optimizer<NoKey, "NoKey">)
+               &sdk::optimizer<Measures, "Measures">, &sdk::optimizer<WholeGradients, "WholeGradients">,
+               &sdk::optimizer<NoFunction, "NoFunction">, &sdk::optimizer<NoKey, "NoKey">)
