@@ -38,9 +38,6 @@ std::vector<Control> controls() {
       {"loading", "folder", "loading/quiet", "changes the working directory to '/' when it is loaded."},
       {"loading", "environment", "loading/quiet",
        "changes the environment variable 'CAPSTAN_BAD_LEFT' when it is loaded."},
-      {"sanitized", "", "loading/load",
-       "was built with -fsanitize=address, whose library must be in the process from its start. Run the kit under it:\n"
-       "        LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 capstan plugins check "},
       {"scheduler", "create_footprint", "scheduler/Bad/create_footprint",
        "changes the environment variable 'CAPSTAN_BAD_LEFT' when it is created."},
       {"scheduler", "create_in_folder", "scheduler/Bad/create_footprint",
@@ -208,6 +205,18 @@ TEST(Check, WaitsOnceForAFileThatHangsAsItIsLoaded) {
       std::find_if(results.begin(), results.end(), [](const Result& result) { return result.name == "loading/load"; });
   EXPECT_EQ(load->text, "did not end within 1 s (--timeout).");
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST(Check, SaysHowAFileWithAddressSanitizerIsTried) {
+  const auto results = check(plugin("sanitized"), {.only = "loading/load"});
+
+  EXPECT_EQ(results.at(0).text,
+            "was built with -fsanitize=address, whose library must be in the process from its start. Run the kit under "
+            "it:\n        LD_PRELOAD=$(gcc -print-file-name=libasan.so) ASAN_OPTIONS=detect_leaks=0 capstan plugins "
+            "check " +
+                plugin("sanitized").string());
+}
+#endif
 
 TEST(Check, SaysThatAThreadIsLeftWhereItsMemoryWouldShow) {
   const auto results = run("scheduler", "create_detached", "create_leaks");
