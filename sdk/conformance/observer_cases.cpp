@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/model/batch.hpp"
 #include "sdk/conformance/component_under_test.hpp"
@@ -51,6 +52,57 @@ struct ObserverUnderTest {
       event(CAPSTAN_EVENT_UPDATE_END, step, norm);
       event(CAPSTAN_EVENT_STEP_END, step, norm, at::full({}, 2.5));
     }
+  }
+
+  bool selects(const std::string& name, const at::Tensor& master) {
+    int yes = 0;
+    must("selects_weight", [&](capstan_error* error) {
+      return table->selects_weight(component.self(), as_str(name), master.sizes().data(),
+                                   static_cast<std::uint32_t>(master.dim()), &yes, error);
+    });
+    return yes != 0;
+  }
+
+  void transform(const std::string& name, at::Tensor& master, at::Tensor& compute) {
+    must("transform_weight", [&](capstan_error* error) {
+      return table->transform_weight(component.self(), as_str(name), handle(master), handle(compute), 0, error);
+    });
+  }
+
+  /// What takes the operand's place; nothing where it stays.
+  at::Tensor rewrite(const std::string& name, at::Tensor& operand) {
+    const std::string op = "aten::linear";
+    capstan_tensor out = nullptr;
+    must("rewrite_operand", [&](capstan_error* error) {
+      return table->rewrite_operand(component.self(), as_str(op), as_str(name), handle(operand), &out, error);
+    });
+    return take(out);
+  }
+
+  /// What the wrapped layer gives, and how often it ran the layer within.
+  std::pair<at::Tensor, int> layer(at::Tensor& hidden) {
+    int runs = 0;
+    capstan_inner inner{};
+    inner.struct_size = sizeof inner;
+    inner.ctx = &runs;
+    inner.run = [](void* ctx, capstan_tensor input, capstan_tensor* out, capstan_error*) {
+      ++*static_cast<int*>(ctx);
+      *out = reinterpret_cast<capstan_tensor>(new at::Tensor(reinterpret_cast<at::Tensor*>(input)->add(1)));
+      return CAPSTAN_OK;
+    };
+    const std::string name = "blocks.0";
+    capstan_tensor out = nullptr;
+    must("layer", [&](capstan_error* error) {
+      return table->layer(component.self(), as_str(name), handle(hidden), &inner, &out, error);
+    });
+    return {take(out), runs};
+  }
+
+  void take_tokens() {
+    Batch batch;
+    batch.tensors["input_ids"] = at::arange(16).view({2, 8});
+    batch.tensors["labels"] = at::arange(16).view({2, 8});
+    must("batch", [&](capstan_error* error) { return table->batch(component.self(), &batch, error); });
   }
 
   ComponentUnderTest component;
@@ -135,55 +187,36 @@ std::string one_of(const std::vector<std::string>& names) {
   return text;
 }
 
+at::Tensor some_weight() { return at::arange(12).to(at::kFloat).div(7).sub(0.8).view({3, 4}); }
+
+/// A weight that it selects; throws Skip where there is none.
+std::string selected_weight(ObserverUnderTest& observer, const ComponentManifest& component) {
+  const at::Tensor weight = some_weight();
+  const auto names = weight_names(component);
+  const auto selected =
+      std::find_if(names.begin(), names.end(), [&](const auto& name) { return observer.selects(name, weight); });
+  if (selected != names.end()) return *selected;
+  throw Skip("it selects no weight of two dimensions whose name is " + one_of(names) +
+             ". Let its parameters name another, with --params or in the defaults of its manifest.");
+}
+
 void check_weights(const Context& context, const ComponentManifest& component) {
   if (!component.attaches("weights")) throw Skip("it does not attach to weights.");
   ObserverUnderTest observer(context, component);
-  at::Tensor master = at::arange(12).to(at::kFloat).div(7).sub(0.8).view({3, 4});
+  at::Tensor master = some_weight();
   at::Tensor compute = at::full({3, 4}, std::nan(""));
-  const at::Tensor untouched = master.clone();
-  const auto selects = [&](const std::string& name) {
-    int yes = 0;
-    must("selects_weight", [&](capstan_error* error) {
-      return observer.table->selects_weight(observer.component.self(), as_str(name), master.sizes().data(), 2, &yes,
-                                            error);
-    });
-    return yes != 0;
-  };
-  const auto names = weight_names(component);
-  const auto selected = std::find_if(names.begin(), names.end(), selects);
-  if (selected == names.end()) {
-    throw Skip("it selects no weight of two dimensions whose name is " + one_of(names) +
-               ". Let its parameters name another, with --params or in the defaults of its manifest.");
-  }
-  const std::string name = *selected;
-  must("transform_weight", [&](capstan_error* error) {
-    return observer.table->transform_weight(observer.component.self(), as_str(name), handle(master), handle(compute), 0,
-                                            error);
-  });
-  expect(master.equal(untouched), "transform_weight changes the master values.");
+  observer.transform(selected_weight(observer, component), master, compute);
+  expect(master.equal(some_weight()), "transform_weight changes the master values.");
   expect(at::isfinite(compute).all().item<bool>(), "transform_weight does not fill the compute copy.");
 }
 
 void check_layers(const Context& context, const ComponentManifest& component) {
   if (!component.attaches("layers")) throw Skip("it does not attach to layers.");
   ObserverUnderTest observer(context, component);
-  int runs = 0;
-  capstan_inner inner{};
-  inner.struct_size = sizeof inner;
-  inner.ctx = &runs;
-  inner.run = [](void* ctx, capstan_tensor hidden, capstan_tensor* out, capstan_error*) {
-    ++*static_cast<int*>(ctx);
-    *out = reinterpret_cast<capstan_tensor>(new at::Tensor(reinterpret_cast<at::Tensor*>(hidden)->add(1)));
-    return CAPSTAN_OK;
-  };
-  const std::string name = "blocks.0";
   at::Tensor hidden = at::zeros({2, 8, 4});
-  capstan_tensor out = nullptr;
-  must("layer", [&](capstan_error* error) {
-    return observer.table->layer(observer.component.self(), as_str(name), handle(hidden), &inner, &out, error);
-  });
-  expect(out != nullptr, "layer gives nothing to the model.");
-  expect(take(out).sizes() == hidden.sizes(), "layer gives the model a tensor of another shape.");
+  const auto [out, runs] = observer.layer(hidden);
+  expect(out.defined(), "layer gives nothing to the model.");
+  expect(out.sizes() == hidden.sizes(), "layer gives the model a tensor of another shape.");
   expect(runs <= 1, "layer runs the layer more than once.");
 }
 
@@ -191,33 +224,36 @@ void check_operands(const Context& context, const ComponentManifest& component) 
   if (!component.attaches("operands")) throw Skip("it does not attach to operands.");
   ObserverUnderTest observer(context, component);
   at::Tensor operand = at::full({3, 4}, 0.5);
-  const std::string op = "aten::linear";
   for (const std::string& name : weight_names(component)) {
-    capstan_tensor out = nullptr;
-    must("rewrite_operand", [&](capstan_error* error) {
-      return observer.table->rewrite_operand(observer.component.self(), as_str(op), as_str(name), handle(operand), &out,
-                                             error);
-    });
-    if (out) expect(take(out).sizes() == operand.sizes(), "rewrite_operand gives an operand of another shape.");
+    const at::Tensor out = observer.rewrite(name, operand);
+    if (out.defined()) expect(out.sizes() == operand.sizes(), "rewrite_operand gives an operand of another shape.");
   }
 }
 
 void check_batch(const Context& context, const ComponentManifest& component) {
   if (!component.attaches("batch")) throw Skip("it does not attach to batches.");
   ObserverUnderTest observer(context, component);
-  Batch batch;
-  batch.tensors["input_ids"] = at::arange(16).view({2, 8});
-  batch.tensors["labels"] = at::arange(16).view({2, 8});
-  must("batch", [&](capstan_error* error) { return observer.table->batch(observer.component.self(), &batch, error); });
+  observer.take_tokens();
   Batch empty;
   may_refuse("batch",
              [&](capstan_error* error) { return observer.table->batch(observer.component.self(), &empty, error); });
 }
 
-void check_event_leak(const Context& context, const ComponentManifest& component) {
-  if (!component.attaches("events")) throw Skip("it does not attach to events.");
+void check_observer_leaks(const Context& context, const ComponentManifest& component) {
   ObserverUnderTest observer(context, component);
-  expect_no_leak("event in a step", [&] { observer.run_steps(1, 1.5); });
+  at::Tensor tensor = some_weight(), compute = some_weight();
+  if (component.attaches("events")) expect_no_leak("event in a step", [&] { observer.run_steps(1, 1.5); });
+  if (component.attaches("batch")) expect_no_leak("batch", [&] { observer.take_tokens(); });
+  if (component.attaches("layers")) expect_no_leak("layer", [&] { observer.layer(tensor); });
+  if (component.attaches("operands")) {
+    expect_no_leak("rewrite_operand", [&] {
+      for (const std::string& name : weight_names(component)) observer.rewrite(name, tensor);
+    });
+  }
+  if (component.attaches("weights")) {
+    const std::string name = selected_weight(observer, component);
+    expect_no_leak("transform_weight", [&] { observer.transform(name, tensor, compute); });
+  }
 }
 
 }  // namespace
@@ -236,7 +272,7 @@ Cases observer_cases(const ComponentManifest& component) {
       {prefix + "layers", "A wrapped layer runs at most once and keeps its shape.", bound(check_layers)},
       {prefix + "operands", "A rewritten operand keeps its shape.", bound(check_operands)},
       {prefix + "batch", "It takes batches, an empty one too.", bound(check_batch)},
-      {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_event_leak)},
+      {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_observer_leaks)},
   };
 }
 

@@ -25,18 +25,22 @@ class Bad {
   void transform_weight(std::string_view, capstan_tensor master, capstan_tensor compute, std::int64_t) {
     at::Tensor out = sdk::borrow(compute), in = sdk::borrow(master);
     out.copy_(in);
+    leak_in_call("transform_leak");
     if (breaks("weights")) in.mul_(2);
   }
   capstan_tensor rewrite_operand(std::string_view, std::string_view, capstan_tensor operand) {
     const at::Tensor& tensor = sdk::borrow(operand);
+    leak_in_call("rewrite_leak");
     return sdk::give(breaks("operands") ? tensor.flatten() : tensor.mul(1));
   }
   capstan_tensor layer(std::string_view, capstan_tensor hidden, const sdk::InnerLayer& inner) {
     at::Tensor out = sdk::take(inner.run(hidden));
+    leak_in_call("layer_leak");
     if (breaks("layers")) out = sdk::take(inner.run(hidden));
     return sdk::give(std::move(out));
   }
   void batch(sdk::Batch& batch) {
+    leak_in_call("batch_leak");
     if (breaks("batch") && !batch.number("absent")) std::abort();
     batch.set_number("seen", 1);
   }
