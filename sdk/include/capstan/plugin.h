@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.4: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.5: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 4u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 5u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -149,6 +149,10 @@ typedef struct capstan_slot {
                                   even; NULL otherwise. */
   int* compute_written;        /* set *compute_written = 1 after writing `compute`; the engine copies it otherwise */
   size_t state_count;          /* since 1.4: how many entries `state` has, the NULL ones included */
+  const int64_t* grad_rows;    /* since 1.5, with the trait sparse_rows, where the step's gradient came sparse on every
+                                  rank: the rows along the first dimension that it has on any of them, ascending;
+                                  `grad` is 0 in all others. NULL where it came dense, and without the trait */
+  size_t grad_row_count;       /* since 1.5: how many rows; 0 is possible */
 } capstan_slot;
 
 typedef struct capstan_step {
