@@ -137,6 +137,7 @@ ParameterStore::Options Engine::State::store_options() {
     };
   }
   options.sparse_gradients = config.communication.sparse_gradients;
+  options.sparse_rows = takes_sparse_rows(manifest());
   options.round_masters = !config.precision.fp32_masters;
   options.accumulation_dtype = dtype_named(config.precision.grad_accum_dtype);
   options.sub_group_size = config.zero.sub_group_size;

@@ -178,6 +178,7 @@ ShardingOptions Engine::State::sharding_options() {
   if (gradients.stage == 3) set_zeropp(config, *communicator, options);
   const CommunicationConfig& communication = config.communication;
   gradients.sparse = communication.sparse_gradients;
+  gradients.sparse_rows = takes_sparse_rows(manifest());
   if (communication.gradient_allreduce_op == "sum") return options;
   const double factor = communication.gradient_predivide_factor;
   gradients.scale_before_sum = communication.prescale_gradients ? 1 / ranks : 1 / factor;

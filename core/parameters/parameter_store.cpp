@@ -25,6 +25,11 @@ ParameterStore::ParameterStore(const std::vector<NamedTensor>& parameters, const
   if (options_.sharding) build_sharding(parameters);
   for (std::size_t i = 0; i < parameters.size(); ++i) build_entry(parameters[i], groups.group_of(i));
   if (sharding_) attach_sharding(parameters);
+  if (options_.sparse_rows && !sharding_) {
+    std::vector<at::Tensor> tensors;
+    for (const ParameterEntry& entry : entries_) tensors.push_back(entry.parameter);
+    rows_.emplace(tensors);
+  }
   build_sub_groups();
   build_states(groups);
   build_slots();
@@ -201,9 +206,11 @@ void ParameterStore::end_backward() {
   if (residency_) residency_->end_pass();
   if (sharding_) return sharding_->gradients().end();
   if (options_.accumulation_dtype == options_.compute_dtype) return;  // the parameters' own gradients add up
-  for (ParameterEntry& entry : entries_) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    ParameterEntry& entry = entries_[i];
     at::Tensor& gradient = entry.parameter.mutable_grad();
     if (!gradient.defined()) continue;
+    if (rows_) rows_->note(i, gradient);
     if (gradient.layout() != at::kStrided && options_.sparse_gradients) gradient = gradient.to_dense();
     if (entry.accumulated.defined()) {
       entry.accumulated.add_(gradient);
@@ -233,6 +240,7 @@ const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
     }
     at::Tensor& gradient = entry.gradient();
     if (!gradient.defined()) continue;
+    if (rows_ && !entry.accumulated.defined()) rows_->note(i, gradient);
     if (gradient.layout() != at::kStrided) {
       if (!options_.sparse_gradients) {
         throw RuntimeFault("parameter '" + entry.name +
@@ -256,6 +264,10 @@ const std::vector<const capstan_slot*>& ParameterStore::slots(const SubGroup& su
   for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
     if (gradients_[i] == nullptr) continue;
     slots_[i].grad = handle_of(*gradients_[i]);
+    const SparseRows* taken = sparse_rows();
+    const std::vector<std::int64_t>* rows = taken ? taken->rows(i) : nullptr;
+    slots_[i].grad_rows = rows ? rows->data() : nullptr;
+    slots_[i].grad_row_count = rows ? rows->size() : 0;
     compute_written_[i] = 0;
     slot_list_.push_back(&slots_[i]);
   }
@@ -272,7 +284,13 @@ const std::vector<const capstan_slot*>& ParameterStore::slots_without_gradients(
   return slot_list_;
 }
 
+const SparseRows* ParameterStore::sparse_rows() const {
+  if (sharding_) return sharding_->gradients().sparse_rows();
+  return rows_ ? &*rows_ : nullptr;
+}
+
 void ParameterStore::drop_gradients(bool applied) {
+  if (rows_) rows_->drop();
   for (ParameterEntry& entry : entries_) {
     entry.parameter.mutable_grad().reset();
     entry.accumulated.reset();

@@ -74,6 +74,7 @@ class ParameterStore {
     std::vector<StateSpec> states;                            // the states that the optimizer's manifest declares
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
     bool sparse_gradients = false;            // gradients may come as sparse tensors
+    bool sparse_rows = false;                 // stage 0: the optimizer takes the rows that sparse gradients have
     std::unique_ptr<SubGroupTier> tier;       // where states stay between updates; null: in the device's memory
     std::optional<ShardingOptions> sharding;  // how several processes train; absent: there is one
     bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here
@@ -201,6 +202,8 @@ class ParameterStore {
                                         const std::vector<double>& per_block, std::size_t width);
   bool has_state(const StateSpec& spec, const ParameterEntry& entry, const ParameterGroups& groups) const;
   bool partitioned() const { return sharding_ && sharding_->partitioned(); }
+  /// Null where the optimizer takes no rows.
+  const SparseRows* sparse_rows() const;
 
   /// A parameter whose values are still to be made.
   struct Deferred {
@@ -215,6 +218,7 @@ class ParameterStore {
   std::unique_ptr<Sharding> sharding_;
   std::unique_ptr<ParameterResidency> residency_;
   std::vector<std::uint8_t> present_on_any_;  // one an entry
+  std::optional<SparseRows> rows_;            // a single process: the rows of sparse gradients, where they are taken
   std::vector<Deferred> deferred_;            // while the store is built
   std::vector<ParameterEntry> entries_;
   std::vector<NamedTensor> frozen_;

@@ -28,6 +28,10 @@ bool needs_whole_parameters(const ComponentManifest* optimizer) {
          !optimizer->has_trait("needs_param_norm");
 }
 
+bool takes_sparse_rows(const ComponentManifest* optimizer) {
+  return optimizer != nullptr && optimizer->has_trait("sparse_rows");
+}
+
 bool can_be_partitioned(const ComponentManifest* optimizer) {
   return !communicates_by_itself(optimizer) || !optimizer->has_trait("needs_full_param");
 }

@@ -28,6 +28,8 @@ bool needs_norm(const Config& config);
 bool communicates_by_itself(const ComponentManifest* optimizer);
 /// Whether it cannot update a piece of a parameter.
 bool needs_whole_parameters(const ComponentManifest* optimizer);
+/// Whether the optimizer takes the rows that sparse gradients have.
+bool takes_sparse_rows(const ComponentManifest* optimizer);
 /// False where ranks go ways of their own and need all of every parameter, so that there is nothing to cut.
 bool can_be_partitioned(const ComponentManifest* optimizer);
 

@@ -41,6 +41,8 @@ void SlotBlocks::cut(const capstan_slot& slot, const std::vector<const StateSpec
     block.numel = static_cast<std::uint64_t>(count);
     block.compute = nullptr;
     block.compute_written = nullptr;
+    block.grad_rows = nullptr;  // a block need not begin at a row
+    block.grad_row_count = 0;
   }
 }
 

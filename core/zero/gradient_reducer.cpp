@@ -52,6 +52,7 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
     mixed.emplace(partition_, partition_.buckets()[partition_.bucket_of(i)], options_.transports);
   }
   if (options_.quantized && communicator_->ranks_per_host() < communicator_->size()) build_quantized();
+  if (options_.sparse_rows) rows_.emplace(parameters_);
   if (whole_gradients()) {
     flat_ = at::zeros({partition_.numel()}, memory(options_.accumulation));
   } else {
@@ -151,6 +152,7 @@ void GradientReducer::arrived(std::size_t i) {
                        "': has a sparse gradient, and optimizers update dense ones. Set sparse_gradients, or build "
                        "the embedding with sparse = false.");
   }
+  if (rows_) rows_->note(i, gradient);
   if (gradient.layout() != at::kStrided) gradient = gradient.to_dense();
   BucketState& bucket = buckets_[partition_.bucket_of(i)];
   ++fired_[i];
@@ -277,6 +279,7 @@ void GradientReducer::end() {
     queue_.drain();
     under_way_.clear();
     if (options_.during_backward) reduce_late();
+    if (rows_) rows_->agree(*communicator_, name_);
   }
   if (local_ && last_) {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -301,6 +304,7 @@ void GradientReducer::drop() {
   under_way_.clear();
   std::fill(filled_.begin(), filled_.end(), 0);
   std::fill(touched_.begin(), touched_.end(), 0);
+  if (rows_) rows_->drop();
   std::fill(reduced_once_.begin(), reduced_once_.end(), 0);
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 }

@@ -15,6 +15,7 @@
 #include "core/zero/mixed_bucket.hpp"
 #include "core/zero/partition.hpp"
 #include "core/zero/quantized_collectives.hpp"
+#include "core/zero/sparse_rows.hpp"
 #include "core/zero/work_queue.hpp"
 
 namespace torch::autograd {
@@ -38,7 +39,8 @@ class GradientReducer {
     double scale_before_sum = 1, scale_after_sum = 1;  // scale each rank's gradients, and their sum over ranks
     /// How each parameter's gradient is sent; empty: all of them in the dtype `communication`.
     std::vector<GradientTransport> transports;
-    bool sparse = false;  // gradients may come as sparse tensors
+    bool sparse = false;       // gradients may come as sparse tensors
+    bool sparse_rows = false;  // stage 0: the rows that sparse gradients have are kept
     /// Gradients are sent as 4-bit codes from stage 2 on, over several hosts (ZeRO++, qgZ).
     bool quantized = false;
     std::optional<ErrorFeedback> feedback;
@@ -61,6 +63,8 @@ class GradientReducer {
   at::Tensor gradient(std::size_t i) const;
   /// 1 for parameters that got a gradient on this rank in this step.
   const std::vector<std::uint8_t>& touched() const { return touched_; }
+  /// The rows that sparse gradients have, over all ranks; valid as gradient(). Null where nobody wants them.
+  const SparseRows* sparse_rows() const { return rows_ ? &*rows_ : nullptr; }
   /// Forgets the step's gradients. Nothing may be under way.
   void drop();
   /// Forgets what quantisation has lost of gradients so far, which would be added to the next ones.
@@ -107,6 +111,7 @@ class GradientReducer {
   std::vector<int> expected_, fired_;                               // contributions in the last backward, in this one
   std::vector<std::uint8_t> filled_;                                // its region holds a gradient
   std::vector<std::uint8_t> touched_;
+  std::optional<SparseRows> rows_;
   std::vector<std::uint8_t> late_;          // a bucket: a gradient came after it was closed
   std::vector<std::uint8_t> reduced_once_;  // a bucket: in this step
   std::size_t next_ = 0;                    // the bucket to be closed next

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 
 #include "capstan/sdk/share.hpp"
 
@@ -118,6 +119,10 @@ Piece::Piece(const ComponentManifest& manifest, const Json& numbers, std::string
   slot.full_numel = static_cast<std::uint64_t>(full);
   slot.full_dims = static_cast<std::uint32_t>(shape_.size());
   slot.state_count = states.size();
+  if (manifest.has_trait("sparse_rows")) {
+    rows_.resize(static_cast<std::size_t>(shape_[0]));
+    std::iota(rows_.begin(), rows_.end(), 0);
+  }
 }
 
 at::Tensor Piece::guarded(std::int64_t numel, c10::ScalarType dtype, double value) {
@@ -184,6 +189,8 @@ const capstan_slot* Piece::raw() {
   slot.compute_written = &compute_written;
   slot.state = state_handles_.data();
   slot.full_shape = shape_.data();
+  slot.grad_rows = rows_.empty() ? nullptr : rows_.data();
+  slot.grad_row_count = rows_.size();
   return &slot;
 }
 

@@ -49,6 +49,7 @@ class Piece {
   std::vector<at::Tensor> whole_;  // with their guards
   std::vector<capstan_tensor> state_handles_;
   std::vector<std::int64_t> shape_;
+  std::vector<std::int64_t> rows_;  // of the gradient, where the optimizer takes sparse ones: all of them
 };
 
 /// An optimizer with one parameter group, driven as the engine drives it.

@@ -87,6 +87,8 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_slot, compute_written);
   FIELD(capstan_slot, state_count);
   FIELD(capstan_slot, role);
+  FIELD(capstan_slot, grad_rows);
+  FIELD(capstan_slot, grad_row_count);
 
   FIELD(capstan_step, struct_size);
   FIELD(capstan_step, update_index);

@@ -145,6 +145,15 @@ void check_optimizer_traits(const Effective& values, const Config& config, const
                        ". Set the stage to 0 or 1, or choose one that leaves communication to the engine: " +
                        optimizers_without_communication(plugins) + ".");
   }
+  if (found.component->has_trait("sparse_rows") && stage > 0) {
+    problems.error("optimizer.type",
+                   "'" + config.optimizer->type +
+                       "' updates the rows of sparse gradients, which are kept at stage 0 alone and not with " +
+                       stage_text(values) + ". Set the stage to 0, or choose another optimizer.");
+  } else if (found.component->has_trait("sparse_rows") && !values.flag("sparse_gradients")) {
+    problems.error("sparse_gradients",
+                   "'" + config.optimizer->type + "' updates the rows of sparse gradients: set sparse_gradients true.");
+  }
   if (offloads(values, "zero_optimization.offload_optimizer") && !found.component->has_trait("cpu")) {
     problems.error("zero_optimization.offload_optimizer",
                    "optimizer '" + config.optimizer->type +

@@ -169,6 +169,10 @@ typedef struct capstan_slot {
   int* compute_written;        /* set *compute_written = 1 after writing `compute`; the engine copies it otherwise */
   size_t state_count;          /* since 1.4: how many entries `state` has, the NULL ones included */
   uint32_t role;               /* since 1.5: capstan_param_role */
+  const int64_t* grad_rows;    /* since 1.5, with the trait sparse_rows, where the step's gradient came sparse on every
+                                  rank: the rows along the first dimension that it has on any of them, ascending;
+                                  `grad` is 0 in all others. NULL where it came dense, and without the trait */
+  size_t grad_row_count;       /* since 1.5: how many rows; 0 is possible */
 } capstan_slot;
 
 typedef struct capstan_step {

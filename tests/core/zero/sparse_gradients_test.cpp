@@ -1,4 +1,5 @@
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 #include <gmock/gmock.h>
@@ -68,14 +69,15 @@ std::uint64_t sent_by(Communicator& communicator) {
   return bytes;
 }
 
-Outcome train(std::shared_ptr<Communicator> ranks, bool sparse_layout, const std::string& more) {
+Outcome train(std::shared_ptr<Communicator> ranks, bool sparse_layout, const std::string& more,
+              const std::string& optimizer = R"({"type": "AdamW", "params": {"lr": 0.01}})") {
   LookupModel model(sparse_layout);
   PluginIndex plugins;
   ConfigContext context;
   context.world_size = ranks->size();
   const std::string text = R"({"train_batch_size": 24, "gradient_accumulation_steps": 2, "steps_per_print": null,
-    "gradient_clipping": 0.01, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}})" +
-                           more + "}";
+    "gradient_clipping": 0.01, "optimizer": )" +
+                           optimizer + more + "}";
   const Config config = load_config({text, "test", false}, context, plugins);
   Engine engine(Model(
                     &LookupModel::table(), &model, [](void*) {}, "lookup"),
@@ -130,6 +132,60 @@ TEST(SparseGradient, IsRefusedByNameWhereItIsNotAskedFor) {
               ThrowsMessage<RuntimeFault>(
                   HasSubstr("parameter 'words.weight': has a sparse gradient, and optimizers update dense ones. Set "
                             "sparse_gradients, or build the embedding with sparse = false.")));
+}
+
+const char* const kSparseAdam = R"({"type": "SparseAdam", "params": {"lr": 0.01, "allow_dense": true}})";
+const char* const kSparse = R"(, "sparse_gradients": true)";
+
+/// The rows of the table that are not what they were.
+at::Tensor moved_rows(const at::Tensor& table) {
+  return table.ne(LookupModel(true).parameters[0].tensor.detach()).any(1).nonzero();
+}
+
+TEST(SparseAdam, MovesTheRowsThatWereLookedUpAlone) {
+  const Outcome sparse = train(Communicator::alone(), true, kSparse, kSparseAdam);
+  // Without momentum only rows with a gradient move.
+  const Outcome sgd = train(Communicator::alone(), true, kSparse, R"({"type": "SGD", "params": {"lr": 0.01}})");
+  const at::Tensor rows = moved_rows(sparse.table);
+  EXPECT_TRUE(at::equal(rows, moved_rows(sgd.table)));
+  EXPECT_GT(rows.numel(), 5);
+  EXPECT_LT(rows.numel(), 500);
+  // Adam's moments move a row again after the step that has looked it up.
+  EXPECT_FALSE(at::equal(sparse.table, train(Communicator::alone(), true, kSparse).table));
+}
+
+TEST(SparseAdam, UpdatesTheRowsThatAnyRankLooksUp) {
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    const std::shared_ptr<Communicator> ranks(&communicator, [](Communicator*) {});
+    for (const std::string variant :
+         {"", R"(, "zero_optimization": {"reduce_bucket_size": 10, "overlap_comm": true})"}) {
+      const Outcome two = train(ranks, true, kSparse + variant, kSparseAdam);
+      std::vector<at::Tensor> both = {at::empty_like(two.table), at::empty_like(two.table)};
+      both[static_cast<std::size_t>(communicator.rank())].copy_(two.table);
+      communicator.all_gather("tables", both);
+      EXPECT_TRUE(at::equal(both[0], both[1])) << variant;
+      const at::Tensor sgd = train(ranks, true, kSparse + variant, R"({"type": "SGD", "params": {"lr": 0.01}})").table;
+      EXPECT_TRUE(at::equal(moved_rows(two.table), moved_rows(sgd))) << variant;
+    }
+  });
+}
+
+TEST(SparseAdam, RefusesADenseGradientByName) {
+  EXPECT_THAT([] { train(Communicator::alone(), true, kSparse, R"({"type": "SparseAdam"})"); },
+              ThrowsMessage<std::exception>(
+                  HasSubstr("parameter 'head': has a dense gradient, and SparseAdam updates the rows of sparse ones. "
+                            "Build the embedding with sparse = true, set optimizer.params.allow_dense, which updates "
+                            "all rows of such parameters, or choose Adam.")));
+}
+
+TEST(SparseAdam, IsRefusedWithWhatItNeeds) {
+  EXPECT_THAT([] { train(Communicator::alone(), true, "", kSparseAdam); },
+              ThrowsMessage<ConfigError>(HasSubstr(
+                  "sparse_gradients: 'SparseAdam' updates the rows of sparse gradients: set sparse_gradients true.")));
+  EXPECT_THAT([] { train(Communicator::alone(), true, R"(, "zero_optimization": {"stage": 1})", kSparseAdam); },
+              ThrowsMessage<ConfigError>(HasSubstr(
+                  "optimizer.type: 'SparseAdam' updates the rows of sparse gradients, which are kept at stage 0 alone "
+                  "and not with zero_optimization.stage 1. Set the stage to 0, or choose another optimizer.")));
 }
 
 /// Modules of a MixedModel, two of whose parameters belong to a linear one.

@@ -189,7 +189,9 @@ void OptimizerUnderTest::with_slots(double grad_scale, const Call& call) {
                      static_cast<std::uint32_t>(slot.shape.size()),
                      handle(slot.compute),
                      &slot.compute_written,
-                     handles.size()});
+                     handles.size(),
+                     slot.sparse ? slot.rows.data() : nullptr,
+                     slot.rows.size()});
     pointers.push_back(&slots.back());
   }
   const capstan_step step{sizeof(capstan_step), update_index_,       grad_scale,          groups.data(),

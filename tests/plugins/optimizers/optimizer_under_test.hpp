@@ -27,6 +27,8 @@ struct TestSlot {
   std::vector<std::int64_t> shape;
   std::uint64_t offset = 0, full_numel = 0;
   int compute_written = 0;
+  bool sparse = false;             // the gradient has come sparse, with
+  std::vector<std::int64_t> rows;  // these rows
 };
 
 /// An optimizer plugin with slots, groups and states as the engine would make them.

@@ -24,10 +24,11 @@
 ///     // optional; with `measures = k` in the manifest: k partial sums a slot, whose totals step.total() then has
 ///     static constexpr std::size_t kMeasures = k;
 ///     void measure(const sdk::Slots& slots, const sdk::Step& step, std::span<double> partials);
-///     // optional; with `measures_model = k` in the manifest: the same, added over the whole model for
-///     step.model_total() static constexpr std::size_t kMeasuresModel = k; void measure_model(const sdk::Slots& slots,
-///     const sdk::Step& step, std::span<double> partials); void save(const sdk::Sink& sink); void load(const
-///     sdk::Document& saved);
+///     // optional; with `measures_model = k` in the manifest: the same, added over the whole model; step.model_total()
+///     static constexpr std::size_t kMeasuresModel = k;
+///     void measure_model(const sdk::Slots& slots, const sdk::Step& step, std::span<double> partials);
+///     void save(const sdk::Sink& sink);
+///     void load(const sdk::Document& saved);
 ///
 ///     // optional, with the trait own_communication: whether update `update_index` gets gradients averaged over the
 ///     // ranks or this rank's own, and making all ranks' parameters equal before the engine evaluates and saves
@@ -78,6 +79,11 @@ class Slot {
   /// float32, bfloat16 or float16, on the host: numel() elements. In an update of GradientMode::kLocal it is this
   /// rank's gradient of the whole parameter, full_numel() elements.
   Values grad() const { return floats(raw_->grad, "gradients", "this one"); }
+
+  /// With the trait sparse_rows: whether the gradient came sparse, from an embedding for instance.
+  bool has_sparse_grad() const { return raw_->grad_rows != nullptr; }
+  /// The rows along the first dimension that a sparse gradient has, ascending; grad() is 0 in all others.
+  std::span<const std::int64_t> grad_rows() const { return {raw_->grad_rows, raw_->grad_row_count}; }
 
   /// How many states the manifest declares for a slot, those included that this one does not have.
   std::size_t state_count() const { return raw_->state_count; }

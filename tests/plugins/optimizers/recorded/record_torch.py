@@ -4,7 +4,8 @@
 
 Problem: 37 parameters, or as many as the case's shape has; before update t (from 0) each gradient is
 noise(100 + t) + 0.5 * p; after 25 updates lr is halved. Muon computes in bfloat16 whatever its parameters are; cases
-with "precise" have its conversions replaced by ones to double precision.
+with "precise" have its conversions replaced by ones to double precision. The gradients of cases with "sparse" have, before
+update t, the rows r for which r + t is a multiple of 3.
 """
 import contextlib
 import json
@@ -57,13 +58,22 @@ CASES = [
     ("adafactor", "Adafactor", {"lr": 0.05, "eps": FP32_EPS}),
     ("adafactor", "Adafactor", {"lr": 0.05, "weight_decay": 0.1, "beta2_decay": -0.6, "d": 1.5, "eps": FP32_EPS}, [9, 4]),
     ("adafactor", "Adafactor", {"eps": [1e-4, 0.02], "maximize": True}, [3, 5, 7]),
+    ("sparse_adam", "SparseAdam", {"lr": 0.01}, [11, 4], {"sparse": True}),
+    ("sparse_adam", "SparseAdam", {"lr": 0.01, "betas": [0.8, 0.95], "eps": 1e-4, "maximize": True}, [11, 4],
+     {"sparse": True}),
 ]
+
+
+def rows_of(gradient, update):
+    """A sparse tensor of some rows."""
+    rows = [row for row in range(len(gradient)) if (row + update) % 3 == 0]
+    return torch.sparse_coo_tensor([rows], gradient[rows], gradient.shape)
 
 
 def record(plugin, kind, params, shape=(37,), remarks={}):
     parameter = torch.nn.Parameter(noise(1, shape))
     arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in params.items()}
-    if kind != "Muon":
+    if kind not in ("Muon", "SparseAdam"):
         arguments["foreach"] = False
     optimizer = getattr(torch.optim, kind)([parameter], **arguments)
     case = {"plugin": plugin, "type": kind, "params": params, **remarks}
@@ -74,6 +84,8 @@ def record(plugin, kind, params, shape=(37,), remarks={}):
         if update == 25:
             optimizer.param_groups[0]["lr"] /= 2
         parameter.grad = (noise(100 + update, shape) + 0.5 * parameter).detach()
+        if remarks.get("sparse"):
+            parameter.grad = rows_of(parameter.grad, update)
         with precise if remarks.get("precise") else contextlib.nullcontext():
             optimizer.step()
         if update + 1 in (1, 10, UPDATES):
