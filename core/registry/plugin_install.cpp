@@ -27,7 +27,9 @@ void on_disk(const std::function<void()>& action) {
   try {
     action();
   } catch (const fs::filesystem_error& error) {
-    throw RuntimeFault(error.path1().string() + ": " + error.code().message() + ".");
+    // Of a copy or a renaming, the second path is the one that is written.
+    const fs::path& path = error.path2().empty() ? error.path1() : error.path2();
+    throw RuntimeFault(path.string() + ": " + error.code().message() + ".");
   }
 }
 
@@ -89,20 +91,26 @@ void check_place(const fs::path& to) {
   throw RuntimeFault(name + ": exists already. --force replaces it.");
 }
 
-/// Refuses a type that another file of the folder provides, or another of those to be installed.
-void check_types(const IndexedPlugin& plugin, const std::vector<IndexedPlugin>& others) {
+/// Refuses a type of the plugin that one of the others provides as well; `remedy` says what to do about that one.
+void check_types(const IndexedPlugin& plugin, const std::vector<IndexedPlugin>& others,
+                 const std::function<std::string(const IndexedPlugin&)>& remedy) {
   for (const IndexedPlugin& other : others) {
     if (other.file.filename() == plugin.file.filename()) continue;
     const PluginIndex index = PluginIndex::of({other});
     for (const ComponentManifest& component : plugin.manifest.components) {
       if (!index.find(component.kind, component.type, component.device)) continue;
       throw RuntimeFault(plugin.file.string() + ": its " + component.kind + " '" + component.type +
-                         "' is provided by " + described(other) +
-                         " already. Remove that first: capstan plugins remove " + other.manifest.name +
-                         ". Or keep both with --force: the first by file name counts.");
+                         "' is provided by " + described(other) + remedy(other) +
+                         " with --force: the first by file name counts.");
     }
   }
 }
+
+std::string remove_it(const IndexedPlugin& other) {
+  return " already. Remove that first: capstan plugins remove " + other.manifest.name + ". Or keep both";
+}
+
+std::string choose_one(const IndexedPlugin&) { return " as well. Install one of them alone, or both"; }
 
 InstalledPlugin install(const IndexedPlugin& plugin, const fs::path& to) {
   const Aside copy(to), pin(pin_of(to));
@@ -144,7 +152,8 @@ std::vector<InstalledPlugin> install_plugins(const fs::path& source, const fs::p
   for (const IndexedPlugin& plugin : plugins) {
     if (replace) break;
     check_place(folder / plugin.file.filename());
-    check_types(plugin, there.plugins());
+    check_types(plugin, there.plugins(), remove_it);
+    check_types(plugin, plugins, choose_one);
   }
   std::vector<InstalledPlugin> installed;
   for (const IndexedPlugin& plugin : plugins) installed.push_back(install(plugin, folder / plugin.file.filename()));

@@ -112,6 +112,18 @@ TEST_F(PluginsInstall, RefusesATypeThatIsInstalledAlready) {
   EXPECT_THAT(forced.out, HasSubstr("  monitor Plain hides that of " + place().string() + "\n"));
 }
 
+TEST_F(PluginsInstall, RefusesAFolderInWhichTwoPluginsHaveAType) {
+  const fs::path second = plugin("libcapstan_second.so", "test-other"), first = plugin("libcapstan_first.so");
+  const ProcessResult refused = install(folder_ / "my plügins");
+
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(refused.err, "capstan: error: " + first.string() + ": its monitor 'Plain' is provided by " +
+                             second.string() +
+                             " (test-other 1.2.0) as well. Install one of them alone, or both with --force: the first "
+                             "by file name counts.\n");
+  EXPECT_THAT(installed(), IsEmpty());
+}
+
 TEST_F(PluginsInstall, SaysWhichBundledTypeItHides) {
   const std::string bundled = "/lib/capstan/plugins/monitors/libcapstan_monitor_csv.so";
   const ProcessResult result = install(CAPSTAN_TEST_BUILD_DIR + bundled);
@@ -163,6 +175,14 @@ TEST_F(PluginsInstall, LeavesNoHalfOfAPluginWhenItIsInterrupted) {
   EXPECT_THAT(run({"list"}).out, HasSubstr(" (user): 0 plugins\n"));
   EXPECT_EQ(install(source).exit_code, 0);
   EXPECT_EQ(read_bytes(place()), read_bytes(source));
+}
+
+TEST_F(PluginsInstall, SaysWhatTheDiskRefuses) {
+  write_bytes(folder_ / "file", "");
+  const ProcessResult result = run({"install", plugin().string(), "--to", (folder_ / "file/below").string()});
+
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err, "capstan: error: " + (folder_ / "file/below").string() + ": Not a directory.\n");
 }
 
 TEST_F(PluginsInstall, RemovesAPluginByThePackagesName) {
