@@ -50,6 +50,13 @@ struct PlanArguments {
   bool json = false;
 };
 
+struct ModelShowArguments {
+  ConfigArguments config;
+  std::string model;         // TYPE, TYPE:SIZE or a plugin's file
+  bool with_values = false;  // build the model whole
+  bool json = false;
+};
+
 struct ValidateArguments {
   ConfigArguments config;
   std::string explain;  // a key path; then no file is checked
@@ -96,7 +103,20 @@ struct PluginsInspectArguments {
 
 struct PluginsNewArguments {
   std::string name, kind;
-  std::string folder;  // empty: ./<name>
+  std::string folder;   // empty: ./<name>
+  std::string variant;  // of the kind's template; empty: the plain one
+  std::string lang;     // "c", or empty: C++
+};
+
+struct PluginsInstallArguments {
+  std::string source;  // a plugin's file, or a folder of them
+  std::string folder;  // empty: the user's own
+  bool force = false;  // replace what is there
+};
+
+struct PluginsRemoveArguments {
+  std::string name;    // of the package, or of the file
+  std::string folder;  // empty: the user's own
 };
 
 struct PluginsCheckArguments {
@@ -110,8 +130,9 @@ struct PluginsCheckArguments {
 };
 
 using Arguments =
-    std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, PlanArguments, ValidateArguments,
-                 SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments,
-                 PluginsListArguments, PluginsInspectArguments, PluginsNewArguments, PluginsCheckArguments>;
+    std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, PlanArguments, ModelShowArguments,
+                 ValidateArguments, SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments,
+                 LaunchArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
+                 PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

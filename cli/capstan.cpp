@@ -34,6 +34,8 @@ struct Run {
   int operator()(const LaunchArguments& arguments) const { return launch(arguments); }
   int operator()(const PluginsListArguments& arguments) const { return plugins_list(arguments); }
   int operator()(const PluginsInspectArguments& arguments) const { return plugins_inspect(arguments); }
+  int operator()(const PluginsInstallArguments& arguments) const { return plugins_install(arguments); }
+  int operator()(const PluginsRemoveArguments& arguments) const { return plugins_remove(arguments); }
   int operator()(const PluginsNewArguments& arguments) const { return plugins_new(arguments); }
   int operator()(const PluginsCheckArguments&) const {
     become("capstan-conformance", argv,

@@ -183,6 +183,7 @@ class Definition {
     define_eval();
     define_export();
     define_plan();
+    define_model();
     define_validate();
     define_schema();
     define_report();
@@ -295,6 +296,21 @@ class Definition {
     keys.common();
   }
 
+  void define_model() {
+    CLI::App& model = *app_.add_subcommand("model", "What a model is made of");
+    model.require_subcommand(1);
+    CLI::App& show = begin(model, "show", "List a model's parameters with shapes, types, counts and roles",
+                           kModelShowExamples, model_show_);
+    ModelShowArguments& arguments = model_show_->arguments;
+    text_option(show, "model", arguments.model, "TYPE[:SIZE]|FILE", "Model, for instance gpt:124m, or a plugin's file")
+        ->required();
+    config_option(show, arguments.config);
+    flag(show, "--with-values", arguments.with_values,
+         "Build the model whole, where its code needs values to be built");
+    flag(show, "--json", arguments.json, "Print the list as JSON");
+    overrides_.emplace_back(show, arguments.config).common();
+  }
+
   void define_validate() {
     CLI::App& app =
         begin(app_, "validate", "Check a configuration and report every problem at once", kValidateExamples, validate_);
@@ -387,9 +403,25 @@ class Definition {
                 "Values of parameters in place of their defaults: '{\"names\": [\"attn\"]}'");
     flag(check, "--in-process", check_->arguments.in_process, "No processes of their own: for the debugger");
     flag(check, "--json", check_->arguments.json, "Print the results as JSON");
+    CLI::App& install = begin(plugins, "install", "Copy plugins to where they are always found, and pin their bytes",
+                              kInstallExamples, install_);
+    text_option(install, "source", install_->arguments.source, "FILE|FOLDER",
+                "A plugin's .so file, or a folder of them")
+        ->required();
+    text_option(install, "--to", install_->arguments.folder, "DIR",
+                "The folder; ~/.local/share/capstan/plugins without it");
+    flag(install, "--force", install_->arguments.force, "Replace what is there, and keep types that are there twice");
+    CLI::App& remove = begin(plugins, "remove", "Remove an installed plugin", kRemoveExamples, remove_);
+    text_option(remove, "name", remove_->arguments.name, "NAME", "The package's name, or the file's")->required();
+    text_option(remove, "--from", remove_->arguments.folder, "DIR", "The folder that it was installed to");
     CLI::App& made = begin(plugins, "new", "Start a plugin project of your own", kNewExamples, new_);
     text_option(made, "name", new_->arguments.name, "NAME", "VENDOR-NAME, in lower case: acme-signum")->required();
     text_option(made, "--kind", new_->arguments.kind, "KIND", template_kinds("or"))->required();
+    CLI::Option* lang = text_option(made, "--lang", new_->arguments.lang, "c|c++", "Language; c++ without it")
+                            ->check(CLI::IsMember({"c", "c++"}));
+    text_option(made, "--template", new_->arguments.variant, "NAME",
+                "Another start: matrix (optimizer), batch or weights (observer)")
+        ->excludes(lang);
     text_option(made, "--out", new_->arguments.folder, "DIR", "The project's folder; ./NAME without it");
   }
 
@@ -418,6 +450,7 @@ class Definition {
   std::optional<Command<ExportArguments>> export_;
   std::optional<Command<DoctorArguments>> doctor_;
   std::optional<Command<PlanArguments>> plan_;
+  std::optional<Command<ModelShowArguments>> model_show_;
   std::optional<Command<ValidateArguments>> validate_;
   std::optional<Command<SchemaArguments>> schema_;
   std::optional<Command<ReportArguments>> report_;
@@ -427,6 +460,8 @@ class Definition {
   std::optional<Command<PluginsListArguments>> list_;
   std::optional<Command<PluginsInspectArguments>> inspect_;
   std::optional<Command<PluginsNewArguments>> new_;
+  std::optional<Command<PluginsInstallArguments>> install_;
+  std::optional<Command<PluginsRemoveArguments>> remove_;
 };
 
 /// "capstan plugins list"
@@ -487,6 +522,7 @@ std::optional<Arguments> Definition::taken() const {
   if (export_->app->parsed()) return export_->arguments;
   if (doctor_->app->parsed()) return doctor_->arguments;
   if (plan_->app->parsed()) return plan_->arguments;
+  if (model_show_->app->parsed()) return model_show_->arguments;
   if (validate_->app->parsed()) return validate_->arguments;
   if (schema_->app->parsed()) return schema_->arguments;
   if (report_->app->parsed()) return report_->arguments;
@@ -496,6 +532,8 @@ std::optional<Arguments> Definition::taken() const {
   if (list_->app->parsed()) return list_->arguments;
   if (inspect_->app->parsed()) return inspect_->arguments;
   if (new_->app->parsed()) return new_->arguments;
+  if (install_->app->parsed()) return install_->arguments;
+  if (remove_->app->parsed()) return remove_->arguments;
   return std::nullopt;
 }
 

@@ -14,6 +14,8 @@ int elastic(const ElasticArguments& arguments);
 int launch(const LaunchArguments& arguments);
 int plugins_list(const PluginsListArguments& arguments);
 int plugins_inspect(const PluginsInspectArguments& arguments);
+int plugins_install(const PluginsInstallArguments& arguments);
+int plugins_remove(const PluginsRemoveArguments& arguments);
 int plugins_new(const PluginsNewArguments& arguments);
 
 // In libexec/capstan-engine.
@@ -22,6 +24,7 @@ int evaluate(const EvalArguments& arguments);
 int export_weights(const ExportArguments& arguments);
 int doctor(const DoctorArguments& arguments);
 int plan(const PlanArguments& arguments);
+int model_show(const ModelShowArguments& arguments);
 
 // In libexec/capstan-conformance.
 int plugins_check(const PluginsCheckArguments& arguments);

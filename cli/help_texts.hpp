@@ -65,6 +65,14 @@ inline constexpr const char* kPlanExamples =
     "\n"
     "No values are computed, so a model that fits no machine can be planned on any.";
 
+inline constexpr const char* kModelShowExamples =
+    "Examples:\n"
+    "  capstan model show gpt:124m\n"
+    "  capstan model show gpt:tiny --set capstan.model.params.layers=2 --json\n"
+    "  capstan model show build/lib/capstan/plugins/models/libcapstan_acme_net.so\n"
+    "\n"
+    "The role is what optimizers see of a parameter: embedding, head, norm, bias, matrix or other.";
+
 inline constexpr const char* kValidateExamples =
     "Examples:\n"
     "  capstan validate ds_config.json\n"
@@ -106,10 +114,23 @@ inline constexpr const char* kListExamples =
     "  capstan plugins list\n"
     "  capstan plugins list --plugin-path ~/my-plugins --json";
 
+inline constexpr const char* kInstallExamples =
+    "Examples:\n"
+    "  capstan plugins install build/lib/capstan/plugins\n"
+    "  capstan plugins install libcapstan_acme_signum.so --force\n"
+    "\n"
+    "Shows what it may do: the plugin's kinds, types, traits and tier, and the libraries that it loads.";
+
+inline constexpr const char* kRemoveExamples =
+    "Example:\n"
+    "  capstan plugins remove acme-signum";
+
 inline constexpr const char* kNewExamples =
     "Example:\n"
     "  capstan plugins new acme-signum --kind optimizer\n"
-    "      makes the folder acme-signum: an optimizer of type Signum, with a test, that builds as it is";
+    "      makes the folder acme-signum: an optimizer of type Signum, with a test, that builds as it is\n"
+    "  capstan plugins new acme-muon --kind optimizer --template matrix\n"
+    "  capstan plugins new acme-cosine --kind scheduler --lang c";
 
 inline constexpr const char* kInspectExamples =
     "Example:\n"

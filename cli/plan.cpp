@@ -3,34 +3,16 @@
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
+#include "cli/model_shapes.hpp"
 #include "cli/plan_text.hpp"
 #include "cli/program.hpp"
 #include "core/config/resolve/launcher_world.hpp"
-#include "core/engine/initialize.hpp"
 #include "core/engine/planned_run.hpp"
 #include "core/engine/progress_report.hpp"
 #include "core/errors.hpp"
-#include "core/memory/shapes_only.hpp"
-#include "core/registry/registry.hpp"
 
 namespace capstan::cli {
 namespace {
-
-/// The model, its tensors without values unless asked for.
-Model model_shapes(const Config& config, const PluginIndex& plugins, bool with_values) {
-  Registry registry(plugins, config.plugin_sha256);
-  const ComponentChoice& choice = *config.run.model;
-  std::optional<ShapesOnly> shapes_only;
-  if (!with_values) shapes_only.emplace();
-  try {
-    return Model(registry.create(choice.where, "model", choice.type, choice.params, model_host()));
-  } catch (const PluginError& error) {
-    if (with_values) throw;
-    throw PluginError(std::string(error.what()) +
-                      " (It was built without values. Where its code reads values while it is built, --with-values "
-                      "builds it whole, in this process's memory.)");
-  }
-}
 
 std::string precision_text(const Config& config) {
   const auto name = [](Precision precision) {

@@ -19,4 +19,8 @@ PluginIndex scan_plugins(const std::vector<std::string>& plugin_paths);
 /// A component's key: "optimizer AdamW".
 std::string component_name(const ComponentManifest& component);
 
+/// All that a plugin's file says of itself: name, tier, the libraries that it loads, and for each component what it
+/// attaches to, its traits, states and parameters.
+std::string plugin_text(const IndexedPlugin& plugin);
+
 }  // namespace capstan::cli

@@ -1,89 +1,8 @@
 #include "cli/commands.hpp"
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
-#include "cli/table.hpp"
-#include "core/config/language/language.hpp"
-#include "core/config/resolve/switched_sections.hpp"
 
 namespace capstan::cli {
-namespace {
-
-/// What a parameter may be, in words: "> 0, at most 1", "one of mean, sum".
-std::string range_text(const KeySpec& spec) {
-  const auto number = [](double value) { return Json(value).dump(); };
-  std::vector<std::string> parts;
-  if (spec.minimum) parts.push_back((spec.exclusive_minimum ? "above " : "at least ") + number(*spec.minimum));
-  if (spec.maximum) parts.push_back((spec.exclusive_maximum ? "below " : "at most ") + number(*spec.maximum));
-  std::vector<std::string> choices;
-  for (const Json& choice : spec.choices) choices.push_back(choice.is_string() ? choice.as_string() : choice.dump());
-  if (!choices.empty()) parts.push_back("one of " + joined(choices));
-  return joined(parts);
-}
-
-std::string params_text(const ComponentManifest& component, const Json& manifest_params) {
-  std::vector<std::vector<std::string>> rows;
-  for (const KeySpec& spec : component.params) {
-    const Json& type = manifest_params.at(spec.name).at("type");
-    std::vector<std::string> types;
-    if (type.is_string()) types.push_back(type.as_string());
-    for (std::size_t i = 0; i < type.size(); ++i) types.push_back(type.as_array()[i].as_string());
-    rows.push_back({"    " + spec.name, joined(types, " or "),
-                    spec.required   ? "required"
-                    : spec.fallback ? "default " + spec.fallback->dump()
-                                    : "optional",
-                    range_text(spec), spec.summary});
-  }
-  return rows.empty() ? "" : "  parameters:\n" + table_text(rows);
-}
-
-std::string state_text(const ComponentManifest& component) {
-  std::vector<std::string> names;
-  for (const StateSpec& state : component.state) names.push_back(state.name + " (" + state.dtype + ")");
-  return names.empty() ? "" : "  state: " + joined(names) + "\n";
-}
-
-/// What the section does that the manifest names.
-std::string section_text(const ComponentManifest& component) {
-  if (component.section.empty()) return "";
-  const std::string section = "the section \"" + component.section + "\"";
-  return find_key(component.section) && !has_switch(component)
-             ? "  never selected by " + section + ", which switches on no " + component.kind + "\n"
-             : "  selected by " + section + "\n";
-}
-
-std::string component_text(const ComponentManifest& component, const Json& json) {
-  std::string text = "\n" + component_name(component);
-  if (!component.aliases.empty()) text += ", also " + joined(component.aliases);
-  text += "\n";
-  if (!component.summary.empty()) text += "  " + component.summary + "\n";
-  text += section_text(component);
-  if (!component.traits.empty()) text += "  traits: " + joined(component.traits) + "\n";
-  if (!component.attach.empty()) text += "  attaches to: " + joined(component.attach) + "\n";
-  return text + state_text(component) + params_text(component, json.at("params"));
-}
-
-std::string plugin_text(const IndexedPlugin& plugin) {
-  const PluginManifest& manifest = plugin.manifest;
-  std::vector<std::vector<std::string>> rows = {
-      {manifest.name + " " + manifest.version},
-      {"  file", plugin.file.string()},
-      {"  ABI", std::to_string(manifest.abi_major) + "." + std::to_string(manifest.abi_minor)},
-      {"  tier", tier_text(manifest)}};
-  if (!manifest.vendor.empty()) rows.push_back({"  vendor", manifest.vendor});
-  if (!manifest.license.empty()) rows.push_back({"  license", manifest.license});
-  if (!manifest.url.empty()) rows.push_back({"  url", manifest.url});
-  const std::string title = rows.front().front() + "\n";
-  rows.erase(rows.begin());
-  std::string text = title + table_text(rows);
-  const Json json = manifest.to_json();
-  for (std::size_t i = 0; i < manifest.components.size(); ++i) {
-    text += component_text(manifest.components[i], json.at("components").as_array()[i]);
-  }
-  return text;
-}
-
-}  // namespace
-
 int plugins_inspect(const PluginsInspectArguments& arguments) {
   const IndexedPlugin plugin = read_plugin(arguments.file);
   print(arguments.json ? plugin.manifest.to_json().dump(2) + "\n" : plugin_text(plugin));

@@ -28,7 +28,8 @@ std::string how_to_build(const std::string& folder) {
 }  // namespace
 
 int plugins_new(const PluginsNewArguments& arguments) {
-  const auto files = create_plugin_project({arguments.name, arguments.kind, arguments.folder});
+  const auto files = create_plugin_project(
+      {arguments.name, arguments.kind, arguments.folder, arguments.lang == "c" ? "c" : arguments.variant});
   const std::string folder = arguments.folder.empty() ? arguments.name : arguments.folder;
   std::string text = "made " + folder + ":\n";
   for (const auto& file : files) text += "  " + file.string() + "\n";

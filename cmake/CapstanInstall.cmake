@@ -12,7 +12,19 @@ install(TARGETS capstan_conformance EXPORT CapstanConformanceTargets LIBRARY DES
 install(EXPORT CapstanConformanceTargets NAMESPACE Capstan:: DESTINATION ${_package})
 install(TARGETS capstan_conformance_program RUNTIME DESTINATION libexec OPTIONAL)
 
-install(FILES ${PROJECT_SOURCE_DIR}/core/include/capstan/capstan.hpp DESTINATION include/capstan)
+# Installs a header of ours as include/capstan/<path>. In this tree headers name each other from its root, "core/log.hpp";
+# installed they say "capstan/core/log.hpp", so that no folder core/ of another package is in their way.
+function(_capstan_install_header source path)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${source})
+  file(READ ${PROJECT_SOURCE_DIR}/${source} text)
+  string(REGEX REPLACE "#include \"(core|sdk)/" "#include \"capstan/\\1/" text "${text}")
+  set(installed ${PROJECT_BINARY_DIR}/installed_headers/${path})
+  file(CONFIGURE OUTPUT ${installed} CONTENT "${text}" @ONLY)
+  get_filename_component(folder ${path} DIRECTORY)
+  install(FILES ${installed} DESTINATION include/capstan/${folder})
+endfunction()
+
+_capstan_install_header(core/include/capstan/capstan.hpp capstan.hpp)
 # What capstan.hpp includes, log lines and token files, and no more: the rest of core/ is nobody's business. The structs
 # of the configuration's sections are those that config.hpp includes.
 set(_config ${PROJECT_SOURCE_DIR}/core/config/config.hpp)
@@ -30,14 +42,13 @@ foreach(_header
     registry/plugin_index.hpp registry/registry.hpp
     schema/schema.hpp
     text/json.hpp text/problem.hpp)
-  get_filename_component(_folder ${_header} DIRECTORY)
-  install(FILES ${PROJECT_SOURCE_DIR}/core/${_header} DESTINATION include/capstan/core/${_folder})
+  _capstan_install_header(core/${_header} core/${_header})
 endforeach()
 
 # The conformance kit, for the tests of plugins' authors.
-install(FILES ${PROJECT_SOURCE_DIR}/sdk/conformance/conformance.hpp
-    ${PROJECT_SOURCE_DIR}/sdk/conformance/conformance_tests.hpp
-  DESTINATION include/capstan/sdk/conformance)
+foreach(_header sdk/conformance/conformance.hpp sdk/conformance/conformance_tests.hpp)
+  _capstan_install_header(${_header} ${_header})
+endforeach()
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/CapstanConfig.cmake.in
   ${PROJECT_BINARY_DIR}/CapstanConfig.cmake INSTALL_DESTINATION ${_package})
@@ -48,3 +59,6 @@ install(TARGETS capstan_program RUNTIME DESTINATION bin)
 install(TARGETS capstan_engine RUNTIME DESTINATION libexec)
 install(FILES ${PROJECT_SOURCE_DIR}/configs/default.json DESTINATION share/capstan)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/capstan)
+# With the paths of this tree, so that links between the pages, and from them to the examples, lead there.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION share/doc/capstan)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION share/doc/capstan PATTERN build EXCLUDE)

@@ -153,4 +153,17 @@ std::string read_elf_section(const std::filesystem::path& path, std::string_view
   file.fail("not a Capstan plugin (no " + std::string(section) + " section). Was it built with capstan_add_plugin()?");
 }
 
+std::vector<std::string> needed_libraries(const std::filesystem::path& file) {
+  const std::string dynamic = read_elf_section(file, ".dynamic"), names = read_elf_section(file, ".dynstr");
+  std::vector<std::string> libraries;
+  for (std::size_t at = 0; at + sizeof(Elf64_Dyn) <= dynamic.size(); at += sizeof(Elf64_Dyn)) {
+    Elf64_Dyn entry;
+    std::memcpy(&entry, dynamic.data() + at, sizeof entry);
+    if (entry.d_tag == DT_NEEDED && entry.d_un.d_val < names.size()) {
+      libraries.emplace_back(names.c_str() + entry.d_un.d_val);
+    }
+  }
+  return libraries;
+}
+
 }  // namespace capstan

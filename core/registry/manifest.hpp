@@ -93,4 +93,7 @@ struct PluginManifest {
 /// files that are not ELF, of another machine, truncated, or without that section.
 std::string read_elf_section(const std::filesystem::path& file, std::string_view section);
 
+/// The libraries that such a file loads by itself, "libtorch_cpu.so", in its order. Throws as read_elf_section.
+std::vector<std::string> needed_libraries(const std::filesystem::path& file);
+
 }  // namespace capstan

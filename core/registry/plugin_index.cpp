@@ -40,6 +40,11 @@ std::vector<std::string> split_path_list(const char* list) {
   return folders;
 }
 
+bool has_plugin_name(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return name.starts_with("libcapstan_") && name.ends_with(".so");
+}
+
 void check_components(const IndexedPlugin& plugin) {
   const auto& components = plugin.manifest.components;
   for (auto it = components.begin(); it != components.end(); ++it) {
@@ -105,8 +110,7 @@ class PluginIndex::Scanner {
     std::error_code error;
     std::vector<fs::path> files, folders;
     for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-      const std::string name = it->path().filename().string();
-      if (name.starts_with("libcapstan_") && name.ends_with(".so")) {
+      if (has_plugin_name(it->path())) {
         files.push_back(it->path());
       } else if (descend && it->is_directory(error)) {
         folders.push_back(it->path());
@@ -152,7 +156,15 @@ PluginIndex PluginIndex::scan(const std::vector<std::pair<fs::path, std::string>
   for (const auto& folder : split_path_list(std::getenv("CAPSTAN_PLUGIN_PATH"))) {
     scanner.add(folder, "CAPSTAN_PLUGIN_PATH");
   }
+  std::error_code error;
+  if (const fs::path own = user_plugin_folder(); !own.empty() && fs::is_directory(own, error)) scanner.add(own, "user");
   scanner.add(installed_plugin_folder(), "installed");
+  return scanner.finish();
+}
+
+PluginIndex PluginIndex::scan_only(const fs::path& folder) {
+  Scanner scanner;
+  scanner.add(folder, "alone");
   return scanner.finish();
 }
 
@@ -175,6 +187,23 @@ fs::path installed_plugin_folder() {
   std::error_code error;
   const fs::path library = fs::canonical(here.dli_fname, error);
   return error ? fs::path() : library.parent_path() / "capstan" / "plugins";
+}
+
+fs::path user_plugin_folder() {
+  const auto value = [](const char* name) {
+    const char* text = std::getenv(name);
+    return fs::path(text ? text : "");
+  };
+  // What is not absolute is to be ignored, says the XDG specification: it would depend on the working directory.
+  if (const fs::path data = value("XDG_DATA_HOME"); data.is_absolute()) return data / "capstan" / "plugins";
+  const fs::path home = value("HOME");
+  return home.is_absolute() ? home / ".local" / "share" / "capstan" / "plugins" : fs::path();
+}
+
+void require_plugin_name(const IndexedPlugin& plugin) {
+  if (has_plugin_name(plugin.file)) return;
+  throw PluginError(plugin.file.string() + ": a plugin's file is found by a name such as libcapstan_" +
+                    plugin.manifest.name + ".so. Rename it.");
 }
 
 IndexedPlugin read_plugin(const fs::path& file) {

@@ -14,7 +14,7 @@ namespace capstan {
 /// One folder that was searched, and why.
 struct SearchedFolder {
   std::filesystem::path path;
-  std::string origin;  // "--plugin-path", "capstan.plugins.path", "CAPSTAN_PLUGIN_PATH", "installed"
+  std::string origin;  // "--plugin-path", "capstan.plugins.path", "CAPSTAN_PLUGIN_PATH", "user", "installed"
   int plugins = 0;
   std::string problem;  // "does not exist", "refused"; empty when it was read
 };
@@ -43,10 +43,13 @@ class PluginIndex {
   /// An index of nothing.
   PluginIndex();
 
-  /// Folders from the command line and the configuration come first, then $CAPSTAN_PLUGIN_PATH, then the folder
-  /// installed beside libcapstan_config.so (<prefix>/lib/capstan/plugins). Relative folders are taken from the working
-  /// directory as they are written; the working directory itself is never searched unasked.
+  /// Folders from the command line and the configuration come first, then $CAPSTAN_PLUGIN_PATH, the user's folder where
+  /// it is there, and the folder beside libcapstan_config.so (<prefix>/lib/capstan/plugins). Relative folders are taken
+  /// from the working directory as they are written; the working directory itself is never searched unasked.
   static PluginIndex scan(const std::vector<std::pair<std::filesystem::path, std::string>>& folders_and_origins = {});
+
+  /// One folder alone, and one level below.
+  static PluginIndex scan_only(const std::filesystem::path& folder);
 
   /// What these plugins provide, wherever they came from.
   static PluginIndex of(std::vector<IndexedPlugin> plugins);
@@ -92,6 +95,13 @@ class PluginIndex {
 
 /// The folder of the plugins that are installed with this library.
 std::filesystem::path installed_plugin_folder();
+
+/// Where `capstan plugins install` puts plugins: $XDG_DATA_HOME/capstan/plugins, or ~/.local/share/capstan/plugins.
+/// Empty for a user without $HOME.
+std::filesystem::path user_plugin_folder();
+
+/// Throws PluginError for a file whose name is not libcapstan_*.so, which no search finds.
+void require_plugin_name(const IndexedPlugin& plugin);
 
 /// The manifest of one file, after the checks that come before loading: trust, ELF, manifest, versions. Throws
 /// PluginError.

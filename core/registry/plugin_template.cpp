@@ -4,6 +4,8 @@
 #include <cctype>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "core/errors.hpp"
@@ -36,6 +38,14 @@ void check(const NewPlugin& plugin) {
     throw ConfigError("plugins new: there is no template of kind '" + plugin.kind + "', only of " +
                       template_kinds("and") + "." + suggestion(plugin.kind, kinds));
   }
+  if (plugin.variant.empty()) return;
+  const std::vector<std::string> variants = template_variants(plugin.kind);
+  if (std::find(variants.begin(), variants.end(), plugin.variant) != variants.end()) return;
+  std::string all;
+  for (const std::string& variant : variants) all += (all.empty() ? "" : ", ") + variant;
+  throw ConfigError("plugins new: kind '" + plugin.kind + "' has no template '" + plugin.variant + "', " +
+                    (all.empty() ? "only its plain one." : "only its plain one and: " + all + ".") +
+                    suggestion(plugin.variant, variants));
 }
 
 std::string replaced(std::string text, const std::vector<std::pair<std::string, std::string>>& names) {
@@ -45,6 +55,33 @@ std::string replaced(std::string text, const std::vector<std::pair<std::string, 
     }
   }
   return text;
+}
+
+using FilesByName = std::map<fs::path, fs::path>;  // the name in the project -> the template's file
+
+FilesByName files_below(const fs::path& folder) {
+  if (!fs::is_directory(folder)) {
+    throw RuntimeFault(folder.string() + ": the template is not there. It is installed with the SDK's headers.");
+  }
+  FilesByName files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) files.emplace(entry.path().lexically_relative(folder), entry.path());
+  }
+  return files;
+}
+
+bool is_source(const fs::path& name) {
+  const std::string extension = name.extension().string();
+  return extension == ".cpp" || extension == ".hpp" || extension == ".c" || extension == ".h";
+}
+
+FilesByName template_files(const NewPlugin& plugin) {
+  FilesByName plain = files_below(installed_template_folder() / plugin.kind);
+  if (plugin.variant.empty()) return plain;
+  FilesByName files = files_below(installed_template_folder() / (plugin.kind + "-" + plugin.variant));
+  std::erase_if(plain, [](const auto& file) { return is_source(file.first); });
+  files.merge(plain);
+  return files;
 }
 
 void copy_file(const fs::path& from, const fs::path& to,
@@ -68,6 +105,17 @@ std::string template_kinds(std::string_view conjunction) {
   return text;
 }
 
+std::vector<std::string> template_variants(const std::string& kind) {
+  std::vector<std::string> variants;
+  std::error_code error;
+  for (fs::directory_iterator it(installed_template_folder(), error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with(kind + "-")) variants.push_back(name.substr(kind.size() + 1));
+  }
+  std::sort(variants.begin(), variants.end());
+  return variants;
+}
+
 std::string type_of_package(const std::string& name) {
   const auto vendor_end = name.find('-');
   std::string type;
@@ -86,11 +134,7 @@ std::string type_of_package(const std::string& name) {
 
 std::vector<fs::path> create_plugin_project(const NewPlugin& plugin) {
   check(plugin);
-  const fs::path source = installed_template_folder() / plugin.kind;
   const fs::path folder = plugin.folder.empty() ? fs::path(plugin.name) : plugin.folder;
-  if (!fs::is_directory(source)) {
-    throw RuntimeFault(source.string() + ": the template is not there. It is installed with the SDK's headers.");
-  }
   if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder))) {
     throw RuntimeFault(folder.string() + ": already exists. Choose another name or folder.");
   }
@@ -101,18 +145,17 @@ std::vector<fs::path> create_plugin_project(const NewPlugin& plugin) {
       {"template_plugin", identifier},
       {"TemplatePlugin", type_of_package(plugin.name)},
       {"template-vendor", plugin.name.substr(0, plugin.name.find('-'))}};
-  std::vector<fs::path> files;
+  std::set<fs::path> files;
   try {
-    for (const auto& entry : fs::recursive_directory_iterator(source)) {
-      if (!entry.is_regular_file()) continue;
-      files.emplace_back(replaced(entry.path().lexically_relative(source).string(), names));
-      copy_file(entry.path(), folder / files.back(), names);
+    for (const auto& [name, source] : template_files(plugin)) {
+      const fs::path to = replaced(name.string(), names);
+      copy_file(source, folder / to, names);
+      files.insert(to);
     }
   } catch (const fs::filesystem_error& error) {
     throw RuntimeFault(error.path1().string() + ": " + error.code().message() + ".");
   }
-  std::sort(files.begin(), files.end());
-  return files;
+  return {files.begin(), files.end()};
 }
 
 fs::path installed_template_folder() {

@@ -12,16 +12,22 @@ struct NewPlugin {
   std::string name;              // "acme-signum": the package; "Signum", without the vendor, is its type
   std::string kind;              // one of template_kinds()
   std::filesystem::path folder;  // where the project goes; empty: <working directory>/<name>
+  std::string variant;           // "matrix", "c": one of template_variants(kind); empty: the kind's plain template
 };
 
 /// The kinds that have a template, as a sentence lists them: "optimizer, scheduler and monitor".
 std::string template_kinds(std::string_view conjunction);
 
+/// What there is of a kind beside its plain template, in order of name: "batch" and "weights" of observers, "c" of
+/// kinds that plain C can write.
+std::vector<std::string> template_variants(const std::string& kind);
+
 /// The configuration's type for a package name: "acme-signum" -> "Signum", "acme-my-adam" -> "MyAdam".
 std::string type_of_package(const std::string& name);
 
-/// Copies the template of the kind, under its new names; nothing of LibTorch. Returns the files, relative to the
-/// folder. Throws ConfigError for a name or kind that cannot be, RuntimeFault for what the disk refuses.
+/// Copies the template of the kind, under its new names; nothing of LibTorch. A variant is a folder <kind>-<variant> of
+/// the files that differ from the kind's: its sources take the place of all sources. Returns the files, relative to the
+/// folder. Throws ConfigError for a name, kind or variant that cannot be, RuntimeFault for what the disk refuses.
 std::vector<std::filesystem::path> create_plugin_project(const NewPlugin& plugin);
 
 /// The folder of the templates that are installed with this library.

@@ -7,23 +7,37 @@
 #include "core/registry/file_trust.hpp"
 #include "core/registry/guilty_plugin.hpp"
 #include "core/registry/plugin_library.hpp"
+#include "core/registry/plugin_pin.hpp"
 #include "core/registry/sealed_file.hpp"
 #include "core/registry/torch_tier.hpp"
 
 namespace capstan {
 namespace {
 
+/// A SHA-256 that a plugin's file must have, and who says so.
+struct Pin {
+  std::string sha256, origin;
+};
+
+std::optional<Pin> pin_for(const IndexedPlugin& plugin, const std::map<std::string, std::string>& pins) {
+  if (const auto pin = pins.find(plugin.file.filename().string()); pin != pins.end()) {
+    std::string wanted = pin->second;
+    std::transform(wanted.begin(), wanted.end(), wanted.begin(), [](unsigned char c) { return std::tolower(c); });
+    return Pin{wanted, "capstan.plugins.sha256"};
+  }
+  if (const auto sha256 = read_pin(plugin.file)) return Pin{*sha256, pin_of(plugin.file).string()};
+  return std::nullopt;
+}
+
 /// The bytes of a plugin that is pinned, found to be those of the pin; nothing for one that is not pinned.
 std::optional<SealedFile> pinned_bytes(const IndexedPlugin& plugin, const std::map<std::string, std::string>& pins) {
-  const auto pin = pins.find(plugin.file.filename().string());
-  if (pin == pins.end()) return std::nullopt;
+  const auto pin = pin_for(plugin, pins);
+  if (!pin) return std::nullopt;
   SealedFile bytes(plugin.file);
   const std::string found = sha256_of_file(bytes.path());
-  std::string wanted = pin->second;
-  std::transform(wanted.begin(), wanted.end(), wanted.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (found != wanted) {
-    throw PluginError(plugin.file.string() + ": its SHA-256 is " + found + ", capstan.plugins.sha256 wants " + wanted +
-                      ". It is not the file that was pinned, so it was not loaded.");
+  if (found != pin->sha256) {
+    throw PluginError(plugin.file.string() + ": its SHA-256 is " + found + ", " + pin->origin + " wants " +
+                      pin->sha256 + ". It is not the file that was pinned, so it was not loaded.");
   }
   return bytes;
 }

@@ -9,7 +9,7 @@
 #include "core/text/json.hpp"
 
 /// The conformance kit: what every plugin must keep to, tried on a built file. `capstan plugins check` is a thin face
-/// of it; capstan/conformance_tests.hpp makes a GoogleTest of every case.
+/// of it; conformance_tests.hpp makes a GoogleTest of every case.
 namespace capstan::conformance {
 
 struct CaseName {

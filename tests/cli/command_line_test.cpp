@@ -94,6 +94,10 @@ TEST(CommandLine, TakesFlagsAndRepeatedPluginPaths) {
 TEST(CommandLine, ReadsTheOtherCommands) {
   EXPECT_EQ(arguments<ValidateArguments>({"validate", "a.json", "--world", "8", "--json"}).world, 8);
   EXPECT_EQ(arguments<PluginsInspectArguments>({"plugins", "inspect", "x.so"}).file, "x.so");
+  EXPECT_EQ(arguments<ModelShowArguments>({"model", "show", "gpt:tiny"}).model, "gpt:tiny");
+  EXPECT_TRUE(arguments<PluginsInstallArguments>({"plugins", "install", "x.so", "--force"}).force);
+  EXPECT_EQ(arguments<PluginsRemoveArguments>({"plugins", "remove", "acme-x", "--from", "d"}).folder, "d");
+  EXPECT_EQ(arguments<PluginsNewArguments>({"plugins", "new", "a", "--kind", "scheduler", "--lang", "c"}).lang, "c");
   EXPECT_TRUE(arguments<PluginsListArguments>({"plugins", "list", "--json"}).json);
   EXPECT_TRUE(arguments<DoctorArguments>({"doctor", "--json"}).json);
   EXPECT_EQ(arguments<EvalArguments>({"eval", "--checkpoint", "ckpt", "--data", "t.txt"}).checkpoint, "ckpt");
@@ -121,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Misuse{{"trian"},
                "'capstan' has no command 'trian'. Did you mean 'train'? It has: train, eval, export, "
-               "plan, validate, schema, report, upgrade, elastic, launch, plugins, doctor.\n"},
+               "plan, model, validate, schema, report, upgrade, elastic, launch, plugins, doctor.\n"},
         Misuse{{"version"}, "'capstan' has no command 'version'. Did you mean '--version'? It has: train, "},
         Misuse{{"train", "--stepz", "5"}, "unknown option '--stepz' of 'capstan train'. Did you mean '--steps'?\n"},
         Misuse{{"train", "--save_every=5"},
@@ -140,7 +144,11 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"plugins", "inspect"}, "file is required.\n"},
         Misuse{{"plugins", "lst"},
                "'capstan plugins' has no command 'lst'. Did you mean 'list'? It has: list, "
-               "inspect, check, new.\n"},
+               "inspect, check, install, remove, new.\n"},
+        Misuse{{"plugins", "new", "a", "--kind", "scheduler", "--lang", "rust"}, "--lang: rust not in {c,c++}.\n"},
+        Misuse{{"plugins", "new", "a", "--kind", "observer", "--lang", "c", "--template", "batch"},
+               "--lang excludes --template.\n"},
+        Misuse{{"model", "show"}, "model is required.\n"},
         Misuse{{"export", "--checkpoint", "c", "--to", "safetensor", "--out", "o"},
                "--to: must be pt|safetensors|hf, got 'safetensor'. Did you mean 'safetensors'?\n"}));
 

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# template.sh BUILD TORCH KIND: makes a plugin of that kind from its template, builds and tests it against nothing but the
+# template.sh BUILD TORCH KIND [VARIANT]: makes a plugin of that kind from its template, builds and tests it against nothing but the
 # installed SDK, and looks at the file that comes out.
 set -euo pipefail
-readonly build=$1 torch=$2 kind=$3
+readonly build=$1 torch=$2 kind=$3 variant=${4-}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --component sdk --prefix "$work/prefix" >/dev/null
-"$build/tests/new_plugin" acme-signum "$kind" "$work/acme-signum"
+"$build/tests/new_plugin" acme-signum "$kind" "$work/acme-signum" "$variant"
 
 # A clean environment: nothing of this tree may be needed.
 clean() { env -i PATH="$PATH" HOME="$work" OMP_NUM_THREADS=2 "$@"; }
 cd "$work/acme-signum"
 options=(-G Ninja -DCMAKE_PREFIX_PATH="$work/prefix")
-case $kind in
-  optimizer | model) options+=(-DCAPSTAN_TORCH_DIR="$torch") ;;
+case $kind-$variant in
+  optimizer-* | model- | observer-?*) options+=(-DCAPSTAN_TORCH_DIR="$torch") ;;
   *) options+=(-DCAPSTAN_TORCH_DIR=/nowhere) ;;  # builds where there is no LibTorch
 esac
 clean cmake -B build "${options[@]}" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }

@@ -45,6 +45,39 @@ TEST(PluginTemplate, PutsTheNewNamesIntoEveryFileOfEveryKind) {
   }
 }
 
+TEST(PluginTemplate, OfAVariantTakesItsSourcesAndTheRestFromTheKind) {
+  TemporaryFolder folder;
+  const auto files = create_plugin_project({"acme-signum", "scheduler", folder / "made", "c"});
+
+  const std::vector<std::filesystem::path> expected = {".github/workflows/ci.yml",
+                                                       ".gitignore",
+                                                       "CMakeLists.txt",
+                                                       "README.md",
+                                                       "acme_signum.c",
+                                                       "acme_signum.h",
+                                                       "plugin.toml",
+                                                       "test/CMakeLists.txt",
+                                                       "test/acme_signum_test.c"};
+  EXPECT_EQ(files, expected);
+  EXPECT_THAT(read_bytes(folder / "made/acme_signum.c"), HasSubstr(".type = CAPSTAN_LITERAL(\"Signum\")"));
+}
+
+TEST(PluginTemplate, NamesTheVariantsThatAKindHas) {
+  EXPECT_THAT(template_variants("observer"), ::testing::ElementsAre("batch", "weights"));
+  EXPECT_THAT(
+      [] {
+        create_plugin_project({"acme", "observer", "/nowhere", "weihgts"});
+      },
+      ThrowsMessage<ConfigError>(
+          StrEq("plugins new: kind 'observer' has no template 'weihgts', only its plain one and: "
+                "batch, weights. Did you mean 'weights'?")));
+  EXPECT_THAT(
+      [] {
+        create_plugin_project({"acme", "model", "/nowhere", "c"});
+      },
+      ThrowsMessage<ConfigError>(StrEq("plugins new: kind 'model' has no template 'c', only its plain one.")));
+}
+
 TEST(PluginTemplate, RefusesNamesThatNoPackageCanHave) {
   for (const char* name : {"", "Acme", "acme_signum", "-acme", "acme-", "a--b", "8bit", "acme signum", "../acme"}) {
     EXPECT_THAT(

@@ -211,6 +211,24 @@ TEST_F(RegistryTest, LoadsOnlyTheFileThatWasPinned) {
   EXPECT_EQ(refusal("Plain", every(1), {{"libcapstan_x.so", upper}, {"libcapstan_other.so", "0"}}), "created");
 }
 
+TEST_F(RegistryTest, LoadsOnlyTheBytesThatWereInstalled) {
+  add("test_plain");
+  const std::string digest = sha256_of_file(file_);
+  const auto pinned = [&](const std::string& pin) {
+    write_bytes(file_.string() + ".sha256", pin);
+    return refusal("Plain", every(1));
+  };
+
+  EXPECT_EQ(pinned(digest + "  libcapstan_x.so\n"), "created");
+  EXPECT_EQ(pinned(std::string(64, '0')), "FILE: its SHA-256 is " + digest + ", FILE.sha256 wants " +
+                                              std::string(64, '0') +
+                                              ". It is not the file that was pinned, so it was not loaded.");
+  EXPECT_EQ(
+      pinned("abc"),
+      "FILE.sha256: does not begin with the 64 digits of a SHA-256, so libcapstan_x.so was not loaded. Install it "
+      "again: capstan plugins install --force.");
+}
+
 /// Somebody who works in a plugin's folder between the check of a file and its loading: what loads it says so just
 /// then.
 class Meddler {

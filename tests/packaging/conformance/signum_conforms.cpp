@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "sdk/conformance/conformance_tests.hpp"
+#include <capstan/sdk/conformance/conformance_tests.hpp>
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
