@@ -2,8 +2,12 @@
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
 #include "cli/table.hpp"
+#include "cli/version.hpp"
 #include "core/config/language/language.hpp"
 #include "core/config/resolve/switched_sections.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/registry/torch_tier.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -42,6 +46,13 @@ std::string state_text(const ComponentManifest& component) {
   return names.empty() ? "" : "  state: " + joined(names) + "\n";
 }
 
+std::string rules_text(const ComponentManifest& component) {
+  std::vector<std::vector<std::string>> rows;
+  for (const ParamRule& rule : component.rules)
+    rows.push_back({"    " + rule.check, rule.only_warns ? "warning" : "error", rule.message});
+  return rows.empty() ? "" : "  rules:\n" + table_text(rows);
+}
+
 /// What the section does that the manifest names.
 std::string section_text(const ComponentManifest& component) {
   if (component.section.empty()) return "";
@@ -59,7 +70,7 @@ std::string component_text(const ComponentManifest& component, const Json& json)
   text += section_text(component);
   if (!component.traits.empty()) text += "  traits: " + joined(component.traits) + "\n";
   if (!component.attach.empty()) text += "  attaches to: " + joined(component.attach) + "\n";
-  return text + state_text(component) + params_text(component, json.at("params"));
+  return text + state_text(component) + params_text(component, json.at("params")) + rules_text(component);
 }
 
 std::string plugin_text(const IndexedPlugin& plugin) {
@@ -82,11 +93,29 @@ std::string plugin_text(const IndexedPlugin& plugin) {
   return text;
 }
 
+/// The manifest alone, whoever may write to the file: nothing of it is going to be loaded.
+PluginManifest read_manifest_only(const std::string& file) {
+  std::string bytes = read_elf_section(file, ".capstan.manifest");
+  while (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();
+  return PluginManifest::parse(bytes, file);
+}
+
 }  // namespace
 
 int plugins_inspect(const PluginsInspectArguments& arguments) {
-  const IndexedPlugin plugin = read_plugin(arguments.file);
-  print(arguments.json ? plugin.manifest.to_json().dump(2) + "\n" : plugin_text(plugin));
+  IndexedPlugin plugin;
+  if (arguments.manifest_only) {
+    plugin.manifest = read_manifest_only(arguments.file);
+  } else {
+    plugin = read_plugin(arguments.file);
+    print(arguments.json ? plugin.manifest.to_json().dump(2) + "\n" : plugin_text(plugin));
+  }
+  for (const std::string& warning : plugin.manifest.warnings) log::warning(arguments.file + ": " + warning);
+  // The build id of a pinned plugin is compared when it is loaded: it may be for another machine.
+  const TorchIdentity torch{built_with().torch_version, ""};
+  if (plugin.manifest.tier != PluginManifest::Tier::kStable) return 0;
+  const std::string mismatch = torch_mismatch(arguments.file, plugin.manifest, torch);
+  if (!mismatch.empty()) throw PluginError(mismatch);
   return 0;
 }
 

@@ -27,7 +27,7 @@ foreach(_header
     errors.hpp log.hpp
     model/batch.hpp model/model.hpp
     registry/manifest.hpp registry/plugin_call.hpp registry/plugin_index.hpp registry/registry.hpp
-    schema/schema.hpp
+    schema/param_expression.hpp schema/param_rule.hpp schema/schema.hpp
     text/json.hpp text/problem.hpp)
   get_filename_component(_folder ${_header} DIRECTORY)
   install(FILES ${PROJECT_SOURCE_DIR}/core/${_header} DESTINATION include/capstan/core/${_folder})
@@ -47,3 +47,4 @@ install(TARGETS capstan_program RUNTIME DESTINATION bin)
 install(TARGETS capstan_engine RUNTIME DESTINATION libexec)
 install(FILES ${PROJECT_SOURCE_DIR}/configs/default.json DESTINATION share/capstan)
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/capstan)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs/plugins DESTINATION share/doc/capstan)
