@@ -99,6 +99,7 @@ struct PluginsListArguments {
 struct PluginsInspectArguments {
   std::string file;
   bool json = false;
+  bool manifest_only = false;
 };
 
 struct PluginsNewArguments {

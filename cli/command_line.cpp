@@ -100,7 +100,8 @@ void processes_option(CLI::App& app, const std::string& name, int& target, const
 void plugin_path(CLI::App& app, Words& target) {
   app.add_option("--plugin-path", target, "Folder searched for plugins before all others; may be repeated")
       ->type_name("DIR")
-      ->allow_extra_args(false);
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
 /// Options that stand for keys of the configuration.
@@ -152,7 +153,8 @@ class Overrides {
             },
             "Sets any key of the configuration; may be repeated")
         ->type_name("KEY.PATH=VALUE")
-        ->allow_extra_args(false);
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
 
  private:
@@ -381,7 +383,10 @@ class Definition {
     CLI::App& inspect =
         begin(plugins, "inspect", "Show one plugin's manifest, without loading it", kInspectExamples, inspect_);
     text_option(inspect, "file", inspect_->arguments.file, "FILE", "The plugin's .so file")->required();
-    flag(inspect, "--json", inspect_->arguments.json, "Print the manifest as JSON");
+    const auto json = flag(inspect, "--json", inspect_->arguments.json, "Print the manifest as JSON");
+    flag(inspect, "--manifest-only", inspect_->arguments.manifest_only,
+         "Print nothing but what is wrong with the manifest, for a build")
+        ->excludes(json);
     CLI::App& check = begin(plugins, "check", "Try everything that a plugin must keep to, each in a process of its own",
                             kCheckExamples, check_);
     text_option(check, "file", check_->arguments.file, "FILE", "The plugin's .so file")->required();

@@ -41,6 +41,13 @@ std::string state_text(const ComponentManifest& component) {
   return names.empty() ? "" : "  state: " + joined(names) + "\n";
 }
 
+std::string rules_text(const ComponentManifest& component) {
+  std::vector<std::vector<std::string>> rows;
+  for (const ParamRule& rule : component.rules)
+    rows.push_back({"    " + rule.check, rule.only_warns ? "warning" : "error", rule.message});
+  return rows.empty() ? "" : "  rules:\n" + table_text(rows);
+}
+
 /// What the section does that the manifest names.
 std::string section_text(const ComponentManifest& component) {
   if (component.section.empty()) return "";
@@ -58,7 +65,7 @@ std::string component_text(const ComponentManifest& component, const Json& json)
   text += section_text(component);
   if (!component.traits.empty()) text += "  traits: " + joined(component.traits) + "\n";
   if (!component.attach.empty()) text += "  attaches to: " + joined(component.attach) + "\n";
-  return text + state_text(component) + params_text(component, json.at("params"));
+  return text + state_text(component) + params_text(component, json.at("params")) + rules_text(component);
 }
 
 }  // namespace

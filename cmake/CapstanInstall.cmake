@@ -40,7 +40,7 @@ foreach(_header
     model/batch.hpp model/model.hpp
     registry/call_in_progress.hpp registry/guilty_plugin.hpp registry/manifest.hpp registry/plugin_call.hpp
     registry/plugin_index.hpp registry/registry.hpp
-    schema/schema.hpp
+    schema/param_expression.hpp schema/param_rule.hpp schema/schema.hpp
     text/json.hpp text/problem.hpp)
   _capstan_install_header(core/${_header} core/${_header})
 endforeach()

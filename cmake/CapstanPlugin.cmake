@@ -11,7 +11,8 @@
 #     [LIBRARIES target ...])   # linked privately
 #
 # Makes lib/capstan/plugins/<kind>s/libcapstan_<kind>_<name>.so (target capstan_<kind>_<name>) with one exported symbol, no RUNPATH, no unresolved
-# symbols, and the manifest in the ELF section .capstan.manifest.
+# symbols, and the manifest in the ELF section .capstan.manifest, which `capstan plugins inspect` reads at the end of the build where the program
+# CAPSTAN_PROGRAM is at hand.
 
 set(CAPSTAN_PLUGIN_CMAKE_DIR ${CMAKE_CURRENT_LIST_DIR})
 include(${CMAKE_CURRENT_LIST_DIR}/CapstanPluginKinds.cmake)
@@ -105,6 +106,12 @@ function(capstan_add_plugin name)
   # A sanitizer's runtime is linked into the program, not into its plugins.
   if(NOT CAPSTAN_SANITIZE)
     target_link_options(${target} PRIVATE -Wl,-z,defs)
+  endif()
+  # The program reads the manifest out of what was built, so that a manifest with errors fails the build. In Capstan's own
+  # tree it is a target, elsewhere the one that is installed with the SDK; without either nothing is checked.
+  if(CAPSTAN_PROGRAM AND NOT CMAKE_CROSSCOMPILING)
+    add_custom_command(TARGET ${target} POST_BUILD
+      COMMAND ${CAPSTAN_PROGRAM} plugins inspect --manifest-only $<TARGET_FILE:${target}> VERBATIM)
   endif()
   if(CAPSTAN_INSTALL_PLUGINS)
     add_dependencies(${CAPSTAN_INSTALL_PLUGINS} ${target})

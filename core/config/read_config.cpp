@@ -162,6 +162,18 @@ void check_sha256(const Effective& values, Config& config, Problems& problems) {
   }
 }
 
+/// Leaves the folders that were searched in the first message that names them.
+void say_folders_once(const PluginIndex& plugins, Problems& problems) {
+  const std::string searched = plugins.searched_text();
+  bool said = false;
+  for (Problem& problem : problems.all()) {
+    const auto at = problem.message.find(searched);
+    if (at == std::string::npos) continue;
+    if (said) problem.message.erase(at, searched.size());
+    said = true;
+  }
+}
+
 /// Reads one document that is already parsed.
 class Reader {
  public:
@@ -200,6 +212,7 @@ class Reader {
     config.effective = std::move(validated.effective);
     config.origins = std::move(validated.origins);
     places.locate(problems_, TextPlaces(text_.text));
+    say_folders_once(plugins_, problems_);
     return problems_.has_errors() ? std::nullopt : std::optional(std::move(config));
   }
 
@@ -295,8 +308,14 @@ bool fits(std::string_view path, const Json& value, Problems& problems) {
 std::optional<Json> parse_and_override(const ConfigText& text, const ConfigContext& context, Problems& problems) {
   auto document = parse(text, problems);
   if (!document) return document;
+  constexpr std::string_view kModelKeys = "capstan.model.";
   for (const auto& [path, value] : context.overrides) {
-    if (fits(path, value, problems)) set_path(*document, path, value);
+    if (!path.starts_with(kModelKeys) && fits(path, value, problems)) set_path(*document, path, value);
+  }
+  // What is said of a model stands beside its type, in whatever order the command line has them.
+  expand_model(*document);
+  for (const auto& [path, value] : context.overrides) {
+    if (path.starts_with(kModelKeys) && fits(path, value, problems)) set_path(*document, path, value);
   }
   return document;
 }

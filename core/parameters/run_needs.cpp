@@ -1,7 +1,7 @@
 #include "core/parameters/run_needs.hpp"
 
 #include "capstan/sdk/share.hpp"
-#include "core/config/language/expression.hpp"
+#include "core/schema/regular_expression.hpp"
 #include "core/errors.hpp"
 #include "core/model/dtype_names.hpp"
 

@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "capstan/plugin.h"
+#include "core/schema/param_rule.hpp"
 #include "core/schema/schema.hpp"
 #include "core/text/json.hpp"
 
@@ -57,6 +60,7 @@ struct ComponentManifest {
   std::string summary;
   std::string device = "cpu";  // the registry's key is (kind, type, device)
   std::vector<KeySpec> params;
+  std::vector<ParamRule> rules;  // between parameters
   std::vector<StateSpec> state;  // optimizers
   int measures = 0;              // optimizers: partial sums a slot
   int measures_model = 0;        // optimizers: sums over the whole model
@@ -67,9 +71,15 @@ struct ComponentManifest {
 
   bool has_trait(std::string_view trait) const;
   bool attaches(std::string_view place) const;
+  /// Its type or an alias, in any letter case.
+  bool answers_to(std::string_view name) const;
   /// The states, with the regular expressions that these values of the parameters give them.
   std::vector<StateSpec> states_with(const Json& values) const;
 };
+
+/// The keys that the reader of manifests knows: by table ("", "components[]", "components[].params.*"), then key, with
+/// the values that are words.
+using ManifestVocabulary = std::map<std::string, std::map<std::string, std::set<std::string>>>;
 
 /// What a plugin says of itself, read from its ELF section .capstan.manifest without running any of it.
 struct PluginManifest {
@@ -84,8 +94,12 @@ struct PluginManifest {
   std::vector<ComponentManifest> components;
   std::string text;  // the bytes of the section, without the closing zero
 
-  /// Throws PluginError; `where` opens the message.
-  static PluginManifest parse(std::string_view toml, const std::string& where);
+  std::vector<std::string> warnings;  // "manifest:8:1: components[0].traits: ..."
+
+  /// Throws PluginError with everything that is wrong, one line for each; `where` opens the message. `vocabulary`,
+  /// where given, becomes the keys and values that the reader looked for in this manifest.
+  static PluginManifest parse(std::string_view toml, const std::string& where,
+                              ManifestVocabulary* vocabulary = nullptr);
   Json to_json() const;
 };
 

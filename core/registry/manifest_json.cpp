@@ -38,6 +38,14 @@ Json param_json(const KeySpec& spec) {
   return param;
 }
 
+Json rule_json(const ParamRule& rule) {
+  Json json = Json::object();
+  json["check"] = rule.check;
+  json["message"] = rule.message;
+  if (rule.only_warns) json["level"] = "warning";
+  return json;
+}
+
 Json state_json(const StateSpec& state) {
   static constexpr const char* kExtents[] = {"shard", "full", "model"};
   static constexpr const char* kLikes[] = {"param", "scalar", "share", "block", "row", "column"};
@@ -74,6 +82,10 @@ Json component_json(const ComponentManifest& component) {
   if (!component.section.empty()) json["section"] = component.section;
   json["params"] = Json::object();
   for (const KeySpec& spec : component.params) json["params"][spec.name] = param_json(spec);
+  for (const ParamRule& rule : component.rules) {
+    if (!json.find("rules")) json["rules"] = Json::array();
+    json["rules"].push_back(rule_json(rule));
+  }
   if (component.kind == "optimizer") {
     json["state"] = Json::array();
     for (const StateSpec& state : component.state) json["state"].push_back(state_json(state));

@@ -1,7 +1,6 @@
 #include "core/registry/plugin_index.hpp"
 
 #include <dlfcn.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -16,16 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool same_name(std::string_view a, std::string_view b) {
-  return a.size() == b.size() && ::strncasecmp(a.data(), b.data(), a.size()) == 0;
-}
-
 bool provides(const ComponentManifest& component, std::string_view kind, std::string_view type,
               std::string_view device) {
-  return component.kind == kind && component.device == device &&
-         (same_name(component.type, type) ||
-          std::any_of(component.aliases.begin(), component.aliases.end(),
-                      [&](const std::string& alias) { return same_name(alias, type); }));
+  return component.kind == kind && component.device == device && component.answers_to(type);
 }
 
 std::vector<std::string> split_path_list(const char* list) {
@@ -45,23 +37,10 @@ bool has_plugin_name(const fs::path& file) {
   return name.starts_with("libcapstan_") && name.ends_with(".so");
 }
 
-void check_components(const IndexedPlugin& plugin) {
-  const auto& components = plugin.manifest.components;
-  for (auto it = components.begin(); it != components.end(); ++it) {
-    for (auto earlier = components.begin(); earlier != it; ++earlier) {
-      if (provides(*earlier, it->kind, it->type, it->device)) {
-        throw PluginError(plugin.file.string() + ": manifest: components: '" + it->type + "' is provided twice.");
-      }
-    }
-  }
-}
-
 IndexedPlugin read_manifest(const fs::path& file) {
   std::string bytes = read_elf_section(file, ".capstan.manifest");
   while (!bytes.empty() && bytes.back() == '\0') bytes.pop_back();
-  IndexedPlugin plugin{file, PluginManifest::parse(bytes, file.string())};
-  check_components(plugin);
-  return plugin;
+  return {file, PluginManifest::parse(bytes, file.string())};
 }
 
 }  // namespace
@@ -130,6 +109,8 @@ class PluginIndex::Scanner {
     if (!trusted(file, check_trust_inside(file))) return 0;
     try {
       contents_->plugins.push_back(read_manifest(file));
+      for (const std::string& warning : contents_->plugins.back().manifest.warnings)
+        contents_->warnings.push_back(file.string() + ": " + warning);
       return 1;
     } catch (const PluginError& problem) {
       contents_->rejected.push_back({file, problem.what()});

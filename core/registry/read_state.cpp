@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/registry/parameter_role.hpp"
+#include "core/schema/regular_expression.hpp"
 
 namespace capstan {
 namespace {
@@ -29,6 +30,18 @@ bool holds_text(const KeySpec& spec) {
          (spec.type == KeySpec::Type::kArray && spec.element == KeySpec::Type::kString);
 }
 
+/// The regular expressions that a parameter has unless a configuration gives others.
+void check_default_patterns(const ManifestTable& table, const std::vector<KeySpec>& params, const std::string& name) {
+  for (const KeySpec& spec : params) {
+    if (spec.name != name || !spec.fallback) continue;
+    const Json::Array patterns = spec.fallback->is_array() ? spec.fallback->as_array() : Json::Array{*spec.fallback};
+    for (const Json& pattern : patterns) {
+      const std::string fault = pattern.is_string() ? expression_fault(pattern.as_string()) : "";
+      if (!fault.empty()) table.fail("when_names", "the default of '" + name + "': " + fault);
+    }
+  }
+}
+
 void read_like(const ManifestTable& table, StateSpec& state) {
   const std::string like = table.choice("like", "param", {"param", "scalar", "share", "block", "row", "column"});
   state.like = like == "param"    ? Like::kParameter
@@ -42,7 +55,10 @@ void read_like(const ManifestTable& table, StateSpec& state) {
     if (block) table.fail("block", "is for like = 'block', and like is '" + like + "'.");
     return;
   }
-  if (!block) table.fail("block", "is missing: like = 'block' needs the number of elements that share a value.");
+  if (!block) {
+    table.miss("block", "is missing: like = 'block' needs the number of elements that share a value.");
+    return;
+  }
   const std::int64_t elements = block->is_integer() ? block->as_integer() : 0;
   if (elements < 1 || elements > StateSpec::kLargestBlock || (elements & (elements - 1)) != 0) {
     table.fail("block", "must be a power of two from 1 to " + std::to_string(StateSpec::kLargestBlock) + ", got " +
@@ -83,6 +99,7 @@ void read_when(const ManifestTable& table, const std::vector<KeySpec>& params, S
   for (const std::string& role : table.choices("when_roles", parameter_role_names())) {
     state.when_roles.push_back(*parameter_role_named(role));
   }
+  check_default_patterns(table, params, state.when_names);
   state.when_min_numel = table.integer("when_min_numel", 0, 0, INT64_MAX);
   state.when_max_numel = table.integer("when_max_numel", INT64_MAX, 0, INT64_MAX);
   if (state.when_max_numel < state.when_min_numel) table.fail("when_max_numel", "is below when_min_numel.");
@@ -93,6 +110,7 @@ void read_when(const ManifestTable& table, const std::vector<KeySpec>& params, S
     if (!count.is_integer() || count.as_integer() < 0 || count.as_integer() > kMostDims) {
       table.fail("when_dims",
                  "must be a number of dimensions from 0 to 64, or a list of such numbers, got " + dims->dump() + ".");
+      return;
     }
     state.when_dims.push_back(count.as_integer());
   }
@@ -100,6 +118,7 @@ void read_when(const ManifestTable& table, const std::vector<KeySpec>& params, S
 }
 
 void read_init(const ManifestTable& table, StateSpec& state) {
+  table.knows("init", {"param"});
   const Json* init = table.find("init");
   if (!init) return;
   if (init->is_string() && init->as_string() == "param") {
@@ -109,7 +128,7 @@ void read_init(const ManifestTable& table, StateSpec& state) {
     state.init_param = true;
     return;
   }
-  if (!init->is_number()) table.fail("init", "must be a number or \"param\", got " + init->dump() + ".");
+  if (!init->is_number()) return table.fail("init", "must be a number or \"param\", got " + init->dump() + ".");
   state.init = init->as_number();
   if (!state.is_integral()) return;
   const bool byte = state.dtype == "uint8", small = state.dtype == "int8";

@@ -18,9 +18,7 @@ const std::vector<std::pair<std::string, Type>> kTypes = {
 Type find_type(const std::string& name, const std::string& whole) {
   const auto found = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& type) { return type.first == name; });
   if (found != kTypes.end()) return found->second;
-  std::vector<std::string> known;
-  for (const auto& [known_name, type] : kTypes) known.push_back(known_name);
-  throw std::invalid_argument("'" + whole + "' is not a type." + suggestion(name, known));
+  throw std::invalid_argument("'" + whole + "' is not a type." + suggestion(name, param_type_names()));
 }
 
 const std::string& type_name(Type type) {
@@ -28,6 +26,12 @@ const std::string& type_name(Type type) {
 }
 
 }  // namespace
+
+std::vector<std::string> param_type_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, type] : kTypes) names.push_back(name);
+  return names;
+}
 
 ParamType parse_param_type(const std::string& text) {
   const auto bracket = text.find('[');

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/schema/schema.hpp"
 
@@ -14,6 +15,8 @@ struct ParamType {
   std::optional<std::size_t> length;            // the number of an array's elements
 };
 
+/// The names of the types but for lists: "boolean", "integer", "number" ...
+std::vector<std::string> param_type_names();
 /// Throws std::invalid_argument with a sentence.
 ParamType parse_param_type(const std::string& text);
 std::string param_type_text(const ParamType& type);

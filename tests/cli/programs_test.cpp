@@ -44,6 +44,13 @@ TEST_F(Programs, HelpGoesToStandardOutputAndMisuseToStandardError) {
             "'capstan train --help' lists what there is.\n");
 }
 
+TEST_F(Programs, HelpPromisesOneValueForEachOptionThatMayBeRepeated) {
+  const std::string help = run({"train", "--help"}).out;
+
+  EXPECT_THAT(help, HasSubstr("  --plugin-path DIR     "));
+  EXPECT_THAT(help, HasSubstr("  --set KEY.PATH=VALUE     "));
+}
+
 TEST_F(Programs, VersionNamesTheBuildOfLibTorch) {
   EXPECT_THAT(run({"--version"}).out, MatchesRegex("Capstan 0\\.1\\.0\nplugin ABI 1\\.5\n"
                                                    "LibTorch 2\\.11\\.0 \\(build [0-9a-f]{40}\\) in /.*/lib\n"));
@@ -248,6 +255,49 @@ TEST_F(Programs, PluginsInspectTellsASectionThatSelectsThePluginFromOneThatCanno
   write("altered.so", bytes.replace(at, section.size(), "section = \"comms_logger\"  "));
   EXPECT_THAT(run({"plugins", "inspect", "altered.so"}).out,
               HasSubstr("  never selected by the section \"comms_logger\", which switches on no observer\n"));
+}
+
+/// The bytes of the plugin Adam with another text of the same length in its manifest.
+std::string altered_adam(const std::string& text, const std::string& other) {
+  std::string bytes = read_bytes(CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/optimizers/libcapstan_optimizer_adam.so");
+  const auto at = bytes.find(text);
+  EXPECT_NE(at, std::string::npos) << text;
+  EXPECT_EQ(text.size(), other.size());
+  return bytes.replace(at, text.size(), other);
+}
+
+TEST_F(Programs, PluginsInspectRefusesAPluginForANewerLibTorch) {
+  write("newer.so", altered_adam("min = \"2.11\"", "min = \"2.99\""));
+  const ProcessResult result = run({"plugins", "inspect", "newer.so"});
+
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.out, HasSubstr("capstan-adam 0.1.0"));
+  EXPECT_EQ(result.err, "capstan: error: newer.so: needs LibTorch 2.99 or newer, this process runs 2.11.0.\n");
+}
+
+TEST_F(Programs, PluginsInspectOfTheManifestAloneIsSilentUnlessItIsWrong) {
+  const std::string file = write("open.so", altered_adam("version = \"0.1.0\"", "version = \"0.1.1\""));
+  std::filesystem::permissions(folder_ / file, std::filesystem::perms::all);
+  EXPECT_EQ(run({"plugins", "inspect", file}).exit_code, 4);  // everybody may write to it
+  const ProcessResult right = run({"plugins", "inspect", "--manifest-only", file});
+  EXPECT_EQ(right.exit_code, 0);
+  EXPECT_EQ(right.out + right.err, "");
+
+  write("wrong.so", altered_adam("version = \"0.1.0\"\nvendor", "verson = \"banana\"\nvendor"));
+  const ProcessResult wrong = run({"plugins", "inspect", "--manifest-only", "wrong.so"});
+  EXPECT_EQ(wrong.exit_code, 4);
+  EXPECT_EQ(wrong.err, "capstan: error: wrong.so: manifest:3:1: verson: unknown key. Did you mean 'version'?\n");
+}
+
+TEST_F(Programs, PluginsInspectShowsRulesAndWarnings) {
+  write("mute.so", altered_adam("\"elementwise\", \"cpu\"]", "\"elementwise\"       ]"));
+  const ProcessResult result = run({"plugins", "inspect", "mute.so"});
+
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("  rules:\n    not amsgrad or torch_adam "));
+  EXPECT_THAT(result.err,
+              HasSubstr("mute.so: manifest:11:1: components[0].traits: 'cpu' is missing, so a configuration "
+                        "that offloads the optimizer refuses this one."));
 }
 
 TEST_F(Programs, PluginsInspectRefusesWhatIsNoPlugin) {

@@ -51,6 +51,15 @@ cmake -S "$source/tests/packaging/conformance" -B "$work/conformance" -G Ninja -
 "$work/conformance/signum_conforms" >"$work/kit.log" 2>&1 || { cat "$work/kit.log"; fail "Signum does not conform"; }
 grep -q 'OK \] .*optimizer/Signum/shard_invariance' "$work/kit.log" || { cat "$work/kit.log"; fail "no case was run"; }
 
+# A manifest with errors fails the build of a plugin, with the manifest's own words.
+cp -r "$source/examples/plugins/cosine_in_c" "$work/cosine"
+sed -i 's/^version = /verson = /' "$work/cosine/plugin.toml"
+cmake -S "$work/cosine" -B "$work/cosine/build" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/cosine.log" 2>&1 ||
+  { cat "$work/cosine.log"; fail "configuring a plugin in C"; }
+! cmake --build "$work/cosine/build" >"$work/cosine.log" 2>&1 || fail "a manifest with errors was built"
+grep -qF "manifest:3:1: verson: unknown key. Did you mean 'version'?" "$work/cosine.log" ||
+  { cat "$work/cosine.log"; fail "the build does not say what is wrong with the manifest"; }
+
 # A LibTorch that is not the one it was built with is refused when a project is configured.
 sed -i 's/if(NOT CAPSTAN_TORCH_BUILD_ID STREQUAL "[0-9a-f]*")/if(NOT CAPSTAN_TORCH_BUILD_ID STREQUAL "0123")/' \
   "$work/prefix/lib/cmake/Capstan/CapstanConfig.cmake"

@@ -227,7 +227,8 @@ bool has_words_of(std::string_view name, std::string_view key) {
 
 class Advisor {
  public:
-  Advisor(const Json& document, const PluginIndex& plugins) : document_(document), names_(plugins) {}
+  Advisor(const Json& document, const PluginIndex& plugins)
+      : document_(document), names_(plugins), searched_(plugins.searched_text()) {}
 
   KeyAdvice find(const UnknownKey& key) const {
     if (key.path == "max_grad_norm" || key.path == "optimizer.params.max_grad_norm") return {clipping(key), true, true};
@@ -323,8 +324,14 @@ class Advisor {
     return name_distance(key, name) * 5 <= key.size();
   }
 
-  static KeyAdvice nothing_near(const UnknownKey& key, const std::vector<std::string>& siblings) {
+  KeyAdvice nothing_near(const UnknownKey& key, const std::vector<std::string>& siblings) const {
     constexpr std::size_t kMost = 16;
+    // A monitor or an observer is switched on by a section of its plugin's own.
+    if (key.section.empty() && key.value.find("enabled"))
+      return {
+          "unknown key. If it is the section of a monitor or an observer, its plugin is not installed where it was "
+          "looked for; if it is an option of another program, move it there or begin it with '_'." +
+          searched_};
     if (key.section.empty())
       return {"unknown key. If it is an option of another program, move it there or begin it with '_'."};
     if (siblings.empty()) return {"unknown key."};
@@ -381,6 +388,7 @@ class Advisor {
 
   const Json& document_;
   Names names_;
+  std::string searched_;  // the folders of plugins
 };
 
 }  // namespace

@@ -91,4 +91,24 @@ Json validate_params(const Json& given, const ParamsPlace& place, const std::vec
   return out;
 }
 
+void check_param_rules(const Json& values, const ParamsPlace& place, const std::vector<ParamRule>& rules,
+                       Problems& problems, const Json* overrides) {
+  for (const ParamRule& rule : rules) {
+    const auto& names = rule.condition.names();
+    const auto subject = overrides
+                             ? std::find_if(names.begin(), names.end(),
+                                            [&](const std::string& name) { return overrides->find(name) != nullptr; })
+                             : names.begin();
+    if (subject == names.end()) continue;
+    const std::optional<std::string> breach = rule.breach(values);
+    if (!breach) continue;
+    const std::string path = join_path(place.path, *subject);
+    if (rule.only_warns) {
+      problems.warning(path, *breach);
+    } else {
+      problems.error(path, *breach);
+    }
+  }
+}
+
 }  // namespace capstan

@@ -180,8 +180,12 @@ class Reporter {
     problems_.warning(first.key->path, text);
   }
 
-  void unknown(const std::string& path, const std::string& text, bool stays_error) {
-    if (options_.warn && !stays_error) return problems_.warning(path, text + " It has no effect.");
+  void unknown(const std::string& path, std::string text, bool stays_error) {
+    if (options_.warn && !stays_error) {
+      // Before the lines that name folders, where there are such lines.
+      text.insert(std::min(text.find('\n'), text.size()), " It has no effect.");
+      return problems_.warning(path, text);
+    }
     problems_.error(path, text);
   }
 

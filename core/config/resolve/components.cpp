@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "core/config/language/expression.hpp"
 #include "core/config/language/params.hpp"
 #include "core/config/resolve/device.hpp"
 #include "core/config/resolve/switched_sections.hpp"
+#include "core/schema/regular_expression.hpp"
 #include "core/schema/value.hpp"
 #include "core/text/places.hpp"
 
@@ -87,6 +87,25 @@ void ComponentChooser::missing(const std::string& where, const std::string& kind
   problems_.error(where, text);
 }
 
+/// The parameters in force of a component, after everything that its manifest says of them.
+Json ComponentChooser::checked_params(const Json& given, const std::string& path, const ComponentManifest& component) {
+  const ParamsPlace place{path, component.type};
+  Json params = validate_params(given, place, component.params, problems_, validated_.unknown, validated_.autos);
+  check_param_rules(params, place, component.rules, problems_);
+  std::set<std::string> checked;
+  for (const StateSpec& state : component.state) {
+    const Json* patterns = params.find(state.when_names);
+    if (!patterns || !checked.insert(state.when_names).second) continue;
+    for (std::size_t i = 0; i < (patterns->is_array() ? patterns->size() : 1); ++i) {
+      const Json& pattern = patterns->is_array() ? patterns->as_array()[i] : *patterns;
+      const std::string fault = pattern.is_string() ? expression_fault(pattern.as_string()) : "";
+      const std::string where = join_path(path, state.when_names);
+      if (!fault.empty()) problems_.error(patterns->is_array() ? element_path(where, i) : where, fault);
+    }
+  }
+  return params;
+}
+
 std::optional<ComponentChoice> ComponentChooser::choose_at(const Json& entry, const std::string& section,
                                                            const std::string& kind, const Json& params_given) {
   const Json* type = entry.find("type");
@@ -100,8 +119,7 @@ std::optional<ComponentChoice> ComponentChooser::choose_at(const Json& entry, co
     return std::nullopt;
   }
   ComponentChoice choice{kind, found.component->type, Json::object(), where, device};
-  choice.params = validate_params(params_given, {join_path(section, "params"), found.component->type},
-                                  found.component->params, problems_, validated_.unknown, validated_.autos);
+  choice.params = checked_params(params_given, join_path(section, "params"), *found.component);
   for (const auto& [name, value] : choice.params.as_object()) {
     const std::string path = join_path(join_path(section, "params"), name);
     const Json* given = params_given.find(name);
@@ -180,8 +198,7 @@ std::optional<ComponentChoice> ComponentChooser::optimizer_offload() {
     }
     choice =
         ComponentChoice{"offload", found.component->type, Json::object(), "zero_optimization.offload_optimizer.device"};
-    choice->params = validate_params(known, {"zero_optimization.offload_optimizer", found.component->type},
-                                     found.component->params, problems_, validated_.unknown, validated_.autos);
+    choice->params = checked_params(known, "zero_optimization.offload_optimizer", *found.component);
   }
   return choice;
 }
@@ -217,7 +234,12 @@ std::vector<ParameterGroupRule> ComponentChooser::parameter_groups(const std::op
       }
       const Json params = validate_params(given, {where + ".params", optimizer->type}, specs, problems_,
                                           validated_.unknown, validated_.autos);
-      for (const auto& [name, value] : params.as_object()) rule.overrides[name] = value;
+      Json values = optimizer->params;
+      for (const auto& [name, value] : params.as_object()) {
+        rule.overrides[name] = value;
+        values[name] = value;
+      }
+      check_param_rules(values, {where + ".params", optimizer->type}, found.component->rules, problems_, &params);
     } else if (!values_.find("optimizer")) {
       problems_.error(where, "gives arguments to an optimizer, but there is no optimizer section.");
     }
@@ -301,8 +323,7 @@ std::optional<ComponentChoice> ComponentChooser::foreign_section(const Component
 
 ComponentChoice ComponentChooser::section_choice(const ComponentManifest& component, const Json& given) {
   ComponentChoice choice{component.kind, component.type, Json::object(), component.section};
-  choice.params = validate_params(given, {component.section, component.type}, component.params, problems_,
-                                  validated_.unknown, validated_.autos);
+  choice.params = checked_params(given, component.section, component);
   return choice;
 }
 

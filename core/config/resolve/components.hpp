@@ -42,6 +42,7 @@ class ComponentChooser {
   std::optional<ComponentChoice> choose(const std::string& section, const std::string& kind, Json params_given);
   std::optional<ComponentChoice> choose_at(const Json& entry, const std::string& section, const std::string& kind,
                                            const Json& params_given);
+  Json checked_params(const Json& given, const std::string& path, const ComponentManifest& component);
   void missing(const std::string& where, const std::string& kind, const std::string& type);
   void list(const std::string& path, const std::string& kind, std::vector<ComponentChoice>& out);
   const ComponentManifest* owner(std::string_view section) const;

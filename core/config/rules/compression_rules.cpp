@@ -1,6 +1,6 @@
 #include <string>
 
-#include "core/config/language/expression.hpp"
+#include "core/schema/regular_expression.hpp"
 #include "core/config/rules/section_rules.hpp"
 #include "core/schema/value.hpp"
 #include "core/text/places.hpp"

@@ -101,20 +101,6 @@ void check_master_weights(const Effective& values, Problems& problems) {
   }
 }
 
-void check_optimizer_params(const Effective& values, Problems& problems) {
-  // An optimizer without the parameter torch_adam has an AMSGrad of its own, or refuses it itself.
-  const bool fused = values.find("optimizer.params.torch_adam") && !values.flag("optimizer.params.torch_adam");
-  if (fused && values.flag("optimizer.params.amsgrad")) {
-    problems.error("optimizer.params.amsgrad",
-                   "true needs \"torch_adam\": true beside it; the fused form has no AMSGrad.");
-  }
-  if (values.flag("optimizer.params.torch_adam") && values.find("optimizer.params.bias_correction") &&
-      !values.flag("optimizer.params.bias_correction")) {
-    problems.error("optimizer.params.bias_correction",
-                   "torch's form always corrects the moments; false needs \"torch_adam\": false.");
-  }
-}
-
 /// Some optimizers whose gradients the engine averages, for a message.
 std::string optimizers_without_communication(const PluginIndex& plugins) {
   constexpr std::size_t kMost = 5;
@@ -164,23 +150,6 @@ void check_optimizer_traits(const Effective& values, const Config& config, const
   if (fixed_scale && found.component->has_trait("needs_dynamic_loss_scale")) {
     problems.error(config.precision.scaled_by + ".loss_scale",
                    config.optimizer->type + " needs dynamic loss scaling: set it to 0.");
-  }
-}
-
-void check_schedule(const Effective& values, Problems& problems) {
-  const auto compare = [&](const char* low, const char* high) {
-    const Json *a = values.find(low), *b = values.find(high);
-    if (a && b && a->is_number() && b->is_number() && a->as_number() > b->as_number()) {
-      problems.warning(low, shown(*a) + " is above " + high + ", " + shown(*b) + ".");
-    }
-  };
-  compare("scheduler.params.warmup_min_lr", "scheduler.params.warmup_max_lr");
-  compare("scheduler.params.cycle_min_lr", "scheduler.params.cycle_max_lr");
-  const Json *total = values.find("scheduler.params.total_num_steps"),
-             *warmup = values.find("scheduler.params.warmup_num_steps");
-  if (total && warmup && total->is_number() && warmup->is_number() && total->as_number() <= warmup->as_number()) {
-    problems.warning("scheduler.params.total_num_steps", shown(*total) + " is not above warmup_num_steps, " +
-                                                             shown(*warmup) + ": nothing is left to decay.");
   }
 }
 
@@ -242,9 +211,7 @@ void check_rules(const Effective& values, const Config& config, const PluginInde
   check_offload(values, problems);
   check_reduction(values, problems);
   check_master_weights(values, problems);
-  check_optimizer_params(values, problems);
   check_optimizer_traits(values, config, plugins, problems);
-  check_schedule(values, problems);
   check_group_lists(config, plugins, problems);
   check_accumulation(values, problems);
   check_data_rules(values, problems);

@@ -1,6 +1,7 @@
 #include "core/config/tools/explain.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/config/language/language.hpp"
@@ -96,6 +97,54 @@ std::string explain_parameter(std::string_view path, const PluginIndex& plugins)
   return text.empty() ? "" : std::string(path) + "\n" + text;
 }
 
+/// The keys of a section that only a plugin knows. Unless the plugin has an "enabled" of its own, that of every
+/// section.
+std::vector<KeySpec> section_keys(const ComponentManifest& component) {
+  std::vector<KeySpec> keys = component.params;
+  if (std::none_of(keys.begin(), keys.end(), [](const KeySpec& spec) { return spec.name == "enabled"; })) {
+    KeySpec enabled;
+    enabled.name = "enabled";
+    enabled.type = KeySpec::Type::kBoolean;
+    enabled.fallback = Json(false);
+    enabled.summary = "Switches the section on.";
+    keys.insert(keys.begin(), std::move(enabled));
+  }
+  return keys;
+}
+
+/// Calls `visit` with each component that has a section which the language does not, the first of the search path for
+/// each.
+template <class Visit>
+void each_foreign_section(const PluginIndex& plugins, Visit visit) {
+  std::set<std::string> seen;
+  for (const auto& plugin : plugins.plugins()) {
+    for (const auto& component : plugin.manifest.components) {
+      if (component.section.empty() || find_key(component.section)) continue;
+      if (seen.insert(component.section).second) visit(plugin, component);
+    }
+  }
+}
+
+/// A section that a plugin owns, or one of its keys.
+std::string explain_section(const std::string& path, const PluginIndex& plugins) {
+  std::string text;
+  each_foreign_section(plugins, [&](const IndexedPlugin& plugin, const ComponentManifest& component) {
+    const std::string reader =
+        component.kind + " '" + component.type + "' (" + plugin.manifest.name + " " + plugin.manifest.version + ")";
+    std::string names;
+    for (const KeySpec& spec : section_keys(component)) {
+      names += (names.empty() ? "" : ", ") + spec.name;
+      if (path != join_path(component.section, spec.name)) continue;
+      text = path + "\n  " + (spec.summary.empty() ? "Its plugin says no more of it." : spec.summary) + "\n" +
+             row("type", type_and_range(spec, false)) + row("default", default_text(spec)) + row("read by", reader);
+    }
+    if (path != component.section) return;
+    text = path + "\n  " + (component.summary.empty() ? "Holds the keys below it." : component.summary) + "\n" +
+           row("type", "object") + row("read by", reader) + row("keys", names);
+  });
+  return text;
+}
+
 void collect_paths(const SchemaNode& node, std::vector<std::string>& paths) {
   for (const auto& member : node.members) {
     paths.push_back(member->path);
@@ -123,8 +172,13 @@ std::string escaped(std::string text) {
 std::string explain_key(std::string_view path, const PluginIndex& plugins) {
   if (const SchemaNode* node = find_key(path)) return explain_node(*node, std::string(path), plugins);
   if (const std::string parameter = explain_parameter(path, plugins); !parameter.empty()) return parameter;
+  if (const std::string section = explain_section(std::string(path), plugins); !section.empty()) return section;
   std::vector<std::string> paths;
   collect_paths(language(), paths);
+  each_foreign_section(plugins, [&](const IndexedPlugin&, const ComponentManifest& component) {
+    paths.push_back(component.section);
+    for (const KeySpec& spec : section_keys(component)) paths.push_back(join_path(component.section, spec.name));
+  });
   std::string near;
   const std::string last(path.substr(path.rfind('.') + 1));
   for (const std::string& candidate : paths) {

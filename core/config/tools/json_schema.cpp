@@ -35,7 +35,7 @@ Json type_pattern(const ComponentManifest& component) {
 
 /// {"type": .., "params": ..}, where the type decides which parameters there are.
 Json component_schema(const PluginIndex& plugins, const std::string& kind, Json properties) {
-  Json::Array types, branches;
+  Json::Array types, spellings, branches;
   for (const auto& plugin : plugins.plugins()) {
     for (const auto& component : plugin.manifest.components) {
       if (component.kind != kind) continue;
@@ -50,9 +50,12 @@ Json component_schema(const PluginIndex& plugins, const std::string& kind, Json 
       branches.push_back(
           object({{"if", object({{"properties", object({{"type", type_pattern(component)}})}})}, {"then", then}}));
       types.push_back(type_pattern(component));
+      spellings.emplace_back(component.type);
     }
   }
   if (kind == "scheduler") types.push_back(object({{"const", "1Cycle"}}));
+  // Editors complete from an enum; the patterns are for other letter cases.
+  if (!spellings.empty()) types.insert(types.begin(), object({{"enum", Json(std::move(spellings))}}));
   properties["type"] = types.empty() ? object({{"not", Json::object()}}) : object({{"anyOf", Json(std::move(types))}});
   properties["params"] = Json::object();
   Json schema = closed_object(std::move(properties));

@@ -58,12 +58,14 @@ Json::Array boolean_options(const KeySpec& spec) {
             "^([Tt][Rr][Uu][Ee]|[Yy][Ee][Ss]|[Oo][Nn]|[TtYy1]|[Ff][Aa][Ll][Ss][Ee]|[Nn][Oo]|[Oo][Ff][Ff]|[FfNn0])$"}})};
 }
 
+/// Words are an enum, from which editors complete; where the letter case is free, a pattern for each beside it.
 Json::Array choice_options(const KeySpec& spec) {
-  Json::Array options;
+  Json::Array options, words, patterns;
   for (const Json& choice : spec.choices) {
     if (choice.is_string()) {
-      options.push_back(spec.any_case ? object({{"type", "string"}, {"pattern", any_case_pattern(choice.as_string())}})
-                                      : object({{"const", choice}}));
+      words.push_back(choice);
+      if (spec.any_case)
+        patterns.push_back(object({{"type", "string"}, {"pattern", any_case_pattern(choice.as_string())}}));
       continue;
     }
     options.push_back(object({{"const", choice}}));
@@ -72,6 +74,8 @@ Json::Array choice_options(const KeySpec& spec) {
       options.push_back(object({{"const", choice == Json(1)}}));
     }
   }
+  if (!words.empty()) options.insert(options.begin(), object({{"enum", Json(std::move(words))}}));
+  for (Json& pattern : patterns) options.push_back(std::move(pattern));
   return options;
 }
 

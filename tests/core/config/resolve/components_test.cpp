@@ -139,6 +139,69 @@ TEST(Sections, APluginThatComesWithCapstanIsMissedByItsKind) {
                           "Capstan.\n  looked in: no folder"));
 }
 
+TEST(Sections, TheFoldersThatWereSearchedAreNamedOnce) {
+  EXPECT_THAT(
+      read(R"("wandb": {"enabled": true}, "comet": {"enabled": true}, "sqlite_monitor": {"enabled": true})", {})
+          .problems,
+      ElementsAre("wandb.enabled: no installed monitor carries out the section 'wandb'; one comes with Capstan.\n"
+                  "  looked in: no folder",
+                  "comet.enabled: no installed monitor carries out the section 'comet'; one comes with Capstan.",
+                  "sqlite_monitor: unknown key. If it is the section of a monitor or an observer, its plugin is not "
+                  "installed where it was looked for; if it is an option of another program, move it there or begin it "
+                  "with '_'."));
+}
+
+TEST(Sections, ParametersOfAMonitorKeepTheRulesOfItsManifest) {
+  const std::string params =
+      "[components.params]\nfirst = { type = \"integer\", default = 0 }\nlast = { type = \"integer\", default = 9 }\n"
+      "[[components.rules]]\ncheck = \"first <= last\"\nmessage = \"{first} is behind last, {last}.\"\n";
+  EXPECT_THAT(
+      read(R"("acme_log": {"enabled": true, "first": 10})", {plugin("monitor", "acme", "acme_log", params)}).problems,
+      ElementsAre("acme_log.first: 10 is behind last, 9."));
+  EXPECT_THAT(
+      read(R"("acme_log": {"enabled": true, "first": 9})", {plugin("monitor", "acme", "acme_log", params)}).problems,
+      IsEmpty());
+}
+
+TEST(Components, ARuleThatIsBrokenIsNamedWithItsPlaceInTheFile) {
+  const auto acme = PluginManifest::parse(
+      "schema = 1\nname = \"test\"\nversion = \"1.0\"\nabi = { capstan = \"1.2\", torch = { tier = \"none\" } }\n"
+      "[[components]]\nkind = \"scheduler\"\ntype = \"Acme\"\n"
+      "params.warmup_updates = { type = \"integer\", default = 5 }\n"
+      "params.total_updates = { type = \"integer\", required = true }\n"
+      "rules = [{ check = \"warmup_updates <= total_updates\", "
+      "message = \"{warmup_updates} is more than total_updates, {total_updates}.\" }]\n",
+      "acme.so");
+  ConfigText text;
+  text.source = "c.json";
+  text.text =
+      "{\"train_batch_size\": 8, \"gradient_clipping\": 1.0,\n \"scheduler\": {\"type\": \"Acme\", \"params\": {\n"
+      "   \"total_updates\": 10,\n   \"warmup_updates\": 20}}}";
+  const ConfigReading reading = read_config(text, {}, PluginIndex::of({{"acme.so", acme}}));
+  std::vector<std::string> problems;
+  for (const Problem& problem : reading.problems.all()) problems.push_back(problem.text(text.source));
+  EXPECT_THAT(problems, ElementsAre("c.json:4:4: scheduler.params.warmup_updates: 20 is more than total_updates, 10."));
+  EXPECT_FALSE(reading.config);
+}
+
+TEST(Components, ARegularExpressionThatAStateTakesIsCheckedWhenTheFileIsRead) {
+  const auto acme = PluginManifest::parse(
+      "schema = 1\nname = \"test\"\nversion = \"1.0\"\nabi = { capstan = \"1.4\", torch = { tier = \"none\" } }\n"
+      "[[components]]\nkind = \"optimizer\"\ntype = \"Acme\"\ntraits = [\"cpu\"]\n"
+      "params.names = { type = \"string[]\", default = [\"emb\"] }\n"
+      "state = [{ name = \"s\", when_names = \"names\" }, { name = \"t\", when_names = \"names\" }]\n",
+      "acme.so");
+  ConfigText text;
+  text.source = "c.json";
+  text.text =
+      R"({"train_batch_size": 8, "gradient_clipping": 1.0,
+ "optimizer": {"type": "Acme", "params": {"names": ["emb", "("]}}})";
+  const ConfigReading reading = read_config(text, {}, PluginIndex::of({{"acme.so", acme}}));
+  std::vector<std::string> problems;
+  for (const Problem& problem : reading.problems.all()) problems.push_back(problem.text(text.source));
+  EXPECT_THAT(problems, ElementsAre("c.json:2:60: optimizer.params.names[1]: \"(\" is not a regular expression."));
+}
+
 TEST(Sections, AComponentOfAKindThatNoSectionChoosesIsReported) {
   EXPECT_THAT(read(R"("acme_disk": {"enabled": true})", {plugin("offload", "acme", "acme_disk")}).problems,
               ElementsAre("acme_disk: acme.so: its offload 'acme' cannot be chosen by a section of its own, only "

@@ -55,6 +55,29 @@ TEST(Explain, NamesThePluginThatOwnsASection) {
             "  read by  the monitor 'CSV' (test-monitors 1.0.0)\n");
 }
 
+TEST(Explain, ExplainsASectionThatOnlyItsPluginKnows) {
+  EXPECT_EQ(explain_key("acme_probe", all_components()),
+            "acme_probe\n"
+            "  Holds the keys below it.\n"
+            "  type     object\n"
+            "  read by  observer 'acme_probe' (test-sections 1.0.0)\n"
+            "  keys     enabled, every, label\n");
+  EXPECT_EQ(explain_key("acme_probe.every", all_components()),
+            "acme_probe.every\n"
+            "  Its plugin says no more of it.\n"
+            "  type     integer: at least 1\n"
+            "  default  10\n"
+            "  read by  observer 'acme_probe' (test-sections 1.0.0)\n");
+  EXPECT_EQ(explain_key("acme_probe.enabled", all_components()),
+            "acme_probe.enabled\n"
+            "  Switches the section on.\n"
+            "  type     boolean\n"
+            "  default  false\n"
+            "  read by  observer 'acme_probe' (test-sections 1.0.0)\n");
+  EXPECT_THAT([] { explain_key("acme_probe.evry", all_components()); },
+              ThrowsMessage<ConfigError>("'acme_probe.evry': there is no such key. Did you mean 'acme_probe.every'?"));
+}
+
 TEST(Explain, ExplainsParametersOfPlugins) {
   EXPECT_EQ(explain_key("optimizer.params.freeze_step", all_components()),
             "optimizer.params.freeze_step\n"

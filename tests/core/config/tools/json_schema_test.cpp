@@ -63,6 +63,16 @@ TEST(JsonSchema, AgreesWithTheReferenceOnEveryValueOfEveryKey) {
   EXPECT_EQ(disagreements(lines), "");
 }
 
+TEST(JsonSchema, ListsTypesAndWordsFromWhichAnEditorCompletes) {
+  const Json properties = json_schema(all_components()).at("properties");
+  const Json& types = properties.at("scheduler").at("anyOf").as_array()[0].at("properties").at("type");
+  EXPECT_EQ(types.at("anyOf").as_array()[0].dump(),
+            R"({"enum":["WarmupLR","WarmupDecayLR","WarmupCosineLR","LRRangeTest","OneCycle"]})");
+  const Json& kinds = properties.at("zero_optimization").at("anyOf").as_array()[0].at("properties");
+  const Json& devices = kinds.at("offload_optimizer").at("anyOf").as_array()[0].at("properties").at("device");
+  EXPECT_EQ(devices.at("anyOf").as_array()[0].dump(), R"({"enum":["none","cpu","nvme"]})");
+}
+
 TEST(JsonSchema, AgreesWithTheValidatorOnPublicFiles) {
   if (!has_jsonschema()) GTEST_SKIP() << kPython << " has no jsonschema package: run scripts/setup";
   std::vector<std::string> lines;

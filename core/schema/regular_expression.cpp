@@ -1,4 +1,4 @@
-#include "core/config/language/expression.hpp"
+#include "core/schema/regular_expression.hpp"
 
 #include <regex>
 
