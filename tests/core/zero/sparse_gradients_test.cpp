@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "core/errors.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "tests/core/zero/mixed_model.hpp"
@@ -166,6 +168,53 @@ TEST(SparseAdam, UpdatesTheRowsThatAnyRankLooksUp) {
       EXPECT_TRUE(at::equal(both[0], both[1])) << variant;
       const at::Tensor sgd = train(ranks, true, kSparse + variant, R"({"type": "SGD", "params": {"lr": 0.01}})").table;
       EXPECT_TRUE(at::equal(moved_rows(two.table), moved_rows(sgd))) << variant;
+    }
+  });
+}
+
+/// Steps of 24 rows in two micro-batches, from the checkpoint in `folder` if there is one; leaves another there.
+/// Returns the table.
+at::Tensor go_on(const std::shared_ptr<Communicator>& ranks, const std::string& folder, int steps) {
+  LookupModel model(true);
+  PluginIndex plugins;
+  ConfigContext context;
+  context.world_size = ranks->size();
+  const std::string text =
+      R"({"train_batch_size": 24, "gradient_accumulation_steps": )" + std::to_string(2 / ranks->size()) +
+      R"(, "steps_per_print": null, "gradient_clipping": 0, "sparse_gradients": true, "optimizer": )" + kSparseAdam +
+      "}";
+  Engine engine(Model(
+                    &LookupModel::table(), &model, [](void*) {}, "lookup"),
+                load_config({text, "test", false}, context, plugins), plugins, ranks);
+  if (std::filesystem::exists(folder)) engine.load_checkpoint(folder);
+  for (int step = 0; step < steps; ++step) {
+    std::int64_t first = engine.progress().global_samples + 12 * ranks->rank();
+    engine.train_batch([&] {
+      Batch batch = test::rows_of_stream(first, 12);
+      first += 12 * ranks->size();
+      return batch;
+    });
+  }
+  engine.save_checkpoint(folder);
+  ranks->all_gather_text("saved", "");
+  return model.parameters[0].tensor.detach().clone();
+}
+
+TEST(SparseAdam, GoesOnInOneProcessAndBackInTwo) {
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    const std::shared_ptr<Communicator> ranks(&communicator, [](Communicator*) {});
+    const std::string folder = communicator.all_gather_text(
+        "folder", (std::filesystem::temp_directory_path() / ("sparse" + std::to_string(getpid()))).string())[0];
+    const at::Tensor straight = go_on(ranks, folder + "straight", 6);
+    go_on(ranks, folder + "same", 3);
+    EXPECT_TRUE(at::equal(go_on(ranks, folder + "same", 3), straight));
+    go_on(ranks, folder, 2);
+    if (communicator.rank() == 0) go_on(Communicator::alone(), folder, 2);
+    communicator.all_gather_text("alone", "");
+    // One process adds up the rows of its two micro-batches in another order than two processes theirs.
+    EXPECT_TRUE(go_on(ranks, folder, 2).allclose(straight, 1e-4, 1e-5));
+    for (const char* more : {"", "straight", "same"}) {
+      if (communicator.rank() == 0) std::filesystem::remove_all(folder + more);
     }
   });
 }
