@@ -1,9 +1,9 @@
 #include "core/parameters/run_needs.hpp"
 
 #include "capstan/sdk/share.hpp"
-#include "core/schema/regular_expression.hpp"
 #include "core/errors.hpp"
 #include "core/model/dtype_names.hpp"
+#include "core/schema/regular_expression.hpp"
 
 namespace capstan {
 

@@ -1,7 +1,7 @@
 #include <string>
 
-#include "core/schema/regular_expression.hpp"
 #include "core/config/rules/section_rules.hpp"
+#include "core/schema/regular_expression.hpp"
 #include "core/schema/value.hpp"
 #include "core/text/places.hpp"
 

@@ -190,6 +190,7 @@ void OptimizerUnderTest::with_slots(double grad_scale, const Call& call) {
                      handle(slot.compute),
                      &slot.compute_written,
                      handles.size(),
+                     slot.shape.size() > 1 ? CAPSTAN_PARAM_MATRIX : CAPSTAN_PARAM_OTHER,
                      slot.sparse ? slot.rows.data() : nullptr,
                      slot.rows.size()});
     pointers.push_back(&slots.back());
