@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "capstan/sdk/floats.hpp"
@@ -16,7 +17,7 @@ namespace {
 
 // `momentum_buffer` is the average of gradients in both rules. Where there is an average of squares, the rule is
 // AdamW's.
-enum State : std::size_t { kStep, kMomentum, kSquares, kSquaresOfMatrix };
+enum State : std::size_t { kStep, kMomentum, kSquares, kSquaresOfMatrix, kSquaresOfEmbedding };
 
 constexpr std::int64_t kGrain = 8192;  // elements that one thread should at least have to do
 
@@ -44,10 +45,9 @@ class Muon {
     for (const sdk::Slot slot : slots) {
       const MuonGroup& group = groups[slot.group()];
       const std::int64_t t = ++slot.counter(kStep);
-      const bool square = slot.has_state(kSquares), named = slot.has_state(kSquaresOfMatrix);
-      if (square || named) {
+      if (const auto squares = squares_of(slot)) {
         numbers.push_back(adam_numbers(group, t, step.grad_scale()));
-        others.add(slot, {kMomentum, square ? kSquares : kSquaresOfMatrix}, &muon_adam_kernel, &numbers.back());
+        others.add(slot, {kMomentum, *squares}, &muon_adam_kernel, &numbers.back());
       } else {
         update_matrix(slot, group, static_cast<float>(step.grad_scale()));
       }
@@ -56,6 +56,14 @@ class Muon {
   }
 
  private:
+  /// The state that makes a parameter one of AdamW's.
+  static std::optional<State> squares_of(const sdk::Slot& slot) {
+    for (const State state : {kSquares, kSquaresOfMatrix, kSquaresOfEmbedding}) {
+      if (slot.has_state(state)) return state;
+    }
+    return std::nullopt;
+  }
+
   static MuonGroup read(const sdk::Group& group) {
     double betas[2];
     group.read("betas", betas, 2);

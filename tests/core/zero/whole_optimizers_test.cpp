@@ -20,7 +20,7 @@ using test::MixedRun;
 
 constexpr std::int64_t kLargest = 100;  // the model's largest parameter has 40,100 elements
 constexpr const char* kMuon = R"({"type": "Muon", "params": {"lr": 0.02, "adam_lr": 0.01, "adamw_names": ["twice"]}})";
-constexpr const char* kGram = R"({"type": "Muon", "params": {"lr": 0.02, "ns_method": "gram", "adamw_names": []}})";
+constexpr const char* kGram = R"({"type": "Muon", "params": {"lr": 0.02, "ns_method": "gram"}})";
 constexpr const char* kAdafactor = R"({"type": "Adafactor", "params": {"lr": 0.05, "weight_decay": 0.1}})";
 constexpr const char* kProdigy = R"({"type": "Prodigy", "params": {"weight_decay": 0.1, "use_bias_correction": true}})";
 
@@ -108,6 +108,22 @@ TEST_P(WholeOptimizer, HasTheSameBitsWithItsStatesOffloaded) {
 std::string name_of(const testing::TestParamInfo<const char*>& info) {
   const std::string names[] = {"Muon", "MuonOnGram", "Adafactor", "Prodigy"};
   return names[info.index];
+}
+
+/// Three updates of a model whose parameters lie in a module of that class, or in none.
+at::Tensor after_muon(const std::string& params, const char* class_name) {
+  std::vector<ModuleRecord> modules;
+  if (class_name != nullptr) modules.push_back({"", class_name});
+  MixedRun run(config_of(1, R"({"type": "Muon", "params": {"lr": 0.02)" + params + "}}", kZeros[0]),
+               Communicator::alone(), 1, kLargest, modules);
+  run.steps(3);
+  return run.values();
+}
+
+TEST(Muon, LeavesEmbeddingsToAdamWByTheirRole) {
+  const at::Tensor embeddings = after_muon("", "torch.nn.Embedding");
+  EXPECT_TRUE(at::equal(embeddings, after_muon(R"(, "adamw_names": ["."])", nullptr)));
+  EXPECT_FALSE(at::equal(embeddings, after_muon("", nullptr)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, WholeOptimizer, testing::Values(kMuon, kGram, kAdafactor, kProdigy), name_of);
