@@ -55,14 +55,15 @@ TEST(BundledPlugins, ProvideTheTypesOfDeepSpeedsConfigurations) {
   }
 }
 
-TEST(BundledPlugins, DeclareEveryOptimizerElementwiseThatTakesNoNormsAndSendsNoCodes) {
+TEST(BundledPlugins, DeclareEveryOptimizerElementwiseThatTakesNoNormsOrWholeParametersAndSendsNoCodes) {
   std::vector<std::string> others;
   for (const IndexedPlugin& plugin : bundled_plugins()) {
     for (const ComponentManifest& component : plugin.manifest.components) {
       if (component.kind == "optimizer" && !component.has_trait("elementwise")) others.push_back(component.type);
     }
   }
-  EXPECT_THAT(others, UnorderedElementsAre("Lamb", "OneBitAdam", "OneBitLamb", "ZeroOneAdam"));
+  EXPECT_THAT(others, UnorderedElementsAre("Adafactor", "Lamb", "Muon", "OneBitAdam", "OneBitLamb", "SparseAdam",
+                                           "ZeroOneAdam"));
 }
 
 }  // namespace

@@ -233,11 +233,11 @@ TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
             "manifest: components[0].kind: must be one of optimizer, scheduler, monitor, model, observer, offload, "
             "accelerator, got "
             "'optimiser'. Did you mean 'optimizer'?");
-  EXPECT_EQ(
-      refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['elementwize']")),
-      "manifest: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
-      "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, own_communication, graph_safe, cpu, cuda. "
-      "Did you mean 'elementwise'?");
+  EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['elementwize']")),
+            "manifest: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
+            "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, sparse_rows, own_communication, "
+            "graph_safe, cpu, cuda. "
+            "Did you mean 'elementwise'?");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\nmeasures = 65")),
             "manifest: components[0].measures: must be from 0 to 64, got 65.");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\n[[components.state]]\nname = 's'\ndtype = 'fp8'")),
@@ -275,11 +275,11 @@ TEST(Manifest, ReadsStatesThatEveryRankHasOfItsOwn) {
             "ranks has no use for the values.");
 }
 
-std::string state_refusal(const std::string& lines) {
-  return refusal(
-      with_component("kind = 'optimizer'\ntype = 'T'\nparams.names = { type = 'string[]' }\n"
-                     "params.wide = { type = 'boolean' }\n[[components.state]]\nname = 's'\n" +
-                     lines));
+std::string state_refusal(const std::string& lines, const std::string& traits = "['cpu']") {
+  return refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = " + traits +
+                                "\nparams.names = { type = 'string[]' }\n"
+                                "params.wide = { type = 'boolean' }\n[[components.state]]\nname = 's'\n" +
+                                lines));
 }
 
 TEST(Manifest, ReadsStatesOfBytesAndOfBlocksAndForWhomTheyAre) {
@@ -379,9 +379,10 @@ TEST(Manifest, ReadsStatesOfRowsAndColumns) {
 TEST(Manifest, RefusesRowsWhereAParameterHasNoneOrComesInParts) {
   const std::string dims =
       "when_dims: must be given with like = 'row' or 'column', and be at least 2: other parameters have none.";
-  EXPECT_EQ(state_refusal("like = 'row'"), "manifest: components[0].state[0]." + dims);
-  EXPECT_EQ(state_refusal("like = 'column'\nwhen_dims = [1, 2]"), "manifest: components[0].state[0]." + dims);
-  EXPECT_EQ(state_refusal("like = 'row'\nwhen_dims = 2\nextent = 'full'"),
+  const std::string whole = "['needs_full_param', 'cpu']";
+  EXPECT_EQ(state_refusal("like = 'row'", whole), "manifest: components[0].state[0]." + dims);
+  EXPECT_EQ(state_refusal("like = 'column'\nwhen_dims = [1, 2]", whole), "manifest: components[0].state[0]." + dims);
+  EXPECT_EQ(state_refusal("like = 'row'\nwhen_dims = 2\nextent = 'full'", whole),
             "manifest: components[0].state[0].like: 'row' and 'column' need extent = 'shard' beside them.");
   EXPECT_EQ(state_refusal("like = 'row'\nwhen_dims = 2"),
             "manifest: components[0].traits: state 's' has a value a row or column, which needs the trait "
@@ -459,20 +460,20 @@ TEST(Manifest, ChecksParametersAgainstTheirOwnSchema) {
 }
 
 TEST(Manifest, NamesEverythingThatIsWrongWithItsPlaceInTheOrderOfTheText) {
-  EXPECT_EQ(
-      placed_refusal("schema = 1\nname = 'n'\nverson = '1.0.0'\n[[components]]\nkind = 'optimizer'\ntype = 'T'\n"
-                     "traits = ['elementwize', 'cpu']\nparams.lr = { tpye = 'number', min = 'a' }\n"
-                     "state = [{ name = 's', dtype = 'fp8', block = 4 }]\n" +
-                     std::string(kAbi)),
-      "manifest:3:1: verson: unknown key. Did you mean 'version'?\n"
-      "  manifest:7:1: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
-      "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, own_communication, graph_safe, cpu, cuda. "
-      "Did you mean 'elementwise'?\n"
-      "  manifest:8:15: components[0].params.lr.tpye: unknown key. Did you mean 'type'?\n"
-      "  manifest:8:32: components[0].params.lr.min: must be a number, got \"a\".\n"
-      "  manifest:9:24: components[0].state[0].dtype: must be one of float32, bfloat16, float16, int64, uint8, "
-      "int8, param, got 'fp8'.\n"
-      "  manifest:9:39: components[0].state[0].block: is for like = 'block', and like is 'param'.");
+  EXPECT_EQ(placed_refusal("schema = 1\nname = 'n'\nverson = '1.0.0'\n[[components]]\nkind = 'optimizer'\ntype = 'T'\n"
+                           "traits = ['elementwize', 'cpu']\nparams.lr = { tpye = 'number', min = 'a' }\n"
+                           "state = [{ name = 's', dtype = 'fp8', block = 4 }]\n" +
+                           std::string(kAbi)),
+            "manifest:3:1: verson: unknown key. Did you mean 'version'?\n"
+            "  manifest:7:1: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
+            "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, sparse_rows, own_communication, "
+            "graph_safe, cpu, cuda. "
+            "Did you mean 'elementwise'?\n"
+            "  manifest:8:15: components[0].params.lr.tpye: unknown key. Did you mean 'type'?\n"
+            "  manifest:8:32: components[0].params.lr.min: must be a number, got \"a\".\n"
+            "  manifest:9:24: components[0].state[0].dtype: must be one of float32, bfloat16, float16, int64, uint8, "
+            "int8, param, got 'fp8'.\n"
+            "  manifest:9:39: components[0].state[0].block: is for like = 'block', and like is 'param'.");
 }
 
 TEST(Manifest, NamesAtMostTwentyErrors) {

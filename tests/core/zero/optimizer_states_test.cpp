@@ -253,8 +253,9 @@ TEST(OptimizerStates, ThatAreNotThereAreNamed) {
               ThrowsMessage<PluginError>(
                   HasSubstr("parameter 'scalar': has no state 4: the manifest of StateKinds leaves it out here. Ask "
                             "has_state(4) first.")));
-  EXPECT_THAT([&] { first_step(R"("named": ["more", "x["])"); },
-              ThrowsMessage<ConfigError>("optimizer.params.named: \"x[\" is not a regular expression."));
+  EXPECT_THAT(
+      [&] { first_step(R"("named": ["more", "x["])"); },
+      ThrowsMessage<ConfigError>(HasSubstr(": optimizer.params.named[1]: \"x[\" is not a regular expression.")));
 }
 
 TEST(OptimizerStates, OfWholeNumbersAreNotMadeOfOthers) {
