@@ -141,7 +141,9 @@ TEST(Adafactor, IsPlannedWithAValueARowAndAColumn) {
     const bool matrix = parameter.shape.size() == 2 && parameter.numel > 0;
     const std::int64_t values = matrix ? parameter.shape[0] + parameter.shape[1] : parameter.numel;
     EXPECT_EQ(parameter.bytes_of_states(parameter.numel), 4 * values + 8);  // and a counter
-    if (matrix) EXPECT_EQ(parameter.bytes_of_states(0), 8);                 // a rank without it
+    if (matrix) {
+      EXPECT_EQ(parameter.bytes_of_states(0), 8);  // a rank without it
+    }
   }
 }
 
