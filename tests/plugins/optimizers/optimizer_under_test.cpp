@@ -38,6 +38,12 @@ bool wants_state(const Json& spec, const Json& params, const TestSlot& slot) {
     };
     if (std::none_of(list.begin(), list.end(), fits)) return false;
   }
+  if (const Json* roles = spec.find("when_roles")) {
+    const auto& wanted = roles->as_array();
+    if (std::find(wanted.begin(), wanted.end(), Json(slot.shape.size() > 1 ? "matrix" : "other")) == wanted.end()) {
+      return false;
+    }
+  }
   const Json* names = spec.find("when_names");
   if (names == nullptr) return true;
   const Json::Array& patterns = params.at(names->as_string()).as_array();
