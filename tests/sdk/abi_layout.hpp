@@ -179,6 +179,33 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_offload, read_async);
   FIELD(capstan_offload, wait);
   FIELD(capstan_offload, stats);
+  FIELD(capstan_offload, facts);
+  FIELD(capstan_offload, lend);
+  FIELD(capstan_offload, take_back);
+  FIELD(capstan_offload, start);
+  FIELD(capstan_offload, poll);
+  FIELD(capstan_offload, fault);
+  FIELD(capstan_offload, release_buffer);
+
+  FIELD(capstan_range, struct_size);
+  FIELD(capstan_range, write);
+  FIELD(capstan_range, buffer_id);
+  FIELD(capstan_range, offset);
+  FIELD(capstan_range, bytes);
+  FIELD(capstan_range, memory);
+
+  FIELD(capstan_offload_facts, struct_size);
+  FIELD(capstan_offload_facts, alignment);
+  FIELD(capstan_offload_facts, in_flight_bytes);
+  FIELD(capstan_offload_facts, free_bytes);
+
+  FIELD(capstan_offload_fault, struct_size);
+  FIELD(capstan_offload_fault, error);
+  FIELD(capstan_offload_fault, write);
+  FIELD(capstan_offload_fault, buffer_id);
+  FIELD(capstan_offload_fault, offset);
+  FIELD(capstan_offload_fault, bytes);
+  FIELD(capstan_offload_fault, done);
 
   FIELD(capstan_message, struct_size);
   FIELD(capstan_message, peer);

@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.5: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.6: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 5u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 6u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -337,16 +337,68 @@ typedef struct capstan_observer {
 
 /* ---- kind "offload" ----------------------------------------------------------------------------------------- */
 
-/* Keeps bytes outside memory. Transfers of one buffer are ordered; those of different buffers may overlap. */
+/* Since 1.6: bytes of a buffer, and the memory that they come from or go to. */
+typedef struct capstan_range {
+  uint32_t struct_size;
+  uint32_t write; /* 1: from memory to the buffer; 0: from the buffer to memory */
+  uint64_t buffer_id;
+  uint64_t offset; /* in the buffer, in bytes */
+  uint64_t bytes;
+  void* memory; /* the host's, which leaves it alone until the ticket is done */
+} capstan_range;
+
+/* Since 1.6: what a back end says of itself. */
+typedef struct capstan_offload_facts {
+  uint32_t struct_size;
+  uint32_t alignment; /* a power of two: memory, offset and bytes that are multiples of it travel without a copy; 1: all
+                       * do. Others travel as well. */
+  uint64_t in_flight_bytes; /* what keeps the storage busy: the engine starts that much ahead where memory allows */
+  uint64_t free_bytes;      /* there is room for so many; UINT64_MAX: not known */
+} capstan_offload_facts;
+
+/* Since 1.6: why a ticket failed, beside the text that says it in words. */
+typedef struct capstan_offload_fault {
+  uint32_t struct_size;
+  int32_t error;  /* an errno; 0: none */
+  uint32_t write; /* as in the range that failed, as the three that follow */
+  uint64_t buffer_id, offset, bytes;
+  uint64_t done; /* bytes of that range that were moved */
+} capstan_offload_fault;
+
+/* Keeps bytes outside memory: on a disk, compressed, on another host.
+ *
+ * Threads: the host calls one function at a time, from any of its threads; a component without `start` is called by the
+ * engine's thread alone. A component may have threads of its own.
+ * Ownership: memory is the host's, buffers and tickets are the component's. Each ticket is ended once, by `wait` or by
+ * a `poll` that says done. `destroy` returns when nothing touches the host's memory any more, and leaves nothing behind.
+ * Order: ranges of one buffer that overlap keep the order of their calls; nothing else keeps any.
+ * Short transfers are the component's to finish; no progress before a range's end is an error.
+ * What was never written has no value: reading it may fail, or give anything. */
 typedef struct capstan_offload {
   uint32_t struct_size;
+  /* Once a buffer, before its first transfer: reserves the room, so that what does not fit is refused here. */
   capstan_status (*register_buffer)(void* self, uint64_t buffer_id, uint64_t bytes, capstan_error*);
+  /* A whole buffer each. Not called where there is `start`. */
   capstan_status (*write_async)(void* self, uint64_t buffer_id, const void* from, uint64_t bytes, uint64_t* ticket,
                                 capstan_error*);
   capstan_status (*read_async)(void* self, uint64_t buffer_id, void* to, uint64_t bytes, uint64_t* ticket,
                                capstan_error*);
   capstan_status (*wait)(void* self, uint64_t ticket, capstan_error*); /* the memory is free again, or full */
   capstan_status (*stats)(void* self, capstan_sink*, capstan_error*);  /* optional, JSON */
+  /* Since 1.6, and optional, but that `poll` and `start` come together. */
+  capstan_status (*facts)(void* self, capstan_offload_facts*, capstan_error*); /* before register_buffer */
+  /* Memory that transfers will use again and again: pin it, register it. A failure is said once and costs speed only.
+   * take_back: nothing of it is in flight, and no transfer will use it. */
+  capstan_status (*lend)(void* self, void* memory, uint64_t bytes, capstan_error*);
+  void (*take_back)(void* self, void* memory);
+  /* One submission of all ranges, one ticket. When it fails, nothing was begun. */
+  capstan_status (*start)(void* self, const capstan_range* const* ranges, size_t count, uint64_t* ticket,
+                          capstan_error*);
+  capstan_status (*poll)(void* self, uint64_t ticket, int* done, capstan_error*); /* never blocks; moves things on */
+  capstan_status (*fault)(void* self, uint64_t ticket, capstan_offload_fault*, capstan_error*); /* of one that failed,
+                                                                                  * right after it was ended */
+  capstan_status (*release_buffer)(void* self, uint64_t buffer_id, capstan_error*); /* its bytes are not needed any
+                                                                                     * more; nothing of it is in flight */
 } capstan_offload;
 
 /* ---- kind "accelerator" ------------------------------------------------------------------------------------- */

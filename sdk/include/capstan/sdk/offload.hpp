@@ -1,7 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <concepts>
+#include <cstdint>
+#include <cstring>
+#include <span>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "capstan/sdk/component.hpp"
 
@@ -10,17 +16,34 @@
 ///   class Files {
 ///    public:
 ///     Files(capstan::sdk::Host host, const capstan::sdk::Params& params);
-///     void register_buffer(std::uint64_t buffer_id, std::uint64_t bytes);   // once, before its first transfer
-///     std::uint64_t write_async(std::uint64_t buffer_id, const void* from, std::uint64_t bytes);  // a ticket
-///     std::uint64_t read_async(std::uint64_t buffer_id, void* to, std::uint64_t bytes);           // a ticket
-///     void wait(std::uint64_t ticket);    // `from` is free again, or `to` is full; throws with errno's text and path
-///     std::string stats() const;          // optional, JSON
+///     void register_buffer(std::uint64_t buffer_id, std::uint64_t bytes);  // once, before its first transfer
+///     std::uint64_t start(std::span<const capstan::sdk::Range> ranges);    // all of them at once; a ticket
+///     bool poll(std::uint64_t ticket);  // whether it is done, never blocks; throws with errno's text, offset and path
+///     void wait(std::uint64_t ticket);  // the same at its end
+///     // All that follows is optional.
+///     capstan::sdk::OffloadFacts facts();                   // before register_buffer
+///     void lend(void* memory, std::uint64_t bytes);         // transfers will use it again and again: pin, register
+///     void take_back(void* memory) noexcept;
+///     capstan::sdk::OffloadFault fault(std::uint64_t ticket);  // of a ticket that failed, right after it was ended
+///     void release_buffer(std::uint64_t buffer_id);         // its bytes are not needed any more
+///     std::string stats() const;                            // JSON
 ///   };
 ///   CAPSTAN_PLUGIN(&capstan::sdk::offload<Files, "files">)
 ///
-/// Transfers of one buffer are ordered: a read gives what the last write before it wrote. Those of different buffers
-/// may overlap and end in any order. Each ticket is waited for once. All calls come from the engine's thread.
+/// Memory belongs to the host, which leaves it alone until the ticket is done. Ranges of one buffer that overlap keep
+/// the order of their calls: a read gives what the last write before it wrote; nothing else keeps any order. A transfer
+/// that comes short goes on in here. Each ticket is ended once, by wait or by a poll that says done or throws. Calls
+/// come one at a time, from any thread. The destructor returns when nothing touches the host's memory any more.
+///
+/// The simpler form moves whole buffers, and cannot hold parameters: in place of start and poll
+///     std::uint64_t write_async(std::uint64_t buffer_id, const void* from, std::uint64_t bytes);  // a ticket
+///     std::uint64_t read_async(std::uint64_t buffer_id, void* to, std::uint64_t bytes);           // a ticket
+/// Its calls come from the engine's thread.
 namespace capstan::sdk {
+
+using Range = capstan_range;
+using OffloadFacts = capstan_offload_facts;
+using OffloadFault = capstan_offload_fault;
 
 template <class T>
 struct OffloadThunks {
@@ -28,25 +51,27 @@ struct OffloadThunks {
 
   static capstan_status register_buffer(void* self, std::uint64_t buffer_id, std::uint64_t bytes,
                                         capstan_error* error) {
-    auto& offload = *static_cast<Self*>(self);
-    return guarded(offload.host, error, [&] { offload.object.register_buffer(buffer_id, bytes); });
+    return call(self, error, [&](T& object) { object.register_buffer(buffer_id, bytes); });
   }
 
   static capstan_status write_async(void* self, std::uint64_t buffer_id, const void* from, std::uint64_t bytes,
                                     std::uint64_t* ticket, capstan_error* error) {
-    auto& offload = *static_cast<Self*>(self);
-    return guarded(offload.host, error, [&] { *ticket = offload.object.write_async(buffer_id, from, bytes); });
+    return call(self, error, [&](T& object) {
+      if constexpr (kWhole) *ticket = object.write_async(buffer_id, from, bytes);
+      if constexpr (!kWhole) *ticket = start_one(object, buffer_id, const_cast<void*>(from), bytes, 1);
+    });
   }
 
   static capstan_status read_async(void* self, std::uint64_t buffer_id, void* to, std::uint64_t bytes,
                                    std::uint64_t* ticket, capstan_error* error) {
-    auto& offload = *static_cast<Self*>(self);
-    return guarded(offload.host, error, [&] { *ticket = offload.object.read_async(buffer_id, to, bytes); });
+    return call(self, error, [&](T& object) {
+      if constexpr (kWhole) *ticket = object.read_async(buffer_id, to, bytes);
+      if constexpr (!kWhole) *ticket = start_one(object, buffer_id, to, bytes, 0);
+    });
   }
 
   static capstan_status wait(void* self, std::uint64_t ticket, capstan_error* error) {
-    auto& offload = *static_cast<Self*>(self);
-    return guarded(offload.host, error, [&] { offload.object.wait(ticket); });
+    return call(self, error, [&](T& object) { object.wait(ticket); });
   }
 
   static capstan_status stats(void* self, capstan_sink* sink, capstan_error* error) {
@@ -56,12 +81,112 @@ struct OffloadThunks {
     });
   }
 
+  static capstan_status facts(void* self, capstan_offload_facts* out, capstan_error* error) {
+    return call(self, error, [&](T& object) {
+      if constexpr (kFacts) {
+        // The host may know less than this SDK, or more.
+        OffloadFacts facts = object.facts();
+        facts.struct_size = out->struct_size;
+        std::memcpy(out, &facts, std::min<std::size_t>(out->struct_size, sizeof facts));
+      }
+    });
+  }
+
+  static capstan_status lend(void* self, void* memory, std::uint64_t bytes, capstan_error* error) {
+    return call(self, error, [&](T& object) {
+      if constexpr (kPins) object.lend(memory, bytes);
+    });
+  }
+
+  static void take_back(void* self, void* memory) {
+    if constexpr (kPins) static_cast<Self*>(self)->object.take_back(memory);
+  }
+
+  static capstan_status start(void* self, const capstan_range* const* ranges, std::size_t count, std::uint64_t* ticket,
+                              capstan_error* error) {
+    return call(self, error, [&](T& object) {
+      if constexpr (kRanges) {
+        std::vector<Range> list(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          std::memcpy(&list[i], ranges[i], std::min<std::size_t>(ranges[i]->struct_size, sizeof(Range)));
+        }
+        *ticket = object.start(std::span<const Range>(list));
+      }
+    });
+  }
+
+  static capstan_status poll(void* self, std::uint64_t ticket, int* done, capstan_error* error) {
+    return call(self, error, [&](T& object) {
+      if constexpr (kRanges) *done = object.poll(ticket) ? 1 : 0;
+    });
+  }
+
+  static capstan_status fault(void* self, std::uint64_t ticket, capstan_offload_fault* out, capstan_error* error) {
+    return call(self, error, [&](T& object) {
+      if constexpr (kFaults) {
+        OffloadFault fault = object.fault(ticket);
+        fault.struct_size = out->struct_size;
+        std::memcpy(out, &fault, std::min<std::size_t>(out->struct_size, sizeof fault));
+      }
+    });
+  }
+
+  static capstan_status release_buffer(void* self, std::uint64_t buffer_id, capstan_error* error) {
+    return call(self, error, [&](T& object) {
+      if constexpr (kReleases) object.release_buffer(buffer_id);
+    });
+  }
+
+  static constexpr bool kWhole = requires(T & t, void* memory, const void* from) {
+    { t.write_async(std::uint64_t{}, from, std::uint64_t{}) } -> std::convertible_to<std::uint64_t>;
+    { t.read_async(std::uint64_t{}, memory, std::uint64_t{}) } -> std::convertible_to<std::uint64_t>;
+  };
+  static constexpr bool kRanges = requires(T & t, std::span<const Range> ranges) {
+    { t.start(ranges) } -> std::convertible_to<std::uint64_t>;
+    { t.poll(std::uint64_t{}) } -> std::convertible_to<bool>;
+  };
   static constexpr bool kCounts = requires(const T& t) {
     { t.stats() } -> std::convertible_to<std::string>;
   };
+  static constexpr bool kFacts = requires(T & t) {
+    { t.facts() } -> std::convertible_to<OffloadFacts>;
+  };
+  static constexpr bool kPins = requires(T & t, void* memory) {
+    t.lend(memory, std::uint64_t{});
+    t.take_back(memory);
+  };
+  static constexpr bool kFaults = requires(T & t) {
+    { t.fault(std::uint64_t{}) } -> std::convertible_to<OffloadFault>;
+  };
+  static constexpr bool kReleases = requires(T & t) { t.release_buffer(std::uint64_t{}); };
+  static_assert(kWhole || kRanges, "an offload class needs start and poll, or write_async and read_async");
 
-  static constexpr capstan_offload kVtable = {
-      sizeof(capstan_offload), &register_buffer, &write_async, &read_async, &wait, kCounts ? &stats : nullptr};
+  static constexpr capstan_offload kVtable = {sizeof(capstan_offload),
+                                              &register_buffer,
+                                              &write_async,
+                                              &read_async,
+                                              &wait,
+                                              kCounts ? &stats : nullptr,
+                                              kFacts ? &facts : nullptr,
+                                              kPins ? &lend : nullptr,
+                                              kPins ? &take_back : nullptr,
+                                              kRanges ? &start : nullptr,
+                                              kRanges ? &poll : nullptr,
+                                              kFaults ? &fault : nullptr,
+                                              kReleases ? &release_buffer : nullptr};
+
+ private:
+  template <class Body>
+  static capstan_status call(void* self, capstan_error* error, Body&& body) {
+    auto& offload = *static_cast<Self*>(self);
+    return guarded(offload.host, error, [&] { std::forward<Body>(body)(offload.object); });
+  }
+
+  static std::uint64_t start_one(T& object, std::uint64_t buffer_id, void* memory, std::uint64_t bytes,
+                                 std::uint32_t write) {
+    const Range range{sizeof(Range), write, buffer_id, 0, bytes, memory};
+    return object.start(std::span<const Range>(&range, 1));
+  }
 };
 
 /// The descriptor of offload class T.
