@@ -257,14 +257,15 @@ class Reader {
     // null: never printed, where an absent key has its default.
     if (const Json* steps = values.find("steps_per_print"); !steps || steps->is_null())
       config.report.steps_per_print.reset();
-    // One process holds everything, so that every stage is stage 0.
-    if (config.batch.world_size <= 1) config.zero.stage = 0;
     // "auto" is a word on the matter too, and is reported as such.
     const Json* clipping = document.find("gradient_clipping");
     config.gradient_clipping_given = clipping && !clipping->is_null();
     config.run = run_settings(values);
     config.run.model = chooser.model();
     config.optimizer_offload = chooser.optimizer_offload();
+    config.parameter_offload = chooser.parameter_offload();
+    // One process holds everything, so that every stage is stage 0, unless parameters are elsewhere.
+    if (config.batch.world_size <= 1 && !config.parameter_offload) config.zero.stage = 0;
     config.parameter_groups = chooser.parameter_groups(config.optimizer);
     config.corrections = strings(values.find("capstan.corrections"));
     chooser.sections(config.monitors, config.observers);

@@ -183,23 +183,34 @@ std::optional<ComponentChoice> ComponentChooser::model() {
 }
 
 std::optional<ComponentChoice> ComponentChooser::optimizer_offload() {
-  Json params = params_of(values_.find("capstan.offload.optimizer"));
-  auto choice = choose("capstan.offload.optimizer", "offload", std::move(params));
-  if (!choice && values_.text("zero_optimization.offload_optimizer.device") == "nvme") {
-    const Json* section = values_.find("zero_optimization.offload_optimizer");
-    const ComponentRef found = plugins_.find("offload", "nvme");
-    if (!found) {
-      missing("zero_optimization.offload_optimizer.device", "offload", "nvme");
-      return std::nullopt;
-    }
-    Json known = Json::object();
-    for (const auto& [key, value] : section->as_object()) {
+  return store("capstan.offload.optimizer", "zero_optimization.offload_optimizer");
+}
+
+std::optional<ComponentChoice> ComponentChooser::parameter_offload() {
+  return store("capstan.offload.parameters", "zero_optimization.offload_param");
+}
+
+/// What `own` names; failing that, the component of DeepSpeed's device "nvme", with the keys of the section and of aio
+/// that its manifest lists.
+std::optional<ComponentChoice> ComponentChooser::store(const std::string& own, const std::string& section) {
+  if (values_.find(own)) return choose(own, "offload", params_of(values_.find(own)));
+  const std::string where = section + ".device";
+  if (values_.text(where) != "nvme") return std::nullopt;
+  const ComponentRef found = plugins_.find("offload", "nvme");
+  if (!found) {
+    missing(where, "offload", "nvme");
+    return std::nullopt;
+  }
+  Json known = Json::object();
+  for (const std::string& from : {std::string("aio"), section}) {
+    const Json* keys = values_.find(from);
+    if (!keys || !keys->is_object()) continue;
+    for (const auto& [key, value] : keys->as_object()) {
       if (has_param(*found.component, key)) known[key] = value;
     }
-    choice =
-        ComponentChoice{"offload", found.component->type, Json::object(), "zero_optimization.offload_optimizer.device"};
-    choice->params = checked_params(known, "zero_optimization.offload_optimizer", *found.component);
   }
+  ComponentChoice choice{"offload", found.component->type, Json::object(), where};
+  choice.params = checked_params(known, section, *found.component);
   return choice;
 }
 

@@ -33,7 +33,9 @@ class ComponentChooser {
   /// After the optimizer, whose learning rate it may take.
   std::optional<ComponentChoice> scheduler(const std::optional<ComponentChoice>& optimizer);
   std::optional<ComponentChoice> model();
+  /// The store of the optimizer's state, and that of parameters.
   std::optional<ComponentChoice> optimizer_offload();
+  std::optional<ComponentChoice> parameter_offload();
   std::vector<ParameterGroupRule> parameter_groups(const std::optional<ComponentChoice>& optimizer);
   /// Sections that plugins own or that want one, and capstan.monitors and capstan.observers.
   void sections(std::vector<ComponentChoice>& monitors, std::vector<ComponentChoice>& observers);
@@ -42,6 +44,7 @@ class ComponentChooser {
   std::optional<ComponentChoice> choose(const std::string& section, const std::string& kind, Json params_given);
   std::optional<ComponentChoice> choose_at(const Json& entry, const std::string& section, const std::string& kind,
                                            const Json& params_given);
+  std::optional<ComponentChoice> store(const std::string& own, const std::string& section);
   Json checked_params(const Json& given, const std::string& path, const ComponentManifest& component);
   void missing(const std::string& where, const std::string& kind, const std::string& type);
   void list(const std::string& path, const std::string& kind, std::vector<ComponentChoice>& out);

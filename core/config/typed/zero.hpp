@@ -33,7 +33,7 @@ struct OffloadOptimizerConfig {
   std::int64_t buffer_count = 4;
   bool fast_init = false;
   double ratio = 1.0;
-  bool pipeline_read = false, pipeline_write = false;
+  std::optional<bool> pipeline_read, pipeline_write;  // false: one tile after the other; else they overlap
   bool super_offload = false;
   double cpuadam_cores_perc = 0.8;
   bool operator==(const OffloadOptimizerConfig&) const = default;
@@ -109,8 +109,8 @@ struct ZeroConfig {
 
 /// aio: asynchronous reads and writes of offloaded tensors.
 struct AioConfig {
-  std::int64_t block_size = 1'048'576;  // bytes
-  std::int64_t queue_depth = 8;
+  std::int64_t block_size = 1'048'576;      // bytes
+  std::optional<std::int64_t> queue_depth;  // absent: as deep as the store likes it
   std::int64_t intra_op_parallelism = 1;
   bool single_submit = false;
   bool overlap_events = true;

@@ -7,8 +7,8 @@ std::span<const Key> aio() {
   static constexpr Key kKeys[] = {
     {"aio.block_size", "integer", "1048576", "> 0", 0, "001 002 DS",
      "Bytes of one request."},
-    {"aio.queue_depth", "integer", "8", "> 0", 0, "001 002 DS",
-     "Requests in flight."},
+    {"aio.queue_depth", "integer", "", "> 0", 0, "001 002 DS",
+     "Most requests in flight; absent: as many as a tile has."},
     {"aio.intra_op_parallelism", "integer", "1", "> 0", 0, "DS",
      "Threads per read or write; documented as thread_count, which is accepted too."},
     {"aio.single_submit", "boolean", "false", "", 0, "001 002 DS",
