@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/read_values.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan {
@@ -19,6 +20,7 @@ struct CheckpointTensor {
   std::vector<std::int64_t> shape;  // full shape
   std::int64_t offset = 0;          // first element of this part in the flattened tensor
   at::Tensor values;                // contiguous, numel elements of the part
+  ReadValues read = nullptr;  // to write only. Set: `values` is on the meta device and tells dtype and numel alone
 };
 
 struct CheckpointContents {

@@ -66,8 +66,9 @@ std::vector<SafetensorsEntry> entries_of(const std::vector<CheckpointTensor>& te
                              "': the part exceeds the shape");
     }
     // A whole tensor keeps its shape, so that any reader of safetensors shows it as it is.
-    entries.push_back(
-        {name_in_file(tensor), is_whole(tensor) ? tensor.values.reshape(tensor.shape) : tensor.values.reshape({-1})});
+    entries.push_back({name_in_file(tensor),
+                       is_whole(tensor) ? tensor.values.reshape(tensor.shape) : tensor.values.reshape({-1}),
+                       tensor.read});
   }
   return entries;
 }

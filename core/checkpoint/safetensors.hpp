@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/read_values.hpp"
 #include "core/data/mapped_file.hpp"
 #include "core/text/json.hpp"
 
@@ -20,6 +21,7 @@ namespace capstan {
 struct SafetensorsEntry {
   std::string name;
   at::Tensor values;
+  ReadValues read = nullptr;  // to write only. Set: `values` is on the meta device and tells dtype and shape alone
 };
 
 /// Where a tensor's bytes went.
@@ -38,7 +40,8 @@ struct SafetensorsWritten {
 /// Writes the file (https://github.com/huggingface/safetensors: 8-byte header length, JSON header, raw data) and syncs
 /// it. The data start at a multiple of 64 and have no holes, as the format demands; larger elements come first, so
 /// that every tensor is aligned to its element. A tensor that is not contiguous or not on the CPU is copied, one at a
-/// time. Throws RuntimeFault naming the path and the system's reason; a partial file is removed.
+/// time. Of an entry with `read` at most 16 MiB are asked for at a time, entry after entry in the file's order. Throws
+/// what `read` throws, and RuntimeFault naming the path and the system's reason; a partial file is removed.
 SafetensorsWritten write_safetensors(const std::filesystem::path& file, const std::vector<SafetensorsEntry>& entries,
                                      const Json& metadata = Json::object());
 

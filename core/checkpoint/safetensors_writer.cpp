@@ -1,5 +1,8 @@
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/output_file.hpp"
@@ -12,6 +15,7 @@ namespace {
 
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::size_t kHashedAtOnce = 4 << 20;  // hashed while the cache still holds it, then written
+constexpr std::int64_t kReadAtOnce = 16 << 20;  // bytes of a tensor that is not in memory
 
 /// An entry with its place in the data.
 struct Placed {
@@ -60,8 +64,7 @@ std::string header_text(const std::vector<Placed>& placed, const Json& metadata,
   return text;
 }
 
-std::uint64_t write_hashed(OutputFile& out, const void* bytes, std::uint64_t count) {
-  Xxh3 digest;
+void write_hashed(OutputFile& out, Xxh3& digest, const void* bytes, std::uint64_t count) {
   const auto* from = static_cast<const std::byte*>(bytes);
   while (count > 0) {
     const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(count, kHashedAtOnce));
@@ -70,10 +73,42 @@ std::uint64_t write_hashed(OutputFile& out, const void* bytes, std::uint64_t cou
     from += now;
     count -= now;
   }
+}
+
+/// The next elements of an entry that is not in memory.
+at::Tensor read_piece(const SafetensorsEntry& entry, std::int64_t from, std::int64_t count) {
+  at::Tensor piece = entry.read(from, count);
+  if (piece.numel() == count && piece.scalar_type() == entry.values.scalar_type() && piece.is_cpu() &&
+      piece.is_contiguous()) {
+    return piece;
+  }
+  throw std::logic_error("'" + entry.name + "': its reader gave " + std::to_string(piece.numel()) + " elements of " +
+                         c10::toString(piece.scalar_type()) + " where " + std::to_string(count) + " of " +
+                         c10::toString(entry.values.scalar_type()) + ", contiguous and on the CPU, were asked for");
+}
+
+/// Writes an entry's values. Returns their checksum.
+std::uint64_t write_values(OutputFile& out, const SafetensorsEntry& entry) {
+  Xxh3 digest;
+  if (!entry.read) {
+    const at::Tensor values = entry.values.cpu().contiguous();
+    write_hashed(out, digest, values.const_data_ptr(), values.nbytes());
+    return digest.digest();
+  }
+  const std::int64_t numel = entry.values.numel();
+  const std::int64_t at_once = kReadAtOnce / static_cast<std::int64_t>(entry.values.element_size());
+  for (std::int64_t from = 0; from < numel; from += at_once) {
+    const at::Tensor piece = read_piece(entry, from, std::min(at_once, numel - from));
+    write_hashed(out, digest, piece.const_data_ptr(), piece.nbytes());
+  }
   return digest.digest();
 }
 
 }  // namespace
+
+at::Tensor values_elsewhere(at::IntArrayRef shape, at::ScalarType type) {
+  return at::empty(shape, at::TensorOptions().dtype(type).device(at::kMeta));
+}
 
 SafetensorsWritten write_safetensors(const std::filesystem::path& file, const std::vector<SafetensorsEntry>& entries,
                                      const Json& metadata) {
@@ -84,11 +119,11 @@ SafetensorsWritten write_safetensors(const std::filesystem::path& file, const st
 
   SafetensorsWritten written;
   OutputFile out(file);
-  written.header = {0, header.size(), write_hashed(out, header.data(), header.size())};
+  Xxh3 digest;
+  write_hashed(out, digest, header.data(), header.size());
+  written.header = {0, header.size(), digest.digest()};
   for (const auto& [entry, begin, end] : placed) {
-    const at::Tensor values = entry->values.cpu().contiguous();
-    const std::uint64_t xxh3 = write_hashed(out, values.const_data_ptr(), end - begin);
-    written.tensors[entry->name] = {header.size() + begin, header.size() + end, xxh3};
+    written.tensors[entry->name] = {header.size() + begin, header.size() + end, write_values(out, *entry)};
   }
   out.finish();
   written.bytes = out.position();

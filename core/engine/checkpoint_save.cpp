@@ -3,8 +3,6 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
-
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/engine/checkpoint_lookup.hpp"
 #include "core/engine/saved_run.hpp"
@@ -111,24 +109,6 @@ std::string Engine::State::agreed_tag(const std::string& tag) {
   return tags[0];
 }
 
-bool Engine::State::saves_in_background(const CheckpointContents& contents) {
-  const bool decoupled = config.checkpoint.writer && config.checkpoint.writer->decoupled;
-  if (!config.datastates_ckpt) return decoupled;
-  if (!config.datastates_ckpt->host_cache_size) return true;
-  double bytes = 0;
-  for (const CheckpointTensor& tensor : contents.tensors) bytes += static_cast<double>(tensor.values.nbytes());
-  // Ranks that write now and ranks that write later would wait for each other.
-  for (const std::string& text : communicator->all_gather_text("save_checkpoint, size", std::to_string(bytes))) {
-    bytes = std::max(bytes, std::stod(text));
-  }
-  const double cache = *config.datastates_ckpt->host_cache_size;
-  if (bytes <= cache * 1e9) return true;
-  log::warning("datastates_ckpt.host_cache_size: is " + c10::str(cache) +
-               " GB, and a copy of what a rank saves takes " + c10::str(bytes / 1e9) +
-               " GB. Training waits until the checkpoint is written.");
-  return false;
-}
-
 /// Now, or from a copy while training goes on.
 void Engine::State::write(const std::string& dir, const std::string& tag, CheckpointContents contents) {
   const bool leads = nodes_store() ? communicator->local_rank() == 0 : communicator->rank() == 0;
@@ -138,9 +118,10 @@ void Engine::State::write(const std::string& dir, const std::string& tag, Checkp
                                       }});
     note_checkpoint((std::filesystem::path(dir) / tag).string());
   };
-  const bool later = saves_in_background(contents);
+  const bool later = background_save.takes(contents, config, *communicator);
   // Files are written from host memory; later, training will have gone on with the tensors themselves.
   for (CheckpointTensor& tensor : contents.tensors) {
+    if (tensor.read) continue;
     if (later || !tensor.values.is_cpu())
       tensor.values = tensor.values.to(at::kCPU, tensor.values.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   }

@@ -116,8 +116,6 @@ struct Engine::State {
   std::string agreed_tag(const std::string& tag);
   /// checkpoint.use_node_local_storage: every node has a folder of its own.
   bool nodes_store() const;
-  /// Whether these contents are to be written while training goes on: the same on all ranks.
-  bool saves_in_background(const CheckpointContents& contents);
   void write(const std::string& dir, const std::string& tag, CheckpointContents contents);
   std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
   Json load(const std::string& dir, const std::string& tag);

@@ -85,6 +85,37 @@ TEST(Checkpoint, ATagMayBeWrittenAgain) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("best", "latest"));
 }
 
+/// The same contents, of which no value is in memory.
+CheckpointContents elsewhere(CheckpointContents contents) {
+  for (CheckpointTensor& tensor : contents.tensors) {
+    tensor.read = [values = tensor.values.reshape({-1})](std::int64_t from, std::int64_t count) {
+      return values.narrow(0, from, count);
+    };
+    tensor.values = values_elsewhere(tensor.values.sizes(), tensor.values.scalar_type());
+  }
+  return contents;
+}
+
+TEST(Checkpoint, OfValuesThatAreNotInMemoryIsTheSameFiles) {
+  const TemporaryFolder memory, streamed;
+  write_checkpoint(memory.path(), "t", sample_checkpoint(1));
+  write_checkpoint(streamed.path(), "t", elsewhere(sample_checkpoint(1)));
+  for (const std::string& name : names_in(memory / "t")) {
+    EXPECT_EQ(read_bytes(streamed / "t" / name), read_bytes(memory / "t" / name)) << name;
+  }
+  expect_equal(read_checkpoint(streamed.path(), "t"), sample_checkpoint(1));
+}
+
+TEST(Checkpoint, AReaderThatFailsLeavesThePreviousCheckpoint) {
+  const TemporaryFolder folder;
+  write_checkpoint(folder.path(), "t", sample_checkpoint(1));
+  CheckpointContents contents = elsewhere(sample_checkpoint(2));
+  contents.tensors[1].read = [](std::int64_t, std::int64_t) -> at::Tensor { throw RuntimeFault("the store is gone"); };
+  EXPECT_EQ(fault_of([&] { write_checkpoint(folder.path(), "t", contents); }), "the store is gone");
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("latest", "t"));
+  expect_equal(read_checkpoint(folder.path(), "t"), sample_checkpoint(1));
+}
+
 TEST(Checkpoint, FoldersAreCreatedAsNeeded) {
   const TemporaryFolder folder;
   write_checkpoint(folder / "a/b", "t", sample_checkpoint(1));

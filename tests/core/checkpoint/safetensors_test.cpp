@@ -93,6 +93,67 @@ TEST(Safetensors, EachTensorsPlaceAndChecksumAreReported) {
   EXPECT_EQ(covered, bytes.size());
 }
 
+/// The entry as one that is not in memory; `calls` notes what is asked for.
+SafetensorsEntry elsewhere(const SafetensorsEntry& entry, std::vector<std::string>* calls = nullptr) {
+  return {entry.name, values_elsewhere(entry.values.sizes(), entry.values.scalar_type()),
+          [=, next = std::int64_t{0}](std::int64_t from, std::int64_t count) mutable {
+            EXPECT_EQ(from, next) << entry.name;
+            EXPECT_LE(count * static_cast<std::int64_t>(entry.values.element_size()), 16 << 20) << entry.name;
+            next = from + count;
+            if (calls && from == 0) calls->push_back(entry.name);
+            return entry.values.reshape({-1}).narrow(0, from, count).clone();
+          }};
+}
+
+TEST(Safetensors, ValuesThatAreNotInMemoryAreReadInTheFilesOrderAndMakeTheSameBytes) {
+  const TemporaryFolder folder;
+  auto entries = samples();
+  entries.push_back({"large", at::arange(9'000'001, at::kFloat)});  // 36 MB: three pieces
+  const SafetensorsWritten written = write_safetensors(folder / "memory", entries);
+  std::vector<SafetensorsEntry> away;
+  std::vector<std::string> calls, expected;
+  for (const SafetensorsEntry& entry : entries) away.push_back(elsewhere(entry, &calls));
+  away[1] = entries[1];  // one stays in memory
+  const SafetensorsWritten streamed = write_safetensors(folder / "streamed", away);
+
+  EXPECT_TRUE(read_bytes(folder / "streamed") == read_bytes(folder / "memory"));
+  EXPECT_EQ(streamed.bytes, written.bytes);
+  EXPECT_EQ(streamed.header.xxh3, written.header.xxh3);
+  for (const auto& [name, place] : written.tensors) {
+    EXPECT_EQ(streamed.tensors.at(name).begin, place.begin) << name;
+    EXPECT_EQ(streamed.tensors.at(name).end, place.end) << name;
+    EXPECT_EQ(streamed.tensors.at(name).xxh3, place.xxh3) << name;
+  }
+  for (const SafetensorsEntry& entry : read_safetensors(folder / "memory")) {
+    if (entry.values.numel() > 0 && entry.name != entries[1].name) expected.push_back(entry.name);
+  }
+  EXPECT_EQ(calls, expected);
+}
+
+TEST(Safetensors, AReaderThatFailsHalfWayLeavesNoFile) {
+  const TemporaryFolder folder;
+  const SafetensorsEntry whole{"a", at::zeros({5'000'000}, at::kFloat)};
+  SafetensorsEntry broken = elsewhere(whole);
+  broken.read = [read = broken.read](std::int64_t from, std::int64_t count) {
+    if (from > 0) throw RuntimeFault("'/nvme': reading failed at byte " + std::to_string(4 * from) + ".");
+    return read(from, count);
+  };
+  EXPECT_THAT([&] { write_safetensors(folder / "x", {broken}); },
+              ThrowsMessage<RuntimeFault>("'/nvme': reading failed at byte 16777216."));
+  EXPECT_FALSE(std::filesystem::exists(folder / "x"));
+}
+
+TEST(Safetensors, AReaderThatGivesOtherValuesThanWereAskedForIsRefused) {
+  const TemporaryFolder folder;
+  for (const at::Tensor& wrong : {at::zeros({2}), at::zeros({3}, at::kDouble), at::zeros({6}).slice(0, 0, 6, 2)}) {
+    const SafetensorsEntry entry{"a", values_elsewhere({3}, at::kFloat),
+                                 [wrong](std::int64_t, std::int64_t) { return wrong; }};
+    EXPECT_THAT(
+        [&] { write_safetensors(folder / "x", {entry}); },
+        ThrowsMessage<std::logic_error>(HasSubstr("where 3 of Float, contiguous and on the CPU, were asked for")));
+  }
+}
+
 TEST(Safetensors, ViewsAreWrittenAsTheirElements) {
   const TemporaryFolder folder;
   const auto base = at::arange(12, at::kFloat).view({3, 4});

@@ -1,6 +1,7 @@
 #include "core/checkpoint/background_save.hpp"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -79,6 +80,38 @@ TEST(BackgroundSave, TellsWhetherWhatItWritesIsWritten) {
   EXPECT_THAT([&] { save.finish(); }, testing::ThrowsMessage<RuntimeFault>("the disk is full"));
 }
 
+/// One tensor, which on that rank is not in memory, and cannot be read.
+CheckpointContents away_on(int rank_away, int rank) {
+  CheckpointContents contents;
+  contents.tensors = {{"w", "param", {4}, 2 * rank, at::full({2}, rank, at::kFloat)}};
+  if (rank != rank_away) return contents;
+  contents.tensors[0].read = [](std::int64_t, std::int64_t) -> at::Tensor { throw RuntimeFault("the store is gone"); };
+  contents.tensors[0].values = values_elsewhere({2}, at::kFloat);
+  return contents;
+}
+
+TEST(BackgroundSave, IsGivenUpOnAllRanksWithOneNoticeWhereOneHasValuesOutsideMemory) {
+  const auto errors = test::run_ranks(2, [](Communicator& ranks) {
+    Config config;
+    BackgroundSave save;
+    EXPECT_FALSE(save.takes(away_on(-1, ranks.rank()), config, ranks));  // not asked for
+    config.checkpoint.writer.emplace().decoupled = true;
+    EXPECT_TRUE(save.takes(away_on(-1, ranks.rank()), config, ranks));
+    for (int i = 0; i < 2; ++i) EXPECT_FALSE(save.takes(away_on(1, ranks.rank()), config, ranks));
+    config.datastates_ckpt.emplace();
+    EXPECT_FALSE(BackgroundSave().takes(away_on(0, ranks.rank()), config, ranks));
+  });
+  const std::string why =
+      ": this run keeps values outside memory, and has no room for a second copy of them. Training waits until each "
+      "checkpoint is written.\n";
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(errors[rank].exit_code, 0) << errors[rank].out << errors[rank].err;
+  }
+  EXPECT_EQ(errors[0].err,
+            "capstan: warning: checkpoint.writer.decoupled" + why + "capstan: warning: datastates_ckpt" + why);
+  EXPECT_EQ(errors[1].err, "");
+}
+
 TEST(BackgroundSave, HoldsTheValuesOfTheStepThatAskedForIt) {
   const test::TemporaryFolder folder;
   const std::string dir = folder.path().string();
@@ -146,6 +179,20 @@ TEST(BackgroundSave, AFailureIsToldAtTheNextStepAndTheCheckpointBeforeStays) {
 std::string shared_folder(Communicator& communicator, std::optional<test::TemporaryFolder>& folder) {
   if (communicator.rank() == 0) folder.emplace();
   return communicator.all_gather_text("test: folder", folder ? folder->path().string() : "").front();
+}
+
+TEST(BackgroundSave, AReaderThatFailsOnOneRankIsToldOnAll) {
+  test::expect_on_ranks(2, [](Communicator& ranks) {
+    std::optional<test::TemporaryFolder> folder;
+    const std::string dir = shared_folder(ranks, folder);
+    const CheckpointRank one{ranks.rank(), ranks.rank() == 0, [&](const std::string& phase, const std::string& text) {
+                               return ranks.all_gather_text(phase, text, "save_checkpoint");
+                             }};
+    EXPECT_THAT([&] { write_checkpoint(dir, "t", away_on(1, ranks.rank()), one); },
+                testing::ThrowsMessage<RuntimeFault>("rank 1: the store is gone"));
+    ranks.all_gather_text("test", "", "seen");
+    EXPECT_TRUE(std::filesystem::is_empty(dir));
+  });
 }
 
 TEST(BackgroundSave, OfSeveralRanksGoesOnBesideTheirCollectives) {
