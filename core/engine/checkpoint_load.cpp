@@ -72,8 +72,9 @@ void Engine::State::check_optimizer(const SavedRun& saved, const std::string& wh
 
 /// The optimizer's states: what this rank needs, and of what is each rank's own that of all, so that ranks agree.
 void Engine::State::check_states(const CheckpointLookup& lookup, const SavedRun& saved) {
-  for (ParameterEntry& entry : store.entries()) {
-    store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
+  for (Piece& piece : store.pieces()) {
+    const ParameterEntry& entry = store.entries()[piece.entry];
+    store.for_each_state(piece, [&](const StateSpec& spec, const at::Tensor& values) {
       if (!spec.scratch) {
         lookup.require(entry.name, spec, state_shape(spec, entry, values), values.scalar_type());
       }
@@ -168,18 +169,20 @@ void Engine::State::load_components(const SavedRun& saved, const std::string& wh
 /// Parameters with their states: of each this rank's part.
 void Engine::State::load_entries(const CheckpointLookup& lookup) {
   for (const SubGroup& sub_group : store.sub_groups()) {
-    store.acquire(sub_group);
-    for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
-      ParameterEntry& entry = store.entries()[i];
-      lookup.copy(entry.name, kParam, entry.master, entry.offset);
+    store.acquire(sub_group, TileStaging::Show::kNothing);
+    for (Piece& piece : store.pieces(sub_group)) {
+      const ParameterEntry& entry = store.entries()[piece.entry];
+      const std::int64_t offset = entry.offset + piece.offset;
+      lookup.copy(entry.name, kParam, piece.master, offset);
       if (config.zero.stage > 0 && !config.zero.load_from_fp32_weights) {
-        entry.master.copy_(entry.master.to(compute_dtype(config.precision)));
+        piece.master.copy_(piece.master.to(compute_dtype(config.precision)));
       }
-      store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
+      store.for_each_state(piece, [&](const StateSpec& spec, const at::Tensor& values) {
         if (spec.scratch) return;
-        lookup.copy(entry.name, spec.name, values, is_cut(spec) ? spec.values_for(entry.offset, entry.shape) : 0);
+        lookup.copy(entry.name, spec.name, values, is_cut(spec) ? spec.values_for(offset, entry.shape) : 0);
       });
     }
+    store.refresh_copies(sub_group);
     store.release(sub_group, true);
   }
 }

@@ -37,33 +37,46 @@ std::vector<std::pair<const StateSpec*, at::Tensor*>> Engine::State::model_state
   return states;
 }
 
-/// Parameters with their states: of each this rank's part.
+/// What is saved of a tensor of entry i, from element `from` on: the values, or where they are not in one piece of
+/// memory how to read them. `whole` tells dtype and shape.
+void Engine::State::add_values(CheckpointContents& contents, CheckpointTensor tensor, std::size_t i, int which,
+                               const at::Tensor& whole, std::int64_t from, std::int64_t count) {
+  if (store.is_here(i, which)) {
+    tensor.values = whole.view({-1}).narrow(0, from, count);
+  } else {
+    tensor.values = at::empty({count}, whole.options().device(at::kMeta));
+    tensor.read = [this, i, which, from, dtype = whole.scalar_type()](std::int64_t begin, std::int64_t numel) {
+      const at::Tensor values = at::empty({numel}, dtype);
+      store.read_stored(i, which, from + begin, values);
+      return values;
+    };
+  }
+  contents.tensors.push_back(std::move(tensor));
+}
+
+/// Parameters with their states: of each this rank's part. Where every rank holds all of it, each saves a part all the
+/// same.
 void Engine::State::add_entries(CheckpointContents& contents) {
   const bool first_rank = communicator->rank() == 0;
-  for (const SubGroup& sub_group : store.sub_groups()) {
-    store.acquire(sub_group);
-    for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
-      ParameterEntry& entry = store.entries()[i];
-      const Range part = store.saved_part(i);
-      const bool empty = entry.parameter.numel() == 0;
-      if (part.numel == 0 && !(empty && first_rank)) continue;
-      // Where every rank holds all of it, each saves a part all the same.
-      const auto cut = [](const at::Tensor& whole, std::int64_t from, std::int64_t count) {
-        return whole.view({-1}).narrow(0, from, count);
-      };
-      const std::int64_t from = part.offset - entry.offset;
-      contents.tensors.push_back({entry.name, kParam, entry.shape, part.offset, cut(entry.master, from, part.numel)});
-      store.for_each_state(entry, [&](const StateSpec& spec, const at::Tensor& values) {
-        if (spec.scratch || (!is_cut(spec) && part.offset > 0)) return;
-        const auto count = [&](std::int64_t elements) { return spec.values_for(elements, entry.shape); };
-        const at::Tensor mine = is_cut(spec) ? cut(values, count(from), count(part.numel)) : values;
-        // States kept elsewhere share one staging buffer: copy before the next sub-group overwrites it.
-        contents.tensors.push_back({entry.name, spec.name, state_shape(spec, entry, values),
-                                    is_cut(spec) ? count(part.offset) : 0,
-                                    store.readable_after_release() ? mine : mine.clone()});
-      });
+  for (std::size_t i = 0; i < store.entries().size(); ++i) {
+    const ParameterEntry& entry = store.entries()[i];
+    const Range part = store.saved_part(i);
+    const bool empty = entry.parameter.numel() == 0;
+    if (part.numel == 0 && !(empty && first_rank)) continue;
+    const std::int64_t from = part.offset - entry.offset;
+    add_values(contents, {entry.name, kParam, entry.shape, part.offset, {}}, i, ParameterStore::kMaster, entry.master,
+               from, part.numel);
+    int which = -1;
+    for (const StateSpec& spec : store.states()) {
+      if (spec.extent == StateSpec::Extent::kModel) continue;
+      const at::Tensor& of_piece = store.first_piece(i).state[static_cast<std::size_t>(++which)];
+      if (!of_piece.defined() || spec.scratch || (!is_cut(spec) && part.offset > 0)) continue;
+      const auto count = [&](std::int64_t elements) { return spec.values_for(elements, entry.shape); };
+      const bool cut = is_cut(spec);
+      add_values(contents,
+                 {entry.name, spec.name, state_shape(spec, entry, of_piece), cut ? count(part.offset) : 0, {}}, i,
+                 which, of_piece, cut ? count(from) : 0, cut ? count(part.numel) : of_piece.numel());
     }
-    store.release(sub_group, false);
   }
 }
 

@@ -16,7 +16,6 @@
 #include "core/model/dtype_names.hpp"
 #include "core/model/parameter_classes.hpp"
 #include "core/parameters/run_needs.hpp"
-#include "core/parameters/state_offload.hpp"
 #include "core/registry/guilty_plugin.hpp"
 #include "core/registry/host.hpp"
 
@@ -157,8 +156,35 @@ ParameterStore::Options Engine::State::store_options() {
   options.persistent_total_elements = config.zero.stage3_model_persistence_threshold;
   options.state_dtype = [this](const StateSpec& spec) { return state_dtype(spec, config); };
   if (communicator->size() > 1) options.sharding = sharding_options();
-  if (config.optimizer_offload) options.tier = std::make_unique<StateOffload>(create(*config.optimizer_offload));
+  options.offload = offload_options();
   return options;
+}
+
+OffloadOptions Engine::State::offload_options() {
+  OffloadOptions offload;
+  const auto& optimizer_choice = config.optimizer_offload;
+  const auto& parameter_choice = config.parameter_offload;
+  if (optimizer_choice && optimizer) offload.states = std::make_shared<OffloadDevice>(create(*optimizer_choice));
+  if (parameter_choice) {
+    // One store where both sections mean the same one.
+    const bool same = offload.states && optimizer_choice->type == parameter_choice->type &&
+                      optimizer_choice->params == parameter_choice->params;
+    offload.parameters = same ? offload.states : std::make_shared<OffloadDevice>(create(*parameter_choice));
+    if (!offload.parameters->moves_ranges()) {
+      throw ConfigError(parameter_choice->where + ": '" + parameter_choice->type +
+                        "' moves whole buffers alone, and parameters need parts of them. Choose a store that has the "
+                        "function start (ABI 1.6), nvme for instance.");
+    }
+  }
+  if (config.zero.offload_param) offload.max_in_memory = config.zero.offload_param->max_in_cpu;
+  if (const auto& section = config.zero.offload_optimizer) {
+    offload.buffer_count = section->buffer_count;
+    offload.ratio = section->ratio;
+    offload.read_ahead = section->pipeline_read.value_or(true);
+    offload.write_behind = section->pipeline_write.value_or(true);
+  }
+  offload.may_cut = manifest() != nullptr && manifest()->has_trait("elementwise") && manifest()->measures == 0;
+  return offload;
 }
 
 Engine::Engine(Model model, const Config& config, const PluginIndex& plugins,

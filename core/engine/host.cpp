@@ -142,12 +142,14 @@ ParameterStore& store_of(void* ctx) {
 
 capstan_status param_norm(void* ctx, capstan_str name, int which, double* out, capstan_error* error) {
   return guarded(error, [&] {
-    for (ParameterEntry& entry : store_of(ctx).entries()) {
+    ParameterStore& store = store_of(ctx);
+    for (std::size_t i = 0; i < store.entries().size(); ++i) {
+      const ParameterEntry& entry = store.entries()[i];
       if (entry.name != as_view(name)) continue;
-      const at::Tensor values = which == 0 ? entry.master : entry.gradient();
       const std::string name =
           std::string("norm of the ") + (which == 0 ? "values" : "gradient") + " of '" + entry.name + "'";
-      *out = std::sqrt(store_of(ctx).sum_over_ranks(name, values.defined() ? sum_of_squares({&values}).exact : 0.0));
+      *out =
+          std::sqrt(store.sum_over_ranks(name, which == 0 ? store.squares_of_master(i) : store.squares_of_gradient(i)));
       return;
     }
     throw RuntimeFault("no trainable parameter is named '" + std::string(as_view(name)) + "'.");
@@ -167,6 +169,7 @@ capstan_status visit_parameters(void* ctx, const capstan_visitor* visitor, capst
       visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.parameter), CAPSTAN_ROLE_PARAMETER);
       // A part is left out: a visitor could not tell which part it is.
       if (entry.master.numel() != entry.parameter.numel()) continue;
+      if (entry.master.is_meta()) continue;  // on a store: there is no tensor of all of it
       visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.master), CAPSTAN_ROLE_MASTER);
       if (entry.gradient().defined()) {
         visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.gradient()), CAPSTAN_ROLE_GRADIENT);

@@ -58,11 +58,11 @@ void check_values(const std::string& file, const Values& values, const Model& mo
 /// Masters, frozen parameters, and what is not of floating point or a buffer.
 void take_values(const Values& values, const Model& model, ParameterStore& store) {
   std::set<std::string> taken;
-  for (ParameterEntry& entry : store.entries()) {
-    const at::Tensor given = values.at(entry.name).reshape({-1});
-    entry.master.view({-1}).copy_(given.narrow(0, entry.offset, entry.master.numel()));
-    taken.insert(entry.name);
-  }
+  for (const ParameterEntry& entry : store.entries()) taken.insert(entry.name);
+  store.visit_masters(/*changes=*/true, [&](std::size_t i, at::Tensor master, std::int64_t offset) {
+    const ParameterEntry& entry = store.entries()[i];
+    master.copy_(values.at(entry.name).reshape({-1}).narrow(0, entry.offset + offset, master.numel()));
+  });
   for (std::size_t k = 0; k < store.frozen().size(); ++k) {
     const std::string& name = store.frozen()[k].name;
     const at::Tensor given = values.at(name).reshape({-1});

@@ -50,6 +50,7 @@ struct Engine::State {
   /// The optimizer's manifest; null when there is no optimizer.
   const ComponentManifest* manifest() const { return optimizer ? &optimizer->manifest() : nullptr; }
   ParameterStore::Options store_options();
+  OffloadOptions offload_options();
   ShardingOptions sharding_options();
   /// How each trainable parameter's gradient travels between ranks; empty: all alike.
   std::vector<GradientTransport> gradient_transports() const;
@@ -109,6 +110,8 @@ struct Engine::State {
   /// States of the whole model that checkpoints hold, with their values.
   std::vector<std::pair<const StateSpec*, at::Tensor*>> model_states();
   void add_entries(CheckpointContents& contents);
+  void add_values(CheckpointContents& contents, CheckpointTensor tensor, std::size_t entry, int which,
+                  const at::Tensor& whole, std::int64_t from, std::int64_t count);
   void add_frozen(CheckpointContents& contents);
   void add_what_is_everywhere(CheckpointContents& contents);
   void add_rest(CheckpointContents& contents);

@@ -165,15 +165,21 @@ void Engine::State::backward(const at::Tensor& loss) {
 }
 
 std::string Engine::State::first_not_finite() {
-  for (const ParameterEntry& entry : store.entries()) {
-    if (!all_finite(entry.master)) return "The values of parameter '" + entry.name + "' are not finite";
-  }
-  for (ParameterEntry& entry : store.entries()) {
-    const at::Tensor& gradient = entry.gradient();
-    if (gradient.defined() && !all_finite(gradient)) {
-      return "All parameters are finite; the first gradient that is not is that of '" + entry.name + "'";
+  std::string parameter, gradient;
+  for (const SubGroup& sub_group : store.sub_groups()) {
+    store.acquire(sub_group);
+    for (const Piece& piece : store.pieces(sub_group)) {
+      ParameterEntry& entry = store.entries()[piece.entry];
+      const at::Tensor& values = piece.gradient.defined() ? piece.gradient : entry.gradient();
+      const bool has_one = values.defined() && store.has_gradient(piece.entry);
+      if (parameter.empty() && !all_finite(piece.master)) parameter = entry.name;
+      if (gradient.empty() && has_one && !all_finite(values)) gradient = entry.name;
     }
+    store.release(sub_group, false);
   }
+  if (!parameter.empty()) return "The values of parameter '" + parameter + "' are not finite";
+  if (!gradient.empty())
+    return "All parameters are finite; the first gradient that is not is that of '" + gradient + "'";
   return communicator->size() == 1 ? "All parameters and gradients are finite"
                                    : "The parts of parameters and gradients that rank " +
                                          std::to_string(communicator->rank()) + " updates are finite";

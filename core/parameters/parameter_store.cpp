@@ -1,10 +1,12 @@
 #include "core/parameters/parameter_store.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "core/memory/persistence.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/parameters/run_needs.hpp"
 
@@ -13,8 +15,9 @@ namespace {
 
 const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
-/// Extents of a state; those of the whole model have no place in an entry.
-bool per_entry(const StateSpec& spec) { return spec.extent != StateSpec::Extent::kModel; }
+bool is_trained(const NamedTensor& named) {
+  return named.tensor.requires_grad() && at::isFloatingType(named.tensor.scalar_type());
+}
 
 }  // namespace
 
@@ -23,6 +26,8 @@ ParameterStore::ParameterStore(const std::vector<NamedTensor>& parameters, const
     : accelerator_(accelerator), options_(std::move(options)) {
   at::NoGradGuard no_grad;
   if (options_.sharding) build_sharding(parameters);
+  plan_entries(parameters);
+  plan_sub_groups(parameters, groups);
   for (std::size_t i = 0; i < parameters.size(); ++i) build_entry(parameters[i], groups.group_of(i));
   if (sharding_) attach_sharding(parameters);
   if (options_.sparse_rows && !sharding_) {
@@ -30,9 +35,60 @@ ParameterStore::ParameterStore(const std::vector<NamedTensor>& parameters, const
     for (const ParameterEntry& entry : entries_) tensors.push_back(entry.parameter);
     rows_.emplace(tensors);
   }
-  build_sub_groups();
-  build_states(groups);
+  build_pieces(groups);
+  build_model_state();
   build_slots();
+}
+
+/// What can be said of parameters before anything is made of them.
+void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
+  Persistence persistence(options_.persistent_max_elements, options_.persistent_total_elements);
+  for (const NamedTensor& named : parameters) {
+    if (!is_trained(named)) continue;
+    EntryPlan plan;
+    plan.dtype = options_.stays_fp32 && options_.stays_fp32(named) ? at::kFloat : options_.compute_dtype;
+    plan.transform = options_.select_transform ? options_.select_transform(named) : -1;
+    plan.part = partitioned() ? sharding_->updated(plans_.size()) : Range{0, named.tensor.numel()};
+    plan.separate = plan.dtype != at::kFloat || (!partitioned() && !named.tensor.is_contiguous());
+    const bool own_master = plan.separate && plan.transform < 0;
+    plan.master_away = own_master && options_.offload.states && options_.offload.states->moves_ranges();
+    // What a weight transform fills is not what the ranks hold.
+    plan.stays = persistence.stays(named.tensor.numel()) || plan.transform >= 0;
+    plans_.push_back(plan);
+  }
+  for (const NamedTensor& named : parameters) {
+    const bool frozen = !named.tensor.requires_grad() && at::isFloatingType(named.tensor.scalar_type());
+    if (frozen) frozen_stays_.push_back(persistence.stays(named.tensor.numel()));
+  }
+  frozen_away_.resize(frozen_stays_.size());
+  if (options_.offload.parameters) plan_parameters_away(parameters);
+}
+
+/// Trained parameters stay in memory first, then frozen ones, as many as max_in_cpu allows.
+void ParameterStore::plan_parameters_away(const std::vector<NamedTensor>& parameters) {
+  std::vector<std::int64_t> numels;
+  const auto for_each_that_may_leave = [&](const auto& use) {
+    for (const bool trained : {true, false}) {
+      std::size_t index = 0;
+      for (const NamedTensor& named : parameters) {
+        if (!at::isFloatingType(named.tensor.scalar_type()) || named.tensor.requires_grad() != trained) continue;
+        const std::size_t i = index++;
+        const bool stays = trained ? plans_[i].stays : frozen_stays_[i] || options_.frozen_as_int8;
+        if (!stays) use(named, trained, i);
+      }
+    }
+  };
+  for_each_that_may_leave([&](const NamedTensor& named, bool, std::size_t) { numels.push_back(named.tensor.numel()); });
+  const std::vector<bool> away =
+      parameters_away(numels, sharding_->communicator().size(), options_.offload.max_in_memory);
+  std::size_t next = 0;
+  for_each_that_may_leave([&](const NamedTensor&, bool trained, std::size_t i) {
+    if (trained) {
+      plans_[i].parameter_away = away[next++];
+    } else {
+      frozen_away_[i] = away[next++];
+    }
+  });
 }
 
 void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) {
@@ -49,13 +105,14 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   }
   // Alias first: after the cast below the alias keeps the values at full precision, without a copy.
   const at::Tensor original = parameter.detach();
-  const bool fp32 = options_.stays_fp32 && options_.stays_fp32(named);
+  const bool frozen = !parameter.requires_grad();
+  const bool fp32 =
+      frozen ? options_.stays_fp32 && options_.stays_fp32(named) : plans_[entries_.size()].dtype == at::kFloat;
   const at::ScalarType dtype = fp32 ? at::kFloat : options_.compute_dtype;
   const bool deferred = options_.deferred && options_.deferred->has(original);
   if (parameter.scalar_type() != dtype) {
     parameter.set_data(deferred ? DeferredValues::without_memory(original, dtype) : original.to(dtype));
   }
-  const bool frozen = !parameter.requires_grad();
   if (deferred) {
     deferred_.push_back({original, parameter.detach(), frozen ? frozen_.size() : entries_.size(), frozen});
   }
@@ -64,6 +121,7 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
     return;
   }
 
+  const EntryPlan& plan = plans_[entries_.size()];
   ParameterEntry entry;
   entry.name = named.name;
   entry.parameter = parameter;
@@ -72,28 +130,18 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   entry.group = group;
   entry.role = named.role;
   entry.storage = storage_of(parameter);
-  entry.transform = options_.select_transform ? options_.select_transform(named) : -1;
+  entry.transform = plan.transform;
   entry.separate = entry.transform >= 0 || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous();
   entry.master = entry.compute;
   entries_.push_back(std::move(entry));
   if (partitioned()) return cut_entry(entries_.size() - 1, original, deferred);
   ParameterEntry& built = entries_.back();
+  if (plan.master_away) {
+    built.master = at::empty(built.shape, at::TensorOptions(at::kFloat).device(at::kMeta));
+    return put_master(entries_.size() - 1, options_.round_masters ? built.compute : original);
+  }
   if (built.separate) built.master = original.to(at::kFloat).contiguous();
   if (built.separate && storage_of(built.master) == built.storage) built.master = built.master.clone();
-}
-
-void ParameterStore::build_sub_groups() {
-  std::int64_t elements = 0;
-  SubGroup current;
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    elements += entries_[i].master.numel();
-    current.end = i + 1;
-    if (elements >= options_.sub_group_size || i + 1 == entries_.size()) {
-      sub_groups_.push_back(current);
-      current = {i + 1, i + 1, sub_groups_.size()};
-      elements = 0;
-    }
-  }
 }
 
 bool ParameterStore::has_state(const StateSpec& spec, const ParameterEntry& entry,
@@ -101,53 +149,14 @@ bool ParameterStore::has_state(const StateSpec& spec, const ParameterEntry& entr
   return capstan::has_state(spec, groups[entry.group], entry.name, entry.shape, entry.role);
 }
 
-std::uint64_t ParameterStore::state_bytes(const SubGroup& sub_group, const ParameterGroups& groups) const {
-  std::uint64_t bytes = 0;
-  for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
-    for (const StateSpec& spec : options_.states) {
-      if (!per_entry(spec) || !has_state(spec, entries_[i], groups)) continue;
-      bytes += SubGroupTier::aligned(
-          static_cast<std::uint64_t>(spec.values_for(entries_[i].master.numel(), entries_[i].shape)) *
-          c10::elementSize(options_.state_dtype(spec)));
-    }
-  }
-  return bytes;
-}
-
-void ParameterStore::build_states(const ParameterGroups& groups) {
-  if (!options_.tier) options_.tier = std::make_unique<ResidentTier>(accelerator_);
-  std::vector<std::uint64_t> bytes;
-  for (const SubGroup& sub_group : sub_groups_) bytes.push_back(state_bytes(sub_group, groups));
-  options_.tier->reserve(bytes);
-  for (const SubGroup& sub_group : sub_groups_) {
-    options_.tier->open(sub_group.index);
-    for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) build_states(entries_[i], groups);
-    options_.tier->release(sub_group.index, true);
-  }
-  build_model_state();
-}
-
-void ParameterStore::build_states(ParameterEntry& entry, const ParameterGroups& groups) {
-  for (const StateSpec& spec : options_.states) {
-    if (!per_entry(spec)) continue;
-    at::Tensor& state = entry.state.emplace_back();
-    if (!has_state(spec, entry, groups)) continue;
-    // Counters are read where the update is prepared: on a device each would be a wait.
-    const bool counter = spec.like == StateSpec::Like::kScalar;
-    state = options_.tier->allocate(spec.values_for(entry.master.numel(), entry.shape), options_.state_dtype(spec),
-                                    counter);
-    state.fill_(spec.init);
-  }
-}
-
 void ParameterStore::start_states() {
   const auto& specs = options_.states;
   if (std::none_of(specs.begin(), specs.end(), [](const StateSpec& spec) { return spec.init_param; })) return;
   for (const SubGroup& sub_group : sub_groups_) {
     acquire(sub_group);
-    for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
-      for_each_state(entries_[i], [&](const StateSpec& spec, at::Tensor& values) {
-        if (spec.init_param) values.copy_(entries_[i].master.view({-1}));
+    for (Piece& piece : pieces(sub_group)) {
+      for_each_state(piece, [&](const StateSpec& spec, at::Tensor& values) {
+        if (spec.init_param) values.copy_(piece.master.view({-1}));
       });
     }
     release(sub_group, true);
@@ -159,7 +168,7 @@ void ParameterStore::build_model_state() {
   for (const ParameterEntry& entry : entries_) numels.push_back(entry.parameter.numel());
   const int ranks = sharding_ ? sharding_->communicator().size() : 1;
   for (const StateSpec& spec : options_.states) {
-    if (per_entry(spec)) continue;
+    if (spec.extent != StateSpec::Extent::kModel) continue;
     model_state_.push_back(
         accelerator_.allocate({model_state_numel(spec, numels, ranks)}, options_.state_dtype(spec)).fill_(spec.init));
   }
@@ -167,39 +176,39 @@ void ParameterStore::build_model_state() {
 }
 
 void ParameterStore::build_slots() {
-  compute_written_.resize(entries_.size());
-  state_handles_.resize(entries_.size());
+  compute_written_.resize(pieces_.size());
+  state_handles_.resize(pieces_.size());
+  piece_gradients_.resize(pieces_.size());
   gradients_.resize(entries_.size());
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    ParameterEntry& entry = entries_[i];
-    for (const at::Tensor& state : entry.state) {
-      state_handles_[i].push_back(state.defined() ? handle_of(state) : nullptr);
+  has_gradient_.resize(entries_.size());
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    Piece& piece = pieces_[p];
+    ParameterEntry& entry = entries_[piece.entry];
+    for (const at::Tensor& state : piece.state) {
+      state_handles_[p].push_back(state.defined() ? handle_of(state) : nullptr);
     }
     capstan_slot slot{};
     slot.struct_size = sizeof slot;
     slot.group = entry.group;
     slot.name = as_str(entry.name);
-    slot.param = handle_of(entry.master);
-    slot.state = state_handles_[i].data();
-    slot.offset = static_cast<std::uint64_t>(entry.offset);
-    slot.numel = static_cast<std::uint64_t>(entry.master.numel());
+    slot.param = handle_of(piece.master);
+    slot.state = state_handles_[p].data();
+    slot.offset = static_cast<std::uint64_t>(entry.offset + piece.offset);
+    slot.numel = static_cast<std::uint64_t>(piece.numel);
     slot.full_numel = static_cast<std::uint64_t>(entry.parameter.numel());
     slot.full_shape = entry.shape.data();
     slot.full_dims = static_cast<std::uint32_t>(entry.shape.size());
-    slot.compute_written = &compute_written_[i];
-    slot.state_count = state_handles_[i].size();
+    slot.compute_written = &compute_written_[p];
+    slot.state_count = state_handles_[p].size();
     slot.role = entry.role;
-    if (!partitioned() && !options_.round_masters && entry.separate && entry.transform < 0 &&
-        entry.compute.is_contiguous() && entry.compute.scalar_type() != at::kFloat) {
-      entry.compute_part = entry.compute;
-    }
-    slot.compute = entry.compute_part.defined() ? handle_of(entry.compute_part) : nullptr;
+    slot.compute = piece.compute.defined() && !options_.round_masters ? handle_of(piece.compute) : nullptr;
     slots_.push_back(slot);
   }
 }
 
 void ParameterStore::begin_backward(const std::string& step, bool last, bool local) {
   if (sharding_) sharding_->gradients().begin(step, last, local);
+  if (staging_ && last) staging_->prefetch();
 }
 
 void ParameterStore::end_backward() {
@@ -233,9 +242,14 @@ const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
                          "updates would not reach the model. Move the model first, then build the engine.");
     }
     gradients_[i] = nullptr;
+    has_gradient_[i] = 0;
     if (sharding_) {
       const bool wanted = !present_on_any_.empty() && present_on_any_[i] && entry.master.numel() > 0;
       if (!wanted && !options_.every_slot) continue;
+      if (plans_[i].gradient_away) {
+        has_gradient_[i] = wanted;
+        continue;
+      }
       entry.reduced = sharding_->gradients().gradient(i);
     }
     at::Tensor& gradient = entry.gradient();
@@ -254,32 +268,44 @@ const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
     } else {
       gradients_[i] = &contiguous_copies_.emplace_back(gradient.contiguous());
     }
+    has_gradient_[i] = 1;
     present_.push_back(gradients_[i]);
   }
+  if (staging_) staging_->set_gradients(true);
   return present_;
+}
+
+/// The gradient of a piece, whose entry has one.
+const at::Tensor& ParameterStore::gradient_of(std::size_t piece_index) {
+  const Piece& piece = pieces_[piece_index];
+  if (piece.gradient.defined()) return piece.gradient;
+  const at::Tensor& whole = *gradients_[piece.entry];
+  if (piece.numel == whole.numel()) return whole;
+  return piece_gradients_[piece_index] = whole.view({-1}).narrow(0, piece.offset, piece.numel);
 }
 
 const std::vector<const capstan_slot*>& ParameterStore::slots(const SubGroup& sub_group) {
   slot_list_.clear();
-  for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
-    if (gradients_[i] == nullptr) continue;
-    slots_[i].grad = handle_of(*gradients_[i]);
-    const SparseRows* taken = sparse_rows();
+  const SparseRows* taken = sparse_rows();
+  for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
+    const std::size_t i = pieces_[p].entry;
+    if (!has_gradient_[i]) continue;
+    slots_[p].grad = handle_of(gradient_of(p));
     const std::vector<std::int64_t>* rows = taken ? taken->rows(i) : nullptr;
-    slots_[i].grad_rows = rows ? rows->data() : nullptr;
-    slots_[i].grad_row_count = rows ? rows->size() : 0;
-    compute_written_[i] = 0;
-    slot_list_.push_back(&slots_[i]);
+    slots_[p].grad_rows = rows ? rows->data() : nullptr;
+    slots_[p].grad_row_count = rows ? rows->size() : 0;
+    compute_written_[p] = 0;
+    slot_list_.push_back(&slots_[p]);
   }
   return slot_list_;
 }
 
 const std::vector<const capstan_slot*>& ParameterStore::slots_without_gradients() {
   slot_list_.clear();
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    slots_[i].grad = nullptr;
-    compute_written_[i] = 0;
-    slot_list_.push_back(&slots_[i]);
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    slots_[p].grad = nullptr;
+    compute_written_[p] = 0;
+    slot_list_.push_back(&slots_[p]);
   }
   return slot_list_;
 }
@@ -296,6 +322,8 @@ void ParameterStore::drop_gradients(bool applied) {
     entry.accumulated.reset();
     entry.reduced.reset();
   }
+  for (at::Tensor& gradient : piece_gradients_) gradient.reset();
+  if (staging_) staging_->set_gradients(false);
   present_on_any_.clear();
   if (!sharding_) return;
   sharding_->gradients().drop();
@@ -304,38 +332,44 @@ void ParameterStore::drop_gradients(bool applied) {
 }
 
 void ParameterStore::refresh(const SubGroup& sub_group, const TransformWeight& transform) {
-  for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
-    if (gradients_[i] == nullptr || compute_written_[i] != 0) continue;
-    if (partitioned()) {
-      ParameterEntry& entry = entries_[i];
-      if (entry.compute_part.defined()) accelerator_.copy(entry.compute_part, entry.master);
-    } else if (entries_[i].separate) {
-      refresh_entry(i, transform);
-    }
+  for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
+    if (has_gradient_[pieces_[p].entry] && compute_written_[p] == 0) refresh_piece(pieces_[p], transform);
+  }
+}
+
+/// Brings the compute copy of a piece, whose tensors show their values, up to date with the master.
+void ParameterStore::refresh_piece(Piece& piece, const TransformWeight& transform) {
+  ParameterEntry& entry = entries_[piece.entry];
+  // What ranks hold parts of is transformed when they share.
+  if (entry.transform >= 0) {
+    if (!partitioned()) transform(entry);
+    return;
+  }
+  if (plans_[piece.entry].copy_away()) return;  // release() does
+  at::Tensor compute = piece.compute;
+  if (!compute.defined() && !partitioned() && entry.separate) compute = entry.compute;
+  if (!compute.defined()) return;
+  const at::Tensor master = piece.master.view(compute.sizes());
+  accelerator_.copy(compute, master);
+  if (!partitioned() && options_.round_masters) accelerator_.copy(piece.master, compute.view(piece.master.sizes()));
+}
+
+void ParameterStore::refresh_copies(const SubGroup& sub_group) {
+  for (Piece& piece : pieces(sub_group)) {
+    if (entries_[piece.entry].master.is_meta()) refresh_piece(piece, {});
   }
 }
 
 void ParameterStore::refresh_all(const TransformWeight& transform) {
-  if (partitioned()) {
-    for (ParameterEntry& entry : entries_) {
-      if (entry.compute_part.defined()) accelerator_.copy(entry.compute_part, entry.master);
+  for (const SubGroup& sub_group : sub_groups_) {
+    for (Piece& piece : pieces(sub_group)) {
+      // On a store, copies are brought up to date wherever masters change.
+      if (!entries_[piece.entry].master.is_meta()) refresh_piece(piece, transform);
     }
-    share("all parameters", transform);
-    return settle();
   }
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_[i].separate) refresh_entry(i, transform);
-  }
-}
-
-void ParameterStore::refresh_entry(std::size_t index, const TransformWeight& transform) {
-  ParameterEntry& entry = entries_[index];
-  if (entry.transform >= 0) {
-    transform(entry);
-  } else {
-    accelerator_.copy(entry.compute, entry.master);
-    if (options_.round_masters) accelerator_.copy(entry.master, entry.compute);
-  }
+  if (!partitioned()) return;
+  share("all parameters", transform);
+  settle();
 }
 
 }  // namespace capstan

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,12 @@
 #include "core/memory/deferred_values.hpp"
 #include "core/memory/residency.hpp"
 #include "core/model/model.hpp"
+#include "core/parameters/offload_options.hpp"
 #include "core/parameters/parameter_groups.hpp"
-#include "core/parameters/sub_group_tier.hpp"
+#include "core/parameters/tile_staging.hpp"
+#include "core/parameters/tiles.hpp"
 #include "core/registry/manifest.hpp"
+#include "core/zero/offload_plan.hpp"
 #include "core/zero/sharding.hpp"
 
 namespace capstan {
@@ -30,16 +34,16 @@ namespace capstan {
 /// the values of parameter and compute are away between their uses.
 struct ParameterEntry {
   std::string name;
-  at::Tensor parameter;           // the model's own
-  at::Tensor master;              // float32, contiguous, no autograd; of a part: one dimension
-  std::int64_t offset = 0;        // where the part begins, in elements; 0 for a whole parameter
-  at::Tensor compute;             // alias of the parameter's values, no autograd
-  bool separate = false;          // master and compute copy have storages of their own
-  int transform = -1;             // index of the observer that fills the compute copy; -1: a plain cast
-  at::Tensor accumulated;         // gradient sum over micro-batches where its dtype is not the parameter's
-  at::Tensor reduced;             // several processes: the mean gradient of the part, in a step that has one
-  at::Tensor compute_part;        // the part of the compute copy, where it is not the master itself
-  std::vector<at::Tensor> state;  // manifest order; undefined where a parameter switches it off
+  at::Tensor parameter;     // the model's own
+  at::Tensor master;        // float32, contiguous, no autograd; of a part: one dimension. On the meta device where
+                            // the values are on a store: see ParameterStore::visit_master()
+  std::int64_t offset = 0;  // where the part begins, in elements; 0 for a whole parameter
+  at::Tensor compute;       // alias of the parameter's values, no autograd
+  bool separate = false;    // master and compute copy have storages of their own
+  int transform = -1;       // index of the observer that fills the compute copy; -1: a plain cast
+  at::Tensor accumulated;   // gradient sum over micro-batches where its dtype is not the parameter's
+  at::Tensor reduced;       // several processes: the mean gradient of the part, in a step that has one
+  at::Tensor compute_part;  // the part of the compute copy, where it is not the master itself
   std::vector<std::int64_t> shape;
   std::uint32_t group = 0;
   capstan_param_role role = CAPSTAN_PARAM_OTHER;
@@ -52,7 +56,19 @@ struct ParameterEntry {
   }
 };
 
-/// A run of entries that is updated together: acquired, updated, released.
+/// A run of an entry's elements that is updated at once: all of what this rank updates, or less where its states are on
+/// a store. The tensors show values between acquire() and release() of the piece's sub-group.
+struct Piece {
+  std::size_t entry = 0;
+  std::int64_t offset = 0, numel = 0;  // in elements, of what this rank updates
+  at::Tensor master;                   // contiguous
+  at::Tensor compute;                  // the compute copy's elements, one dimension; undefined where they are none
+                                       // beside the master, or not contiguous
+  at::Tensor gradient;                 // one dimension, where gradients are on a store
+  std::vector<at::Tensor> state;       // manifest order; undefined where a parameter switches it off
+};
+
+/// A run of pieces that is updated together: acquired, updated, released.
 struct SubGroup {
   std::size_t begin = 0, end = 0;
   std::size_t index = 0;  // among the store's sub-groups
@@ -75,7 +91,7 @@ class ParameterStore {
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
     bool sparse_gradients = false;            // gradients may come as sparse tensors
     bool sparse_rows = false;                 // stage 0: the optimizer takes the rows that sparse gradients have
-    std::unique_ptr<SubGroupTier> tier;       // where states stay between updates; null: in the device's memory
+    OffloadOptions offload;                   // what is kept on stores
     std::optional<ShardingOptions> sharding;  // how several processes train; absent: there is one
     bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here
     ResidencyLimits residency;                // stage 3, as all that follows
@@ -103,17 +119,30 @@ class ParameterStore {
   void set_frozen(std::size_t k, const std::function<void(at::Tensor to, std::int64_t offset)>& fill);
   const std::vector<SubGroup>& sub_groups() const { return sub_groups_; }
   const std::vector<StateSpec>& states() const { return options_.states; }
-  /// Calls `use(spec, values)` for each state that an entry has, in manifest order. Not for those of the whole model,
+  /// The pieces of a sub-group, in the order of entries.
+  std::span<Piece> pieces(const SubGroup& sub_group) {
+    return {pieces_.data() + sub_group.begin, sub_group.end - sub_group.begin};
+  }
+  std::span<Piece> pieces() { return pieces_; }
+  const Piece& first_piece(std::size_t entry) const { return pieces_[first_piece_[entry]]; }
+  /// Calls `use(spec, values)` for each state that a piece has, in manifest order. Not for those of the whole model,
   /// nor for what the entry's group switches off.
   template <class Use>
-  void for_each_state(ParameterEntry& entry, Use use) const {
+  void for_each_state(Piece& piece, Use use) const {
     std::size_t index = 0;
     for (const StateSpec& spec : states()) {
       if (spec.extent == StateSpec::Extent::kModel) continue;
-      at::Tensor& values = entry.state[index++];
+      at::Tensor& values = piece.state[index++];
       if (values.defined()) use(spec, values);
     }
   }
+  /// Takes the master of a piece, of one dimension: the elements from `offset` on of what this rank updates of an
+  /// entry.
+  using VisitMaster = std::function<void(std::size_t entry, at::Tensor master, std::int64_t offset)>;
+  /// Calls `use` for one piece after the other of entry i, wherever it is kept; `changes`: `use` changes the values.
+  void visit_master(std::size_t i, bool changes, const VisitMaster& use);
+  /// The same for all entries.
+  void visit_masters(bool changes, const VisitMaster& use);
   const std::vector<capstan_tensor>& model_state() const { return model_state_handles_; }
   std::vector<at::Tensor>& model_state_tensors() { return model_state_; }
 
@@ -139,6 +168,9 @@ class ParameterStore {
   Range saved_part(std::size_t i) const;
   /// The sum of what each rank gives, where ranks hold parts; else the value itself. `name` says what is summed.
   double sum_over_ranks(const std::string& name, double value);
+  /// The sum of the squares of what this rank updates of entry i, and of the gradient of that, 0 where there is none.
+  double squares_of_master(std::size_t i);
+  double squares_of_gradient(std::size_t i);
   /// Whether parameter i has a gradient in this step, on any rank; after collect_gradients.
   bool has_gradient(std::size_t i) const;
   /// Adds up what an optimizer measured: `width` numbers for each block of each slot of the sub-group. Returns `width`
@@ -162,14 +194,29 @@ class ParameterStore {
 
   /// Before the first update: states declared with init = "param" become the master values.
   void start_states();
-  /// Makes the states of a sub-group resident.
-  void acquire(const SubGroup& sub_group) { options_.tier->acquire(sub_group.index); }
-  /// Ends the residence of the states; `changed`: their values are kept, else the earlier ones.
-  void release(const SubGroup& sub_group, bool changed) { options_.tier->release(sub_group.index, changed); }
-  /// Whether the states of a released sub-group can still be read.
-  bool readable_after_release() const { return options_.tier->readable_after_release(); }
+  /// Makes the tensors of a sub-group's pieces show their values; with Show::kNothing for a caller that overwrites all
+  /// of them. Throws RuntimeFault.
+  void acquire(const SubGroup& sub_group, TileStaging::Show show = TileStaging::Show::kValues);
+  /// Ends that; `changed`: their values are kept, else the earlier ones.
+  void release(const SubGroup& sub_group, bool changed);
+  /// Whether the tensors of a released sub-group still show its values.
+  bool readable_after_release() const { return staging_ == nullptr; }
+  /// A tensor of an entry's pieces: the master, or a state by its index in Piece::state.
+  static constexpr int kMaster = -1;
+  /// Whether that tensor of entry i is one tensor in memory: the entry's master, or the state of its first piece.
+  bool is_here(std::size_t i, int tensor) const;
+  /// Where it is not: fills `to`, contiguous and of one dimension, with the elements from `from` on of that tensor of all that this rank
+  /// updates of entry i, without changing what is shown. Throws RuntimeFault.
+  void read_stored(std::size_t i, int tensor, std::int64_t from, at::Tensor to);
+  /// What went to and from stores so far.
+  OffloadTraffic offload_traffic() const;
+  /// What a run that offloads starts with, a line a store.
+  std::vector<std::string> offload_lines() const;
   /// Brings compute copies up to date with their masters, where the optimizer has not written them itself.
   void refresh(const SubGroup& sub_group, const TransformWeight& transform);
+  /// The same for all pieces of a sub-group that was acquired to be given other masters, as far as these are on a
+  /// store: refresh_all() does it for the others.
+  void refresh_copies(const SubGroup& sub_group);
   /// Called after all sub-groups: where ranks update parts, every rank gets every part. `step` names the step.
   void share(const std::string& step, const TransformWeight& transform);
   /// Keeps the values of parameters (of entries(), and after them of frozen()) in memory, for code that uses no
@@ -182,8 +229,27 @@ class ParameterStore {
   void refresh_all(const TransformWeight& transform);
 
  private:
+  /// What is decided of a trainable parameter before anything is made of it.
+  struct EntryPlan {
+    at::ScalarType dtype = at::kFloat;  // of the compute copy
+    int transform = -1;
+    Range part;                                                               // what this rank updates
+    bool separate = false;                                                    // the master is a tensor of its own
+    bool stays = false;                                                       // stage 3: whole in memory at all times
+    bool parameter_away = false, master_away = false, gradient_away = false;  // on a store
+    bool copy_away() const { return parameter_away && separate; }
+  };
+
   void build_sharding(const std::vector<NamedTensor>& parameters);
+  void plan_entries(const std::vector<NamedTensor>& parameters);
+  void plan_parameters_away(const std::vector<NamedTensor>& parameters);
+  void plan_sub_groups(const std::vector<NamedTensor>& parameters, const ParameterGroups& groups);
+  void plan_whole();
+  TileEntry tile_entry(EntryPlan& plan, const NamedTensor& parameter, const capstan_group& group) const;
+  void take_tiles(const std::vector<PlannedTile>& tiles);
+  void add_staging(const std::vector<PlannedTile>& tiles, const OffloadStaging& limits);
   void build_entry(const NamedTensor& parameter, std::uint32_t group);
+  void put_master(std::size_t index, const at::Tensor& values);
   void attach_sharding(const std::vector<NamedTensor>& parameters);
   void build_residency();
   void make_deferred_values();
@@ -191,14 +257,18 @@ class ParameterStore {
   void share_what_stays(const std::string& step, const TransformWeight& transform);
   void transform_whole(const std::string& step, std::size_t index, const TransformWeight& transform);
   void cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred);
-  void build_sub_groups();
-  void build_states(const ParameterGroups& groups);
-  void build_states(ParameterEntry& entry, const ParameterGroups& groups);
+  void build_pieces(const ParameterGroups& groups);
+  void build_tensors(std::size_t piece);
+  void build_states(std::size_t piece, const ParameterGroups& groups);
+  void fill_states(const SubGroup& sub_group);
+  const StateSpec& entry_spec(int tensor) const;
+  void read_piece(std::size_t piece, int tensor, std::int64_t from, at::Tensor to);
+  at::Tensor staged(std::byte* memory, std::int64_t elements, at::ScalarType dtype) const;
+  const at::Tensor& gradient_of(std::size_t piece);
+  void refresh_piece(Piece& piece, const TransformWeight& transform);
   void build_model_state();
-  std::uint64_t state_bytes(const SubGroup& sub_group, const ParameterGroups& groups) const;
   void build_slots();
-  void refresh_entry(std::size_t index, const TransformWeight& transform);
-  std::vector<double> totals_of_entries(const std::string& name, const SubGroup& range,
+  std::vector<double> totals_of_entries(const std::string& name, std::size_t begin, std::size_t end,
                                         const std::vector<double>& per_block, std::size_t width);
   bool has_state(const StateSpec& spec, const ParameterEntry& entry, const ParameterGroups& groups) const;
   bool partitioned() const { return sharding_ && sharding_->partitioned(); }
@@ -222,12 +292,21 @@ class ParameterStore {
   std::vector<Deferred> deferred_;            // while the store is built
   std::vector<ParameterEntry> entries_;
   std::vector<NamedTensor> frozen_;
+  std::vector<EntryPlan> plans_;                  // one an entry
+  std::vector<bool> frozen_stays_, frozen_away_;  // one of frozen(): whole in memory at all times; on a store
+  std::vector<Piece> pieces_;
+  std::vector<TilePiece> places_;          // one a piece, where there are stores
+  std::vector<std::size_t> sub_group_of_;  // one a piece
+  std::vector<std::size_t> first_piece_;   // one an entry, and the number of all pieces
   std::vector<SubGroup> sub_groups_;
+  std::unique_ptr<TileStaging> staging_;  // null: everything is in memory
   std::vector<at::Tensor> model_state_;
   std::vector<capstan_tensor> model_state_handles_;
   std::vector<std::vector<capstan_tensor>> state_handles_;
-  std::vector<capstan_slot> slots_;            // one an entry, filled once
-  std::vector<int> compute_written_;           // one an entry
+  std::vector<capstan_slot> slots_;            // one a piece, filled once
+  std::vector<int> compute_written_;           // one a piece
+  std::vector<at::Tensor> piece_gradients_;    // one a piece: the current step's, where it is cut
+  std::vector<std::uint8_t> has_gradient_;     // one an entry: the current step has one of what this rank updates
   std::vector<const at::Tensor*> gradients_;   // the current step's, one an entry; null: it has none
   std::vector<const at::Tensor*> present_;     // the gradients that are not null
   std::vector<at::Tensor> contiguous_copies_;  // stand in for gradients that are not contiguous

@@ -36,7 +36,14 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values,
   const Range part = sharding_->updated(index);
   entry.offset = part.offset;
   // In fp32 the part of the memory that all parameters share is the master; see attach_sharding.
-  if (entry.transform < 0 && entry.compute.scalar_type() == at::kFloat) return;
+  const EntryPlan& plan = plans_[index];
+  const bool is_part = entry.transform < 0 && plan.dtype == at::kFloat;
+  if (plan.master_away || (is_part && plan.parameter_away)) {
+    entry.master = at::empty({part.numel}, at::TensorOptions(at::kFloat).device(at::kMeta));
+    if (plan.master_away && !deferred) put_master(index, full_values);
+    return;
+  }
+  if (is_part) return;
   entry.master = at::empty({part.numel}, at::kFloat);
   if (!deferred) entry.master.copy_(full_values.reshape({-1}).narrow(0, part.offset, part.numel));
 }
@@ -57,7 +64,7 @@ void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters)
   if (!partitioned()) return;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     ParameterEntry& entry = entries_[i];
-    if (entry.transform >= 0) continue;
+    if (entry.transform >= 0 || plans_[i].parameter_away) continue;
     const at::Tensor values = sharding_->updated_values(i);
     if (values.scalar_type() == at::kFloat) {
       entry.master = values;
@@ -99,21 +106,22 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
     sharding_->take(one.index, original);
     // In fp32 the part is the master.
     if (entry.transform < 0 && entry.compute.scalar_type() == at::kFloat) continue;
-    entry.master.copy_(values.view({-1}).narrow(0, entry.offset, entry.master.numel()));
+    if (entry.master.is_meta()) {
+      put_master(one.index, values);
+    } else {
+      entry.master.copy_(values.view({-1}).narrow(0, entry.offset, entry.master.numel()));
+    }
   }
   return may_go;
 }
 
 void ParameterStore::build_residency() {
   std::vector<ParameterResidency::Parameter> parameters;
-  Persistence persistence(options_.persistent_max_elements, options_.persistent_total_elements);
-  for (const ParameterEntry& entry : entries_) {
-    // What a weight transform fills is not what the ranks hold.
-    const bool small = persistence.stays(entry.parameter.numel());
-    parameters.push_back({entry.name, entry.parameter, small || entry.transform >= 0});
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    parameters.push_back({entries_[i].name, entries_[i].parameter, plans_[i].stays});
   }
-  for (const NamedTensor& frozen : frozen_) {
-    parameters.push_back({frozen.name, frozen.tensor, persistence.stays(frozen.tensor.numel())});
+  for (std::size_t k = 0; k < frozen_.size(); ++k) {
+    parameters.push_back({frozen_[k].name, frozen_[k].tensor, frozen_stays_[k]});
   }
   residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
   std::vector<bool> coded;
@@ -196,18 +204,20 @@ double ParameterStore::sum_over_ranks(const std::string& name, double value) {
 }
 
 bool ParameterStore::has_gradient(std::size_t i) const {
-  return sharding_ ? present_on_any_[i] != 0 : gradients_[i] != nullptr;
+  return sharding_ ? present_on_any_[i] != 0 : has_gradient_[i] != 0;
 }
 
-/// `width` totals for each entry, zeros for those outside of the range.
-std::vector<double> ParameterStore::totals_of_entries(const std::string& name, const SubGroup& range,
+/// `width` totals for each entry, zeros for those that have no piece in [begin, end). Of an entry that has one all are
+/// there.
+std::vector<double> ParameterStore::totals_of_entries(const std::string& name, std::size_t begin, std::size_t end,
                                                       const std::vector<double>& per_block, std::size_t width) {
+  const std::size_t first = begin < end ? pieces_[begin].entry : 0, last = begin < end ? pieces_[end - 1].entry + 1 : 0;
   // Blocks of all entries that this rank updates, zeros where the range has none.
   std::vector<double> blocks, totals(entries_.size() * width);
   auto at = per_block.begin();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const std::int64_t count = blocks_in(entries_[i].master.numel()) * static_cast<std::int64_t>(width);
-    if (i >= range.begin && i < range.end && gradients_[i] != nullptr) {
+    if (i >= first && i < last && has_gradient_[i]) {
       blocks.insert(blocks.end(), at, at + count);
       at += count;
     } else {
@@ -226,10 +236,11 @@ std::vector<double> ParameterStore::totals_of_entries(const std::string& name, c
 
 std::vector<double> ParameterStore::sum_measures(const std::string& name, const SubGroup& sub_group,
                                                  const std::vector<double>& per_block, std::size_t width) {
-  const std::vector<double> totals = totals_of_entries(name, sub_group, per_block, width);
+  const std::vector<double> totals = totals_of_entries(name, sub_group.begin, sub_group.end, per_block, width);
   std::vector<double> of_slots;
-  for (std::size_t i = sub_group.begin; i < sub_group.end; ++i) {
-    if (gradients_[i] == nullptr) continue;
+  for (const Piece& piece : pieces(sub_group)) {
+    const std::size_t i = piece.entry;
+    if (!has_gradient_[i]) continue;
     for (std::size_t k = 0; k < width; ++k) of_slots.push_back(totals[i * width + k]);
   }
   return of_slots;
@@ -237,7 +248,7 @@ std::vector<double> ParameterStore::sum_measures(const std::string& name, const 
 
 std::vector<double> ParameterStore::sum_model_measures(const std::string& name, const std::vector<double>& per_block,
                                                        std::size_t width) {
-  const std::vector<double> totals = totals_of_entries(name, {0, entries_.size(), 0}, per_block, width);
+  const std::vector<double> totals = totals_of_entries(name, 0, pieces_.size(), per_block, width);
   // Entries without a part here have totals all the same, so that every rank adds up the same numbers.
   std::vector<double> sums(width);
   for (std::size_t i = 0; i < totals.size(); ++i) sums[i % width] += totals[i];
@@ -319,7 +330,11 @@ void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int
     ParameterEntry& entry = entries_[parameters[k]];
     if (!entry.compute.is_contiguous()) entry.compute.copy_(values[k].view(entry.shape));
     const at::Tensor part = values[k].narrow(0, entry.offset, entry.master.numel());
-    if (entry.separate || partitioned()) entry.master.copy_(part.view(entry.master.sizes()));
+    if (entry.separate || partitioned()) {
+      visit_master(parameters[k], /*changes=*/true, [&](std::size_t, at::Tensor master, std::int64_t offset) {
+        master.copy_(part.narrow(0, offset, master.numel()));
+      });
+    }
     if (entry.compute_part.defined() && partitioned()) entry.compute_part.copy_(part);
     // At stages 1 and 2 a parameter that could not be moved has a second copy.
     if (partitioned() && !residency_) sharding_->parameters().values(parameters[k]).copy_(values[k]);
