@@ -48,6 +48,7 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     EntryPlan plan;
     plan.dtype = options_.stays_fp32 && options_.stays_fp32(named) ? at::kFloat : options_.compute_dtype;
     plan.transform = options_.select_transform ? options_.select_transform(named) : -1;
+    plan.whole = named.tensor.numel();
     plan.part = partitioned() ? sharding_->updated(plans_.size()) : Range{0, named.tensor.numel()};
     plan.separate = plan.dtype != at::kFloat || (!partitioned() && !named.tensor.is_contiguous());
     const bool own_master = plan.separate && plan.transform < 0;

@@ -25,7 +25,7 @@ std::uint64_t bytes_per_element(const TileEntry& entry) {
   double bytes = static_cast<double>(entry.compute + entry.master_with_parameters + entry.master + entry.gradient);
   for (const TileEntry::State& state : entry.states) {
     if (!state.there) continue;
-    const double elements = static_cast<double>(state.block > 0 ? state.block : std::max<std::int64_t>(entry.numel, 1));
+    const double elements = static_cast<double>(state.block > 0 ? state.block : std::max<std::int64_t>(entry.planned, 1));
     bytes += static_cast<double>(state.bytes) / elements;
   }
   return static_cast<std::uint64_t>(bytes + 0.999);
@@ -44,8 +44,8 @@ void ParameterStore::plan_sub_groups(const std::vector<NamedTensor>& parameters,
   std::int64_t widest = 1, elements = 0, largest_whole = 0, group = 0, largest_group = 0;
   for (const TileEntry& entry : entries) {
     widest = std::max(widest, static_cast<std::int64_t>(bytes_per_element(entry)));
-    elements += entry.numel;
-    group += entry.numel;
+    elements += entry.planned;
+    group += entry.planned;
     largest_group = std::max(largest_group, group);
     if (group >= options_.sub_group_size) group = 0;
     if (!entry.may_be_cut) largest_whole = std::max(largest_whole, entry.planned);
@@ -65,11 +65,13 @@ void ParameterStore::plan_sub_groups(const std::vector<NamedTensor>& parameters,
 void ParameterStore::plan_whole() {
   std::int64_t elements = 0;
   SubGroup current;
+  // Ranks that measure together need the same sub-groups, whatever their parts are.
+  const std::int64_t ranks = partitioned() ? sharding_->communicator().size() : 1;
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     first_piece_.push_back(i);
     pieces_.push_back({.entry = i, .numel = plans_[i].part.numel});
     sub_group_of_.push_back(sub_groups_.size());
-    elements += plans_[i].part.numel;
+    elements += (plans_[i].whole + ranks - 1) / ranks;
     current.end = i + 1;
     if (elements >= options_.sub_group_size || i + 1 == plans_.size()) {
       sub_groups_.push_back(current);
@@ -83,7 +85,7 @@ void ParameterStore::plan_whole() {
 TileEntry ParameterStore::tile_entry(EntryPlan& plan, const NamedTensor& named, const capstan_group& group) const {
   const std::vector<std::int64_t> shape = named.tensor.sizes().vec();
   plan.gradient_away = plan.parameter_away && options_.offload.states && options_.offload.states->moves_ranges();
-  const std::int64_t ranks = sharding_ ? sharding_->communicator().size() : 1;
+  const std::int64_t ranks = partitioned() ? sharding_->communicator().size() : 1;
   TileEntry entry;
   entry.numel = plan.part.numel;
   entry.planned = (named.tensor.numel() + ranks - 1) / ranks;
