@@ -150,7 +150,9 @@ struct Config {
 
   std::vector<ComponentChoice> monitors;   // enabled sections of monitors (csv_monitor, ...) and capstan.monitors
   std::vector<ComponentChoice> observers;  // capstan.observers and sections that observers own
-  std::optional<ComponentChoice> optimizer_offload;  // capstan.offload.optimizer
+  // Where what is offloaded goes: capstan.offload.optimizer and .parameters, or the device nvme of zero_optimization's
+  // sections. Parameters: at stage 3 alone.
+  std::optional<ComponentChoice> optimizer_offload, parameter_offload;
   std::vector<ParameterGroupRule> parameter_groups;
   std::vector<std::string> corrections;              // capstan.corrections
   std::map<std::string, std::string> plugin_sha256;  // capstan.plugins.sha256: file name -> 64 hexadecimal digits
