@@ -76,7 +76,7 @@ class ParameterStore {
     bool sparse_gradients = false;            // gradients may come as sparse tensors
     bool sparse_rows = false;                 // stage 0: the optimizer takes the rows that sparse gradients have
     std::unique_ptr<SubGroupTier> tier;       // where states stay between updates; null: in the device's memory
-    std::optional<ShardingOptions> sharding;  // how several processes train; absent: there is one
+    std::optional<ShardingOptions> sharding;  // how processes train that hold parts; absent: one holds everything
     bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here
     ResidencyLimits residency;                // stage 3, as all that follows
     std::int64_t persistent_max_elements = 100'000;      // elements of the largest persistent parameter
@@ -91,7 +91,7 @@ class ParameterStore {
                  const Accelerator& accelerator, Options options);
 
   std::vector<ParameterEntry>& entries() { return entries_; }
-  /// Stage 3 in several processes: this rank holds parts of parameters.
+  /// Stage 3, with one process where parameters are offloaded: this rank holds parts of parameters.
   bool parts_only() const { return sharding_ && sharding_->parts_only(); }
   /// Floating-point parameters that are not trained, in the model's order; the tensors are aliases of their values.
   const std::vector<NamedTensor>& frozen() const { return frozen_; }
@@ -117,7 +117,7 @@ class ParameterStore {
   const std::vector<capstan_tensor>& model_state() const { return model_state_handles_; }
   std::vector<at::Tensor>& model_state_tensors() { return model_state_; }
 
-  /// Null in a single process.
+  /// Null in a single process that holds everything.
   Sharding* sharding() { return sharding_.get(); }
   /// Brings the parameters that operators use; null while all are here to stay.
   OperatorPolicy* operator_policy();
@@ -185,7 +185,8 @@ class ParameterStore {
   void build_sharding(const std::vector<NamedTensor>& parameters);
   void build_entry(const NamedTensor& parameter, std::uint32_t group);
   void attach_sharding(const std::vector<NamedTensor>& parameters);
-  void build_residency();
+  std::vector<bool> staying() const;
+  void build_residency(const std::vector<bool>& stays, const std::vector<bool>& movable_frozen);
   void make_deferred_values();
   bool take_deferred(const c10::Storage& storage);
   void share_what_stays(const std::string& step, const TransformWeight& transform);
