@@ -116,8 +116,7 @@ Model build_model(const LoadedConfig& loaded) {
   const auto build = [&] {
     return Model(registry.create(choice.where, "model", choice.type, choice.params, model_host()));
   };
-  const bool parts_only = config.zero.stage == 3 && loaded.communicator->size() > 1;
-  Model model = parts_only ? without_values(build) : build();
+  Model model = config.zero.stage == 3 ? without_values(build) : build();
   // The same values everywhere; from here on each rank draws dropout of its own.
   if (const int rank = loaded.communicator->rank(); rank > 0) {
     seed_host(config.run.seed + 0x9E3779B97F4A7C15u * static_cast<std::uint64_t>(rank));

@@ -71,7 +71,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       micro_timers(*accelerator, config.report.wall_clock_breakdown),
       step_timers(*accelerator, config.report.wall_clock_breakdown),
       optimizer_timers(*accelerator,
-                       config.report.wall_clock_breakdown && config.zero.stage > 0 && communicator->size() > 1),
+                       config.report.wall_clock_breakdown && config.zero.stage > 0 && store.sharding() != nullptr),
       progress_report(config, shows_momentum(groups)) {
   host_context.store = &store;
   host_context.model = &model;
@@ -155,7 +155,7 @@ ParameterStore::Options Engine::State::store_options() {
   options.persistent_max_elements = config.zero.stage3_param_persistence_threshold;
   options.persistent_total_elements = config.zero.stage3_model_persistence_threshold;
   options.state_dtype = [this](const StateSpec& spec) { return state_dtype(spec, config); };
-  if (communicator->size() > 1) options.sharding = sharding_options();
+  if (is_sharded(config, *communicator)) options.sharding = sharding_options();
   options.offload = offload_options();
   return options;
 }

@@ -97,15 +97,22 @@ void set_zeropp(const Config& config, const Communicator& communicator, Sharding
 
 }  // namespace
 
+bool is_sharded(const Config& config, const Communicator& communicator) {
+  return communicator.size() > 1 || (config.parameter_offload && config.zero.stage == 3);
+}
+
 Model join_ranks(Model model, const Config& config, Communicator& communicator) {
   check_possible(config, communicator);
-  if (model.deferred() && (communicator.size() == 1 || config.zero.stage < 3)) {
+  if (model.deferred() && (!is_sharded(config, communicator) || config.zero.stage < 3)) {
     model.deferred()->make([](const c10::Storage&) { return false; });
     model.set_deferred(nullptr);
   }
-  if (communicator.size() == 1) return model;
   if (model.deferred()) {
     for (const NamedTensor& buffer : model.buffers()) model.deferred()->make(buffer.tensor);
+  }
+  if (communicator.size() == 1) {
+    if (model.deferred()) warn_of_parameters_built_whole(model);
+    return model;
   }
   check_same_run(communicator, facts_of(model, config));
   if (model.deferred() && communicator.rank() == 0) warn_of_parameters_built_whole(model);
@@ -173,11 +180,12 @@ ShardingOptions Engine::State::sharding_options() {
   gradients.during_backward =
       config.zero.overlap_comm || config.zero.stage >= 2 || (config.zero.stage == 1 && config.zero.grad_hooks);
   gradients.accumulation = dtype_named(config.precision.grad_accum_dtype);
+  const CommunicationConfig& communication = config.communication;
+  gradients.sparse = communication.sparse_gradients;
+  if (communicator->size() == 1) return options;  // nothing travels
   gradients.communication = communication_dtype(config);
   gradients.transports = gradient_transports();
   if (gradients.stage == 3) set_zeropp(config, *communicator, options);
-  const CommunicationConfig& communication = config.communication;
-  gradients.sparse = communication.sparse_gradients;
   gradients.sparse_rows = takes_sparse_rows(manifest());
   if (communication.gradient_allreduce_op == "sum") return options;
   const double factor = communication.gradient_predivide_factor;
@@ -198,7 +206,7 @@ void Engine::State::agree_on_step(bool norm) {
   read_losses();
   const RankReport own{under_way.loss_sum, under_way.loss_finite, under_way.bad_micro_step, stop_asked};
   std::vector<RankReport> reports = {own};
-  if (communicator->size() > 1) {
+  if (store.sharding()) {
     const StepAgreement agreement = store.sharding()->exchange(step_name(), own.pack(), norm);
     reports.clear();
     for (const std::vector<double>& numbers : agreement.numbers) reports.push_back(RankReport::unpack(numbers));

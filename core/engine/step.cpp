@@ -210,7 +210,7 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
     return false;
   }
   refuse_unused_parameters();
-  if (communicator->size() == 1) under_way.squares = sum_of_squares(gradients);
+  if (!store.sharding()) under_way.squares = sum_of_squares(gradients);
   if (reports_norm()) report.grad_norm = std::sqrt(under_way.squares.exact) / scaler.scale();
   if (!std::isfinite(under_way.squares.exact)) {
     if (tests_overflow(precision)) {

@@ -130,7 +130,9 @@ ParameterResidency::ParameterResidency(const std::vector<Parameter>& parameters,
 ParameterResidency::~ParameterResidency() {
   // The model outlives the engine; its tensors then say that they are away, as long as nobody brings them.
   for (auto& unit : units_) {
-    if (unit->presence == Presence::kComing) unit->presence = Presence::kAway;
+    if (unit->presence != Presence::kComing) continue;
+    comes(unit->ticket);  // the source writes to memory that goes with the unit
+    unit->presence = Presence::kAway;
   }
 }
 

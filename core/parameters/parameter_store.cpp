@@ -74,8 +74,10 @@ void ParameterStore::plan_parameters_away(const std::vector<NamedTensor>& parame
       for (const NamedTensor& named : parameters) {
         if (!at::isFloatingType(named.tensor.scalar_type()) || named.tensor.requires_grad() != trained) continue;
         const std::size_t i = index++;
-        const bool stays = trained ? plans_[i].stays : frozen_stays_[i] || options_.frozen_as_int8;
-        if (!stays) use(named, trained, i);
+        // Codes of frozen parameters stay, an eighth or a quarter of the values; one process has no codes.
+        const bool coded = options_.frozen_as_int8 && sharding_->communicator().size() > 1;
+        if (trained ? plans_[i].stays : frozen_stays_[i] || coded) continue;
+        use(named, trained, i);
       }
     }
   };
@@ -83,11 +85,16 @@ void ParameterStore::plan_parameters_away(const std::vector<NamedTensor>& parame
   const std::vector<bool> away =
       parameters_away(numels, sharding_->communicator().size(), options_.offload.max_in_memory);
   std::size_t next = 0;
+  // With one process the part of a parameter is all of it, which in memory has no other place to come from.
+  const bool alone = sharding_->communicator().size() == 1;
   for_each_that_may_leave([&](const NamedTensor&, bool trained, std::size_t i) {
+    const bool leaves = away[next++];
     if (trained) {
-      plans_[i].parameter_away = away[next++];
+      plans_[i].parameter_away = leaves;
+      plans_[i].stays = alone && !leaves;
     } else {
-      frozen_away_[i] = away[next++];
+      frozen_away_[i] = leaves;
+      frozen_stays_[i] = alone && !leaves;
     }
   });
 }
@@ -272,6 +279,7 @@ const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
     has_gradient_[i] = 1;
     present_.push_back(gradients_[i]);
   }
+  if (stored_gradients_) stored_gradients_->settle();
   if (staging_) staging_->set_gradients(true);
   return present_;
 }

@@ -18,6 +18,7 @@
 #include "core/model/model.hpp"
 #include "core/parameters/offload_options.hpp"
 #include "core/parameters/parameter_groups.hpp"
+#include "core/parameters/stored_parts.hpp"
 #include "core/parameters/tile_staging.hpp"
 #include "core/parameters/tiles.hpp"
 #include "core/registry/manifest.hpp"
@@ -92,7 +93,7 @@ class ParameterStore {
     bool sparse_gradients = false;            // gradients may come as sparse tensors
     bool sparse_rows = false;                 // stage 0: the optimizer takes the rows that sparse gradients have
     OffloadOptions offload;                   // what is kept on stores
-    std::optional<ShardingOptions> sharding;  // how several processes train; absent: there is one
+    std::optional<ShardingOptions> sharding;  // how processes train that hold parts; absent: one holds everything
     bool every_slot = false;                  // several processes: slots also for what has no gradient, or no part here
     ResidencyLimits residency;                // stage 3, as all that follows
     std::int64_t persistent_max_elements = 100'000;      // elements of the largest persistent parameter
@@ -107,7 +108,7 @@ class ParameterStore {
                  const Accelerator& accelerator, Options options);
 
   std::vector<ParameterEntry>& entries() { return entries_; }
-  /// Stage 3 in several processes: this rank holds parts of parameters.
+  /// Stage 3, with one process where parameters are offloaded: this rank holds parts of parameters.
   bool parts_only() const { return sharding_ && sharding_->parts_only(); }
   /// Floating-point parameters that are not trained, in the model's order; the tensors are aliases of their values.
   const std::vector<NamedTensor>& frozen() const { return frozen_; }
@@ -146,7 +147,7 @@ class ParameterStore {
   const std::vector<capstan_tensor>& model_state() const { return model_state_handles_; }
   std::vector<at::Tensor>& model_state_tensors() { return model_state_; }
 
-  /// Null in a single process.
+  /// Null in a single process that holds everything.
   Sharding* sharding() { return sharding_.get(); }
   /// Brings the parameters that operators use; null while all are here to stay.
   OperatorPolicy* operator_policy();
@@ -205,8 +206,8 @@ class ParameterStore {
   static constexpr int kMaster = -1;
   /// Whether that tensor of entry i is one tensor in memory: the entry's master, or the state of its first piece.
   bool is_here(std::size_t i, int tensor) const;
-  /// Where it is not: fills `to`, contiguous and of one dimension, with the elements from `from` on of that tensor of all that this rank
-  /// updates of entry i, without changing what is shown. Throws RuntimeFault.
+  /// Where it is not: fills `to`, contiguous and of one dimension, with the elements from `from` on of that tensor of
+  /// all that this rank updates of entry i, without changing what is shown. Throws RuntimeFault.
   void read_stored(std::size_t i, int tensor, std::int64_t from, at::Tensor to);
   /// What went to and from stores so far.
   OffloadTraffic offload_traffic() const;
@@ -233,6 +234,7 @@ class ParameterStore {
   struct EntryPlan {
     at::ScalarType dtype = at::kFloat;  // of the compute copy
     int transform = -1;
+    std::int64_t whole = 0;                                                   // elements
     Range part;                                                               // what this rank updates
     bool separate = false;                                                    // the master is a tensor of its own
     bool stays = false;                                                       // stage 3: whole in memory at all times
@@ -248,10 +250,12 @@ class ParameterStore {
   TileEntry tile_entry(EntryPlan& plan, const NamedTensor& parameter, const capstan_group& group) const;
   void take_tiles(const std::vector<PlannedTile>& tiles);
   void add_staging(const std::vector<PlannedTile>& tiles, const OffloadStaging& limits);
+  KeptAway kept_away();
   void build_entry(const NamedTensor& parameter, std::uint32_t group);
   void put_master(std::size_t index, const at::Tensor& values);
   void attach_sharding(const std::vector<NamedTensor>& parameters);
-  void build_residency();
+  std::vector<bool> staying() const;
+  void build_residency(const std::vector<bool>& stays, const std::vector<bool>& movable_frozen);
   void make_deferred_values();
   bool take_deferred(const c10::Storage& storage);
   void share_what_stays(const std::string& step, const TransformWeight& transform);
@@ -285,7 +289,9 @@ class ParameterStore {
 
   const Accelerator& accelerator_;
   Options options_;
-  std::unique_ptr<Sharding> sharding_;
+  std::unique_ptr<StoredParts> stored_parts_;          // stage 3: of parameters that are on a store
+  std::unique_ptr<StoredGradients> stored_gradients_;  // and of their gradients
+  std::unique_ptr<Sharding> sharding_;                 // uses both
   std::unique_ptr<ParameterResidency> residency_;
   std::vector<std::uint8_t> present_on_any_;  // one an entry
   std::optional<SparseRows> rows_;            // a single process: the rows of sparse gradients, where they are taken

@@ -1,4 +1,4 @@
-// What a parameter store does when several processes train.
+// What a parameter store does when several processes train, or one that holds parts alone.
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -50,17 +50,22 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values,
 
 void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters) {
   const std::vector<bool> alone = alone_in_storage(parameters);
+  const std::vector<bool> stays = parts_only() ? staying() : std::vector<bool>(entries_.size() + frozen_.size(), true);
   std::vector<at::Tensor> tensors;
   std::vector<std::string> names;
-  std::vector<bool> movable;
+  std::vector<bool> movable, movable_frozen;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].tensor.requires_grad()) continue;
+    if (!parameters[i].tensor.requires_grad()) {
+      if (!at::isFloatingType(parameters[i].tensor.scalar_type())) continue;
+      movable_frozen.push_back(alone[i] && stays[entries_.size() + movable_frozen.size()]);
+      continue;
+    }
     const ParameterEntry& entry = entries_[tensors.size()];
+    movable.push_back(entry.transform < 0 && alone[i] && stays[tensors.size()]);
     tensors.push_back(entry.parameter);
     names.push_back(entry.name);
-    movable.push_back(entry.transform < 0 && alone[i]);
   }
-  sharding_->attach(tensors, names, movable);
+  sharding_->attach(tensors, names, movable, kept_away());
   if (!partitioned()) return;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     ParameterEntry& entry = entries_[i];
@@ -72,7 +77,15 @@ void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters)
       entry.compute_part = values;
     }
   }
-  if (sharding_->parts_only()) build_residency();
+  if (sharding_->parts_only()) build_residency(stays, movable_frozen);
+}
+
+/// Stage 3: for each parameter of entries(), and after them of frozen(), whether it is to stay whole in memory.
+std::vector<bool> ParameterStore::staying() const {
+  std::vector<bool> stays;
+  for (const EntryPlan& plan : plans_) stays.push_back(plan.stays);
+  stays.insert(stays.end(), frozen_stays_.begin(), frozen_stays_.end());
+  return stays;
 }
 
 /// Gives every parameter that has none its values, one after the other: this rank's part of them stays.
@@ -115,20 +128,22 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
   return may_go;
 }
 
-void ParameterStore::build_residency() {
+void ParameterStore::build_residency(const std::vector<bool>& stays, const std::vector<bool>& movable_frozen) {
   std::vector<ParameterResidency::Parameter> parameters;
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    parameters.push_back({entries_[i].name, entries_[i].parameter, plans_[i].stays});
+  std::vector<at::Tensor> frozen_tensors;
+  for (const ParameterEntry& entry : entries_) {
+    parameters.push_back({entry.name, entry.parameter, stays[parameters.size()]});
   }
-  for (std::size_t k = 0; k < frozen_.size(); ++k) {
-    parameters.push_back({frozen_[k].name, frozen_[k].tensor, frozen_stays_[k]});
+  for (const NamedTensor& frozen : frozen_) {
+    parameters.push_back({frozen.name, frozen.tensor, stays[parameters.size()]});
+    frozen_tensors.push_back(frozen.tensor);
   }
   residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
   std::vector<bool> coded;
   for (std::size_t k = 0; k < frozen_.size(); ++k) {
     coded.push_back(options_.frozen_as_int8 && !residency_->stays(entries_.size() + k));
   }
-  sharding_->attach_frozen(options_.compute_dtype, std::move(coded));
+  sharding_->attach_frozen(frozen_tensors, options_.compute_dtype, std::move(coded), movable_frozen);
   const auto has_values = [&](std::size_t index, bool frozen) {
     return std::none_of(deferred_.begin(), deferred_.end(),
                         [&](const Deferred& one) { return one.index == index && one.frozen == frozen; });
@@ -347,7 +362,7 @@ void ParameterStore::share_what_stays(const std::string& step, const TransformWe
   std::vector<ParameterSource::Request> wholes;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const ParameterEntry& entry = entries_[i];
-    if (!residency_->stays(i) || entry.compute.numel() == 0) continue;
+    if (!residency_->stays(i) || sharding_->in_place(i) || entry.compute.numel() == 0) continue;
     if (entry.transform >= 0) {
       transform_whole(step, i, transform);
     } else if (entry.compute.is_contiguous()) {

@@ -25,7 +25,8 @@ std::uint64_t bytes_per_element(const TileEntry& entry) {
   double bytes = static_cast<double>(entry.compute + entry.master_with_parameters + entry.master + entry.gradient);
   for (const TileEntry::State& state : entry.states) {
     if (!state.there) continue;
-    const double elements = static_cast<double>(state.block > 0 ? state.block : std::max<std::int64_t>(entry.planned, 1));
+    const double elements =
+        static_cast<double>(state.block > 0 ? state.block : std::max<std::int64_t>(entry.planned, 1));
     bytes += static_cast<double>(state.bytes) / elements;
   }
   return static_cast<std::uint64_t>(bytes + 0.999);
@@ -148,6 +149,44 @@ void ParameterStore::add_staging(const std::vector<PlannedTile>& planned, const 
       std::move(tiles),
       TileStaging::Options{offload.parameters.get(), offload.states.get(), static_cast<std::size_t>(limits.slots),
                            offload.read_ahead, offload.write_behind});
+}
+
+/// Where the parts of parameters, and their gradients, are on stores.
+KeptAway ParameterStore::kept_away() {
+  if (!options_.offload.parameters) return {};
+  KeptAway kept;
+  OffloadDevice& store = *options_.offload.parameters;
+  std::vector<std::vector<StoredExtent>> parts(plans_.size()), gradients(plans_.size());
+  for (std::size_t p = 0; p < pieces_.size(); ++p) {
+    const Piece& piece = pieces_[p];
+    const EntryPlan& plan = plans_[piece.entry];
+    const std::size_t tile = sub_group_of_[p];
+    if (!plan.parameter_away) continue;
+    const std::uint64_t place = plan.copy_away() ? places_[p].compute : places_[p].master;
+    parts[piece.entry].push_back({staging_->parameters_buffer(tile), place, nullptr, piece.offset, piece.numel});
+    std::byte* const here =
+        staging_->states_resident(tile) ? staging_->states_memory(tile) + places_[p].gradient : nullptr;
+    gradients[piece.entry].push_back(
+        {staging_->states_buffer(tile), places_[p].gradient, here, piece.offset, piece.numel});
+  }
+  for (std::size_t k = 0; k < frozen_.size(); ++k) {
+    auto& extents = parts.emplace_back();
+    if (!frozen_away_[k]) continue;
+    const std::int64_t numel = sharding_->frozen_part(k).numel;
+    const std::uint64_t bytes = static_cast<std::uint64_t>(numel) * c10::elementSize(frozen_[k].tensor.scalar_type());
+    if (numel > 0)
+      extents.push_back({store.add_buffer(bytes, "parameter '" + frozen_[k].name + "'"), 0, nullptr, 0, numel});
+  }
+  stored_parts_ = std::make_unique<StoredParts>(store, std::move(parts));
+  for (const EntryPlan& plan : plans_) kept.away.push_back(plan.parameter_away);
+  kept.tier = stored_parts_.get();
+  kept.frozen = frozen_away_;
+  if (options_.offload.states && options_.offload.states->moves_ranges()) {
+    stored_gradients_ =
+        std::make_unique<StoredGradients>(*options_.offload.states, options_.accumulation_dtype, std::move(gradients));
+    kept.sink = stored_gradients_.get();
+  }
+  return kept;
 }
 
 at::Tensor ParameterStore::staged(std::byte* memory, std::int64_t elements, at::ScalarType dtype) const {

@@ -25,7 +25,7 @@ struct GradientReducer::Hook final : torch::autograd::FunctionPostHook {
 
 GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, WorkQueue& queue,
                                  const Partition& partition, std::vector<at::Tensor> parameters,
-                                 std::vector<std::string> names, const Options& options)
+                                 std::vector<std::string> names, const Options& options, GradientsAway away)
     : communicator_(std::move(communicator)),
       partition_(partition),
       parameters_(std::move(parameters)),
@@ -39,12 +39,6 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
       late_(buckets_.size()),
       reduced_once_(buckets_.size()),
       queue_(queue) {
-  const auto own = static_cast<std::size_t>(communicator_->rank());
-  std::int64_t owned = 0;
-  for (const Bucket& bucket : partition_.buckets()) {
-    owned_first_.push_back(owned);
-    owned += bucket.rank_first[own + 1] - bucket.rank_first[own];
-  }
   mixed_.resize(buckets_.size());
   for (std::size_t i = 0; i < options_.transports.size(); ++i) {
     std::optional<MixedBucket>& mixed = mixed_[partition_.bucket_of(i)];
@@ -56,7 +50,7 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
   if (whole_gradients()) {
     flat_ = at::zeros({partition_.numel()}, memory(options_.accumulation));
   } else {
-    owned_ = at::zeros({owned}, memory(options_.accumulation));
+    owned_.emplace(partition_, communicator_->rank(), memory(options_.accumulation), std::move(away));
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto node = torch::autograd::impl::grad_accumulator(parameters_[i]);
@@ -84,7 +78,7 @@ GradientReducer::~GradientReducer() {
 }
 
 void GradientReducer::begin(const std::string& name, bool last, bool local) {
-  under_way_.clear();
+  forget_under_way();
   name_ = name;
   local_ = local;
   last_ = last;
@@ -103,12 +97,25 @@ void GradientReducer::begin(const std::string& name, bool last, bool local) {
   }
 }
 
+void GradientReducer::note_under_way(WorkQueue::Ticket ticket, std::int64_t elements) {
+  under_way_.push_back({ticket, elements});
+  elements_under_way_ += elements;
+}
+
+void GradientReducer::wait_for_one() {
+  queue_.wait(under_way_.front().ticket);
+  elements_under_way_ -= under_way_.front().elements;
+  under_way_.pop_front();
+}
+
+void GradientReducer::forget_under_way() {
+  under_way_.clear();
+  elements_under_way_ = 0;
+}
+
 at::Tensor GradientReducer::take_buffer() {
   // Backward must not run away from the reduction, or all gradients would wait in buffers.
-  while (under_way_.size() >= Partition::kBuffers) {
-    queue_.wait(under_way_.front());
-    under_way_.pop_front();
-  }
+  while (under_way_.size() >= Partition::kBuffers) wait_for_one();
   const std::lock_guard lock(buffers_mutex_);
   if (free_buffers_.empty()) return at::empty({partition_.largest_bucket()}, memory(options_.communication));
   at::Tensor buffer = std::move(free_buffers_.back());
@@ -154,6 +161,7 @@ void GradientReducer::arrived(std::size_t i) {
   }
   if (rows_) rows_->note(i, gradient);
   if (gradient.layout() != at::kStrided) gradient = gradient.to_dense();
+  if (keeps_alone()) return keep_alone(i, gradient);
   BucketState& bucket = buckets_[partition_.bucket_of(i)];
   ++fired_[i];
   if (bucket.closed) {
@@ -165,6 +173,36 @@ void GradientReducer::arrived(std::size_t i) {
   take(i, gradient);
   if (fired_[i] == expected_[i]) --bucket.missing;
   if (options_.during_backward && reduces_now()) close_complete();
+}
+
+/// What a parameter's gradient is in a single process, its mean is.
+void GradientReducer::keep_alone(std::size_t i, at::Tensor& gradient) {
+  at::Tensor mean = gradient.contiguous().view({-1});
+  gradient.reset();
+  const bool add = touched_[i] != 0;
+  filled_[i] = touched_[i] = 1;
+  // Who adds to it may write to it, and autograd may use the same memory for another gradient: beyond the reference
+  // here and that of the caller of the hook.
+  if (add && mean.storage().use_count() > 2) mean = mean.clone();
+  // As in take_buffer(), but one large gradient waits for all others.
+  while (!under_way_.empty() && elements_under_way_ + mean.numel() > Partition::kLargestBucket) wait_for_one();
+  const std::int64_t elements = mean.numel();
+  const auto ticket =
+      queue_.submit([this, i, mean = std::move(mean), add, last = last_] { owned_->keep(i, mean, add, last); });
+  note_under_way(ticket, elements);
+}
+
+void GradientReducer::end_alone() {
+  queue_.drain();
+  forget_under_way();
+  if (!last_) return;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!touched_[i]) {
+      owned_->clear(i);
+    } else if (!filled_[i]) {
+      owned_->measure(i);
+    }
+  }
 }
 
 void GradientReducer::close_complete() {
@@ -195,7 +233,7 @@ void GradientReducer::close(std::size_t b) {
         reduce(name, b, source, add);
         if (buffer.defined()) return_buffer(buffer);
       });
-  if (buffer.defined()) under_way_.push_back(ticket);
+  if (buffer.defined()) note_under_way(ticket, buffer.numel());
 }
 
 void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor source, bool add) {
@@ -227,21 +265,15 @@ void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor 
 
 /// `all`: the bucket's means, which are whole at stage 0. `mean`: this rank's part.
 void GradientReducer::keep(std::size_t b, const at::Tensor& all, const at::Tensor& mean, bool add) {
+  if (options_.stage >= 2) return owned_->keep_bucket(b, mean, add, /*squares=*/last_);
   const Bucket& bucket = partition_.buckets()[b];
   const auto own = static_cast<std::size_t>(communicator_->rank());
-  const auto put = [&](at::Tensor place, const at::Tensor& values) {
-    if (add) {
-      place.add_(values);
-    } else if (place.const_data_ptr() != values.const_data_ptr()) {
-      place.copy_(values);
-    }
-  };
-  if (options_.stage == 0) {
-    put(flat_.narrow(0, bucket.first, bucket.numel), all);
-  } else if (options_.stage == 1) {
-    put(flat_.narrow(0, bucket.rank_first[own], mean.numel()), mean);
-  } else {
-    put(owned_.narrow(0, owned_first_[b], mean.numel()), mean);
+  const at::Tensor& values = options_.stage == 0 ? all : mean;
+  at::Tensor place = flat_.narrow(0, options_.stage == 0 ? bucket.first : bucket.rank_first[own], values.numel());
+  if (add) {
+    place.add_(values);
+  } else if (place.const_data_ptr() != values.const_data_ptr()) {
+    place.copy_(values);
   }
 }
 
@@ -274,10 +306,11 @@ void GradientReducer::reduce_late() {
 void GradientReducer::end() {
   at::NoGradGuard no_grad;
   inside_ = false;
+  if (keeps_alone()) return end_alone();
   if (reduces_now()) {
     while (next_ < buckets_.size()) close(next_++);
     queue_.drain();
-    under_way_.clear();
+    forget_under_way();
     if (options_.during_backward) reduce_late();
     if (rows_) rows_->agree(*communicator_, name_);
   }
@@ -290,18 +323,16 @@ void GradientReducer::end() {
 }
 
 at::Tensor GradientReducer::gradient(std::size_t i) const {
+  if (owned_) return owned_->gradient(i);
   const std::int64_t first = partition_.first(i);
   if (options_.stage == 0 || local_) return flat_.narrow(0, first, parameters_[i].numel());
   const Range part = partition_.part(i, communicator_->rank());
-  if (options_.stage == 1) return flat_.narrow(0, first + part.offset, part.numel);
-  const std::size_t b = partition_.bucket_of(i);
-  const std::int64_t bucket_part = partition_.buckets()[b].rank_first[static_cast<std::size_t>(communicator_->rank())];
-  return owned_.narrow(0, part.numel == 0 ? 0 : owned_first_[b] + first + part.offset - bucket_part, part.numel);
+  return flat_.narrow(0, first + part.offset, part.numel);
 }
 
 void GradientReducer::drop() {
   inside_ = false;
-  under_way_.clear();
+  forget_under_way();
   std::fill(filled_.begin(), filled_.end(), 0);
   std::fill(touched_.begin(), touched_.end(), 0);
   if (rows_) rows_->drop();

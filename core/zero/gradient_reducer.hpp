@@ -13,6 +13,7 @@
 
 #include "core/comm/communicator.hpp"
 #include "core/zero/mixed_bucket.hpp"
+#include "core/zero/owned_gradients.hpp"
 #include "core/zero/partition.hpp"
 #include "core/zero/quantized_collectives.hpp"
 #include "core/zero/sparse_rows.hpp"
@@ -29,7 +30,8 @@ namespace capstan {
 /// Hooks on the parameters' autograd nodes take each gradient as it appears. Stages 0 and 1 add it to one buffer of all
 /// gradients and reduce that once a step; stages 2 and 3 reduce in every backward and keep what this rank owns. Buckets
 /// are reduced in their order on every rank, whatever order the gradients come in. An element's result is the same at
-/// every stage, with every bucket size, with and without overlap: a sum in rank order in fp32.
+/// every stage, with every bucket size, with and without overlap: a sum in rank order in fp32. A single process reduces
+/// nothing: from stage 2 on each gradient is kept as it appears.
 class GradientReducer {
  public:
   struct Options {
@@ -46,9 +48,10 @@ class GradientReducer {
     std::optional<ErrorFeedback> feedback;
   };
 
-  /// `queue` does what the ranks do together, and must outlive this.
+  /// `queue` does what the ranks do together, and must outlive this. `away`: from stage 2 on.
   GradientReducer(std::shared_ptr<Communicator> communicator, WorkQueue& queue, const Partition& partition,
-                  std::vector<at::Tensor> parameters, std::vector<std::string> names, const Options& options);
+                  std::vector<at::Tensor> parameters, std::vector<std::string> names, const Options& options,
+                  GradientsAway away = {});
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
 
@@ -59,8 +62,12 @@ class GradientReducer {
 
   bool local() const { return local_; }
   /// The mean gradient, over ranks, of the range that this rank updates of parameter i, one dimension; valid after
-  /// end() of the last micro-batch. In a local step it is this rank's own gradient of the whole parameter.
+  /// end() of the last micro-batch. In a local step it is this rank's own gradient of the whole parameter. Undefined
+  /// where it went to a sink.
   at::Tensor gradient(std::size_t i) const;
+  /// Whether the gradient of parameter i went to a sink; then the squares of its blocks, valid as gradient().
+  bool away(std::size_t i) const { return owned_ && owned_->away(i); }
+  const std::vector<SumOfSquares>& squares_away(std::size_t i) const { return owned_->squares(i); }
   /// 1 for parameters that got a gradient on this rank in this step.
   const std::vector<std::uint8_t>& touched() const { return touched_; }
   /// The rows that sparse gradients have, over all ranks; valid as gradient(). Null where nobody wants them.
@@ -80,9 +87,15 @@ class GradientReducer {
 
   void arrived(std::size_t i);
   void take(std::size_t i, at::Tensor& gradient);
+  void keep_alone(std::size_t i, at::Tensor& gradient);
   void close(std::size_t bucket);
   void close_complete();
   void reduce_late();
+  void end_alone();
+  void note_under_way(WorkQueue::Ticket ticket, std::int64_t elements);
+  /// Waits for the oldest.
+  void wait_for_one();
+  void forget_under_way();
   void reduce(const std::string& name, std::size_t bucket, at::Tensor source, bool add);
   void keep(std::size_t bucket, const at::Tensor& all, const at::Tensor& mean, bool add);
   void build_quantized();
@@ -94,6 +107,7 @@ class GradientReducer {
   at::TensorOptions memory(at::ScalarType dtype) const;
   bool reduces_now() const { return !local_ && (options_.stage >= 2 || last_); }
   bool whole_gradients() const { return options_.stage < 2; }
+  bool keeps_alone() const { return !whole_gradients() && communicator_->size() == 1; }
 
   std::shared_ptr<Communicator> communicator_;
   const Partition& partition_;
@@ -102,9 +116,8 @@ class GradientReducer {
   Options options_;
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> nodes_;  // with our hook's key
 
-  at::Tensor flat_;                        // stages 0 and 1: all gradients
-  at::Tensor owned_;                       // from stage 2 on: the gradients that this rank owns
-  std::vector<std::int64_t> owned_first_;  // where each bucket's part begins in owned_
+  at::Tensor flat_;                      // stages 0 and 1: all gradients
+  std::optional<OwnedGradients> owned_;  // from stage 2 on
   std::vector<BucketState> buckets_;
   std::vector<std::optional<MixedBucket>> mixed_;  // set for buckets whose gradients do not all travel alike
   std::vector<std::unique_ptr<QuantizedReduceScatter>> quantized_;  // one a bucket, or none
@@ -119,7 +132,13 @@ class GradientReducer {
   std::string name_;
   std::mutex buffers_mutex_;
   std::vector<at::Tensor> free_buffers_;
-  std::deque<WorkQueue::Ticket> under_way_;  // reductions that have a buffer
+  /// A reduction that has a buffer, or in a single process a gradient that is being kept.
+  struct UnderWay {
+    WorkQueue::Ticket ticket;
+    std::int64_t elements;
+  };
+  std::deque<UnderWay> under_way_;
+  std::int64_t elements_under_way_ = 0;
   WorkQueue& queue_;
 };
 

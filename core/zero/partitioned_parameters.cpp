@@ -9,22 +9,54 @@
 
 namespace capstan {
 
+void PartReads::start(PartTier& tier, std::size_t parameter, const at::Tensor& to) {
+  under_way_.emplace_back(&tier, PartTier::Ticket{});
+  try {
+    under_way_.back().second = tier.read(parameter, to);
+  } catch (...) {
+    under_way_.pop_back();
+    throw;
+  }
+}
+
+void PartReads::end() noexcept {
+  for (const auto& [tier, ticket] : under_way_) {
+    try {
+      tier->wait(ticket);
+    } catch (...) {
+      if (!failure_) failure_ = std::current_exception();
+    }
+  }
+  under_way_.clear();
+}
+
+void PartReads::wait() {
+  end();
+  if (failure_) std::rethrow_exception(failure_);
+}
+
 PartitionedParameters::PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype,
-                                             std::vector<bool> coded)
-    : partition_(partition), rank_(rank), dtype_(dtype), coded_(std::move(coded)) {
+                                             Elsewhere elsewhere)
+    : partition_(partition), rank_(rank), dtype_(dtype), elsewhere_(std::move(elsewhere)) {
   const at::NoGradGuard no_grad;
   const std::size_t count = partition.order().size();
-  coded_.resize(count);
+  elsewhere_.coded.resize(count);
+  elsewhere_.in_place.resize(count);
+  elsewhere_.away.resize(count);
   codes_.resize(count);
+  const auto has_room = [&](std::size_t i) {
+    return !elsewhere_.coded[i] && !elsewhere_.away[i] && !elsewhere_.in_place[i].defined();
+  };
   std::vector<std::int64_t> first;
   std::int64_t elements = 0;
   for (std::size_t i = 0; i < count; ++i) {
     first.push_back(elements);
-    if (!coded_[i]) elements += Partition::aligned(partition.part(i, rank).numel);
+    if (has_room(i)) elements += Partition::aligned(partition.part(i, rank).numel);
   }
   const at::Tensor memory = at::empty({elements}, dtype);
   for (std::size_t i = 0; i < count; ++i) {
-    parts_.push_back(coded_[i] ? at::Tensor() : memory.narrow(0, first[i], partition.part(i, rank).numel));
+    const bool here = has_room(i);
+    parts_.push_back(here ? memory.narrow(0, first[i], partition.part(i, rank).numel) : elsewhere_.in_place[i]);
   }
 }
 
@@ -35,7 +67,11 @@ void PartitionedParameters::take(std::size_t i, const at::Tensor& whole) {
 
 void PartitionedParameters::take_part(std::size_t i, const at::Tensor& values) {
   const at::NoGradGuard no_grad;
-  if (!coded_[i]) {
+  if (away(i)) {
+    if (values.numel() > 0) elsewhere_.tier->write(elsewhere_.first_in_tier + i, values.to(dtype_).contiguous());
+    return;
+  }
+  if (!elsewhere_.coded[i]) {
     parts_[i].copy_(values);
     return;
   }
@@ -44,10 +80,23 @@ void PartitionedParameters::take_part(std::size_t i, const at::Tensor& values) {
 }
 
 at::Tensor PartitionedParameters::part(std::size_t i) const {
-  if (!codes_[i].defined()) return parts_[i];
+  if (!codes_[i].defined() && !away(i)) return parts_[i];
   const at::Tensor values = at::empty({partition_.part(i, rank_).numel}, dtype_);
-  decode_weights(codes_[i], values);
+  if (codes_[i].defined()) {
+    decode_weights(codes_[i], values);
+  } else if (values.numel() > 0) {
+    PartReads reads;
+    reads.start(*elsewhere_.tier, elsewhere_.first_in_tier + i, values);
+    reads.wait();
+  }
   return values;
+}
+
+void PartitionedParameters::start_read(const ParameterSource::Request& whole, PartReads& reads) const {
+  const Range range = partition_.part(whole.parameter, rank_);
+  if (range.numel == 0) return;
+  reads.start(*elsewhere_.tier, elsewhere_.first_in_tier + whole.parameter,
+              whole.values.narrow(0, range.offset, range.numel));
 }
 
 void PartitionedParameters::gather(Communicator& communicator, const std::string& name,
@@ -61,9 +110,10 @@ void PartitionedParameters::gather(Communicator& communicator, const std::string
       const Range range = partition_.part(parameter, rank);
       parts.push_back(values.narrow(0, range.offset, range.numel));
     }
-    if (!codes_[parameter].defined()) parts[static_cast<std::size_t>(rank_)].copy_(parts_[parameter]);
-    if (coded_[parameter]) codes.push_back(codes_[parameter]);
-    (coded_[parameter] ? coded : pieces).push_back(std::move(parts));
+    if (parts_[parameter].defined()) parts[static_cast<std::size_t>(rank_)].copy_(parts_[parameter]);
+    const bool is_coded = elsewhere_.coded[parameter];
+    if (is_coded) codes.push_back(codes_[parameter]);
+    (is_coded ? coded : pieces).push_back(std::move(parts));
   }
   if (!coded.empty()) quantized_all_gather(communicator, name + ", codes", coded, codes);
   if (pieces.empty()) return;
@@ -71,16 +121,54 @@ void PartitionedParameters::gather(Communicator& communicator, const std::string
   communicator.all_gather(name, pieces);
 }
 
-ParameterSource::Ticket PartGatherer::fetch(const std::string& what, std::vector<Request> requests) {
-  return queue_.submit([this, name = step_ + ", gather of " + what, wholes = std::move(requests)] {
-    std::vector<Request> trainable, frozen;
-    for (const Request& whole : wholes) {
-      const bool is_frozen = whole.parameter >= parts_.size();
-      (is_frozen ? frozen : trainable).push_back({whole.parameter - (is_frozen ? parts_.size() : 0), whole.values});
+PartGatherer::Wholes PartGatherer::split(const std::vector<Request>& requests) const {
+  Wholes wholes;
+  for (const Request& whole : requests) {
+    const bool is_frozen = whole.parameter >= parts_.size();
+    (is_frozen ? wholes.frozen : wholes.trained)
+        .push_back({whole.parameter - (is_frozen ? parts_.size() : 0), whole.values});
+  }
+  return wholes;
+}
+
+void PartGatherer::start_reads(const Wholes& wholes, PartReads& reads) const {
+  const auto start = [&](const PartitionedParameters& parts, const SecondaryPartition& secondary,
+                         const std::vector<Request>& requests) {
+    for (const Request& whole : requests) {
+      if (parts.away(whole.parameter) && !secondary.has(whole.parameter)) parts.start_read(whole, reads);
     }
-    bring(parts_, secondary_, name, trainable);
-    if (!frozen.empty()) bring(*frozen_, frozen_secondary_, name + ", frozen", frozen);
+  };
+  start(parts_, secondary_, wholes.trained);
+  if (!wholes.frozen.empty()) start(*frozen_, frozen_secondary_, wholes.frozen);
+}
+
+ParameterSource::Ticket PartGatherer::fetch(const std::string& what, std::vector<Request> requests) {
+  const std::string name = step_ + ", gather of " + what;
+  const Wholes wholes = split(requests);
+  const auto reads = std::make_shared<PartReads>();
+  start_reads(wholes, *reads);
+  if (communicator_.size() == 1) {
+    bring_all(name, wholes);  // copies what is in memory
+    reads_.emplace(++last_, reads);
+    return last_;
+  }
+  return queue_.submit([this, name, wholes, reads] {
+    reads->wait();
+    bring_all(name, wholes);
   });
+}
+
+void PartGatherer::wait(Ticket ticket) {
+  if (communicator_.size() > 1) return queue_.wait(ticket);
+  const auto found = reads_.find(ticket);
+  if (found == reads_.end()) return;
+  found->second->wait();
+  reads_.erase(found);
+}
+
+void PartGatherer::bring_all(const std::string& name, const Wholes& wholes) {
+  bring(parts_, secondary_, name, wholes.trained);
+  if (!wholes.frozen.empty()) bring(*frozen_, frozen_secondary_, name + ", frozen", wholes.frozen);
 }
 
 void PartGatherer::bring(const PartitionedParameters& parts, SecondaryPartition& secondary, const std::string& name,

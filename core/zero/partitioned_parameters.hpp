@@ -2,33 +2,73 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <exception>
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/comm/communicator.hpp"
 #include "core/memory/parameter_source.hpp"
+#include "core/zero/part_tier.hpp"
 #include "core/zero/partition.hpp"
 #include "core/zero/secondary_partition.hpp"
 #include "core/zero/work_queue.hpp"
 
 namespace capstan {
 
+/// Reads from a tier that are under way. Whoever drops the reads waits for them: nothing may write to memory that goes.
+class PartReads {
+ public:
+  PartReads() = default;
+  ~PartReads() { end(); }
+  PartReads(const PartReads&) = delete;
+
+  void start(PartTier& tier, std::size_t parameter, const at::Tensor& to);
+  /// Waits for all of them; throws what the first that failed threw, now and again.
+  void wait();
+
+ private:
+  void end() noexcept;
+
+  std::vector<std::pair<PartTier*, PartTier::Ticket>> under_way_;
+  std::exception_ptr failure_;
+};
+
 /// Stage 3: this rank's parts of the compute copies of parameters, in one piece of memory but for those that are kept
-/// as 8-bit codes.
+/// elsewhere.
 class PartitionedParameters {
  public:
-  /// Makes room, without values. `coded[i]`: parameter i is kept as codes (zero_quantized_nontrainable_weights); empty:
-  /// none is.
-  PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype, std::vector<bool> coded = {});
+  /// Where parts are that do not lie in the common memory. An empty list: none of them.
+  struct Elsewhere {
+    std::vector<bool> coded;           // kept as 8-bit codes (zero_quantized_nontrainable_weights)
+    std::vector<at::Tensor> in_place;  // where it is defined: the part's own memory, one dimension
+    PartTier* tier = nullptr;          // must outlive this; keeps the parts of those that are away
+    std::vector<bool> away;
+    std::size_t first_in_tier = 0;  // what the tier calls parameter 0
+  };
+
+  /// Makes room, without values.
+  PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype, Elsewhere elsewhere);
 
   std::size_t size() const { return parts_.size(); }
-  /// Copies this rank's part of the values of parameter i.
+  bool away(std::size_t i) const { return elsewhere_.away[i]; }
+  /// Whether the part's memory was given, so that who gave it needs no copy.
+  bool in_place(std::size_t i) const { return elsewhere_.in_place[i].defined(); }
+  /// Copies this rank's part of the values of parameter i. Throws RuntimeFault where a tier fails.
   void take(std::size_t i, const at::Tensor& whole);
   /// The same from the part alone, one dimension.
   void take_part(std::size_t i, const at::Tensor& values);
-  /// This rank's part of parameter i, one dimension; of a coded one, a copy.
+  /// This rank's part of parameter i, one dimension; of one that is coded or away, a copy.
   at::Tensor part(std::size_t i) const;
-  /// Fills wholes with the parts of all ranks, in one call; `quantized`: with what 8-bit codes stand for (qwZ).
+  /// The same where it lies in memory, else undefined.
+  const at::Tensor& part_in_memory(std::size_t i) const { return parts_[i]; }
+  /// Starts to read this rank's part of a parameter that is away into its place in the whole.
+  void start_read(const ParameterSource::Request& whole, PartReads& reads) const;
+  /// Fills wholes with the parts of all ranks, in one call; `quantized`: with what 8-bit codes stand for (qwZ). Of
+  /// those that are away this rank's part must have been read.
   void gather(Communicator& communicator, const std::string& name, const std::vector<ParameterSource::Request>& wholes,
               bool quantized) const;
 
@@ -36,12 +76,13 @@ class PartitionedParameters {
   const Partition& partition_;
   int rank_;
   at::ScalarType dtype_;
-  std::vector<bool> coded_;
-  std::vector<at::Tensor> parts_, codes_;  // a parameter has an entry in one of the two
+  Elsewhere elsewhere_;
+  std::vector<at::Tensor> parts_, codes_;  // a parameter that is not away has an entry in one of the two
 };
 
 /// Gathers whole parameters from the ranks' parts, through a queue: in the order of the calls, which is the same on all
-/// ranks.
+/// ranks. Parts that are away are read from the call of fetch() on, whatever the queue is busy with. A single process
+/// has nothing to gather: what it fetches has come as soon as the reads are done, in any order.
 class PartGatherer final : public ParameterSource {
  public:
   struct Options {
@@ -63,12 +104,19 @@ class PartGatherer final : public ParameterSource {
   void name(std::string step) { step_ = std::move(step); }
 
   Ticket fetch(const std::string& what, std::vector<Request> requests) override;
-  void wait(Ticket ticket) override { queue_.wait(ticket); }
+  void wait(Ticket ticket) override;
   /// Called when the parts have changed: their second copies are out of date.
   void forget() { secondary_.forget(); }
   void forget_frozen() { frozen_secondary_.forget(); }
 
  private:
+  /// The requests of trained parameters and of frozen ones, each counted from 0.
+  struct Wholes {
+    std::vector<Request> trained, frozen;
+  };
+  Wholes split(const std::vector<Request>& requests) const;
+  void start_reads(const Wholes& wholes, PartReads& reads) const;
+  void bring_all(const std::string& name, const Wholes& wholes);
   void bring(const PartitionedParameters& parts, SecondaryPartition& secondary, const std::string& name,
              const std::vector<Request>& wholes);
 
@@ -79,6 +127,8 @@ class PartGatherer final : public ParameterSource {
   const PartitionedParameters* frozen_ = nullptr;
   SecondaryPartition secondary_, frozen_secondary_;
   std::string step_ = "start";
+  std::map<Ticket, std::shared_ptr<PartReads>> reads_;  // a single process: what is under way or has failed
+  Ticket last_ = 0;                                     // a single process
 };
 
 }  // namespace capstan

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace capstan {
 
@@ -17,14 +18,21 @@ at::Tensor SecondaryPartition::slice(const at::Tensor& whole, int place) const {
 void SecondaryPartition::keep(const std::vector<ParameterSource::Request>& wholes) {
   if (ranks_ == 1) return;
   const at::NoGradGuard no_grad;
-  for (const auto& [parameter, values] : wholes) slices_[parameter] = slice(values, place_).clone();
+  for (const auto& [parameter, values] : wholes) {
+    at::Tensor kept = slice(values, place_).clone();
+    const std::lock_guard lock(mutex_);
+    slices_[parameter] = std::move(kept);
+  }
 }
 
 void SecondaryPartition::gather(Communicator& communicator, const std::string& name,
                                 const std::vector<ParameterSource::Request>& wholes) const {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> mine;
-  for (const auto& [parameter, values] : wholes) mine.push_back(slices_.at(parameter));
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [parameter, values] : wholes) mine.push_back(slices_.at(parameter));
+  }
   const at::Tensor packed = at::cat(mine), nothing = packed.narrow(0, 0, 0);
   const auto ranks = static_cast<std::size_t>(communicator.size());
   std::vector<at::Tensor> send(ranks, nothing), receive(ranks, nothing);

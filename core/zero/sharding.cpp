@@ -16,6 +16,16 @@ std::vector<Partition::Parameter> partition_inputs(const std::vector<std::int64_
   return inputs;
 }
 
+/// The memory of parameters that are their own parts.
+std::vector<at::Tensor> own_memory(const std::vector<at::Tensor>& parameters, const std::vector<bool>& movable,
+                                   const std::vector<bool>& away) {
+  std::vector<at::Tensor> memory(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (movable[i] && (away.empty() || !away[i])) memory[i] = parameters[i].detach().view({-1});
+  }
+  return memory;
+}
+
 }  // namespace
 
 Sharding::Sharding(ShardingOptions options, const std::vector<std::int64_t>& numels,
@@ -33,10 +43,15 @@ Range Sharding::updated(std::size_t i) const {
 }
 
 void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
-                      const std::vector<bool>& movable) {
+                      const std::vector<bool>& movable, KeptAway kept_away) {
+  kept_away_ = std::move(kept_away);
+  const bool alone = options_.communicator->size() == 1;
   if (parts_only()) {
-    parts_ = std::make_unique<PartitionedParameters>(
-        partition_, options_.communicator->rank(), parameters.empty() ? at::kFloat : parameters.front().scalar_type());
+    PartitionedParameters::Elsewhere elsewhere{.tier = kept_away_.tier, .away = kept_away_.away};
+    if (alone) elsewhere.in_place = own_memory(parameters, movable, kept_away_.away);
+    parts_ = std::make_unique<PartitionedParameters>(partition_, options_.communicator->rank(),
+                                                     parameters.empty() ? at::kFloat : parameters.front().scalar_type(),
+                                                     std::move(elsewhere));
     gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_, options_.parts);
   } else if (partitioned()) {
     FlatParameters::Gathering gathering{options_.gather_bucket_size, options_.gather_by_broadcast};
@@ -47,18 +62,28 @@ void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vect
       arriving_ = std::make_unique<ArrivingParameters>(parameters, names, *parameters_, *options_.communicator, queue_);
     }
   }
+  GradientsAway gradients_away;
+  if (kept_away_.sink != nullptr) gradients_away = {kept_away_.sink, kept_away_.away};
   gradients_ = std::make_unique<GradientReducer>(options_.communicator, queue_, partition_, parameters, names,
-                                                 options_.gradients);
+                                                 options_.gradients, std::move(gradients_away));
 }
 
-void Sharding::attach_frozen(at::ScalarType dtype, std::vector<bool> coded) {
+void Sharding::attach_frozen(const std::vector<at::Tensor>& frozen, at::ScalarType dtype, std::vector<bool> coded,
+                             const std::vector<bool>& movable) {
+  PartitionedParameters::Elsewhere elsewhere{
+      .tier = kept_away_.tier, .away = kept_away_.frozen, .first_in_tier = numels_.size()};
+  if (options_.communicator->size() == 1) {
+    elsewhere.in_place = own_memory(frozen, movable, kept_away_.frozen);
+  } else {
+    elsewhere.coded = std::move(coded);
+  }
   frozen_ = std::make_unique<PartitionedParameters>(frozen_partition_, options_.communicator->rank(), dtype,
-                                                    std::move(coded));
+                                                    std::move(elsewhere));
   gatherer_->set_frozen(frozen_.get());
 }
 
 at::Tensor Sharding::updated_values(std::size_t i) const {
-  if (parts_only()) return parts_->part(i);
+  if (parts_only()) return parts_->part_in_memory(i);
   const Range part = updated(i);
   return parameters_->values(i).narrow(0, part.offset, part.numel);
 }
@@ -98,22 +123,38 @@ std::vector<double> Sharding::add_blocks(const std::vector<const double*>& of_ra
 
 std::vector<SumOfSquares> Sharding::own_squares(bool by_block) const {
   const bool local = gradients_->local();
-  std::vector<at::Tensor> mine;
+  std::vector<at::Tensor> mine(numels_.size());
+  std::vector<const at::Tensor*> here;
   for (std::size_t i = 0; i < numels_.size(); ++i) {
+    if (gradients_->away(i)) continue;
     const Range part = partition_.part(i, options_.communicator->rank());
     const at::Tensor gradient = gradients_->gradient(i);
-    mine.push_back(local || partitioned() ? gradient : gradient.narrow(0, part.offset, part.numel));
+    mine[i] = local || partitioned() ? gradient : gradient.narrow(0, part.offset, part.numel);
+    here.push_back(&mine[i]);
   }
-  std::vector<const at::Tensor*> pointers;
-  for (const at::Tensor& one : mine) pointers.push_back(&one);
-  if (by_block) return sums_of_squares(pointers);
-  return {sum_of_squares(pointers)};
+  const std::vector<SumOfSquares> of_here = sums_of_squares(here);
+  std::vector<SumOfSquares> blocks;  // in the order of the parameters
+  auto next = of_here.begin();
+  for (std::size_t i = 0; i < numels_.size(); ++i) {
+    if (gradients_->away(i)) {
+      const std::vector<SumOfSquares>& taken = gradients_->squares_away(i);
+      blocks.insert(blocks.end(), taken.begin(), taken.end());
+    } else {
+      const auto end = next + blocks_in(mine[i].numel());
+      blocks.insert(blocks.end(), next, end);
+      next = end;
+    }
+  }
+  if (by_block) return blocks;
+  SumOfSquares total;
+  for (const SumOfSquares& block : blocks) total += block;
+  return {total};
 }
 
 StepAgreement Sharding::exchange(const std::string& step, const std::vector<double>& numbers, bool norm) {
   const int own = options_.communicator->rank();
   const bool local = gradients_->local();
-  const bool by_block = norm && !local;
+  const bool by_block = norm && !local && options_.communicator->size() > 1;
   const std::vector<SumOfSquares> squares = own_squares(by_block);
 
   std::vector<at::Tensor> doubles, bytes;

@@ -19,9 +19,9 @@
 
 namespace capstan {
 
-/// How the trainable parameters of a model are trained by several processes.
+/// How the trainable parameters of a model are trained by several processes, or by one that holds parts alone.
 struct ShardingOptions {
-  std::shared_ptr<Communicator> communicator;                                       // joins at least two processes
+  std::shared_ptr<Communicator> communicator;
   std::int64_t reduce_bucket_size = 500'000'000, gather_bucket_size = 500'000'000;  // elements
   bool gather_by_broadcast = false;
   bool overlap = false;               // a thread talks to the other ranks while forward and backward go on
@@ -29,6 +29,13 @@ struct ShardingOptions {
   bool whole_parameters = false;      // the optimizer needs each of them in one piece
   PartGatherer::Options parts;        // stage 3
   GradientReducer::Options gradients;
+};
+
+/// Stage 3: what is kept outside memory. Tier and sink must outlive the sharding.
+struct KeptAway {
+  PartTier* tier = nullptr;
+  GradientSink* sink = nullptr;    // null: gradients stay in memory
+  std::vector<bool> away, frozen;  // one a trained, one a frozen parameter; empty: none is
 };
 
 /// What the ranks tell each other at the end of a step.
@@ -58,18 +65,24 @@ class Sharding {
   Range owned(std::size_t i) const { return partition_.part(i, options_.communicator->rank()); }
 
   /// Takes the parameters: moves them together at stages 1 and 2 where `movable` allows it, makes room for this rank's
-  /// parts at stage 3, and hooks on their gradients.
+  /// parts at stage 3, and hooks on their gradients. At stage 3 in a single process a movable parameter's own memory is
+  /// that of its part, and must stay; with several, nothing is moved.
   void attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
-              const std::vector<bool>& movable);
+              const std::vector<bool>& movable, KeptAway kept_away = {});
   GradientReducer& gradients() { return *gradients_; }
-  /// The part of the compute copy of parameter i that this rank updates, one dimension. There is one from stage 1 on.
+  /// The part of the compute copy of parameter i that this rank updates, one dimension. There is one from stage 1 on,
+  /// but undefined where it is away.
   at::Tensor updated_values(std::size_t i) const;
-  /// Stage 3: makes room for this rank's parts of the frozen parameters; `coded[k]`: kept as 8-bit codes.
-  void attach_frozen(at::ScalarType dtype, std::vector<bool> coded);
+  /// Stage 3: makes room for this rank's parts of the frozen parameters. `coded[k]`: kept as 8-bit codes, which a
+  /// single process does without. `movable` as in attach().
+  void attach_frozen(const std::vector<at::Tensor>& frozen, at::ScalarType dtype, std::vector<bool> coded,
+                     const std::vector<bool>& movable);
   PartitionedParameters& frozen() { return *frozen_; }
   Range frozen_part(std::size_t k) const { return frozen_partition_.part(k, options_.communicator->rank()); }
   /// Stage 3: copies this rank's part of the values of parameter i.
   void take(std::size_t i, const at::Tensor& whole) { parts_->take(i, whole); }
+  /// Stage 3: whether parameter i is its part, so that an update of the part needs no sharing.
+  bool in_place(std::size_t i) const { return parts_->in_place(i); }
   /// The compute copies at stages 1 and 2.
   FlatParameters& parameters() { return *parameters_; }
   /// Stages 1 and 2 with overlap: what gathers the compute copies while forward goes on; else null.
@@ -81,7 +94,8 @@ class Sharding {
   at::Tensor gather_master(const std::string& step, std::size_t i, const at::Tensor& part);
 
   /// One exchange: this rank's numbers, which gradients it has, and the sum of their squares. With `norm` the sum has
-  /// the same bits however the gradients are cut; else it costs two numbers a rank and tells whether all are finite.
+  /// the same bits however the gradients are cut; else it costs two numbers a rank and tells whether all are finite. A
+  /// single process adds up blocks in their order, as one without sharding does.
   StepAgreement exchange(const std::string& step, const std::vector<double>& numbers, bool norm);
   /// Sums over fixed blocks: `per_block[...]` holds `width` numbers for each block that this rank updates, in order of
   /// parameters; adds them up, parameter by parameter, in the same order on every rank. Stage 0 has all of them.
@@ -101,6 +115,7 @@ class Sharding {
   ShardingOptions options_;
   std::vector<std::int64_t> numels_;
   Partition partition_, frozen_partition_;
+  KeptAway kept_away_;
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<PartitionedParameters> parts_, frozen_;
   WorkQueue queue_;  // its thread uses what the next ones hold while they live, and the above

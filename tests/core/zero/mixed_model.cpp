@@ -107,7 +107,7 @@ Batch rows_of_stream(std::int64_t first, std::int64_t rows) {
 
 MixedRun::MixedRun(const std::string& config_json, std::shared_ptr<Communicator> ranks, std::uint64_t seed,
                    std::int64_t largest, std::vector<ModuleRecord> modules,
-                   const std::shared_ptr<DeferredValues>& deferred)
+                   const std::shared_ptr<DeferredValues>& deferred, const std::function<void(Config&)>& change)
     : model([&] {
         std::optional<DeferredValues::Scope> scope;
         if (deferred) scope.emplace(*deferred);
@@ -117,7 +117,8 @@ MixedRun::MixedRun(const std::string& config_json, std::shared_ptr<Communicator>
         model.modules = std::move(modules);
         ConfigContext context;
         context.world_size = ranks->size();
-        const Config config = load_config({config_json, "test", false}, context, plugins);
+        Config config = load_config({config_json, "test", false}, context, plugins);
+        change(config);
         Model shown(
             &MixedModel::table(), &model, [](void*) {}, model.description);
         shown.set_deferred(deferred);

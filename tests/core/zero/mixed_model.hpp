@@ -42,10 +42,12 @@ Batch rows_of_stream(std::int64_t first, std::int64_t rows);
 /// An engine around a MixedModel on one rank.
 class MixedRun {
  public:
-  /// `deferred`: takes down how the model's values come to be.
-  MixedRun(const std::string& config_json, std::shared_ptr<Communicator> ranks, std::uint64_t seed = 1,
-           std::int64_t largest = 100'000, std::vector<ModuleRecord> modules = {},
-           const std::shared_ptr<DeferredValues>& deferred = nullptr);
+  /// `deferred`: takes down how the model's values come to be. `change`: of the configuration, once it is read.
+  MixedRun(
+      const std::string& config_json, std::shared_ptr<Communicator> ranks, std::uint64_t seed = 1,
+      std::int64_t largest = 100'000, std::vector<ModuleRecord> modules = {},
+      const std::shared_ptr<DeferredValues>& deferred = nullptr,
+      const std::function<void(Config&)>& change = [](Config&) {});
 
   double step();
   std::vector<double> steps(int count);
