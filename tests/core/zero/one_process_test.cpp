@@ -21,7 +21,7 @@ std::string config_of(const std::string& optimizer, const std::string& zero, con
 }
 
 std::unique_ptr<MixedRun> run_of(const std::string& config, bool offloads, bool deferred = false) {
-  return std::make_unique<MixedRun>(config, Communicator::alone(), 1, 100'000, std::vector<ModuleRecord>{},
+  return std::make_unique<MixedRun>(config, Communicator::alone(), 1, 40'000, std::vector<ModuleRecord>{},
                                     deferred ? std::make_shared<DeferredValues>(1) : nullptr, [&](Config& read) {
                                       read.zero.stage = offloads ? 3 : 0;
                                       if (offloads) read.parameter_offload = ComponentChoice{"offload", "cpu"};
@@ -47,14 +47,14 @@ TEST_P(Offloading, TrainsAsOneThatHoldsEverything) {
   const auto& [optimizer, zero, more, deferred] = GetParam();
   const std::string config = config_of(optimizer, zero, more);
   const auto expected = run_of(config, false);
-  const auto losses = expected->steps(5);
+  const auto losses = expected->steps(4);
   const auto found = run_of(config, true, deferred);
-  EXPECT_EQ(found->steps(5), losses);
+  EXPECT_EQ(found->steps(4), losses);
   EXPECT_TRUE(at::equal(found->values(), expected->values()));
   EXPECT_EQ(found->engine.last_step().grad_norm, expected->engine.last_step().grad_norm);
   EXPECT_EQ(found->engine.last_step().loss_scale, expected->engine.last_step().loss_scale);
   EXPECT_EQ(found->engine.progress().skipped_steps, expected->engine.progress().skipped_steps);
-  EXPECT_LT(found->engine.progress().skipped_steps, 5);
+  EXPECT_LT(found->engine.progress().skipped_steps, 4);
   const auto rows = [] { return test::rows_of_stream(0, 12); };
   EXPECT_EQ(found->engine.eval_batch(rows, 2), expected->engine.eval_batch(rows, 2));
 }
@@ -70,22 +70,20 @@ INSTANTIATE_TEST_SUITE_P(
                 "data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp16")",
                 true},
         Setting{kAdamW, kSomeStay,
-                R"(, "fp16": {"enabled": true, "initial_scale_power": 17}, "gradient_clipping": 0.1)", true},
+                R"(, "fp16": {"enabled": true, "initial_scale_power": 15}, "gradient_clipping": 0.1)", true},
         Setting{kSgd, R"(, "zero_quantized_weights": true, "zero_quantized_nontrainable_weights": true)",
                 R"(, "fp16": {"enabled": true, "loss_scale": 128}, "gradient_accumulation_steps": 3)"}));
 
 TEST(OneProcess, LoadsWhatOneThatHoldsEverythingHasSavedAndTheOtherWayRound) {
-  for (const char* more : {"", R"(, "bf16": {"enabled": true})"}) {
-    const std::string config = config_of(kAdamW, kSomeStay, more);
-    for (const bool offloads : {false, true}) {
-      const TemporaryFolder folder;
-      const auto saved = run_of(config, offloads), loaded = run_of(config, !offloads);
-      saved->steps(2);
-      saved->engine.save_checkpoint(folder.path());
-      loaded->engine.load_checkpoint(folder.path());
-      EXPECT_EQ(loaded->steps(2), saved->steps(2)) << more << offloads;
-      EXPECT_TRUE(at::equal(loaded->values(), saved->values())) << more << offloads;
-    }
+  for (const bool offloads : {false, true}) {
+    const std::string config = config_of(kAdamW, kSomeStay, offloads ? R"(, "bf16": {"enabled": true})" : "");
+    const TemporaryFolder folder;
+    const auto saved = run_of(config, offloads), loaded = run_of(config, !offloads);
+    saved->steps(2);
+    saved->engine.save_checkpoint(folder.path());
+    loaded->engine.load_checkpoint(folder.path());
+    EXPECT_EQ(loaded->steps(2), saved->steps(2)) << offloads;
+    EXPECT_TRUE(at::equal(loaded->values(), saved->values())) << offloads;
   }
 }
 
