@@ -243,6 +243,7 @@ class Reader {
     if (const ComponentRef found =
             config.optimizer ? plugins_.find("optimizer", config.optimizer->type, config.device) : ComponentRef{}) {
       keep_gradients_whole(values, *found.component, problems_);
+      widen_buffers(values, config, *found.component);
     }
     // Without the elastic batch there is nothing to complete.
     const bool elastic = values.flag("elasticity.enabled");
@@ -276,7 +277,7 @@ class Reader {
   void report_rest(const Effective& values, const Config& config, const Validated& validated) {
     check_rules(values, config, plugins_, problems_);
     check_device(values, config, plugins_, problems_);
-    check_storage(values, context_.check_only, problems_);
+    check_storage(values, config, context_.check_only, problems_);
     if (context_.says_autos) report_autos(validated.autos, context_, problems_);
     report_idle_keys(values, config, context_, plugins_, problems_);
   }

@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "core/config/typed/zero.hpp"
+
 namespace capstan {
 
 /// Memory through which values travel between stores of kind offload and the update: `slots` buffers of `tile_elements`
@@ -16,16 +18,24 @@ struct OffloadStaging {
 
 /// Bytes of a tile: three of them keep a disk busy.
 inline constexpr std::int64_t kTileBytes = std::int64_t{32} << 20;
-/// Tiles in memory at a time.
+/// Most tiles in memory at a time.
 inline constexpr std::int64_t kTileSlots = 3;
 
+/// What counts of offload_optimizer: its defaults where the section is absent or its device none.
+OffloadOptimizerConfig optimizer_offload_in_force(const ZeroConfig& zero);
+/// The same of offload_param; without the section all parameters are away, not max_in_cpu's default fewer.
+OffloadParamConfig parameter_offload_in_force(const ZeroConfig& zero);
+
+/// Tiles that are in memory at a time: one more for reading ahead and one for writing behind, where they overlap.
+std::int64_t tile_slots(const OffloadOptimizerConfig& offload);
+
 /// The staging of a rank that has `elements` away. A tile has at most kTileBytes and `sub_group_size` elements, and as
-/// few that kTileSlots of them take at most `bound_bytes`; but it has Partition::kBlock elements at least, and
+/// few that `slots` of them take at most `bound_bytes`; but it has Partition::kBlock elements at least, and
 /// `largest_whole` where the optimizer cannot have parts of a parameter (the elements of the largest parameter of this
 /// rank; else 0). Where `bound_bytes` is too small for that, there are fewer slots, one at least.
 /// `bytes_per_element`: of all that a tile stages. No work, no staging: {0, 0} without elements or bytes.
 OffloadStaging offload_staging(std::int64_t bytes_per_element, std::int64_t largest_whole, std::int64_t sub_group_size,
-                               std::int64_t elements, std::int64_t bound_bytes);
+                               std::int64_t elements, std::int64_t bound_bytes, std::int64_t slots = kTileSlots);
 
 /// The bound of offload_staging() that buffer_count gives: so many buffers of the largest sub-group's elements in fp32.
 /// What is too large to be counted is INT64_MAX.

@@ -22,7 +22,7 @@ enum KeyFlag : unsigned {
   kPlugin = 128,    // an object whose members the manifest of a plugin defines
   kNoEffect = 256,  // accepted without effect; the reader says why
   kSeveral = 512,   // acts with several processes only
-  kStage3 = 1024,   // acts at ZeRO stage 3 only, with several processes
+  kStage3 = 1024,   // acts at ZeRO stage 3 only; with one process, where parameters are offloaded and without kSeveral
 };
 
 /// One row of the tables in core/config/language/tables: the only place where a key's type, default and range are

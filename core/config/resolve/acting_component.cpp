@@ -8,18 +8,32 @@
 namespace capstan {
 namespace {
 
+/// True when the key goes to the store of the device nvme.
+bool goes_to_nvme(const ComponentManifest& component, std::string_view path) {
+  if (component.kind != "offload" || !component.answers_to("nvme")) return false;
+  for (const std::string_view section :
+       {"aio.", "zero_optimization.offload_optimizer.", "zero_optimization.offload_param."}) {
+    if (path.starts_with(section)) return has_param(component, path.substr(section.size()));
+  }
+  return false;
+}
+
 /// True when the component gets the key: its section is the key itself, or hands it on as a switch or a parameter.
 bool takes(const ComponentManifest& component, std::string_view path) {
+  if (goes_to_nvme(component, path)) return true;
   if (!path.starts_with(component.section) || !has_switch(component)) return false;
   path.remove_prefix(component.section.size());
   if (path.empty() || path == ".enabled") return true;
   if (path.front() != '.') return false;
-  const std::string_view name = path.substr(1, path.find('.', 1) - 1);
-  return std::any_of(component.params.begin(), component.params.end(),
-                     [&](const KeySpec& param) { return param.name == name; });
+  return has_param(component, path.substr(1, path.find('.', 1) - 1));
 }
 
 }  // namespace
+
+bool has_param(const ComponentManifest& component, std::string_view name) {
+  return std::any_of(component.params.begin(), component.params.end(),
+                     [&](const KeySpec& param) { return param.name == name; });
+}
 
 std::string acting_component(const SchemaNode& node, const std::string& path, const PluginIndex& plugins) {
   for (const auto& plugin : plugins.plugins()) {
@@ -32,9 +46,11 @@ std::string acting_component(const SchemaNode& node, const std::string& path, co
   if (!node.key || node.has(kNoEffect)) return "";
   const std::string reader = node.key->reader;
   if (reader.empty()) return "";
-  return reader + (node.has(kStage3)    ? ", at stage 3 with several processes"
-                   : node.has(kSeveral) ? ", with several processes"
-                                        : "");
+  const bool several = node.has(kSeveral);
+  if (node.has(kStage3)) {
+    return reader + ", at stage 3 with several processes" + (several ? "" : " or with parameters offloaded");
+  }
+  return reader + (several ? ", with several processes" : "");
 }
 
 }  // namespace capstan

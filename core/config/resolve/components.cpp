@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/config/language/params.hpp"
+#include "core/config/resolve/acting_component.hpp"
 #include "core/config/resolve/device.hpp"
 #include "core/config/resolve/switched_sections.hpp"
 #include "core/schema/regular_expression.hpp"
@@ -68,11 +69,6 @@ Json params_of(const Json* section) {
 }
 
 bool is_auto(const Json* value) { return value && value->is_string() && value->as_string() == "auto"; }
-
-bool has_param(const ComponentManifest& component, std::string_view name) {
-  return std::any_of(component.params.begin(), component.params.end(),
-                     [&](const KeySpec& spec) { return spec.name == name; });
-}
 
 }  // namespace
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -6,6 +7,7 @@
 #include "core/config/language/language.hpp"
 #include "core/config/resolve/acting_component.hpp"
 #include "core/config/rules/rules.hpp"
+#include "core/config/rules/section_rules.hpp"
 #include "core/text/nearest.hpp"
 #include "core/text/places.hpp"
 
@@ -13,19 +15,22 @@ namespace capstan {
 namespace {
 
 constexpr const char* kStage = "zero_optimization.stage";
-constexpr const char* kOffloadOptimizer = "zero_optimization.offload_optimizer";
+/// What report_idle_offload_keys() speaks of.
+constexpr std::array<std::string_view, 3> kOffload = {"zero_optimization.offload_optimizer",
+                                                      "zero_optimization.offload_param", "aio"};
 constexpr const char* kUnread = "is checked, but nothing in this installation acts on it.";
 
 /// Walks the keys that were given a value of their own, and says of each that changes nothing why it does not.
 class IdleKeys {
  public:
-  IdleKeys(const Effective& values, bool alone, const PluginIndex& plugins, Problems& problems)
-      : values_(values), alone_(alone), plugins_(plugins), problems_(problems) {}
+  /// `away`: parameters are offloaded, so that stage 3 is stage 3 with one process too.
+  IdleKeys(const Effective& values, bool alone, bool away, const PluginIndex& plugins, Problems& problems)
+      : values_(values), alone_(alone), away_(away), plugins_(plugins), problems_(problems) {}
 
   void report() {
     visit(language());
     const std::int64_t stage = values_.integer(kStage);
-    if (alone_ && stage > 0) {
+    if (alone_ && stage > 0 && !away_) {
       problems_.notice(kStage, "stage " + std::to_string(stage) +
                                    " with one process is stage 0: that process holds everything." +
                                    (zero_alone_.empty() ? "" : " Without effect then: " + zero_alone_ + "."));
@@ -41,7 +46,8 @@ class IdleKeys {
  private:
   void visit(const SchemaNode& section) {
     for (const auto& member : section.members) {
-      if (!values_.given(member->path) || member->path == kOffloadOptimizer) continue;
+      if (!values_.given(member->path)) continue;
+      if (std::find(kOffload.begin(), kOffload.end(), member->path) != kOffload.end()) continue;
       const bool leaf = member->members.empty();
       if (leaf ? !differs(*member) : switched_off(*member)) continue;
       if (!leaf && is_accounted_for(*member) && !is_conditional(*member) && !member->has(kNoEffect)) {
@@ -94,7 +100,8 @@ class IdleKeys {
 
   /// True when the key acts under conditions that this run does not meet.
   bool is_conditional(const SchemaNode& node) const {
-    return (alone_ && (node.has(kSeveral) || node.has(kStage3))) || (node.has(kStage3) && values_.integer(kStage) < 3);
+    if (alone_ && node.has(kSeveral)) return true;
+    return node.has(kStage3) && (values_.integer(kStage) < 3 || (alone_ && !away_));
   }
 
   /// Says why the key does nothing, if so. `node` is a key, or a section whose keys are judged together.
@@ -119,7 +126,7 @@ class IdleKeys {
   }
 
   const Effective& values_;
-  bool alone_;
+  bool alone_, away_;
   const PluginIndex& plugins_;
   Problems& problems_;
   std::string zero_alone_;    // keys of zero_optimization that one process leaves idle
@@ -154,27 +161,6 @@ void secondary_ranks(const Effective& values, std::int64_t world, Problems& prob
   problems.notice(key, std::to_string(ranks) + " is taken as " + std::to_string(world) + ", the number of processes.");
 }
 
-/// The device "nvme" is a plugin's, which takes the keys that its manifest lists.
-void offload_optimizer_keys(const Effective& values, const Config& config, const PluginIndex& plugins,
-                            Problems& problems) {
-  const std::string device = values.text(std::string(kOffloadOptimizer) + ".device");
-  if (device == "cpu" && values.integer(kStage) > 0) {
-    problems.notice(kOffloadOptimizer,
-                    config.device == "cpu"
-                        ? "has no effect in this run, whose device is the CPU: the state is in host memory already."
-                        : "has no effect here: the state stays in the memory of the device.");
-  }
-  const ComponentRef store = device == "nvme" ? plugins.find("offload", device) : ComponentRef{};
-  if (!store) return;
-  for (const auto& member : find_key(kOffloadOptimizer)->members) {
-    const auto& params = store.component->params;
-    const bool taken = member->spec.name == "device" || std::any_of(params.begin(), params.end(), [&](const auto& one) {
-                         return one.name == member->spec.name;
-                       });
-    if (!taken && values.given(member->path)) problems.notice(member->path, kUnread);
-  }
-}
-
 void comms_logger_keys(const Effective& values, Problems& problems) {
   const std::string path = "comms_logger.prof_ops";
   const Json* ops = values.find(path);
@@ -200,10 +186,10 @@ void comms_logger_keys(const Effective& values, Problems& problems) {
 void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context,
                       const PluginIndex& plugins, Problems& problems) {
   const bool alone = context.world_known && config.batch.world_size == 1;
-  IdleKeys(values, alone, plugins, problems).report();
+  IdleKeys(values, alone, config.parameter_offload.has_value(), plugins, problems).report();
   if (!alone) zero_keys(values, problems);
   if (context.world_known && !alone) secondary_ranks(values, config.batch.world_size, problems);
-  offload_optimizer_keys(values, config, plugins, problems);
+  report_idle_offload_keys(values, config, plugins, problems);
   comms_logger_keys(values, problems);
   const ComponentRef optimizer =
       config.optimizer ? plugins.find("optimizer", config.optimizer->type, config.device) : ComponentRef{};

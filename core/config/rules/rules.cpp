@@ -17,35 +17,6 @@ std::string stage_text(const Effective& values) {
   return "zero_optimization.stage " + std::to_string(values.integer(kStage));
 }
 
-bool offloads(const Effective& values, const char* section) {
-  const std::string device = values.text(std::string(section) + ".device");
-  return device == "cpu" || device == "nvme";
-}
-
-void check_offload(const Effective& values, Problems& problems) {
-  const std::int64_t stage = values.integer(kStage);
-  const std::string optimizer = values.text("zero_optimization.offload_optimizer.device");
-  const std::string parameter = values.text("zero_optimization.offload_param.device");
-  if (offloads(values, "zero_optimization.offload_optimizer") && stage == 0) {
-    problems.error(
-        "zero_optimization.offload_optimizer",
-        "offload to '" + optimizer +
-            "' needs stage 1, 2 or 3, and the stage is 0. Set zero_optimization.stage, or the device to none.");
-  } else if (optimizer == "nvme" && stage < 3) {
-    problems.error("zero_optimization.offload_optimizer.device", "offload to 'nvme' needs stage 3, and the stage is " +
-                                                                     std::to_string(stage) + ". Use cpu, or stage 3.");
-  }
-  if (offloads(values, "zero_optimization.offload_param") && stage < 3) {
-    problems.error("zero_optimization.offload_param", "parameter offload to '" + parameter +
-                                                          "' needs stage 3, and the stage is " + std::to_string(stage) +
-                                                          ". Set stage 3, or remove the section.");
-  }
-  if (values.given("zero_optimization.offload_optimizer.cpuadam_cores_perc") && stage < 3) {
-    problems.error("zero_optimization.offload_optimizer.cpuadam_cores_perc",
-                   "needs stage 3, and the stage is " + std::to_string(stage) + ".");
-  }
-}
-
 void check_reduction(const Effective& values, Problems& problems) {
   const std::int64_t stage = values.integer(kStage);
   const bool mean = values.text("gradient_allreduce_op") != "sum";
@@ -118,6 +89,27 @@ std::string optimizers_without_communication(const PluginIndex& plugins) {
   return types.size() > kMost ? text + ", .." : text;
 }
 
+void check_offloaded_optimizer(const Effective& values, const Config& config, const ComponentManifest& optimizer,
+                               const PluginIndex& plugins, Problems& problems) {
+  const auto& store = config.optimizer_offload;
+  const bool by_section = offloads(values, "zero_optimization.offload_optimizer");
+  if ((by_section || store) && !optimizer.has_trait("cpu")) {
+    problems.error(by_section ? "zero_optimization.offload_optimizer" : "capstan.offload.optimizer",
+                   "optimizer '" + config.optimizer->type +
+                       "' does not declare the trait 'cpu', so it cannot update on the host. Remove the section, or "
+                       "choose one that does.");
+  }
+  if (store && optimizer.has_trait("own_communication")) {
+    problems.error(store->where, "optimizer '" + config.optimizer->type +
+                                     "' does its own communication, for which it needs all of its state at once: the "
+                                     "state cannot go to '" +
+                                     store->type +
+                                     "'. Leave the offload out, or choose one that leaves communication to the "
+                                     "engine: " +
+                                     optimizers_without_communication(plugins) + ".");
+  }
+}
+
 void check_optimizer_traits(const Effective& values, const Config& config, const PluginIndex& plugins,
                             Problems& problems) {
   if (!config.optimizer) return;
@@ -140,12 +132,7 @@ void check_optimizer_traits(const Effective& values, const Config& config, const
     problems.error("sparse_gradients",
                    "'" + config.optimizer->type + "' updates the rows of sparse gradients: set sparse_gradients true.");
   }
-  if (offloads(values, "zero_optimization.offload_optimizer") && !found.component->has_trait("cpu")) {
-    problems.error("zero_optimization.offload_optimizer",
-                   "optimizer '" + config.optimizer->type +
-                       "' does not declare the trait 'cpu', so it cannot update on the host. Remove the section, or "
-                       "choose one that does.");
-  }
+  check_offloaded_optimizer(values, config, *found.component, plugins, problems);
   const bool fixed_scale = config.precision.scales_loss && config.precision.loss_scale != 0;
   if (fixed_scale && found.component->has_trait("needs_dynamic_loss_scale")) {
     problems.error(config.precision.scaled_by + ".loss_scale",
@@ -191,6 +178,13 @@ void keep_gradients_whole(Effective& values, const ComponentManifest& optimizer,
                                                           (stage < 3 ? " with offload." : "."));
 }
 
+void widen_buffers(Effective& values, const Config& config, const ComponentManifest& optimizer) {
+  const std::string path = "zero_optimization.offload_optimizer.buffer_count";
+  const std::int64_t least = least_buffers(config, optimizer);
+  if (!offloads(values, "zero_optimization.offload_optimizer") || values.given(path)) return;
+  if (values.integer(path, least) < least) values.derive(path, least);
+}
+
 void derive_values(Effective& values) {
   const Json* overlap = values.find("zero_optimization.overlap_comm");
   if (!overlap || overlap->is_null())
@@ -208,7 +202,7 @@ void derive_values(Effective& values) {
 void check_rules(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems) {
   check_compatibility(values, problems);
   check_zero(values, config, problems);
-  check_offload(values, problems);
+  check_offload(values, config, plugins, problems);
   check_reduction(values, problems);
   check_master_weights(values, problems);
   check_optimizer_traits(values, config, plugins, problems);

@@ -1,17 +1,31 @@
 #pragma once
 
+#include "core/config/config.hpp"
 #include "core/config/resolve/effective.hpp"
 #include "core/text/problem.hpp"
 
 namespace capstan {
+
+inline constexpr const char* kOffloadOptimizer = "zero_optimization.offload_optimizer";
+inline constexpr const char* kOffloadParameters = "zero_optimization.offload_param";
 
 /// Rules inside one section: what must be given when it is on, and which of its values go together.
 void check_data_rules(const Effective& values, Problems& problems);         // data_efficiency, curriculum_learning
 void check_compression_rules(const Effective& values, Problems& problems);  // compression_training, eigenvalue
 /// True when elasticity is on and its section is sound.
 bool check_elasticity_rules(const Effective& values, Problems& problems);
-/// Folders of NVMe offload: an error where nothing could be written, a notice while a file is only checked.
-void check_storage(const Effective& values, bool check_only, Problems& problems);
+/// True when the section's device is one to which something is moved.
+bool offloads(const Effective& values, const char* section);
+/// Stages, buffers and blocks of offload.
+void check_offload(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems);
+/// The values that the update of this optimizer needs of an element: its states, the master and the gradient.
+std::int64_t least_buffers(const Config& config, const ComponentManifest& optimizer);
+/// What NVMe offload asks of the machine, folders and direct storage: an error where it is not so, a notice while a
+/// file is only checked.
+void check_storage(const Effective& values, const Config& config, bool check_only, Problems& problems);
+/// The offload sections and aio: one notice for what has no effect in this run, with the reason.
+void report_idle_offload_keys(const Effective& values, const Config& config, const PluginIndex& plugins,
+                              Problems& problems);
 void check_other_sections(const Effective& values, Problems& problems);
 
 }  // namespace capstan

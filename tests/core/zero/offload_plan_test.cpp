@@ -40,6 +40,29 @@ TEST(OffloadStaging, ShrinksTilesBeforeItGivesUpOverlap) {
   EXPECT_EQ(offload_staging(12, 0, 1, 100'000'000, 0), (OffloadStaging{kBlock, 1}));
 }
 
+TEST(OffloadStaging, HasOneTileWhereNothingOverlaps) {
+  OffloadOptimizerConfig offload;
+  EXPECT_EQ(tile_slots(offload), 3);
+  offload.pipeline_read = false;
+  EXPECT_EQ(tile_slots(offload), 2);
+  offload.pipeline_write = false;
+  EXPECT_EQ(tile_slots(offload), 1);
+  EXPECT_EQ(offload_staging(16, 0, kGroup, 1'500'000'000, kNoBound, 1), (OffloadStaging{2 * 1024 * 1024, 1}));
+  EXPECT_EQ(offload_staging(16, 0, kGroup, 1'500'000'000, 16 * kBlock, 1), (OffloadStaging{kBlock, 1}));
+}
+
+TEST(OffloadInForce, KeepsNoParametersInMemoryUnlessTheSectionDoes) {
+  ZeroConfig zero;
+  EXPECT_EQ(parameter_offload_in_force(zero).max_in_cpu, 0);
+  EXPECT_EQ(optimizer_offload_in_force(zero), OffloadOptimizerConfig{});
+  zero.offload_param.emplace().device = "nvme";
+  EXPECT_EQ(parameter_offload_in_force(zero).max_in_cpu, 1'000'000'000);
+  zero.offload_optimizer.emplace().ratio = 0.5;
+  EXPECT_EQ(optimizer_offload_in_force(zero).ratio, 1.0);  // its device is none
+  zero.offload_optimizer->device = "nvme";
+  EXPECT_EQ(optimizer_offload_in_force(zero).ratio, 0.5);
+}
+
 /// The largest tile of whole blocks of which three keep within every limit, by trying all; 0: there is none.
 std::int64_t largest_tile(std::int64_t bytes, std::int64_t least, std::int64_t group, std::int64_t elements,
                           std::int64_t bound) {

@@ -26,11 +26,19 @@ class Unprivileged {
   static constexpr uid_t kNobody = 65534;
 };
 
+PluginIndex with_nvme() {
+  constexpr const char* kManifest =
+      "schema = 1\nname = \"disk\"\nversion = \"1.0.0\"\nabi.capstan = \"1.0\"\n"
+      "abi.torch.tier = \"none\"\n[[components]]\nkind = \"offload\"\ntype = \"nvme\"\n"
+      "params.nvme_path = {type = \"path\", required = true}\n";
+  return PluginIndex::of({{"disk.so", PluginManifest::parse(kManifest, "disk")}});
+}
+
 std::string errors(const fs::path& nvme_path) {
   Json document = Json::parse(R"({"train_batch_size": 1, "zero_optimization": {"stage": 3,
     "offload_param": {"device": "nvme"}}})");
   (*document.find("zero_optimization")->find("offload_param"))["nvme_path"] = nvme_path.string();
-  const ConfigReading reading = read_config({document.dump(), "test.json", false}, ConfigContext(), PluginIndex());
+  const ConfigReading reading = read_config({document.dump(), "test.json", false}, ConfigContext(), with_nvme());
   std::string text;
   for (const Problem& problem : reading.problems.all()) {
     if (problem.severity == Problem::Severity::kError) text += problem.path + ": " + problem.message + "\n";
@@ -72,6 +80,17 @@ TEST_F(StorageRules, RefuseAnNvmePathThatCannotBeCreated) {
 
 TEST_F(StorageRules, RefuseAnEmptyNvmePath) {
   EXPECT_THAT(errors(""), HasSubstr("nvme_path: is empty, but the device is nvme. Name a folder that can be written."));
+}
+
+TEST_F(StorageRules, RefuseALinkThatLeadsNowhere) {
+  fs::permissions(folder_, fs::perms::all);
+  fs::create_symlink("/nowhere/at/all", folder_ / "link");
+  for (const fs::path& path : {folder_ / "link", folder_ / "link/below/it"}) {
+    EXPECT_EQ(errors(path), "zero_optimization.offload_param.nvme_path: \"" + path.string() +
+                                "\" cannot be a folder: " + (folder_ / "link").string() +
+                                " is a link to /nowhere/at/all, which does not exist. Name a folder that can be "
+                                "written.\n");
+  }
 }
 
 TEST_F(StorageRules, AcceptAFolderThatCanBeCreated) {

@@ -18,7 +18,7 @@ TEST(Explain, SaysMeaningTypeDefaultAgeAndReader) {
             "  type     integer: at least 0\n"
             "  default  50000000\n"
             "  since    DeepSpeed's documentation of 2022\n"
-            "  read by  the engine, at stage 3 with several processes\n");
+            "  read by  the engine, at stage 3 with several processes or with parameters offloaded\n");
 }
 
 /// The last line of an explanation.
@@ -37,8 +37,10 @@ TEST(Explain, SaysWhatActsOnEachKeyAndNotOnItsNeighbours) {
   EXPECT_EQ(reader("communication_data_type"), "read by  the engine, with several processes\n");
   EXPECT_EQ(reader("zero_optimization.mics_shard_size"),
             "read by  nothing: parameters are partitioned over all ranks\n");
-  EXPECT_EQ(reader("zero_optimization.offload_param.buffer_count"),
-            "read by  nothing in this installation; its value is checked\n");
+  EXPECT_EQ(reader("zero_optimization.offload_param.buffer_count"), "read by  the engine\n");
+  EXPECT_EQ(reader("aio.queue_depth"), "read by  the offload 'nvme' (test-sections 1.0.0)\n");
+  // The manifest of that plugin does not list it.
+  EXPECT_EQ(reader("aio.use_gds"), "read by  nothing in this installation; its value is checked\n");
   EXPECT_EQ(reader("wandb.enabled"), "read by  the monitor 'WandB' (test-monitors 1.0.0)\n");
   // This plugin's manifest lists no such parameter, so it would not get it.
   EXPECT_EQ(reader("comet.api_key"), "read by  nothing in this installation; its value is checked\n");
