@@ -74,6 +74,10 @@ const std::vector<PlotOf>& known_plots() {
        {{"in backward", "Train_Samples_elapsed_time_ms_backward_allreduce"},
         {"of the whole step", "Train_Samples_comms_ms"}}},
       {"Communication, MB sent", false, {{"sent", "Train_Samples_comms_mb_sent"}}},
+      {"Offload, MB",
+       false,
+       {{"read", "Train_Samples_offload_mb_read"}, {"written", "Train_Samples_offload_mb_written"}}},
+      {"Offload, ms waited", false, {{"waited", "Train_Samples_offload_wait_ms"}}},
       {"Gradient norm", false, {{"norm", "Train_Samples_grad_norm"}}},
       {"Loss scale", false, {{"scale", "Train_Samples_loss_scale"}}},
   };

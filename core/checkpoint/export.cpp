@@ -2,12 +2,12 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <map>
-#include <utility>
+#include <memory>
 #include <vector>
 
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/checkpoint_index.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/pt_export.hpp"
 #include "core/checkpoint/safetensors.hpp"
@@ -16,21 +16,36 @@
 namespace capstan {
 namespace {
 
-using Weights = std::vector<std::pair<std::string, at::Tensor>>;
+/// Fills `out` with the elements from `from` on of a tensor that lies in parts.
+void copy_elements(const std::vector<const CheckpointTensor*>& parts, std::int64_t from, const at::Tensor& out) {
+  for (const CheckpointTensor* part : parts) {
+    const std::int64_t begin = std::max(from, part->offset);
+    const std::int64_t end = std::min(from + out.numel(), part->offset + part->values.numel());
+    if (begin >= end) continue;
+    out.narrow(0, begin - from, end - begin)
+        .copy_(part->values.view({-1}).narrow(0, begin - part->offset, end - begin));
+  }
+}
 
-/// Parameters and buffers, each one tensor of its full shape, in the checkpoint's order.
-Weights whole_weights(const CheckpointContents& contents) {
-  Weights weights;
-  std::map<std::string, std::size_t> places;
-  for (const auto& part : contents.tensors) {
-    if (part.state != "param" && part.state != "buffer") continue;
-    if (part.values.numel() == elements_of(part.shape)) {
-      weights.emplace_back(part.parameter, part.values.reshape(part.shape));
-      continue;
-    }
-    const auto [place, fresh] = places.try_emplace(part.parameter, weights.size());
-    if (fresh) weights.emplace_back(part.parameter, at::empty(part.shape, part.values.scalar_type()));
-    weights[place->second].second.view({-1}).narrow(0, part.offset, part.values.numel()).copy_(part.values.view({-1}));
+/// Parameters and buffers, each one tensor of its full shape, in the checkpoint's order. They stay in the checkpoint's
+/// files, which `contents` has mapped, until they are written.
+std::vector<SafetensorsEntry> whole_weights(const CheckpointContents& contents, std::optional<at::ScalarType> dtype) {
+  std::vector<SafetensorsEntry> weights;
+  const auto room = std::make_shared<ValuesRoom>();
+  std::map<std::string, std::vector<const CheckpointTensor*>> parts;
+  for (const CheckpointTensor& part : contents.tensors) {
+    if (part.state == "param" || part.state == "buffer") parts[part.parameter].push_back(&part);
+  }
+  for (const CheckpointTensor& part : contents.tensors) {
+    const auto found = parts.find(part.parameter);
+    if (found == parts.end() || found->second.front() != &part) continue;
+    const at::ScalarType type = dtype && part.values.is_floating_point() ? *dtype : part.values.scalar_type();
+    weights.push_back({part.parameter, values_elsewhere(part.shape, type),
+                       [room, type, of = found->second](std::int64_t from, std::int64_t count) {
+                         at::Tensor out = room->of(count, type);
+                         copy_elements(of, from, out);
+                         return out;
+                       }});
   }
   return weights;
 }
@@ -50,13 +65,11 @@ void check_gather_key(const CheckpointContents& contents, const std::string& whe
                      kKey + " is true. Train on with that key, or export in float32.");
 }
 
-Weights weights_of(const CheckpointContents& contents, const std::string& where, std::optional<at::ScalarType> dtype) {
+std::vector<SafetensorsEntry> weights_of(const CheckpointContents& contents, const std::string& where,
+                                         std::optional<at::ScalarType> dtype) {
   if (dtype) check_gather_key(contents, where, *dtype);
-  Weights weights = whole_weights(contents);
+  std::vector<SafetensorsEntry> weights = whole_weights(contents, dtype);
   if (weights.empty()) throw RuntimeFault("checkpoint '" + where + "': it holds no weights to export.");
-  for (auto& [name, tensor] : weights) {
-    if (dtype && tensor.is_floating_point()) tensor = tensor.to(*dtype);
-  }
   return weights;
 }
 
@@ -72,14 +85,13 @@ void export_hf(const std::filesystem::path& dir, const std::string& tag,
 
 void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,
                        const std::filesystem::path& out, std::optional<at::ScalarType> dtype) {
-  const Weights weights = weights_of(read_checkpoint(dir, tag), (dir / tag).string(), dtype);
+  const CheckpointContents contents = read_checkpoint(dir, tag);
+  const std::vector<SafetensorsEntry> weights = weights_of(contents, (dir / tag).string(), dtype);
   if (format == ExportFormat::kPt) return export_pt(out, weights);
   write_aside(out, [&](const std::filesystem::path& aside) {
-    std::vector<SafetensorsEntry> entries;
-    for (const auto& [name, tensor] : weights) entries.push_back({name, tensor});
     Json metadata = Json::object();
     metadata["format"] = "pt";  // what readers of PyTorch weights look for
-    write_safetensors(aside, entries, metadata);
+    write_safetensors(aside, weights, metadata);
   });
 }
 

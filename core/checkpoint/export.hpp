@@ -17,7 +17,8 @@ enum class ExportFormat { kPt, kSafetensors };
 /// Writes the weights of checkpoint <dir>/<tag> to one file of a format that others read: parameters (put together
 /// from their parts; the fp32 masters where there are any) and buffers, by name. `dtype`: the floating-point type to
 /// convert to, else as saved; 16 bits of a run at ZeRO stage 3 only if its configuration has
-/// zero_optimization.stage3_gather_16bit_weights_on_model_save. Throws RuntimeFault.
+/// zero_optimization.stage3_gather_16bit_weights_on_model_save. The checkpoint is mapped, and no more than one tensor
+/// is converted at a time. Throws RuntimeFault.
 void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,
                        const std::filesystem::path& out, std::optional<at::ScalarType> dtype = std::nullopt);
 

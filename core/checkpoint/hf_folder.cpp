@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 #include <system_error>
 #include <variant>
@@ -82,13 +83,25 @@ std::map<std::string, at::Tensor> read_tensors(const fs::path& folder) {
   return tensors;
 }
 
-at::Tensor turned(const at::Tensor& tensor, const HfFormat::Tensor& place, const std::string& where) {
-  if (!place.transposed) return tensor;
-  if (tensor.dim() != 2) {
-    throw RuntimeFault(where + ": '" + place.name + "' has " + std::to_string(tensor.dim()) +
+/// The entry under its name in the folder, a matrix that lies the other way round there transposed; without a copy, or
+/// where it is not in memory with one, in `room`, while it is written.
+SafetensorsEntry turned(const SafetensorsEntry& entry, const HfFormat::Tensor& place, const std::string& name,
+                        const std::string& where, const std::shared_ptr<ValuesRoom>& room = nullptr) {
+  if (!place.transposed) return {name, entry.values, entry.read};
+  if (entry.values.dim() != 2) {
+    throw RuntimeFault(where + ": '" + place.name + "' has " + std::to_string(entry.values.dim()) +
                        " dimensions, and a matrix is expected.");
   }
-  return tensor.t().contiguous();
+  if (!entry.read) return {name, entry.values.t()};
+  const auto read = [entry, room, whole = at::Tensor()](std::int64_t from, std::int64_t count) mutable {
+    if (from == 0) {
+      whole = room->of(entry.values.numel(), entry.values.scalar_type());
+      const at::Tensor matrix = entry.read(0, entry.values.numel()).view(entry.values.sizes());
+      whole.view(entry.values.t().sizes()).copy_(matrix.t());
+    }
+    return whole.narrow(0, from, count);
+  };
+  return {name, entry.values.t(), read};
 }
 
 }  // namespace
@@ -121,22 +134,20 @@ HfFormat hf_format(const Json& description, const std::string& model) {
   }
 }
 
-void write_hf_folder(const fs::path& folder, const HfFormat& format,
-                     const std::vector<std::pair<std::string, at::Tensor>>& weights) {
+void write_hf_folder(const fs::path& folder, const HfFormat& format, const std::vector<SafetensorsEntry>& weights) {
   std::vector<SafetensorsEntry> entries;
   std::string homeless, dtype;
-  for (const auto& [name, values] : weights) {
+  const auto room = std::make_shared<ValuesRoom>();
+  for (const SafetensorsEntry& weight : weights) {
     const auto place = std::find_if(format.tensors.begin(), format.tensors.end(),
-                                    [&, wanted = name](const auto& one) { return one.parameter == wanted; });
+                                    [&](const auto& one) { return one.parameter == weight.name; });
     if (place == format.tensors.end()) {
-      homeless += " '" + name + "'";
+      homeless += " '" + weight.name + "'";
       continue;
     }
-    entries.push_back({place->name, turned(values, *place, "'" + name + "'")});
-    if (dtype.empty())
-      dtype = values.scalar_type() == at::kBFloat16 ? "bfloat16"
-              : values.scalar_type() == at::kHalf   ? "float16"
-                                                    : "float32";
+    entries.push_back(turned(weight, *place, place->name, "'" + weight.name + "'", room));
+    const at::ScalarType type = weight.values.scalar_type();
+    if (dtype.empty()) dtype = type == at::kBFloat16 ? "bfloat16" : type == at::kHalf ? "float16" : "float32";
   }
   if (!homeless.empty()) {
     throw RuntimeFault("model '" + format.model + "': has no name in transformers for" + homeless + ".");
@@ -177,7 +188,7 @@ std::vector<SafetensorsEntry> read_hf_folder(const fs::path& folder, const HfFor
       continue;
     }
     used.insert(found->first);
-    weights.push_back({place.parameter, turned(found->second, place, where)});
+    weights.push_back(turned({found->first, found->second}, place, place.parameter, where));
   }
   std::string unexpected;
   for (const auto& [name, values] : there) {

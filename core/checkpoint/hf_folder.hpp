@@ -33,9 +33,10 @@ HfFormat hf_format(const Json& description, const std::string& model);
 /// Writes model.safetensors and config.json into the folder, which is made. `weights` by the model's own names; those
 /// without a place there are an error. Throws RuntimeFault.
 void write_hf_folder(const std::filesystem::path& folder, const HfFormat& format,
-                     const std::vector<std::pair<std::string, at::Tensor>>& weights);
+                     const std::vector<SafetensorsEntry>& weights);
 
-/// The weights of a folder, of one file or of several with an index, by the model's own names. Throws RuntimeFault when
+/// The weights of a folder, of one file or of several with an index, by the model's own names; mapped from the
+/// files, and a matrix that lies the other way round there is a transposed view of them. Throws RuntimeFault when
 /// config.json describes another model, or naming tensors that have no place in this one.
 std::vector<SafetensorsEntry> read_hf_folder(const std::filesystem::path& folder, const HfFormat& format);
 

@@ -1,5 +1,7 @@
 #include "core/checkpoint/pt_export.hpp"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/set.h>
 #include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/serialization/pickler.h>
 
@@ -61,7 +63,16 @@ class ArchiveOutput {
   std::exception_ptr error_;
 };
 
-void write_archive(ArchiveOutput& output, const c10::IValue& value) {
+/// Entries that are not in memory, by the storage of the tensor that stands for them in the pickle.
+using Elsewhere = std::map<const c10::StorageImpl*, const SafetensorsEntry*>;
+
+/// A tensor of the entry's shape and dtype whose memory nobody may look into.
+at::Tensor stand_in(const SafetensorsEntry& entry) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), entry.values.nbytes(), at::DataPtr(nullptr, at::kCPU));
+  return at::empty({0}, entry.values.options().device(at::kCPU)).set_(storage, 0, entry.values.sizes());
+}
+
+void write_archive(ArchiveOutput& output, const c10::IValue& value, const Elsewhere& elsewhere) {
   caffe2::serialize::PyTorchStreamWriter archive(
       [&](const void* bytes, std::size_t count) { return output.write(bytes, count); });
   std::string pickle;
@@ -75,7 +86,9 @@ void write_archive(ArchiveOutput& output, const c10::IValue& value) {
   archive.writeRecord("data.pkl", pickle.data(), pickle.size());
   archive.writeRecord("byteorder", "little", 6);
   for (std::size_t i = 0; i < pickler.tensorData().size(); ++i) {
-    const at::Tensor& tensor = pickler.tensorData()[i];
+    at::Tensor tensor = pickler.tensorData()[i];
+    const auto found = elsewhere.find(tensor.storage().unsafeGetStorageImpl());
+    if (found != elsewhere.end()) tensor = found->second->read(0, tensor.numel());
     archive.writeRecord("data/" + std::to_string(i), tensor.const_data_ptr(), tensor.nbytes());
   }
   archive.writeEndOfFile();
@@ -83,15 +96,21 @@ void write_archive(ArchiveOutput& output, const c10::IValue& value) {
 
 }  // namespace
 
-void export_pt(const std::filesystem::path& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+void export_pt(const std::filesystem::path& path, const std::vector<SafetensorsEntry>& tensors) {
   OwnStorage storage;
+  Elsewhere elsewhere;
   c10::Dict<std::string, at::Tensor> dictionary;
-  for (const auto& [name, tensor] : tensors) dictionary.insert(name, storage.of(tensor));
+  for (const SafetensorsEntry& entry : tensors) {
+    const bool reads = entry.read && entry.values.numel() > 0;
+    const at::Tensor tensor = reads ? stand_in(entry) : storage.of(entry.values);
+    if (reads) elsewhere.emplace(tensor.storage().unsafeGetStorageImpl(), &entry);
+    dictionary.insert(entry.name, tensor);
+  }
 
   write_aside(path, [&](const std::filesystem::path& aside) {
     ArchiveOutput output(aside);
     try {
-      write_archive(output, dictionary);
+      write_archive(output, dictionary, elsewhere);
     } catch (const std::exception&) {
       output.rethrow();  // the disk's own reason rather than the archive's
       throw;

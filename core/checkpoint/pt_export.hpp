@@ -1,11 +1,9 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <filesystem>
-#include <string>
-#include <utility>
 #include <vector>
+
+#include "core/checkpoint/safetensors.hpp"
 
 namespace capstan {
 
@@ -13,7 +11,8 @@ namespace capstan {
 /// synced and renamed, so that an older file stays whole until then.
 ///
 /// Tensors that are the same (tied weights) are written once and are tied again when read; every other one is written
-/// by itself, so a view takes no more room than its own elements. Throws RuntimeFault.
-void export_pt(const std::filesystem::path& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors);
+/// by itself, so a view takes no more room than its own elements. One with `read` is in memory, whole, while it is
+/// written. Throws RuntimeFault, and what `read` throws.
+void export_pt(const std::filesystem::path& path, const std::vector<SafetensorsEntry>& tensors);
 
 }  // namespace capstan

@@ -15,4 +15,15 @@ using ReadValues = std::function<at::Tensor(std::int64_t from, std::int64_t coun
 /// A tensor of that shape and dtype without values, on the meta device: what stands beside ReadValues.
 at::Tensor values_elsewhere(at::IntArrayRef shape, at::ScalarType type);
 
+/// Room for the values that are being written, one after another: memory that was taken anew for each would leave holes
+/// in the heap.
+class ValuesRoom {
+ public:
+  /// So many elements, which overwrite those given before.
+  at::Tensor of(std::int64_t count, at::ScalarType type);
+
+ private:
+  at::Tensor bytes_;
+};
+
 }  // namespace capstan

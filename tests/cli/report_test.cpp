@@ -91,6 +91,18 @@ TEST_F(Report, PlotsTheCommunicationOfBackwardAndOfTheWholeStepTogether) {
   EXPECT_THAT(html, HasSubstr("<h2>Communication, MB sent</h2>"));
 }
 
+TEST_F(Report, PlotsWhatOffloadReadsWritesAndWaitsFor) {
+  put("Train_Samples_offload_mb_read.csv", "step,x\r\n1,12\r\n2,12\r\n");
+  put("Train_Samples_offload_mb_written.csv", "step,x\r\n1,8\r\n2,8\r\n");
+  put("Train_Samples_offload_wait_ms.csv", "step,x\r\n1,0.5\r\n2,0.25\r\n");
+  ASSERT_EQ(report().exit_code, 0);
+  const std::string html = page();
+  EXPECT_THAT(html, HasSubstr("<h2>Offload, MB</h2>"));
+  EXPECT_THAT(html, HasSubstr("</i>read"));
+  EXPECT_THAT(html, HasSubstr("</i>written"));
+  EXPECT_THAT(html, HasSubstr("<h2>Offload, ms waited</h2>"));
+}
+
 TEST_F(Report, MarksWhatIsNoNumberAndLeavesAGap) {
   put("loss.csv", "step,loss\r\n1,1\r\n2,2\r\n3,nan\r\n4,inf\r\n5,2\r\n6,1\r\n7,cut off");
   ASSERT_EQ(report().exit_code, 0);

@@ -15,6 +15,7 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/errors.hpp"
 #include "tests/core/data/temporary_folder.hpp"
+#include "tests/support/data_limit.hpp"
 #include "tests/support/readers.hpp"
 
 namespace capstan {
@@ -110,13 +111,6 @@ assert d['seen'].dtype == 'int64'
             "");
 }
 
-TEST(ExportPtErrors, AFileThatCannotBeCreatedIsNamed) {
-  EXPECT_THAT(([] {
-                export_pt("/proc/no/w.pt", {{"a", at::arange(3)}});
-              }),
-              ThrowsMessage<RuntimeFault>(HasSubstr("cannot be created: No such file or directory.")));
-}
-
 CheckpointContents in_parts() {
   const auto whole = at::arange(12, at::kFloat);
   CheckpointContents contents;
@@ -126,6 +120,24 @@ CheckpointContents in_parts() {
                       {"w", "exp_avg", {3, 4}, 0, whole},
                       {"seen", "buffer", {}, 0, at::full({}, 3, at::kLong)}};
   return contents;
+}
+
+TEST_P(ExportPt, OfPartsIsPutTogether) {
+  write_checkpoint(folder_.path(), "t", in_parts());
+  export_checkpoint(folder_.path(), "t", ExportFormat::kPt, folder_ / "model.pt");
+  EXPECT_EQ(complaint(folder_ / "model.pt", R"(
+assert d['w'].values == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+assert d['w'].storage != d['b'].storage and d['w'].storage_bytes == 48
+assert d['b'].values == [1.00390625, 1.00390625] and d['seen'].values == 3
+)"),
+            "");
+}
+
+TEST(ExportPtErrors, AFileThatCannotBeCreatedIsNamed) {
+  EXPECT_THAT(([] {
+                export_pt("/proc/no/w.pt", {{"a", at::arange(3)}});
+              }),
+              ThrowsMessage<RuntimeFault>(HasSubstr("cannot be created: No such file or directory.")));
 }
 
 TEST(ExportCheckpoint, PartsBecomeWholeParametersInSafetensors) {
@@ -139,6 +151,55 @@ TEST(ExportCheckpoint, PartsBecomeWholeParametersInSafetensors) {
   EXPECT_TRUE(at::equal(read.at("w"), at::arange(12, at::kFloat).view({3, 4})));
   EXPECT_TRUE(at::equal(read.at("b"), at::full({2}, 1.00390625, at::kFloat)));
   EXPECT_TRUE(at::equal(read.at("seen"), at::full({}, 3, at::kLong)));
+}
+
+/// Ten matrices of 8 MB, each in two parts, saved without having been in memory together.
+void write_large_checkpoint(const fs::path& dir) {
+  CheckpointContents contents;
+  for (int i = 0; i < 10; ++i) {
+    for (const std::int64_t offset : {0, 500'000}) {
+      const std::int64_t numel = offset == 0 ? 500'000 : 1'500'000;
+      const auto read = [=](std::int64_t from, std::int64_t count) {
+        return at::arange(offset + from, offset + from + count, at::kFloat).add_(i);
+      };
+      contents.tensors.push_back(
+          {"w" + std::to_string(i), "param", {2'000, 1'000}, offset, values_elsewhere({numel}, at::kFloat), read});
+    }
+  }
+  write_checkpoint(dir, "t", contents);
+}
+
+at::Tensor large_matrix(int i) { return at::arange(2'000'000, at::kFloat).add_(i).view({2'000, 1'000}); }
+
+TEST(ExportCheckpoint, HoldsOneTensorInMemoryAtATime) {
+  const TemporaryFolder folder;
+  write_large_checkpoint(folder.path());
+  std::string places;
+  for (int i = 0; i < 10; ++i) {
+    const std::string name = std::to_string(i);
+    places +=
+        (i > 0 ? "," : "") + (R"({"parameter": "w)" + name + R"(", "name": "h)" + name + R"(", "transposed": true})");
+  }
+  const Json description = Json::parse(R"({"hf": {"config": {}, "tensors": [)" + places + "]}}");
+  const auto format_of = [&](const Json&) { return hf_format(description, "net"); };
+  {
+    const test::DataLimit limit(40'000'000);
+    export_checkpoint(folder.path(), "t", ExportFormat::kSafetensors, folder / "all");
+    export_checkpoint(folder.path(), "t", ExportFormat::kSafetensors, folder / "half", at::kBFloat16);
+    export_checkpoint(folder.path(), "t", ExportFormat::kPt, folder / "all.pt");
+    export_hf(folder.path(), "t", format_of, folder / "hf");
+    EXPECT_EQ(read_hf_folder(folder / "hf", format_of({})).size(), 10u);
+  }
+  const auto all = read_safetensors(folder / "all"), half = read_safetensors(folder / "half");
+  const auto turned = read_safetensors(folder / "hf" / "model.safetensors");
+  const auto back = read_hf_folder(folder / "hf", format_of({}));
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(at::equal(all[i].values, large_matrix(i))) << i;
+    EXPECT_TRUE(at::equal(half[i].values, large_matrix(i).to(at::kBFloat16))) << i;
+    EXPECT_TRUE(at::equal(turned[i].values, large_matrix(i).t())) << i;
+    EXPECT_TRUE(at::equal(back[i].values, large_matrix(i))) << i;
+  }
+  EXPECT_GT(fs::file_size(folder / "all.pt"), 80'000'000u);
 }
 
 /// A checkpoint that two processes saved at the stage.
