@@ -143,7 +143,8 @@ class Bad {
   }
 
   sdk::OffloadFacts facts() const {
-    return {sizeof(sdk::OffloadFacts), breaks("alignment") ? 513u : 512u, 1 << 20, file_.free_bytes()};
+    return {sizeof(sdk::OffloadFacts), breaks("alignment") ? 513u : 512u, breaks("in_flight_bytes") ? 0u : 1u << 20,
+            file_.free_bytes()};
   }
 
   void register_buffer(std::uint64_t id, std::uint64_t bytes) {
@@ -154,8 +155,11 @@ class Bad {
     const std::lock_guard lock(mutex_);
     file_.remove(id);
   }
-  void lend(void* memory, std::uint64_t) { lent_ = static_cast<char*>(memory); }
-  void take_back(void*) noexcept {}
+  void lend(void* memory, std::uint64_t bytes) {
+    if (lent_ == nullptr) lent_pages_.resize(bytes);
+    if (lent_ == nullptr) lent_ = static_cast<char*>(memory);
+  }
+  void take_back(void* memory) noexcept { stale_ = breaks("stale_pages") && memory == lent_; }
 
   std::uint64_t start(std::span<const sdk::Range> ranges) {
     leak_in_call();
@@ -241,6 +245,7 @@ class Bad {
     for (const sdk::Range& range : job.ranges) {
       auto* memory = static_cast<char*>(range.memory);
       if (breaks("lend") && range.write == 0 && lent_ != nullptr) memory = lent_;
+      if (stale_ && memory == lent_) memory = lent_pages_.data();
       if (auto failure = file_.move(range, memory)) return failure;
       if (breaks("done") && range.write == 0) was_read_.emplace_back(memory, std::string(memory, range.bytes));
     }
@@ -271,6 +276,8 @@ class Bad {
   std::vector<std::pair<char*, std::string>> was_read_;
   sdk::OffloadFault failed_{};
   char* lent_ = nullptr;
+  std::string lent_pages_;  // what its address meant when it was lent
+  bool stale_ = false;
   std::uint64_t tickets_ = 0;
   int waiting_ = 0;
   bool ends_ = false;

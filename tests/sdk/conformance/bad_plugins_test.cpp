@@ -41,6 +41,8 @@ std::vector<Control> offload_controls() {
       {ranges, "done", cases + "done", "a read changes its memory again when it is done."},
       {ranges, "late_write", cases + "done", "a write reads its memory again when it is done."},
       {ranges, "lend", cases + "lend", "bytes come back changed through "},
+      {ranges, "stale_pages", cases + "lend", "bytes come back changed through memory that was taken back."},
+      {ranges, "in_flight_bytes", cases + "facts", "says that 0 bytes in flight keep it busy."},
       {ranges, "alignment", cases + "facts", "says that its alignment is 513: it must be a power of two up to 2 MiB."},
       {ranges, "facts", cases + "facts",
        "cannot write 512 bytes at 0, multiples of the alignment that it gives, 512: swap: Invalid argument."},
