@@ -38,7 +38,7 @@ void check_ranges(const Context& context, const ComponentManifest& component) {
   std::string image = random_bytes(random, kBytes);
   expect(offload.register_buffer(1, kBytes), "cannot register a buffer of 300007 bytes.");
   expect(offload.move(write_of(1, 0, image.data(), kBytes)), "cannot write a whole buffer.");
-  for (int round = 0; round < 24; ++round) {
+  for (std::size_t round = 0; round < 24; ++round) {
     const std::uint64_t displaced = std::array{0, 1, 64, 513}[round % 4];
     GuardedBytes memory(kBytes, 4096, displaced);
     memory.fill(random_bytes(random, kBytes));
@@ -97,6 +97,7 @@ void move_overlapping(OffloadUnderTest& offload, std::mt19937_64& random, std::u
          "cannot write a buffer.");
   const std::vector<Transfer> all = overlapping(random, buffer, image);
   std::vector<std::optional<Ticket>> tickets;
+  tickets.reserve(all.size());
   for (const Transfer& one : all) tickets.push_back(offload.start({&one.range, 1}));
   std::shuffle(tickets.begin(), tickets.end(), random);
   for (const auto& ticket : tickets) {
