@@ -46,6 +46,7 @@ const std::vector<PluginKind> kKinds = {
                    CAPSTAN_FUNCTION(capstan_offload, read_async),
                    CAPSTAN_FUNCTION(capstan_offload, wait)},
      .path = "capstan.offload.optimizer",
+     .has_template = true,
      .page = "plugins/offload.md"},
     {.name = "accelerator",
      .functions = {CAPSTAN_FUNCTION(capstan_accelerator, count),

@@ -51,6 +51,10 @@ Cases monitor_cases(const ComponentManifest& component);
 Cases model_cases(const ComponentManifest& component);
 Cases observer_cases(const ComponentManifest& component);
 Cases offload_cases(const ComponentManifest& component);
+// What moves whole buffers alone skips most of them.
+Cases offload_range_cases(const ComponentManifest& component);
+Cases offload_memory_cases(const ComponentManifest& component);
+Cases offload_failure_cases(const ComponentManifest& component);
 Cases accelerator_cases(const ComponentManifest& component);
 
 /// Whether there are cases for a kind.

@@ -29,10 +29,17 @@ struct Suite {
   Cases (*cases)(const ComponentManifest& component);
 };
 
-constexpr Suite kSuites[] = {{"optimizer", optimizer_cases}, {"optimizer", rank_cases},
-                             {"scheduler", scheduler_cases}, {"monitor", monitor_cases},
-                             {"model", model_cases},         {"observer", observer_cases},
-                             {"offload", offload_cases},     {"accelerator", accelerator_cases}};
+constexpr Suite kSuites[] = {{"optimizer", optimizer_cases},
+                             {"optimizer", rank_cases},
+                             {"scheduler", scheduler_cases},
+                             {"monitor", monitor_cases},
+                             {"model", model_cases},
+                             {"observer", observer_cases},
+                             {"offload", offload_cases},
+                             {"offload", offload_range_cases},
+                             {"offload", offload_memory_cases},
+                             {"offload", offload_failure_cases},
+                             {"accelerator", accelerator_cases}};
 
 /// Without one of them nothing more can be said.
 constexpr std::string_view kGates[] = {"loading/manifest", "loading/load"};

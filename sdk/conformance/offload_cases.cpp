@@ -1,58 +1,14 @@
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
-#include <memory>
-#include <optional>
 
-#include "sdk/conformance/component_under_test.hpp"
 #include "sdk/conformance/footprint.hpp"
+#include "sdk/conformance/offload_under_test.hpp"
 
+/// What every component of kind offload does with whole buffers.
 namespace capstan::conformance {
 namespace {
-
-class OffloadUnderTest {
- public:
-  OffloadUnderTest(const Context& context, const ComponentManifest& manifest)
-      : component_(context, manifest), table_(component_.vtable<capstan_offload>()) {}
-
-  bool register_buffer(std::uint64_t id, std::uint64_t bytes) {
-    return may_refuse("register_buffer", [&](capstan_error* error) {
-      return table_->register_buffer(component_.self(), id, bytes, error);
-    });
-  }
-  /// A ticket, or nothing when it was refused.
-  std::optional<std::uint64_t> write(std::uint64_t id, const void* from, std::uint64_t bytes) {
-    std::uint64_t ticket = 0;
-    const bool taken = may_refuse("write_async", [&](capstan_error* error) {
-      return table_->write_async(component_.self(), id, from, bytes, &ticket, error);
-    });
-    return taken ? std::optional(ticket) : std::nullopt;
-  }
-  std::optional<std::uint64_t> read(std::uint64_t id, void* to, std::uint64_t bytes) {
-    std::uint64_t ticket = 0;
-    const bool taken = may_refuse("read_async", [&](capstan_error* error) {
-      return table_->read_async(component_.self(), id, to, bytes, &ticket, error);
-    });
-    return taken ? std::optional(ticket) : std::nullopt;
-  }
-  bool wait(std::optional<std::uint64_t> ticket) {
-    return ticket &&
-           may_refuse("wait", [&](capstan_error* error) { return table_->wait(component_.self(), *ticket, error); });
-  }
-
- private:
-  ComponentUnderTest component_;
-  const capstan_offload* table_;
-};
-
-std::string random_bytes(std::mt19937_64& random, std::size_t count) {
-  std::string bytes(count, '\0');
-  for (char& byte : bytes) byte = static_cast<char>(random());
-  return bytes;
-}
 
 void check_sizes(const Context& context, const ComponentManifest& component) {
   OffloadUnderTest offload(context, component);
@@ -104,23 +60,6 @@ void check_order(const Context& context, const ComponentManifest& component) {
   expect(back == second, "a read does not see the write before it.");
 }
 
-void check_short_read(const Context& context, const ComponentManifest& component) {
-  OffloadUnderTest offload(context, component);
-  std::string back(4096, '\0');
-  offload.register_buffer(1, back.size());
-  expect(!offload.wait(offload.read(1, back.data(), back.size())), "reading what was never written is not an error.");
-}
-
-void check_full_disk(const Context& context, const ComponentManifest& component) {
-  OffloadUnderTest offload(context, component);
-  ::signal(SIGXFSZ, SIG_IGN);
-  const rlimit little{4096, 4096};
-  ::setrlimit(RLIMIT_FSIZE, &little);
-  const std::string data(1 << 20, 'x');
-  if (!offload.register_buffer(1, data.size())) return;
-  expect(!offload.wait(offload.write(1, data.data(), data.size())), "a write to a full disk is not an error.");
-}
-
 void check_fork(const Context& context, const ComponentManifest& component) {
   OffloadUnderTest offload(context, component);
   const std::string data(100'000, 'f');
@@ -138,9 +77,11 @@ void check_transfer_leak(const Context& context, const ComponentManifest& compon
   OffloadUnderTest offload(context, component);
   std::string data(10'000, 'c');
   offload.register_buffer(1, data.size());
-  expect_no_leak("write_async and read_async", [&] {
+  expect_no_leak(offload.has_ranges() ? "start, wait and poll" : "write_async and read_async", [&] {
     offload.wait(offload.write(1, data.data(), data.size()));
-    offload.wait(offload.read(1, data.data(), data.size()));
+    const auto read = offload.read(1, data.data(), data.size());
+    expect(read && (offload.has_ranges() ? offload.poll_to_the_end(*read) : offload.wait(read)),
+           "cannot read a buffer.");
   });
 }
 
@@ -155,8 +96,6 @@ Cases offload_cases(const ComponentManifest& component) {
       {prefix + "sizes", "Any size and alignment comes back as it was.", bound(check_sizes)},
       {prefix + "in_flight", "64 transfers may be in flight, waited for in any order.", bound(check_many_in_flight)},
       {prefix + "order", "Transfers of one buffer keep their order.", bound(check_order)},
-      {prefix + "short_read", "Reading what was never written is an error with a text.", bound(check_short_read)},
-      {prefix + "full_disk", "A full disk is an error with a text.", bound(check_full_disk)},
       {prefix + "fork", "A fork does not disturb transfers.", bound(check_fork)},
       {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_transfer_leak)},
   };

@@ -25,6 +25,43 @@ std::ostream& operator<<(std::ostream& out, const Control& control) {
   return out << control.plugin << " " << control.rule;
 }
 
+/// Back ends that move ranges.
+std::vector<Control> offload_controls() {
+  const std::string ranges = "offload_ranges", cases = "offload/Bad/";
+  return {
+      {ranges, "calls_leak", cases + "calls_leak", " bytes of each call of start, wait and poll."},
+      {ranges, "ranges", cases + "ranges", "ranges come back changed: "},
+      {ranges, "lost_write", cases + "ranges", "ranges come back changed: "},
+      {ranges, "overlaps", cases + "overlaps",
+       "a read does not give what the last write that was started before it wrote."},
+      {ranges, "many_ranges", cases + "many_ranges", "of 800 ranges of one ticket some come back changed."},
+      {ranges, "tickets", cases + "tickets", "poll ends a ticket, and its bytes are not there."},
+      {ranges, "poll", cases + "poll", " of 12 transfers it slept until the transfer was done."},
+      {ranges, "threads", cases + "threads", "a ticket that another thread began, which has ended, fails: this thread"},
+      {ranges, "done", cases + "done", "a read changes its memory again when it is done."},
+      {ranges, "late_write", cases + "done", "a write reads its memory again when it is done."},
+      {ranges, "lend", cases + "lend", "bytes come back changed through "},
+      {ranges, "stale_pages", cases + "lend", "bytes come back changed through memory that was taken back."},
+      {ranges, "in_flight_bytes", cases + "facts", "says that 0 bytes in flight keep it busy."},
+      {ranges, "alignment", cases + "facts", "says that its alignment is 513: it must be a power of two up to 2 MiB."},
+      {ranges, "facts", cases + "facts",
+       "cannot write 512 bytes at 0, multiples of the alignment that it gives, 512: swap: Invalid argument."},
+      {ranges, "facts_free", cases + "facts", " bytes are free, and takes a buffer of 2^60: register_buffer reserves"},
+      {ranges, "release", cases + "release",
+       "a buffer changes when another one is released, and a third one is written."},
+      {ranges, "destroy", cases + "destroy", ""},
+      {ranges, "leftovers", cases + "destroy", "leaves the file 'swap' behind."},
+      {ranges, "stats", cases + "stats", "\"about\" in its stats must be a text of one line: {\"about\": 1}"},
+      {ranges, "short_read", cases + "short_read", "a read that comes short, at the end of its file, is not an error."},
+      {ranges, "full_disk", cases + "full_disk", "a write to a full disk is not an error."},
+      {ranges, "io_error", cases + "io_error", "a read that fails with EIO is reported as done."},
+      {ranges, "failed_ticket", cases + "failed_ticket",
+       "fault names a range that is none of the ticket's: buffer 1, 100000 bytes at 0."},
+      {ranges, "refused_start", cases + "refused_start",
+       "start refuses a range of a buffer that was not registered, and moves another one all the same."},
+  };
+}
+
 std::vector<Control> controls() {
   std::vector<Control> all = {
       {"exports", "", "loading/exports", "exports capstan_plugin_v1, second_symbol, not"},
@@ -80,6 +117,7 @@ std::vector<Control> controls() {
       {"observer", {"events", "state_round_trip", "weights", "layers", "operands", "batch"}},
       {"model", {"visit", "describe", "loss", "evaluation", "deterministic", "learns"}},
       {"offload", {"sizes", "in_flight", "order", "short_read", "full_disk", "fork"}}};
+  for (const Control& control : offload_controls()) all.push_back(control);
   const char* const creation[] = {"create_defaults", "create_bounds",  "create_wrong_params", "create_unterminated",
                                   "create_leaks",    "create_threads", "create_footprint"};
   for (const auto& [kind, rules] : kinds) {
@@ -119,7 +157,8 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   for (const Control& control : controls()) found.insert(control.found_by);
   // The first is what the plugins of tests/core/registry break, the second needs a plugin that cannot be loaded.
   found.insert({"loading/manifest", "loading/load"});
-  for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "observer"}) {
+  for (const char* kind :
+       {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges", "observer"}) {
     for (const CaseName& test : cases(plugin(kind))) {
       // attach has a component of its own.
       if (test.name.find("BadAttach") != std::string::npos || test.name.find("BadNamed") != std::string::npos ||
@@ -131,7 +170,8 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
 }
 
 TEST(NegativeControls, ArePassedWhenTheyBreakNothing) {
-  for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "loading"}) {
+  for (const char* kind :
+       {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges", "loading"}) {
     for (const Result& result : run(kind, "", ""))
       EXPECT_NE(result.outcome, Outcome::kFailed) << kind << result.name << result.text;
   }

@@ -1,8 +1,10 @@
 // Components that show what reached them.
 #include <cstdio>
+#include <cstring>
 
 #include "capstan/sdk/monitor.hpp"
 #include "capstan/sdk/observer.hpp"
+#include "capstan/sdk/offload.hpp"
 #include "capstan/sdk/optimizer.hpp"
 #include "capstan/sdk/scheduler.hpp"
 
@@ -61,7 +63,29 @@ class Watch {
   sdk::Host host_;
 };
 
+/// One buffer of 16 bytes.
+class Store {
+ public:
+  Store(const sdk::Host&, const sdk::Params&) {}
+  void register_buffer(std::uint64_t, std::uint64_t) {}
+  std::uint64_t start(std::span<const sdk::Range> ranges) {
+    for (const sdk::Range& range : ranges) {
+      char* const inside = bytes_ + range.offset;
+      std::memcpy(range.write != 0 ? inside : range.memory, range.write != 0 ? range.memory : inside, range.bytes);
+    }
+    return ranges.size();
+  }
+  bool poll(std::uint64_t) { return true; }
+  void wait(std::uint64_t) {}
+  sdk::OffloadFacts facts() const { return {sizeof(sdk::OffloadFacts), 8, 64, 16}; }
+  sdk::OffloadFault fault(std::uint64_t) const { return {sizeof(sdk::OffloadFault), 5, 1, 2, 3, 4, 1}; }
+
+ private:
+  char bytes_[16] = {};
+};
+
 }  // namespace
 
 CAPSTAN_PLUGIN(&capstan::sdk::optimizer<Descent, "Descent">, &capstan::sdk::scheduler<Ramp, "Ramp">,
-               &capstan::sdk::monitor<Log, "Log">, &capstan::sdk::observer<Watch, "Watch">)
+               &capstan::sdk::monitor<Log, "Log">, &capstan::sdk::observer<Watch, "Watch">,
+               &capstan::sdk::offload<Store, "Store">)

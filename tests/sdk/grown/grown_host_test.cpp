@@ -167,4 +167,50 @@ TEST(GrownHost, AnOldObserverReadsAGrownEvent) {
   EXPECT_THAT(lines(), ElementsAre("event 9 norm 1.500000 skipped 1"));
 }
 
+TEST(GrownHost, AnOldBackEndMovesEveryRangeOfAGrownArray) {
+  Old<capstan_offload> store("offload");
+  char from[] = "0123456789abcdef", back[17] = {};
+  std::vector<capstan_range> writes, reads;
+  std::vector<const capstan_range*> write_pointers, read_pointers;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    writes.push_back(grown<capstan_range>());
+    writes.back().write = 1;
+    writes.back().offset = 12 - 4 * i;
+    writes.back().bytes = 4;
+    writes.back().memory = from + 4 * i;
+    reads.push_back(grown<capstan_range>());
+    reads.back().offset = 4 * i;
+    reads.back().bytes = 4;
+    reads.back().memory = back + 4 * i;
+  }
+  for (std::size_t i = 0; i < 4; ++i) {
+    write_pointers.push_back(&writes[i]);
+    read_pointers.push_back(&reads[i]);
+  }
+  std::uint64_t ticket = 0;
+
+  ASSERT_EQ(store->start(store.self(), write_pointers.data(), 4, &ticket, store.error()), CAPSTAN_OK);
+  EXPECT_EQ(ticket, 4u);
+  ASSERT_EQ(store->start(store.self(), read_pointers.data(), 4, &ticket, store.error()), CAPSTAN_OK);
+  EXPECT_STREQ(back, "cdef89ab45670123");
+}
+
+TEST(GrownHost, AnOldBackEndFillsWhatItKnowsOfGrownFacts) {
+  Old<capstan_offload> store("offload");
+  auto facts = grown<capstan_offload_facts>();
+  auto fault = grown<capstan_offload_fault>();
+
+  ASSERT_EQ(store->facts(store.self(), &facts, store.error()), CAPSTAN_OK);
+  ASSERT_EQ(store->fault(store.self(), 1, &fault, store.error()), CAPSTAN_OK);
+  EXPECT_EQ(facts.struct_size, sizeof(capstan_offload_facts));
+  EXPECT_EQ(facts.alignment, 8u);
+  EXPECT_EQ(facts.in_flight_bytes, 64u);
+  EXPECT_EQ(facts.free_bytes, 16u);
+  EXPECT_EQ(fault.error, 5);
+  EXPECT_EQ(fault.buffer_id, 2u);
+  EXPECT_EQ(fault.done, 1u);
+  EXPECT_EQ(facts.appended_number, -1e300);
+  EXPECT_EQ(fault.appended_number, -1e300);
+}
+
 }  // namespace
