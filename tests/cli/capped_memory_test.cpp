@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "tests/cli/training_folder.hpp"
@@ -93,6 +94,45 @@ TEST_F(CappedMemory, ResumesWhereItTrained) {
   const ProcessResult resumed = run("2", {"--resume", folder_.path_of("ck")});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_THAT(resumed.out, HasSubstr("trained 1 steps"));
+}
+
+/// The rows of a run's losses, with all their digits.
+std::string losses(const TrainingFolder& folder, const std::string& job) {
+  return read_bytes(folder / (job + "/Train_Samples_train_loss.csv"));
+}
+
+TEST_F(CappedMemory, TrainsSavesAndResumesOnADiskWhatItCannotHold) {
+  std::filesystem::create_directory(folder_ / "nvme");
+  const std::string nvme = R"({"device": "nvme", "max_in_cpu": 0, "nvme_path": ")" + folder_.path_of("nvme") + "\"}";
+  const std::string states = R"({"device": "nvme", "nvme_path": ")" + folder_.path_of("nvme") + "\"}";
+  const auto run = [&](const char* limit, const std::string& job, std::vector<std::string> more) {
+    std::vector<std::string> words{"/bin/sh", "-c", "ulimit -d $LIMIT; exec \"$@\"", "sh",
+                                   CAPSTAN_TEST_BUILD_DIR "/bin/capstan"};
+    more.insert(more.end(),
+                {"--set", "zero_optimization.sub_group_size=1000000", "--set", "csv_monitor.enabled=true", "--set",
+                 "csv_monitor.output_path=" + folder_.path().string(), "--set", "csv_monitor.job_name=" + job});
+    for (const std::string& word : folder_.train(more, "capped.json")) words.push_back(word);
+    return run_process(words, {.environment = {"OMP_NUM_THREADS=1", std::string("LIMIT=") + limit}});
+  };
+  const auto offloaded = [&](const std::string& job, std::vector<std::string> more) {
+    more.insert(more.end(), {"--set", "zero_optimization.offload_optimizer=" + states, "--set",
+                             "zero_optimization.offload_param=" + nvme});
+    return run("250000", job, more);
+  };
+  const ProcessResult whole = run("250000", "whole", {"--steps", "1"});
+  EXPECT_NE(whole.exit_code, 0);
+  EXPECT_THAT(whole.err, HasSubstr("out of memory"));
+  const ProcessResult trained = offloaded("first", {"--steps", "2", "--save", folder_.path_of("ck")});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  const ProcessResult resumed = offloaded("second", {"--steps", "3", "--resume", folder_.path_of("ck")});
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("trained 1 steps"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "nvme"));
+
+  const ProcessResult memory = run("unlimited", "memory", {"--steps", "3"});
+  ASSERT_EQ(memory.exit_code, 0) << memory.err;
+  const std::string second = losses(folder_, "second");
+  EXPECT_EQ(losses(folder_, "first") + second.substr(second.find('\n') + 1), losses(folder_, "memory"));
 }
 
 }  // namespace
