@@ -1,5 +1,7 @@
 #include "cli/run_setup.hpp"
 
+#include <malloc.h>
+
 #include <ATen/Context.h>
 
 #include <algorithm>
@@ -111,6 +113,8 @@ Model build_model(const LoadedConfig& loaded) {
         "configuration: \"capstan\": {\"model\": \"gpt:tiny\"}. 'capstan plugins list' shows the models.");
   }
   seed_host(config.run.seed);
+  // Where memory is short, a large block goes back to the system when it is freed: in the heap it would leave a hole.
+  if (config.parameter_offload) mallopt(M_MMAP_THRESHOLD, 512 << 10);
   Registry registry(loaded.plugins, config.plugin_sha256);
   const ComponentChoice& choice = *config.run.model;
   const auto build = [&] {

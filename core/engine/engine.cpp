@@ -190,6 +190,7 @@ OffloadOptions Engine::State::offload_options() {
 Engine::Engine(Model model, const Config& config, const PluginIndex& plugins,
                std::shared_ptr<Communicator> communicator)
     : state_(std::make_unique<State>(std::move(model), config, plugins, std::move(communicator))) {
+  for (const std::string& line : state_->store.offload_lines()) state_->report_line(line);
   const std::string line = state_->progress_report.state_line(state_->progress, state_->groups);
   if (!line.empty()) state_->report_line(line);
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/engine/offload_metrics.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -85,6 +86,7 @@ void Engine::State::write_step_metrics(const Spans& spans) {
     metrics.push_back({"Train/Samples/comms_ms", now.milliseconds - traffic_before.milliseconds, x});
     metrics.push_back({"Train/Samples/comms_mb_sent", bytes / (1 << 20), x});
   }
+  add_offload_metrics(metrics, offload_before, store.offload_traffic(), x);
   open_monitors().write(std::move(metrics));
 }
 

@@ -170,6 +170,7 @@ struct Engine::State {
   double mean_loss = 0;               // the mean loss of the last complete step
   double data_ms = 0;                 // the time that making the next micro-batch took
   CommsLog::Traffic traffic_before;   // the current step
+  OffloadTraffic offload_before;      // the current step
   bool want_grad_norm = false;
   bool stop_asked = false;                     // on this rank
   bool stop_agreed = false;                    // on all

@@ -83,6 +83,7 @@ std::uint64_t OffloadDevice::add_buffer(std::uint64_t bytes, std::string holds) 
     throw RuntimeFault(std::string(error.what()) + " It was to hold " + holds + ".");
   }
   holds_.push_back(std::move(holds));
+  reserved_ += bytes;
   return id;
 }
 

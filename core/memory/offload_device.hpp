@@ -66,6 +66,8 @@ class OffloadDevice {
   void wait(Ticket ticket);
 
   OffloadTraffic traffic() const;
+  /// Bytes of all buffers.
+  std::uint64_t reserved_bytes() const { return reserved_; }
   /// What the component says of itself in one line; "" where it says nothing.
   std::string about() const;
 
@@ -96,6 +98,7 @@ class OffloadDevice {
   std::map<Ticket, Transfer> transfers_;  // under way, or failed
   Ticket started_ = 0;
   Clock::time_point progress_ = Clock::now();  // when a transfer began while there was none, or the last one ended
+  std::uint64_t reserved_ = 0;
   OffloadTraffic traffic_;
   bool given_up_ = false;
 };

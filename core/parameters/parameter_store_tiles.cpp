@@ -397,4 +397,24 @@ OffloadTraffic ParameterStore::offload_traffic() const {
   return traffic;
 }
 
+std::vector<std::string> ParameterStore::offload_lines() const {
+  std::vector<std::string> lines;
+  const auto& [states, parameters] = std::pair(options_.offload.states, options_.offload.parameters);
+  const auto mebibytes = [](std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
+  const auto add = [&](const std::string& what, const OffloadDevice& store) {
+    const std::string about = store.about();
+    lines.push_back("offload: " + what + " on " + store.type() + (about.empty() ? "" : " (" + about + ")") + ", " +
+                    mebibytes(store.reserved_bytes()) + " of a rank; staging " + std::to_string(staging_->slots()) +
+                    " x " + mebibytes(staging_->slot_bytes()) + (options_.offload.read_ahead ? "" : ", not read ahead") +
+                    (options_.offload.write_behind ? "" : ", not written behind"));
+  };
+  if (states && states == parameters) {
+    add("optimizer states and parameters", *states);
+  } else {
+    if (states) add("optimizer states", *states);
+    if (parameters) add("parameters", *parameters);
+  }
+  return lines;
+}
+
 }  // namespace capstan

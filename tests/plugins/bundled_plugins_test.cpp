@@ -53,6 +53,7 @@ TEST(BundledPlugins, ProvideTheTypesOfDeepSpeedsConfigurations) {
   for (const char* type : {"LRRangeTest", "OneCycle", "1Cycle", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}) {
     EXPECT_TRUE(index.find("scheduler", type)) << type;
   }
+  for (const char* type : {"nvme", "cpu"}) EXPECT_TRUE(index.find("offload", type)) << type;
 }
 
 TEST(BundledPlugins, DeclareEveryOptimizerElementwiseThatTakesNoNormsOrWholeParametersAndSendsNoCodes) {

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <cerrno>
 #include <ctime>
 
 namespace capstan::offload {
@@ -17,10 +18,12 @@ class NoFileSizeSignal {
   }
   ~NoFileSizeSignal() {
     if (sigismember(&before_, SIGXFSZ) == 1) return;
+    const int error = errno;  // of the call that this guards
     const timespec at_once{};
     while (sigtimedwait(&signal_, nullptr, &at_once) == SIGXFSZ) {
     }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
   }
   NoFileSizeSignal(const NoFileSizeSignal&) = delete;
 
