@@ -65,10 +65,12 @@ TEST_F(Plan, SaysWhyStage3NeedsMoreThanStage2) {
   EXPECT_THAT(lean, Not(HasSubstr("Stage 3 needs more")));
 }
 
-TEST_F(Plan, NamesTheOffloadsThatThisBuildLacks) {
+TEST_F(Plan, CountsEveryOffloadOfTheLanguage) {
   const std::string out = plan({"--model", "gpt:tiny", "--world", "4"}).out;
-  EXPECT_THAT(out, ContainsRegex("\n  3      none               cpu  .* parameters on cpu\n"));
-  EXPECT_THAT(out, ContainsRegex("\n  3      none               nvme .* parameters on nvme\n"));
+  EXPECT_THAT(out, ContainsRegex("\n  3      none               cpu  "));
+  EXPECT_THAT(out, ContainsRegex("\n  3      nvme               nvme "));
+  EXPECT_THAT(out, Not(HasSubstr("parameters on ")));
+  EXPECT_THAT(out, Not(HasSubstr("cannot run it as configured")));
 }
 
 TEST_F(Plan, HasNoWordOnHowStepsClip) {
