@@ -224,6 +224,26 @@ TEST(Offload, KeepsStage3InOneProcessWhereParametersAreAway) {
   EXPECT_EQ(with_stores(R"("zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}})", 1).zero.stage, 0);
 }
 
+TEST(Offload, IsRefusedForAnOptimizerThatCannotUpdateOnTheHost) {
+  constexpr const char* kManifest =
+      "schema = 1\nname = \"both\"\nversion = \"1.0.0\"\nabi.capstan = \"1.0\"\nabi.torch.tier = \"none\"\n"
+      "[[components]]\nkind = \"offload\"\ntype = \"Tape\"\n"
+      "[[components]]\nkind = \"optimizer\"\ntype = \"OnDevice\"\ntraits = [\"elementwise\"]\n";
+  const ConfigReading reading =
+      read_config({R"({"train_batch_size": 8, "optimizer": {"type": "OnDevice"},
+                       "capstan": {"offload": {"optimizer": {"type": "Tape"}}}})",
+                   "stores.json", false},
+                  {}, PluginIndex::of({{"both.so", PluginManifest::parse(kManifest, "both")}}));
+  EXPECT_FALSE(reading.config);
+  std::string said;
+  for (const Problem& problem : reading.problems.all()) {
+    if (problem.severity == Problem::Severity::kError) said += problem.path + ": " + problem.message;
+  }
+  EXPECT_EQ(said,
+            "capstan.offload.optimizer: optimizer 'OnDevice' does not declare the trait 'cpu', so it cannot update on "
+            "the host. Remove the section, or choose one that does.");
+}
+
 TEST(Offload, ReadsNoFurtherAheadThanItsBuffers) {
   const auto ahead = [](const std::string& keys) {
     return with_stores(R"("zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", )" + keys + "}}", 1)
