@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <optional>
 
 #include "cli/commands.hpp"
@@ -21,13 +23,10 @@ std::string precision_text(const Config& config) {
   return std::string(name(config.precision.compute)) + ", gradients added up in " + config.precision.grad_accum_dtype;
 }
 
-std::string lacks(const ZeroChoice& choice, const PluginIndex& plugins) {
-  std::string text;
-  const auto add = [&](const std::string& what) { text += (text.empty() ? "" : ", ") + what; };
-  if (choice.optimizer == MemoryTier::kDisk && !plugins.find("offload", "nvme")) add("a plugin 'nvme' of kind offload");
-  if (choice.parameters == MemoryTier::kDisk) add("parameters on nvme");
-  if (choice.parameters == MemoryTier::kHost) add("parameters on cpu");
-  return text;
+std::string lacks(const ZeroChoice& choice, const Config& config, const PluginIndex& plugins) {
+  const bool needs_nvme = (choice.optimizer == MemoryTier::kDisk && !config.optimizer_offload) ||
+                          (choice.parameters == MemoryTier::kDisk && !config.parameter_offload);
+  return needs_nvme && !plugins.find("offload", "nvme") ? "a plugin 'nvme' of kind offload" : "";
 }
 
 /// A checkpoint: masters and optimizer states of everything, frozen parameters and buffers as they are.
@@ -40,7 +39,30 @@ std::int64_t checkpoint_bytes(const PlannedRun& run) {
   return bytes;
 }
 
-std::vector<PlannedLimit> limits_of(const Plan& plan, const Config& config) {
+/// The folder of a store: the first of its arguments that is a path.
+std::string folder_of(const std::optional<ComponentChoice>& store, const PluginIndex& plugins) {
+  const ComponentRef found = store ? plugins.find(store->kind, store->type, store->device) : ComponentRef{};
+  if (!found) return "";
+  for (const KeySpec& param : found.component->params) {
+    const Json* path = param.type == KeySpec::Type::kPath ? store->params.find(param.name) : nullptr;
+    if (path && path->is_string()) return path->as_string();
+  }
+  return "";
+}
+
+/// What each folder of offload has to hold for a process.
+std::map<std::string, std::int64_t> offloaded_bytes(const Plan& plan, const Config& config,
+                                                    const PluginIndex& plugins) {
+  std::map<std::string, std::int64_t> bytes;
+  for (const PlannedBytes& item : plan.configured.memory.items) {
+    const bool of_parameters = item.what == "parameters";
+    const std::string folder = folder_of(of_parameters ? config.parameter_offload : config.optimizer_offload, plugins);
+    if (item.tier == MemoryTier::kDisk && !folder.empty()) bytes[folder] += item.bytes;
+  }
+  return bytes;
+}
+
+std::vector<PlannedLimit> limits_of(const Plan& plan, const Config& config, const PluginIndex& plugins) {
   std::vector<PlannedLimit> limits;
   for (const Limit& limit : host_memory_limits()) {
     limits.push_back({plan.process_bytes() * plan.run.local_world, limit});
@@ -52,13 +74,8 @@ std::vector<PlannedLimit> limits_of(const Plan& plan, const Config& config) {
     limit->what += what;
     limits.push_back({needed, *limit});
   };
-  const MemoryPlan& memory = plan.configured.memory;
-  const std::int64_t offloaded = memory.training(MemoryTier::kDisk) * plan.run.local_world;
-  if (offloaded > 0) {
-    const ZeroConfig& zero = config.zero;
-    disk(zero.offload_optimizer && zero.offload_optimizer->device == "nvme" ? zero.offload_optimizer->nvme_path
-                                                                            : zero.offload_param->nvme_path,
-         offloaded, ", offload");
+  for (const auto& [path, bytes] : offloaded_bytes(plan, config, plugins)) {
+    disk(path, bytes * plan.run.local_world, ", offload");
   }
   disk(config.run.save_dir.empty() ? "." : config.run.save_dir, plan.checkpoint, ", a checkpoint");
   return limits;
@@ -103,12 +120,16 @@ int plan(const PlanArguments& arguments) {
   plan.program = static_cast<std::int64_t>(host_memory().resident);
   plan.checkpoint = checkpoint_bytes(plan.run);
   const auto planned = [&](const ZeroChoice& choice) {
-    return PlannedChoice{choice, plan_memory(plan.run, choice), lacks(choice, plugins)};
+    return PlannedChoice{choice, plan_memory(plan.run, choice), lacks(choice, config, plugins)};
   };
-  plan.configured = planned(configured_choice(config.zero));
-  for (const ZeroChoice& choice : zero_choices()) plan.choices.push_back(planned(choice));
+  plan.configured = planned(configured_choice(config));
+  std::vector<ZeroChoice> choices = zero_choices();
+  // A store of capstan.offload goes with stages at which DeepSpeed's keys have none.
+  if (std::find(choices.begin(), choices.end(), plan.configured.choice) == choices.end())
+    choices.insert(choices.begin(), plan.configured.choice);
+  for (const ZeroChoice& choice : choices) plan.choices.push_back(planned(choice));
   for (int stage = 0; stage <= 3; ++stage) plan.traffic.push_back(plan_traffic(plan.run, stage));
-  plan.limits = limits_of(plan, config);
+  plan.limits = limits_of(plan, config, plugins);
   plan.gpus = gpu_memory();
   print(arguments.json ? plan_json(plan).dump(2) + "\n" : plan_text(plan));
   return 0;

@@ -183,10 +183,7 @@ std::int64_t Plan::process_bytes() const {
 
 std::string plan_text(const Plan& plan) {
   return head_text(plan) + "\n" + memory_text(plan) + "\n" + choices_text(plan) + "\n" + traffic_text(plan) + "\n" +
-         limits_text(plan) +
-         (plan.configured.lacks.empty()
-              ? ""
-              : "\nThis build cannot run it as configured: it lacks " + plan.configured.lacks + ".\n");
+         limits_text(plan);
 }
 
 Json plan_json(const Plan& plan) {

@@ -192,7 +192,7 @@ int main(int count, char** words) {
     std::int64_t elements = 0;
     for (const NamedTensor& parameter : model.parameters()) elements += parameter.tensor.numel();
     const MemoryPlan plan =
-        plan_memory(planned_run(model, config, plugins, rendezvous.size), configured_choice(config.zero));
+        plan_memory(planned_run(model, config, plugins, rendezvous.size), configured_choice(config));
     Engine engine(std::move(model), config, plugins, communicator);
     const Batch batch = batch_of(given);
     std::vector<at::Tensor> buffer;

@@ -23,6 +23,8 @@ class Planned {
   PlannedRun run(int local_world) {
     run_.zero = config_.zero;
     run_.world = config_.batch.world_size;
+    run_.optimizer_in_memory = in_memory(config_.optimizer_offload);
+    run_.parameters_in_memory = in_memory(config_.parameter_offload);
     run_.local_world = local_world;
     run_.micro_steps = std::max<std::int64_t>(config_.batch.gradient_accumulation_steps, 1);
     const PrecisionConfig& precision = config_.precision;
@@ -37,6 +39,9 @@ class Planned {
   }
 
  private:
+  /// The store "cpu" is host memory.
+  static bool in_memory(const std::optional<ComponentChoice>& store) { return store && store->type == "cpu"; }
+
   void add_buffers() {
     for (const NamedTensor& buffer : model_.buffers()) {
       run_.buffer_bytes += static_cast<std::int64_t>(buffer.tensor.nbytes());

@@ -265,8 +265,13 @@ std::string shown(const Json& value) {
 }
 
 std::string range_text(const KeySpec& spec) {
-  const std::string low = spec.minimum ? number_text(*spec.minimum) : "",
-                    high = spec.maximum ? number_text(*spec.maximum) : "";
+  constexpr double kAllDigits = 1e15;  // what a person may still want to read digit by digit
+  const auto bound_text = [&](const std::optional<double>& bound) -> std::string {
+    if (!bound) return "";
+    const bool whole = spec.type == KeySpec::Type::kInteger && std::abs(*bound) < kAllDigits;
+    return whole ? std::to_string(static_cast<std::int64_t>(*bound)) : number_text(*bound);
+  };
+  const std::string low = bound_text(spec.minimum), high = bound_text(spec.maximum);
   if (spec.minimum && spec.maximum) {
     if (spec.exclusive_minimum && spec.exclusive_maximum) return "above " + low + " and below " + high;
     if (spec.exclusive_minimum) return "above " + low + " and at most " + high;

@@ -1,8 +1,10 @@
 #include "core/zero/memory_plan.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
+#include "core/zero/offload_plan.hpp"
 #include "core/zero/stage3_plan.hpp"
 
 namespace capstan {
@@ -61,28 +63,40 @@ std::int64_t largest_trainable(const PlannedRun& run) {
   return largest;
 }
 
-/// Bytes of the states and the master of the largest sub-group of a rank's share.
-std::int64_t largest_sub_group_elements(const PlannedRun& run, const Partition& partition) {
-  std::int64_t largest = 0, elements = 0;
+/// Elements of the sub-groups of rank 0, or of the whole model.
+std::vector<std::int64_t> sub_groups(const PlannedRun& run, const Partition& partition, bool partitioned) {
+  std::vector<std::int64_t> groups;
+  std::int64_t elements = 0;
   std::size_t index = 0;
   for (const PlannedParameter& parameter : run.parameters) {
     if (!parameter.trainable) continue;
-    elements += partition.part(index++, 0).numel;
-    largest = std::max(largest, elements);
-    if (elements >= run.zero.sub_group_size) elements = 0;
+    elements += partitioned ? partition.part(index, 0).numel : parameter.numel;
+    const bool last = ++index == partition.order().size();
+    if (last || elements >= run.zero.sub_group_size) groups.push_back(std::exchange(elements, 0));
   }
-  return largest;
+  return groups;
+}
+
+/// The most bytes that an optimizer's states take for an element.
+std::int64_t state_bytes_of_an_element(const PlannedRun& run) {
+  std::int64_t most = 0;
+  for (const PlannedParameter& parameter : run.parameters) {
+    if (!parameter.trainable) continue;
+    const std::int64_t block = parameter.bytes_of_states(Partition::kBlock) - parameter.fixed_state_bytes;
+    most = std::max(most, (block + Partition::kBlock - 1) / Partition::kBlock);
+  }
+  return most;
 }
 
 class Planner {
  public:
   Planner(const PlannedRun& run, const ZeroChoice& choice) : run_(run), choice_(choice) {
-    if (!run.can_be_partitioned) choice_.stage = 0;
+    if (!run.can_be_partitioned || (run.world == 1 && choice.parameters != MemoryTier::kDisk)) choice_.stage = 0;
   }
 
   MemoryPlan plan() {
     // At stage 3 parameters get their values one by one, which never takes what training does.
-    if (choice_.stage < 3 || run_.world == 1) plan_.building = building();
+    if (choice_.stage < 3) plan_.building = building();
     add("buffers of the model", run_.buffer_bytes);
     if (run_.world == 1) {
       one_process();
@@ -126,23 +140,68 @@ class Planner {
 
   std::int64_t frozen_elements() const { return run_.elements() - run_.trainable_elements(); }
 
+  bool parameters_leave() const { return choice_.stage == 3 && choice_.parameters == MemoryTier::kDisk; }
+  bool optimizer_leaves() const { return choice_.optimizer == MemoryTier::kDisk; }
+  MemoryTier optimizer_tier() const {
+    return optimizer_leaves() && run_.optimizer_in_memory ? MemoryTier::kHost : choice_.optimizer;
+  }
+  MemoryTier parameter_tier() const {
+    return parameters_leave() && run_.parameters_in_memory ? MemoryTier::kHost : choice_.parameters;
+  }
+  bool partitioned() const { return run_.world > 1 && choice_.stage > 0; }
+
+  /// The share of the elements whose state stays in memory by offload_optimizer.ratio.
+  double share_in_memory() const {
+    const double ratio = optimizer_offload_in_force(run_.zero).ratio;
+    if (!optimizer_leaves() || ratio >= 1) return 0;
+    const std::vector<std::int64_t> groups = sub_groups(run_, planned_partition(run_), partitioned());
+    const std::int64_t kept = sub_groups_in_memory(ratio, static_cast<std::int64_t>(groups.size()));
+    const auto elements = static_cast<double>(std::accumulate(groups.begin(), groups.end(), std::int64_t{0}));
+    return elements == 0
+               ? 0
+               : static_cast<double>(std::accumulate(groups.begin(), groups.begin() + kept, std::int64_t{0})) /
+                     elements;
+  }
+
   /// Masters and states of what this rank updates; a single process offloads as stage 1 does.
   void updated(const Share& share) {
-    const std::int64_t masters = run_.compute_bytes == kMasterBytes ? 0 : kMasterBytes * share.elements;
-    add("fp32 masters", masters, choice_.optimizer);
-    add("optimizer state", share.state_bytes, choice_.optimizer);
+    const double stays = share_in_memory();
+    const auto add_parts = [&](const char* what, std::int64_t bytes) {
+      const auto kept = static_cast<std::int64_t>(static_cast<double>(bytes) * stays);
+      add(what, kept);
+      add(what, bytes - kept, optimizer_tier());
+    };
+    add_parts("fp32 masters", run_.compute_bytes == kMasterBytes ? 0 : kMasterBytes * share.elements);
+    add_parts("optimizer state", share.state_bytes);
   }
 
   void one_process() {
     const Share all = whole(run_);
-    add("parameters", run_.elements() * run_.compute_bytes, choice_.parameters);
+    if (parameters_leave()) {
+      stage3_parameters(all);
+    } else {
+      add("parameters", run_.elements() * run_.compute_bytes, choice_.parameters);
+    }
     updated(all);
-    add("gradients", all.elements * run_.accumulation_bytes, gradients_tier());
+    gradients(all.elements);
     if (run_.accumulation_bytes != run_.compute_bytes) {
       // Gradients of a micro-batch stand beside their sum until they were added, one by one.
-      const std::int64_t beside = run_.micro_steps > 1 ? all.elements : largest_trainable(run_);
-      add("gradients of one micro-batch", beside * run_.compute_bytes);
+      const bool beside_all = run_.micro_steps > 1 && !gradients_leave();
+      add("gradients of one micro-batch", (beside_all ? all.elements : largest_trainable(run_)) * run_.compute_bytes);
     }
+    staging(planned_partition(run_), all);
+  }
+
+  bool gradients_leave() const { return parameters_leave() && optimizer_leaves(); }
+
+  /// Where parameters and states are away, gradients of parameters that are away go to the states; one is being made
+  /// and one, where several add up, being read.
+  void gradients(std::int64_t elements) {
+    if (!gradients_leave()) return add("gradients", elements * run_.accumulation_bytes, gradients_tier());
+    const std::int64_t leave = std::min(elements, elements_away_);
+    add("gradients", leave * run_.accumulation_bytes, optimizer_tier());
+    const std::int64_t under_way = (run_.micro_steps > 1 ? 2 : 1) * largest_trainable(run_);
+    add("gradients", (elements - leave + std::min(leave, under_way)) * run_.accumulation_bytes);
   }
 
   MemoryTier gradients_tier() const {
@@ -152,14 +211,12 @@ class Planner {
 
   void several() {
     const Partition partition = planned_partition(run_);
-    const bool partitioned = choice_.stage > 0;
-    const Share share = partitioned ? largest_share(run_, partition) : whole(run_);
+    const Share share = partitioned() ? largest_share(run_, partition) : whole(run_);
     parameters(partition, share);
     updated(share);
-    const std::int64_t gradients = choice_.stage < 2 ? partition.numel() : share.elements;
-    add("gradients", gradients * run_.accumulation_bytes, gradients_tier());
+    gradients(choice_.stage < 2 ? partition.numel() : share.elements);
     exchange_buffers(partition);
-    offload_buffers(partition);
+    staging(partition, share);
   }
 
   void parameters(const Partition& partition, const Share& share) {
@@ -174,23 +231,59 @@ class Planner {
     add("parameters", elements * bytes);
   }
 
+  /// Bytes of this rank's parts, of the rank that has most, of the parameters that are away.
+  std::int64_t count_away(const Stage3Plan& stage3) {
+    std::vector<std::int64_t> numels;
+    std::vector<std::size_t> indices;
+    for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
+      if (stage3.stays(i)) continue;
+      numels.push_back(run_.parameters[i].numel);
+      indices.push_back(i);
+    }
+    const std::vector<bool> away =
+        parameters_away(numels, run_.world, parameter_offload_in_force(run_.zero).max_in_cpu);
+    std::int64_t most = 0;
+    for (int rank = 0; rank < run_.world; ++rank) {
+      std::int64_t trained = 0, all = 0;
+      for (std::size_t i = 0; i < away.size(); ++i) {
+        if (!away[i]) continue;
+        const std::int64_t part = stage3.part(indices[i], rank);
+        all += part;
+        if (run_.parameters[indices[i]].trainable) trained += part;
+      }
+      most = std::max(most, all);
+      elements_away_ = std::max(elements_away_, trained);
+    }
+    return most * run_.compute_bytes;
+  }
+
   void stage3_parameters(const Share& share) {
     const std::int64_t bytes = run_.compute_bytes;
     const Stage3Plan stage3(run_);
-    std::int64_t frozen = 0, kept = 0, buffers = 0, slices = 0;
+    std::int64_t frozen = 0, kept = 0, buffers = 0, slices = 0, parts = 0;
     for (int rank = 0; rank < run_.world; ++rank) frozen = std::max(frozen, stage3.frozen_bytes(rank));
-    add("parameters", share.elements * bytes + frozen, choice_.parameters);
+    const std::int64_t away = parameters_leave() ? count_away(stage3) : 0;
+    add("parameters", away, parameter_tier());
+    add("parameters", share.elements * bytes + frozen - away,
+        parameters_leave() ? MemoryTier::kMemory : choice_.parameters);
     for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
       if (stage3.stays(i)) kept += run_.parameters[i].numel;
       // A frozen parameter that is persistent is never fetched.
       if (run_.parameters[i].trainable || !stage3.stays(i)) slices += stage3.slice_bytes(i);
     }
+    const std::int64_t live = stage3.follow([&](const Stage3Plan::Fetch& fetch) {
+      buffers = std::max(buffers, stage3.buffer_bytes(fetch));
+      std::int64_t read = 0;
+      for (const std::size_t i : fetch.from_all) read += stage3.part(i, 0) * bytes;
+      parts = std::max(parts, read);
+    });
+    // A single process reads a parameter into its place, and has those that stay once.
+    if (run_.world == 1) return add("live parameters", std::min(live * bytes, away));
     add("persistent parameters", kept * bytes);
-    const std::int64_t live =
-        stage3.follow([&](const Stage3Plan::Fetch& fetch) { buffers = std::max(buffers, stage3.buffer_bytes(fetch)); });
     add("live parameters", live * bytes);
     add("buffers of gathering", buffers);
     if (stage3.secondary_ranks() > 1) add("secondary copy (hpZ)", slices);
+    if (parameters_leave()) add("parts that are read", std::min(parts, away));
   }
 
   void exchange_buffers(const Partition& partition) {
@@ -211,24 +304,28 @@ class Planner {
     add("gradient buckets", bytes);
   }
 
-  void offload_buffers(const Partition& partition) {
-    const ZeroConfig& zero = run_.zero;
-    if (choice_.optimizer == MemoryTier::kDisk) {
-      const std::int64_t buffers =
-          zero.offload_optimizer ? zero.offload_optimizer->buffer_count : OffloadOptimizerConfig{}.buffer_count;
-      add("buffers of optimizer state", buffers * largest_sub_group_elements(run_, partition) * 4, MemoryTier::kHost);
+  /// The tiles through which the update reads and writes what is away.
+  void staging(const Partition& partition, const Share& share) {
+    std::int64_t bytes = parameters_leave() ? run_.compute_bytes : 0;
+    if (optimizer_leaves()) {
+      bytes += (run_.compute_bytes == kMasterBytes ? 0 : kMasterBytes) + state_bytes_of_an_element(run_);
     }
-    if (choice_.parameters == MemoryTier::kDisk) {
-      const OffloadParamConfig offload = zero.offload_param.value_or(OffloadParamConfig{});
-      const std::int64_t in_cpu = std::min(offload.max_in_cpu, largest_share(run_, partition).elements);
-      add("buffers of parameters", (offload.buffer_count * offload.buffer_size + in_cpu) * run_.compute_bytes,
-          MemoryTier::kHost);
-    }
+    if (gradients_leave()) bytes += run_.accumulation_bytes;
+    const OffloadOptimizerConfig offload = optimizer_offload_in_force(run_.zero);
+    const std::vector<std::int64_t> groups = sub_groups(run_, partition, partitioned());
+    const std::int64_t largest = groups.empty() ? 0 : *std::max_element(groups.begin(), groups.end());
+    const auto in_memory = static_cast<std::int64_t>(share_in_memory() * static_cast<double>(share.elements));
+    const std::int64_t elements = optimizer_leaves() ? share.elements - in_memory : elements_away_;
+    const OffloadStaging tiles = offload_staging(bytes, run_.whole_parameters ? largest_trainable(run_) : 0,
+                                                 run_.zero.sub_group_size, std::max(elements, elements_away_),
+                                                 staging_bound(offload.buffer_count, largest), tile_slots(offload));
+    add("staging of offload", tiles.slots * tiles.tile_elements * bytes, MemoryTier::kHost);
   }
 
   const PlannedRun& run_;
   ZeroChoice choice_;
   MemoryPlan plan_;
+  std::int64_t elements_away_ = 0;  // of trainable parameters, of the rank that has most
 };
 
 MemoryTier tier_named(const std::string& device) {
@@ -265,9 +362,14 @@ Partition planned_partition(const PlannedRun& run) {
   return {inputs, run.zero.reduce_bucket_size, run.world};
 }
 
-ZeroChoice configured_choice(const ZeroConfig& zero) {
-  return {zero.stage, zero.offload_optimizer ? tier_named(zero.offload_optimizer->device) : MemoryTier::kMemory,
-          zero.offload_param ? tier_named(zero.offload_param->device) : MemoryTier::kMemory};
+ZeroChoice configured_choice(const Config& config) {
+  const ZeroConfig& zero = config.zero;
+  ZeroChoice choice{zero.stage,
+                    zero.offload_optimizer ? tier_named(zero.offload_optimizer->device) : MemoryTier::kMemory,
+                    zero.offload_param ? tier_named(zero.offload_param->device) : MemoryTier::kMemory};
+  if (config.optimizer_offload) choice.optimizer = MemoryTier::kDisk;
+  if (config.parameter_offload) choice.parameters = MemoryTier::kDisk;
+  return choice;
 }
 
 std::vector<ZeroChoice> zero_choices() {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/typed/zero.hpp"
+#include "core/config/config.hpp"
 #include "core/zero/partition.hpp"
 
 namespace capstan {
@@ -43,13 +43,15 @@ struct PlannedRun {
   bool norm = true;                // each step needs the gradients' norm
   std::int64_t micro_steps = 1;    // micro-batches a step
   int world = 1, local_world = 1;  // processes, and those of them on one host
+  bool optimizer_in_memory = false, parameters_in_memory = false;  // their stores keep what they hold in host memory
   ZeroConfig zero;
 
   std::int64_t elements() const;
   std::int64_t trainable_elements() const;
 };
 
-/// The memory in which something is kept: that of the device on which the model computes, host memory, a disk.
+/// The memory in which something is kept: that of the device on which the model computes, host memory, a store of kind
+/// offload, which is a disk unless PlannedRun says otherwise.
 enum class MemoryTier { kMemory, kHost, kDisk };
 
 struct ZeroChoice {
@@ -60,8 +62,8 @@ struct ZeroChoice {
 };
 
 /// What the configuration chooses.
-ZeroChoice configured_choice(const ZeroConfig& zero);
-/// Every stage with every offload that the language allows there.
+ZeroChoice configured_choice(const Config& config);
+/// Every stage with every offload that DeepSpeed's keys allow there.
 std::vector<ZeroChoice> zero_choices();
 
 struct PlannedBytes {
@@ -84,8 +86,8 @@ struct MemoryPlan {
 /// Stages 0 to 2 as the engine allocates: parameters in the compute type, gradients in the accumulation type, fp32
 /// masters where the compute type is another, the optimizer's states, and what exchanges need. With mixed precision
 /// Adam and P parameters on W ranks these are 16 P, 4 P + 12 P / W, 2 P + 14 P / W and 16 P / W bytes for stages 0 to
-/// 3, beside buckets and live parameters, of which Stage3Plan::follow() says how many there are. Stage 3's offload
-/// follows DeepSpeed's scheme: partitions, buffers of buffer_count.
+/// 3, beside buckets and live parameters, of which Stage3Plan::follow() says how many there are. What is offloaded
+/// passes through the tiles of offload_staging(). Stage 3 with one process is stage 3 where parameters are offloaded.
 MemoryPlan plan_memory(const PlannedRun& run, const ZeroChoice& choice);
 
 /// The partition of the trainable parameters over the ranks.

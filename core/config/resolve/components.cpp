@@ -198,16 +198,37 @@ std::optional<ComponentChoice> ComponentChooser::store(const std::string& own, c
     return std::nullopt;
   }
   Json known = Json::object();
+  std::set<std::string> of_aio;
   for (const std::string& from : {std::string("aio"), section}) {
     const Json* keys = values_.find(from);
     if (!keys || !keys->is_object()) continue;
     for (const auto& [key, value] : keys->as_object()) {
-      if (has_param(*found.component, key)) known[key] = value;
+      if (!has_param(*found.component, key)) continue;
+      known[key] = value;
+      if (from == "aio") of_aio.insert(key);
     }
   }
+  const std::size_t before = problems_.all().size();
   ComponentChoice choice{"offload", found.component->type, Json::object(), where};
   choice.params = checked_params(known, section, *found.component);
+  say_of_aio(of_aio, section, before);
   return choice;
+}
+
+/// What was said, from `first` on, of keys of the section that stand in aio, stands there: once, though the stores of
+/// two sections take them.
+void ComponentChooser::say_of_aio(const std::set<std::string>& keys, const std::string& section, std::size_t first) {
+  std::vector<Problem>& all = problems_.all();
+  for (std::size_t i = all.size(); i-- > first;) {
+    const auto key = std::find_if(keys.begin(), keys.end(),
+                                  [&](const std::string& one) { return all[i].path == join_path(section, one); });
+    if (key == keys.end()) continue;
+    all[i].path = join_path("aio", *key);
+    const bool said =
+        std::any_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first),
+                    [&](const Problem& one) { return one.path == all[i].path && one.message == all[i].message; });
+    if (said) all.erase(all.begin() + static_cast<std::ptrdiff_t>(i));
+  }
 }
 
 std::vector<ParameterGroupRule> ComponentChooser::parameter_groups(const std::optional<ComponentChoice>& optimizer) {

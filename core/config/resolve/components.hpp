@@ -45,6 +45,7 @@ class ComponentChooser {
   std::optional<ComponentChoice> choose_at(const Json& entry, const std::string& section, const std::string& kind,
                                            const Json& params_given);
   std::optional<ComponentChoice> store(const std::string& own, const std::string& section);
+  void say_of_aio(const std::set<std::string>& keys, const std::string& section, std::size_t first);
   Json checked_params(const Json& given, const std::string& path, const ComponentManifest& component);
   void missing(const std::string& where, const std::string& kind, const std::string& type);
   void list(const std::string& path, const std::string& kind, std::vector<ComponentChoice>& out);

@@ -186,7 +186,8 @@ void comms_logger_keys(const Effective& values, Problems& problems) {
 void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context,
                       const PluginIndex& plugins, Problems& problems) {
   const bool alone = context.world_known && config.batch.world_size == 1;
-  IdleKeys(values, alone, config.parameter_offload.has_value(), plugins, problems).report();
+  const bool away = config.parameter_offload || values.text("zero_optimization.offload_param.device") == "nvme";
+  IdleKeys(values, alone, away, plugins, problems).report();
   if (!alone) zero_keys(values, problems);
   if (context.world_known && !alone) secondary_ranks(values, config.batch.world_size, problems);
   report_idle_offload_keys(values, config, plugins, problems);

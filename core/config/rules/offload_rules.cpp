@@ -92,9 +92,12 @@ void check_offload(const Effective& values, const Config& config, const PluginIn
   check_buffer_count(values, config, plugins, problems);
   check_read_ahead(values, config, problems);
   constexpr std::int64_t kSector = 512;
-  if (const std::int64_t block = values.integer("aio.block_size", kSector); block > 0 && block % kSector != 0) {
-    problems.error("aio.block_size", "must be a multiple of 512, got " + std::to_string(block) +
-                                         ": storage reads and writes whole sectors.");
+  const std::string block = "aio.block_size";
+  const bool said =
+      std::any_of(problems.all().begin(), problems.all().end(), [&](const Problem& one) { return one.path == block; });
+  if (const std::int64_t bytes = values.integer(block, kSector); !said && bytes % kSector != 0) {
+    problems.error(
+        block, "must be a multiple of 512, got " + std::to_string(bytes) + ": storage reads and writes whole sectors.");
   }
 }
 

@@ -185,6 +185,13 @@ void widen_buffers(Effective& values, const Config& config, const ComponentManif
   if (values.integer(path, least) < least) values.derive(path, least);
 }
 
+void bound_read_ahead(ZeroConfig& zero) {
+  if (!zero.offload_param || zero.offload_param->device == "none") return;
+  const std::int64_t count = zero.offload_param->buffer_count, size = zero.offload_param->buffer_size;
+  const std::int64_t bound = size > 0 && count > INT64_MAX / size ? INT64_MAX : count * size;
+  zero.stage3_prefetch_bucket_size = std::min(zero.stage3_prefetch_bucket_size, bound);
+}
+
 void derive_values(Effective& values) {
   const Json* overlap = values.find("zero_optimization.overlap_comm");
   if (!overlap || overlap->is_null())

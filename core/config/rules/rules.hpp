@@ -15,6 +15,9 @@ void keep_gradients_whole(Effective& values, const ComponentManifest& optimizer,
 /// Raises the default of offload_optimizer.buffer_count for an optimizer with more states than it allows for.
 void widen_buffers(Effective& values, const Config& config, const ComponentManifest& optimizer);
 
+/// The smaller of stage3_prefetch_bucket_size and offload_param's buffers bounds what is read ahead.
+void bound_read_ahead(ZeroConfig& zero);
+
 /// The precision that fp16, bf16 and data_types make; pairs that exclude each other are errors.
 PrecisionConfig resolve_precision(const Effective& values, Problems& problems);
 

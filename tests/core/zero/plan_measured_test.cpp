@@ -111,7 +111,7 @@ void train(Communicator& communicator, const Case& one, int matrices, std::int64
   };
   Model model = one.stage == 3 ? without_values(build) : build();
   const PlannedRun run = planned_run(model, config, plugins, communicator.size());
-  const MemoryPlan plan = plan_memory(run, configured_choice(config.zero));
+  const MemoryPlan plan = plan_memory(run, configured_choice(config));
   {
     Engine engine(std::move(model), config, plugins, {&communicator, [](Communicator*) {}});
     const auto step = [&] { engine.train_batch([] { return Batch{}; }); };

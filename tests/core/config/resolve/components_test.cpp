@@ -221,8 +221,9 @@ TEST(Sections, ASectionThatTheCoreCarriesOutChoosesNoPluginAndSaysSo) {
       "aio: acme.so: its observer 'acme' is never chosen by this section, which switches on no "
       "observer, and gets none of its keys. List it in capstan.observers, with parameters of its "
       "own.";
-  EXPECT_THAT(read(kAio, {plugin("observer", "acme", "aio", takes({"queue_depth"}))}).problems,
-              ElementsAre(never, "aio: has no effect in this run: neither offload_optimizer nor offload_param is on nvme."));
+  EXPECT_THAT(
+      read(kAio, {plugin("observer", "acme", "aio", takes({"queue_depth"}))}).problems,
+      ElementsAre(never, "aio: has no effect in this run: neither offload_optimizer nor offload_param is on nvme."));
   EXPECT_THAT(read(R"("capstan": {"observers": [{"type": "acme"}]})", {plugin("observer", "acme", "aio")}).problems,
               ElementsAre(never));
   EXPECT_THAT(read(R"("steps_per_print": 20)", {plugin("observer", "acme", "aio")}).problems, IsEmpty());

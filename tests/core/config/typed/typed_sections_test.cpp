@@ -179,5 +179,80 @@ TEST(TypedSections, KeepDefaultsWhereOnlyAutotuningTakesTheValue) {
   EXPECT_EQ(config.zero.reduce_bucket_size, 500'000'000);
 }
 
+Config with_stores(const std::string& sections, int world) {
+  constexpr const char* kManifest =
+      "schema = 1\nname = \"disk\"\nversion = \"1.0.0\"\nabi.capstan = \"1.0\"\nabi.torch.tier = \"none\"\n"
+      "[[components]]\nkind = \"offload\"\ntype = \"nvme\"\n"
+      "params.nvme_path = {type = \"path\", default = \"/local_nvme\"}\n"
+      "params.queue_depth = {type = \"integer\", default = 0}\n"
+      "params.block_size = {type = \"integer\", default = 1048576}\n";
+  ConfigContext context;
+  context.check_only = true;
+  context.world_size = world;
+  const ConfigReading reading =
+      read_config({R"({"train_batch_size": 8, )" + sections + "}", "stores.json", false}, context,
+                  PluginIndex::of({{"disk.so", PluginManifest::parse(kManifest, "disk")}}));
+  EXPECT_TRUE(reading.config) << (reading.problems.all().empty() ? "" : reading.problems.all()[0].message);
+  return reading.config.value_or(Config());
+}
+
+TEST(Offload, HandsTheKeysOfItsSectionAndOfAioToTheStore) {
+  const Config config = with_stores(R"("aio": {"queue_depth": 32, "block_size": 4096, "thread_count": 2},
+    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "NVMe", "nvme_path": "/tmp", "pin_memory": false},
+                          "offload_param": {"device": "nvme", "nvme_path": "/tmp/two"}})",
+                                    2);
+  ASSERT_TRUE(config.optimizer_offload && config.parameter_offload);
+  EXPECT_EQ(config.optimizer_offload->params.dump(), Json::parse(R"({"nvme_path": "/tmp", "queue_depth": 32,
+    "block_size": 4096})")
+                                                         .dump());
+  EXPECT_EQ(config.parameter_offload->params.at("nvme_path"), Json("/tmp/two"));
+  EXPECT_EQ(config.parameter_offload->params.at("queue_depth"), Json(32));
+}
+
+TEST(Offload, LeavesTheDepthToTheStoreWhereNoneIsGiven) {
+  const Config config = with_stores(R"("zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme"}})", 1);
+  EXPECT_EQ(config.optimizer_offload.value().params.at("queue_depth"), Json(0));
+  EXPECT_FALSE(config.aio.queue_depth);
+  EXPECT_FALSE(config.zero.offload_optimizer->pipeline_read);
+  EXPECT_EQ(config.zero.stage, 0);  // one process holds everything
+}
+
+TEST(Offload, KeepsStage3InOneProcessWhereParametersAreAway) {
+  const char* own = R"("zero_optimization": {"stage": 3}, "capstan": {"offload": {"parameters": {"type": "nvme"}}})";
+  EXPECT_EQ(with_stores(own, 1).zero.stage, 3);
+  EXPECT_EQ(with_stores(R"("zero_optimization": {"stage": 3, "offload_param": {"device": "nvme"}})", 1).zero.stage, 3);
+  EXPECT_EQ(with_stores(R"("zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}})", 1).zero.stage, 0);
+}
+
+TEST(Offload, IsRefusedForAnOptimizerThatCannotUpdateOnTheHost) {
+  constexpr const char* kManifest =
+      "schema = 1\nname = \"both\"\nversion = \"1.0.0\"\nabi.capstan = \"1.0\"\nabi.torch.tier = \"none\"\n"
+      "[[components]]\nkind = \"offload\"\ntype = \"Tape\"\n"
+      "[[components]]\nkind = \"optimizer\"\ntype = \"OnDevice\"\ntraits = [\"elementwise\"]\n";
+  const ConfigReading reading =
+      read_config({R"({"train_batch_size": 8, "optimizer": {"type": "OnDevice"},
+                       "capstan": {"offload": {"optimizer": {"type": "Tape"}}}})",
+                   "stores.json", false},
+                  {}, PluginIndex::of({{"both.so", PluginManifest::parse(kManifest, "both")}}));
+  EXPECT_FALSE(reading.config);
+  std::string said;
+  for (const Problem& problem : reading.problems.all()) {
+    if (problem.severity == Problem::Severity::kError) said += problem.path + ": " + problem.message;
+  }
+  EXPECT_EQ(said,
+            "capstan.offload.optimizer: optimizer 'OnDevice' does not declare the trait 'cpu', so it cannot update on "
+            "the host. Remove the section, or choose one that does.");
+}
+
+TEST(Offload, ReadsNoFurtherAheadThanItsBuffers) {
+  const auto ahead = [](const std::string& keys) {
+    return with_stores(R"("zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", )" + keys + "}}", 1)
+        .zero.stage3_prefetch_bucket_size;
+  };
+  EXPECT_EQ(ahead(R"("buffer_count": 5)"), 50'000'000);
+  EXPECT_EQ(ahead(R"("buffer_count": 2, "buffer_size": 1000)"), 2000);
+  EXPECT_EQ(ahead(R"("buffer_count": 65536, "buffer_size": 9e18)"), 50'000'000);
+}
+
 }  // namespace
 }  // namespace capstan::testing
