@@ -115,6 +115,19 @@ class OffloadPlugin {
   const capstan_offload* table_;
 };
 
+/// Why an engine of nvme cannot be tested here, as many containers refuse io_uring; empty: it can.
+inline std::string nvme_refusal(const std::string& engine, const std::string& folder) {
+  Json params = Json::object();
+  params["nvme_path"] = folder;
+  params["engine"] = engine;
+  try {
+    OffloadPlugin("nvme", params);
+  } catch (const PluginError& error) {
+    return error.what();
+  }
+  return {};
+}
+
 /// Memory as the engine's staging has it: aligned to 4096 bytes.
 inline std::unique_ptr<char, void (*)(void*)> aligned_memory(std::size_t bytes) {
   auto* memory = static_cast<char*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096));

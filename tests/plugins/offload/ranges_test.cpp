@@ -1,5 +1,7 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
 #include <cstring>
@@ -8,6 +10,7 @@
 #include <thread>
 
 #include "tests/plugins/offload/offload_plugin.hpp"
+#include "tests/plugins/offload/sandbox.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace capstan::test {
@@ -128,6 +131,11 @@ class BesideModel {
 
 class NvmeRanges : public ::testing::TestWithParam<const char*> {
  protected:
+  void SetUp() override {
+    const std::string refused = nvme_refusal(GetParam(), folder_.path().string());
+    if (!refused.empty()) GTEST_SKIP() << refused;
+  }
+
   Json params(const std::string& more = "{}") const {
     Json params = Json::parse(more);
     params["nvme_path"] = folder_.path().string();
@@ -162,6 +170,16 @@ TEST_P(NvmeRanges, ComeBackWhenEachRequestIsSubmittedAloneAndTheQueueIsDrained) 
   EXPECT_THAT(plugin.log(),
               ::testing::HasSubstr("overlap_events: false lets the disk run dry before more is submitted. "
                                    "It only slows down; leave it out."));
+}
+
+TEST_P(NvmeRanges, ComeBackThroughThePageCacheWhereDirectTransfersAreRefused) {
+  EXPECT_EQ(in_child([&] {
+              refuse_call(SYS_openat, EINVAL, 2, O_DIRECT);
+              OffloadPlugin plugin("nvme", params(R"({"block_size": 4096})"));
+              BesideModel(plugin, 20'000, 5).run(300);
+              return std::string(HasFailure() ? "changed" : "equal");
+            }),
+            "equal");
 }
 
 TEST_P(NvmeRanges, OfManyMegabytesAreCutIntoRequestsOfTheBlockSize) {
