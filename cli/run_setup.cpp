@@ -1,8 +1,7 @@
 #include "cli/run_setup.hpp"
 
-#include <malloc.h>
-
 #include <ATen/Context.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>

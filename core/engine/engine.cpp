@@ -18,6 +18,7 @@
 #include "core/parameters/run_needs.hpp"
 #include "core/registry/guilty_plugin.hpp"
 #include "core/registry/host.hpp"
+#include "core/zero/offload_plan.hpp"
 
 namespace capstan {
 namespace {
@@ -176,13 +177,13 @@ OffloadOptions Engine::State::offload_options() {
                         "function start (ABI 1.6), nvme for instance.");
     }
   }
-  if (config.zero.offload_param) offload.max_in_memory = config.zero.offload_param->max_in_cpu;
-  if (const auto& section = config.zero.offload_optimizer) {
-    offload.buffer_count = section->buffer_count;
-    offload.ratio = section->ratio;
-    offload.read_ahead = section->pipeline_read.value_or(true);
-    offload.write_behind = section->pipeline_write.value_or(true);
-  }
+  offload.max_in_memory = parameter_offload_in_force(config.zero).max_in_cpu;
+  const OffloadOptimizerConfig section = optimizer_offload_in_force(config.zero);
+  offload.buffer_count = section.buffer_count;
+  offload.ratio = section.ratio;
+  offload.slots = tile_slots(section);
+  offload.read_ahead = section.pipeline_read.value_or(true);
+  offload.write_behind = section.pipeline_write.value_or(true);
   offload.may_cut = manifest() != nullptr && manifest()->has_trait("elementwise") && manifest()->measures == 0;
   return offload;
 }

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "core/memory/offload_device.hpp"
+#include "core/zero/offload_plan.hpp"
 
 namespace capstan {
 
@@ -14,6 +15,7 @@ struct OffloadOptions {
   double ratio = 1;                           // the share of sub-groups whose states are on the store
   std::int64_t max_in_memory = 0;             // elements of parameters that stay in memory beside persistent ones
   std::int64_t buffer_count = 4;              // staging takes at most so many times the largest sub-group in fp32
+  std::int64_t slots = kTileSlots;            // tiles in memory at a time
   bool read_ahead = true, write_behind = true;
   bool may_cut = true;  // the optimizer updates any run of elements by itself
 };

@@ -65,38 +65,35 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
   if (options_.offload.parameters) plan_parameters_away(parameters);
 }
 
-/// Trained parameters stay in memory first, then frozen ones, as many as max_in_cpu allows.
+/// Parameters stay in memory in the model's order, as many as max_in_cpu allows.
 void ParameterStore::plan_parameters_away(const std::vector<NamedTensor>& parameters) {
+  const bool alone = sharding_->communicator().size() == 1;
+  // Codes of frozen parameters stay, which are a half or a quarter of the values; one process has no codes.
+  const bool coded = options_.frozen_as_int8 && !alone;
+  std::vector<std::pair<bool, std::size_t>> may_leave;  // trained, and the index among these or the frozen ones
   std::vector<std::int64_t> numels;
-  const auto for_each_that_may_leave = [&](const auto& use) {
-    for (const bool trained : {true, false}) {
-      std::size_t index = 0;
-      for (const NamedTensor& named : parameters) {
-        if (!at::isFloatingType(named.tensor.scalar_type()) || named.tensor.requires_grad() != trained) continue;
-        const std::size_t i = index++;
-        // Codes of frozen parameters stay, an eighth or a quarter of the values; one process has no codes.
-        const bool coded = options_.frozen_as_int8 && sharding_->communicator().size() > 1;
-        if (trained ? plans_[i].stays : frozen_stays_[i] || coded) continue;
-        use(named, trained, i);
-      }
-    }
-  };
-  for_each_that_may_leave([&](const NamedTensor& named, bool, std::size_t) { numels.push_back(named.tensor.numel()); });
+  std::size_t trained = 0, frozen = 0;
+  for (const NamedTensor& named : parameters) {
+    if (!at::isFloatingType(named.tensor.scalar_type())) continue;
+    const bool is_one = named.tensor.requires_grad();
+    const std::size_t i = is_one ? trained++ : frozen++;
+    if (is_one ? plans_[i].stays : frozen_stays_[i] || coded) continue;
+    may_leave.emplace_back(is_one, i);
+    numels.push_back(named.tensor.numel());
+  }
   const std::vector<bool> away =
       parameters_away(numels, sharding_->communicator().size(), options_.offload.max_in_memory);
-  std::size_t next = 0;
-  // With one process the part of a parameter is all of it, which in memory has no other place to come from.
-  const bool alone = sharding_->communicator().size() == 1;
-  for_each_that_may_leave([&](const NamedTensor&, bool trained, std::size_t i) {
-    const bool leaves = away[next++];
-    if (trained) {
-      plans_[i].parameter_away = leaves;
-      plans_[i].stays = alone && !leaves;
+  for (std::size_t k = 0; k < away.size(); ++k) {
+    const auto [is_trained, i] = may_leave[k];
+    // With one process the part of a parameter is all of it, which in memory has no other place to come from.
+    if (is_trained) {
+      plans_[i].parameter_away = away[k];
+      plans_[i].stays = alone && !away[k];
     } else {
-      frozen_away_[i] = leaves;
-      frozen_stays_[i] = alone && !leaves;
+      frozen_away_[i] = away[k];
+      frozen_stays_[i] = alone && !away[k];
     }
-  });
+  }
 }
 
 void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) {

@@ -52,7 +52,7 @@ void ParameterStore::plan_sub_groups(const std::vector<NamedTensor>& parameters,
     if (!entry.may_be_cut) largest_whole = std::max(largest_whole, entry.planned);
   }
   const OffloadStaging limits = offload_staging(widest, largest_whole, options_.sub_group_size, elements,
-                                                staging_bound(offload.buffer_count, largest_group));
+                                                staging_bound(offload.buffer_count, largest_group), offload.slots);
   std::uint64_t alignment = 64;
   for (const auto& store : {offload.states, offload.parameters}) {
     if (store) alignment = std::max(alignment, store->alignment());
@@ -405,7 +405,8 @@ std::vector<std::string> ParameterStore::offload_lines() const {
     const std::string about = store.about();
     lines.push_back("offload: " + what + " on " + store.type() + (about.empty() ? "" : " (" + about + ")") + ", " +
                     mebibytes(store.reserved_bytes()) + " of a rank; staging " + std::to_string(staging_->slots()) +
-                    " x " + mebibytes(staging_->slot_bytes()) + (options_.offload.read_ahead ? "" : ", not read ahead") +
+                    " x " + mebibytes(staging_->slot_bytes()) +
+                    (options_.offload.read_ahead ? "" : ", not read ahead") +
                     (options_.offload.write_behind ? "" : ", not written behind"));
   };
   if (states && states == parameters) {
