@@ -157,7 +157,7 @@ TEST_P(NvmeRanges, ComeBackAsTheyWereWhateverTheirSizeAlignmentOverlapAndNumberI
 
 TEST_P(NvmeRanges, ComeBackWithRequestsOfTheSmallestSizeAndAQueueOfThree) {
   OffloadPlugin plugin("nvme", params(R"({"block_size": 512, "queue_depth": 3, "intra_op_parallelism": 3})"));
-  BesideModel(plugin, 9000, 2).run(400);
+  BesideModel(plugin, 9000, 2).run(150);
   EXPECT_EQ(plugin.stats().at("depth").as_number(), 3);
 }
 
