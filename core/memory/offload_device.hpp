@@ -48,6 +48,7 @@ class OffloadDevice {
   bool moves_ranges() const { return CAPSTAN_HAS(vtable(), start); }
   /// Bytes: memory, offsets and lengths that are multiples of it travel without a copy.
   std::uint64_t alignment() const { return alignment_; }
+  /// Bytes under way that keep the storage busy; 0: not known.
   std::uint64_t in_flight_bytes() const { return in_flight_bytes_; }
   /// Throws RuntimeFault unless there is room for so many bytes. `what` will be kept: "optimizer states".
   void require_room(std::uint64_t bytes, const std::string& what);

@@ -64,6 +64,9 @@ void TileStaging::add_buffers() {
 }
 
 void TileStaging::add_slots() {
+  for (const OffloadDevice* device : devices()) {
+    if (device->in_flight_bytes() > 0) busy_bytes_ = std::min(busy_bytes_, device->in_flight_bytes());
+  }
   slots_.resize(std::min(std::max<std::size_t>(options_.slots, 1), turns_.size()));
   for (Slot& slot : slots_) {
     slot.pages = HugePages(slot_bytes_);
@@ -147,7 +150,9 @@ void TileStaging::set_gradients(bool there) {
 void TileStaging::read_ahead(std::size_t tile) {
   if (!options_.read_ahead) return;
   const std::size_t ahead = slots_.size() > 2 ? slots_.size() - 2 : slots_.size() - 1;
-  for (std::size_t k = 1; k <= ahead; ++k) {
+  std::uint64_t started = 0;
+  for (std::size_t k = 1; k <= ahead && started < busy_bytes_; ++k) {
+    started += slot_bytes_;
     const std::size_t next = turns_[(turn_of_[tile] + k) % turns_.size()];
     const Slot& slot = slot_of(next);
     if (slot.held) return;
@@ -189,7 +194,7 @@ void TileStaging::release(std::size_t tile, bool changed) {
 
 void TileStaging::prefetch() {
   if (!options_.read_ahead) return;
-  for (std::size_t k = 0; k < slots_.size(); ++k) {
+  for (std::size_t k = 0; k < slots_.size() && k * slot_bytes_ < busy_bytes_; ++k) {
     Slot& slot = slots_[k];
     if (slot.held || slot.tile == static_cast<std::ptrdiff_t>(turns_[k])) continue;
     read(turns_[k], /*gradients=*/false);

@@ -97,6 +97,7 @@ class TileStaging {
   std::vector<HugePages> resident_;   // the states of each resident tile
   std::vector<Slot> slots_;
   std::uint64_t slot_bytes_ = 0;
+  std::uint64_t busy_bytes_ = UINT64_MAX;  // read so far ahead the stores have enough to do
   bool gradients_ = false;
 };
 
