@@ -147,7 +147,7 @@ TEST(ParameterStore, VisitsTheStatesThatAnEntryHas) {
   optimizer.params = Json::parse(R"({"amsgrad": false})");
   Stored run(std::move(options), optimizer);
   std::vector<std::string> seen;
-  run.store.for_each_state(run.store.entries()[0], [&](const StateSpec& spec, at::Tensor& values) {
+  run.store.for_each_state(run.store.pieces()[0], [&](const StateSpec& spec, at::Tensor& values) {
     seen.push_back(spec.name + " " + std::to_string(values.numel()));
     EXPECT_TRUE(values.eq(spec.init).all().item<bool>()) << spec.name;
   });
