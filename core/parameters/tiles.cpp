@@ -36,7 +36,7 @@ class Planner {
     const std::int64_t numel = entries_[i].numel;
     std::int64_t done = 0;
     do {
-      std::int64_t count = std::min(numel - done, limit_ - elements_);
+      std::int64_t count = std::min(numel - done, std::max<std::int64_t>(limit_ - elements_, 0));
       if (done + count < numel) count = count / block_ * block_;
       if (count > 0 || numel == 0) {
         open_.pieces.push_back({.entry = i, .offset = done, .numel = count});

@@ -5,7 +5,7 @@
 
 #include "core/memory/tensor_handle.hpp"
 #include "core/parameters/parameter_store.hpp"
-#include "tests/core/parameters/fake_store.hpp"
+#include "tests/core/memory/fake_store.hpp"
 
 namespace capstan {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "core/errors.hpp"
-#include "tests/core/parameters/fake_store.hpp"
+#include "tests/core/memory/fake_store.hpp"
 
 namespace capstan {
 namespace {
