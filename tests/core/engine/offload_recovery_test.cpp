@@ -5,8 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <cstdint>
 #include <memory>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ namespace {
 using test::MixedRun;
 using test::TemporaryFolder;
 
+constexpr std::int64_t kLargest = 12'000;  // elements of the largest parameter
 constexpr const char* kMemory = R"("zero_optimization": {"stage": 0})";
 constexpr const char* kStates = R"("zero_optimization": {"stage": 1, "sub_group_size": 5000},
   "capstan": {"offload": {"optimizer": {"type": "cpu"}}})";
@@ -48,7 +50,7 @@ std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one
 class Offload : public testing::TestWithParam<Case> {
  protected:
   MixedRun run(const std::string& kept) const {
-    return MixedRun(config_of(kept, GetParam().precision), Communicator::alone());
+    return MixedRun(config_of(kept, GetParam().precision), Communicator::alone(), 1, kLargest);
   }
 };
 
@@ -105,11 +107,55 @@ TEST_P(Offload, LoadsWhatWasSavedFromMemoryAndBack) {
   EXPECT_EQ(memory.steps(2), expected);
 }
 
+TEST_P(Offload, GoesOnAfterAForwardThatFailedAndEvaluatesTheSame) {
+  MixedRun memory = run(kMemory), stored = run(GetParam().kept);
+  std::vector<double> losses[2];
+  for (MixedRun* one : {&memory, &stored}) {
+    one->steps(1);
+    one->model.fails = true;
+    EXPECT_ANY_THROW(one->step());
+    one->model.fails = false;
+    std::vector<double>& seen = losses[one == &stored];
+    for (int i = 0; i < 2; ++i) {
+      seen.push_back(one->engine.eval_batch([] { return test::rows_of_stream(500, 12); }, 2));
+      seen.push_back(one->step());
+    }
+  }
+  EXPECT_EQ(losses[1], losses[0]);
+}
+
 constexpr const char* kBf16 = R"("bf16": {"enabled": true}, )";
 INSTANTIATE_TEST_SUITE_P(All, Offload,
                          testing::Values(Case{"states_fp32", kStates, ""}, Case{"parameters_bf16", kParameters, kBf16},
                                          Case{"both_fp32", kBoth, ""}, Case{"both_bf16", kBoth, kBf16}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(OffloadedGradients, OfASkippedStepDoNotReachTheNext) {
+  for (const char* kept : {kStates, kParameters, kBoth}) {
+    std::vector<double> losses[2];
+    for (const bool stored : {false, true}) {
+      MixedRun run(config_of(stored ? kept : kMemory, R"("fp16": {"enabled": true, "initial_scale_power": 8}, )"),
+                   Communicator::alone(), 1, kLargest);
+      for (const double factor : {1.0, 1e30, 1.0, 1e30, 1.0}) {
+        run.model.loss_factor = factor;
+        losses[stored].push_back(run.step());
+      }
+      EXPECT_EQ(run.engine.progress().skipped_steps, 2);
+      losses[stored].push_back(run.step());
+    }
+    EXPECT_EQ(losses[1], losses[0]) << kept;
+  }
+}
+
+TEST(OffloadedStates, ThatBeginAsTheParametersDoSoOnAStore) {
+  for (const char* kept : {kStates, kParameters, kBoth}) {
+    for (const char* precision : {"", kBf16}) {
+      MixedRun memory(config_of(kMemory, precision, "ASGD"), Communicator::alone(), 1, kLargest);
+      MixedRun stored(config_of(kept, precision, "ASGD"), Communicator::alone(), 1, kLargest);
+      EXPECT_EQ(stored.steps(3), memory.steps(3)) << kept << precision;
+    }
+  }
+}
 
 // What an optimizer measures of a sub-group is added up over ranks: these must mean the same sub-groups.
 TEST(SubGroups, OfAnySizeMeasureTheSameOnAllRanks) {
@@ -119,7 +165,7 @@ TEST(SubGroups, OfAnySizeMeasureTheSameOnAllRanks) {
       const auto losses = [&](const std::string& size) {
         const std::string zero = std::string(R"("zero_optimization": {"stage": )") + stage +
                                  R"(, "stage3_param_persistence_threshold": 100, "sub_group_size": )" + size + "}";
-        MixedRun run(config_of(zero, "", "Lamb", 2), ranks);
+        MixedRun run(config_of(zero, "", "Lamb", 2), ranks, 1, kLargest);
         run.model.skips = false;
         return run.steps(3);
       };
