@@ -246,6 +246,7 @@ void Engine::State::apply(const CheckpointLookup& lookup, const SavedRun& saved)
   const std::string& where = lookup.where();
   abandon_step();
   load_entries(lookup);
+  store.settle_stores();
   load_model_states(lookup, saved);
   load_what_is_not_trained(lookup);
   progress = saved.progress;
@@ -270,8 +271,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   background_save.finish();
   at::NoGradGuard no_grad;
   if (const std::string failure = store.give_up_what_failed(); !failure.empty()) {
-    log::warning("load_checkpoint: what the ranks were exchanging has failed, and the checkpoint takes its place: " +
-                 failure);
+    log::warning("load_checkpoint: what was under way has failed, and the checkpoint takes its place: " + failure);
   }
   const std::string completed = nodes_store() ? complete_checkpoint(dir, tag_given, *communicator) : tag_given;
   std::string where;

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/comm/as_one.hpp"
 #include "core/engine/checkpoint_lookup.hpp"
 #include "core/engine/saved_run.hpp"
 #include "core/engine/state.hpp"
@@ -194,6 +195,9 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
   background_save.finish();
   at::NoGradGuard no_grad;
   store.settle();
+  if (!store.readable_after_release()) {
+    as_one(*communicator, "save_checkpoint, stores", [&] { store.settle_stores(); });
+  }
   synchronize();
   emit(CAPSTAN_EVENT_SAVE_BEGIN);
   const std::string tag =

@@ -241,6 +241,7 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
   State& state = *state_;
   at::NoGradGuard no_grad;
   state.store.settle();
+  state.store.settle_stores();
   state.synchronize();
   state.emit(CAPSTAN_EVENT_EVAL_BEGIN);
   state.model.set_training(false);

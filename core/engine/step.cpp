@@ -321,7 +321,7 @@ void Engine::State::print_micro_timers() {
 }
 
 void Engine::State::abandon_step() {
-  store.drop_gradients(/*applied=*/false);
+  store.abandon_step();
   under_way = {};
   for (Timers* timers : {&micro_timers, &step_timers, &optimizer_timers}) timers->take();
 }

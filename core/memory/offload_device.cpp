@@ -99,8 +99,8 @@ void OffloadDevice::lend(void* memory, std::uint64_t bytes) {
 }
 
 void OffloadDevice::take_back(void* memory) noexcept {
-  if (given_up_ || !CAPSTAN_HAS(vtable(), take_back)) return;
   const std::lock_guard lock(mutex_);
+  if (given_up_ || !CAPSTAN_HAS(vtable(), take_back)) return;
   const CallInProgress in_progress(component_.function("take_back"));
   vtable()->take_back(component_.self(), memory);
 }
@@ -131,6 +131,7 @@ std::uint64_t OffloadDevice::start_whole(const Range& range) {
 
 OffloadDevice::Ticket OffloadDevice::start(std::span<const Range> ranges) {
   const std::lock_guard lock(mutex_);
+  if (given_up_) std::rethrow_exception(given_up_);
   Transfer transfer;
   try {
     if (moves_ranges()) {
@@ -185,6 +186,7 @@ void OffloadDevice::end_whole(Transfer& transfer) {
 
 /// Whether it has ended.
 bool OffloadDevice::move_on(Transfer& transfer) {
+  if (!transfer.failure) transfer.failure = given_up_;
   if (transfer.failure) return true;
   try {
     if (moves_ranges()) {
@@ -210,14 +212,21 @@ bool OffloadDevice::ended(Ticket ticket) {
   return true;
 }
 
-void OffloadDevice::give_up(std::uint64_t in_flight, std::uint64_t bytes) {
-  given_up_ = true;
+void OffloadDevice::give_up() {
+  std::uint64_t in_flight = 0, bytes = 0;
+  for (const auto& [unused, transfer] : transfers_) {
+    if (transfer.failure) continue;
+    ++in_flight;
+    bytes += transfer.bytes;
+  }
   const std::string place = about();
-  throw RuntimeFault(where_ + ": " + std::to_string(in_flight) + (in_flight == 1 ? " transfer" : " transfers") +
-                     " of " + mebibytes(bytes) + " in flight for " +
-                     std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) + " s" +
-                     (place.empty() ? "" : " at " + place) +
-                     ", and none has ended. Is the storage still there? The last checkpoint is as it was.");
+  given_up_ = std::make_exception_ptr(
+      RuntimeFault(where_ + ": " + std::to_string(in_flight) + (in_flight == 1 ? " transfer" : " transfers") + " of " +
+                   mebibytes(bytes) + " in flight for " +
+                   std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) + " s" +
+                   (place.empty() ? "" : " at " + place) +
+                   ", and none has ended. Is the storage still there? The last checkpoint is as it was."));
+  std::rethrow_exception(given_up_);
 }
 
 void OffloadDevice::wait_until_ended(Ticket ticket) {
@@ -228,11 +237,7 @@ void OffloadDevice::wait_until_ended(Ticket ticket) {
     {
       const std::lock_guard lock(mutex_);
       const auto now = Clock::now();
-      if (now - std::max(progress_, begun) > patience_) {
-        std::uint64_t bytes = 0;
-        for (const auto& [unused, transfer] : transfers_) bytes += transfer.bytes;
-        give_up(transfers_.size(), bytes);
-      }
+      if (now - std::max(progress_, begun) > patience_) give_up();
       // Short transfers are noticed soon, and long ones cost few looks.
       sleep = std::clamp<Clock::duration>((now - begun) / 16, kShortestSleep, kLongestSleep);
     }

@@ -88,7 +88,7 @@ class OffloadDevice {
   bool poll(std::uint64_t ticket);
   std::string lost(std::uint64_t ticket);
   void wait_until_ended(Ticket ticket);
-  [[noreturn]] void give_up(std::uint64_t in_flight, std::uint64_t bytes);
+  [[noreturn]] void give_up();
 
   Component component_;
   std::string where_;
@@ -101,7 +101,7 @@ class OffloadDevice {
   Clock::time_point progress_ = Clock::now();  // when a transfer began while there was none, or the last one ended
   std::uint64_t reserved_ = 0;
   OffloadTraffic traffic_;
-  bool given_up_ = false;
+  std::exception_ptr given_up_;  // why; null: it is in use
 };
 
 }  // namespace capstan

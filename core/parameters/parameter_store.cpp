@@ -330,6 +330,7 @@ void ParameterStore::drop_gradients(bool applied) {
   }
   for (at::Tensor& gradient : piece_gradients_) gradient.reset();
   if (staging_) staging_->set_gradients(false);
+  std::fill(has_gradient_.begin(), has_gradient_.end(), 0);
   present_on_any_.clear();
   if (!sharding_) return;
   sharding_->gradients().drop();

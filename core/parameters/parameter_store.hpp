@@ -193,6 +193,12 @@ class ParameterStore {
   /// the end of the step, or after settle() at any time, also after an exception out of forward or backward.
   void drop_gradients(bool applied);
 
+  /// After an exception, before all tensors of entries get other values: forgets the step, and what of it has not
+  /// reached the stores.
+  void abandon_step();
+  /// Waits until all changes are on the stores. Throws RuntimeFault where they are not, and will not be.
+  void settle_stores();
+
   /// Before the first update: states declared with init = "param" become the master values.
   void start_states();
   /// Makes the tensors of a sub-group's pieces show their values; with Show::kNothing for a caller that overwrites all

@@ -185,6 +185,8 @@ std::string ParameterStore::give_up_what_failed() {
   // First, so that nothing that waits below is under way.
   if (sharding_) attempt([&] { sharding_->settle(); });
   attempt([&] { settle(); });
+  if (stored_gradients_) attempt([&] { stored_gradients_->settle(); });
+  attempt([&] { settle_stores(); });
   return failure;
 }
 
@@ -320,6 +322,7 @@ void ParameterStore::set_frozen(std::size_t k, const std::function<void(at::Tens
 
 void ParameterStore::hold(const std::vector<std::size_t>& parameters) {
   settle();
+  settle_stores();
   if (residency_) residency_->hold(parameters);
 }
 

@@ -273,6 +273,17 @@ void ParameterStore::release(const SubGroup& sub_group, bool changed) {
   staging_->release(sub_group.index, changed);
 }
 
+void ParameterStore::settle_stores() {
+  if (staging_) staging_->settle();
+}
+
+void ParameterStore::abandon_step() {
+  drop_gradients(/*applied=*/false);
+  // An update that was ended half way may have written copies that are made anew now.
+  std::fill(compute_written_.begin(), compute_written_.end(), 0);
+  if (staging_) staging_->give_up();
+}
+
 /// Gives the master of entry i, which is on a store, its first values: those of the whole parameter.
 void ParameterStore::put_master(std::size_t i, const at::Tensor& values) {
   const Range part = plans_[i].part;
@@ -306,7 +317,7 @@ void ParameterStore::visit_masters(bool changes, const VisitMaster& use) {
 void ParameterStore::visit_master(std::size_t i, bool changes, const VisitMaster& use) {
   for (std::size_t p = first_piece_[i]; p < first_piece_[i + 1]; ++p) {
     Piece& piece = pieces_[p];
-    const bool away = entries_[i].master.is_meta();
+    const bool away = entries_[i].master.is_meta() || plans_[i].copy_away();
     if (away) acquire(sub_groups_[sub_group_of_[p]]);
     use(i, piece.master.view({-1}), piece.offset);
     if (!away) continue;

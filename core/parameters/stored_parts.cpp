@@ -113,9 +113,15 @@ void StoredGradients::read(std::size_t parameter, at::Tensor to) {
 }
 
 void StoredGradients::settle() {
+  std::exception_ptr failure;
   for (Staging& staging : staging_) {
-    if (const auto writing = std::exchange(staging.writing, std::nullopt)) store_.wait(*writing);
+    try {
+      if (const auto writing = std::exchange(staging.writing, std::nullopt)) store_.wait(*writing);
+    } catch (...) {
+      failure = std::current_exception();
+    }
   }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace capstan

@@ -48,7 +48,7 @@ class StoredGradients final : public GradientSink {
 
   void keep(std::size_t parameter, at::Tensor values, bool add) override;
   void read(std::size_t parameter, at::Tensor to) override;
-  /// Waits until all that keep() was given is on the store. Throws RuntimeFault.
+  /// Waits until all that keep() was given is on the store. Throws RuntimeFault, once for all that has failed.
   void settle();
 
  private:

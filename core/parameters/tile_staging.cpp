@@ -127,18 +127,45 @@ void TileStaging::wait(Slot& slot) {
       device->wait(ticket);
     } catch (...) {
       failure = std::current_exception();
-      slot.tile = -1;
     }
   }
-  if (failure) std::rethrow_exception(failure);
+  if (!failure) return;
+  // What a slot without a tile has under way is written.
+  if (std::exchange(slot.tile, -1) < 0) lost_ = failure;
+  std::rethrow_exception(failure);
+}
+
+void TileStaging::settle() {
+  for (Slot& slot : slots_) {
+    try {
+      wait(slot);
+    } catch (...) {
+      if (!lost_) throw;
+    }
+  }
+  if (lost_) std::rethrow_exception(lost_);
+}
+
+void TileStaging::give_up() {
+  for (Slot& slot : slots_) {
+    try {
+      wait(slot);
+    } catch (const std::exception&) {  // what the slot was to show or to keep is given up
+    }
+    slot.tile = -1;
+    slot.held = slot.gradients = false;
+  }
+  lost_ = nullptr;
+  gradients_ = false;
 }
 
 void TileStaging::read(std::size_t tile, bool gradients) {
   Slot& slot = slot_of(tile);
   wait(slot);
+  slot.tile = -1;
+  start(tile, gradients ? Part::kAll : Part::kAllButGradients);
   slot.tile = static_cast<std::ptrdiff_t>(tile);
   slot.gradients = gradients;
-  start(tile, gradients ? Part::kAll : Part::kAllButGradients);
 }
 
 void TileStaging::set_gradients(bool there) {
@@ -168,6 +195,7 @@ bool TileStaging::acquire(std::size_t tile, Show show) {
     wait(slot);
     slot.tile = -1;
   } else {
+    if (lost_) std::rethrow_exception(lost_);
     if (slot.tile != static_cast<std::ptrdiff_t>(tile)) read(tile, gradients_);
     if (gradients_ && !slot.gradients) {
       start(tile, Part::kGradients);
@@ -187,9 +215,14 @@ void TileStaging::release(std::size_t tile, bool changed) {
   slot.held = false;
   // Changes that were not kept are no values of the tile.
   if (!changed) return;
-  start(tile, Part::kChanges);
   slot.tile = -1;
-  if (!options_.write_behind) wait(slot);
+  try {
+    start(tile, Part::kChanges);
+    if (!options_.write_behind) wait(slot);
+  } catch (...) {
+    lost_ = std::current_exception();
+    throw;
+  }
 }
 
 void TileStaging::prefetch() {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,11 @@ class TileStaging {
   void prefetch();
   /// Whether the tiles have gradients now, which acquire() shows then.
   void set_gradients(bool there);
+  /// Waits until the changes of all tiles are on their stores. Throws RuntimeFault where that has failed, at any time
+  /// before too: acquire() throws the same then, because the stores have something else than the tiles.
+  void settle();
+  /// Forgets what is under way, and what has failed: all tiles are about to be overwritten.
+  void give_up();
 
   std::size_t slots() const { return slots_.size(); }
   std::uint64_t slot_bytes() const { return slot_bytes_; }
@@ -99,6 +105,7 @@ class TileStaging {
   std::uint64_t slot_bytes_ = 0;
   std::uint64_t busy_bytes_ = UINT64_MAX;  // read so far ahead the stores have enough to do
   bool gradients_ = false;
+  std::exception_ptr lost_;  // why changes of a tile are not on its store; null: they are, or will be
 };
 
 }  // namespace capstan
