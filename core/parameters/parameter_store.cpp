@@ -286,7 +286,8 @@ const at::Tensor& ParameterStore::gradient_of(std::size_t piece_index) {
   const Piece& piece = pieces_[piece_index];
   if (piece.gradient.defined()) return piece.gradient;
   const at::Tensor& whole = *gradients_[piece.entry];
-  if (piece.numel == whole.numel()) return whole;
+  // In a local step a gradient is the whole parameter's, of which this rank may have a part.
+  if (first_piece_[piece.entry] + 1 == first_piece_[piece.entry + 1]) return whole;
   return piece_gradients_[piece_index] = whole.view({-1}).narrow(0, piece.offset, piece.numel);
 }
 
