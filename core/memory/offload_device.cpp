@@ -98,11 +98,13 @@ void OffloadDevice::lend(void* memory, std::uint64_t bytes) {
   }
 }
 
-void OffloadDevice::take_back(void* memory) noexcept {
+bool OffloadDevice::take_back(void* memory) noexcept {
   const std::lock_guard lock(mutex_);
-  if (given_up_ || !CAPSTAN_HAS(vtable(), take_back)) return;
+  if (given_up_) return false;
+  if (!CAPSTAN_HAS(vtable(), take_back)) return true;
   const CallInProgress in_progress(component_.function("take_back"));
   vtable()->take_back(component_.self(), memory);
+  return true;
 }
 
 std::uint64_t OffloadDevice::start_ranges(std::span<const Range> ranges) {

@@ -55,9 +55,10 @@ class OffloadDevice {
   /// Makes room for a buffer. `holds` names what is in it in messages: "optimizer states of tile 3". Throws
   /// RuntimeFault.
   std::uint64_t add_buffer(std::uint64_t bytes, std::string holds);
-  /// Says that transfers will use this memory, until it is taken back.
+  /// Says that transfers will use this memory, until it is taken back. take_back: false where the component was given
+  /// up and may still use the memory, which must then stay.
   void lend(void* memory, std::uint64_t bytes);
-  void take_back(void* memory) noexcept;
+  bool take_back(void* memory) noexcept;
 
   /// Starts to move all of the ranges. Throws RuntimeFault; nothing was begun then.
   Ticket start(std::span<const Range> ranges);

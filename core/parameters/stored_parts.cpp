@@ -52,11 +52,10 @@ StoredGradients::~StoredGradients() {
   for (Staging& staging : staging_) {
     try {
       if (staging.writing) store_.wait(*staging.writing);
-      store_.take_back(staging.pages.data());
     } catch (const std::exception& error) {
       log::warning(error.what());
-      staging.pages.abandon();  // the store may still read it
     }
+    if (!store_.take_back(staging.pages.data())) staging.pages.abandon();
   }
 }
 

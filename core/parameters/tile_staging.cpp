@@ -31,10 +31,12 @@ TileStaging::~TileStaging() {
   for (Slot& slot : slots_) {
     try {
       wait(slot);
-      for (OffloadDevice* device : devices()) device->take_back(slot.pages.data());
     } catch (const std::exception& error) {
       log::warning(error.what());
-      slot.pages.abandon();  // the store may still use it
+    }
+    std::byte* const memory = slot.pages.data();
+    for (OffloadDevice* device : devices()) {
+      if (!device->take_back(memory)) slot.pages.abandon();
     }
   }
 }
