@@ -20,8 +20,8 @@ namespace {
 
 constexpr const char* kOutOfMemory =
     "out of memory, or of what 'ulimit' lets this process have. A smaller train_micro_batch_size_per_gpu, sequence or "
-    "model needs less, and so does a higher zero_optimization.stage with several processes; 'capstan plan' tells how "
-    "much.";
+    "model needs less, and so does a higher zero_optimization.stage with several processes; offload_optimizer and "
+    "offload_param keep on a disk what does not fit. 'capstan plan' tells how much.";
 
 /// Whether another process says what this one would.
 bool said_by_another = false;
@@ -36,7 +36,9 @@ bool lacks_memory() noexcept {
   } catch (const std::system_error& error) {
     return error.code() == std::errc::resource_unavailable_try_again || error.code() == std::errc::not_enough_memory;
   } catch (const std::exception& error) {
-    return std::strstr(error.what(), "DefaultCPUAllocator") != nullptr;  // LibTorch's own, which is no std::bad_alloc
+    // LibTorch's own, which is no std::bad_alloc, and what comes out of a plugin as a text.
+    return std::strstr(error.what(), "DefaultCPUAllocator") != nullptr ||
+           std::strstr(error.what(), "std::bad_alloc") != nullptr;
   } catch (...) {
     return false;
   }
@@ -76,6 +78,7 @@ int run_command(const std::function<int()>& command) {
   } catch (const ConfigError& error) {
     return failed(ExitCode::kConfig, error.what());
   } catch (const PluginError& error) {
+    if (lacks_memory()) return failed(ExitCode::kFailure, kOutOfMemory);
     return failed(ExitCode::kPlugin, error.what());
   } catch (const RuntimeFault& error) {
     return failed(ExitCode::kFailure, error.what());
