@@ -251,7 +251,7 @@ int main(int argc, char** argv) {
     const std::size_t tiles = count > 1 ? std::stoul(arguments[1]) : 10;
     return run(count > 0 ? arguments[0] : ".", tiles, count > 2 ? std::stoul(arguments[2]) : 9, true);
   } catch (const Refused& refused) {
-    std::fprintf(stderr, "offload_floor: %s\n", refused.what());
+    std::fprintf(stderr, "offload_floor: skipped: this machine refuses the engine io_uring: %s\n", refused.what());
     return kSkipped;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "offload_floor: %s\n", error.what());

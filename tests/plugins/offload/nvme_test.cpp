@@ -65,15 +65,15 @@ class NvmeAsRoot : public Nvme {
  protected:
   void SetUp() override {
     Nvme::SetUp();
-    if (geteuid() != 0) GTEST_SKIP() << "needs root: it mounts a file system of its own";
+    if (geteuid() != 0) GTEST_SKIP() << "only root can mount a file system";
     const std::string refused = in_child([] { return private_mounts(), std::string(); });
-    if (!refused.empty()) GTEST_SKIP() << "needs mounts: " << refused;
+    if (!refused.empty()) GTEST_SKIP() << "a small file system cannot be mounted here: " << refused;
   }
 };
 
 TEST_F(Nvme, ReadsAndWritesTheDiskItself) {
   OffloadPlugin plugin("nvme", at(folder_.path()));
-  if (plugin.log() != "") GTEST_SKIP() << plugin.log();
+  if (plugin.log() != "") GTEST_SKIP() << "this folder cannot be moved past the page cache: " << plugin.log();
   const std::uint64_t read = own_io("read_bytes"), written = own_io("write_bytes");
   EXPECT_THAT(round_trip(plugin, 16 * kMiB), HasSubstr("equal"));
   EXPECT_GE(own_io("read_bytes") - read, 16 * kMiB);
@@ -332,30 +332,28 @@ TEST_F(NvmeAsRoot, TellsAFolderThatMayNotBeWrittenTo) {
 }
 
 TEST_F(NvmeAsRoot, TellsWhatADiskThatFailsRefusesToRead) {
-  EXPECT_THAT(
-      in_child([&] {
-        private_mounts();
-        mount_tmpfs(folder_.path(), "size=64m");
-        const std::string image = (folder_ / "image").string(), disk = (folder_ / "disk").string();
-        fs::create_directory(disk);
-        write_bytes(image, "");
-        fs::resize_file(image, 48 * kMiB);
-        if (std::system(
-                ("mkfs.ext4 -q -O ^has_journal " + image + " && mount -o loop " + image + " " + disk).c_str())) {
-          return std::string("no loop device");
-        }
-        OffloadPlugin plugin("nvme", at(disk));
-        std::string text = round_trip(plugin, 16 * kMiB);
-        fs::resize_file(image, kMiB);
-        const auto memory = aligned_memory(16 * kMiB);
-        const std::uint64_t ticket = plugin.read(9, 0, 16 * kMiB, memory.get());
-        text += thrown_by([&] { plugin.wait(ticket); });
-        return text + " fault " + std::to_string(plugin.fault(ticket).error);
-      }),
-      ::testing::AnyOf(HasSubstr("no loop device"),
-                       AllOf(HasSubstr("equal"), HasSubstr("reading 16777216 bytes at offset 0 of buffer 9 failed"),
-                             HasSubstr("Input/output error. The disk or its driver fails: the kernel's log (dmesg) "
-                                       "says more. fault 5"))));
+  const std::string told = in_child([&] {
+    private_mounts();
+    mount_tmpfs(folder_.path(), "size=64m");
+    const std::string image = (folder_ / "image").string(), disk = (folder_ / "disk").string();
+    fs::create_directory(disk);
+    write_bytes(image, "");
+    fs::resize_file(image, 48 * kMiB);
+    if (std::system(("mkfs.ext4 -q -O ^has_journal " + image + " && mount -o loop " + image + " " + disk).c_str())) {
+      return std::string("no loop device");
+    }
+    OffloadPlugin plugin("nvme", at(disk));
+    std::string text = round_trip(plugin, 16 * kMiB);
+    fs::resize_file(image, kMiB);
+    const auto memory = aligned_memory(16 * kMiB);
+    const std::uint64_t ticket = plugin.read(9, 0, 16 * kMiB, memory.get());
+    text += thrown_by([&] { plugin.wait(ticket); });
+    return text + " fault " + std::to_string(plugin.fault(ticket).error);
+  });
+  if (told == "no loop device") GTEST_SKIP() << "a small file system cannot be mounted here: " << told;
+  EXPECT_THAT(told, AllOf(HasSubstr("equal"), HasSubstr("reading 16777216 bytes at offset 0 of buffer 9 failed"),
+                          HasSubstr("Input/output error. The disk or its driver fails: the kernel's log (dmesg) "
+                                    "says more. fault 5")));
 }
 
 }  // namespace

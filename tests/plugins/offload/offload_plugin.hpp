@@ -123,7 +123,9 @@ inline std::string nvme_refusal(const std::string& engine, const std::string& fo
   try {
     OffloadPlugin("nvme", params);
   } catch (const PluginError& error) {
-    return error.what();
+    const std::string what = error.what();
+    if (what.find(engine) == std::string::npos) throw;
+    return "this machine refuses the engine " + what;
   }
   return {};
 }
@@ -140,7 +142,9 @@ inline std::string thrown_by(const std::function<void()>& body) {
   try {
     body();
   } catch (const std::exception& error) {
-    return error.what();
+    const std::string what = error.what();
+    if (what.find(engine) == std::string::npos) throw;
+    return "this machine refuses the engine " + what;
   }
   return {};
 }
