@@ -22,9 +22,10 @@ class Offload : public testing::Test {
   /// Trains two steps of the folder's default model; `zero`: members of zero_optimization, `more`: of capstan.
   ProcessResult train(const std::string& zero, const std::string& more, const std::string& limits = "true") {
     folder_.write("offload.json", R"({"train_micro_batch_size_per_gpu": 1,
-        "optimizer": {"type": "AdamW", "params": {"lr": 0.001}},
-        "zero_optimization": {)" + zero +
-                                      "}" + more + "}");
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}, "zero_optimization": {)" +
+                                      zero + R"(},
+        "capstan": {"model": {"type": "mlp", "params": {"d": 8, "hidden": 16, "seq": 16}})" +
+                                      more + "}}");
     std::vector<std::string> words{"/bin/sh", "-c", limits + "; exec \"$@\"", "sh",
                                    CAPSTAN_TEST_BUILD_DIR "/bin/capstan"};
     for (const std::string& word : folder_.train({"--steps", "2"}, "offload.json")) words.push_back(word);
