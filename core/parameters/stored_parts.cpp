@@ -43,7 +43,7 @@ StoredGradients::StoredGradients(OffloadDevice& store, at::ScalarType dtype,
                                  std::vector<std::vector<StoredExtent>> extents)
     : store_(store), dtype_(dtype), extents_(std::move(extents)) {
   for (Staging& staging : staging_) {
-    staging.pages = HugePages(kStagingBytes);
+    staging.pages = HugePages(kGradientBufferBytes);
     store_.lend(staging.pages.data(), staging.pages.size());
   }
 }
@@ -87,7 +87,7 @@ void StoredGradients::keep_through(const StoredExtent& extent, at::Tensor values
 
 void StoredGradients::keep(std::size_t parameter, at::Tensor values, bool add) {
   const at::NoGradGuard no_grad;
-  const auto at_once = static_cast<std::int64_t>(kStagingBytes / c10::elementSize(dtype_));
+  const auto at_once = static_cast<std::int64_t>(kGradientBufferBytes / c10::elementSize(dtype_));
   for (const StoredExtent& extent : extents_[parameter]) {
     if (extent.memory != nullptr) keep_here(extent, values.narrow(0, extent.first, extent.numel), add);
     for (std::int64_t from = 0; extent.memory == nullptr && from < extent.numel; from += at_once) {

@@ -10,6 +10,7 @@
 #include "core/memory/huge_pages.hpp"
 #include "core/memory/offload_device.hpp"
 #include "core/zero/gradient_sink.hpp"
+#include "core/zero/offload_plan.hpp"
 #include "core/zero/part_tier.hpp"
 
 namespace capstan {
@@ -52,7 +53,6 @@ class StoredGradients final : public GradientSink {
   void settle();
 
  private:
-  static constexpr std::size_t kStagingBytes = 4 << 20;
   struct Staging {
     HugePages pages;
     std::optional<OffloadDevice::Ticket> writing;
@@ -64,7 +64,7 @@ class StoredGradients final : public GradientSink {
   OffloadDevice& store_;
   at::ScalarType dtype_;
   std::vector<std::vector<StoredExtent>> extents_;
-  std::array<Staging, 3> staging_;
+  std::array<Staging, kGradientBuffers> staging_;
   std::size_t turn_ = 0;
 };
 

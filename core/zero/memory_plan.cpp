@@ -320,6 +320,7 @@ class Planner {
                                                  run_.zero.sub_group_size, std::max(elements, elements_away_),
                                                  staging_bound(offload.buffer_count, largest), tile_slots(offload));
     add("staging of offload", tiles.slots * tiles.tile_elements * bytes, MemoryTier::kHost);
+    if (gradients_leave()) add("staging of gradients", kGradientBuffers * kGradientBufferBytes, MemoryTier::kHost);
   }
 
   const PlannedRun& run_;

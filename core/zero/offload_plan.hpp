@@ -21,6 +21,9 @@ inline constexpr std::int64_t kTileBytes = std::int64_t{32} << 20;
 /// Most tiles in memory at a time.
 inline constexpr std::int64_t kTileSlots = 3;
 
+/// Buffers through which gradients pass to their store, and the bytes of each.
+inline constexpr std::int64_t kGradientBuffers = 3, kGradientBufferBytes = std::int64_t{4} << 20;
+
 /// What counts of offload_optimizer: its defaults where the section is absent or its device none.
 OffloadOptimizerConfig optimizer_offload_in_force(const ZeroConfig& zero);
 /// The same of offload_param; without the section all parameters are away, not max_in_cpu's default fewer.

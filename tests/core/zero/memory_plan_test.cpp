@@ -98,6 +98,7 @@ TEST(MemoryPlan, OneProcessHasNothingButTilesAndLiveParametersWhereBothAreAway) 
   EXPECT_EQ(plan.building, 0);
   // Three tiles of 32 MiB are less than 4 buffers of 10 million elements of 4 bytes.
   EXPECT_EQ(bytes_of(plan, "staging of offload"), 3 * 32 * 1024 * 1024);
+  EXPECT_EQ(bytes_of(plan, "staging of gradients"), 3 * 4 * 1024 * 1024);
 }
 
 TEST(MemoryPlan, MaxInCpuAndPersistentParametersStay) {
