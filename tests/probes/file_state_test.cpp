@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "core/errors.hpp"
 #include "tests/probes/probe_run.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -32,7 +33,7 @@ TEST(FileStateProbe, IsAdamInMemoryBitByBit) {
   }
 }
 
-TEST(FileStateProbe, KeepsThreeSubGroupsInFilesAndOneMebibyteInMemory) {
+TEST(FileStateProbe, KeepsTilesInFilesOfOneMebibyteAtMost) {
   const TemporaryFolder folder;
   ProbeRun run(file_state(folder.path()), kThreeSubGroups, kModel);
   run.step();
@@ -45,7 +46,7 @@ TEST(FileStateProbe, KeepsThreeSubGroupsInFilesAndOneMebibyteInMemory) {
     ++files;
     bytes += file.file_size();
   }
-  EXPECT_EQ(files, 3u);
+  EXPECT_GE(files, 3u);
   EXPECT_GE(bytes, kParameters * 8);
 }
 
@@ -66,7 +67,7 @@ TEST(FileStateProbe, RefusesASubGroupThatNeedsMoreMemory) {
   const TemporaryFolder folder;
 
   EXPECT_THAT([&] { ProbeRun run(file_state(folder.path(), 1000), kThreeSubGroups, kModel); },
-              ThrowsMessage<PluginError>(HasSubstr("1000 are allowed. Lower zero_optimization.sub_group_size.")));
+              ThrowsMessage<RuntimeFault>(HasSubstr("1000 are allowed. Lower zero_optimization.sub_group_size.")));
 }
 
 TEST(FileStateProbe, ReportsAFileThatIsLost) {
@@ -76,12 +77,12 @@ TEST(FileStateProbe, ReportsAFileThatIsLost) {
   std::filesystem::remove(folder.path() / "1.state");
 
   EXPECT_THAT([&] { run.step(); },
-              ThrowsMessage<PluginError>(HasSubstr("1.state: cannot be opened: No such file or directory.")));
+              ThrowsMessage<RuntimeFault>(HasSubstr("1.state: cannot be opened: No such file or directory.")));
 }
 
 TEST(FileStateProbe, ReportsAFolderThatIsMissing) {
-  EXPECT_THAT([] { ProbeRun run(file_state("/nowhere"), kThreeSubGroups, kModel); },
-              ThrowsMessage<PluginError>(HasSubstr("/nowhere/0.state: cannot be opened")));
+  ProbeRun run(file_state("/nowhere"), kThreeSubGroups, kModel);
+  EXPECT_THAT([&] { run.step(); }, ThrowsMessage<RuntimeFault>(HasSubstr("/nowhere/0.state: cannot be opened")));
 }
 
 }  // namespace
