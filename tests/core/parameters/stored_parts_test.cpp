@@ -1,5 +1,6 @@
 #include "core/parameters/stored_parts.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
