@@ -41,13 +41,14 @@ std::vector<std::pair<const StateSpec*, at::Tensor*>> Engine::State::model_state
 /// What is saved of a tensor of entry i, from element `from` on: the values, or where they are not in one piece of
 /// memory how to read them. `whole` tells dtype and shape.
 void Engine::State::add_values(CheckpointContents& contents, CheckpointTensor tensor, std::size_t i, int which,
-                               const at::Tensor& whole, std::int64_t from, std::int64_t count) {
+                               const at::Tensor& whole, std::int64_t from, std::int64_t count,
+                               const std::shared_ptr<ValuesRoom>& room) {
   if (store.is_here(i, which)) {
     tensor.values = whole.view({-1}).narrow(0, from, count);
   } else {
-    tensor.values = at::empty({count}, whole.options().device(at::kMeta));
-    tensor.read = [this, i, which, from, dtype = whole.scalar_type()](std::int64_t begin, std::int64_t numel) {
-      const at::Tensor values = at::empty({numel}, dtype);
+    tensor.values = values_elsewhere({count}, whole.scalar_type());
+    tensor.read = [this, i, which, from, room, dtype = whole.scalar_type()](std::int64_t begin, std::int64_t numel) {
+      const at::Tensor values = room->of(numel, dtype);
       store.read_stored(i, which, from + begin, values);
       return values;
     };
@@ -59,6 +60,7 @@ void Engine::State::add_values(CheckpointContents& contents, CheckpointTensor te
 /// same.
 void Engine::State::add_entries(CheckpointContents& contents) {
   const bool first_rank = communicator->rank() == 0;
+  const auto room = std::make_shared<ValuesRoom>();
   for (std::size_t i = 0; i < store.entries().size(); ++i) {
     const ParameterEntry& entry = store.entries()[i];
     const Range part = store.saved_part(i);
@@ -66,7 +68,7 @@ void Engine::State::add_entries(CheckpointContents& contents) {
     if (part.numel == 0 && !(empty && first_rank)) continue;
     const std::int64_t from = part.offset - entry.offset;
     add_values(contents, {entry.name, kParam, entry.shape, part.offset, {}}, i, ParameterStore::kMaster, entry.master,
-               from, part.numel);
+               from, part.numel, room);
     int which = -1;
     for (const StateSpec& spec : store.states()) {
       if (spec.extent == StateSpec::Extent::kModel) continue;
@@ -76,7 +78,7 @@ void Engine::State::add_entries(CheckpointContents& contents) {
       const bool cut = is_cut(spec);
       add_values(contents,
                  {entry.name, spec.name, state_shape(spec, entry, of_piece), cut ? count(part.offset) : 0, {}}, i,
-                 which, of_piece, cut ? count(from) : 0, cut ? count(part.numel) : of_piece.numel());
+                 which, of_piece, cut ? count(from) : 0, cut ? count(part.numel) : of_piece.numel(), room);
     }
   }
 }

@@ -111,7 +111,8 @@ struct Engine::State {
   std::vector<std::pair<const StateSpec*, at::Tensor*>> model_states();
   void add_entries(CheckpointContents& contents);
   void add_values(CheckpointContents& contents, CheckpointTensor tensor, std::size_t entry, int which,
-                  const at::Tensor& whole, std::int64_t from, std::int64_t count);
+                  const at::Tensor& whole, std::int64_t from, std::int64_t count,
+                  const std::shared_ptr<ValuesRoom>& room);
   void add_frozen(CheckpointContents& contents);
   void add_what_is_everywhere(CheckpointContents& contents);
   void add_rest(CheckpointContents& contents);

@@ -9,7 +9,6 @@
 #include <functional>
 
 #include "core/memory/away_storage.hpp"
-#include "core/memory/persistence.hpp"
 #include "core/parameters/parameter_store.hpp"
 
 namespace capstan {
