@@ -190,8 +190,9 @@ TEST(BackgroundSave, AReaderThatFailsOnOneRankIsToldOnAll) {
                              }};
     EXPECT_THAT([&] { write_checkpoint(dir, "t", away_on(1, ranks.rank()), one); },
                 testing::ThrowsMessage<RuntimeFault>("rank 1: the store is gone"));
-    ranks.all_gather_text("test", "", "seen");
+    ranks.all_gather_text("test: thrown", "", "seen");
     EXPECT_TRUE(std::filesystem::is_empty(dir));
+    ranks.all_gather_text("test: end", "");  // the folder ends with rank 0
   });
 }
 
