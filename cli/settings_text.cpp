@@ -124,6 +124,7 @@ std::string plugins_text(const Config& config, const PluginIndex& plugins) {
   }
   choices.insert(choices.end(), config.monitors.begin(), config.monitors.end());
   choices.insert(choices.end(), config.observers.begin(), config.observers.end());
+  choices.insert(choices.end(), config.compressions.begin(), config.compressions.end());
   std::vector<std::string> texts;
   std::set<const IndexedPlugin*> seen;
   for (const ComponentChoice& choice : choices) {

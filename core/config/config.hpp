@@ -148,8 +148,9 @@ struct Config {
   std::optional<DatastatesConfig> datastates_ckpt;
   ParallelismConfig parallelism;
 
-  std::vector<ComponentChoice> monitors;   // enabled sections of monitors (csv_monitor, ...) and capstan.monitors
-  std::vector<ComponentChoice> observers;  // capstan.observers and sections that observers own
+  std::vector<ComponentChoice> monitors;      // enabled sections of monitors (csv_monitor, ...) and capstan.monitors
+  std::vector<ComponentChoice> observers;     // capstan.observers and sections that observers own
+  std::vector<ComponentChoice> compressions;  // capstan.compressions and sections that compressions own
   // Where what is offloaded goes: capstan.offload.optimizer and .parameters, or the device nvme of zero_optimization's
   // sections. Parameters: at stage 3 alone.
   std::optional<ComponentChoice> optimizer_offload, parameter_offload;

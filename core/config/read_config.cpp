@@ -270,7 +270,7 @@ class Reader {
     if (config.batch.world_size <= 1 && !config.parameter_offload) config.zero.stage = 0;
     config.parameter_groups = chooser.parameter_groups(config.optimizer);
     config.corrections = strings(values.find("capstan.corrections"));
-    chooser.sections(config.monitors, config.observers);
+    chooser.sections({config.monitors, config.observers, config.compressions});
     check_sha256(values, config, problems_);
     report_missing(values, config, context_, problems_);
   }

@@ -147,13 +147,14 @@ void Engine::State::load_components(const SavedRun& saved, const std::string& wh
                  config.scheduler->type + ", which goes on at update " + std::to_string(saved.progress.updates) + ".");
   }
   const std::string optimizer_before = optimizer ? optimizer->save() : "", schedule_before = schedule.save();
-  const Json observers_before = observers.save();
+  const Json observers_before = observers.save(), compressions_before = compressions.save();
   try {
     as_one(*communicator, "load_checkpoint, components", [&] {
       try {
         if (optimizer) optimizer->load(saved.optimizer->state);
         if (same_scheduler) schedule.load(saved.scheduler->state);
         observers.load(saved.observers);
+        compressions.load(saved.compressions);
       } catch (const PluginError& refusal) {
         throw RuntimeFault(state_file(where) + ": " + refusal.what());
       }
@@ -162,6 +163,7 @@ void Engine::State::load_components(const SavedRun& saved, const std::string& wh
     if (optimizer) optimizer->load(optimizer_before);
     schedule.load(schedule_before);
     observers.load(observers_before);
+    compressions.load(compressions_before);
     throw;
   }
 }

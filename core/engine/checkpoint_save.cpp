@@ -181,6 +181,10 @@ Json Engine::State::run_state(const Json& client_state) const {
     state["scheduler"]["state"] = schedule.save();
   }
   state["observers"] = observers.save();
+  if (!compressions.empty()) {
+    state["compressions"] = compressions.save();
+    state["modules"] = compressions.modules();
+  }
   for (const auto& [device, generator] : generators()) state["rng"][device] = hex_of(generator.get_state());
   state["config"] = config.effective;
   state["client_state"] = client_state;

@@ -63,11 +63,15 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
         for (const ComponentChoice& choice : config.observers) attached.add(create(choice));
         return attached;
       }()),
+      compressions(build_compressions()),
       groups(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups),
       optimizer(config.optimizer ? std::optional<Optimizer>(create(*config.optimizer)) : std::nullopt),
       schedule(config.scheduler ? std::optional<Component>(create(*config.scheduler)) : std::nullopt, groups),
       store(model.parameters(), groups, *accelerator, store_options()),
       operand_policy(observers.rewrites_operands() ? observers.operand_policy(model.parameters()) : nullptr),
+      operand_inputs(compressions.operands().empty()
+                         ? nullptr
+                         : std::make_unique<OperandInputs>(compressions, model.parameters())),
       scaler(config.precision),
       micro_timers(*accelerator, config.report.wall_clock_breakdown),
       step_timers(*accelerator, config.report.wall_clock_breakdown),
@@ -128,6 +132,16 @@ Component Engine::State::create(const ComponentChoice& choice) {
   return registry.create(choice.where, choice.kind, choice.type, params, &host, choice.device);
 }
 
+Compressions Engine::State::build_compressions() {
+  Compressions made;
+  if (config.compressions.empty()) return made;
+  for (const ComponentChoice& choice : config.compressions) made.add(create(choice));
+  made.plan(module_table(model, config.run.seed));
+  if (communicator->rank() > 0) return made;
+  for (const std::string& warning : made.warnings()) log::warning(warning);
+  return made;
+}
+
 ParameterStore::Options Engine::State::store_options() {
   ParameterStore::Options options;
   options.compute_dtype = compute_dtype(config.precision);
@@ -141,7 +155,18 @@ ParameterStore::Options Engine::State::store_options() {
   options.round_masters = !config.precision.fp32_masters;
   options.accumulation_dtype = dtype_named(config.precision.grad_accum_dtype);
   options.sub_group_size = config.zero.sub_group_size;
-  options.select_transform = [this](const NamedTensor& parameter) { return observers.select_transform(parameter); };
+  options.select_transform = [this](const NamedTensor& parameter) {
+    const int transform = observers.select_transform(parameter);
+    if (transform < 0 || !compressions.compresses(parameter.name)) return transform;
+    throw ConfigError("parameter '" + parameter.name +
+                      "': an observer transforms it, and a compression changes it as well. Keep one of them.");
+  };
+  if (!compressions.empty()) {
+    options.compressed = [this](const NamedTensor& parameter) { return compressions.compresses(parameter.name); };
+    options.compress = [this](const std::string& step, std::vector<CompressedPart>& parts) {
+      compressions.fill(step, parts, progress.updates, config.zero.stage > 0 ? communicator.get() : nullptr);
+    };
+  }
   if (optimizer) options.states = declared_states(optimizer->manifest(), *config.optimizer);
   // Ranks that talk to each other must all be asked once an update, about the same.
   if (communicates_by_itself(manifest())) {
@@ -192,6 +217,7 @@ Engine::Engine(Model model, const Config& config, const PluginIndex& plugins,
                std::shared_ptr<Communicator> communicator)
     : state_(std::make_unique<State>(std::move(model), config, plugins, std::move(communicator))) {
   for (const std::string& line : state_->store.offload_lines()) state_->report_line(line);
+  for (const std::string& line : state_->compressions.report()) state_->report_line(line);
   const std::string line = state_->progress_report.state_line(state_->progress, state_->groups);
   if (!line.empty()) state_->report_line(line);
 }

@@ -47,6 +47,9 @@ SavedRun read_saved_run(const StateReader& state) {
   run.optimizer = component(state, "optimizer");
   run.scheduler = component(state, "scheduler");
   for (auto& [name, text] : state.object("observers").texts()) run.observers[name] = text;
+  if (state.has("compressions")) {
+    for (auto& [name, text] : state.object("compressions").texts()) run.compressions[name] = text;
+  }
   const StateReader generators = state.object("rng");
   generators.text("cpu");
   for (const auto& [device, digits] : generators.texts()) run.generators[device] = bytes_of(generators, device);

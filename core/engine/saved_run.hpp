@@ -29,6 +29,7 @@ struct SavedRun {
   std::vector<double> base_lrs;  // one a parameter group
   std::optional<Component> optimizer, scheduler;
   Json observers = Json::object();               // texts, by observer
+  Json compressions = Json::object();            // texts, by compression
   std::map<std::string, at::Tensor> generators;  // rank 0's states of the generators as bytes, by device
 };
 

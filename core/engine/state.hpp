@@ -11,6 +11,8 @@
 #include "core/checkpoint/background_save.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/comm/communicator.hpp"
+#include "core/compression/compressions.hpp"
+#include "core/compression/operand_inputs.hpp"
 #include "core/engine/checkpoint_lookup.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/host.hpp"
@@ -49,6 +51,7 @@ struct Engine::State {
   void build_monitors();
   /// The optimizer's manifest; null when there is no optimizer.
   const ComponentManifest* manifest() const { return optimizer ? &optimizer->manifest() : nullptr; }
+  Compressions build_compressions();
   ParameterStore::Options store_options();
   OffloadOptions offload_options();
   ShardingOptions sharding_options();
@@ -81,6 +84,8 @@ struct Engine::State {
   /// when `norm`.
   void agree_on_step(bool norm);
   void refuse_unused_parameters();
+  /// After the first forward that trains: each module whose input is to be compressed must have had one.
+  void refuse_unused_operands() const;
   std::vector<double> measure(const SubGroup& sub_group, const std::vector<const capstan_slot*>& slots,
                               const capstan_step& step);
   /// The sums over the whole model that the optimizer asks for; empty when it asks for none.
@@ -150,11 +155,13 @@ struct Engine::State {
   std::unique_ptr<Accelerator> accelerator;
   Model model;
   Observers observers;
+  Compressions compressions;
   ParameterGroups groups;
   std::optional<Optimizer> optimizer;
   Schedule schedule;
   ParameterStore store;
   std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
+  std::unique_ptr<OperandInputs> operand_inputs;   // of compressions; null: none changes an input
   OperatorPolicies forward_policies;               // what the last forward ran under
   LossScaler scaler;
   Timers micro_timers, step_timers, optimizer_timers;

@@ -56,6 +56,16 @@ at::Tensor Engine::State::run_model(Batch& batch) {
   return precision.output_dtype.empty() ? loss : loss.to(dtype_named(precision.output_dtype));
 }
 
+void Engine::State::refuse_unused_operands() const {
+  if (!operand_inputs || micro_steps_seen > 0) return;
+  std::string names;
+  for (const std::string& module : operand_inputs->unused()) names += (names.empty() ? "'" : "', '") + module;
+  if (names.empty()) return;
+  throw RuntimeFault("activations of " + names +
+                     "' are to be compressed, but no linear layer or convolution used the weights of these modules in "
+                     "the first forward. Take them out of `modules`.");
+}
+
 void Engine::State::refuse_unfinished_step() const {
   if (under_way.unfinished == nullptr) return;
   throw RuntimeFault(std::string("an exception has ended the ") + under_way.unfinished + " of " + step_name() +
@@ -76,6 +86,7 @@ at::Tensor Engine::State::forward(Batch& batch) {
   batch.layers = observers.wraps_layers() ? &observers : nullptr;
   at::Tensor loss = run_pass(batch, ParameterResidency::Pass::kTraining);
   batch.layers = nullptr;
+  refuse_unused_operands();
   if (loss.numel() != 1) {
     throw RuntimeFault("model '" + model.description() +
                        "': forward must return a scalar loss, got a tensor of shape " + c10::str(loss.sizes()) +
@@ -95,6 +106,10 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
   forward_policies = {};
   if (OperatorPolicy* policy = store.operator_policy()) forward_policies.add(*policy);
   if (operand_policy && pass == ParameterResidency::Pass::kTraining) forward_policies.add(*operand_policy);
+  if (operand_inputs) {
+    operand_inputs->begin(progress.updates, pass == ParameterResidency::Pass::kTraining);
+    forward_policies.add(*operand_inputs);
+  }
   if (!forward_policies.empty()) scope.emplace(forward_policies);
   at::Tensor loss = run_model(batch);
   scope.reset();
@@ -266,6 +281,7 @@ void Engine::State::update(double grad_scale) {
     const Timers::Span span(optimizer_timers, "optimizer_step");
     for (const SubGroup& sub_group : store.sub_groups()) update_sub_group(sub_group, step);
   }
+  store.compress(step_name());
   const Timers::Span span(optimizer_timers, "optimizer_allgather");
   store.share(step_name(), transform_weight());
 }
@@ -293,6 +309,7 @@ StepReport Engine::State::step() {
     {
       const Timers::Span gradients(optimizer_timers, "optimizer_gradients");
       agree_on_step(reports_norm());
+      compressions.settle(progress.updates);
       applied = check_and_measure(report, grad_scale);
     }
     report.applied = applied;

@@ -5,9 +5,8 @@
 #include <string_view>
 
 namespace capstan {
-namespace {
 
-std::string as_configured(std::string_view name) {
+std::string configured_class(std::string_view name) {
   if (name.ends_with("Impl")) name.remove_suffix(4);
   std::string text;
   for (std::size_t i = 0; i < name.size(); ++i) {
@@ -18,10 +17,8 @@ std::string as_configured(std::string_view name) {
   return text;
 }
 
-}  // namespace
-
 ParameterClasses::ParameterClasses(const Model& model) {
-  for (const ModuleRecord& module : model.modules()) of_module_[module.path] = as_configured(module.class_name);
+  for (const ModuleRecord& module : model.modules()) of_module_[module.path] = configured_class(module.class_name);
 }
 
 std::string ParameterClasses::of(const std::string& parameter) const {

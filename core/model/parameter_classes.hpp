@@ -2,13 +2,16 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "core/model/model.hpp"
 
 namespace capstan {
 
-/// Which class of module each parameter of a model belongs to, by the names that configurations use: a
-/// torch::nn::LinearImpl is a "torch.nn.Linear".
+/// The name that configurations use for a class of modules: a torch::nn::LinearImpl is a "torch.nn.Linear".
+std::string configured_class(std::string_view class_name);
+
+/// Which class of module each parameter of a model belongs to, by the names that configurations use.
 class ParameterClasses {
  public:
   explicit ParameterClasses(const Model& model);

@@ -38,6 +38,7 @@ ParameterStore::ParameterStore(const std::vector<NamedTensor>& parameters, const
   build_pieces(groups);
   build_model_state();
   build_slots();
+  build_compressed();
 }
 
 /// What can be said of parameters before anything is made of them.
@@ -50,8 +51,10 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     plan.transform = options_.select_transform ? options_.select_transform(named) : -1;
     plan.whole = named.tensor.numel();
     plan.part = partitioned() ? sharding_->updated(plans_.size()) : Range{0, named.tensor.numel()};
-    plan.separate = plan.dtype != at::kFloat || (!partitioned() && !named.tensor.is_contiguous());
-    const bool own_master = plan.separate && plan.transform < 0;
+    plan.compressed = options_.compressed && options_.compressed(named);
+    plan.separate = plan.dtype != at::kFloat || plan.compressed || (!partitioned() && !named.tensor.is_contiguous());
+    // All masters of compressed parameters are read together.
+    const bool own_master = plan.separate && plan.transform < 0 && !plan.compressed;
     plan.master_away = own_master && options_.offload.states && options_.offload.states->moves_ranges();
     // What a weight transform fills is not what the ranks hold.
     plan.stays = persistence.stays(named.tensor.numel()) || plan.transform >= 0;
@@ -77,7 +80,7 @@ void ParameterStore::plan_parameters_away(const std::vector<NamedTensor>& parame
     if (!at::isFloatingType(named.tensor.scalar_type())) continue;
     const bool is_one = named.tensor.requires_grad();
     const std::size_t i = is_one ? trained++ : frozen++;
-    if (is_one ? plans_[i].stays : frozen_stays_[i] || coded) continue;
+    if (is_one ? plans_[i].stays || plans_[i].compressed : frozen_stays_[i] || coded) continue;
     may_leave.emplace_back(is_one, i);
     numels.push_back(named.tensor.numel());
   }
@@ -136,7 +139,9 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   entry.role = named.role;
   entry.storage = storage_of(parameter);
   entry.transform = plan.transform;
-  entry.separate = entry.transform >= 0 || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous();
+  entry.compressed = plan.compressed;
+  entry.separate =
+      entry.transform >= 0 || plan.compressed || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous();
   entry.master = entry.compute;
   entries_.push_back(std::move(entry));
   if (partitioned()) return cut_entry(entries_.size() - 1, original, deferred);
@@ -180,6 +185,35 @@ void ParameterStore::build_model_state() {
   for (const at::Tensor& state : model_state_) model_state_handles_.push_back(handle_of(state));
 }
 
+void ParameterStore::build_compressed() {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const ParameterEntry& entry = entries_[i];
+    if (!entry.compressed) continue;
+    CompressedPart& part = compressed_.emplace_back();
+    part.entry = i;
+    part.name = entry.name;
+    part.shape = entry.shape;
+    part.range = plans_[i].part;
+    part.master = entry.master.view({-1});
+    part.compute = entry.compute_part;
+    if (!partitioned()) part.compute = entry.compute.contiguous().view({-1});
+    for (int rank = 0; partitioned() && rank < sharding_->communicator().size(); ++rank) {
+      part.of_ranks.push_back(sharding_->updated(i, rank));
+    }
+  }
+}
+
+void ParameterStore::compress(const std::string& step) {
+  if (compressed_.empty()) return;
+  const at::NoGradGuard no_grad;
+  settle();
+  options_.compress(step, compressed_);
+  for (const CompressedPart& part : compressed_) {
+    ParameterEntry& entry = entries_[part.entry];
+    if (!partitioned() && !entry.compute.is_contiguous()) entry.compute.copy_(part.compute.view(entry.shape));
+  }
+}
+
 void ParameterStore::build_slots() {
   compute_written_.resize(pieces_.size());
   state_handles_.resize(pieces_.size());
@@ -206,7 +240,8 @@ void ParameterStore::build_slots() {
     slot.compute_written = &compute_written_[p];
     slot.state_count = state_handles_[p].size();
     slot.role = entry.role;
-    slot.compute = piece.compute.defined() && !options_.round_masters ? handle_of(piece.compute) : nullptr;
+    slot.compute =
+        piece.compute.defined() && !options_.round_masters && !entry.compressed ? handle_of(piece.compute) : nullptr;
     slots_.push_back(slot);
   }
 }
@@ -353,6 +388,7 @@ void ParameterStore::refresh_piece(Piece& piece, const TransformWeight& transfor
     if (!partitioned()) transform(entry);
     return;
   }
+  if (entry.compressed) return;                 // compress() does
   if (plans_[piece.entry].copy_away()) return;  // release() does
   at::Tensor compute = piece.compute;
   if (!compute.defined() && !partitioned() && entry.separate) compute = entry.compute;
@@ -375,6 +411,7 @@ void ParameterStore::refresh_all(const TransformWeight& transform) {
       if (!entries_[piece.entry].master.is_meta()) refresh_piece(piece, transform);
     }
   }
+  compress("all parameters");
   if (!partitioned()) return;
   share("all parameters", transform);
   settle();

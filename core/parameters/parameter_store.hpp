@@ -16,6 +16,7 @@
 #include "core/memory/deferred_values.hpp"
 #include "core/memory/residency.hpp"
 #include "core/model/model.hpp"
+#include "core/parameters/compressed_part.hpp"
 #include "core/parameters/offload_options.hpp"
 #include "core/parameters/parameter_groups.hpp"
 #include "core/parameters/stored_parts.hpp"
@@ -41,7 +42,8 @@ struct ParameterEntry {
   std::int64_t offset = 0;  // where the part begins, in elements; 0 for a whole parameter
   at::Tensor compute;       // alias of the parameter's values, no autograd
   bool separate = false;    // master and compute copy have storages of their own
-  int transform = -1;       // index of the observer that fills the compute copy; -1: a plain cast
+  int transform = -1;       // index of the observer that fills the compute copy; -1: none does
+  bool compressed = false;  // compressions fill the compute copy, or the part of it
   at::Tensor accumulated;   // gradient sum over micro-batches where its dtype is not the parameter's
   at::Tensor reduced;       // several processes: the mean gradient of the part, in a step that has one
   at::Tensor compute_part;  // the part of the compute copy, where it is not the master itself
@@ -88,7 +90,9 @@ class ParameterStore {
     at::ScalarType accumulation_dtype = at::kFloat;
     std::int64_t sub_group_size = 1'000'000'000;              // elements
     std::function<int(const NamedTensor&)> select_transform;  // -1: none
-    std::vector<StateSpec> states;                            // the states that the optimizer's manifest declares
+    std::function<bool(const NamedTensor&)> compressed;       // whether `compress` fills the compute copy; null: none
+    CompressParts compress;
+    std::vector<StateSpec> states;  // the states that the optimizer's manifest declares
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
     bool sparse_gradients = false;            // gradients may come as sparse tensors
     bool sparse_rows = false;                 // stage 0: the optimizer takes the rows that sparse gradients have
@@ -224,7 +228,9 @@ class ParameterStore {
   /// The same for all pieces of a sub-group that was acquired to be given other masters, as far as these are on a
   /// store: refresh_all() does it for the others.
   void refresh_copies(const SubGroup& sub_group);
-  /// Called after all sub-groups: where ranks update parts, every rank gets every part. `step` names the step.
+  /// Called after all sub-groups, before share(): has the compute copies of compressed parameters filled.
+  void compress(const std::string& step);
+  /// Called after that: where ranks update parts, every rank gets every part. `step` names the step.
   void share(const std::string& step, const TransformWeight& transform);
   /// Keeps the values of parameters (of entries(), and after them of frozen()) in memory, for code that uses no
   /// operators / lets them leave again.
@@ -240,6 +246,7 @@ class ParameterStore {
   struct EntryPlan {
     at::ScalarType dtype = at::kFloat;  // of the compute copy
     int transform = -1;
+    bool compressed = false;
     std::int64_t whole = 0;                                                   // elements
     Range part;                                                               // what this rank updates
     bool separate = false;                                                    // the master is a tensor of its own
@@ -278,6 +285,7 @@ class ParameterStore {
   void refresh_piece(Piece& piece, const TransformWeight& transform);
   void build_model_state();
   void build_slots();
+  void build_compressed();
   std::vector<double> totals_of_entries(const std::string& name, std::size_t begin, std::size_t end,
                                         const std::vector<double>& per_block, std::size_t width);
   bool has_state(const StateSpec& spec, const ParameterEntry& entry, const ParameterGroups& groups) const;
@@ -301,6 +309,7 @@ class ParameterStore {
   std::unique_ptr<ParameterResidency> residency_;
   std::vector<std::uint8_t> present_on_any_;  // one an entry
   std::optional<SparseRows> rows_;            // a single process: the rows of sparse gradients, where they are taken
+  std::vector<CompressedPart> compressed_;    // of compressed entries
   std::vector<Deferred> deferred_;            // while the store is built
   std::vector<ParameterEntry> entries_;
   std::vector<NamedTensor> frozen_;

@@ -36,7 +36,7 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values,
   entry.offset = part.offset;
   // In fp32 the part of the memory that all parameters share is the master; see attach_sharding.
   const EntryPlan& plan = plans_[index];
-  const bool is_part = entry.transform < 0 && plan.dtype == at::kFloat;
+  const bool is_part = entry.transform < 0 && !plan.separate;
   if (plan.master_away || (is_part && plan.parameter_away)) {
     entry.master = at::empty({part.numel}, at::TensorOptions(at::kFloat).device(at::kMeta));
     if (plan.master_away && !deferred) put_master(index, full_values);
@@ -70,7 +70,7 @@ void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters)
     ParameterEntry& entry = entries_[i];
     if (entry.transform >= 0 || plans_[i].parameter_away) continue;
     const at::Tensor values = sharding_->updated_values(i);
-    if (values.scalar_type() == at::kFloat) {
+    if (!plans_[i].separate) {
       entry.master = values;
     } else {
       entry.compute_part = values;
@@ -117,7 +117,7 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
     ParameterEntry& entry = entries_[one.index];
     sharding_->take(one.index, original);
     // In fp32 the part is the master.
-    if (entry.transform < 0 && entry.compute.scalar_type() == at::kFloat) continue;
+    if (entry.transform < 0 && !plans_[one.index].separate) continue;
     if (entry.master.is_meta()) {
       put_master(one.index, values);
     } else {

@@ -21,7 +21,7 @@ namespace {
 using Names = std::vector<std::string>;
 
 constexpr std::int64_t kSchema = 1;
-constexpr int kMaxMeasures = 64;
+constexpr int kMaxMeasures = 64, kLastOrder = 99;
 
 const Names kTraits = {"elementwise",
                        "needs_param_norm",
@@ -69,7 +69,7 @@ void check_traits(const ManifestTable& table, const ComponentManifest& component
 void read_members(const ManifestTable& table, ComponentManifest& component) {
   if (component.kind.empty()) {
     // Which of them it should have is not known.
-    for (const char* key : {"state", "measures", "measures_model", "traits", "attach"}) table.find(key);
+    for (const char* key : {"state", "measures", "measures_model", "traits", "attach", "order"}) table.find(key);
   } else if (component.kind == "optimizer") {
     for (const ManifestTable& state : table.list("state"))
       component.state.push_back(read_state(state, component.params));
@@ -79,6 +79,8 @@ void read_members(const ManifestTable& table, ComponentManifest& component) {
     check_traits(table, component);
   } else if (component.kind == "observer") {
     component.attach = table.choices("attach", kAttachments);
+  } else if (component.kind == "compression") {
+    component.order = static_cast<int>(table.integer("order", component.order, 0, kLastOrder));
   }
 }
 

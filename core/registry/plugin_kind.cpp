@@ -48,6 +48,11 @@ const std::vector<PluginKind> kKinds = {
      .path = "capstan.offload.optimizer",
      .has_template = true,
      .page = "plugins/offload.md"},
+    {.name = "compression",  // the others are optional: what it compresses, its plan says
+     .functions = {CAPSTAN_FUNCTION(capstan_compression, plan)},
+     .path = "capstan.compressions[]",
+     .has_template = true,
+     .page = "plugins/compression.md"},
     {.name = "accelerator",
      .functions = {CAPSTAN_FUNCTION(capstan_accelerator, count),
                    CAPSTAN_FUNCTION(capstan_accelerator, open),

@@ -38,8 +38,8 @@ Sharding::Sharding(ShardingOptions options, const std::vector<std::int64_t>& num
                         options_.communicator->size()),
       queue_(options_.overlap, options_.bind_thread) {}
 
-Range Sharding::updated(std::size_t i) const {
-  return partitioned() ? partition_.part(i, options_.communicator->rank()) : Range{0, numels_[i]};
+Range Sharding::updated(std::size_t i, int rank) const {
+  return partitioned() ? partition_.part(i, rank) : Range{0, numels_[i]};
 }
 
 void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,

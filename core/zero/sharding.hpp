@@ -58,8 +58,9 @@ class Sharding {
   bool partitioned() const { return options_.gradients.stage > 0; }
   /// Stage 3: each rank holds its part alone.
   bool parts_only() const { return options_.gradients.stage == 3; }
-  /// What this rank updates of parameter i.
-  Range updated(std::size_t i) const;
+  /// What this rank updates of parameter i, and what another does.
+  Range updated(std::size_t i) const { return updated(i, options_.communicator->rank()); }
+  Range updated(std::size_t i, int rank) const;
 
   /// What this rank owns of parameter i, at every stage.
   Range owned(std::size_t i) const { return partition_.part(i, options_.communicator->rank()); }

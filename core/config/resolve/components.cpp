@@ -296,7 +296,7 @@ const ComponentManifest* ComponentChooser::owner(std::string_view section) const
   return nullptr;
 }
 
-/// True when capstan.monitors or capstan.observers names the component.
+/// True when a list of the section capstan names the component.
 bool ComponentChooser::is_listed(const ComponentManifest& component) const {
   const Json* entries = values_.find("capstan." + component.kind + "s");
   if (!entries || !entries->is_array()) return false;
@@ -310,7 +310,8 @@ bool ComponentChooser::is_listed(const ComponentManifest& component) const {
 std::optional<ComponentChoice> ComponentChooser::known_section(const IndexedPlugin& plugin,
                                                                const ComponentManifest& component, bool switched) {
   if (!has_switch(component) && (values_.given(component.section) || is_listed(component))) {
-    const bool has_list = component.kind == "monitor" || component.kind == "observer";
+    const bool has_list =
+        component.kind == "monitor" || component.kind == "observer" || component.kind == "compression";
     problems_.warning(component.section,
                       plugin.file.string() + ": its " + component.kind + " '" + component.type +
                           "' is never chosen by this section, which switches on no " + component.kind +
@@ -382,7 +383,7 @@ std::set<const ComponentManifest*> ComponentChooser::switched_components() {
   return chosen;
 }
 
-void ComponentChooser::sections(std::vector<ComponentChoice>& monitors, std::vector<ComponentChoice>& observers) {
+void ComponentChooser::sections(const Several& chosen) {
   const std::set<const ComponentManifest*> switched = switched_components();
   for (const auto& plugin : plugins_.plugins()) {
     for (const auto& component : plugin.manifest.components) {
@@ -399,18 +400,21 @@ void ComponentChooser::sections(std::vector<ComponentChoice>& monitors, std::vec
       }
       if (!choice) continue;
       if (choice->kind == "monitor") {
-        monitors.push_back(std::move(*choice));
+        chosen.monitors.push_back(std::move(*choice));
       } else if (choice->kind == "observer") {
-        observers.push_back(std::move(*choice));
+        chosen.observers.push_back(std::move(*choice));
+      } else if (choice->kind == "compression") {
+        chosen.compressions.push_back(std::move(*choice));
       } else {
         problems_.error(component.section, plugin.file.string() + ": its " + component.kind + " '" + component.type +
-                                               "' cannot be chosen by a section of its own, only monitors and "
-                                               "observers can. Ask the plugin's author.");
+                                               "' cannot be chosen by a section of its own, only monitors, "
+                                               "observers and compressions can. Ask the plugin's author.");
       }
     }
   }
-  list("capstan.monitors", "monitor", monitors);
-  list("capstan.observers", "observer", observers);
+  list("capstan.monitors", "monitor", chosen.monitors);
+  list("capstan.observers", "observer", chosen.observers);
+  list("capstan.compressions", "compression", chosen.compressions);
 }
 
 }  // namespace capstan

@@ -37,8 +37,12 @@ class ComponentChooser {
   std::optional<ComponentChoice> optimizer_offload();
   std::optional<ComponentChoice> parameter_offload();
   std::vector<ParameterGroupRule> parameter_groups(const std::optional<ComponentChoice>& optimizer);
-  /// Sections that plugins own or that want one, and capstan.monitors and capstan.observers.
-  void sections(std::vector<ComponentChoice>& monitors, std::vector<ComponentChoice>& observers);
+  /// The kinds of which a run may have several components.
+  struct Several {
+    std::vector<ComponentChoice>&monitors, &observers, &compressions;
+  };
+  /// Sections that plugins own or that want one, and the lists of the section capstan.
+  void sections(const Several& chosen);
 
  private:
   std::optional<ComponentChoice> choose(const std::string& section, const std::string& kind, Json params_given);

@@ -60,6 +60,10 @@ void check_device(const Effective& values, const Config& config, const PluginInd
     refuse("capstan.offload.optimizer",
            "is not carried out on " + device + " in this release: optimizers update on the device. Remove it.");
   }
+  for (const ComponentChoice& compression : config.compressions) {
+    refuse(compression.where, "compression '" + compression.type + "' works in host memory, and this run is on " +
+                                  device + ". Switch it off.");
+  }
   for (const ComponentChoice& observer : config.observers) {
     if (plugins.find("observer", observer.type, device)) continue;
     refuse(observer.where,

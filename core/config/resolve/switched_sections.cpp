@@ -36,9 +36,9 @@ constexpr SwitchedSection kSections[] = {
     {"data_efficiency.data_routing.random_ltd.enabled", "data_efficiency.data_routing.random_ltd", "observer"},
     {"compression_training.layer_reduction.enabled", "compression_training.layer_reduction", "observer"},
     {"compression_training.weight_quantization.shared_parameters.enabled",
-     "compression_training.weight_quantization", "observer"},
+     "compression_training.weight_quantization", "compression", true},
     {"compression_training.activation_quantization.shared_parameters.enabled",
-     "compression_training.activation_quantization", "observer"},
+     "compression_training.activation_quantization", "compression", true},
     {"compression_training.sparse_pruning.shared_parameters.enabled",
      "compression_training.sparse_pruning", "observer"},
     {"compression_training.row_pruning.shared_parameters.enabled", "compression_training.row_pruning", "observer"},
@@ -72,9 +72,15 @@ bool is_method(const ComponentManifest& component, std::string_view section) {
                      [&](const std::string& alias) { return same_name(alias, method); });
 }
 
+/// Whether a component of that kind may carry a section out: observers did so before there were compressions.
+bool is_fit_kind(const std::string& kind, const SwitchedSection& wanted) {
+  return kind == wanted.kind ||
+         (inside(wanted.section, "compression_training") && (kind == "observer" || kind == "compression"));
+}
+
 /// How closely a component fits a section; 0: not at all.
 std::size_t fit(const ComponentManifest& component, const SwitchedSection& wanted) {
-  if (component.section.empty() || component.kind != wanted.kind || !inside(wanted.section, component.section))
+  if (component.section.empty() || !is_fit_kind(component.kind, wanted) || !inside(wanted.section, component.section))
     return 0;
   if (component.section == wanted.section) return 2 * component.section.size() + 2;
   const bool one_method = std::any_of(std::begin(kSections), std::end(kSections), [&](const SwitchedSection& other) {

@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.6: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.7: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 6u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 7u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -400,6 +400,61 @@ typedef struct capstan_offload {
   capstan_status (*release_buffer)(void* self, uint64_t buffer_id, capstan_error*); /* its bytes are not needed any
                                                                                      * more; nothing of it is in flight */
 } capstan_offload;
+
+/* ---- kind "compression" ------------------------------------------------------------------------------------- */
+
+/* Since 1.7: elements of a parameter whose values a compression changes. full_numel / groups consecutive elements of the
+ * flattened parameter make a group, which has statistics of its own. A segment is what lies between two cuts, of the
+ * elements [offset, offset + numel), at the ends of groups and at multiples of 32,768. */
+typedef struct capstan_compressed {
+  uint32_t struct_size;
+  uint32_t full_dims;
+  capstan_str name;
+  const int64_t* full_shape;
+  uint64_t offset, numel, full_numel; /* the flattened parameter's; offset is a multiple of 32,768 */
+  uint64_t groups;                    /* as the plan says */
+  capstan_tensor input;     /* these elements, float32, one dimension, contiguous: the master values, or what the
+                             * compression before this one makes of them. Read only. */
+  const double* statistics; /* of every group that has one of these elements, in order: the numbers of round 0, of
+                             * round 1 and so on, joined over the whole parameter and all ranks. In measure() those of
+                             * earlier rounds are there. NULL where the plan has no measures. */
+} capstan_compressed;
+
+/* Since 1.7. Changes the values of parameters on their way to the compute copies, and the inputs of operators. The
+ * gradient of what it makes is applied to what it was made of: the straight-through estimator. The engine may cut a
+ * parameter at any multiples of 32,768 elements, and results must not depend on the cut. [engine] */
+typedef struct capstan_compression {
+  uint32_t struct_size;
+  /* Once, before anything else. `model`: {"modules": [{"path": "blocks.0.fc", "class": "torch.nn.Linear", "parameters":
+   * [{"name": "weight", "shape": [64, 16]}]}], "seed": 42}; a tensor that several modules share is told of at the first
+   * of them. Answers {"parameters": [{"name": "blocks.0.fc.weight", "groups": 64, "measures": [["max"], ["sum", "sum"]],
+   * "bits": 8, "zero_points": false}], "operands": ["blocks.0.fc"], "report": ["..."], "warnings": ["..."]}, of which all
+   * may be absent. `measures`: for each round, how each number is joined: max, min or sum; sums are added in the order of
+   * segments. `bits`: encode() gives codes of so many bits, 1 to 8; absent: the parameter has no codes. What is not named
+   * costs nothing. */
+  capstan_status (*plan)(void* self, capstan_str model, capstan_sink*, capstan_error*);
+  /* Optional: whether it acts once `updates` updates are done; pure. Absent: always. */
+  int (*active)(void* self, int64_t updates);
+  /* With measures: the numbers of a round, segment by segment. No collective may be called in here. */
+  capstan_status (*measure)(void* self, const capstan_compressed*, uint32_t round, double* partials, capstan_error*);
+  /* With parameters: fills `values`, float32, one dimension, numel, which may be `input` itself. */
+  capstan_status (*transform)(void* self, const capstan_compressed*, int64_t updates, capstan_tensor values,
+                              capstan_error*);
+  /* With bits: what transform makes of the input, as int8 codes [numel], and for each group that has one of these
+   * elements a float32 scale and an int32 zero point: value = (code - zero point) * scale, rounded once. Codes lie in
+   * [-2^(bits - 1), 2^(bits - 1)); of 1 bit they are -1 and 1. */
+  capstan_status (*encode)(void* self, const capstan_compressed*, capstan_tensor codes, capstan_tensor scales,
+                           capstan_tensor zero_points, capstan_error*);
+  /* With operands: fills `out` with what the operator that uses a planned module's weight gets in place of `input`; both
+   * are contiguous, of one shape and dtype. Called outside autograd, in training (1) and evaluation (0). */
+  capstan_status (*operand)(void* self, capstan_str module, capstan_tensor input, int64_t updates, int training,
+                            capstan_tensor out, capstan_error*);
+  /* Optional: the micro-batches of a step are done. May call collectives. What operand() keeps must be the same on all
+   * ranks afterwards. [engine, every rank] */
+  capstan_status (*settle)(void* self, int64_t updates, capstan_error*);
+  capstan_status (*save)(void* self, capstan_sink*, capstan_error*);    /* optional, JSON; rank 0's is kept */
+  capstan_status (*load)(void* self, capstan_str json, capstan_error*); /* optional */
+} capstan_compression;
 
 /* ---- kind "accelerator" ------------------------------------------------------------------------------------- */
 

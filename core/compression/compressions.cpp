@@ -1,0 +1,155 @@
+#include "core/compression/compressions.hpp"
+
+#include <algorithm>
+
+#include "core/errors.hpp"
+#include "core/memory/tensor_handle.hpp"
+#include "core/registry/plugin_call.hpp"
+
+namespace capstan {
+
+void Compressions::add(Component component) {
+  auto made = std::make_unique<Member>(std::move(component));
+  made->where = "compression '" + made->component.manifest().type + "'";
+  const int order = made->component.manifest().order;
+  const auto after = std::find_if(members_.begin(), members_.end(), [&](const std::unique_ptr<Member>& other) {
+    return other->component.manifest().order > order;
+  });
+  members_.insert(after, std::move(made));
+}
+
+void Compressions::plan(Json modules) {
+  modules_ = std::move(modules);
+  const std::string text = modules_.dump();
+  for (const auto& member : members_) {
+    const std::string answer =
+        plugin_text(member->component.function("plan"), member->where, [&](capstan_sink* sink, capstan_error* error) {
+          return member->table()->plan(member->self(), as_str(text), sink, error);
+        });
+    Json json;
+    try {
+      json = Json::parse(answer);
+    } catch (const std::exception& fault) {
+      throw PluginError(member->where + ", plan: answered what is no JSON: " + fault.what());
+    }
+    member->plan = read_plan(json, modules_, member->where);
+    check(*member);
+  }
+}
+
+/// Throws PluginError for a plan that needs functions which the component lacks.
+void Compressions::check(const Member& member) const {
+  const capstan_compression* table = member.table();
+  const auto require = [&](bool needed, bool there, const char* function) {
+    if (needed && !there) {
+      throw PluginError(member.where + ", plan: it needs the function '" + function +
+                        "', which the component lacks. Ask the plugin's author.");
+    }
+  };
+  require(!member.plan.parameters.empty(), CAPSTAN_HAS(table, transform), "transform");
+  require(!member.plan.operands.empty(), CAPSTAN_HAS(table, operand), "operand");
+  for (const auto& [name, parameter] : member.plan.parameters) {
+    require(!parameter.measures.empty(), CAPSTAN_HAS(table, measure), "measure");
+    require(parameter.bits > 0, CAPSTAN_HAS(table, encode), "encode");
+  }
+}
+
+bool Compressions::Member::active(std::int64_t updates) const {
+  if (!CAPSTAN_HAS(table(), active)) return true;
+  int yes = 0;
+  call_plugin(component.function("active"), where, [&](capstan_error*) {
+    yes = table()->active(self(), updates);
+    return CAPSTAN_OK;
+  });
+  return yes != 0;
+}
+
+const CompressionPlan::Parameter* Compressions::Member::find(const std::string& parameter) const {
+  const auto found = plan.parameters.find(parameter);
+  return found == plan.parameters.end() ? nullptr : &found->second;
+}
+
+bool Compressions::compresses(const std::string& parameter) const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [&](const std::unique_ptr<Member>& member) { return member->find(parameter) != nullptr; });
+}
+
+std::vector<std::string> Compressions::report() const {
+  std::vector<std::string> lines;
+  for (const auto& member : members_) {
+    lines.insert(lines.end(), member->plan.report.begin(), member->plan.report.end());
+  }
+  return lines;
+}
+
+std::vector<std::string> Compressions::warnings() const {
+  std::vector<std::string> lines;
+  for (const auto& member : members_) {
+    lines.insert(lines.end(), member->plan.warnings.begin(), member->plan.warnings.end());
+  }
+  return lines;
+}
+
+std::vector<std::string> Compressions::operands() const {
+  std::vector<std::string> modules;
+  for (const auto& member : members_) {
+    for (const std::string& module : member->plan.operands) {
+      if (std::find(modules.begin(), modules.end(), module) == modules.end()) modules.push_back(module);
+    }
+  }
+  return modules;
+}
+
+bool Compressions::operand(const std::string& module, const at::Tensor& input, std::int64_t updates, bool training,
+                           at::Tensor& out) const {
+  bool changed = false;
+  for (const auto& member : members_) {
+    const auto& operands = member->plan.operands;
+    if (std::find(operands.begin(), operands.end(), module) == operands.end() || !member->active(updates)) continue;
+    const at::Tensor from = changed ? out.clone() : input;
+    call_plugin(member->component.function("operand"), member->where + ", module '" + module + "'",
+                [&](capstan_error* error) {
+                  return member->table()->operand(member->self(), as_str(module), handle_of(from), updates,
+                                                  training ? 1 : 0, handle_of(out), error);
+                });
+    changed = true;
+  }
+  return changed;
+}
+
+void Compressions::settle(std::int64_t updates) const {
+  for (const auto& member : members_) {
+    if (!CAPSTAN_HAS(member->table(), settle)) continue;
+    call_plugin(member->component.function("settle"), member->where,
+                [&](capstan_error* error) { return member->table()->settle(member->self(), updates, error); });
+  }
+}
+
+std::string Compressions::state_key(std::size_t position) const {
+  return std::to_string(position) + " " + members_[position]->component.manifest().type;
+}
+
+Json Compressions::save() const {
+  Json states = Json::object();
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const Member& member = *members_[i];
+    if (!CAPSTAN_HAS(member.table(), save)) continue;
+    states[state_key(i)] = plugin_text(
+        member.component.function("save"), member.where + ", save",
+        [&](capstan_sink* sink, capstan_error* error) { return member.table()->save(member.self(), sink, error); });
+  }
+  return states;
+}
+
+void Compressions::load(const Json& states) const {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    const Member& member = *members_[i];
+    const Json* state = states.find(state_key(i));
+    if (state == nullptr || !CAPSTAN_HAS(member.table(), load)) continue;
+    call_plugin(member.component.function("load"), member.where + ", load", [&](capstan_error* error) {
+      return member.table()->load(member.self(), as_str(state->as_string()), error);
+    });
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "capstan/plugin.h"
+#include "core/comm/communicator.hpp"
+#include "core/compression/compression_plan.hpp"
+#include "core/model/model.hpp"
+#include "core/parameters/compressed_part.hpp"
+#include "core/registry/registry.hpp"
+
+namespace capstan {
+
+/// Values as codes: value = (code - zero point) * scale.
+struct WeightCodes {
+  GroupLayout layout;
+  int bits = 0;
+  bool has_zero_points = false;
+  at::Tensor codes;                // int8, one an element of the part
+  at::Tensor scales, zero_points;  // float32 and int32, one a group that the part meets
+};
+
+/// The components of kind "compression": what stands between masters and compute copies, and before operators. They act
+/// one after the other, in the order that their manifests say. [engine]
+class Compressions {
+ public:
+  void add(Component component);
+  bool empty() const { return members_.empty(); }
+  /// Asks all for their plans, once. Throws PluginError.
+  void plan(Json modules);
+  /// The modules that the plans were made for.
+  const Json& modules() const { return modules_; }
+
+  /// Whether the values of that parameter are compressed at some time.
+  bool compresses(const std::string& parameter) const;
+  /// What the components say of their plans.
+  std::vector<std::string> report() const;
+  std::vector<std::string> warnings() const;
+
+  /// Fills the compute copies of all compressed parameters after `updates` updates. `ranks`: where they update parts.
+  void fill(const std::string& step, std::vector<CompressedPart>& parts, std::int64_t updates,
+            Communicator* ranks) const;
+  /// The codes of a whole parameter, float32, one dimension, as the last of its compressions makes them. Throws
+  /// RuntimeFault where it has none after `updates` updates.
+  WeightCodes encode(const std::string& parameter, const std::vector<std::int64_t>& shape, const at::Tensor& master,
+                     std::int64_t updates) const;
+
+  /// Modules whose operators get other inputs.
+  std::vector<std::string> operands() const;
+  /// Fills `out` with what the operator of a module gets in place of `input`, both contiguous; false: nothing changes.
+  bool operand(const std::string& module, const at::Tensor& input, std::int64_t updates, bool training,
+               at::Tensor& out) const;
+  /// The micro-batches of a step are done; called by all ranks.
+  void settle(std::int64_t updates) const;
+
+  /// {"<position> <type>": state} of those that keep a state.
+  Json save() const;
+  void load(const Json& states) const;
+
+ private:
+  struct Member {
+    explicit Member(Component made) : component(std::move(made)) {}
+    Component component;
+    std::string where;  // "compression 'weight_quantization'"
+    CompressionPlan plan;
+    const capstan_compression* table() const { return component.vtable<capstan_compression>(); }
+    void* self() const { return component.self(); }
+    bool active(std::int64_t updates) const;
+    const CompressionPlan::Parameter* find(const std::string& parameter) const;
+  };
+  class Pass;
+  std::string state_key(std::size_t position) const;
+  void check(const Member& member) const;
+
+  std::vector<std::unique_ptr<Member>> members_;
+  Json modules_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,79 @@
+#include "core/compression/operand_inputs.hpp"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/compression/straight_through.hpp"
+
+namespace capstan {
+namespace {
+
+struct KnownOperator {
+  std::string_view name;
+  int input, weight;
+};
+
+/// The operators in which linear layers and convolutions use their weights, of ATen's native_functions.yaml.
+constexpr KnownOperator kOperators[] = {
+    {"aten::linear", 0, 1}, {"aten::addmm", 1, 2},  {"aten::mm", 0, 1},     {"aten::matmul", 0, 1},
+    {"aten::conv1d", 0, 1}, {"aten::conv2d", 0, 1}, {"aten::conv3d", 0, 1}, {"aten::convolution", 0, 1},
+};
+
+}  // namespace
+
+OperandInputs::OperandInputs(const Compressions& compressions, const std::vector<NamedTensor>& parameters)
+    : compressions_(compressions) {
+  for (const std::string& module : compressions.operands()) {
+    const std::string weight = module.empty() ? "weight" : module + ".weight";
+    const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const NamedTensor& parameter) { return parameter.name == weight; });
+    unused_.insert(module);
+    if (found != parameters.end()) modules_.emplace(found->tensor.storage().unsafeGetStorageImpl(), module);
+  }
+}
+
+void OperandInputs::begin(std::int64_t updates, bool training) {
+  updates_ = updates;
+  training_ = training;
+}
+
+std::vector<std::string> OperandInputs::unused() const { return {unused_.begin(), unused_.end()}; }
+
+const OperandInputs::Places& OperandInputs::places_of(const c10::OperatorHandle& op) {
+  const void* schema = &op.schema();
+  const auto known = operators_.find(schema);
+  if (known != operators_.end()) return known->second;
+  Places places;
+  for (const KnownOperator& one : kOperators) {
+    if (one.name == op.schema().name()) places = {one.input, one.weight};
+  }
+  return operators_.emplace(schema, places).first->second;
+}
+
+void OperandInputs::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
+  const Places& places = places_of(op);
+  if (places.input < 0) return;
+  const std::size_t first = stack.size() - argument_count;
+  const c10::IValue& weight = stack[first + static_cast<std::size_t>(places.weight)];
+  c10::IValue& input = stack[first + static_cast<std::size_t>(places.input)];
+  if (!weight.isTensor() || !input.isTensor() || !weight.toTensor().defined() || !weight.toTensor().has_storage())
+    return;
+  const auto found = modules_.find(weight.toTensor().storage().unsafeGetStorageImpl());
+  if (found == modules_.end()) return;
+  unused_.erase(found->second);
+  const at::Tensor given = input.toTensor();
+  at::Tensor made;
+  {
+    const at::NoGradGuard no_grad;
+    const at::Tensor values = given.detach().contiguous();
+    made = at::empty_like(values);
+    if (!compressions_.operand(found->second, values, updates_, training_, made)) return;
+  }
+  input = straight_through(given, made);
+}
+
+}  // namespace capstan

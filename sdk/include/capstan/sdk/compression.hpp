@@ -1,0 +1,349 @@
+#pragma once
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+
+#include <algorithm>
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "capstan/sdk/tensor.hpp"
+
+/// Compressions: what stands between a parameter's master values and the copy that the model computes with, and before
+/// the operators that use it. Gradients pass unchanged, from what is made to what it is made of.
+///
+///   class LogScale {
+///    public:
+///     LogScale(capstan::sdk::Host host, const capstan::sdk::Params& params);
+///     capstan::sdk::CompressionPlan plan(const capstan::sdk::ModelTable& model);  // what it acts on; once, first
+///     // All that follows is optional, as far as the plan does not need it.
+///     bool active(std::int64_t updates);  // whether it acts once so many updates are done; pure
+///     // parameters: values from values, piece by piece
+///     void measure(const capstan::sdk::CompressedPiece& piece, unsigned round, double* partials);  // segment by
+///     segment void transform(const capstan::sdk::CompressedPiece& piece, std::int64_t updates, std::span<float>
+///     values); void encode(const capstan::sdk::CompressedPiece& piece, const capstan::sdk::Codes& codes);
+///     // operands: the input of the operator that uses a planned module's weight
+///     void operand(std::string_view module, capstan_tensor input, std::int64_t updates, bool training,
+///                  capstan_tensor out);
+///     void settle(std::int64_t updates);  // after the micro-batches of a step, on all ranks: may talk to them
+///     // what a checkpoint must keep, as JSON
+///     void save(const capstan::sdk::Sink& sink);
+///     void load(const capstan::sdk::Document& saved);
+///   };
+///   CAPSTAN_PLUGIN(&capstan::sdk::compression<LogScale, "log_scale">)
+///
+/// Everything runs on the engine's thread. The engine cuts parameters into pieces at multiples of 32,768 elements, as
+/// it likes: what is made of an element may depend on the element, its index and the statistics of its group alone.
+namespace capstan::sdk {
+
+/// A module of the model, with its own parameters.
+struct ModelModule {
+  struct Parameter {
+    std::string name;  // "weight"
+    std::vector<std::int64_t> shape;
+    bool trained = true;
+  };
+  std::string path, class_name;  // "blocks.0.fc", "torch.nn.Linear"
+  std::vector<Parameter> parameters;
+
+  const Parameter* find(std::string_view name) const {
+    for (const Parameter& parameter : parameters) {
+      if (parameter.name == name) return &parameter;
+    }
+    return nullptr;
+  }
+  /// "blocks.0.fc.weight"
+  std::string full_name(std::string_view parameter) const {
+    return path.empty() ? std::string(parameter) : path + "." + std::string(parameter);
+  }
+};
+
+/// What a compression is told of a model: its modules in the model's order. A tensor that several modules share stands
+/// at the first of them.
+struct ModelTable {
+  std::vector<ModelModule> modules;
+  std::uint64_t seed = 0;  // of the run: randomness must be a function of it, a name, an update and an element
+
+  static ModelTable read(const Document& json) {
+    ModelTable table;
+    table.seed = static_cast<std::uint64_t>(json.number("seed"));
+    table.modules.resize(json.size("modules"));
+    for (std::size_t i = 0; i < table.modules.size(); ++i) {
+      const std::string at = "/modules/" + std::to_string(i);
+      ModelModule& module = table.modules[i];
+      module.path = json.text(at + "/path");
+      module.class_name = json.text(at + "/class");
+      module.parameters.resize(json.size(at + "/parameters"));
+      for (std::size_t k = 0; k < module.parameters.size(); ++k) {
+        const std::string of = at + "/parameters/" + std::to_string(k);
+        module.parameters[k].name = json.text(of + "/name");
+        module.parameters[k].trained = json.boolean(of + "/trained");
+        for (const double size : json.numbers(of + "/shape")) {
+          module.parameters[k].shape.push_back(static_cast<std::int64_t>(size));
+        }
+      }
+    }
+    return table;
+  }
+};
+
+/// How the numbers that measure() gives are joined over a group: the largest, the smallest, the sum.
+enum class Join { kMax, kMin, kSum };
+
+/// What a compression acts on.
+struct CompressionPlan {
+  struct Parameter {
+    std::string name;                         // "blocks.0.fc.weight"
+    std::uint64_t groups = 1;                 // of equal size; they must divide the elements
+    std::vector<std::vector<Join>> measures;  // one list a round: a round knows what earlier ones measured
+    int bits = 0;                             // of the codes that encode() gives, 1 to 8; 0: none
+    bool zero_points = false;                 // whether a zero point may be other than 0
+  };
+  std::vector<Parameter> parameters;
+  std::vector<std::string> operands;  // paths of modules
+  std::vector<std::string> report;    // lines that a run begins with: "weight_quantization wq1: 12 of 50 modules, ..."
+  std::vector<std::string> warnings;
+
+  std::string json() const {
+    static constexpr const char* kJoins[] = {"\"max\"", "\"min\"", "\"sum\""};
+    std::string text = "{\"parameters\": [";
+    for (const Parameter& one : parameters) {
+      text += &one == parameters.data() ? "{\"name\": " : ", {\"name\": ";
+      text += quoted(one.name) + ", \"groups\": " + std::to_string(one.groups);
+      if (!one.measures.empty()) text += ", \"measures\": [";
+      for (const auto& round : one.measures) {
+        text += &round == one.measures.data() ? "[" : ", [";
+        for (const Join& how : round) text += (&how == round.data() ? "" : ", ") + std::string(kJoins[int(how)]);
+        text += "]";
+      }
+      if (!one.measures.empty()) text += "]";
+      if (one.bits > 0) text += ", \"bits\": " + std::to_string(one.bits);
+      if (one.zero_points) text += ", \"zero_points\": true";
+      text += "}";
+    }
+    return text + "], \"operands\": " + list(operands) + ", \"report\": " + list(report) +
+           ", \"warnings\": " + list(warnings) + "}";
+  }
+
+ private:
+  static std::string quoted(std::string_view text) {
+    std::string out = "\"";
+    for (const char c : text) {
+      constexpr const char* kDigits = "0123456789abcdef";
+      if (static_cast<unsigned char>(c) < 0x20) {
+        out += std::string("\\u00") + kDigits[(c >> 4) & 15] + kDigits[c & 15];
+      } else {
+        if (c == '"' || c == '\\') out += '\\';
+        out += c;
+      }
+    }
+    return out + "\"";
+  }
+  static std::string list(const std::vector<std::string>& texts) {
+    std::string out = "[";
+    for (const std::string& text : texts) out += (&text == texts.data() ? "" : ", ") + quoted(text);
+    return out + "]";
+  }
+};
+
+/// Elements of a parameter. Valid during the call.
+class CompressedPiece {
+ public:
+  static constexpr std::uint64_t kBlock = 32768;
+
+  explicit CompressedPiece(const capstan_compressed* raw) : raw_(raw) {
+    if (!on_cpu(raw->input)) throw Error("works in host memory; parameter '" + std::string(name()) + "' is elsewhere");
+    void* data = nullptr;
+    detail::check_torch(aoti_torch_get_data_ptr(raw->input, &data), "get_data_ptr");
+    input_ = static_cast<const float*>(data);
+  }
+
+  std::string_view name() const { return to_view(raw_->name); }
+  std::span<const std::int64_t> full_shape() const { return {raw_->full_shape, raw_->full_dims}; }
+  /// The values to compress: masters, or what the compression before this one makes of them.
+  std::span<const float> input() const { return {input_, raw_->numel}; }
+  std::uint64_t offset() const { return raw_->offset; }  // of input()[0] in the flattened parameter
+  std::uint64_t full_numel() const { return raw_->full_numel; }
+  std::uint64_t groups() const { return raw_->groups; }
+  std::uint64_t group_size() const { return raw_->full_numel / raw_->groups; }
+
+  /// Calls use(group, begin, end) for each group that has elements here: the elements [begin, end) of input(). The
+  /// first is group 0, whatever its index in the parameter.
+  template <class Use>
+  void for_each_group(Use&& use) const {
+    const std::uint64_t first = offset() / group_size(), end = offset() + raw_->numel;
+    for (std::uint64_t group = first, at = offset(); at < end; ++group) {
+      const std::uint64_t stop = std::min((group + 1) * group_size(), end);
+      use(static_cast<std::size_t>(group - first), static_cast<std::size_t>(at - offset()),
+          static_cast<std::size_t>(stop - offset()));
+      at = stop;
+    }
+  }
+  /// Groups that have elements here.
+  std::size_t group_count() const {
+    return raw_->numel == 0 ? 0 : (offset() + raw_->numel - 1) / group_size() - offset() / group_size() + 1;
+  }
+
+  /// Calls use(segment, group, begin, end) for each segment: elements [begin, end) of input() that lie in one group and
+  /// in one run of 32,768 elements.
+  template <class Use>
+  void for_each_segment(Use&& use) const {
+    std::size_t segment = 0;
+    for_each_group([&](std::size_t group, std::size_t begin, std::size_t end) {
+      for (std::uint64_t at = begin; at < end;) {
+        const std::uint64_t stop = std::min<std::uint64_t>(((offset() + at) / kBlock + 1) * kBlock - offset(), end);
+        use(segment++, group, static_cast<std::size_t>(at), static_cast<std::size_t>(stop));
+        at = stop;
+      }
+    });
+  }
+  std::size_t segment_count() const {
+    std::size_t count = 0;
+    for_each_group([&](std::size_t, std::size_t begin, std::size_t end) {
+      if (begin < end) count += (offset() + end - 1) / kBlock - (offset() + begin) / kBlock + 1;
+    });
+    return count;
+  }
+
+  /// The statistics of a group: `numbers` a group, those of round 0 first.
+  const double* statistics(std::size_t group, std::size_t numbers) const { return raw_->statistics + group * numbers; }
+
+  /// Throws "parameter '<name>': <text>".
+  [[noreturn]] void fail(const std::string& text) const {
+    throw Error("parameter '" + std::string(name()) + "': " + text);
+  }
+
+ private:
+  const capstan_compressed* raw_;
+  const float* input_ = nullptr;
+};
+
+/// Where encode() writes: value = (code - zero point) * scale.
+struct Codes {
+  std::span<std::int8_t> codes;         // one an element
+  std::span<float> scales;              // one a group
+  std::span<std::int32_t> zero_points;  // one a group, 0 at first
+};
+
+template <class T>
+struct CompressionThunks {
+  using Self = Instance<T>;
+
+  static constexpr bool kActive = requires(T & t) {
+    { t.active(std::int64_t{}) } -> std::convertible_to<bool>;
+  };
+  static constexpr bool kMeasures = requires(T & t, const CompressedPiece& piece, double* to) {
+    t.measure(piece, 0u, to);
+  };
+  static constexpr bool kTransforms = requires(T & t, const CompressedPiece& piece, std::span<float> to) {
+    t.transform(piece, std::int64_t{}, to);
+  };
+  static constexpr bool kEncodes = requires(T & t, const CompressedPiece& piece, const Codes& to) {
+    t.encode(piece, to);
+  };
+  static constexpr bool kOperands = requires(T & t, capstan_tensor h) {
+    t.operand(std::string_view(), h, std::int64_t{}, true, h);
+  };
+  static constexpr bool kSettles = requires(T & t) { t.settle(std::int64_t{}); };
+  static constexpr bool kSaves = requires(T & t, const Sink& sink) { t.save(sink); };
+  static constexpr bool kLoads = requires(T & t, const Document& saved) { t.load(saved); };
+  static_assert(kSaves == kLoads, "save and load belong together.");
+
+  template <class Body>
+  static capstan_status call(void* self, capstan_error* error, Body&& body) {
+    auto& instance = *static_cast<Self*>(self);
+    return guarded(instance.host, error, [&] { body(instance.object, instance.host); });
+  }
+
+  template <class Number>
+  static Number* data_of(capstan_tensor tensor) {
+    void* data = nullptr;
+    detail::check_torch(aoti_torch_get_data_ptr(tensor, &data), "get_data_ptr");
+    return static_cast<Number*>(data);
+  }
+
+  static capstan_status plan(void* self, capstan_str model, capstan_sink* sink, capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host* host) {
+      Sink(host, sink).write(object.plan(ModelTable::read(Document(host, model, error))).json());
+    });
+  }
+  static int active(void* self, std::int64_t updates) {
+    if constexpr (kActive) return static_cast<Self*>(self)->object.active(updates) ? 1 : 0;
+    return 1;
+  }
+  static capstan_status measure(void* self, const capstan_compressed* raw, std::uint32_t round, double* partials,
+                                capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host*) {
+      const CompressedPiece piece(raw);
+      if constexpr (kMeasures) object.measure(piece, round, partials);
+    });
+  }
+  static capstan_status transform(void* self, const capstan_compressed* raw, std::int64_t updates,
+                                  capstan_tensor values, capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host*) {
+      const CompressedPiece piece(raw);
+      if constexpr (kTransforms) object.transform(piece, updates, {data_of<float>(values), piece.input().size()});
+    });
+  }
+  static capstan_status encode(void* self, const capstan_compressed* raw, capstan_tensor codes, capstan_tensor scales,
+                               capstan_tensor zero_points, capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host*) {
+      const CompressedPiece piece(raw);
+      const std::size_t groups = piece.group_count();
+      const Codes to{{data_of<std::int8_t>(codes), piece.input().size()},
+                     {data_of<float>(scales), groups},
+                     {data_of<std::int32_t>(zero_points), groups}};
+      std::fill(to.zero_points.begin(), to.zero_points.end(), 0);
+      if constexpr (kEncodes) object.encode(piece, to);
+    });
+  }
+  static capstan_status operand(void* self, capstan_str module, capstan_tensor input, std::int64_t updates,
+                                int training, capstan_tensor out, capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host*) {
+      if constexpr (kOperands) object.operand(to_view(module), input, updates, training != 0, out);
+    });
+  }
+  static capstan_status settle(void* self, std::int64_t updates, capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host*) {
+      if constexpr (kSettles) object.settle(updates);
+    });
+  }
+
+  // SavedCalls of a class that has neither would not compile.
+  static constexpr auto save_call() {
+    if constexpr (kSaves) {
+      return &SavedCalls<T>::save;
+    } else {
+      return nullptr;
+    }
+  }
+  static constexpr auto load_call() {
+    if constexpr (kLoads) {
+      return &SavedCalls<T>::load;
+    } else {
+      return nullptr;
+    }
+  }
+
+  static constexpr capstan_compression kVtable = {sizeof(capstan_compression),
+                                                  &plan,
+                                                  kActive ? &active : nullptr,
+                                                  kMeasures ? &measure : nullptr,
+                                                  kTransforms ? &transform : nullptr,
+                                                  kEncodes ? &encode : nullptr,
+                                                  kOperands ? &operand : nullptr,
+                                                  kSettles ? &settle : nullptr,
+                                                  save_call(),
+                                                  load_call()};
+};
+
+/// The descriptor of compression class T.
+template <class T, Literal Type>
+inline constexpr capstan_component compression = describe<T, "compression", Type>(&CompressionThunks<T>::kVtable);
+
+}  // namespace capstan::sdk
