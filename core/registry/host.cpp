@@ -79,6 +79,15 @@ capstan_status json_size(capstan_str json, capstan_str pointer, std::size_t* out
   });
 }
 
+capstan_status json_names(capstan_str json, capstan_str pointer, void* ctx, void (*take)(void*, capstan_str),
+                          capstan_error* error) {
+  return guarded(error, [&] {
+    const Json* value = resolve_pointer(parsed(json), as_view(pointer));
+    if (!value || !value->is_object()) return;
+    for (const auto& [name, member] : value->as_object()) take(ctx, as_str(name));
+  });
+}
+
 capstan_status no_engine(capstan_error* error, const char* what) {
   error->text = std::string(what) + " needs a running engine, and this program has none.";
   return CAPSTAN_FAILED;
@@ -97,6 +106,7 @@ capstan_host make_host() {
   host.json_number = &json_number;
   host.json_text = &json_text;
   host.json_size = &json_size;
+  host.json_names = &json_names;
   host.cuda_stream = [](void*) -> void* { return nullptr; };
   host.rank = 0;
   host.world_size = 1;

@@ -143,6 +143,10 @@ typedef struct capstan_host {
    * from then on all of them make each call on their groups together, whatever its tensors: a rank alone in its group
    * too. [engine, every rank] */
   capstan_status (*split)(void* ctx, uint32_t color, const struct capstan_host** group, capstan_error*);
+
+  /* Since 1.7: hands the names of an object's members to take(ctx, name), in their order; of anything else none. [any] */
+  capstan_status (*json_names)(capstan_str json, capstan_str pointer, void* ctx, void (*take)(void* ctx, capstan_str),
+                               capstan_error*);
 } capstan_host;
 
 /* ---- kind "optimizer" ------------------------------------------------------------------------------------- */

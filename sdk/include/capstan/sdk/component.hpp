@@ -121,6 +121,28 @@ class Document {
     check(host_->json_size(json_, to_str(pointer(key)), &value, error_));
     return value;
   }
+  /// The names of an object's members, in their order; of anything else none. Since ABI 1.7.
+  std::vector<std::string> names(std::string_view key) const {
+    std::vector<std::string> found;
+    check(host_->json_names(
+        json_, to_str(pointer(key)), &found,
+        [](void* out, capstan_str name) { static_cast<std::vector<std::string>*>(out)->emplace_back(to_view(name)); },
+        error_));
+    return found;
+  }
+  /// The texts of a list, or the one text that stands in its place.
+  std::vector<std::string> texts(std::string_view key) const {
+    if (!is_list(key)) return has(key) ? std::vector<std::string>{text(key)} : std::vector<std::string>{};
+    std::vector<std::string> found(size(key));
+    for (std::size_t i = 0; i < found.size(); ++i) found[i] = text(pointer(key) + "/" + std::to_string(i));
+    return found;
+  }
+  /// A member's name as a part of a JSON pointer (RFC 6901, section 3): "a/b" is "a~1b".
+  static std::string escaped(std::string_view name) {
+    std::string out;
+    for (const char c : name) out += c == '~' ? std::string("~0") : c == '/' ? std::string("~1") : std::string(1, c);
+    return out;
+  }
   bool is_list(std::string_view key) const { return has(key) && text(key).starts_with('['); }
 
   /// Throws "key: message" unless `condition`: for what a schema cannot say.
