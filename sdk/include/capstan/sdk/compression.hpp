@@ -213,14 +213,20 @@ class CompressedPiece {
     parallel_for(0, blocks, 1, [&](std::int64_t from, std::int64_t to) {
       const std::uint64_t begin = static_cast<std::uint64_t>(from) * kBlock;
       const std::uint64_t end = std::min(static_cast<std::uint64_t>(to) * kBlock, raw_->numel);
+      const std::uint64_t first = offset() / group_size();
       std::size_t segment = segments_before(begin);
+      std::uint64_t group = (offset() + begin) / group_size();
+      std::uint64_t group_end = (group + 1) * group_size() - offset(), block_end = begin + kBlock;
       for (std::uint64_t at = begin; at < end;) {
-        const std::uint64_t group = (offset() + at) / group_size();
-        const std::uint64_t cut = std::min((group + 1) * group_size(), ((offset() + at) / kBlock + 1) * kBlock);
-        const std::uint64_t stop = std::min(cut - offset(), end);
-        use(segment++, static_cast<std::size_t>(group - offset() / group_size()), static_cast<std::size_t>(at),
+        const std::uint64_t stop = std::min({group_end, block_end, end});
+        use(segment++, static_cast<std::size_t>(group - first), static_cast<std::size_t>(at),
             static_cast<std::size_t>(stop));
         at = stop;
+        if (at == group_end) {
+          ++group;
+          group_end += group_size();
+        }
+        if (at == block_end) block_end += kBlock;
       }
     });
   }
