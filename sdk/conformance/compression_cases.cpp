@@ -120,29 +120,36 @@ void check_finite(const Context& context, const ComponentManifest& component) {
   }
 }
 
+/// What is wrong with a code, its scale and zero point; empty: nothing.
+std::string fault_of(const CompressionPlan::Parameter& plan, int code, float scale, int zero, float wanted) {
+  const int bits = plan.bits, most = (1 << (bits - 1)) - (bits > 1), least = bits > 1 ? -(1 << (bits - 1)) : -1;
+  if (!std::isfinite(scale)) return "the scale of its group is not finite.";
+  if (zero != 0 && !plan.zero_points) {
+    return "the zero point is " + std::to_string(zero) + ", and its plan has no zero_points.";
+  }
+  if (code < least || code > most || (bits == 1 && code == 0)) {
+    return "the code is " + std::to_string(code) + ", and codes of " + std::to_string(bits) +
+           (bits == 1 ? " bit are -1 and 1."
+                      : " bits lie from " + std::to_string(least) + " to " + std::to_string(most) + ".");
+  }
+  if (static_cast<float>(code - zero) * scale == wanted) return "";
+  return "(" + std::to_string(code) + " - " + std::to_string(zero) + ") * " + std::to_string(scale) +
+         " is not what transform makes of it, " + std::to_string(wanted) + ".";
+}
+
 /// Throws Broken unless codes, scales and zero points are what the ABI says, and their values those of transform.
 void check_codes_of(const Planned& planned, const Range& range, const PieceCodes& made, const at::Tensor& values,
                     const std::string& what) {
   const GroupLayout& layout = planned.plan.layout;
-  const int bits = planned.plan.bits, most = (1 << (bits - 1)) - (bits > 1), least = bits > 1 ? -(1 << (bits - 1)) : -1;
   const auto* codes = made.codes.const_data_ptr<std::int8_t>();
   const auto *scales = made.scales.const_data_ptr<float>(), *wanted = values.const_data_ptr<float>();
   const auto* zero_points = made.zero_points.const_data_ptr<std::int32_t>();
   for (std::int64_t i = 0; i < range.numel; ++i) {
     const std::int64_t group = (range.offset + i) / layout.size() - layout.first_group(range);
-    const int code = codes[i], zero = zero_points[group];
-    const std::string where = of(planned) + ", element " + std::to_string(range.offset + i) + " of " + what + ": ";
-    expect(std::isfinite(scales[group]), "encode" + where + "the scale of its group is not finite.");
-    expect(zero == 0 || planned.plan.zero_points,
-           "encode" + where + "the zero point is " + std::to_string(zero) + ", and its plan has no zero_points.");
-    expect(code >= least && code <= most && (bits > 1 || code != 0),
-           "encode" + where + "the code is " + std::to_string(code) + ", and codes of " + std::to_string(bits) +
-               (bits > 1 ? " bits lie from " + std::to_string(least) + " to " + std::to_string(most) + "."
-                         : " bit are -1 and 1."));
-    const float value = static_cast<float>(code - zero) * scales[group];
-    expect(value == wanted[i], "encode" + where + "(" + std::to_string(code) + " - " + std::to_string(zero) + ") * " +
-                                   std::to_string(scales[group]) + " is not what transform makes of it, " +
-                                   std::to_string(wanted[i]) + ".");
+    const std::string fault = fault_of(planned.plan, codes[i], scales[group], zero_points[group], wanted[i]);
+    if (fault.empty()) continue;
+    throw Broken("encode" + of(planned) + ", element " + std::to_string(range.offset + i) + " of " + what + ": " +
+                 fault);
   }
 }
 
