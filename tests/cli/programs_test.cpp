@@ -257,6 +257,13 @@ TEST_F(Programs, PluginsInspectTellsASectionThatSelectsThePluginFromOneThatCanno
               HasSubstr("  never selected by the section \"comms_logger\", which switches on no observer\n"));
 }
 
+TEST_F(Programs, PluginsInspectTellsTheOrderOfACompression) {
+  const std::string plugin = CAPSTAN_TEST_BUILD_DIR "/tests/bad_plugins/libcapstan_bad_compression.so";
+  EXPECT_THAT(run({"plugins", "inspect", plugin}).out, HasSubstr("\ncompression Bad\n  order: 50\n"));
+  EXPECT_EQ(Json::parse(run({"plugins", "inspect", plugin, "--json"}).out).at("components").as_array()[0].at("order"),
+            Json(50));
+}
+
 /// The bytes of the plugin Adam with another text of the same length in its manifest.
 std::string altered_adam(const std::string& text, const std::string& other) {
   std::string bytes = read_bytes(CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/optimizers/libcapstan_optimizer_adam.so");
