@@ -100,7 +100,10 @@ std::vector<std::pair<const char*, at::Tensor>> odd_values(std::mt19937_64& rand
   const std::int64_t count = planned.numel();
   at::Tensor outlier = random_weights(random, count);
   outlier[0] = 1e30;
+  at::Tensor sparse = random_weights(random, count);
+  sparse.masked_fill_(sparse.abs().lt(0.034), 0);
   return {{"zeros", at::zeros({count}, at::kFloat)},
+          {"values of which half are 0", sparse},
           {"one positive value", at::full({count}, 0.3f, at::kFloat)},
           {"one negative value", at::full({count}, -2.5f, at::kFloat)},
           {"values around 1e-38", random_weights(random, count, 1e-38f)},

@@ -70,16 +70,22 @@ void check_evaluation(const Context& context, const ComponentManifest& component
   expect(!compression.has_state() || compression.save() == before, "evaluation changes what it saves.");
 }
 
+void expect_finite(const std::vector<at::Tensor>& made, const std::string& when) {
+  for (const at::Tensor& one : made) {
+    expect(at::isfinite(one).all().item<bool>(),
+           "operand makes infinities or NaN of finite values in evaluation, " + when + ".");
+  }
+}
+
 void check_settle(const Context& context, const ComponentManifest& component) {
   const CompressionUnderTest compression(context, component);
   auto random = context.random();
   for (std::int64_t updates = 0; updates < 3; ++updates) compression.settle(updates);  // nothing was seen yet
   if (compression.plan().operands.empty()) return;
+  expect_finite(evaluate(compression, random), "before the first training step");
   for (std::int64_t step = 0; step < 3; ++step) train(compression, random, step);
   compression.settle(compression.first_active() + 3);
-  for (const at::Tensor& made : evaluate(compression, random)) {
-    expect(at::isfinite(made).all().item<bool>(), "operand makes infinities or NaN after three steps.");
-  }
+  expect_finite(evaluate(compression, random), "after three training steps");
 }
 
 void check_round_trip(const Context& context, const ComponentManifest& component) {

@@ -51,7 +51,7 @@ class Bad {
     if (breaks("writes_measure")) const_cast<float&>(piece.input()[0]) = 1;
     if (breaks("measure_beyond")) partials[piece.segment_count()] = 0;
     piece.for_each_segment([&](std::size_t segment, std::size_t, std::size_t begin, std::size_t end) {
-      partials[segment] = largest(piece, begin, end);
+      if (!breaks("writes_no_measure")) partials[segment] = largest(piece, begin, end);
     });
     if (breaks("statistics")) measured_ = partials[0];
   }
@@ -101,6 +101,7 @@ class Bad {
     for (float& value : values) value = std::clamp(value, -limit, limit);
     if (breaks("operands")) values[0] = std::nanf("");
     if (breaks("evaluation_values") && !training) values[0] += static_cast<float>(++asked_);
+    if (breaks("settle_first") && !training && range_.empty()) values[0] = std::nanf("");
     if (breaks("operands_beyond")) values.data()[-1] = 0;
   }
 
@@ -109,6 +110,7 @@ class Bad {
     for (auto& [module, most] : next_) {
       if (!breaks("ranks_agree")) ranks.all_reduce_sum(std::span(&most, 1));
       range_[module] = most / static_cast<double>(ranks.world_size());
+      if (breaks("state_forgets")) range_[module] /= 1 + ++asked_;
     }
     next_.clear();
   }
@@ -118,7 +120,9 @@ class Bad {
     for (const auto& [module, most] : range_) {
       text += (text.size() > 1 ? ", \"" : "\"") + module + "\": " + (breaks("state_rounded") ? "1" : exact(most));
     }
-    sink.write(text + "}");
+    if (breaks("state_text"))
+      text += (text.size() > 1 ? ", \"" : "\"") + std::string("saved\": ") + std::to_string(++asked_);
+    sink.write(breaks("state_json") ? text : text + "}");
   }
   void load(const sdk::Document& saved) {
     if (breaks("state_round_trip")) return;
