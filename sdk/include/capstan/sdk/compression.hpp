@@ -22,14 +22,14 @@
 ///
 ///   class LogScale {
 ///    public:
-///     LogScale(capstan::sdk::Host host, const capstan::sdk::Params& params);
+///     LogScale(const capstan::sdk::Host& host, const capstan::sdk::Params& params);
 ///     capstan::sdk::CompressionPlan plan(const capstan::sdk::ModelTable& model);  // what it acts on; once, first
 ///     // All that follows is optional, as far as the plan does not need it.
 ///     bool active(std::int64_t updates);  // whether it acts once so many updates are done; pure
-///     // parameters: values from values, piece by piece
-///     void measure(const capstan::sdk::CompressedPiece& piece, unsigned round, double* partials);  // segment by
-///     segment void transform(const capstan::sdk::CompressedPiece& piece, std::int64_t updates, std::span<float>
-///     values); void encode(const capstan::sdk::CompressedPiece& piece, const capstan::sdk::Codes& codes);
+///     // parameters: values from values, piece by piece; measure() gives the numbers of a round, segment by segment
+///     void measure(const capstan::sdk::CompressedPiece& piece, unsigned round, double* partials);
+///     void transform(const capstan::sdk::CompressedPiece& piece, std::int64_t updates, std::span<float> values);
+///     void encode(const capstan::sdk::CompressedPiece& piece, const capstan::sdk::Codes& codes);
 ///     // operands: the input of the operator that uses a planned module's weight
 ///     void operand(std::string_view module, capstan_tensor input, std::int64_t updates, bool training,
 ///                  capstan_tensor out);
