@@ -20,19 +20,16 @@ const Json* member(const Json& object, const char* section, const char* key) {
   return found != nullptr && !found->is_null() ? found : nullptr;
 }
 
-/// Reads `capstan.<key>` of the saved configuration for each key, and whole sections by name, as a configuration of
-/// their own: what else a training needs is nothing to who reads its checkpoint.
-LoadedConfig load_parts(const SavedRunFacts& run, const std::vector<const char*>& keys,
-                        const std::vector<const char*>& sections) {
+/// Reads `capstan.<key>` of the saved configuration for each key, and `compression` as compression_training, as a
+/// configuration of their own: what else a training needs is nothing to who reads its checkpoint.
+LoadedConfig load_parts(const SavedRunFacts& run, const std::vector<const char*>& keys, const Json& compression) {
   Json document = Json::object();
   document["train_batch_size"] = 1;
   document["capstan"] = Json::object();
   for (const char* key : keys) {
     if (const Json* value = member(run.config(), "capstan", key)) document["capstan"][key] = *value;
   }
-  for (const char* section : sections) {
-    if (const Json* value = run.config().find(section)) document[section] = *value;
-  }
+  if (compression.size() > 0) document[kCompression] = compression;
   LoadedConfig loaded;
   loaded.communicator = Communicator::alone();
   ConfigContext context;
@@ -43,13 +40,27 @@ LoadedConfig load_parts(const SavedRunFacts& run, const std::vector<const char*>
   return loaded;
 }
 
+/// Whether a technique of compression_training is in use.
+bool in_use(const Json& technique) {
+  const Json* enabled = member(technique, "shared_parameters", "enabled");
+  return enabled != nullptr && *enabled == Json(true);
+}
+
+/// The section with the techniques that were used: of the others nothing is to be said.
+Json used_techniques(const SavedRunFacts& run) {
+  Json used = Json::object();
+  const Json* section = run.config().find(kCompression);
+  if (section == nullptr || !section->is_object()) return used;
+  for (const auto& [technique, values] : section->as_object()) {
+    if (in_use(values)) used[technique] = values;
+  }
+  return used;
+}
+
 /// Throws RuntimeFault for a technique that the run used and nothing here carries out.
 void require_plugins(const SavedRunFacts& run, const Config& config) {
-  const Json* section = run.config().find(kCompression);
-  if (section == nullptr || !section->is_object()) return;
-  for (const auto& [technique, values] : section->as_object()) {
-    const Json* enabled = member(values, "shared_parameters", "enabled");
-    if (enabled == nullptr || !(*enabled == Json(true))) continue;
+  const Json used = used_techniques(run);
+  for (const auto& [technique, values] : used.as_object()) {
     const std::string where = std::string(kCompression) + "." + technique;
     const auto carries = [&](const ComponentChoice& choice) { return choice.where == where; };
     if (std::any_of(config.compressions.begin(), config.compressions.end(), carries) ||
@@ -77,7 +88,7 @@ SavedModel saved_model(const SavedRunFacts& run) {
                        "': a program's own model was trained, which only that program can build. Export it to "
                        "safetensors or pt.");
   }
-  const Model built = build_model(load_parts(run, {"model", "plugins"}, {}));
+  const Model built = build_model(load_parts(run, {"model", "plugins"}, Json::object()));
   return {built.describe(), built.description()};
 }
 
@@ -88,7 +99,7 @@ Compressions saved_compressions(const SavedRunFacts& run) {
                        "': its run compressed no weights (its configuration has no compression_training that does). "
                        "Export it without --compressed.");
   }
-  const LoadedConfig loaded = load_parts(run, {"plugins", "compressions", "corrections"}, {kCompression});
+  const LoadedConfig loaded = load_parts(run, {"plugins", "compressions", "corrections"}, used_techniques(run));
   require_plugins(run, loaded.config);
   Compressions compressions;
   Registry registry(loaded.plugins, loaded.config.plugin_sha256);

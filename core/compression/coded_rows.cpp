@@ -1,7 +1,5 @@
 #include "core/compression/coded_rows.hpp"
 
-#include <ATen/ops/abs.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Half.h>
@@ -62,15 +60,10 @@ CodedRows CodedRows::rows(std::int64_t first, std::int64_t count) const {
           zero_points.narrow(0, first, count)};
 }
 
-CodedRows CodedRows::after_zeros(std::int64_t count) const {
-  if (count == 0) return *this;
-  // The code of zero is the zero point; of a weight with one scale those rows share it as well.
-  const at::Tensor scale = whole ? scales.narrow(0, 0, 1).expand({count, scales.size(1)})
-                                 : at::zeros({count, scales.size(1)}, scales.options());
-  const at::Tensor zero = whole ? zero_points.narrow(0, 0, 1).expand({count, scales.size(1)})
-                                : at::zeros({count, scales.size(1)}, zero_points.options());
-  const at::Tensor code = zero.narrow(1, 0, 1).expand({count, codes.size(1)}).to(at::kChar);
-  return {bits, whole, at::cat({code, codes}), at::cat({scale, scales}), at::cat({zero, zero_points})};
+at::Tensor CodedRows::values() const {
+  const std::int64_t each = codes.size(1) / scales.size(1);
+  const at::Tensor levels = codes.to(at::kInt).sub(zero_points.repeat_interleave(each, 1)).to(at::kFloat);
+  return levels.mul(scales.repeat_interleave(each, 1));
 }
 
 CodedRows coded_rows(const RowGroups& groups, const WeightCodes& codes) {

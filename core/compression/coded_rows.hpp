@@ -35,8 +35,8 @@ struct CodedRows {
   at::Tensor zero_points;  // int32, as `scales`
 
   CodedRows rows(std::int64_t first, std::int64_t count) const;
-  /// With `count` rows whose values are zero in front.
-  CodedRows after_zeros(std::int64_t count) const;
+  /// float32 [rows, columns], each rounded once.
+  at::Tensor values() const;
 };
 
 CodedRows coded_rows(const RowGroups& groups, const WeightCodes& codes);

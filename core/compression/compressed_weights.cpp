@@ -65,6 +65,7 @@ NamesElsewhere names_elsewhere(const Json& description, const std::string& key, 
         one.count = rows->as_array().at(1).as_integer();
       }
       if (const Json* zeros = tensor.find("zero_rows")) one.zero_rows = zeros->as_integer();
+      if (const Json* values = tensor.find("as_values")) one.as_values = values->as_bool();
     }
     if (!names.facts.is_object()) throw std::out_of_range(facts + " is not an object");
     return names;

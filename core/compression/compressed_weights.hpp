@@ -52,6 +52,7 @@ struct NamedRows {
   std::string parameter, name;
   std::int64_t first = 0, count = -1;  // -1: all rows
   std::int64_t zero_rows = 0;          // rows of zeros that stand in front of them there
+  bool as_values = false;              // the program takes no codes of it
 };
 
 /// How another program's files call all weights of a model, which says so itself.

@@ -73,10 +73,10 @@ GgufTensor as_blocks(CompressedWeights& weights, const NamedPiece& piece, double
 }
 
 /// Vectors are float32 in all files of llama.cpp.
-GgufTensor as_values(const NamedPiece& piece) {
+GgufTensor as_values(CompressedWeights& weights, const NamedPiece& piece) {
   const bool vector = piece.shape().size() < 2;
   const at::ScalarType dtype = vector ? at::kFloat : piece.weight->values.values.scalar_type();
-  return {gguf_type(dtype, piece.place.name), piece.shape(), piece.values(dtype)};
+  return {gguf_type(dtype, piece.place.name), piece.shape(), piece.values(weights, dtype)};
 }
 
 }  // namespace
@@ -89,12 +89,14 @@ ExportReport export_gguf(CompressedWeights& weights, const NamesElsewhere& names
   for (const NamedPiece& piece : pieces_of(weights, names)) {
     if (piece.coded()) check_blocks(piece);
     coded = coded || piece.coded();
-    tensors.push_back(piece.coded() ? as_blocks(weights, piece, change) : as_values(piece));
+    tensors.push_back(piece.coded() ? as_blocks(weights, piece, change) : as_values(weights, piece));
     const at::Tensor& data = tensors.back().data.values;
-    const std::string what = piece.coded() ? std::string(piece.weight->plan->bits == 8 ? "Q8_0" : "Q4_0") + ": " +
-                                                 described(piece.weight->plan->bits, piece.weight->groups)
-                                           : std::string("as it is, ") + c10::toString(data.scalar_type());
-    piece.count(report, what, data.numel() * static_cast<std::int64_t>(data.element_size()));
+    if (piece.coded()) {
+      const std::string block = piece.weight->plan->bits == 8 ? "Q8_0: " : "Q4_0: ";
+      piece.count(report, block + described(piece.weight->plan->bits, piece.weight->groups), data.numel());
+    } else {
+      piece.count_values(report, data.scalar_type());
+    }
   }
   Json metadata = names.facts;
   if (coded) metadata["general.quantization_version"] = kQuantizationVersion;

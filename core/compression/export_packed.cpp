@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kWordBits = 32;
+constexpr int kMostBits = 8;
 
 std::int64_t words(std::int64_t codes, int bits) { return (codes * bits + kWordBits - 1) / kWordBits; }
 
@@ -65,37 +66,54 @@ class PackedFile {
 
   void add_values(const NamedPiece& piece) {
     const at::ScalarType dtype = piece.weight->values.values.scalar_type();
-    entries_.push_back(piece.values(dtype));
-    piece.count(report_, std::string("as it is, ") + c10::toString(dtype), bytes_of_last(1));
+    entries_.push_back(piece.values(weights_, dtype));
+    piece.count_values(report_, dtype);
   }
 
   void add_codes(const NamedPiece& piece, int bits) {
     const RowGroups& groups = piece.weight->groups;
-    add_entries(piece, bits, [piece, bits](const CodedRows& rows) {
-      check_zero_points(piece, rows, bits);
-      return rows;
-    });
-    const std::int64_t rows = rows_in(piece);
-    std::size_t count = 3;
-    if (groups.has_zero_points) {
-      ++count;
-      if (groups.whole) {
-        entries_.push_back(made_when_written(name(piece) + "_zero_point", {1}, at::kChar, [this, piece, bits] {
-          const CodedRows all = piece.codes(weights_);
-          check_zero_points(piece, all, bits);
-          return all.zero_points.narrow(0, 0, 1).to(at::kChar);
-        }));
-      } else {
-        entries_.push_back(made_when_written(name(piece) + "_zero_point", {words(rows, bits), groups.per_row}, at::kInt,
-                                             [this, piece, bits] {
-                                               const CodedRows all = piece.codes(weights_);
-                                               check_zero_points(piece, all, bits);
-                                               return packed_words(all.zero_points.to(at::kChar).t(), bits).t();
-                                             }));
-      }
-    }
+    if (for_transformers_ && groups.has_zero_points && !groups.whole) return add_shifted(piece, bits);
+    add_entries(piece, bits, [](const CodedRows& rows) { return rows; });
+    if (groups.has_zero_points) add_zero_points(piece, bits);
     note_scheme(piece, bits, !groups.has_zero_points);
-    piece.count(report_, described(bits, groups), bytes_of_last(count));
+    piece.count(report_, described(bits, groups), bytes_of_last(groups.has_zero_points ? 4 : 3));
+  }
+
+  void add_zero_points(const NamedPiece& piece, int bits) {
+    const RowGroups& groups = piece.weight->groups;
+    const auto zero_points = [this, piece, bits] {
+      const CodedRows all = piece.codes(weights_);
+      check_fits(piece, all.zero_points, bits);
+      return all.zero_points.to(at::kChar);
+    };
+    const std::string name = piece.place.name + "_zero_point";
+    if (groups.whole) {
+      const auto make = [zero_points] { return zero_points().narrow(0, 0, 1); };
+      entries_.push_back(made_when_written(name, {1}, at::kChar, make));
+    } else {
+      const auto make = [zero_points, bits] { return packed_words(zero_points().t(), bits).t(); };
+      entries_.push_back(made_when_written(name, {words(rows_in(piece), bits), groups.per_row}, at::kInt, make));
+    }
+  }
+
+  /// Codes less their zero points, which take one bit more and no zero points: compressed-tensors 0.20 writes packed
+  /// zero points of groups and rows, and its loader of transformers expects them unpacked.
+  void add_shifted(const NamedPiece& piece, int bits) {
+    if (bits == kMostBits) {
+      throw RuntimeFault("parameter '" + piece.place.parameter +
+                         "': transformers opens no asymmetric codes of 8 bits in more than one group. Train with "
+                         "quantization_type \"symmetric\", or use --to safetensors.");
+    }
+    add_entries(piece, bits + 1, [piece, bits](const CodedRows& rows) {
+      CodedRows shifted = rows;
+      const std::int64_t each = rows.codes.size(1) / rows.scales.size(1);
+      const at::Tensor levels = rows.codes.to(at::kInt).sub(rows.zero_points.repeat_interleave(each, 1));
+      check_fits(piece, levels, bits + 1);
+      shifted.codes = levels.to(at::kChar);
+      return shifted;
+    });
+    note_scheme(piece, bits + 1, true);
+    piece.count(report_, described(bits + 1, piece.weight->groups), bytes_of_last(3));
   }
 
   /// Values s and -s: as codes 0 and -1 with scale 2s and zero point -1/2, so that the formula of all codes holds.
@@ -107,7 +125,7 @@ class PackedFile {
       return signs;
     });
     const std::vector<std::int64_t> shape = entries_.back().values.sizes().vec();
-    entries_.push_back(made_when_written(name(piece) + "_zero_point", shape, at::kFloat,
+    entries_.push_back(made_when_written(piece.place.name + "_zero_point", shape, at::kFloat,
                                          [shape] { return at::full(shape, -0.5, at::kFloat); }));
     note_scheme(piece, 1, false);
     piece.count(report_, described(1, piece.weight->groups), bytes_of_last(4));
@@ -117,27 +135,24 @@ class PackedFile {
   void add_entries(const NamedPiece& piece, int bits, std::function<CodedRows(const CodedRows&)> turned) {
     const RowGroups& groups = piece.weight->groups;
     const std::int64_t rows = rows_in(piece);
-    entries_.push_back({name(piece) + "_shape", at::tensor(piece.shape(), at::kLong)});
+    entries_.push_back({piece.place.name + "_shape", at::tensor(piece.shape(), at::kLong)});
     entries_.push_back(made_when_written(
-        name(piece) + "_packed", {rows, words(groups.columns, bits)}, at::kInt,
+        piece.place.name + "_packed", {rows, words(groups.columns, bits)}, at::kInt,
         [this, piece, bits, turned] { return packed_words(turned(piece.codes(weights_)).codes, bits); }));
     const std::vector<std::int64_t> shape =
         groups.whole ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{rows, groups.per_row};
-    entries_.push_back(made_when_written(name(piece) + "_scale", shape, at::kFloat, [this, piece, shape, turned] {
+    entries_.push_back(made_when_written(piece.place.name + "_scale", shape, at::kFloat, [this, piece, shape, turned] {
       return turned(piece.codes(weights_)).scales.narrow(0, 0, shape[0]).reshape(shape);
     }));
   }
 
-  static void check_zero_points(const NamedPiece& piece, const CodedRows& rows, int bits) {
+  /// Throws RuntimeFault for numbers that `bits` bits do not hold.
+  static void check_fits(const NamedPiece& piece, const at::Tensor& numbers, int bits) {
     const int reach = 1 << (bits - 1);
-    const bool fit = rows.zero_points.ge(-reach).logical_and(rows.zero_points.lt(reach)).all().item<bool>();
-    if (fit) return;
+    if (numbers.ge(-reach).logical_and(numbers.lt(reach)).all().item<bool>()) return;
     throw RuntimeFault("parameter '" + piece.place.parameter +
-                       "': a group whose values all have one sign has a zero "
-                       "point outside the " +
-                       std::to_string(bits) +
-                       "-bit codes, which the format cannot hold. Use "
-                       "quantization_type \"symmetric\", or larger groups.");
+                       "': a group whose values all have one sign has a zero point outside its codes, which the "
+                       "format cannot hold. Train with quantization_type \"symmetric\", or in larger groups.");
   }
 
   void note_scheme(const NamedPiece& piece, int bits, bool symmetric) {
@@ -156,7 +171,6 @@ class PackedFile {
     found->second.push_back(target);
   }
 
-  static std::string name(const NamedPiece& piece) { return piece.place.name; }
   static std::int64_t rows_in(const NamedPiece& piece) { return piece.weight->shape().size() < 2 ? 1 : piece.rows(); }
   std::int64_t bytes_of_last(std::size_t count) const {
     std::int64_t bytes = 0;
@@ -173,10 +187,18 @@ class PackedFile {
   ExportReport report_;
 };
 
-void note_wider_codes(const CompressedWeights& weights, ExportReport& report) {
-  const bool any = std::any_of(weights.all().begin(), weights.all().end(),
-                               [](const auto& weight) { return weight.plan != nullptr && weight.plan->bits == 1; });
-  if (any) report.notes.push_back("1-bit weights take 2 bits: compressed-tensors has no grid of the values -s and s.");
+/// What takes more bits there than it was trained with.
+void note_wider_codes(const std::vector<NamedPiece>& pieces, ExportReport& report) {
+  const auto any = [&](auto&& is) {
+    return std::any_of(pieces.begin(), pieces.end(),
+                       [&](const NamedPiece& piece) { return piece.coded() && is(*piece.weight); });
+  };
+  if (any([](const auto& weight) { return weight.plan->bits == 1; })) {
+    report.notes.push_back("1-bit weights take 2 bits: compressed-tensors has no codes of the values -s and s.");
+  }
+  if (any([](const auto& weight) { return weight.groups.has_zero_points && !weight.groups.whole; })) {
+    report.notes.push_back("Asymmetric weights take one bit more: transformers opens no zero points of groups.");
+  }
 }
 
 }  // namespace
@@ -196,12 +218,13 @@ ExportReport export_packed(CompressedWeights& weights, const fs::path& out) {
 ExportReport export_packed_hf(CompressedWeights& weights, const NamesElsewhere& names, const fs::path& out) {
   PackedFile file(weights, true);
   std::string dtype = "float32";
-  for (const NamedPiece& piece : pieces_of(weights, names)) {
+  const std::vector<NamedPiece> pieces = pieces_of(weights, names);
+  for (const NamedPiece& piece : pieces) {
     file.add(piece);
     const at::ScalarType type = piece.weight->values.values.scalar_type();
     if (!piece.coded() && type != at::kFloat) dtype = type == at::kBFloat16 ? "bfloat16" : "float16";
   }
-  note_wider_codes(weights, file.report());
+  note_wider_codes(pieces, file.report());
   Json config = names.facts;
   config["torch_dtype"] = dtype;
   config["quantization_config"] = file.quantization_config();

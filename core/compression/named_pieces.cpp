@@ -1,11 +1,12 @@
 #include "core/compression/named_pieces.hpp"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <set>
 #include <utility>
 
+#include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/read_values.hpp"
 #include "core/errors.hpp"
 
@@ -44,19 +45,22 @@ std::int64_t NamedPiece::numel() const {
 CodedRows NamedPiece::codes(CompressedWeights& weights) const {
   const CodedRows& all = weights.codes(*weight);
   if (weight->shape().size() < 2) return all;
-  return all.rows(place.first, place.count).after_zeros(place.zero_rows);
+  return all.rows(place.first, place.count);
 }
 
-SafetensorsEntry NamedPiece::values(at::ScalarType dtype) const {
+SafetensorsEntry NamedPiece::values(CompressedWeights& weights, at::ScalarType dtype) const {
   const std::int64_t columns = rows() == 0 ? 0 : numel() / rows();
   const std::int64_t zeros = place.zero_rows * columns, skipped = place.first * columns;
-  const auto read = [entry = weight->values, dtype, zeros, skipped](std::int64_t from, std::int64_t count) {
+  const auto elements = [weight = weight, &weights](std::int64_t from, std::int64_t count) {
+    if (weight->plan == nullptr) return weight->values.read(from, count);
+    return weights.codes(*weight).values().view({-1}).narrow(0, from, count);
+  };
+  const auto read = [elements, dtype, zeros, skipped](std::int64_t from, std::int64_t count) {
     const std::int64_t empty = std::clamp<std::int64_t>(zeros - from, 0, count);
     const std::int64_t at = skipped + from + empty - zeros;
-    if (empty == 0) return entry.read(at, count).to(dtype);
-    const at::Tensor made = at::empty({count}, dtype);
-    made.narrow(0, 0, empty).zero_();
-    if (empty < count) made.narrow(0, empty, count - empty).copy_(entry.read(at, count - empty));
+    if (empty == 0) return elements(at, count).to(dtype);
+    const at::Tensor made = at::zeros({count}, dtype);
+    if (empty < count) made.narrow(0, empty, count - empty).copy_(elements(at, count - empty));
     return made;
   };
   return {place.name, values_elsewhere(shape(), dtype), read};
@@ -70,6 +74,13 @@ void NamedPiece::count(ExportReport& report, const std::string& what, std::int64
   row->elements += numel();
   row->before += numel() * static_cast<std::int64_t>(weight->saved.values.element_size());
   row->after += bytes;
+}
+
+void NamedPiece::count_values(ExportReport& report, at::ScalarType dtype) const {
+  const auto bytes = numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
+  const std::string what = weight->plan != nullptr ? "values of codes, " : "as it is, ";
+  const char* name = safetensors_dtype(dtype);
+  count(report, what + (name != nullptr ? name : c10::toString(dtype)), bytes);
 }
 
 std::vector<NamedPiece> pieces_of(const CompressedWeights& weights) {

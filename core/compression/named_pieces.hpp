@@ -13,15 +13,18 @@ struct NamedPiece {
   const CompressedWeights::Weight* weight;
   NamedRows place;  // its count is that of rows
 
-  bool coded() const { return weight->plan != nullptr; }
+  /// Whether its codes are written. One with zero rows in front goes as values too: those rows have no scale.
+  bool coded() const { return weight->plan != nullptr && !place.as_values && place.zero_rows == 0; }
   std::int64_t rows() const { return place.zero_rows + place.count; }
   /// The shape there.
   std::vector<std::int64_t> shape() const;
   std::int64_t numel() const;
   CodedRows codes(CompressedWeights& weights) const;
-  /// As it is, read piece by piece.
-  SafetensorsEntry values(at::ScalarType dtype) const;
+  /// As values, read piece by piece; those of one that has codes are what the codes stand for.
+  SafetensorsEntry values(CompressedWeights& weights, at::ScalarType dtype) const;
   void count(ExportReport& report, const std::string& what, std::int64_t bytes) const;
+  /// The same of one that goes as values.
+  void count_values(ExportReport& report, at::ScalarType dtype) const;
 };
 
 /// All weights under their own names.

@@ -42,9 +42,10 @@ std::string opt_names(const GptShape& shape) {
       (shape.tied_head ? "true" : "false") + "}";
   const std::string decoder = "model.decoder.";
   Tensors tensors;
-  tensors.add("tok_emb.weight", decoder + "embed_tokens.weight");
+  // transformers opens no embeddings as codes: it wants to give them initial values.
+  tensors.add("tok_emb.weight", decoder + "embed_tokens.weight", R"(, "as_values": true)");
   // OPT counts positions from 2 on.
-  tensors.add("pos_emb.weight", decoder + "embed_positions.weight", R"(, "zero_rows": 2)");
+  tensors.add("pos_emb.weight", decoder + "embed_positions.weight", R"(, "as_values": true, "zero_rows": 2)");
   tensors.add_both("ln_f", decoder + "final_layer_norm");
   for (std::int64_t i = 0; i < shape.layers; ++i) {
     const std::string ours = "blocks." + std::to_string(i), theirs = decoder + "layers." + std::to_string(i);
