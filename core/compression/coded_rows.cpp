@@ -40,6 +40,7 @@ RowGroups row_groups(const std::string& parameter, const std::vector<std::int64_
   RowGroups groups;
   groups.rows = shape.size() >= 2 ? shape[0] : 1;
   groups.columns = numel / std::max<std::int64_t>(groups.rows, 1);
+  groups.group = size;
   groups.whole = plan.layout.groups == 1;
   groups.has_zero_points = plan.zero_points;
   if (size > 0 && groups.columns % size == 0) {

@@ -15,9 +15,11 @@ namespace capstan {
 struct RowGroups {
   std::int64_t rows = 0, columns = 0;
   std::int64_t per_row = 0;  // scales a row
+  std::int64_t group = 0;    // elements of a group, which may be several rows
   bool whole = false;        // one group is all of the weight
   bool has_zero_points = false;
 
+  /// Elements of a row that have one scale.
   std::int64_t size() const { return columns / per_row; }
   bool operator==(const RowGroups&) const = default;
 };

@@ -31,7 +31,7 @@ void check_blocks(const NamedPiece& piece) {
                        "asymmetric codes have zero points, which Q8_0 and Q4_0 lack. Train with "
                        "quantization_type \"symmetric\", or use --to safetensors or hf.");
   }
-  const bool fits = bits == 8 ? groups.size() % kBlock == 0 : bits == 4 && groups.size() == kBlock && !groups.whole;
+  const bool fits = bits == 8 ? groups.size() % kBlock == 0 : bits == 4 && groups.group == kBlock;
   if (fits) return;
   throw RuntimeFault(where + "it has " + described(bits, groups) +
                      ", which no block of GGUF is. Q4_0 holds 4 bits in groups of "

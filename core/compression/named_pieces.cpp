@@ -127,7 +127,7 @@ SafetensorsEntry made_when_written(const std::string& name, const std::vector<st
 
 std::string described(int bits, const RowGroups& groups) {
   return std::to_string(bits) + (bits == 1 ? " bit, " : " bits, ") +
-         (groups.whole ? "one group" : "groups of " + std::to_string(groups.size()));
+         (groups.whole ? "one group" : "groups of " + std::to_string(groups.group));
 }
 
 }  // namespace capstan
