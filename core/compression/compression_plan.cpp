@@ -51,21 +51,21 @@ class PlanReader {
 
   std::string text(const Json& json, const char* key) const {
     const Json* value = json.find(key);
-    if (!value || !value->is_string()) fail(std::string("'") + key + "' must be a text");
+    if (!value || !value->is_string()) fail("'" + std::string(key) + "' must be a text");
     return value->as_string();
   }
 
   std::vector<Json> list(const Json& json, const char* key) const {
     const Json* value = json.find(key);
     if (!value || value->is_null()) return {};
-    if (!value->is_array()) fail(std::string("'") + key + "' must be a list");
+    if (!value->is_array()) fail("'" + std::string(key) + "' must be a list");
     return value->as_array();
   }
 
   std::vector<std::string> texts(const Json& json, const char* key) const {
     std::vector<std::string> out;
     for (const Json& one : list(json, key)) {
-      if (!one.is_string()) fail(std::string("'") + key + "' must be a list of texts");
+      if (!one.is_string()) fail("'" + std::string(key) + "' must be a list of texts");
       out.push_back(one.as_string());
     }
     return out;
@@ -75,7 +75,7 @@ class PlanReader {
     const Json* value = json.find(key);
     if (!value || value->is_null()) return otherwise;
     if (!value->is_integer() || value->as_integer() < 1 || value->as_integer() > most) {
-      fail(std::string("'") + key + "' must be 1 to " + std::to_string(most) + ", got " + value->dump());
+      fail("'" + std::string(key) + "' must be 1 to " + std::to_string(most) + ", got " + value->dump());
     }
     return value->as_integer();
   }
