@@ -165,6 +165,23 @@ TEST_F(ExportCompressed, FilesAreAsSmallAsTheBitsSay) {
   EXPECT_EQ(size("w.gguf"), before);
 }
 
+TEST_F(ExportCompressed, PartsOfStage3GiveTheFileOfWholeWeights) {
+  train({"mlp", 4, 512});
+  std::vector<std::string> files;
+  for (const char* stage : {"0", "3"}) {
+    fs::remove_all(folder_ / "ckpt");
+    run({"launch", "-n", "2", "train", "--config", "config.json", "--data", "text.txt", "--steps", "2", "--save",
+         "ckpt", "--set", std::string("zero_optimization.stage=") + stage, "--set",
+         "zero_optimization.stage3_param_persistence_threshold=0"});
+    for (const char* format : {"safetensors", "gguf"}) {
+      write(format, "out");
+      files.push_back(read_bytes(folder_ / "out"));
+    }
+  }
+  EXPECT_TRUE(files[0] == files[2]);
+  EXPECT_TRUE(files[1] == files[3]);
+}
+
 TEST_F(ExportCompressed, ScalesThatFloat16HoldsAreSaidToBeExact) {
   train({"mlp", 4, 512, "symmetric", R"("fp16-scales")"});
   EXPECT_THAT(write("gguf", "w.gguf"),
