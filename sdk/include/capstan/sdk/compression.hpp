@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "capstan/sdk/parallel.hpp"
 #include "capstan/sdk/tensor.hpp"
 
 /// Compressions: what stands between a parameter's master values and the copy that the model computes with, and before
@@ -202,6 +204,24 @@ class CompressedPiece {
       }
     });
   }
+  /// The same on LibTorch's threads, in any order. `use` must not throw.
+  template <class Use>
+  void parallel_segments(Use&& use) const {
+    const auto blocks = static_cast<std::int64_t>((raw_->numel + kBlock - 1) / kBlock);
+    parallel_for(0, blocks, 1, [&](std::int64_t from, std::int64_t to) {
+      const std::uint64_t begin = static_cast<std::uint64_t>(from) * kBlock;
+      const std::uint64_t end = std::min(static_cast<std::uint64_t>(to) * kBlock, raw_->numel);
+      std::size_t segment = segments_before(begin);
+      for (std::uint64_t at = begin; at < end;) {
+        const std::uint64_t group = (offset() + at) / group_size();
+        const std::uint64_t cut = std::min((group + 1) * group_size(), ((offset() + at) / kBlock + 1) * kBlock);
+        const std::uint64_t stop = std::min(cut - offset(), end);
+        use(segment++, static_cast<std::size_t>(group - offset() / group_size()), static_cast<std::size_t>(at),
+            static_cast<std::size_t>(stop));
+        at = stop;
+      }
+    });
+  }
   std::size_t segment_count() const {
     std::size_t count = 0;
     for_each_group([&](std::size_t, std::size_t begin, std::size_t end) {
@@ -219,6 +239,15 @@ class CompressedPiece {
   }
 
  private:
+  /// Segments of the elements before `at`, a multiple of kBlock.
+  std::size_t segments_before(std::uint64_t at) const {
+    if (at == 0) return 0;
+    const auto inside = [&](std::uint64_t step) { return (offset() + at - 1) / step - offset() / step; };
+    const std::uint64_t both = kBlock / std::gcd(kBlock, group_size());  // groups after which a block ends as well
+    const std::uint64_t twice = both > full_numel() / group_size() ? 0 : inside(both * group_size());
+    return 1 + inside(kBlock) + inside(group_size()) - twice;
+  }
+
   const capstan_compressed* raw_;
   const float* input_ = nullptr;
 };

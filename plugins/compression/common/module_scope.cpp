@@ -1,0 +1,186 @@
+#include "module_scope.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <regex>
+
+namespace capstan::compression {
+namespace {
+
+constexpr std::size_t kNearest = 3;
+
+std::string_view class_of(const sdk::ModelModule& module) {
+  std::string_view name = module.class_name;
+  if (name.ends_with("Impl")) name.remove_suffix(4);
+  return name;
+}
+
+/// The least number of letters to insert, delete or change (Levenshtein 1966).
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t above = row[j + 1];
+      row[j + 1] = std::min({above + 1, row[j] + 1, diagonal + (a[i] == b[j] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row.back();
+}
+
+std::string nearest_paths(const std::string& pattern, const std::vector<const sdk::ModelModule*>& modules) {
+  std::vector<const sdk::ModelModule*> near = modules;
+  const auto closer = [&](const sdk::ModelModule* a, const sdk::ModelModule* b) {
+    return distance(pattern, a->path) < distance(pattern, b->path);
+  };
+  const std::size_t count = std::min(kNearest, near.size());
+  std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(count), near.end(), closer);
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) text += (i == 0 ? " Nearest: '" : ", '") + near[i]->path + "'";
+  return text.empty() ? " The model has no module of a kind that the method fits." : text + ".";
+}
+
+bool contains(const std::vector<ModuleKind>& kinds, ModuleKind kind) {
+  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+}
+
+/// Goes through the groups, and remembers which one has a module already.
+class Selector {
+ public:
+  Selector(const sdk::ModelTable& model, const std::vector<ModuleKind>& allowed,
+           const std::vector<ModuleKind>& by_default)
+      : model_(model), by_default_(by_default) {
+    for (const sdk::ModelModule& module : model.modules) {
+      if (contains(allowed, kind_of(module))) fitting_.push_back(&module);
+    }
+  }
+
+  void choose(const GroupScope& scope) {
+    chosen_.of_group.emplace_back();
+    if (scope.any) {
+      for (const sdk::ModelModule* module : fitting_) {
+        if (contains(by_default_, kind_of(*module))) take(scope, scope.where, *module);
+      }
+      return;
+    }
+    for (std::size_t i = 0; i < scope.patterns.size(); ++i) {
+      search(scope, scope.patterns[i], scope.where + ".modules[" + std::to_string(i) + "]");
+    }
+    auto& modules = chosen_.of_group.back();  // in the model's order, whatever the expressions' is
+    std::sort(modules.begin(), modules.end());
+  }
+
+  Selection take_chosen() { return std::move(chosen_); }
+
+ private:
+  void search(const GroupScope& scope, const std::string& pattern, const std::string& where) {
+    std::regex expression;
+    try {
+      expression.assign(pattern);
+    } catch (const std::regex_error& fault) {
+      throw sdk::Error(where + ": '" + pattern + "' is no regular expression: " + fault.what() + ".");
+    }
+    bool found = false;
+    for (const sdk::ModelModule* module : fitting_) {
+      if (!std::regex_search(module->path, expression)) continue;
+      take(scope, where, *module);
+      found = true;
+    }
+    if (found || explains_shared(expression, where, pattern)) return;
+    chosen_.warnings.push_back(where + ": '" + pattern + "' is found in the path of no module that the method fits." +
+                               nearest_paths(pattern, fitting_));
+  }
+
+  /// Whether an expression names a layer that has no weight of its own, and a warning that says so.
+  bool explains_shared(const std::regex& expression, const std::string& where, const std::string& pattern) {
+    for (const sdk::ModelModule& module : model_.modules) {
+      const bool has_weight = module.find("weight") != nullptr;
+      const std::string_view name = class_of(module);
+      const bool layer = name.ends_with("Linear") || name.ends_with("Embedding") || name.ends_with("Conv2d");
+      if (has_weight || !layer || !std::regex_search(module.path, expression)) continue;
+      chosen_.warnings.push_back(where + ": '" + pattern + "' is found in '" + module.path +
+                                 "', whose weight another module shares and has. Name that module.");
+      return true;
+    }
+    return false;
+  }
+
+  void take(const GroupScope& scope, const std::string& where, const sdk::ModelModule& module) {
+    const auto [found, is_new] = owner_.emplace(&module, where);
+    if (!is_new) {
+      throw sdk::Error(where + ": module '" + module.path + "' is found here and by " + found->second +
+                       ". Each module belongs to one entry of one group.");
+    }
+    if (!module.find("weight")->trained) {
+      chosen_.warnings.push_back(scope.where + ": module '" + module.path +
+                                 "' is left as it is: its weight is not trained.");
+      return;
+    }
+    chosen_.of_group.back().push_back(&module);
+  }
+
+  const sdk::ModelTable& model_;
+  const std::vector<ModuleKind>& by_default_;
+  std::vector<const sdk::ModelModule*> fitting_;
+  std::map<const sdk::ModelModule*, std::string> owner_;
+  Selection chosen_;
+};
+
+}  // namespace
+
+ModuleKind kind_of(const sdk::ModelModule& module) {
+  const sdk::ModelModule::Parameter* weight = module.find("weight");
+  if (weight == nullptr) return ModuleKind::kOther;
+  const std::string_view name = class_of(module);
+  const std::size_t dims = weight->shape.size();
+  if (name.ends_with("Linear") && dims == 2) return ModuleKind::kLinear;
+  if (name.ends_with("Conv2d") && dims == 4) return ModuleKind::kConv2d;
+  if (name.ends_with("Embedding") && dims == 2) return ModuleKind::kEmbedding;
+  return ModuleKind::kOther;
+}
+
+std::vector<GroupScope> read_scopes(const sdk::Params& params, const std::string& section) {
+  std::vector<GroupScope> scopes;
+  for (const std::string& name : params.names("different_groups")) {
+    GroupScope& scope = scopes.emplace_back();
+    scope.name = name;
+    scope.where = section + ".different_groups." + name;
+    scope.patterns = params.texts("/different_groups/" + sdk::Params::escaped(name) + "/modules");
+    scope.any =
+        scope.patterns.empty() || std::find(scope.patterns.begin(), scope.patterns.end(), "*") != scope.patterns.end();
+  }
+  return scopes;
+}
+
+Selection select_modules(const sdk::ModelTable& model, const std::vector<GroupScope>& scopes,
+                         const std::vector<ModuleKind>& allowed, const std::vector<ModuleKind>& by_default) {
+  Selector selector(model, allowed, by_default);
+  for (const GroupScope& scope : scopes) selector.choose(scope);
+  return selector.take_chosen();
+}
+
+std::int64_t weight_numel(const sdk::ModelModule& module) {
+  std::int64_t numel = 1;
+  for (const std::int64_t size : module.find("weight")->shape) numel *= size;
+  return numel;
+}
+
+std::string report_line(std::string_view method, const GroupScope& group,
+                        const std::vector<const sdk::ModelModule*>& modules, std::size_t of, int bits) {
+  std::int64_t weights = 0;
+  for (const sdk::ModelModule* module : modules) weights += weight_numel(*module);
+  char amount[32];
+  if (weights >= 1'000'000) {
+    std::snprintf(amount, sizeof amount, "%.1f M", static_cast<double>(weights) / 1e6);
+  } else {
+    std::snprintf(amount, sizeof amount, "%lld", static_cast<long long>(weights));
+  }
+  return std::string(method) + " " + group.name + ": " + std::to_string(modules.size()) + " of " + std::to_string(of) +
+         " modules, " + std::to_string(bits) + (bits == 1 ? " bit, " : " bits, ") + amount + " weights";
+}
+
+}  // namespace capstan::compression

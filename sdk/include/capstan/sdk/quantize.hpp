@@ -1,0 +1,195 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+/// Quantisers of runs of float32 values, for compressions: plain loops that compilers turn into vector code, without
+/// LibTorch. Nothing here allocates or throws; all is for any thread. Formulas: DeepSpeed's compression library
+/// (compression/utils.py), with values as (code - zero point) * scale, rounded once.
+namespace capstan::sdk::quantize {
+
+namespace detail {
+
+constexpr std::size_t kLanes = 16;
+/// Adding it rounds a float32 of less than 2^22 to an integer, half to even.
+constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
+constexpr int kRoundBits = 22;
+
+inline float rounded(float x) { return (x + kRound) - kRound; }
+inline float clamped(float x, float low, float high) {
+  const float at_least = x < low ? low : x;
+  return at_least > high ? high : at_least;
+}
+
+}  // namespace detail
+
+/// The largest |x|; 0 of nothing.
+inline float largest_magnitude(std::span<const float> x) {
+  constexpr std::size_t n = detail::kLanes;
+  float lanes[n] = {}, largest = 0;
+  std::size_t i = 0;
+  for (; i + n <= x.size(); i += n) {
+    for (std::size_t k = 0; k < n; ++k) {
+      const float size = std::fabs(x[i + k]);
+      lanes[k] = lanes[k] < size ? size : lanes[k];
+    }
+  }
+  for (; i < x.size(); ++i) largest = std::max(largest, std::fabs(x[i]));
+  for (const float lane : lanes) largest = std::max(largest, lane);
+  return largest;
+}
+
+struct Extremes {
+  float low, high;
+};
+
+/// The smallest and the largest of at least one value.
+inline Extremes extremes(std::span<const float> x) {
+  constexpr std::size_t n = detail::kLanes;
+  float low[n], high[n];
+  std::fill_n(low, n, x[0]);
+  std::fill_n(high, n, x[0]);
+  std::size_t i = 0;
+  for (; i + n <= x.size(); i += n) {
+    for (std::size_t k = 0; k < n; ++k) {
+      low[k] = x[i + k] < low[k] ? x[i + k] : low[k];
+      high[k] = x[i + k] > high[k] ? x[i + k] : high[k];
+    }
+  }
+  Extremes found{*std::min_element(low, low + n), *std::max_element(high, high + n)};
+  for (; i < x.size(); ++i) found = {std::min(found.low, x[i]), std::max(found.high, x[i])};
+  return found;
+}
+
+/// Of the elements whose magnitude is above `threshold`: the sum of magnitudes, in float64, and how many they are.
+struct Magnitudes {
+  double sum = 0, count = 0;
+};
+inline Magnitudes magnitudes_above(std::span<const float> x, float threshold) {
+  constexpr std::size_t n = 8;
+  double sums[n] = {}, counts[n] = {};
+  std::size_t i = 0;
+  for (; i + n <= x.size(); i += n) {
+    for (std::size_t k = 0; k < n; ++k) {
+      const float size = std::fabs(x[i + k]);
+      sums[k] += size > threshold ? static_cast<double>(size) : 0.0;
+      counts[k] += size > threshold ? 1.0 : 0.0;
+    }
+  }
+  Magnitudes total;
+  for (std::size_t k = 0; k < n; ++k) total = {total.sum + sums[k], total.count + counts[k]};
+  for (; i < x.size(); ++i) {
+    const float size = std::fabs(x[i]);
+    if (size > threshold) total = {total.sum + size, total.count + 1};
+  }
+  return total;
+}
+
+/// A value rounded to the nearest that float16 holds, half to even; what is too large becomes float16's largest, what
+/// is too small its smallest above 0.
+inline float as_float16(float value) {
+  if (!(value > 0)) return value;
+  constexpr float kLargest = 65504.0f, kSmallest = 5.9604645e-8f;  // 2^-24
+  // Below 2^-14 float16 has steps of 2^-24, above it 11 significant bits.
+  int exponent = 0;
+  std::frexp(value, &exponent);
+  const float step = std::ldexp(1.0f, std::max(exponent - 11, -24));
+  return std::clamp(std::nearbyint(value / step) * step, kSmallest, kLargest);
+}
+
+/// How a group of values becomes codes: value = (code - zero_point) * scale, code in [low, high].
+struct Grid {
+  float scale = 0;  // 0: the values are all alike, `constant`
+  std::int32_t zero_point = 0;
+  float low = 0, high = 0;
+  bool asymmetric = false;  // levels are counted from that of the smallest value
+  bool fine = false;        // more levels than the fast rounding tells apart
+  float constant = 0;
+
+  float first_level() const { return low - static_cast<float>(zero_point); }  // in multiples of the scale
+};
+
+namespace detail {
+
+inline Grid grid_of(float scale, int bits, bool as_half) {
+  Grid grid;
+  grid.scale = as_half ? as_float16(scale) : scale;
+  grid.low = -std::ldexp(1.0f, bits - 1);
+  grid.high = std::ldexp(1.0f, bits - 1) - 1;
+  grid.fine = bits > kRoundBits;
+  return grid;
+}
+
+/// Calls use(i, code) for each value, with its code as a float32.
+template <class Use>
+void for_each_code(std::span<const float> x, const Grid& grid, Use&& use) {
+  const float scale = grid.scale, low = grid.low, high = grid.high;
+  if (grid.fine) {
+    const float first = grid.asymmetric ? grid.first_level() : 0, shift = grid.asymmetric ? low : 0;
+    const float origin = first * scale;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      use(i, clamped(std::nearbyint((x[i] - origin) / scale) + shift, low, high));
+    }
+  } else if (grid.asymmetric) {
+    const float origin = grid.first_level() * scale, levels = high - low;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      use(i, clamped(rounded((x[i] - origin) / scale), 0.0f, levels) + low);
+    }
+  } else {
+    for (std::size_t i = 0; i < x.size(); ++i) use(i, clamped(rounded(x[i] / scale), low, high));
+  }
+}
+
+}  // namespace detail
+
+/// Symmetric quantisation to `bits` bits, 3 to 32: scale = 2 max|x| / 2^bits. `as_half`: the scale is rounded to one
+/// that float16 holds.
+inline Grid symmetric_grid(float largest, int bits, bool as_half = false) {
+  return detail::grid_of(largest / std::ldexp(1.0f, bits - 1), bits, as_half);
+}
+
+/// Asymmetric quantisation to `bits` bits, 3 to 32: scale = (max - min) / 2^bits, and the first level is the multiple
+/// of it nearest to min. A group whose values are all alike, as far as float32 tells multiples of the scale apart,
+/// keeps its value.
+inline Grid asymmetric_grid(float low, float high, int bits, bool as_half = false) {
+  Grid grid = detail::grid_of((high - low) / std::ldexp(1.0f, bits), bits, as_half);
+  grid.asymmetric = true;
+  grid.constant = low;
+  const float first = grid.scale > 0 ? std::nearbyint(low / grid.scale) : 0;
+  constexpr float kMost = 1073741824.0f;  // zero points are 32-bit numbers
+  if (!(std::fabs(first) < kMost) || (high - low) <= std::fabs(low) * 0x1p-22f) {
+    grid.scale = 0;
+    return grid;
+  }
+  grid.zero_point = static_cast<std::int32_t>(grid.low - first);
+  return grid;
+}
+
+/// What the values become. `out` may be `x`.
+inline void to_grid(std::span<const float> x, const Grid& grid, float* out) {
+  if (!(grid.scale > 0)) {
+    std::fill_n(out, x.size(), grid.constant);
+    return;
+  }
+  const float scale = grid.scale, zero = static_cast<float>(grid.zero_point);
+  detail::for_each_code(x, grid, [&](std::size_t i, float code) { out[i] = (code - zero) * scale; });
+}
+
+/// Their codes, of a grid of at most 8 bits.
+inline void to_codes(std::span<const float> x, const Grid& grid, std::int8_t* codes) {
+  if (!(grid.scale > 0)) {
+    std::fill_n(codes, x.size(), static_cast<std::int8_t>(grid.constant == 0 ? 0 : 1));
+    return;
+  }
+  detail::for_each_code(x, grid, [&](std::size_t i, float code) { codes[i] = static_cast<std::int8_t>(code); });
+}
+
+/// The scale that goes with codes: of values that are all alike that value itself, whose code is 1.
+inline float scale_of(const Grid& grid) { return grid.scale > 0 ? grid.scale : grid.constant; }
+
+}  // namespace capstan::sdk::quantize
