@@ -35,7 +35,9 @@ struct EvalArguments {
 
 struct ExportArguments {
   std::string checkpoint, format, out;
-  std::string dtype;  // empty: as saved
+  std::string dtype;        // empty: as saved
+  bool compressed = false;  // weights as the codes that were trained
+  std::vector<std::string> plugin_paths;
 };
 
 struct DoctorArguments {

@@ -277,11 +277,14 @@ class Definition {
     ExportArguments& arguments = export_->arguments;
     text_option(app, "--checkpoint", arguments.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG")
         ->required();
-    choice_option(app, "--to", arguments.format, {"pt", "safetensors", "hf"},
+    choice_option(app, "--to", arguments.format, {"pt", "safetensors", "hf", "gguf"},
                   "Format: a file, or with hf a folder for transformers", true);
+    flag(app, "--compressed", arguments.compressed,
+         "Weights that compression_training rounds as the codes that were trained");
     text_option(app, "--out", arguments.out, "PATH", "The file or folder to write")->required();
     choice_option(app, "--dtype", arguments.dtype, {"float32", "bfloat16", "float16"},
                   "Convert floating-point values; as saved without it", false);
+    plugin_path(app, arguments.plugin_paths);
   }
 
   void define_plan() {

@@ -1,10 +1,13 @@
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "cli/checkpoint_name.hpp"
 #include "cli/commands.hpp"
+#include "cli/export_compressed.hpp"
 #include "cli/program.hpp"
-#include "cli/run_setup.hpp"
+#include "cli/saved_setup.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/export.hpp"
 #include "core/errors.hpp"
@@ -12,26 +15,12 @@
 namespace capstan::cli {
 namespace {
 
-/// Builds the model that a configuration names, to ask it.
-HfFormat format_of(const Json& saved, const std::string& checkpoint) {
-  const Json* section = saved.find("capstan");
-  const Json* model = section ? section->find("model") : nullptr;
-  if (!model || !model->is_object()) {
-    throw RuntimeFault("checkpoint '" + checkpoint +
-                       "': a program's own model was trained, which only that program can build. Export it to "
-                       "safetensors or pt.");
-  }
-  Json document = Json::object();
-  document["train_batch_size"] = 1;
-  document["capstan"]["model"] = *model;
-  if (const Json* plugins = section->find("plugins")) document["capstan"]["plugins"] = *plugins;
-  LoadedConfig loaded;
-  loaded.communicator = Communicator::alone();
-  ConfigContext context;
-  context.takes_steps = false;
-  loaded.config = load_config({document.dump(), "the configuration in " + checkpoint, false}, context, loaded.plugins);
-  const Model built = build_model(loaded);
-  return hf_format(built.describe(), built.description());
+/// How the model of a configuration calls its weights in transformers.
+HfFormat format_of(const Json& saved, const std::string& checkpoint, const std::vector<std::string>& plugin_paths) {
+  Json state = Json::object();
+  state["config"] = saved;
+  const SavedModel model = saved_model({state, checkpoint, plugin_paths});
+  return hf_format(model.facts, model.name);
 }
 
 }  // namespace
@@ -45,10 +34,16 @@ int export_weights(const ExportArguments& arguments) {
   if (!arguments.dtype.empty()) dtype = kTypes.at(arguments.dtype);
   const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
   const std::string tag = name.tag.empty() ? latest_tag(name.dir) : name.tag;
-  if (arguments.format == "hf") {
+  if (arguments.compressed && arguments.format == "pt") {
+    throw ConfigError("export: --compressed goes to safetensors, hf or gguf; a pt file has no codes.");
+  }
+  if (arguments.compressed || arguments.format == "gguf") {
+    export_compressed(arguments, name.dir, tag, dtype);
+  } else if (arguments.format == "hf") {
     const std::string checkpoint = name.dir + ", " + tag;
     export_hf(
-        name.dir, tag, [&](const Json& config) { return format_of(config, checkpoint); }, arguments.out, dtype);
+        name.dir, tag, [&](const Json& config) { return format_of(config, checkpoint, arguments.plugin_paths); },
+        arguments.out, dtype);
   } else {
     export_checkpoint(name.dir, tag, kFormats.at(arguments.format), arguments.out, dtype);
   }

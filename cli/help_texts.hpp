@@ -56,7 +56,9 @@ inline constexpr const char* kExportExamples =
     "  capstan export --checkpoint ckpt/ --to safetensors --out model.safetensors\n"
     "  capstan export --checkpoint ckpt/:global_step200 --to pt --out model.pt\n"
     "      torch.load(\"model.pt\", weights_only=True) opens it\n"
-    "  capstan export --checkpoint ckpt/ --to hf --out gpt2/";
+    "  capstan export --checkpoint ckpt/ --to hf --out gpt2/\n"
+    "  capstan export --checkpoint ckpt/ --compressed --to gguf --out model.gguf\n"
+    "      the codes that were trained, which llama.cpp runs";
 
 inline constexpr const char* kPlanExamples =
     "Examples:\n"

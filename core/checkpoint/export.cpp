@@ -65,28 +65,29 @@ void check_gather_key(const CheckpointContents& contents, const std::string& whe
                      kKey + " is true. Train on with that key, or export in float32.");
 }
 
-std::vector<SafetensorsEntry> weights_of(const CheckpointContents& contents, const std::string& where,
-                                         std::optional<at::ScalarType> dtype) {
+}  // namespace
+
+std::vector<SafetensorsEntry> exported_weights(const CheckpointContents& contents, const std::string& where,
+                                               std::optional<at::ScalarType> dtype) {
   if (dtype) check_gather_key(contents, where, *dtype);
   std::vector<SafetensorsEntry> weights = whole_weights(contents, dtype);
   if (weights.empty()) throw RuntimeFault("checkpoint '" + where + "': it holds no weights to export.");
   return weights;
 }
 
-}  // namespace
-
 void export_hf(const std::filesystem::path& dir, const std::string& tag,
                const std::function<HfFormat(const Json& config)>& format_of, const std::filesystem::path& out,
                std::optional<at::ScalarType> dtype) {
   const CheckpointContents contents = read_checkpoint(dir, tag);
   const Json* config = contents.state.find("config");
-  write_hf_folder(out, format_of(config ? *config : Json::object()), weights_of(contents, (dir / tag).string(), dtype));
+  write_hf_folder(out, format_of(config ? *config : Json::object()),
+                  exported_weights(contents, (dir / tag).string(), dtype));
 }
 
 void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,
                        const std::filesystem::path& out, std::optional<at::ScalarType> dtype) {
   const CheckpointContents contents = read_checkpoint(dir, tag);
-  const std::vector<SafetensorsEntry> weights = weights_of(contents, (dir / tag).string(), dtype);
+  const std::vector<SafetensorsEntry> weights = exported_weights(contents, (dir / tag).string(), dtype);
   if (format == ExportFormat::kPt) return export_pt(out, weights);
   write_aside(out, [&](const std::filesystem::path& aside) {
     Json metadata = Json::object();

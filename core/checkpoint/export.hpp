@@ -6,13 +6,21 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/hf_folder.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan {
 
 enum class ExportFormat { kPt, kSafetensors };
+
+/// The weights of a checkpoint that was read from `where`, parameters and buffers, in its order: each a tensor of its
+/// full shape that stays in the files, which `contents` has mapped, until it is read; any range of it may be. `dtype`:
+/// as for export_checkpoint(). Throws RuntimeFault.
+std::vector<SafetensorsEntry> exported_weights(const CheckpointContents& contents, const std::string& where,
+                                               std::optional<at::ScalarType> dtype = std::nullopt);
 
 /// Writes the weights of checkpoint <dir>/<tag> to one file of a format that others read: parameters (put together
 /// from their parts; the fp32 masters where there are any) and buffers, by name. `dtype`: the floating-point type to

@@ -74,6 +74,15 @@ bool Compressions::compresses(const std::string& parameter) const {
                      [&](const std::unique_ptr<Member>& member) { return member->find(parameter) != nullptr; });
 }
 
+const CompressionPlan::Parameter* Compressions::acting(const std::string& parameter, std::int64_t updates) const {
+  const CompressionPlan::Parameter* last = nullptr;
+  for (const auto& member : members_) {
+    const CompressionPlan::Parameter* plan = member->find(parameter);
+    if (plan != nullptr && member->active(updates)) last = plan;
+  }
+  return last;
+}
+
 std::vector<std::string> Compressions::report() const {
   std::vector<std::string> lines;
   for (const auto& member : members_) {

@@ -35,6 +35,8 @@ class Compressions {
 
   /// Whether the values of that parameter are compressed at some time.
   bool compresses(const std::string& parameter) const;
+  /// The plan of the last compression that acts on a parameter after `updates` updates; null: none does.
+  const CompressionPlan::Parameter* acting(const std::string& parameter, std::int64_t updates) const;
   /// What the components say of their plans.
   std::vector<std::string> report() const;
   std::vector<std::string> warnings() const;

@@ -63,6 +63,8 @@ void join(const std::vector<Join>& joins, const double* numbers, double* total) 
 std::vector<double> join_segments(const GroupLayout& layout, const Range& range, const std::vector<Join>& joins,
                                   const std::vector<double>& segments) {
   const std::int64_t first = layout.first_group(range), count = layout.groups_in(range);
+  // Small groups mostly lie in one segment each, and then nothing is to be joined.
+  if (segments.size() == static_cast<std::size_t>(count) * joins.size()) return segments;
   std::vector<double> totals(static_cast<std::size_t>(count) * joins.size());
   const double* at = segments.data();
   for (std::int64_t group = 0; group < count; ++group) {

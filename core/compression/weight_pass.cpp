@@ -80,6 +80,16 @@ class Compressions::Pass {
     return made;
   }
 
+  /// The scales of the values that transform() gives, where they have codes that the compute copy still tells. Before
+  /// transform(), which may overwrite the input.
+  std::optional<PartScales> scales(const Work& one) const {
+    const CodeFormat format{one.plan->layout.size(), one.plan->bits, one.plan->zero_points};
+    if (format.bits == 0 || !format.fits(one.part->compute.scalar_type())) return std::nullopt;
+    if (one.part->range.numel == 0) return PartScales{format, {}, {}};
+    WeightCodes codes = encode(one);
+    return PartScales{format, std::move(codes.scales), std::move(codes.zero_points)};
+  }
+
  private:
   /// What this rank tells the others: the segments of groups that cross the ends of its parts.
   using Exchange = std::vector<double>;
@@ -224,6 +234,7 @@ void Compressions::fill(const std::string& step, std::vector<CompressedPart>& pa
       CompressedPart& part = parts[indices[w]];
       Pass::Work& one = pass.work()[w];
       at::Tensor& to = values[indices[w]];
+      if (part.wants_scales && last[indices[w]] == member.get()) part.scales = pass.scales(one);
       const bool direct = part.compute.scalar_type() == at::kFloat;
       if (direct || last[indices[w]] != member.get()) {
         if (!to.defined()) to = direct ? part.compute : at::empty({part.range.numel}, at::kFloat);

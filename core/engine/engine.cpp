@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 
+#include "core/config/component_params.hpp"
 #include "core/engine/ranks.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
@@ -118,17 +119,8 @@ void Engine::State::cast_buffers() {
 }
 
 Component Engine::State::create(const ComponentChoice& choice) {
-  Json params = choice.params;
-  // Corrected forms are asked for once, in the capstan section; a component whose schema knows them is told.
-  const ComponentRef found = plugins.find(choice.kind, choice.type, choice.device);
-  if (found && !config.corrections.empty()) {
-    for (const KeySpec& spec : found.component->params) {
-      if (spec.name != "corrections") continue;
-      Json names = Json::array();
-      for (const std::string& name : config.corrections) names.push_back(name);
-      params["corrections"] = names;
-    }
-  }
+  // Corrected forms are asked for once, in the capstan section.
+  const Json params = component_params(choice, config, plugins);
   return registry.create(choice.where, choice.kind, choice.type, params, &host, choice.device);
 }
 

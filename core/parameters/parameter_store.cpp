@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "core/memory/persistence.hpp"
@@ -197,6 +198,7 @@ void ParameterStore::build_compressed() {
     part.master = entry.master.view({-1});
     part.compute = entry.compute_part;
     if (!partitioned()) part.compute = entry.compute.contiguous().view({-1});
+    part.wants_scales = residency_ && sharding_->communicator().size() > 1;
     for (int rank = 0; partitioned() && rank < sharding_->communicator().size(); ++rank) {
       part.of_ranks.push_back(sharding_->updated(i, rank));
     }
@@ -208,7 +210,8 @@ void ParameterStore::compress(const std::string& step) {
   const at::NoGradGuard no_grad;
   settle();
   options_.compress(step, compressed_);
-  for (const CompressedPart& part : compressed_) {
+  for (CompressedPart& part : compressed_) {
+    if (part.wants_scales) sharding_->set_scales(part.entry, std::exchange(part.scales, std::nullopt));
     ParameterEntry& entry = entries_[part.entry];
     if (!partitioned() && !entry.compute.is_contiguous()) entry.compute.copy_(part.compute.view(entry.shape));
   }

@@ -30,11 +30,12 @@ std::string_view type_name(Type type) {
 }
 
 std::string with_article(std::string_view type) {
+  if (type == "array") return "a list";
   if (type == "boolean") return "true or false";
   if (type == "path") return "a path in quotes";
   if (type == "any") return "a value";
   const bool vowel = std::string_view("aeiou").find(type[0]) != std::string_view::npos;
-  return (vowel ? "an " : "a ") + std::string(type == "array" ? "list" : type);
+  return (vowel ? "an " : "a ") + std::string(type);
 }
 
 /// "a list of integers", "an integer or \"auto\"".

@@ -44,6 +44,7 @@ PartitionedParameters::PartitionedParameters(const Partition& partition, int ran
   elsewhere_.in_place.resize(count);
   elsewhere_.away.resize(count);
   codes_.resize(count);
+  scales_.resize(count);
   const auto has_room = [&](std::size_t i) {
     return !elsewhere_.coded[i] && !elsewhere_.away[i] && !elsewhere_.in_place[i].defined();
   };
@@ -104,7 +105,12 @@ void PartitionedParameters::gather(Communicator& communicator, const std::string
   const at::NoGradGuard no_grad;
   std::vector<std::vector<at::Tensor>> pieces, coded;
   std::vector<at::Tensor> codes;
+  std::vector<ParameterSource::Request> on_grids;
   for (const auto& [parameter, values] : wholes) {
+    if (scales_[parameter]) {
+      on_grids.push_back({parameter, values});
+      continue;
+    }
     std::vector<at::Tensor> parts;
     for (int rank = 0; rank < communicator.size(); ++rank) {
       const Range range = partition_.part(parameter, rank);
@@ -115,10 +121,34 @@ void PartitionedParameters::gather(Communicator& communicator, const std::string
     if (is_coded) codes.push_back(codes_[parameter]);
     (is_coded ? coded : pieces).push_back(std::move(parts));
   }
+  if (!on_grids.empty()) gather_coded(communicator, name + ", compressed", on_grids);
   if (!coded.empty()) quantized_all_gather(communicator, name + ", codes", coded, codes);
   if (pieces.empty()) return;
   if (quantized) return quantized_all_gather(communicator, name, pieces);
   communicator.all_gather(name, pieces);
+}
+
+/// Codes and scales travel, and every rank makes the values of them: its own part's as well, which stay the same.
+void PartitionedParameters::gather_coded(Communicator& communicator, const std::string& name,
+                                         const std::vector<ParameterSource::Request>& wholes) const {
+  std::vector<std::vector<at::Tensor>> pieces;
+  for (const auto& [parameter, values] : wholes) {
+    std::vector<at::Tensor>& parts = pieces.emplace_back();
+    for (int rank = 0; rank < communicator.size(); ++rank) {
+      const Range range = partition_.part(parameter, rank);
+      parts.push_back(rank == rank_ ? encode_part(*scales_[parameter], range, parts_[parameter])
+                                    : at::empty({scales_[parameter]->format.bytes(range)}, at::kByte));
+    }
+  }
+  communicator.all_gather(name, pieces);
+  for (std::size_t k = 0; k < wholes.size(); ++k) {
+    const auto& [parameter, values] = wholes[k];
+    for (int rank = 0; rank < communicator.size(); ++rank) {
+      const Range range = partition_.part(parameter, rank);
+      decode_part(scales_[parameter]->format, range, pieces[k][static_cast<std::size_t>(rank)],
+                  values.narrow(0, range.offset, range.numel));
+    }
+  }
 }
 
 PartGatherer::Wholes PartGatherer::split(const std::vector<Request>& requests) const {

@@ -6,12 +6,14 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/comm/communicator.hpp"
 #include "core/memory/parameter_source.hpp"
+#include "core/zero/coded_parts.hpp"
 #include "core/zero/part_tier.hpp"
 #include "core/zero/partition.hpp"
 #include "core/zero/secondary_partition.hpp"
@@ -61,6 +63,9 @@ class PartitionedParameters {
   void take(std::size_t i, const at::Tensor& whole);
   /// The same from the part alone, one dimension.
   void take_part(std::size_t i, const at::Tensor& values);
+  /// From here on parameter i travels as codes, and its values are those of these scales; or as values again. On all
+  /// ranks alike.
+  void set_scales(std::size_t i, std::optional<PartScales> scales) { scales_[i] = std::move(scales); }
   /// This rank's part of parameter i, one dimension; of one that is coded or away, a copy.
   at::Tensor part(std::size_t i) const;
   /// The same where it lies in memory, else undefined.
@@ -77,7 +82,11 @@ class PartitionedParameters {
   int rank_;
   at::ScalarType dtype_;
   Elsewhere elsewhere_;
+  void gather_coded(Communicator& communicator, const std::string& name,
+                    const std::vector<ParameterSource::Request>& wholes) const;
+
   std::vector<at::Tensor> parts_, codes_;  // a parameter that is not away has an entry in one of the two
+  std::vector<std::optional<PartScales>> scales_;
 };
 
 /// Gathers whole parameters from the ranks' parts, through a queue: in the order of the calls, which is the same on all

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/comm/communicator.hpp"
@@ -82,6 +84,8 @@ class Sharding {
   Range frozen_part(std::size_t k) const { return frozen_partition_.part(k, options_.communicator->rank()); }
   /// Stage 3: copies this rank's part of the values of parameter i.
   void take(std::size_t i, const at::Tensor& whole) { parts_->take(i, whole); }
+  /// Stage 3: how parameter i travels until the next call.
+  void set_scales(std::size_t i, std::optional<PartScales> scales) { parts_->set_scales(i, std::move(scales)); }
   /// Stage 3: whether parameter i is its part, so that an update of the part needs no sharing.
   bool in_place(std::size_t i) const { return parts_->in_place(i); }
   /// The compute copies at stages 1 and 2.

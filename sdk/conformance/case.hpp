@@ -55,6 +55,8 @@ Cases offload_cases(const ComponentManifest& component);
 Cases offload_range_cases(const ComponentManifest& component);
 Cases offload_memory_cases(const ComponentManifest& component);
 Cases offload_failure_cases(const ComponentManifest& component);
+Cases compression_cases(const ComponentManifest& component);
+Cases compression_operand_cases(const ComponentManifest& component);
 Cases accelerator_cases(const ComponentManifest& component);
 
 /// Whether there are cases for a kind.

@@ -39,6 +39,8 @@ constexpr Suite kSuites[] = {{"optimizer", optimizer_cases},
                              {"offload", offload_range_cases},
                              {"offload", offload_memory_cases},
                              {"offload", offload_failure_cases},
+                             {"compression", compression_cases},
+                             {"compression", compression_operand_cases},
                              {"accelerator", accelerator_cases}};
 
 /// Without one of them nothing more can be said.

@@ -52,7 +52,7 @@ TEST_F(Programs, HelpPromisesOneValueForEachOptionThatMayBeRepeated) {
 }
 
 TEST_F(Programs, VersionNamesTheBuildOfLibTorch) {
-  EXPECT_THAT(run({"--version"}).out, MatchesRegex("Capstan 0\\.1\\.0\nplugin ABI 1\\.6\n"
+  EXPECT_THAT(run({"--version"}).out, MatchesRegex("Capstan 0\\.1\\.0\nplugin ABI 1\\.7\n"
                                                    "LibTorch 2\\.11\\.0 \\(build [0-9a-f]{40}\\) in /.*/lib\n"));
 }
 
@@ -255,6 +255,13 @@ TEST_F(Programs, PluginsInspectTellsASectionThatSelectsThePluginFromOneThatCanno
   write("altered.so", bytes.replace(at, section.size(), "section = \"comms_logger\"  "));
   EXPECT_THAT(run({"plugins", "inspect", "altered.so"}).out,
               HasSubstr("  never selected by the section \"comms_logger\", which switches on no observer\n"));
+}
+
+TEST_F(Programs, PluginsInspectTellsTheOrderOfACompression) {
+  const std::string plugin = CAPSTAN_TEST_BUILD_DIR "/tests/bad_plugins/libcapstan_bad_compression.so";
+  EXPECT_THAT(run({"plugins", "inspect", plugin}).out, HasSubstr("\ncompression Bad\n  order: 50\n"));
+  EXPECT_EQ(Json::parse(run({"plugins", "inspect", plugin, "--json"}).out).at("components").as_array()[0].at("order"),
+            Json(50));
 }
 
 /// The bytes of the plugin Adam with another text of the same length in its manifest.

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "core/data/mapped_file.hpp"
 #include "core/data/token_data.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
+#include "tests/parity/feature_models.hpp"
 
 namespace capstan::parity {
 namespace {
@@ -20,6 +22,33 @@ bool is_adagrad(const Json& recorded) { return recorded.at("ds_config").at("opti
 bool is_enabled(const Json& recorded, const char* section) {
   const Json* found = recorded.at("ds_config").find(section);
   return found && found->find("enabled") && found->at("enabled").as_bool();
+}
+
+bool compresses(const Json& recorded) { return recorded.at("ds_config").find("compression_training") != nullptr; }
+
+std::string recorded_model(const Json& recorded) {
+  const Json* model = recorded.find("model");
+  return model ? model->as_string() : "gpt";
+}
+
+std::string read_text(const std::string& path) {
+  const MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.data()), file.size()};
+}
+
+/// The fewest bits that a run's weights or activations have at last; 0: nothing is quantised.
+std::int64_t fewest_bits(const Json& recorded) {
+  std::int64_t fewest = 0;
+  if (!compresses(recorded)) return fewest;
+  for (const auto& [method, section] : recorded.at("ds_config").at("compression_training").as_object()) {
+    for (const auto& [name, group] : section.at("different_groups").as_object()) {
+      for (const char* key : {"target_bits", "bits"}) {
+        const Json* bits = group.at("params").find(key);
+        if (bits && (fewest == 0 || bits->as_integer() < fewest)) fewest = bits->as_integer();
+      }
+    }
+  }
+  return fewest;
 }
 
 double relative(double ours, double theirs) { return std::abs(ours - theirs) / std::max(std::abs(theirs), 1e-30); }
@@ -76,11 +105,36 @@ const Json* recorded_value(const Json& steps, const char* key, std::int64_t step
   return value.is_null() ? nullptr : &value;
 }
 
-void compare_final(Engine& engine, const Json& final_values, Difference& difference) {
+/// The weights of modules that the next forward uses: their norms.
+void compare_effective(Engine& engine, const Json& steps, std::int64_t step, Difference& difference) {
+  const Json* effective = steps.find("effective");
+  if (effective == nullptr) return;
+  const GatherScope held = engine.gather();
+  for (const NamedTensor& parameter : engine.model().parameters()) {
+    const auto dot = parameter.name.rfind(".weight");
+    const Json* values = dot == std::string::npos ? nullptr : effective->find(parameter.name.substr(0, dot));
+    if (values == nullptr) continue;
+    const Json& recorded = values->as_array()[static_cast<std::size_t>(step)];
+    const Json& weight = recorded.is_array() ? recorded : recorded.at("weight");
+    const double ours = at::linalg_vector_norm(parameter.tensor.detach().to(at::kDouble)).item<double>();
+    difference.effective.add(relative(ours, weight.as_array()[1].as_number()));
+  }
+}
+
+/// Biases that a softmax or a batch norm takes out again: their gradients are rounding errors, which Adam makes as
+/// large as any.
+bool is_rounding_alone(const std::string& model, const std::string& parameter) {
+  return (model == "gpt-split" && parameter.ends_with("attn.k.bias")) ||
+         (model == "conv" && parameter.starts_with("conv") && parameter.ends_with(".bias"));
+}
+
+void compare_final(Engine& engine, const std::string& recorded_model, const Json& final_values,
+                   Difference& difference) {
   const GatherScope held = engine.gather();
   for (const NamedTensor& parameter : engine.model().parameters()) {
     const double theirs = final_values.at(parameter.name).as_array()[1].as_number();
     const double ours = at::linalg_vector_norm(parameter.tensor.detach().to(at::kDouble)).item<double>();
+    if (is_rounding_alone(recorded_model, parameter.name)) continue;
     const double before = difference.final_norm.greatest;
     difference.final_norm.add(relative(ours, theirs));
     if (difference.final_norm.greatest > before) difference.final_norm_parameter = parameter.name;
@@ -98,7 +152,8 @@ void Compared::add(double difference) {
 bool Difference::within(const Tolerance& tolerance) const {
   return loss.greatest <= tolerance.loss && grad_norm.greatest <= tolerance.grad_norm &&
          final_norm.greatest <= tolerance.final_norm && lr.greatest <= tolerance.lr &&
-         momentum.greatest <= tolerance.momentum && scale_steps <= tolerance.scale_steps;
+         momentum.greatest <= tolerance.momentum && effective.greatest <= tolerance.effective &&
+         scale_steps <= tolerance.scale_steps;
 }
 
 bool is_16_bit(const Json& recorded) {
@@ -126,12 +181,21 @@ Json report(const Difference& difference, const Tolerance& tolerance) {
   line["final_norm"]["parameter"] = difference.final_norm_parameter;
   add("lr", difference.lr, tolerance.lr);
   add("momentum", difference.momentum, tolerance.momentum);
+  add("effective", difference.effective, tolerance.effective);
   line["scale_steps"] = difference.scale_steps;
   return line;
 }
 
 Tolerance tolerance_for(const Json& recorded) {
   Tolerance tolerance;
+  if (const std::int64_t bits = fewest_bits(recorded); bits > 0) {
+    // Rounding to few bits amplifies the last bits of sums: a plain replay of the recordings differs by 4.5e-5 at 8
+    // bits and by 1.1e-4 at 4.
+    tolerance.loss = tolerance.effective = bits >= 8 ? 1e-4 : 3e-4;
+    tolerance.grad_norm = bits >= 8 ? 5e-3 : 2e-2;
+    // Behind batch norms of four samples one value that is rounded the other way shows in the loss.
+    if (recorded_model(recorded) == "conv") tolerance.loss = 1e-3;
+  }
   if (is_16_bit(recorded)) {
     tolerance.loss = recorded.at("ds_config").find("gradient_accumulation_steps") ? 5e-3 : 2e-3;
     if (is_enabled(recorded, "fp16")) tolerance.loss = 1e-3;
@@ -148,15 +212,18 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
   const Json& steps = recorded.at("steps");
   PluginIndex plugins;
   const Config config = config_of(recorded, overrides, communicator->size(), plugins);
-  Engine engine(model_of(args, plugins), config, plugins, communicator);
+  const bool feature = is_feature_model(recorded);
+  Engine engine(feature ? feature_model(recorded) : model_of(args, plugins), config, plugins, communicator);
   engine.want_grad_norm(true);
 
-  const TokenData data({corpus}, TokenData::Format::kBytes, args.at("seq").as_integer());
+  const bool images = recorded_model(recorded) == "conv";
+  const std::string bytes = images ? read_text(corpus) : "";
+  const TokenData data({corpus}, TokenData::Format::kBytes, images ? 1 : args.at("seq").as_integer());
   const BatchOrder order(data.samples(), 0, /*shuffle=*/false);
   const std::int64_t rows = config.batch.micro_batch_size;
   std::int64_t next_sample = engine.rank() * rows;
   const auto next = [&] {
-    Batch batch = token_batch(data, order, next_sample, rows);
+    Batch batch = images ? conv_batch(bytes, next_sample, rows) : token_batch(data, order, next_sample, rows);
     next_sample += rows * engine.world_size();
     return batch;
   };
@@ -165,6 +232,7 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
   const auto recorded_steps = static_cast<std::int64_t>(steps.at("loss").size());
   difference.steps = std::min(at_most_steps, is_adagrad(recorded) ? kAdagradSteps : recorded_steps);
   for (std::int64_t step = 0; step < difference.steps; ++step) {
+    compare_effective(engine, steps, step, difference);
     const double loss = engine.train_batch(next);
     const StepReport& report = engine.last_step();
     difference.loss.add(relative(loss, recorded_value(steps, "loss", step)->as_number()));
@@ -181,7 +249,9 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
       difference.momentum.add(std::abs(report.momentum - momentum->as_number()));
     }
   }
-  if (difference.steps == recorded_steps) compare_final(engine, recorded.at("final"), difference);
+  // Of compressed weights the peer recorded the masters.
+  if (difference.steps == recorded_steps && !compresses(recorded))
+    compare_final(engine, recorded_model(recorded), recorded.at("final"), difference);
   return difference;
 }
 

@@ -17,6 +17,7 @@ struct Tolerance {
   double final_norm = 1e-5;
   double lr = 1e-9;
   double momentum = 1e-9;
+  double effective = 1e-5;
   int scale_steps = 0;  // fp16: steps whose loss scale, or whether they were skipped, differs
 };
 
@@ -30,6 +31,7 @@ struct Compared {
 
 struct Difference {
   Compared loss, grad_norm, final_norm, lr, momentum;
+  Compared effective;                // norms of the weights that forwards used, where they were recorded
   std::string final_norm_parameter;  // whose final L2 norm is farthest off
   std::int64_t steps = 0;            // compared
   int scale_steps = 0;

@@ -44,6 +44,8 @@ TEST_P(Parity, RepeatsTheRecordedRunOfThePeer) {
   EXPECT_LE(difference.final_norm.greatest, tolerance.final_norm) << difference.final_norm_parameter;
   EXPECT_LE(difference.lr.greatest, tolerance.lr);
   EXPECT_LE(difference.momentum.greatest, tolerance.momentum);
+  EXPECT_LE(difference.effective.greatest, tolerance.effective);
+  EXPECT_EQ(difference.effective.values > 0, run.at("steps").find("effective") != nullptr);
   EXPECT_EQ(difference.loss.values, difference.steps);
   EXPECT_EQ(difference.lr.values, difference.steps);
   EXPECT_EQ(difference.grad_norm.values, recorded_values(run, "grad_norm", difference.steps));
@@ -55,7 +57,10 @@ INSTANTIATE_TEST_SUITE_P(Runs, Parity,
                                          "gas2-z2", "noclip-z0", "opt-adagrad-z0", "prescale-z0",
                                          "sched-adamw-cosine-log", "sched-adamw-decay-linear", "sched-adamw-lrrange",
                                          "sched-adamw-none", "sched-adamw-onecycle", "sched-adamw-warmup-log",
-                                         "sched-sgd-decay-linear", "sched-sgd-none", "world1-z0"),
+                                         "sched-sgd-decay-linear", "sched-sgd-none", "world1-z0", "comp-base-gpt",
+                                         "comp-base-conv", "wq-sym8", "wq-offset10", "wq-all-modules", "wq-asym4-g4",
+                                         "wq-ternary", "wq-conv-8-6", "aq-dynamic-sym8", "aq-dynamic-sym4",
+                                         "aq-static-asym8", "aq-conv-dynamic"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -71,6 +71,7 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_host, layer);
   FIELD(capstan_host, visit_parameters);
   FIELD(capstan_host, split);
+  FIELD(capstan_host, json_names);
 
   FIELD(capstan_slot, struct_size);
   FIELD(capstan_slot, group);
@@ -206,6 +207,27 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_offload_fault, offset);
   FIELD(capstan_offload_fault, bytes);
   FIELD(capstan_offload_fault, done);
+
+  FIELD(capstan_compressed, struct_size);
+  FIELD(capstan_compressed, full_dims);
+  FIELD(capstan_compressed, name);
+  FIELD(capstan_compressed, full_shape);
+  FIELD(capstan_compressed, offset);
+  FIELD(capstan_compressed, numel);
+  FIELD(capstan_compressed, full_numel);
+  FIELD(capstan_compressed, groups);
+  FIELD(capstan_compressed, input);
+  FIELD(capstan_compressed, statistics);
+  FIELD(capstan_compression, struct_size);
+  FIELD(capstan_compression, plan);
+  FIELD(capstan_compression, active);
+  FIELD(capstan_compression, measure);
+  FIELD(capstan_compression, transform);
+  FIELD(capstan_compression, encode);
+  FIELD(capstan_compression, operand);
+  FIELD(capstan_compression, settle);
+  FIELD(capstan_compression, save);
+  FIELD(capstan_compression, load);
 
   FIELD(capstan_message, struct_size);
   FIELD(capstan_message, peer);

@@ -14,7 +14,7 @@ clean() { env -i PATH="$PATH" HOME="$work" OMP_NUM_THREADS=2 "$@"; }
 cd "$work/acme-signum"
 options=(-G Ninja -DCMAKE_PREFIX_PATH="$work/prefix")
 case $kind-$variant in
-  optimizer-* | model- | observer-?*) options+=(-DCAPSTAN_TORCH_DIR="$torch") ;;
+  optimizer-* | model- | observer-?* | compression-*) options+=(-DCAPSTAN_TORCH_DIR="$torch") ;;
   *) options+=(-DCAPSTAN_TORCH_DIR=/nowhere) ;;  # builds where there is no LibTorch
 esac
 clean cmake -B build "${options[@]}" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
@@ -26,7 +26,7 @@ plugin=build/lib/capstan/plugins/${kind}s/libcapstan_acme_signum.so
 exported=$(nm -D --defined-only "$plugin" | awk '{print $3}' | tr '\n' ' ')
 [[ $exported == 'capstan_plugin_v1 ' ]] || { echo "exports: $exported"; exit 1; }
 if readelf -d "$plugin" | grep -E 'RUNPATH|RPATH'; then exit 1; fi
-if [[ $kind == optimizer ]] && nm -D --undefined-only "$plugin" | grep -E '_ZN?K?(2at|3c10|5torch)'; then
+if [[ $kind == optimizer || $kind == compression ]] && nm -D --undefined-only "$plugin" | grep -E '_ZN?K?(2at|3c10|5torch)'; then
   echo "the stable tier must not need LibTorch's C++ symbols"
   exit 1
 fi

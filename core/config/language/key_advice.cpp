@@ -326,11 +326,11 @@ class Advisor {
 
   KeyAdvice nothing_near(const UnknownKey& key, const std::vector<std::string>& siblings) const {
     constexpr std::size_t kMost = 16;
-    // A monitor or an observer is switched on by a section of its plugin's own.
+    // A monitor, an observer or a compression is switched on by a section of its plugin's own.
     if (key.section.empty() && key.value.find("enabled"))
       return {
-          "unknown key. If it is the section of a monitor or an observer, its plugin is not installed where it was "
-          "looked for; if it is an option of another program, move it there or begin it with '_'." +
+          "unknown key. If it is the section of a monitor, an observer or a compression, its plugin is not installed "
+          "where it was looked for; if it is an option of another program, move it there or begin it with '_'." +
           searched_};
     if (key.section.empty())
       return {"unknown key. If it is an option of another program, move it there or begin it with '_'."};

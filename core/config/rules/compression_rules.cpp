@@ -9,6 +9,7 @@ namespace capstan {
 namespace {
 
 constexpr const char* kCompression = "compression_training";
+constexpr std::int64_t kMostBits = 32;  // of a weight
 
 std::string shared(const std::string& method) {
   return std::string(kCompression) + "." + method + ".shared_parameters";
@@ -68,6 +69,10 @@ void check_weight_group(const Effective& values, const Json& params, const std::
   if (!forward && params.find("quantization_period") && integer(params, "quantization_period") == 0) {
     problems.error(path + ".quantization_period", "must be above 0, got 0.");
   }
+  if (target > kMostBits) {
+    problems.error(path + ".target_bits",
+                   "must be at most " + std::to_string(kMostBits) + ", got " + std::to_string(target) + ".");
+  }
   if (target == 1 || target == 2) {
     if (values.text(common + ".quantization_type") == "asymmetric") {
       problems.error(path + ".target_bits", std::to_string(target) + " bits need quantization_type \"symmetric\".");
@@ -82,13 +87,35 @@ void check_weight_group(const Effective& values, const Json& params, const std::
   }
 }
 
+/// Says of keys of the update (MoQ) that a forward which rounds weights does not read them.
+void note_idle_weight_keys(const Effective& values, Problems& problems) {
+  const std::string common = shared("weight_quantization");
+  if (!values.flag(common + ".enabled") || !values.flag(common + ".quantize_weight_in_forward")) return;
+  const auto note = [&](const std::string& path, bool idle) {
+    if (!idle) return;
+    problems.notice(path,
+                    "has no effect with quantize_weight_in_forward: weights are rounded to target_bits, to the "
+                    "nearest, from schedule_offset on.");
+  };
+  note(common + ".rounding", values.text(common + ".rounding") == "stochastic");
+  note(common + ".quantizer_kernel", values.flag(common + ".quantizer_kernel"));
+  note(common + ".quantize_verbose", values.flag(common + ".quantize_verbose"));
+  note(common + ".fp16_mixed_quantize.enabled", values.flag(common + ".fp16_mixed_quantize.enabled"));
+  for_each_group(values, "weight_quantization", [&](const Json& group, const std::string& path) {
+    const Json* params = group.find("params");
+    if (!params) return;
+    note(path + ".params.start_bits", integer(*params, "start_bits") != integer(*params, "target_bits"));
+    note(path + ".params.quantization_period", integer(*params, "quantization_period") > 1);
+  });
+}
+
 void check_weights(const Effective& values, Problems& problems) {
   const std::string common = shared("weight_quantization");
-  if (values.flag(common + ".enabled") && !values.flag(common + ".quantize_weight_in_forward") &&
-      !values.flag("fp16.enabled")) {
+  if (values.flag(common + ".enabled") && !values.flag(common + ".quantize_weight_in_forward")) {
     problems.error(common + ".quantize_weight_in_forward",
-                   "false quantises in the update, which needs fp16. Set it to true, or enable fp16.");
+                   "false quantises in the update (MoQ), which is not in this release. Set it to true.");
   }
+  note_idle_weight_keys(values, problems);
   for_each_group(values, "weight_quantization", [&](const Json& group, const std::string& path) {
     if (const Json* params = group.find("params")) check_weight_group(values, *params, path + ".params", problems);
   });

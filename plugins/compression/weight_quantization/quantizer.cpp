@@ -22,8 +22,8 @@ void for_each_group(const CompressedPiece& piece, Use&& use) {
   const std::int64_t first = offset / size;
   sdk::parallel_for(0, static_cast<std::int64_t>(piece.input().size()), CompressedPiece::kBlock,
                     [&](std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t at = begin; at < end;) {
-                        const std::int64_t group = (offset + at) / size;
+                      std::int64_t group = (offset + begin) / size;
+                      for (std::int64_t at = begin; at < end; ++group) {
                         const std::int64_t stop = std::min(end, (group + 1) * size - offset);
                         use(static_cast<std::size_t>(group - first), static_cast<std::size_t>(at),
                             static_cast<std::size_t>(stop));
@@ -31,8 +31,6 @@ void for_each_group(const CompressedPiece& piece, Use&& use) {
                       }
                     });
 }
-
-float signed_as(float magnitude, float x) { return x > 0 ? magnitude : x < 0 ? -magnitude : 0.0f; }
 
 }  // namespace
 
@@ -90,28 +88,34 @@ void Quantizer::transform(const CompressedPiece& piece, std::span<float> values)
     if (bits_ > 2) return quantize::to_grid(x.subspan(begin, end - begin), grid(statistics), values.data() + begin);
     const float size = magnitude(statistics, group_size);
     const float above = bits_ == 2 ? threshold(statistics, group_size) : 0.0f;
-    for (std::size_t i = begin; i < end; ++i) values[i] = std::fabs(x[i]) > above ? signed_as(size, x[i]) : 0.0f;
+    quantize::to_signs(x.subspan(begin, end - begin), size, above, values.data() + begin);
   });
 }
 
 void Quantizer::encode(const CompressedPiece& piece, const sdk::Codes& to) const {
   const std::span<const float> x = piece.input();
   const double group_size = static_cast<double>(piece.group_size());
-  piece.for_each_group([&](std::size_t group, std::size_t begin, std::size_t end) {
+  piece.for_each_group([&](std::size_t group, std::size_t, std::size_t) {
     const double* statistics = piece.statistics(group, numbers());
     for (std::size_t k = 0; k < numbers(); ++k) {
       if (!std::isfinite(statistics[k])) piece.fail("holds values that are not finite, which have no codes.");
     }
-    if (bits_ > 2) {
-      const quantize::Grid made = grid(statistics);
-      to.scales[group] = quantize::scale_of(made);
-      to.zero_points[group] = made.scale > 0 ? made.zero_point : 0;
-      return quantize::to_codes(x.subspan(begin, end - begin), made, to.codes.data() + begin);
+    if (bits_ <= 2) {
+      to.scales[group] = magnitude(statistics, group_size);
+      return;
     }
-    to.scales[group] = magnitude(statistics, group_size);
+    const quantize::Grid made = grid(statistics);
+    to.scales[group] = quantize::scale_of(made);
+    to.zero_points[group] = made.scale > 0 ? made.zero_point : 0;
+  });
+  for_each_group(piece, [&](std::size_t group, std::size_t begin, std::size_t end) {
+    const double* statistics = piece.statistics(group, numbers());
+    if (bits_ > 2) {
+      return quantize::to_codes(x.subspan(begin, end - begin), grid(statistics), to.codes.data() + begin);
+    }
     const float above = bits_ == 2 ? threshold(statistics, group_size) : 0.0f;
     for (std::size_t i = begin; i < end; ++i) {
-      to.codes[i] = static_cast<std::int8_t>(std::fabs(x[i]) > above ? signed_as(1.0f, x[i]) : 0.0f);
+      to.codes[i] = static_cast<std::int8_t>(std::fabs(x[i]) > above ? std::copysign(1.0f, x[i]) : 0.0f);
     }
   });
 }

@@ -102,7 +102,8 @@ at::Tensor Gpt::forward(const sdk::BatchView& batch) {
 std::string Gpt::describe() const {
   return "{\"sequence_length\": " + std::to_string(shape_.seq) + ", \"hidden_size\": " + std::to_string(shape_.d) +
          ", \"vocab_size\": " + std::to_string(shape_.vocab) + ", \"layers\": " + std::to_string(shape_.layers) +
-         ", \"heads\": " + std::to_string(shape_.heads) + ", \"hf\": " + hf_names(shape_) + "}";
+         ", \"heads\": " + std::to_string(shape_.heads) + ", \"hf\": " + hf_names(shape_) +
+         ", \"hf_linear\": " + opt_names(shape_) + ", \"gguf\": " + gguf_names(shape_) + "}";
 }
 
 }  // namespace capstan::models

@@ -17,5 +17,9 @@ struct GptShape {
 
 /// How transformers' GPT-2 calls and lays out the weights of a shape: the "hf" of describe(), as JSON.
 std::string hf_names(const GptShape& shape);
+/// How its OPT does, whose linear layers are torch.nn.Linear: the "hf_linear" of describe().
+std::string opt_names(const GptShape& shape);
+/// How llama.cpp's gpt2 does: the "gguf" of describe().
+std::string gguf_names(const GptShape& shape);
 
 }  // namespace capstan::models

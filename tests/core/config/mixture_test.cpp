@@ -51,6 +51,8 @@ TEST(Mixture, OfAnyKeysAndValuesIsReadOrRefused) {
                                     "capstan.parameter_groups",
                                     "capstan.monitors",
                                     "capstan.observers[].type",
+                                    "capstan.compressions[].type",
+                                    "capstan.compressions",
                                     "capstan.data.path",
                                     "acme_probe",
                                     "acme_probe.every",

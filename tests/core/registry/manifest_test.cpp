@@ -179,6 +179,21 @@ TEST(Manifest, ReadsEachTier) {
   EXPECT_FALSE(pinned.components[0].attaches("weights"));
 }
 
+TEST(Manifest, ReadsTheOrderOfCompressions) {
+  const auto order_of = [](const std::string& more) {
+    return parse(with_component("kind = 'compression'\ntype = 'T'\n" + more)).components[0].order;
+  };
+  EXPECT_EQ(order_of("order = 10"), 10);
+  EXPECT_EQ(order_of("order = 0"), 0);
+  EXPECT_EQ(order_of(""), 50);
+  EXPECT_EQ(refusal(with_component("kind = 'compression'\ntype = 'T'\norder = 100")),
+            "manifest: components[0].order: must be from 0 to 99, got 100.");
+  EXPECT_EQ(refusal(with_component("kind = 'compression'\ntype = 'T'\norder = -1")),
+            "manifest: components[0].order: must be from 0 to 99, got -1.");
+  EXPECT_EQ(refusal(with_component("kind = 'observer'\ntype = 'T'\nattach = ['events']\norder = 10")),
+            "manifest: components[0].order: unknown key.");
+}
+
 TEST(Manifest, RefusesAnotherAbiAndSaysWhatToDo) {
   const auto with_abi = [](const std::string& version) {
     return "schema = 1\nsomething_new = 1\n[abi]\ncapstan = '" + version + "'\n";
@@ -231,8 +246,7 @@ TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
   EXPECT_EQ(refusal(with_component("type = 'T'")), "manifest: components[0].kind: is missing.");
   EXPECT_EQ(refusal(with_component("kind = 'optimiser'\ntype = 'T'")),
             "manifest: components[0].kind: must be one of optimizer, scheduler, monitor, model, observer, offload, "
-            "accelerator, got "
-            "'optimiser'. Did you mean 'optimizer'?");
+            "compression, accelerator, got 'optimiser'. Did you mean 'optimizer'?");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['elementwize']")),
             "manifest: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
             "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, sparse_rows, own_communication, "

@@ -62,6 +62,60 @@ std::vector<Control> offload_controls() {
   };
 }
 
+std::vector<Control> compression_controls() {
+  const std::string bad = "compression", cases = "compression/Bad/";
+  return {
+      {bad, "plan", cases + "plan",
+       "two instances make two plans for one model: ranks and resumed runs would not agree."},
+      {bad, "plan_json", cases + "plan", "its plan is not JSON: "},
+      {bad, "", "compression/BadBare/plan", "its plan has parameters, and it has no function transform."},
+      {bad, "plan_frozen", cases + "plan",
+       "'Bad', plan: parameter 'frozen.weight' is not trained, or has no elements. Ask the plugin's author."},
+      {bad, "plan_groups", cases + "plan",
+       "parameter 'embed.weight' has 98304 elements, which are not 7 groups of one size."},
+      {bad, "plan_bits", cases + "plan", "'bits' must be 1 to 8, got 9."},
+      {bad, "plan_operand", cases + "plan", "operand 'nowhere' is no module of the model."},
+      {bad, "active", cases + "active", " updates, it gives two answers."},
+      {bad, "pieces", cases + "pieces", "transform of 'embed.weight' makes something else of elements "},
+      {bad, "statistics", cases + "statistics",
+       "transform of 'embed.weight' is another one where measure was called by an instance of its own"},
+      {bad, "in_place", cases + "in_place",
+       "transform of 'embed.weight' gives something else where `values` is the input itself."},
+      {bad, "writes", cases + "writes", "transform of 'embed.weight' leaves some of `values` as they were."},
+      {bad, "writes_input", cases + "writes", "transform changes its input."},
+      {bad, "writes_measure", cases + "writes", "measure changes its input."},
+      {bad, "writes_beyond", cases + "writes", "transform writes outside of the memory that it was given."},
+      {bad, "writes_no_measure", cases + "writes",
+       "measure of 'embed.weight' leaves some numbers as they were, or makes NaN of finite values."},
+      {bad, "measure_beyond", cases + "writes", "measure writes outside of the memory that it was given."},
+      {bad, "finite", cases + "finite", "transform of 'embed.weight' makes infinities or NaN of zeros."},
+      {bad, "codes", cases + "codes", " is not what transform makes of it, "},
+      {bad, "codes_range", cases + "codes",
+       "encode of 'embed.weight', element 0 of random values: the code is 8, and codes of 4 bits lie from -8 to 7."},
+      {bad, "codes_zero", cases + "codes", "the zero point is 1, and its plan has no zero_points."},
+      {bad, "calls_leak", cases + "calls_leak", " bytes of each call of measure, transform and encode."},
+      {bad, "operands", cases + "operands",
+       "operand of 'blocks.0.fc', Float: makes infinities or NaN of finite values, or leaves some of `out` as they "
+       "were."},
+      {bad, "operands_input", cases + "operands", "operand changes its input."},
+      {bad, "operands_beyond", cases + "operands", "operand writes outside of the memory that it was given."},
+      {bad, "evaluation", cases + "evaluation", "evaluation changes what it saves."},
+      {bad, "evaluation_values", cases + "evaluation",
+       "operand gives something else of an input once other ones were evaluated."},
+      {bad, "settle", cases + "settle", "nothing was seen."},
+      {bad, "state_round_trip", cases + "state_round_trip", "saved, loaded and saved again, it writes another text."},
+      {bad, "state_rounded", cases + "state_round_trip",
+       "saved and loaded, it makes something else of the same inputs."},
+      {bad, "state_json", cases + "state_round_trip", "save writes what is not JSON: "},
+      {bad, "state_text", cases + "state_round_trip", "saved twice, it writes two texts."},
+      {bad, "state_forgets", cases + "state_round_trip", "saved and loaded, it goes another way in the step after."},
+      {bad, "settle_first", cases + "settle",
+       "operand makes infinities or NaN of finite values in evaluation, before the first training step."},
+      {bad, "ranks_agree", cases + "ranks_agree", "the ranks make something else of the same input."},
+      {bad, "operand_leak", cases + "operand_leak", " bytes of each call of operand and settle."},
+  };
+}
+
 std::vector<Control> controls() {
   std::vector<Control> all = {
       {"exports", "", "loading/exports", "exports capstan_plugin_v1, second_symbol, not"},
@@ -116,8 +170,10 @@ std::vector<Control> controls() {
       {"monitor", {"many", "odd_metrics", "full_disk", "close_twice", "never_opened", "resumed"}},
       {"observer", {"events", "state_round_trip", "weights", "layers", "operands", "batch"}},
       {"model", {"visit", "describe", "loss", "evaluation", "deterministic", "learns"}},
-      {"offload", {"sizes", "in_flight", "order", "short_read", "full_disk", "fork"}}};
+      {"offload", {"sizes", "in_flight", "order", "short_read", "full_disk", "fork"}},
+      {"compression", {}}};
   for (const Control& control : offload_controls()) all.push_back(control);
+  for (const Control& control : compression_controls()) all.push_back(control);
   const char* const creation[] = {"create_defaults", "create_bounds",  "create_wrong_params", "create_unterminated",
                                   "create_leaks",    "create_threads", "create_footprint"};
   for (const auto& [kind, rules] : kinds) {
@@ -157,12 +213,12 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   for (const Control& control : controls()) found.insert(control.found_by);
   // The first is what the plugins of tests/core/registry break, the second needs a plugin that cannot be loaded.
   found.insert({"loading/manifest", "loading/load"});
-  for (const char* kind :
-       {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges", "observer"}) {
+  for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
+                           "compression", "observer"}) {
     for (const CaseName& test : cases(plugin(kind))) {
-      // attach has a component of its own.
+      // Some slips have a component of their own.
       if (test.name.find("BadAttach") != std::string::npos || test.name.find("BadNamed") != std::string::npos ||
-          test.name == "observer/Bad/attach")
+          test.name.find("BadBare") != std::string::npos || test.name == "observer/Bad/attach")
         continue;
       EXPECT_TRUE(found.contains(test.name)) << test.name << " has no plugin that breaks it";
     }
@@ -175,8 +231,10 @@ TEST(NegativeControls, ArePassedWhenTheyBreakNothing) {
     for (const Result& result : run(kind, "", ""))
       EXPECT_NE(result.outcome, Outcome::kFailed) << kind << result.name << result.text;
   }
-  for (const Result& result : run("observer", "", "observer/Bad/")) {
-    EXPECT_NE(result.outcome, Outcome::kFailed) << result.name << result.text;
+  for (const std::string kind : {"observer", "compression"}) {
+    for (const Result& result : run(kind, "", kind + "/Bad/")) {
+      EXPECT_NE(result.outcome, Outcome::kFailed) << result.name << result.text;
+    }
   }
 }
 

@@ -1,7 +1,10 @@
 // Components that show what reached them.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 
+#include "capstan/sdk/compression.hpp"
 #include "capstan/sdk/monitor.hpp"
 #include "capstan/sdk/observer.hpp"
 #include "capstan/sdk/offload.hpp"
@@ -84,8 +87,40 @@ class Store {
   char bytes_[16] = {};
 };
 
+/// Whole multiples of a group's largest value.
+class Multiples {
+ public:
+  Multiples(const sdk::Host&, const sdk::Params&) {}
+  sdk::CompressionPlan plan(const sdk::ModelTable& model) const {
+    return {{{model.modules.at(0).full_name("weight"), 2, {{sdk::Join::kMax}}, 8, false}}, {}, {}, {}};
+  }
+  void measure(const sdk::CompressedPiece& piece, unsigned, double* partials) const {
+    piece.for_each_segment([&](std::size_t segment, std::size_t, std::size_t begin, std::size_t end) {
+      partials[segment] = *std::max_element(piece.input().begin() + begin, piece.input().begin() + end);
+    });
+  }
+  void transform(const sdk::CompressedPiece& piece, std::int64_t, std::span<float> values) const {
+    for_each(piece, [&](std::size_t i, std::size_t, float scale, float code) { values[i] = code * scale; });
+  }
+  void encode(const sdk::CompressedPiece& piece, const sdk::Codes& to) const {
+    for_each(piece, [&](std::size_t i, std::size_t group, float scale, float code) {
+      to.scales[group] = scale;
+      to.codes[i] = static_cast<std::int8_t>(code);
+    });
+  }
+
+ private:
+  template <class Use>
+  void for_each(const sdk::CompressedPiece& piece, Use&& use) const {
+    piece.for_each_group([&](std::size_t group, std::size_t begin, std::size_t end) {
+      const auto scale = static_cast<float>(piece.statistics(group, 1)[0]);
+      for (std::size_t i = begin; i < end; ++i) use(i, group, scale, std::nearbyint(piece.input()[i] / scale));
+    });
+  }
+};
+
 }  // namespace
 
 CAPSTAN_PLUGIN(&capstan::sdk::optimizer<Descent, "Descent">, &capstan::sdk::scheduler<Ramp, "Ramp">,
                &capstan::sdk::monitor<Log, "Log">, &capstan::sdk::observer<Watch, "Watch">,
-               &capstan::sdk::offload<Store, "Store">)
+               &capstan::sdk::offload<Store, "Store">, &capstan::sdk::compression<Multiples, "Multiples">)

@@ -213,4 +213,38 @@ TEST(GrownHost, AnOldBackEndFillsWhatItKnowsOfGrownFacts) {
   EXPECT_EQ(fault.appended_number, -1e300);
 }
 
+TEST(GrownHost, AnOldCompressionReadsAGrownPiece) {
+  Old<capstan_compression> multiples("compression");
+  at::Tensor input = at::full({6}, 2.0), values = at::full({6}, -1.0);
+  at::Tensor codes = at::full({6}, 0, at::kChar), scales = at::full({2}, 0.0), zero_points = at::full({2}, 9, at::kInt);
+  input[3] = 4.0;
+  input[4] = 9.0;
+  const std::int64_t shape[] = {2, 3};
+  const std::string name = "fc.weight";
+  auto piece = grown<capstan_compressed>();
+  piece.name = str(name);
+  piece.full_shape = shape;
+  piece.full_dims = 2;
+  piece.numel = piece.full_numel = 6;
+  piece.groups = 2;
+  piece.input = handle(input);
+  double statistics[] = {0, 0};
+
+  ASSERT_EQ(multiples->measure(multiples.self(), &piece, 0, statistics, multiples.error()), CAPSTAN_OK);
+  EXPECT_THAT(statistics, ElementsAre(2.0, 9.0));
+  statistics[1] = 4.5;
+  piece.statistics = statistics;
+  ASSERT_EQ(multiples->transform(multiples.self(), &piece, 1, handle(values), multiples.error()), CAPSTAN_OK);
+  EXPECT_EQ(values[2].item<float>(), 2.0f);
+  EXPECT_EQ(values[3].item<float>(), 4.5f);
+  EXPECT_EQ(values[4].item<float>(), 9.0f);
+  EXPECT_EQ(values[5].item<float>(), 0.0f);  // 2 / 4.5 is nearest to 0
+  ASSERT_EQ(multiples->encode(multiples.self(), &piece, handle(codes), handle(scales), handle(zero_points),
+                              multiples.error()),
+            CAPSTAN_OK);
+  EXPECT_EQ(codes[4].item<int>(), 2);
+  EXPECT_EQ(scales[1].item<float>(), 4.5f);
+  EXPECT_EQ(zero_points[1].item<int>(), 0);
+}
+
 }  // namespace

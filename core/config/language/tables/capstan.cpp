@@ -81,7 +81,7 @@ std::span<const Key> capstan() {
      "Which store: a type that an installed plugin provides.", "the program"},
     {"capstan.offload.parameters.params", "object", "{}", "", kPlugin, "ours",
      "The store's arguments.", "the program"},
-    {"capstan.corrections", "string[]", "[]", "cosine-start|onecycle-beta2|onecycle-momentum-start", 0, "ours",
+    {"capstan.corrections", "string[]", "[]", "cosine-start|fp16-scales|onecycle-beta2|onecycle-momentum-start", 0, "ours",
      "Textbook forms in place of kept oddities of DeepSpeed.", "the program"},
     {"capstan.unknown_keys", "string", "\"error\"", "error|warn", 0, "ours",
      "What an unknown key is.", "the program"},

@@ -52,9 +52,10 @@ class BorrowedTensor {
   capstan_tensor tensor_ = nullptr;
 };
 
-/// The engine's collectives over the data-parallel group, for optimizers with the trait own_communication. Valid for
-/// the duration of the call whose Step gave it. Every rank must make the same calls in the same order, with the same
-/// sizes; they return when the result is there. Throws the host's text when another process is gone.
+/// The engine's collectives over the data-parallel group, for optimizers with the trait own_communication and for
+/// compressions as a step ends. Valid for the duration of the call that was given it. Every rank must make the same
+/// calls in the same order, with the same sizes; they return when the result is there. Throws the host's text when
+/// another process is gone.
 class Collectives {
  public:
   Collectives(const capstan_host* host, capstan_error* error, Place place = Place::kHost)

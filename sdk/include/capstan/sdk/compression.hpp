@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "capstan/sdk/collectives.hpp"
 #include "capstan/sdk/parallel.hpp"
 #include "capstan/sdk/tensor.hpp"
 
@@ -21,18 +22,19 @@
 ///
 ///   class LogScale {
 ///    public:
-///     LogScale(capstan::sdk::Host host, const capstan::sdk::Params& params);
+///     LogScale(const capstan::sdk::Host& host, const capstan::sdk::Params& params);
 ///     capstan::sdk::CompressionPlan plan(const capstan::sdk::ModelTable& model);  // what it acts on; once, first
 ///     // All that follows is optional, as far as the plan does not need it.
 ///     bool active(std::int64_t updates);  // whether it acts once so many updates are done; pure
-///     // parameters: values from values, piece by piece
-///     void measure(const capstan::sdk::CompressedPiece& piece, unsigned round, double* partials);  // segment by
-///     segment void transform(const capstan::sdk::CompressedPiece& piece, std::int64_t updates, std::span<float>
-///     values); void encode(const capstan::sdk::CompressedPiece& piece, const capstan::sdk::Codes& codes);
+///     // parameters: values from values, piece by piece; measure() gives the numbers of a round, segment by segment
+///     void measure(const capstan::sdk::CompressedPiece& piece, unsigned round, double* partials);
+///     void transform(const capstan::sdk::CompressedPiece& piece, std::int64_t updates, std::span<float> values);
+///     void encode(const capstan::sdk::CompressedPiece& piece, const capstan::sdk::Codes& codes);
 ///     // operands: the input of the operator that uses a planned module's weight
 ///     void operand(std::string_view module, capstan_tensor input, std::int64_t updates, bool training,
 ///                  capstan_tensor out);
-///     void settle(std::int64_t updates);  // after the micro-batches of a step, on all ranks: may talk to them
+///     void settle(std::int64_t updates);  // after the micro-batches of a step, on all ranks; or, to talk to them:
+///     void settle(std::int64_t updates, const capstan::sdk::Collectives& ranks);
 ///     // what a checkpoint must keep, as JSON
 ///     void save(const capstan::sdk::Sink& sink);
 ///     void load(const capstan::sdk::Document& saved);
@@ -211,14 +213,20 @@ class CompressedPiece {
     parallel_for(0, blocks, 1, [&](std::int64_t from, std::int64_t to) {
       const std::uint64_t begin = static_cast<std::uint64_t>(from) * kBlock;
       const std::uint64_t end = std::min(static_cast<std::uint64_t>(to) * kBlock, raw_->numel);
+      const std::uint64_t first = offset() / group_size();
       std::size_t segment = segments_before(begin);
+      std::uint64_t group = (offset() + begin) / group_size();
+      std::uint64_t group_end = (group + 1) * group_size() - offset(), block_end = begin + kBlock;
       for (std::uint64_t at = begin; at < end;) {
-        const std::uint64_t group = (offset() + at) / group_size();
-        const std::uint64_t cut = std::min((group + 1) * group_size(), ((offset() + at) / kBlock + 1) * kBlock);
-        const std::uint64_t stop = std::min(cut - offset(), end);
-        use(segment++, static_cast<std::size_t>(group - offset() / group_size()), static_cast<std::size_t>(at),
+        const std::uint64_t stop = std::min({group_end, block_end, end});
+        use(segment++, static_cast<std::size_t>(group - first), static_cast<std::size_t>(at),
             static_cast<std::size_t>(stop));
         at = stop;
+        if (at == group_end) {
+          ++group;
+          group_end += group_size();
+        }
+        if (at == block_end) block_end += kBlock;
       }
     });
   }
@@ -278,7 +286,11 @@ struct CompressionThunks {
   static constexpr bool kOperands = requires(T & t, capstan_tensor h) {
     t.operand(std::string_view(), h, std::int64_t{}, true, h);
   };
-  static constexpr bool kSettles = requires(T & t) { t.settle(std::int64_t{}); };
+  static constexpr bool kSettlesAlone = requires(T & t) { t.settle(std::int64_t{}); };
+  static constexpr bool kSettlesTogether = requires(T & t, const Collectives& ranks) {
+    t.settle(std::int64_t{}, ranks);
+  };
+  static constexpr bool kSettles = kSettlesAlone || kSettlesTogether;
   static constexpr bool kSaves = requires(T & t, const Sink& sink) { t.save(sink); };
   static constexpr bool kLoads = requires(T & t, const Document& saved) { t.load(saved); };
   static_assert(kSaves == kLoads, "save and load belong together.");
@@ -338,8 +350,12 @@ struct CompressionThunks {
     });
   }
   static capstan_status settle(void* self, std::int64_t updates, capstan_error* error) {
-    return call(self, error, [&](T& object, const capstan_host*) {
-      if constexpr (kSettles) object.settle(updates);
+    return call(self, error, [&](T& object, const capstan_host* host) {
+      if constexpr (kSettlesTogether) {
+        object.settle(updates, Collectives(host, error));
+      } else if constexpr (kSettlesAlone) {
+        object.settle(updates);
+      }
     });
   }
 

@@ -26,11 +26,37 @@ inline float from_float16(std::uint16_t bits) {
   return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest << 13) * 0x1p112f));
 }
 
+/// Nearest, ties to even.
+inline std::uint16_t to_float16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
+  const std::uint32_t size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u) return sign | 0x7e00u;   // NaN
+  if (size >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and more: infinity
+  if (size < 0x38800000u) {
+    // Below 2^-14 the numbers are multiples of 2^-24, to which adding 2^-1 rounds a float32: its last bit is 2^-24.
+    const float moved = std::bit_cast<float>(size) + 0.5f;
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(moved) - 0x3f000000u));
+  }
+  const std::uint32_t rounded = size + 0xfffu + (size >> 13 & 1u);
+  return static_cast<std::uint16_t>(sign | (rounded - 0x38000000u) >> 13);
+}
+
 /// Element `index` of float32, bfloat16 or float16 values.
 inline float value_at(const Values& values, std::size_t index) {
   if (values.dtype == Dtype::kFloat32) return static_cast<const float*>(values.data)[index];
   const std::uint16_t bits = static_cast<const std::uint16_t*>(values.data)[index];
   return values.dtype == Dtype::kBFloat16 ? from_bfloat16(bits) : from_float16(bits);
+}
+
+/// Gives it another value, rounded to nearest even.
+inline void set_value_at(const Values& values, std::size_t index, float value) {
+  if (values.dtype == Dtype::kFloat32) {
+    static_cast<float*>(values.data)[index] = value;
+  } else {
+    static_cast<std::uint16_t*>(values.data)[index] =
+        values.dtype == Dtype::kBFloat16 ? to_bfloat16(value) : to_float16(value);
+  }
 }
 
 }  // namespace capstan::sdk

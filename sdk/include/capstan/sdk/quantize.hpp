@@ -11,6 +11,14 @@
 /// Quantisers of runs of float32 values, for compressions: plain loops that compilers turn into vector code, without
 /// LibTorch. Nothing here allocates or throws; all is for any thread. Formulas: DeepSpeed's compression library
 /// (compression/utils.py), with values as (code - zero point) * scale, rounded once.
+/// Compiles a function for AVX2 as well, which the dynamic linker chooses where the processor has it. Without fused
+/// multiply-add, so that both give the same bits.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define CAPSTAN_QUANTIZE_CLONES __attribute__((target_clones("default", "avx2")))
+#else
+#define CAPSTAN_QUANTIZE_CLONES
+#endif
+
 namespace capstan::sdk::quantize {
 
 namespace detail {
@@ -21,6 +29,11 @@ constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
 constexpr int kRoundBits = 22;
 
 inline float rounded(float x) { return (x + kRound) - kRound; }
+/// x where it is above the threshold, else 0; without a branch, which would be guessed wrong half of the time.
+inline float if_above(float x, float threshold) {
+  const std::uint32_t mask = -static_cast<std::uint32_t>(x > threshold);
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & mask);
+}
 inline float clamped(float x, float low, float high) {
   const float at_least = x < low ? low : x;
   return at_least > high ? high : at_least;
@@ -29,7 +42,7 @@ inline float clamped(float x, float low, float high) {
 }  // namespace detail
 
 /// The largest |x|; 0 of nothing.
-inline float largest_magnitude(std::span<const float> x) {
+CAPSTAN_QUANTIZE_CLONES static inline float largest_magnitude(std::span<const float> x) {
   constexpr std::size_t n = detail::kLanes;
   float lanes[n] = {}, largest = 0;
   std::size_t i = 0;
@@ -49,7 +62,7 @@ struct Extremes {
 };
 
 /// The smallest and the largest of at least one value.
-inline Extremes extremes(std::span<const float> x) {
+CAPSTAN_QUANTIZE_CLONES static inline Extremes extremes(std::span<const float> x) {
   constexpr std::size_t n = detail::kLanes;
   float low[n], high[n];
   std::fill_n(low, n, x[0]);
@@ -70,23 +83,25 @@ inline Extremes extremes(std::span<const float> x) {
 struct Magnitudes {
   double sum = 0, count = 0;
 };
-inline Magnitudes magnitudes_above(std::span<const float> x, float threshold) {
-  constexpr std::size_t n = 8;
-  double sums[n] = {}, counts[n] = {};
-  std::size_t i = 0;
-  for (; i + n <= x.size(); i += n) {
-    for (std::size_t k = 0; k < n; ++k) {
-      const float size = std::fabs(x[i + k]);
-      sums[k] += size > threshold ? static_cast<double>(size) : 0.0;
-      counts[k] += size > threshold ? 1.0 : 0.0;
+CAPSTAN_QUANTIZE_CLONES static inline Magnitudes magnitudes_above(std::span<const float> x, float threshold) {
+  constexpr std::size_t n = detail::kLanes, run = 4096;  // elements that the first cache keeps for the second loop
+  Magnitudes total;
+  double sums[n] = {};
+  for (std::size_t begin = 0; begin < x.size(); begin += run) {
+    const std::size_t end = std::min(begin + run, x.size()), whole = begin + (end - begin) / n * n;
+    for (std::size_t i = begin; i < whole; i += n) {
+      for (std::size_t k = 0; k < n; ++k) {
+        sums[k] += static_cast<double>(detail::if_above(std::fabs(x[i + k]), threshold));
+      }
+    }
+    std::int32_t count = 0;
+    for (std::size_t i = begin; i < end; ++i) count += static_cast<std::int32_t>(std::fabs(x[i]) > threshold);
+    total.count += count;
+    for (std::size_t i = whole; i < end; ++i) {
+      total.sum += static_cast<double>(detail::if_above(std::fabs(x[i]), threshold));
     }
   }
-  Magnitudes total;
-  for (std::size_t k = 0; k < n; ++k) total = {total.sum + sums[k], total.count + counts[k]};
-  for (; i < x.size(); ++i) {
-    const float size = std::fabs(x[i]);
-    if (size > threshold) total = {total.sum + size, total.count + 1};
-  }
+  for (const double sum : sums) total.sum += sum;
   return total;
 }
 
@@ -171,7 +186,7 @@ inline Grid asymmetric_grid(float low, float high, int bits, bool as_half = fals
 }
 
 /// What the values become. `out` may be `x`.
-inline void to_grid(std::span<const float> x, const Grid& grid, float* out) {
+CAPSTAN_QUANTIZE_CLONES static inline void to_grid(std::span<const float> x, const Grid& grid, float* out) {
   if (!(grid.scale > 0)) {
     std::fill_n(out, x.size(), grid.constant);
     return;
@@ -181,12 +196,18 @@ inline void to_grid(std::span<const float> x, const Grid& grid, float* out) {
 }
 
 /// Their codes, of a grid of at most 8 bits.
-inline void to_codes(std::span<const float> x, const Grid& grid, std::int8_t* codes) {
+CAPSTAN_QUANTIZE_CLONES static inline void to_codes(std::span<const float> x, const Grid& grid, std::int8_t* codes) {
   if (!(grid.scale > 0)) {
     std::fill_n(codes, x.size(), static_cast<std::int8_t>(grid.constant == 0 ? 0 : 1));
     return;
   }
   detail::for_each_code(x, grid, [&](std::size_t i, float code) { codes[i] = static_cast<std::int8_t>(code); });
+}
+
+/// Values of two magnitudes or one: `size` with the sign of what is farther from 0 than `above`, 0 for the rest. `out`
+/// may be `x`.
+CAPSTAN_QUANTIZE_CLONES static inline void to_signs(std::span<const float> x, float size, float above, float* out) {
+  for (std::size_t i = 0; i < x.size(); ++i) out[i] = std::fabs(x[i]) > above ? std::copysign(size, x[i]) : 0.0f;
 }
 
 /// The scale that goes with codes: of values that are all alike that value itself, whose code is 1.

@@ -34,7 +34,7 @@ std::string takes(const std::vector<std::string>& members) {
 }
 
 struct Chosen {
-  std::vector<std::string> observers, monitors, problems;
+  std::vector<std::string> observers, monitors, compressions, problems;
   std::map<std::string, Json> params;
 };
 
@@ -53,6 +53,10 @@ Chosen read(const std::string& sections, std::vector<IndexedPlugin> plugins) {
     chosen.params[one.type] = one.params;
   }
   for (const ComponentChoice& one : reading.config->monitors) chosen.monitors.push_back(one.type);
+  for (const ComponentChoice& one : reading.config->compressions) {
+    chosen.compressions.push_back(one.type);
+    chosen.params[one.type] = one.params;
+  }
   return chosen;
 }
 
@@ -64,6 +68,9 @@ constexpr const char* kRowsAndSparse = R"("compression_training": {
     "different_groups": {"rp1": {"params": {"dense_ratio": 0.5}, "modules": ["fc"]}}},
   "sparse_pruning": {"shared_parameters": {"enabled": true, "method": "l1"},
     "different_groups": {"sp1": {"params": {"dense_ratio": 0.5}, "modules": ["fc"]}}}})";
+constexpr const char* kWeights = R"("compression_training": {"weight_quantization": {
+  "shared_parameters": {"enabled": true, "quantize_weight_in_forward": true},
+  "different_groups": {"wq1": {"params": {"start_bits": 4, "target_bits": 4}, "modules": ["fc"]}}}})";
 constexpr const char* kNoRows =
     "compression_training.row_pruning.shared_parameters.enabled: the section 'compression_training.row_pruning' is not "
     "in this release, and no installed observer carries it out. Switch it off, or install a plugin whose manifest says "
@@ -96,6 +103,56 @@ TEST(Sections, APluginMayNameANestedSectionAndGetsItsKeys) {
   EXPECT_THAT(chosen.problems, IsEmpty());
   ASSERT_THAT(chosen.observers, ElementsAre("AcmeRows"));
   EXPECT_EQ(chosen.params.at("AcmeRows").at("shared_parameters").at("method"), Json("l1"));
+}
+
+TEST(Sections, ACompressionCarriesOutAMethodOfCompressionTrainingAndGetsItsKeys) {
+  const Chosen chosen = read(kWeights, {plugin("compression", "AcmeBits", "compression_training.weight_quantization",
+                                               takes({"shared_parameters", "different_groups"}))});
+  EXPECT_THAT(chosen.problems, IsEmpty());
+  EXPECT_THAT(chosen.observers, IsEmpty());
+  ASSERT_THAT(chosen.compressions, ElementsAre("AcmeBits"));
+  const Json& shared = chosen.params.at("AcmeBits").at("shared_parameters");
+  EXPECT_EQ(shared.at("quantization_type"), Json("symmetric"));  // the default of a key that is not given
+  EXPECT_EQ(chosen.params.at("AcmeBits").at("different_groups").at("wq1").at("params").at("target_bits"), Json(4));
+  EXPECT_THAT(read(kRows, {plugin("compression", "AcmeRows", "compression_training.row_pruning")}).compressions,
+              ElementsAre("AcmeRows"));
+}
+
+TEST(Sections, AnObserverGoesOnCarryingOutWhatCompressionsMayCarryOut) {
+  const auto observer = plugin("observer", "Older", "compression_training.weight_quantization");
+  const auto compression = plugin("compression", "Newer", "compression_training.weight_quantization");
+  EXPECT_THAT(read(kWeights, {observer}).observers, ElementsAre("Older"));
+  // Of two that fit alike, the search path has the say.
+  EXPECT_THAT(read(kWeights, {observer, compression}).compressions, IsEmpty());
+  EXPECT_THAT(read(kWeights, {compression, observer}).compressions, ElementsAre("Newer"));
+}
+
+TEST(Sections, AMethodWithoutItsCompressionIsMissed) {
+  EXPECT_THAT(
+      read(kWeights, {}).problems,
+      ElementsAre("compression_training.weight_quantization.shared_parameters.enabled: no installed compression "
+                  "carries out the section 'compression_training.weight_quantization'; one comes with "
+                  "Capstan.\n  looked in: no folder"));
+}
+
+TEST(Sections, ACompressionMayHaveASectionOfItsOwnOrBeListed) {
+  const auto squeeze = [](const std::string& section) {
+    return plugin("compression", "acme_squeeze", section,
+                  "[components.params]\nbits = { type = \"integer\", default = 8, min = 2, max = 8 }\n");
+  };
+  const Chosen own = read(R"("acme": {"enabled": true, "bits": 4})", {squeeze("acme")});
+  EXPECT_THAT(own.problems, IsEmpty());
+  ASSERT_THAT(own.compressions, ElementsAre("acme_squeeze"));
+  EXPECT_EQ(own.params.at("acme_squeeze").at("bits"), Json(4));
+  const Chosen listed =
+      read(R"("capstan": {"compressions": [{"type": "ACME_squeeze"}, {"type": "acme_squeeze"}]})", {squeeze("acme")});
+  EXPECT_THAT(listed.compressions, ElementsAre("acme_squeeze", "acme_squeeze"));
+  EXPECT_EQ(listed.params.at("acme_squeeze").at("bits"), Json(8));
+  EXPECT_THAT(
+      read(R"("capstan": {"compressions": [{"type": "acme_squeeze"}]})", {squeeze("aio")}).problems,
+      ElementsAre("aio: acme_squeeze.so: its compression 'acme_squeeze' is never chosen by this section, which "
+                  "switches on no compression, and gets none of its keys. List it in capstan.compressions, with "
+                  "parameters of its own."));
 }
 
 TEST(Sections, TheNestedSectionIsACloserFitThanTheOneAroundIt) {
@@ -143,12 +200,13 @@ TEST(Sections, TheFoldersThatWereSearchedAreNamedOnce) {
   EXPECT_THAT(
       read(R"("wandb": {"enabled": true}, "comet": {"enabled": true}, "sqlite_monitor": {"enabled": true})", {})
           .problems,
-      ElementsAre("wandb.enabled: no installed monitor carries out the section 'wandb'; one comes with Capstan.\n"
-                  "  looked in: no folder",
-                  "comet.enabled: no installed monitor carries out the section 'comet'; one comes with Capstan.",
-                  "sqlite_monitor: unknown key. If it is the section of a monitor or an observer, its plugin is not "
-                  "installed where it was looked for; if it is an option of another program, move it there or begin it "
-                  "with '_'."));
+      ElementsAre(
+          "wandb.enabled: no installed monitor carries out the section 'wandb'; one comes with Capstan.\n"
+          "  looked in: no folder",
+          "comet.enabled: no installed monitor carries out the section 'comet'; one comes with Capstan.",
+          "sqlite_monitor: unknown key. If it is the section of a monitor, an observer or a compression, its plugin "
+          "is not installed where it was looked for; if it is an option of another program, move it there or begin it "
+          "with '_'."));
 }
 
 TEST(Sections, ParametersOfAMonitorKeepTheRulesOfItsManifest) {
@@ -205,7 +263,7 @@ TEST(Components, ARegularExpressionThatAStateTakesIsCheckedWhenTheFileIsRead) {
 TEST(Sections, AComponentOfAKindThatNoSectionChoosesIsReported) {
   EXPECT_THAT(read(R"("acme_disk": {"enabled": true})", {plugin("offload", "acme", "acme_disk")}).problems,
               ElementsAre("acme_disk: acme.so: its offload 'acme' cannot be chosen by a section of its own, only "
-                          "monitors and observers can. Ask the plugin's author."));
+                          "monitors, observers and compressions can. Ask the plugin's author."));
 }
 
 TEST(Sections, ANestedSectionThatTheLanguageDoesNotHaveIsReported) {

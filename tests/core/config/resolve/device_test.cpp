@@ -41,6 +41,9 @@ traits = ["elementwise", "cpu"]
 kind = "observer"
 type = "watcher"
 attach = ["events"]
+[[components]]
+kind = "compression"
+type = "squeeze"
 )";
 const std::string kCuda = R"(
 [[components]]
@@ -125,6 +128,9 @@ TEST(Device, RefusesWhatIsNotCarriedOutThere) {
                         "optimizers update on the device. Remove the section."));
   EXPECT_THAT(errors(read(R"(, "capstan": {"run": {"device": "cuda"}, "observers": [{"type": "watcher"}]})")),
               HasSubstr("observer 'watcher' is made for the CPU, and this run is on cuda. Switch it off."));
+  EXPECT_THAT(errors(read(R"(, "capstan": {"run": {"device": "cuda"}, "compressions": [{"type": "squeeze"}]})")),
+              HasSubstr("capstan.compressions[0].type: compression 'squeeze' works in host memory, and this run is on "
+                        "cuda. Switch it off."));
 }
 
 TEST(Device, CarriesOutStagesUpToTwo) {

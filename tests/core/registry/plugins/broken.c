@@ -66,7 +66,7 @@ __attribute__((visibility("default"))) const capstan_plugin* capstan_plugin_v1(v
   plugin.manifest = "schema = 1";
 #endif
 #ifdef BREAK_ABI
-  plugin.abi_minor = 7;
+  plugin.abi_minor = 99;
 #endif
 #ifdef BREAK_DESCRIPTOR
   plugin.struct_size = 12;

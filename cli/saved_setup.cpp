@@ -1,0 +1,115 @@
+#include "cli/saved_setup.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "cli/run_setup.hpp"
+#include "core/config/component_params.hpp"
+#include "core/engine/initialize.hpp"
+#include "core/errors.hpp"
+#include "core/registry/registry.hpp"
+
+namespace capstan::cli {
+namespace {
+
+constexpr const char* kCompression = "compression_training";
+
+const Json* member(const Json& object, const char* section, const char* key) {
+  const Json* around = object.find(section);
+  const Json* found = around != nullptr ? around->find(key) : nullptr;
+  return found != nullptr && !found->is_null() ? found : nullptr;
+}
+
+/// Reads `capstan.<key>` of the saved configuration for each key, and `compression` as compression_training, as a
+/// configuration of their own: what else a training needs is nothing to who reads its checkpoint.
+LoadedConfig load_parts(const SavedRunFacts& run, const std::vector<const char*>& keys, const Json& compression) {
+  Json document = Json::object();
+  document["train_batch_size"] = 1;
+  document["capstan"] = Json::object();
+  for (const char* key : keys) {
+    if (const Json* value = member(run.config(), "capstan", key)) document["capstan"][key] = *value;
+  }
+  if (compression.size() > 0) document[kCompression] = compression;
+  LoadedConfig loaded;
+  loaded.communicator = Communicator::alone();
+  ConfigContext context;
+  context.takes_steps = false;
+  context.says_autos = false;
+  context.plugin_paths = run.plugin_paths;
+  loaded.config = load_config({document.dump(), "the configuration in " + run.name, false}, context, loaded.plugins);
+  return loaded;
+}
+
+/// Whether a technique of compression_training is in use.
+bool in_use(const Json& technique) {
+  const Json* enabled = member(technique, "shared_parameters", "enabled");
+  return enabled != nullptr && *enabled == Json(true);
+}
+
+/// The section with the techniques that were used: of the others nothing is to be said.
+Json used_techniques(const SavedRunFacts& run) {
+  Json used = Json::object();
+  const Json* section = run.config().find(kCompression);
+  if (section == nullptr || !section->is_object()) return used;
+  for (const auto& [technique, values] : section->as_object()) {
+    if (in_use(values)) used[technique] = values;
+  }
+  return used;
+}
+
+/// Throws RuntimeFault for a technique that the run used and nothing here carries out.
+void require_plugins(const SavedRunFacts& run, const Config& config) {
+  const Json used = used_techniques(run);
+  for (const auto& [technique, values] : used.as_object()) {
+    const std::string where = std::string(kCompression) + "." + technique;
+    const auto carries = [&](const ComponentChoice& choice) { return choice.where == where; };
+    if (std::any_of(config.compressions.begin(), config.compressions.end(), carries) ||
+        std::any_of(config.observers.begin(), config.observers.end(), carries)) {
+      continue;
+    }
+    throw RuntimeFault("checkpoint '" + run.name + "': it was trained with " + where +
+                       ", and no plugin here carries out that section. Install it ('capstan plugins install'), or "
+                       "name its folder with --plugin-path.");
+  }
+}
+
+}  // namespace
+
+const Json& SavedRunFacts::config() const {
+  static const Json kNone = Json::object();
+  const Json* config = state.find("config");
+  return config != nullptr ? *config : kNone;
+}
+
+SavedModel saved_model(const SavedRunFacts& run) {
+  const Json* model = member(run.config(), "capstan", "model");
+  if (model == nullptr || !model->is_object()) {
+    throw RuntimeFault("checkpoint '" + run.name +
+                       "': a program's own model was trained, which only that program can build. Export it to "
+                       "safetensors or pt.");
+  }
+  const Model built = build_model(load_parts(run, {"model", "plugins"}, Json::object()));
+  return {built.describe(), built.description()};
+}
+
+Compressions saved_compressions(const SavedRunFacts& run) {
+  const Json* modules = run.state.find("modules");
+  if (modules == nullptr) {
+    throw RuntimeFault("checkpoint '" + run.name +
+                       "': its run compressed no weights (its configuration has no compression_training that does). "
+                       "Export it without --compressed.");
+  }
+  const LoadedConfig loaded = load_parts(run, {"plugins", "compressions", "corrections"}, used_techniques(run));
+  require_plugins(run, loaded.config);
+  Compressions compressions;
+  Registry registry(loaded.plugins, loaded.config.plugin_sha256);
+  for (const ComponentChoice& choice : loaded.config.compressions) {
+    const Json params = component_params(choice, loaded.config, loaded.plugins);
+    compressions.add(registry.create(choice.where, choice.kind, choice.type, params, model_host()));
+  }
+  compressions.plan(*modules);
+  if (const Json* states = run.state.find("compressions")) compressions.load(*states);
+  return compressions;
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/compression/compressions.hpp"
+#include "core/text/json.hpp"
+
+namespace capstan::cli {
+
+/// A checkpoint's state.json, for those who read its configuration again. `name`: for messages, "ckpt, global_step9".
+struct SavedRunFacts {
+  const Json& state;
+  std::string name;
+  std::vector<std::string> plugin_paths;
+
+  const Json& config() const;  // the empty object where there is none
+};
+
+/// What the model of the run tells of itself.
+struct SavedModel {
+  Json facts;
+  std::string name;
+};
+
+/// Builds the model that the configuration names, to ask it. Throws RuntimeFault where a program brought its own.
+SavedModel saved_model(const SavedRunFacts& run);
+
+/// The compressions of the run with their plans and states. Throws RuntimeFault for a run without any, and for a
+/// section whose plugin is not here.
+Compressions saved_compressions(const SavedRunFacts& run);
+
+}  // namespace capstan::cli
