@@ -1,6 +1,5 @@
 #include "cli/saved_setup.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "cli/run_setup.hpp"
@@ -57,22 +56,6 @@ Json used_techniques(const SavedRunFacts& run) {
   return used;
 }
 
-/// Throws RuntimeFault for a technique that the run used and nothing here carries out.
-void require_plugins(const SavedRunFacts& run, const Config& config) {
-  const Json used = used_techniques(run);
-  for (const auto& [technique, values] : used.as_object()) {
-    const std::string where = std::string(kCompression) + "." + technique;
-    const auto carries = [&](const ComponentChoice& choice) { return choice.where == where; };
-    if (std::any_of(config.compressions.begin(), config.compressions.end(), carries) ||
-        std::any_of(config.observers.begin(), config.observers.end(), carries)) {
-      continue;
-    }
-    throw RuntimeFault("checkpoint '" + run.name + "': it was trained with " + where +
-                       ", and no plugin here carries out that section. Install it ('capstan plugins install'), or "
-                       "name its folder with --plugin-path.");
-  }
-}
-
 }  // namespace
 
 const Json& SavedRunFacts::config() const {
@@ -100,7 +83,6 @@ Compressions saved_compressions(const SavedRunFacts& run) {
                        "Export it without --compressed.");
   }
   const LoadedConfig loaded = load_parts(run, {"plugins", "compressions", "corrections"}, used_techniques(run));
-  require_plugins(run, loaded.config);
   Compressions compressions;
   Registry registry(loaded.plugins, loaded.config.plugin_sha256);
   for (const ComponentChoice& choice : loaded.config.compressions) {

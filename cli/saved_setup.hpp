@@ -26,8 +26,8 @@ struct SavedModel {
 /// Builds the model that the configuration names, to ask it. Throws RuntimeFault where a program brought its own.
 SavedModel saved_model(const SavedRunFacts& run);
 
-/// The compressions of the run with their plans and states. Throws RuntimeFault for a run without any, and for a
-/// section whose plugin is not here.
+/// The compressions of the run with their plans and states. Throws RuntimeFault for a run without any,
+/// ConfigError for a section whose plugin is not here.
 Compressions saved_compressions(const SavedRunFacts& run);
 
 }  // namespace capstan::cli

@@ -21,7 +21,6 @@ struct RowGroups {
 
   /// Elements of a row that have one scale.
   std::int64_t size() const { return columns / per_row; }
-  bool operator==(const RowGroups&) const = default;
 };
 
 /// Throws RuntimeFault for groups that end within rows without cutting all of them alike, which no format holds.

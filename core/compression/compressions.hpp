@@ -56,6 +56,8 @@ class Compressions {
                at::Tensor& out) const;
   /// The micro-batches of a step are done; called by all ranks.
   void settle(std::int64_t updates) const;
+  /// A step was given up: all have again the states that settle() or load() left, which is what they save.
+  void abandon_step() const { load(save()); }
 
   /// {"<position> <type>": state} of those that keep a state.
   Json save() const;

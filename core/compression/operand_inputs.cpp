@@ -32,7 +32,10 @@ OperandInputs::OperandInputs(const Compressions& compressions, const std::vector
     const auto found = std::find_if(parameters.begin(), parameters.end(),
                                     [&](const NamedTensor& parameter) { return parameter.name == weight; });
     unused_.insert(module);
-    if (found != parameters.end()) modules_.emplace(found->tensor.storage().unsafeGetStorageImpl(), module);
+    if (found == parameters.end()) continue;
+    const std::int64_t begin = found->tensor.storage_offset();
+    weights_.emplace(found->tensor.storage().unsafeGetStorageImpl(),
+                     Weight{begin, begin + found->tensor.numel(), module});
   }
 }
 
@@ -42,6 +45,16 @@ void OperandInputs::begin(std::int64_t updates, bool training) {
 }
 
 std::vector<std::string> OperandInputs::unused() const { return {unused_.begin(), unused_.end()}; }
+
+const std::string* OperandInputs::module_of(const at::Tensor& weight) const {
+  const auto [first, last] = weights_.equal_range(weight.storage().unsafeGetStorageImpl());
+  for (auto at = first; at != last; ++at) {
+    if (weight.storage_offset() >= at->second.begin && weight.storage_offset() < at->second.end) {
+      return &at->second.module;
+    }
+  }
+  return nullptr;
+}
 
 const OperandInputs::Places& OperandInputs::places_of(const c10::OperatorHandle& op) {
   const void* schema = &op.schema();
@@ -55,23 +68,24 @@ const OperandInputs::Places& OperandInputs::places_of(const c10::OperatorHandle&
 }
 
 void OperandInputs::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
+  const std::scoped_lock lock(mutex_);
   const Places& places = places_of(op);
   if (places.input < 0) return;
   const std::size_t first = stack.size() - argument_count;
   const c10::IValue& weight = stack[first + static_cast<std::size_t>(places.weight)];
   c10::IValue& input = stack[first + static_cast<std::size_t>(places.input)];
-  if (!weight.isTensor() || !input.isTensor() || !weight.toTensor().defined() || !weight.toTensor().has_storage())
-    return;
-  const auto found = modules_.find(weight.toTensor().storage().unsafeGetStorageImpl());
-  if (found == modules_.end()) return;
-  unused_.erase(found->second);
+  if (!weight.isTensor() || !input.isTensor()) return;
+  if (!weight.toTensor().defined() || !weight.toTensor().has_storage()) return;
+  const std::string* module = module_of(weight.toTensor());
+  if (module == nullptr) return;
+  unused_.erase(*module);
   const at::Tensor given = input.toTensor();
   at::Tensor made;
   {
     const at::NoGradGuard no_grad;
     const at::Tensor values = given.detach().contiguous();
     made = at::empty_like(values);
-    if (!compressions_.operand(found->second, values, updates_, training_, made)) return;
+    if (!compressions_.operand(*module, values, updates_, training_, made)) return;
   }
   input = straight_through(given, made);
 }

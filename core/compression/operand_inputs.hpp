@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -14,7 +15,7 @@
 namespace capstan {
 
 /// Gives the operators that use the weights of planned modules compressed inputs. A module is known by the storage of
-/// its parameter `weight`. [engine]
+/// its parameter `weight`. Several threads may run operators of one pass: inputs are made one at a time. [engine]
 class OperandInputs final : public OperatorPolicy {
  public:
   OperandInputs(const Compressions& compressions, const std::vector<NamedTensor>& parameters);
@@ -35,7 +36,15 @@ class OperandInputs final : public OperatorPolicy {
   const Places& places_of(const c10::OperatorHandle& op);
 
   const Compressions& compressions_;
-  std::unordered_map<const void*, std::string> modules_;  // by the storages of their weights
+  /// Where a weight lies in its storage, in elements.
+  struct Weight {
+    std::int64_t begin, end;
+    std::string module;
+  };
+  const std::string* module_of(const at::Tensor& weight) const;
+
+  std::unordered_multimap<const void*, Weight> weights_;  // by their storages
+  std::mutex mutex_;                                      // guards what follows, and the components' inputs
   std::unordered_map<const void*, Places> operators_;     // by their schemas
   std::set<std::string> unused_;
   std::int64_t updates_ = 0;

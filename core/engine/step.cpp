@@ -105,11 +105,12 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
   store.begin_forward(step_name(), pass);
   forward_policies = {};
   if (OperatorPolicy* policy = store.operator_policy()) forward_policies.add(*policy);
-  if (operand_policy && pass == ParameterResidency::Pass::kTraining) forward_policies.add(*operand_policy);
+  // First, while operands are still parameters: modules are known by their weights.
   if (operand_inputs) {
     operand_inputs->begin(progress.updates, pass == ParameterResidency::Pass::kTraining);
     forward_policies.add(*operand_inputs);
   }
+  if (operand_policy && pass == ParameterResidency::Pass::kTraining) forward_policies.add(*operand_policy);
   if (!forward_policies.empty()) scope.emplace(forward_policies);
   at::Tensor loss = run_model(batch);
   scope.reset();
@@ -339,6 +340,7 @@ void Engine::State::print_micro_timers() {
 
 void Engine::State::abandon_step() {
   store.abandon_step();
+  compressions.abandon_step();
   under_way = {};
   for (Timers* timers : {&micro_timers, &step_timers, &optimizer_timers}) timers->take();
 }

@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
                "--lang excludes --template.\n"},
         Misuse{{"model", "show"}, "model is required.\n"},
         Misuse{{"export", "--checkpoint", "c", "--to", "safetensor", "--out", "o"},
-               "--to: must be pt|safetensors|hf, got 'safetensor'. Did you mean 'safetensors'?\n"}));
+               "--to: must be pt|safetensors|hf|gguf, got 'safetensor'. Did you mean 'safetensors'?\n"}));
 
 TEST(CommandLine, ShowsHelpWithExamplesAndExitCodes) {
   EXPECT_THAT(read({"--help"}).text, HasSubstr("  130  interrupted by Ctrl-C or SIGTERM"));

@@ -5,6 +5,8 @@
   compressed_readers.py hf FOLDER GPT2 TEXT QUANTISER...    logits of transformers; prints the mean loss over TEXT
   compressed_readers.py llama FILE TEXT                     prints the mean loss of llama.cpp over TEXT
 
+Several of them in one call stand one behind the other with ";" in between.
+
 MASTERS and GPT2 are exports without --compressed; TEXT is a file of bytes, one token each. QUANTISER: PATTERN BITS GROUPS
 symmetric|asymmetric exact|half, of the weights whose names here contain PATTERN ("" for all matrices but embeddings).
 """
@@ -15,7 +17,7 @@ import numpy as np
 
 
 def quantised(x, bits, groups, kind, half):
-    """The values (code - zero point) * scale, the scale as the file has it, and whether all are rounded once in fp32."""
+    """The values (code - zero point) * scale, rounded once in float32."""
     w = x.reshape(groups, -1).astype(np.float32)
     one = np.float32
     if bits == 1:
@@ -182,10 +184,11 @@ def llama(file, text):
     print(f"{total / (len(tokens) - 1):.6f}")
 
 
-if __name__ == "__main__":
-    what, arguments = sys.argv[1], sys.argv[2:]
+jobs = [[]]
+for word in sys.argv[1:]:
+    jobs.append([]) if word == ";" else jobs[-1].append(word)
+for what, *arguments in jobs:
     if what == "llama":
         llama(*arguments)
     else:
-        files = arguments[:-5]
-        {"packed": packed, "gguf": gguf, "hf": hf}[what](*files, Quantiser(*arguments[-5:]))
+        {"packed": packed, "gguf": gguf, "hf": hf}[what](*arguments[:-5], Quantiser(*arguments[-5:]))

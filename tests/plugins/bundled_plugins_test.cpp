@@ -54,6 +54,7 @@ TEST(BundledPlugins, ProvideTheTypesOfDeepSpeedsConfigurations) {
     EXPECT_TRUE(index.find("scheduler", type)) << type;
   }
   for (const char* type : {"nvme", "cpu"}) EXPECT_TRUE(index.find("offload", type)) << type;
+  EXPECT_TRUE(index.find("compression", "weight_quantization"));
 }
 
 TEST(BundledPlugins, DeclareEveryOptimizerElementwiseThatTakesNoNormsOrWholeParametersAndSendsNoCodes) {

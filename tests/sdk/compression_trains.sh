@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # compression_trains.sh BUILD TORCH SOURCE: builds the third-party compression against nothing but the installed SDK, installs it, and
-# trains with it: stage 3 on two processes gives the losses of stage 0, a run without it gives others.
+# trains with it: stage 3 on two processes gives the losses of stage 0, a run without it gives others. The export has its codes.
 set -euo pipefail
 readonly build=$1 torch=$2 source=$3
 
@@ -46,4 +46,29 @@ assert len(whole) == len(parts) == 5, "five losses each"
 assert near(whole, parts), "stage 3 on two processes against stage 0"
 assert near(whole[:2], plain[:2]), "the same before the first update that rounds"
 assert not near(whole[3:], plain[3:]), "another run afterwards"
+PY
+
+"$build/bin/capstan" export --checkpoint parts --compressed --to safetensors --out coded.safetensors --plugin-path mine >out.txt 2>&1 ||
+  fail export
+python3 - coded.safetensors <<'PY'
+import json, math, struct, sys
+data = open(sys.argv[1], "rb").read()
+length = struct.unpack("<Q", data[:8])[0]
+header, data = json.loads(data[8:8 + length]), data[8 + length:]
+
+def numbers(name, form):
+    begin, end = header[name]["data_offsets"]
+    return struct.unpack("<%d%s" % ((end - begin) // 4, form), data[begin:end])
+
+packed = [name for name in header if name.endswith(".weight_packed")]
+assert packed and all(".attn." in name or ".mlp." in name for name in packed), packed
+for name in packed:
+    # Codes of 5 bits, as unsigned numbers from -16: a row's stand one after the other, from the lowest bit of its words.
+    rows, width = header[name]["shape"]
+    words, columns = numbers(name, "I"), width * 32 // 5
+    streams = [sum(word << 32 * k for k, word in enumerate(words[row * width:(row + 1) * width])) for row in range(rows)]
+    codes = {(stream >> 5 * k & 31) - 16 for stream in streams for k in range(columns)}
+    assert {0, 8, -8} <= codes <= {0, 1, -1, 2, -2, 4, -4, 8, -8}, (name, codes)
+    scales = numbers(name.replace("packed", "scale"), "f")
+    assert all(math.frexp(scale)[0] == 0.5 for scale in scales), (name, scales[:4])
 PY

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -19,13 +21,13 @@ namespace {
 namespace quantize = sdk::quantize;
 
 const std::string kSection = "compression_training.activation_quantization";
-constexpr std::int64_t kGrain = 32768;  // elements that are worth a thread
+constexpr std::int64_t kGrain = 32768;   // elements that are worth a thread
+constexpr std::size_t kBatchedDims = 4;  // of images: batch, channels, height, width
 
 /// Inputs of layers, rounded to few bits. Keys: the section compression_training.activation_quantization.
 class ActivationQuantization {
  public:
-  ActivationQuantization(sdk::Host host, const sdk::Params& params)
-      : host_(host), scopes_(read_scopes(params, kSection)) {
+  ActivationQuantization(const sdk::Host&, const sdk::Params& params) : scopes_(read_scopes(params, kSection)) {
     offset_ = params.integer("/shared_parameters/schedule_offset");
     symmetric_ = params.text("/shared_parameters/quantization_type") == "symmetric";
     static_ = params.text("/shared_parameters/range_calibration") == "static";
@@ -61,59 +63,63 @@ class ActivationQuantization {
   bool active(std::int64_t updates) const { return updates >= offset_; }
 
   void operand(std::string_view module, capstan_tensor input, std::int64_t, bool training, capstan_tensor out) {
-    Input& layer = inputs_.find(module)->second;
+    const auto found = inputs_.find(module);
+    if (found == inputs_.end()) throw sdk::Error("is not in the plan of activation_quantization.");
+    Input& layer = found->second;
     const sdk::Values from = sdk::values_of(input), to = sdk::values_of(out);
     if (!sdk::on_cpu(input) || !from.is_float()) {
       throw sdk::Error("quantises float32, bfloat16 and float16 activations in host memory; this input is " +
                        (sdk::on_cpu(input) ? sdk::dtype_name(input) : std::string("on another device")) + ".");
     }
-    const std::span<const std::int64_t> shape = sdk::shape_of(input);
     const std::int64_t numel = sdk::numel_of(input);
     if (numel == 0) return;
     if (static_) {
       if (training) {
-        const quantize::Extremes found = extremes_of(from, numel);
-        layer.range.observe(found.low, found.high);
+        const quantize::Extremes extremes = extremes_of(from, numel);
+        layer.range.observe(extremes.low, extremes.high);
       }
       const quantize::Grid grid =
           grid_of(static_cast<float>(layer.range.low()), static_cast<float>(layer.range.high()), layer.bits);
       return quantise(from, to, numel, kGrain, [&](std::span<const float>) { return grid; });
     }
-    // A group a token for linear layers, one an image for convolutions.
-    const std::int64_t group = layer.convolution ? numel / std::max<std::int64_t>(shape[0], 1) : shape.back();
-    quantise(from, to, numel, group, [&](std::span<const float> x) {
-      const quantize::Extremes found = quantize::extremes(x);
-      return grid_of(found.low, found.high, layer.bits);
+    quantise(from, to, numel, group_of(layer, sdk::shape_of(input), numel), [&](std::span<const float> x) {
+      const quantize::Extremes extremes = quantize::extremes(x);
+      return grid_of(extremes.low, extremes.high, layer.bits);
     });
   }
 
-  /// The range of a step is that of all ranks' micro-batches: each smallest and largest value joined over the ranks.
+  /// The range of a step is that of all ranks' micro-batches: what the ranks found in their k-th use of a layer is
+  /// joined. A rank that used a layer less often has no say in the later uses.
   void settle(std::int64_t, const sdk::Collectives& ranks) {
-    std::vector<double> mine;
+    if (!static_ || inputs_.empty()) return;
+    std::vector<double> counts, mine;
     for (const auto& [path, layer] : inputs_) {
       const std::vector<double>& observed = layer.range.observed();
+      counts.push_back(static_cast<double>(observed.size()));
       mine.insert(mine.end(), observed.begin(), observed.end());
     }
-    const auto count = static_cast<std::int64_t>(mine.size());
-    std::vector<std::int64_t> counts(host_.world_size());
-    ranks.all_gather<std::int64_t>({&count, 1}, counts);
-    if (std::any_of(counts.begin(), counts.end(), [&](std::int64_t other) { return other != count; })) {
-      throw sdk::Error("ranks have run different numbers of micro-batches in this step; load a checkpoint.");
+    const std::vector<double> all_counts = gathered(ranks, counts);
+    std::size_t room = 0;
+    std::vector<std::size_t> at(ranks.world_size());  // the next number of each rank
+    for (std::size_t rank = 0; rank < at.size(); ++rank) {
+      const auto first = all_counts.begin() + static_cast<std::ptrdiff_t>(rank * counts.size());
+      room = std::max(room, static_cast<std::size_t>(
+                                std::accumulate(first, first + static_cast<std::ptrdiff_t>(counts.size()), 0.0)));
     }
-    if (mine.empty()) return;
-    std::vector<double> all(mine.size() * host_.world_size());
-    ranks.all_gather<double>(mine, all);
-    std::size_t at = 0;
+    if (room == 0) return;
+    for (std::size_t rank = 0; rank < at.size(); ++rank) at[rank] = rank * room;
+    mine.resize(room);
+    const std::vector<double> all = gathered(ranks, mine);
+    std::size_t layer_number = 0;
     for (auto& [path, layer] : inputs_) {
-      std::vector<double> joined = layer.range.observed();
-      for (std::size_t k = 0; k < joined.size(); ++k) {
-        for (std::size_t rank = 0; rank < host_.world_size(); ++rank) {
-          const double other = all[rank * mine.size() + at + k];
-          joined[k] = k % 2 == 0 ? std::min(joined[k], other) : std::max(joined[k], other);
-        }
+      std::vector<double> joined;
+      for (std::size_t rank = 0; rank < at.size(); ++rank) {
+        const auto count = static_cast<std::size_t>(all_counts[rank * counts.size() + layer_number]);
+        join(joined, std::span(all).subspan(at[rank], count));
+        at[rank] += count;
       }
-      at += joined.size();
       layer.range.settle(joined);
+      ++layer_number;
     }
   }
 
@@ -122,7 +128,7 @@ class ActivationQuantization {
     for (const auto& [path, layer] : inputs_) {
       char numbers[80];
       std::snprintf(numbers, sizeof numbers, "[%.17g, %.17g]", layer.range.settled_low(), layer.range.settled_high());
-      text += (text.back() == '{' ? "\"" : ", \"") + path + "\": " + numbers;
+      text += (text.back() == '{' ? "\"" : ", \"") + in_json(path) + "\": " + numbers;
     }
     sink.write(text + "}}");
   }
@@ -152,16 +158,61 @@ class ActivationQuantization {
                       : quantize::asymmetric_grid(low, high, bits);
   }
 
+  /// Dynamic ranges: a group a token for linear layers, one an image for convolutions.
+  static std::int64_t group_of(const Input& layer, std::span<const std::int64_t> shape, std::int64_t numel) {
+    if (!layer.convolution) return shape.back();
+    return shape.size() == kBatchedDims ? numel / shape[0] : numel;
+  }
+
+  static std::vector<double> gathered(const sdk::Collectives& ranks, const std::vector<double>& mine) {
+    std::vector<double> all(mine.size() * ranks.world_size());
+    if (ranks.world_size() == 1) return mine;
+    ranks.all_gather<double>(mine, all);
+    return all;
+  }
+
+  /// Widens pairs of low and high by those of another rank. A batch that is not finite has no say on any rank.
+  static void join(std::vector<double>& pairs, std::span<const double> other) {
+    constexpr double kNone = std::numeric_limits<double>::infinity();
+    while (pairs.size() < other.size()) pairs.insert(pairs.end(), {kNone, -kNone});
+    for (std::size_t k = 0; k + 1 < other.size(); k += 2) {
+      if (!std::isfinite(other[k]) || !std::isfinite(other[k + 1])) continue;
+      pairs[k] = std::min(pairs[k], other[k]);
+      pairs[k + 1] = std::max(pairs[k + 1], other[k + 1]);
+    }
+  }
+
+  static std::string in_json(const std::string& path) {
+    std::string text;
+    for (const char c : path) {
+      if (c == '"' || c == '\\') text += '\\';
+      text += c;
+    }
+    return text;
+  }
+
   static quantize::Extremes extremes_of(const sdk::Values& from, std::int64_t numel) {
-    if (from.dtype == sdk::Dtype::kFloat32) {
-      return quantize::extremes({static_cast<const float*>(from.data), static_cast<std::size_t>(numel)});
-    }
-    quantize::Extremes found{sdk::value_at(from, 0), sdk::value_at(from, 0)};
-    for (std::int64_t i = 1; i < numel; ++i) {
-      const float x = sdk::value_at(from, static_cast<std::size_t>(i));
-      found = {std::min(found.low, x), std::max(found.high, x)};
-    }
-    return found;
+    const std::int64_t runs = (numel + kGrain - 1) / kGrain;
+    std::vector<quantize::Extremes> found(static_cast<std::size_t>(runs));
+    sdk::parallel_for(0, runs, 1, [&](std::int64_t begin, std::int64_t end) {
+      std::vector<float> wide(from.dtype == sdk::Dtype::kFloat32 ? 0 : kGrain);
+      for (std::int64_t run = begin; run < end; ++run) {
+        const auto first = static_cast<std::size_t>(run * kGrain);
+        const auto count = static_cast<std::size_t>(std::min(kGrain, numel - run * kGrain));
+        found[static_cast<std::size_t>(run)] = quantize::extremes(as_floats(from, first, count, wide));
+      }
+    });
+    quantize::Extremes all = found[0];
+    for (const quantize::Extremes& one : found) all = {std::min(all.low, one.low), std::max(all.high, one.high)};
+    return all;
+  }
+
+  /// Elements as float32: where they lie, or widened in `wide`.
+  static std::span<const float> as_floats(const sdk::Values& from, std::size_t first, std::size_t count,
+                                          std::vector<float>& wide) {
+    if (from.dtype == sdk::Dtype::kFloat32) return {static_cast<const float*>(from.data) + first, count};
+    for (std::size_t i = 0; i < count; ++i) wide[i] = sdk::value_at(from, first + i);
+    return {wide.data(), count};
   }
 
   /// Quantises runs of `run` elements, each with the grid that `grid_for` gives.
@@ -175,20 +226,19 @@ class ActivationQuantization {
       for (std::int64_t at = begin; at < end; ++at) {
         const auto first = static_cast<std::size_t>(at * run);
         const auto count = static_cast<std::size_t>(std::min(run, numel - at * run));
-        if (plain) {
-          const std::span<const float> x(static_cast<const float*>(from.data) + first, count);
-          quantize::to_grid(x, grid_for(x), static_cast<float*>(to.data) + first);
-          continue;
+        const std::span<const float> x = as_floats(from, first, count, wide);
+        const quantize::Grid grid = grid_for(x);
+        float* const made = plain ? static_cast<float*>(to.data) + first : wide.data();
+        if (grid.scale > 0) {
+          quantize::to_grid(x, grid, made);
+        } else {
+          std::copy(x.begin(), x.end(), made);  // a range of one value has no grid
         }
-        const std::span<float> x(wide.data(), count);
-        for (std::size_t i = 0; i < count; ++i) x[i] = sdk::value_at(from, first + i);
-        quantize::to_grid(x, grid_for(x), x.data());
-        for (std::size_t i = 0; i < count; ++i) sdk::set_value_at(to, first + i, x[i]);
+        for (std::size_t i = 0; i < count && !plain; ++i) sdk::set_value_at(to, first + i, made[i]);
       }
     });
   }
 
-  sdk::Host host_;
   std::vector<GroupScope> scopes_;
   std::vector<int> bits_;  // one a group
   std::int64_t offset_ = 0;

@@ -5,7 +5,7 @@
 namespace capstan::compression {
 namespace {
 
-constexpr float kMomentum = 0.95F;
+constexpr float kMomentum = 0.95F, kRest = 0.05F;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ void RunningRange::take(double low, double high) {
   }
   // In float32, in which the range is kept upstream.
   const auto mixed = [](double old, double now) {
-    return static_cast<double>(static_cast<float>(old) * kMomentum + static_cast<float>(now) * (1 - kMomentum));
+    return static_cast<double>(static_cast<float>(old) * kMomentum + static_cast<float>(now) * kRest);
   };
   low_ = mixed(low_, low);
   high_ = mixed(high_, high);

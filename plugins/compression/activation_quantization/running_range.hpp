@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
 namespace capstan::compression {
@@ -12,15 +11,17 @@ class RunningRange {
  public:
   double low() const { return low_; }
   double high() const { return high_; }
-  double settled_low() const { return settled_low_; }  // of the last step
-  double settled_high() const { return settled_high_; }
 
   /// Takes the extremes of a micro-batch, and keeps them until the step is settled.
   void observe(double low, double high);
   /// The extremes of the step's micro-batches so far, low and high in turn.
   const std::vector<double>& observed() const { return observed_; }
-  /// Ends the step: the range becomes what the step's first range and these extremes, of all ranks, give.
+  /// Ends the step: the range becomes what the step's first range and these extremes, of all ranks, give. Extremes that
+  /// are not finite are passed over.
   void settle(const std::vector<double>& extremes);
+  /// The range as the last settle() left it, which a checkpoint keeps.
+  double settled_low() const { return settled_low_; }
+  double settled_high() const { return settled_high_; }
   /// Begins anew with a range that was saved.
   void set(double low, double high);
 

@@ -8,7 +8,7 @@
 namespace capstan::testing {
 namespace {
 
-const capstan_host& host() {
+const capstan_host& host_alone() {
   static const capstan_host instance = make_host();
   return instance;
 }
@@ -16,14 +16,14 @@ const capstan_host& host() {
 }  // namespace
 
 Compressions planned(const std::string& section_json, const char* type, const std::vector<Layer>& layers,
-                     const std::vector<std::string>& corrections) {
+                     const std::vector<std::string>& corrections, const capstan_host* host) {
   const PluginIndex plugins = PluginIndex::scan();
   Registry registry(plugins);
   Json params = Json::parse(section_json);
   if (std::string(type) == "weight_quantization")
     params["corrections"] = Json(Json::Array(corrections.begin(), corrections.end()));
   Compressions made;
-  made.add(registry.create("test", "compression", type, params, &host()));
+  made.add(registry.create("test", "compression", type, params, host ? host : &host_alone()));
   Json modules = Json::object();
   modules["modules"] = Json::array();
   for (const Layer& layer : layers) {

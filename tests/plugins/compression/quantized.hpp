@@ -17,9 +17,10 @@ struct Layer {
   bool trained = true;
 };
 
-/// The bundled compression of a section of compression_training, with a plan for these layers.
+/// The bundled compression of a section of compression_training, with a plan for these layers. `host` must outlive it;
+/// null: one without collectives.
 Compressions planned(const std::string& section_json, const char* type, const std::vector<Layer>& layers,
-                     const std::vector<std::string>& corrections = {});
+                     const std::vector<std::string>& corrections = {}, const capstan_host* host = nullptr);
 
 /// What it makes of the layer's weight after so many updates, in fp32.
 at::Tensor compressed(const Compressions& compressions, const Layer& layer, const at::Tensor& weight,
