@@ -36,6 +36,7 @@ void check_active(const Context& context, const ComponentManifest& component) {
   std::vector<std::int64_t> updates = {0, 1, 2, 3};
   for (std::int64_t at = 4; at < std::int64_t{1} << 40; at *= 2) updates.insert(updates.end(), {at - 1, at, at + 1});
   std::vector<bool> answers;
+  answers.reserve(updates.size());
   for (const std::int64_t at : updates) answers.push_back(one.active(at));
   for (std::size_t i = updates.size(); i-- > 0;) {
     expect(one.active(updates[i]) == answers[i] && other.active(updates[i]) == answers[i],
@@ -140,6 +141,11 @@ std::string fault_of(const CompressionPlan::Parameter& plan, int code, float sca
          " is not what transform makes of it, " + std::to_string(wanted) + ".";
 }
 
+void expect_right(const std::string& fault, const Planned& planned, std::int64_t element, const std::string& what) {
+  if (fault.empty()) return;
+  throw Broken("encode" + of(planned) + ", element " + std::to_string(element) + " of " + what + ": " + fault);
+}
+
 /// Throws Broken unless codes, scales and zero points are what the ABI says, and their values those of transform.
 void check_codes_of(const Planned& planned, const Range& range, const PieceCodes& made, const at::Tensor& values,
                     const std::string& what) {
@@ -150,9 +156,7 @@ void check_codes_of(const Planned& planned, const Range& range, const PieceCodes
   for (std::int64_t i = 0; i < range.numel; ++i) {
     const std::int64_t group = (range.offset + i) / layout.size() - layout.first_group(range);
     const std::string fault = fault_of(planned.plan, codes[i], scales[group], zero_points[group], wanted[i]);
-    if (fault.empty()) continue;
-    throw Broken("encode" + of(planned) + ", element " + std::to_string(range.offset + i) + " of " + what + ": " +
-                 fault);
+    expect_right(fault, planned, range.offset + i, what);
   }
 }
 
