@@ -24,8 +24,8 @@
 namespace capstan {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using testing::Layer;
 
 /// What operators get in place of a two-dimensional input: 8 bits, a range for each row.
@@ -35,7 +35,9 @@ at::Tensor rounded(const at::Tensor& x) {
 }
 
 Compressions inputs_of(const std::vector<Layer>& layers, const std::string& calibration = "dynamic") {
-  return testing::planned(R"({"shared_parameters": {"enabled": true, "range_calibration": ")" + calibration +
+  return testing::planned(R"({"shared_parameters": {"enabled": true, "schedule_offset": 0,
+      "quantization_type": "symmetric", "range_calibration": ")" +
+                              calibration +
                               R"("}, "different_groups": {"aq1": {"params": {"bits": 8}, "modules": ["fc"]}}})",
                           "activation_quantization", layers);
 }
@@ -149,7 +151,7 @@ TEST(OperandInputs, LetEvaluationLeaveTheRangeOfTrainingAlone) {
   EXPECT_TRUE(at::equal(at::linear(x, weight), trained));
 }
 
-TEST(StraightThrough, GivesTheInputsGradientTwiceOver) {
+TEST(StraightThrough, GivesTheInputTheGradientOfTheValues) {
   const at::Tensor x = at::randn({4}).requires_grad_(), values = at::round(x.detach());
   const at::Tensor out = straight_through(x, values.clone());
   EXPECT_TRUE(at::equal(out, values));
