@@ -73,8 +73,11 @@ TEST_F(Inputs, PassGradientsOnUnchanged) {
     const InterceptorScope scope(inputs);
     (at::linear(x, weight) * factor).sum().backward();
   }
-  EXPECT_TRUE(at::equal(x.grad(), at::mm(factor, weight.detach())));      // as if nothing were rounded
-  EXPECT_TRUE(at::equal(weight.grad(), at::mm(factor.t(), rounded(x))));  // of what the operator has seen
+  // As if the operator's input were a tensor of its own.
+  const at::Tensor given = rounded(x).requires_grad_(), copy = weight.detach().clone().requires_grad_();
+  (at::linear(given, copy) * factor).sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), given.grad()));
+  EXPECT_TRUE(at::equal(weight.grad(), copy.grad()));
 }
 
 TEST_F(Inputs, NeedNoGraph) {
@@ -86,7 +89,7 @@ TEST_F(Inputs, NeedNoGraph) {
 }
 
 TEST_F(Inputs, AreNotWrittenAndMayLieInAnyOrder) {
-  const at::Tensor columns = at::randn({5, 3}).t(), before = columns.clone();
+  const at::Tensor columns = at::randn({5, 3}).t(), before = columns.contiguous();
   const InterceptorScope scope(inputs);
   EXPECT_TRUE(at::equal(at::linear(columns, weight), at::linear(rounded(before), weight.detach().clone())));
   EXPECT_TRUE(at::equal(columns, before));
