@@ -70,7 +70,7 @@ TEST_F(Inputs, AreThoseOfOperatorsThatUseAPlannedWeight) {
 TEST_F(Inputs, PassGradientsOnUnchanged) {
   const at::Tensor factor = at::randn({3, 4});
   {
-    const InterceptorScope scope(inputs);
+    const InterceptorScope scope(inputs);  // of a forward that takes gradients
     (at::linear(x, weight) * factor).sum().backward();
   }
   // As if the operator's input were a tensor of its own.
