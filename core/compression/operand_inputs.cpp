@@ -3,6 +3,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <string_view>
@@ -68,6 +69,8 @@ const OperandInputs::Places& OperandInputs::places_of(const c10::OperatorHandle&
 }
 
 void OperandInputs::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
+  // A forward that takes gradients multiplies them with the weights: they are no inputs.
+  if (torch::autograd::get_current_graph_task_id() >= 0) return;
   const std::scoped_lock lock(mutex_);
   const Places& places = places_of(op);
   if (places.input < 0) return;

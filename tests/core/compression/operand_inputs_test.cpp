@@ -24,8 +24,8 @@
 namespace capstan {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using testing::Layer;
 
 /// What operators get in place of a two-dimensional input: 8 bits, a range for each row.
@@ -35,7 +35,9 @@ at::Tensor rounded(const at::Tensor& x) {
 }
 
 Compressions inputs_of(const std::vector<Layer>& layers, const std::string& calibration = "dynamic") {
-  return testing::planned(R"({"shared_parameters": {"enabled": true, "range_calibration": ")" + calibration +
+  return testing::planned(R"({"shared_parameters": {"enabled": true, "schedule_offset": 0,
+      "quantization_type": "symmetric", "range_calibration": ")" +
+                              calibration +
                               R"("}, "different_groups": {"aq1": {"params": {"bits": 8}, "modules": ["fc"]}}})",
                           "activation_quantization", layers);
 }
@@ -68,11 +70,14 @@ TEST_F(Inputs, AreThoseOfOperatorsThatUseAPlannedWeight) {
 TEST_F(Inputs, PassGradientsOnUnchanged) {
   const at::Tensor factor = at::randn({3, 4});
   {
-    const InterceptorScope scope(inputs);
+    const InterceptorScope scope(inputs);  // of a forward that takes gradients
     (at::linear(x, weight) * factor).sum().backward();
   }
-  EXPECT_TRUE(at::equal(x.grad(), at::mm(factor, weight.detach())));      // as if nothing were rounded
-  EXPECT_TRUE(at::equal(weight.grad(), at::mm(factor.t(), rounded(x))));  // of what the operator has seen
+  // As if the operator's input were a tensor of its own.
+  const at::Tensor given = rounded(x).requires_grad_(), copy = weight.detach().clone().requires_grad_();
+  (at::linear(given, copy) * factor).sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), given.grad()));
+  EXPECT_TRUE(at::equal(weight.grad(), copy.grad()));
 }
 
 TEST_F(Inputs, NeedNoGraph) {
@@ -84,7 +89,7 @@ TEST_F(Inputs, NeedNoGraph) {
 }
 
 TEST_F(Inputs, AreNotWrittenAndMayLieInAnyOrder) {
-  const at::Tensor columns = at::randn({5, 3}).t(), before = columns.clone();
+  const at::Tensor columns = at::randn({5, 3}).t(), before = columns.contiguous();
   const InterceptorScope scope(inputs);
   EXPECT_TRUE(at::equal(at::linear(columns, weight), at::linear(rounded(before), weight.detach().clone())));
   EXPECT_TRUE(at::equal(columns, before));
@@ -149,7 +154,7 @@ TEST(OperandInputs, LetEvaluationLeaveTheRangeOfTrainingAlone) {
   EXPECT_TRUE(at::equal(at::linear(x, weight), trained));
 }
 
-TEST(StraightThrough, GivesTheInputsGradientTwiceOver) {
+TEST(StraightThrough, GivesTheInputTheGradientOfTheValues) {
   const at::Tensor x = at::randn({4}).requires_grad_(), values = at::round(x.detach());
   const at::Tensor out = straight_through(x, values.clone());
   EXPECT_TRUE(at::equal(out, values));

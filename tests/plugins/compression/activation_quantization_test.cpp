@@ -11,6 +11,7 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/round.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -182,7 +183,8 @@ TEST(ActivationQuantization, ForgetsAStepThatWasGivenUpAndGoesOnWithWhatItSaved)
   disturbed.abandon_step();
   resumed.load(undisturbed.save());
   for (const Compressions* one : {&undisturbed, &disturbed, &resumed}) {
-    EXPECT_TRUE(at::equal(quantised(*one, next), quantised(*one, next, "fc", false)));
+    const at::Tensor trained = quantised(*one, next);
+    EXPECT_TRUE(at::equal(quantised(*one, next, "fc", false), trained));
     one->settle(1);
   }
   EXPECT_EQ(saved(disturbed), saved(undisturbed));
@@ -232,8 +234,8 @@ TEST(ActivationQuantization, GivesAllRanksTheRangeOfAllTheirBatches) {
     const Compressions compressions = quantizer(settings, &host), alone = quantizer(settings);
     const float infinite = std::numeric_limits<float>::infinity();
     const float mine = communicator.rank() == 0 ? -3 : 5;
-    quantised(compressions, at::tensor({mine, 1.0F}));                                  // -3 to 5
-    quantised(compressions, at::tensor({communicator.rank() == 0 ? infinite : 2, 1}));  // 1 to 2
+    quantised(compressions, at::tensor({mine, 1.0F}));                                     // -3 to 5
+    quantised(compressions, at::tensor({communicator.rank() == 0 ? infinite : 2, 1.0F}));  // 1 to 2
     if (communicator.rank() == 1) quantised(compressions, at::tensor({-9.0F, 9.0F}));
     compressions.settle(0);
     for (const std::pair<float, float>& both : {std::pair(-3.0F, 5.0F), {1.0F, 2.0F}, {-9.0F, 9.0F}}) {
