@@ -87,7 +87,7 @@ at::Tensor encode_part(const PartScales& made, const Range& part, const at::Tens
   std::memcpy(to.scales, made.scales.const_data_ptr<float>(), 4 * groups);
   if (format.zero_points) std::memcpy(to.zero_points, made.zero_points.const_data_ptr<std::int32_t>(), 4 * groups);
   const int width = format.width();
-  const float lowest = -static_cast<float>(1 << (width - 1));
+  const float lowest = -static_cast<float>(1 << (width - 1)), highest = static_cast<float>((1 << width) - 1);
   at::parallel_for(0, part.numel, kGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t at = begin / kGrain * kGrain; at < end; at += kGrain) {
       if (at < begin) continue;  // the thread of the block's beginning does it
@@ -99,7 +99,9 @@ at::Tensor encode_part(const PartScales& made, const Range& part, const at::Tens
         const float scale = load(to.scales, group), shift = zero_point(format, to.zero_points, group) - lowest;
         for (std::int64_t i = from; i < until; ++i) {
           const float level = scale != 0 ? std::nearbyint(x[i - at] / scale) : 0.0f;
-          codes[i - at] = static_cast<std::uint8_t>(static_cast<int>(level + shift));
+          // A float16 may have overflowed to infinity.
+          const float code = level + shift > 0 ? level + shift : 0.0f;
+          codes[i - at] = static_cast<std::uint8_t>(code < highest ? code : highest);
         }
       });
       pack(width, at, stop, codes, to.codes);
