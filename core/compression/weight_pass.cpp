@@ -210,6 +210,7 @@ class Compressions::Pass {
 void Compressions::fill(const std::string& step, std::vector<CompressedPart>& parts, std::int64_t updates,
                         Communicator* ranks) const {
   const at::NoGradGuard no_grad;
+  for (CompressedPart& part : parts) part.scales.reset();
   std::vector<at::Tensor> values(parts.size());  // as far as compressions have come
   std::vector<const Member*> last(parts.size());
   for (const auto& member : members_) {

@@ -33,6 +33,7 @@ void GatherScope::close() {
   if (store == nullptr) return;
   if (written_by_) store->take_values(parameters_, *written_by_);
   store->let_go(parameters_);
+  if (written_by_) store->compress_taken(parameters_);
 }
 
 GatherScope Engine::gather(const std::vector<std::string>& names, std::optional<int> written_by) {

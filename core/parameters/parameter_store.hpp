@@ -238,6 +238,9 @@ class ParameterStore {
   void let_go(const std::vector<std::size_t>& parameters);
   /// Makes the values that rank `root` has in its compute copies, which are held, those of all ranks and masters.
   void take_values(const std::vector<std::size_t>& parameters, int root);
+  /// Called after take_values() and let_go(): has those of them compressed that are to be, which take_values() gave
+  /// other masters.
+  void compress_taken(const std::vector<std::size_t>& parameters);
   /// All compute copies, after masters were loaded.
   void refresh_all(const TransformWeight& transform);
 
@@ -286,6 +289,8 @@ class ParameterStore {
   void build_model_state();
   void build_slots();
   void build_compressed();
+  std::vector<CompressedPart> compressed_as_they_were(const std::vector<std::size_t>& parameters);
+  bool compresses_some(const std::vector<std::size_t>& parameters) const;
   std::vector<double> totals_of_entries(const std::string& name, std::size_t begin, std::size_t end,
                                         const std::vector<double>& per_block, std::size_t width);
   bool has_state(const StateSpec& spec, const ParameterEntry& entry, const ParameterGroups& groups) const;

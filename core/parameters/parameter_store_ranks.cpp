@@ -1,7 +1,10 @@
 // What a parameter store does when several processes train, or one that holds parts alone.
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/where.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -337,6 +340,7 @@ void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int
   std::vector<at::Tensor> values;
   for (const std::size_t i : parameters) values.push_back(of(i).contiguous().view({-1}));
   if (sharding_) sharding_->communicator().broadcast("values written on rank " + std::to_string(root), values, root);
+  const std::vector<CompressedPart> unwritten = compressed_as_they_were(parameters);
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     if (parameters[k] >= entries_.size()) {
       set_frozen(parameters[k] - entries_.size(), [&](at::Tensor to, std::int64_t offset) {
@@ -347,6 +351,14 @@ void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int
     ParameterEntry& entry = entries_[parameters[k]];
     if (!entry.compute.is_contiguous()) entry.compute.copy_(values[k].view(entry.shape));
     const at::Tensor part = values[k].narrow(0, entry.offset, entry.master.numel());
+    if (entry.compressed) {
+      // What nobody has written keeps its master, of which the compute copy has lost the last bits.
+      const auto before = std::find_if(unwritten.begin(), unwritten.end(),
+                                       [&](const CompressedPart& one) { return one.entry == parameters[k]; });
+      const at::Tensor master = entry.master.view({-1});
+      master.copy_(at::where(part == before->compute, master, part.to(at::kFloat)));
+      continue;
+    }
     if (entry.separate || partitioned()) {
       visit_master(parameters[k], /*changes=*/true, [&](std::size_t, at::Tensor master, std::int64_t offset) {
         master.copy_(part.narrow(0, offset, master.numel()));
@@ -356,6 +368,32 @@ void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int
     // At stages 1 and 2 a parameter that could not be moved has a second copy.
     if (partitioned() && !residency_) sharding_->parameters().values(parameters[k]).copy_(values[k]);
   }
+}
+
+/// The compute copies that the masters give, where some of these parameters are compressed.
+std::vector<CompressedPart> ParameterStore::compressed_as_they_were(const std::vector<std::size_t>& parameters) {
+  if (!compresses_some(parameters)) return {};
+  std::vector<CompressedPart> parts = compressed_;
+  for (CompressedPart& part : parts) {
+    part.compute = at::empty_like(part.compute);
+    part.wants_scales = false;
+  }
+  options_.compress("values before they were written", parts);
+  return parts;
+}
+
+bool ParameterStore::compresses_some(const std::vector<std::size_t>& parameters) const {
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [&](std::size_t i) { return i < entries_.size() && entries_[i].compressed; });
+}
+
+void ParameterStore::compress_taken(const std::vector<std::size_t>& parameters) {
+  if (!compresses_some(parameters)) return;
+  const at::NoGradGuard no_grad;
+  compress("values that were written");
+  // What observers transform has the values that were written.
+  if (partitioned()) share("values that were written", [](const ParameterEntry&) {});
+  settle();
 }
 
 void ParameterStore::share_what_stays(const std::string& step, const TransformWeight& transform) {

@@ -191,6 +191,42 @@ TEST(CompressedWeights, StayInMemoryWhereTheRestIsOffloaded) {
   }
 }
 
+TEST(CompressedWeights, ThatAreWrittenByAProgramAreCompressedAnewAndOthersKeepTheirMasters) {
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    std::optional<test::TemporaryFolder> folder;
+    if (communicator.rank() == 0) folder.emplace();
+    const std::string dir = communicator.all_gather_text("test: folder", folder ? folder->path().string() : "")[0];
+    for (const char* zero : {R"({"stage": 0})", R"({"stage": 2})",
+                             R"({"stage": 3, "stage3_param_persistence_threshold": 0})", R"({"stage": 3})"}) {
+      const std::string grid = R"({"type": "test_grid", "params": {"groups": {"large": 4, "twice": 0}}})";
+      CompressedRun run(config_of(2, zero, grid), shared(communicator));
+      run.steps(2);
+      run.engine.save_checkpoint(dir, "before");
+      const auto before = masters_of(dir);
+      { const GatherScope held = run.engine.gather({"large", "twice"}, /*written_by=*/0); }
+      run.engine.save_checkpoint(dir, "read");
+      const auto read = masters_of(dir);
+      for (const auto& [name, values] : before) EXPECT_TRUE(at::equal(read.at(name), values)) << zero << name;
+      {
+        const GatherScope held = run.engine.gather({"large"}, /*written_by=*/0);
+        const at::NoGradGuard no_grad;
+        if (communicator.rank() == 0) of_name(run, "large")[0][0] = 7.5f;
+      }
+      run.engine.save_checkpoint(dir, "written");
+      auto written = masters_of(dir);
+      EXPECT_EQ(written.at("large")[0].item<float>(), 7.5f) << zero;
+      {
+        const GatherScope held = run.engine.gather({"large"});
+        EXPECT_TRUE(at::equal(of_name(run, "large").reshape({-1}), on_grid(written.at("large"), 4, 0.125))) << zero;
+      }
+      written.at("large")[0] = before.at("large")[0];
+      EXPECT_TRUE(at::equal(written.at("large"), before.at("large"))) << zero;
+      run.step();
+    }
+    communicator.all_gather_text("test: end", "");  // the folder ends with rank 0
+  });
+}
+
 struct BadPlan {
   const char *answer, *says;
 };
