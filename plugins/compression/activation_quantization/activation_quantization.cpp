@@ -28,9 +28,9 @@ constexpr std::size_t kBatchedDims = 4;  // of images: batch, channels, height, 
 class ActivationQuantization {
  public:
   ActivationQuantization(const sdk::Host&, const sdk::Params& params) : scopes_(read_scopes(params, kSection)) {
-    offset_ = params.integer("/shared_parameters/schedule_offset");
-    symmetric_ = params.text("/shared_parameters/quantization_type") == "symmetric";
-    static_ = params.text("/shared_parameters/range_calibration") == "static";
+    offset_ = shared_integer(params, "schedule_offset", 0);
+    symmetric_ = shared_text(params, "quantization_type", "symmetric") == "symmetric";
+    static_ = shared_text(params, "range_calibration", "static") == "static";
     for (const GroupScope& scope : scopes_) {
       const std::int64_t bits =
           params.integer("/different_groups/" + sdk::Params::escaped(scope.name) + "/params/bits");

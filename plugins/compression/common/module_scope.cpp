@@ -156,6 +156,16 @@ std::vector<GroupScope> read_scopes(const sdk::Params& params, const std::string
   return scopes;
 }
 
+std::int64_t shared_integer(const sdk::Params& params, const std::string& key, std::int64_t otherwise) {
+  const std::string path = "/shared_parameters/" + key;
+  return params.has(path) ? params.integer(path) : otherwise;
+}
+
+std::string shared_text(const sdk::Params& params, const std::string& key, const std::string& otherwise) {
+  const std::string path = "/shared_parameters/" + key;
+  return params.has(path) ? params.text(path) : otherwise;
+}
+
 Selection select_modules(const sdk::ModelTable& model, const std::vector<GroupScope>& scopes,
                          const std::vector<ModuleKind>& allowed, const std::vector<ModuleKind>& by_default) {
   Selector selector(model, allowed, by_default);

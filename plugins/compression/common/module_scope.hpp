@@ -25,6 +25,10 @@ struct GroupScope {
 /// The groups of the parameter `different_groups`, in their order. `section`: the section's path.
 std::vector<GroupScope> read_scopes(const sdk::Params& params, const std::string& section);
 
+/// A member of `shared_parameters`, or what the language has for one that is not given.
+std::int64_t shared_integer(const sdk::Params& params, const std::string& key, std::int64_t otherwise);
+std::string shared_text(const sdk::Params& params, const std::string& key, const std::string& otherwise);
+
 struct Selection {
   std::vector<std::vector<const sdk::ModelModule*>> of_group;  // in the model's order
   std::vector<std::string> warnings;

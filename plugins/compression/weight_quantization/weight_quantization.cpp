@@ -19,12 +19,12 @@ class WeightQuantization {
     const auto require = [](bool condition, const std::string& where, const std::string& text) {
       if (!condition) throw sdk::Error(where + ": " + text);
     };
-    require(params.boolean("/shared_parameters/quantize_weight_in_forward"),
+    require(scopes_.empty() || shared_integer(params, "quantize_weight_in_forward", 0) != 0,
             kSection + ".shared_parameters.quantize_weight_in_forward",
             "false quantises in the update (MoQ), which this plugin does not do. Set it to true.");
-    offset_ = params.integer("/shared_parameters/schedule_offset");
-    groups_ = static_cast<std::uint64_t>(params.integer("/shared_parameters/quantize_groups"));
-    symmetric_ = params.text("/shared_parameters/quantization_type") == "symmetric";
+    offset_ = shared_integer(params, "schedule_offset", 0);
+    groups_ = static_cast<std::uint64_t>(shared_integer(params, "quantize_groups", 1));
+    symmetric_ = shared_text(params, "quantization_type", "symmetric") == "symmetric";
     const std::vector<std::string> corrections = params.texts("corrections");
     half_ = std::find(corrections.begin(), corrections.end(), "fp16-scales") != corrections.end();
     for (const GroupScope& scope : scopes_) {
