@@ -74,13 +74,16 @@ bool Compressions::compresses(const std::string& parameter) const {
                      [&](const std::unique_ptr<Member>& member) { return member->find(parameter) != nullptr; });
 }
 
+const Compressions::Member* Compressions::last_acting(const std::string& parameter, std::int64_t updates) const {
+  const auto last = std::find_if(members_.rbegin(), members_.rend(), [&](const std::unique_ptr<Member>& member) {
+    return member->find(parameter) != nullptr && member->active(updates);
+  });
+  return last == members_.rend() ? nullptr : last->get();
+}
+
 const CompressionPlan::Parameter* Compressions::acting(const std::string& parameter, std::int64_t updates) const {
-  const CompressionPlan::Parameter* last = nullptr;
-  for (const auto& member : members_) {
-    const CompressionPlan::Parameter* plan = member->find(parameter);
-    if (plan != nullptr && member->active(updates)) last = plan;
-  }
-  return last;
+  const Member* last = last_acting(parameter, updates);
+  return last == nullptr ? nullptr : last->find(parameter);
 }
 
 std::vector<std::string> Compressions::report() const {

@@ -75,6 +75,8 @@ class Compressions {
     const CompressionPlan::Parameter* find(const std::string& parameter) const;
   };
   class Pass;
+  /// The last compression that acts on a parameter after so many updates; null where none does.
+  const Member* last_acting(const std::string& parameter, std::int64_t updates) const;
   std::string state_key(std::size_t position) const;
   void check(const Member& member) const;
 

@@ -212,13 +212,8 @@ void Compressions::fill(const std::string& step, std::vector<CompressedPart>& pa
   const at::NoGradGuard no_grad;
   for (CompressedPart& part : parts) part.scales.reset();
   std::vector<at::Tensor> values(parts.size());  // as far as compressions have come
-  std::vector<const Member*> last(parts.size());
-  for (const auto& member : members_) {
-    if (!member->active(updates)) continue;
-    for (std::size_t k = 0; k < parts.size(); ++k) {
-      if (member->find(parts[k].name)) last[k] = member.get();
-    }
-  }
+  std::vector<const Member*> last;
+  for (const CompressedPart& part : parts) last.push_back(last_acting(part.name, updates));
   for (const auto& member : members_) {
     if (!member->active(updates)) continue;
     std::vector<Pass::Work> work;
@@ -259,10 +254,7 @@ void Compressions::fill(const std::string& step, std::vector<CompressedPart>& pa
 WeightCodes Compressions::encode(const std::string& parameter, const std::vector<std::int64_t>& shape,
                                  const at::Tensor& master, std::int64_t updates) const {
   const at::NoGradGuard no_grad;
-  const Member* last = nullptr;
-  for (const auto& member : members_) {
-    if (member->find(parameter) && member->active(updates)) last = member.get();
-  }
+  const Member* last = last_acting(parameter, updates);
   if (last == nullptr || last->find(parameter)->bits == 0) {
     throw RuntimeFault("parameter '" + parameter + "': no compression that acts after " + std::to_string(updates) +
                        " updates gives codes of it.");

@@ -165,8 +165,8 @@ class ActivationQuantization {
   }
 
   static std::vector<double> gathered(const sdk::Collectives& ranks, const std::vector<double>& mine) {
-    std::vector<double> all(mine.size() * ranks.world_size());
     if (ranks.world_size() == 1) return mine;
+    std::vector<double> all(mine.size() * ranks.world_size());
     ranks.all_gather<double>(mine, all);
     return all;
   }
