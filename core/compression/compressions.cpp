@@ -1,6 +1,7 @@
 #include "core/compression/compressions.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "core/memory/tensor_handle.hpp"
@@ -129,7 +130,19 @@ bool Compressions::operand(const std::string& module, const at::Tensor& input, s
   return changed;
 }
 
-void Compressions::settle(std::int64_t updates) const {
+void Compressions::begin_micro_batch() {
+  if (!settled_) settled_ = kept_ = states();
+  if (std::exchange(trying_, true)) set_states(*kept_);
+}
+
+void Compressions::keep_micro_batch() {
+  kept_ = states();
+  trying_ = false;
+}
+
+void Compressions::settle(std::int64_t updates) {
+  if (std::exchange(trying_, false)) set_states(*kept_);
+  settled_.reset();
   for (const auto& member : members_) {
     if (!CAPSTAN_HAS(member->table(), settle)) continue;
     call_plugin(member->component.function("settle"), member->where,
@@ -137,11 +150,17 @@ void Compressions::settle(std::int64_t updates) const {
   }
 }
 
+void Compressions::abandon_step() {
+  if (settled_) set_states(*settled_);
+  settled_.reset();
+  trying_ = false;
+}
+
 std::string Compressions::state_key(std::size_t position) const {
   return std::to_string(position) + " " + members_[position]->component.manifest().type;
 }
 
-Json Compressions::save() const {
+Json Compressions::states() const {
   Json states = Json::object();
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const Member& member = *members_[i];
@@ -153,7 +172,12 @@ Json Compressions::save() const {
   return states;
 }
 
-void Compressions::load(const Json& states) const {
+void Compressions::load(const Json& states) {
+  abandon_step();
+  set_states(states);
+}
+
+void Compressions::set_states(const Json& states) const {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     const Member& member = *members_[i];
     const Json* state = states.find(state_key(i));

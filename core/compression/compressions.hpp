@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,14 +55,18 @@ class Compressions {
   /// Fills `out` with what the operator of a module gets in place of `input`, both contiguous; false: nothing changes.
   bool operand(const std::string& module, const at::Tensor& input, std::int64_t updates, bool training,
                at::Tensor& out) const;
+  /// A micro-batch of training begins. What one before it left that was not kept is forgotten.
+  void begin_micro_batch();
+  /// The micro-batch has had its backward.
+  void keep_micro_batch();
   /// The micro-batches of a step are done; called by all ranks.
-  void settle(std::int64_t updates) const;
-  /// A step was given up: all have again the states that settle() or load() left, which is what they save.
-  void abandon_step() const { load(save()); }
+  void settle(std::int64_t updates);
+  /// A step was given up: all have again the states that settle() or load() left.
+  void abandon_step();
 
-  /// {"<position> <type>": state} of those that keep a state.
-  Json save() const;
-  void load(const Json& states) const;
+  /// {"<position> <type>": state} of those that keep a state, as settle() or load() left it.
+  Json save() const { return settled_ ? *settled_ : states(); }
+  void load(const Json& states);
 
  private:
   struct Member {
@@ -78,10 +83,16 @@ class Compressions {
   /// The last compression that acts on a parameter after so many updates; null where none does.
   const Member* last_acting(const std::string& parameter, std::int64_t updates) const;
   std::string state_key(std::size_t position) const;
+  /// The states as they are now, of a step under way too.
+  Json states() const;
+  void set_states(const Json& states) const;
   void check(const Member& member) const;
 
   std::vector<std::unique_ptr<Member>> members_;
   Json modules_;
+  // While a step is under way: the states before it, and as the last micro-batch that was kept left them.
+  std::optional<Json> settled_, kept_;
+  bool trying_ = false;  // a micro-batch has begun and was not kept
 };
 
 }  // namespace capstan

@@ -107,7 +107,9 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
   if (OperatorPolicy* policy = store.operator_policy()) forward_policies.add(*policy);
   // First, while operands are still parameters: modules are known by their weights.
   if (operand_inputs) {
-    operand_inputs->begin(progress.updates, pass == ParameterResidency::Pass::kTraining);
+    const bool training = pass == ParameterResidency::Pass::kTraining;
+    if (training) compressions.begin_micro_batch();
+    operand_inputs->begin(progress.updates, training);
     forward_policies.add(*operand_inputs);
   }
   if (operand_policy && pass == ParameterResidency::Pass::kTraining) forward_policies.add(*operand_policy);
@@ -174,6 +176,7 @@ void Engine::State::backward(const at::Tensor& loss) {
     }
     if (micro_timers.on() && data_ms > 0) micro_timers.add("data", std::exchange(data_ms, 0));
     under_way.unfinished = nullptr;
+    if (operand_inputs) compressions.keep_micro_batch();
     ++under_way.micro_step;
     ++micro_steps_seen;
     emit(CAPSTAN_EVENT_BACKWARD_END);

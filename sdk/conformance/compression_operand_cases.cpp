@@ -12,13 +12,16 @@ namespace {
 
 constexpr at::ScalarType kDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
 
-/// A training step's inputs of all planned operators, and its end.
-void train(const CompressionUnderTest& compression, std::mt19937_64& random, std::int64_t step) {
-  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
-    for (const std::string& module : compression.operands()) {
-      compression.operand(module, operand_input(module, random, at::kFloat), true);
-    }
+/// A training micro-batch's inputs of all planned operators.
+void train_micro_batch(const CompressionUnderTest& compression, std::mt19937_64& random, float size = 1) {
+  for (const std::string& module : compression.operands()) {
+    compression.operand(module, operand_input(module, random, at::kFloat, size), true);
   }
+}
+
+/// A training step of two micro-batches, and its end.
+void train(const CompressionUnderTest& compression, std::mt19937_64& random, std::int64_t step) {
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) train_micro_batch(compression, random);
   compression.settle(compression.first_active() + step);
 }
 
@@ -88,6 +91,21 @@ void check_settle(const Context& context, const ComponentManifest& component) {
   expect_finite(evaluate(compression, random), "after three training steps");
 }
 
+/// A micro-batch that fails is forgotten by loading what was saved before it. Both have seen the same so far.
+void check_midst_of_step(const CompressionUnderTest& straight, const CompressionUnderTest& disturbed,
+                         std::mt19937_64& random) {
+  auto again = random, lost = random;
+  train_micro_batch(straight, random);
+  train_micro_batch(disturbed, again);
+  const std::string saved = disturbed.save();
+  train_micro_batch(disturbed, lost, 100.0f);
+  disturbed.load(saved);
+  train(straight, random, 4);
+  train(disturbed, again, 4);
+  expect(straight.save() == disturbed.save() && same_values(evaluate(straight, random), evaluate(disturbed, random)),
+         "saved in the midst of a step, and loaded after a micro-batch more, it ends that step another way.");
+}
+
 void check_round_trip(const Context& context, const ComponentManifest& component) {
   const CompressionUnderTest straight(context, component), resumed(context, component);
   if (!straight.has_state()) throw Skip("keeps nothing: it has no save and load.");
@@ -106,6 +124,7 @@ void check_round_trip(const Context& context, const ComponentManifest& component
   train(resumed, again, 3);
   expect(straight.save() == resumed.save() && same_values(evaluate(straight, random), evaluate(resumed, random)),
          "saved and loaded, it goes another way in the step after.");
+  check_midst_of_step(straight, resumed, random);
 }
 
 void check_ranks_agree(const Context& context, const ComponentManifest& component) {

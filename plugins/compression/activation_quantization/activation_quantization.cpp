@@ -123,26 +123,26 @@ class ActivationQuantization {
     }
   }
 
+  /// The ranges as the last step left them, and what the step under way has seen.
   void save(const sdk::Sink& sink) const {
-    std::string text = "{\"ranges\": {";
+    std::string ranges, seen;
     for (const auto& [path, layer] : inputs_) {
-      char numbers[80];
-      std::snprintf(numbers, sizeof numbers, "[%.17g, %.17g]", layer.range.settled_low(), layer.range.settled_high());
-      text += (text.back() == '{' ? "\"" : ", \"") + in_json(path) + "\": " + numbers;
+      const double settled[] = {layer.range.settled_low(), layer.range.settled_high()};
+      append(ranges, path, settled);
+      if (!layer.range.observed().empty()) append(seen, path, layer.range.observed());
     }
-    sink.write(text + "}}");
+    sink.write("{\"ranges\": {" + ranges + "}" + (seen.empty() ? "" : ", \"seen\": {" + seen + "}") + "}");
   }
 
   void load(const sdk::Document& saved) {
     for (auto& [path, layer] : inputs_) {
       const std::vector<double> range = saved.numbers("/ranges/" + sdk::Document::escaped(path));
-      if (range.empty()) {
-        layer.range.set(0, 0);
-      } else if (range.size() == 2) {
-        layer.range.set(range[0], range[1]);
-      } else {
-        throw sdk::Error("the saved range of '" + path + "' must be two numbers.");
+      const std::vector<double> seen = saved.numbers("/seen/" + sdk::Document::escaped(path));
+      if ((!range.empty() && range.size() != 2) || seen.size() % 2 != 0) {
+        throw sdk::Error("the saved range of '" + path + "' must be two numbers, and two for each use in a step.");
       }
+      layer.range.set(range.empty() ? 0 : range[0], range.empty() ? 0 : range[1]);
+      for (std::size_t i = 0; i < seen.size(); i += 2) layer.range.observe(seen[i], seen[i + 1]);
     }
   }
 
@@ -176,10 +176,21 @@ class ActivationQuantization {
     constexpr double kNone = std::numeric_limits<double>::infinity();
     while (pairs.size() < other.size()) pairs.insert(pairs.end(), {kNone, -kNone});
     for (std::size_t k = 0; k + 1 < other.size(); k += 2) {
-      if (!std::isfinite(other[k]) || !std::isfinite(other[k + 1])) continue;
+      if (other[k] > other[k + 1]) continue;
       pairs[k] = std::min(pairs[k], other[k]);
       pairs[k + 1] = std::max(pairs[k + 1], other[k + 1]);
     }
+  }
+
+  /// Adds a member to the text of a JSON object's members.
+  static void append(std::string& members, const std::string& path, std::span<const double> numbers) {
+    members += (members.empty() ? "\"" : ", \"") + in_json(path) + "\": [";
+    for (const double& number : numbers) {
+      char text[40];
+      std::snprintf(text, sizeof text, "%s%.17g", &number == numbers.data() ? "" : ", ", number);
+      members += text;
+    }
+    members += "]";
   }
 
   static std::string in_json(const std::string& path) {

@@ -10,8 +10,7 @@ constexpr float kMomentum = 0.95F, kRest = 0.05F;
 }  // namespace
 
 void RunningRange::take(double low, double high) {
-  // A micro-batch that overflowed would stay in the range for ever.
-  if (!std::isfinite(low) || !std::isfinite(high)) return;
+  if (low > high) return;
   if (low_ == high_) {
     low_ = low;
     high_ = high;
@@ -25,6 +24,11 @@ void RunningRange::take(double low, double high) {
 }
 
 void RunningRange::observe(double low, double high) {
+  // A micro-batch that overflowed would stay in the range for ever.
+  if (!std::isfinite(low) || !std::isfinite(high)) {
+    low = 1;
+    high = 0;
+  }
   observed_.push_back(low);
   observed_.push_back(high);
   take(low, high);

@@ -12,12 +12,12 @@ class RunningRange {
   double low() const { return low_; }
   double high() const { return high_; }
 
-  /// Takes the extremes of a micro-batch, and keeps them until the step is settled.
+  /// Takes the extremes of a micro-batch, and keeps them until the step is settled. Extremes that are not finite, or
+  /// whose low is above the high, count as a use that leaves the range as it is.
   void observe(double low, double high);
-  /// The extremes of the step's micro-batches so far, low and high in turn.
+  /// The extremes of the step's micro-batches so far, low and high in turn; low above high where they were not finite.
   const std::vector<double>& observed() const { return observed_; }
-  /// Ends the step: the range becomes what the step's first range and these extremes, of all ranks, give. Extremes that
-  /// are not finite are passed over.
+  /// Ends the step: the range becomes what the step's first range and these extremes, of all ranks, give.
   void settle(const std::vector<double>& extremes);
   /// The range as the last settle() left it, which a checkpoint keeps.
   double settled_low() const { return settled_low_; }

@@ -116,20 +116,29 @@ class Bad {
   }
 
   void save(const sdk::Sink& sink) {
-    std::string text = "{";
-    for (const auto& [module, most] : range_) {
-      text += (text.size() > 1 ? ", \"" : "\"") + module + "\": " + (breaks("state_rounded") ? "1" : exact(most));
-    }
-    if (breaks("state_text"))
-      text += (text.size() > 1 ? ", \"" : "\"") + std::string("saved\": ") + std::to_string(++asked_);
+    std::string text = "{\"range\": {" + members(range_) + "}, \"next\": {";
+    if (!breaks("state_step")) text += members(next_);
+    text += "}";
+    if (breaks("state_text")) text += ", \"saved\": " + std::to_string(++asked_);
     sink.write(breaks("state_json") ? text : text + "}");
   }
   void load(const sdk::Document& saved) {
     if (breaks("state_round_trip")) return;
-    for (const std::string& module : saved.names("")) range_[module] = saved.number("/" + module);
+    for (auto& [name, map] : {std::pair("/range", &range_), {"/next", &next_}}) {
+      map->clear();
+      for (const std::string& module : saved.names(name)) (*map)[module] = saved.number(name + ("/" + module));
+    }
   }
 
  private:
+  static std::string members(const std::map<std::string, double>& map) {
+    std::string text;
+    for (const auto& [module, most] : map) {
+      text += (text.empty() ? "\"" : ", \"") + module + "\": " + (breaks("state_rounded") ? "1" : exact(most));
+    }
+    return text;
+  }
+
   static double largest(const sdk::CompressedPiece& piece, std::size_t begin, std::size_t end) {
     float most = 0;
     for (std::size_t i = begin; i < end; ++i) most = std::max(most, std::fabs(piece.input()[i]));

@@ -94,7 +94,7 @@ TEST_P(Formulas, QuantiseEachImageByItsOwnRange) {
 TEST_P(Formulas, QuantiseWithTheRunningRangeOfTheBatches) {
   Settings settings = GetParam();
   settings.calibration = "static";
-  const Compressions compressions = quantizer(settings);
+  Compressions compressions = quantizer(settings);
   at::Tensor low = at::zeros({}), high = at::zeros({});
   for (int batch = 0; batch < 4; ++batch) {
     const at::Tensor x = at::randn({100, 400}) * (batch + 1);
@@ -161,7 +161,7 @@ TEST(ActivationQuantization, BeginsWithItsSchedule) {
 std::string saved(const Compressions& compressions) { return compressions.save().dump(); }
 
 TEST(ActivationQuantization, KeepsBatchesThatAreNotFiniteOutOfTheRange) {
-  const Compressions compressions = quantizer({8, "symmetric", "static"});
+  Compressions compressions = quantizer({8, "symmetric", "static"});
   quantised(compressions, at::randn({2, 5}));
   compressions.settle(0);
   const std::string before = saved(compressions);
@@ -174,21 +174,55 @@ TEST(ActivationQuantization, KeepsBatchesThatAreNotFiniteOutOfTheRange) {
 TEST(ActivationQuantization, ForgetsAStepThatWasGivenUpAndGoesOnWithWhatItSaved) {
   const Settings settings{8, "asymmetric", "static"};
   const at::Tensor first = at::randn({2, 5}), lost = at::randn({2, 5}) * 50, next = at::randn({2, 5});
-  const Compressions undisturbed = quantizer(settings), disturbed = quantizer(settings), resumed = quantizer(settings);
-  for (const Compressions* one : {&undisturbed, &disturbed}) {
+  Compressions undisturbed = quantizer(settings), disturbed = quantizer(settings), resumed = quantizer(settings);
+  for (Compressions* one : {&undisturbed, &disturbed}) {
     quantised(*one, first);
     one->settle(0);
   }
+  disturbed.begin_micro_batch();
   quantised(disturbed, lost);
   disturbed.abandon_step();
   resumed.load(undisturbed.save());
-  for (const Compressions* one : {&undisturbed, &disturbed, &resumed}) {
+  for (Compressions* one : {&undisturbed, &disturbed, &resumed}) {
     const at::Tensor trained = quantised(*one, next);
     EXPECT_TRUE(at::equal(quantised(*one, next, "fc", false), trained));
     one->settle(1);
   }
   EXPECT_EQ(saved(disturbed), saved(undisturbed));
   EXPECT_EQ(saved(resumed), saved(undisturbed));
+}
+
+TEST(ActivationQuantization, ForgetsAMicroBatchThatWasNotKept) {
+  const Settings settings{8, "asymmetric", "static"};
+  const float infinite = std::numeric_limits<float>::infinity();
+  Compressions undisturbed = quantizer(settings), disturbed = quantizer(settings);
+  const std::vector<at::Tensor> batches = {at::randn({2, 5}), at::full({2, 5}, infinite), at::randn({2, 5}) * 7};
+  for (Compressions* one : {&undisturbed, &disturbed}) {
+    for (const at::Tensor& batch : batches) {
+      if (one == &disturbed) {
+        one->begin_micro_batch();
+        quantised(*one, at::randn({2, 5}) * 50);
+      }
+      one->begin_micro_batch();
+      quantised(*one, batch);
+      one->keep_micro_batch();
+    }
+    // One that begins after the last, and is not used.
+    one->begin_micro_batch();
+    if (one == &disturbed) quantised(*one, at::randn({2, 5}) * 50);
+    EXPECT_EQ(saved(*one), saved(quantizer(settings)));  // what a checkpoint holds in the midst of a step
+    one->settle(0);
+  }
+  EXPECT_EQ(saved(disturbed), saved(undisturbed));
+}
+
+TEST(ActivationQuantization, RefusesASavedRangeThatIsNone) {
+  Compressions compressions = quantizer({8, "symmetric", "static"});
+  Json states = compressions.save();
+  states["0 activation_quantization"] = R"({"ranges": {"fc": [1]}})";
+  EXPECT_THAT([&] { compressions.load(states); },
+              ThrowsMessage<PluginError>(
+                  HasSubstr("the saved range of 'fc' must be two numbers, and two for each use in a step.")));
 }
 
 TEST(ActivationQuantization, RefusesOtherNumbersThanFloats) {
@@ -231,7 +265,7 @@ TEST(ActivationQuantization, GivesAllRanksTheRangeOfAllTheirBatches) {
   test::expect_on_ranks(2, [](Communicator& communicator) {
     const capstan_host host = host_of(communicator);
     const Settings settings{8, "symmetric", "static"};
-    const Compressions compressions = quantizer(settings, &host), alone = quantizer(settings);
+    Compressions compressions = quantizer(settings, &host), alone = quantizer(settings);
     const float infinite = std::numeric_limits<float>::infinity();
     const float mine = communicator.rank() == 0 ? -3 : 5;
     quantised(compressions, at::tensor({mine, 1.0F}));                                     // -3 to 5

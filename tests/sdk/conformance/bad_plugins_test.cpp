@@ -109,6 +109,8 @@ std::vector<Control> compression_controls() {
       {bad, "state_json", cases + "state_round_trip", "save writes what is not JSON: "},
       {bad, "state_text", cases + "state_round_trip", "saved twice, it writes two texts."},
       {bad, "state_forgets", cases + "state_round_trip", "saved and loaded, it goes another way in the step after."},
+      {bad, "state_step", cases + "state_round_trip",
+       "saved in the midst of a step, and loaded after a micro-batch more, it ends that step another way."},
       {bad, "settle_first", cases + "settle",
        "operand makes infinities or NaN of finite values in evaluation, before the first training step."},
       {bad, "ranks_agree", cases + "ranks_agree", "the ranks make something else of the same input."},
