@@ -13,8 +13,8 @@
 
 namespace capstan::testing {
 
-/// An embedding, two linear layers, and the embedding again as the layer that gives the logits. Weights are cut on
-/// several ranks, at places where no group ends.
+/// An embedding, two linear layers, a few numbers that nothing compresses, and the embedding again as the layer that
+/// gives the logits. Weights are cut on several ranks, at places where no group ends.
 struct QuantizedNet {
   std::vector<NamedTensor> parameters;
   int fails = 0;  // the next so many forwards end with an exception, after the first layer
