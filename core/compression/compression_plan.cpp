@@ -39,6 +39,7 @@ class PlanReader {
     for (const std::string& path : plan.operands) {
       if (!paths_.contains(path)) fail("operand '" + path + "' is no module of the model");
     }
+    plan.named_by = named_by(json);
     plan.report = texts(json, "report");
     plan.warnings = texts(json, "warnings");
     return plan;
@@ -67,6 +68,18 @@ class PlanReader {
     for (const Json& one : list(json, key)) {
       if (!one.is_string()) fail("'" + std::string(key) + "' must be a list of texts");
       out.push_back(one.as_string());
+    }
+    return out;
+  }
+
+  std::map<std::string, std::string> named_by(const Json& json) const {
+    std::map<std::string, std::string> out;
+    const Json* given = json.find("named_by");
+    if (!given || given->is_null()) return out;
+    if (!given->is_object()) fail("'named_by' must be an object of texts");
+    for (const auto& [path, key] : given->as_object()) {
+      if (!key.is_string()) fail("'named_by' must be an object of texts");
+      out[path] = key.as_string();
     }
     return out;
   }

@@ -22,7 +22,8 @@ struct CompressionPlan {
     std::size_t numbers() const;              // of all rounds: statistics of a group
   };
   std::map<std::string, Parameter> parameters;
-  std::vector<std::string> operands;  // paths of modules
+  std::vector<std::string> operands;            // paths of modules
+  std::map<std::string, std::string> named_by;  // by such a path, the key of the configuration that names the module
   std::vector<std::string> report, warnings;
 };
 

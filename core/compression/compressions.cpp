@@ -70,9 +70,11 @@ const CompressionPlan::Parameter* Compressions::Member::find(const std::string& 
   return found == plan.parameters.end() ? nullptr : &found->second;
 }
 
-bool Compressions::compresses(const std::string& parameter) const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [&](const std::unique_ptr<Member>& member) { return member->find(parameter) != nullptr; });
+const std::string* Compressions::compressor_of(const std::string& parameter) const {
+  const auto first = std::find_if(members_.begin(), members_.end(), [&](const std::unique_ptr<Member>& member) {
+    return member->find(parameter) != nullptr;
+  });
+  return first == members_.end() ? nullptr : &(*first)->where;
 }
 
 const Compressions::Member* Compressions::last_acting(const std::string& parameter, std::int64_t updates) const {
@@ -111,6 +113,16 @@ std::vector<std::string> Compressions::operands() const {
     }
   }
   return modules;
+}
+
+std::string Compressions::planner_of(const std::string& module) const {
+  for (const auto& member : members_) {
+    const auto& operands = member->plan.operands;
+    if (std::find(operands.begin(), operands.end(), module) == operands.end()) continue;
+    const auto found = member->plan.named_by.find(module);
+    return found == member->plan.named_by.end() ? member->where : found->second;
+  }
+  return "";
 }
 
 bool Compressions::operand(const std::string& module, const at::Tensor& input, std::int64_t updates, bool training,

@@ -35,7 +35,9 @@ class Compressions {
   const Json& modules() const { return modules_; }
 
   /// Whether the values of that parameter are compressed at some time.
-  bool compresses(const std::string& parameter) const;
+  bool compresses(const std::string& parameter) const { return compressor_of(parameter) != nullptr; }
+  /// Who does so, the first of several: "compression 'weight_quantization'"; null: none.
+  const std::string* compressor_of(const std::string& parameter) const;
   /// The plan of the last compression that acts on a parameter after `updates` updates; null: none does.
   const CompressionPlan::Parameter* acting(const std::string& parameter, std::int64_t updates) const;
   /// What the components say of their plans.
@@ -52,6 +54,9 @@ class Compressions {
 
   /// Modules whose operators get other inputs.
   std::vector<std::string> operands() const;
+  /// Who plans the input of one of them, for messages: the key of the configuration that names the module, or else
+  /// "compression 'activation_quantization'".
+  std::string planner_of(const std::string& module) const;
   /// Fills `out` with what the operator of a module gets in place of `input`, both contiguous; false: nothing changes.
   bool operand(const std::string& module, const at::Tensor& input, std::int64_t updates, bool training,
                at::Tensor& out) const;

@@ -149,9 +149,10 @@ ParameterStore::Options Engine::State::store_options() {
   options.sub_group_size = config.zero.sub_group_size;
   options.select_transform = [this](const NamedTensor& parameter) {
     const int transform = observers.select_transform(parameter);
-    if (transform < 0 || !compressions.compresses(parameter.name)) return transform;
-    throw ConfigError("parameter '" + parameter.name +
-                      "': an observer transforms it, and a compression changes it as well. Keep one of them.");
+    const std::string* compressor = compressions.compressor_of(parameter.name);
+    if (transform < 0 || compressor == nullptr) return transform;
+    throw ConfigError("parameter '" + parameter.name + "': " + observers.name_of(transform) + " transforms it, and " +
+                      *compressor + " changes it as well. Leave it out of one of them.");
   };
   if (!compressions.empty()) {
     options.compressed = [this](const NamedTensor& parameter) { return compressions.compresses(parameter.name); };

@@ -33,6 +33,8 @@ class Observers final : public LayerHost {
 
   /// The first observer that wants this weight, or -1.
   int select_transform(const NamedTensor& parameter) const;
+  /// "observer 'FakeQuant'", of what select_transform() gave.
+  const std::string& name_of(int transform) const { return weights_[static_cast<std::size_t>(transform)]->where; }
   void transform(const ParameterEntry& entry, std::int64_t update_index) const;
 
   bool wraps_layers() const { return !layers_.empty(); }

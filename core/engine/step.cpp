@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "core/engine/state.hpp"
@@ -58,12 +59,18 @@ at::Tensor Engine::State::run_model(Batch& batch) {
 
 void Engine::State::refuse_unused_operands() const {
   if (!operand_inputs || micro_steps_seen > 0) return;
-  std::string names;
-  for (const std::string& module : operand_inputs->unused()) names += (names.empty() ? "'" : "', '") + module;
-  if (names.empty()) return;
-  throw RuntimeFault("activations of " + names +
-                     "' are to be compressed, but no linear layer or convolution used the weights of these modules in "
-                     "the first forward. Take them out of `modules`.");
+  std::map<std::string, std::string> names;  // by who plans the modules' inputs
+  for (const std::string& module : operand_inputs->unused()) {
+    std::string& list = names[compressions.planner_of(module)];
+    list += (list.empty() ? "'" : ", '") + module + "'";
+  }
+  std::string text;
+  for (const auto& [planner, modules] : names) {
+    text += (text.empty() ? "" : " ") + planner + ": the inputs of " + modules +
+            " are to be compressed, but no linear layer or convolution used the weights of these modules in the first "
+            "forward. Leave them out.";
+  }
+  if (!text.empty()) throw RuntimeFault(text);
 }
 
 void Engine::State::refuse_unfinished_step() const {

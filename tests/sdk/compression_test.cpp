@@ -98,6 +98,7 @@ TEST(CompressionPlan, IsWrittenAsJsonWhateverTheNamesHold) {
   plan.parameters.push_back({"a.\"b\"\\c", 64, {{Join::kMax}, {Join::kSum, Join::kMin}}, 4, true});
   plan.parameters.push_back({"d", 1, {}, 0, false});
   plan.operands = {"fc"};
+  plan.named_by = {{"a\"b", "section.modules"}, {"fc", "list[0]"}};
   plan.report = {"two\nlines\t1"};
   const Json json = Json::parse(plan.json());
 
@@ -109,6 +110,8 @@ TEST(CompressionPlan, IsWrittenAsJsonWhateverTheNamesHold) {
   EXPECT_EQ(first.at("zero_points"), Json(true));
   EXPECT_EQ(json.at("parameters").as_array().at(1).dump(), R"({"name":"d","groups":1})");
   EXPECT_EQ(json.at("operands").dump(), R"(["fc"])");
+  EXPECT_EQ(json.at("named_by").at("a\"b").as_string(), "section.modules");
+  EXPECT_EQ(json.at("named_by").at("fc").as_string(), "list[0]");
   EXPECT_EQ(json.at("report").as_array().at(0).as_string(), "two\nlines\t1");
   EXPECT_EQ(json.at("warnings").size(), 0u);
 }

@@ -53,6 +53,7 @@ class ActivationQuantization {
       for (const sdk::ModelModule* module : chosen.of_group[i]) {
         inputs_[module->path] = {bits_[i], kind_of(*module) == ModuleKind::kConv2d, {}};
         plan.operands.push_back(module->path);
+        plan.named_by[module->path] = scopes_[i].where + ".modules";
       }
       plan.report.push_back(report_line("activation_quantization", scopes_[i], chosen.of_group[i],
                                         static_cast<std::size_t>(of), bits_[i]));

@@ -245,6 +245,8 @@ TEST(CompressionPlan, ThatContradictsTheModelOrItselfIsRefusedWithItsReason) {
            BadPlan{R"({\"parameters\": [{\"name\": \"unused\", \"bits\": 9}]})", "'bits' must be 1 to 8, got 9"},
            BadPlan{R"({\"parameters\": [{\"name\": \"unused\", \"bits\": 4}]})", "it needs the function 'encode'"},
            BadPlan{R"({\"operands\": [\"attic\"]})", "operand 'attic' is no module of the model"},
+           BadPlan{R"({\"named_by\": [\"pair\"]})", "'named_by' must be an object of texts"},
+           BadPlan{R"({\"named_by\": {\"pair\": 7}})", "'named_by' must be an object of texts"},
            BadPlan{R"({\"operands\": [\"pair\"]})", "it needs the function 'operand'"},
        }) {
     const std::string entry =

@@ -94,7 +94,7 @@ std::string config_file(const TemporaryFolder& folder, const Quantiser& how) {
       "quantization_type": ")"
                       << (how.symmetric ? "symmetric" : "asymmetric") << R"(", "range_calibration": ")"
                       << (how.is_static ? "static" : "dynamic") << R"("},
-      "different_groups": {"aq1": {"params": {"bits": 8}, "modules": ["fc", "out"]}}}}})";
+      "different_groups": {"aq1": {"params": {"bits": 8}, "modules": ["fc", "out", "other"]}}}}})";
   return file;
 }
 
@@ -133,11 +133,12 @@ INSTANTIATE_TEST_SUITE_P(EightBits, QuantizedInputs,
 
 /// A layer that its own weight does not work in.
 struct Bypassed : torch::nn::Module {
-  Bypassed() : fc(register_module("fc", torch::nn::Linear(8, 4))) {}
+  Bypassed()
+      : fc(register_module("fc", torch::nn::Linear(8, 4))), other(register_module("other", torch::nn::Linear(8, 4))) {}
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& y) {
     return torch::mse_loss((x.unsqueeze(1) * fc->weight).sum(-1), y);
   }
-  torch::nn::Linear fc;
+  torch::nn::Linear fc, other;
 };
 
 TEST(QuantizedInputsOfAModule, AreRefusedWhereNoOperatorUsesTheWeight) {
@@ -145,9 +146,10 @@ TEST(QuantizedInputsOfAModule, AreRefusedWhereNoOperatorUsesTheWeight) {
   const std::string file = config_file(folder, {});
   Engine engine = initialize(std::make_shared<Bypassed>(), file);
   EXPECT_THAT([&] { engine.train_batch([] { return batch_number(0); }); },
-              ::testing::ThrowsMessage<RuntimeFault>(::testing::HasSubstr(
-                  "activations of 'fc' are to be compressed, but no linear layer or convolution used the weights of "
-                  "these modules in the first forward. Take them out of `modules`.")));
+              ::testing::ThrowsMessage<RuntimeFault>(
+                  "compression_training.activation_quantization.different_groups.aq1.modules: the inputs of 'fc', "
+                  "'other' are to be compressed, but no linear layer or convolution used the weights of these modules "
+                  "in the first forward. Leave them out."));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <concepts>
 #include <cstdint>
+#include <map>
 #include <numeric>
 #include <span>
 #include <string>
@@ -112,6 +113,8 @@ struct CompressionPlan {
   std::vector<std::string> operands;  // paths of modules
   std::vector<std::string> report;    // lines that a run begins with: "weight_quantization wq1: 12 of 50 modules, ..."
   std::vector<std::string> warnings;
+  // By the path of an operand, the key of the configuration that names the module, for messages; may lack any.
+  std::map<std::string, std::string> named_by;
 
   std::string json() const {
     static constexpr const char* kJoins[] = {"\"max\"", "\"min\"", "\"sum\""};
@@ -130,8 +133,10 @@ struct CompressionPlan {
       if (one.zero_points) text += ", \"zero_points\": true";
       text += "}";
     }
-    return text + "], \"operands\": " + list(operands) + ", \"report\": " + list(report) +
-           ", \"warnings\": " + list(warnings) + "}";
+    text += "], \"operands\": " + list(operands) + ", \"named_by\": {";
+    std::size_t written = 0;
+    for (const auto& [path, key] : named_by) text += (written++ ? ", " : "") + quoted(path) + ": " + quoted(key);
+    return text + "}, \"report\": " + list(report) + ", \"warnings\": " + list(warnings) + "}";
   }
 
  private:
