@@ -75,5 +75,24 @@ TEST(FakeQuantProbe, IsValidatedByItsManifest) {
   EXPECT_THAT([] { ProbeRun run(fake_quant(1)); }, ThrowsMessage<ConfigError>(HasSubstr("bits")));
 }
 
+std::string quantized_weights(const std::string& modules) {
+  return R"("compression_training": {"weight_quantization": {"shared_parameters": {"enabled": true,
+      "quantize_weight_in_forward": true}, "different_groups": {"wq1": {"params": {"start_bits": 4, "target_bits": 4},
+      "modules": [")" +
+         modules + R"("]}}}})";
+}
+
+TEST(FakeQuantProbe, GoesBesideACompressionOfOtherWeightsAndIsRefusedOnTheSame) {
+  ProbeRun run(fake_quant(3, "blocks.0."), quantized_weights("blocks.1.mlp.fc"));
+  run.steps(2);
+  EXPECT_LE(distinct(run.parameter("blocks.0.mlp.fc.weight")), 7);
+  EXPECT_LE(distinct(run.parameter("blocks.1.mlp.fc.weight")), 16);
+  EXPECT_GT(distinct(run.parameter("blocks.2.mlp.fc.weight")), 1000);
+  EXPECT_THAT([] { ProbeRun(fake_quant(3), quantized_weights("mlp.fc")); },
+              ThrowsMessage<ConfigError>("parameter 'blocks.0.mlp.fc.weight': observer 'FakeQuant' transforms it, and "
+                                         "compression 'weight_quantization' changes it as well. Leave it out of one of "
+                                         "them."));
+}
+
 }  // namespace
 }  // namespace capstan

@@ -56,6 +56,7 @@ at::Tensor QuantizedNet::loss(const at::Tensor& ids, const at::Tensor& labels) {
     --fails;
     throw std::runtime_error("out of ideas");
   }
+  if (fails_backward) wide.register_hook([](const at::Tensor&) { throw std::runtime_error("no way back"); });
   hidden = (hidden + at::linear(wide, tensor(2))) * (gain.sum() + 1);
   return at::cross_entropy_loss(at::linear(hidden, emb).to(at::kFloat).view({-1, kWords}), labels.view({-1}));
 }

@@ -17,7 +17,8 @@ namespace capstan::testing {
 /// gives the logits. Weights are cut on several ranks, at places where no group ends.
 struct QuantizedNet {
   std::vector<NamedTensor> parameters;
-  int fails = 0;  // the next so many forwards end with an exception, after the first layer
+  int fails = 0;                // the next so many forwards end with an exception, after the first layer
+  bool fails_backward = false;  // backward does, before that layer
 
   explicit QuantizedNet(std::uint64_t seed);
 
