@@ -143,8 +143,13 @@ bool Compressions::operand(const std::string& module, const at::Tensor& input, s
 }
 
 void Compressions::begin_micro_batch() {
+  forget_micro_batch();
   if (!settled_) settled_ = kept_ = states();
-  if (std::exchange(trying_, true)) set_states(*kept_);
+  trying_ = true;
+}
+
+void Compressions::forget_micro_batch() {
+  if (std::exchange(trying_, false)) set_states(*kept_);
 }
 
 void Compressions::keep_micro_batch() {
@@ -153,7 +158,7 @@ void Compressions::keep_micro_batch() {
 }
 
 void Compressions::settle(std::int64_t updates) {
-  if (std::exchange(trying_, false)) set_states(*kept_);
+  forget_micro_batch();
   settled_.reset();
   for (const auto& member : members_) {
     if (!CAPSTAN_HAS(member->table(), settle)) continue;

@@ -60,8 +60,10 @@ class Compressions {
   /// Fills `out` with what the operator of a module gets in place of `input`, both contiguous; false: nothing changes.
   bool operand(const std::string& module, const at::Tensor& input, std::int64_t updates, bool training,
                at::Tensor& out) const;
-  /// A micro-batch of training begins. What one before it left that was not kept is forgotten.
+  /// A micro-batch of training begins. One before it that was not kept is forgotten.
   void begin_micro_batch();
+  /// All have again the states before a micro-batch that has begun and was not kept.
+  void forget_micro_batch();
   /// The micro-batch has had its backward.
   void keep_micro_batch();
   /// The micro-batches of a step are done; called by all ranks.

@@ -91,7 +91,13 @@ at::Tensor Engine::State::forward(Batch& batch) {
   emit(CAPSTAN_EVENT_FORWARD_BEGIN);
   observers.change_batch(batch);
   batch.layers = observers.wraps_layers() ? &observers : nullptr;
-  at::Tensor loss = run_pass(batch, ParameterResidency::Pass::kTraining);
+  at::Tensor loss;
+  try {
+    loss = run_pass(batch, ParameterResidency::Pass::kTraining);
+  } catch (...) {
+    compressions.forget_micro_batch();
+    throw;
+  }
   batch.layers = nullptr;
   refuse_unused_operands();
   if (loss.numel() != 1) {

@@ -58,7 +58,7 @@ at::Tensor QuantizedNet::loss(const at::Tensor& ids, const at::Tensor& labels) {
   }
   if (fails_backward) wide.register_hook([](const at::Tensor&) { throw std::runtime_error("no way back"); });
   hidden = (hidden + at::linear(wide, tensor(2))) * (gain.sum() + 1);
-  return at::cross_entropy_loss(at::linear(hidden, emb).to(at::kFloat).view({-1, kWords}), labels.view({-1}));
+  return at::cross_entropy_loss(at::linear(hidden, emb).to(at::kFloat).view({-1, kWords}), labels.view({-1})) * factor;
 }
 
 const capstan_model& QuantizedNet::table() {
@@ -103,7 +103,8 @@ std::string net_config(int ranks, const std::string& zero, const std::string& mo
   return R"({"train_micro_batch_size_per_gpu": )" + std::to_string(kNetRows / ranks) +
          R"(, "steps_per_print": null, "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}},
            "zero_optimization": )" +
-         zero + R"(, "compression_training": {)" + compressions + R"(}, "capstan": {)" + capstan + "}" + more + "}";
+         zero + (compressions.empty() ? "" : R"(, "compression_training": {)" + compressions + "}") +
+         R"(, "capstan": {)" + capstan + "}" + more + "}";
 }
 
 NetRun::NetRun(const std::string& config, std::shared_ptr<Communicator> ranks, std::uint64_t seed,

@@ -18,6 +18,7 @@ namespace capstan::testing {
 struct QuantizedNet {
   std::vector<NamedTensor> parameters;
   int fails = 0;                // the next so many forwards end with an exception, after the first layer
+  double factor = 1;            // of the loss
   bool fails_backward = false;  // backward does, before that layer
 
   explicit QuantizedNet(std::uint64_t seed);

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <optional>
 
@@ -49,7 +50,8 @@ std::string states_of(NetRun& run, const std::string& dir) {
   return read_checkpoint(dir, "states").state.at("compressions").dump();
 }
 
-/// A step of two micro-batches, each of which fails so many times before it succeeds.
+/// A step of micro-batches, each of which fails so many times before it succeeds. Evaluates between failures and
+/// success.
 double step_of_failures(NetRun& run, const std::vector<int>& failures) {
   const auto next = run.batches();
   double sum = 0;
@@ -59,6 +61,7 @@ double step_of_failures(NetRun& run, const std::vector<int>& failures) {
       Batch lost = batch;
       EXPECT_THAT([&] { run.engine.forward(lost); }, ThrowsMessage<PluginError>(HasSubstr("out of ideas")));
     }
+    sum += run.evaluated();
     Batch kept = batch;
     const at::Tensor loss = run.engine.forward(kept);
     sum += loss.item<double>();
@@ -98,6 +101,12 @@ void throws_in_forward(NetRun& run) {
   EXPECT_THAT([&] { run.step(); }, ThrowsMessage<PluginError>(HasSubstr("out of ideas")));
 }
 
+void loses_its_loss(NetRun& run) {
+  run.net.factor = run.engine.rank() == 0 ? std::numeric_limits<double>::infinity() : 1;
+  EXPECT_THAT([&] { run.step(); }, ThrowsMessage<RuntimeFault>(HasSubstr("the loss is not finite at step ")));
+  run.net.factor = 1;
+}
+
 void does_half_a_step(NetRun& run) {
   Batch other = net_batch(1000, run.engine.config().batch.micro_batch_size);
   run.engine.backward(run.engine.forward(other));
@@ -113,7 +122,7 @@ TEST(QuantizedRuns, GoOnFromACheckpointWhateverHappenedSince) {
       NetRun straight(config, shared(communicator)), run(config, shared(communicator));
       straight.step();
       run.step();
-      for (void (*detour)(NetRun&) : {throws_in_forward, throws_in_backward, does_half_a_step}) {
+      for (void (*detour)(NetRun&) : {throws_in_forward, throws_in_backward, loses_its_loss, does_half_a_step}) {
         run.engine.save_checkpoint(dir, "before");
         detour(run);
         run.engine.load_checkpoint(dir, "before");
@@ -225,6 +234,37 @@ TEST(QuantizedRuns, CompressAnewTheWeightsThatTheyAreGiven) {
       EXPECT_TRUE(at::equal(run.values(), expected)) << zero;
       EXPECT_EQ(run.steps(3), losses) << zero;
       EXPECT_EQ(states_of(run, dir), states_of(born, dir)) << zero;
+    }
+    communicator.all_gather_text("test: end", "");  // the folder ends with rank 0
+  });
+}
+
+/// A run that nothing compresses is gone on with as one with compressions, and that again as the first.
+TEST(QuantizedRuns, TakeUpARunWithoutCompressionsAndGiveItBack) {
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    std::optional<test::TemporaryFolder> folder;
+    const std::string dir = shared_folder(communicator, folder);
+    const auto plain_config = [](const char* zero) { return net_config(2, zero, "", "", ""); };
+    NetRun plain(plain_config(kStages[0]), shared(communicator));
+    plain.steps(2);
+    plain.engine.save_checkpoint(dir, "plain");
+    const at::Tensor masters = plain.values();
+    const auto part = [&](std::int64_t first, std::int64_t count) { return masters.narrow(0, first, count); };
+    const std::int64_t words = 512 * 256, layer = 384 * 256;
+    const at::Tensor expected = at::cat({rounded(part(0, words), 512, 8), rounded(part(words, layer), 4, 8),
+                                         rounded(part(words + layer, layer), 4, 4),
+                                         part(words + 2 * layer, masters.numel() - words - 2 * layer)});
+    std::vector<double> losses;
+    for (const char* zero : kStages) {
+      NetRun run(net_config(2, zero), shared(communicator), /*seed=*/3);
+      run.engine.load_checkpoint(dir, "plain");
+      EXPECT_TRUE(at::equal(run.values(), expected)) << zero;
+      run.engine.save_checkpoint(dir, "compressed");
+      NetRun back(plain_config(zero), shared(communicator), /*seed=*/3);
+      back.engine.load_checkpoint(dir, "compressed");
+      EXPECT_TRUE(at::equal(back.values(), masters)) << zero;
+      losses.push_back(run.steps(2).back());
+      EXPECT_EQ(losses.back(), losses.front()) << zero;
     }
     communicator.all_gather_text("test: end", "");  // the folder ends with rank 0
   });
