@@ -137,6 +137,7 @@ double NetRun::step() { return engine.train_batch(batches()); }
 
 std::vector<double> NetRun::steps(int count) {
   std::vector<double> losses;
+  losses.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) losses.push_back(step());
   return losses;
 }

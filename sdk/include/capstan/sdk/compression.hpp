@@ -36,7 +36,7 @@
 ///                  capstan_tensor out);
 ///     void settle(std::int64_t updates);  // after the micro-batches of a step, on all ranks; or, to talk to them:
 ///     void settle(std::int64_t updates, const capstan::sdk::Collectives& ranks);
-///     // what a checkpoint must keep, as JSON
+///     // what must last, as JSON, with what was seen of a step under way
 ///     void save(const capstan::sdk::Sink& sink);
 ///     void load(const capstan::sdk::Document& saved);
 ///   };
