@@ -157,7 +157,8 @@ ParameterStore::Options Engine::State::store_options() {
   if (!compressions.empty()) {
     options.compressed = [this](const NamedTensor& parameter) { return compressions.compresses(parameter.name); };
     options.compress = [this](const std::string& step, std::vector<CompressedPart>& parts) {
-      compressions.fill(step, parts, progress.updates, config.zero.stage > 0 ? communicator.get() : nullptr);
+      const bool cut = !parts.front().of_ranks.empty();
+      compressions.fill(step, parts, progress.updates, cut ? communicator.get() : nullptr);
     };
   }
   if (optimizer) options.states = declared_states(optimizer->manifest(), *config.optimizer);

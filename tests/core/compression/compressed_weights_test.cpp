@@ -140,6 +140,17 @@ TEST_P(CompressedStages, GiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CompressedStages, testing::Values(2, 4));
 
+TEST(CompressedWeights, AreWholeOnEveryRankWhereTheOptimizerCannotHaveParts) {
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    const auto losses = [&](const char* zero) {
+      std::string config = config_of(communicator.size(), zero, kGrid, R"(, "gradient_clipping": 0)");
+      config.replace(config.find(R"("AdamW")"), 7, R"("ZeroOneAdam")");
+      return CompressedRun(config, shared(communicator)).steps(3);
+    };
+    EXPECT_EQ(losses(R"({"stage": 1})"), losses(R"({"stage": 0})"));
+  });
+}
+
 TEST(CompressedWeights, BeginAtTheirUpdate) {
   CompressedRun plain(config_of(1, R"({"stage": 0})", ""), Communicator::alone());
   CompressedRun late(
