@@ -89,6 +89,19 @@ const CompressionPlan::Parameter* Compressions::acting(const std::string& parame
   return last == nullptr ? nullptr : last->find(parameter);
 }
 
+std::int64_t Compressions::shared_bytes(const std::string& parameter, const Range& part) const {
+  std::int64_t bytes = 0;
+  for (const auto& member : members_) {
+    const CompressionPlan::Parameter* plan = member->find(parameter);
+    if (plan == nullptr) continue;
+    for (const std::int64_t group : groups_that_cross(plan->layout, part)) {
+      bytes += plan->layout.segments_in(plan->layout.in_group(part, group)) *
+               static_cast<std::int64_t>(plan->numbers() * sizeof(double));
+    }
+  }
+  return bytes;
+}
+
 std::vector<std::string> Compressions::report() const {
   std::vector<std::string> lines;
   for (const auto& member : members_) {

@@ -40,6 +40,9 @@ class Compressions {
   const std::string* compressor_of(const std::string& parameter) const;
   /// The plan of the last compression that acts on a parameter after `updates` updates; null: none does.
   const CompressionPlan::Parameter* acting(const std::string& parameter, std::int64_t updates) const;
+  /// Bytes of the statistics that all compressions of a parameter share of a part: those of groups that lie on several
+  /// ranks.
+  std::int64_t shared_bytes(const std::string& parameter, const Range& part) const;
   /// What the components say of their plans.
   std::vector<std::string> report() const;
   std::vector<std::string> warnings() const;

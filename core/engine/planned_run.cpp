@@ -1,7 +1,11 @@
 #include "core/engine/planned_run.hpp"
 
+#include <limits>
 #include <string>
 
+#include "core/compression/compressions.hpp"
+#include "core/config/component_params.hpp"
+#include "core/engine/initialize.hpp"
 #include "core/model/dtype_names.hpp"
 #include "core/parameters/run_needs.hpp"
 #include "core/zero/flat_parameters.hpp"
@@ -16,6 +20,7 @@ class Planned {
   Planned(const Model& model, const Config& config, const PluginIndex& plugins)
       : model_(model),
         config_(config),
+        plugins_(plugins),
         groups_(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups) {
     if (config.optimizer) optimizer_ = plugins.find("optimizer", config.optimizer->type, config.device).component;
   }
@@ -35,6 +40,7 @@ class Planned {
     add_buffers();
     add_parameters();
     if (optimizer_) add_optimizer();
+    if (!config_.compressions.empty()) add_compressions();
     return std::move(run_);
   }
 
@@ -107,8 +113,39 @@ class Planned {
     }
   }
 
+  Compressions compressions() const {
+    Compressions made;
+    Registry registry(plugins_, config_.plugin_sha256);
+    for (const ComponentChoice& choice : config_.compressions) {
+      const Json params = component_params(choice, config_, plugins_);
+      made.add(registry.create(choice.where, choice.kind, choice.type, params, model_host()));
+    }
+    made.plan(module_table(model_, config_.run.seed));
+    return made;
+  }
+
+  /// Once all act: until its first update a compression costs memory as well, but weights travel as values.
+  void add_compressions() {
+    constexpr std::int64_t kAfterAllSchedules = std::numeric_limits<std::int64_t>::max();
+    const Compressions made = compressions();
+    const Partition partition = planned_partition(run_);
+    std::size_t index = 0;
+    for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
+      PlannedParameter& parameter = run_.parameters[i];
+      if (!parameter.trainable) continue;
+      const Range part = partition.part(index++, 0);
+      parameter.compressed = made.compresses(names_[i]);
+      run_.statistics_bytes += made.shared_bytes(names_[i], part);
+      const CompressionPlan::Parameter* last = made.acting(names_[i], kAfterAllSchedules);
+      if (run_.world == 1 || last == nullptr || last->bits == 0) continue;
+      const CodeFormat format{last->layout.size(), last->bits, last->zero_points};
+      if (format.fits(compute_dtype(config_.precision))) parameter.codes = format;
+    }
+  }
+
   const Model& model_;
   const Config& config_;
+  const PluginIndex& plugins_;
   ParameterGroups groups_;
   const ComponentManifest* optimizer_ = nullptr;
   PlannedRun run_;

@@ -75,7 +75,7 @@ std::int64_t CodeFormat::groups_in(const Range& range) const {
 }
 
 std::int64_t CodeFormat::bytes(const Range& range) const {
-  return groups_in(range) * (zero_points ? 8 : 4) + (range.numel * width() + 7) / 8;
+  return scale_bytes(range) + (range.numel * width() + 7) / 8;
 }
 
 at::Tensor encode_part(const PartScales& made, const Range& part, const at::Tensor& values) {

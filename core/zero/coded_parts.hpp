@@ -19,6 +19,8 @@ struct CodeFormat {
   bool fits(at::ScalarType type) const { return type == at::kFloat || !zero_points; }
   /// Bytes that the elements of a range take.
   std::int64_t bytes(const Range& range) const;
+  /// Those of them that are scales and zero points.
+  std::int64_t scale_bytes(const Range& range) const { return groups_in(range) * (zero_points ? 8 : 4); }
 
   std::int64_t groups_in(const Range& range) const;
   int width() const;  // bits that a code takes: 2, 4 or 8

@@ -15,23 +15,28 @@ constexpr std::int64_t kMasterBytes = 4;
 /// What one rank owns of the trainable parameters.
 struct Share {
   std::int64_t elements = 0;     // with what aligns them
+  std::int64_t compressed = 0;   // of them, those whose compute copies compressions fill
   std::int64_t state_bytes = 0;  // bytes of the optimizer's states
 };
 
 Share share_of_rank(const PlannedRun& run, const Partition& partition, int rank) {
-  Share share{partition.owned(rank), 0};
+  Share share{partition.owned(rank)};
   std::size_t index = 0;
   for (const PlannedParameter& parameter : run.parameters) {
     if (!parameter.trainable) continue;
-    share.state_bytes += parameter.bytes_of_states(partition.part(index++, rank).numel);
+    const std::int64_t numel = partition.part(index++, rank).numel;
+    if (parameter.compressed) share.compressed += numel;
+    share.state_bytes += parameter.bytes_of_states(numel);
   }
   return share;
 }
 
 Share whole(const PlannedRun& run) {
-  Share share{run.trainable_elements(), 0};
+  Share share{run.trainable_elements()};
   for (const PlannedParameter& parameter : run.parameters) {
-    if (parameter.trainable) share.state_bytes += parameter.bytes_of_states(parameter.numel);
+    if (!parameter.trainable) continue;
+    if (parameter.compressed) share.compressed += parameter.numel;
+    share.state_bytes += parameter.bytes_of_states(parameter.numel);
   }
   return share;
 }
@@ -40,7 +45,8 @@ Share largest_share(const PlannedRun& run, const Partition& partition) {
   Share largest;
   for (int rank = 0; rank < run.world; ++rank) {
     const Share share = share_of_rank(run, partition, rank);
-    largest = {std::max(largest.elements, share.elements), std::max(largest.state_bytes, share.state_bytes)};
+    largest = {std::max(largest.elements, share.elements), std::max(largest.compressed, share.compressed),
+               std::max(largest.state_bytes, share.state_bytes)};
   }
   return largest;
 }
@@ -127,7 +133,7 @@ class Planner {
       std::int64_t master = 0, old = cast ? parameter.built_bytes : 0;
       if (parameter.trainable) {
         const std::int64_t part = partitioned ? partition.part(index++, 0).numel * kMasterBytes : whole;
-        if (run_.compute_bytes != kMasterBytes) master = part;
+        if (run_.compute_bytes != kMasterBytes || parameter.compressed) master = part;
         // The original becomes the master.
         if (!partitioned && old == whole) master = old = 0;
       }
@@ -171,7 +177,9 @@ class Planner {
       add(what, kept);
       add(what, bytes - kept, optimizer_tier());
     };
-    add_parts("fp32 masters", run_.compute_bytes == kMasterBytes ? 0 : kMasterBytes * share.elements);
+    const std::int64_t plain = share.elements - share.compressed;
+    add_parts("fp32 masters", run_.compute_bytes == kMasterBytes ? 0 : kMasterBytes * plain);
+    add("fp32 masters of compressed weights", kMasterBytes * share.compressed);
     add_parts("optimizer state", share.state_bytes);
   }
 
@@ -236,7 +244,7 @@ class Planner {
     std::vector<std::int64_t> numels;
     std::vector<std::size_t> indices;
     for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
-      if (stage3.stays(i)) continue;
+      if (stage3.stays(i) || run_.parameters[i].compressed) continue;
       numels.push_back(run_.parameters[i].numel);
       indices.push_back(i);
     }
@@ -278,7 +286,8 @@ class Planner {
       parts = std::max(parts, read);
     });
     // A single process reads a parameter into its place, and has those that stay once.
-    if (run_.world == 1) return add("live parameters", std::min(live * bytes, away));
+    if (run_.world == 1) return add("live parameters", std::min(live * bytes, away + share.compressed * bytes));
+    add("scales of compressed weights", stage3.scale_bytes());
     add("persistent parameters", kept * bytes);
     add("live parameters", live * bytes);
     add("buffers of gathering", buffers);

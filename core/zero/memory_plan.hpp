@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/config/config.hpp"
+#include "core/zero/coded_parts.hpp"
 #include "core/zero/partition.hpp"
 
 namespace capstan {
@@ -24,12 +26,14 @@ struct PlannedParameter {
   std::int64_t state_bytes = 0;        // bytes of the optimizer's state for each element
   std::int64_t fixed_state_bytes = 0;  // bytes of the optimizer's state for the parameter as a whole
   std::vector<PlannedBlockState> block_states;
+  bool compressed = false;          // compressions fill the compute copy from a master of its own
+  std::optional<CodeFormat> codes;  // how it travels at stage 3 once they act; without: as values
 
   /// Bytes of the optimizer's states for `elements` of it that begin at the start of a block.
   std::int64_t bytes_of_states(std::int64_t elements) const;
 };
 
-/// The facts of a training run from which its memory and traffic follow: shapes and a configuration, without LibTorch
+/// The facts of a training run from which its memory and traffic follow: shapes and a configuration, without tensors
 /// and without a model.
 struct PlannedRun {
   std::vector<PlannedParameter> parameters;  // the model's order
@@ -37,12 +41,13 @@ struct PlannedRun {
   std::int64_t model_state_bytes = 0;        // the optimizer's states of the whole model, alike on every rank
   // Bytes of an element as the model computes, as gradients add up, as they travel.
   std::int64_t compute_bytes = 4, accumulation_bytes = 4, communication_bytes = 4;
-  bool whole_parameters = false;   // the optimizer cannot have parts of a parameter
-  bool can_be_partitioned = true;  // false: every rank updates everything at every stage
-  std::int64_t measures = 0;       // numbers a block of 32,768 elements that the optimizer adds up over ranks
-  bool norm = true;                // each step needs the gradients' norm
-  std::int64_t micro_steps = 1;    // micro-batches a step
-  int world = 1, local_world = 1;  // processes, and those of them on one host
+  bool whole_parameters = false;      // the optimizer cannot have parts of a parameter
+  bool can_be_partitioned = true;     // false: every rank updates everything at every stage
+  std::int64_t measures = 0;          // numbers a block of 32,768 elements that the optimizer adds up over ranks
+  std::int64_t statistics_bytes = 0;  // what rank 0 tells each other rank of compressed weights an update
+  bool norm = true;                   // each step needs the gradients' norm
+  std::int64_t micro_steps = 1;       // micro-batches a step
+  int world = 1, local_world = 1;     // processes, and those of them on one host
   bool optimizer_in_memory = false, parameters_in_memory = false;  // their stores keep what they hold in host memory
   ZeroConfig zero;
 

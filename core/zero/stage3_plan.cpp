@@ -34,8 +34,8 @@ Stage3Plan::Stage3Plan(const PlannedRun& run)
   }
 }
 
-std::int64_t Stage3Plan::part(std::size_t parameter, int rank) const {
-  return (run_.parameters[parameter].trainable ? trained_ : frozen_).part(index_[parameter], rank).numel;
+Range Stage3Plan::range(std::size_t parameter, int rank) const {
+  return (run_.parameters[parameter].trainable ? trained_ : frozen_).part(index_[parameter], rank);
 }
 
 /// Frozen parameters that come and go may be kept as codes.
@@ -44,10 +44,23 @@ bool Stage3Plan::is_coded(std::size_t parameter) const {
 }
 
 std::int64_t Stage3Plan::sent_bytes(std::size_t parameter, int rank) const {
+  if (const auto& codes = run_.parameters[parameter].codes) return codes->bytes(range(parameter, rank));
   const std::int64_t numel = part(parameter, rank);
   const BlockFormat format = weight_format(numel);
   const bool codes = format.block > 0 && (run_.zero.zero_quantized_weights || is_coded(parameter));
   return codes ? format.message_bytes() : numel * run_.compute_bytes;
+}
+
+std::int64_t Stage3Plan::scale_bytes() const {
+  std::int64_t most = 0;
+  for (int rank = 0; rank < run_.world; ++rank) {
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
+      if (const auto& codes = run_.parameters[i].codes) bytes += codes->scale_bytes(range(i, rank));
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 std::int64_t Stage3Plan::frozen_bytes(int rank) const {
@@ -70,8 +83,12 @@ std::int64_t Stage3Plan::slice_bytes(std::size_t parameter) const {
 
 std::int64_t Stage3Plan::buffer_bytes(const Fetch& fetch) const {
   // Frozen parameters, [0], and trained ones, [1], are gathered in separate calls.
-  std::int64_t codes[2] = {0, 0}, slices[2] = {0, 0}, widened = 0;
+  std::int64_t codes[2] = {0, 0}, slices[2] = {0, 0}, widened = 0, compressed = 0;
   for (const std::size_t i : fetch.from_all) {
+    if (run_.parameters[i].codes) {
+      for (int rank = 0; rank < run_.world; ++rank) compressed += sent_bytes(i, rank);
+      continue;
+    }
     if (!run_.zero.zero_quantized_weights && !is_coded(i)) continue;
     for (int rank = is_coded(i) ? 1 : 0; rank < run_.world; ++rank) {
       codes[run_.parameters[i].trainable] += sent_bytes(i, rank);
@@ -80,7 +97,8 @@ std::int64_t Stage3Plan::buffer_bytes(const Fetch& fetch) const {
   }
   for (const std::size_t i : fetch.from_second) slices[run_.parameters[i].trainable] += slice_bytes(i);
   if (run_.compute_bytes == 4) widened = 0;
-  return std::max(std::max(codes[0], codes[1]) + widened, std::max(slices[0], slices[1]) * (1 + secondary_ranks()));
+  return std::max(
+      {compressed, std::max(codes[0], codes[1]) + widened, std::max(slices[0], slices[1]) * (1 + secondary_ranks())});
 }
 
 std::vector<std::size_t> Stage3Plan::uses_of_a_pass() const {

@@ -19,9 +19,11 @@ class Stage3Plan {
   /// Whole on every rank at all times (stage3_param_persistence_threshold, stage3_model_persistence_threshold).
   bool stays(std::size_t parameter) const { return stays_[parameter]; }
   /// Elements of a rank's part.
-  std::int64_t part(std::size_t parameter, int rank) const;
+  std::int64_t part(std::size_t parameter, int rank) const { return range(parameter, rank).numel; }
   /// Bytes of a rank's part as it travels.
   std::int64_t sent_bytes(std::size_t parameter, int rank) const;
+  /// Bytes of the scales that make codes of a rank's parts, of the rank that has most.
+  std::int64_t scale_bytes() const;
   /// Bytes of a rank's parts of all frozen parameters as it keeps them.
   std::int64_t frozen_bytes(int rank) const;
   /// Ranks that keep a second copy between them; 1: there is none.
@@ -45,6 +47,7 @@ class Stage3Plan {
   std::int64_t follow(const std::function<void(const Fetch&)>& fetched) const;
 
  private:
+  Range range(std::size_t parameter, int rank) const;
   bool is_coded(std::size_t parameter) const;
   std::vector<std::size_t> uses_of_a_pass() const;
 

@@ -77,7 +77,9 @@ class TrafficPlanner {
       blocks += blocks_in(partition_.part(static_cast<std::size_t>(parameters++), 0).numel);
     }
     to_all("loss and norm", "all_gather", 8 * (kNumbersOfAStep + 2 * (run_.norm ? blocks : 1)) + parameters);
-    if (stage_ > 0) to_all("measures of the optimizer", "all_gather", 8 * run_.measures * blocks);
+    if (stage_ == 0) return;
+    to_all("measures of the optimizer", "all_gather", 8 * run_.measures * blocks);
+    to_all("statistics of compressions", "all_gather", run_.statistics_bytes);
   }
 
   void stage3() {

@@ -26,23 +26,29 @@ namespace {
 
 /// A model of much memory and little work: the product of one row of each matrix, which has a gradient for all of the
 /// matrix, and brings it once in forward and, behind the first that is trained, once in backward. Of `period` matrices
-/// in a row the last is trained, the others are frozen.
+/// in a row the last is trained, the others are frozen. Each is the weight of a linear module.
 struct WideModel {
   std::vector<NamedTensor> parameters;
 
-  WideModel(int count, std::int64_t rows, int period) {
-    for (int i = 0; i < count; ++i) {
+  WideModel(std::size_t count, std::int64_t rows, std::size_t period) {
+    for (std::size_t i = 0; i < count; ++i) {
       const bool trained = i % period == period - 1;
-      parameters.push_back({"matrix" + std::to_string(i), at::full({rows, 1000}, 1.0).requires_grad_(trained)});
+      parameters.push_back({path(i) + ".weight", at::full({rows, 1000}, 1.0).requires_grad_(trained)});
     }
   }
+
+  static std::string path(std::size_t index) { return "matrix" + std::to_string(index); }
 
   static const capstan_model& table() {
     static const capstan_model instance = [] {
       capstan_model table{};
       table.struct_size = sizeof table;
       table.visit = [](void* self, const capstan_visitor* visitor, capstan_error*) {
-        for (const NamedTensor& parameter : static_cast<WideModel*>(self)->parameters) {
+        const auto& parameters = static_cast<WideModel*>(self)->parameters;
+        for (std::size_t i = 0; visitor->module && i < parameters.size(); ++i) {
+          visitor->module(visitor->ctx, as_str(path(i)), as_str("torch::nn::LinearImpl"));
+        }
+        for (const NamedTensor& parameter : parameters) {
           visitor->tensor(visitor->ctx, as_str(parameter.name), handle_of(parameter.tensor), CAPSTAN_ROLE_PARAMETER);
         }
         return CAPSTAN_OK;
@@ -61,16 +67,36 @@ struct WideModel {
   }
 };
 
+constexpr int kBucket = 2'000'000;
+
+/// How weights are quantised. Those of matrices whose number does not end with 0 are; without bits none is.
+struct Weights {
+  int bits = 0, groups = 1;
+  const char* type = "symmetric";
+
+  std::string section() const {
+    if (bits == 0) return "";
+    const std::string number = std::to_string(bits);
+    return R"(, "compression_training": {"weight_quantization": {"shared_parameters": {"enabled": true,
+      "quantize_weight_in_forward": true, "schedule_offset": 0, "quantization_type": ")" +
+           std::string(type) + R"(", "quantize_groups": )" + std::to_string(groups) +
+           R"(}, "different_groups": {"wq": {"modules": ["[1-9]$"], "params": {"start_bits": )" + number +
+           R"(, "target_bits": )" + number + "}}}}}";
+  }
+};
+
 struct Case {
   int ranks, stage;
-  const char* more = "";  // further keys of the configuration
-  const char* zero = "";  // further keys of zero_optimization
-  int period = 1;         // one matrix in so many is trained
-  int bucket = 2'000'000;
+  const char* more = "";   // further keys of the configuration
+  const char* zero = "";   // further keys of zero_optimization
+  std::size_t period = 1;  // one matrix in so many is trained
+  int bucket = kBucket;
+  Weights weights = {};
 };
 
 void PrintTo(const Case& one, std::ostream* out) {
   *out << one.ranks << " ranks, stage " << one.stage << one.zero << one.more << ", 1 of " << one.period << " trained";
+  if (one.weights.bits > 0) *out << ", weights of " << one.weights.bits << " bits, " << one.weights.type;
 }
 
 class Planned : public testing::TestWithParam<Case> {};
@@ -90,17 +116,17 @@ Bytes sent(Communicator& communicator) {
 }
 
 /// Trains a model of so many matrices, and holds the plan against what that took.
-void train(Communicator& communicator, const Case& one, int matrices, std::int64_t rows, bool check) {
+void train(Communicator& communicator, const Case& one, std::size_t matrices, std::int64_t rows, bool check) {
   PluginIndex plugins;
   ConfigContext context;
   context.world_size = communicator.size();
-  const Config config = load_config(
-      {R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2,
+  const Config config = load_config({R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2,
     "steps_per_print": null, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}},
     "zero_optimization": {"reduce_bucket_size": )" +
-           std::to_string(one.bucket) + R"(, "stage": )" + std::to_string(one.stage) + one.zero + "}" + one.more + "}",
-       "test", false},
-      context, plugins);
+                                         std::to_string(one.bucket) + R"(, "stage": )" + std::to_string(one.stage) +
+                                         one.zero + "}" + one.more + one.weights.section() + "}",
+                                     "test", false},
+                                    context, plugins);
   const std::uint64_t before = host_memory().resident;
   forget_peak();
   std::unique_ptr<WideModel> wide;
@@ -176,6 +202,15 @@ INSTANTIATE_TEST_SUITE_P(PartlyFrozen, Planned,
                                          Case{2, 3, "", kCodesLittleKept, 5, kSmallBucket},
                                          Case{2, 3, kBf16, kCodesLittleKept, 5, kSmallBucket},
                                          Case{2, 3, "", kAllCodes, 5, kSmallBucket}));
+
+constexpr Weights kEight{8}, kFourInGroups{4, 10}, kAsymmetric{8, 10, "asymmetric"};
+
+INSTANTIATE_TEST_SUITE_P(CompressedWeights, Planned,
+                         testing::Values(Case{1, 0, "", "", 1, kBucket, kEight},
+                                         Case{2, 2, kBf16, "", 1, kBucket, kAsymmetric},
+                                         Case{2, 3, "", kLittleKept, 1, kSmallBucket, kEight},
+                                         Case{3, 3, kBf16, kLittleKept, 5, kSmallBucket, kFourInGroups},
+                                         Case{2, 3, "", kPersistent, 5, kSmallBucket, kAsymmetric}));
 
 }  // namespace
 }  // namespace capstan
