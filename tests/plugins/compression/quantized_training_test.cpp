@@ -3,15 +3,24 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/round.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/sign.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "core/config/config.hpp"
 #include "core/data/token_data.hpp"
@@ -41,16 +50,29 @@ Json recorded() {
 struct Weights {
   int bits;
   const char* type;
-  int groups;
+  int groups;  // 0: one a row
 };
 
-std::string weights_section(const Weights& weights) {
+std::string weights_params(const Weights& weights, int groups, const char* modules) {
   const std::string bits = std::to_string(weights.bits);
-  return R"("weight_quantization": {"shared_parameters": {"enabled": true, "quantize_weight_in_forward": true,
+  return R"({"shared_parameters": {"enabled": true, "quantize_weight_in_forward": true,
     "quantize_groups": )" +
-         std::to_string(weights.groups) + R"(, "quantization_type": ")" + weights.type +
+         std::to_string(groups) + R"(, "quantization_type": ")" + weights.type +
          R"("}, "different_groups": {"wq1": {"params": {"start_bits": )" + bits + R"(, "target_bits": )" + bits +
-         R"(}, "modules": ["attn", "mlp"]}}})";
+         R"(}, "modules": )" + modules + "}}}";
+}
+
+constexpr const char* kAll = R"(["attn", "mlp"])";
+
+std::string weights_section(const Weights& weights) {
+  return R"("weight_quantization": )" + weights_params(weights, weights.groups, kAll);
+}
+
+/// Sections that give each weight as many groups as it has rows.
+std::string row_sections(const Weights& weights) {
+  return R"("weight_quantization": )" + weights_params(weights, 64, R"(["attn", "mlp.proj"])") +
+         R"(}, "capstan": {"compressions": [{"type": "weight_quantization", "params": )" +
+         weights_params(weights, 256, R"(["mlp.fc"])") + "}]";
 }
 
 const std::string kActivations = R"("activation_quantization": {"shared_parameters": {"enabled": true,
@@ -113,7 +135,7 @@ class Training {
 
 /// The formulas of the quantisers, by LibTorch's own operators.
 at::Tensor quantised(const at::Tensor& weight, const Weights& how) {
-  const at::Tensor x = weight.reshape({how.groups, -1});
+  const at::Tensor x = weight.reshape({how.groups > 0 ? how.groups : weight.size(0), -1});
   const double levels = std::ldexp(1.0, how.bits);
   const at::Tensor mean = x.abs().mean({1}, true);
   at::Tensor made;
@@ -175,7 +197,8 @@ double farthest(const std::vector<double>& a, const std::vector<double>& b) {
 class QuantizedWeights : public ::testing::TestWithParam<Weights> {};
 
 TEST_P(QuantizedWeights, TrainAsInPlainLibTorch) {
-  Training training(config_of(weights_section(GetParam()), 1, R"({"stage": 0})", kSgd), Communicator::alone());
+  const std::string section = GetParam().groups > 0 ? weights_section(GetParam()) : row_sections(GetParam());
+  Training training(config_of(section, 1, R"({"stage": 0})", kSgd), Communicator::alone());
   const std::vector<double> losses = training.steps(60);
   EXPECT_LE(farthest(losses, plain_losses(GetParam(), 60, /*cut=*/false)), 2e-4);
   EXPECT_GT(farthest(losses, plain_losses(GetParam(), 60, /*cut=*/true)), 2e-4);
@@ -183,11 +206,103 @@ TEST_P(QuantizedWeights, TrainAsInPlainLibTorch) {
 
 INSTANTIATE_TEST_SUITE_P(Bits, QuantizedWeights,
                          ::testing::Values(Weights{8, "symmetric", 1}, Weights{4, "symmetric", 64},
+                                           Weights{4, "symmetric", 0}, Weights{4, "asymmetric", 0},
                                            Weights{4, "asymmetric", 4}, Weights{2, "symmetric", 1},
                                            Weights{1, "symmetric", 1}),
                          [](const auto& info) {
-                           return std::to_string(info.param.bits) + info.param.type + std::to_string(info.param.groups);
+                           return std::to_string(info.param.bits) + info.param.type +
+                                  (info.param.groups > 0 ? std::to_string(info.param.groups) : "PerRow");
                          });
+
+/// The quantiser of inputs by LibTorch's own operators.
+struct Inputs {
+  bool is_static = false, cut = false;
+  std::map<std::string, std::pair<float, float>> ranges;  // by layer
+
+  at::Tensor operator()(const std::string& layer, const at::Tensor& input) {
+    const at::Tensor x = input.detach();
+    at::Tensor most = x.abs().amax({-1}, true);  // of each token
+    if (is_static) {
+      const float low = x.min().item<float>(), high = x.max().item<float>();
+      auto& range = ranges.try_emplace(layer, low, high).first->second;
+      range = {range.first * 0.95F + low * 0.05F, range.second * 0.95F + high * 0.05F};
+      most = at::scalar_tensor(std::max(std::abs(range.first), std::abs(range.second)), at::kFloat);
+    }
+    const at::Tensor scale = most / 128, made = at::round(x / scale).clamp(-128, 127) * scale;
+    return cut ? made : input + (made - input).detach();
+  }
+};
+
+/// gpt-split once more, with the inputs of its blocks' layers quantised.
+class PlainGpt {
+ public:
+  explicit PlainGpt(const Inputs& inputs) : inputs_(inputs), model_(parity::feature_model(recorded())) {
+    for (const NamedTensor& one : model_.parameters()) values_[one.name] = one.tensor;
+  }
+
+  double step(const Batch& batch) {
+    const at::Tensor result = loss(batch.tensors.at("input_ids"), batch.tensors.at("labels"));
+    result.backward();
+    const at::NoGradGuard no_grad;
+    for (auto& [name, value] : values_) {
+      if (value.grad().defined()) value -= value.grad() * kRate;
+      value.mutable_grad().reset();
+    }
+    return result.item<double>();
+  }
+
+ private:
+  at::Tensor norm(const std::string& name, const at::Tensor& x) const {
+    return at::layer_norm(x, {x.size(-1)}, values_.at(name + ".weight"), values_.at(name + ".bias"));
+  }
+  at::Tensor linear(const std::string& name, const at::Tensor& x) {
+    return at::linear(inputs_(name, x), values_.at(name + ".weight"), values_.at(name + ".bias"));
+  }
+  at::Tensor attention(const std::string& name, const at::Tensor& x) {
+    const auto heads = [&](const char* part) {
+      return linear(name + part, x).view({x.size(0), x.size(1), 4, -1}).transpose(1, 2);
+    };
+    const at::Tensor mixed =
+        at::scaled_dot_product_attention(heads(".q"), heads(".k"), heads(".v"), {}, 0.0, /*is_causal=*/true);
+    return linear(name + ".proj", mixed.transpose(1, 2).reshape(x.sizes()));
+  }
+  at::Tensor loss(const at::Tensor& ids, const at::Tensor& labels) {
+    at::Tensor x = values_.at("tok_emb.weight").index({ids}) + values_.at("pos_emb.weight").narrow(0, 0, ids.size(1));
+    for (const std::string block : {"blocks.0", "blocks.1"}) {
+      x = x + attention(block + ".attn", norm(block + ".ln1", x));
+      const at::Tensor wide = at::gelu(linear(block + ".mlp.fc", norm(block + ".ln2", x)), "tanh");
+      x = x + linear(block + ".mlp.proj", wide);
+    }
+    const at::Tensor logits = at::linear(norm("ln_f", x), values_.at("head.weight"));
+    return at::cross_entropy_loss(logits.flatten(0, 1), labels.flatten());
+  }
+
+  Inputs inputs_;
+  Model model_;
+  std::map<std::string, at::Tensor> values_;
+};
+
+std::vector<double> plain_losses(const Inputs& inputs, int steps) {
+  PlainGpt gpt(inputs);
+  const TokenData data({kCorpus}, TokenData::Format::kBytes, kSequence);
+  const BatchOrder order(data.samples(), 0, /*shuffle=*/false);
+  std::vector<double> losses;
+  for (int step = 0; step < steps; ++step) losses.push_back(gpt.step(token_batch(data, order, step * kRows, kRows)));
+  return losses;
+}
+
+TEST(QuantizedActivations, TrainGptAsInPlainLibTorch) {
+  for (const bool is_static : {true, false}) {
+    const std::string section = R"("activation_quantization": {"shared_parameters": {"enabled": true,
+      "range_calibration": ")" + std::string(is_static ? "static" : "dynamic") +
+                                R"("}, "different_groups": {"aq1": {"params": {"bits": 8}, "modules": )" + kAll + "}}}";
+    Training training(config_of(section, 1, R"({"stage": 0})", kSgd), Communicator::alone());
+    const std::vector<double> losses = training.steps(60);
+    EXPECT_LE(farthest(losses, plain_losses(Inputs{is_static, false, {}}, 60)), 2e-4) << is_static;
+    EXPECT_LE(farthest(losses, plain_losses(Inputs{is_static, false, {}}, 60)), 2e-4) << is_static;
+    EXPECT_GT(farthest(losses, plain_losses(Inputs{is_static, true, {}}, 60)), 2e-4) << is_static;
+  }
+}
 
 std::shared_ptr<Communicator> shared(Communicator& communicator) {
   return {&communicator, [](Communicator*) {}};
