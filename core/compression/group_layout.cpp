@@ -1,6 +1,7 @@
 #include "core/compression/group_layout.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -52,10 +53,11 @@ void start(const std::vector<Join>& joins, double* total) {
 
 void join(const std::vector<Join>& joins, const double* numbers, double* total) {
   for (std::size_t k = 0; k < joins.size(); ++k) {
+    const double number = numbers[k];
     if (joins[k] == Join::kSum) {
-      total[k] += numbers[k];
-    } else {
-      total[k] = joins[k] == Join::kMax ? std::max(total[k], numbers[k]) : std::min(total[k], numbers[k]);
+      total[k] += number;
+    } else if (std::isnan(number) || (joins[k] == Join::kMax ? number > total[k] : number < total[k])) {
+      total[k] = number;
     }
   }
 }

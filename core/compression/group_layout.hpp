@@ -34,7 +34,7 @@ std::vector<double> join_segments(const GroupLayout& layout, const Range& range,
 /// The groups of a range that have elements outside it as well.
 std::vector<std::int64_t> groups_that_cross(const GroupLayout& layout, const Range& range);
 
-/// Joins `numbers` to `total`.
+/// Joins `numbers` to `total`. NaN stays NaN, however it is joined.
 void join(const std::vector<Join>& joins, const double* numbers, double* total);
 /// What joins leave unchanged: of a maximum -infinity.
 void start(const std::vector<Join>& joins, double* total);

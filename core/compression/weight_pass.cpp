@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -21,6 +22,18 @@ constexpr std::int64_t kChunk = 8 * Partition::kBlock;
 
 std::vector<Range> ranges_of_ranks(const CompressedPart& part) {
   return part.of_ranks.empty() ? std::vector<Range>{part.range} : part.of_ranks;
+}
+
+/// Throws RuntimeFault for a value that is not finite, which no code stands for.
+void check_finite(const std::string& parameter, const at::Tensor& master) {
+  const auto* values = master.const_data_ptr<float>();
+  const auto* end = values + master.numel();
+  const auto* found = std::find_if(values, end, [](float value) { return !std::isfinite(value); });
+  if (found == end) return;
+  throw RuntimeFault("parameter '" + parameter + "': element " + std::to_string(found - values) + " is " +
+                     (std::isnan(*found) ? "NaN" : "infinite") +
+                     ", and no code stands for it. Export a checkpoint of before the values were lost, or without "
+                     "--compressed.");
 }
 
 }  // namespace
@@ -259,6 +272,7 @@ WeightCodes Compressions::encode(const std::string& parameter, const std::vector
     throw RuntimeFault("parameter '" + parameter + "': no compression that acts after " + std::to_string(updates) +
                        " updates gives codes of it.");
   }
+  check_finite(parameter, master);
   const CompressedPart part{0, parameter, shape, {0, master.numel()}, {}, master, {}};
   at::Tensor input = master;
   for (const auto& member : members_) {

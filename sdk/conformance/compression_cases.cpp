@@ -131,9 +131,9 @@ std::string fault_of(const CompressionPlan::Parameter& plan, int code, float sca
   if (zero != 0 && !plan.zero_points) {
     return "the zero point is " + std::to_string(zero) + ", and its plan has no zero_points.";
   }
-  if (code < least || code > most || (bits == 1 && code == 0)) {
+  if (code < least || code > most) {
     return "the code is " + std::to_string(code) + ", and codes of " + std::to_string(bits) +
-           (bits == 1 ? " bit are -1 and 1."
+           (bits == 1 ? " bit are -1, 0 and 1."
                       : " bits lie from " + std::to_string(least) + " to " + std::to_string(most) + ".");
   }
   if (static_cast<float>(code - zero) * scale == wanted) return "";

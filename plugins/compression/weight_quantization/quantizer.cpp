@@ -1,6 +1,7 @@
 #include "quantizer.hpp"
 
 #include <cmath>
+#include <limits>
 
 #include "capstan/sdk/parallel.hpp"
 
@@ -69,8 +70,9 @@ quantize::Grid Quantizer::grid(const double* statistics) const {
   return quantize::asymmetric_grid(static_cast<float>(statistics[0]), static_cast<float>(statistics[1]), bits_, half_);
 }
 
-/// The magnitude that values of 1 and 2 bits have.
+/// The magnitude that values of 1 and 2 bits have; NaN for a group that is not finite.
 float Quantizer::magnitude(const double* statistics, double group_size) const {
+  if (!std::isfinite(statistics[0])) return std::numeric_limits<float>::quiet_NaN();
   const double sum = bits_ == 1 ? statistics[0] : statistics[1], count = bits_ == 1 ? group_size : statistics[2];
   const float mean = count > 0 ? static_cast<float>(sum / count) : 0.0f;
   return half_ ? quantize::as_float16(mean) : mean;
@@ -97,9 +99,6 @@ void Quantizer::encode(const CompressedPiece& piece, const sdk::Codes& to) const
   const double group_size = static_cast<double>(piece.group_size());
   piece.for_each_group([&](std::size_t group, std::size_t, std::size_t) {
     const double* statistics = piece.statistics(group, numbers());
-    for (std::size_t k = 0; k < numbers(); ++k) {
-      if (!std::isfinite(statistics[k])) piece.fail("holds values that are not finite, which have no codes.");
-    }
     if (bits_ <= 2) {
       to.scales[group] = magnitude(statistics, group_size);
       return;

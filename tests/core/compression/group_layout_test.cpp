@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <set>
 
@@ -46,6 +47,20 @@ std::vector<std::int64_t> begins(const GroupLayout& layout, const Range& range) 
     if (i == range.offset || i % layout.size() == 0 || i % kBlock == 0) found.push_back(i);
   }
   return found;
+}
+
+TEST(Join, KeepsNaNWhereverItComes) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  const std::vector<Join> joins = {Join::kMax, Join::kMin, Join::kSum};
+  for (int lost = 0; lost < 3; ++lost) {
+    std::vector<double> total(3);
+    start(joins, total.data());
+    for (int i = 0; i < 3; ++i) {
+      const std::vector<double> numbers(3, i == lost ? kNaN : i);
+      join(joins, numbers.data(), total.data());
+    }
+    for (const double number : total) EXPECT_TRUE(std::isnan(number)) << lost;
+  }
 }
 
 TEST(GroupLayout, CountsGroupsAndSegmentsAsGoingThroughTheElementsDoes) {

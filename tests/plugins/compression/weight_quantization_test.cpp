@@ -14,6 +14,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "tests/plugins/compression/quantized.hpp"
@@ -122,6 +124,36 @@ TEST(WeightQuantization, LeavesGroupsOfOneValueAsTheyAre) {
   const Compressions made = quantizer({4, "asymmetric", 3}, {layer});
   EXPECT_TRUE(at::equal(compressed(made, layer, weight), weight));
   EXPECT_TRUE(at::equal(decoded(made.encode("fc.weight", {3, 8}, weight.view({-1}), 0)), weight.view({-1})));
+}
+
+TEST(WeightQuantization, MakesAGroupThatIsNotFiniteNaNAsAWhole) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+  const Layer layer = linear({3, 40'005});  // groups end within blocks and within vectors
+  const at::Tensor whole = at::randn(layer.shape);
+  for (const auto& [bits, type] : {std::pair{1, "symmetric"},
+                                   {2, "symmetric"},
+                                   {8, "symmetric"},
+                                   {24, "symmetric"},
+                                   {4, "asymmetric"},
+                                   {24, "asymmetric"}}) {
+    const Compressions made = quantizer({bits, type, 3}, {layer});
+    const at::Tensor wanted = compressed(made, layer, whole);
+    for (const float lost : {kNaN, kInfinity, -kInfinity}) {
+      for (const std::int64_t at : {17, 40'003, 40'004}) {  // the last is of the elements behind whole vectors
+        const at::Tensor weight = whole.clone();
+        weight[1][at] = lost;
+        const at::Tensor found = compressed(made, layer, weight);
+        EXPECT_TRUE(found[1].isnan().all().item<bool>()) << bits << type << lost << at;
+        EXPECT_TRUE(at::equal(found[0], wanted[0]) && at::equal(found[2], wanted[2])) << bits << type << lost << at;
+        if (bits > 8) continue;
+        EXPECT_THAT([&] { made.encode("fc.weight", layer.shape, weight.view({-1}), 0); },
+                    ThrowsMessage<RuntimeFault>("parameter 'fc.weight': element " + std::to_string(40'005 + at) +
+                                                " is " + (std::isnan(lost) ? "NaN" : "infinite") +
+                                                ", and no code stands for it. Export a checkpoint of before the "
+                                                "values were lost, or without --compressed."));
+      }
+    }
+  }
 }
 
 TEST(WeightQuantization, BeginsAtItsOffset) {

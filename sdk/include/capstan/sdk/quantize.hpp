@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 
 /// Quantisers of runs of float32 values, for compressions: plain loops that compilers turn into vector code, without
@@ -29,9 +30,10 @@ constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
 constexpr int kRoundBits = 22;
 
 inline float rounded(float x) { return (x + kRound) - kRound; }
-/// x where it is above the threshold, else 0; without a branch, which would be guessed wrong half of the time.
+inline std::int32_t magnitude_bits(float x) { return std::bit_cast<std::int32_t>(x) & 0x7fffffff; }
+/// x where it is above the threshold or NaN, else 0; without a branch, which would be guessed wrong half of the time.
 inline float if_above(float x, float threshold) {
-  const std::uint32_t mask = -static_cast<std::uint32_t>(x > threshold);
+  const std::uint32_t mask = -static_cast<std::uint32_t>(!(x <= threshold));
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & mask);
 }
 inline float clamped(float x, float low, float high) {
@@ -41,30 +43,31 @@ inline float clamped(float x, float low, float high) {
 
 }  // namespace detail
 
-/// The largest |x|; 0 of nothing.
+/// The largest |x|; 0 of nothing, NaN where one is NaN.
 CAPSTAN_QUANTIZE_CLONES static inline float largest_magnitude(std::span<const float> x) {
   constexpr std::size_t n = detail::kLanes;
-  float lanes[n] = {}, largest = 0;
+  std::int32_t lanes[n] = {}, largest = 0;  // bits of magnitudes, which rise with them; NaN is above infinity
   std::size_t i = 0;
   for (; i + n <= x.size(); i += n) {
     for (std::size_t k = 0; k < n; ++k) {
-      const float size = std::fabs(x[i + k]);
+      const std::int32_t size = detail::magnitude_bits(x[i + k]);
       lanes[k] = lanes[k] < size ? size : lanes[k];
     }
   }
-  for (; i < x.size(); ++i) largest = std::max(largest, std::fabs(x[i]));
-  for (const float lane : lanes) largest = std::max(largest, lane);
-  return largest;
+  for (; i < x.size(); ++i) largest = std::max(largest, detail::magnitude_bits(x[i]));
+  for (const std::int32_t lane : lanes) largest = std::max(largest, lane);
+  return std::bit_cast<float>(largest);
 }
 
 struct Extremes {
   float low, high;
 };
 
-/// The smallest and the largest of at least one value.
+/// The smallest and the largest of at least one value; both NaN where one is NaN.
 CAPSTAN_QUANTIZE_CLONES static inline Extremes extremes(std::span<const float> x) {
   constexpr std::size_t n = detail::kLanes;
   float low[n], high[n];
+  std::int32_t size[n] = {}, largest = 0;  // bits of magnitudes: comparisons of values pass over NaN
   std::fill_n(low, n, x[0]);
   std::fill_n(high, n, x[0]);
   std::size_t i = 0;
@@ -72,14 +75,21 @@ CAPSTAN_QUANTIZE_CLONES static inline Extremes extremes(std::span<const float> x
     for (std::size_t k = 0; k < n; ++k) {
       low[k] = x[i + k] < low[k] ? x[i + k] : low[k];
       high[k] = x[i + k] > high[k] ? x[i + k] : high[k];
+      size[k] = std::max(size[k], detail::magnitude_bits(x[i + k]));
     }
   }
   Extremes found{*std::min_element(low, low + n), *std::max_element(high, high + n)};
-  for (; i < x.size(); ++i) found = {std::min(found.low, x[i]), std::max(found.high, x[i])};
-  return found;
+  for (; i < x.size(); ++i) {
+    found = {std::min(found.low, x[i]), std::max(found.high, x[i])};
+    largest = std::max(largest, detail::magnitude_bits(x[i]));
+  }
+  for (const std::int32_t lane : size) largest = std::max(largest, lane);
+  const float widest = std::bit_cast<float>(largest);
+  return std::isnan(widest) ? Extremes{widest, widest} : found;
 }
 
-/// Of the elements whose magnitude is above `threshold`: the sum of magnitudes, in float64, and how many they are.
+/// Of the elements whose magnitude is above `threshold`: the sum of magnitudes, in float64, and how many they are. NaN
+/// counts as above.
 struct Magnitudes {
   double sum = 0, count = 0;
 };
@@ -95,7 +105,7 @@ CAPSTAN_QUANTIZE_CLONES static inline Magnitudes magnitudes_above(std::span<cons
       }
     }
     std::int32_t count = 0;
-    for (std::size_t i = begin; i < end; ++i) count += static_cast<std::int32_t>(std::fabs(x[i]) > threshold);
+    for (std::size_t i = begin; i < end; ++i) count += static_cast<std::int32_t>(!(std::fabs(x[i]) <= threshold));
     total.count += count;
     for (std::size_t i = whole; i < end; ++i) {
       total.sum += static_cast<double>(detail::if_above(std::fabs(x[i]), threshold));
@@ -119,7 +129,7 @@ inline float as_float16(float value) {
 
 /// How a group of values becomes codes: value = (code - zero_point) * scale, code in [low, high].
 struct Grid {
-  float scale = 0;  // 0: the values are all alike, `constant`
+  float scale = 0;  // 0: the values are all alike, `constant`, which is NaN of a group that is not finite
   std::int32_t zero_point = 0;
   float low = 0, high = 0;
   bool asymmetric = false;  // levels are counted from that of the smallest value
@@ -133,6 +143,10 @@ namespace detail {
 
 inline Grid grid_of(float scale, int bits, bool as_half) {
   Grid grid;
+  if (!std::isfinite(scale)) {
+    grid.constant = std::numeric_limits<float>::quiet_NaN();
+    return grid;
+  }
   grid.scale = as_half ? as_float16(scale) : scale;
   grid.low = -std::ldexp(1.0f, bits - 1);
   grid.high = std::ldexp(1.0f, bits - 1) - 1;
@@ -163,16 +177,17 @@ void for_each_code(std::span<const float> x, const Grid& grid, Use&& use) {
 }  // namespace detail
 
 /// Symmetric quantisation to `bits` bits, 3 to 32: scale = 2 max|x| / 2^bits. `as_half`: the scale is rounded to one
-/// that float16 holds.
+/// that float16 holds. Where max|x| is infinite or NaN the whole group becomes NaN: no value hides another's fault.
 inline Grid symmetric_grid(float largest, int bits, bool as_half = false) {
   return detail::grid_of(largest / std::ldexp(1.0f, bits - 1), bits, as_half);
 }
 
 /// Asymmetric quantisation to `bits` bits, 3 to 32: scale = (max - min) / 2^bits, and the first level is the multiple
 /// of it nearest to min. A group whose values are all alike, as far as float32 tells multiples of the scale apart,
-/// keeps its value.
+/// keeps its value; one whose range float32 does not hold becomes NaN.
 inline Grid asymmetric_grid(float low, float high, int bits, bool as_half = false) {
   Grid grid = detail::grid_of((high - low) / std::ldexp(1.0f, bits), bits, as_half);
+  if (std::isnan(grid.constant)) return grid;
   grid.asymmetric = true;
   grid.constant = low;
   const float first = grid.scale > 0 ? std::nearbyint(low / grid.scale) : 0;
@@ -204,9 +219,13 @@ CAPSTAN_QUANTIZE_CLONES static inline void to_codes(std::span<const float> x, co
   detail::for_each_code(x, grid, [&](std::size_t i, float code) { codes[i] = static_cast<std::int8_t>(code); });
 }
 
-/// Values of two magnitudes or one: `size` with the sign of what is farther from 0 than `above`, 0 for the rest. `out`
-/// may be `x`.
+/// Values of two magnitudes or one: `size` with the sign of what is farther from 0 than `above`, 0 for the rest; all
+/// are NaN where `size` is. `out` may be `x`.
 CAPSTAN_QUANTIZE_CLONES static inline void to_signs(std::span<const float> x, float size, float above, float* out) {
+  if (std::isnan(size)) {
+    std::fill_n(out, x.size(), size);
+    return;
+  }
   for (std::size_t i = 0; i < x.size(); ++i) out[i] = std::fabs(x[i]) > above ? std::copysign(size, x[i]) : 0.0f;
 }
 
