@@ -17,6 +17,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -88,9 +90,10 @@ std::string config_of(const std::string& compression, int ranks = 1, const std::
 /// An engine that trains the recorded model.
 class Training {
  public:
-  Training(const std::string& config, std::shared_ptr<Communicator> ranks)
+  Training(const std::string& config, std::shared_ptr<Communicator> ranks,
+           Model model = parity::feature_model(recorded()))
       : config_(read(config, ranks->size())),
-        engine(parity::feature_model(recorded()), config_, plugins_, ranks),
+        engine(std::move(model), config_, plugins_, ranks),
         data_({kCorpus}, TokenData::Format::kBytes, kSequence),
         order_(data_.samples(), 0, /*shuffle=*/false) {
     next_ = engine.rank() * config_.batch.micro_batch_size;
@@ -340,6 +343,59 @@ TEST_P(QuantizedRanks, TrainTheSameBitsAtEveryStageAndGoOnAtAnother) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, QuantizedRanks, ::testing::Values(2, 4));
+
+constexpr const char* kSpoilt = "blocks.0.mlp.fc.weight";
+
+/// The recorded model with one value of a weight replaced.
+Model spoilt_model(float value) {
+  const at::NoGradGuard no_grad;
+  Model model = parity::feature_model(recorded());
+  for (const NamedTensor& one : model.parameters()) {
+    if (one.name == kSpoilt) at::Tensor(one.tensor).view({-1}).select(0, 100).fill_(value);
+  }
+  return model;
+}
+
+std::string failure_of(Training& training) {
+  try {
+    training.steps(1);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(QuantizedRanks, ShowNaNAndInfinitiesInTheSameBitsAtEveryStage) {
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    const float infinity = std::numeric_limits<float>::infinity();
+    for (const Weights& how : {Weights{8, "symmetric", 4}, Weights{4, "asymmetric", 4}, Weights{2, "symmetric", 4},
+                               Weights{1, "symmetric", 4}}) {
+      for (const float value : {infinity - infinity, infinity}) {
+        const auto run = [&](const char* zero) {
+          Training training(config_of(weights_section(how), 2, zero), shared(communicator), spoilt_model(value));
+          std::vector<at::Tensor> found = training.values();
+          EXPECT_THAT(failure_of(training), ::testing::HasSubstr("the loss is not finite at step 0"))
+              << zero << how.bits << value;
+          std::int64_t lost = 0;
+          for (at::Tensor& one : found) {
+            lost += one.isnan().sum().item<std::int64_t>();
+            one = one.view(at::kInt);
+          }
+          EXPECT_EQ(lost, 256 * 64 / 4) << zero << how.bits << value;  // one group
+          return found;
+        };
+        const std::vector<at::Tensor> wanted = run(R"({"stage": 0})");
+        for (const char* zero :
+             {R"({"stage": 1})", R"({"stage": 2})", R"({"stage": 3, "stage3_param_persistence_threshold": 0})"}) {
+          const std::vector<at::Tensor> found = run(zero);
+          for (std::size_t i = 0; i < found.size(); ++i) {
+            EXPECT_TRUE(at::equal(found[i], wanted[i])) << zero << how.bits << value << " " << i;
+          }
+        }
+      }
+    }
+  });
+}
 
 /// Bytes that this rank has sent by gathering tensors.
 std::uint64_t gathered(Engine& engine) {
