@@ -263,6 +263,7 @@ class Reader {
     config.gradient_clipping_given = clipping && !clipping->is_null();
     config.run = run_settings(values);
     config.run.model = chooser.model();
+    config.run.pacing = chooser.pacing();
     config.optimizer_offload = chooser.optimizer_offload();
     config.parameter_offload = chooser.parameter_offload();
     if (config.parameter_offload) bound_read_ahead(config.zero);

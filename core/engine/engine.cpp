@@ -15,6 +15,7 @@
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/model/dtype_names.hpp"
+#include "core/model/layer_names.hpp"
 #include "core/model/parameter_classes.hpp"
 #include "core/parameters/run_needs.hpp"
 #include "core/registry/guilty_plugin.hpp"
@@ -84,6 +85,12 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   host_context.communicator = communicator.get();
   host_context.accelerator = accelerator.get();
   host_context.host = &host;
+  layer_names = capstan::layer_names(model);
+  observers.layers().set_names(layer_names);
+  host_context.layer_names = &layer_names;
+  host_context.recorded = &recorded;
+  host_context.pacing = &pacing;
+  if (config.run.pacing) pacing.set_component(create(*config.run.pacing));
   cast_buffers();
   // One rank writes for all.
   if (communicator->rank() > 0) config.monitors.clear();
@@ -238,6 +245,10 @@ void Engine::State::close() noexcept {
 }
 
 Engine::Engine(Engine&&) noexcept = default;
+
+void Engine::set_difficulty_schedule(const std::string& metric, DifficultyFunction function) {
+  state_->pacing.set(metric, std::move(function));
+}
 
 at::Tensor Engine::forward(Batch& batch) { return state_->forward(batch); }
 void Engine::backward(const at::Tensor& loss) { state_->backward(loss); }

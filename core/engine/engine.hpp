@@ -11,6 +11,7 @@
 #include "core/comm/comms_log.hpp"
 #include "core/config/config.hpp"
 #include "core/engine/gather.hpp"
+#include "core/engine/pacing.hpp"
 #include "core/model/batch.hpp"
 #include "core/model/model.hpp"
 
@@ -124,6 +125,9 @@ class Engine {
   void want_grad_norm(bool on);
   /// Where the lines of steps_per_print, wall_clock_breakdown and memory_breakdown go; default: standard output.
   void set_report_output(std::function<void(std::string_view)> output);
+  /// The difficulty of a curriculum's metric, "seqlen" in the section curriculum_learning, whose schedule_type is
+  /// "custom": a function of the step alone, 1 for the first. Set it before the first step.
+  void set_difficulty_schedule(const std::string& metric, DifficultyFunction function);
   /// A metric for the monitors, beside the engine's own, at the current global sample.
   void write_metric(const std::string& tag, double value);
   /// Waits until the monitors have written all metrics so far.

@@ -6,7 +6,8 @@
 #include <exception>
 
 #include "core/comm/communicator.hpp"
-#include "core/engine/observers.hpp"
+#include "core/engine/layer_chain.hpp"
+#include "core/engine/pacing.hpp"
 #include "core/errors.hpp"
 #include "core/memory/accelerator.hpp"
 #include "core/memory/sum_of_squares.hpp"
@@ -118,6 +119,9 @@ std::unique_ptr<HostOfGroup> make_group(const EngineHostContext& whole, const st
   group->context.model = whole.model;
   group->context.accelerator = whole.accelerator;
   group->context.host = &group->host;
+  group->context.layer_names = whole.layer_names;
+  group->context.recorded = whole.recorded;
+  group->context.pacing = whole.pacing;
   return group;
 }
 
@@ -132,6 +136,13 @@ capstan_status split(void* ctx, std::uint32_t color, const capstan_host** out, c
     if (!group) group = make_group(context, colors);
     *out = &group->host;
   });
+}
+
+/// What an engine has, and a host that stands before the engine has not.
+template <class T>
+T& needed(T* part) {
+  if (part == nullptr) throw RuntimeFault("the engine is not there yet: ask after the event INITIALIZED.");
+  return *part;
 }
 
 ParameterStore& store_of(void* ctx) {
@@ -225,10 +236,48 @@ capstan_status batch_visit(capstan_batch* batch, const capstan_visitor* visitor,
   return CAPSTAN_OK;
 }
 
+capstan_status layer_call(capstan_batch* batch, const capstan_layer_call* call, const capstan_layer_inner* inner,
+                          capstan_tensor* out, capstan_error* error) {
+  if (batch->layers == nullptr) {
+    return inner->run(inner->ctx, call->hidden, call->arguments, call->argument_count, out, error);
+  }
+  return guarded(error, [&] {
+    capstan_layer_call with_batch = *call;
+    with_batch.batch = batch;
+    batch->layers->run(with_batch, *inner, out);
+  });
+}
+
+/// What models of before ABI 1.8 call: a layer without arguments.
 capstan_status layer(capstan_batch* batch, capstan_str name, capstan_tensor hidden, const capstan_inner* inner,
                      capstan_tensor* out, capstan_error* error) {
-  if (batch->layers == nullptr) return inner->run(inner->ctx, hidden, out, error);
-  return guarded(error, [&] { batch->layers->run(as_view(name), hidden, *inner, out); });
+  capstan_layer_call call{};
+  call.struct_size = sizeof call;
+  call.name = name;
+  call.hidden = hidden;
+  const capstan_layer_inner without_arguments = {sizeof without_arguments, const_cast<capstan_inner*>(inner),
+                                                 [](void* ctx, capstan_tensor input, const capstan_argument* const*,
+                                                    std::size_t, capstan_tensor* result, capstan_error* problem) {
+                                                   const auto* older = static_cast<const capstan_inner*>(ctx);
+                                                   return older->run(older->ctx, input, result, problem);
+                                                 }};
+  return layer_call(batch, &call, &without_arguments, out, error);
+}
+
+capstan_status layer_names_of_model(void* ctx, void* taker, void (*take)(void*, capstan_str), capstan_error* error) {
+  return guarded(error, [&] {
+    for (const std::string& name : needed(static_cast<EngineHostContext*>(ctx)->layer_names)) take(taker, as_str(name));
+  });
+}
+
+capstan_status record(void* ctx, capstan_str tag, double value, capstan_error* error) {
+  return guarded(error, [&] {
+    needed(static_cast<EngineHostContext*>(ctx)->recorded).insert_or_assign(std::string(as_view(tag)), value);
+  });
+}
+
+capstan_status difficulty(void* ctx, capstan_str metric, std::int64_t step, std::int64_t* out, capstan_error* error) {
+  return guarded(error, [&] { *out = needed(static_cast<EngineHostContext*>(ctx)->pacing).at(as_view(metric), step); });
 }
 
 }  // namespace
@@ -252,6 +301,10 @@ void add_engine_functions(capstan_host& host) {
   host.batch_set_number = batch_set_number;
   host.batch_visit = batch_visit;
   host.layer = layer;
+  host.layer_call = layer_call;
+  host.layer_names = layer_names_of_model;
+  host.record = record;
+  host.difficulty = difficulty;
 }
 
 }  // namespace capstan

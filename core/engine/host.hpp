@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "capstan/plugin.h"
@@ -16,15 +17,19 @@ void add_engine_functions(capstan_host& host);
 
 class Accelerator;
 class Model;
+class Pacing;
 class ParameterStore;
 
 struct HostOfGroup;
 struct EngineHostContext {
-  Communicator* communicator = nullptr;      // null: one process
-  ParameterStore* store = nullptr;           // null until it is built
-  const Model* model = nullptr;              // the model whose modules are shown
-  const Accelerator* accelerator = nullptr;  // null: the host
-  const capstan_host* host = nullptr;        // the host whose ctx this struct is
+  Communicator* communicator = nullptr;                   // null: one process
+  ParameterStore* store = nullptr;                        // null until it is built
+  const Model* model = nullptr;                           // the model whose modules are shown
+  const Accelerator* accelerator = nullptr;               // null: the host
+  const capstan_host* host = nullptr;                     // the host whose ctx this struct is
+  const std::vector<std::string>* layer_names = nullptr;  // of the model; null until it is there
+  std::map<std::string, double>* recorded = nullptr;      // numbers of the step under way, by tag
+  const Pacing* pacing = nullptr;
   /// The groups that split has made, by the colors of all ranks.
   std::map<std::vector<std::uint32_t>, std::unique_ptr<HostOfGroup>> groups;
 };

@@ -14,19 +14,21 @@ void Observers::add(Component component) {
   added.where = "observer '" + added.component.manifest().type + "'";
   const auto* table = added.vtable();
   const ComponentManifest& manifest = added.component.manifest();
-  const auto attach = [&](const char* place, bool offered, std::vector<const Attached*>& list) {
-    if (!manifest.attaches(place)) return;
+  const auto attach = [&](const char* place, bool offered) {
+    if (!manifest.attaches(place)) return false;
     if (!offered) {
       throw PluginError(added.where + ": its manifest attaches to '" + place +
                         "', but it has no function for that. Implement it, or take it out of `attach`.");
     }
-    list.push_back(&added);
+    return true;
   };
-  attach("events", CAPSTAN_HAS(table, event), events_);
-  attach("weights", CAPSTAN_HAS(table, selects_weight) && CAPSTAN_HAS(table, transform_weight), weights_);
-  attach("operands", CAPSTAN_HAS(table, rewrite_operand), operands_);
-  attach("layers", CAPSTAN_HAS(table, layer), layers_);
-  attach("batch", CAPSTAN_HAS(table, batch), batches_);
+  if (attach("events", CAPSTAN_HAS(table, event))) events_.push_back(&added);
+  if (attach("weights", CAPSTAN_HAS(table, selects_weight) && CAPSTAN_HAS(table, transform_weight))) {
+    weights_.push_back(&added);
+  }
+  if (attach("operands", CAPSTAN_HAS(table, rewrite_operand))) operands_.push_back(&added);
+  if (attach("layers", CAPSTAN_HAS(table, layer_call) || CAPSTAN_HAS(table, layer))) layers_.add(added.component);
+  if (attach("batch", CAPSTAN_HAS(table, batch))) batches_.push_back(&added);
 }
 
 void Observers::emit(const capstan_event& event) {
@@ -65,49 +67,6 @@ void Observers::transform(const ParameterEntry& entry, std::int64_t update_index
                 return observer.vtable()->transform_weight(observer.self(), as_str(entry.name), handle_of(master),
                                                            handle_of(entry.compute), update_index, error);
               });
-}
-
-void Observers::run(std::string_view name, capstan_tensor hidden, const capstan_inner& inner, capstan_tensor* out) {
-  *out = run_from(0, name, hidden, inner, CallInProgress::current());
-}
-
-capstan_tensor Observers::run_from(std::size_t position, std::string_view name, capstan_tensor hidden,
-                                   const capstan_inner& inner, PluginFunction model) const {
-  const auto run_inner = [&](const capstan_inner& f, const std::string& where) {
-    capstan_tensor result = nullptr;
-    call_plugin(model, where, [&](capstan_error* error) { return f.run(f.ctx, hidden, &result, error); });
-    return result;
-  };
-  const std::string where = "layer '" + std::string(name) + "'";
-  if (position == layers_.size()) return run_inner(inner, where);
-
-  // What the wrapper sees as its inner layer: the rest of the chain.
-  struct Rest {
-    const Observers* observers;
-    std::size_t position;
-    std::string_view name;
-    const capstan_inner* inner;
-    PluginFunction model;
-  } rest{this, position + 1, name, &inner, model};
-  capstan_inner next{};
-  next.struct_size = sizeof next;
-  next.ctx = &rest;
-  next.run = [](void* ctx, capstan_tensor input, capstan_tensor* result, capstan_error* error) {
-    auto& self = *static_cast<Rest*>(ctx);
-    try {
-      *result = self.observers->run_from(self.position, self.name, input, *self.inner, self.model);
-      return CAPSTAN_OK;
-    } catch (const std::exception& thrown) {
-      error->text = thrown.what();
-      return CAPSTAN_FAILED;
-    }
-  };
-  const Attached& observer = *layers_[position];
-  capstan_tensor result = nullptr;
-  call_plugin(observer.component.function("layer"), observer.where + ", " + where, [&](capstan_error* error) {
-    return observer.vtable()->layer(observer.self(), as_str(name), hidden, &next, &result, error);
-  });
-  return result;
 }
 
 /// See Observers::operand_policy.

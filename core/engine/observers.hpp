@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "capstan/plugin.h"
+#include "core/engine/layer_chain.hpp"
 #include "core/memory/interceptor.hpp"
 #include "core/model/batch.hpp"
 #include "core/model/model.hpp"
@@ -15,15 +16,8 @@
 
 namespace capstan {
 
-/// Runs a model's capstan::layer calls through whatever wraps layers.
-class LayerHost {
- public:
-  virtual ~LayerHost() = default;
-  virtual void run(std::string_view name, capstan_tensor hidden, const capstan_inner& inner, capstan_tensor* out) = 0;
-};
-
 /// The attached components: the engine calls them at five places and knows none of them by name. [engine]
-class Observers final : public LayerHost {
+class Observers {
  public:
   void add(Component component);
 
@@ -37,8 +31,8 @@ class Observers final : public LayerHost {
   const std::string& name_of(int transform) const { return weights_[static_cast<std::size_t>(transform)]->where; }
   void transform(const ParameterEntry& entry, std::int64_t update_index) const;
 
-  bool wraps_layers() const { return !layers_.empty(); }
-  void run(std::string_view name, capstan_tensor hidden, const capstan_inner& inner, capstan_tensor* out) override;
+  /// Those that wrap layers.
+  LayerChain& layers() { return layers_; }
 
   bool rewrites_operands() const { return !operands_.empty(); }
   /// Offers every operand that is a parameter, or a view of one, to the observers that rewrite operands.
@@ -58,12 +52,10 @@ class Observers final : public LayerHost {
   };
   class OperandPolicy;
   std::string state_key(std::size_t position) const;
-  /// `model`: the call in which the model runs its layer, `inner`.
-  capstan_tensor run_from(std::size_t position, std::string_view name, capstan_tensor hidden,
-                          const capstan_inner& inner, PluginFunction model) const;
 
   std::vector<std::unique_ptr<Attached>> observers_;
-  std::vector<const Attached*> events_, weights_, operands_, layers_, batches_;
+  std::vector<const Attached*> events_, weights_, operands_, batches_;
+  LayerChain layers_;
 };
 
 }  // namespace capstan

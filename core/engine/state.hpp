@@ -3,6 +3,7 @@
 #include <ATen/core/Generator.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "core/engine/host.hpp"
 #include "core/engine/observers.hpp"
 #include "core/engine/optimizer.hpp"
+#include "core/engine/pacing.hpp"
 #include "core/engine/progress_report.hpp"
 #include "core/engine/saved_run.hpp"
 #include "core/engine/schedule.hpp"
@@ -64,6 +66,9 @@ struct Engine::State {
   // One step (step.cpp; with several processes: ranks.cpp).
   void emit(capstan_event_kind kind, const at::Tensor* loss = nullptr, bool skipped = false);
   at::Tensor forward(Batch& batch);
+  /// Tells observers and the model where the micro-batch stands in the run: numbers `global_step` and `micro_step`, and
+  /// the tensor `sample_position`, int64 [rows], the place of each row in the order of all samples.
+  void place_batch(Batch& batch) const;
   /// The model's forward in the precision asked for.
   at::Tensor run_model(Batch& batch);
   /// The same with its parameters, from one use to the next.
@@ -166,6 +171,9 @@ struct Engine::State {
   LossScaler scaler;
   Timers micro_timers, step_timers, optimizer_timers;
   ProgressReport progress_report;
+  std::vector<std::string> layer_names;       // of the model, as forward runs them
+  Pacing pacing;                              // of curricula whose schedule is custom
+  std::map<std::string, double> recorded;     // numbers that components have of the step under way, by tag
   std::vector<Component> monitor_components;  // until they are opened
   std::unique_ptr<MonitorHost> monitors;      // from the first metric on
 

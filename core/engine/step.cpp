@@ -1,6 +1,7 @@
 // One optimizer step: micro-batches -> overflow check and norm in one pass -> clip -> update -> schedule -> events.
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
@@ -89,8 +90,9 @@ at::Tensor Engine::State::forward(Batch& batch) {
   }
   const Timers::Span span(micro_timers, "fwd");
   emit(CAPSTAN_EVENT_FORWARD_BEGIN);
+  place_batch(batch);
   observers.change_batch(batch);
-  batch.layers = observers.wraps_layers() ? &observers : nullptr;
+  batch.layers = observers.layers().empty() ? nullptr : &observers.layers();
   at::Tensor loss;
   try {
     loss = run_pass(batch, ParameterResidency::Pass::kTraining);
@@ -108,6 +110,16 @@ at::Tensor Engine::State::forward(Batch& batch) {
   emit(CAPSTAN_EVENT_FORWARD_END, &loss);
   if (config.report.memory_breakdown) report_line(memory_line("after forward", accelerator->memory()));
   return loss;
+}
+
+void Engine::State::place_batch(Batch& batch) const {
+  batch.numbers.insert_or_assign("global_step", static_cast<double>(progress.global_steps));
+  batch.numbers.insert_or_assign("micro_step", static_cast<double>(under_way.micro_step));
+  if (batch.tensors.contains("sample_position")) return;
+  const std::int64_t rows = config.batch.micro_batch_size;
+  const std::int64_t first =
+      progress.global_samples + (under_way.micro_step * communicator->size() + communicator->rank()) * rows;
+  batch.tensors.emplace("sample_position", at::arange(first, first + rows, at::kLong));
 }
 
 at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) {
@@ -357,6 +369,7 @@ void Engine::State::print_micro_timers() {
 void Engine::State::abandon_step() {
   store.abandon_step();
   compressions.abandon_step();
+  recorded.clear();
   under_way = {};
   for (Timers* timers : {&micro_timers, &step_timers, &optimizer_timers}) timers->take();
 }
@@ -375,6 +388,7 @@ void Engine::State::finish_step(bool applied) {
   const Spans spans = step_timers.take();
   if (step_timers.on()) report_line(timers_line(0, spans, ""));
   write_step_metrics(spans);
+  recorded.clear();
   emit(CAPSTAN_EVENT_STEP_END, nullptr, !applied);
   if (config.report.memory_breakdown) report_line(memory_line("after step", accelerator->memory()));
   const std::string lines = progress_report.step_ends(progress, micro_steps_seen, groups, *accelerator);

@@ -147,6 +147,15 @@ capstan_host make_host() {
   };
   host.layer = [](capstan_batch*, capstan_str, capstan_tensor, const capstan_inner*, capstan_tensor*,
                   capstan_error* error) { return no_engine(error, "layer"); };
+  host.layer_call = [](capstan_batch*, const capstan_layer_call*, const capstan_layer_inner*, capstan_tensor*,
+                       capstan_error* error) { return no_engine(error, "layer_call"); };
+  host.layer_names = [](void*, void*, void (*)(void*, capstan_str), capstan_error* error) {
+    return no_engine(error, "layer_names");
+  };
+  host.record = [](void*, capstan_str, double, capstan_error* error) { return no_engine(error, "record"); };
+  host.difficulty = [](void*, capstan_str, std::int64_t, std::int64_t*, capstan_error* error) {
+    return no_engine(error, "difficulty");
+  };
   host.visit_parameters = [](void*, const capstan_visitor*, capstan_error* error) {
     return no_engine(error, "visit_parameters");
   };

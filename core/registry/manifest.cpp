@@ -69,7 +69,8 @@ void check_traits(const ManifestTable& table, const ComponentManifest& component
 void read_members(const ManifestTable& table, ComponentManifest& component) {
   if (component.kind.empty()) {
     // Which of them it should have is not known.
-    for (const char* key : {"state", "measures", "measures_model", "traits", "attach", "order"}) table.find(key);
+    for (const char* key : {"state", "measures", "measures_model", "traits", "attach", "layer_order", "order"})
+      table.find(key);
   } else if (component.kind == "optimizer") {
     for (const ManifestTable& state : table.list("state"))
       component.state.push_back(read_state(state, component.params));
@@ -79,6 +80,9 @@ void read_members(const ManifestTable& table, ComponentManifest& component) {
     check_traits(table, component);
   } else if (component.kind == "observer") {
     component.attach = table.choices("attach", kAttachments);
+    if (component.attaches("layers")) {
+      component.layer_order = static_cast<int>(table.integer("layer_order", component.layer_order, 0, kLastOrder));
+    }
   } else if (component.kind == "compression") {
     component.order = static_cast<int>(table.integer("order", component.order, 0, kLastOrder));
   }

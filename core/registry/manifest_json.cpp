@@ -94,6 +94,7 @@ Json component_json(const ComponentManifest& component) {
     json["traits"] = strings(component.traits);
   }
   if (component.kind == "observer") json["attach"] = strings(component.attach);
+  if (component.attaches("layers")) json["layer_order"] = component.layer_order;
   if (component.kind == "compression") json["order"] = component.order;
   return json;
 }

@@ -69,6 +69,19 @@ void lend_batches(capstan_host& host) {
   };
   host.layer = [](capstan_batch*, capstan_str, capstan_tensor hidden, const capstan_inner* inner, capstan_tensor* out,
                   capstan_error* error) { return inner->run(inner->ctx, hidden, out, error); };
+  host.layer_call = [](capstan_batch*, const capstan_layer_call* call, const capstan_layer_inner* inner,
+                       capstan_tensor* out, capstan_error* error) {
+    return inner->run(inner->ctx, call->hidden, call->arguments, call->argument_count, out, error);
+  };
+  host.layer_names = [](void*, void* taker, void (*take)(void*, capstan_str), capstan_error*) {
+    for (const std::string name : {"blocks.0", "blocks.1"}) take(taker, as_str(name));
+    return CAPSTAN_OK;
+  };
+  host.record = [](void*, capstan_str, double, capstan_error*) { return CAPSTAN_OK; };
+  host.difficulty = [](void*, capstan_str, std::int64_t step, std::int64_t* out, capstan_error*) {
+    *out = step;
+    return CAPSTAN_OK;
+  };
 }
 
 /// A value for a parameter that must be given.

@@ -2,6 +2,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -92,9 +93,44 @@ struct ObserverUnderTest {
     };
     const std::string name = "blocks.0";
     capstan_tensor out = nullptr;
+    if (CAPSTAN_HAS(table, layer_call)) return layer_call(hidden);
     must("layer", [&](capstan_error* error) {
       return table->layer(component.self(), as_str(name), handle(hidden), &inner, &out, error);
     });
+    return {take(out), runs};
+  }
+
+  /// The same for one that takes the whole call: an attention mask and positions go with it.
+  std::pair<at::Tensor, int> layer_call(at::Tensor& hidden) {
+    int runs = 0;
+    capstan_layer_inner inner{};
+    inner.struct_size = sizeof inner;
+    inner.ctx = &runs;
+    inner.run = [](void* ctx, capstan_tensor input, const capstan_argument* const*, std::size_t, capstan_tensor* out,
+                   capstan_error*) {
+      ++*static_cast<int*>(ctx);
+      *out = reinterpret_cast<capstan_tensor>(new at::Tensor(reinterpret_cast<at::Tensor*>(input)->add(1)));
+      return CAPSTAN_OK;
+    };
+    const std::int64_t rows = hidden.size(0), tokens = hidden.dim() > 1 ? hidden.size(1) : 1;
+    at::Tensor mask = at::ones({1, 1, tokens, tokens}).tril(), positions = at::arange(tokens).unsqueeze(0);
+    const capstan_argument given[] = {{sizeof(capstan_argument), as_str("attention_mask"), handle(mask)},
+                                      {sizeof(capstan_argument), as_str("position_ids"), handle(positions)}};
+    const capstan_argument* const pointers[] = {&given[0], &given[1]};
+    Batch batch;
+    batch.numbers = {{"global_step", 0}, {"micro_step", 0}};
+    batch.tensors["sample_position"] = at::arange(rows);
+    capstan_layer_call call{};
+    call.struct_size = sizeof call;
+    call.count = 2;
+    call.name = as_str("blocks.0");
+    call.batch = &batch;
+    call.hidden = handle(hidden);
+    call.arguments = pointers;
+    call.argument_count = std::size(pointers);
+    capstan_tensor out = nullptr;
+    must("layer_call",
+         [&](capstan_error* error) { return table->layer_call(component.self(), &call, &inner, &out, error); });
     return {take(out), runs};
   }
 
@@ -115,7 +151,7 @@ void check_attach(const Context& context, const ComponentManifest& component) {
   const std::pair<const char*, bool> places[] = {{"events", CAPSTAN_HAS(table, event)},
                                                  {"weights", CAPSTAN_HAS(table, transform_weight)},
                                                  {"operands", CAPSTAN_HAS(table, rewrite_operand)},
-                                                 {"layers", CAPSTAN_HAS(table, layer)},
+                                                 {"layers", CAPSTAN_HAS(table, layer_call) || CAPSTAN_HAS(table, layer)},
                                                  {"batch", CAPSTAN_HAS(table, batch)}};
   for (const auto& [place, has] : places) {
     expect(has == component.attaches(place),

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "capstan/plugin.h"
-#include "core/engine/observers.hpp"
+#include "core/engine/layer_chain.hpp"
 #include "core/registry/plugin_call.hpp"
 
 namespace capstan::testing {
@@ -15,14 +15,30 @@ namespace capstan::testing {
 class TestLayers : public LayerHost {
  public:
   using Wrap = std::function<capstan_tensor(std::string_view name, capstan_tensor hidden, const capstan_inner&)>;
+  using WrapCall = std::function<capstan_tensor(const capstan_layer_call&, const capstan_layer_inner&)>;
 
   /// Null: layers just run.
   Wrap wrap;
+  WrapCall wrap_call;
   std::vector<std::string> seen;
 
-  void run(std::string_view name, capstan_tensor hidden, const capstan_inner& inner, capstan_tensor* out) override {
-    seen.emplace_back(name);
-    *out = wrap ? wrap(name, hidden, inner) : run_inner(inner, hidden);
+  void run(const capstan_layer_call& call, const capstan_layer_inner& inner, capstan_tensor* out) override {
+    seen.emplace_back(as_view(call.name));
+    if (wrap_call) {
+      *out = wrap_call(call, inner);
+      return;
+    }
+    struct Plain {
+      const capstan_layer_call& call;
+      const capstan_layer_inner& inner;
+    } plain{call, inner};
+    const capstan_inner without_arguments = {
+        sizeof without_arguments, &plain,
+        [](void* ctx, capstan_tensor hidden, capstan_tensor* result, capstan_error* error) {
+          const auto& self = *static_cast<Plain*>(ctx);
+          return self.inner.run(self.inner.ctx, hidden, self.call.arguments, self.call.argument_count, result, error);
+        }};
+    *out = wrap ? wrap(as_view(call.name), call.hidden, without_arguments) : run_inner(without_arguments, call.hidden);
   }
 
   static capstan_tensor run_inner(const capstan_inner& inner, capstan_tensor hidden) {

@@ -178,6 +178,10 @@ std::optional<ComponentChoice> ComponentChooser::model() {
   return choose("capstan.model", "model", std::move(params));
 }
 
+std::optional<ComponentChoice> ComponentChooser::pacing() {
+  return choose("capstan.data.pacing", "pacing", params_of(values_.find("capstan.data.pacing")));
+}
+
 std::optional<ComponentChoice> ComponentChooser::optimizer_offload() {
   return store("capstan.offload.optimizer", "zero_optimization.offload_optimizer");
 }

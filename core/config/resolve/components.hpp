@@ -33,6 +33,8 @@ class ComponentChooser {
   /// After the optimizer, whose learning rate it may take.
   std::optional<ComponentChoice> scheduler(const std::optional<ComponentChoice>& optimizer);
   std::optional<ComponentChoice> model();
+  /// What capstan.data names.
+  std::optional<ComponentChoice> pacing();
   /// The store of the optimizer's state, and that of parameters.
   std::optional<ComponentChoice> optimizer_offload();
   std::optional<ComponentChoice> parameter_offload();

@@ -2,11 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <exception>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "capstan/plugin.h"
+#include "capstan/sdk/arguments.hpp"
 #include "capstan/sdk/aten.hpp"
 
 namespace capstan {
@@ -43,13 +46,18 @@ struct LayerCall {
   bool ran = false;
   std::exception_ptr thrown = nullptr;
 
-  static capstan_status run(void* ctx, capstan_tensor hidden, capstan_tensor* out, capstan_error* error) {
+  static capstan_status run(void* ctx, capstan_tensor hidden, const capstan_argument* const* arguments,
+                            std::size_t argument_count, capstan_tensor* out, capstan_error* error) {
     auto& call = *static_cast<LayerCall*>(ctx);
     return guarded(call.host, error, [&] {
       if (call.ran) throw Error("layer '" + std::string(call.name) + "' was run twice. Run inner at most once.");
       call.ran = true;
+      Arguments given;
+      for (std::size_t i = 0; i < argument_count; ++i) {
+        given.set(to_view(arguments[i]->name), borrow(arguments[i]->tensor));
+      }
       try {
-        *out = give(call.f(borrow(hidden)));
+        *out = give(call.f(borrow(hidden), given));
       } catch (...) {
         call.thrown = std::current_exception();
         throw;
@@ -60,27 +68,43 @@ struct LayerCall {
 
 }  // namespace sdk
 
-/// Runs one layer of a model: f(hidden), an at::Tensor to at::Tensor. Inside an engine's forward the observers that are
-/// attached to layers may change what goes in and comes out, or leave the layer out; anywhere else (and in threads that
-/// the model starts) it just calls `f`. What `f` throws arrives here unchanged.
+/// Runs one layer of a model that takes more than its hidden states: f(hidden, arguments), an at::Tensor of both.
+/// Inside an engine's forward the observers that are attached to layers may change what goes in and comes out, give the
+/// layer fewer tokens with arguments that fit, or leave it out; anywhere else (and in threads that the model starts) it
+/// just calls `f`. `f` is called within this call and at most once, so that it may capture by reference. What it throws
+/// arrives here unchanged.
 ///
-/// `name` should be the path of the module that computes the layer: "blocks.3".
+/// `name` should be the path of the module that computes the layer: "blocks.3". Observers know arguments by name:
+/// "attention_mask" is [batch or 1, heads or 1, tokens, tokens], "position_ids" is [batch or 1, tokens].
 template <class F>
-at::Tensor layer(std::string_view name, const at::Tensor& hidden, F&& f) {
+at::Tensor layer(std::string_view name, const at::Tensor& hidden, const Arguments& arguments, F&& f) {
   const sdk::ForwardScope* scope = sdk::ForwardScope::current;
-  if (scope == nullptr) return f(hidden);
+  if (scope == nullptr) return f(hidden, arguments);
 
   using Call = sdk::LayerCall<std::remove_reference_t<F>>;
   Call call{scope->host, name, f};
-  const capstan_inner inner{sizeof inner, &call, &Call::run};
+  const capstan_layer_inner inner{sizeof inner, &call, &Call::run};
+  const sdk::LentArguments lent(arguments);
+  capstan_layer_call described{};
+  described.struct_size = sizeof described;
+  described.name = sdk::to_str(name);
+  described.batch = scope->batch;
+  described.hidden = sdk::lend(hidden);
+  described.arguments = lent.data();
+  described.argument_count = lent.size();
   capstan_tensor handle = nullptr;
-  const capstan_status status =
-      scope->host->layer(scope->batch, sdk::to_str(name), sdk::lend(hidden), &inner, &handle, scope->error);
+  const capstan_status status = scope->host->layer_call(scope->batch, &described, &inner, &handle, scope->error);
   at::Tensor out = sdk::take(handle);
   if (call.thrown) std::rethrow_exception(call.thrown);
   sdk::check(status);
   if (!out.defined()) throw sdk::Error("layer '" + std::string(name) + "' came back without a tensor");
   return out;
+}
+
+/// The same for a layer that takes its hidden states alone: f(hidden).
+template <class F>
+at::Tensor layer(std::string_view name, const at::Tensor& hidden, F&& f) {
+  return layer(name, hidden, Arguments(), [&f](const at::Tensor& input, const Arguments&) { return f(input); });
 }
 
 }  // namespace capstan

@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.7: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.8: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 7u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 8u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -92,6 +92,34 @@ typedef struct capstan_inner {
   capstan_status (*run)(void* ctx, capstan_tensor hidden, capstan_tensor* out, capstan_error*);
 } capstan_inner;
 
+/* Since 1.8: a tensor that a layer takes beside its hidden states: "attention_mask", "position_ids". */
+typedef struct capstan_argument {
+  uint32_t struct_size;
+  capstan_str name;
+  capstan_tensor tensor;
+} capstan_argument;
+
+/* Since 1.8: computes one layer: `out` = f(hidden, arguments). Runs at most once, and only within the call that it is
+ * part of. `arguments` has the names that the call has; each tensor is the call's own or one that takes its place. */
+typedef struct capstan_layer_inner {
+  uint32_t struct_size;
+  void* ctx;
+  capstan_status (*run)(void* ctx, capstan_tensor hidden, const capstan_argument* const* arguments,
+                        size_t argument_count, capstan_tensor* out, capstan_error*);
+} capstan_layer_inner;
+
+/* Since 1.8: a model's call of one of its layers. */
+typedef struct capstan_layer_call {
+  uint32_t struct_size;
+  uint32_t index, count; /* its place in the model's list of layers, and that list's length, as capstan_host.layer_names
+                          * has it; index = count for a name that the list lacks. The host fills both. */
+  capstan_str name;      /* "blocks.3" */
+  capstan_batch* batch;
+  capstan_tensor hidden;
+  const capstan_argument* const* arguments;
+  size_t argument_count;
+} capstan_layer_call;
+
 /* What the engine lends to a component. Keep the pointer in the instance, never in a global: one process may run
  * two engines. It outlives the instance. */
 typedef struct capstan_host {
@@ -147,6 +175,21 @@ typedef struct capstan_host {
   /* Since 1.7: hands the names of an object's members to take(ctx, name), in their order; of anything else none. [any] */
   capstan_status (*json_names)(capstan_str json, capstan_str pointer, void* ctx, void (*take)(void* ctx, capstan_str),
                                capstan_error*);
+
+  /* Since 1.8: as `layer`, with the arguments that the layer takes; `call` needs name, hidden and arguments. [engine] */
+  capstan_status (*layer_call)(capstan_batch*, const capstan_layer_call* call, const capstan_layer_inner* inner,
+                               capstan_tensor* out, capstan_error*);
+  /* Since 1.8: hands the names of the model's layers to take(taker, name), in their order: what the model's describe()
+   * says under "layer_names", else modules of one class that a path numbers from 0, "blocks.0", "blocks.1". None where
+   * neither is there. [engine] */
+  capstan_status (*layer_names)(void* ctx, void* taker, void (*take)(void* taker, capstan_str name), capstan_error*);
+  /* Since 1.8: a number of the step under way, for monitors, under Train/Samples/<tag>. The last one of a step counts, and
+   * rank 0's. [engine] */
+  capstan_status (*record)(void* ctx, capstan_str tag, double value, capstan_error*);
+  /* Since 1.8: the difficulty of a curriculum's metric in step `step`, 1 for the first, where the schedule is "custom":
+   * from the program's function or the component of kind "pacing". Fails, and says what to do, where there is neither.
+   * [engine] */
+  capstan_status (*difficulty)(void* ctx, capstan_str metric, int64_t step, int64_t* out, capstan_error*);
 } capstan_host;
 
 /* ---- kind "optimizer" ------------------------------------------------------------------------------------- */
@@ -337,6 +380,10 @@ typedef struct capstan_observer {
   capstan_status (*batch)(void* self, capstan_batch*, capstan_error*); /* before forward: change or add to the batch */
   capstan_status (*save)(void* self, capstan_sink*, capstan_error*);
   capstan_status (*load)(void* self, capstan_str json, capstan_error*);
+  /* Since 1.8, in place of `layer`: what a layer takes beside its hidden states, its place in the model, the batch. Call
+   * inner->run with arguments of the call's names. */
+  capstan_status (*layer_call)(void* self, const capstan_layer_call*, const capstan_layer_inner* inner,
+                               capstan_tensor* out, capstan_error*);
 } capstan_observer;
 
 /* ---- kind "offload" ----------------------------------------------------------------------------------------- */
@@ -446,7 +493,7 @@ typedef struct capstan_compression {
                               capstan_error*);
   /* With bits: what transform makes of the input, as int8 codes [numel], and for each group that has one of these
    * elements a float32 scale and an int32 zero point: value = (code - zero point) * scale, rounded once. Codes lie in
-   * [-2^(bits - 1), 2^(bits - 1)); of 1 bit they are -1 and 1. */
+   * [-2^(bits - 1), 2^(bits - 1)); of 1 bit they are -1 and 1, and 0 for a value of exactly 0. */
   capstan_status (*encode)(void* self, const capstan_compressed*, capstan_tensor codes, capstan_tensor scales,
                            capstan_tensor zero_points, capstan_error*);
   /* With operands: fills `out` with what the operator that uses a planned module's weight gets in place of `input`; both
@@ -459,6 +506,80 @@ typedef struct capstan_compression {
   capstan_status (*save)(void* self, capstan_sink*, capstan_error*);    /* optional, JSON; rank 0's is kept */
   capstan_status (*load)(void* self, capstan_str json, capstan_error*); /* optional */
 } capstan_compression;
+
+/* ---- kind "dataset" ----------------------------------------------------------------------------------------- */
+
+/* Since 1.8: what a run's configuration says of data, and what the model says of itself. */
+typedef struct capstan_data_source {
+  uint32_t struct_size;
+  const capstan_str* paths; /* capstan.data.path, or capstan.data.eval_path: files and folders */
+  size_t path_count;
+  int64_t sequence_length;  /* of the model; 0: it does not say */
+  int64_t vocabulary;       /* of the model; 0: it does not say. A token that is not below it is an error of `read` */
+} capstan_data_source;
+
+/* Since 1.8. Samples by number, of which all have tensors of the same names. */
+typedef struct capstan_dataset {
+  uint32_t struct_size;
+  /* Once, before all others. [engine] */
+  capstan_status (*open)(void* self, const capstan_data_source*, capstan_error*);
+  /* A JSON object: {"samples": 1000, "fingerprint": "...", "sequence_length": 128}. The fingerprint is a text that other
+   * data would not have; sequence_length is absent where samples have none. [engine] */
+  capstan_status (*describe)(void* self, capstan_sink*, capstan_error*);
+  /* Puts the tensors of these samples into the batch, row i that of samples[i]: a language model's are "input_ids" and
+   * "labels", int64 [count, sequence_length]. [any] */
+  capstan_status (*read)(void* self, const int64_t* samples, size_t count, capstan_batch* out, capstan_error*);
+} capstan_dataset;
+
+/* ---- kind "sampler" ----------------------------------------------------------------------------------------- */
+
+/* Since 1.8: what a sampler orders. */
+typedef struct capstan_sampling {
+  uint32_t struct_size;
+  int64_t samples;         /* of the data set */
+  int64_t batch;           /* samples of a step over all ranks: train_batch_size */
+  uint64_t seed;
+  capstan_str fingerprint; /* of the data set */
+} capstan_sampling;
+
+/* Since 1.8. The order of samples in training: the same on every rank, without communication, clock or shared random
+ * numbers. [engine] */
+typedef struct capstan_sampler {
+  uint32_t struct_size;
+  capstan_status (*start)(void* self, const capstan_sampling*, capstan_error*); /* once, first */
+  /* The samples of step `step`, 0 for the first, of all ranks: fills `samples`, capstan_sampling.batch numbers. Steps
+   * come in order; after load() the first is the one after those that the saved sampler gave. */
+  capstan_status (*next)(void* self, int64_t step, int64_t* samples, capstan_error*);
+  /* Optional: changes the batch of the step that `next` gave last, before forward, as an observer's `batch`. */
+  capstan_status (*batch)(void* self, capstan_batch*, capstan_error*);
+  capstan_status (*save)(void* self, capstan_sink*, capstan_error*);    /* optional, JSON */
+  capstan_status (*load)(void* self, capstan_str json, capstan_error*); /* optional */
+} capstan_sampler;
+
+/* ---- kind "metric" ------------------------------------------------------------------------------------------ */
+
+/* Since 1.8. What `capstan analyze` measures of each sample, for curricula. */
+typedef struct capstan_sample_metric {
+  uint32_t struct_size;
+  /* Answers {"width": 0, "needs": ["total_vocab_freq"]}: width 0 for one number a sample; else so many, which are summed
+   * over all samples. `needs`: metrics with a width that must be measured before. `source`: what the data set says of
+   * itself, with "vocabulary" where the model says it. [engine] */
+  capstan_status (*start)(void* self, capstan_str source, capstan_sink*, capstan_error*);
+  /* Optional: the sums of a metric that it needs, before the first measure(). [engine] */
+  capstan_status (*totals)(void* self, capstan_str metric, const int64_t* values, size_t count, capstan_error*);
+  /* `count` samples as rows of the batch. width 0: out[i] is sample i's number. Else the `width` numbers at `out` are
+   * increased by what these samples have. [any] */
+  capstan_status (*measure)(void* self, capstan_batch* samples, size_t count, int64_t* out, capstan_error*);
+} capstan_sample_metric;
+
+/* ---- kind "pacing" ------------------------------------------------------------------------------------------ */
+
+/* Since 1.8. How difficult the samples of a step may be, for curricula whose schedule_type is "custom". */
+typedef struct capstan_pacing {
+  uint32_t struct_size;
+  /* Pure: the same arguments always give the same difficulty. `step`: 1 for the first. [engine] */
+  capstan_status (*difficulty)(void* self, capstan_str metric, int64_t step, int64_t* out, capstan_error*);
+} capstan_pacing;
 
 /* ---- kind "accelerator" ------------------------------------------------------------------------------------- */
 

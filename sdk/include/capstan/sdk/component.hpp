@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "capstan/plugin.h"
@@ -37,9 +38,17 @@ inline std::string_view sentence(const std::exception& thrown) {
   return text.substr(0, std::min(text.find("\nException raised from "), text.find("\nframe #0: ")));
 }
 
+/// Where a function of the host that is called now, on this thread, leaves the text of its failure.
+inline thread_local capstan_error* current_error = nullptr;
+
 /// Runs `body` and turns what it throws into the host's error text.
 template <class Body>
 capstan_status guarded(const capstan_host* host, capstan_error* error, Body&& body) noexcept {
+  struct Scope {
+    explicit Scope(capstan_error* now) : before(std::exchange(current_error, now)) {}
+    ~Scope() { current_error = before; }
+    capstan_error* before;
+  } const scope(error);
   try {
     body();
     return CAPSTAN_OK;
@@ -65,6 +74,27 @@ class Host {
   std::uint32_t world_size() const { return host_->world_size; }  // the size of the data-parallel group
   /// The cudaStream_t that the engine works on: launch there and do not wait. Null on the CPU. [engine]
   void* cuda_stream() const { return host_->cuda_stream(host_->ctx); }
+
+  // Since ABI 1.8, from within a function that the engine calls. [engine] Each throws the host's text.
+  /// A number of the step under way, which monitors get as Train/Samples/<tag>.
+  void record(std::string_view tag, double value) const {
+    check(host_->record(host_->ctx, to_str(tag), value, current_error));
+  }
+  /// The names of the model's layers in the order of forward; none where they are not known.
+  std::vector<std::string> layer_names() const {
+    std::vector<std::string> names;
+    check(host_->layer_names(
+        host_->ctx, &names,
+        [](void* out, capstan_str name) { static_cast<std::vector<std::string>*>(out)->emplace_back(to_view(name)); },
+        current_error));
+    return names;
+  }
+  /// The difficulty of a metric whose schedule is custom, in step `step`, 1 for the first.
+  std::int64_t difficulty(std::string_view metric, std::int64_t step) const {
+    std::int64_t value = 0;
+    check(host_->difficulty(host_->ctx, to_str(metric), step, &value, current_error));
+    return value;
+  }
   const capstan_host* raw() const { return host_; }
 
  private:

@@ -2,10 +2,13 @@
 
 #include <concepts>
 #include <exception>
-#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <type_traits>
+#include <vector>
 
+#include "capstan/sdk/batch.hpp"
 #include "capstan/sdk/component.hpp"
 
 /// Observers: components that watch or change training at five places. Write those functions that you need; the rest
@@ -25,6 +28,8 @@
 ///     capstan_tensor rewrite_operand(std::string_view op, std::string_view parameter, capstan_tensor operand);
 ///     // layers: what the layer gives to the model, a new handle; usually inner.run(...) of something
 ///     capstan_tensor layer(std::string_view name, capstan_tensor hidden, const capstan::sdk::InnerLayer& inner);
+///     // or, with what the layer takes beside its hidden states, its place in the model and the batch
+///     capstan_tensor layer(capstan::sdk::LayerRun& run);
 ///     // batch: before each forward
 ///     void batch(capstan::sdk::Batch& batch);
 ///     // what a checkpoint must keep, as JSON
@@ -101,36 +106,55 @@ class Parameters {
   capstan_error* error_;
 };
 
-/// The batch before a forward. Valid during batch().
-class Batch {
+/// A model's call of one of its layers. Valid during layer().
+class LayerRun {
  public:
-  Batch(const capstan_host* host, capstan_batch* batch, capstan_error* error)
-      : host_(host), batch_(batch), error_(error) {}
+  LayerRun(const capstan_host* host, const capstan_layer_call* call, const capstan_layer_inner* inner,
+           capstan_error* error)
+      : host_(host), call_(call), inner_(inner), error_(error) {
+    for (std::size_t i = 0; i < call->argument_count; ++i) arguments_.push_back(*call->arguments[i]);
+  }
 
-  /// Borrowed. Throws the host's text when there is no tensor of that name.
-  capstan_tensor tensor(std::string_view name) const {
-    capstan_tensor handle = nullptr;
-    check(host_->batch_tensor(batch_, to_str(name), &handle, error_));
-    return handle;
+  /// Its place in the model's list of layers, and that list's length; index() = count() for one that the list lacks.
+  std::uint32_t index() const { return call_->index; }
+  std::uint32_t count() const { return call_->count; }
+  std::string_view name() const { return to_view(call_->name); }
+  /// What the layer is given. Borrowed.
+  capstan_tensor hidden() const { return call_->hidden; }
+  Batch batch() const { return {host_, call_->batch, error_}; }
+
+  /// What the layer takes under that name, "attention_mask": borrowed, or null when the model passes none.
+  capstan_tensor argument(std::string_view name) const {
+    for (const capstan_argument& argument : arguments_) {
+      if (to_view(argument.name) == name) return argument.tensor;
+    }
+    return nullptr;
   }
-  /// Adds or replaces; the host takes its own reference.
-  void set_tensor(std::string_view name, capstan_tensor tensor) {
-    check(host_->batch_set_tensor(batch_, to_str(name), tensor, error_));
+  /// Puts another tensor in the place of an argument that is there; it is borrowed until run() returns.
+  void replace(std::string_view name, capstan_tensor tensor) {
+    for (capstan_argument& argument : arguments_) {
+      if (to_view(argument.name) != name) continue;
+      argument.tensor = tensor;
+      return;
+    }
+    throw Error("layer '" + std::string(this->name()) + "' has no argument '" + std::string(name) + "'");
   }
-  std::optional<double> number(std::string_view name) const {
-    double value = 0;
-    int found = 0;
-    check(host_->batch_number(batch_, to_str(name), &value, &found, error_));
-    return found ? std::optional(value) : std::nullopt;
-  }
-  void set_number(std::string_view name, double value) {
-    check(host_->batch_set_number(batch_, to_str(name), value, error_));
+
+  /// Runs the layer; the result is a new handle that the caller owns. At most once.
+  capstan_tensor run(capstan_tensor hidden) const {
+    std::vector<const capstan_argument*> pointers;
+    for (const capstan_argument& argument : arguments_) pointers.push_back(&argument);
+    capstan_tensor out = nullptr;
+    check(inner_->run(inner_->ctx, hidden, pointers.data(), pointers.size(), &out, error_));
+    return out;
   }
 
  private:
   const capstan_host* host_;
-  capstan_batch* batch_;
+  const capstan_layer_call* call_;
+  const capstan_layer_inner* inner_;
   capstan_error* error_;
+  std::vector<capstan_argument> arguments_;
 };
 
 template <class T>
@@ -154,6 +178,9 @@ struct ObserverThunks {
   };
   static constexpr bool kWrapsLayers = requires(T & t, capstan_tensor h, const InnerLayer& inner) {
     { t.layer(std::string_view(), h, inner) } -> std::same_as<capstan_tensor>;
+  };
+  static constexpr bool kWrapsLayerCalls = requires(T & t, LayerRun& run) {
+    { t.layer(run) } -> std::same_as<capstan_tensor>;
   };
   static constexpr bool kChangesBatches = requires(T & t, Batch& batch) { t.batch(batch); };
   static constexpr bool kSaves = requires(T & t, const Sink& sink) { t.save(sink); };
@@ -212,6 +239,17 @@ struct ObserverThunks {
     });
   }
 
+  static capstan_status layer_call(void* self, const capstan_layer_call* call, const capstan_layer_inner* inner,
+                                   capstan_tensor* out, capstan_error* error) {
+    auto& observer = *static_cast<Self*>(self);
+    return guarded(observer.host, error, [&] {
+      if constexpr (kWrapsLayerCalls) {
+        LayerRun run(observer.host, call, inner, error);
+        *out = observer.object.layer(run);
+      }
+    });
+  }
+
   static capstan_status batch(void* self, capstan_batch* batch, capstan_error* error) {
     auto& observer = *static_cast<Self*>(self);
     return guarded(observer.host, error, [&] {
@@ -244,7 +282,8 @@ struct ObserverThunks {
                                                kWrapsLayers ? &layer : nullptr,
                                                kChangesBatches ? &batch : nullptr,
                                                save_call(),
-                                               load_call()};
+                                               load_call(),
+                                               kWrapsLayerCalls ? &layer_call : nullptr};
 };
 
 /// The descriptor of observer class T.
