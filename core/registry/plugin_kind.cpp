@@ -62,6 +62,7 @@ const std::vector<PluginKind> kKinds = {
     {.name = "pacing",
      .functions = {CAPSTAN_FUNCTION(capstan_pacing, difficulty)},
      .path = "capstan.data.pacing",
+     .has_template = true,
      .page = "plugins/pacing.md"},
     {.name = "accelerator",
      .functions = {CAPSTAN_FUNCTION(capstan_accelerator, count),

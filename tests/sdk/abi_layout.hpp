@@ -43,6 +43,20 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_inner, struct_size);
   FIELD(capstan_inner, ctx);
   FIELD(capstan_inner, run);
+  FIELD(capstan_argument, struct_size);
+  FIELD(capstan_argument, name);
+  FIELD(capstan_argument, tensor);
+  FIELD(capstan_layer_inner, struct_size);
+  FIELD(capstan_layer_inner, ctx);
+  FIELD(capstan_layer_inner, run);
+  FIELD(capstan_layer_call, struct_size);
+  FIELD(capstan_layer_call, index);
+  FIELD(capstan_layer_call, count);
+  FIELD(capstan_layer_call, name);
+  FIELD(capstan_layer_call, batch);
+  FIELD(capstan_layer_call, hidden);
+  FIELD(capstan_layer_call, arguments);
+  FIELD(capstan_layer_call, argument_count);
 
   FIELD(capstan_host, struct_size);
   FIELD(capstan_host, abi_major);
@@ -72,6 +86,10 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_host, visit_parameters);
   FIELD(capstan_host, split);
   FIELD(capstan_host, json_names);
+  FIELD(capstan_host, layer_call);
+  FIELD(capstan_host, layer_names);
+  FIELD(capstan_host, record);
+  FIELD(capstan_host, difficulty);
 
   FIELD(capstan_slot, struct_size);
   FIELD(capstan_slot, group);
@@ -173,6 +191,7 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_observer, batch);
   FIELD(capstan_observer, save);
   FIELD(capstan_observer, load);
+  FIELD(capstan_observer, layer_call);
 
   FIELD(capstan_offload, struct_size);
   FIELD(capstan_offload, register_buffer);
@@ -228,6 +247,38 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_compression, settle);
   FIELD(capstan_compression, save);
   FIELD(capstan_compression, load);
+
+  FIELD(capstan_data_source, struct_size);
+  FIELD(capstan_data_source, paths);
+  FIELD(capstan_data_source, path_count);
+  FIELD(capstan_data_source, sequence_length);
+  FIELD(capstan_data_source, vocabulary);
+
+  FIELD(capstan_dataset, struct_size);
+  FIELD(capstan_dataset, open);
+  FIELD(capstan_dataset, describe);
+  FIELD(capstan_dataset, read);
+
+  FIELD(capstan_sampling, struct_size);
+  FIELD(capstan_sampling, samples);
+  FIELD(capstan_sampling, batch);
+  FIELD(capstan_sampling, seed);
+  FIELD(capstan_sampling, fingerprint);
+
+  FIELD(capstan_sampler, struct_size);
+  FIELD(capstan_sampler, start);
+  FIELD(capstan_sampler, next);
+  FIELD(capstan_sampler, batch);
+  FIELD(capstan_sampler, save);
+  FIELD(capstan_sampler, load);
+
+  FIELD(capstan_sample_metric, struct_size);
+  FIELD(capstan_sample_metric, start);
+  FIELD(capstan_sample_metric, totals);
+  FIELD(capstan_sample_metric, measure);
+
+  FIELD(capstan_pacing, struct_size);
+  FIELD(capstan_pacing, difficulty);
 
   FIELD(capstan_message, struct_size);
   FIELD(capstan_message, peer);

@@ -28,6 +28,7 @@ ManifestVocabulary known_vocabulary() {
   };
   const std::string head = "schema = 1\nname = 'n'\nversion = '1'\n[[components]]\ntype = 'T'\n";
   for (const std::string& kind : plugin_kind_names()) add(head + "kind = '" + kind + "'\n" + kStable);
+  add(head + "kind = 'observer'\nattach = ['layers']\n" + kStable);
   const std::string optimizer =
       "kind = 'optimizer'\nparams.p = { type = 'number' }\nstate = [{ name = 's' }]\n"
       "rules = [{ check = 'p > 0', message = 'm' }]\n[abi]\ncapstan = '1.0'\n";

@@ -190,6 +190,15 @@ TEST(Manifest, ReadsTheOrderOfCompressions) {
             "manifest: components[0].order: must be from 0 to 99, got 100.");
   EXPECT_EQ(refusal(with_component("kind = 'compression'\ntype = 'T'\norder = -1")),
             "manifest: components[0].order: must be from 0 to 99, got -1.");
+  const auto layer_order_of = [](const std::string& more) {
+    return parse(with_component("kind = 'observer'\ntype = 'T'\n" + more)).components[0].layer_order;
+  };
+  EXPECT_EQ(layer_order_of("attach = ['layers']\nlayer_order = 20"), 20);
+  EXPECT_EQ(layer_order_of("attach = ['layers']"), 50);
+  EXPECT_EQ(refusal(with_component("kind = 'observer'\ntype = 'T'\nattach = ['layers']\nlayer_order = 100")),
+            "manifest: components[0].layer_order: must be from 0 to 99, got 100.");
+  EXPECT_EQ(refusal(with_component("kind = 'observer'\ntype = 'T'\nattach = ['events']\nlayer_order = 20")),
+            "manifest: components[0].layer_order: unknown key.");
   EXPECT_EQ(refusal(with_component("kind = 'observer'\ntype = 'T'\nattach = ['events']\norder = 10")),
             "manifest: components[0].order: unknown key.");
 }
@@ -246,7 +255,7 @@ TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
   EXPECT_EQ(refusal(with_component("type = 'T'")), "manifest: components[0].kind: is missing.");
   EXPECT_EQ(refusal(with_component("kind = 'optimiser'\ntype = 'T'")),
             "manifest: components[0].kind: must be one of optimizer, scheduler, monitor, model, observer, offload, "
-            "compression, accelerator, got 'optimiser'. Did you mean 'optimizer'?");
+            "compression, dataset, pacing, accelerator, got 'optimiser'. Did you mean 'optimizer'?");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['elementwize']")),
             "manifest: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
             "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, sparse_rows, own_communication, "

@@ -160,7 +160,7 @@ std::vector<Control> controls() {
   for (const auto& [kind, function] :
        {std::pair("scheduler", "rate"), std::pair("optimizer", "update"), std::pair("monitor", "write"),
         std::pair("observer", "event in a step"), std::pair("model", "forward"),
-        std::pair("offload", "write_async and read_async")}) {
+        std::pair("offload", "write_async and read_async"), std::pair("pacing", "difficulty")}) {
     all.push_back({kind, "calls_leak", std::string(kind) + "/Bad/calls_leak",
                    std::string(" bytes of each call of ") + function + "."});
   }
@@ -173,6 +173,7 @@ std::vector<Control> controls() {
       {"observer", {"events", "state_round_trip", "weights", "layers", "operands", "batch"}},
       {"model", {"visit", "describe", "loss", "evaluation", "deterministic", "learns"}},
       {"offload", {"sizes", "in_flight", "order", "short_read", "full_disk", "fork"}},
+      {"pacing", {"range", "pure"}},
       {"compression", {}}};
   for (const Control& control : offload_controls()) all.push_back(control);
   for (const Control& control : compression_controls()) all.push_back(control);
@@ -216,7 +217,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   // The first is what the plugins of tests/core/registry break, the second needs a plugin that cannot be loaded.
   found.insert({"loading/manifest", "loading/load"});
   for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
-                           "compression", "observer"}) {
+                           "compression", "observer", "pacing"}) {
     for (const CaseName& test : cases(plugin(kind))) {
       // Some slips have a component of their own.
       if (test.name.find("BadAttach") != std::string::npos || test.name.find("BadNamed") != std::string::npos ||
@@ -229,7 +230,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
 
 TEST(NegativeControls, ArePassedWhenTheyBreakNothing) {
   for (const char* kind :
-       {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges", "loading"}) {
+       {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges", "loading", "pacing"}) {
     for (const Result& result : run(kind, "", ""))
       EXPECT_NE(result.outcome, Outcome::kFailed) << kind << result.name << result.text;
   }
