@@ -13,7 +13,7 @@ namespace {
 
 int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) {
   Model model = build_model(loaded);
-  const TokenData data = open_data(loaded.config.run.eval_data_paths, "capstan.data.eval_path", loaded.config, model);
+  const Dataset data = open_data(loaded.config.run.eval_data_paths, "capstan.data.eval_path", loaded, model);
   Engine engine(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
   if (arguments.init_from.empty()) {
     const CheckpointName name = CheckpointName::parse(arguments.checkpoint);

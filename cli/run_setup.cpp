@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
 #include <mutex>
 #include <utility>
 
@@ -53,14 +52,6 @@ Config load_config_as_one(const ConfigArguments& arguments, const ConfigContext&
     meet_and_tell(rendezvous, error.what());
     throw;
   }
-}
-
-TokenData::Format format_named(const std::string& name) {
-  static const std::map<std::string, TokenData::Format, std::less<>> kNames = {
-      {"auto", TokenData::Format::kAuto}, {"bytes", TokenData::Format::kBytes}, {"uint16", TokenData::Format::kUint16}};
-  const auto found = kNames.find(name);
-  if (found == kNames.end()) throw ConfigError("capstan.data.format: '" + name + "' is not auto, bytes or uint16.");
-  return found->second;
 }
 
 /// Seeds the generator of the host alone, from which the engine seeds that of its device: at::manual_seed would begin
@@ -136,20 +127,20 @@ std::int64_t sequence_length(const Config& config, const Model& model) {
                     "' has none of its own. Give --seq.");
 }
 
-TokenData open_data(const std::vector<std::string>& paths, const std::string& key, const Config& config,
-                    const Model& model) {
+Dataset open_data(const std::vector<std::string>& paths, const std::string& key, const LoadedConfig& loaded,
+                  const Model& model) {
   if (paths.empty()) {
     throw ConfigError(key +
                       ": not given. Name text files or folders, for instance --data corpus/, or in the "
                       "configuration: \"capstan\": {\"data\": {\"path\": \"corpus/\"}}.");
   }
-  TokenData data(paths, format_named(config.run.data_format), sequence_length(config, model));
+  Dataset::Source source{.paths = paths, .sequence_length = sequence_length(loaded.config, model)};
   const Json facts = model.describe();
-  if (const Json* size = facts.find("vocab_size"); size && size->is_integer()) data.set_vocabulary(size->as_integer());
-  return data;
+  if (const Json* size = facts.find("vocab_size"); size && size->is_integer()) source.vocabulary = size->as_integer();
+  return open_dataset(loaded.config, loaded.plugins, source);
 }
 
-Evaluation::Evaluation(const TokenData& data, std::int64_t micro_batch_size, int rank, int ranks)
+Evaluation::Evaluation(const Dataset& data, std::int64_t micro_batch_size, int rank, int ranks)
     : data_(data),
       order_(data.samples(), 0, /*shuffle=*/false),
       rows_(std::min(micro_batch_size, data.samples())),
@@ -162,7 +153,7 @@ Batch Evaluation::next() {
   const std::int64_t first = remains ? at_ * rows_ : 0;
   const std::int64_t rows = std::min(rows_, data_.samples() - first);
   at_ += ranks_;
-  Batch batch = token_batch(data_, order_, first, rows);
+  Batch batch = ordered_batch(data_, order_, first, rows);
   batch.weight = remains ? static_cast<double>(rows) : 0;
   return batch;
 }

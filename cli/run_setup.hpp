@@ -9,7 +9,8 @@
 #include "cli/arguments.hpp"
 #include "core/comm/communicator.hpp"
 #include "core/config/config.hpp"
-#include "core/data/token_data.hpp"
+#include "core/data/batch_order.hpp"
+#include "core/data/dataset.hpp"
 #include "core/model/model.hpp"
 
 namespace capstan::cli {
@@ -37,22 +38,23 @@ Model build_model(const LoadedConfig& loaded);
 /// Tokens a sample: capstan.data.sequence_length, or what the model says.
 std::int64_t sequence_length(const Config& config, const Model& model);
 
-/// The data at `paths`, checked against the model's vocabulary. `key` names where paths come from, for messages.
-TokenData open_data(const std::vector<std::string>& paths, const std::string& key, const Config& config,
-                    const Model& model);
+/// The data at `paths`, by the component of capstan.data.dataset, checked against the model's vocabulary. `key` names
+/// where paths come from, for messages.
+Dataset open_data(const std::vector<std::string>& paths, const std::string& key, const LoadedConfig& loaded,
+                  const Model& model);
 
 /// All samples of `data`, in its order, in micro-batches that are dealt out to the ranks; the last is as small as what
 /// remains. Each rank has as many: one for which none remains repeats the first, which then counts for nothing.
 class Evaluation {
  public:
-  Evaluation(const TokenData& data, std::int64_t micro_batch_size, int rank, int ranks);
+  Evaluation(const Dataset& data, std::int64_t micro_batch_size, int rank, int ranks);
 
   std::int64_t samples() const { return data_.samples(); }
   std::int64_t own_batches() const { return (batches_ + ranks_ - 1) / ranks_; }
   Batch next();
 
  private:
-  const TokenData& data_;
+  const Dataset& data_;
   BatchOrder order_;
   std::int64_t rows_, batches_, ranks_, at_;
 };

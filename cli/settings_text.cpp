@@ -90,12 +90,19 @@ std::string clipping_text(const Config& config) {
                                                        : " (gradient_clipping is not set; DeepSpeed's default)");
 }
 
-std::string steps_text(const Config& config, const TokenData& data) {
+std::string steps_text(const Config& config, const Dataset& data) {
   const auto steps = config.run.steps.value_or(0);
   const double passes =
       static_cast<double>(steps * config.batch.train_batch_size) / static_cast<double>(data.samples());
   return grouped(steps) + origin_note(config, "capstan.run.steps") + ", " + short_number(passes) +
          " passes over the data";
+}
+
+std::string size_text(const Dataset& data) {
+  const Json* tokens = data.facts().find("tokens");
+  std::string text = tokens && tokens->is_integer() ? grouped(tokens->as_integer()) + " tokens, " : "";
+  text += grouped(data.samples()) + " samples";
+  return data.sequence_length() > 0 ? text + " of " + grouped(data.sequence_length()) : text;
 }
 
 std::string saving_text(const RunConfig& run) {
@@ -120,7 +127,7 @@ std::string metrics_text(const Config& config) {
 std::string plugins_text(const Config& config, const PluginIndex& plugins) {
   std::vector<ComponentChoice> choices = {*config.run.model};
   for (const auto* one : {&config.optimizer, &config.scheduler, &config.optimizer_offload, &config.parameter_offload,
-                          &config.run.pacing}) {
+                          &config.run.pacing, &config.run.dataset}) {
     if (*one) choices.push_back(**one);
   }
   choices.insert(choices.end(), config.monitors.begin(), config.monitors.end());
@@ -153,13 +160,12 @@ std::string rows_text(const std::vector<Row>& rows, const Terminal& terminal) {
 
 }  // namespace
 
-std::string settings_text(const Config& config, const PluginIndex& plugins, const Model& model, const TokenData& data,
+std::string settings_text(const Config& config, const PluginIndex& plugins, const Model& model, const Dataset& data,
                           const Terminal& terminal) {
   std::vector<Row> rows = {
       {"configuration", config.source},
       {"model", model_text(config, model)},
-      {"data", joined(config.run.data_paths) + ": " + grouped(data.tokens()) + " tokens, " + grouped(data.samples()) +
-                   " samples of " + grouped(data.sequence_length())},
+      {"data", joined(config.run.data_paths) + ": " + size_text(data)},
       {"batch", batch_text(config)},
       {"steps", steps_text(config, data)},
       {"optimizer", config.optimizer ? component_text(config, *config.optimizer, "optimizer.params") : "none"},

@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -85,7 +84,7 @@ class TrainingRun {
       : loaded_(loaded),
         interrupt_(interrupt),
         run_(loaded.config.run),
-        data_(open_data(run_.data_paths, "capstan.data.path", loaded.config, model)),
+        data_(open_data(run_.data_paths, "capstan.data.path", loaded, model)),
         order_(data_.samples(), run_.seed, run_.shuffle),
         eval_data_(open_eval_data(model)),
         speaks_(loaded.communicator->rank() == 0),
@@ -110,9 +109,9 @@ class TrainingRun {
     print(std::string(text) + "\n");
   }
 
-  std::optional<TokenData> open_eval_data(const Model& model) const {
+  std::optional<Dataset> open_eval_data(const Model& model) const {
     if (run_.eval_data_paths.empty()) return std::nullopt;
-    return open_data(run_.eval_data_paths, "capstan.data.eval_path", loaded_.config, model);
+    return open_data(run_.eval_data_paths, "capstan.data.eval_path", loaded_, model);
   }
 
   /// On all ranks alike: a single process stops at once, several after the step in which they agreed.
@@ -139,9 +138,9 @@ class TrainingRun {
   const LoadedConfig& loaded_;
   Interrupt& interrupt_;
   const RunConfig& run_;
-  TokenData data_;
+  Dataset data_;
   BatchOrder order_;
-  std::optional<TokenData> eval_data_;
+  std::optional<Dataset> eval_data_;
   bool speaks_;  // one rank does, for all
   std::string report_;
   CommsLog::TrafficByName before_step_, after_step_;  // what had been sent before the last step, and at its end
@@ -157,10 +156,8 @@ class TrainingRun {
 };
 
 Json TrainingRun::data_identity() const {
-  char digest[17];
-  std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(data_.fingerprint()));
   Json identity = Json::object();
-  identity["fingerprint"] = std::string(digest);
+  identity["fingerprint"] = data_.fingerprint();
   identity["samples"] = data_.samples();
   identity["sequence_length"] = data_.sequence_length();
   identity["seed"] = std::to_string(run_.seed);  // as text: it may not fit a signed number
@@ -241,7 +238,7 @@ void TrainingRun::train_step() {
   std::int64_t sample = engine_->progress().global_samples + engine_->rank() * rows;
   const auto begun = std::chrono::steady_clock::now();
   const double loss = engine_->train_batch([&] {
-    Batch batch = token_batch(data_, order_, sample, rows);
+    Batch batch = ordered_batch(data_, order_, sample, rows);
     sample += rows * engine_->world_size();
     return batch;
   });

@@ -89,8 +89,8 @@ struct RunConfig {
   std::vector<std::string> data_paths;          // files or folders
   std::vector<std::string> eval_data_paths;     // empty: none
   std::optional<std::int64_t> sequence_length;  // tokens a sample; default: the model's
+  std::optional<ComponentChoice> dataset;       // how data is read; absent where no path is given
   std::optional<ComponentChoice> pacing;        // of curricula whose schedule is custom
-  std::string data_format = "auto";             // auto, bytes, uint16
   bool shuffle = true;
   std::uint64_t seed = 1234;
   std::optional<std::int64_t> steps;

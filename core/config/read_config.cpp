@@ -135,7 +135,6 @@ RunConfig run_settings(const Effective& values) {
   run.data_paths = strings(values.find("capstan.data.path"));
   run.eval_data_paths = strings(values.find("capstan.data.eval_path"));
   if (values.find("capstan.data.sequence_length")) run.sequence_length = values.integer("capstan.data.sequence_length");
-  run.data_format = values.text("capstan.data.format");
   run.shuffle = values.flag("capstan.data.shuffle");
   run.seed = static_cast<std::uint64_t>(values.integer("capstan.run.seed"));
   if (values.find("capstan.run.steps")) run.steps = values.integer("capstan.run.steps");
@@ -263,6 +262,7 @@ class Reader {
     config.gradient_clipping_given = clipping && !clipping->is_null();
     config.run = run_settings(values);
     config.run.model = chooser.model();
+    config.run.dataset = chooser.dataset();
     config.run.pacing = chooser.pacing();
     config.optimizer_offload = chooser.optimizer_offload();
     config.parameter_offload = chooser.parameter_offload();

@@ -1,8 +1,9 @@
+#include "core/data/batch_order.hpp"
+
 #include <bit>
 #include <stdexcept>
 #include <string>
-
-#include "core/data/token_data.hpp"
+#include <vector>
 
 namespace capstan {
 namespace {
@@ -63,6 +64,12 @@ std::int64_t BatchOrder::sample(std::int64_t n) const {
   const std::uint64_t key = splitmix64(splitmix64(seed_) ^ static_cast<std::uint64_t>(pass));
   const KeyedPermutation permutation(static_cast<std::uint64_t>(samples_), key);
   return static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(place)));
+}
+
+Batch ordered_batch(const Dataset& data, const BatchOrder& order, std::int64_t first, std::int64_t rows) {
+  std::vector<std::int64_t> samples;
+  for (std::int64_t row = 0; row < rows; ++row) samples.push_back(order.sample(first + row));
+  return data.read(samples);
 }
 
 }  // namespace capstan

@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/model/batch.hpp"
 #include "core/registry/registry.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan {
 
@@ -20,23 +20,27 @@ class Dataset {
     std::int64_t vocabulary = 0;       // of the model, 0: not known
   };
 
-  /// Throws PluginError with the component's text.
+  /// Throws RuntimeFault with the component's text: what is wrong with the data.
   Dataset(Component component, const Source& source);
 
   std::int64_t samples() const { return samples_; }
   /// A text that other data does not have.
   const std::string& fingerprint() const { return fingerprint_; }
-  std::optional<std::int64_t> sequence_length() const { return sequence_length_; }
+  /// Positions of a sample; 0 where samples have no length of their own.
+  std::int64_t sequence_length() const { return sequence_length_; }
+  /// All that the component says of the data: "tokens", for instance.
+  const Json& facts() const { return facts_; }
 
-  /// A batch of these samples, row i that of samples[i]. Throws PluginError with the component's text. [any thread]
+  /// A batch of these samples, row i that of samples[i]. Throws RuntimeFault with the component's text. [any
+  /// thread]
   Batch read(std::span<const std::int64_t> samples) const;
 
  private:
   Component component_;
-  std::string where_;  // "dataset 'tokens'"
   std::int64_t samples_ = 0;
   std::string fingerprint_;
-  std::optional<std::int64_t> sequence_length_;
+  std::int64_t sequence_length_ = 0;
+  Json facts_;
 };
 
 }  // namespace capstan

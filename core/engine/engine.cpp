@@ -246,7 +246,7 @@ void Engine::State::close() noexcept {
 
 Engine::Engine(Engine&&) noexcept = default;
 
-void Engine::set_difficulty_schedule(const std::string& metric, DifficultyFunction function) {
+void Engine::set_difficulty_schedule(const std::string& metric, std::function<std::int64_t(std::int64_t step)> function) {
   state_->pacing.set(metric, std::move(function));
 }
 

@@ -11,7 +11,6 @@
 #include "core/comm/comms_log.hpp"
 #include "core/config/config.hpp"
 #include "core/engine/gather.hpp"
-#include "core/engine/pacing.hpp"
 #include "core/model/batch.hpp"
 #include "core/model/model.hpp"
 
@@ -127,7 +126,7 @@ class Engine {
   void set_report_output(std::function<void(std::string_view)> output);
   /// The difficulty of a curriculum's metric, "seqlen" in the section curriculum_learning, whose schedule_type is
   /// "custom": a function of the step alone, 1 for the first. Set it before the first step.
-  void set_difficulty_schedule(const std::string& metric, DifficultyFunction function);
+  void set_difficulty_schedule(const std::string& metric, std::function<std::int64_t(std::int64_t step)> function);
   /// A metric for the monitors, beside the engine's own, at the current global sample.
   void write_metric(const std::string& tag, double value);
   /// Waits until the monitors have written all metrics so far.

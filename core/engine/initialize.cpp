@@ -34,6 +34,14 @@ const capstan_host* model_host() {
   return &host;
 }
 
+Dataset open_dataset(const Config& config, const PluginIndex& plugins, const Dataset::Source& source) {
+  Registry registry(plugins, config.plugin_sha256);
+  ComponentChoice tokens{"dataset", "tokens", Json::object(), "capstan.data.path"};
+  tokens.params["format"] = "auto";
+  const ComponentChoice choice = config.run.dataset.value_or(tokens);
+  return Dataset(registry.create(choice.where, "dataset", choice.type, choice.params, model_host()), source);
+}
+
 Model build_model(const std::function<Model()>& build) {
   return read_rendezvous(process_environment()).size > 1 ? without_values(build) : build();
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "capstan/plugin.h"
+#include "core/data/dataset.hpp"
 #include "core/engine/engine.hpp"
 
 namespace capstan {
@@ -24,6 +25,10 @@ void load_device(const Config& config, const PluginIndex& plugins);
 /// A model for initialize(). In several processes its large parameters have no memory until the engine takes them, so
 /// that one that fits no process can be built for ZeRO stage 3; see without_values().
 Model build_model(const std::function<Model()>& build);
+
+/// The data at `source.paths`, read as the configuration says: by capstan.data.dataset, else as tokens in the format of
+/// capstan.data.format. Throws RuntimeFault with what is wrong with the data, PluginError.
+Dataset open_dataset(const Config& config, const PluginIndex& plugins, const Dataset::Source& source);
 
 /// An engine for `model` as a configuration file (JSON or TOML, or JSON as URL-safe base64) says. Logs the reader's
 /// warnings. `program`: values that the program sets itself; they fill what the file leaves out or has as "auto".

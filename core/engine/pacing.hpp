@@ -12,13 +12,13 @@
 
 namespace capstan {
 
-/// The difficulty of a curriculum's metric in a step, 1 for the first: a pure function.
-using DifficultyFunction = std::function<std::int64_t(std::int64_t step)>;
-
 /// Where schedules of type "custom" get their difficulty from: functions of the program, and a component of kind
 /// "pacing" for all other metrics.
 class Pacing {
  public:
+  /// The difficulty of a metric in a step, 1 for the first: a pure function.
+  using DifficultyFunction = std::function<std::int64_t(std::int64_t step)>;
+
   void set_component(Component component) { component_.emplace(std::move(component)); }
   /// In place of the one of before.
   void set(const std::string& metric, DifficultyFunction function) { functions_[metric] = std::move(function); }

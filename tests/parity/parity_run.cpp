@@ -7,10 +7,10 @@
 #include <stdexcept>
 
 #include "core/data/mapped_file.hpp"
-#include "core/data/token_data.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
 #include "tests/parity/feature_models.hpp"
+#include "tests/support/byte_samples.hpp"
 
 namespace capstan::parity {
 namespace {
@@ -218,12 +218,12 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
 
   const bool images = recorded_model(recorded) == "conv";
   const std::string bytes = images ? read_text(corpus) : "";
-  const TokenData data({corpus}, TokenData::Format::kBytes, images ? 1 : args.at("seq").as_integer());
+  const testing::ByteSamples data(corpus, images ? 1 : args.at("seq").as_integer());
   const BatchOrder order(data.samples(), 0, /*shuffle=*/false);
   const std::int64_t rows = config.batch.micro_batch_size;
   std::int64_t next_sample = engine.rank() * rows;
   const auto next = [&] {
-    Batch batch = images ? conv_batch(bytes, next_sample, rows) : token_batch(data, order, next_sample, rows);
+    Batch batch = images ? conv_batch(bytes, next_sample, rows) : data.batch(order, next_sample, rows);
     next_sample += rows * engine.world_size();
     return batch;
   };

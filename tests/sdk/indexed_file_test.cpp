@@ -164,7 +164,7 @@ TEST_F(IndexedFile, NamesWhatDoesNotBelongTogether) {
   put(".idx", index.substr(0, 20));
   EXPECT_THAT(refusal(), HasSubstr("data.idx: has 20 bytes, and the header of an index takes 34."));
   std::filesystem::remove(name() + ".idx");
-  EXPECT_THAT(refusal(), HasSubstr("data.idx: cannot be opened: No such file or directory."));
+  EXPECT_THAT(refusal(), HasSubstr("data.idx': No such file or directory."));
 }
 
 TEST_F(IndexedFile, NamesTheRowOrTheDocumentThatIsWrong) {

@@ -178,6 +178,22 @@ std::optional<ComponentChoice> ComponentChooser::model() {
   return choose("capstan.model", "model", std::move(params));
 }
 
+std::optional<ComponentChoice> ComponentChooser::dataset() {
+  const std::string section = "capstan.data.dataset", format = values_.text("capstan.data.format");
+  if (const Json* entry = values_.find(section)) {
+    if (format != "auto") {
+      problems_.error("capstan.data.format", "'" + format + "' has no effect beside " + section +
+                                                 ", which says how data is read. Take one of the two away.");
+    }
+    return choose(section, "dataset", params_of(entry));
+  }
+  if (!values_.given("capstan.data.path") && !values_.given("capstan.data.eval_path")) return std::nullopt;
+  Json entry = Json::object(), params = Json::object();
+  entry["type"] = "tokens";
+  params["format"] = format;
+  return choose_at(entry, section, "dataset", params);
+}
+
 std::optional<ComponentChoice> ComponentChooser::pacing() {
   return choose("capstan.data.pacing", "pacing", params_of(values_.find("capstan.data.pacing")));
 }

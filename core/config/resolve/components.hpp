@@ -34,6 +34,7 @@ class ComponentChooser {
   std::optional<ComponentChoice> scheduler(const std::optional<ComponentChoice>& optimizer);
   std::optional<ComponentChoice> model();
   /// What capstan.data names.
+  std::optional<ComponentChoice> dataset();
   std::optional<ComponentChoice> pacing();
   /// The store of the optimizer's state, and that of parameters.
   std::optional<ComponentChoice> optimizer_offload();

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "core/data/token_data.hpp"
+#include "core/data/batch_order.hpp"
 
 namespace capstan {
 namespace {

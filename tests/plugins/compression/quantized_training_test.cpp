@@ -25,11 +25,11 @@
 #include <utility>
 
 #include "core/config/config.hpp"
-#include "core/data/token_data.hpp"
 #include "core/engine/engine.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 #include "tests/parity/feature_models.hpp"
 #include "tests/plugins/compression/quantized.hpp"
+#include "tests/support/byte_samples.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace capstan::testing {
@@ -94,13 +94,13 @@ class Training {
            Model model = parity::feature_model(recorded()))
       : config_(read(config, ranks->size())),
         engine(std::move(model), config_, plugins_, ranks),
-        data_({kCorpus}, TokenData::Format::kBytes, kSequence),
+        data_(kCorpus, kSequence),
         order_(data_.samples(), 0, /*shuffle=*/false) {
     next_ = engine.rank() * config_.batch.micro_batch_size;
   }
 
   Batch next() {
-    Batch batch = token_batch(data_, order_, next_, config_.batch.micro_batch_size);
+    Batch batch = data_.batch(order_, next_, config_.batch.micro_batch_size);
     next_ += config_.batch.micro_batch_size * engine.world_size();
     return batch;
   }
@@ -131,7 +131,7 @@ class Training {
   Engine engine;
 
  private:
-  TokenData data_;
+  testing::ByteSamples data_;
   BatchOrder order_;
   std::int64_t next_ = 0;
 };
@@ -162,7 +162,7 @@ at::Tensor quantised(const at::Tensor& weight, const Weights& how) {
 /// without the gradients of quantised weights.
 std::vector<double> plain_losses(const Weights& how, int steps, bool cut) {
   Model model = parity::feature_model(recorded());
-  const TokenData data({kCorpus}, TokenData::Format::kBytes, kSequence);
+  const testing::ByteSamples data(kCorpus, kSequence);
   const BatchOrder order(data.samples(), 0, /*shuffle=*/false);
   std::vector<at::Tensor> masters;
   std::vector<bool> is_quantised;
@@ -179,7 +179,7 @@ std::vector<double> plain_losses(const Weights& how, int steps, bool cut) {
       copy.copy_(is_quantised[i] ? quantised(masters[i], how) : masters[i]);
       copy.mutable_grad().reset();
     }
-    Batch batch = token_batch(data, order, step * kRows, kRows);
+    Batch batch = data.batch(order, step * kRows, kRows);
     const at::Tensor loss = model.forward(batch);
     losses.push_back(loss.item<double>());
     loss.backward();

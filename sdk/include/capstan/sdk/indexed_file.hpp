@@ -1,8 +1,5 @@
 #pragma once
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,6 +17,7 @@
 #include <vector>
 
 #include "capstan/sdk/component.hpp"
+#include "capstan/sdk/mapped_file.hpp"
 
 /// Rows of whole numbers in two files, NAME.idx and NAME.bin: the format in which Megatron-LM and DeepSpeed keep
 /// tokens, and DeepSpeed's data analysis its indices. Little endian, as the machines that Capstan runs on. Needs
@@ -64,61 +62,6 @@ inline constexpr std::size_t kIndexHeader = 9 + 8 + 1 + 8 + 8;
 [[noreturn]] inline void fail_with_reason(const std::string& path, const char* what, int reason) {
   throw Error(path + ": " + what + ": " + std::strerror(reason) + ".");
 }
-
-/// A file mapped to be read.
-class Mapping {
- public:
-  explicit Mapping(std::string path) : path_(std::move(path)) {
-    const int descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) fail_with_reason(path_, "cannot be opened", errno);
-    struct stat facts {};
-    if (::fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
-      ::close(descriptor);
-      throw Error(path_ + ": is not a regular file.");
-    }
-    size_ = static_cast<std::uint64_t>(facts.st_size);
-    if (size_ > 0) {
-      void* mapped = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor, 0);
-      const int reason = errno;
-      ::close(descriptor);
-      if (mapped == MAP_FAILED) fail_with_reason(path_, "cannot be mapped", reason);
-      data_ = static_cast<const unsigned char*>(mapped);
-    } else {
-      ::close(descriptor);
-    }
-  }
-  Mapping(Mapping&& other) noexcept
-      : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
-  ~Mapping() {
-    if (data_) ::munmap(const_cast<unsigned char*>(data_), size_);
-  }
-
-  const std::string& path() const { return path_; }
-  const unsigned char* data() const { return data_; }
-  std::uint64_t size() const { return size_; }
-
-  /// The files are not aligned.
-  template <class T>
-  T at(std::uint64_t offset) const {
-    T value;
-    std::memcpy(&value, data_ + offset, sizeof value);
-    return value;
-  }
-
-  /// A file that somebody has shortened since would raise SIGBUS.
-  void check_size() const {
-    struct stat facts {};
-    if (::stat(path_.c_str(), &facts) == 0 && static_cast<std::uint64_t>(facts.st_size) < size_) {
-      throw Error(path_ + ": has become shorter, " + std::to_string(facts.st_size) + " bytes after " +
-                  std::to_string(size_) + ", while it was in use.");
-    }
-  }
-
- private:
-  std::string path_;
-  const unsigned char* data_ = nullptr;
-  std::uint64_t size_ = 0;
-};
 
 /// A file that is written aside, and has its name only when it is whole.
 class AsideFile {
@@ -222,7 +165,7 @@ class IndexedRows {
     values_.check_size();
     with_type([&](auto tag) {
       using T = decltype(tag);
-      const unsigned char* from = values_.data() + static_cast<std::uint64_t>(place) * sizeof(T);
+      const std::byte* from = values_.data() + static_cast<std::uint64_t>(place) * sizeof(T);
       for (std::int64_t i = 0; i < count; ++i) {
         T value;
         std::memcpy(&value, from + static_cast<std::uint64_t>(i) * sizeof(T), sizeof value);
@@ -350,7 +293,7 @@ class IndexedRows {
     }
   }
 
-  detail::Mapping index_, values_;
+  MappedFile index_, values_;
   std::uint64_t rows_ = 0, documents_ = 0;
   IndexedType type_ = IndexedType::kU8;
 };

@@ -1,4 +1,4 @@
-#include "core/data/data_files.hpp"
+#include "data_files.hpp"
 
 #include <sys/stat.h>
 
@@ -9,10 +9,9 @@
 #include <system_error>
 #include <utility>
 
-#include "core/errors.hpp"
-#include "core/log.hpp"
+#include "capstan/sdk/component.hpp"
 
-namespace capstan {
+namespace capstan::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -28,7 +27,7 @@ struct Candidate {
 struct stat facts_of(const fs::path& path) {
   struct stat facts {};
   if (stat(path.c_str(), &facts) != 0) {
-    throw RuntimeFault("data: '" + path.string() + "': " + std::generic_category().message(errno) + ".");
+    throw sdk::Error("'" + path.string() + "': " + std::generic_category().message(errno) + ".");
   }
   return facts;
 }
@@ -53,7 +52,7 @@ class Search {
       if (entries->path().filename().string().starts_with('.')) continue;
       take(*entries, link);
     }
-    if (error) throw RuntimeFault("data: folder '" + folder.string() + "': " + error.message() + ".");
+    if (error) throw sdk::Error("folder '" + folder.string() + "': " + error.message() + ".");
   }
 
   void take(const fs::directory_entry& entry, bool link) {
@@ -79,21 +78,22 @@ std::vector<Candidate> candidates_of(const fs::path& path, bool only_bin) {
   if (S_ISDIR(facts.st_mode)) {
     auto found = Search(path, only_bin).found();
     if (found.empty()) {
-      throw RuntimeFault("data: folder '" + path.string() + "' holds no " + (only_bin ? ".bin file" : "file") +
-                         " with anything in it.");
+      throw sdk::Error("folder '" + path.string() + "' holds no " + (only_bin ? ".bin file" : "file") +
+                       " with anything in it.");
     }
     return found;
   }
   if (!S_ISREG(facts.st_mode)) {
-    throw RuntimeFault("data: '" + path.string() + "' is neither a regular file nor a folder.");
+    throw sdk::Error("'" + path.string() + "' is neither a regular file nor a folder.");
   }
   if (facts.st_size == 0) {
-    throw RuntimeFault("data: '" + path.string() + "' is empty.");
+    throw sdk::Error("'" + path.string() + "' is empty.");
   }
   return {{{path, path.filename().string()}, {facts.st_dev, facts.st_ino}, fs::is_symlink(path), 0}};
 }
 
-std::vector<DataFile> each_real_file_once(std::vector<Candidate> candidates) {
+std::vector<DataFile> each_real_file_once(std::vector<Candidate> candidates,
+                                          const std::function<void(const std::string&)>& said) {
   std::map<RealFile, const Candidate*> chosen;
   for (const auto& candidate : candidates) {
     auto [place, fresh] = chosen.try_emplace(candidate.real, &candidate);
@@ -111,18 +111,19 @@ std::vector<DataFile> each_real_file_once(std::vector<Candidate> candidates) {
       if (repeats++ == 0) example = "'" + candidate.file.path.string() + "' is '" + kept->file.path.string() + "'";
     }
   }
-  if (repeats > 0) {
-    log::info("data: " + std::to_string(repeats) + (repeats == 1 ? " path leads" : " paths lead") +
-              " to files that stand in the data already (" + example + "); each file is read once.");
+  if (repeats > 0 && said) {
+    said(std::to_string(repeats) + (repeats == 1 ? " path leads" : " paths lead") +
+         " to files that stand in the data already (" + example + "); each file is read once.");
   }
   return files;
 }
 
 }  // namespace
 
-std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, bool only_bin) {
+std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, bool only_bin,
+                                      const std::function<void(const std::string&)>& said) {
   if (paths.empty()) {
-    throw RuntimeFault("data: no file or folder was given.");
+    throw sdk::Error("no file or folder was given.");
   }
   std::vector<Candidate> all;
   int source = 0;
@@ -132,7 +133,7 @@ std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, boo
     ++source;
     std::move(found.begin(), found.end(), std::back_inserter(all));
   }
-  return each_real_file_once(std::move(all));
+  return each_real_file_once(std::move(all), said);
 }
 
-}  // namespace capstan
+}  // namespace capstan::data

@@ -1,14 +1,14 @@
-#include "core/data/data_files.hpp"
+#include "plugins/data/common/data_files.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/errors.hpp"
+#include "capstan/sdk/component.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 
-namespace capstan {
+namespace capstan::data {
 namespace {
 
 namespace fs = std::filesystem;
@@ -75,7 +75,7 @@ TEST(DataFiles, AFileNamedTwiceIsReadOnceAtItsFirstPlace) {
   ::testing::internal::CaptureStderr();
   EXPECT_THAT(names(find_data_files({b, a, b}, false)), ElementsAre("b.txt", "a.txt"));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("data: 1 path leads to files that stand in the data already ('" + b + "' is '" + b +
+              HasSubstr("1 path leads to files that stand in the data already ('" + b + "' is '" + b +
                         "'); each file is read once."));
 }
 
@@ -98,15 +98,13 @@ TEST(DataFiles, WhatCannotBeUsedIsNamed) {
     return [=] { find_data_files(paths, only_bin); };
   };
 
-  EXPECT_THAT(search({}), ThrowsMessage<RuntimeFault>("data: no file or folder was given."));
-  EXPECT_THAT(search({missing}), ThrowsMessage<RuntimeFault>("data: '" + missing + "': No such file or directory."));
-  EXPECT_THAT(search({empty}), ThrowsMessage<RuntimeFault>("data: '" + empty + "' is empty."));
-  EXPECT_THAT(search({bare}),
-              ThrowsMessage<RuntimeFault>("data: folder '" + bare + "' holds no file with anything in it."));
+  EXPECT_THAT(search({}), ThrowsMessage<sdk::Error>("no file or folder was given."));
+  EXPECT_THAT(search({missing}), ThrowsMessage<sdk::Error>("'" + missing + "': No such file or directory."));
+  EXPECT_THAT(search({empty}), ThrowsMessage<sdk::Error>("'" + empty + "' is empty."));
+  EXPECT_THAT(search({bare}), ThrowsMessage<sdk::Error>("folder '" + bare + "' holds no file with anything in it."));
   EXPECT_THAT(search({bare}, true),
-              ThrowsMessage<RuntimeFault>("data: folder '" + bare + "' holds no .bin file with anything in it."));
-  EXPECT_THAT(search({pipe}),
-              ThrowsMessage<RuntimeFault>("data: '" + pipe + "' is neither a regular file nor a folder."));
+              ThrowsMessage<sdk::Error>("folder '" + bare + "' holds no .bin file with anything in it."));
+  EXPECT_THAT(search({pipe}), ThrowsMessage<sdk::Error>("'" + pipe + "' is neither a regular file nor a folder."));
 }
 
 TEST(DataFiles, AFolderThatMayNotBeReadIsNamed) {
@@ -117,10 +115,10 @@ TEST(DataFiles, AFolderThatMayNotBeReadIsNamed) {
   // The superuser may read everything, so step down for the call.
   const bool stepped_down = geteuid() == 0 && seteuid(65534) == 0;
   EXPECT_THAT([&] { find_data_files({folder.path().string()}, false); },
-              ThrowsMessage<RuntimeFault>("data: folder '" + (folder / "closed").string() + "': Permission denied."));
+              ThrowsMessage<sdk::Error>("folder '" + (folder / "closed").string() + "': Permission denied."));
   ASSERT_TRUE(!stepped_down || seteuid(0) == 0);
   chmod((folder / "closed").c_str(), 0755);
 }
 
 }  // namespace
-}  // namespace capstan
+}  // namespace capstan::data

@@ -1,10 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
-namespace capstan {
+namespace capstan::data {
 
 /// One file of training data.
 struct DataFile {
@@ -16,7 +17,9 @@ struct DataFile {
 /// sorted by path, names that begin with a dot left out; `only_bin` leaves only those that end in ".bin".
 ///
 /// Each real file counts once: of several paths to it, one that is no symbolic link wins, then the first. Empty files
-/// in a folder are left out. Throws RuntimeFault naming the path: missing, unreadable, empty, nothing in it.
-std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, bool only_bin);
+/// in a folder are left out. `said` is told which paths lead to the same file. Throws sdk::Error naming the path:
+/// missing, unreadable, empty, nothing in it.
+std::vector<DataFile> find_data_files(const std::vector<std::string>& paths, bool only_bin,
+                                      const std::function<void(const std::string&)>& said = {});
 
-}  // namespace capstan
+}  // namespace capstan::data

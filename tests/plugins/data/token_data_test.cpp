@@ -1,7 +1,5 @@
-#include "core/data/token_data.hpp"
+#include "plugins/data/tokens/token_data.hpp"
 
-#include <ATen/ops/equal.h>
-#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -10,10 +8,10 @@
 #include <cstring>
 #include <numeric>
 
-#include "core/errors.hpp"
+#include "capstan/sdk/component.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 
-namespace capstan {
+namespace capstan::data {
 namespace {
 
 using test::TemporaryFolder;
@@ -100,6 +98,17 @@ TEST(TokenData, TheHeaderOfLlmCIsSkipped) {
   EXPECT_THAT(sample(data, 0), ElementsAre(7, 8, 9));
 }
 
+TEST(TokenData, TokensOf32BitsAreReadBareAndBehindTheHeaderOfLlmC) {
+  const TemporaryFolder folder;
+  const std::vector<std::uint32_t> tokens = {70000, 1, 4000000000};
+  const std::string bytes(reinterpret_cast<const char*>(tokens.data()), 4 * tokens.size());
+  const auto bare = folder.write("bare.bin", bytes), headed = folder.write("headed.bin", llm_c(20240801, 1, 3, bytes));
+
+  EXPECT_THAT(sample(TokenData({bare}, Format::kUint32, 2), 0), ElementsAre(70000, 1, 4000000000));
+  EXPECT_THAT(sample(TokenData({headed}, Format::kUint32, 2), 0), ElementsAre(70000, 1, 4000000000));
+  EXPECT_THAT(sample(TokenData({headed}, Format::kAuto, 2), 0), ElementsAre(70000, 1, 4000000000));
+}
+
 TEST(TokenData, TheFormatMayBeForced) {
   const TemporaryFolder folder;
   const auto bin = folder.write("a.bin", "abcd"), txt = folder.write("a.txt", std::string("\x01\x00\x02\x00", 4));
@@ -118,26 +127,27 @@ TEST(TokenData, DefectsOfFilesAreNamed) {
   const auto wide = folder.write("wide.bin", llm_c(20240801, 7, 1, std::string(4, 'x')));
   const auto newer = folder.write("newer.bin", llm_c(20240520, 2, 1, uint16s({1})));
 
-  EXPECT_THAT(open({odd}), ThrowsMessage<RuntimeFault>("data: '" + odd +
-                                                       "' has 3 bytes, which is not a whole number of 16-bit tokens."));
-  EXPECT_THAT(open({short_one}, 3), ThrowsMessage<RuntimeFault>("data: '" + short_one +
-                                                                "' holds 3 tokens; a sequence of 3 needs 3 + 1. "
-                                                                "Give more data or a shorter sequence."));
-  EXPECT_THAT(open({short_one}, 0),
-              ThrowsMessage<RuntimeFault>("data: the sequence length is 0; it must be at least 1."));
-  EXPECT_THAT(open({cut}), ThrowsMessage<RuntimeFault>("data: '" + cut +
-                                                       "' has 2 tokens, but its header says 3: it "
-                                                       "was cut off or joined."));
-  EXPECT_THAT(open({wide}), ThrowsMessage<RuntimeFault>("data: '" + wide +
-                                                        "' holds 32-bit tokens (llm.c header "
-                                                        "20240801); only 16-bit tokens are read."));
-  EXPECT_THAT(open({newer}), ThrowsMessage<RuntimeFault>("data: '" + newer +
-                                                         "' has an llm.c header of version 2; "
-                                                         "only version 1 is read."));
+  EXPECT_THAT(open({odd}),
+              ThrowsMessage<sdk::Error>("'" + odd + "' has 3 bytes, which is not a whole number of 16-bit tokens."));
+  EXPECT_THAT(open({short_one}, 3), ThrowsMessage<sdk::Error>("'" + short_one +
+                                                              "' holds 3 tokens; a sequence of 3 needs 3 + 1. "
+                                                              "Give more data or a shorter sequence."));
+  EXPECT_THAT(open({short_one}, 0), ThrowsMessage<sdk::Error>("the sequence length is 0; it must be at least 1."));
+  EXPECT_THAT(open({cut}), ThrowsMessage<sdk::Error>("'" + cut +
+                                                     "' has 2 tokens, but its header says 3: it "
+                                                     "was cut off or joined."));
+  EXPECT_THAT(
+      [&] { TokenData({wide}, Format::kUint16, 1); },
+      ThrowsMessage<sdk::Error>("'" + wide +
+                                "' holds 32-bit tokens (llm.c header 20240801), and tokens of 16 bits are read. "
+                                "Set the format to uint32, and name files of one kind."));
+  EXPECT_THAT(open({newer}), ThrowsMessage<sdk::Error>("'" + newer +
+                                                       "' has an llm.c header of version 2; "
+                                                       "only version 1 is read."));
   EXPECT_THAT(open({short_one, odd}),
-              ThrowsMessage<RuntimeFault>("data: '" + odd + "' (.bin, 16-bit tokens) and '" + short_one +
-                                          "' (text) do not go together. Name the files of one kind, or set the format "
-                                          "to bytes or uint16."));
+              ThrowsMessage<sdk::Error>("'" + odd + "' (.bin, 16-bit tokens) and '" + short_one +
+                                        "' (text) do not go together. Name the files of one kind, or set the format "
+                                        "to bytes or uint16."));
 }
 
 TEST(TokenData, AFileThatMayNotBeReadIsNamed) {
@@ -148,7 +158,7 @@ TEST(TokenData, AFileThatMayNotBeReadIsNamed) {
   // The superuser may read everything, so step down for the call.
   const bool stepped_down = geteuid() == 0 && seteuid(65534) == 0;
   EXPECT_THAT([&] { TokenData({closed}, Format::kAuto, 1); },
-              ThrowsMessage<RuntimeFault>("data: '" + closed + "': Permission denied."));
+              ThrowsMessage<sdk::Error>("'" + closed + "': Permission denied."));
   ASSERT_TRUE(!stepped_down || seteuid(0) == 0);
 }
 
@@ -160,10 +170,10 @@ TEST(TokenData, ATokenBeyondTheVocabularyIsNamedWithItsPlace) {
   data.set_vocabulary(500);
 
   EXPECT_THAT([&] { sample(data, 0); },
-              ThrowsMessage<RuntimeFault>("data: '" + second +
-                                          "', token 1 is 999, but the model's vocabulary has 500 "
-                                          "entries. Use the tokeniser that the model was made for, or a larger "
-                                          "vocabulary."));
+              ThrowsMessage<sdk::Error>("'" + second +
+                                        "', token 1 is 999, but the model's vocabulary has 500 "
+                                        "entries. Use the tokeniser that the model was made for, or a larger "
+                                        "vocabulary."));
   data.set_vocabulary(1000);
   EXPECT_THAT(sample(data, 0), ElementsAre(0, 1, 2, 3, 999, 4));
 }
@@ -175,9 +185,9 @@ TEST(TokenData, AFileShortenedWhileItIsReadIsAnErrorAndNoCrash) {
   ASSERT_EQ(truncate(file.c_str(), 10), 0);
 
   EXPECT_THAT([&] { sample(data, 0); },
-              ThrowsMessage<RuntimeFault>("'" + file +
-                                          "' was shortened while it was being read: 100000 bytes at the "
-                                          "start, 10 now."));
+              ThrowsMessage<sdk::Error>("'" + file +
+                                        "' was shortened while it was being read: 100000 bytes at the "
+                                        "start, 10 now."));
 }
 
 TEST(TokenData, AFileReplacedWhileItIsReadKeepsItsContent) {
@@ -213,54 +223,5 @@ TEST(TokenData, TheFingerprintFollowsContentAndNamesButNotThePlace) {
   EXPECT_NE(print((there / "x").string()), before) << "name";
 }
 
-TEST(TokenBatch, RowsAreConsecutiveInTheOrderAndLabelsAreOneTokenLater) {
-  const TemporaryFolder folder;
-  const auto content = text(64 * 10 + 5, 7);
-  const TokenData data({folder.write("a.txt", content)}, Format::kAuto, 64);
-  const BatchOrder order(data.samples(), 1, true);
-
-  const Batch batch = token_batch(data, order, 23, 3);
-
-  const auto& inputs = batch.tensors.at("input_ids");
-  const auto& labels = batch.tensors.at("labels");
-  ASSERT_EQ(inputs.sizes(), (std::vector<std::int64_t>{3, 64}));
-  ASSERT_EQ(labels.sizes(), (std::vector<std::int64_t>{3, 64}));
-  ASSERT_EQ(inputs.scalar_type(), at::kLong);
-  for (std::int64_t row = 0; row < 3; ++row) {
-    const auto begin = 64 * order.sample(23 + row);
-    for (std::int64_t i = 0; i < 64; ++i) {
-      const auto at = static_cast<std::size_t>(begin + i);
-      ASSERT_EQ(inputs.data_ptr<std::int64_t>()[64 * row + i], static_cast<unsigned char>(content[at]));
-      ASSERT_EQ(labels.data_ptr<std::int64_t>()[64 * row + i], static_cast<unsigned char>(content[at + 1]));
-    }
-  }
-}
-
-// The order of the recorded runs: at optimizer step s, micro-step m of gas, rank r of world, row j of the micro-batch
-// stands sample (((s*gas + m)*world + r)*micro + j) mod n_samples.
-TEST(TokenBatch, WithoutShufflingOneProcessSeesTheSamplesOfTheRecordedRuns) {
-  constexpr std::int64_t kGas = 2, kMicro = 4, kSamples = 13, kLength = 8;
-  const TemporaryFolder folder;
-  const auto content = text(kSamples * kLength + 1, 9);
-  const TokenData data({folder.write("corpus.txt", content)}, Format::kAuto, kLength);
-  ASSERT_EQ(data.samples(), kSamples);
-  const BatchOrder order(data.samples(), 0, false);
-
-  std::int64_t global_samples = 0;
-  for (std::int64_t s = 0; s < 5; ++s) {
-    for (std::int64_t m = 0; m < kGas; ++m) {
-      const Batch batch = token_batch(data, order, global_samples, kMicro);
-      global_samples += kMicro;
-      for (std::int64_t j = 0; j < kMicro; ++j) {
-        const auto begin = static_cast<std::size_t>(((s * kGas + m) * kMicro + j) % kSamples * kLength);
-        for (std::int64_t i = 0; i < kLength; ++i) {
-          ASSERT_EQ(batch.tensors.at("input_ids").data_ptr<std::int64_t>()[j * kLength + i],
-                    static_cast<unsigned char>(content[begin + static_cast<std::size_t>(i)]));
-        }
-      }
-    }
-  }
-}
-
 }  // namespace
-}  // namespace capstan
+}  // namespace capstan::data

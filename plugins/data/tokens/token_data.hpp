@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace capstan::data {
+
+/// Tokens of text files (bytes) or of pre-tokenised .bin files (little-endian uint16 or uint32: nanoGPT's, which are
+/// bare, and llm.c's, which have a header), memory-mapped, one after another as find_data_files (data_files.hpp) orders
+/// them.
+///
+/// n_samples = (tokens - 1) / sequence_length; sample i is tokens [i*T, i*T + T + 1).
+class TokenData {
+ public:
+  /// kAuto: bytes when no file ends in ".bin"; when every file does, uint16, or uint32 where the first has llm.c's
+  /// header of 32-bit tokens; a mixture is an error.
+  enum class Format { kAuto, kBytes, kUint16, kUint32 };
+
+  /// `paths`: files or folders (searched recursively; kUint16 and kUint32 take only .bin files from a folder). Throws
+  /// sdk::Error: missing, unreadable, empty, shorter than a sequence, bytes that are no whole number of tokens, a
+  /// bad header; each names the path. `said` is told what a user may want to know.
+  TokenData(const std::vector<std::string>& paths, Format format, std::int64_t sequence_length,
+            const std::function<void(const std::string&)>& said = {});
+  ~TokenData();
+  TokenData(TokenData&&) noexcept;
+
+  std::int64_t samples() const;
+  std::int64_t tokens() const;
+  std::int64_t sequence_length() const;
+  /// A digest of names, sizes and content samples, so that a resumed run can tell other data.
+  std::uint64_t fingerprint() const;
+
+  /// From now on a token that is not below `size` is an error of read(): the model has no row for it.
+  void set_vocabulary(std::int64_t size);
+
+  /// Writes sample `index`'s T+1 tokens. `index` < samples(). Throws sdk::Error when a file was shortened meanwhile
+  /// or holds a token beyond the vocabulary, naming file and place. Several threads may read.
+  void read(std::int64_t index, std::int64_t* out) const;
+
+ private:
+  struct Files;
+  std::unique_ptr<Files> files_;
+};
+
+}  // namespace capstan::data
