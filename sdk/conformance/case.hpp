@@ -57,6 +57,7 @@ Cases offload_memory_cases(const ComponentManifest& component);
 Cases offload_failure_cases(const ComponentManifest& component);
 Cases compression_cases(const ComponentManifest& component);
 Cases compression_operand_cases(const ComponentManifest& component);
+Cases dataset_cases(const ComponentManifest& component);
 Cases pacing_cases(const ComponentManifest& component);
 Cases accelerator_cases(const ComponentManifest& component);
 

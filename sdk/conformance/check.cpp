@@ -41,6 +41,7 @@ constexpr Suite kSuites[] = {{"optimizer", optimizer_cases},
                              {"offload", offload_failure_cases},
                              {"compression", compression_cases},
                              {"compression", compression_operand_cases},
+                             {"dataset", dataset_cases},
                              {"pacing", pacing_cases},
                              {"accelerator", accelerator_cases}};
 

@@ -154,13 +154,22 @@ std::vector<Control> controls() {
       {"ranks", "gradient_mode", "optimizer/Bad/gradient_mode",
        "asked twice about update 0, gradient_mode gives two answers."},
       {"ranks", "ranks_resume", "optimizer/Bad/ranks_resume", "saved and loaded, a run goes another way at update 12"},
+      {"dataset", "describe_json", "dataset/Bad/describe", "describe does not give JSON: "},
+      {"dataset", "describe_samples", "dataset/Bad/describe",
+       "describe must tell \"samples\", a whole number above 0, "},
+      {"dataset", "describe_fingerprint", "dataset/Bad/describe", "describe must tell a \"fingerprint\", a text,"},
+      {"dataset", "rows_count", "dataset/Bad/rows", "read of 4 samples gives 'input_ids' without 4 rows."},
+      {"dataset", "rows_length", "dataset/Bad/rows", "'input_ids' has 8 tokens, and describe tells sequence_length 9."},
+      {"dataset", "again_instance", "dataset/Bad/again", "another instance reads something else of the same file."},
+      {"dataset", "missing_name", "dataset/Bad/missing", "open of a file that is not there does not name it: "},
       {"observer", "", "observer/BadAttach/attach",
        "its code attaches to events, but the manifest's attach does not say so."},
   };
   for (const auto& [kind, function] :
        {std::pair("scheduler", "rate"), std::pair("optimizer", "update"), std::pair("monitor", "write"),
         std::pair("observer", "event in a step"), std::pair("model", "forward"),
-        std::pair("offload", "write_async and read_async"), std::pair("pacing", "difficulty")}) {
+        std::pair("offload", "write_async and read_async"), std::pair("pacing", "difficulty"),
+        std::pair("dataset", "read")}) {
     all.push_back({kind, "calls_leak", std::string(kind) + "/Bad/calls_leak",
                    std::string(" bytes of each call of ") + function + "."});
   }
@@ -173,6 +182,7 @@ std::vector<Control> controls() {
       {"observer", {"events", "state_round_trip", "weights", "layers", "operands", "batch"}},
       {"model", {"visit", "describe", "loss", "evaluation", "deterministic", "learns"}},
       {"offload", {"sizes", "in_flight", "order", "short_read", "full_disk", "fork"}},
+      {"dataset", {"describe", "rows", "again", "threads", "missing"}},
       {"pacing", {"range", "pure"}},
       {"compression", {}}};
   for (const Control& control : offload_controls()) all.push_back(control);
@@ -217,7 +227,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   // The first is what the plugins of tests/core/registry break, the second needs a plugin that cannot be loaded.
   found.insert({"loading/manifest", "loading/load"});
   for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
-                           "compression", "observer", "pacing"}) {
+                           "compression", "observer", "pacing", "dataset"}) {
     for (const CaseName& test : cases(plugin(kind))) {
       // Some slips have a component of their own.
       if (test.name.find("BadAttach") != std::string::npos || test.name.find("BadNamed") != std::string::npos ||
@@ -229,8 +239,8 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
 }
 
 TEST(NegativeControls, ArePassedWhenTheyBreakNothing) {
-  for (const char* kind :
-       {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges", "loading", "pacing"}) {
+  for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
+                           "loading", "pacing", "dataset"}) {
     for (const Result& result : run(kind, "", ""))
       EXPECT_NE(result.outcome, Outcome::kFailed) << kind << result.name << result.text;
   }
