@@ -480,7 +480,8 @@ typedef struct capstan_compression {
    * [{"name": "weight", "shape": [64, 16]}]}], "seed": 42}; a tensor that several modules share is told of at the first
    * of them. Answers {"parameters": [{"name": "blocks.0.fc.weight", "groups": 64, "measures": [["max"], ["sum", "sum"]],
    * "bits": 8, "zero_points": false}], "operands": ["blocks.0.fc"], "report": ["..."], "warnings": ["..."]}, of which all
-   * may be absent. `measures`: for each round, how each number is joined: max, min or sum; sums are added in the order of
+   * may be absent. "named_by": {"blocks.0.fc": "acme.modules"} tells which key of the configuration asked for an operand,
+   * for messages. `measures`: for each round, how each number is joined: max, min or sum; sums are added in the order of
    * segments. `bits`: encode() gives codes of so many bits, 1 to 8; absent: the parameter has no codes. What is not named
    * costs nothing. */
   capstan_status (*plan)(void* self, capstan_str model, capstan_sink*, capstan_error*);
@@ -493,7 +494,8 @@ typedef struct capstan_compression {
                               capstan_error*);
   /* With bits: what transform makes of the input, as int8 codes [numel], and for each group that has one of these
    * elements a float32 scale and an int32 zero point: value = (code - zero point) * scale, rounded once. Codes lie in
-   * [-2^(bits - 1), 2^(bits - 1)); of 1 bit they are -1 and 1, and 0 for a value of exactly 0. */
+   * [-2^(bits - 1), 2^(bits - 1)); of 1 bit they are -1 and 1, and 0 for a value of exactly 0. A
+   * group with a value that is not finite gets a scale of NaN. */
   capstan_status (*encode)(void* self, const capstan_compressed*, capstan_tensor codes, capstan_tensor scales,
                            capstan_tensor zero_points, capstan_error*);
   /* With operands: fills `out` with what the operator that uses a planned module's weight gets in place of `input`; both
@@ -503,7 +505,9 @@ typedef struct capstan_compression {
   /* Optional: the micro-batches of a step are done. May call collectives. What operand() keeps must be the same on all
    * ranks afterwards. [engine, every rank] */
   capstan_status (*settle)(void* self, int64_t updates, capstan_error*);
-  capstan_status (*save)(void* self, capstan_sink*, capstan_error*);    /* optional, JSON; rank 0's is kept */
+  /* Optional, JSON, with what was seen of the step under way; rank 0's is kept. The engine asks before a step and after
+   * each micro-batch as well, and takes a micro-batch that failed back with load(). */
+  capstan_status (*save)(void* self, capstan_sink*, capstan_error*);
   capstan_status (*load)(void* self, capstan_str json, capstan_error*); /* optional */
 } capstan_compression;
 

@@ -287,10 +287,10 @@ class PlainGpt {
 
 std::vector<double> plain_losses(const Inputs& inputs, int steps) {
   PlainGpt gpt(inputs);
-  const TokenData data({kCorpus}, TokenData::Format::kBytes, kSequence);
+  const testing::ByteSamples data(kCorpus, kSequence);
   const BatchOrder order(data.samples(), 0, /*shuffle=*/false);
   std::vector<double> losses;
-  for (int step = 0; step < steps; ++step) losses.push_back(gpt.step(token_batch(data, order, step * kRows, kRows)));
+  for (int step = 0; step < steps; ++step) losses.push_back(gpt.step(data.batch(order, step * kRows, kRows)));
   return losses;
 }
 
