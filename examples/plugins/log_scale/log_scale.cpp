@@ -2,11 +2,14 @@
 // weight.
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <regex>
 #include <string>
 #include <vector>
 
 #include "capstan/sdk/compression.hpp"
+#include "capstan/sdk/quantize.hpp"
 
 namespace {
 
@@ -75,29 +78,35 @@ class LogScale {
 
   void measure(const sdk::CompressedPiece& piece, unsigned, double* partials) const {
     piece.parallel_segments([&](std::size_t segment, std::size_t, std::size_t begin, std::size_t end) {
-      float largest = 0;
-      for (std::size_t i = begin; i < end; ++i) largest = std::max(largest, std::fabs(piece.input()[i]));
-      partials[segment] = largest;
+      partials[segment] = sdk::quantize::largest_magnitude(piece.input().subspan(begin, end - begin));
     });
   }
 
   void transform(const sdk::CompressedPiece& piece, std::int64_t, std::span<float> values) const {
     piece.parallel_segments([&](std::size_t, std::size_t group, std::size_t begin, std::size_t end) {
-      const Scale scale(piece.statistics(group, 1)[0], levels_);
+      const double largest = piece.statistics(group, 1)[0];
+      if (!std::isfinite(largest)) {  // the whole row is lost, for the engine to find
+        std::fill_n(values.data() + begin, end - begin, std::numeric_limits<float>::quiet_NaN());
+        return;
+      }
+      const Scale scale(largest, levels_);
       for (std::size_t i = begin; i < end; ++i) {
-        const float value = piece.input()[i];
-        // What is not finite stays so, for the engine to find.
-        values[i] = std::isfinite(value) ? static_cast<float>(scale.code(value)) * scale.step() : value;
+        values[i] = static_cast<float>(scale.code(piece.input()[i])) * scale.step();
       }
     });
   }
 
   void encode(const sdk::CompressedPiece& piece, const sdk::Codes& to) const {
     piece.for_each_group([&](std::size_t group, std::size_t begin, std::size_t end) {
-      const Scale scale(piece.statistics(group, 1)[0], levels_);
+      const double largest = piece.statistics(group, 1)[0];
+      if (!std::isfinite(largest)) {
+        to.scales[group] = std::numeric_limits<float>::quiet_NaN();
+        std::fill_n(to.codes.data() + begin, end - begin, std::int8_t{0});
+        return;
+      }
+      const Scale scale(largest, levels_);
       to.scales[group] = scale.step();
       for (std::size_t i = begin; i < end; ++i) {
-        if (!std::isfinite(piece.input()[i])) piece.fail("holds a value that is not finite, which has no code.");
         to.codes[i] = static_cast<std::int8_t>(scale.code(piece.input()[i]));
       }
     });
