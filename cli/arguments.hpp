@@ -33,6 +33,13 @@ struct EvalArguments {
   std::string init_from;
 };
 
+struct AnalyzeArguments {
+  ConfigArguments config;
+  std::vector<std::string> metrics;  // TYPE or TYPE:{"parameter": value}
+  std::string out;
+  int processes = 1;
+};
+
 struct ExportArguments {
   std::string checkpoint, format, out;
   std::string dtype;        // empty: as saved
@@ -133,7 +140,7 @@ struct PluginsCheckArguments {
 };
 
 using Arguments =
-    std::variant<TrainArguments, EvalArguments, ExportArguments, DoctorArguments, PlanArguments, ModelShowArguments,
+    std::variant<TrainArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments, PlanArguments, ModelShowArguments,
                  ValidateArguments, SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments,
                  LaunchArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
                  PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;

@@ -37,6 +37,15 @@ struct Run {
   int operator()(const PluginsInstallArguments& arguments) const { return plugins_install(arguments); }
   int operator()(const PluginsRemoveArguments& arguments) const { return plugins_remove(arguments); }
   int operator()(const PluginsNewArguments& arguments) const { return plugins_new(arguments); }
+  int operator()(const AnalyzeArguments& arguments) const {
+    // The processes of one analysis are those of a launch, each of which comes here again.
+    if (arguments.processes > 1 && std::getenv("RANK") == nullptr) {
+      LaunchArguments processes{.processes = arguments.processes, .command = {}};
+      for (char** word = argv + 1; *word != nullptr; ++word) processes.command.emplace_back(*word);
+      return launch(processes);
+    }
+    become("capstan-engine", argv, "install Capstan as a whole.");
+  }
   int operator()(const PluginsCheckArguments&) const {
     become("capstan-conformance", argv,
            "scripts/train builds without it. Build everything, as scripts/test does, and install again.");

@@ -183,6 +183,7 @@ class Definition {
     app_.set_version_flag("--version", version_text, "Print the versions of Capstan, its plugin ABI and LibTorch");
     define_train();
     define_eval();
+    define_analyze();
     define_export();
     define_plan();
     define_model();
@@ -269,6 +270,26 @@ class Definition {
                 "Weights of a safetensors file, or of a folder of transformers, instead of a checkpoint")
         ->excludes("--checkpoint");
     keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
+    keys.common();
+  }
+
+  void define_analyze() {
+    CLI::App& app =
+        begin(app_, "analyze", "Measure every sample of the data, for curricula", kAnalyzeExamples, analyze_);
+    AnalyzeArguments& analyze = analyze_->arguments;
+    config_option(app, analyze.config);
+    Overrides& keys = overrides_.emplace_back(app, analyze.config);
+    keys.text("--model", "capstan.model", "TYPE[:SIZE]",
+              "Model, which tells the vocabulary and the length of a sample");
+    keys.list("--data", "capstan.data.path", "Files or folders to analyse");
+    keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
+    app.add_option("--metric", analyze.metrics, "What to measure; may be repeated. Parameters: TYPE:{\"name\": value}")
+        ->type_name("TYPE")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->required();
+    text_option(app, "--out", analyze.out, "DIR", "Folder for the indices of the metrics")->required();
+    processes_option(app, "-n,--processes", analyze.processes, "Processes that measure");
     keys.common();
   }
 
@@ -455,6 +476,7 @@ class Definition {
   std::optional<Command<TrainArguments>> train_;
   std::optional<Command<LaunchArguments>> launch_;
   std::optional<Command<EvalArguments>> eval_;
+  std::optional<Command<AnalyzeArguments>> analyze_;
   std::optional<Command<ExportArguments>> export_;
   std::optional<Command<DoctorArguments>> doctor_;
   std::optional<Command<PlanArguments>> plan_;
@@ -527,6 +549,7 @@ std::optional<Arguments> Definition::taken() const {
   }
   if (train_->app->parsed()) return train_->arguments;
   if (eval_->app->parsed()) return eval_->arguments;
+  if (analyze_->app->parsed()) return analyze_->arguments;
   if (export_->app->parsed()) return export_->arguments;
   if (doctor_->app->parsed()) return doctor_->arguments;
   if (plan_->app->parsed()) return plan_->arguments;

@@ -14,6 +14,7 @@ namespace {
 struct Run {
   int operator()(const TrainArguments& arguments) const { return train(arguments); }
   int operator()(const EvalArguments& arguments) const { return evaluate(arguments); }
+  int operator()(const AnalyzeArguments& arguments) const { return analyze(arguments); }
   int operator()(const ExportArguments& arguments) const { return export_weights(arguments); }
   int operator()(const DoctorArguments& arguments) const { return doctor(arguments); }
   int operator()(const PlanArguments& arguments) const { return plan(arguments); }

@@ -51,6 +51,13 @@ inline constexpr const char* kEvalExamples =
     "Example:\n"
     "  capstan eval --config ds_config.json --model gpt:tiny --checkpoint ckpt/ --data held_out.txt";
 
+inline constexpr const char* kAnalyzeExamples =
+    "Examples:\n"
+    "  capstan analyze --model gpt:tiny --data corpus/ --metric vocab_rarity --out metrics/ -n 2\n"
+    "  capstan analyze --data corpus/ --seq 128 --metric seqlen --metric 'total_vocab_freq:{\"vocabulary\": 256}' "
+    "--out metrics/\n"
+    "An analysis that was stopped goes on where it was.";
+
 inline constexpr const char* kExportExamples =
     "Examples:\n"
     "  capstan export --checkpoint ckpt/ --to safetensors --out model.safetensors\n"

@@ -61,7 +61,6 @@ const std::vector<PluginKind> kKinds = {
      .page = "plugins/dataset.md"},
     {.name = "metric",
      .functions = {CAPSTAN_FUNCTION(capstan_sample_metric, start), CAPSTAN_FUNCTION(capstan_sample_metric, measure)},
-     .has_template = true,
      .page = "plugins/metric.md"},
     {.name = "pacing",
      .functions = {CAPSTAN_FUNCTION(capstan_pacing, difficulty)},

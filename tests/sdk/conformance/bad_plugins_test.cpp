@@ -162,6 +162,9 @@ std::vector<Control> controls() {
       {"dataset", "rows_length", "dataset/Bad/rows", "'input_ids' has 8 tokens, and describe tells sequence_length 9."},
       {"dataset", "again_instance", "dataset/Bad/again", "another instance reads something else of the same file."},
       {"dataset", "missing_name", "dataset/Bad/missing", "open of a file that is not there does not name it: "},
+      {"metric", "plan_needs", "metric/Bad/plan", "it needs sums, and has no function totals."},
+      {"metric", "plan_beyond", "metric/Bad/plan", "measure writes beyond its numbers."},
+      {"metric", "again_instance", "metric/Bad/again", "two instances measure two things."},
       {"observer", "", "observer/BadAttach/attach",
        "its code attaches to events, but the manifest's attach does not say so."},
   };
@@ -169,7 +172,7 @@ std::vector<Control> controls() {
        {std::pair("scheduler", "rate"), std::pair("optimizer", "update"), std::pair("monitor", "write"),
         std::pair("observer", "event in a step"), std::pair("model", "forward"),
         std::pair("offload", "write_async and read_async"), std::pair("pacing", "difficulty"),
-        std::pair("dataset", "read")}) {
+        std::pair("dataset", "read"), std::pair("metric", "measure")}) {
     all.push_back({kind, "calls_leak", std::string(kind) + "/Bad/calls_leak",
                    std::string(" bytes of each call of ") + function + "."});
   }
@@ -183,6 +186,7 @@ std::vector<Control> controls() {
       {"model", {"visit", "describe", "loss", "evaluation", "deterministic", "learns"}},
       {"offload", {"sizes", "in_flight", "order", "short_read", "full_disk", "fork"}},
       {"dataset", {"describe", "rows", "again", "threads", "missing"}},
+      {"metric", {"plan", "batches", "again"}},
       {"pacing", {"range", "pure"}},
       {"compression", {}}};
   for (const Control& control : offload_controls()) all.push_back(control);
@@ -227,7 +231,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   // The first is what the plugins of tests/core/registry break, the second needs a plugin that cannot be loaded.
   found.insert({"loading/manifest", "loading/load"});
   for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
-                           "compression", "observer", "pacing", "dataset"}) {
+                           "compression", "observer", "pacing", "dataset", "metric"}) {
     for (const CaseName& test : cases(plugin(kind))) {
       // Some slips have a component of their own.
       if (test.name.find("BadAttach") != std::string::npos || test.name.find("BadNamed") != std::string::npos ||
@@ -240,7 +244,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
 
 TEST(NegativeControls, ArePassedWhenTheyBreakNothing) {
   for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
-                           "loading", "pacing", "dataset"}) {
+                           "loading", "pacing", "dataset", "metric"}) {
     for (const Result& result : run(kind, "", ""))
       EXPECT_NE(result.outcome, Outcome::kFailed) << kind << result.name << result.text;
   }
