@@ -1,0 +1,131 @@
+#include "plugins/data/indexed/documents.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+namespace capstan::indexed {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// NAME of a file that is given as NAME, NAME.idx or NAME.bin.
+std::string name_of_pair(const fs::path& path) {
+  const std::string extension = path.extension().string();
+  return extension == ".idx" || extension == ".bin" ? (path.parent_path() / path.stem()).string() : path.string();
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    if (entries->path().extension() == ".idx") names.push_back(name_of_pair(entries->path()));
+  }
+  if (error) throw sdk::Error("folder '" + folder.string() + "': " + error.message() + ".");
+  if (names.empty()) throw sdk::Error("folder '" + folder.string() + "' holds no .idx file.");
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// FNV-1a of 64 bits.
+class Digest {
+ public:
+  void add(std::string_view bytes) {
+    for (const char byte : bytes) value_ = (value_ ^ static_cast<unsigned char>(byte)) * 0x100000001B3u;
+  }
+  template <class T>
+  void add_numbers(const T* numbers, std::size_t count) {
+    add({reinterpret_cast<const char*>(numbers), count * sizeof *numbers});
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xCBF29CE484222325u;
+};
+
+/// All values of a small file, and of a large one some from places spread evenly.
+void digest_values(Digest& digest, const sdk::IndexedRows& rows) {
+  constexpr std::int64_t kProbe = 1024, kProbes = 64;
+  std::vector<std::int64_t> some(kProbe);
+  const std::int64_t values = rows.values(), last = std::max<std::int64_t>(values - kProbe, 0);
+  const std::int64_t stride = std::max<std::int64_t>(last / (kProbes - 1), kProbe);
+  for (std::int64_t begin = 0; begin < values; begin += stride) {
+    const std::int64_t count = std::min(kProbe, values - begin);
+    rows.read(begin, count, some.data());
+    digest.add_numbers(some.data(), static_cast<std::size_t>(count));
+  }
+}
+
+}  // namespace
+
+Documents::Documents(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (!fs::is_directory(path)) {
+      add(name_of_pair(path));
+    } else {
+      for (const std::string& name : names_in(path)) add(name);
+    }
+  }
+}
+
+void Documents::add(const std::string& name) {
+  sdk::IndexedRows rows(name);
+  rows.check();
+  // The last number names no document, but the end of all, where it is there.
+  const std::int64_t numbers = rows.documents();
+  const bool ends = numbers > 0 && rows.document(numbers - 1) == rows.rows();
+  const std::int64_t tokens = rows.values(), documents = ends ? numbers - 1 : numbers;
+  parts_.push_back({std::move(rows), fs::path(name).filename().string(), tokens_, documents_, documents});
+  tokens_ += tokens;
+  documents_ += documents;
+}
+
+Documents::Place Documents::document(std::int64_t number) const {
+  const auto after = std::upper_bound(parts_.begin(), parts_.end(), number,
+                                      [](std::int64_t value, const Part& part) { return value < part.first_document; });
+  const Part& part = *(after - 1);
+  const auto begin_of = [&](std::int64_t document) {
+    if (document == part.rows.documents()) return part.rows.values();
+    const std::int64_t row = part.rows.document(document);
+    return row == part.rows.rows() ? part.rows.values() : part.rows.begin(row);
+  };
+  const std::int64_t local = number - part.first_document;
+  return {part.first_token + begin_of(local), begin_of(local + 1) - begin_of(local)};
+}
+
+void Documents::read(std::int64_t begin, std::int64_t count, std::int64_t vocabulary, std::int64_t* out) const {
+  auto part = std::upper_bound(parts_.begin(), parts_.end(), begin,
+                               [](std::int64_t value, const Part& one) { return value < one.first_token; }) -
+              1;
+  for (; count > 0; ++part) {
+    const std::int64_t from = begin - part->first_token;
+    const std::int64_t some = std::min(count, part->rows.values() - from);
+    part->rows.read(from, some, out);
+    const auto* bad = std::find_if(
+        out, out + some, [&](std::int64_t token) { return token < 0 || (vocabulary > 0 && token >= vocabulary); });
+    if (bad != out + some) {
+      throw sdk::Error(part->rows.values_path() + ": token " + std::to_string(from + (bad - out)) + " is " +
+                       std::to_string(*bad) +
+                       (vocabulary > 0 ? ", and the model's vocabulary has " + std::to_string(vocabulary) +
+                                             " entries. Use the tokeniser that the model was made for."
+                                       : ", and tokens are not negative."));
+    }
+    out += some;
+    begin += some;
+    count -= some;
+  }
+}
+
+std::uint64_t Documents::fingerprint() const {
+  Digest digest;
+  for (const Part& part : parts_) {
+    digest.add(part.name + '\n' + sdk::name_of(part.rows.type()));
+    const std::int64_t sizes[] = {part.rows.rows(), part.rows.documents(), part.rows.values()};
+    digest.add_numbers(sizes, std::size(sizes));
+    digest_values(digest, part.rows);
+  }
+  return digest.value();
+}
+
+}  // namespace capstan::indexed

@@ -1,0 +1,165 @@
+#include <ATen/core/Tensor.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <numeric>
+
+#include "capstan/sdk/indexed_file.hpp"
+#include "core/data/dataset.hpp"
+#include "core/engine/initialize.hpp"
+#include "core/errors.hpp"
+#include "tests/core/data/temporary_folder.hpp"
+
+namespace capstan {
+namespace {
+
+using sdk::IndexedType;
+using sdk::IndexedWriter;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using Tokens = std::vector<std::int64_t>;
+using Documents = std::vector<Tokens>;
+
+void write_documents(const std::string& name, const Documents& documents, IndexedType type = IndexedType::kU16,
+                     IndexedWriter::Numbering numbering = IndexedWriter::Numbering::kDeepSpeed) {
+  IndexedWriter writer(name, type, numbering);
+  for (const Tokens& document : documents) {
+    writer.append(document);
+    writer.end_row();
+    writer.end_document();
+  }
+  writer.finish();
+}
+
+/// 0, 1, 2, ... in documents of these sizes.
+Documents counting(const std::vector<std::int64_t>& sizes) {
+  Documents documents;
+  std::int64_t next = 0;
+  for (const std::int64_t size : sizes) {
+    Tokens& document = documents.emplace_back(static_cast<std::size_t>(size));
+    std::iota(document.begin(), document.end(), next);
+    next += size;
+  }
+  return documents;
+}
+
+Tokens row(const Batch& batch, const char* name, std::int64_t row) {
+  const at::Tensor& tensor = batch.tensors.at(name);
+  const auto* from = tensor.const_data_ptr<std::int64_t>() + row * tensor.size(1);
+  return {from, from + tensor.size(1)};
+}
+
+class IndexedDataset : public ::testing::Test {
+ protected:
+  Dataset open(const std::vector<std::string>& paths, std::int64_t length, const std::string& documents = "joined",
+               std::int64_t vocabulary = 0) const {
+    Json params = Json::object();
+    params["documents"] = documents;
+    return {Registry(PluginIndex::scan()).create("test", "dataset", "indexed", params, model_host()),
+            {.paths = paths, .sequence_length = length, .vocabulary = vocabulary}};
+  }
+  std::string name(const std::string& file) const { return (folder_ / file).string(); }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(IndexedDataset, JoinedDocumentsAreOneRowOfTokensCutIntoSamples) {
+  write_documents(name("a"), counting({5, 3, 4}));  // 12 tokens: floor(11 / 4) samples
+  const Dataset data = open({name("a.idx")}, 4);
+  EXPECT_EQ(data.samples(), 2);
+  EXPECT_EQ(data.sequence_length(), 4);
+  const std::int64_t samples[] = {1, 0};
+  const Batch batch = data.read(samples);
+  EXPECT_THAT(row(batch, "input_ids", 0), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(row(batch, "labels", 0), ElementsAre(5, 6, 7, 8));
+  EXPECT_THAT(row(batch, "input_ids", 1), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(row(batch, "labels", 1), ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(IndexedDataset, SamplesGoOnFromOneFileToTheNextWhateverTheirTypesAndNumbers) {
+  std::filesystem::create_directory(folder_ / "corpus");
+  write_documents(name("corpus/a"), {{0, 1, 2}}, IndexedType::kI32);
+  write_documents(name("corpus/b"), {{3, 4}, {5}}, IndexedType::kU16, IndexedWriter::Numbering::kMegatron);
+  write_documents(name("corpus/c"), {{6}}, IndexedType::kI64);
+  for (const std::vector<std::string>& paths :
+       {std::vector<std::string>{name("corpus")}, {name("corpus/a"), name("corpus/b.bin"), name("corpus/c.idx")}}) {
+    const Dataset data = open(paths, 6);
+    const std::int64_t first[] = {0};
+    EXPECT_THAT(row(data.read(first), "labels", 0), ElementsAre(1, 2, 3, 4, 5, 6));
+  }
+}
+
+TEST_F(IndexedDataset, SeparateDocumentsAreCutOrFilledUpAndTheSmallestLeftOut) {
+  write_documents(name("a"), {{1}, {10, 11, 12, 13, 14, 15}, {}, {20, 21}});
+  write_documents(name("b"), {{30, 31, 32}});
+  const Dataset data = open({name("a"), name("b")}, 4, "separate");
+  EXPECT_EQ(data.samples(), 3);
+  const std::int64_t samples[] = {0, 1, 2};
+  const Batch batch = data.read(samples);
+  EXPECT_THAT(row(batch, "input_ids", 0), ElementsAre(10, 11, 12, 13));
+  EXPECT_THAT(row(batch, "labels", 0), ElementsAre(11, 12, 13, 14));
+  EXPECT_THAT(row(batch, "input_ids", 1), ElementsAre(20, 0, 0, 0));
+  EXPECT_THAT(row(batch, "labels", 1), ElementsAre(21, -100, -100, -100));
+  EXPECT_THAT(row(batch, "input_ids", 2), ElementsAre(30, 31, 0, 0));
+  EXPECT_THAT(row(batch, "labels", 2), ElementsAre(31, 32, -100, -100));
+}
+
+TEST_F(IndexedDataset, TheFingerprintIsOfTheContentAndNotOfTheFolder) {
+  std::filesystem::create_directory(folder_ / "elsewhere");
+  const Documents documents = counting({5000});
+  Documents other = documents;
+  ++other[0][4321];
+  write_documents(name("a"), documents);
+  write_documents(name("elsewhere/a"), documents);
+  const std::string fingerprint = open({name("a")}, 8).fingerprint();
+  EXPECT_EQ(fingerprint.size(), 16u);
+  EXPECT_EQ(open({name("elsewhere/a")}, 8).fingerprint(), fingerprint);
+  EXPECT_NE(open({name("a")}, 8, "separate").fingerprint(), fingerprint);
+  write_documents(name("elsewhere/a"), other);
+  EXPECT_NE(open({name("elsewhere/a")}, 8).fingerprint(), fingerprint);
+}
+
+TEST_F(IndexedDataset, ATokenThatTheModelDoesNotKnowIsNamedWithItsFileAndPlace) {
+  write_documents(name("a"), {{1, 2, 3, 500, 5}});
+  const std::int64_t first[] = {0};
+  const Dataset data = open({name("a")}, 4, "joined", 300);
+  EXPECT_THAT(
+      [&] { data.read(first); },
+      ThrowsMessage<PluginError>(HasSubstr(name("a.bin") + ": token 3 is 500, and the model's vocabulary has 300 "
+                                                           "entries. Use the tokeniser that the model was made "
+                                                           "for.")));
+  write_documents(name("b"), {{1, 2, -3}}, IndexedType::kI32);
+  const Dataset negative = open({name("b")}, 2);
+  EXPECT_THAT([&] { negative.read(first); },
+              ThrowsMessage<PluginError>(HasSubstr(name("b.bin") + ": token 2 is -3, and tokens are not negative.")));
+}
+
+TEST_F(IndexedDataset, WhatCannotBeReadIsSaidInASentence) {
+  const auto refused = [&](const std::string& path, std::int64_t length, const std::string& documents,
+                           const std::string& text) {
+    EXPECT_THAT([&] { open({path}, length, documents); }, ThrowsMessage<PluginError>(HasSubstr(text)));
+  };
+  write_documents(name("a"), counting({1, 1, 1}));
+  refused(name("a"), 3, "joined", "holds 3 tokens; a sequence of 3 needs 3 + 1. Give more data or a shorter sequence.");
+  refused(name("a"), 3, "separate", "'" + name("a") + "': none of its documents has two tokens.");
+  refused(name("a"), 0, "joined", "the tokens a sample are not known. Set capstan.data.sequence_length.");
+  std::filesystem::create_directory(folder_ / "empty");
+  refused(name("empty"), 3, "joined", "folder '" + name("empty") + "' holds no .idx file.");
+  refused(name("missing"), 3, "joined", name("missing.idx") + ": cannot be opened: No such file or directory.");
+  folder_.write("old.idx", std::string("TNTIDX\0\0", 8) + std::string(40, '\0'));
+  folder_.write("old.bin", "1234");
+  refused(name("old"), 3, "joined", name("old.idx") + ": is an index of the legacy format TNTIDX.");
+}
+
+TEST_F(IndexedDataset, ASampleBeyondTheLastIsRefused) {
+  write_documents(name("a"), counting({9}));
+  const std::int64_t beyond[] = {2};
+  const Dataset data = open({name("a")}, 4);
+  EXPECT_THAT([&] { data.read(beyond); },
+              ThrowsMessage<PluginError>(HasSubstr("sample 2 was asked for, and there are 2.")));
+}
+
+}  // namespace
+}  // namespace capstan
