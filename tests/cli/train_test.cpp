@@ -8,6 +8,7 @@
 #include <regex>
 #include <set>
 
+#include "capstan/sdk/indexed_file.hpp"
 #include "tests/cli/programs.hpp"
 
 namespace capstan::cli {
@@ -206,6 +207,30 @@ TEST_F(Train, EvaluatesOnItsWayAndAtTheEnd) {
     EXPECT_THAT(result.out, HasSubstr(std::string("\nstep=") + step + ", eval_loss=")) << result.out;
   }
   EXPECT_TRUE(std::filesystem::exists(folder_ / "metrics/run/Train_Samples_eval_loss.csv"));
+}
+
+TEST_F(Train, ReadsIndexedFilesAsItReadsTheSameTokensAsBytes) {
+  const std::string text = some_text();
+  sdk::IndexedWriter writer((folder_ / "corpus").string(), sdk::IndexedType::kU16);
+  writer.append(std::vector<std::int64_t>(text.begin(), text.end()));
+  writer.end_row();
+  writer.end_document();
+  writer.finish();
+  write_bytes(folder_ / "held_out.txt", text);
+  const auto losses = [&](const std::vector<std::string>& data) {
+    std::vector<std::string> words = {"train", "--config", "config.json", "--steps", "10"};
+    words.insert(words.end(), data.begin(), data.end());
+    const ProcessResult result = run_capstan(folder_, words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::smatch found;
+    EXPECT_TRUE(std::regex_search(result.out, found, std::regex("eval_loss=[0-9.]+"))) << result.out;
+    const std::string trained = read_bytes(folder_ / "metrics/run/Train_Samples_train_loss.csv");
+    std::filesystem::remove_all(folder_ / "metrics");
+    return trained + found.str();
+  };
+  const std::string as_bytes = losses({"--data", "text.txt", "--eval-data", "held_out.txt"});
+  EXPECT_EQ(losses({"--data", "corpus.idx", "--eval-data", "corpus.idx"}), as_bytes);
+  EXPECT_EQ(losses({"--data", "corpus", "--eval-data", "corpus", "--set", "capstan.data.format=indexed"}), as_bytes);
 }
 
 TEST_F(Train, EvaluatesEverySampleWhateverTheMicroBatch) {

@@ -68,6 +68,18 @@ Json params_of(const Json* section) {
   return params && params->is_object() ? *params : Json::object();
 }
 
+/// Whether all paths of data are indices of indexed files.
+bool names_indices(const Effective& values) {
+  for (const char* key : {"capstan.data.path", "capstan.data.eval_path"}) {
+    const Json* paths = values.find(key);
+    if (paths == nullptr || !paths->is_array()) continue;
+    for (const Json& path : paths->as_array()) {
+      if (!path.is_string() || !path.as_string().ends_with(".idx")) return false;
+    }
+  }
+  return true;
+}
+
 bool is_auto(const Json* value) { return value && value->is_string() && value->as_string() == "auto"; }
 
 }  // namespace
@@ -189,8 +201,9 @@ std::optional<ComponentChoice> ComponentChooser::dataset() {
   }
   if (!values_.given("capstan.data.path") && !values_.given("capstan.data.eval_path")) return std::nullopt;
   Json entry = Json::object(), params = Json::object();
-  entry["type"] = "tokens";
-  params["format"] = format;
+  const bool indexed = format == "indexed" || (format == "auto" && names_indices(values_));
+  entry["type"] = indexed ? "indexed" : "tokens";
+  if (!indexed) params["format"] = format;
   return choose_at(entry, section, "dataset", params);
 }
 
