@@ -263,7 +263,7 @@ class Analysis {
 }  // namespace
 
 int analyze(const AnalyzeArguments& arguments) {
-  const LoadedConfig loaded = load_run(arguments.config, Purpose::kEvaluation);
+  const LoadedConfig loaded = load_run(arguments.config, Purpose::kAnalysis);
   return run_as_one(loaded, [&] { return Analysis(arguments, loaded).run(); });
 }
 

@@ -75,8 +75,10 @@ LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose) {
   }
   ConfigContext context = config_context(arguments);
   context.takes_steps = context.trains_alone = purpose == Purpose::kTraining;
-  context.world_size = rendezvous.size;
-  if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
+  if (purpose != Purpose::kAnalysis) {
+    context.world_size = rendezvous.size;
+    if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
+  }
   loaded.config = load_config_as_one(arguments, context, rendezvous, loaded.plugins);
   // Before anything else of LibTorch: it looks for devices once, at the first seed.
   load_device(loaded.config, loaded.plugins);

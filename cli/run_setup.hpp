@@ -22,11 +22,12 @@ struct LoadedConfig {
   std::shared_ptr<Communicator> communicator;
 };
 
-enum class Purpose { kTraining, kEvaluation };
+enum class Purpose { kTraining, kEvaluation, kAnalysis };
 
 /// Reads --config, or the default configuration, and connects the processes that a launcher has started. To train, the
 /// configuration must have all that a training needs, down to the number of steps; otherwise optimizer, model, data and
-/// steps may lack. Throws ConfigError, PluginError, RuntimeFault. What all ranks find wrong, rank 0 alone says.
+/// steps may lack. An analysis has no batches: they may be
+/// of any size. Throws ConfigError, PluginError, RuntimeFault. What all ranks find wrong, rank 0 alone says.
 LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose);
 
 /// What `run` returns. What it throws the other ranks are told, and what all of them throw alike, rank 0 says.

@@ -82,7 +82,8 @@ std::vector<std::int64_t> MetricShards::read(std::int64_t shard) const {
     std::memcpy(&header, file.data(), sizeof header);
     std::memcpy(numbers.data(), file.data() + sizeof header, bytes);
     if (std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.identity == identity_ &&
-        header.shard == shard && header.digest == digest_of(numbers)) {
+        header.shard == shard && header.numbers == static_cast<std::int64_t>(numbers.size()) &&
+        header.digest == digest_of(numbers)) {
       return numbers;
     }
   }

@@ -1,7 +1,8 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 
 #include <numeric>
+#include <utility>
 
 #include "core/model/batch.hpp"
 #include "sdk/conformance/component_under_test.hpp"
@@ -15,13 +16,15 @@ constexpr std::int64_t kTokens = 8, kVocabulary = 64, kGuard = 0x5EED;
 /// Samples with tokens of their own.
 Batch samples_of(const std::vector<std::int64_t>& samples) {
   Batch batch;
-  const at::Tensor ids = at::arange(static_cast<std::int64_t>(samples.size()) * kTokens, at::kLong).view({-1, kTokens});
-  at::Tensor inputs = ids.clone();
-  for (std::size_t row = 0; row < samples.size(); ++row) {
-    inputs[static_cast<std::int64_t>(row)] =
-        (at::arange(kTokens, at::kLong) * (samples[row] + 3) + samples[row]).remainder(kVocabulary);
+  const auto rows = static_cast<std::int64_t>(samples.size());
+  for (const auto& [name, shift] : {std::pair("input_ids", 0), std::pair("labels", 1)}) {
+    at::Tensor tokens = at::empty({rows, kTokens}, at::kLong);
+    auto* out = tokens.mutable_data_ptr<std::int64_t>();
+    for (const std::int64_t sample : samples) {
+      for (std::int64_t i = 0; i < kTokens; ++i) *out++ = ((i + shift) * (sample + 3) + sample) % kVocabulary;
+    }
+    batch.tensors.emplace(name, std::move(tokens));
   }
-  batch.tensors = {{"input_ids", inputs}, {"labels", inputs.roll(-1, 1)}};
   return batch;
 }
 

@@ -17,10 +17,13 @@ using ::testing::HasSubstr;
 
 class Analyze : public ::testing::Test {
  protected:
-  Analyze() { write_bytes(folder_ / "text.txt", some_text()); }
+  Analyze() {
+    write_bytes(folder_ / "text.txt", some_text());
+    write_bytes(folder_ / "config.json", R"({"train_batch_size": 8})");
+  }
 
   ProcessResult analyze(const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"analyze", "--data", "text.txt", "--seq", "16"};
+    std::vector<std::string> words = {"analyze", "--config", "config.json", "--data", "text.txt", "--seq", "16"};
     words.insert(words.end(), more.begin(), more.end());
     return run_capstan(folder_, words);
   }

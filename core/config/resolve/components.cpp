@@ -204,6 +204,10 @@ std::optional<ComponentChoice> ComponentChooser::dataset() {
   const bool indexed = format == "indexed" || (format == "auto" && names_indices(values_));
   entry["type"] = indexed ? "indexed" : "tokens";
   if (!indexed) params["format"] = format;
+  // Nobody has named it: where it is not installed, only those who open the data need know.
+  if (!plugins_.find("dataset", entry.at("type").as_string())) {
+    return ComponentChoice{"dataset", entry.at("type").as_string(), params, section};
+  }
   return choose_at(entry, section, "dataset", params);
 }
 

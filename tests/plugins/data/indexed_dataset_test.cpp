@@ -127,19 +127,19 @@ TEST_F(IndexedDataset, ATokenThatTheModelDoesNotKnowIsNamedWithItsFileAndPlace) 
   const Dataset data = open({name("a")}, 4, "joined", 300);
   EXPECT_THAT(
       [&] { data.read(first); },
-      ThrowsMessage<PluginError>(HasSubstr(name("a.bin") + ": token 3 is 500, and the model's vocabulary has 300 "
-                                                           "entries. Use the tokeniser that the model was made "
-                                                           "for.")));
+      ThrowsMessage<RuntimeFault>(HasSubstr(name("a.bin") + ": token 3 is 500, and the model's vocabulary has 300 "
+                                                            "entries. Use the tokeniser that the model was made "
+                                                            "for.")));
   write_documents(name("b"), {{1, 2, -3}}, IndexedType::kI32);
   const Dataset negative = open({name("b")}, 2);
   EXPECT_THAT([&] { negative.read(first); },
-              ThrowsMessage<PluginError>(HasSubstr(name("b.bin") + ": token 2 is -3, and tokens are not negative.")));
+              ThrowsMessage<RuntimeFault>(HasSubstr(name("b.bin") + ": token 2 is -3, and tokens are not negative.")));
 }
 
 TEST_F(IndexedDataset, WhatCannotBeReadIsSaidInASentence) {
   const auto refused = [&](const std::string& path, std::int64_t length, const std::string& documents,
                            const std::string& text) {
-    EXPECT_THAT([&] { open({path}, length, documents); }, ThrowsMessage<PluginError>(HasSubstr(text)));
+    EXPECT_THAT([&] { open({path}, length, documents); }, ThrowsMessage<RuntimeFault>(HasSubstr(text)));
   };
   write_documents(name("a"), counting({1, 1, 1}));
   refused(name("a"), 3, "joined", "holds 3 tokens; a sequence of 3 needs 3 + 1. Give more data or a shorter sequence.");
@@ -158,7 +158,7 @@ TEST_F(IndexedDataset, ASampleBeyondTheLastIsRefused) {
   const std::int64_t beyond[] = {2};
   const Dataset data = open({name("a")}, 4);
   EXPECT_THAT([&] { data.read(beyond); },
-              ThrowsMessage<PluginError>(HasSubstr("sample 2 was asked for, and there are 2.")));
+              ThrowsMessage<RuntimeFault>(HasSubstr("sample 2 was asked for, and there are 2.")));
 }
 
 }  // namespace
