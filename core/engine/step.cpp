@@ -331,6 +331,8 @@ StepReport Engine::State::step() {
   }
   at::NoGradGuard no_grad;
   bool applied = false;
+  // Losses and gradients are read once: what ends here by an exception cannot be tried again.
+  under_way.unfinished = "update";
   {
     const Timers::Span span(micro_timers, "step");
     StepReport report;
@@ -344,10 +346,7 @@ StepReport Engine::State::step() {
     report.applied = applied;
     last_step = report;
     emit(CAPSTAN_EVENT_UPDATE_BEGIN);
-    if (applied) {
-      under_way.unfinished = "update";
-      update(grad_scale);
-    }
+    if (applied) update(grad_scale);
     const capstan_group& group = groups[0];
     last_step.lr = group.find("lr")->front();
     const auto* momentum = group.find("betas") ? group.find("betas") : group.find("momentum");

@@ -236,6 +236,10 @@ TEST(Engine, StopsAtALossThatIsNotFiniteAndNamesTheParameter) {
   EXPECT_THAT([&] { run.step(); },
               ThrowsMessage<RuntimeFault>(HasSubstr("the loss is not finite at step 2 (micro-batch 0). The values of "
                                                     "parameter 'w2' are not finite.")));
+  // Its losses are read, so that the step cannot be tried again.
+  EXPECT_THAT([&] { run.step(); },
+              ThrowsMessage<RuntimeFault>(
+                  "an exception has ended the update of step 2 half way. Load a checkpoint before training goes on."));
 }
 
 TEST(Engine, NamesTheMicroBatchWhoseLossIsNotFinite) {
