@@ -122,10 +122,9 @@ class Analysis {
     for (const std::string& needed : one.metric->needs()) {
       if (needed == type) throw PluginError("metric '" + type + "' needs itself. Ask the plugin's author.");
       add(needed, Json::object());
-      if (measurements_.at(needed).metric->width() == 0) {
-        throw PluginError("metric '" + type + "' needs the sums of '" + needed +
-                          "', which has a number a sample. Ask the plugin's author.");
-      }
+      if (measurements_.at(needed).metric->width() > 0) continue;
+      throw PluginError("metric '" + type + "' needs the sums of '" + needed +
+                        "', which has a number a sample. Ask the plugin's author.");
     }
     one.folder = out_ / type;
     order_.push_back(type);
@@ -203,11 +202,10 @@ class Analysis {
       meet();
       const std::int64_t done = std::min(shards, (round + 1) * ranks);
       const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-      if (measured > 0 && done < shards) {
+      const std::int64_t rounds_left = (shards - done + ranks - 1) / ranks;
+      if (measured > 0 && rounds_left > 0) {
         say(type + ": " + grouped(done) + " of " + grouped(shards) + " shards, " +
-            duration_text(seconds / static_cast<double>(round + 1) *
-                          static_cast<double>((shards - done + ranks - 1) / ranks)) +
-            " to go");
+            duration_text(seconds / static_cast<double>(round + 1) * static_cast<double>(rounds_left)) + " to go");
       }
     }
   }
