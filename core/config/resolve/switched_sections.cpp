@@ -16,7 +16,7 @@ constexpr SwitchedSection kSections[] = {
     {"csv_monitor.enabled", "csv_monitor", "monitor", true},
     {"comet.enabled", "comet", "monitor", true},
     {"flops_profiler.enabled", "flops_profiler", "observer", true},
-    {"curriculum_learning.enabled", "curriculum_learning", "observer"},
+    {"curriculum_learning.enabled", "curriculum_learning", "observer", true},
     {"progressive_layer_drop.enabled", "progressive_layer_drop", "observer"},
     {"quantize_training.eigenvalue.enabled", "quantize_training.eigenvalue", "observer"},
     {"autotuning.enabled", "autotuning", "observer"},

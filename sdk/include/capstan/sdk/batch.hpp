@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "capstan/sdk/component.hpp"
 
@@ -22,6 +23,17 @@ class Batch {
   /// Adds or replaces; the host takes its own reference.
   void set_tensor(std::string_view name, capstan_tensor tensor) {
     check(host_->batch_set_tensor(batch_, to_str(name), tensor, error_));
+  }
+  /// Calls take(name, tensor) for each tensor, which is borrowed; the batch must not change meanwhile.
+  template <class Take>
+  void each_tensor(Take&& take) const {
+    capstan_visitor visitor{};
+    visitor.struct_size = sizeof visitor;
+    visitor.ctx = &take;
+    visitor.tensor = [](void* ctx, capstan_str name, capstan_tensor tensor, capstan_role) {
+      (*static_cast<std::remove_reference_t<Take>*>(ctx))(to_view(name), tensor);
+    };
+    check(host_->batch_visit(batch_, &visitor, error_));
   }
   std::optional<double> number(std::string_view name) const {
     double value = 0;
