@@ -276,7 +276,7 @@ TEST_F(Train, FinishesTheStepSavesAndEndsWith130WhenInterrupted) {
     Process process(words, {.folder = folder_.path()});
     ASSERT_TRUE(process.wait_for_output("step=5,"));
     EXPECT_EQ(mapped_plugins(process.pid()),
-              (std::set<std::string>{"libcapstan_model_mlp", "libcapstan_optimizer_adam",
+              (std::set<std::string>{"libcapstan_dataset_tokens", "libcapstan_model_mlp", "libcapstan_optimizer_adam",
                                      "libcapstan_scheduler_warmup_lr", "libcapstan_monitor_csv"}));
     process.send(signal);
     const ProcessResult result = process.wait();

@@ -147,7 +147,7 @@ TEST_F(IndexedDataset, WhatCannotBeReadIsSaidInASentence) {
   refused(name("a"), 0, "joined", "the tokens a sample are not known. Set capstan.data.sequence_length.");
   std::filesystem::create_directory(folder_ / "empty");
   refused(name("empty"), 3, "joined", "folder '" + name("empty") + "' holds no .idx file.");
-  refused(name("missing"), 3, "joined", name("missing.idx") + ": cannot be opened: No such file or directory.");
+  refused(name("missing"), 3, "joined", "'" + name("missing.idx") + "': No such file or directory.");
   folder_.write("old.idx", std::string("TNTIDX\0\0", 8) + std::string(40, '\0'));
   folder_.write("old.bin", "1234");
   refused(name("old"), 3, "joined", name("old.idx") + ": is an index of the legacy format TNTIDX.");
