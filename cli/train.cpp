@@ -93,6 +93,8 @@ class TrainingRun {
     if (speaks_) print(settings_text(loaded.config, loaded.plugins, model, data_, Terminal(STDOUT_FILENO)));
     engine_.emplace(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
     if (!report_.empty()) engine_->comms_log().record_all(true);
+    engine_->start_sampler(data_.samples(), data_.fingerprint());
+    check_passes();
     engine_->set_report_output([this](std::string_view text) { print_line(text); });
     if (!arguments.init_from.empty()) engine_->load_weights(arguments.init_from);
     if (!arguments.resume.empty()) resume(CheckpointName::parse(arguments.resume));
@@ -118,6 +120,8 @@ class TrainingRun {
   bool stop_requested() const { return engine_->world_size() == 1 ? Interrupt::requested() : engine_->stop_agreed(); }
   std::int64_t step() const { return engine_->progress().global_steps; }
   void resume(const CheckpointName& name);
+  void check_passes() const;
+  Batch next_batch(std::int64_t micro_step);
   Json data_identity() const;
   void warn_about_other_data(const Json& client_state, const std::string& checkpoint) const;
   void train_step();
@@ -232,16 +236,34 @@ bool TrainingRun::train_step_or_leave() {
   }
 }
 
+/// A run that would need more passes over the data than data_efficiency allows is refused before it begins.
+void TrainingRun::check_passes() const {
+  const DataEfficiencyConfig& section = loaded_.config.data_efficiency;
+  if (!section.enabled || !section.data_sampling.enabled) return;
+  const std::int64_t batch = loaded_.config.batch.train_batch_size;
+  const std::int64_t most = section.data_sampling.num_epochs * data_.samples() / batch;
+  if (*run_.steps <= most) return;
+  throw ConfigError("data_efficiency.data_sampling.num_epochs: " + grouped(section.data_sampling.num_epochs) +
+                    " passes over " + grouped(data_.samples()) + " samples are " + grouped(most) + " steps of " +
+                    grouped(batch) + " samples, and capstan.run.steps is " + grouped(*run_.steps) +
+                    ". Allow more passes, or take fewer steps.");
+}
+
+/// This rank's micro-batch of the step under way.
+Batch TrainingRun::next_batch(std::int64_t micro_step) {
+  const std::int64_t rows = loaded_.config.batch.micro_batch_size;
+  const std::int64_t first = (micro_step * engine_->world_size() + engine_->rank()) * rows;
+  if (!engine_->has_sampler()) {
+    return ordered_batch(data_, order_, engine_->progress().global_samples + first, rows);
+  }
+  return data_.read(engine_->step_samples().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows)));
+}
+
 void TrainingRun::train_step() {
   if (!report_.empty()) before_step_ = engine_->comms_log().traffic();
-  const std::int64_t rows = loaded_.config.batch.micro_batch_size;
-  std::int64_t sample = engine_->progress().global_samples + engine_->rank() * rows;
+  std::int64_t micro_step = 0;
   const auto begun = std::chrono::steady_clock::now();
-  const double loss = engine_->train_batch([&] {
-    Batch batch = ordered_batch(data_, order_, sample, rows);
-    sample += rows * engine_->world_size();
-    return batch;
-  });
+  const double loss = engine_->train_batch([&] { return next_batch(micro_step++); });
   if (!report_.empty()) after_step_ = engine_->comms_log().traffic();
   pace_->step_took(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
   if (steps_here_++ == 0) first_loss_ = loss;

@@ -1,5 +1,6 @@
 #include "core/checkpoint/state_reader.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/errors.hpp"
@@ -56,6 +57,19 @@ std::int64_t StateReader::integer(std::string_view key, std::int64_t least, std:
     refuse(key, "an integer from " + std::to_string(least) + " to " + std::to_string(most));
   }
   return value.as_integer();
+}
+
+std::vector<std::int64_t> StateReader::integers(std::string_view key, std::int64_t least, std::int64_t most) const {
+  const Json& list = member(key);
+  std::vector<std::int64_t> values;
+  const auto fits = [&](const Json& item) {
+    return item.is_integer() && item.as_integer() >= least && item.as_integer() <= most;
+  };
+  if (!list.is_array() || !std::all_of(list.as_array().begin(), list.as_array().end(), fits)) {
+    refuse(key, "a list of integers from " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  for (const Json& item : list.as_array()) values.push_back(item.as_integer());
+  return values;
 }
 
 double StateReader::number(std::string_view key) const {

@@ -24,6 +24,8 @@ class StateReader {
   std::vector<StateReader> list(std::string_view key) const;
   /// An integer from `least` to `most`.
   std::int64_t integer(std::string_view key, std::int64_t least, std::int64_t most) const;
+  /// A list of integers from `least` to `most`.
+  std::vector<std::int64_t> integers(std::string_view key, std::int64_t least, std::int64_t most) const;
   /// A finite number.
   double number(std::string_view key) const;
   const std::string& text(std::string_view key) const;

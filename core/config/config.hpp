@@ -90,6 +90,7 @@ struct RunConfig {
   std::vector<std::string> eval_data_paths;     // empty: none
   std::optional<std::int64_t> sequence_length;  // tokens a sample; default: the model's
   std::optional<ComponentChoice> dataset;       // how data is read; absent where no path is given
+  std::optional<ComponentChoice> sampler;       // of the order of samples; absent: capstan.data.shuffle
   std::optional<ComponentChoice> pacing;        // of curricula whose schedule is custom
   bool shuffle = true;
   std::uint64_t seed = 1234;

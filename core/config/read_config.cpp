@@ -263,6 +263,7 @@ class Reader {
     config.run = run_settings(values);
     config.run.model = chooser.model();
     config.run.dataset = chooser.dataset();
+    config.run.sampler = chooser.sampler();
     config.run.pacing = chooser.pacing();
     config.optimizer_offload = chooser.optimizer_offload();
     config.parameter_offload = chooser.parameter_offload();
@@ -271,7 +272,7 @@ class Reader {
     if (config.batch.world_size <= 1 && !config.parameter_offload) config.zero.stage = 0;
     config.parameter_groups = chooser.parameter_groups(config.optimizer);
     config.corrections = strings(values.find("capstan.corrections"));
-    chooser.sections({config.monitors, config.observers, config.compressions});
+    chooser.sections({config.monitors, config.observers, config.compressions, config.run.sampler});
     check_sha256(values, config, problems_);
     report_missing(values, config, context_, problems_);
   }

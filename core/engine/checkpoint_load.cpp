@@ -139,6 +139,16 @@ SavedRun Engine::State::check(const CheckpointContents& contents, const Checkpoi
   return saved;
 }
 
+void Engine::State::load_sampler(const SavedRun& saved, const std::string& where) {
+  const std::string had = saved.sampler ? saved.sampler->type : "none";
+  const std::string has = config.run.sampler ? config.run.sampler->type : "none";
+  if (sampler && had == has) return sampler->load(*saved.sampler, saved.progress.global_steps);
+  if (had == has || communicator->rank() > 0) return;
+  log::warning(where + ": was saved with sampler " + had + ", this run has " + has +
+               (sampler ? ", which goes on at its step " + std::to_string(sampler->steps()) + "."
+                        : ": samples go on in the order of capstan.data."));
+}
+
 /// Components read their own texts. When one of them refuses, on any rank, all have again what they had.
 void Engine::State::load_components(const SavedRun& saved, const std::string& where) {
   const bool same_scheduler = saved.scheduler && config.scheduler && saved.scheduler->type == config.scheduler->type;
@@ -148,6 +158,8 @@ void Engine::State::load_components(const SavedRun& saved, const std::string& wh
   }
   const std::string optimizer_before = optimizer ? optimizer->save() : "", schedule_before = schedule.save();
   const Json observers_before = observers.save(), compressions_before = compressions.save();
+  std::optional<Sampler::Saved> sampler_before;
+  if (sampler) sampler_before = sampler->save(progress.global_steps);
   try {
     as_one(*communicator, "load_checkpoint, components", [&] {
       try {
@@ -155,6 +167,7 @@ void Engine::State::load_components(const SavedRun& saved, const std::string& wh
         if (same_scheduler) schedule.load(saved.scheduler->state);
         observers.load(saved.observers);
         compressions.load(saved.compressions);
+        load_sampler(saved, where);
       } catch (const PluginError& refusal) {
         throw RuntimeFault(state_file(where) + ": " + refusal.what());
       }
@@ -164,6 +177,7 @@ void Engine::State::load_components(const SavedRun& saved, const std::string& wh
     schedule.load(schedule_before);
     observers.load(observers_before);
     compressions.load(compressions_before);
+    if (sampler) sampler->load(*sampler_before, progress.global_steps);
     throw;
   }
 }

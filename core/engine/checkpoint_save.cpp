@@ -181,6 +181,7 @@ Json Engine::State::run_state(const Json& client_state) const {
     state["scheduler"]["state"] = schedule.save();
   }
   state["observers"] = observers.save();
+  if (sampler) state["sampler"] = sampler_json(sampler->save(progress.global_steps));
   if (!compressions.empty()) {
     state["compressions"] = compressions.save();
     state["modules"] = compressions.modules();

@@ -91,6 +91,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   host_context.recorded = &recorded;
   host_context.pacing = &pacing;
   if (config.run.pacing) pacing.set_component(create(*config.run.pacing));
+  if (config.run.sampler) sampler.emplace(create(*config.run.sampler));
   cast_buffers();
   // One rank writes for all.
   if (communicator->rank() > 0) config.monitors.clear();
@@ -246,8 +247,30 @@ void Engine::State::close() noexcept {
 
 Engine::Engine(Engine&&) noexcept = default;
 
-void Engine::set_difficulty_schedule(const std::string& metric, std::function<std::int64_t(std::int64_t step)> function) {
+void Engine::set_difficulty_schedule(const std::string& metric,
+                                     std::function<std::int64_t(std::int64_t step)> function) {
   state_->pacing.set(metric, std::move(function));
+}
+
+bool Engine::has_sampler() const { return state_->sampler.has_value(); }
+
+void Engine::start_sampler(std::int64_t samples, const std::string& fingerprint) {
+  if (!state_->sampler) return;
+  const Config& config = state_->config;
+  const DataEfficiencyConfig& section = config.data_efficiency;
+  state_->sampler->start(
+      {.samples = samples,
+       .fingerprint = fingerprint,
+       .batch = config.batch.train_batch_size,
+       .seed = section.enabled ? static_cast<std::uint64_t>(section.seed) : config.run.seed,
+       .passes = section.enabled && section.data_sampling.enabled ? section.data_sampling.num_epochs : 0});
+}
+
+std::span<const std::int64_t> Engine::step_samples() {
+  if (!state_->sampler) {
+    throw RuntimeFault("the configuration names no sampler: capstan.data.sampler, or a section that switches one on.");
+  }
+  return state_->sampler->of_step(state_->progress.global_steps);
 }
 
 at::Tensor Engine::forward(Batch& batch) { return state_->forward(batch); }

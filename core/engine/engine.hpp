@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -127,6 +128,15 @@ class Engine {
   /// The difficulty of a curriculum's metric, "seqlen" in the section curriculum_learning, whose schedule_type is
   /// "custom": a function of the step alone, 1 for the first. Set it before the first step.
   void set_difficulty_schedule(const std::string& metric, std::function<std::int64_t(std::int64_t step)> function);
+  /// True when the configuration names a sampler, which gives samples their order in place of the program.
+  bool has_sampler() const;
+  /// Starts it on a data set of so many samples; once, before the first step. What a checkpoint that was loaded before
+  /// keeps of it counts. Without a sampler nothing happens. Throws RuntimeFault with its text.
+  void start_sampler(std::int64_t samples, const std::string& fingerprint = "");
+  /// The samples of the step under way, or of the one to come: train_batch_size numbers. This rank's micro-batch m has
+  /// those from (m * world_size() + rank()) * micro_batch_size on. The same list until step() has ended the step.
+  /// Throws RuntimeFault with the sampler's text, and where the data is used up.
+  std::span<const std::int64_t> step_samples();
   /// A metric for the monitors, beside the engine's own, at the current global sample.
   void write_metric(const std::string& tag, double value);
   /// Waits until the monitors have written all metrics so far.

@@ -35,6 +35,15 @@ std::optional<SavedRun::Component> component(const StateReader& state, const cha
   return SavedRun::Component{members.text("type"), members.text("state")};
 }
 
+Sampler::Saved saved_sampler(const StateReader& state) {
+  Sampler::Saved saved;
+  saved.type = state.text("type");
+  saved.steps = state.integer("steps", 0, kMostSteps);
+  if (state.has("state")) saved.text = state.text("state");
+  if (state.has("ahead")) saved.ahead = state.integers("ahead", 0, kMostSamples);
+  return saved;
+}
+
 }  // namespace
 
 SavedRun read_saved_run(const StateReader& state) {
@@ -50,10 +59,24 @@ SavedRun read_saved_run(const StateReader& state) {
   if (state.has("compressions")) {
     for (auto& [name, text] : state.object("compressions").texts()) run.compressions[name] = text;
   }
+  if (state.has("sampler")) run.sampler = saved_sampler(state.object("sampler"));
   const StateReader generators = state.object("rng");
   generators.text("cpu");
   for (const auto& [device, digits] : generators.texts()) run.generators[device] = bytes_of(generators, device);
   return run;
+}
+
+Json sampler_json(const Sampler::Saved& saved) {
+  Json state = Json::object();
+  state["type"] = saved.type;
+  state["steps"] = saved.steps;
+  if (saved.text) state["state"] = *saved.text;
+  if (!saved.ahead.empty()) {
+    Json ahead = Json::array();
+    for (const std::int64_t sample : saved.ahead) ahead.push_back(sample);
+    state["ahead"] = std::move(ahead);
+  }
+  return state;
 }
 
 std::string hex_of(const at::Tensor& bytes) {

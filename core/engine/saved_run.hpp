@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/checkpoint/state_reader.hpp"
+#include "core/data/sampler.hpp"
 #include "core/engine/engine.hpp"
 #include "core/precision/loss_scaler.hpp"
 
@@ -28,13 +29,17 @@ struct SavedRun {
   LossScaler::State loss_scale;
   std::vector<double> base_lrs;  // one a parameter group
   std::optional<Component> optimizer, scheduler;
-  Json observers = Json::object();               // texts, by observer
-  Json compressions = Json::object();            // texts, by compression
+  Json observers = Json::object();     // texts, by observer
+  Json compressions = Json::object();  // texts, by compression
+  std::optional<Sampler::Saved> sampler;
   std::map<std::string, at::Tensor> generators;  // rank 0's states of the generators as bytes, by device
 };
 
 /// Throws RuntimeFault naming the file and the member.
 SavedRun read_saved_run(const StateReader& state);
+
+/// What read_saved_run() reads of a sampler.
+Json sampler_json(const Sampler::Saved& saved);
 
 /// Bytes as hexadecimal digits.
 std::string hex_of(const at::Tensor& bytes);

@@ -14,6 +14,7 @@
 #include "core/comm/communicator.hpp"
 #include "core/compression/compressions.hpp"
 #include "core/compression/operand_inputs.hpp"
+#include "core/data/sampler.hpp"
 #include "core/engine/checkpoint_lookup.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/host.hpp"
@@ -69,6 +70,8 @@ struct Engine::State {
   /// Tells observers and the model where the micro-batch stands in the run: numbers `global_step` and `micro_step`, and
   /// the tensor `sample_position`, int64 [rows], the place of each row in the order of all samples.
   void place_batch(Batch& batch) const;
+  /// The sampler's part in the micro-batch; a word where a program leaves the sampler out.
+  void change_by_sampler(Batch& batch);
   /// The model's forward in the precision asked for.
   at::Tensor run_model(Batch& batch);
   /// The same with its parameters, from one use to the next.
@@ -145,6 +148,7 @@ struct Engine::State {
   /// Throws RuntimeFault where a load has ended half way.
   void refuse_half_loaded() const;
   void load_components(const SavedRun& saved, const std::string& where);
+  void load_sampler(const SavedRun& saved, const std::string& where);
   void load_entries(const CheckpointLookup& lookup);
   void load_model_states(const CheckpointLookup& lookup, const SavedRun& saved);
   void load_what_is_not_trained(const CheckpointLookup& lookup);
@@ -173,6 +177,7 @@ struct Engine::State {
   ProgressReport progress_report;
   std::vector<std::string> layer_names;       // of the model, as forward runs them
   Pacing pacing;                              // of curricula whose schedule is custom
+  std::optional<Sampler> sampler;             // of the order of samples
   std::map<std::string, double> recorded;     // numbers that components have of the step under way, by tag
   std::vector<Component> monitor_components;  // until they are opened
   std::unique_ptr<MonitorHost> monitors;      // from the first metric on

@@ -91,6 +91,7 @@ at::Tensor Engine::State::forward(Batch& batch) {
   const Timers::Span span(micro_timers, "fwd");
   emit(CAPSTAN_EVENT_FORWARD_BEGIN);
   place_batch(batch);
+  if (sampler) change_by_sampler(batch);
   observers.change_batch(batch);
   batch.layers = observers.layers().empty() ? nullptr : &observers.layers();
   at::Tensor loss;
@@ -110,6 +111,14 @@ at::Tensor Engine::State::forward(Batch& batch) {
   emit(CAPSTAN_EVENT_FORWARD_END, &loss);
   if (config.report.memory_breakdown) report_line(memory_line("after forward", accelerator->memory()));
   return loss;
+}
+
+void Engine::State::change_by_sampler(Batch& batch) {
+  if (sampler->started()) return sampler->change(batch);
+  if (micro_steps_seen > 0 || communicator->rank() > 0) return;
+  log::warning(config.run.sampler->where + ": the sampler '" + config.run.sampler->type +
+               "' has no effect, because this program chooses samples itself. Call Engine::start_sampler(), and take "
+               "those that Engine::step_samples() gives.");
 }
 
 void Engine::State::place_batch(Batch& batch) const {

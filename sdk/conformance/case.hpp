@@ -59,6 +59,7 @@ Cases compression_cases(const ComponentManifest& component);
 Cases compression_operand_cases(const ComponentManifest& component);
 Cases dataset_cases(const ComponentManifest& component);
 Cases metric_cases(const ComponentManifest& component);
+Cases sampler_cases(const ComponentManifest& component);
 Cases pacing_cases(const ComponentManifest& component);
 Cases accelerator_cases(const ComponentManifest& component);
 

@@ -43,6 +43,7 @@ constexpr Suite kSuites[] = {{"optimizer", optimizer_cases},
                              {"compression", compression_operand_cases},
                              {"dataset", dataset_cases},
                              {"metric", metric_cases},
+                             {"sampler", sampler_cases},
                              {"pacing", pacing_cases},
                              {"accelerator", accelerator_cases}};
 

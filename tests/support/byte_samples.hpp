@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <vector>
 
 #include "core/data/batch_order.hpp"
 
@@ -25,12 +26,19 @@ class ByteSamples {
 
   /// Rows `first`, `first` + 1, ... of the order.
   Batch batch(const BatchOrder& order, std::int64_t first, std::int64_t rows) const {
+    std::vector<std::int64_t> samples;
+    for (std::int64_t row = 0; row < rows; ++row) samples.push_back(order.sample(first + row));
+    return batch(samples);
+  }
+
+  Batch batch(const std::vector<std::int64_t>& samples) const {
     Batch batch;
+    const auto rows = static_cast<std::int64_t>(samples.size());
     for (const auto& [name, shift] : {std::pair("input_ids", 0), std::pair("labels", 1)}) {
       at::Tensor tokens = at::empty({rows, sequence_}, at::kLong);
       auto* out = tokens.mutable_data_ptr<std::int64_t>();
-      for (std::int64_t row = 0; row < rows; ++row) {
-        const std::int64_t begin = order.sample(first + row) * sequence_ + shift;
+      for (const std::int64_t sample : samples) {
+        const std::int64_t begin = sample * sequence_ + shift;
         for (std::int64_t i = 0; i < sequence_; ++i) {
           *out++ = static_cast<unsigned char>(bytes_[static_cast<std::size_t>(begin + i)]);
         }

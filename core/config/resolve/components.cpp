@@ -211,6 +211,10 @@ std::optional<ComponentChoice> ComponentChooser::dataset() {
   return choose_at(entry, section, "dataset", params);
 }
 
+std::optional<ComponentChoice> ComponentChooser::sampler() {
+  return choose("capstan.data.sampler", "sampler", params_of(values_.find("capstan.data.sampler")));
+}
+
 std::optional<ComponentChoice> ComponentChooser::pacing() {
   return choose("capstan.data.pacing", "pacing", params_of(values_.find("capstan.data.pacing")));
 }
@@ -420,7 +424,7 @@ std::set<const ComponentManifest*> ComponentChooser::switched_components() {
   return chosen;
 }
 
-void ComponentChooser::sections(const Several& chosen) {
+void ComponentChooser::sections(const BySection& chosen) {
   const std::set<const ComponentManifest*> switched = switched_components();
   for (const auto& plugin : plugins_.plugins()) {
     for (const auto& component : plugin.manifest.components) {
@@ -442,10 +446,17 @@ void ComponentChooser::sections(const Several& chosen) {
         chosen.observers.push_back(std::move(*choice));
       } else if (choice->kind == "compression") {
         chosen.compressions.push_back(std::move(*choice));
+      } else if (choice->kind == "sampler") {
+        if (chosen.sampler) {
+          problems_.error(chosen.sampler->where,
+                          "gives samples an order, and so does " + component.section + ". Take one of the two away.");
+        } else {
+          chosen.sampler = std::move(choice);
+        }
       } else {
         problems_.error(component.section, plugin.file.string() + ": its " + component.kind + " '" + component.type +
                                                "' cannot be chosen by a section of its own, only monitors, "
-                                               "observers and compressions can. Ask the plugin's author.");
+                                               "observers, compressions and samplers can. Ask the plugin's author.");
       }
     }
   }

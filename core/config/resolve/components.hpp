@@ -35,17 +35,19 @@ class ComponentChooser {
   std::optional<ComponentChoice> model();
   /// What capstan.data names.
   std::optional<ComponentChoice> dataset();
+  std::optional<ComponentChoice> sampler();
   std::optional<ComponentChoice> pacing();
   /// The store of the optimizer's state, and that of parameters.
   std::optional<ComponentChoice> optimizer_offload();
   std::optional<ComponentChoice> parameter_offload();
   std::vector<ParameterGroupRule> parameter_groups(const std::optional<ComponentChoice>& optimizer);
-  /// The kinds of which a run may have several components.
-  struct Several {
+  /// The kinds that sections choose: those of which a run may have several components, and the sampler.
+  struct BySection {
     std::vector<ComponentChoice>&monitors, &observers, &compressions;
+    std::optional<ComponentChoice>& sampler;
   };
   /// Sections that plugins own or that want one, and the lists of the section capstan.
-  void sections(const Several& chosen);
+  void sections(const BySection& chosen);
 
  private:
   std::optional<ComponentChoice> choose(const std::string& section, const std::string& kind, Json params_given);

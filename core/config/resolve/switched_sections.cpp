@@ -30,7 +30,7 @@ constexpr SwitchedSection kSections[] = {
     {"expert_parallel.enabled", "expert_parallel", "observer"},
     {"zero_optimization.zenflow", "zero_optimization.zenflow", "observer"},
     {"data_efficiency.data_sampling.curriculum_learning.enabled",
-     "data_efficiency.data_sampling.curriculum_learning", "observer"},
+     "data_efficiency.data_sampling.curriculum_learning", "sampler", true},
     {"data_efficiency.data_sampling.dynamic_batching.enabled",
      "data_efficiency.data_sampling.dynamic_batching", "observer"},
     {"data_efficiency.data_routing.random_ltd.enabled", "data_efficiency.data_routing.random_ltd", "observer"},

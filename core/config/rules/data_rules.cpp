@@ -71,11 +71,12 @@ void check_legacy_curriculum(const Effective& values, Problems& problems) {
 }
 
 void check_metric(const Json& metric, const std::string& path, Problems& problems) {
+  // A single cluster holds all samples: no file is looked at.
   if (text(metric, "clustering_type") == "schedule_based") {
     require(metric, path, "index_to_sample_path", "clustering_type \"schedule_based\"", problems);
-  }
-  if (text(metric, "difficulty_type") == "value") {
-    require(metric, path, "index_to_metric_path", "difficulty_type \"value\"", problems);
+    if (text(metric, "difficulty_type") == "value") {
+      require(metric, path, "index_to_metric_path", "difficulty_type \"value\"", problems);
+    }
   }
   check_limits(metric, path, problems);
   check_schedule(metric, path, problems);
@@ -146,7 +147,11 @@ void check_chain(const Effective& values, const std::string& path, Problems& pro
 
 }  // namespace
 
-void check_data_rules(const Effective& values, Problems& problems) {
+void check_data_rules(const Effective& values, const Config& config, Problems& problems) {
+  if (config.run.sampler && values.given("capstan.data.shuffle")) {
+    problems.notice("capstan.data.shuffle",
+                    "has no effect: " + config.run.sampler->where + " gives samples their order.");
+  }
   check_legacy_curriculum(values, problems);
   if (!values.find(kEfficiency)) return;
   check_sampling(values, problems);

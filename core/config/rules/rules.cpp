@@ -215,7 +215,7 @@ void check_rules(const Effective& values, const Config& config, const PluginInde
   check_optimizer_traits(values, config, plugins, problems);
   check_group_lists(config, plugins, problems);
   check_accumulation(values, problems);
-  check_data_rules(values, problems);
+  check_data_rules(values, config, problems);
   check_compression_rules(values, problems);
   check_other_sections(values, problems);
 }

@@ -10,7 +10,8 @@ inline constexpr const char* kOffloadOptimizer = "zero_optimization.offload_opti
 inline constexpr const char* kOffloadParameters = "zero_optimization.offload_param";
 
 /// Rules inside one section: what must be given when it is on, and which of its values go together.
-void check_data_rules(const Effective& values, Problems& problems);         // data_efficiency, curriculum_learning
+void check_data_rules(const Effective& values, const Config& config,
+                      Problems& problems);                                  // data_efficiency, curriculum_learning
 void check_compression_rules(const Effective& values, Problems& problems);  // compression_training, eigenvalue
 /// True when elasticity is on and its section is sound.
 bool check_elasticity_rules(const Effective& values, Problems& problems);

@@ -1,12 +1,8 @@
-#include <ATen/core/Tensor.h>
-
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "capstan/sdk/aten.hpp"
 #include "capstan/sdk/observer.hpp"
-#include "difficulty_schedule.hpp"
+#include "plugins/data/common/difficulty_schedule.hpp"
+#include "plugins/data/common/sequence_length.hpp"
 
 namespace {
 
@@ -31,7 +27,7 @@ class CurriculumLearning {
     }
     batch.set_number("curriculum_seqlen", static_cast<double>(length));
     host_.record("curriculum_difficulty", static_cast<double>(length));
-    cut(batch, length);
+    capstan::data::SequenceLength(batch).cut(length);
   }
 
   void save(const sdk::Sink& sink) {
@@ -40,24 +36,6 @@ class CurriculumLearning {
   void load(const sdk::Document& saved) { schedule_.restore(saved.integer("current_difficulty")); }
 
  private:
-  /// Tensors of as many columns as the tokens have: labels, masks, positions.
-  static void cut(sdk::Batch& batch, std::int64_t length) {
-    std::vector<std::pair<std::string, at::Tensor>> tensors;
-    batch.each_tensor([&](std::string_view name, capstan_tensor tensor) {
-      tensors.emplace_back(std::string(name), sdk::borrow(tensor));
-    });
-    std::int64_t tokens = 0;
-    for (const auto& [name, tensor] : tensors) {
-      if (tensor.dim() > 1 && (tokens == 0 || name == "input_ids")) tokens = tensor.size(1);
-    }
-    if (tokens <= length) return;
-    for (const auto& [name, tensor] : tensors) {
-      if (tensor.dim() < 2 || tensor.size(1) != tokens) continue;
-      const at::Tensor shorter = tensor.narrow(1, 0, length).contiguous();
-      batch.set_tensor(name, sdk::lend(shorter));
-    }
-  }
-
   sdk::Host host_;
   capstan::data::DifficultySchedule schedule_;
 };

@@ -154,6 +154,7 @@ std::vector<Control> controls() {
       {"ranks", "gradient_mode", "optimizer/Bad/gradient_mode",
        "asked twice about update 0, gradient_mode gives two answers."},
       {"ranks", "ranks_resume", "optimizer/Bad/ranks_resume", "saved and loaded, a run goes another way at update 12"},
+      {"sampler", "samples_few", "sampler/Bad/samples", "step 0 has sample -1, or none, and there are 1000."},
       {"dataset", "describe_json", "dataset/Bad/describe", "describe does not give JSON: "},
       {"dataset", "describe_samples", "dataset/Bad/describe",
        "describe must tell \"samples\", a whole number above 0, "},
@@ -172,7 +173,7 @@ std::vector<Control> controls() {
        {std::pair("scheduler", "rate"), std::pair("optimizer", "update"), std::pair("monitor", "write"),
         std::pair("observer", "event in a step"), std::pair("model", "forward"),
         std::pair("offload", "write_async and read_async"), std::pair("pacing", "difficulty"),
-        std::pair("dataset", "read"), std::pair("metric", "measure")}) {
+        std::pair("sampler", "next"), std::pair("dataset", "read"), std::pair("metric", "measure")}) {
     all.push_back({kind, "calls_leak", std::string(kind) + "/Bad/calls_leak",
                    std::string(" bytes of each call of ") + function + "."});
   }
@@ -188,6 +189,7 @@ std::vector<Control> controls() {
       {"dataset", {"describe", "rows", "again", "threads", "missing"}},
       {"metric", {"plan", "batches", "again"}},
       {"pacing", {"range", "pure"}},
+      {"sampler", {"samples", "ranks", "resume"}},
       {"compression", {}}};
   for (const Control& control : offload_controls()) all.push_back(control);
   for (const Control& control : compression_controls()) all.push_back(control);
@@ -231,7 +233,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   // The first is what the plugins of tests/core/registry break, the second needs a plugin that cannot be loaded.
   found.insert({"loading/manifest", "loading/load"});
   for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
-                           "compression", "observer", "pacing", "dataset", "metric"}) {
+                           "compression", "observer", "pacing", "dataset", "metric", "sampler"}) {
     for (const CaseName& test : cases(plugin(kind))) {
       // Some slips have a component of their own.
       if (test.name.find("BadAttach") != std::string::npos || test.name.find("BadNamed") != std::string::npos ||
@@ -244,7 +246,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
 
 TEST(NegativeControls, ArePassedWhenTheyBreakNothing) {
   for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
-                           "loading", "pacing", "dataset", "metric"}) {
+                           "loading", "pacing", "dataset", "metric", "sampler"}) {
     for (const Result& result : run(kind, "", ""))
       EXPECT_NE(result.outcome, Outcome::kFailed) << kind << result.name << result.text;
   }
