@@ -21,27 +21,19 @@
 #include <vector>
 
 #include "core/memory/tensor_handle.hpp"
+#include "tests/support/hash_uniform.hpp"
 
 namespace capstan::parity {
 namespace {
 
-constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15;
 constexpr std::int64_t kImage = 16, kClasses = 10, kWindow = 256;
 
 /// hash_uniform of the recordings, times a bound.
 at::Tensor formula(const std::string& name, at::IntArrayRef shape, std::uint64_t seed, double bound) {
-  std::uint64_t state = 0xCBF29CE484222325;
-  for (const char byte : name) state = (state ^ static_cast<unsigned char>(byte)) * 0x100000001B3;
-  state ^= seed * kGolden;
   at::Tensor values = at::empty(shape, at::kFloat);
+  const std::vector<float> uniform = testing::hash_uniform(name, static_cast<std::size_t>(values.numel()), seed);
   auto* out = values.mutable_data_ptr<float>();
-  for (std::int64_t i = 0; i < values.numel(); ++i) {
-    std::uint64_t z = state += kGolden;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-    z ^= z >> 31;
-    out[i] = (static_cast<float>(z >> 40) * 0x1p-23f - 1.0f) * static_cast<float>(bound);
-  }
+  for (const float value : uniform) *out++ = value * static_cast<float>(bound);
   return values;
 }
 

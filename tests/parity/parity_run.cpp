@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <stdexcept>
 
 #include "core/data/mapped_file.hpp"
@@ -84,7 +85,10 @@ Config config_of(const Json& recorded, const Overrides& overrides, int ranks, Pl
   }
   const Json silent;  // null: print nothing
   context.overrides.emplace_back("steps_per_print", silent);
-  return load_config({written.dump(), "ds_config", false}, context, plugins);
+  Json taken = written;
+  // The peer's order hangs on its generator: where a run has recorded its samples, they are given in its place.
+  if (recorded.at("steps").find("samples")) taken.erase("data_efficiency");
+  return load_config({taken.dump(), "ds_config", false}, context, plugins);
 }
 
 Model model_of(const Json& args, const PluginIndex& plugins) {
@@ -103,6 +107,16 @@ const Json* recorded_value(const Json& steps, const char* key, std::int64_t step
   if (values == nullptr) return nullptr;
   const Json& value = values->as_array()[static_cast<std::size_t>(step)];
   return value.is_null() ? nullptr : &value;
+}
+
+/// The samples of a micro-batch, where a run has recorded them.
+std::optional<std::vector<std::int64_t>> recorded_samples(const Json& steps, std::int64_t step, std::int64_t micro) {
+  const Json* samples = steps.find("samples");
+  if (samples == nullptr) return std::nullopt;
+  std::vector<std::int64_t> numbers;
+  const Json& batch = samples->as_array()[static_cast<std::size_t>(step)].as_array()[static_cast<std::size_t>(micro)];
+  for (const Json& sample : batch.as_array()) numbers.push_back(sample.as_integer());
+  return numbers;
 }
 
 /// The weights of modules that the next forward uses: their norms.
@@ -222,7 +236,11 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
   const BatchOrder order(data.samples(), 0, /*shuffle=*/false);
   const std::int64_t rows = config.batch.micro_batch_size;
   std::int64_t next_sample = engine.rank() * rows;
+  std::int64_t micro = 0;
   const auto next = [&] {
+    if (const auto samples = recorded_samples(steps, engine.progress().global_steps, micro++)) {
+      return data.batch(*samples);
+    }
     Batch batch = images ? conv_batch(bytes, next_sample, rows) : data.batch(order, next_sample, rows);
     next_sample += rows * engine.world_size();
     return batch;
@@ -233,6 +251,7 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
   difference.steps = std::min(at_most_steps, is_adagrad(recorded) ? kAdagradSteps : recorded_steps);
   for (std::int64_t step = 0; step < difference.steps; ++step) {
     compare_effective(engine, steps, step, difference);
+    micro = 0;
     const double loss = engine.train_batch(next);
     const StepReport& report = engine.last_step();
     difference.loss.add(relative(loss, recorded_value(steps, "loss", step)->as_number()));

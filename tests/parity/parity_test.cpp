@@ -60,7 +60,8 @@ INSTANTIATE_TEST_SUITE_P(Runs, Parity,
                                          "sched-sgd-decay-linear", "sched-sgd-none", "world1-z0", "comp-base-gpt",
                                          "comp-base-conv", "wq-sym8", "wq-offset10", "wq-all-modules", "wq-asym4-g4",
                                          "wq-ternary", "wq-conv-8-6", "aq-dynamic-sym8", "aq-dynamic-sym4",
-                                         "aq-static-asym8", "aq-conv-dynamic", "cl-linear-8-128", "cl-discrete-4"),
+                                         "aq-static-asym8", "aq-conv-dynamic", "cl-linear-8-128", "cl-discrete-4",
+                                         "de-value-48"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
