@@ -102,6 +102,22 @@ void check_sampling(const Effective& values, Problems& problems) {
     require(*values.find(batching), batching, "max_tokens", "dynamic batching", problems);
 }
 
+/// What the layers take and how many tokens they keep.
+void check_random_ltd_values(const Effective& values, const std::string& path, Problems& problems) {
+  const Json* mask = values.find(path + ".model_mask_name");
+  if (values.text(path + ".model_type") == "encoder" && values.given(path + ".model_mask_name") &&
+      (!mask || mask->is_null())) {
+    problems.error(path + ".model_mask_name",
+                   "null says that the layers take no mask; model_type \"encoder\" needs one. Name the argument.");
+  }
+  const std::string schedule = path + ".random_ltd_schedule";
+  const std::int64_t low = values.integer(schedule + ".min_value", 0),
+                     high = values.integer(schedule + ".max_value", 0);
+  if (low > high && high > 0) {
+    problems.error(schedule + ".min_value", std::to_string(low) + " is above max_value, " + std::to_string(high) + ".");
+  }
+}
+
 void check_random_ltd(const Effective& values, Problems& problems) {
   const std::string path = "data_efficiency.data_routing.random_ltd";
   if (values.flag(path + ".layer_token_lr_schedule.enabled")) {
@@ -131,6 +147,7 @@ void check_random_ltd(const Effective& values, Problems& problems) {
                                                        " is not the number of entries of random_ltd_layer_id, " +
                                                        std::to_string(layers->size()) + ".");
   }
+  check_random_ltd_values(values, path, problems);
 }
 
 /// An inner switch that is on under an outer one that is off.

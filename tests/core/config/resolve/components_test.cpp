@@ -178,8 +178,10 @@ TEST(Sections, TheMethodsOfDataEfficiencyAreChosenOneByOne) {
     "model_mask_name": null, "model_type": "decoder", "hidden_state_order": "batch_seq_dim", "random_ltd_schedule": {
       "min_value": 16, "max_value": 64, "schedule_type": "fixed_linear",
       "schedule_config": {"require_steps": 10, "seq_per_step": 8}}}}})";
-  EXPECT_THAT(read(text, {plugin("observer", "curriculum_learning", "data_efficiency")}).problems,
-              ElementsAre(HasSubstr("the section 'data_efficiency.data_routing.random_ltd' is not in this release")));
+  EXPECT_THAT(
+      read(text, {plugin("observer", "curriculum_learning", "data_efficiency")}).problems,
+      ElementsAre(HasSubstr("no installed observer carries out the section 'data_efficiency.data_routing.random_ltd'; "
+                            "one comes with Capstan")));
   EXPECT_THAT(read(text, {plugin("observer", "random_ltd", "data_efficiency")}).observers, ElementsAre("random_ltd"));
 }
 
