@@ -52,6 +52,30 @@ std::int64_t fewest_bits(const Json& recorded) {
   return fewest;
 }
 
+/// The recorded run's random-LTD, or none.
+const Json* random_ltd(const Json& recorded) {
+  const Json* section = recorded.at("ds_config").find("data_efficiency");
+  const Json* routing = section ? section->find("data_routing") : nullptr;
+  return routing ? routing->find("random_ltd") : nullptr;
+}
+
+/// The positions that the peer drew take the place of those that random-LTD would draw.
+void replay_positions(const Json& recorded, Overrides& overrides) {
+  const Json* section = random_ltd(recorded);
+  const Json* kept = recorded.at("steps").find("kept");
+  if (section == nullptr || kept == nullptr) return;
+  Json observer = Json::object();
+  observer["type"] = "recorded_random_ltd";
+  observer["params"]["data_routing"]["random_ltd"] = *section;
+  Json steps(Json::Array{});
+  for (const Json& step : kept->as_array()) steps.push_back(step.is_null() ? Json(Json::Array{}) : step);
+  observer["params"]["kept"] = steps;
+  overrides.emplace_back("data_efficiency.data_routing.random_ltd.enabled", false);
+  overrides.emplace_back("capstan.observers", Json(Json::Array{observer}));
+  overrides.emplace_back("capstan.plugins.path",
+                         Json(Json::Array{Json(CAPSTAN_TEST_BUILD_DIR "/tests/parity_plugins")}));
+}
+
 double relative(double ours, double theirs) { return std::abs(ours - theirs) / std::max(std::abs(theirs), 1e-30); }
 
 std::int64_t config_stage(const Json& written) {
@@ -77,6 +101,7 @@ Config config_of(const Json& recorded, const Overrides& overrides, int ranks, Pl
   ConfigContext context;
   context.world_size = ranks;
   context.overrides = overrides;
+  replay_positions(recorded, context.overrides);
   context.overrides.emplace_back("gradient_accumulation_steps",
                                  (accumulation ? accumulation->as_integer() : 1) * (ranks == 1 ? world : 1));
   // So small a model would stay where it is.
@@ -87,7 +112,7 @@ Config config_of(const Json& recorded, const Overrides& overrides, int ranks, Pl
   context.overrides.emplace_back("steps_per_print", silent);
   Json taken = written;
   // The peer's order hangs on its generator: where a run has recorded its samples, they are given in its place.
-  if (recorded.at("steps").find("samples")) taken.erase("data_efficiency");
+  if (recorded.at("steps").find("samples")) taken["data_efficiency"].erase("data_sampling");
   return load_config({taken.dump(), "ds_config", false}, context, plugins);
 }
 
@@ -142,6 +167,18 @@ bool is_rounding_alone(const std::string& model, const std::string& parameter) {
          (model == "conv" && parameter.starts_with("conv") && parameter.ends_with(".bias"));
 }
 
+/// The recorded values by the model's own names: random-LTD of the peer puts a level of its own into those of layers.
+Json by_own_names(const Json& final_values) {
+  const std::string level = ".random_ltd_layer";
+  Json out = Json::object();
+  for (const auto& [recorded, values] : final_values.as_object()) {
+    std::string name = recorded;
+    if (const auto found = name.find(level); found != std::string::npos) name.erase(found, level.size());
+    out[name] = values;
+  }
+  return out;
+}
+
 void compare_final(Engine& engine, const std::string& recorded_model, const Json& final_values,
                    Difference& difference) {
   const GatherScope held = engine.gather();
@@ -175,6 +212,13 @@ bool is_16_bit(const Json& recorded) {
 }
 
 std::string departure_of(const Json& recorded) {
+  if (const Json* section = random_ltd(recorded)) {
+    const Json& schedule = section->at("random_ltd_schedule");
+    if (schedule.at("min_value").as_integer() % schedule.at("schedule_config").at("seq_per_step").as_integer() != 0) {
+      return "random-LTD: the peer keeps fewer tokens than min_value, which is no multiple of seq_per_step "
+             "(docs/data-efficiency.md, random-LTD).";
+    }
+  }
   if (!is_enabled(recorded, "fp16") || config_stage(recorded.at("ds_config")) != 0) return "";
   return "fp16 at stage 0: the peer divides gradients by a loss scale that it has not multiplied the loss by, and its "
          "scale knows no hysteresis and no floor (docs/coming-from-deepspeed.md, loss scaling).";
@@ -270,7 +314,7 @@ Difference repeat(const Json& recorded, const std::string& corpus, const Overrid
   }
   // Of compressed weights the peer recorded the masters.
   if (difference.steps == recorded_steps && !compresses(recorded))
-    compare_final(engine, recorded_model(recorded), recorded.at("final"), difference);
+    compare_final(engine, recorded_model(recorded), by_own_names(recorded.at("final")), difference);
   return difference;
 }
 

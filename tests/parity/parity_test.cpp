@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Runs, Parity,
                                          "comp-base-conv", "wq-sym8", "wq-offset10", "wq-all-modules", "wq-asym4-g4",
                                          "wq-ternary", "wq-conv-8-6", "aq-dynamic-sym8", "aq-dynamic-sym4",
                                          "aq-static-asym8", "aq-conv-dynamic", "cl-linear-8-128", "cl-discrete-4",
-                                         "de-value-48"),
+                                         "de-value-48", "ltd-1of4", "ltd-2of4"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -167,6 +167,11 @@ TEST(ParityReport, NamesTheDepartureThatARunCannotBeComparedFor) {
   const Json run = with(recorded("fp16dyn-z1"), "zero_optimization", R"({"stage": 0})");
   EXPECT_THAT(departure_of(run), testing::HasSubstr("fp16 at stage 0: the peer divides gradients by a loss scale that "
                                                     "it has not multiplied the loss by"));
+  Json below = recorded("ltd-2of4");
+  below["ds_config"]["data_efficiency"]["data_routing"]["random_ltd"]["random_ltd_schedule"]["min_value"] = 20;
+  EXPECT_THAT(departure_of(below),
+              testing::HasSubstr("random-LTD: the peer keeps fewer tokens than min_value, which is "
+                                 "no multiple of seq_per_step"));
   const test::TemporaryFolder folder;
   const std::string file = folder.write("run.json", run.dump());
   const ProcessResult result =
