@@ -100,6 +100,22 @@ struct LaunchArguments {
   std::vector<std::string> command;  // words of a command of ours, or of a program with a '/' in its name
 };
 
+struct DataConvertArguments {
+  std::vector<std::string> inputs;
+  std::string from, to;  // token_formats(); an empty from: by the files' names
+  std::string out;       // a file, or NAME of NAME.idx and NAME.bin
+  std::string key = "text";
+  std::string numbering = "megatron";
+  std::int64_t end_token = -1;  // -1: none
+  bool force = false;
+};
+
+struct DataShowArguments {
+  std::string file, from;
+  std::string key = "text";
+  bool json = false;
+};
+
 struct PluginsListArguments {
   std::vector<std::string> plugin_paths;
   bool json = false;
@@ -139,10 +155,10 @@ struct PluginsCheckArguments {
   bool json = false;
 };
 
-using Arguments =
-    std::variant<TrainArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments, PlanArguments, ModelShowArguments,
-                 ValidateArguments, SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments,
-                 LaunchArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
-                 PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
+using Arguments = std::variant<TrainArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments,
+                               PlanArguments, ModelShowArguments, ValidateArguments, SchemaArguments, ReportArguments,
+                               UpgradeArguments, ElasticArguments, LaunchArguments, DataConvertArguments,
+                               DataShowArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
+                               PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

@@ -32,6 +32,8 @@ struct Run {
   int operator()(const UpgradeArguments& arguments) const { return upgrade(arguments); }
   int operator()(const ElasticArguments& arguments) const { return elastic(arguments); }
   int operator()(const LaunchArguments& arguments) const { return launch(arguments); }
+  int operator()(const DataConvertArguments& arguments) const { return data_convert(arguments); }
+  int operator()(const DataShowArguments& arguments) const { return data_show(arguments); }
   int operator()(const PluginsListArguments& arguments) const { return plugins_list(arguments); }
   int operator()(const PluginsInspectArguments& arguments) const { return plugins_inspect(arguments); }
   int operator()(const PluginsInstallArguments& arguments) const { return plugins_install(arguments); }

@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "cli/help_texts.hpp"
+#include "cli/token_formats.hpp"
 #include "cli/version.hpp"
 #include "core/errors.hpp"
 #include "core/registry/plugin_template.hpp"
@@ -193,6 +194,7 @@ class Definition {
     define_upgrade();
     define_elastic();
     define_launch();
+    define_data();
     define_plugins();
     define_doctor();
     finish(app_);
@@ -397,6 +399,41 @@ class Definition {
     overrides_.emplace_back(app, elastic.config).common();
   }
 
+  void define_data() {
+    CLI::App& data = *app_.add_subcommand("data", "Convert files of tokens, and look at them");
+    data.require_subcommand(1);
+    CLI::App& convert =
+        begin(data, "convert", "Write tokens as another kind of file", kDataConvertExamples, data_convert_);
+    DataConvertArguments& to = data_convert_->arguments;
+    convert.add_option("inputs", to.inputs, "What to read, one after another")->type_name("FILE")->required();
+    choice_option(convert, "--from", to.from, token_formats(), "What it is; by the names of the files without it",
+                  false);
+    choice_option(convert, "--to", to.to, {"bytes", "uint16", "uint32", "indexed"}, "What to write", true);
+    text_option(convert, "--out", to.out, "FILE|NAME", "The file; NAME of NAME.idx and NAME.bin for indexed")
+        ->required();
+    text_option(convert, "--key", to.key, "NAME", "jsonl: the member that holds a document's text; text without it");
+    choice_option(convert, "--numbering", to.numbering, {"megatron", "deepspeed"},
+                  "indexed: whose numbers of types; Megatron's without it", false);
+    convert
+        .add_option_function<std::string>(
+            "--end-token",
+            [&to](const std::string& given) {
+              to.end_token = whole_number("--end-token", given);
+              if (to.end_token < 0) throw UsageError("--end-token: must not be negative, got " + given + ".");
+            },
+            "The token that ends a document: where tokens are read one after another, and where they are written so")
+        ->type_name("ID")
+        ->take_last();
+    flag(convert, "--force", to.force, "Replace what is there");
+    CLI::App& show = begin(data, "show", "Tell what a file of tokens, or an index of a metric, holds",
+                           kDataShowExamples, data_show_);
+    DataShowArguments& shown = data_show_->arguments;
+    text_option(show, "file", shown.file, "FILE", "The file; NAME of NAME.idx and NAME.bin will do")->required();
+    choice_option(show, "--from", shown.from, token_formats(), "What it is; by its name without it", false);
+    text_option(show, "--key", shown.key, "NAME", "jsonl: the member that holds a document's text; text without it");
+    flag(show, "--json", shown.json, "Print the facts as JSON");
+  }
+
   void define_plugins() {
     CLI::App& plugins = *app_.add_subcommand("plugins", "What is installed, and what a plugin file says of itself");
     plugins.require_subcommand(1);
@@ -477,6 +514,8 @@ class Definition {
   std::optional<Command<LaunchArguments>> launch_;
   std::optional<Command<EvalArguments>> eval_;
   std::optional<Command<AnalyzeArguments>> analyze_;
+  std::optional<Command<DataConvertArguments>> data_convert_;
+  std::optional<Command<DataShowArguments>> data_show_;
   std::optional<Command<ExportArguments>> export_;
   std::optional<Command<DoctorArguments>> doctor_;
   std::optional<Command<PlanArguments>> plan_;
@@ -550,6 +589,8 @@ std::optional<Arguments> Definition::taken() const {
   if (train_->app->parsed()) return train_->arguments;
   if (eval_->app->parsed()) return eval_->arguments;
   if (analyze_->app->parsed()) return analyze_->arguments;
+  if (data_convert_->app->parsed()) return data_convert_->arguments;
+  if (data_show_->app->parsed()) return data_show_->arguments;
   if (export_->app->parsed()) return export_->arguments;
   if (doctor_->app->parsed()) return doctor_->arguments;
   if (plan_->app->parsed()) return plan_->arguments;

@@ -12,6 +12,8 @@ int report(const ReportArguments& arguments);
 int upgrade(const UpgradeArguments& arguments);
 int elastic(const ElasticArguments& arguments);
 int launch(const LaunchArguments& arguments);
+int data_convert(const DataConvertArguments& arguments);
+int data_show(const DataShowArguments& arguments);
 int plugins_list(const PluginsListArguments& arguments);
 int plugins_inspect(const PluginsInspectArguments& arguments);
 int plugins_install(const PluginsInstallArguments& arguments);

@@ -110,6 +110,19 @@ inline constexpr const char* kElasticExamples =
     "  capstan elastic ds_config.json\n"
     "  capstan elastic ds_config.json --world 64";
 
+inline constexpr const char* kDataConvertExamples =
+    "Examples:\n"
+    "  capstan data convert corpus/*.txt --to indexed --out corpus\n"
+    "      each file is a document of corpus.idx and corpus.bin, as Megatron-LM and DeepSpeed have them\n"
+    "  capstan data convert documents.jsonl --to indexed --out documents\n"
+    "  capstan data convert train.bin --end-token 50256 --to indexed --out train\n"
+    "  capstan data convert megatron_text_document.idx --to uint16 --end-token 50256 --out train.bin";
+
+inline constexpr const char* kDataShowExamples =
+    "Examples:\n"
+    "  capstan data show corpus.idx\n"
+    "  capstan data show metrics/vocab_rarity/vocab_rarity_index_to_metric --json";
+
 inline constexpr const char* kCheckExamples =
     "Examples:\n"
     "  capstan plugins check build/libcapstan_optimizer_signum.so\n"

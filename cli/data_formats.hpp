@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "capstan/sdk/indexed_file.hpp"
+
+namespace capstan::cli {
+
+/// The format of a file by its name: .idx is indexed, .jsonl is jsonl, .bin is what its header says, or uint16; others
+/// are bytes. NAME of a pair NAME.idx and NAME.bin is indexed.
+std::string format_of(const std::string& path);
+
+/// Takes the tokens of documents, one document after another.
+class TokenSink {
+ public:
+  virtual ~TokenSink() = default;
+  virtual void append(std::span<const std::int64_t> tokens) = 0;
+  virtual void end_document() = 0;
+  /// Gives what was written its name. Without it nothing is left.
+  virtual void finish() = 0;
+};
+
+/// What is known beside the format.
+struct TokenOptions {
+  std::string key = "text";        // jsonl: the member that holds the text
+  std::int64_t end_token = -1;     // uint16, uint32, bytes: ends a document; -1: a file is one
+  bool deepspeed_numbers = false;  // indexed: types are numbered as DeepSpeed does, not as Megatron
+  std::function<void()> on_chunk;  // called now and then; may throw
+};
+
+/// Hands the documents of a file to `sink`. Throws RuntimeFault naming the file and the place.
+void read_tokens(const std::string& path, const std::string& format, const TokenOptions& options, TokenSink& sink);
+
+/// Opens `out` to be written: NAME of NAME.idx and NAME.bin for "indexed", else the file. `type` of the tokens that
+/// will come. A token that the format has no room for is a RuntimeFault of append(). Not "jsonl".
+std::unique_ptr<TokenSink> make_sink(const std::string& out, const std::string& format, sdk::IndexedType type,
+                                     const TokenOptions& options);
+
+/// The type of a file's tokens in a format.
+sdk::IndexedType type_of(const std::string& path, const std::string& format);
+
+}  // namespace capstan::cli
