@@ -294,6 +294,23 @@ TEST(RandomLtd, KeepsTheSameTokensOnTwoRanks) {
   });
 }
 
+TEST(RandomLtd, SendsNothingMoreAtStage3) {
+  test::expect_on_ranks(2, [](Communicator& communicator) {
+    const std::shared_ptr<Communicator> both(&communicator, [](Communicator*) {});
+    const std::string zero = R"("zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0})";
+    const auto bytes_of = [&](const std::string& members) {
+      TowerRun run(members, {}, 4, 2, both);
+      run.step();  // the first finds out in which order parameters are used
+      const auto before = communicator.log().total().bytes;
+      for (int step = 0; step < 3; ++step) run.step();
+      return communicator.log().total().bytes - before;
+    };
+    const auto plain = bytes_of(zero);
+    EXPECT_GT(plain, 0);
+    EXPECT_EQ(bytes_of(section() + ", " + zero), plain);
+  });
+}
+
 TEST(RandomLtd, ChangesNothingWhereAllTokensAreKept) {
   TowerRun run(section("", 12)), plain("");
   for (int step = 0; step < 3; ++step) EXPECT_EQ(run.step(), plain.step());
