@@ -14,7 +14,7 @@ clean() { env -i PATH="$PATH" HOME="$work" OMP_NUM_THREADS=2 "$@"; }
 cd "$work/acme-signum"
 options=(-G Ninja -DCMAKE_PREFIX_PATH="$work/prefix")
 case $kind-$variant in
-  optimizer-* | model- | observer-?* | compression-*) options+=(-DCAPSTAN_TORCH_DIR="$torch") ;;
+  optimizer-* | model- | observer-?* | compression-* | dataset-* | metric-*) options+=(-DCAPSTAN_TORCH_DIR="$torch") ;;
   *) options+=(-DCAPSTAN_TORCH_DIR=/nowhere) ;;  # builds where there is no LibTorch
 esac
 clean cmake -B build "${options[@]}" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }

@@ -97,7 +97,8 @@ TEST(PluginTemplate, NamesTheKindsThatItHas) {
       },
       ThrowsMessage<ConfigError>(
           StrEq("plugins new: there is no template of kind 'optimiser', only of optimizer, scheduler, "
-                "monitor, model, observer, offload, compression, sampler and pacing. Did you mean 'optimizer'?")));
+                "monitor, model, observer, offload, compression, dataset, sampler, metric and pacing. Did you mean "
+                "'optimizer'?")));
 }
 
 TEST(PluginTemplate, NeverWritesIntoAFolderThatHoldsSomething) {
