@@ -1,6 +1,7 @@
 // Analysing data as a user starts it: real processes.
 
 #include <gmock/gmock.h>
+#include <zlib.h>
 
 #include <array>
 #include <cmath>
@@ -94,6 +95,71 @@ TEST_F(Analyze, LeavesWhatIsThereAndMeasuresOtherDataAnew) {
   EXPECT_THAT(analyze({"--metric", "seqlen", "--out", "m"}).out, HasSubstr("analyze: seqlen: written to m/seqlen"));
 }
 
+TEST_F(Analyze, MeasuresByTheMetricOfAThirdParty) {
+  const ProcessResult result = analyze({"--plugin-path", CAPSTAN_TEST_BUILD_DIR "/tests/probe_plugins", "--metric",
+                                        R"(compressibility:{"level": 9})", "--out", "metrics", "-n", "2"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const IndexedRows found((folder_ / "metrics/compressibility/compressibility_sample_to_metric").string());
+  const std::string text = bytes("text.txt");
+  ASSERT_EQ(found.rows(), static_cast<std::int64_t>((text.size() - 1) / 16));
+  for (const std::int64_t row : {std::int64_t{0}, std::int64_t{7}, found.rows() - 1}) {
+    // Tokens are bytes below 128, and zlib's stream of a sample is that of these bytes.
+    uLongf size = compressBound(16);
+    std::vector<unsigned char> out(size);
+    const auto* sample = reinterpret_cast<const unsigned char*>(text.data()) + row * 16;
+    ASSERT_EQ(compress2(out.data(), &size, sample, 16, 9), Z_OK);
+    EXPECT_EQ(found.row(row)[0], static_cast<std::int64_t>(size)) << row;
+  }
+}
+
+TEST_F(Analyze, MakesWhatACurriculumTrainsBy) {
+  ASSERT_EQ(analyze({kBytes[0], kBytes[1], "--metric", "vocab_rarity", "--out", "metrics"}).exit_code, 0);
+  const auto train = [&](const std::string& difficulty_type, const std::string& index, const std::string& text) {
+    write_bytes(folder_ / "train.json",
+                R"({"train_batch_size": 8, "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+                    "capstan": {"data": {"sequence_length": 16},
+                      "model": {"type": "gpt", "params": {"layers": 1, "d": 8, "heads": 1, "seq": 16}}},
+                    "data_efficiency": {"enabled": true, "data_sampling": {"enabled": true, "curriculum_learning": {
+                      "enabled": true, "data_cluster_path": "clusters", "curriculum_metrics": {"vocab_rarity": {
+                        "index_to_sample_path": "metrics/vocab_rarity/vocab_rarity_)" +
+                    index +
+                    R"(", "index_to_metric_path": "metrics/vocab_rarity/vocab_rarity_index_to_metric",
+                        "difficulty_type": ")" +
+                    difficulty_type + R"(", "clustering_type": "schedule_based", "min_difficulty": 45,
+                        "max_difficulty": 100, "schedule_type": "fixed_linear",
+                        "schedule_config": {"total_curriculum_step": 10, "difficulty_step": 1}}}}}}})");
+    return run_capstan(folder_, {"train", "--config", "train.json", "--data", text, "--steps", "3", "--no-progress"});
+  };
+  for (const auto& [type, index] : {std::pair("value", "index_to_sample"), std::pair("percentile", "index_to_sample"),
+                                    std::pair("percentile", "index_to_sample_percentile_merged")}) {
+    const ProcessResult result = train(type, index, "text.txt");
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("trained 3 steps"));
+  }
+  // As many samples of other text.
+  std::string other = bytes("text.txt");
+  other[100] = '!';
+  write_bytes(folder_ / "other.txt", other);
+  EXPECT_THAT(train("value", "index_to_sample", "other.txt").err,
+              HasSubstr("metrics/vocab_rarity/vocab_rarity_index_to_sample: the metric was measured on other data"));
+  write_bytes(folder_ / "more.txt", bytes("text.txt") + "more text, of at least one sample");
+  EXPECT_THAT(train("value", "index_to_sample", "more.txt").err, HasSubstr("the metric was measured on other data"));
+}
+
+TEST_F(Analyze, SaysThatTheDiskIsFullAndGoesOnLater) {
+  // The shell's limit on the size of files stands for a full disk.
+  const std::string command = "trap '' XFSZ; ulimit -f 4; exec " + kCapstan +
+                              " analyze --config config.json --data text.txt --seq 16 --metric seqlen --out m";
+  ProcessOptions options;
+  options.folder = folder_.path();
+  const ProcessResult full = run_process({"/bin/sh", "-c", command}, options);
+  EXPECT_NE(full.exit_code, 0);
+  EXPECT_THAT(full.err, ::testing::ContainsRegex("m/seqlen/[^ ]*: .*File too large"));
+  EXPECT_EQ(analyze({"--metric", "seqlen", "--out", "m"}).exit_code, 0);
+  EXPECT_EQ(analyze({"--metric", "seqlen", "--out", "n"}).exit_code, 0);
+  EXPECT_EQ(bytes("m/seqlen/seqlen_index_to_sample.bin"), bytes("n/seqlen/seqlen_index_to_sample.bin"));
+}
+
 TEST_F(Analyze, RefusesWhatItCannotMeasureWithAReason) {
   const auto refusal = [&](const std::vector<std::string>& more) {
     const ProcessResult result = analyze(more);
@@ -112,6 +178,8 @@ TEST_F(Analyze, RefusesWhatItCannotMeasureWithAReason) {
               HasSubstr("--metric seqlen:{: what stands behind the colon must be a JSON object"));
   EXPECT_THAT(refusal({"--metric", R"(total_vocab_freq:{"vocabulary": 20})", "--out", "m"}),
               HasSubstr("is outside of the vocabulary, 0 to 19. Raise the parameter 'vocabulary'."));
+  EXPECT_THAT(refusal({"--metric", "seqlen", "--metric", R"(seqlen:{"padding": 1})", "--out", "m"}),
+              HasSubstr("--metric: 'seqlen' is named twice."));
   write_bytes(folder_ / "file", "");
   EXPECT_THAT(refusal({"--metric", "seqlen", "--out", "file/m"}), HasSubstr("file"));
 }
