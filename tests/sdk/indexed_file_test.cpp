@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "core/text/json.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace capstan::sdk {
@@ -22,6 +23,14 @@ std::string hex_of(const std::string& bytes) {
   std::string text;
   for (const unsigned char byte : bytes) text += {kDigits[byte >> 4], kDigits[byte & 15]};
   return text;
+}
+
+std::string bytes_of(const std::string& hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  }
+  return bytes;
 }
 
 class IndexedFile : public ::testing::Test {
@@ -232,6 +241,44 @@ TEST_F(IndexedFile, NamesAFullDisk) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("data.bin.part: cannot be written: No space left on device."));
   }
+}
+
+/// Files that the builders of DeepSpeed 0.19.6 and megatron-core 0.16.1 wrote, of the same rows in every type that they
+/// have; documents end behind rows 2 and 4.
+TEST_F(IndexedFile, ReadsWhatOtherPackagesWroteAndWritesTheirBytes) {
+  const Json golden = Json::parse(read_bytes(CAPSTAN_TEST_SOURCE_DIR "/tests/sdk/indexed_golden.json"));
+  std::size_t compared = 0;
+  for (const Json& one : golden.at("cases").as_array()) {
+    const std::string writer = one.at("writer").as_string(), type = one.at("type").as_string();
+    SCOPED_TRACE(writer + " " + type);
+    put(".idx", bytes_of(one.at("idx").as_string()));
+    put(".bin", bytes_of(one.at("bin").as_string()));
+    Rows wanted;
+    for (const Json& row : one.at("rows").as_array()) {
+      wanted.emplace_back();
+      for (const Json& value : row.as_array()) wanted.back().push_back(value.as_integer());
+    }
+    const IndexedRows file(name());
+    EXPECT_EQ(name_of(file.type()), type);
+    EXPECT_EQ(read(), wanted);
+    ASSERT_EQ(file.documents(), 3);
+    EXPECT_EQ(file.document(1), 2);
+    EXPECT_EQ(file.document(2), 4);
+
+    const bool megatron = writer.starts_with("megatron");
+    IndexedWriter ours(name(), file.type(),
+                       megatron ? IndexedWriter::Numbering::kMegatron : IndexedWriter::Numbering::kDeepSpeed);
+    for (std::size_t row = 0; row < wanted.size(); ++row) {
+      ours.append(wanted[row]);
+      ours.end_row();
+      if (row % 2 == 1) ours.end_document();
+    }
+    ours.finish();
+    EXPECT_EQ(hex_of(bytes(".idx")), one.at("idx").as_string());
+    EXPECT_EQ(hex_of(bytes(".bin")), one.at("bin").as_string());
+    ++compared;
+  }
+  EXPECT_EQ(compared, 14u);
 }
 
 }  // namespace
