@@ -91,6 +91,14 @@ std::uint64_t width_of(const std::vector<DataFile>& files, TokenData::Format for
   if (format == TokenData::Format::kBytes) return 1;
   if (format == TokenData::Format::kUint16) return 2;
   if (format == TokenData::Format::kUint32) return 4;
+  const auto index =
+      std::find_if(files.begin(), files.end(), [](const DataFile& file) { return file.path.extension() == ".idx"; });
+  if (index != files.end()) {
+    throw sdk::Error(
+        "'" + index->path.string() +
+        "' is the index of an indexed file, and goes together with nothing else. Name .idx files alone, or "
+        "set the format to indexed for a folder of them, or to bytes.");
+  }
   const auto is_bin = [](const DataFile& file) { return file.path.extension() == ".bin"; };
   const auto first_bin = std::find_if(files.begin(), files.end(), is_bin);
   const auto first_text = std::find_if_not(files.begin(), files.end(), is_bin);

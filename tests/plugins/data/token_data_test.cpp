@@ -150,6 +150,21 @@ TEST(TokenData, DefectsOfFilesAreNamed) {
                                         "to bytes or uint16."));
 }
 
+TEST(TokenData, AnIndexAmongOtherFilesIsNotReadAsText) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("a.txt", std::string(100, 'x')), index = folder.write("b.idx", std::string(100, 'x'));
+  for (const std::vector<std::string>& paths :
+       {std::vector<std::string>{file, index}, std::vector<std::string>{folder.path().string()}}) {
+    EXPECT_THAT(
+        [&] { TokenData(paths, TokenData::Format::kAuto, 10); },
+        ThrowsMessage<sdk::Error>("'" + index +
+                                  "' is the index of an indexed file, and goes together with nothing else. Name "
+                                  ".idx files alone, or set the format to indexed for a folder of them, or to "
+                                  "bytes."));
+  }
+  EXPECT_EQ(TokenData({file, index}, TokenData::Format::kBytes, 10).tokens(), 200);
+}
+
 TEST(TokenData, AFileThatMayNotBeReadIsNamed) {
   const TemporaryFolder folder;
   chmod(folder.path().c_str(), 0755);
