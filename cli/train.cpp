@@ -1,7 +1,9 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -241,7 +243,9 @@ void TrainingRun::check_passes() const {
   const DataEfficiencyConfig& section = loaded_.config.data_efficiency;
   if (!section.enabled || !section.data_sampling.enabled) return;
   const std::int64_t batch = loaded_.config.batch.train_batch_size;
-  const std::int64_t most = section.data_sampling.num_epochs * data_.samples() / batch;
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t passes = std::min(section.data_sampling.num_epochs, kMost / data_.samples());
+  const std::int64_t most = passes * data_.samples() / batch;
   if (*run_.steps <= most) return;
   throw ConfigError("data_efficiency.data_sampling.num_epochs: " + grouped(section.data_sampling.num_epochs) +
                     " passes over " + grouped(data_.samples()) + " samples are " + grouped(most) + " steps of " +

@@ -1,6 +1,7 @@
 #include "core/data/sampler.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/errors.hpp"
@@ -34,6 +35,8 @@ void Sampler::start(const Source& source) {
   call_sampler(component_.function("start"), where_,
                [&](capstan_error* error) { return table()->start(component_.self(), &told, error); });
   source_ = source;
+  // More than can be counted is no bound.
+  if (source.passes > std::numeric_limits<std::int64_t>::max() / source.samples) source_->passes = 0;
   if (waiting_) take(*std::exchange(waiting_, std::nullopt), waiting_step_);
 }
 

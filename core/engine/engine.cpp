@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 
+#include "core/comm/as_one.hpp"
 #include "core/config/component_params.hpp"
 #include "core/engine/ranks.hpp"
 #include "core/engine/state.hpp"
@@ -258,12 +259,13 @@ void Engine::start_sampler(std::int64_t samples, const std::string& fingerprint)
   if (!state_->sampler) return;
   const Config& config = state_->config;
   const DataEfficiencyConfig& section = config.data_efficiency;
-  state_->sampler->start(
-      {.samples = samples,
-       .fingerprint = fingerprint,
-       .batch = config.batch.train_batch_size,
-       .seed = section.enabled ? static_cast<std::uint64_t>(section.seed) : config.run.seed,
-       .passes = section.enabled && section.data_sampling.enabled ? section.data_sampling.num_epochs : 0});
+  const Sampler::Source source{
+      .samples = samples,
+      .fingerprint = fingerprint,
+      .batch = config.batch.train_batch_size,
+      .seed = section.enabled ? static_cast<std::uint64_t>(section.seed) : config.run.seed,
+      .passes = section.enabled && section.data_sampling.enabled ? section.data_sampling.num_epochs : 0};
+  as_one(*state_->communicator, "start_sampler", [&] { state_->sampler->start(source); });
 }
 
 std::span<const std::int64_t> Engine::step_samples() {

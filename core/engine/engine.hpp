@@ -131,7 +131,8 @@ class Engine {
   /// True when the configuration names a sampler, which gives samples their order in place of the program.
   bool has_sampler() const;
   /// Starts it on a data set of so many samples; once, before the first step. What a checkpoint that was loaded before
-  /// keeps of it counts. Without a sampler nothing happens. Throws RuntimeFault with its text.
+  /// keeps of it counts. Without a sampler nothing happens. Called by all ranks; throws RuntimeFault with its text, and
+  /// on the others one that names the rank.
   void start_sampler(std::int64_t samples, const std::string& fingerprint = "");
   /// The samples of the step under way, or of the one to come: train_batch_size numbers. This rank's micro-batch m has
   /// those from (m * world_size() + rank()) * micro_batch_size on. The same list until step() has ended the step.

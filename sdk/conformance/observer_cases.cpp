@@ -148,11 +148,12 @@ struct ObserverUnderTest {
 void check_attach(const Context& context, const ComponentManifest& component) {
   const ObserverUnderTest observer(context, component);
   const auto* table = observer.table;
-  const std::pair<const char*, bool> places[] = {{"events", CAPSTAN_HAS(table, event)},
-                                                 {"weights", CAPSTAN_HAS(table, transform_weight)},
-                                                 {"operands", CAPSTAN_HAS(table, rewrite_operand)},
-                                                 {"layers", CAPSTAN_HAS(table, layer_call) || CAPSTAN_HAS(table, layer)},
-                                                 {"batch", CAPSTAN_HAS(table, batch)}};
+  const std::pair<const char*, bool> places[] = {
+      {"events", CAPSTAN_HAS(table, event)},
+      {"weights", CAPSTAN_HAS(table, transform_weight)},
+      {"operands", CAPSTAN_HAS(table, rewrite_operand)},
+      {"layers", CAPSTAN_HAS(table, layer_call) || CAPSTAN_HAS(table, layer)},
+      {"batch", CAPSTAN_HAS(table, batch)}};
   for (const auto& [place, has] : places) {
     expect(has == component.attaches(place),
            has ? std::string("its code attaches to ") + place + ", but the manifest's attach does not say so."

@@ -15,6 +15,8 @@
 namespace capstan::cli {
 namespace {
 
+using ::testing::HasSubstr;
+
 constexpr std::int64_t kSamples = 200, kBatch = 24;
 
 /// The sample of each position of a run, and how often it was read.
@@ -166,6 +168,31 @@ TEST_F(SampleOrder, IsTheSameAfterKillsAndOnOtherNumbersOfProcesses) {
   }
   EXPECT_EQ(found, wanted);
   EXPECT_EQ(step, steps);
+}
+
+TEST_F(SampleOrder, IsRefusedByAllProcessesWhereOneCannotHaveIt) {
+  write_bytes(folder_ / "clusters", "a file, where the first process makes a folder");
+  write_config("log", metric("len", "value", 4, 21), 1);
+  const ProcessResult result = train("log", 2, {"--steps", "2"});
+  EXPECT_NE(result.exit_code, 0);
+  const std::string wanted = "sampler 'curriculum': data_cluster_path 'clusters': cannot be written: ";
+  EXPECT_THAT(result.err, HasSubstr("capstan: error: " + wanted));
+  EXPECT_THAT(result.err, HasSubstr("capstan: [rank 1] error: rank 0: " + wanted));
+  EXPECT_THAT(result.err, ::testing::Not(HasSubstr("collective")));  // nobody has begun to train
+}
+
+TEST_F(SampleOrder, EndsBeforeItBeginsWhereTheDataWillNotDo) {
+  write_config("log", metric("len", "value", 4, 21), 1);
+  const auto train_passes = [&](const char* passes) {
+    return train("log", 1,
+                 {"--steps", "9", "--set", std::string("data_efficiency.data_sampling.num_epochs=") + passes});
+  };
+  EXPECT_THAT(
+      train_passes("1").err,
+      HasSubstr("data_efficiency.data_sampling.num_epochs: 1 passes over 200 samples are 8 steps of 24 samples, and "
+                "capstan.run.steps is 9. Allow more passes, or take fewer steps."));
+  EXPECT_EQ(train_passes("2").exit_code, 0);
+  EXPECT_EQ(train_passes("9223372036854775807").exit_code, 0);
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+#include "core/data/batch_order.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -5,8 +7,6 @@
 #include <cmath>
 #include <numeric>
 #include <stdexcept>
-
-#include "core/data/batch_order.hpp"
 
 namespace capstan {
 namespace {
