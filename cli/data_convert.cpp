@@ -9,6 +9,7 @@
 #include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "core/errors.hpp"
+#include "core/log.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -16,6 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 volatile std::sig_atomic_t interrupted = 0;
+
+struct Interrupted {};
 
 /// Counts what goes through.
 class Counted final : public TokenSink {
@@ -78,7 +81,7 @@ int data_convert(const DataConvertArguments& arguments) {
                        .end_token = arguments.end_token,
                        .deepspeed_numbers = arguments.numbering == "deepspeed",
                        .on_chunk = [] {
-                         if (interrupted) throw RuntimeFault("interrupted; nothing was written.");
+                         if (interrupted) throw Interrupted{};
                        }};
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = 1; });
   try {
@@ -89,6 +92,9 @@ int data_convert(const DataConvertArguments& arguments) {
     counted.finish();
     print(arguments.out + ": " + grouped(counted.documents) + " document" + (counted.documents == 1 ? "" : "s") + ", " +
           grouped(counted.tokens) + " tokens\n");
+  } catch (const Interrupted&) {
+    log::info("interrupted; nothing was written");
+    return static_cast<int>(ExitCode::kInterrupted);
   } catch (const sdk::Error& error) {
     throw RuntimeFault(error.what());
   }

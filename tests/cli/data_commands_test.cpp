@@ -1,6 +1,9 @@
 // `capstan data`: files of tokens from one kind to another, and back.
 
 #include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "capstan/sdk/indexed_file.hpp"
 #include "tests/cli/programs.hpp"
@@ -143,6 +146,20 @@ TEST_F(DataCommands, SayWhatCannotBeDoneAndLeaveNothing) {
   EXPECT_EQ(convert({"a.txt", "--to", "uint16", "--out", "there", "--force"}).exit_code, 0);
   EXPECT_THAT(error({"a.txt", "--to", "uint8", "--out", "x"}),
               HasSubstr("--to: must be bytes|uint16|uint32|indexed, got 'uint8'."));
+}
+
+TEST_F(DataCommands, LeaveNothingWhenInterrupted) {
+  write_bytes(folder_ / "long.txt", "");
+  std::filesystem::resize_file(folder_ / "long.txt", std::uintmax_t{4} << 30);  // no byte of it is on the disk
+  Process process({kCapstan, "data", "convert", "long.txt", "--to", "bytes", "--out", "copy"},
+                  {.folder = folder_.path()});
+  while (!std::filesystem::exists(folder_ / "copy.part")) ::usleep(1000);
+  process.send(SIGINT);
+  const ProcessResult result = process.wait();
+  EXPECT_EQ(result.exit_code, 130);
+  EXPECT_EQ(result.err, "capstan: interrupted; nothing was written\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "copy"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "copy.part"));
 }
 
 TEST_F(DataCommands, SayThatTheDiskIsFull) {
