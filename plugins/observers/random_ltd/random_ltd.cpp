@@ -48,7 +48,7 @@ void RandomLtd::event(const capstan_event& event) {
       consumed_before_ = consumed_;
       break;
     case CAPSTAN_EVENT_STEP_END:
-      if (!ran_) {
+      if (!ran_ && wrapped_.count() > 0) {
         throw sdk::Error("random_ltd_layer_id: none of " + wrapped_.listed() +
                          " ran through capstan::layer in the first step, so no token can be dropped. The model's "
                          "author has to call its layers through capstan::layer.");
@@ -60,6 +60,7 @@ void RandomLtd::event(const capstan_event& event) {
 }
 
 void RandomLtd::find_layers() {
+  if (ids_.empty()) return;
   const std::vector<std::string> names = host_.layer_names();
   if (names.empty()) {
     throw sdk::Error(
@@ -76,7 +77,10 @@ void RandomLtd::find_layers() {
 void RandomLtd::batch(sdk::Batch& batch) {
   choice_.step = static_cast<std::int64_t>(batch.number("global_step").value_or(0));
   choice_.micro_step = static_cast<std::int64_t>(batch.number("micro_step").value_or(0));
-  choice_.samples = sdk::borrow(batch.tensor("sample_position")).cpu().contiguous();
+  batch.each_tensor([&](std::string_view name, capstan_tensor tensor) {
+    if (name == "sample_position") choice_.samples = sdk::borrow(tensor).cpu().contiguous();
+  });
+  if (!choice_.samples.defined()) return;  // an empty batch
   choice_.keep = schedule_.update(choice_.step);
   // Micro-batches and ranks have equally many samples, so the sum over a step is that of its whole batch.
   if (choice_.micro_step == 0) consumed_ = consumed_before_;
