@@ -179,7 +179,7 @@ TEST(Sections, TheMethodsOfDataEfficiencyAreChosenOneByOne) {
       "min_value": 16, "max_value": 64, "schedule_type": "fixed_linear",
       "schedule_config": {"require_steps": 10, "seq_per_step": 8}}}}})";
   EXPECT_THAT(
-      read(text, {plugin("observer", "curriculum_learning", "data_efficiency")}).problems,
+      read(text, {plugin("sampler", "curriculum_learning", "data_efficiency")}).problems,
       ElementsAre(HasSubstr("no installed observer carries out the section 'data_efficiency.data_routing.random_ltd'; "
                             "one comes with Capstan")));
   EXPECT_THAT(read(text, {plugin("observer", "random_ltd", "data_efficiency")}).observers, ElementsAre("random_ltd"));
@@ -265,7 +265,7 @@ TEST(Components, ARegularExpressionThatAStateTakesIsCheckedWhenTheFileIsRead) {
 TEST(Sections, AComponentOfAKindThatNoSectionChoosesIsReported) {
   EXPECT_THAT(read(R"("acme_disk": {"enabled": true})", {plugin("offload", "acme", "acme_disk")}).problems,
               ElementsAre("acme_disk: acme.so: its offload 'acme' cannot be chosen by a section of its own, only "
-                          "monitors, observers and compressions can. Ask the plugin's author."));
+                          "monitors, observers, compressions and samplers can. Ask the plugin's author."));
 }
 
 TEST(Sections, ANestedSectionThatTheLanguageDoesNotHaveIsReported) {
