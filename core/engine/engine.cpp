@@ -239,6 +239,7 @@ void Engine::State::close() noexcept {
   } catch (const std::exception& error) {
     if (!failing) log::warning(error.what());
   }
+  recomputation.end();
   try {
     emit(CAPSTAN_EVENT_CLOSING);
   } catch (const std::exception& error) {

@@ -10,6 +10,7 @@
 #include "core/engine/pacing.hpp"
 #include "core/errors.hpp"
 #include "core/memory/accelerator.hpp"
+#include "core/memory/recompute/recomputation.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/model/batch.hpp"
@@ -264,6 +265,14 @@ capstan_status layer(capstan_batch* batch, capstan_str name, capstan_tensor hidd
   return layer_call(batch, &call, &without_arguments, out, error);
 }
 
+capstan_status recompute(capstan_batch* batch, const capstan_layer_call* call, const capstan_layer_inner* inner,
+                         const capstan_recompute* how, capstan_tensor* out, capstan_error* error) {
+  if (batch->recomputation == nullptr) {
+    return inner->run(inner->ctx, call->hidden, call->arguments, call->argument_count, out, error);
+  }
+  return guarded(error, [&] { batch->recomputation->run(*call, *inner, *how, out); });
+}
+
 capstan_status layer_names_of_model(void* ctx, void* taker, void (*take)(void*, capstan_str), capstan_error* error) {
   return guarded(error, [&] {
     for (const std::string& name : needed(static_cast<EngineHostContext*>(ctx)->layer_names)) take(taker, as_str(name));
@@ -302,6 +311,7 @@ void add_engine_functions(capstan_host& host) {
   host.batch_visit = batch_visit;
   host.layer = layer;
   host.layer_call = layer_call;
+  host.recompute = recompute;
   host.layer_names = layer_names_of_model;
   host.record = record;
   host.difficulty = difficulty;

@@ -27,6 +27,7 @@
 #include "core/engine/step_under_way.hpp"
 #include "core/engine/timers.hpp"
 #include "core/memory/accelerator.hpp"
+#include "core/memory/recompute/recomputation.hpp"
 #include "core/monitor/monitor_host.hpp"
 #include "core/parameters/parameter_groups.hpp"
 #include "core/parameters/parameter_store.hpp"
@@ -74,6 +75,8 @@ struct Engine::State {
   void change_by_sampler(Batch& batch);
   /// The model's forward in the precision asked for.
   at::Tensor run_model(Batch& batch);
+  /// Where regions begin that are computed again in backward: in a forward that trains.
+  void begin_recomputation(Batch& batch);
   /// The same with its parameters, from one use to the next.
   at::Tensor run_pass(Batch& batch, ParameterResidency::Pass pass);
   void backward(const at::Tensor& loss);
@@ -172,6 +175,8 @@ struct Engine::State {
   std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
   std::unique_ptr<OperandInputs> operand_inputs;   // of compressions; null: none changes an input
   OperatorPolicies forward_policies;               // what the last forward ran under
+  OperatorPolicies replay_policies;                // those of these under which operators run again in backward
+  Recomputation recomputation;                     // after the policies, which its regions run under
   LossScaler scaler;
   Timers micro_timers, step_timers, optimizer_timers;
   ProgressReport progress_report;

@@ -99,6 +99,7 @@ at::Tensor Engine::State::forward(Batch& batch) {
     loss = run_pass(batch, ParameterResidency::Pass::kTraining);
   } catch (...) {
     compressions.forget_micro_batch();
+    batch.recomputation = nullptr;
     throw;
   }
   batch.layers = nullptr;
@@ -148,10 +149,25 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
   }
   if (operand_policy && pass == ParameterResidency::Pass::kTraining) forward_policies.add(*operand_policy);
   if (!forward_policies.empty()) scope.emplace(forward_policies);
+  if (pass == ParameterResidency::Pass::kTraining) begin_recomputation(batch);
   at::Tensor loss = run_model(batch);
+  recomputation.end_forward();
+  batch.recomputation = nullptr;
   scope.reset();
   store.end_forward(pass);
   return loss;
+}
+
+void Engine::State::begin_recomputation(Batch& batch) {
+  replay_policies = {};
+  if (OperatorPolicy* policy = store.operator_policy()) replay_policies.add(*policy);
+  if (operand_policy) replay_policies.add(*operand_policy);
+  Recomputation::Policies policies;
+  policies.outside = operand_inputs.get();
+  policies.inside = replay_policies.empty() ? nullptr : &replay_policies;
+  policies.whole = operand_inputs || operand_policy;
+  recomputation.begin_forward(policies, micro_steps_seen == 0);
+  batch.recomputation = &recomputation;
 }
 
 void Engine::State::note_loss(const at::Tensor& loss) {

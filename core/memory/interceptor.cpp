@@ -10,7 +10,7 @@
 namespace capstan {
 namespace {
 
-constexpr auto kMode = c10::DispatchKey::TESTING_ONLY_GenericMode;
+constexpr auto kMode = kInterceptorKey;
 
 // LibTorch hands both the key and this to the threads that it starts for a forward or a backward. One of the two kinds
 // that it keeps for others.
@@ -20,11 +20,6 @@ struct ActivePolicy final : c10::DebugInfoBase {
   explicit ActivePolicy(OperatorPolicy& p) : policy(p) {}
   OperatorPolicy& policy;
 };
-
-OperatorPolicy* active_policy() {
-  auto* active = static_cast<ActivePolicy*>(c10::ThreadLocalDebugInfo::get(kKind));
-  return active == nullptr ? nullptr : &active->policy;
-}
 
 class AfterOperator {
  public:
@@ -41,14 +36,20 @@ void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   OperatorPolicy* policy = active_policy();
   if (policy != nullptr && policy->looks_inside(op)) return op.redispatchBoxed(below, stack);
   // Off for everything that runs inside: only outermost operators are seen.
-  c10::impl::ExcludeDispatchKeyGuard inside(kMode);
+  const UnseenScope inside;
   if (policy == nullptr) return op.redispatchBoxed(below, stack);
   policy->before(op, *stack, op.schema().arguments().size());
   const AfterOperator after(*policy, op);
   if (!policy->stands_in(op, *stack, op.schema().arguments().size())) op.redispatchBoxed(below, stack);
+  policy->returned(op, *stack);
 }
 
 }  // namespace
+
+OperatorPolicy* active_policy() {
+  auto* active = static_cast<ActivePolicy*>(c10::ThreadLocalDebugInfo::get(kKind));
+  return active == nullptr ? nullptr : &active->policy;
+}
 
 void OperatorPolicies::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
   for (std::size_t i = 0; i < policies_.size(); ++i) {
@@ -63,6 +64,10 @@ void OperatorPolicies::before(const c10::OperatorHandle& op, OperatorStack& stac
 
 void OperatorPolicies::after(const c10::OperatorHandle& op, std::size_t begun) noexcept {
   while (begun-- > 0) policies_[begun]->after(op);
+}
+
+void OperatorPolicies::returned(const c10::OperatorHandle& op, OperatorStack& stack) {
+  for (std::size_t i = policies_.size(); i-- > 0;) policies_[i]->returned(op, stack);
 }
 
 void OperatorPolicies::after(const c10::OperatorHandle& op) noexcept { after(op, policies_.size()); }

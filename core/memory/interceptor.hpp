@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <cstddef>
@@ -23,7 +24,9 @@ class OperatorPolicy {
   /// Called before the operator runs: its arguments are the last `argument_count` entries of the stack, in order. May
   /// replace them. What it throws leaves the operator's call.
   virtual void before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) = 0;
-  /// Called after the operator returned or threw.
+  /// Called after the operator returned: its results are the last entries of the stack.
+  virtual void returned(const c10::OperatorHandle&, OperatorStack&) {}
+  /// Called last, after the operator returned or threw.
   virtual void after(const c10::OperatorHandle& op) noexcept = 0;
   /// Does the operator's work in its place: takes the arguments off the stack and leaves the results. After before().
   virtual bool stands_in(const c10::OperatorHandle&, OperatorStack&, std::size_t) { return false; }
@@ -36,6 +39,7 @@ class OperatorPolicies final : public OperatorPolicy {
  public:
   void add(OperatorPolicy& policy) { policies_.push_back(&policy); }
   void before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) override;
+  void returned(const c10::OperatorHandle& op, OperatorStack& stack) override;
   void after(const c10::OperatorHandle& op) noexcept override;
   bool stands_in(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) override;
   bool looks_inside(const c10::OperatorHandle& op) override;
@@ -45,6 +49,21 @@ class OperatorPolicies final : public OperatorPolicy {
   void after(const c10::OperatorHandle& op, std::size_t begun) noexcept;
   std::vector<OperatorPolicy*> policies_;
 };
+
+/// The dispatch key that brings operators to the interceptor.
+constexpr auto kInterceptorKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+/// While it lives, no policy sees what this thread runs.
+class UnseenScope {
+ public:
+  UnseenScope() : excluded_(kInterceptorKey) {}
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard excluded_;
+};
+
+/// The policy of the innermost InterceptorScope on this thread; null: none.
+OperatorPolicy* active_policy();
 
 /// While it lives, `policy` sees every outermost operator that this thread runs, backward included, and those of
 /// threads that LibTorch starts for it: operators that an operator calls inside itself are not seen, and neither is

@@ -7,6 +7,7 @@
 
 namespace capstan {
 class LayerHost;
+class Recomputation;
 }
 
 /// One micro-batch: named tensors and named numbers. The C side knows only the pointer.
@@ -14,6 +15,7 @@ struct capstan_batch {
   std::map<std::string, at::Tensor, std::less<>> tensors;
   std::map<std::string, double, std::less<>> numbers;
   capstan::LayerHost* layers = nullptr;  // runs capstan::layer calls while the engine is in forward; else null
+  capstan::Recomputation* recomputation = nullptr;  // runs layers as regions in a forward that trains; else null
   /// How much an evaluation's mean counts the loss: its rows, where batches differ in rows. 0 counts for nothing.
   double weight = 1;
 };

@@ -149,6 +149,8 @@ capstan_host make_host() {
                   capstan_error* error) { return no_engine(error, "layer"); };
   host.layer_call = [](capstan_batch*, const capstan_layer_call*, const capstan_layer_inner*, capstan_tensor*,
                        capstan_error* error) { return no_engine(error, "layer_call"); };
+  host.recompute = [](capstan_batch*, const capstan_layer_call*, const capstan_layer_inner*, const capstan_recompute*,
+                      capstan_tensor*, capstan_error* error) { return no_engine(error, "recompute"); };
   host.layer_names = [](void*, void*, void (*)(void*, capstan_str), capstan_error* error) {
     return no_engine(error, "layer_names");
   };

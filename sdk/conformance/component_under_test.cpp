@@ -73,6 +73,10 @@ void lend_batches(capstan_host& host) {
                        capstan_tensor* out, capstan_error* error) {
     return inner->run(inner->ctx, call->hidden, call->arguments, call->argument_count, out, error);
   };
+  host.recompute = [](capstan_batch*, const capstan_layer_call* call, const capstan_layer_inner* inner,
+                      const capstan_recompute*, capstan_tensor* out, capstan_error* error) {
+    return inner->run(inner->ctx, call->hidden, call->arguments, call->argument_count, out, error);
+  };
   host.layer_names = [](void*, void* taker, void (*take)(void*, capstan_str), capstan_error*) {
     for (const std::string name : {"blocks.0", "blocks.1"}) take(taker, as_str(name));
     return CAPSTAN_OK;

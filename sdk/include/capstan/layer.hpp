@@ -66,6 +66,30 @@ struct LayerCall {
   }
 };
 
+/// Runs `f` as a layer inside the host: host_call(described, inner, &out) leads to the host's function for it.
+template <class F, class HostCall>
+at::Tensor call_in_host(const ForwardScope& scope, std::string_view name, const at::Tensor& hidden,
+                        const Arguments& arguments, F& f, const HostCall& host_call) {
+  using Call = LayerCall<F>;
+  Call call{scope.host, name, f};
+  const capstan_layer_inner inner{sizeof inner, &call, &Call::run};
+  const LentArguments lent(arguments);
+  capstan_layer_call described{};
+  described.struct_size = sizeof described;
+  described.name = to_str(name);
+  described.batch = scope.batch;
+  described.hidden = lend(hidden);
+  described.arguments = lent.data();
+  described.argument_count = lent.size();
+  capstan_tensor handle = nullptr;
+  const capstan_status status = host_call(described, inner, &handle);
+  at::Tensor out = take(handle);
+  if (call.thrown) std::rethrow_exception(call.thrown);
+  check(status);
+  if (!out.defined()) throw Error("layer '" + std::string(name) + "' came back without a tensor");
+  return out;
+}
+
 }  // namespace sdk
 
 /// Runs one layer of a model that takes more than its hidden states: f(hidden, arguments), an at::Tensor of both.
@@ -81,30 +105,43 @@ at::Tensor layer(std::string_view name, const at::Tensor& hidden, const Argument
   const sdk::ForwardScope* scope = sdk::ForwardScope::current;
   if (scope == nullptr) return f(hidden, arguments);
 
-  using Call = sdk::LayerCall<std::remove_reference_t<F>>;
-  Call call{scope->host, name, f};
-  const capstan_layer_inner inner{sizeof inner, &call, &Call::run};
-  const sdk::LentArguments lent(arguments);
-  capstan_layer_call described{};
-  described.struct_size = sizeof described;
-  described.name = sdk::to_str(name);
-  described.batch = scope->batch;
-  described.hidden = sdk::lend(hidden);
-  described.arguments = lent.data();
-  described.argument_count = lent.size();
-  capstan_tensor handle = nullptr;
-  const capstan_status status = scope->host->layer_call(scope->batch, &described, &inner, &handle, scope->error);
-  at::Tensor out = sdk::take(handle);
-  if (call.thrown) std::rethrow_exception(call.thrown);
-  sdk::check(status);
-  if (!out.defined()) throw sdk::Error("layer '" + std::string(name) + "' came back without a tensor");
-  return out;
+  return sdk::call_in_host(*scope, name, hidden, arguments, f,
+                           [scope](const capstan_layer_call& call, const auto& inner, capstan_tensor* out) {
+                             return scope->host->layer_call(scope->batch, &call, &inner, out, scope->error);
+                           });
 }
 
 /// The same for a layer that takes its hidden states alone: f(hidden).
 template <class F>
 at::Tensor layer(std::string_view name, const at::Tensor& hidden, F&& f) {
   return layer(name, hidden, Arguments(), [&f](const at::Tensor& input, const Arguments&) { return f(input); });
+}
+
+/// Runs f(x), an at::Tensor, and forgets its activations until backward, which computes them again (activation
+/// checkpointing; Chen et al. 2016, arXiv 1604.06174, with operators that are recorded and replayed in the place of `f`
+/// run twice). Gradients, running statistics and random numbers are, bit for bit, those of f(x). `f` is called within
+/// this call, once, so that it may capture by reference. It needs no configuration; outside of an engine's training it
+/// just calls `f`, and so it does inside of a layer that is recomputed as a whole. `name` is for messages.
+///
+/// What `f` computes must come of LibTorch's operators: elements that it writes through data_ptr() into what an
+/// operator has computed would be lost, which the first micro-batch's check finds and says.
+template <class F>
+at::Tensor checkpoint(std::string_view name, const at::Tensor& x, F&& f) {
+  const sdk::ForwardScope* scope = sdk::ForwardScope::current;
+  if (scope == nullptr) return f(x);
+  auto layer = [&f](const at::Tensor& input, const Arguments&) { return f(input); };
+  const auto in_host = [scope](const capstan_layer_call& call, const auto& inner, capstan_tensor* out) {
+    capstan_recompute how{};
+    how.struct_size = sizeof how;
+    return scope->host->recompute(scope->batch, &call, &inner, &how, out, scope->error);
+  };
+  return sdk::call_in_host(*scope, name, x, Arguments(), layer, in_host);
+}
+
+/// The same without a name.
+template <class F>
+at::Tensor checkpoint(F&& f, const at::Tensor& x) {
+  return checkpoint("checkpoint", x, f);
 }
 
 }  // namespace capstan

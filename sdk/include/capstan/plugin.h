@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.8: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.9: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 8u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 9u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -120,6 +120,36 @@ typedef struct capstan_layer_call {
   size_t argument_count;
 } capstan_layer_call;
 
+/* Since 1.9: how a layer is run whose activations are computed again in backward (activation checkpointing). The layer's
+ * operators are recorded, and those whose results backward asks for are run again: a region is what is run again at once.
+ * Its boundary is the hidden states that its first layer is given. Zeroes and null pointers mean: nothing of it. */
+typedef struct capstan_recompute {
+  uint32_t struct_size;
+  uint32_t joins;          /* 1: the layer belongs to the region that a layer before it left open, where there is one */
+  uint32_t stays_open;     /* 1: the region goes on, up to the end of the next layer that joins it */
+  uint32_t check;          /* when all that is computed again is compared with what forward had, bit by bit: 0 in the
+                            * first micro-batch of a run, 1 in every one, 2 never */
+  const capstan_str* keep; /* operators that are not run again, "aten::_softmax": their results stay in memory */
+  size_t keep_count;
+  /* What follows is called until the region's activations are released, and not after the event CLOSING. */
+  void* ctx;
+  /* Where the boundary tensor waits between forward and backward, all three or none of them; without them it stays in
+   * memory. `pack` may keep the handle's tensor only as a new handle or a copy. `unpack` gives a new handle to a tensor of
+   * the same shape, dtype and device; a region is run again at most once, so it may let go of what it kept. `drop` comes
+   * once for each id, in backward or where a graph is abandoned. [any, one at a time in a region] */
+  capstan_status (*pack)(void* ctx, capstan_tensor boundary, uint64_t* id, capstan_error*);
+  capstan_status (*unpack)(void* ctx, uint64_t id, capstan_tensor* out, capstan_error*);
+  void (*drop)(void* ctx, uint64_t id);
+  /* Where the region's backward has come to. `layer`: the first of the region. [any] */
+  void (*backward)(void* ctx, capstan_str layer, int what); /* capstan_recompute_moment */
+} capstan_recompute;
+
+typedef enum capstan_recompute_moment {
+  CAPSTAN_RECOMPUTE_BEGIN = 0,   /* backward asks for the first activation: it is about to be run again */
+  CAPSTAN_RECOMPUTE_END = 1,     /* all that backward asks for is there */
+  CAPSTAN_RECOMPUTE_RELEASED = 2 /* backward has used it all; comes without the others where it asked for nothing */
+} capstan_recompute_moment;
+
 /* What the engine lends to a component. Keep the pointer in the instance, never in a global: one process may run
  * two engines. It outlives the instance. */
 typedef struct capstan_host {
@@ -190,6 +220,12 @@ typedef struct capstan_host {
    * from the program's function or the component of kind "pacing". Fails, and says what to do, where there is neither.
    * [engine] */
   capstan_status (*difficulty)(void* ctx, capstan_str metric, int64_t step, int64_t* out, capstan_error*);
+  /* Since 1.9: runs `inner` on call->hidden with call->arguments, which an observer of layers may have changed, and forgets
+   * its activations until backward. Outside of training, and inside of a region that is open already, it just runs
+   * `inner`. Within an observer's `layer`, or within a model's forward. `call` needs name, hidden and arguments.
+   * [engine] */
+  capstan_status (*recompute)(capstan_batch*, const capstan_layer_call* call, const capstan_layer_inner* inner,
+                              const capstan_recompute* how, capstan_tensor* out, capstan_error*);
 } capstan_host;
 
 /* ---- kind "optimizer" ------------------------------------------------------------------------------------- */

@@ -142,14 +142,32 @@ class LayerRun {
 
   /// Runs the layer; the result is a new handle that the caller owns. At most once.
   capstan_tensor run(capstan_tensor hidden) const {
-    std::vector<const capstan_argument*> pointers;
-    for (const capstan_argument& argument : arguments_) pointers.push_back(&argument);
+    const std::vector<const capstan_argument*> given = pointers();
     capstan_tensor out = nullptr;
-    check(inner_->run(inner_->ctx, hidden, pointers.data(), pointers.size(), &out, error_));
+    check(inner_->run(inner_->ctx, hidden, given.data(), given.size(), &out, error_));
+    return out;
+  }
+
+  /// The same, with activations that are forgotten and computed again in backward (since ABI 1.9). `how.ctx` must be
+  /// valid until the event CLOSING, its list of operators during this call.
+  capstan_tensor recompute(capstan_tensor hidden, const capstan_recompute& how) const {
+    const std::vector<const capstan_argument*> given = pointers();
+    capstan_layer_call call = *call_;
+    call.hidden = hidden;
+    call.arguments = given.data();
+    call.argument_count = given.size();
+    capstan_tensor out = nullptr;
+    check(host_->recompute(call_->batch, &call, inner_, &how, &out, error_));
     return out;
   }
 
  private:
+  std::vector<const capstan_argument*> pointers() const {
+    std::vector<const capstan_argument*> pointers;
+    for (const capstan_argument& argument : arguments_) pointers.push_back(&argument);
+    return pointers;
+  }
+
   const capstan_host* host_;
   const capstan_layer_call* call_;
   const capstan_layer_inner* inner_;
