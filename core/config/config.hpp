@@ -156,6 +156,7 @@ struct Config {
   // Where what is offloaded goes: capstan.offload.optimizer and .parameters, or the device nvme of zero_optimization's
   // sections. Parameters: at stage 3 alone.
   std::optional<ComponentChoice> optimizer_offload, parameter_offload;
+  std::optional<ComponentChoice> activation_offload;  // capstan.offload.activations
   std::vector<ParameterGroupRule> parameter_groups;
   std::vector<std::string> corrections;              // capstan.corrections
   std::map<std::string, std::string> plugin_sha256;  // capstan.plugins.sha256: file name -> 64 hexadecimal digits

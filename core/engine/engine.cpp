@@ -94,6 +94,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   if (config.run.pacing) pacing.set_component(create(*config.run.pacing));
   if (config.run.sampler) sampler.emplace(create(*config.run.sampler));
   cast_buffers();
+  open_activation_store();
   // One rank writes for all.
   if (communicator->rank() > 0) config.monitors.clear();
   model.set_training(true);
@@ -214,6 +215,19 @@ OffloadOptions Engine::State::offload_options() {
   offload.write_behind = section.pipeline_write.value_or(true);
   offload.may_cut = manifest() != nullptr && manifest()->has_trait("elementwise") && manifest()->measures == 0;
   return offload;
+}
+
+void Engine::State::open_activation_store() {
+  if (!config.activation_offload) return;
+  activation_device = std::make_unique<OffloadDevice>(create(*config.activation_offload));
+  activation_store = std::make_unique<BoundaryOffload>(*activation_device);
+  recomputation.set_store(activation_store.get());
+}
+
+OffloadTraffic Engine::State::offload_traffic() const {
+  OffloadTraffic traffic = store.offload_traffic();
+  if (activation_device) traffic += activation_device->traffic();
+  return traffic;
 }
 
 Engine::Engine(Model model, const Config& config, const PluginIndex& plugins,

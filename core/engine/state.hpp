@@ -27,6 +27,7 @@
 #include "core/engine/step_under_way.hpp"
 #include "core/engine/timers.hpp"
 #include "core/memory/accelerator.hpp"
+#include "core/memory/recompute/boundary_offload.hpp"
 #include "core/memory/recompute/recomputation.hpp"
 #include "core/monitor/monitor_host.hpp"
 #include "core/parameters/parameter_groups.hpp"
@@ -59,6 +60,10 @@ struct Engine::State {
   ParameterStore::Options store_options();
   OffloadOptions offload_options();
   ShardingOptions sharding_options();
+  /// Where the inputs of recomputed layers wait.
+  void open_activation_store();
+  /// What went to and from all stores.
+  OffloadTraffic offload_traffic() const;
   /// How each trainable parameter's gradient travels between ranks; empty: all alike.
   std::vector<GradientTransport> gradient_transports() const;
 
@@ -176,7 +181,9 @@ struct Engine::State {
   std::unique_ptr<OperandInputs> operand_inputs;   // of compressions; null: none changes an input
   OperatorPolicies forward_policies;               // what the last forward ran under
   OperatorPolicies replay_policies;                // those of these under which operators run again in backward
-  Recomputation recomputation;                     // after the policies, which its regions run under
+  std::unique_ptr<OffloadDevice> activation_device;   // capstan.offload.activations; null: none
+  std::unique_ptr<BoundaryOffload> activation_store;  // on that device
+  Recomputation recomputation;                        // after the policies, which its regions run under
   LossScaler scaler;
   Timers micro_timers, step_timers, optimizer_timers;
   ProgressReport progress_report;

@@ -85,7 +85,7 @@ at::Tensor Engine::State::forward(Batch& batch) {
   if (under_way.micro_step == 0) {
     progress_report.step_begins();
     traffic_before = communicator->log().total();
-    offload_before = store.offload_traffic();
+    offload_before = offload_traffic();
     emit(CAPSTAN_EVENT_STEP_BEGIN);
   }
   const Timers::Span span(micro_timers, "fwd");

@@ -18,9 +18,20 @@ bool goes_to_nvme(const ComponentManifest& component, std::string_view path) {
   return false;
 }
 
+/// True when the key stands elsewhere and goes to the component's section.
+bool is_handed_on(const ComponentManifest& component, std::string_view path) {
+  for (const HandedOn& key : handed_on()) {
+    const std::string_view from = key.path;
+    if (component.section != key.section || !path.starts_with(from)) continue;
+    if (path.size() == from.size()) return *key.param == '\0' || has_param(component, key.param);
+    if (path[from.size()] == '.' && has_param(component, path.substr(from.size() + 1))) return true;
+  }
+  return false;
+}
+
 /// True when the component gets the key: its section is the key itself, or hands it on as a switch or a parameter.
 bool takes(const ComponentManifest& component, std::string_view path) {
-  if (goes_to_nvme(component, path)) return true;
+  if (goes_to_nvme(component, path) || is_handed_on(component, path)) return true;
   if (!path.starts_with(component.section) || !has_switch(component)) return false;
   path.remove_prefix(component.section.size());
   if (path.empty() || path == ".enabled") return true;

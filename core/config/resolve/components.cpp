@@ -227,6 +227,11 @@ std::optional<ComponentChoice> ComponentChooser::parameter_offload() {
   return store("capstan.offload.parameters", "zero_optimization.offload_param");
 }
 
+std::optional<ComponentChoice> ComponentChooser::activation_offload() {
+  const std::string section = "capstan.offload.activations";
+  return choose(section, "offload", params_of(values_.find(section)));
+}
+
 /// What `own` names; failing that, the component of DeepSpeed's device "nvme", with the keys of the section and of aio
 /// that its manifest lists.
 std::optional<ComponentChoice> ComponentChooser::store(const std::string& own, const std::string& section) {
@@ -366,6 +371,17 @@ std::optional<ComponentChoice> ComponentChooser::known_section(const IndexedPlug
       if (has_param(component, key)) given[key] = value;
     }
   }
+  for (const HandedOn& key : handed_on()) {
+    const Json* value = component.section == key.section ? values_.find(key.path) : nullptr;
+    if (value == nullptr) continue;
+    if (value->is_object()) {
+      for (const auto& [name, member] : value->as_object()) {
+        if (has_param(component, name)) given[name] = member;
+      }
+    } else if (has_param(component, key.param) && given.find(key.param) == nullptr && values_.given(key.path)) {
+      given[key.param] = *value;
+    }
+  }
   return section_choice(component, given);
 }
 
@@ -413,11 +429,12 @@ void ComponentChooser::missing_section(const SwitchedSection& wanted) {
 
 std::set<const ComponentManifest*> ComponentChooser::switched_components() {
   std::set<const ComponentManifest*> chosen;
+  std::set<std::string_view> reported;  // sections
   for (const SwitchedSection& wanted : switched_sections()) {
     if (!is_on(values_, wanted)) continue;
     if (const ComponentManifest* component = carrier(plugins_, wanted)) {
       chosen.insert(component);
-    } else {
+    } else if (reported.insert(wanted.section).second) {
       missing_section(wanted);
     }
   }

@@ -40,6 +40,8 @@ class ComponentChooser {
   /// The store of the optimizer's state, and that of parameters.
   std::optional<ComponentChoice> optimizer_offload();
   std::optional<ComponentChoice> parameter_offload();
+  /// The store of the inputs of recomputed layers.
+  std::optional<ComponentChoice> activation_offload();
   std::vector<ParameterGroupRule> parameter_groups(const std::optional<ComponentChoice>& optimizer);
   /// The kinds that sections choose: those of which a run may have several components, and the sampler.
   struct BySection {

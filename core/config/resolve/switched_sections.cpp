@@ -17,6 +17,13 @@ constexpr SwitchedSection kSections[] = {
     {"comet.enabled", "comet", "monitor", true},
     {"flops_profiler.enabled", "flops_profiler", "observer", true},
     {"curriculum_learning.enabled", "curriculum_learning", "observer", true},
+    {"capstan.recompute", "activation_checkpointing", "observer", true},
+    {"pipeline.activation_checkpoint_interval", "activation_checkpointing", "observer", true, 0},
+    {"activation_checkpointing.partition_activations", "activation_checkpointing", "observer", true},
+    {"activation_checkpointing.cpu_checkpointing", "activation_checkpointing", "observer", true},
+    {"activation_checkpointing.contiguous_memory_optimization", "activation_checkpointing", "observer", true},
+    {"activation_checkpointing.synchronize_checkpoint_boundary", "activation_checkpointing", "observer", true},
+    {"activation_checkpointing.profile", "activation_checkpointing", "observer", true},
     {"progressive_layer_drop.enabled", "progressive_layer_drop", "observer"},
     {"quantize_training.eigenvalue.enabled", "quantize_training.eigenvalue", "observer"},
     {"autotuning.enabled", "autotuning", "observer"},
@@ -48,10 +55,15 @@ constexpr SwitchedSection kSections[] = {
 };
 // clang-format on
 
-bool is_on(const Json* value) {
+constexpr HandedOn kHandedOn[] = {
+    {"capstan.recompute", "activation_checkpointing", ""},
+    {"pipeline.activation_checkpoint_interval", "activation_checkpointing", "every"},
+};
+
+bool is_on(const Json* value, std::int64_t above = 1) {
   if (!value || value->is_null()) return false;
   if (value->is_bool()) return value->as_bool();
-  if (value->is_integer()) return value->as_integer() > 1;
+  if (value->is_integer()) return value->as_integer() > above;
   return value->is_object();
 }
 
@@ -94,10 +106,11 @@ std::size_t fit(const ComponentManifest& component, const SwitchedSection& wante
 }  // namespace
 
 std::span<const SwitchedSection> switched_sections() { return kSections; }
+std::span<const HandedOn> handed_on() { return kHandedOn; }
 
 bool is_on(const Effective& values, const SwitchedSection& section) {
   const std::string path = section.switch_path;
-  if (!is_on(values.find(path))) return false;
+  if (!is_on(values.find(path), section.above)) return false;
   for (auto dot = path.find('.'); dot != std::string::npos; dot = path.find('.', dot + 1)) {
     const Json* around = values.find(path.substr(0, dot) + ".enabled");
     if (around && !is_on(around)) return false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "core/config/resolve/effective.hpp"
@@ -8,15 +9,25 @@
 namespace capstan {
 
 /// A section of the language that a plugin carries out, and the key that switches it on. A switch is on when it is
-/// true, above 1, or an object that is given.
+/// true, above `above`, or an object that is given.
 struct SwitchedSection {
   const char* switch_path;  // "compression_training.row_pruning.shared_parameters.enabled"
   const char* section;      // "compression_training.row_pruning"
   const char* kind;         // the kind of the component that carries it out
   bool shipped = false;     // a plugin that comes with Capstan carries it out
+  std::int64_t above = 1;
 };
 
 std::span<const SwitchedSection> switched_sections();
+
+/// A key that stands outside of the section whose component gets it.
+struct HandedOn {
+  const char* path;     // "capstan.recompute": a key, or an object of keys
+  const char* section;  // "activation_checkpointing"
+  const char* param;    // the parameter's name; empty: those of the object's keys
+};
+/// What stands first counts.
+std::span<const HandedOn> handed_on();
 
 /// True when its switch is on and no "enabled" of the objects around it is false.
 bool is_on(const Effective& values, const SwitchedSection& section);

@@ -217,7 +217,7 @@ void check_rules(const Effective& values, const Config& config, const PluginInde
   check_accumulation(values, problems);
   check_data_rules(values, config, problems);
   check_compression_rules(values, problems);
-  check_other_sections(values, problems);
+  check_other_sections(values, config, problems);
 }
 
 }  // namespace capstan

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/schema/regular_expression.hpp"
 #include "core/schema/value.hpp"
 #include "core/text/places.hpp"
 
@@ -79,6 +80,70 @@ void note_sparse_attention(const Effective& values, Problems& problems) {
   }
 }
 
+/// What switches recomputation on without saying of which layers.
+const char* switch_without_layers(const Effective& values) {
+  if (values.find("capstan.recompute") != nullptr || values.integer("pipeline.activation_checkpoint_interval") > 0) {
+    return nullptr;
+  }
+  for (const char* flag : {"partition_activations", "cpu_checkpointing", "contiguous_memory_optimization",
+                           "synchronize_checkpoint_boundary", "profile"}) {
+    if (values.flag(std::string("activation_checkpointing.") + flag)) return flag;
+  }
+  return nullptr;
+}
+
+void check_recompute(const Effective& values, const Config& config, Problems& problems) {
+  const Json* section = values.find("capstan.recompute");
+  const Json* layers = values.find("capstan.recompute.layers");
+  for (std::size_t i = 0; layers && layers->is_array() && i < layers->size(); ++i) {
+    const Json& pattern = layers->as_array()[i];
+    const std::string fault = pattern.is_string() ? expression_fault(pattern.as_string()) : "";
+    if (!fault.empty()) problems.error(element_path("capstan.recompute.layers", i), fault);
+  }
+  const std::int64_t interval = values.integer("pipeline.activation_checkpoint_interval");
+  const std::int64_t every = values.integer("capstan.recompute.every", 1);
+  if (section && interval > 0 && values.given("capstan.recompute.every") && every != interval) {
+    problems.error("capstan.recompute.every", std::to_string(every) +
+                                                  ", and pipeline.activation_checkpoint_interval says " +
+                                                  std::to_string(interval) + ". Take one of the two away.");
+  }
+  if (const char* flag = switch_without_layers(values)) {
+    problems.notice("activation_checkpointing",
+                    std::string(flag) +
+                        " switches it on: every layer that the model names is computed again in "
+                        "backward. capstan.recompute.layers chooses among them.");
+  }
+  const bool on = section || interval > 0 || switch_without_layers(values);
+  const std::string path = "activation_checkpointing.";
+  if (config.activation_offload && !on) {
+    problems.notice("capstan.offload.activations", "has no effect without capstan.recompute.");
+  }
+  for (const char* flag : {"contiguous_memory_optimization", "cpu_checkpointing"}) {
+    const bool acts = config.device != "cpu" || std::string_view(flag) != "cpu_checkpointing";
+    if (!config.activation_offload || !acts || !values.flag(path + flag)) continue;
+    problems.error(path + flag,
+                   "says where the inputs of recomputed layers wait, and so does "
+                   "capstan.offload.activations. Take one of the two away.");
+  }
+  if (values.flag(path + "partition_activations")) {
+    problems.notice(path + "partition_activations",
+                    "has no effect: there are no model-parallel ranks to split activations over.");
+  }
+  const Json* number = values.find(path + "number_checkpoints");
+  if (number && !number->is_null() && !values.flag(path + "contiguous_memory_optimization")) {
+    problems.notice(path + "number_checkpoints", "has no effect without contiguous_memory_optimization.");
+  }
+  if (config.device != "cpu") return;
+  if (values.flag(path + "cpu_checkpointing")) {
+    problems.notice(path + "cpu_checkpointing",
+                    "has no effect in this run, whose device is the CPU: activations are in host memory already.");
+  }
+  if (values.flag(path + "synchronize_checkpoint_boundary")) {
+    problems.notice(path + "synchronize_checkpoint_boundary",
+                    "has no effect in this run, whose device is the CPU: there is nothing to wait for.");
+  }
+}
+
 void check_activation_checkpointing(const Effective& values, Problems& problems) {
   const std::string path = "activation_checkpointing";
   if (!values.flag(path + ".contiguous_memory_optimization")) return;
@@ -125,10 +190,11 @@ void check_zenflow(const Effective& values, Problems& problems) {
 
 }  // namespace
 
-void check_other_sections(const Effective& values, Problems& problems) {
+void check_other_sections(const Effective& values, const Config& config, Problems& problems) {
   check_sparse_attention(values, problems);
   note_sparse_attention(values, problems);
   check_activation_checkpointing(values, problems);
+  check_recompute(values, config, problems);
   check_comet(values, problems);
   check_autotuning(values, problems);
   check_zenflow(values, problems);

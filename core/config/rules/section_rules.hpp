@@ -27,6 +27,6 @@ void check_storage(const Effective& values, const Config& config, bool check_onl
 /// The offload sections and aio: one notice for what has no effect in this run, with the reason.
 void report_idle_offload_keys(const Effective& values, const Config& config, const PluginIndex& plugins,
                               Problems& problems);
-void check_other_sections(const Effective& values, Problems& problems);
+void check_other_sections(const Effective& values, const Config& config, Problems& problems);
 
 }  // namespace capstan
