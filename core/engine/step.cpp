@@ -14,6 +14,7 @@
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/memory/recompute/activation_memory.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/model/dtype_names.hpp"
@@ -213,6 +214,8 @@ void Engine::State::backward(const at::Tensor& loss) {
       const Timers::Span inner(micro_timers, "bwd_inner");
       std::optional<InterceptorScope> scope;
       if (OperatorPolicy* policy = store.operator_policy()) scope.emplace(*policy);
+      std::optional<ActivationMemoryScope> memory;
+      if (recomputation.waits()) memory.emplace();
       loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed));
     }
     // What is exchanged on this thread is no part of autograd; what another exchanges meanwhile costs it nothing.

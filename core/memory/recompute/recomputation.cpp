@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/errors.hpp"
+#include "core/memory/recompute/activation_memory.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/plugin_call.hpp"
 
@@ -67,6 +68,10 @@ void Recomputation::begin_forward(Policies policies, bool first) {
 
 void Recomputation::end_forward() { close(); }
 
+bool Recomputation::waits() const {
+  return std::any_of(tapes_.begin(), tapes_.end(), [](const std::weak_ptr<Tape>& tape) { return !tape.expired(); });
+}
+
 std::set<std::string> Recomputation::names_of(const capstan_recompute& how, const std::string& layer) {
   std::set<std::string> names;
   for (std::size_t i = 0; i < how.keep_count; ++i) {
@@ -125,6 +130,7 @@ void Recomputation::run(const capstan_layer_call& call, const capstan_layer_inne
     if (policies_.inside != nullptr) policies.add(*policies_.inside);
     const InterceptorScope scope(policies);
     const SavedTensorScope saved(&*recorder_);
+    const ActivationMemoryScope memory;
     const Recorder::Here here(&*recorder_);
     run_inner();
   } catch (...) {

@@ -48,6 +48,9 @@ class Recomputation {
   void begin_forward(Policies policies, bool first);
   void end_forward();
 
+  /// Whether a region of this engine waits for backward.
+  bool waits() const;
+
   /// capstan_host.recompute, between begin_forward and end_forward.
   void run(const capstan_layer_call& call, const capstan_layer_inner& inner, const capstan_recompute& how,
            capstan_tensor* out);
