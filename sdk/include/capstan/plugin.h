@@ -120,6 +120,13 @@ typedef struct capstan_layer_call {
   size_t argument_count;
 } capstan_layer_call;
 
+/* Since 1.9: where a region's backward has come to. */
+typedef enum capstan_recompute_moment {
+  CAPSTAN_RECOMPUTE_BEGIN = 0,   /* backward asks for the first activation: it is about to be run again */
+  CAPSTAN_RECOMPUTE_END = 1,     /* all that backward asks for is there */
+  CAPSTAN_RECOMPUTE_RELEASED = 2 /* backward has used it all; comes without the others where it asked for nothing */
+} capstan_recompute_moment;
+
 /* Since 1.9: how a layer is run whose activations are computed again in backward (activation checkpointing). The layer's
  * operators are recorded, and those whose results backward asks for are run again: a region is what is run again at once.
  * Its boundary is the hidden states that its first layer is given. Zeroes and null pointers mean: nothing of it. */
@@ -143,12 +150,6 @@ typedef struct capstan_recompute {
   /* Where the region's backward has come to. `layer`: the first of the region. [any] */
   void (*backward)(void* ctx, capstan_str layer, int what); /* capstan_recompute_moment */
 } capstan_recompute;
-
-typedef enum capstan_recompute_moment {
-  CAPSTAN_RECOMPUTE_BEGIN = 0,   /* backward asks for the first activation: it is about to be run again */
-  CAPSTAN_RECOMPUTE_END = 1,     /* all that backward asks for is there */
-  CAPSTAN_RECOMPUTE_RELEASED = 2 /* backward has used it all; comes without the others where it asked for nothing */
-} capstan_recompute_moment;
 
 /* What the engine lends to a component. Keep the pointer in the instance, never in a global: one process may run
  * two engines. It outlives the instance. */

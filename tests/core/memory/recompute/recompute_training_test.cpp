@@ -112,9 +112,7 @@ void expect_same(const std::vector<Tensor>& seen, const std::vector<Tensor>& exp
   }
 }
 
-Tensor input(at::IntArrayRef sizes) {
-  return torch::linspace(-1, 1, c10::multiply_integers(sizes)).view(sizes);
-}
+Tensor input(at::IntArrayRef sizes) { return torch::linspace(-1, 1, c10::multiply_integers(sizes)).view(sizes); }
 
 /// Every layer has a square weight; `body(w, i, x)` is what it computes.
 Layered of_weights(std::int64_t d, const std::function<Tensor(const Tensor&, int, const Tensor&)>& body) {
@@ -181,9 +179,8 @@ std::vector<Kind> kinds() {
       return torch::dropout(torch::gelu(y.matmul(w.t()), "tanh"), 0.5, true) + y;
     });
   });
-  add("dropout_in_attention", [] {
-    return of_weights(8, [](const Tensor& w, int, const Tensor& x) { return attention(w, x, 0.2) + x; });
-  });
+  add("dropout_in_attention",
+      [] { return of_weights(8, [](const Tensor& w, int, const Tensor& x) { return attention(w, x, 0.2) + x; }); });
   add("captured_result", [] {
     const Tensor w = leaf({4, 4}), v = leaf({4, 4});
     return Layered{{w, v}, {}, [=](const RunLayer& run) {
@@ -234,7 +231,9 @@ std::vector<Kind> kinds() {
   });
   add("batch_norm", [] {
     return of_modules<nn::SequentialImpl>(
-        [] { return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(2, 2, 3).padding(1)), nn::BatchNorm2d(2), nn::ReLU()); },
+        [] {
+          return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(2, 2, 3).padding(1)), nn::BatchNorm2d(2), nn::ReLU());
+        },
         [](nn::SequentialImpl& m, const Tensor& x) { return m.forward(x); }, {2, 2, 4, 4});
   });
   add("counters", [] {
@@ -295,9 +294,8 @@ def f(x, w):
     y += x
     return torch.layer_norm(y, [4])
 )");
-    return of_weights(4, [unit](const Tensor& w, int, const Tensor& x) {
-      return unit->run_method("f", x, w).toTensor();
-    });
+    return of_weights(4,
+                      [unit](const Tensor& w, int, const Tensor& x) { return unit->run_method("f", x, w).toTensor(); });
   });
   add("lstm", [] {
     return of_modules<nn::LSTMImpl>([] { return nn::LSTM(nn::LSTMOptions(4, 4).num_layers(2).dropout(0.2)); },
@@ -306,7 +304,8 @@ def f(x, w):
   });
   add("gru_cell", [] {
     return of_modules<nn::GRUCellImpl>([] { return nn::GRUCell(4, 4); },
-                                       [](nn::GRUCellImpl& m, const Tensor& x) { return m.forward(x, x.sin()); }, {3, 4});
+                                       [](nn::GRUCellImpl& m, const Tensor& x) { return m.forward(x, x.sin()); },
+                                       {3, 4});
   });
   add("transformer_encoder", [] {
     return of_modules<nn::TransformerEncoderLayerImpl>(
@@ -332,7 +331,8 @@ def f(x, w):
       const Tensor y = x.matmul(w) + torch::rand({4});
       const Tensor picks = torch::multinomial(y.detach().flatten(0, 1).softmax(-1), 1).squeeze(-1);
       const Tensor noise = torch::empty_like(y).normal_() + torch::randn_like(y) * torch::rand_like(y, at::kFloat);
-      return (y * noise.uniform_(0.5, 1.5)).tanh() + torch::one_hot(picks, 4).view_as(y) * torch::bernoulli(y.sigmoid());
+      return (y * noise.uniform_(0.5, 1.5)).tanh() +
+             torch::one_hot(picks, 4).view_as(y) * torch::bernoulli(y.sigmoid());
     });
   });
   add("lists_and_indices", [] {
@@ -353,29 +353,31 @@ def f(x, w):
       return (x.matmul(w) / scale).tanh() + x.detach();
     });
   });
-  add("embedding_with_limited_norm", [] {
-    const Tensor table = leaf({5, 4});
-    return Layered{{table}, {}, [=](const RunLayer& run) {
-                     Tensor x = input({3, 4});
-                     for (int i = 0; i < kLayers; ++i) {
-                       x = run(i, x, [&](const Tensor& h) {
-                         const Tensor ids = torch::tensor({0, 4, i});
-                         {
-                           const at::NoGradGuard no_grad;
-                           at::embedding_renorm_(const_cast<Tensor&>(table), ids, 1.0 - 0.1 * i, 2);
+  add(
+      "embedding_with_limited_norm",
+      [] {
+        const Tensor table = leaf({5, 4});
+        return Layered{{table}, {}, [=](const RunLayer& run) {
+                         Tensor x = input({3, 4});
+                         for (int i = 0; i < kLayers; ++i) {
+                           x = run(i, x, [&](const Tensor& h) {
+                             const Tensor ids = torch::tensor({0, 4, i});
+                             {
+                               const at::NoGradGuard no_grad;
+                               at::embedding_renorm_(const_cast<Tensor&>(table), ids, 1.0 - 0.1 * i, 2);
+                             }
+                             return torch::embedding(table.clone(), ids).sin() * h + h.tanh();
+                           });
                          }
-                         return torch::embedding(table.clone(), ids).sin() * h + h.tanh();
-                       });
-                     }
-                     return x.sum();
-                   }};
-  }, /*residency=*/false);
+                         return x.sum();
+                       }};
+      },
+      /*residency=*/false);
   add("regions_in_regions", [] {
     static Recomputation inner_regions;  // what capstan::checkpoint leads to within a layer
     return of_weights(4, [](const Tensor& w, int, const Tensor& x) {
-      const Tensor y = run_region(inner_regions, "inner", x.sin(), [&](const Tensor& h) {
-        return torch::dropout(h.matmul(w), 0.2, true).tanh();
-      });
+      const Tensor y = run_region(inner_regions, "inner", x.sin(),
+                                  [&](const Tensor& h) { return torch::dropout(h.matmul(w), 0.2, true).tanh(); });
       return y + run_region(inner_regions, "inner", y, [&](const Tensor& h) { return h.pow(2) * x; });
     });
   });
