@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/comm/communicator.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
 
@@ -16,19 +17,23 @@ class ProbeRun {
  public:
   /// `observers` and the rest are members of the "capstan" section, or of the file, without braces.
   explicit ProbeRun(const std::string& capstan_members = "", const std::string& members = "",
-                    const std::string& model = R"("layers": 4, "d": 32, "heads": 2, "seq": 16)") {
+                    const std::string& model = R"("layers": 4, "d": 32, "heads": 2, "seq": 16)",
+                    std::shared_ptr<Communicator> ranks = nullptr) {
     const std::string comma = capstan_members.empty() ? "" : ", ";
     const std::string text =
-        R"({"train_batch_size": 4, "steps_per_print": null, "gradient_clipping": 0,
+        R"({"train_batch_size": )" + std::to_string(ranks ? 4 * ranks->size() : 4) +
+        R"(, "steps_per_print": null, "gradient_clipping": 0,
             "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}}, )" +
         members + (members.empty() ? "" : ", ") +
         R"("capstan": {"plugins": {"path": ")" CAPSTAN_TEST_BUILD_DIR R"(/tests/probe_plugins"}, )" +
         R"("model": {"type": "gpt", "params": {"init": "formula", )" + model + "}}" + comma + capstan_members + "}}";
-    const Config config = load_config({text, "probe.json", false}, {}, plugins_);
+    ConfigContext context;
+    if (ranks) context.world_size = ranks->size();
+    const Config config = load_config({text, "probe.json", false}, context, plugins_);
     const ComponentChoice& choice = *config.run.model;
     Registry registry(plugins_);
     Model built(registry.create(choice.where, "model", choice.type, choice.params, model_host()));
-    engine = std::make_unique<Engine>(std::move(built), config, plugins_);
+    engine = std::make_unique<Engine>(std::move(built), config, plugins_, std::move(ranks));
     sequence_ = engine->model().describe().at("sequence_length").as_integer();
   }
 
