@@ -105,15 +105,39 @@ int local_world_of(const PlanArguments& arguments, int world) {
                     std::to_string(world) + ". Give a divisor of it.");
 }
 
+bool recomputes(const Config& config, const PluginIndex& plugins) {
+  return std::any_of(config.observers.begin(), config.observers.end(), [&](const ComponentChoice& choice) {
+    const ComponentRef found = plugins.find(choice.kind, choice.type);
+    return found && found.component->section == "activation_checkpointing";
+  });
+}
+
+/// PlannedRun::parameters are those of the model's that are floating-point.
+std::vector<std::size_t> places_in_run(const Model& model, const std::vector<std::size_t>& parameters) {
+  std::vector<std::size_t> places, found;
+  std::size_t next = 0;
+  for (const NamedTensor& parameter : model.parameters()) {
+    places.push_back(next);
+    if (at::isFloatingType(parameter.tensor.scalar_type())) ++next;
+  }
+  for (const std::size_t i : parameters) found.push_back(places[i]);
+  return found;
+}
+
 }  // namespace
 
 int plan(const PlanArguments& arguments) {
   PluginIndex plugins;
   const Config config = read(arguments, plugins);
   const int local_world = local_world_of(arguments, config.batch.world_size);
-  const Model model = model_shapes(config, plugins, arguments.with_values);
+  Model model = model_shapes(config, plugins, arguments.with_values);
   Plan plan;
   plan.run = planned_run(model, config, plugins, local_world);
+  plan.plain = follow_pass(model, config, plugins, false);
+  if (recomputes(config, plugins)) {
+    plan.recomputing = follow_pass(model, config, plugins, true);
+    plan.run.uses = places_in_run(model, plan.recomputing->uses);
+  }
   plan.model = config.run.model->type;
   plan.optimizer = config.optimizer ? config.optimizer->type : "no optimizer";
   plan.precision = precision_text(config);

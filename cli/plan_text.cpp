@@ -48,6 +48,19 @@ std::string head_text(const Plan& plan) {
   return text + "\n";
 }
 
+/// What a micro-batch's forward and backward keep.
+std::string activations_text(const Plan& plan) {
+  if (!plan.plain.unknown.empty()) return "what forward keeps for backward (" + plan.plain.unknown + "), and ";
+  const auto text = [](const PlannedPass& pass) {
+    return bytes_text(pass.kept_bytes) + ", at most " + bytes_text(pass.peak_bytes) + " with what operators work on";
+  };
+  if (!plan.recomputing || !plan.recomputing->unknown.empty()) {
+    return "what a micro-batch's forward keeps for backward, " + text(plan.plain) + ";\n  ";
+  }
+  return "what a micro-batch's forward keeps for backward with activation checkpointing, " + text(*plan.recomputing) +
+         ",\n  (without it " + text(plan.plain) + ");\n  ";
+}
+
 std::string memory_text(const Plan& plan) {
   Rows rows = {{"memory of a process", "", ""}};
   const MemoryPlan& memory = plan.configured.memory;
@@ -62,8 +75,8 @@ std::string memory_text(const Plan& plan) {
     rows.push_back({"  while the model is built", bytes_text(memory.building), "memory"});
   }
   rows.push_back({"  the program and its libraries", bytes_text(plan.program), "host"});
-  return table_text(rows) +
-         "  Beside these, what forward keeps for backward, and up to 64 MB of freed memory that the heap keeps.\n";
+  return table_text(rows) + "  Beside these, " + activations_text(plan) +
+         "up to 64 MB of freed memory that the heap keeps.\n";
 }
 
 const MemoryPlan* memory_of(const Plan& plan, const ZeroChoice& choice) {
@@ -141,6 +154,17 @@ std::string limits_text(const Plan& plan) {
   return table_text(rows);
 }
 
+Json pass_json(const PlannedPass& pass) {
+  Json json = Json::object();
+  if (!pass.unknown.empty()) {
+    json["unknown"] = pass.unknown;
+    return json;
+  }
+  json["kept_bytes"] = pass.kept_bytes;
+  json["peak_bytes"] = pass.peak_bytes;
+  return json;
+}
+
 Json traffic_json(const std::vector<PlannedTraffic>& rows) {
   Json list = Json::array();
   for (const PlannedTraffic& row : rows) {
@@ -197,6 +221,8 @@ Json plan_json(const Plan& plan) {
   json["process"] = plan.process_bytes();
   json["checkpoint"] = plan.checkpoint;
   json["configured"] = choice_json(plan.configured);
+  json["activations"] = pass_json(plan.plain);
+  if (plan.recomputing) json["recomputing"] = pass_json(*plan.recomputing);
   json["choices"] = Json::array();
   for (const PlannedChoice& one : plan.choices) json["choices"].push_back(choice_json(one));
   json["traffic"] = Json::array();

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/limits.hpp"
+#include "core/engine/planned_pass.hpp"
 #include "core/text/json.hpp"
 #include "core/zero/memory_plan.hpp"
 
@@ -28,6 +30,8 @@ struct PlannedLimit {
 struct Plan {
   std::string model, optimizer, precision;
   PlannedRun run;
+  PlannedPass plain;  // a micro-batch without recomputation
+  std::optional<PlannedPass> recomputing;  // as configured; none: nothing is recomputed
   std::int64_t program = 0;  // bytes of a process that holds no model
   std::int64_t checkpoint = 0;
   PlannedChoice configured;

@@ -4,7 +4,7 @@
 
 namespace capstan {
 
-void ShapesOnly::Policy::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
+void ShapesOnlyPolicy::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
   const auto& arguments = op.schema().arguments();
   for (std::size_t i = 0; i < argument_count; ++i) {
     // Every factory of LibTorch calls it so.

@@ -103,6 +103,10 @@ std::int64_t Stage3Plan::buffer_bytes(const Fetch& fetch) const {
 
 std::vector<std::size_t> Stage3Plan::uses_of_a_pass() const {
   std::vector<std::size_t> uses;
+  for (const std::size_t i : run_.uses) {
+    if (!stays_[i]) uses.push_back(i);
+  }
+  if (!run_.uses.empty()) return uses;
   std::size_t behind = run_.parameters.size();  // the first trained one
   for (std::size_t i = run_.parameters.size(); i-- > 0;) behind = run_.parameters[i].trainable ? i + 1 : behind;
   for (std::size_t i = 0; i < run_.parameters.size(); ++i) {

@@ -54,7 +54,7 @@ at::Generator generator_of(const OperatorStack& stack, std::size_t argument_coun
     found = true;
     device = operand.device();
   });
-  return at::globalContext().defaultGenerator(device);
+  return device.is_meta() ? at::Generator() : at::globalContext().defaultGenerator(device);
 }
 
 at::Tensor state_of(at::Generator generator) {
@@ -259,7 +259,7 @@ void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorStack& sta
   }
   if (running_.facts->random) {
     entry.generator = generator_of(stack, argument_count);
-    entry.generator_state = state_of(entry.generator);
+    if (entry.generator.defined()) entry.generator_state = state_of(entry.generator);
   }
   tape().entries().push_back(std::move(entry));
 }
@@ -340,7 +340,7 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> Recorder::hooks() { return 
 std::shared_ptr<Tape::Slot> Recorder::add_fill(Tape::Operand operand, std::int32_t saved, const at::Tensor& tensor) {
   auto slot = std::make_shared<Tape::Slot>();
   // LibTorch's workspaces are bytes, of which some are never written.
-  if (region_.digests && tensor.scalar_type() != at::kByte) slot->digest = digest_of(tensor);
+  if (region_.digests && !tensor.is_meta() && tensor.scalar_type() != at::kByte) slot->digest = digest_of(tensor);
   Tape::Fill fill;
   fill.after = last_entry();
   fill.writer = fill.after;
