@@ -29,6 +29,7 @@ namespace capstan {
 namespace {
 
 constexpr const char* kSection = "activation_checkpointing";
+constexpr const char* kAttention = "aten::scaled_dot_product_attention";
 
 /// An operator whose results may be views of its operands: it reads no elements.
 bool may_view(const c10::OperatorHandle& op) {
@@ -45,7 +46,11 @@ struct FlashAttention final : torch::autograd::Function<FlashAttention> {
                             const at::Tensor& value) {
     std::vector<std::int64_t> sizes = query.sizes().vec();
     sizes.back() = value.size(-1);
-    const at::Tensor out = at::empty(sizes, query.options());
+    // The heads of a row lie side by side.
+    const std::size_t dims = sizes.size();
+    if (dims >= 3) std::swap(sizes[dims - 2], sizes[dims - 3]);
+    at::Tensor out = at::empty(sizes, query.options());
+    if (dims >= 3) out = out.transpose(-2, -3);
     const at::Tensor rows = at::empty(query.sizes().slice(0, query.dim() - 1), query.options().dtype(at::kFloat));
     context->save_for_backward({query, key, value, out, rows});
     return out;
@@ -92,13 +97,19 @@ class PassPolicy final : public OperatorPolicy {
   /// Without values LibTorch would take the kernel that keeps all scores: what flash attention does stands in its
   /// place.
   bool stands_in(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) override {
-    if (op.schema().name() != "aten::scaled_dot_product_attention") return false;
+    if (op.schema().name() != kAttention) return false;
     const std::size_t first = stack.size() - argument_count;
     at::Tensor out =
         FlashAttention::apply(stack[first].toTensor(), stack[first + 1].toTensor(), stack[first + 2].toTensor());
     stack.resize(first);
     stack.emplace_back(std::move(out));
     return true;
+  }
+
+  /// What composite operators make inside may be kept as well.
+  bool looks_inside(const c10::OperatorHandle& op) override {
+    const OperatorFacts& facts = book_.of(op);
+    return facts.composite && facts.name != kAttention;
   }
 
   /// Bytes of all that operators have made and that still lives, gradients of parameters not counted.
@@ -134,6 +145,7 @@ class PassPolicy final : public OperatorPolicy {
 
   const std::vector<NamedTensor>& parameters_;
   ShapesOnlyPolicy shapes_;
+  OperatorBook book_;
   std::unordered_map<const c10::StorageImpl*, std::size_t> places_;
   std::unordered_set<const c10::StorageImpl*> excluded_;
   std::unordered_map<const c10::StorageImpl*, Made> made_;
