@@ -77,8 +77,10 @@ std::string profile_json(const Module& model, const std::vector<OpRecord>& recor
   return "{\"step\": " + std::to_string(facts.step) + ", \"samples\": " + number(facts.samples) +
          ", \"forward_ms\": " + number(facts.forward_ms) + ", \"backward_ms\": " + number(facts.backward_ms) +
          ", \"update_ms\": " + number(facts.update_ms) + ", \"peak_flops\": " + number(facts.peak_flops) +
-         ",\n\"forward\": " + operators_json(records, false) + ",\n\"backward\": " + operators_json(records, true) +
-         ",\n\"model\": " + module_json(model) + "}\n";
+         ", \"recomputed\": {\"flops\": " + number(facts.recomputed.flops) +
+         ", \"macs\": " + number(facts.recomputed.macs) + ", \"latency_ms\": " + number(facts.recomputed.latency_ms) +
+         "}" + ",\n\"forward\": " + operators_json(records, false) +
+         ",\n\"backward\": " + operators_json(records, true) + ",\n\"model\": " + module_json(model) + "}\n";
 }
 
 }  // namespace capstan::profiler

@@ -139,6 +139,7 @@ class FlopsProfiler {
   }
 
   void report() {
+    facts_.recomputed = recorder_.recomputed();
     const Module model = module_tree(shape_, recorder_.records());
     const std::string text = report_text(model, facts_, options_);
     if (output_file_.empty()) {

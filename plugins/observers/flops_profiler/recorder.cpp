@@ -13,6 +13,9 @@
 namespace capstan::profiler {
 namespace {
 
+/// What the engine calls the operators of a region that it runs again.
+constexpr std::string_view kRunsAgain = "capstan::recompute";
+
 /// RecordFunction's callbacks are plain functions: the one recorder that is on.
 std::atomic<Recorder*> active_recorder{nullptr};
 
@@ -32,8 +35,8 @@ bool Recorder::start(std::unordered_map<const void*, std::string> parameters) {
   Recorder* expected = nullptr;
   if (!active_recorder.compare_exchange_strong(expected, this)) return false;
   parameters_ = std::move(parameters);
-  records_.clear();
-  depth_ = counted_at_ = 0;
+  clear();
+  depth_ = counted_at_ = again_at_ = 0;
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&Recorder::begin_call, &Recorder::end_call)
                                            .needsInputs(true)
                                            .needsOutputs(true)
@@ -109,6 +112,10 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const at::RecordFunction& call) 
     current_ = records_.size() - 1;
     record.begin_ns = now_ns();
   }
+  if (again_at_ == 0 && kRunsAgain == call.name()) {
+    again_at_ = depth_;
+    again_begin_ns_ = now_ns();
+  }
   if (counted_at_ == 0 && !node) {
     context->cost = cost_of(call.name(), call.inputs());
     if (context->cost) counted_at_ = depth_;
@@ -128,10 +135,16 @@ void Recorder::end(const at::RecordFunction& call, Call& context) {
     if (context.cost->needs_output() && !call.outputs().empty() && call.outputs().front().isTensor()) {
       outputs = static_cast<double>(call.outputs().front().toTensor().numel());
     }
-    record.flops += context.cost->flops + outputs * context.cost->flops_per_output;
-    record.macs += context.cost->macs + outputs * context.cost->macs_per_output;
+    const double flops = context.cost->flops + outputs * context.cost->flops_per_output;
+    const double macs = context.cost->macs + outputs * context.cost->macs_per_output;
+    (again_at_ > 0 ? recomputed_.flops : record.flops) += flops;
+    (again_at_ > 0 ? recomputed_.macs : record.macs) += macs;
   }
   if (counted_at_ == depth_) counted_at_ = 0;
+  if (again_at_ == depth_) {
+    again_at_ = 0;
+    recomputed_.latency_ms += static_cast<double>(now_ns() - again_begin_ns_) * 1e-6;
+  }
   --depth_;
   if (context.outermost) record.end_ns = now_ns();
 }

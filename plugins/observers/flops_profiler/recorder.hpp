@@ -46,7 +46,16 @@ class Recorder {
   void leave_layer();
 
   const std::vector<OpRecord>& records() const { return records_; }
-  void clear() { records_.clear(); }
+  /// What the engine ran again in backward (activation checkpointing), which is in no record's numbers but the latency
+  /// of the node that asked for it.
+  struct Recomputed {
+    double flops = 0, macs = 0, latency_ms = 0;
+  };
+  const Recomputed& recomputed() const { return recomputed_; }
+  void clear() {
+    records_.clear();
+    recomputed_ = {};
+  }
 
  private:
   struct Call;
@@ -67,6 +76,9 @@ class Recorder {
   std::int64_t next_scope_ = 0;
   int depth_ = 0;       // calls that are open
   int counted_at_ = 0;  // the depth of the call that is counted as a whole; 0: none
+  int again_at_ = 0;    // the depth of the engine's call around what it runs again; 0: none
+  std::int64_t again_begin_ns_ = 0;
+  Recomputed recomputed_;
   std::size_t current_ = 0;
 };
 

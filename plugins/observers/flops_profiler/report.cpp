@@ -68,6 +68,11 @@ std::string summary(const Module& model, const StepFacts& facts) {
   // What backward really computed, operator by operator, beside the estimate above.
   out += line("bwd MACs per GPU, counted:", number_text(model.backward.macs, "MACs"));
   out += line("bwd flops per GPU, counted:", number_text(model.backward.flops, ""));
+  if (facts.recomputed.latency_ms > 0) {
+    out += line("flops of activations computed again, counted:", number_text(facts.recomputed.flops, ""));
+    out += line("MACs of activations computed again, counted:", number_text(facts.recomputed.macs, "MACs"));
+    out += line("latency of it, a part of bwd latency:", number_text(facts.recomputed.latency_ms * 1e-3, "s"));
+  }
   if (facts.peak_flops > 0 && iter_ms > 0) {
     const double reached = (forward.flops + model.backward.flops) / iter_ms * 1e3;
     out += line("peak FLOPS (" + facts.peak_source + "):", number_text(facts.peak_flops, "FLOPS"));

@@ -15,6 +15,7 @@ struct StepFacts {
   double micro_batch = 0;                                 // samples of one micro-batch on this rank
   double forward_ms = 0, backward_ms = 0, update_ms = 0;  // times of the step, summed over its micro-batches
   double recompute_factor = 0;
+  Recorder::Recomputed recomputed;
   double peak_flops = 0;    // a second; 0: not known
   std::string peak_source;  // "given", "measured, by a matrix product"
 };

@@ -148,6 +148,21 @@ TEST_F(FlopsProfiler, AddsUpTheMicroBatchesOfTheStep) {
   EXPECT_EQ(split.at("samples"), Json(4.0));
 }
 
+/// Again runs all of a block but its last projection, which nothing of backward asks for.
+TEST_F(FlopsProfiler, CountsWhatActivationCheckpointingRunsAgainApart) {
+  const Json plain = profile(kGpt, 2),
+             again = profile(kGpt, 2, "", R"("pipeline": {"activation_checkpoint_interval": 1}, )");
+
+  const double tokens = kGptBatch * kSeq;
+  const double matrices = tokens * kWidth * kWidth * (3 + 1 + 4) + kGptBatch * 2 * kSeq * kSeq * kWidth;
+  EXPECT_DOUBLE_EQ(again.at("recomputed").at("macs").as_number(), kLayers * matrices);
+  EXPECT_EQ(plain.at("recomputed").at("macs").as_number(), 0);
+  EXPECT_EQ(backward(again, "macs"), backward(plain, "macs"));
+  EXPECT_EQ(backward(again, "flops"), backward(plain, "flops"));
+  EXPECT_EQ(forward(again, "flops"), forward(plain, "flops"));
+  EXPECT_THAT(report(), HasSubstr("flops of activations computed again, counted:"));
+}
+
 TEST_F(FlopsProfiler, PrintsTheReportOfItsSectionToStandardOutput) {
   const ProcessResult result =
       train(kMlp, 4, R"("flops_profiler": {"enabled": true, "profile_step": 1, "top_modules": 2}, "capstan": {)", 3);
