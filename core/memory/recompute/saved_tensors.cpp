@@ -5,14 +5,28 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 
 namespace capstan {
 namespace {
 
 namespace autograd = torch::autograd;
+
+/// How LibTorch holds nodes of the graph: later than 2.11 not by std::shared_ptr.
+using NodePointer = decltype(autograd::Edge::function);
+
+template <class Pointer, class Made>
+Pointer make_node() {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<autograd::Node>>) {
+    return std::make_shared<Made>();
+  } else {
+    return c10::make_intrusive<Made>();
+  }
+}
 
 thread_local SavedTensorTaker* current_taker = nullptr;
 
@@ -28,7 +42,7 @@ class LendingEngine final : public autograd::Engine {
     return engine_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
   c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(const std::shared_ptr<autograd::GraphTask>& task,
-                                                                 std::shared_ptr<autograd::Node> root,
+                                                                 NodePointer root,
                                                                  autograd::InputBuffer&& input) override {
     return engine_.execute_with_graph_task(task, std::move(root), std::move(input));
   }
@@ -38,8 +52,8 @@ class LendingEngine final : public autograd::Engine {
   std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
     return current_taker != nullptr ? current_taker->hooks() : engine_.get_default_saved_variable_hooks();
   }
-  void thread_on_exception(const std::shared_ptr<autograd::GraphTask>& task,
-                           const std::shared_ptr<autograd::Node>& node, std::exception& error) override {
+  void thread_on_exception(const std::shared_ptr<autograd::GraphTask>& task, const NodePointer& node,
+                           std::exception& error) override {
     engine_.thread_on_exception(task, node, error);
   }
   void thread_init(int device, const std::shared_ptr<autograd::ReadyQueue>& queue, bool should_increment) override {
@@ -76,7 +90,7 @@ SavedTensorScope::~SavedTensorScope() { current_taker = outer_; }
 
 at::Tensor as_result(const at::Tensor& tensor) {
   at::Tensor result = tensor.tensor_data();
-  const auto node = std::make_shared<NoWayThrough>();
+  const NodePointer node = make_node<NodePointer, NoWayThrough>();
   const std::uint32_t place = node->add_input_metadata(result);
   autograd::impl::set_gradient_edge(result, autograd::Edge(node, place));
   return result;
