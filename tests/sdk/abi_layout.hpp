@@ -58,6 +58,21 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_layer_call, arguments);
   FIELD(capstan_layer_call, argument_count);
 
+  VALUE(CAPSTAN_RECOMPUTE_BEGIN);
+  VALUE(CAPSTAN_RECOMPUTE_END);
+  VALUE(CAPSTAN_RECOMPUTE_RELEASED);
+  FIELD(capstan_recompute, struct_size);
+  FIELD(capstan_recompute, joins);
+  FIELD(capstan_recompute, stays_open);
+  FIELD(capstan_recompute, check);
+  FIELD(capstan_recompute, keep);
+  FIELD(capstan_recompute, keep_count);
+  FIELD(capstan_recompute, ctx);
+  FIELD(capstan_recompute, pack);
+  FIELD(capstan_recompute, unpack);
+  FIELD(capstan_recompute, drop);
+  FIELD(capstan_recompute, backward);
+
   FIELD(capstan_host, struct_size);
   FIELD(capstan_host, abi_major);
   FIELD(capstan_host, abi_minor);
@@ -90,6 +105,7 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_host, layer_names);
   FIELD(capstan_host, record);
   FIELD(capstan_host, difficulty);
+  FIELD(capstan_host, recompute);
 
   FIELD(capstan_slot, struct_size);
   FIELD(capstan_slot, group);
