@@ -434,7 +434,7 @@ std::set<const ComponentManifest*> ComponentChooser::switched_components() {
     if (!is_on(values_, wanted)) continue;
     if (const ComponentManifest* component = carrier(plugins_, wanted)) {
       chosen.insert(component);
-    } else if (reported.insert(wanted.section).second) {
+    } else if (!wanted.optional && reported.insert(wanted.section).second) {
       missing_section(wanted);
     }
   }

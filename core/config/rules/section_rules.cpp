@@ -107,13 +107,16 @@ void check_recompute(const Effective& values, const Config& config, Problems& pr
                                                   ", and pipeline.activation_checkpoint_interval says " +
                                                   std::to_string(interval) + ". Take one of the two away.");
   }
-  if (const char* flag = switch_without_layers(values)) {
+  const bool carried = std::any_of(config.observers.begin(), config.observers.end(), [](const ComponentChoice& choice) {
+    return choice.where == "activation_checkpointing";
+  });
+  if (const char* flag = carried ? switch_without_layers(values) : nullptr) {
     problems.notice("activation_checkpointing",
                     std::string(flag) +
                         " switches it on: every layer that the model names is computed again in "
                         "backward. capstan.recompute.layers chooses among them.");
   }
-  const bool on = section || interval > 0 || switch_without_layers(values);
+  const bool on = section || interval > 0 || carried;
   const std::string path = "activation_checkpointing.";
   if (config.activation_offload && !on) {
     problems.notice("capstan.offload.activations", "has no effect without capstan.recompute.");
@@ -125,6 +128,7 @@ void check_recompute(const Effective& values, const Config& config, Problems& pr
                    "says where the inputs of recomputed layers wait, and so does "
                    "capstan.offload.activations. Take one of the two away.");
   }
+  if (!carried) return;
   if (values.flag(path + "partition_activations")) {
     problems.notice(path + "partition_activations",
                     "has no effect: there are no model-parallel ranks to split activations over.");
