@@ -231,6 +231,8 @@ class Definition {
     text_option(app, "--init-from", train.init_from, "PATH",
                 "Start from the weights of a safetensors file, or of a folder of transformers")
         ->excludes("--resume");
+    keys.text("--teacher", "capstan.teacher.path", "PATH",
+              "Checkpoint (DIR[:TAG]) or safetensors file that layer reduction takes layers from");
     keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on");
     keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
     keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order and dropout");

@@ -99,6 +99,8 @@ class TrainingRun {
     check_passes();
     engine_->set_report_output([this](std::string_view text) { print_line(text); });
     if (!arguments.init_from.empty()) engine_->load_weights(arguments.init_from);
+    // A resumed student is what it has become.
+    if (loaded.config.compression.layer_reduction.enabled && arguments.resume.empty()) take_teacher();
     if (!arguments.resume.empty()) resume(CheckpointName::parse(arguments.resume));
     if (loaded.config.report.dump_state) print_line(engine_->state_dump() + "\n" + config_dump(loaded.config));
     pace_.emplace(loaded.config.batch.train_batch_size, data_.sequence_length());
@@ -122,6 +124,7 @@ class TrainingRun {
   bool stop_requested() const { return engine_->world_size() == 1 ? Interrupt::requested() : engine_->stop_agreed(); }
   std::int64_t step() const { return engine_->progress().global_steps; }
   void resume(const CheckpointName& name);
+  void take_teacher();
   void check_passes() const;
   Batch next_batch(std::int64_t micro_step);
   Json data_identity() const;
@@ -192,6 +195,20 @@ void TrainingRun::warn_about_other_data(const Json& client_state, const std::str
     log::warning(checkpoint + ": was trained with another order of the data (seed " + told("seed") + ", now " +
                  std::to_string(run_.seed) + "). The run does not continue as it would have.");
   }
+}
+
+void TrainingRun::take_teacher() {
+  if (run_.teacher.empty()) {
+    throw ConfigError(
+        "compression_training.layer_reduction.enabled: the student needs a teacher. Give --teacher CHECKPOINT, or "
+        "capstan.teacher.path.");
+  }
+  engine_->load_teacher(run_.teacher);
+  const LayerReductionConfig& section = loaded_.config.compression.layer_reduction;
+  std::string layers;
+  for (const std::int64_t layer : section.teacher_layer) layers += (layers.empty() ? "" : ", ") + std::to_string(layer);
+  print_line("layer reduction: the student's " + std::to_string(section.teacher_layer.size()) + " layers are " +
+             layers + " of '" + section.module_name_prefix + "' of " + run_.teacher);
 }
 
 void TrainingRun::resume(const CheckpointName& name) {

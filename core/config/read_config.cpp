@@ -134,6 +134,7 @@ RunConfig run_settings(const Effective& values) {
   RunConfig run;
   run.data_paths = strings(values.find("capstan.data.path"));
   run.eval_data_paths = strings(values.find("capstan.data.eval_path"));
+  run.teacher = values.text("capstan.teacher.path");
   if (values.find("capstan.data.sequence_length")) run.sequence_length = values.integer("capstan.data.sequence_length");
   run.shuffle = values.flag("capstan.data.shuffle");
   run.seed = static_cast<std::uint64_t>(values.integer("capstan.run.seed"));

@@ -304,6 +304,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   as_one(*communicator, "load_checkpoint, apply", [&] { apply(CheckpointLookup(contents, where), saved); });
   store.refresh_all(transform_weight());
   half_loaded = false;
+  wants_teacher = false;
   note_checkpoint(where);
   note_step(progress.global_steps + 1);
   emit(CAPSTAN_EVENT_LOADED);

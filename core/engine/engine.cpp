@@ -95,6 +95,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   if (config.run.sampler) sampler.emplace(create(*config.run.sampler));
   cast_buffers();
   open_activation_store();
+  wants_teacher = config.compression.layer_reduction.enabled;
   // One rank writes for all.
   if (communicator->rank() > 0) config.monitors.clear();
   model.set_training(true);

@@ -155,6 +155,8 @@ struct Engine::State {
   void apply(const CheckpointLookup& lookup, const SavedRun& saved);
   /// Throws RuntimeFault where a load has ended half way.
   void refuse_half_loaded() const;
+  /// Throws RuntimeFault where layer reduction is on and there was no teacher.
+  void refuse_without_teacher() const;
   void load_components(const SavedRun& saved, const std::string& where);
   void load_sampler(const SavedRun& saved, const std::string& where);
   void load_entries(const CheckpointLookup& lookup);
@@ -198,6 +200,7 @@ struct Engine::State {
   std::optional<std::int64_t> resumed_at;  // global samples of the checkpoint that was loaded
   StepReport last_step;
   StepUnderWay under_way;
+  bool wants_teacher = false;         // layer reduction is on, and the student has not begun
   bool half_loaded = false;           // a load has begun to change the engine, and not ended
   std::int64_t micro_steps_seen = 0;  // micro-batches since this run began
   double mean_loss = 0;               // the mean loss of the last complete step

@@ -83,6 +83,7 @@ void Engine::State::refuse_unfinished_step() const {
 
 at::Tensor Engine::State::forward(Batch& batch) {
   refuse_unfinished_step();
+  refuse_without_teacher();
   if (under_way.micro_step == 0) {
     progress_report.step_begins();
     traffic_before = communicator->log().total();

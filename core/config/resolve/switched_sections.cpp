@@ -41,7 +41,6 @@ constexpr SwitchedSection kSections[] = {
     {"data_efficiency.data_sampling.dynamic_batching.enabled",
      "data_efficiency.data_sampling.dynamic_batching", "observer"},
     {"data_efficiency.data_routing.random_ltd.enabled", "data_efficiency.data_routing.random_ltd", "observer", true},
-    {"compression_training.layer_reduction.enabled", "compression_training.layer_reduction", "observer"},
     {"compression_training.weight_quantization.shared_parameters.enabled",
      "compression_training.weight_quantization", "compression", true},
     {"compression_training.activation_quantization.shared_parameters.enabled",

@@ -149,7 +149,11 @@ void check_sparse(const Effective& values, Problems& problems) {
 
 void check_layer_reduction(const Effective& values, Problems& problems) {
   const std::string path = std::string(kCompression) + ".layer_reduction";
-  if (!values.flag(path + ".enabled")) return;
+  const bool teacher_named = !values.text("capstan.teacher.path").empty();
+  if (!values.flag(path + ".enabled")) {
+    if (teacher_named) problems.notice("capstan.teacher.path", "has no effect without " + path + ".");
+    return;
+  }
   for (const char* key : {"keep_number_layer", "module_name_prefix", "teacher_layer"}) {
     if (!values.find(join_path(path, key)))
       problems.error(join_path(path, key), "is missing; layer reduction needs it.");
@@ -159,6 +163,9 @@ void check_layer_reduction(const Effective& values, Problems& problems) {
     problems.error(path + ".keep_number_layer", shown(*keep) + " is not the number of entries of teacher_layer, " +
                                                     std::to_string(teacher->size()) + ".");
   }
+  if (values.find(path + ".module_name_prefix") && values.text(path + ".module_name_prefix").empty())
+    problems.error(path + ".module_name_prefix",
+                   "must not be empty: it is the name before a layer's number, \"blocks\".");
 }
 
 void check_eigenvalue(const Effective& values, Problems& problems) {

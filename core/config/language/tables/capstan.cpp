@@ -39,6 +39,8 @@ std::span<const Key> capstan() {
      "Which pacing: a type that an installed plugin provides.", "the program"},
     {"capstan.data.pacing.params", "object", "{}", "", kPlugin, "ours",
      "The arguments of the pacing.", "the program"},
+    {"capstan.teacher.path", "path", "\"\"", "", 0, "ours",
+     "Where layer reduction takes layers from: a checkpoint, or a safetensors file.", "the engine"},
     {"capstan.run.steps", "integer", "", "> 0", 0, "ours",
      "Steps to train.", "the program"},
     {"capstan.run.device", "string", "\"auto\"", "auto|cpu|cuda", kOrAuto, "ours",

@@ -1,0 +1,190 @@
+// Layer reduction: a student begins with layers of a deeper teacher (XTC, Wu et al. 2022, arXiv 2206.01859, section 4).
+
+#include <ATen/core/grad_mode.h>
+
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/export.hpp"
+#include "core/comm/as_one.hpp"
+#include "core/engine/given_weights.hpp"
+#include "core/engine/state.hpp"
+#include "core/errors.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSection = "compression_training.layer_reduction";
+
+/// The teacher's tensors. Those of a checkpoint stay in `contents`.
+struct Teacher {
+  std::string where;
+  CheckpointContents contents;
+  GivenWeights weights;
+};
+
+void read_teacher(const std::string& path, Teacher& teacher) {
+  std::error_code error;
+  teacher.where = "teacher '" + path + "'";
+  std::vector<SafetensorsEntry> entries;
+  if (fs::is_regular_file(path, error)) {
+    entries = read_safetensors(path);
+  } else {
+    const std::size_t colon = fs::is_directory(path, error) ? std::string::npos : path.rfind(':');
+    const fs::path dir = path.substr(0, colon);
+    if (!fs::is_directory(dir, error)) {
+      throw RuntimeFault(teacher.where + ": there is no such checkpoint or safetensors file.");
+    }
+    if (fs::exists(dir / "config.json", error) && !fs::exists(dir / "latest", error)) {
+      throw RuntimeFault(teacher.where +
+                         ": is a folder of transformers, whose names belong to a model of the student's depth. Give a "
+                         "checkpoint, or a safetensors file with the model's own names ('capstan export').");
+    }
+    const std::string tag = colon == std::string::npos ? latest_tag(dir) : path.substr(colon + 1);
+    teacher.contents = read_checkpoint(dir, tag);
+    entries = exported_weights(teacher.contents, (dir / tag).string());
+  }
+  for (SafetensorsEntry& entry : entries) teacher.weights.emplace(entry.name, std::move(entry));
+}
+
+/// "3" of "blocks.3.fc.weight" behind the prefix "blocks"; nothing where a number does not follow.
+std::optional<std::int64_t> number_behind(const std::string& name, const std::string& prefix) {
+  if (!name.starts_with(prefix + ".")) return std::nullopt;
+  const std::string rest = name.substr(prefix.size() + 1);
+  const std::string number = rest.substr(0, rest.find('.'));
+  if (number.empty() || number.size() > 9 || number.find_first_not_of("0123456789") != std::string::npos) {
+    return std::nullopt;
+  }
+  return std::stoll(number);
+}
+
+bool is_within(const std::string& name, const std::string& module) {
+  return name == module || name.starts_with(module + ".");
+}
+
+/// "0 to 11", "0, 2", or "none".
+template <class Names>
+std::string layers_of(const Names& names, const std::string& prefix) {
+  std::set<std::int64_t> numbers;
+  for (const std::string& name : names) {
+    if (const auto number = number_behind(name, prefix)) numbers.insert(*number);
+  }
+  if (numbers.empty()) return "none";
+  std::string text;
+  const bool in_a_row = *numbers.rbegin() - *numbers.begin() + 1 == static_cast<std::int64_t>(numbers.size());
+  if (in_a_row && numbers.size() > 2) {
+    return std::to_string(*numbers.begin()) + " to " + std::to_string(*numbers.rbegin());
+  }
+  for (const std::int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text;
+}
+
+/// Which of the teacher's tensors each tensor of the student takes.
+class Reduction {
+ public:
+  Reduction(const LayerReductionConfig& section, const Model& student, const Teacher& teacher)
+      : section_(section), teacher_(teacher) {
+    for (const auto* list : {&student.parameters(), &student.buffers()}) {
+      for (const NamedTensor& named : *list) {
+        names_.push_back(named.name);
+        shapes_.emplace(named.name, named.tensor.sizes().vec());
+      }
+    }
+    for (const auto& [name, entry] : teacher.weights) teacher_names_.push_back(name);
+  }
+
+  GivenWeights weights() {
+    check_depth();
+    for (const std::string& name : names_) {
+      if (const auto layer = number_behind(name, section_.module_name_prefix)) {
+        const std::int64_t from = section_.teacher_layer[static_cast<std::size_t>(*layer)];
+        const std::string rest = name.substr((section_.module_name_prefix + "." + std::to_string(*layer)).size());
+        take(name, section_.module_name_prefix + "." + std::to_string(from) + rest);
+      }
+    }
+    for (const std::string& module : section_.other_module_name) take_module(module);
+    return std::move(given_);
+  }
+
+ private:
+  void check_depth() const {
+    const auto count = static_cast<std::int64_t>(section_.teacher_layer.size());
+    std::set<std::int64_t> layers;
+    for (const std::string& name : names_) {
+      if (const auto number = number_behind(name, section_.module_name_prefix)) layers.insert(*number);
+    }
+    const bool fits = static_cast<std::int64_t>(layers.size()) == count && !layers.empty() && *layers.begin() == 0 &&
+                      *layers.rbegin() == count - 1;
+    if (fits) return;
+    throw RuntimeFault(std::string(kSection) + ".keep_number_layer: " + std::to_string(count) + ", but of '" +
+                       section_.module_name_prefix + "' the student has the layers " +
+                       layers_of(names_, section_.module_name_prefix) +
+                       ". Build the student with as many layers as are kept.");
+  }
+
+  void take(const std::string& name, const std::string& from) {
+    const auto found = teacher_.weights.find(from);
+    if (found == teacher_.weights.end()) {
+      throw RuntimeFault(teacher_.where + ": has no '" + from + "', which '" + name +
+                         "' of the student is to take. Of '" + section_.module_name_prefix +
+                         "' the teacher has the layers " + layers_of(teacher_names_, section_.module_name_prefix) +
+                         ".");
+    }
+    if (found->second.values.sizes() != at::IntArrayRef(shapes_.at(name))) {
+      throw RuntimeFault(teacher_.where + ": '" + from + "' is " + c10::str(found->second.values.sizes()) + ", and '" +
+                         name + "' of the student " + c10::str(shapes_.at(name)) + ".");
+    }
+    given_.insert_or_assign(name, found->second);
+  }
+
+  void take_module(const std::string& module) {
+    bool any = false;
+    for (const std::string& name : names_) {
+      if (!is_within(name, module)) continue;
+      any = true;
+      take(name, name);
+    }
+    if (!any) {
+      throw RuntimeFault(std::string(kSection) + ".other_module_name: the student has no module '" + module + "'.");
+    }
+  }
+
+  const LayerReductionConfig& section_;
+  const Teacher& teacher_;
+  std::vector<std::string> names_, teacher_names_;           // of tensors
+  std::map<std::string, std::vector<std::int64_t>> shapes_;  // of the student's
+  GivenWeights given_;
+};
+
+}  // namespace
+
+void Engine::load_teacher(const std::string& path) {
+  const at::NoGradGuard no_grad;
+  State& state = *state_;
+  const LayerReductionConfig& section = state.config.compression.layer_reduction;
+  if (!section.enabled) throw ConfigError(std::string(kSection) + ": is not enabled, so that a teacher is of no use.");
+  Teacher teacher;
+  GivenWeights given;
+  as_one(*state.communicator, "load_teacher, check", [&] {
+    read_teacher(path, teacher);
+    given = Reduction(section, state.model, teacher).weights();
+  });
+  state.half_loaded = true;
+  as_one(*state.communicator, "load_teacher, apply", [&] { take_weights(given, state.model, state.store); });
+  state.store.refresh_all(state.transform_weight());
+  state.half_loaded = false;
+  state.wants_teacher = false;
+}
+
+void Engine::State::refuse_without_teacher() const {
+  if (!wants_teacher) return;
+  throw RuntimeFault(
+      std::string(kSection) +
+      ": the student has no layers of a teacher yet. Call Engine::load_teacher(), or load a checkpoint.");
+}
+
+}  // namespace capstan
