@@ -161,7 +161,17 @@ Tape::Operand Recorder::add_external(const at::Tensor& tensor) {
 Tape::Operand Recorder::operand_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
   const Tape::Operand known = known_operand(tensor);
-  return known.kind == Tape::Operand::Kind::kNone ? add_external(tensor) : known;
+  if (known.kind == Tape::Operand::Kind::kNone) return add_external(tensor);
+  if (known.kind == Tape::Operand::Kind::kValue) digest_again(known.index, tensor);
+  return known;
+}
+
+/// What a saved tensor holds now counts: memory that was written without an operator since shows in no version.
+void Recorder::digest_again(std::int32_t value, const at::Tensor& tensor) {
+  if (!region_.digests) return;
+  const auto found = slots_.find(value);
+  const std::shared_ptr<Tape::Slot> slot = found == slots_.end() ? nullptr : found->second.lock();
+  if (slot && slot->digest) slot->digest = digest_of(tensor);
 }
 
 /// A tensor whose elements operators that run again have made.
@@ -364,6 +374,7 @@ void Recorder::pack(const at::Tensor& tensor, Hooks& hooks) {
     std::weak_ptr<Tape::Slot>& known = slots_[operand.index];
     std::shared_ptr<Tape::Slot> slot = known.lock();
     if (!slot) known = slot = add_fill(operand, -1, tensor);
+    digest_again(operand.index, tensor);
     return hooks.wait_for(region_.tape, slot);
   }
   if (operand.kind == Tape::Operand::Kind::kExternal) {

@@ -95,6 +95,7 @@ class Recorder final : public OperatorPolicy, public SavedTensorTaker {
   bool is_own(const at::Tensor& tensor);
   Tape::Operand operand_of(const at::Tensor& tensor);
   Tape::Operand known_operand(const at::Tensor& tensor);
+  void digest_again(std::int32_t value, const at::Tensor& tensor);
   Tape::Operand add_external(const at::Tensor& tensor);
   bool promote(const at::Tensor& tensor);
   bool writes_outside(const OperatorStack& stack, std::size_t argument_count);

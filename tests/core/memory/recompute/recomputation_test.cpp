@@ -81,6 +81,20 @@ TEST_F(Regions, AreCheckedInTheFirstMicroBatchForMemoryThatNoOperatorWrites) {
                                           HasSubstr("capstan.recompute.layers"))));
 }
 
+/// The result was saved before it was written, and nothing saves it after.
+TEST_F(Regions, AreCheckedForWhatIsWrittenBehindASavedResult) {
+  const Tensor out = run(
+      [this](const Tensor& x) {
+        const Tensor y = x.matmul(w_).sigmoid();
+        y.data_ptr<float>()[2] = 5;
+        return y + 1;
+      },
+      x_);
+
+  EXPECT_THAT([&] { out.sum().backward(); },
+              ThrowsMessage<std::exception>(HasSubstr("recomputed aten::sigmoid of layer 'blocks.3' differs")));
+}
+
 TEST_F(Regions, AreNotCheckedWhereThatIsSwitchedOff) {
   capstan_recompute how{sizeof how};
   how.check = 2;
