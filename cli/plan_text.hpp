@@ -30,9 +30,9 @@ struct PlannedLimit {
 struct Plan {
   std::string model, optimizer, precision;
   PlannedRun run;
-  PlannedPass plain;  // a micro-batch without recomputation
+  PlannedPass plain;                       // a micro-batch without recomputation
   std::optional<PlannedPass> recomputing;  // as configured; none: nothing is recomputed
-  std::int64_t program = 0;  // bytes of a process that holds no model
+  std::int64_t program = 0;                // bytes of a process that holds no model
   std::int64_t checkpoint = 0;
   PlannedChoice configured;
   std::vector<PlannedChoice> choices;

@@ -92,7 +92,7 @@ struct RunConfig {
   std::optional<ComponentChoice> dataset;       // how data is read; absent where no path is given
   std::optional<ComponentChoice> sampler;       // of the order of samples; absent: capstan.data.shuffle
   std::optional<ComponentChoice> pacing;        // of curricula whose schedule is custom
-  std::string teacher;  // a checkpoint (DIR or DIR:TAG) or a safetensors file; empty: none
+  std::string teacher;                          // a checkpoint (DIR or DIR:TAG) or a safetensors file; empty: none
   bool shuffle = true;
   std::uint64_t seed = 1234;
   std::optional<std::int64_t> steps;

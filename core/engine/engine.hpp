@@ -90,10 +90,10 @@ class Engine {
   /// training precision. Throws RuntimeFault naming what is missing or misshapen; what fails on one rank is thrown on
   /// all of them, as by load_checkpoint. Called by all ranks.
   void load_weights(const std::string& file_or_folder);
-  /// compression_training.layer_reduction: takes the layers that the section names, and its other modules, from a deeper
-  /// teacher, parameters and buffers alike: a checkpoint (its folder, or FOLDER:TAG) or a safetensors file with the
-  /// model's own names. The rest of the student stays. Throws RuntimeFault naming both tensors where they do not fit;
-  /// otherwise as load_weights.
+  /// compression_training.layer_reduction: takes the layers that the section names, and its other modules, from a
+  /// deeper teacher, parameters and buffers alike: a checkpoint (its folder, or FOLDER:TAG) or a safetensors file with
+  /// the model's own names. The rest of the student stays. Throws RuntimeFault naming both tensors where they do not
+  /// fit; otherwise as load_weights.
   void load_teacher(const std::string& checkpoint_or_file);
 
   /// Holds the named parameters in memory (all of them without names), for code that uses their values outside of

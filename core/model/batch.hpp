@@ -8,7 +8,7 @@
 namespace capstan {
 class LayerHost;
 class Recomputation;
-}
+}  // namespace capstan
 
 /// One micro-batch: named tensors and named numbers. The C side knows only the pointer.
 struct capstan_batch {

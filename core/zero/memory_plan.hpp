@@ -48,7 +48,8 @@ struct PlannedRun {
   bool norm = true;                   // each step needs the gradients' norm
   std::int64_t micro_steps = 1;       // micro-batches a step
   int world = 1, local_world = 1;     // processes, and those of them on one host
-  /// Parameters in the order in which operators use them in a micro-batch; empty: as Stage3Plan::follow() takes it to be.
+  /// Parameters in the order in which operators use them in a micro-batch; empty: as Stage3Plan::follow() takes it to
+  /// be.
   std::vector<std::size_t> uses;
   bool optimizer_in_memory = false, parameters_in_memory = false;  // their stores keep what they hold in host memory
   ZeroConfig zero;

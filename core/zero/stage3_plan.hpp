@@ -42,8 +42,8 @@ class Stage3Plan {
   /// Goes through the micro-batches of a step by the trace that the engine goes by. Tells what is fetched; returns the
   /// most elements that are in memory at one time.
   ///
-  /// Where PlannedRun::uses is empty, a pass is taken to use each parameter once in forward, in the model's order, and those behind the first trained
-  /// one once more in backward, the other way round: a gradient flows through these.
+  /// Where PlannedRun::uses is empty, a pass is taken to use each parameter once in forward, in the model's order, and
+  /// those behind the first trained one once more in backward, the other way round: a gradient flows through these.
   std::int64_t follow(const std::function<void(const Fetch&)>& fetched) const;
 
  private:

@@ -16,7 +16,7 @@ struct SwitchedSection {
   const char* kind;         // the kind of the component that carries it out
   bool shipped = false;     // a plugin that comes with Capstan carries it out
   std::int64_t above = 1;
-  bool optional = false;    // without a component the key has no effect, which is said, and is no error
+  bool optional = false;  // without a component the key has no effect, which is said, and is no error
 };
 
 std::span<const SwitchedSection> switched_sections();
