@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "core/checkpoint/checkpoint.hpp"
@@ -33,7 +34,12 @@ std::vector<SafetensorsEntry> whole_weights(const CheckpointContents& contents, 
   std::vector<SafetensorsEntry> weights;
   const auto room = std::make_shared<ValuesRoom>();
   std::map<std::string, std::vector<const CheckpointTensor*>> parts;
+  std::set<std::string> trained_states;  // of compressions, and no weights of the model
+  if (const Json* names = contents.state.find("trained_states")) {
+    for (const Json& name : names->as_array()) trained_states.insert(name.as_string());
+  }
   for (const CheckpointTensor& part : contents.tensors) {
+    if (trained_states.contains(part.parameter)) continue;
     if (part.state == "param" || part.state == "buffer") parts[part.parameter].push_back(&part);
   }
   for (const CheckpointTensor& part : contents.tensors) {

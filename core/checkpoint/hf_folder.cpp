@@ -113,6 +113,9 @@ HfFormat hf_format(const Json& description, const std::string& model) {
                       "': does not say how its weights are called in transformers (\"hf\" in what it tells of itself). "
                       "Use safetensors or pt instead.");
   }
+  if (const Json* refused = told->find("refused")) {
+    throw RuntimeFault("model '" + model + "': " + (refused->is_string() ? refused->as_string() : refused->dump()));
+  }
   try {
     HfFormat format;
     format.model = model;

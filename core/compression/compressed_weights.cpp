@@ -54,6 +54,9 @@ NamesElsewhere names_elsewhere(const Json& description, const std::string& key, 
     throw PluginError("model '" + model + "': does not say how such a file calls its weights (\"" + key +
                       "\" in what it tells of itself). Use --to safetensors instead.");
   }
+  if (const Json* refused = told->find("refused")) {
+    throw RuntimeFault("model '" + model + "': " + (refused->is_string() ? refused->as_string() : refused->dump()));
+  }
   try {
     NamesElsewhere names{model, told->at(facts), {}};
     for (const Json& tensor : told->at("tensors").as_array()) {

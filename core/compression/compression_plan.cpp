@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t kMostRounds = 4, kMostMeasures = 16;
 constexpr int kMostBits = 8;
+constexpr std::int64_t kMostStateValues = std::int64_t{1} << 40;
 
 std::string dotted(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
 
@@ -24,7 +25,9 @@ class PlanReader {
         std::int64_t numel = 1;
         for (const Json& size : parameter.at("shape").as_array()) numel *= size.as_integer();
         const bool trained = parameter.at("trained").as_bool();
-        numels_[dotted(path, parameter.at("name").as_string())] = trained ? numel : 0;
+        const std::string name = dotted(path, parameter.at("name").as_string());
+        numels_[name] = trained ? numel : 0;
+        for (const Json& size : parameter.at("shape").as_array()) shapes_[name].push_back(size.as_integer());
       }
     }
   }
@@ -34,7 +37,9 @@ class PlanReader {
     for (const Json& one : list(json, "parameters")) {
       const std::string name = text(one, "name");
       if (!plan.parameters.emplace(name, parameter(one, name)).second) fail("parameter '" + name + "' is named twice");
+      plan.order.push_back(name);
     }
+    check_states(plan);
     plan.operands = texts(json, "operands");
     for (const std::string& path : plan.operands) {
       if (!paths_.contains(path)) fail("operand '" + path + "' is no module of the model");
@@ -106,8 +111,75 @@ class PlanReader {
     for (const Json& round : list(json, "measures")) made.measures.push_back(joins(round));
     if (made.measures.size() > kMostRounds) fail("more than " + std::to_string(kMostRounds) + " rounds of measures");
     made.bits = static_cast<int>(integer(json, "bits", 0, kMostBits));
-    if (const Json* points = json.find("zero_points")) made.zero_points = points->is_bool() && points->as_bool();
+    made.zero_points = flag(json, "zero_points");
+    for (const Json& state : list(json, "states")) made.states.push_back(this->state(state, name, made.layout.numel));
+    if (json.find("states_of")) made.states_of = text(json, "states_of");
+    made.gradient = flag(json, "gradient");
     return made;
+  }
+
+  static bool flag(const Json& json, const char* key) {
+    const Json* value = json.find(key);
+    return value && value->is_bool() && value->as_bool();
+  }
+
+  CompressionPlan::State state(const Json& json, const std::string& parameter, std::int64_t numel) const {
+    CompressionPlan::State state;
+    state.name = text(json, "name");
+    if (state.name.empty() || state.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos) {
+      fail("a state is named '" + state.name + "'; small letters, digits and _ make a name");
+    }
+    state.trained = flag(json, "trained");
+    if (state.trained) {
+      read_trained(json, parameter, state);
+    } else {
+      const std::string dtype = text(json, "dtype");
+      if (dtype != "uint8" && dtype != "float32") fail("a state is of uint8 or float32, not of " + dtype);
+      state.dtype = dtype == "uint8" ? at::kByte : at::kFloat;
+      const Json* given = json.find("numel");
+      state.of_elements = given == nullptr;
+      state.numel = given == nullptr ? numel : integer(json, "numel", 1, kMostStateValues);
+    }
+    return state;
+  }
+
+  void read_trained(const Json& json, const std::string& parameter, CompressionPlan::State& state) const {
+    state.dtype = at::kFloat;
+    state.numel = 1;
+    for (const Json& size : list(json, "shape")) {
+      if (!size.is_integer() || size.as_integer() < 1 || size.as_integer() > kMostStateValues / state.numel) {
+        fail("the shape of state '" + state.name + "' has " + size.dump());
+      }
+      state.shape.push_back(size.as_integer());
+      state.numel *= size.as_integer();
+    }
+    if (state.shape.empty()) fail("the trained state '" + state.name + "' needs a shape");
+    state.of_elements = state.shape == shapes_.at(parameter);
+    const Json* bound = json.find("bound");
+    if (bound == nullptr || !bound->is_number() || !(bound->as_number() >= 0) || bound->as_number() > 1e6) {
+      fail("the trained state '" + state.name + "' needs a bound, 0 to 1e6");
+    }
+    state.bound = bound->as_number();
+    const auto dot = parameter.rfind('.');
+    state.parameter = (dot == std::string::npos ? "" : parameter.substr(0, dot + 1)) + state.name;
+    if (numels_.contains(state.parameter)) fail("state '" + state.parameter + "' is a parameter of the model");
+  }
+
+  void check_states(const CompressionPlan& plan) const {
+    std::set<std::string> trained;
+    for (const auto& [name, parameter] : plan.parameters) {
+      std::set<std::string> names;
+      for (const CompressionPlan::State& state : parameter.states) {
+        if (!names.insert(state.name).second) fail("parameter '" + name + "' has two states '" + state.name + "'");
+        if (state.trained && !trained.insert(state.parameter).second) fail("two states are '" + state.parameter + "'");
+      }
+      if (parameter.states_of.empty()) continue;
+      const auto of = plan.parameters.find(parameter.states_of);
+      if (of == plan.parameters.end() || !parameter.states.empty() || !of->second.states_of.empty()) {
+        fail("parameter '" + name + "' shows the states of '" + parameter.states_of +
+             "', which must be in the plan with states of its own, and it must have none");
+      }
+    }
   }
 
   std::vector<Join> joins(const Json& round) const {
@@ -132,6 +204,7 @@ class PlanReader {
   std::string where_;
   std::set<std::string> paths_;
   std::map<std::string, std::int64_t> numels_;  // 0: not trained
+  std::map<std::string, std::vector<std::int64_t>> shapes_;
 };
 
 }  // namespace

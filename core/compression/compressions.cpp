@@ -11,7 +11,12 @@ namespace capstan {
 
 void Compressions::add(Component component) {
   auto made = std::make_unique<Member>(std::move(component));
-  made->where = "compression '" + made->component.manifest().type + "'";
+  const std::string& type = made->component.manifest().type;
+  made->where = "compression '" + type + "'";
+  const auto same = std::count_if(members_.begin(), members_.end(), [&](const std::unique_ptr<Member>& other) {
+    return other->component.manifest().type == type;
+  });
+  made->key = same == 0 ? type : type + " " + std::to_string(same + 1);
   const int order = made->component.manifest().order;
   const auto after = std::find_if(members_.begin(), members_.end(), [&](const std::unique_ptr<Member>& other) {
     return other->component.manifest().order > order;
@@ -52,6 +57,11 @@ void Compressions::check(const Member& member) const {
   for (const auto& [name, parameter] : member.plan.parameters) {
     require(!parameter.measures.empty(), CAPSTAN_HAS(table, measure), "measure");
     require(parameter.bits > 0, CAPSTAN_HAS(table, encode), "encode");
+    require(!parameter.states.empty(), CAPSTAN_HAS(table, prepare), "prepare");
+    require(parameter.gradient, CAPSTAN_HAS(table, gradient), "gradient");
+    for (const CompressionPlan::State& state : parameter.states) {
+      require(state.trained, CAPSTAN_HAS(table, gradient) && parameter.gradient, "gradient");
+    }
   }
 }
 

@@ -1,13 +1,17 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "capstan/plugin.h"
 #include "core/comm/communicator.hpp"
 #include "core/compression/compression_plan.hpp"
+#include "core/compression/piece_ranks.hpp"
 #include "core/model/model.hpp"
 #include "core/parameters/compressed_part.hpp"
 #include "core/registry/registry.hpp"
@@ -21,6 +25,22 @@ struct WeightCodes {
   bool has_zero_points = false;
   at::Tensor codes;                // int8, one an element of the part
   at::Tensor scales, zero_points;  // float32 and int32, one a group that the part meets
+};
+
+/// A state of a compression that checkpoints hold beside the parameters.
+struct CompressionState {
+  std::string by;                   // the compression, as begin_anew() takes it
+  std::string parameter;            // of which there is a value an element; empty for a whole state
+  std::string state;                // "sparse_pruning.mask", "row_pruning.mask of blocks.0.fc.weight"
+  std::vector<std::int64_t> shape;  // of the whole
+  at::Tensor values;                // of this rank's part, or whole
+};
+
+/// Which indices of an axis are left of a tensor once training is over.
+struct KeptAxis {
+  std::string tensor, by;  // "blocks.0.fc.weight", "compression 'row_pruning'"
+  std::int64_t axis = 0, of = 0;
+  std::vector<std::int64_t> kept;
 };
 
 /// The components of kind "compression": what stands between masters and compute copies, and before operators. They act
@@ -47,9 +67,38 @@ class Compressions {
   std::vector<std::string> report() const;
   std::vector<std::string> warnings() const;
 
-  /// Fills the compute copies of all compressed parameters after `updates` updates. `ranks`: where they update parts.
-  void fill(const std::string& step, std::vector<CompressedPart>& parts, std::int64_t updates,
-            Communicator* ranks) const;
+  /// The states that the optimizer trains, as parameters of their own.
+  std::vector<const CompressionPlan::State*> trained() const;
+  /// The parameter that a trained state belongs to.
+  std::string parent_of(const std::string& trained) const;
+  bool is_trained_state(const std::string& parameter) const { return !parent_of(parameter).empty(); }
+  /// The states of this rank; the tensors are the very ones that compressions read.
+  std::vector<CompressionState> states_to_save() const;
+  /// The same of a parameter, by the name that states_to_save() gives; to load those of a checkpoint.
+  using ReadState = std::function<at::Tensor(const std::string& parameter, const std::string& state)>;
+
+  /// Has a compression make what it makes of initial values anew with the next fill().
+  void begin_anew(const std::string& by) { anew_.insert(by); }
+  /// Prepares the states and fills the compute copies of all compressed parameters after `updates` updates. `fresh`:
+  /// what is made of initial values is made anew. `ranks`: where they update parts.
+  void fill(const std::string& step, CompressedParts& parts, std::int64_t updates, bool fresh, Communicator* ranks);
+  /// Whether some compression changes gradients, or looks at them.
+  bool uses_gradients() const;
+  /// Lets compressions change the gradients that `parts` have, before their norm is taken, and fill those of trained
+  /// states. gradient * grad_scale is the mean gradient.
+  void change_gradients(const std::string& step, CompressedParts& parts, double grad_scale, std::int64_t updates,
+                        Communicator* ranks);
+  /// Shows them the gradients of an update that will be made.
+  void before_update(const std::string& step, CompressedParts& parts, double grad_scale, std::int64_t updates,
+                     Communicator* ranks);
+  /// What capstan_host's functions for compressions use, within the functions that may call them. Throws RuntimeFault
+  /// elsewhere.
+  const PieceRanks& piece_ranks() const;
+  /// What the compressions leave of the model's tensors.
+  std::vector<KeptAxis> keep(std::int64_t updates, const ReadState& read) const;
+  /// What the compressions make of a whole parameter, float32, one dimension; undefined: none of them acts.
+  at::Tensor transformed(const std::string& parameter, const std::vector<std::int64_t>& shape,
+                         const at::Tensor& master, std::int64_t updates, const ReadState& read) const;
   /// The codes of a whole parameter, float32, one dimension, as the last of its compressions makes them. Throws
   /// RuntimeFault where it has none after `updates` updates.
   WeightCodes encode(const std::string& parameter, const std::vector<std::int64_t>& shape, const at::Tensor& master,
@@ -84,12 +133,32 @@ class Compressions {
     Component component;
     std::string where;  // "compression 'weight_quantization'"
     CompressionPlan plan;
+    std::string key;                                          // of its states in checkpoints: "sparse_pruning"
+    std::map<std::string, std::vector<at::Tensor>> states;    // by parameter, in the plan's order
+    /// States as a piece shows them: `handles` are those of `tensors`.
+    struct Shown {
+      std::vector<at::Tensor> tensors;
+      std::vector<capstan_tensor> handles;
+    };
+    /// Of elements [from, from + count) of this rank's part of a parameter.
+    Shown shown(const std::string& parameter, std::int64_t from, std::int64_t count) const;
     const capstan_compression* table() const { return component.vtable<capstan_compression>(); }
     void* self() const { return component.self(); }
     bool active(std::int64_t updates) const;
     const CompressionPlan::Parameter* find(const std::string& parameter) const;
   };
   class Pass;
+  class PieceCall;
+  /// While one lives, compressions may ask about pieces.
+  class Asking {
+   public:
+    Asking(Compressions& compressions, const CompressedParts& parts, const std::string& step, Communicator* ranks);
+    ~Asking();
+    Asking(const Asking&) = delete;
+
+   private:
+    Compressions& compressions_;
+  };
   /// The last compression that acts on a parameter after so many updates; null where none does.
   const Member* last_acting(const std::string& parameter, std::int64_t updates) const;
   std::string state_key(std::size_t position) const;
@@ -97,12 +166,27 @@ class Compressions {
   Json states() const;
   void set_states(const Json& states) const;
   void check(const Member& member) const;
+  void bind(CompressedParts& parts);
+  void gather_trained(const std::string& step, CompressedParts& parts, Communicator* ranks);
+  void prepare(CompressedParts& parts, std::int64_t updates, bool fresh);
+  void show_gradients(Member& member, CompressedParts& parts, double grad_scale, std::int64_t updates,
+                      const std::vector<at::Tensor>& inputs, bool changes);
+  std::vector<at::Tensor> values_before(const Member& until, const std::string& step, CompressedParts& parts,
+                                        std::int64_t updates, Communicator* ranks) const;
+  std::string saved_name(const Member& member, const std::string& parameter, const CompressionPlan::State& state) const;
+  std::vector<at::Tensor> read_states(const Member& member, const std::string& parameter, bool elements,
+                                      const ReadState& read) const;
 
   std::vector<std::unique_ptr<Member>> members_;
+  std::set<std::string> anew_;               // those that begin anew
+  std::unique_ptr<PieceRanks> piece_ranks_;  // while compressions may ask
   Json modules_;
   // While a step is under way: the states before it, and as the last micro-batch that was kept left them.
   std::optional<Json> settled_, kept_;
   bool trying_ = false;  // a micro-batch has begun and was not kept
 };
+
+/// Adds the states that the optimizer trains to the model's parameters.
+void add_trained_states(const Compressions& compressions, std::uint64_t seed, Model& model);
 
 }  // namespace capstan

@@ -71,7 +71,8 @@ class Compressions::Pass {
   void transform(const Work& one, const Range& range, const at::Tensor& input, std::int64_t updates,
                  const at::Tensor& values) const {
     if (range.numel == 0) return;
-    const capstan_compressed piece = piece_of(one, range, input);
+    const Member::Shown shown = shown_of(one, range);
+    const capstan_compressed piece = piece_of(one, range, input, &shown);
     call("transform", one, [&](capstan_error* error) {
       return member_.table()->transform(member_.self(), &piece, updates, handle_of(values), error);
     });
@@ -85,7 +86,8 @@ class Compressions::Pass {
                      at::empty({one.part->range.numel}, at::kChar),
                      at::empty({groups}, at::kFloat),
                      at::empty({groups}, at::kInt)};
-    const capstan_compressed piece = piece_of(one, one.part->range, one.input);
+    const Member::Shown shown = shown_of(one, one.part->range);
+    const capstan_compressed piece = piece_of(one, one.part->range, one.input, &shown);
     call("encode", one, [&](capstan_error* error) {
       return member_.table()->encode(member_.self(), &piece, handle_of(made.codes), handle_of(made.scales),
                                      handle_of(made.zero_points), error);
@@ -113,7 +115,12 @@ class Compressions::Pass {
                 std::forward<Call>(body));
   }
 
-  capstan_compressed piece_of(const Work& one, const Range& range, const at::Tensor& input) const {
+  Member::Shown shown_of(const Work& one, const Range& range) const {
+    return member_.shown(one.part->name, range.offset - one.part->range.offset, range.numel);
+  }
+
+  capstan_compressed piece_of(const Work& one, const Range& range, const at::Tensor& input,
+                              const Member::Shown* shown = nullptr) const {
     const GroupLayout& layout = one.plan->layout;
     capstan_compressed piece{};
     piece.struct_size = sizeof piece;
@@ -125,6 +132,10 @@ class Compressions::Pass {
     piece.full_numel = static_cast<std::uint64_t>(layout.numel);
     piece.groups = static_cast<std::uint64_t>(layout.groups);
     piece.input = handle_of(input);
+    if (shown != nullptr) {
+      piece.states = shown->handles.data();
+      piece.state_count = shown->handles.size();
+    }
     const auto skipped = layout.first_group(range) - layout.first_group(one.part->range);
     if (!one.statistics.empty()) {
       piece.statistics = one.statistics.data() + static_cast<std::size_t>(skipped) * one.plan->numbers();
@@ -220,9 +231,14 @@ class Compressions::Pass {
   std::vector<Work> work_;
 };
 
-void Compressions::fill(const std::string& step, std::vector<CompressedPart>& parts, std::int64_t updates,
-                        Communicator* ranks) const {
+void Compressions::fill(const std::string& step, CompressedParts& all, std::int64_t updates, bool fresh,
+                        Communicator* ranks) {
   const at::NoGradGuard no_grad;
+  const Asking asking(*this, all, step, ranks);
+  bind(all);
+  gather_trained(step, all, ranks);
+  prepare(all, updates, fresh);
+  std::vector<CompressedPart>& parts = all.parameters;
   for (CompressedPart& part : parts) part.scales.reset();
   std::vector<at::Tensor> values(parts.size());  // as far as compressions have come
   std::vector<const Member*> last;
@@ -262,6 +278,58 @@ void Compressions::fill(const std::string& step, std::vector<CompressedPart>& pa
   for (std::size_t k = 0; k < parts.size(); ++k) {
     if (last[k] == nullptr) parts[k].compute.copy_(parts[k].master);
   }
+}
+
+std::vector<at::Tensor> Compressions::values_before(const Member& until, const std::string& step,
+                                                    CompressedParts& parts, std::int64_t updates,
+                                                    Communicator* ranks) const {
+  std::vector<at::Tensor> values(parts.parameters.size());
+  for (const auto& member : members_) {
+    if (member.get() == &until) break;
+    if (!member->active(updates)) continue;
+    std::vector<Pass::Work> work;
+    std::vector<std::size_t> indices;
+    for (std::size_t k = 0; k < parts.parameters.size(); ++k) {
+      const CompressedPart& part = parts.parameters[k];
+      const CompressionPlan::Parameter* plan = member->find(part.name);
+      if (plan == nullptr || until.find(part.name) == nullptr || !part.gradient.defined()) continue;
+      work.push_back({&part, plan, values[k].defined() ? values[k] : part.master, {}});
+      indices.push_back(k);
+    }
+    if (work.empty()) continue;
+    Pass pass(*member, std::move(work));
+    pass.measure(step, ranks);
+    for (std::size_t w = 0; w < indices.size(); ++w) {
+      at::Tensor& to = values[indices[w]];
+      if (!to.defined()) to = at::empty_like(parts.parameters[indices[w]].master);
+      const Pass::Work& one = pass.work()[w];
+      pass.transform(one, one.part->range, one.input, updates, to);
+    }
+  }
+  return values;
+}
+
+at::Tensor Compressions::transformed(const std::string& parameter, const std::vector<std::int64_t>& shape,
+                                     const at::Tensor& master, std::int64_t updates, const ReadState& read) const {
+  const at::NoGradGuard no_grad;
+  const CompressedPart part{0, parameter, shape, {0, master.numel()}, {}, master, {}};
+  at::Tensor input = master;
+  for (const auto& member : members_) {
+    const CompressionPlan::Parameter* plan = member->find(parameter);
+    if (plan == nullptr || !member->active(updates)) continue;
+    Member& lender = *member;
+    lender.states[parameter] = read_states(lender, parameter, /*elements=*/true, read);
+    if (!plan->states_of.empty()) {
+      lender.states[plan->states_of] = read_states(lender, plan->states_of, /*elements=*/false, read);
+    }
+    Pass pass(lender, {{&part, plan, input, {}}});
+    pass.measure("values", nullptr);
+    const at::Tensor made = at::empty_like(master);
+    pass.transform(pass.work().front(), part.range, input, updates, made);
+    lender.states.clear();
+    input = made;
+  }
+  return input.is_same(master) ? at::Tensor() : input;
 }
 
 WeightCodes Compressions::encode(const std::string& parameter, const std::vector<std::int64_t>& shape,

@@ -36,8 +36,13 @@ void check_format(const Json& state, const std::string& where) {
 void check_model(const Model& model, const CheckpointContents& contents, const CheckpointLookup& lookup) {
   std::set<std::string> known;
   for (const NamedTensor& parameter : model.parameters()) {
-    lookup.require(parameter.name, kParam, parameter.tensor.sizes());
     known.insert(parameter.name);
+    if (parameter.added && !lookup.has(parameter.name, kParam)) continue;
+    lookup.require(parameter.name, kParam, parameter.tensor.sizes());
+  }
+  // What compressions of that run have trained is nothing to a run without them.
+  if (const Json* trained = contents.state.find("trained_states")) {
+    for (const Json& name : trained->as_array()) known.insert(name.as_string());
   }
   for (const NamedTensor& buffer : model.buffers()) lookup.require(buffer.name, kBuffer, buffer.tensor.sizes());
   for (const CheckpointTensor& tensor : contents.tensors) {
@@ -74,11 +79,15 @@ void Engine::State::check_optimizer(const SavedRun& saved, const std::string& wh
 void Engine::State::check_states(const CheckpointLookup& lookup, const SavedRun& saved) {
   for (Piece& piece : store.pieces()) {
     const ParameterEntry& entry = store.entries()[piece.entry];
+    if (begins_anew(entry, lookup)) continue;
     store.for_each_state(piece, [&](const StateSpec& spec, const at::Tensor& values) {
       if (!spec.scratch) {
         lookup.require(entry.name, spec, state_shape(spec, entry, values), values.scalar_type());
       }
     });
+  }
+  for (const CompressionState& state : compressions.states_to_save()) {
+    if (lookup.has(state.parameter, state.state)) lookup.require(state.parameter, state.state, state.shape);
   }
   for (const auto& [spec, values] : model_states()) {
     if (!spec->per_rank) lookup.require("", spec->name, {values->numel()});
@@ -189,6 +198,7 @@ void Engine::State::load_entries(const CheckpointLookup& lookup) {
     for (Piece& piece : store.pieces(sub_group)) {
       const ParameterEntry& entry = store.entries()[piece.entry];
       const std::int64_t offset = entry.offset + piece.offset;
+      if (begins_anew(entry, lookup)) continue;
       lookup.copy(entry.name, kParam, piece.master, offset);
       if (config.zero.stage > 0 && !config.zero.load_from_fp32_weights) {
         piece.master.copy_(piece.master.to(compute_dtype(config.precision)));
@@ -200,6 +210,24 @@ void Engine::State::load_entries(const CheckpointLookup& lookup) {
     }
     store.refresh_copies(sub_group);
     store.release(sub_group, true);
+  }
+}
+
+bool Engine::State::begins_anew(const ParameterEntry& entry, const CheckpointLookup& lookup) const {
+  return compressions.is_trained_state(entry.name) && !lookup.has(entry.name, kParam);
+}
+
+/// A compression that the run had not when it was saved makes its states of the values that are loaded.
+void Engine::State::load_compression_states(const CheckpointLookup& lookup) {
+  store.set_initial(false);
+  for (const CompressionState& state : compressions.states_to_save()) {
+    if (!lookup.has(state.parameter, state.state)) {
+      compressions.begin_anew(state.by);
+    } else {
+      const std::int64_t from =
+          state.parameter.empty() ? 0 : store.compressed_part(state.parameter).range.offset;
+      lookup.copy(state.parameter, state.state, state.values, from);
+    }
   }
 }
 
@@ -265,6 +293,7 @@ void Engine::State::apply(const CheckpointLookup& lookup, const SavedRun& saved)
   store.settle_stores();
   load_model_states(lookup, saved);
   load_what_is_not_trained(lookup);
+  load_compression_states(lookup);
   progress = saved.progress;
   micro_steps_seen = progress.global_steps * config.batch.gradient_accumulation_steps;
   scaler.restore(saved.loss_scale);

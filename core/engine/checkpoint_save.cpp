@@ -83,6 +83,21 @@ void Engine::State::add_entries(CheckpointContents& contents) {
   }
 }
 
+/// States of compressions: of those with a value an element this rank's part, of whole ones rank 0's.
+void Engine::State::add_compression_states(CheckpointContents& contents) {
+  for (const CompressionState& state : compressions.states_to_save()) {
+    if (state.parameter.empty()) {
+      if (communicator->rank() == 0) contents.tensors.push_back({"", state.state, state.shape, 0, state.values});
+      continue;
+    }
+    const CompressedPart& part = store.compressed_part(state.parameter);
+    const Range saved = store.saved_part(part.entry);
+    if (saved.numel == 0) continue;
+    contents.tensors.push_back({state.parameter, state.state, state.shape, saved.offset,
+                                state.values.narrow(0, saved.offset - part.range.offset, saved.numel)});
+  }
+}
+
 /// Frozen parameters as they are: rank 0 saves them, at stage 3 each rank its parts.
 void Engine::State::add_frozen(CheckpointContents& contents) {
   for (std::size_t k = 0; k < store.frozen().size(); ++k) {
@@ -185,6 +200,10 @@ Json Engine::State::run_state(const Json& client_state) const {
   if (!compressions.empty()) {
     state["compressions"] = compressions.save();
     state["modules"] = compressions.modules();
+    state["trained_states"] = Json::array();
+    for (const CompressionPlan::State* trained : compressions.trained()) {
+      state["trained_states"].push_back(trained->parameter);
+    }
   }
   for (const auto& [device, generator] : generators()) state["rng"][device] = hex_of(generator.get_state());
   state["config"] = config.effective;
@@ -211,6 +230,7 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
       agreed_tag(tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given);
   CheckpointContents contents;
   add_entries(contents);
+  add_compression_states(contents);
   add_frozen(contents);
   add_rest(contents);
   contents.state = run_state(client_state);

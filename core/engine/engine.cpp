@@ -67,7 +67,8 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
         return attached;
       }()),
       compressions(build_compressions()),
-      groups(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups),
+      groups(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups,
+             [this](const std::string& name) { return compressions.parent_of(name); }),
       optimizer(config.optimizer ? std::optional<Optimizer>(create(*config.optimizer)) : std::nullopt),
       schedule(config.scheduler ? std::optional<Component>(create(*config.scheduler)) : std::nullopt, groups),
       store(model.parameters(), groups, *accelerator, store_options()),
@@ -82,6 +83,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
                        config.report.wall_clock_breakdown && config.zero.stage > 0 && store.sharding() != nullptr),
       progress_report(config, shows_momentum(groups)) {
   host_context.store = &store;
+  host_context.compressions = &compressions;
   host_context.model = &model;
   host_context.communicator = communicator.get();
   host_context.accelerator = accelerator.get();
@@ -140,9 +142,21 @@ Compressions Engine::State::build_compressions() {
   if (config.compressions.empty()) return made;
   for (const ComponentChoice& choice : config.compressions) made.add(create(choice));
   made.plan(module_table(model, config.run.seed));
+  refuse_gradient_uses(made);
+  add_trained_states(made, config.run.seed, model);
   if (communicator->rank() > 0) return made;
   for (const std::string& warning : made.warnings()) log::warning(warning);
   return made;
+}
+
+void Engine::State::refuse_gradient_uses(const Compressions& made) const {
+  if (!made.uses_gradients() || !config.optimizer) return;
+  const ComponentManifest* chosen =
+      plugins.find("optimizer", config.optimizer->type, config.device).component;
+  if (!communicates_by_itself(chosen)) return;
+  throw ConfigError(config.optimizer->where + ": '" + config.optimizer->type +
+                    "' averages gradients by itself, and compression_training masks gradients before that. Choose another "
+                    "optimizer, or leave pruning out.");
 }
 
 ParameterStore::Options Engine::State::store_options() {
@@ -167,10 +181,11 @@ ParameterStore::Options Engine::State::store_options() {
   };
   if (!compressions.empty()) {
     options.compressed = [this](const NamedTensor& parameter) { return compressions.compresses(parameter.name); };
-    options.compress = [this](const std::string& step, std::vector<CompressedPart>& parts) {
-      const bool cut = !parts.front().of_ranks.empty();
-      compressions.fill(step, parts, progress.updates, cut ? communicator.get() : nullptr);
+    options.compress = [this](const std::string& step, CompressedParts& parts, bool fresh) {
+      const bool cut = !parts.parameters.front().of_ranks.empty();
+      compressions.fill(step, parts, progress.updates, fresh, cut ? communicator.get() : nullptr);
     };
+    options.trained_state_of = [this](const NamedTensor& parameter) { return compressions.parent_of(parameter.name); };
   }
   if (optimizer) options.states = declared_states(optimizer->manifest(), *config.optimizer);
   // Ranks that talk to each other must all be asked once an update, about the same.

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "core/comm/communicator.hpp"
+#include "core/compression/compressions.hpp"
 #include "core/engine/layer_chain.hpp"
 #include "core/engine/pacing.hpp"
 #include "core/errors.hpp"
@@ -117,6 +118,7 @@ std::unique_ptr<HostOfGroup> make_group(const EngineHostContext& whole, const st
   group->host.world_size = static_cast<std::uint32_t>(group->communicator->size());
   group->context.communicator = group->communicator.get();
   group->context.store = whole.store;
+  group->context.compressions = whole.compressions;
   group->context.model = whole.model;
   group->context.accelerator = whole.accelerator;
   group->context.host = &group->host;
@@ -289,6 +291,29 @@ capstan_status difficulty(void* ctx, capstan_str metric, std::int64_t step, std:
   return guarded(error, [&] { *out = needed(static_cast<EngineHostContext*>(ctx)->pacing).at(as_view(metric), step); });
 }
 
+const PieceRanks& piece_ranks_of(void* ctx) {
+  return needed(static_cast<EngineHostContext*>(ctx)->compressions).piece_ranks();
+}
+
+capstan_status sum_groups(void* ctx, const capstan_compressed* const* pieces, std::size_t count,
+                          const std::uint64_t* group_sizes, const double* const* partials, double* const* totals,
+                          capstan_error* error) {
+  return guarded(error, [&] { piece_ranks_of(ctx).sum_groups(pieces, count, group_sizes, partials, totals); });
+}
+
+capstan_status select_largest(void* ctx, const capstan_tensor* parts, const std::uint32_t* sets, std::size_t part_count,
+                              const std::uint64_t* k, std::size_t set_count, float* thresholds,
+                              const capstan_tensor* masks, capstan_error* error) {
+  return guarded(error, [&] {
+    piece_ranks_of(ctx).select_largest(parts, sets, part_count, k, set_count, thresholds, masks);
+  });
+}
+
+capstan_status gather_piece(void* ctx, const capstan_compressed* piece, capstan_tensor part, capstan_tensor whole,
+                            capstan_error* error) {
+  return guarded(error, [&] { piece_ranks_of(ctx).gather(*piece, tensor_of(part), tensor_of(whole)); });
+}
+
 }  // namespace
 
 void add_engine_functions(capstan_host& host) {
@@ -315,6 +340,9 @@ void add_engine_functions(capstan_host& host) {
   host.layer_names = layer_names_of_model;
   host.record = record;
   host.difficulty = difficulty;
+  host.sum_groups = sum_groups;
+  host.select_largest = select_largest;
+  host.gather_piece = gather_piece;
 }
 
 }  // namespace capstan

@@ -16,6 +16,7 @@ namespace capstan {
 void add_engine_functions(capstan_host& host);
 
 class Accelerator;
+class Compressions;
 class Model;
 class Pacing;
 class ParameterStore;
@@ -24,6 +25,7 @@ struct HostOfGroup;
 struct EngineHostContext {
   Communicator* communicator = nullptr;                   // null: one process
   ParameterStore* store = nullptr;                        // null until it is built
+  const Compressions* compressions = nullptr;             // null: none
   const Model* model = nullptr;                           // the model whose modules are shown
   const Accelerator* accelerator = nullptr;               // null: the host
   const capstan_host* host = nullptr;                     // the host whose ctx this struct is

@@ -90,6 +90,7 @@ class Reduction {
       : section_(section), teacher_(teacher) {
     for (const auto* list : {&student.parameters(), &student.buffers()}) {
       for (const NamedTensor& named : *list) {
+        if (named.added) continue;
         names_.push_back(named.name);
         shapes_.emplace(named.name, named.tensor.sizes().vec());
       }
@@ -175,6 +176,7 @@ void Engine::load_teacher(const std::string& path) {
   });
   state.half_loaded = true;
   as_one(*state.communicator, "load_teacher, apply", [&] { take_weights(given, state.model, state.store); });
+  state.store.set_initial(true);
   state.store.refresh_all(state.transform_weight());
   state.half_loaded = false;
   state.wants_teacher = false;

@@ -33,6 +33,7 @@ void check_values(const std::string& file, const GivenWeights& values, const Mod
   for (const NamedTensor& parameter : model.parameters()) {
     known.insert(parameter.name);
     const auto found = values.find(parameter.name);
+    if (found == values.end() && parameter.added) continue;
     if (found == values.end()) {
       missing += " '" + parameter.name + "'";
     } else if (found->second.values.sizes() != parameter.tensor.sizes()) {
@@ -65,6 +66,7 @@ void Engine::load_weights(const std::string& file) {
   });
   state.half_loaded = true;
   as_one(*state.communicator, "load_weights, apply", [&] { take_weights(values, state.model, state.store); });
+  state.store.set_initial(true);
   state.store.refresh_all(state.transform_weight());
   state.half_loaded = false;
   state.wants_teacher = false;

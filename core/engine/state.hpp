@@ -57,6 +57,10 @@ struct Engine::State {
   /// The optimizer's manifest; null when there is no optimizer.
   const ComponentManifest* manifest() const { return optimizer ? &optimizer->manifest() : nullptr; }
   Compressions build_compressions();
+  /// Throws ConfigError where compressions use gradients that the optimizer averages itself.
+  void refuse_gradient_uses(const Compressions& made) const;
+  /// Shows compressions the gradients of the step: to change them, or before an update that will be made.
+  void show_gradients(bool changes);
   ParameterStore::Options store_options();
   OffloadOptions offload_options();
   ShardingOptions sharding_options();
@@ -134,6 +138,7 @@ struct Engine::State {
   void add_values(CheckpointContents& contents, CheckpointTensor tensor, std::size_t entry, int which,
                   const at::Tensor& whole, std::int64_t from, std::int64_t count,
                   const std::shared_ptr<ValuesRoom>& room);
+  void add_compression_states(CheckpointContents& contents);
   void add_frozen(CheckpointContents& contents);
   void add_what_is_everywhere(CheckpointContents& contents);
   void add_rest(CheckpointContents& contents);
@@ -160,6 +165,9 @@ struct Engine::State {
   void load_components(const SavedRun& saved, const std::string& where);
   void load_sampler(const SavedRun& saved, const std::string& where);
   void load_entries(const CheckpointLookup& lookup);
+  /// Whether an entry is a trained state that the checkpoint lacks: its compression is new to the run.
+  bool begins_anew(const ParameterEntry& entry, const CheckpointLookup& lookup) const;
+  void load_compression_states(const CheckpointLookup& lookup);
   void load_model_states(const CheckpointLookup& lookup, const SavedRun& saved);
   void load_what_is_not_trained(const CheckpointLookup& lookup);
   void load_generators(const CheckpointLookup& lookup, const SavedRun& saved);

@@ -335,6 +335,7 @@ void Engine::State::update(double grad_scale) {
   if (!model_totals.empty()) step.model_totals = model_totals.data();
   // A weight transform sees the number of updates done, this one included.
   ++progress.updates;
+  store.set_initial(false);
   {
     const Timers::Span span(optimizer_timers, "optimizer_step");
     for (const SubGroup& sub_group : store.sub_groups()) update_sub_group(sub_group, step);
@@ -368,9 +369,11 @@ StepReport Engine::State::step() {
     double grad_scale = 1;
     {
       const Timers::Span gradients(optimizer_timers, "optimizer_gradients");
+      if (compressions.uses_gradients()) show_gradients(/*changes=*/true);
       agree_on_step(reports_norm());
       compressions.settle(progress.updates);
       applied = check_and_measure(report, grad_scale);
+      if (applied && compressions.uses_gradients()) show_gradients(/*changes=*/false);
     }
     report.applied = applied;
     last_step = report;
@@ -385,6 +388,19 @@ StepReport Engine::State::step() {
   }
   finish_step(applied);
   return last_step;
+}
+
+void Engine::State::show_gradients(bool changes) {
+  store.settle();
+  store.show_gradients(step_name(), changes, [&](CompressedParts& parts) {
+    Communicator* ranks = parts.parameters.front().of_ranks.empty() ? nullptr : communicator.get();
+    const double scale = 1 / scaler.scale();
+    if (changes) {
+      compressions.change_gradients(step_name(), parts, scale, progress.updates, ranks);
+    } else {
+      compressions.before_update(step_name(), parts, scale, progress.updates, ranks);
+    }
+  });
 }
 
 void Engine::State::print_micro_timers() {

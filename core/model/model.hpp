@@ -18,6 +18,7 @@ struct NamedTensor {
   std::string name;
   at::Tensor tensor;
   capstan_param_role role = CAPSTAN_PARAM_OTHER;  // of a parameter: what it is to its model
+  bool added = false;                             // a compression's trained state, which the model does not know
 };
 
 struct ModuleRecord {
@@ -42,6 +43,8 @@ class Model {
   void set_training(bool on);
   /// The model's order. The tensors are the model's own (same TensorImpl), so writing them writes the model.
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
+  /// A parameter that is trained and saved with the model, and that its forward does not use.
+  void add_parameter(NamedTensor parameter) { parameters_.push_back(std::move(parameter)); }
   const std::vector<NamedTensor>& buffers() const { return buffers_; }
   const std::vector<ModuleRecord>& modules() const { return modules_; }
   /// Facts as JSON: sequence_length, hidden_size, ...; empty object when the model tells none.

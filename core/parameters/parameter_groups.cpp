@@ -51,13 +51,22 @@ bool selects(const ParameterGroupRule& rule, const NamedTensor& parameter) {
 }  // namespace
 
 ParameterGroups::ParameterGroups(const std::vector<NamedTensor>& parameters, const ComponentChoice& optimizer,
-                                 const std::vector<ParameterGroupRule>& rules) {
+                                 const std::vector<ParameterGroupRule>& rules,
+                                 const std::function<std::string(const std::string& parameter)>& goes_with) {
   std::vector<std::size_t> rule_of(parameters.size());
+  const auto leader = [&](const NamedTensor& parameter) -> const NamedTensor& {
+    const std::string name = goes_with ? goes_with(parameter.name) : "";
+    const auto found = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const NamedTensor& other) { return !name.empty() && other.name == name; });
+    return found == parameters.end() ? parameter : *found;
+  };
   std::vector<std::size_t> members(rules.size() + 1);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].tensor.requires_grad()) continue;
     const auto rule = std::find_if(rules.begin(), rules.end(),
-                                   [&](const auto& candidate) { return selects(candidate, parameters[i]); });
+                                   [&, &chosen = leader(parameters[i])](const auto& candidate) {
+                                     return selects(candidate, chosen);
+                                   });
     rule_of[i] = rule == rules.end() ? 0 : 1 + static_cast<std::size_t>(rule - rules.begin());
     ++members[rule_of[i]];
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -24,8 +25,10 @@ class ParameterGroups {
  public:
   /// Group 0 holds what no rule selects, then one group a rule in their order; the first rule that selects a parameter
   /// has it. Groups without trainable parameters are dropped. Throws ConfigError when a rule selects nothing.
+  /// `goes_with`: the parameter whose group one shares; empty: it has its own, as all have with null.
   ParameterGroups(const std::vector<NamedTensor>& parameters, const ComponentChoice& optimizer,
-                  const std::vector<ParameterGroupRule>& rules);
+                  const std::vector<ParameterGroupRule>& rules,
+                  const std::function<std::string(const std::string& parameter)>& goes_with = nullptr);
 
   std::size_t size() const { return groups_.size(); }
   capstan_group& operator[](std::size_t index) { return groups_[index]; }

@@ -53,9 +53,11 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     plan.whole = named.tensor.numel();
     plan.part = partitioned() ? sharding_->updated(plans_.size()) : Range{0, named.tensor.numel()};
     plan.compressed = options_.compressed && options_.compressed(named);
+    if (options_.trained_state_of) plan.trained_state_of = options_.trained_state_of(named);
     plan.separate = plan.dtype != at::kFloat || plan.compressed || (!partitioned() && !named.tensor.is_contiguous());
-    // All masters of compressed parameters are read together.
-    const bool own_master = plan.separate && plan.transform < 0 && !plan.compressed;
+    // All masters of compressed parameters, and their trained states, are read together.
+    const bool read_together = plan.compressed || !plan.trained_state_of.empty();
+    const bool own_master = plan.separate && plan.transform < 0 && !read_together;
     plan.master_away = own_master && options_.offload.states && options_.offload.states->moves_ranges();
     // What a weight transform fills is not what the ranks hold.
     plan.stays = persistence.stays(named.tensor.numel()) || plan.transform >= 0;
@@ -81,7 +83,8 @@ void ParameterStore::plan_parameters_away(const std::vector<NamedTensor>& parame
     if (!at::isFloatingType(named.tensor.scalar_type())) continue;
     const bool is_one = named.tensor.requires_grad();
     const std::size_t i = is_one ? trained++ : frozen++;
-    if (is_one ? plans_[i].stays || plans_[i].compressed : frozen_stays_[i] || coded) continue;
+    const bool read_together = is_one && (plans_[i].compressed || !plans_[i].trained_state_of.empty());
+    if (is_one ? plans_[i].stays || read_together : frozen_stays_[i] || coded) continue;
     may_leave.emplace_back(is_one, i);
     numels.push_back(named.tensor.numel());
   }
@@ -187,10 +190,21 @@ void ParameterStore::build_model_state() {
 }
 
 void ParameterStore::build_compressed() {
+  const auto of_ranks = [this](std::size_t i) {
+    std::vector<Range> ranges;
+    for (int rank = 0; partitioned() && rank < sharding_->communicator().size(); ++rank) {
+      ranges.push_back(sharding_->updated(i, rank));
+    }
+    return ranges;
+  };
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const ParameterEntry& entry = entries_[i];
+    if (!plans_[i].trained_state_of.empty()) {
+      compressed_.states.push_back({i, entry.name, plans_[i].whole, plans_[i].part, of_ranks(i),
+                                    entry.master.view({-1}), {}, false});
+    }
     if (!entry.compressed) continue;
-    CompressedPart& part = compressed_.emplace_back();
+    CompressedPart& part = compressed_.parameters.emplace_back();
     part.entry = i;
     part.name = entry.name;
     part.shape = entry.shape;
@@ -199,18 +213,16 @@ void ParameterStore::build_compressed() {
     part.compute = entry.compute_part;
     if (!partitioned()) part.compute = entry.compute.contiguous().view({-1});
     part.wants_scales = residency_ && sharding_->communicator().size() > 1;
-    for (int rank = 0; partitioned() && rank < sharding_->communicator().size(); ++rank) {
-      part.of_ranks.push_back(sharding_->updated(i, rank));
-    }
+    part.of_ranks = of_ranks(i);
   }
 }
 
 void ParameterStore::compress(const std::string& step) {
-  if (compressed_.empty()) return;
+  if (compressed_.parameters.empty()) return;
   const at::NoGradGuard no_grad;
   settle();
-  options_.compress(step, compressed_);
-  for (CompressedPart& part : compressed_) {
+  options_.compress(step, compressed_, initial_);
+  for (CompressedPart& part : compressed_.parameters) {
     if (part.wants_scales) sharding_->set_scales(part.entry, std::exchange(part.scales, std::nullopt));
     ParameterEntry& entry = entries_[part.entry];
     if (!partitioned() && !entry.compute.is_contiguous()) entry.compute.copy_(part.compute.view(entry.shape));

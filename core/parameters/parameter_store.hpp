@@ -92,6 +92,8 @@ class ParameterStore {
     std::function<int(const NamedTensor&)> select_transform;  // -1: none
     std::function<bool(const NamedTensor&)> compressed;       // whether `compress` fills the compute copy; null: none
     CompressParts compress;
+    /// The parameter of which this one is a trained state of a compression; empty: it is none. null: none is.
+    std::function<std::string(const NamedTensor&)> trained_state_of;
     std::vector<StateSpec> states;  // the states that the optimizer's manifest declares
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
     bool sparse_gradients = false;            // gradients may come as sparse tensors
@@ -230,6 +232,15 @@ class ParameterStore {
   void refresh_copies(const SubGroup& sub_group);
   /// Called after all sub-groups, before share(): has the compute copies of compressed parameters filled.
   void compress(const std::string& step);
+  /// Whether masters hold initial values, of which compressions make theirs anew: at first they do.
+  void set_initial(bool initial) { initial_ = initial; }
+  /// Shows compressions the gradients of the parameters that they compress, on all ranks. `changes`: what they write of
+  /// these and of trained states counts; before that no rank has looked at the others'. Without it: once has_gradient()
+  /// is known.
+  void show_gradients(const std::string& step, bool changes, const std::function<void(CompressedParts&)>& use);
+  /// What compressions work on, in the order of entries.
+  const CompressedParts& compressed() const { return compressed_; }
+  const CompressedPart& compressed_part(const std::string& parameter) const;
   /// Called after that: where ranks update parts, every rank gets every part. `step` names the step.
   void share(const std::string& step, const TransformWeight& transform);
   /// Keeps the values of parameters (of entries(), and after them of frozen()) in memory, for code that uses no
@@ -250,6 +261,7 @@ class ParameterStore {
     at::ScalarType dtype = at::kFloat;  // of the compute copy
     int transform = -1;
     bool compressed = false;
+    std::string trained_state_of;                                             // a parameter's name; empty: none
     std::int64_t whole = 0;                                                   // elements
     Range part;                                                               // what this rank updates
     bool separate = false;                                                    // the master is a tensor of its own
@@ -259,6 +271,7 @@ class ParameterStore {
   };
 
   void build_sharding(const std::vector<NamedTensor>& parameters);
+  void add_given(const std::vector<NamedTensor>& parameters);
   void plan_entries(const std::vector<NamedTensor>& parameters);
   void plan_parameters_away(const std::vector<NamedTensor>& parameters);
   void plan_sub_groups(const std::vector<NamedTensor>& parameters, const ParameterGroups& groups);
@@ -289,7 +302,10 @@ class ParameterStore {
   void build_model_state();
   void build_slots();
   void build_compressed();
-  std::vector<CompressedPart> compressed_as_they_were(const std::vector<std::size_t>& parameters);
+  CompressedParts compressed_as_they_were(const std::vector<std::size_t>& parameters);
+  std::vector<std::uint8_t> compressed_present(const std::string& step);
+  at::Tensor gradient_here(std::size_t i);
+  void give_gradient(TrainedPart& part);
   bool compresses_some(const std::vector<std::size_t>& parameters) const;
   std::vector<double> totals_of_entries(const std::string& name, std::size_t begin, std::size_t end,
                                         const std::vector<double>& per_block, std::size_t width);
@@ -314,7 +330,8 @@ class ParameterStore {
   std::unique_ptr<ParameterResidency> residency_;
   std::vector<std::uint8_t> present_on_any_;  // one an entry
   std::optional<SparseRows> rows_;            // a single process: the rows of sparse gradients, where they are taken
-  std::vector<CompressedPart> compressed_;    // of compressed entries
+  CompressedParts compressed_;
+  bool initial_ = true;
   std::vector<Deferred> deferred_;            // while the store is built
   std::vector<ParameterEntry> entries_;
   std::vector<NamedTensor> frozen_;

@@ -30,7 +30,26 @@ void ParameterStore::build_sharding(const std::vector<NamedTensor>& parameters) 
       frozen.push_back(parameter.tensor.numel());
     }
   }
+  add_given(parameters);
   sharding_ = std::make_unique<Sharding>(*options_.sharding, numels, frozen);
+}
+
+/// Trained states of compressions get their gradients from those of the parameters that they belong to.
+void ParameterStore::add_given(const std::vector<NamedTensor>& parameters) {
+  if (!options_.trained_state_of) return;
+  std::vector<const NamedTensor*> trained;
+  for (const NamedTensor& parameter : parameters) {
+    if (parameter.tensor.requires_grad()) trained.push_back(&parameter);
+  }
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    const std::string of = options_.trained_state_of(*trained[i]);
+    if (of.empty()) continue;
+    const auto parent =
+        std::find_if(trained.begin(), trained.end(), [&](const NamedTensor* one) { return one->name == of; });
+    const bool like = parent != trained.end() && (*parent)->tensor.sizes() == trained[i]->tensor.sizes();
+    options_.sharding->given.push_back(
+        {i, like ? std::optional(static_cast<std::size_t>(parent - trained.begin())) : std::nullopt});
+  }
 }
 
 void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred) {
@@ -340,7 +359,7 @@ void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int
   std::vector<at::Tensor> values;
   for (const std::size_t i : parameters) values.push_back(of(i).contiguous().view({-1}));
   if (sharding_) sharding_->communicator().broadcast("values written on rank " + std::to_string(root), values, root);
-  const std::vector<CompressedPart> unwritten = compressed_as_they_were(parameters);
+  const std::vector<CompressedPart> unwritten = compressed_as_they_were(parameters).parameters;
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     if (parameters[k] >= entries_.size()) {
       set_frozen(parameters[k] - entries_.size(), [&](at::Tensor to, std::int64_t offset) {
@@ -371,20 +390,22 @@ void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int
 }
 
 /// The compute copies that the masters give, where some of these parameters are compressed.
-std::vector<CompressedPart> ParameterStore::compressed_as_they_were(const std::vector<std::size_t>& parameters) {
+CompressedParts ParameterStore::compressed_as_they_were(const std::vector<std::size_t>& parameters) {
   if (!compresses_some(parameters)) return {};
-  std::vector<CompressedPart> parts = compressed_;
-  for (CompressedPart& part : parts) {
+  CompressedParts parts = compressed_;
+  for (CompressedPart& part : parts.parameters) {
     part.compute = at::empty_like(part.compute);
     part.wants_scales = false;
   }
-  options_.compress("values before they were written", parts);
+  options_.compress("values before they were written", parts, /*fresh=*/false);
   return parts;
 }
 
 bool ParameterStore::compresses_some(const std::vector<std::size_t>& parameters) const {
   return std::any_of(parameters.begin(), parameters.end(),
-                     [&](std::size_t i) { return i < entries_.size() && entries_[i].compressed; });
+                     [&](std::size_t i) {
+                       return i < entries_.size() && (entries_[i].compressed || !plans_[i].trained_state_of.empty());
+                     });
 }
 
 void ParameterStore::compress_taken(const std::vector<std::size_t>& parameters) {

@@ -121,6 +121,14 @@ capstan_host make_host() {
   host.split = [](void*, std::uint32_t, const capstan_host**, capstan_error* error) {
     return no_engine(error, "split");
   };
+  host.sum_groups = [](void*, const capstan_compressed* const*, std::size_t, const std::uint64_t*, const double* const*,
+                       double* const*, capstan_error* error) { return no_engine(error, "sum_groups"); };
+  host.select_largest = [](void*, const capstan_tensor*, const std::uint32_t*, std::size_t, const std::uint64_t*,
+                           std::size_t, float*, const capstan_tensor*,
+                           capstan_error* error) { return no_engine(error, "select_largest"); };
+  host.gather_piece = [](void*, const capstan_compressed*, capstan_tensor, capstan_tensor, capstan_error* error) {
+    return no_engine(error, "gather_piece");
+  };
   host.broadcast = [](void*, capstan_tensor, std::uint32_t, capstan_error* error) {
     return no_engine(error, "broadcast");
   };

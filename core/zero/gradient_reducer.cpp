@@ -39,6 +39,9 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
       late_(buckets_.size()),
       reduced_once_(buckets_.size()),
       queue_(queue) {
+  for (std::size_t i = 0; i < expected_.size(); ++i) {
+    if (partition_.buckets()[partition_.bucket_of(i)].given) expected_[i] = 0;
+  }
   mixed_.resize(buckets_.size());
   for (std::size_t i = 0; i < options_.transports.size(); ++i) {
     std::optional<MixedBucket>& mixed = mixed_[partition_.bucket_of(i)];
@@ -218,6 +221,10 @@ at::Tensor GradientReducer::source_of(std::size_t b) {
 
 void GradientReducer::close(std::size_t b) {
   const Bucket& bucket = partition_.buckets()[b];
+  if (bucket.given) {
+    buckets_[b].closed = true;
+    return;
+  }
   at::Tensor source = source_of(b);
   for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
     const std::size_t i = partition_.order()[at];

@@ -10,9 +10,15 @@ Partition::Partition(const std::vector<Parameter>& parameters, std::int64_t buck
   std::int64_t filled = 0;  // elements in the last bucket, without what aligns them
   for (std::size_t i = parameters.size(); i-- > 0;) {
     const std::int64_t numel = parameters[i].numel;
-    if (buckets_.empty() || (filled > 0 && filled + numel > most)) {
-      if (!buckets_.empty()) spread(buckets_.back(), load);
-      buckets_.push_back({.begin = order_.size(), .end = order_.size(), .first = numel_, .numel = 0, .rank_first = {}});
+    const bool given = parameters[i].given;
+    if (buckets_.empty() || (filled > 0 && filled + numel > most) || given || buckets_.back().given) {
+      if (!buckets_.empty()) close(load);
+      buckets_.push_back({.begin = order_.size(),
+                          .end = order_.size(),
+                          .first = numel_,
+                          .numel = 0,
+                          .rank_first = {},
+                          .given = given});
       filled = 0;
     }
     first_[i] = numel_;
@@ -23,7 +29,26 @@ Partition::Partition(const std::vector<Parameter>& parameters, std::int64_t buck
     buckets_.back().numel += aligned(numel);
     ++buckets_.back().end;
   }
-  if (!buckets_.empty()) spread(buckets_.back(), load);
+  if (!buckets_.empty()) close(load);
+  cut_like_others();
+}
+
+/// Spreads the last bucket, unless it is to be cut as another.
+void Partition::close(std::vector<std::int64_t>& load) {
+  Bucket& bucket = buckets_.back();
+  if (!parameters_[order_[bucket.begin]].like) spread(bucket, load);
+}
+
+void Partition::cut_like_others() {
+  for (Bucket& bucket : buckets_) {
+    const std::optional<std::size_t> like = parameters_[order_[bucket.begin]].like;
+    if (!like) continue;
+    const std::int64_t first = first_[*like], numel = parameters_[*like].numel;
+    for (const std::int64_t cut : buckets_[bucket_of_[*like]].rank_first) {
+      bucket.rank_first.push_back(bucket.first + std::clamp<std::int64_t>(cut - first, 0, numel));
+    }
+    bucket.rank_first.back() = bucket.first + bucket.numel;  // with what aligns the next one
+  }
 }
 
 void Partition::spread(Bucket& bucket, std::vector<std::int64_t>& load) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/config/typed/zero.hpp"
@@ -18,6 +19,7 @@ struct Bucket {
   std::size_t begin = 0, end = 0;        // a range of Partition::order()
   std::int64_t first = 0, numel = 0;     // in the flat space of all parameters
   std::vector<std::int64_t> rank_first;  // rank r owns [rank_first[r], rank_first[r + 1]) of the flat space
+  bool given = false;                    // its parameter's gradient is made from others: nothing is to be reduced
 };
 
 /// Which rank owns which elements.
@@ -40,6 +42,8 @@ class Partition {
   struct Parameter {
     std::int64_t numel;
     bool whole = false;
+    bool given = false;               // its gradient is made from others on its owner: it has a bucket of its own
+    std::optional<std::size_t> like;  // cut as that parameter of as many elements is; for one that is given
   };
 
   /// A bucket holds at most `bucket_elements` and kLargestBucket, but always one parameter.
@@ -60,7 +64,9 @@ class Partition {
   std::int64_t owned(int rank) const;  // elements, with what aligns them
 
  private:
+  void close(std::vector<std::int64_t>& load);
   void spread(Bucket& bucket, std::vector<std::int64_t>& load);
+  void cut_like_others();
 
   std::vector<Parameter> parameters_;
   int ranks_;

@@ -10,9 +10,14 @@ namespace {
 
 static_assert(Partition::kBlock == kSquareBlock, "parts must hold whole blocks, or norms would depend on the cut");
 
-std::vector<Partition::Parameter> partition_inputs(const std::vector<std::int64_t>& numels, bool whole) {
+std::vector<Partition::Parameter> partition_inputs(const std::vector<std::int64_t>& numels, bool whole,
+                                                   const std::vector<ShardingOptions::Given>& given = {}) {
   std::vector<Partition::Parameter> inputs;
-  for (const std::int64_t numel : numels) inputs.push_back({numel, whole});
+  for (const std::int64_t numel : numels) inputs.push_back({.numel = numel, .whole = whole});
+  for (const ShardingOptions::Given& one : given) {
+    inputs[one.parameter].given = true;
+    inputs[one.parameter].like = one.like;
+  }
   return inputs;
 }
 
@@ -32,7 +37,7 @@ Sharding::Sharding(ShardingOptions options, const std::vector<std::int64_t>& num
                    const std::vector<std::int64_t>& frozen_numels)
     : options_(std::move(options)),
       numels_(numels),
-      partition_(partition_inputs(numels, options_.whole_parameters), options_.reduce_bucket_size,
+      partition_(partition_inputs(numels, options_.whole_parameters, options_.given), options_.reduce_bucket_size,
                  options_.communicator->size()),
       frozen_partition_(partition_inputs(frozen_numels, false), options_.reduce_bucket_size,
                         options_.communicator->size()),

@@ -29,6 +29,12 @@ struct ShardingOptions {
   bool overlap = false;               // a thread talks to the other ranks while forward and backward go on
   std::function<void()> bind_thread;  // called by that thread before anything else
   bool whole_parameters = false;      // the optimizer needs each of them in one piece
+  /// Trainable parameters whose gradients are made from those of others; see Partition::Parameter.
+  struct Given {
+    std::size_t parameter;
+    std::optional<std::size_t> like;
+  };
+  std::vector<Given> given;
   PartGatherer::Options parts;        // stage 3
   GradientReducer::Options gradients;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "sdk/conformance/compression_under_test.hpp"
 #include "sdk/conformance/footprint.hpp"
@@ -177,6 +178,46 @@ void check_codes(const Context& context, const ComponentManifest& component) {
   }
 }
 
+void check_states(const Context& context, const ComponentManifest& component) {
+  CompressionUnderTest one(context, component), other(context, component);
+  auto random = context.random();
+  std::map<std::string, at::Tensor> masters, others;
+  bool any = false;
+  for (const Planned& planned : one.parameters()) {
+    masters[planned.name] = random_weights(random, planned.numel());
+    others[planned.name] = random_weights(random, planned.numel());
+    any = any || !planned.plan.states.empty();
+  }
+  if (!any) throw Skip("its plan has no states.");
+  const auto made = one.prepare(masters);
+  one.prepare(others);
+  const auto again = one.prepare(masters), elsewhere = other.prepare(masters);
+  for (const auto& [name, states] : made) {
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      expect(same_values(states[i], again.at(name)[i]) && same_values(states[i], elsewhere.at(name)[i]),
+             "prepare makes other states of the same initial values a second time, or in another instance: a rank, or a "
+             "run that begins from other weights, would not agree ('" + name + "').");
+    }
+  }
+}
+
+void check_gradients(const Context& context, const ComponentManifest& component) {
+  const CompressionUnderTest compression(context, component);
+  auto random = context.random();
+  for (const Planned& planned : compression.parameters_with_gradients()) {
+    const at::Tensor values = random_weights(random, planned.numel());
+    const at::Tensor gradient = random_weights(random, planned.numel(), 1e-3f);
+    const std::vector<at::Tensor> made = compression.gradient(planned, values, gradient);
+    const std::vector<at::Tensor> doubled = compression.gradient(planned, values, gradient.add(gradient));
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      expect(at::isfinite(made[i]).all().item<bool>(),
+             "gradient" + of(planned) + " makes no finite numbers of finite ones, or leaves that of a trained state out.");
+      expect(same_values(made[i].add(made[i]), doubled[i]),
+             "gradient" + of(planned) + " of twice the gradient is not twice as much: loss scales would change it.");
+    }
+  }
+}
+
 /// The calls themselves look at what they may write: here all of them, on all parameters.
 void check_writes(const Context& context, const ComponentManifest& component) {
   const CompressionUnderTest compression(context, component);
@@ -227,6 +268,8 @@ Cases compression_cases(const ComponentManifest& component) {
        bound(check_finite)},
       {prefix + "codes", "Codes have their bits, and (code - zero point) * scale is what transform makes.",
        bound(check_codes)},
+      {prefix + "states", "States are a function of the initial values.", bound(check_states)},
+      {prefix + "gradient", "What is made of a gradient is finite, whole, and scales with it.", bound(check_gradients)},
       {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_leak)},
   };
 }

@@ -3,14 +3,17 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <random>
 
 #include "core/errors.hpp"
 #include "core/registry/plugin_call.hpp"
+#include "sdk/conformance/piece_functions.hpp"
 
 namespace capstan::conformance {
 namespace {
@@ -106,7 +109,11 @@ Json compressed_model() {
 
 CompressionUnderTest::CompressionUnderTest(const Context& context, const ComponentManifest& manifest,
                                            const std::function<void(capstan_host&)>& change)
-    : component_(context, manifest, default_params(manifest), change),
+    : component_(context, manifest, default_params(manifest),
+                 [&change](capstan_host& host) {
+                   lend_piece_functions(host);
+                   if (change) change(host);
+                 }),
       table_(component_.vtable<capstan_compression>()) {
   const Json model = compressed_model();
   const std::string text = model.dump();
@@ -125,6 +132,80 @@ CompressionUnderTest::CompressionUnderTest(const Context& context, const Compone
     throw Broken(error.what());
   }
   check_functions();
+  make_states();
+}
+
+/// Gives every parameter its states, trained ones random numbers, and has them prepared.
+void CompressionUnderTest::make_states() {
+  std::mt19937_64 random(7);
+  std::map<std::string, at::Tensor> masters;
+  for (const auto& [name, parameter] : plan_.parameters) {
+    masters[name] = random_weights(random, parameter.layout.numel);
+    for (const CompressionPlan::State& state : parameter.states) {
+      at::Tensor values = at::zeros({state.numel}, state.dtype);
+      if (state.trained) values = random_weights(random, state.numel, static_cast<float>(state.bound) / 2);
+      states_[name].push_back(values);
+    }
+  }
+  if (!states_.empty()) prepare(masters);
+}
+
+std::map<std::string, std::vector<at::Tensor>> CompressionUnderTest::prepare(
+    const std::map<std::string, at::Tensor>& masters) {
+  for (const auto& [name, parameter] : plan_.parameters) {
+    for (std::size_t i = 0; i < parameter.states.size(); ++i) {
+      if (!parameter.states[i].trained) states_[name][i].zero_();
+    }
+  }
+  const std::vector<Planned> all = parameters();
+  std::vector<Shown> shown(all.size());
+  std::vector<capstan_compressed> pieces;
+  std::vector<const capstan_compressed*> pointers;
+  std::vector<at::Tensor> written;
+  for (const Planned& planned : all) written.push_back(masters.at(planned.name).clone());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    pieces.push_back(piece_of(all[i], written[i], all[i].whole(), {}, shown[i]));
+    pieces.back().master = handle(written[i]);
+  }
+  for (const capstan_compressed& piece : pieces) pointers.push_back(&piece);
+  must_call("prepare", "prepare", [&](void* self, capstan_error* error) {
+    return table_->prepare(self, pointers.data(), pointers.size(), 0, 1, error);
+  });
+  std::map<std::string, std::vector<at::Tensor>> made;
+  for (const auto& [name, states] : states_) {
+    for (const at::Tensor& state : states) made[name].push_back(state.clone());
+  }
+  return made;
+}
+
+std::vector<at::Tensor> CompressionUnderTest::gradient(const Planned& planned, const at::Tensor& whole,
+                                                       const at::Tensor& gradient) const {
+  const Guarded changed({planned.numel()}, at::kFloat);
+  changed.tensor().copy_(gradient);
+  std::deque<Guarded> of_states;
+  std::vector<capstan_tensor> handles;
+  for (const CompressionPlan::State& state : planned.plan.states) {
+    if (state.trained) of_states.emplace_back(at::IntArrayRef({state.numel}), at::kFloat);
+    handles.push_back(state.trained ? handle(of_states.back().tensor()) : nullptr);
+  }
+  const ReadOnly before(whole);
+  Shown shown;
+  capstan_compressed piece = piece_of(planned, whole, planned.whole(), {}, shown);
+  piece.grad = handle(changed.tensor());
+  piece.grad_scale = 1;
+  if (!handles.empty()) piece.state_grads = handles.data();
+  const capstan_compressed* pointer = &piece;
+  must_call("gradient", "'" + planned.name + "'", [&](void* self, capstan_error* error) {
+    return table_->gradient(self, &pointer, 1, first_active(), error);
+  });
+  before.check("gradient");
+  changed.check("gradient");
+  std::vector<at::Tensor> made = {changed.tensor().clone()};
+  for (const Guarded& state : of_states) {
+    state.check("gradient");
+    made.push_back(state.tensor().clone());
+  }
+  return made;
 }
 
 std::string CompressionUnderTest::plan_of(const Context& context, const ComponentManifest& manifest,
@@ -147,6 +228,8 @@ void CompressionUnderTest::check_functions() const {
   for (const auto& [name, parameter] : plan_.parameters) {
     require(!parameter.measures.empty(), CAPSTAN_HAS(table_, measure), "measures", "measure");
     require(parameter.bits > 0, CAPSTAN_HAS(table_, encode), "bits", "encode");
+    require(!parameter.states.empty(), CAPSTAN_HAS(table_, prepare), "states", "prepare");
+    require(parameter.gradient, CAPSTAN_HAS(table_, gradient), "gradients", "gradient");
   }
   expect(CAPSTAN_HAS(table_, save) == CAPSTAN_HAS(table_, load), "save and load belong together.");
 }
@@ -173,6 +256,13 @@ std::vector<Planned> CompressionUnderTest::parameters() const {
         "conv, "
         "frozen, head). Let its parameters name some, with --params or in the defaults.");
   }
+  return planned;
+}
+
+std::vector<Planned> CompressionUnderTest::parameters_with_gradients() const {
+  std::vector<Planned> planned = parameters();
+  std::erase_if(planned, [](const Planned& one) { return !one.plan.gradient; });
+  if (planned.empty()) throw Skip("its plan changes no gradients.");
   return planned;
 }
 
@@ -203,8 +293,20 @@ std::int64_t CompressionUnderTest::first_active() const {
 }
 
 capstan_compressed CompressionUnderTest::piece_of(const Planned& planned, const at::Tensor& input, const Range& range,
-                                                  const std::vector<double>& statistics) const {
+                                                  const std::vector<double>& statistics, Shown& shown) const {
   const GroupLayout& layout = planned.plan.layout;
+  const bool borrowed = !planned.plan.states_of.empty();
+  const std::string& owner = borrowed ? planned.plan.states_of : planned.name;
+  if (const auto found = states_.find(owner); found != states_.end()) {
+    const std::vector<CompressionPlan::State>& states = plan_.parameters.at(owner).states;
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      const bool of_elements = states[i].of_elements;
+      at::Tensor values = of_elements && borrowed ? at::Tensor() : found->second[i];
+      if (of_elements && !borrowed) values = values.narrow(0, range.offset, range.numel);
+      shown.tensors.push_back(values);
+    }
+    for (const at::Tensor& values : shown.tensors) shown.handles.push_back(values.defined() ? handle(values) : nullptr);
+  }
   capstan_compressed piece{};
   piece.struct_size = sizeof piece;
   piece.name = as_str(planned.name);
@@ -215,6 +317,8 @@ capstan_compressed CompressionUnderTest::piece_of(const Planned& planned, const 
   piece.full_numel = static_cast<std::uint64_t>(layout.numel);
   piece.groups = static_cast<std::uint64_t>(layout.groups);
   piece.input = handle(input);
+  piece.states = shown.handles.data();
+  piece.state_count = shown.handles.size();
   if (!statistics.empty()) {
     piece.statistics = statistics.data() + static_cast<std::size_t>(layout.first_group(range)) * planned.plan.numbers();
   }
@@ -227,7 +331,8 @@ std::vector<double> CompressionUnderTest::measure(const Planned& planned, const 
   const Guarded partials({planned.plan.layout.segments_in(range) * width}, at::kDouble);
   const at::Tensor input = whole.narrow(0, range.offset, range.numel);
   const ReadOnly before(input);
-  const capstan_compressed piece = piece_of(planned, input, range, statistics);
+  Shown shown;
+  const capstan_compressed piece = piece_of(planned, input, range, statistics, shown);
   must_call("measure", "'" + planned.name + "'", [&](void* self, capstan_error* error) {
     return table_->measure(self, &piece, static_cast<std::uint32_t>(round),
                            partials.tensor().mutable_data_ptr<double>(), error);
@@ -268,7 +373,8 @@ at::Tensor CompressionUnderTest::transform(const Planned& planned, const at::Ten
   const Guarded out({range.numel}, at::kFloat);
   if (in_place) out.tensor().copy_(input);
   const ReadOnly before(input);
-  const capstan_compressed piece = piece_of(planned, in_place ? out.tensor() : input, range, statistics);
+  Shown shown;
+  const capstan_compressed piece = piece_of(planned, in_place ? out.tensor() : input, range, statistics, shown);
   must_call("transform", "'" + planned.name + "'", [&](void* self, capstan_error* error) {
     return table_->transform(self, &piece, updates, handle(out.tensor()), error);
   });
@@ -289,7 +395,8 @@ PieceCodes CompressionUnderTest::encode(const Planned& planned, const at::Tensor
   const at::Tensor codes = at::full({range.numel}, 111, at::kChar), zero_points = at::full({groups}, 77, at::kInt);
   const Guarded scales({groups}, at::kFloat);
   const ReadOnly before(input);
-  const capstan_compressed piece = piece_of(planned, input, range, statistics);
+  Shown shown;
+  const capstan_compressed piece = piece_of(planned, input, range, statistics, shown);
   must_call("encode", "'" + planned.name + "'", [&](void* self, capstan_error* error) {
     return table_->encode(self, &piece, handle(codes), handle(scales.tensor()), handle(zero_points), error);
   });

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,13 @@ class CompressionUnderTest {
   std::vector<Planned> parameters() const;
   std::vector<Planned> parameters_with_codes() const;
   std::vector<std::string> operands() const;
+  /// Those that gradient() is called for. Throws Skip where there are none.
+  std::vector<Planned> parameters_with_gradients() const;
+
+  /// What prepare() makes of those masters and of the trained states, from states of 0: the states of all parameters.
+  std::map<std::string, std::vector<at::Tensor>> prepare(const std::map<std::string, at::Tensor>& masters);
+  /// What gradient() makes of one parameter's gradient, and of those of its trained states.
+  std::vector<at::Tensor> gradient(const Planned& planned, const at::Tensor& whole, const at::Tensor& gradient) const;
 
   bool has_active() const;
   bool active(std::int64_t updates) const;
@@ -73,8 +81,14 @@ class CompressionUnderTest {
   void load(const std::string& state) const;
 
  private:
+  /// States as a piece shows them: `handles` are those of `tensors`.
+  struct Shown {
+    std::vector<at::Tensor> tensors;
+    std::vector<capstan_tensor> handles;
+  };
   capstan_compressed piece_of(const Planned& planned, const at::Tensor& input, const Range& range,
-                              const std::vector<double>& statistics) const;
+                              const std::vector<double>& statistics, Shown& shown) const;
+  void make_states();
   void check_functions() const;
   void must_call(const std::string& function, const std::string& what,
                  const std::function<capstan_status(void*, capstan_error*)>& call) const;
@@ -82,6 +96,7 @@ class CompressionUnderTest {
   ComponentUnderTest component_;
   const capstan_compression* table_;
   CompressionPlan plan_;
+  std::map<std::string, std::vector<at::Tensor>> states_;  // of all parameters of the plan, in the plan's order
 };
 
 /// Values as weights have them.

@@ -24,18 +24,17 @@
 #include "tests/support/hash_uniform.hpp"
 
 namespace capstan::parity {
-namespace {
-
-constexpr std::int64_t kImage = 16, kClasses = 10, kWindow = 256;
-
-/// hash_uniform of the recordings, times a bound.
-at::Tensor formula(const std::string& name, at::IntArrayRef shape, std::uint64_t seed, double bound) {
+at::Tensor formula_values(const std::string& name, at::IntArrayRef shape, std::uint64_t seed, double bound) {
   at::Tensor values = at::empty(shape, at::kFloat);
   const std::vector<float> uniform = testing::hash_uniform(name, static_cast<std::size_t>(values.numel()), seed);
   auto* out = values.mutable_data_ptr<float>();
   for (const float value : uniform) *out++ = value * static_cast<float>(bound);
   return values;
 }
+
+namespace {
+
+constexpr std::int64_t kImage = 16, kClasses = 10, kWindow = 256;
 
 /// Parameters, buffers and modules by name, as the engine visits them.
 class FeatureModel {
@@ -138,7 +137,7 @@ class GptSplit final : public FeatureModel {
   void add_weight(const std::string& name, const char* class_name, std::vector<std::int64_t> shape) {
     const double factor = name.ends_with("proj") ? std::sqrt(2.0 * static_cast<double>(layers_)) : 1;
     add_module(name, class_name);
-    add(name + ".weight", formula(name + ".weight", shape, seed_, 0.04 / factor));
+    add(name + ".weight", formula_values(name + ".weight", shape, seed_, 0.04 / factor));
   }
   void add_linear(const std::string& name, std::int64_t out, std::int64_t in) {
     add_weight(name, "torch::nn::LinearImpl", {out, in});
@@ -175,7 +174,7 @@ class Conv final : public FeatureModel {
     add_norm("bn2", 16);
     add_conv("conv3", 12, 16, false);
     add_module("fc", "torch::nn::LinearImpl");
-    add("fc.weight", formula("fc.weight", {kClasses, 12}, 1, 0.3));
+    add("fc.weight", formula_values("fc.weight", {kClasses, 12}, 1, 0.3));
     add("fc.bias", at::zeros({kClasses}));
   }
 
@@ -189,7 +188,7 @@ class Conv final : public FeatureModel {
  private:
   void add_conv(const std::string& name, std::int64_t out, std::int64_t in, bool bias) {
     add_module(name, "torch::nn::Conv2dImpl");
-    add(name + ".weight", formula(name + ".weight", {out, in, 3, 3}, 1, 0.3));
+    add(name + ".weight", formula_values(name + ".weight", {out, in, 3, 3}, 1, 0.3));
     if (bias) add(name + ".bias", at::zeros({out}));
   }
   void add_norm(const std::string& name, std::int64_t channels) {

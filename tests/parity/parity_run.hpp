@@ -18,6 +18,8 @@ struct Tolerance {
   double lr = 1e-9;
   double momentum = 1e-9;
   double effective = 1e-5;
+  double masks = 0;          // share of the units or weights that one keeps and the other does not
+  double clean_loss = 2e-6;  // of the model in evaluation, against the peer's cleaned one
   int scale_steps = 0;  // fp16: steps whose loss scale, or whether they were skipped, differs
 };
 
@@ -32,6 +34,7 @@ struct Compared {
 struct Difference {
   Compared loss, grad_norm, final_norm, lr, momentum;
   Compared effective;                // norms of the weights that forwards used, where they were recorded
+  Compared masks, clean_loss;        // after the last step
   std::string final_norm_parameter;  // whose final L2 norm is farthest off
   std::int64_t steps = 0;            // compared
   int scale_steps = 0;

@@ -45,6 +45,8 @@ TEST_P(Parity, RepeatsTheRecordedRunOfThePeer) {
   EXPECT_LE(difference.lr.greatest, tolerance.lr);
   EXPECT_LE(difference.momentum.greatest, tolerance.momentum);
   EXPECT_LE(difference.effective.greatest, tolerance.effective);
+  EXPECT_LE(difference.masks.greatest, tolerance.masks);
+  EXPECT_LE(difference.clean_loss.greatest, tolerance.clean_loss);
   EXPECT_EQ(difference.effective.values > 0, run.at("steps").find("effective") != nullptr);
   EXPECT_EQ(difference.loss.values, difference.steps);
   EXPECT_EQ(difference.lr.values, difference.steps);
@@ -61,7 +63,10 @@ INSTANTIATE_TEST_SUITE_P(Runs, Parity,
                                          "comp-base-conv", "wq-sym8", "wq-offset10", "wq-all-modules", "wq-asym4-g4",
                                          "wq-ternary", "wq-conv-8-6", "aq-dynamic-sym8", "aq-dynamic-sym4",
                                          "aq-static-asym8", "aq-conv-dynamic", "cl-linear-8-128", "cl-discrete-4",
-                                         "de-value-48", "ltd-1of4", "ltd-2of4"),
+                                         "de-value-48", "ltd-1of4", "ltd-2of4", "sparse-l1", "sparse-topk",
+                                         "sparse-conv-l1", "row-off20", "row-topk", "row-l1-related",
+                                         "row-l1-related-two", "head-topk", "head-topk-related", "channel-topk",
+                                         "wq-aq-row", "layer-reduction"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -106,6 +106,9 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_host, record);
   FIELD(capstan_host, difficulty);
   FIELD(capstan_host, recompute);
+  FIELD(capstan_host, sum_groups);
+  FIELD(capstan_host, select_largest);
+  FIELD(capstan_host, gather_piece);
 
   FIELD(capstan_slot, struct_size);
   FIELD(capstan_slot, group);
@@ -253,6 +256,12 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_compressed, groups);
   FIELD(capstan_compressed, input);
   FIELD(capstan_compressed, statistics);
+  FIELD(capstan_compressed, states);
+  FIELD(capstan_compressed, state_count);
+  FIELD(capstan_compressed, master);
+  FIELD(capstan_compressed, grad);
+  FIELD(capstan_compressed, grad_scale);
+  FIELD(capstan_compressed, state_grads);
   FIELD(capstan_compression, struct_size);
   FIELD(capstan_compression, plan);
   FIELD(capstan_compression, active);
@@ -263,6 +272,10 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_compression, settle);
   FIELD(capstan_compression, save);
   FIELD(capstan_compression, load);
+  FIELD(capstan_compression, prepare);
+  FIELD(capstan_compression, gradient);
+  FIELD(capstan_compression, before_update);
+  FIELD(capstan_compression, keep);
 
   FIELD(capstan_data_source, struct_size);
   FIELD(capstan_data_source, paths);

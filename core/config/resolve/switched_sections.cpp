@@ -46,11 +46,11 @@ constexpr SwitchedSection kSections[] = {
     {"compression_training.activation_quantization.shared_parameters.enabled",
      "compression_training.activation_quantization", "compression", true},
     {"compression_training.sparse_pruning.shared_parameters.enabled",
-     "compression_training.sparse_pruning", "observer"},
-    {"compression_training.row_pruning.shared_parameters.enabled", "compression_training.row_pruning", "observer"},
-    {"compression_training.head_pruning.shared_parameters.enabled", "compression_training.head_pruning", "observer"},
+     "compression_training.sparse_pruning", "compression", true},
+    {"compression_training.row_pruning.shared_parameters.enabled", "compression_training.row_pruning", "compression", true},
+    {"compression_training.head_pruning.shared_parameters.enabled", "compression_training.head_pruning", "compression", true},
     {"compression_training.channel_pruning.shared_parameters.enabled",
-     "compression_training.channel_pruning", "observer"},
+     "compression_training.channel_pruning", "compression", true},
 };
 // clang-format on
 

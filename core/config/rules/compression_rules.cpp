@@ -126,10 +126,21 @@ bool is_count(std::string_view text) {
          text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-/// NxM or N:M
+/// NxM, channelx1, 1xchannel, or N:M with N below M
 bool is_block_pattern(std::string_view text) {
+  if (text == "channelx1" || text == "1xchannel") return true;
   const auto cut = text.find_first_of("x:");
-  return cut != std::string_view::npos && is_count(text.substr(0, cut)) && is_count(text.substr(cut + 1));
+  if (cut == std::string_view::npos) return false;
+  const std::string_view left = text.substr(0, cut), right = text.substr(cut + 1);
+  if (!is_count(left) || !is_count(right)) return false;
+  return text[cut] == 'x' || std::stoi(std::string(left)) < std::stoi(std::string(right));
+}
+
+/// The share that 2:4 leaves at least, 0.5; 0 for patterns of blocks.
+double least_dense(std::string_view pattern) {
+  const auto cut = pattern.find(':');
+  if (cut == std::string_view::npos || !is_block_pattern(pattern)) return 0;
+  return 1 - std::stod(std::string(pattern.substr(0, cut))) / std::stod(std::string(pattern.substr(cut + 1)));
 }
 
 void check_sparse(const Effective& values, Problems& problems) {
@@ -143,7 +154,15 @@ void check_sparse(const Effective& values, Problems& problems) {
   const std::string pattern = values.text(common + ".block_pattern");
   if (!pattern.empty() && !is_block_pattern(pattern)) {
     problems.error(common + ".block_pattern",
-                   "must be NxM or N:M, such as \"4x1\" or \"2:4\", got \"" + pattern + "\".");
+                   "must be NxM, channelx1, 1xchannel, or N:M with N below M, such as \"4x1\" or \"2:4\", got \"" +
+                       pattern + "\".");
+  }
+  const bool snip = values.flag(common + ".enabled") && values.text(common + ".method") == "snip_momentum";
+  const Json* dense = values.find(common + ".dense_ratio");
+  const double kept = dense && dense->is_number() ? dense->as_number() : 0.1;
+  if (snip && kept < least_dense(pattern) - 1e-9) {
+    problems.error(common + ".dense_ratio", shown(Json(kept)) + " would prune more than block_pattern \"" + pattern +
+                                                "\" allows; keep at least " + shown(Json(least_dense(pattern))) + ".");
   }
 }
 

@@ -56,7 +56,7 @@ class ActivationQuantization {
         plan.named_by[module->path] = scopes_[i].where + ".modules";
       }
       plan.report.push_back(report_line("activation_quantization", scopes_[i], chosen.of_group[i],
-                                        static_cast<std::size_t>(of), bits_[i]));
+                                        static_cast<std::size_t>(of), bits_text(bits_[i])));
     }
     return plan;
   }

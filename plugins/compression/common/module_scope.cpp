@@ -44,6 +44,14 @@ std::string nearest_paths(const std::string& pattern, const std::vector<const sd
   return text.empty() ? " The model has no module of a kind that the method fits." : text + ".";
 }
 
+std::regex expression_of(const std::string& pattern, const std::string& where) {
+  try {
+    return std::regex(pattern);
+  } catch (const std::regex_error& fault) {
+    throw sdk::Error(where + ": '" + pattern + "' is no regular expression: " + fault.what() + ".");
+  }
+}
+
 bool contains(const std::vector<ModuleKind>& kinds, ModuleKind kind) {
   return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
 }
@@ -61,6 +69,7 @@ class Selector {
 
   void choose(const GroupScope& scope) {
     chosen_.of_group.emplace_back();
+    chosen_.of_pattern.emplace_back(scope.any ? 0 : scope.patterns.size());
     if (scope.any) {
       for (const sdk::ModelModule* module : fitting_) {
         if (contains(by_default_, kind_of(*module))) take(scope, scope.where, *module);
@@ -68,7 +77,7 @@ class Selector {
       return;
     }
     for (std::size_t i = 0; i < scope.patterns.size(); ++i) {
-      search(scope, scope.patterns[i], scope.where + ".modules[" + std::to_string(i) + "]");
+      search(scope, i, scope.where + ".modules[" + std::to_string(i) + "]");
     }
     auto& modules = chosen_.of_group.back();  // in the model's order, whatever the expressions' is
     std::sort(modules.begin(), modules.end());
@@ -77,17 +86,14 @@ class Selector {
   Selection take_chosen() { return std::move(chosen_); }
 
  private:
-  void search(const GroupScope& scope, const std::string& pattern, const std::string& where) {
-    std::regex expression;
-    try {
-      expression.assign(pattern);
-    } catch (const std::regex_error& fault) {
-      throw sdk::Error(where + ": '" + pattern + "' is no regular expression: " + fault.what() + ".");
-    }
+  void search(const GroupScope& scope, std::size_t index, const std::string& where) {
+    const std::string& pattern = scope.patterns[index];
+    const std::regex expression = expression_of(pattern, where);
     bool found = false;
     for (const sdk::ModelModule* module : fitting_) {
       if (!std::regex_search(module->path, expression)) continue;
       take(scope, where, *module);
+      chosen_.of_pattern.back()[index].push_back(module);
       found = true;
     }
     if (found || explains_shared(expression, where, pattern)) return;
@@ -149,7 +155,11 @@ std::vector<GroupScope> read_scopes(const sdk::Params& params, const std::string
     GroupScope& scope = scopes.emplace_back();
     scope.name = name;
     scope.where = section + ".different_groups." + name;
-    scope.patterns = params.texts("/different_groups/" + sdk::Params::escaped(name) + "/modules");
+    const std::string at = "/different_groups/" + sdk::Params::escaped(name);
+    scope.patterns = params.texts(at + "/modules");
+    for (std::size_t i = 0; i < params.size(at + "/related_modules"); ++i) {
+      scope.related.push_back(params.texts(at + "/related_modules/" + std::to_string(i)));
+    }
     scope.any =
         scope.patterns.empty() || std::find(scope.patterns.begin(), scope.patterns.end(), "*") != scope.patterns.end();
   }
@@ -173,6 +183,16 @@ Selection select_modules(const sdk::ModelTable& model, const std::vector<GroupSc
   return selector.take_chosen();
 }
 
+std::vector<const sdk::ModelModule*> search_modules(const sdk::ModelTable& model, const std::string& pattern,
+                                                    const std::string& where) {
+  const std::regex expression = expression_of(pattern, where);
+  std::vector<const sdk::ModelModule*> found;
+  for (const sdk::ModelModule& module : model.modules) {
+    if (module.find("weight") != nullptr && std::regex_search(module.path, expression)) found.push_back(&module);
+  }
+  return found;
+}
+
 std::int64_t weight_numel(const sdk::ModelModule& module) {
   std::int64_t numel = 1;
   for (const std::int64_t size : module.find("weight")->shape) numel *= size;
@@ -180,7 +200,7 @@ std::int64_t weight_numel(const sdk::ModelModule& module) {
 }
 
 std::string report_line(std::string_view method, const GroupScope& group,
-                        const std::vector<const sdk::ModelModule*>& modules, std::size_t of, int bits) {
+                        const std::vector<const sdk::ModelModule*>& modules, std::size_t of, const std::string& how) {
   std::int64_t weights = 0;
   for (const sdk::ModelModule* module : modules) weights += weight_numel(*module);
   char amount[32];
@@ -190,7 +210,9 @@ std::string report_line(std::string_view method, const GroupScope& group,
     std::snprintf(amount, sizeof amount, "%lld", static_cast<long long>(weights));
   }
   return std::string(method) + " " + group.name + ": " + std::to_string(modules.size()) + " of " + std::to_string(of) +
-         " modules, " + std::to_string(bits) + (bits == 1 ? " bit, " : " bits, ") + amount + " weights";
+         " modules, " + how + ", " + amount + " weights";
 }
+
+std::string bits_text(int bits) { return std::to_string(bits) + (bits == 1 ? " bit" : " bits"); }
 
 }  // namespace capstan::compression

@@ -19,6 +19,7 @@ ModuleKind kind_of(const sdk::ModelModule& module);
 struct GroupScope {
   std::string name, where;            // "wq1", "compression_training.weight_quantization.different_groups.wq1"
   std::vector<std::string> patterns;  // regular expressions searched in the modules' paths
+  std::vector<std::vector<std::string>> related;  // for each of these, what shrinks along; empty: nothing does
   bool any = false;                   // all modules of the default kinds: no `modules`, or "*"
 };
 
@@ -31,6 +32,8 @@ std::string shared_text(const sdk::Params& params, const std::string& key, const
 
 struct Selection {
   std::vector<std::vector<const sdk::ModelModule*>> of_group;  // in the model's order
+  /// What each expression of each group finds, in the model's order, with modules that are frozen.
+  std::vector<std::vector<std::vector<const sdk::ModelModule*>>> of_pattern;
   std::vector<std::string> warnings;
 };
 
@@ -40,9 +43,15 @@ struct Selection {
 Selection select_modules(const sdk::ModelTable& model, const std::vector<GroupScope>& scopes,
                          const std::vector<ModuleKind>& allowed, const std::vector<ModuleKind>& by_default);
 
+/// The modules whose path an expression is found in, of whatever kind. Throws sdk::Error for one that is none.
+std::vector<const sdk::ModelModule*> search_modules(const sdk::ModelTable& model, const std::string& pattern,
+                                                    const std::string& where);
+
 /// "weight_quantization wq1: 12 of 50 modules, 8 bits, 3.1 M weights"; of 50 that could be chosen.
 std::string report_line(std::string_view method, const GroupScope& group,
-                        const std::vector<const sdk::ModelModule*>& modules, std::size_t of, int bits);
+                        const std::vector<const sdk::ModelModule*>& modules, std::size_t of, const std::string& how);
+/// "8 bits"
+std::string bits_text(int bits);
 
 /// The elements of a module's weight.
 std::int64_t weight_numel(const sdk::ModelModule& module);

@@ -1,5 +1,6 @@
 #include "gpt.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "../tokens.hpp"
@@ -13,6 +14,44 @@ const std::map<std::string, GptShape, std::less<>> kSizes = {
     {"small", {6, 384, 6, 256, 256, false}},    {"124m", {12, 768, 12, 1024, 256, false}},
     {"1.5b", {48, 1600, 25, 1024, 256, false}}, {"7b", {32, 4096, 32, 2048, 256, false}},
 };
+
+/// One number a block: the list of a parameter, where one stands for all blocks, or `otherwise`.
+std::vector<std::int64_t> of_blocks(const sdk::Params& params, const std::string& key, std::int64_t blocks,
+                                    std::int64_t otherwise) {
+  const auto count = static_cast<std::size_t>(blocks);
+  if (!params.has(key)) return std::vector<std::int64_t>(count, otherwise);
+  std::vector<std::int64_t> numbers;
+  for (const double number : params.numbers(key)) numbers.push_back(static_cast<std::int64_t>(number));
+  params.require(numbers.size() == 1 || numbers.size() == count, key,
+                 std::to_string(numbers.size()) + " numbers for " + std::to_string(blocks) +
+                     " blocks. Give one a block, or one for all.");
+  numbers.resize(count, numbers.front());
+  return numbers;
+}
+
+std::string json_list(const char* key, std::int64_t blocks, const std::string& module, const std::string& more) {
+  std::string text = std::string("\"") + key + "\": [";
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    text += (i == 0 ? "" : ", ") + ("{\"tensor\": \"blocks." + std::to_string(i)) + module + "\", " + more + "}";
+  }
+  return text + "]";
+}
+
+/// Which parameters of the model tell the shapes that pruning leaves.
+std::string pruned_shapes(const GptShape& shape) {
+  return "{" + json_list("ff", shape.layers, ".mlp.fc.weight", "\"axis\": 0, \"per\": 1") + ", " +
+         json_list("kept_heads", shape.layers, ".attn.proj.weight",
+                   "\"axis\": 1, \"per\": " + std::to_string(shape.head_size())) +
+         "}";
+}
+
+std::string fused_layers(const GptShape& shape) {
+  std::string text = "{";
+  for (std::int64_t i = 0; i < shape.layers; ++i) {
+    text += (i == 0 ? "" : ", ") + ("\"blocks." + std::to_string(i)) + ".attn.qkv\": 3";
+  }
+  return text + "}";
+}
 
 torch::nn::LayerNorm layer_norm(std::int64_t d) {
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({d}).eps(1e-5));
@@ -37,32 +76,54 @@ GptShape GptShape::from(const sdk::Params& params) {
   params.require(shape.d % shape.heads == 0, "heads",
                  std::to_string(shape.heads) + " heads do not divide d " + std::to_string(shape.d) +
                      ". Choose d as a multiple of heads.");
+  shape.ff = of_blocks(params, "ff", shape.layers, 4 * shape.d);
+  shape.kept_heads = of_blocks(params, "kept_heads", shape.layers, shape.heads);
+  for (const std::int64_t kept : shape.kept_heads) {
+    params.require(kept <= shape.heads, "kept_heads",
+                   std::to_string(kept) + " of " + std::to_string(shape.heads) + " heads");
+  }
   return shape;
 }
 
-GptAttention::GptAttention(const GptShape& shape)
-    : heads_(shape.heads),
-      qkv_(register_module("qkv", torch::nn::Linear(shape.d, 3 * shape.d))),
-      proj_(register_module("proj", torch::nn::Linear(shape.d, shape.d))) {}
-
-at::Tensor GptAttention::forward(const at::Tensor& hidden) {
-  const auto batch = hidden.size(0), time = hidden.size(1), d = hidden.size(2);
-  const auto parts = qkv_(hidden).view({batch, time, 3, heads_, d / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const auto mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
-  return proj_(mixed.transpose(1, 2).reshape({batch, time, d}));
+std::string GptShape::not_held_by(const std::string& format) const {
+  const auto differs = [](const std::vector<std::int64_t>& numbers, std::int64_t from) {
+    return std::any_of(numbers.begin(), numbers.end(), [&](std::int64_t number) { return number != from; });
+  };
+  if (differs(kept_heads, heads)) {
+    return format + " has as many heads in every block as d is wide, and heads were pruned here. Export to safetensors, "
+                    "which 'capstan eval' runs, or prune rows alone.";
+  }
+  if (layers > 0 && differs(ff, ff.front())) {
+    return format + " has one width of all MLPs, and the blocks have different ones. Export to safetensors, which "
+                    "'capstan eval' runs, or prune the rows of all blocks by one dense_ratio.";
+  }
+  return "";
 }
 
-GptMlp::GptMlp(const GptShape& shape)
-    : fc_(register_module("fc", torch::nn::Linear(shape.d, 4 * shape.d))),
-      proj_(register_module("proj", torch::nn::Linear(4 * shape.d, shape.d))) {}
+GptAttention::GptAttention(const GptShape& shape, std::size_t block)
+    : heads_(shape.kept_heads[block]),
+      head_size_(shape.head_size()),
+      qkv_(register_module("qkv", torch::nn::Linear(shape.d, 3 * heads_ * head_size_))),
+      proj_(register_module("proj", torch::nn::Linear(heads_ * head_size_, shape.d))) {}
+
+at::Tensor GptAttention::forward(const at::Tensor& hidden) {
+  const auto batch = hidden.size(0), time = hidden.size(1);
+  const auto parts = qkv_(hidden).view({batch, time, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const auto mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
+  return proj_(mixed.transpose(1, 2).reshape({batch, time, heads_ * head_size_}));
+}
+
+GptMlp::GptMlp(const GptShape& shape, std::size_t block)
+    : fc_(register_module("fc", torch::nn::Linear(shape.d, shape.ff[block]))),
+      proj_(register_module("proj", torch::nn::Linear(shape.ff[block], shape.d))) {}
 
 at::Tensor GptMlp::forward(const at::Tensor& hidden) { return proj_(at::gelu(fc_(hidden), "tanh")); }
 
-GptBlock::GptBlock(const GptShape& shape)
+GptBlock::GptBlock(const GptShape& shape, std::size_t block)
     : ln1_(register_module("ln1", layer_norm(shape.d))),
-      attn_(register_module("attn", std::make_shared<GptAttention>(shape))),
+      attn_(register_module("attn", std::make_shared<GptAttention>(shape, block))),
       ln2_(register_module("ln2", layer_norm(shape.d))),
-      mlp_(register_module("mlp", std::make_shared<GptMlp>(shape))) {}
+      mlp_(register_module("mlp", std::make_shared<GptMlp>(shape, block))) {}
 
 at::Tensor GptBlock::forward(const at::Tensor& hidden) {
   const auto attended = hidden + attn_->forward(ln1_(hidden));
@@ -78,7 +139,7 @@ Gpt::Gpt(sdk::Host, const sdk::Params& params)
   if (!shape_.tied_head) {
     head_ = register_module("head", torch::nn::Linear(torch::nn::LinearOptions(shape_.d, shape_.vocab).bias(false)));
   }
-  for (std::int64_t i = 0; i < shape_.layers; ++i) blocks_->push_back(std::make_shared<GptBlock>(shape_));
+  for (std::size_t i = 0; i < shape_.ff.size(); ++i) blocks_->push_back(std::make_shared<GptBlock>(shape_, i));
   if (params.text("init") == "formula") {
     initialize_formula(named_parameters(), shape_.layers, static_cast<std::uint64_t>(params.integer("init_seed")));
   } else {
@@ -102,7 +163,8 @@ at::Tensor Gpt::forward(const sdk::BatchView& batch) {
 std::string Gpt::describe() const {
   return "{\"sequence_length\": " + std::to_string(shape_.seq) + ", \"hidden_size\": " + std::to_string(shape_.d) +
          ", \"vocab_size\": " + std::to_string(shape_.vocab) + ", \"layers\": " + std::to_string(shape_.layers) +
-         ", \"heads\": " + std::to_string(shape_.heads) + ", \"hf\": " + hf_names(shape_) +
+         ", \"heads\": " + std::to_string(shape_.heads) + ", \"fused\": " + fused_layers(shape_) +
+         ", \"pruned_shapes\": " + pruned_shapes(shape_) + ", \"hf\": " + hf_names(shape_) +
          ", \"hf_linear\": " + opt_names(shape_) + ", \"gguf\": " + gguf_names(shape_) + "}";
 }
 

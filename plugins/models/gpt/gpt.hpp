@@ -17,18 +17,18 @@ namespace capstan::models {
 /// attn.qkv, attn.proj: causal scaled dot-product attention; rows of qkv are [q | k | v], each with its heads in turn.
 class GptAttention : public torch::nn::Module {
  public:
-  explicit GptAttention(const GptShape& shape);
+  GptAttention(const GptShape& shape, std::size_t block);
   at::Tensor forward(const at::Tensor& hidden);
 
  private:
-  std::int64_t heads_;
+  std::int64_t heads_, head_size_;
   torch::nn::Linear qkv_, proj_;
 };
 
 /// mlp.fc, mlp.proj: GELU in its tanh form between.
 class GptMlp : public torch::nn::Module {
  public:
-  explicit GptMlp(const GptShape& shape);
+  GptMlp(const GptShape& shape, std::size_t block);
   at::Tensor forward(const at::Tensor& hidden);
 
  private:
@@ -38,7 +38,7 @@ class GptMlp : public torch::nn::Module {
 /// h += attn(ln1(h)); h += mlp(ln2(h)).
 class GptBlock : public torch::nn::Module {
  public:
-  explicit GptBlock(const GptShape& shape);
+  GptBlock(const GptShape& shape, std::size_t block);
   at::Tensor forward(const at::Tensor& hidden);
 
  private:

@@ -26,10 +26,12 @@ std::string number(const char* key, std::int64_t value) { return quoted(key) + "
 }  // namespace
 
 std::string hf_names(const GptShape& shape) {
+  if (const std::string why = shape.not_held_by("GPT-2"); !why.empty()) return "{\"refused\": " + quoted(why) + "}";
   const std::string tied = shape.tied_head ? "true" : "false";
   const std::string config = "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", " +
                              number("n_layer", shape.layers) + number("n_embd", shape.d) +
-                             number("n_head", shape.heads) + number("n_positions", shape.seq) +
+                             number("n_head", shape.heads) + number("n_inner", shape.ff.front()) +
+                             number("n_positions", shape.seq) +
                              number("n_ctx", shape.seq) + number("vocab_size", shape.vocab) +
                              "\"activation_function\": \"gelu_new\", \"layer_norm_epsilon\": 1e-05, "
                              "\"scale_attn_weights\": true, \"scale_attn_by_inverse_layer_idx\": false, "

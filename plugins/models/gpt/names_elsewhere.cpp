@@ -31,9 +31,10 @@ std::string member(const char* key, std::int64_t value) {
 }  // namespace
 
 std::string opt_names(const GptShape& shape) {
+  if (const std::string why = shape.not_held_by("OPT"); !why.empty()) return R"({"refused": ")" + why + "\"}";
   const std::string config =
       R"({"architectures": ["OPTForCausalLM"], "model_type": "opt", )" + member("num_hidden_layers", shape.layers) +
-      member("hidden_size", shape.d) + member("word_embed_proj_dim", shape.d) + member("ffn_dim", 4 * shape.d) +
+      member("hidden_size", shape.d) + member("word_embed_proj_dim", shape.d) + member("ffn_dim", shape.ff.front()) +
       member("num_attention_heads", shape.heads) + member("max_position_embeddings", shape.seq) +
       member("vocab_size", shape.vocab) +
       R"("activation_function": "gelu_pytorch_tanh", "do_layer_norm_before": true, "enable_bias": true, )"
@@ -66,9 +67,12 @@ std::string opt_names(const GptShape& shape) {
 }
 
 std::string gguf_names(const GptShape& shape) {
+  if (const std::string why = shape.not_held_by("llama.cpp's gpt2"); !why.empty()) {
+    return R"({"refused": ")" + why + "\"}";
+  }
   const std::string metadata = R"({"general.architecture": "gpt2", )" + member("gpt2.block_count", shape.layers) +
                                member("gpt2.embedding_length", shape.d) +
-                               member("gpt2.feed_forward_length", 4 * shape.d) +
+                               member("gpt2.feed_forward_length", shape.ff.front()) +
                                member("gpt2.attention.head_count", shape.heads) +
                                member("gpt2.context_length", shape.seq) + member("gpt2.vocab_size", shape.vocab) +
                                R"("gpt2.attention.layer_norm_epsilon": 1e-05, "tokenizer.ggml.model": "none"})";

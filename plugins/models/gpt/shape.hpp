@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "capstan/sdk/component.hpp"
 
@@ -9,10 +10,14 @@ namespace capstan::models {
 
 struct GptShape {
   std::int64_t layers, d, heads, seq, vocab;
-  bool tied_head = false;  // the head's weight is the token embedding's
+  bool tied_head = false;                    // the head's weight is the token embedding's
+  std::vector<std::int64_t> ff, kept_heads;  // one a block: the MLP's width, the heads that it has of `heads`
 
   /// The shape that `size` names, with the parameters that are given in its place. Throws sdk::Error.
   static GptShape from(const sdk::Params& params);
+  std::int64_t head_size() const { return d / heads; }
+  /// Why formats that know one width of all blocks, and all heads, cannot hold it; empty: they can.
+  std::string not_held_by(const std::string& format) const;
 };
 
 /// How transformers' GPT-2 calls and lays out the weights of a shape: the "hf" of describe(), as JSON.

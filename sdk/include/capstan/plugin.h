@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 9u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 10u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -227,6 +227,28 @@ typedef struct capstan_host {
    * [engine] */
   capstan_status (*recompute)(capstan_batch*, const capstan_layer_call* call, const capstan_layer_inner* inner,
                               const capstan_recompute* how, capstan_tensor* out, capstan_error*);
+
+  /* What follows is for compressions, within their functions `prepare`, `gradient` and `before_update`, on every rank in
+   * the same order and about the same pieces. [engine, every rank] */
+  /* Since 1.10: adds up what was measured of pieces. group_sizes[i] consecutive elements of piece i's flattened parameter
+   * make a group. partials[i]: a number for each segment of the piece, which ends where a group ends and at multiples of
+   * 32,768. totals[i]: full_numel / group_sizes[i] sums, of every group of the parameter, the same bits on all ranks and
+   * however the parameter is cut. */
+  capstan_status (*sum_groups)(void* ctx, const struct capstan_compressed* const* pieces, size_t piece_count,
+                               const uint64_t* group_sizes, const double* const* partials, double* const* totals,
+                               capstan_error*);
+  /* Since 1.10: the exact k-th largest of sets of float32 values, without NaN, whose parts lie on the ranks as those of
+   * pieces do. parts[i]: this rank's part i, contiguous, of set sets[i]; every rank has as many parts. k[s]: 0 to the
+   * number of values of set s. thresholds[s]: its k[s]-th largest; infinity for k[s] = 0. masks: NULL, or for each part a
+   * uint8 tensor of as many elements, or NULL: becomes 1 for the k[s] largest of its set, else 0; among equal values the
+   * first ones are taken, in the order of parts, of ranks and of elements. */
+  capstan_status (*select_largest)(void* ctx, const capstan_tensor* parts, const uint32_t* sets, size_t part_count,
+                                   const uint64_t* k, size_t set_count, float* thresholds, const capstan_tensor* masks,
+                                   capstan_error*);
+  /* Since 1.10: fills `whole`, one dimension, full_numel elements, with what all ranks have in `part`, the piece's elements
+   * of the same dtype. */
+  capstan_status (*gather_piece)(void* ctx, const struct capstan_compressed* piece, capstan_tensor part,
+                                 capstan_tensor whole, capstan_error*);
 } capstan_host;
 
 /* ---- kind "optimizer" ------------------------------------------------------------------------------------- */
@@ -506,6 +528,18 @@ typedef struct capstan_compressed {
   const double* statistics; /* of every group that has one of these elements, in order: the numbers of round 0, of
                              * round 1 and so on, joined over the whole parameter and all ranks. In measure() those of
                              * earlier rounds are there. NULL where the plan has no measures. */
+
+  /* Since 1.10. The states that the plan declares for the parameter, or for that of its `states_of`, in the plan's order:
+   * contiguous, one dimension. One with a value an element has these elements, and is NULL by way of `states_of`; others
+   * are whole, the same on all ranks. A trained one is read only. */
+  const capstan_tensor* states;
+  uint64_t state_count;
+  capstan_tensor master;    /* prepare(): these elements of the master values, float32, which may be written. Else NULL */
+  capstan_tensor grad;      /* gradient(), which may write it, and before_update(): these elements' gradient, float32, one
+                             * dimension. Else NULL */
+  double grad_scale;        /* grad * grad_scale is the mean gradient over micro-batches and ranks: 1 / the loss scale */
+  const capstan_tensor* state_grads; /* gradient(): for each trained state, float32, to be filled with its gradient, scaled as
+                                      * `grad` is; NULL for the others and by way of `states_of`. Else NULL */
 } capstan_compressed;
 
 /* Since 1.7. Changes the values of parameters on their way to the compute copies, and the inputs of operators. The
@@ -520,7 +554,13 @@ typedef struct capstan_compression {
    * may be absent. "named_by": {"blocks.0.fc": "acme.modules"} tells which key of the configuration asked for an operand,
    * for messages. `measures`: for each round, how each number is joined: max, min or sum; sums are added in the order of
    * segments. `bits`: encode() gives codes of so many bits, 1 to 8; absent: the parameter has no codes. What is not named
-   * costs nothing. */
+   * costs nothing.
+   * Since 1.10 a parameter may have "states": [{"name": "mask", "dtype": "uint8", "numel": 64}], "uint8" or "float32", 0 at
+   * first, kept in checkpoints; without "numel" there is one value an element, which lies where the element is updated.
+   * {"name": "row_mask_scores", "trained": true, "shape": [64, 1], "bound": 1.0} is a float32 state that the optimizer trains
+   * in the parameter's group, under the name "blocks.0.fc.row_mask_scores"; it begins uniform in [-bound, bound); of the
+   * parameter's own shape it has one value an element. "states_of": "blocks.0.fc.weight" lends another parameter's states.
+   * "gradient": true has gradient() called for it. */
   capstan_status (*plan)(void* self, capstan_str model, capstan_sink*, capstan_error*);
   /* Optional: whether it acts once `updates` updates are done; pure. Absent: always. */
   int (*active)(void* self, int64_t updates);
@@ -546,6 +586,27 @@ typedef struct capstan_compression {
    * each micro-batch as well, and takes a micro-batch that failed back with load(). */
   capstan_status (*save)(void* self, capstan_sink*, capstan_error*);
   capstan_status (*load)(void* self, capstan_str json, capstan_error*); /* optional */
+
+  /* What follows is since 1.10 and optional. `pieces`: of all parameters of the plan, in the plan's order, those without an
+   * element here too. */
+  /* Before the first forward, after each update and after values were loaded, before transform(), whether it acts or not.
+   * May write states that are not trained, and masters. `fresh`, not 0: the states are not those of a run that goes on, and
+   * what is made of initial values must be made anew. May call collectives. [engine, every rank] */
+  capstan_status (*prepare)(void* self, const capstan_compressed* const* pieces, size_t piece_count, int64_t updates,
+                            int fresh, capstan_error*);
+  /* While it acts, for the parameters with "gradient" that have one in this step, before the norm is taken: `input` is what
+   * transform() had for this forward, so that a mask's gradient is known. May call collectives. [engine, every rank] */
+  capstan_status (*gradient)(void* self, const capstan_compressed* const* pieces, size_t piece_count, int64_t updates,
+                             capstan_error*);
+  /* Right before an update that will be made, for the parameters that have a gradient in this step, not clipped yet. May
+   * write states that are not trained. `input` are the masters. May call collectives. [engine, every rank] */
+  capstan_status (*before_update)(void* self, const capstan_compressed* const* pieces, size_t piece_count, int64_t updates,
+                                  capstan_error*);
+  /* What is left of a model once training is over. The pieces have no elements, and whole states; others are NULL. Answers
+   * {"tensors": [{"name": "blocks.0.fc.weight", "axis": 0, "of": 64, "kept": [0, 3]}]}, names of parameters and buffers, an
+   * entry an axis; indices rise. What is not named stays as transform() makes it. [engine] */
+  capstan_status (*keep)(void* self, const capstan_compressed* const* pieces, size_t piece_count, int64_t updates,
+                         capstan_sink*, capstan_error*);
 } capstan_compression;
 
 /* ---- kind "dataset" ----------------------------------------------------------------------------------------- */

@@ -3,9 +3,11 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 
 #include <algorithm>
+#include <charconv>
 #include <concepts>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <string>
@@ -36,6 +38,17 @@
 ///                  capstan_tensor out);
 ///     void settle(std::int64_t updates);  // after the micro-batches of a step, on all ranks; or, to talk to them:
 ///     void settle(std::int64_t updates, const capstan::sdk::Collectives& ranks);
+///     // states, which the engine keeps: made before forward, after each update; see CompressionPlan::State
+///     void prepare(std::span<const capstan::sdk::CompressedPiece> pieces, std::int64_t updates, bool fresh,
+///                  const capstan::sdk::PieceRanks& ranks);
+///     // the gradient of what was transformed, before its norm is taken; that of trained states
+///     void gradient(std::span<const capstan::sdk::CompressedPiece> pieces, std::int64_t updates,
+///                   const capstan::sdk::PieceRanks& ranks);
+///     void before_update(std::span<const capstan::sdk::CompressedPiece> pieces, std::int64_t updates,
+///                        const capstan::sdk::PieceRanks& ranks);
+///     // which rows, columns and channels are left of tensors once training is over
+///     std::vector<capstan::sdk::KeptAxis> keep(std::span<const capstan::sdk::CompressedPiece> pieces,
+///                                              std::int64_t updates);
 ///     // what must last, as JSON, with what was seen of a step under way
 ///     void save(const capstan::sdk::Sink& sink);
 ///     void load(const capstan::sdk::Document& saved);
@@ -55,6 +68,8 @@ struct ModelModule {
   };
   std::string path, class_name;  // "blocks.0.fc", "torch.nn.Linear"
   std::vector<Parameter> parameters;
+  std::vector<Parameter> buffers;  // since 1.10; `trained` is false
+  std::int64_t fused = 1;          // since 1.10: how many layers of one shape its rows are: 3 where q, k and v are one
 
   const Parameter* find(std::string_view name) const {
     for (const Parameter& parameter : parameters) {
@@ -83,17 +98,23 @@ struct ModelTable {
       ModelModule& module = table.modules[i];
       module.path = json.text(at + "/path");
       module.class_name = json.text(at + "/class");
-      module.parameters.resize(json.size(at + "/parameters"));
-      for (std::size_t k = 0; k < module.parameters.size(); ++k) {
+      if (json.has(at + "/fused")) module.fused = static_cast<std::int64_t>(json.number(at + "/fused"));
+      for (std::size_t k = 0; k < json.size(at + "/parameters"); ++k) {
         const std::string of = at + "/parameters/" + std::to_string(k);
-        module.parameters[k].name = json.text(of + "/name");
-        module.parameters[k].trained = json.boolean(of + "/trained");
-        for (const double size : json.numbers(of + "/shape")) {
-          module.parameters[k].shape.push_back(static_cast<std::int64_t>(size));
-        }
+        module.parameters.push_back(tensor(json, of, json.boolean(of + "/trained")));
+      }
+      for (std::size_t k = 0; k < json.size(at + "/buffers"); ++k) {
+        module.buffers.push_back(tensor(json, at + "/buffers/" + std::to_string(k), false));
       }
     }
     return table;
+  }
+
+ private:
+  static ModelModule::Parameter tensor(const Document& json, const std::string& of, bool trained) {
+    ModelModule::Parameter made{json.text(of + "/name"), {}, trained};
+    for (const double size : json.numbers(of + "/shape")) made.shape.push_back(static_cast<std::int64_t>(size));
+    return made;
   }
 };
 
@@ -102,12 +123,36 @@ enum class Join { kMax, kMin, kSum };
 
 /// What a compression acts on.
 struct CompressionPlan {
+  /// Since 1.10: values that the engine keeps for a parameter, on the ranks and in checkpoints.
+  struct State {
+    /// One value an element of the parameter, where that is updated; 0 at first.
+    static State of_elements(std::string name, Dtype dtype) { return {std::move(name), dtype, 0, {}, 0}; }
+    /// `numel` values, the same on all ranks; 0 at first.
+    static State whole(std::string name, Dtype dtype, std::uint64_t numel) {
+      return {std::move(name), dtype, numel, {}, 0};
+    }
+    /// float32, trained by the optimizer in the parameter's group, under the module's path and `name`; uniform in
+    /// [-bound, bound) at first. Of the parameter's own shape it has one value an element, else it is whole.
+    static State trained(std::string name, std::vector<std::int64_t> shape, double bound) {
+      return {std::move(name), Dtype::kFloat32, 0, std::move(shape), bound};
+    }
+
+    std::string name;
+    Dtype dtype = Dtype::kUInt8;  // kUInt8 or kFloat32
+    std::uint64_t numel = 0;
+    std::vector<std::int64_t> shape;  // of a trained one
+    double bound = 0;
+  };
   struct Parameter {
     std::string name;                         // "blocks.0.fc.weight"
     std::uint64_t groups = 1;                 // of equal size; they must divide the elements
     std::vector<std::vector<Join>> measures;  // one list a round: a round knows what earlier ones measured
     int bits = 0;                             // of the codes that encode() gives, 1 to 8; 0: none
     bool zero_points = false;                 // whether a zero point may be other than 0
+    // Since 1.10.
+    std::vector<State> states;
+    std::string states_of;  // the parameter whose whole states this one's pieces show as well
+    bool gradient = false;  // gradient() is called for it
   };
   std::vector<Parameter> parameters;
   std::vector<std::string> operands;  // paths of modules
@@ -131,6 +176,11 @@ struct CompressionPlan {
       if (!one.measures.empty()) text += "]";
       if (one.bits > 0) text += ", \"bits\": " + std::to_string(one.bits);
       if (one.zero_points) text += ", \"zero_points\": true";
+      if (!one.states.empty()) text += ", \"states\": [";
+      for (const State& state : one.states) text += (&state == one.states.data() ? "" : ", ") + json_of(state);
+      if (!one.states.empty()) text += "]";
+      if (!one.states_of.empty()) text += ", \"states_of\": " + quoted(one.states_of);
+      if (one.gradient) text += ", \"gradient\": true";
       text += "}";
     }
     text += "], \"operands\": " + list(operands) + ", \"named_by\": {";
@@ -140,6 +190,27 @@ struct CompressionPlan {
   }
 
  private:
+  static std::string json_of(const State& state) {
+    std::string text = "{\"name\": " + quoted(state.name);
+    if (state.shape.empty()) {
+      text += std::string(", \"dtype\": ") + (state.dtype == Dtype::kFloat32 ? "\"float32\"" : "\"uint8\"");
+      if (state.numel > 0) text += ", \"numel\": " + std::to_string(state.numel);
+      return text + "}";
+    }
+    char bound[32];
+    const auto end = std::to_chars(bound, bound + sizeof bound, state.bound).ptr;
+    text += ", \"trained\": true, \"bound\": " + std::string(bound, end) + ", \"shape\": [";
+    for (const std::int64_t& size : state.shape) text += (&size == state.shape.data() ? "" : ", ") + std::to_string(size);
+    return text + "]}";
+  }
+  static std::string list(const std::vector<std::string>& texts) {
+    std::string out = "[";
+    for (const std::string& text : texts) out += (&text == texts.data() ? "" : ", ") + quoted(text);
+    return out + "]";
+  }
+
+ public:
+  /// A JSON string.
   static std::string quoted(std::string_view text) {
     std::string out = "\"";
     for (const char c : text) {
@@ -153,11 +224,6 @@ struct CompressionPlan {
     }
     return out + "\"";
   }
-  static std::string list(const std::vector<std::string>& texts) {
-    std::string out = "[";
-    for (const std::string& text : texts) out += (&text == texts.data() ? "" : ", ") + quoted(text);
-    return out + "]";
-  }
 };
 
 /// Elements of a parameter. Valid during the call.
@@ -166,6 +232,7 @@ class CompressedPiece {
   static constexpr std::uint64_t kBlock = 32768;
 
   explicit CompressedPiece(const capstan_compressed* raw) : raw_(raw) {
+    if (raw->input == nullptr) return;  // keep() needs no elements
     if (!on_cpu(raw->input)) throw Error("works in host memory; parameter '" + std::string(name()) + "' is elsewhere");
     void* data = nullptr;
     detail::check_torch(aoti_torch_get_data_ptr(raw->input, &data), "get_data_ptr");
@@ -246,6 +313,36 @@ class CompressedPiece {
   /// The statistics of a group: `numbers` a group, those of round 0 first.
   const double* statistics(std::size_t group, std::size_t numbers) const { return raw_->statistics + group * numbers; }
 
+  /// Since 1.10: a state of the plan, by its index there: of the elements here, or whole. Empty where it is not shown.
+  /// Throws Error where the engine's plugin ABI is older.
+  template <class T>
+  std::span<T> state(std::size_t index) const {
+    need_states();
+    return index < raw_->state_count ? span_of<T>(raw_->states[index]) : std::span<T>();
+  }
+  /// In prepare(): the masters.
+  std::span<float> master() const { return span_of<float>(raw_->master); }
+  /// In gradient() and before_update(): gradient() * grad_scale() is the mean gradient of the elements here.
+  std::span<float> gradient() const { return span_of<float>(raw_->grad); }
+  double grad_scale() const { return raw_->grad_scale; }
+  /// In gradient(): where the gradient of a trained state goes.
+  std::span<float> state_gradient(std::size_t index) const {
+    return raw_->state_grads != nullptr ? span_of<float>(raw_->state_grads[index]) : std::span<float>();
+  }
+  /// Calls use(segment, group, begin, end) for the segments of groups of `size` elements, as PieceRanks::sum_groups()
+  /// wants them: elements [begin, end) of input() in the group of that index in the parameter.
+  template <class Use>
+  void for_each_segment_of(std::uint64_t size, Use&& use) const {
+    std::size_t segment = 0;
+    const std::uint64_t end = offset() + raw_->numel;
+    for (std::uint64_t at = offset(); at < end;) {
+      const std::uint64_t stop = std::min({(at / size + 1) * size, (at / kBlock + 1) * kBlock, end});
+      use(segment++, at / size, static_cast<std::size_t>(at - offset()), static_cast<std::size_t>(stop - offset()));
+      at = stop;
+    }
+  }
+  const capstan_compressed* raw() const { return raw_; }
+
   /// Throws "parameter '<name>': <text>".
   [[noreturn]] void fail(const std::string& text) const {
     throw Error("parameter '" + std::string(name()) + "': " + text);
@@ -261,8 +358,91 @@ class CompressedPiece {
     return 1 + inside(kBlock) + inside(group_size()) - twice;
   }
 
+  void need_states() const {
+    if (raw_->struct_size > offsetof(capstan_compressed, state_count)) return;
+    throw Error("states need an engine with plugin ABI 1.10.");
+  }
+  template <class T>
+  static std::span<T> span_of(capstan_tensor tensor) {
+    if (tensor == nullptr) return {};
+    void* data = nullptr;
+    detail::check_torch(aoti_torch_get_data_ptr(tensor, &data), "get_data_ptr");
+    return {static_cast<T*>(data), static_cast<std::size_t>(numel_of(tensor))};
+  }
+
   const capstan_compressed* raw_;
   const float* input_ = nullptr;
+};
+
+/// Since 1.10: which indices of an axis are left of a tensor once training is over.
+struct KeptAxis {
+  std::string tensor;  // "blocks.0.fc.weight", or a buffer
+  std::int64_t axis = 0, of = 0;
+  std::vector<std::int64_t> kept;  // rising
+};
+
+/// Since 1.10: what the ranks find out together about their pieces, within prepare(), gradient() and before_update().
+/// Every rank makes the same calls in the same order. Throws the host's text when another process is gone.
+class PieceRanks {
+ public:
+  PieceRanks(const capstan_host* host, capstan_error* error) : host_(host), error_(error) {}
+
+  const Collectives collectives() const { return {host_, error_}; }
+
+  /// Adds up partials[i], a number for each segment of piece i that for_each_segment_of(group_sizes[i]) has: the sums of
+  /// all groups of its parameter, the same bits on all ranks and however parameters are cut.
+  std::vector<std::vector<double>> sum_groups(std::span<const CompressedPiece> pieces,
+                                              const std::vector<std::uint64_t>& group_sizes,
+                                              const std::vector<std::vector<double>>& partials) const {
+    std::vector<const capstan_compressed*> raw;
+    std::vector<const double*> from;
+    std::vector<std::vector<double>> totals;
+    std::vector<double*> to;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      raw.push_back(pieces[i].raw());
+      from.push_back(partials[i].data());
+      totals.emplace_back(pieces[i].full_numel() / group_sizes[i]);
+    }
+    for (std::vector<double>& one : totals) to.push_back(one.data());
+    check(host_->sum_groups(host_->ctx, raw.data(), raw.size(), group_sizes.data(), from.data(), to.data(), error_));
+    return totals;
+  }
+
+  /// This rank's part of a set of values that lies on the ranks as pieces do.
+  struct Part {
+    std::span<const float> values;
+    std::uint32_t set = 0;
+    std::span<std::uint8_t> mask;  // as many: becomes 1 for the largest of the set; empty: not wanted
+  };
+  /// The k[s]-th largest value of each set, exact; infinity for k[s] = 0. Of equal values the first ones count.
+  std::vector<float> select_largest(const std::vector<Part>& parts, const std::vector<std::uint64_t>& k) const {
+    std::vector<std::unique_ptr<BorrowedTensor>> tensors;
+    std::vector<capstan_tensor> values, masks;
+    std::vector<std::uint32_t> sets;
+    for (const Part& part : parts) {
+      values.push_back(tensors.emplace_back(std::make_unique<BorrowedTensor>(part.values))->get());
+      const bool wanted = part.mask.size() == part.values.size();
+      masks.push_back(wanted ? tensors.emplace_back(std::make_unique<BorrowedTensor>(part.mask))->get() : nullptr);
+      sets.push_back(part.set);
+    }
+    std::vector<float> thresholds(k.size());
+    check(host_->select_largest(host_->ctx, values.data(), sets.data(), parts.size(), k.data(), k.size(),
+                                thresholds.data(), masks.data(), error_));
+    return thresholds;
+  }
+
+  /// What all ranks have of a parameter's elements, of which `part` are the piece's.
+  template <class T>
+  std::vector<T> gather(const CompressedPiece& piece, std::span<const T> part) const {
+    std::vector<T> whole(piece.full_numel());
+    const BorrowedTensor from(part), to{std::span<T>(whole)};
+    check(host_->gather_piece(host_->ctx, piece.raw(), from.get(), to.get(), error_));
+    return whole;
+  }
+
+ private:
+  const capstan_host* host_;
+  capstan_error* error_;
 };
 
 /// Where encode() writes: value = (code - zero point) * scale.
@@ -296,6 +476,19 @@ struct CompressionThunks {
     t.settle(std::int64_t{}, ranks);
   };
   static constexpr bool kSettles = kSettlesAlone || kSettlesTogether;
+  using Pieces = std::span<const CompressedPiece>;
+  static constexpr bool kPrepares = requires(T & t, Pieces pieces, const PieceRanks& ranks) {
+    t.prepare(pieces, std::int64_t{}, true, ranks);
+  };
+  static constexpr bool kChangesGradients = requires(T & t, Pieces pieces, const PieceRanks& ranks) {
+    t.gradient(pieces, std::int64_t{}, ranks);
+  };
+  static constexpr bool kSeesUpdates = requires(T & t, Pieces pieces, const PieceRanks& ranks) {
+    t.before_update(pieces, std::int64_t{}, ranks);
+  };
+  static constexpr bool kKeeps = requires(T & t, Pieces pieces) {
+    { t.keep(pieces, std::int64_t{}) } -> std::same_as<std::vector<KeptAxis>>;
+  };
   static constexpr bool kSaves = requires(T & t, const Sink& sink) { t.save(sink); };
   static constexpr bool kLoads = requires(T & t, const Document& saved) { t.load(saved); };
   static_assert(kSaves == kLoads, "save and load belong together.");
@@ -364,6 +557,46 @@ struct CompressionThunks {
     });
   }
 
+  static std::vector<CompressedPiece> pieces_of(const capstan_compressed* const* raw, std::size_t count) {
+    std::vector<CompressedPiece> pieces;
+    for (std::size_t i = 0; i < count; ++i) pieces.emplace_back(raw[i]);
+    return pieces;
+  }
+  static capstan_status prepare(void* self, const capstan_compressed* const* raw, std::size_t count,
+                                std::int64_t updates, int fresh, capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host* host) {
+      if constexpr (kPrepares) object.prepare(pieces_of(raw, count), updates, fresh != 0, PieceRanks(host, error));
+    });
+  }
+  static capstan_status gradient(void* self, const capstan_compressed* const* raw, std::size_t count,
+                                 std::int64_t updates, capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host* host) {
+      if constexpr (kChangesGradients) object.gradient(pieces_of(raw, count), updates, PieceRanks(host, error));
+    });
+  }
+  static capstan_status before_update(void* self, const capstan_compressed* const* raw, std::size_t count,
+                                      std::int64_t updates, capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host* host) {
+      if constexpr (kSeesUpdates) object.before_update(pieces_of(raw, count), updates, PieceRanks(host, error));
+    });
+  }
+  static capstan_status keep(void* self, const capstan_compressed* const* raw, std::size_t count, std::int64_t updates,
+                             capstan_sink* sink, capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host* host) {
+      if constexpr (kKeeps) Sink(host, sink).write(kept_json(object.keep(pieces_of(raw, count), updates)));
+    });
+  }
+  static std::string kept_json(const std::vector<KeptAxis>& axes) {
+    std::string text = "{\"tensors\": [";
+    for (const KeptAxis& one : axes) {
+      text += (&one == axes.data() ? "" : ", ") + ("{\"name\": " + CompressionPlan::quoted(one.tensor));
+      text += ", \"axis\": " + std::to_string(one.axis) + ", \"of\": " + std::to_string(one.of) + ", \"kept\": [";
+      for (const std::int64_t& at : one.kept) text += (&at == one.kept.data() ? "" : ", ") + std::to_string(at);
+      text += "]}";
+    }
+    return text + "]}";
+  }
+
   // SavedCalls of a class that has neither would not compile.
   static constexpr auto save_call() {
     if constexpr (kSaves) {
@@ -389,7 +622,11 @@ struct CompressionThunks {
                                                   kOperands ? &operand : nullptr,
                                                   kSettles ? &settle : nullptr,
                                                   save_call(),
-                                                  load_call()};
+                                                  load_call(),
+                                                  kPrepares ? &prepare : nullptr,
+                                                  kChangesGradients ? &gradient : nullptr,
+                                                  kSeesUpdates ? &before_update : nullptr,
+                                                  kKeeps ? &keep : nullptr};
 };
 
 /// The descriptor of compression class T.
