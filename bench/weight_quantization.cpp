@@ -78,9 +78,11 @@ double median(std::vector<double> values) {
 
 /// The ratio of the two medians.
 double compare(const Setting& setting, const at::Tensor& weight, int rounds) {
-  const Compressions made = quantizer(setting, weight.numel() / kColumns);
+  Compressions made = quantizer(setting, weight.numel() / kColumns);
   const at::Tensor out = at::empty_like(weight);
-  std::vector<CompressedPart> parts(1);
+  CompressedParts all;
+  std::vector<CompressedPart>& parts = all.parameters;
+  parts.resize(1);
   parts[0].name = "fc.weight";
   parts[0].shape = {weight.numel() / kColumns, kColumns};
   parts[0].range = {0, weight.numel()};
@@ -89,7 +91,7 @@ double compare(const Setting& setting, const at::Tensor& weight, int rounds) {
   std::vector<double> ours, least;
   for (int round = -1; round < rounds; ++round) {  // the first warms up
     const double begun = thread_seconds();
-    made.fill("bench", parts, 0, nullptr);
+    made.fill("bench", all, 0, /*fresh=*/true, nullptr);
     const double between = thread_seconds();
     floor_loop(weight.const_data_ptr<float>(), out.mutable_data_ptr<float>(), weight.numel());
     const double ended = thread_seconds();

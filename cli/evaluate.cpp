@@ -1,10 +1,15 @@
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
+#include <string>
 
 #include "cli/checkpoint_name.hpp"
 #include "cli/commands.hpp"
 #include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/run_setup.hpp"
+#include "core/compression/removal_record.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
 
@@ -31,11 +36,33 @@ int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) 
 
 }  // namespace
 
+/// Weights that were exported pruned have their shapes, and nothing is left to compress: what compression.json says of
+/// the model wins over the configuration, which still describes the training.
+ConfigArguments for_pruned_weights(ConfigArguments arguments, const std::string& weights) {
+  std::error_code error;
+  const std::filesystem::path record = removal_record_of(weights);
+  if (weights.empty() || !std::filesystem::exists(record, error)) return arguments;
+  try {
+    std::ifstream file(record);
+    const Json model = Json::parse(std::string(std::istreambuf_iterator<char>(file), {})).at("model");
+    arguments.overrides.emplace_back("capstan.model.type", model.at("type"));
+    for (const auto& [name, value] : model.at("params").as_object()) {
+      arguments.overrides.emplace_back("capstan.model.params." + name, value);
+    }
+  } catch (const std::exception& fault) {
+    throw RuntimeFault(record.string() + ": cannot be read: " + fault.what() +
+                       ". Export the weights again, or remove it and give the model's parameters yourself.");
+  }
+  arguments.overrides.emplace_back("compression_training", Json::object());
+  return arguments;
+}
+
 int evaluate(const EvalArguments& arguments) {
   if (arguments.checkpoint.empty() && arguments.init_from.empty()) {
     throw ConfigError("eval: no weights are named. Give --checkpoint DIR[:TAG], or --init-from model.safetensors.");
   }
-  LoadedConfig loaded = load_run(arguments.config, Purpose::kEvaluation);
+  LoadedConfig loaded =
+      load_run(for_pruned_weights(arguments.config, arguments.init_from), Purpose::kEvaluation);
   // An evaluation is no part of the run: it leaves the run's metrics alone.
   loaded.config.monitors.clear();
   loaded.config.report.steps_per_print = std::nullopt;

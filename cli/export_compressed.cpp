@@ -1,5 +1,7 @@
 #include "cli/export_compressed.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,7 +11,9 @@
 #include "cli/table.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/state_reader.hpp"
+#include "core/checkpoint/output_file.hpp"
 #include "core/compression/export_compressed.hpp"
+#include "core/compression/removal_record.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
@@ -43,6 +47,48 @@ void warn_of_inputs(const Compressions& compressions) {
                " modules were rounded in training, which the file does not say: who runs it gets them exact.");
 }
 
+/// A model with the shapes that pruning leaves, and what compression.json says of it.
+struct PrunedModel {
+  SavedModel facts;
+  Json record;
+};
+
+PrunedModel pruned_model(const SavedRunFacts& run, const CompressedWeights& weights) {
+  const SavedModel whole = saved_model(run);
+  const Json params = pruned_params(weights, whole.facts, whole.name);
+  const Model model = saved_model_with(run, params);
+  check_pruned_shapes(weights, model);
+  PrunedModel pruned{{model.describe(), model.description()}, Json::object()};
+  pruned.record["type"] = model.description();
+  pruned.record["params"] = params;
+  return pruned;
+}
+
+/// "capstan.model.params of what is left: ff [64, 64], kept_heads [2, 2]"
+std::string params_note(const Json& params) {
+  std::string text;
+  for (const auto& [name, value] : params.as_object()) text += (text.empty() ? "" : ", ") + name + " " + value.dump();
+  return "capstan.model.params of what is left: " + text;
+}
+
+ExportReport write_weights(const ExportArguments& arguments, CompressedWeights& weights, const SavedModel* model) {
+  if (arguments.format == "safetensors") return export_packed(weights, arguments.out);
+  const bool gguf = arguments.format == "gguf";
+  const NamesElsewhere names =
+      names_elsewhere(model->facts, gguf ? "gguf" : "hf_linear", gguf ? "metadata" : "config", model->name);
+  return gguf ? export_gguf(weights, names, arguments.out) : export_packed_hf(weights, names, arguments.out);
+}
+
+void note_masks(const CompressedWeights& weights, ExportReport& report) {
+  const auto masked = std::count_if(weights.all().begin(), weights.all().end(), [](const auto& weight) {
+    return weight.masked && weight.numel() == weight.saved.values.numel();
+  });
+  if (masked == 0) return;
+  report.notes.push_back(std::to_string(masked) +
+                         " tensors keep their size, with zeros in place of what was pruned: neither the file nor its "
+                         "evaluation gets smaller by those. Rows, heads and channels with related_modules are removed.");
+}
+
 }  // namespace
 
 void export_compressed(const ExportArguments& arguments, const std::filesystem::path& dir, const std::string& tag,
@@ -55,17 +101,30 @@ void export_compressed(const ExportArguments& arguments, const std::filesystem::
   const Compressions compressions = arguments.compressed ? saved_compressions(run) : Compressions();
   warn_of_inputs(compressions);
   CompressedWeights weights(contents, where, compressions, updates, dtype);
-  if (arguments.compressed && weights.coded() == 0) {
+  if (arguments.compressed && weights.coded() + weights.pruned() == 0) {
     throw RuntimeFault("checkpoint '" + run.name + "': after " + std::to_string(updates) +
                        " updates no compression of weights acts yet (schedule_offset). Train on, or export without "
                        "--compressed.");
   }
-  if (arguments.format == "safetensors") return print_report(export_packed(weights, arguments.out));
-  const SavedModel model = saved_model(run);
-  const bool gguf = arguments.format == "gguf";
-  const NamesElsewhere names =
-      names_elsewhere(model.facts, gguf ? "gguf" : "hf_linear", gguf ? "metadata" : "config", model.name);
-  print_report(gguf ? export_gguf(weights, names, arguments.out) : export_packed_hf(weights, names, arguments.out));
+  const bool removes = !weights.removed().empty();
+  std::optional<PrunedModel> pruned;
+  std::optional<SavedModel> model;
+  if (removes && (has_saved_model(run) || arguments.format != "safetensors")) {
+    pruned = pruned_model(run, weights);
+    model = pruned->facts;
+  } else if (arguments.format != "safetensors") {
+    model = saved_model(run);
+  }
+  ExportReport report = write_weights(arguments, weights, model ? &*model : nullptr);
+  note_masks(weights, report);
+  if (removes) {
+    const Json record = removal_record(weights.removed(), pruned ? pruned->record : Json());
+    const std::filesystem::path path = removal_record_of(arguments.out);
+    write_aside(path, [&](const std::filesystem::path& aside) { write_file(aside, record.dump() + "\n"); });
+    report.notes.push_back("What was removed stands in " + path.string() + ".");
+    if (pruned) report.notes.push_back(params_note(pruned->record.at("params")));
+  }
+  print_report(report);
 }
 
 }  // namespace capstan::cli

@@ -75,6 +75,17 @@ SavedModel saved_model(const SavedRunFacts& run) {
   return {built.describe(), built.description()};
 }
 
+bool has_saved_model(const SavedRunFacts& run) {
+  const Json* model = member(run.config(), "capstan", "model");
+  return model != nullptr && model->is_object();
+}
+
+Model saved_model_with(const SavedRunFacts& run, const Json& params) {
+  Json state = run.state;
+  for (const auto& [name, value] : params.as_object()) state["config"]["capstan"]["model"]["params"][name] = value;
+  return build_model(load_parts({state, run.name, run.plugin_paths}, {"model", "plugins"}, Json::object()));
+}
+
 Compressions saved_compressions(const SavedRunFacts& run) {
   const Json* modules = run.state.find("modules");
   if (modules == nullptr) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/compression/compressions.hpp"
+#include "core/model/model.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan::cli {
@@ -25,6 +26,11 @@ struct SavedModel {
 
 /// Builds the model that the configuration names, to ask it. Throws RuntimeFault where a program brought its own.
 SavedModel saved_model(const SavedRunFacts& run);
+
+/// The model of the run with these parameters in place of those that it had. Throws as saved_model().
+Model saved_model_with(const SavedRunFacts& run, const Json& params);
+/// Whether a model of a plugin was trained, rather than a program's own.
+bool has_saved_model(const SavedRunFacts& run);
 
 /// The compressions of the run with their plans and states. Throws RuntimeFault for a run without any,
 /// ConfigError for a section whose plugin is not here.

@@ -94,6 +94,19 @@ const Compressions::Member* Compressions::last_acting(const std::string& paramet
   return last == members_.rend() ? nullptr : last->get();
 }
 
+const Compressions::Member* Compressions::last_coder(const std::string& parameter, std::int64_t updates) const {
+  const auto last = std::find_if(members_.rbegin(), members_.rend(), [&](const std::unique_ptr<Member>& member) {
+    const CompressionPlan::Parameter* plan = member->find(parameter);
+    return plan != nullptr && plan->bits > 0 && member->active(updates);
+  });
+  return last == members_.rend() ? nullptr : last->get();
+}
+
+const CompressionPlan::Parameter* Compressions::coder(const std::string& parameter, std::int64_t updates) const {
+  const Member* last = last_coder(parameter, updates);
+  return last == nullptr ? nullptr : last->find(parameter);
+}
+
 const CompressionPlan::Parameter* Compressions::acting(const std::string& parameter, std::int64_t updates) const {
   const Member* last = last_acting(parameter, updates);
   return last == nullptr ? nullptr : last->find(parameter);

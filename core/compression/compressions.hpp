@@ -60,6 +60,12 @@ class Compressions {
   const std::string* compressor_of(const std::string& parameter) const;
   /// The plan of the last compression that acts on a parameter after `updates` updates; null: none does.
   const CompressionPlan::Parameter* acting(const std::string& parameter, std::int64_t updates) const;
+  /// The same of the last one that gives codes of it: those that act after it, if any, are masks of its values.
+  const CompressionPlan::Parameter* coder(const std::string& parameter, std::int64_t updates) const;
+  /// Whether any compression acts on a parameter after `updates` updates.
+  bool acts(const std::string& parameter, std::int64_t updates) const {
+    return last_acting(parameter, updates) != nullptr;
+  }
   /// Bytes of the statistics that all compressions of a parameter share of a part: those of groups that lie on several
   /// ranks.
   std::int64_t shared_bytes(const std::string& parameter, const Range& part) const;
@@ -99,8 +105,8 @@ class Compressions {
   /// What the compressions make of a whole parameter, float32, one dimension; undefined: none of them acts.
   at::Tensor transformed(const std::string& parameter, const std::vector<std::int64_t>& shape,
                          const at::Tensor& master, std::int64_t updates, const ReadState& read) const;
-  /// The codes of a whole parameter, float32, one dimension, as the last of its compressions makes them. Throws
-  /// RuntimeFault where it has none after `updates` updates.
+  /// The codes of a whole parameter, float32, one dimension, as the last of its compressions that gives some makes them.
+  /// Throws RuntimeFault where none does after `updates` updates.
   WeightCodes encode(const std::string& parameter, const std::vector<std::int64_t>& shape, const at::Tensor& master,
                      std::int64_t updates) const;
 
@@ -161,6 +167,7 @@ class Compressions {
   };
   /// The last compression that acts on a parameter after so many updates; null where none does.
   const Member* last_acting(const std::string& parameter, std::int64_t updates) const;
+  const Member* last_coder(const std::string& parameter, std::int64_t updates) const;
   std::string state_key(std::size_t position) const;
   /// The states as they are now, of a step under way too.
   Json states() const;

@@ -208,7 +208,7 @@ ExportReport export_packed(CompressedWeights& weights, const fs::path& out) {
   for (const NamedPiece& piece : pieces_of(weights)) file.add(piece);
   Json metadata = Json::object();
   metadata["format"] = "pt";
-  metadata["quantization_config"] = file.quantization_config().dump();
+  if (weights.coded() > 0) metadata["quantization_config"] = file.quantization_config().dump();
   write_aside(out, [&](const fs::path& aside) {
     file.report().file_bytes = write_safetensors(aside, file.entries(), metadata).bytes;
   });
@@ -227,7 +227,7 @@ ExportReport export_packed_hf(CompressedWeights& weights, const NamesElsewhere& 
   note_wider_codes(pieces, file.report());
   Json config = names.facts;
   config["torch_dtype"] = dtype;
-  config["quantization_config"] = file.quantization_config();
+  if (weights.coded() > 0) config["quantization_config"] = file.quantization_config();
   std::error_code error;
   const bool is_new = !fs::exists(out, error);
   create_folders(out);

@@ -39,7 +39,7 @@ std::vector<std::int64_t> NamedPiece::shape() const {
 
 std::int64_t NamedPiece::numel() const {
   const std::int64_t all = rows_of(*weight);
-  return all == 0 ? 0 : weight->saved.values.numel() / all * rows();
+  return all == 0 ? 0 : weight->numel() / all * rows();
 }
 
 CodedRows NamedPiece::codes(CompressedWeights& weights) const {
@@ -72,13 +72,18 @@ void NamedPiece::count(ExportReport& report, const std::string& what, std::int64
   if (row == report.rows.end()) row = report.rows.insert(row, ExportReport::Row{what});
   row->tensors += 1;
   row->elements += numel();
-  row->before += numel() * static_cast<std::int64_t>(weight->saved.values.element_size());
+  const std::int64_t left = weight->numel(), had = weight->saved.values.numel();
+  const std::int64_t share = left == had || left == 0 ? numel() : had / rows_of(*weight) * place.count;
+  row->before += share * static_cast<std::int64_t>(weight->saved.values.element_size());
   row->after += bytes;
 }
 
 void NamedPiece::count_values(ExportReport& report, at::ScalarType dtype) const {
   const auto bytes = numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
-  const std::string what = weight->plan != nullptr ? "values of codes, " : "as it is, ";
+  const std::string what = weight->plan != nullptr                            ? "values of codes, "
+                           : weight->numel() < weight->saved.values.numel() ? "removed in part, "
+                           : weight->masked                                 ? "masked, "
+                                                                            : "as it is, ";
   const char* name = safetensors_dtype(dtype);
   count(report, what + (name != nullptr ? name : c10::toString(dtype)), bytes);
 }

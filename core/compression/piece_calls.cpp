@@ -332,6 +332,7 @@ KeptAxis read_kept(const Json& json) {
     }
     kept.kept.push_back(last = index.as_integer());
   }
+  if (kept.kept.empty()) throw RuntimeFault("nothing is left of '" + kept.tensor + "'");
   return kept;
 }
 
@@ -360,7 +361,8 @@ std::vector<KeptAxis> Compressions::keep(std::int64_t updates, const ReadState& 
     }
     member->states.clear();
     try {
-      for (const Json& one : Json::parse(answer).at("tensors").as_array()) {
+      const Json told = Json::parse(answer);
+      for (const Json& one : told.at("tensors").as_array()) {
         KeptAxis& kept = all.emplace_back(read_kept(one));
         kept.by = member->where;
       }

@@ -335,8 +335,8 @@ at::Tensor Compressions::transformed(const std::string& parameter, const std::ve
 WeightCodes Compressions::encode(const std::string& parameter, const std::vector<std::int64_t>& shape,
                                  const at::Tensor& master, std::int64_t updates) const {
   const at::NoGradGuard no_grad;
-  const Member* last = last_acting(parameter, updates);
-  if (last == nullptr || last->find(parameter)->bits == 0) {
+  const Member* last = last_coder(parameter, updates);
+  if (last == nullptr) {
     throw RuntimeFault("parameter '" + parameter + "': no compression that acts after " + std::to_string(updates) +
                        " updates gives codes of it.");
   }

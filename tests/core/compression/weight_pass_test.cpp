@@ -43,14 +43,16 @@ std::string eight_bits(int groups) {
     "params": {"start_bits": 8, "target_bits": 8}}}, "corrections": []})";
 }
 
-at::Tensor filled(const Compressions& compressions, const at::Tensor& master, at::ScalarType dtype) {
-  std::vector<CompressedPart> parts(1);
+at::Tensor filled(Compressions compressions, const at::Tensor& master, at::ScalarType dtype) {
+  CompressedParts all;
+  std::vector<CompressedPart>& parts = all.parameters;
+  parts.resize(1);
   parts[0].name = "fc.weight";
   parts[0].shape = {kRows, kColumns};
   parts[0].range = {0, master.numel()};
   parts[0].master = master.view({-1});
   parts[0].compute = at::empty({master.numel()}, dtype);
-  compressions.fill("test", parts, 0, nullptr);
+  compressions.fill("test", all, 0, true, nullptr);
   return parts[0].compute.view(master.sizes());
 }
 
@@ -76,9 +78,9 @@ at::Tensor random_weight() {
 
 TEST(WeightPass, MakesCopiesOfSixteenBitsOfTheGroupsOfEachRun) {
   const at::Tensor weight = random_weight();
-  const Compressions compressions = planned({{"weight_quantization", eight_bits(kRows)}});
-  EXPECT_TRUE(at::equal(filled(compressions, weight, at::kFloat), on_eight_bits(weight)));
-  EXPECT_TRUE(at::equal(filled(compressions, weight, at::kBFloat16), on_eight_bits(weight).to(at::kBFloat16)));
+  const auto compressions = [] { return planned({{"weight_quantization", eight_bits(kRows)}}); };
+  EXPECT_TRUE(at::equal(filled(compressions(), weight, at::kFloat), on_eight_bits(weight)));
+  EXPECT_TRUE(at::equal(filled(compressions(), weight, at::kBFloat16), on_eight_bits(weight).to(at::kBFloat16)));
 }
 
 TEST(WeightPass, GoesInTheOrderOfTheManifestsWhateverTheConfigurationListsFirst) {

@@ -23,7 +23,7 @@ Compressions planned(const std::string& section_json, const char* type, const st
                      const std::vector<std::string>& corrections = {}, const capstan_host* host = nullptr);
 
 /// What it makes of the layer's weight after so many updates, in fp32.
-at::Tensor compressed(const Compressions& compressions, const Layer& layer, const at::Tensor& weight,
+at::Tensor compressed(Compressions& compressions, const Layer& layer, const at::Tensor& weight,
                       std::int64_t updates = 0);
 
 /// The values that codes stand for.

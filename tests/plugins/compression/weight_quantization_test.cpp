@@ -89,7 +89,7 @@ TEST(WeightQuantization, GivesTheGoldenValues) {
            Golden{2, "symmetric", {-0.875f, 0.0f, 0.0f, 0.0f, 0.875f}},
            Golden{1, "symmetric", {-0.45f, -0.45f, 0.0f, 0.45f, 0.45f}},
        }) {
-    const Compressions made = quantizer({golden.bits, golden.type}, {layer});
+    Compressions made = quantizer({golden.bits, golden.type}, {layer});
     EXPECT_TRUE(at::equal(compressed(made, layer, weight).view({-1}), at::tensor(golden.values)))
         << golden.bits << " " << golden.type << compressed(made, layer, weight);
   }
@@ -103,7 +103,7 @@ TEST(WeightQuantization, IsTheFormulaForEveryGroup) {
       const bool symmetric = *type == 's';
       if (bits < 3 && !symmetric) continue;
       for (const int groups : {1, 2, 96, 96 * 32}) {
-        const Compressions made = quantizer({bits, type, groups}, {layer});
+        Compressions made = quantizer({bits, type, groups}, {layer});
         const at::Tensor found = compressed(made, layer, weight), wanted = expected(weight, bits, symmetric, groups);
         EXPECT_LE((found - wanted).abs().max().item<float>(), 1e-6f * weight.abs().max().item<float>())
             << bits << " " << type << " " << groups;
@@ -116,12 +116,12 @@ TEST(WeightQuantization, LeavesGroupsOfOneValueAsTheyAre) {
   const Layer layer = linear({3, 8});
   const at::Tensor weight = at::cat({at::zeros({8}), at::full({8}, 0.3f), at::full({8}, -0.7f)}).view({3, 8});
   for (const int bits : {1, 2, 4, 8}) {
-    const Compressions made = quantizer({bits, "symmetric", 3}, {layer});
+    Compressions made = quantizer({bits, "symmetric", 3}, {layer});
     const at::Tensor found = compressed(made, layer, weight);
     EXPECT_TRUE(at::equal(found[0], weight[0])) << bits;
     EXPECT_TRUE(found.isfinite().all().item<bool>()) << bits;
   }
-  const Compressions made = quantizer({4, "asymmetric", 3}, {layer});
+  Compressions made = quantizer({4, "asymmetric", 3}, {layer});
   EXPECT_TRUE(at::equal(compressed(made, layer, weight), weight));
   EXPECT_TRUE(at::equal(decoded(made.encode("fc.weight", {3, 8}, weight.view({-1}), 0)), weight.view({-1})));
 }
@@ -136,7 +136,7 @@ TEST(WeightQuantization, MakesAGroupThatIsNotFiniteNaNAsAWhole) {
                                    {24, "symmetric"},
                                    {4, "asymmetric"},
                                    {24, "asymmetric"}}) {
-    const Compressions made = quantizer({bits, type, 3}, {layer});
+    Compressions made = quantizer({bits, type, 3}, {layer});
     const at::Tensor wanted = compressed(made, layer, whole);
     for (const float lost : {kNaN, kInfinity, -kInfinity}) {
       for (const std::int64_t at : {17, 40'003, 40'004}) {  // the last is of the elements behind whole vectors
@@ -160,7 +160,7 @@ TEST(WeightQuantization, BeginsAtItsOffset) {
   const Layer layer = linear({4, 4});
   const at::Tensor weight = at::randn({4, 4});
   for (const int offset : {0, 1, 7}) {
-    const Compressions made = quantizer({4, "symmetric", 1, offset}, {layer});
+    Compressions made = quantizer({4, "symmetric", 1, offset}, {layer});
     for (const int updates : {0, 1, 6, 7, 8}) {
       EXPECT_EQ(at::equal(compressed(made, layer, weight, updates), weight), updates < offset) << offset << updates;
     }
@@ -170,7 +170,7 @@ TEST(WeightQuantization, BeginsAtItsOffset) {
 TEST(WeightQuantization, HasAGroupForEachRowOfAnEmbedding) {
   const Layer layer{"emb", "torch.nn.Embedding", {12, 16}};
   const at::Tensor weight = at::randn({12, 16});
-  const Compressions made = quantizer({8, "symmetric", 1, 0, R"("emb")"}, {layer});
+  Compressions made = quantizer({8, "symmetric", 1, 0, R"("emb")"}, {layer});
   EXPECT_TRUE(at::equal(compressed(made, layer, weight), expected(weight, 8, true, 12)));
   // Without `modules` it is left alone.
   EXPECT_FALSE(quantizer({8, "symmetric", 1, 0, R"("*")"}, {layer, linear({4, 4})}).compresses("emb.weight"));
@@ -209,7 +209,7 @@ TEST(WeightQuantization, SaysWhatEachGroupActsOn) {
                                      linear({10, 10}, "head"),
                                      {"norm", "torch.nn.LayerNorm", {10}},
                                      {"blocks", "torch.nn.ModuleList", {}}};
-  const Compressions made = quantizer({8, "symmetric", 1, 0, R"("blocks")"}, layers);
+  Compressions made = quantizer({8, "symmetric", 1, 0, R"("blocks")"}, layers);
   EXPECT_THAT(made.report(), ElementsAre("weight_quantization wq1: 2 of 3 modules, 8 bits, 3.0 M weights"));
   EXPECT_THAT(made.warnings(), ElementsAre());
   EXPECT_TRUE(made.compresses("blocks.1.fc.weight"));
@@ -221,7 +221,7 @@ TEST(WeightQuantization, WarnsOfExpressionsThatFindNothing) {
                                      linear({4, 4}, "blocks.0.attn.qkv"),
                                      {"head", "torch.nn.Linear", {}},
                                      {"cold", "torch.nn.Linear", {4, 4}, false}};
-  const Compressions made = quantizer({8, "symmetric", 1, 0, R"("intermediate.dense", "qkv", "head", "cold")"}, layers);
+  Compressions made = quantizer({8, "symmetric", 1, 0, R"("intermediate.dense", "qkv", "head", "cold")"}, layers);
   const std::string where = "compression_training.weight_quantization.different_groups.wq1.modules";
   EXPECT_THAT(made.warnings(),
               ElementsAre(HasSubstr(where + "[0]: 'intermediate.dense' is found in the path of no module that the "
