@@ -69,6 +69,8 @@ class Compressions {
   /// Bytes of the statistics that all compressions of a parameter share of a part: those of groups that lie on several
   /// ranks.
   std::int64_t shared_bytes(const std::string& parameter, const Range& part) const;
+  /// Bytes of the states of a parameter that are not trained, for each of its elements.
+  std::int64_t bytes_an_element(const std::string& parameter) const;
   /// What the components say of their plans.
   std::vector<std::string> report() const;
   std::vector<std::string> warnings() const;

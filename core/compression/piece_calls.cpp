@@ -116,6 +116,18 @@ std::vector<const CompressionPlan::State*> Compressions::trained() const {
   return all;
 }
 
+std::int64_t Compressions::bytes_an_element(const std::string& parameter) const {
+  std::int64_t bytes = 0;
+  for (const auto& member : members_) {
+    const CompressionPlan::Parameter* plan = member->find(parameter);
+    if (plan == nullptr) continue;
+    for (const CompressionPlan::State& state : plan->states) {
+      if (state.of_elements && !state.trained) bytes += static_cast<std::int64_t>(c10::elementSize(state.dtype));
+    }
+  }
+  return bytes;
+}
+
 std::string Compressions::parent_of(const std::string& trained) const {
   for (const auto& member : members_) {
     for (const auto& [name, parameter] : member->plan.parameters) {

@@ -1,5 +1,6 @@
 #include "core/engine/planned_run.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
@@ -21,6 +22,7 @@ class Planned {
       : model_(model),
         config_(config),
         plugins_(plugins),
+        compressions_(compressions()),
         groups_(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups) {
     if (config.optimizer) optimizer_ = plugins.find("optimizer", config.optimizer->type, config.device).component;
   }
@@ -39,6 +41,7 @@ class Planned {
     run_.norm = needs_norm(config_);
     add_buffers();
     add_parameters();
+    add_trained_states();
     if (optimizer_) add_optimizer();
     if (!config_.compressions.empty()) add_compressions();
     return std::move(run_);
@@ -73,6 +76,28 @@ class Planned {
       roles_.push_back(model_.parameters()[i].role);
       run_.parameters.push_back(std::move(parameter));
       group_of_.push_back(groups_.group_of(i));
+    }
+  }
+
+  /// States that the optimizer trains: parameters behind those of the model.
+  void add_trained_states() {
+    for (const CompressionPlan::State* state : compressions_.trained()) {
+      const std::string parent = compressions_.parent_of(state->parameter);
+      const auto at = static_cast<std::size_t>(std::find(names_.begin(), names_.end(), parent) - names_.begin());
+      PlannedParameter parameter;
+      parameter.numel = state->numel;
+      parameter.shape = state->shape;
+      parameter.built_bytes = bytes_of(at::kFloat) * state->numel;
+      parameter.given = true;
+      if (state->of_elements) {
+        const auto before = run_.parameters.begin() + static_cast<std::ptrdiff_t>(at);
+        parameter.like = static_cast<std::size_t>(
+            std::count_if(run_.parameters.begin(), before, [](const PlannedParameter& one) { return one.trainable; }));
+      }
+      names_.push_back(state->parameter);
+      roles_.push_back(CAPSTAN_PARAM_OTHER);
+      group_of_.push_back(group_of_[at]);
+      run_.parameters.push_back(std::move(parameter));
     }
   }
 
@@ -115,6 +140,7 @@ class Planned {
 
   Compressions compressions() const {
     Compressions made;
+    if (config_.compressions.empty()) return made;
     Registry registry(plugins_, config_.plugin_sha256);
     for (const ComponentChoice& choice : config_.compressions) {
       const Json params = component_params(choice, config_, plugins_);
@@ -127,7 +153,7 @@ class Planned {
   /// Once all act: until its first update a compression costs memory as well, but weights travel as values.
   void add_compressions() {
     constexpr std::int64_t kAfterAllSchedules = std::numeric_limits<std::int64_t>::max();
-    const Compressions made = compressions();
+    const Compressions& made = compressions_;
     const Partition partition = planned_partition(run_);
     std::size_t index = 0;
     for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
@@ -135,6 +161,7 @@ class Planned {
       if (!parameter.trainable) continue;
       const Range part = partition.part(index++, 0);
       parameter.compressed = made.compresses(names_[i]);
+      parameter.mask_bytes = made.bytes_an_element(names_[i]);
       run_.statistics_bytes += made.shared_bytes(names_[i], part);
       const CompressionPlan::Parameter* last = made.acting(names_[i], kAfterAllSchedules);
       if (run_.world == 1 || last == nullptr || last->bits == 0) continue;
@@ -146,6 +173,7 @@ class Planned {
   const Model& model_;
   const Config& config_;
   const PluginIndex& plugins_;
+  Compressions compressions_;
   ParameterGroups groups_;
   const ComponentManifest* optimizer_ = nullptr;
   PlannedRun run_;

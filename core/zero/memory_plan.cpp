@@ -17,6 +17,7 @@ struct Share {
   std::int64_t elements = 0;     // with what aligns them
   std::int64_t compressed = 0;   // of them, those whose compute copies compressions fill
   std::int64_t state_bytes = 0;  // bytes of the optimizer's states
+  std::int64_t mask_bytes = 0;   // bytes of the compressions' states that are not trained
 };
 
 Share share_of_rank(const PlannedRun& run, const Partition& partition, int rank) {
@@ -26,6 +27,7 @@ Share share_of_rank(const PlannedRun& run, const Partition& partition, int rank)
     if (!parameter.trainable) continue;
     const std::int64_t numel = partition.part(index++, rank).numel;
     if (parameter.compressed) share.compressed += numel;
+    share.mask_bytes += parameter.mask_bytes * numel;
     share.state_bytes += parameter.bytes_of_states(numel);
   }
   return share;
@@ -36,6 +38,7 @@ Share whole(const PlannedRun& run) {
   for (const PlannedParameter& parameter : run.parameters) {
     if (!parameter.trainable) continue;
     if (parameter.compressed) share.compressed += parameter.numel;
+    share.mask_bytes += parameter.mask_bytes * parameter.numel;
     share.state_bytes += parameter.bytes_of_states(parameter.numel);
   }
   return share;
@@ -46,7 +49,7 @@ Share largest_share(const PlannedRun& run, const Partition& partition) {
   for (int rank = 0; rank < run.world; ++rank) {
     const Share share = share_of_rank(run, partition, rank);
     largest = {std::max(largest.elements, share.elements), std::max(largest.compressed, share.compressed),
-               std::max(largest.state_bytes, share.state_bytes)};
+               std::max(largest.state_bytes, share.state_bytes), std::max(largest.mask_bytes, share.mask_bytes)};
   }
   return largest;
 }
@@ -180,6 +183,7 @@ class Planner {
     const std::int64_t plain = share.elements - share.compressed;
     add_parts("fp32 masters", run_.compute_bytes == kMasterBytes ? 0 : kMasterBytes * plain);
     add("fp32 masters of compressed weights", kMasterBytes * share.compressed);
+    add("masks of compressed weights", share.mask_bytes);
     add_parts("optimizer state", share.state_bytes);
   }
 
@@ -367,7 +371,8 @@ std::int64_t PlannedRun::trainable_elements() const {
 Partition planned_partition(const PlannedRun& run) {
   std::vector<Partition::Parameter> inputs;
   for (const PlannedParameter& parameter : run.parameters) {
-    if (parameter.trainable) inputs.push_back({parameter.numel, run.whole_parameters});
+    if (!parameter.trainable) continue;
+    inputs.push_back({parameter.numel, run.whole_parameters, parameter.given, parameter.like});
   }
   return {inputs, run.zero.reduce_bucket_size, run.world};
 }

@@ -27,6 +27,9 @@ struct PlannedParameter {
   std::int64_t fixed_state_bytes = 0;  // bytes of the optimizer's state for the parameter as a whole
   std::vector<PlannedBlockState> block_states;
   bool compressed = false;          // compressions fill the compute copy from a master of its own
+  std::int64_t mask_bytes = 0;      // of the compressions' states that are not trained, for each element
+  bool given = false;               // its gradient is made from another's, and does not travel
+  std::optional<std::size_t> like;  // cut as that trainable parameter is
   std::optional<CodeFormat> codes;  // how it travels at stage 3 once they act; without: as values
 
   /// Bytes of the optimizer's states for `elements` of it that begin at the start of a block.

@@ -105,4 +105,19 @@ std::int64_t Partition::owned(int rank) const {
   return elements;
 }
 
+std::int64_t Partition::reduced(int rank) const {
+  const auto index = static_cast<std::size_t>(rank);
+  std::int64_t elements = 0;
+  for (const Bucket& bucket : buckets_) {
+    if (!bucket.given) elements += bucket.rank_first[index + 1] - bucket.rank_first[index];
+  }
+  return elements;
+}
+
+std::int64_t Partition::reduced() const {
+  std::int64_t elements = 0;
+  for (const Bucket& bucket : buckets_) elements += bucket.given ? 0 : bucket.numel;
+  return elements;
+}
+
 }  // namespace capstan

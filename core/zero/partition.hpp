@@ -62,6 +62,9 @@ class Partition {
   /// What `rank` owns of a parameter: one range, perhaps empty.
   Range part(std::size_t parameter, int rank) const;
   std::int64_t owned(int rank) const;  // elements, with what aligns them
+  /// The same of buckets whose gradients are reduced, of one rank and of all.
+  std::int64_t reduced(int rank) const;
+  std::int64_t reduced() const;
 
  private:
   void close(std::vector<std::int64_t>& load);

@@ -46,10 +46,10 @@ class TrafficPlanner {
   void reduce(std::int64_t times) {
     const std::int64_t bytes = run_.communication_bytes * times;
     std::int64_t elsewhere = 0;
-    for (int rank = run_.local_world; rank < run_.world; ++rank) elsewhere += partition_.owned(rank);
-    const std::int64_t back = stage_ == 0 ? own() * bytes : 0;
+    for (int rank = run_.local_world; rank < run_.world; ++rank) elsewhere += partition_.reduced(rank);
+    const std::int64_t here = partition_.reduced(0), back = stage_ == 0 ? here * bytes : 0;
     add("gradients", stage_ == 0 ? "all_reduce" : "reduce_scatter",
-        (partition_.numel() - own()) * bytes + back * peers(), elsewhere * bytes + back * peers_elsewhere());
+        (partition_.reduced() - here) * bytes + back * peers(), elsewhere * bytes + back * peers_elsewhere());
   }
 
   void late_gradients(std::int64_t times) {
