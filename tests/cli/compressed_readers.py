@@ -4,6 +4,7 @@
   compressed_readers.py gguf FILE MASTERS QUANTISER...      every tensor of a GGUF file, bit for bit
   compressed_readers.py hf FOLDER GPT2 TEXT QUANTISER...    logits of transformers; prints the mean loss over TEXT
   compressed_readers.py llama FILE TEXT                     prints the mean loss of llama.cpp over TEXT
+  compressed_readers.py opens FOLDER TEXT                   prints that of transformers over TEXT
 
 Several of them in one call stand one behind the other with ";" in between.
 
@@ -152,6 +153,17 @@ def hf(folder, dense, text, quantiser):
     print(f"{torch.nn.functional.cross_entropy(logits.double(), tokens[0, 1:]).item():.6f}")
 
 
+def opens(folder, text):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokens = torch.tensor([list(open(text, "rb").read())])
+    with torch.no_grad():
+        logits = model(tokens[:, :-1]).logits[0]
+    print(f"{torch.nn.functional.cross_entropy(logits.double(), tokens[0, 1:]).item():.6f}")
+
+
 def llama(file, text):
     import ctypes
     import importlib.util
@@ -188,7 +200,7 @@ jobs = [[]]
 for word in sys.argv[1:]:
     jobs.append([]) if word == ";" else jobs[-1].append(word)
 for what, *arguments in jobs:
-    if what == "llama":
-        llama(*arguments)
+    if what in ("llama", "opens"):
+        {"llama": llama, "opens": opens}[what](*arguments)
     else:
         {"packed": packed, "gguf": gguf, "hf": hf}[what](*arguments[:-5], Quantiser(*arguments[-5:]))

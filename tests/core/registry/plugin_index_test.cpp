@@ -128,13 +128,15 @@ TEST_F(PluginIndexTest, KeepsReferencesValidInCopiesAndAfterMoves) {
 TEST_F(PluginIndexTest, ListsBrokenFilesWithTheirReason) {
   add("libcapstan_good.so");
   write_bytes(folder_ / "libcapstan_text.so", "not a library");
-  const auto newer = add("libcapstan_newer.so", "capstan = \"" + abi_version() + "\"", "capstan = \"2.0\"");
+  const std::string version = "2" + abi_version().substr(1);  // of the same length, for the patch
+  const auto newer =
+      add("libcapstan_newer.so", "capstan = \"" + abi_version() + "\"", "capstan = \"" + version + "\"");
   const PluginIndex index = scan();
 
   EXPECT_THAT(files_of(index), ElementsAre("libcapstan_good.so"));
   ASSERT_THAT(index.rejected(), SizeIs(2));
   EXPECT_EQ(index.rejected()[0].reason,
-            newer.string() + ": built for Capstan plugin ABI 2.0, this engine speaks " + abi_version() +
+            newer.string() + ": built for Capstan plugin ABI " + version + ", this engine speaks " + abi_version() +
                 ". Rebuild it with the SDK of this release, or install a Capstan that speaks 2.x.");
   EXPECT_EQ(index.rejected()[1].reason,
             (folder_ / "libcapstan_text.so").string() + ": not a shared library (no ELF header).");
