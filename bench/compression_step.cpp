@@ -49,11 +49,20 @@ std::string activations(const char* calibration) {
          R"("}, "different_groups": {"all": {"modules": ["attn", "mlp"], "params": {"bits": 8}}}})";
 }
 
+std::string pruning(const char* technique, const char* method, const char* modules) {
+  return "\"" + std::string(technique) + R"(": {"shared_parameters": {"enabled": true, "method": ")" + method +
+         R"("}, "different_groups": {"all": {"modules": [)" + modules + R"(], "params": {"dense_ratio": 0.5}}}})";
+}
+
 std::vector<Setting> settings() {
   return {{"weights of 8 bits", 1.03, weights(8, 1)},
           {"weights of 4 bits, 64 groups", 1.03, weights(4, 64)},
           {"activations of 8 bits, static", 1.15, activations("static")},
-          {"activations of 8 bits, dynamic", 1.15, activations("dynamic")}};
+          {"activations of 8 bits, dynamic", 1.15, activations("dynamic")},
+          {"fixed masks of weights", 1.03, pruning("sparse_pruning", "l1", R"("attn", "mlp")")},
+          {"fixed masks of rows", 1.03, pruning("row_pruning", "l1", R"("mlp.fc")")},
+          {"learned masks of weights", 1.15, pruning("sparse_pruning", "topk", R"("attn", "mlp")")},
+          {"learned masks of rows", 1.15, pruning("row_pruning", "topk", R"("mlp.fc")")}};
 }
 
 double user_seconds() {

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 
+#include "core/compression/selection_kernels.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {
@@ -21,16 +21,6 @@ constexpr std::array<int, 3> kShifts = {21, 10, 0}, kBits = {11, 11, 10};
 constexpr std::size_t kMostBins = 2048;
 
 using Key = std::uint32_t;
-
-/// Keys rise as values do. Both zeros have one.
-Key key_of(float value) {
-  const auto bits = std::bit_cast<Key>(value + 0.0f);
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-
-float value_of(Key key) {
-  return std::bit_cast<float>((key & 0x80000000u) != 0 ? key & 0x7FFFFFFFu : ~key);
-}
 
 /// What is known of a set.
 struct Search {
@@ -63,7 +53,7 @@ class Selection {
     std::vector<float> thresholds;
     for (Search& search : searches_) {
       search.found = search.prefix;
-      thresholds.push_back(search.done() ? std::numeric_limits<float>::infinity() : value_of(search.found));
+      thresholds.push_back(search.done() ? std::numeric_limits<float>::infinity() : selection_value(search.found));
     }
     mark();
     return thresholds;
@@ -122,7 +112,7 @@ class Selection {
       const std::int64_t stride = std::max<std::int64_t>(here[s] / kSamples, 1);
       for (std::int64_t at = (stride - seen[s] % stride) % stride; at < part.numel && given[s] < kSamples;
            at += stride) {
-        to[static_cast<std::int64_t>(s) * kSamples + given[s]++] = key_of(part.values[at]);
+        to[static_cast<std::int64_t>(s) * kSamples + given[s]++] = selection_key(part.values[at]);
       }
       seen[s] += part.numel;
     }
@@ -161,22 +151,17 @@ class Selection {
 
   /// The values of a part inside of the bracket; returns how many are above.
   static std::int64_t collect(const SelectionPart& part, Search& search) {
-    const Key low = search.low, width = search.high - search.low;
+    constexpr std::int64_t kRun = 4096, kRoom = 16;
     std::vector<Key>& to = search.inside;
     std::int64_t above = 0;
-    constexpr std::int64_t kRun = 4096;
     for (std::int64_t from = 0; from < part.numel; from += kRun) {
       const std::int64_t count = std::min(kRun, part.numel - from);
-      std::size_t filled = to.size();
-      to.resize(filled + static_cast<std::size_t>(count));
-      Key* out = to.data();
-      for (std::int64_t i = 0; i < count; ++i) {
-        const Key key = key_of(part.values[from + i]);
-        out[filled] = key;
-        filled += key - low <= width ? 1 : 0;  // modulo 2^32: below `low` is far above
-        above += key > search.high ? 1 : 0;
-      }
-      to.resize(filled);
+      const std::size_t filled = to.size();
+      to.resize(filled + static_cast<std::size_t>(count + kRoom));
+      const CollectedKeys found = collect_keys(part.values + from, static_cast<std::size_t>(count), search.low,
+                                               search.high, to.data() + filled);
+      to.resize(filled + found.inside);
+      above += static_cast<std::int64_t>(found.above);
     }
     return above;
   }
@@ -241,21 +226,16 @@ class Selection {
       return 0;
     }
     // No NaN is there: comparing values is comparing keys, and what compilers make vector code of.
-    const float threshold = value_of(search.found);
-    std::int64_t equal = 0;
+    const float threshold = selection_value(search.found);
+    const auto count = static_cast<std::size_t>(part.numel);
     if (part.mask == nullptr || ties < 0) {
-      for (std::int64_t i = 0; i < part.numel; ++i) equal += part.values[i] == threshold ? 1 : 0;
-    }
-    if (part.mask == nullptr) return equal;
-    if (ties < 0) {
-      for (std::int64_t i = 0; i < part.numel; ++i) part.mask[i] = part.values[i] >= threshold ? 1 : 0;
-      return equal;
+      return static_cast<std::int64_t>(mask_from(part.values, count, threshold, part.mask));
     }
     for (std::int64_t i = 0; i < part.numel; ++i) {
       const bool taken = part.values[i] > threshold || (part.values[i] == threshold && ties-- > 0);
       part.mask[i] = taken ? 1 : 0;
     }
-    return equal;
+    return 0;
   }
 
   const std::vector<SelectionPart>& parts_;

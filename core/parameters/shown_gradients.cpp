@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
@@ -92,7 +91,7 @@ void ParameterStore::show_gradients(const std::string& step, bool changes,
   for (TrainedPart& part : compressed_.states) {
     if (!changes) break;
     if (sharding_) part.gradient = sharding_->gradients().gradient(part.entry);
-    if (!part.gradient.defined() || !is_plain(part.gradient)) part.gradient = at::zeros({part.range.numel}, at::kFloat);
+    if (!part.gradient.defined() || !is_plain(part.gradient)) part.gradient = at::empty({part.range.numel}, at::kFloat);
   }
   use(compressed_);
   for (std::size_t k = 0; k < present.size(); ++k) {

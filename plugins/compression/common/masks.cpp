@@ -7,6 +7,9 @@
 namespace capstan::compression {
 namespace {
 
+/// A float's bits, so that a mask is one instruction for several of them.
+typedef std::uint32_t __attribute__((may_alias)) Bits;
+
 constexpr std::int64_t kGrain = static_cast<std::int64_t>(sdk::CompressedPiece::kBlock);
 
 /// Calls use(unit, begin, end) for the runs of one unit among elements [from, to) of a piece.
@@ -42,10 +45,10 @@ void mask_units(const sdk::CompressedPiece& piece, const UnitLayout& units, std:
 
 void mask_elements(std::span<const std::uint8_t> mask, std::span<const float> input, std::span<float> values) {
   const std::uint8_t* keeps = mask.data();
-  const float* from = input.data();
-  float* to = values.data();
+  const auto* from = reinterpret_cast<const Bits*>(input.data());
+  auto* to = reinterpret_cast<Bits*>(values.data());
   sdk::parallel_for(0, static_cast<std::int64_t>(input.size()), kGrain, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) to[i] = keeps[i] != 0 ? from[i] : 0.0f;
+    for (std::int64_t i = begin; i < end; ++i) to[i] = from[i] & (0u - keeps[i]);
   });
 }
 
@@ -55,16 +58,12 @@ void mask_gradient(std::span<const std::uint8_t> mask, std::span<const float> in
   const float* from = input.data();
   float *grad = gradient.data(), *to = scores.data();
   const auto count = static_cast<std::int64_t>(gradient.size());
-  if (scores.empty()) {
-    sdk::parallel_for(0, count, kGrain, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) grad[i] = keeps[i] != 0 ? grad[i] : 0.0f;
-    });
-    return;
-  }
+  if (scores.empty()) return mask_elements(mask, gradient, gradient);
   sdk::parallel_for(0, count, kGrain, [=](std::int64_t begin, std::int64_t end) {
+    auto* bits = reinterpret_cast<Bits*>(grad);
     for (std::int64_t i = begin; i < end; ++i) {
       to[i] = grad[i] * from[i];
-      grad[i] = keeps[i] != 0 ? grad[i] : 0.0f;
+      bits[i] &= 0u - keeps[i];
     }
   });
 }
