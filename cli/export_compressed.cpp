@@ -123,6 +123,8 @@ void export_compressed(const ExportArguments& arguments, const std::filesystem::
     write_aside(path, [&](const std::filesystem::path& aside) { write_file(aside, record.dump() + "\n"); });
     report.notes.push_back("What was removed stands in " + path.string() + ".");
     if (pruned) report.notes.push_back(params_note(pruned->record.at("params")));
+  } else {
+    forget_removals(arguments.out);
   }
   print_report(report);
 }

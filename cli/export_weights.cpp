@@ -10,6 +10,7 @@
 #include "cli/saved_setup.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/export.hpp"
+#include "core/compression/removal_record.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
@@ -44,8 +45,10 @@ int export_weights(const ExportArguments& arguments) {
     export_hf(
         name.dir, tag, [&](const Json& config) { return format_of(config, checkpoint, arguments.plugin_paths); },
         arguments.out, dtype);
+    forget_removals(arguments.out);
   } else {
     export_checkpoint(name.dir, tag, kFormats.at(arguments.format), arguments.out, dtype);
+    forget_removals(arguments.out);
   }
   print("wrote " + arguments.out + " from " + name.dir + ", " + tag + "\n");
   return 0;

@@ -3,11 +3,12 @@
 // at most (VmHWM) in KiB, the trainable parameters, the bytes that it sent in the last step, and the bytes of memory
 // that the plan has for a process.
 //
-//   rank_step MODEL STAGE STEPS [ROWS] [LAYERS] [WIDTH] [transfer | lean] [BITS]
+//   rank_step MODEL STAGE STEPS [ROWS] [LAYERS] [WIDTH] [transfer | lean] [BITS | l1 | topk]
 //
 // MODEL: mlp, LAYERS matrices of WIDTH squared; small, 100 tensors; gpt, blocks of WIDTH over bytes.
 // transfer: the step's collectives alone, on tensors of the same sizes. lean: stage 3 fetches little ahead and keeps
-// nothing from one use to the next. BITS: the weights of gpt's blocks are quantised to so many; 0: none is.
+// nothing from one use to the next. BITS: the weights of gpt's blocks are quantised to so many; 0: none is. l1, topk: half
+// of them are masked by that method.
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -48,7 +49,7 @@ struct Arguments {
   int stage, steps;
   std::int64_t rows, layers, width;
   bool transfer, lean;
-  std::int64_t bits;
+  std::string compressed;
 };
 
 /// x -> tanh(x W' + b), several times; the loss is the mean square of the last.
@@ -93,9 +94,12 @@ const capstan_model kLayersTable = [] {
   return table;
 }();
 
-std::string compression(std::int64_t bits) {
-  if (bits == 0) return "{}";
-  const std::string number = std::to_string(bits);
+std::string compression(const std::string& number) {
+  if (number == "0") return "{}";
+  if (number == "l1" || number == "topk") {
+    return R"({"sparse_pruning": {"shared_parameters": {"enabled": true, "method": ")" + number +
+           R"("}, "different_groups": {"all": {"modules": ["attn", "mlp"], "params": {"dense_ratio": 0.5}}}}})";
+  }
   return R"({"weight_quantization": {"shared_parameters": {"enabled": true, "quantize_weight_in_forward": true,
     "schedule_offset": 0, "quantize_groups": 64}, "different_groups": {"all": {"modules": ["attn", "mlp"],
     "params": {"start_bits": )" +
@@ -109,7 +113,7 @@ Config read(const Arguments& given, int ranks, PluginIndex& plugins) {
       R"({"train_micro_batch_size_per_gpu": )" + std::to_string(given.rows) +
       R"(, "steps_per_print": null, "gradient_clipping": 0,
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}, "compression_training": )" +
-      compression(given.bits) + R"(, "zero_optimization": {"overlap_comm": true, "stage": )" +
+      compression(given.compressed) + R"(, "zero_optimization": {"overlap_comm": true, "stage": )" +
       std::to_string(given.stage) +
       (given.lean && given.stage == 3 ? R"(, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": )" +
                                             std::to_string(given.width * given.width)
@@ -176,7 +180,7 @@ void transfer(Communicator& communicator, std::int64_t elements, std::vector<at:
 
 int main(int count, char** words) {
   if (count < 4) {
-    std::fprintf(stderr, "rank_step MODEL STAGE STEPS [ROWS] [LAYERS] [WIDTH] [transfer | lean] [BITS]\n");
+    std::fprintf(stderr, "rank_step MODEL STAGE STEPS [ROWS] [LAYERS] [WIDTH] [transfer | lean] [BITS | l1 | topk]\n");
     return 2;
   }
   const auto number = [&](int at, std::int64_t otherwise) { return count > at ? std::atoll(words[at]) : otherwise; };
@@ -188,7 +192,7 @@ int main(int count, char** words) {
                   number(6, 1024),
                   count > 7 && std::string(words[7]) == "transfer",
                   count > 7 && std::string(words[7]) == "lean",
-                  number(8, 0)};
+                  count > 8 ? words[8] : "0"};
   if (given.model == "small") {
     given.layers = 50;
     given.width = 16;

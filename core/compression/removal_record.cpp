@@ -30,6 +30,11 @@ std::filesystem::path removal_record_of(const std::filesystem::path& weights) {
   return std::filesystem::path(weights).replace_extension("compression.json");
 }
 
+void forget_removals(const std::filesystem::path& weights) {
+  std::error_code none_there;
+  std::filesystem::remove(removal_record_of(weights), none_there);
+}
+
 Json pruned_params(const CompressedWeights& weights, const Json& description, const std::string& model) {
   const Json* told = description.find("pruned_shapes");
   if (told == nullptr) {

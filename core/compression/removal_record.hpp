@@ -15,6 +15,9 @@ Json removal_record(const std::vector<KeptAxis>& removed, const Json& model);
 /// <name>.safetensors.
 std::filesystem::path removal_record_of(const std::filesystem::path& weights);
 
+/// Deletes the record of weights that were there before, so that it is not taken for that of the new ones.
+void forget_removals(const std::filesystem::path& weights);
+
 /// The parameters of a model that give it the shapes which pruning leaves, as the model itself tells under
 /// "pruned_shapes" of its description: {"ff": [{"tensor": "blocks.0.fc.weight", "axis": 0, "per": 1}]}. Throws
 /// RuntimeFault where it tells none, PluginError for what contradicts the weights.

@@ -153,7 +153,9 @@ TEST_F(ExportPruned, NamesALayerThatReadsWhatWasRemoved) {
 
 TEST_F(ExportPruned, SaysThatSingleWeightsSaveNothing) {
   train(kWeights);
+  write_bytes(folder_ / "small.compression.json", "{}");  // of an earlier export
   const std::string said = write("safetensors", "small.safetensors");
+  EXPECT_FALSE(fs::exists(folder_ / "small.compression.json"));
   EXPECT_THAT(said, AllOf(HasSubstr("masked, F32"), HasSubstr("neither the file nor its evaluation gets smaller")));
   EXPECT_THAT(said, Not(HasSubstr("compression.json")));
   EXPECT_NEAR(loss_of("--init-from", "small.safetensors"), loss_of("--checkpoint", "ckpt"), 2e-6);
