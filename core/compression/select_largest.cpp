@@ -203,7 +203,7 @@ class Selection {
       equals.push_back(at::zeros({static_cast<std::int64_t>(parts_.size())}, at::kLong));
     }
     auto* mine = equals[static_cast<std::size_t>(own)].mutable_data_ptr<std::int64_t>();
-    for (std::size_t p = 0; p < parts_.size(); ++p) mine[p] = write_mask(parts_[p], /*ties=*/-1);
+    for (std::size_t p = 0; p < parts_.size(); ++p) mine[p] = write_mask(parts_[p]);
     if (ranks_ != nullptr) ranks_->all_gather(step_ + ", ties of selections", equals);
     std::vector<std::int64_t> left;
     for (const Search& search : searches_) left.push_back(search.rank_in_prefix);
@@ -211,31 +211,30 @@ class Selection {
       std::int64_t& quota = left[parts_[p].set];
       for (int rank = 0; rank < count; ++rank) {
         const std::int64_t has = equals[static_cast<std::size_t>(rank)].const_data_ptr<std::int64_t>()[p];
-        if (rank == own && has > quota) write_mask(parts_[p], std::max<std::int64_t>(quota, 0));
+        if (rank == own && has > quota) unmark_ties(parts_[p], std::max<std::int64_t>(quota, 0));
         quota -= has;
       }
     }
   }
 
-  /// Marks the values of a part above its set's threshold, and the first `ties` of those equal to it; all of them for
-  /// -1. Returns how many are equal.
-  std::int64_t write_mask(const SelectionPart& part, std::int64_t ties) const {
+  /// Marks the values of a part from its set's threshold on; returns how many are equal to it.
+  std::int64_t write_mask(const SelectionPart& part) const {
     const Search& search = searches_[part.set];
     if (search.done()) {
       if (part.mask != nullptr) std::fill_n(part.mask, part.numel, std::uint8_t{0});
       return 0;
     }
-    // No NaN is there: comparing values is comparing keys, and what compilers make vector code of.
-    const float threshold = selection_value(search.found);
     const auto count = static_cast<std::size_t>(part.numel);
-    if (part.mask == nullptr || ties < 0) {
-      return static_cast<std::int64_t>(mask_from(part.values, count, threshold, part.mask));
-    }
+    return static_cast<std::int64_t>(mask_from(part.values, count, selection_value(search.found), part.mask));
+  }
+
+  /// Takes the marks of all values equal to the threshold but the first `ties`.
+  void unmark_ties(const SelectionPart& part, std::int64_t ties) const {
+    if (part.mask == nullptr) return;
+    const float threshold = selection_value(searches_[part.set].found);
     for (std::int64_t i = 0; i < part.numel; ++i) {
-      const bool taken = part.values[i] > threshold || (part.values[i] == threshold && ties-- > 0);
-      part.mask[i] = taken ? 1 : 0;
+      if (part.values[i] == threshold && ties-- <= 0) part.mask[i] = 0;
     }
-    return 0;
   }
 
   const std::vector<SelectionPart>& parts_;
