@@ -122,6 +122,7 @@ HfFormat hf_format(const Json& description, const std::string& model) {
     format.config = told->at("config");
     format.must_agree = texts_of(*told, "must_agree");
     format.prefix = text_of(*told, "prefix");
+    format.layers_key = text_of(*told, "layers_key");
     format.ignored = texts_of(*told, "ignored");
     for (const Json& tensor : told->at("tensors").as_array()) {
       const Json* transposed = tensor.find("transposed");
@@ -197,7 +198,7 @@ std::vector<SafetensorsEntry> read_hf_folder(const fs::path& folder, const HfFor
   for (const auto& [name, values] : there) {
     const bool ignored = std::any_of(format.ignored.begin(), format.ignored.end(),
                                      [&, full = name](const std::string& end) { return full.ends_with(end); });
-    if (!used.contains(name) && !ignored) unexpected += " '" + name + "'";
+    if (!used.contains(name) && !ignored && !format.is_part) unexpected += " '" + name + "'";
   }
   if (!missing.empty() || !unexpected.empty()) {
     throw RuntimeFault(where + ": does not fit model '" + format.model + "'." +

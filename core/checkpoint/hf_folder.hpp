@@ -25,6 +25,8 @@ struct HfFormat {
   std::string prefix;                   // begins the names; a file may leave it out of all of them
   std::vector<Tensor> tensors;
   std::vector<std::string> ignored;  // ends of names that hold nothing to be read
+  std::string layers_key;            // the key of config.json that counts layers; empty: it is not told
+  bool is_part = false;              // a folder that is read may hold other tensors as well
 };
 
 /// Reads the "hf" of a model's description. Throws PluginError for one that tells none, or tells it wrong.

@@ -2,12 +2,14 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <set>
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/export.hpp"
+#include "core/checkpoint/hf_folder.hpp"
 #include "core/comm/as_one.hpp"
 #include "core/engine/given_weights.hpp"
 #include "core/engine/state.hpp"
@@ -27,7 +29,60 @@ struct Teacher {
   GivenWeights weights;
 };
 
-void read_teacher(const std::string& path, Teacher& teacher) {
+bool is_within(const std::string& name, const std::string& module) {
+  return name == module || name.starts_with(module + ".");
+}
+
+/// "h.3.ln" for "h.0.ln", from 0 and to 3: where just one part of the name is that number. Empty elsewhere.
+std::string with_layer(const std::string& name, const std::string& from, const std::string& to) {
+  std::string made;
+  int found = 0;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string part = name.substr(begin, end - begin);
+    found += part == from ? 1 : 0;
+    made += (begin == 0 ? "" : ".") + (part == from ? to : part);
+    begin = end + 1;
+  }
+  return found == 1 ? made : "";
+}
+
+/// How a folder of transformers calls the layers of a deeper teacher that the student takes, by what the student's model
+/// tells of its own.
+HfFormat teacher_format(const LayerReductionConfig& section, const Model& student, const std::string& where) {
+  HfFormat format = hf_format(student.describe(), student.description());
+  if (format.layers_key.empty()) {
+    throw RuntimeFault(where + ": is a folder of transformers, and model '" + student.description() +
+                       "' does not say which key of config.json counts layers (\"layers_key\" of \"hf\"). Give a "
+                       "checkpoint, or a safetensors file with the model's own names ('capstan export').");
+  }
+  std::erase(format.must_agree, format.layers_key);
+  format.is_part = true;
+  std::vector<HfFormat::Tensor> places;
+  for (const HfFormat::Tensor& place : format.tensors) {
+    bool in_layer = false;
+    for (std::size_t j = 0; j < section.teacher_layer.size(); ++j) {
+      const std::string layer = section.module_name_prefix + "." + std::to_string(j);
+      if (!is_within(place.parameter, layer)) continue;
+      in_layer = true;
+      const std::string number = std::to_string(section.teacher_layer[j]);
+      HfFormat::Tensor taken = place;
+      taken.parameter = section.module_name_prefix + "." + number + place.parameter.substr(layer.size());
+      taken.name = with_layer(place.name, std::to_string(j), number);
+      taken.otherwise.clear();
+      if (taken.name.empty()) throw RuntimeFault(where + ": '" + place.name + "' does not tell its layer's number.");
+      places.push_back(taken);
+    }
+    const bool other = std::any_of(section.other_module_name.begin(), section.other_module_name.end(),
+                                   [&](const std::string& module) { return is_within(place.parameter, module); });
+    if (!in_layer && other) places.push_back(place);
+  }
+  format.tensors = places;
+  return format;
+}
+
+void read_teacher(const std::string& path, const LayerReductionConfig& section, const Model& student,
+                  Teacher& teacher) {
   std::error_code error;
   teacher.where = "teacher '" + path + "'";
   std::vector<SafetensorsEntry> entries;
@@ -40,13 +95,12 @@ void read_teacher(const std::string& path, Teacher& teacher) {
       throw RuntimeFault(teacher.where + ": there is no such checkpoint or safetensors file.");
     }
     if (fs::exists(dir / "config.json", error) && !fs::exists(dir / "latest", error)) {
-      throw RuntimeFault(teacher.where +
-                         ": is a folder of transformers, whose names belong to a model of the student's depth. Give a "
-                         "checkpoint, or a safetensors file with the model's own names ('capstan export').");
+      entries = read_hf_folder(dir, teacher_format(section, student, teacher.where));
+    } else {
+      const std::string tag = colon == std::string::npos ? latest_tag(dir) : path.substr(colon + 1);
+      teacher.contents = read_checkpoint(dir, tag);
+      entries = exported_weights(teacher.contents, (dir / tag).string());
     }
-    const std::string tag = colon == std::string::npos ? latest_tag(dir) : path.substr(colon + 1);
-    teacher.contents = read_checkpoint(dir, tag);
-    entries = exported_weights(teacher.contents, (dir / tag).string());
   }
   for (SafetensorsEntry& entry : entries) teacher.weights.emplace(entry.name, std::move(entry));
 }
@@ -60,10 +114,6 @@ std::optional<std::int64_t> number_behind(const std::string& name, const std::st
     return std::nullopt;
   }
   return std::stoll(number);
-}
-
-bool is_within(const std::string& name, const std::string& module) {
-  return name == module || name.starts_with(module + ".");
 }
 
 /// "0 to 11", "0, 2", or "none".
@@ -171,7 +221,7 @@ void Engine::load_teacher(const std::string& path) {
   Teacher teacher;
   GivenWeights given;
   as_one(*state.communicator, "load_teacher, check", [&] {
-    read_teacher(path, teacher);
+    read_teacher(path, section, state.model, teacher);
     given = Reduction(section, state.model, teacher).weights();
   });
   state.half_loaded = true;

@@ -44,6 +44,17 @@ build/custom_module "$source/LICENSE" half.json 20 >"$work/half.log" 2>&1 || { c
 awk '/^step 20 loss/ {loss[++runs] = $4} END {d = loss[1] - loss[2]; exit !(runs == 2 && (d > 1e-3 || d < -1e-3))}' \
   "$work/two.log" "$work/half.log" || { cat "$work/two.log" "$work/half.log"; fail "both processes draw the same samples"; }
 
+# A student begins with its teacher's layers: after a few updates it is where the teacher is, not where bytes begin (5.5).
+cp -r "$source/examples/distillation" "$work/distillation"
+cmake -S "$work/distillation" -B "$work/distillation/build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/distillation.log" 2>&1 &&
+  cmake --build "$work/distillation/build" >>"$work/distillation.log" 2>&1 ||
+  { cat "$work/distillation.log"; fail "build of the distillation"; }
+(cd "$work/distillation" && build/distillation "$source/LICENSE" 20) >"$work/distillation.log" 2>&1 ||
+  { cat "$work/distillation.log"; fail "run of the distillation"; }
+awk '/^eval_loss / {loss = $2} END {exit !(loss > 0.5 && loss < 3.4)}' "$work/distillation.log" ||
+  { cat "$work/distillation.log"; fail "the student did not learn"; }
+
 # The conformance kit as a GoogleTest library.
 cmake -S "$source/tests/packaging/conformance" -B "$work/conformance" -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_PREFIX_PATH="$work/prefix" -DSIGNUM="$source/examples/plugins/signum" >"$work/kit.log" 2>&1 &&

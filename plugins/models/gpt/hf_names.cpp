@@ -59,7 +59,7 @@ std::string hf_names(const GptShape& shape) {
   // Older files hold the causal masks; a tied head may be there as a copy.
   const std::string ignored =
       std::string("\".attn.bias\", \".attn.masked_bias\"") + (shape.tied_head ? ", \"lm_head.weight\"" : "");
-  return "{\"config\": " + config + ", \"must_agree\": [" + agree + "], \"prefix\": \"transformer.\", \"tensors\": [" +
+  return "{\"config\": " + config + ", \"must_agree\": [" + agree + "], \"prefix\": \"transformer.\", \"layers_key\": \"n_layer\", \"tensors\": [" +
          tensors + "], \"ignored\": [" + ignored + "]}";
 }
 

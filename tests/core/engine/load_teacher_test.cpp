@@ -48,8 +48,12 @@ class LoadTeacher : public ::testing::Test {
   std::filesystem::path file_;
 };
 
-TEST_F(LoadTeacher, TakesLayersAndOtherModulesFromACheckpointOrAFile) {
-  for (const std::string& from : {checkpoint_, folder_.path().string(), file_.string()}) {
+TEST_F(LoadTeacher, TakesLayersAndOtherModulesFromACheckpointAFileOrAFolderOfTransformers) {
+  export_hf(
+      folder_.path(), "taught",
+      [&](const Json&) { return hf_format(teacher_.engine->model().describe(), "gpt"); }, folder_ / "hf");
+  for (const std::string& from :
+       {checkpoint_, folder_.path().string(), file_.string(), (folder_ / "hf").string()}) {
     SCOPED_TRACE(from);
     ProbeRun student("", section("[0, 2]", 2), model_of(2, "9"));
     const at::Tensor norm = student.parameter("ln_f.weight").clone();
@@ -119,6 +123,17 @@ TEST_F(LoadTeacher, SaysWhatDoesNotFit) {
               ThrowsMessage<RuntimeFault>(HasSubstr("of 'layers' the student has the layers none")));
   EXPECT_THAT([&] { refused(section("[0, 2]", 2), model_of(2), "no/such"); },
               ThrowsMessage<RuntimeFault>(HasSubstr("teacher 'no/such': there is no such checkpoint")));
+}
+
+TEST_F(LoadTeacher, SaysWhatAFolderOfTransformersLacks) {
+  export_hf(
+      folder_.path(), "taught",
+      [&](const Json&) { return hf_format(teacher_.engine->model().describe(), "gpt"); }, folder_ / "hf");
+  ProbeRun deeper("", section("[0, 7]", 2), model_of(2)), wider("", section("[0, 2]", 2), R"("layers": 2, "d": 64)");
+  EXPECT_THAT([&] { deeper.engine->load_teacher(folder_ / "hf"); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("Missing: 'transformer.h.7.")));
+  EXPECT_THAT([&] { wider.engine->load_teacher(folder_ / "hf"); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("n_embd is 32, and that of model 'gpt' is 64")));
 }
 
 TEST_F(LoadTeacher, IsAskedForBeforeTheFirstForward) {
