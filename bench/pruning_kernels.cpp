@@ -1,6 +1,6 @@
-// What pruning computes: the k largest of a million values, beside a sort and a kthvalue of them; and evaluation of a gpt
-// whose rows and heads were removed by half, beside the same with masks. Both take turns on one thread; CPU time of that
-// thread. Prints medians and bounds.
+// What pruning computes: the k largest of a million values, beside a sort and a kthvalue of them; and evaluation of a
+// gpt whose rows and heads were removed by half, beside the same with masks. Both take turns on one thread; CPU time of
+// that thread. Prints medians and bounds.
 //
 //   pruning_kernels [--short]
 //
@@ -64,8 +64,9 @@ bool selection(bool is_short) {
   }
   const double each = 1e9 / static_cast<double>(count), ns = median(ours) * each;
   const bool met = ns <= kBound;
-  std::printf("the largest of %lld values, and their mask: %.2f ns a value (sort %.1f, kthvalue %.1f), allowed %.1f%s\n",
-              static_cast<long long>(count), ns, median(sorts) * each, median(kths) * each, kBound, bench::mark(met));
+  std::printf(
+      "the largest of %lld values, and their mask: %.2f ns a value (sort %.1f, kthvalue %.1f), allowed %.1f%s\n",
+      static_cast<long long>(count), ns, median(sorts) * each, median(kths) * each, kBound, bench::mark(met));
   return met || is_short;
 }
 

@@ -61,8 +61,7 @@ int evaluate(const EvalArguments& arguments) {
   if (arguments.checkpoint.empty() && arguments.init_from.empty()) {
     throw ConfigError("eval: no weights are named. Give --checkpoint DIR[:TAG], or --init-from model.safetensors.");
   }
-  LoadedConfig loaded =
-      load_run(for_pruned_weights(arguments.config, arguments.init_from), Purpose::kEvaluation);
+  LoadedConfig loaded = load_run(for_pruned_weights(arguments.config, arguments.init_from), Purpose::kEvaluation);
   // An evaluation is no part of the run: it leaves the run's metrics alone.
   loaded.config.monitors.clear();
   loaded.config.report.steps_per_print = std::nullopt;

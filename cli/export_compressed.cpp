@@ -10,8 +10,8 @@
 #include "cli/saved_setup.hpp"
 #include "cli/table.hpp"
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/state_reader.hpp"
 #include "core/checkpoint/output_file.hpp"
+#include "core/checkpoint/state_reader.hpp"
 #include "core/compression/export_compressed.hpp"
 #include "core/compression/removal_record.hpp"
 #include "core/errors.hpp"
@@ -84,9 +84,10 @@ void note_masks(const CompressedWeights& weights, ExportReport& report) {
     return weight.masked && weight.numel() == weight.saved.values.numel();
   });
   if (masked == 0) return;
-  report.notes.push_back(std::to_string(masked) +
-                         " tensors keep their size, with zeros in place of what was pruned: neither the file nor its "
-                         "evaluation gets smaller by those. Rows, heads and channels with related_modules are removed.");
+  report.notes.push_back(
+      std::to_string(masked) +
+      " tensors keep their size, with zeros in place of what was pruned: neither the file nor its "
+      "evaluation gets smaller by those. Rows, heads and channels with related_modules are removed.");
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 //
 // MODEL: mlp, LAYERS matrices of WIDTH squared; small, 100 tensors; gpt, blocks of WIDTH over bytes.
 // transfer: the step's collectives alone, on tensors of the same sizes. lean: stage 3 fetches little ahead and keeps
-// nothing from one use to the next. BITS: the weights of gpt's blocks are quantised to so many; 0: none is. l1, topk: half
-// of them are masked by that method.
+// nothing from one use to the next. BITS: the weights of gpt's blocks are quantised to so many; 0: none is. l1, topk:
+// half of them are masked by that method.
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>

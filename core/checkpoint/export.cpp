@@ -30,16 +30,14 @@ void copy_elements(const std::vector<const CheckpointTensor*>& parts, std::int64
 
 /// Parameters and buffers, each one tensor of its full shape, in the checkpoint's order. They stay in the checkpoint's
 /// files, which `contents` has mapped, until they are written.
-std::vector<SafetensorsEntry> whole_weights(const CheckpointContents& contents, std::optional<at::ScalarType> dtype) {
+std::vector<SafetensorsEntry> whole_weights(const CheckpointContents& contents, const std::string& where,
+                                            std::optional<at::ScalarType> dtype) {
   std::vector<SafetensorsEntry> weights;
   const auto room = std::make_shared<ValuesRoom>();
   std::map<std::string, std::vector<const CheckpointTensor*>> parts;
-  std::set<std::string> trained_states;  // of compressions, and no weights of the model
-  if (const Json* names = contents.state.find("trained_states")) {
-    for (const Json& name : names->as_array()) trained_states.insert(name.as_string());
-  }
+  const std::set<std::string> not_the_models = trained_states(contents.state, where + "/state.json");
   for (const CheckpointTensor& part : contents.tensors) {
-    if (trained_states.contains(part.parameter)) continue;
+    if (not_the_models.contains(part.parameter)) continue;
     if (part.state == "param" || part.state == "buffer") parts[part.parameter].push_back(&part);
   }
   for (const CheckpointTensor& part : contents.tensors) {
@@ -73,10 +71,22 @@ void check_gather_key(const CheckpointContents& contents, const std::string& whe
 
 }  // namespace
 
+std::set<std::string> trained_states(const Json& state, const std::string& where) {
+  std::set<std::string> names;
+  const Json* list = state.find("trained_states");
+  if (list == nullptr) return names;
+  if (!list->is_array()) throw RuntimeFault(where + ": trained_states must be a list, got " + list->dump() + ".");
+  for (const Json& name : list->as_array()) {
+    if (!name.is_string()) throw RuntimeFault(where + ": trained_states must be texts, got " + name.dump() + ".");
+    names.insert(name.as_string());
+  }
+  return names;
+}
+
 std::vector<SafetensorsEntry> exported_weights(const CheckpointContents& contents, const std::string& where,
                                                std::optional<at::ScalarType> dtype) {
   if (dtype) check_gather_key(contents, where, *dtype);
-  std::vector<SafetensorsEntry> weights = whole_weights(contents, dtype);
+  std::vector<SafetensorsEntry> weights = whole_weights(contents, where, dtype);
   if (weights.empty()) throw RuntimeFault("checkpoint '" + where + "': it holds no weights to export.");
   return weights;
 }

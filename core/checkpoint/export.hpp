@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@
 namespace capstan {
 
 enum class ExportFormat { kPt, kSafetensors };
+
+/// The parameters of a checkpoint that compressions have trained beside the model's, by its state.json. Throws
+/// RuntimeFault that begins with `where` for a list that is none.
+std::set<std::string> trained_states(const Json& state, const std::string& where);
 
 /// The weights of a checkpoint that was read from `where`, parameters and buffers, in its order: each a tensor of its
 /// full shape that stays in the files, which `contents` has mapped, until it is read; any range of it may be. `dtype`:

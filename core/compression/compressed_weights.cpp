@@ -129,10 +129,11 @@ at::Tensor CompressedWeights::read_state(const std::string& parameter, const std
     found += part.values.numel();
   }
   if (whole.defined() && found == whole.numel()) return whole;
-  throw RuntimeFault("checkpoint '" + where_ + "': lacks the state '" + state + "'" +
-                     (parameter.empty() ? "" : " of '" + parameter + "'") +
-                     ", which its compression needs. Was it saved by another version of the plugin? Train a step from it, "
-                     "and export what that saves.");
+  throw RuntimeFault(
+      "checkpoint '" + where_ + "': lacks the state '" + state + "'" +
+      (parameter.empty() ? "" : " of '" + parameter + "'") +
+      ", which its compression needs. Was it saved by another version of the plugin? Train a step from it, "
+      "and export what that saves.");
 }
 
 /// What is left of a weight's values, in the dtype of its entry; those of the last one stay until another is asked for.
@@ -146,8 +147,8 @@ const at::Tensor& CompressedWeights::cleaned(std::size_t index) {
           weight.name(), shape, values.to(at::kFloat), updates_,
           [this](const std::string& parameter, const std::string& state) { return read_state(parameter, state); });
     }
-    cleaned_values_ = without_removed(values.view(weight.saved.values.sizes()), weight.kept)
-                          .to(weight.values.values.scalar_type());
+    cleaned_values_ =
+        without_removed(values.view(weight.saved.values.sizes()), weight.kept).to(weight.values.values.scalar_type());
     last_cleaned_ = weight.name();
   }
   return cleaned_values_;

@@ -126,7 +126,8 @@ class PlanReader {
   CompressionPlan::State state(const Json& json, const std::string& parameter, std::int64_t numel) const {
     CompressionPlan::State state;
     state.name = text(json, "name");
-    if (state.name.empty() || state.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos) {
+    if (state.name.empty() ||
+        state.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") != std::string::npos) {
       fail("a state is named '" + state.name + "'; small letters, digits and _ make a name");
     }
     state.trained = flag(json, "trained");

@@ -31,8 +31,8 @@ struct CompressionPlan {
     int bits = 0;                             // of its codes; 0: it has none
     bool zero_points = false;                 // whether some zero point may be other than 0
     std::vector<State> states;
-    std::string states_of;  // the parameter whose states are shown as well; empty: its own
-    bool gradient = false;  // gradient() is called for it
+    std::string states_of;        // the parameter whose states are shown as well; empty: its own
+    bool gradient = false;        // gradient() is called for it
     std::size_t numbers() const;  // of all rounds: statistics of a group
   };
   std::map<std::string, Parameter> parameters;

@@ -105,10 +105,10 @@ class Compressions {
   /// What the compressions leave of the model's tensors.
   std::vector<KeptAxis> keep(std::int64_t updates, const ReadState& read) const;
   /// What the compressions make of a whole parameter, float32, one dimension; undefined: none of them acts.
-  at::Tensor transformed(const std::string& parameter, const std::vector<std::int64_t>& shape,
-                         const at::Tensor& master, std::int64_t updates, const ReadState& read) const;
-  /// The codes of a whole parameter, float32, one dimension, as the last of its compressions that gives some makes them.
-  /// Throws RuntimeFault where none does after `updates` updates.
+  at::Tensor transformed(const std::string& parameter, const std::vector<std::int64_t>& shape, const at::Tensor& master,
+                         std::int64_t updates, const ReadState& read) const;
+  /// The codes of a whole parameter, float32, one dimension, as the last of its compressions that gives some makes
+  /// them. Throws RuntimeFault where none does after `updates` updates.
   WeightCodes encode(const std::string& parameter, const std::vector<std::int64_t>& shape, const at::Tensor& master,
                      std::int64_t updates) const;
 
@@ -141,8 +141,8 @@ class Compressions {
     Component component;
     std::string where;  // "compression 'weight_quantization'"
     CompressionPlan plan;
-    std::string key;                                          // of its states in checkpoints: "sparse_pruning"
-    std::map<std::string, std::vector<at::Tensor>> states;    // by parameter, in the plan's order
+    std::string key;                                        // of its states in checkpoints: "sparse_pruning"
+    std::map<std::string, std::vector<at::Tensor>> states;  // by parameter, in the plan's order
     /// States as a piece shows them: `handles` are those of `tensors`.
     struct Shown {
       std::vector<at::Tensor> tensors;

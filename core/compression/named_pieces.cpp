@@ -80,7 +80,7 @@ void NamedPiece::count(ExportReport& report, const std::string& what, std::int64
 
 void NamedPiece::count_values(ExportReport& report, at::ScalarType dtype) const {
   const auto bytes = numel() * static_cast<std::int64_t>(c10::elementSize(dtype));
-  const std::string what = weight->plan != nullptr                            ? "values of codes, "
+  const std::string what = weight->plan != nullptr                          ? "values of codes, "
                            : weight->numel() < weight->saved.values.numel() ? "removed in part, "
                            : weight->masked                                 ? "masked, "
                                                                             : "as it is, ";

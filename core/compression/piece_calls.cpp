@@ -301,7 +301,10 @@ std::vector<CompressionState> Compressions::states_to_save() const {
       for (std::size_t i = 0; i < states.size(); ++i) {
         const CompressionPlan::State& state = plan.states[i];
         if (state.trained) continue;
-        all.push_back({member->key, state.of_elements ? parameter : "", saved_name(*member, parameter, state), {state.numel},
+        all.push_back({member->key,
+                       state.of_elements ? parameter : "",
+                       saved_name(*member, parameter, state),
+                       {state.numel},
                        states[i]});
       }
     }
@@ -365,11 +368,10 @@ std::vector<KeptAxis> Compressions::keep(std::int64_t updates, const ReadState& 
         call.add(name, none, {}, member->plan.parameters.at(name), {});
       }
       const auto pointers = call.pointers();
-      answer = plugin_text(member->component.function("keep"), member->where + ", keep",
-                           [&](capstan_sink* sink, capstan_error* error) {
-                             return member->table()->keep(member->self(), pointers.data(), pointers.size(), updates,
-                                                          sink, error);
-                           });
+      answer = plugin_text(
+          member->component.function("keep"), member->where + ", keep", [&](capstan_sink* sink, capstan_error* error) {
+            return member->table()->keep(member->self(), pointers.data(), pointers.size(), updates, sink, error);
+          });
     }
     member->states.clear();
     try {

@@ -38,10 +38,11 @@ void forget_removals(const std::filesystem::path& weights) {
 Json pruned_params(const CompressedWeights& weights, const Json& description, const std::string& model) {
   const Json* told = description.find("pruned_shapes");
   if (told == nullptr) {
-    throw RuntimeFault("model '" + model +
-                       "': does not say which of its parameters tell the shapes that pruning leaves (\"pruned_shapes\" in "
-                       "what it tells of itself), so that no model would open the weights. Train without related_modules, "
-                       "or ask the plugin's author.");
+    throw RuntimeFault(
+        "model '" + model +
+        "': does not say which of its parameters tell the shapes that pruning leaves (\"pruned_shapes\" in "
+        "what it tells of itself), so that no model would open the weights. Train without related_modules, "
+        "or ask the plugin's author.");
   }
   Json params = Json::object();
   try {
@@ -52,8 +53,8 @@ Json pruned_params(const CompressedWeights& weights, const Json& description, co
         const auto axis = static_cast<std::size_t>(place.at("axis").as_integer());
         const std::int64_t per = place.at("per").as_integer();
         if (weight == nullptr || axis >= weight->shape().size() || per < 1 || weight->shape()[axis] % per != 0) {
-          throw PluginError("model '" + model + "': what it says in \"pruned_shapes\" does not fit its weights: " +
-                            place.dump());
+          throw PluginError("model '" + model +
+                            "': what it says in \"pruned_shapes\" does not fit its weights: " + place.dump());
         }
         params[name].push_back(weight->shape()[axis] / per);
       }
@@ -72,8 +73,8 @@ void check_pruned_shapes(const CompressedWeights& weights, const Model& model) {
     for (const NamedTensor& named : *list) {
       const CompressedWeights::Weight* weight = weights.find(named.name);
       if (weight == nullptr || weight->shape() == named.tensor.sizes().vec()) continue;
-      wrong += " '" + named.name + "' is " + c10::str(at::IntArrayRef(weight->shape())) + " after pruning, and must be " +
-               c10::str(named.tensor.sizes()) + ".";
+      wrong += " '" + named.name + "' is " + c10::str(at::IntArrayRef(weight->shape())) +
+               " after pruning, and must be " + c10::str(named.tensor.sizes()) + ".";
     }
   }
   if (wrong.empty()) return;

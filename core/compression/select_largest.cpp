@@ -14,9 +14,9 @@
 namespace capstan {
 namespace {
 
-constexpr std::int64_t kSamples = 2048;     // that each rank gives of a set
-constexpr std::int64_t kSmallest = 65536;   // values of a set below which all of them are looked at
-constexpr double kDeviations = 4;           // of a quantile of the sample, on either side
+constexpr std::int64_t kSamples = 2048;    // that each rank gives of a set
+constexpr std::int64_t kSmallest = 65536;  // values of a set below which all of them are looked at
+constexpr double kDeviations = 4;          // of a quantile of the sample, on either side
 constexpr std::array<int, 3> kShifts = {21, 10, 0}, kBits = {11, 11, 10};
 constexpr std::size_t kMostBins = 2048;
 
@@ -24,12 +24,12 @@ using Key = std::uint32_t;
 
 /// What is known of a set.
 struct Search {
-  std::int64_t numel = 0, wanted = 0;          // over all ranks
-  Key low = 0, high = ~Key{0};                 // where the k-th largest is looked for
-  std::int64_t above = 0;                      // values above `high`, over all ranks
-  std::vector<Key> inside;                     // this rank's, from `low` to `high`
-  Key prefix = 0, prefix_mask = 0;             // as far as its digits are known
-  std::int64_t rank_in_prefix = 0;             // it is the rank-th largest of those with that prefix, from 1 on
+  std::int64_t numel = 0, wanted = 0;  // over all ranks
+  Key low = 0, high = ~Key{0};         // where the k-th largest is looked for
+  std::int64_t above = 0;              // values above `high`, over all ranks
+  std::vector<Key> inside;             // this rank's, from `low` to `high`
+  Key prefix = 0, prefix_mask = 0;     // as far as its digits are known
+  std::int64_t rank_in_prefix = 0;     // it is the rank-th largest of those with that prefix, from 1 on
   Key found = 0;
   bool done() const { return wanted == 0; }
 };
@@ -101,8 +101,8 @@ class Selection {
     }
   }
 
-  /// -1 for those that a rank has no values for. Ranks with more values than others give as many samples: the bracket is
-  /// a guess, which collect() checks.
+  /// -1 for those that a rank has no values for. Ranks with more values than others give as many samples: the bracket
+  /// is a guess, which collect() checks.
   void fill_samples(std::int64_t* to) const {
     std::fill_n(to, static_cast<std::int64_t>(searches_.size()) * kSamples, -1);
     std::vector<std::int64_t> here(searches_.size()), seen(searches_.size()), given(searches_.size());
@@ -137,7 +137,8 @@ class Selection {
       Search& search = searches_[part.set];
       if (!search.done()) above[part.set] += collect(part, search);
     }
-    for (std::size_t s = 0; s < searches_.size(); ++s) inside[s] = static_cast<std::int64_t>(searches_[s].inside.size());
+    for (std::size_t s = 0; s < searches_.size(); ++s)
+      inside[s] = static_cast<std::int64_t>(searches_[s].inside.size());
     add_up("brackets of selections", counts);
     bool all = true;
     for (std::size_t s = 0; s < searches_.size(); ++s) {

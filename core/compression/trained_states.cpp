@@ -21,7 +21,8 @@ void add_trained_states(const Compressions& compressions, std::uint64_t seed, Mo
     const std::string& name = state->parameter;
     at::Tensor values = at::empty(state->shape, at::kFloat);
     // A function of seed and name: it depends on no other random number of the run.
-    values.uniform_(-state->bound, state->bound, at::make_generator<at::CPUGeneratorImpl>(seed ^ xxh3(name.data(), name.size())));
+    values.uniform_(-state->bound, state->bound,
+                    at::make_generator<at::CPUGeneratorImpl>(seed ^ xxh3(name.data(), name.size())));
     model.add_parameter({.name = name, .tensor = values.requires_grad_(true), .added = true});
   }
 }

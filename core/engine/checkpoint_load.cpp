@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/export.hpp"
 #include "core/checkpoint/node_storage.hpp"
 #include "core/comm/as_one.hpp"
 #include "core/config/resolve/elastic.hpp"
@@ -41,9 +42,7 @@ void check_model(const Model& model, const CheckpointContents& contents, const C
     lookup.require(parameter.name, kParam, parameter.tensor.sizes());
   }
   // What compressions of that run have trained is nothing to a run without them.
-  if (const Json* trained = contents.state.find("trained_states")) {
-    for (const Json& name : trained->as_array()) known.insert(name.as_string());
-  }
+  known.merge(trained_states(contents.state, state_file(lookup.where())));
   for (const NamedTensor& buffer : model.buffers()) lookup.require(buffer.name, kBuffer, buffer.tensor.sizes());
   for (const CheckpointTensor& tensor : contents.tensors) {
     if (tensor.state != kParam || known.contains(tensor.parameter)) continue;
@@ -224,8 +223,7 @@ void Engine::State::load_compression_states(const CheckpointLookup& lookup) {
     if (!lookup.has(state.parameter, state.state)) {
       compressions.begin_anew(state.by);
     } else {
-      const std::int64_t from =
-          state.parameter.empty() ? 0 : store.compressed_part(state.parameter).range.offset;
+      const std::int64_t from = state.parameter.empty() ? 0 : store.compressed_part(state.parameter).range.offset;
       lookup.copy(state.parameter, state.state, state.values, from);
     }
   }

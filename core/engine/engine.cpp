@@ -151,12 +151,12 @@ Compressions Engine::State::build_compressions() {
 
 void Engine::State::refuse_gradient_uses(const Compressions& made) const {
   if (!made.uses_gradients() || !config.optimizer) return;
-  const ComponentManifest* chosen =
-      plugins.find("optimizer", config.optimizer->type, config.device).component;
+  const ComponentManifest* chosen = plugins.find("optimizer", config.optimizer->type, config.device).component;
   if (!communicates_by_itself(chosen)) return;
-  throw ConfigError(config.optimizer->where + ": '" + config.optimizer->type +
-                    "' averages gradients by itself, and compression_training masks gradients before that. Choose another "
-                    "optimizer, or leave pruning out.");
+  throw ConfigError(
+      config.optimizer->where + ": '" + config.optimizer->type +
+      "' averages gradients by itself, and compression_training masks gradients before that. Choose another "
+      "optimizer, or leave pruning out.");
 }
 
 ParameterStore::Options Engine::State::store_options() {

@@ -304,9 +304,8 @@ capstan_status sum_groups(void* ctx, const capstan_compressed* const* pieces, st
 capstan_status select_largest(void* ctx, const capstan_tensor* parts, const std::uint32_t* sets, std::size_t part_count,
                               const std::uint64_t* k, std::size_t set_count, float* thresholds,
                               const capstan_tensor* masks, capstan_error* error) {
-  return guarded(error, [&] {
-    piece_ranks_of(ctx).select_largest(parts, sets, part_count, k, set_count, thresholds, masks);
-  });
+  return guarded(error,
+                 [&] { piece_ranks_of(ctx).select_largest(parts, sets, part_count, k, set_count, thresholds, masks); });
 }
 
 capstan_status gather_piece(void* ctx, const capstan_compressed* piece, capstan_tensor part, capstan_tensor whole,

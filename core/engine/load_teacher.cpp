@@ -47,8 +47,8 @@ std::string with_layer(const std::string& name, const std::string& from, const s
   return found == 1 ? made : "";
 }
 
-/// How a folder of transformers calls the layers of a deeper teacher that the student takes, by what the student's model
-/// tells of its own.
+/// How a folder of transformers calls the layers of a deeper teacher that the student takes, by what the student's
+/// model tells of its own.
 HfFormat teacher_format(const LayerReductionConfig& section, const Model& student, const std::string& where) {
   HfFormat format = hf_format(student.describe(), student.description());
   if (format.layers_key.empty()) {

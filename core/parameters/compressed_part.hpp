@@ -25,7 +25,7 @@ struct CompressedPart {
   at::Tensor compute;                // the compute copy's elements, one dimension, contiguous
   bool wants_scales = false;         // the part travels to other ranks, and may do so as codes
   std::optional<PartScales> scales;  // filled with the compute copy, where its values have codes
-  at::Tensor gradient;               // of a step, while compressions look at it: float32, one dimension; undefined: none
+  at::Tensor gradient;  // of a step, while compressions look at it: float32, one dimension; undefined: none
 };
 
 /// What this rank updates of a trained state of a compression, which is a parameter of its own.

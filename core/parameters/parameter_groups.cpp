@@ -63,10 +63,9 @@ ParameterGroups::ParameterGroups(const std::vector<NamedTensor>& parameters, con
   std::vector<std::size_t> members(rules.size() + 1);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].tensor.requires_grad()) continue;
-    const auto rule = std::find_if(rules.begin(), rules.end(),
-                                   [&, &chosen = leader(parameters[i])](const auto& candidate) {
-                                     return selects(candidate, chosen);
-                                   });
+    const auto rule = std::find_if(
+        rules.begin(), rules.end(),
+        [&, &chosen = leader(parameters[i])](const auto& candidate) { return selects(candidate, chosen); });
     rule_of[i] = rule == rules.end() ? 0 : 1 + static_cast<std::size_t>(rule - rules.begin());
     ++members[rule_of[i]];
   }

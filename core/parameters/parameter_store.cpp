@@ -200,8 +200,8 @@ void ParameterStore::build_compressed() {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const ParameterEntry& entry = entries_[i];
     if (!plans_[i].trained_state_of.empty()) {
-      compressed_.states.push_back({i, entry.name, plans_[i].whole, plans_[i].part, of_ranks(i),
-                                    entry.master.view({-1}), {}, false});
+      compressed_.states.push_back(
+          {i, entry.name, plans_[i].whole, plans_[i].part, of_ranks(i), entry.master.view({-1}), {}, false});
     }
     if (!entry.compressed) continue;
     CompressedPart& part = compressed_.parameters.emplace_back();

@@ -332,7 +332,7 @@ class ParameterStore {
   std::optional<SparseRows> rows_;            // a single process: the rows of sparse gradients, where they are taken
   CompressedParts compressed_;
   bool initial_ = true;
-  std::vector<Deferred> deferred_;            // while the store is built
+  std::vector<Deferred> deferred_;  // while the store is built
   std::vector<ParameterEntry> entries_;
   std::vector<NamedTensor> frozen_;
   std::vector<EntryPlan> plans_;                  // one an entry

@@ -402,10 +402,9 @@ CompressedParts ParameterStore::compressed_as_they_were(const std::vector<std::s
 }
 
 bool ParameterStore::compresses_some(const std::vector<std::size_t>& parameters) const {
-  return std::any_of(parameters.begin(), parameters.end(),
-                     [&](std::size_t i) {
-                       return i < entries_.size() && (entries_[i].compressed || !plans_[i].trained_state_of.empty());
-                     });
+  return std::any_of(parameters.begin(), parameters.end(), [&](std::size_t i) {
+    return i < entries_.size() && (entries_[i].compressed || !plans_[i].trained_state_of.empty());
+  });
 }
 
 void ParameterStore::compress_taken(const std::vector<std::size_t>& parameters) {

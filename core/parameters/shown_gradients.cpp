@@ -60,7 +60,8 @@ void ParameterStore::give_gradient(TrainedPart& part) {
   const at::Tensor filled = std::exchange(part.gradient, at::Tensor());
   const bool given = std::exchange(part.has_gradient, false);
   if (!sharding_) {
-    if (given) entries_[part.entry].accumulated = filled.to(options_.accumulation_dtype).view(entries_[part.entry].shape);
+    if (given)
+      entries_[part.entry].accumulated = filled.to(options_.accumulation_dtype).view(entries_[part.entry].shape);
     return;
   }
   at::Tensor kept = sharding_->gradients().gradient(part.entry);

@@ -72,8 +72,8 @@ class GradientReducer {
   const std::vector<std::uint8_t>& touched() const { return touched_; }
   /// The rows that sparse gradients have, over all ranks; valid as gradient(). Null where nobody wants them.
   const SparseRows* sparse_rows() const { return rows_ ? &*rows_ : nullptr; }
-  /// Parameter i, whose bucket is given, has a gradient in this step: whoever wrote it into gradient(i) says so, on every
-  /// rank.
+  /// Parameter i, whose bucket is given, has a gradient in this step: whoever wrote it into gradient(i) says so, on
+  /// every rank.
   void note_given(std::size_t i) { touched_[i] = 1; }
   /// Forgets the step's gradients. Nothing may be under way.
   void drop();

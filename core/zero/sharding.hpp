@@ -35,7 +35,7 @@ struct ShardingOptions {
     std::optional<std::size_t> like;
   };
   std::vector<Given> given;
-  PartGatherer::Options parts;        // stage 3
+  PartGatherer::Options parts;  // stage 3
   GradientReducer::Options gradients;
 };
 

@@ -1,7 +1,8 @@
-// A student of two blocks learns from a teacher of four (Hinton, Vinyals and Dean 2015, arXiv 1503.02531, section 2): it
-// begins with two of the teacher's blocks, and its loss is (1 - a) CE + a T^2 KL(teacher || student) at temperature T.
+// A student of two blocks learns from a teacher of four (Hinton, Vinyals and Dean 2015, arXiv 1503.02531, section 2):
+// it begins with two of the teacher's blocks, and its loss is (1 - a) CE + a T^2 KL(teacher || student) at temperature
+// T.
 //
-//   distillation TEXT_FILE [STEPS] [A] [SEED]     defaults: 300, 0.7, 1; A = 0 trains without the teacher's words
+//   distillation TEXT_FILE [STEPS] [A] [SEED]     defaults: 300, 0.5, 1; A = 0 trains without the teacher's words
 //
 // teacher.json and student.json are DeepSpeed configuration files.
 
@@ -15,7 +16,7 @@
 namespace {
 
 constexpr std::int64_t kBytes = 256, kTime = 64, kWidth = 64;
-constexpr double kTemperature = 2;
+constexpr double kTemperature = 1;
 namespace F = torch::nn::functional;
 
 struct ByteNetImpl : torch::nn::Module {
@@ -49,8 +50,9 @@ capstan::Batch batch_of(const torch::Tensor& text, std::int64_t from, std::int64
 void train(const std::string& file, int steps, double share, std::uint64_t seed) {
   std::ifstream stream(file, std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(stream), {}};
-  const auto text = torch::tensor(at::ArrayRef<std::uint8_t>(reinterpret_cast<const std::uint8_t*>(bytes.data()),
-                                                             bytes.size())).to(torch::kLong);
+  const auto text =
+      torch::tensor(at::ArrayRef<std::uint8_t>(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()))
+          .to(torch::kLong);
   const std::int64_t seen = text.numel() * 9 / 10;  // the rest is for evaluation
 
   torch::manual_seed(seed);
@@ -60,7 +62,7 @@ void train(const std::string& file, int steps, double share, std::uint64_t seed)
       return F::cross_entropy(net.forward(batch.tensor("inputs")), batch.tensor("labels").flatten());
     };
     capstan::Engine engine = capstan::initialize(teacher, loss, "teacher.json");
-    for (int step = 0; step < 2 * steps; ++step) engine.train_batch([&] { return batch_of(text, 0, seen, 16); });
+    for (int step = 0; step < 4 * steps; ++step) engine.train_batch([&] { return batch_of(text, 0, seen, 16); });
     engine.save_checkpoint("teacher");
   }
 
@@ -79,14 +81,15 @@ void train(const std::string& file, int steps, double share, std::uint64_t seed)
   engine.load_teacher("teacher");
   for (int step = 0; step < steps; ++step) engine.train_batch([&] { return batch_of(text, 0, seen, 16); });
   torch::manual_seed(99);
-  std::cout << "eval_loss " << engine.eval_batch([&] { return batch_of(text, seen, text.numel(), 64); }, 4) << std::endl;
+  std::cout << "eval_loss " << engine.eval_batch([&] { return batch_of(text, seen, text.numel(), 64); }, 4)
+            << std::endl;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
   if (argc < 2) throw std::runtime_error("usage: distillation TEXT_FILE [STEPS] [A] [SEED]");
-  train(argv[1], argc > 2 ? std::stoi(argv[2]) : 300, argc > 3 ? std::stod(argv[3]) : 0.7,
+  train(argv[1], argc > 2 ? std::stoi(argv[2]) : 300, argc > 3 ? std::stod(argv[3]) : 0.5,
         argc > 4 ? std::stoull(argv[4]) : 1);
 } catch (const std::exception& error) {
   std::cerr << error.what() << '\n';

@@ -194,9 +194,11 @@ void check_states(const Context& context, const ComponentManifest& component) {
   const auto again = one.prepare(masters), elsewhere = other.prepare(masters);
   for (const auto& [name, states] : made) {
     for (std::size_t i = 0; i < states.size(); ++i) {
-      expect(same_values(states[i], again.at(name)[i]) && same_values(states[i], elsewhere.at(name)[i]),
-             "prepare makes other states of the same initial values a second time, or in another instance: a rank, or a "
-             "run that begins from other weights, would not agree ('" + name + "').");
+      expect(
+          same_values(states[i], again.at(name)[i]) && same_values(states[i], elsewhere.at(name)[i]),
+          "prepare makes other states of the same initial values a second time, or in another instance: a rank, or a "
+          "run that begins from other weights, would not agree ('" +
+              name + "').");
     }
   }
 }
@@ -210,8 +212,9 @@ void check_gradients(const Context& context, const ComponentManifest& component)
     const std::vector<at::Tensor> made = compression.gradient(planned, values, gradient);
     const std::vector<at::Tensor> doubled = compression.gradient(planned, values, gradient.add(gradient));
     for (std::size_t i = 0; i < made.size(); ++i) {
-      expect(at::isfinite(made[i]).all().item<bool>(),
-             "gradient" + of(planned) + " makes no finite numbers of finite ones, or leaves that of a trained state out.");
+      expect(
+          at::isfinite(made[i]).all().item<bool>(),
+          "gradient" + of(planned) + " makes no finite numbers of finite ones, or leaves that of a trained state out.");
       expect(same_values(made[i].add(made[i]), doubled[i]),
              "gradient" + of(planned) + " of twice the gradient is not twice as much: loss scales would change it.");
     }

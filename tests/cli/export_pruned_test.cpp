@@ -71,8 +71,8 @@ class ExportPruned : public ::testing::Test {
     return result.err;
   }
   double loss_of(const std::string& flag, const std::string& weights, const std::string& data = "text.txt") const {
-    const std::string out = run({"eval", "--config", "config.json", flag, weights, "--data", data,
-                                 "--set", "train_batch_size=1"}).out;
+    const std::string out =
+        run({"eval", "--config", "config.json", flag, weights, "--data", data, "--set", "train_batch_size=1"}).out;
     std::smatch found;
     EXPECT_TRUE(std::regex_search(out, found, std::regex("eval_loss=([0-9.]+)"))) << out;
     return found.empty() ? 0 : std::stod(found[1]);

@@ -8,14 +8,13 @@
 #include <optional>
 #include <stdexcept>
 
-
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/data/mapped_file.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
-#include "tests/parity/feature_models.hpp"
 #include "tests/core/data/temporary_folder.hpp"
+#include "tests/parity/feature_models.hpp"
 #include "tests/support/byte_samples.hpp"
 
 namespace capstan::parity {
@@ -188,8 +187,8 @@ bool is_rounding_alone(const std::string& model, const std::string& parameter) {
 }
 
 bool prunes(const Json& recorded) {
-  return compresses(recorded) && recorded.at("ds_config").at("compression_training").dump().find("_pruning") !=
-                                     std::string::npos;
+  return compresses(recorded) &&
+         recorded.at("ds_config").at("compression_training").dump().find("_pruning") != std::string::npos;
 }
 
 /// Whether masks follow scores that are trained.

@@ -20,7 +20,7 @@ struct Tolerance {
   double effective = 1e-5;
   double masks = 0;          // share of the units or weights that one keeps and the other does not
   double clean_loss = 2e-6;  // of the model in evaluation, against the peer's cleaned one
-  int scale_steps = 0;  // fp16: steps whose loss scale, or whether they were skipped, differs
+  int scale_steps = 0;       // fp16: steps whose loss scale, or whether they were skipped, differs
 };
 
 /// The greatest difference found among so many values of one kind. None are compared where the peer recorded none.

@@ -20,7 +20,7 @@ struct GroupScope {
   std::string name, where;            // "wq1", "compression_training.weight_quantization.different_groups.wq1"
   std::vector<std::string> patterns;  // regular expressions searched in the modules' paths
   std::vector<std::vector<std::string>> related;  // for each of these, what shrinks along; empty: nothing does
-  bool any = false;                   // all modules of the default kinds: no `modules`, or "*"
+  bool any = false;                               // all modules of the default kinds: no `modules`, or "*"
 };
 
 /// The groups of the parameter `different_groups`, in their order. `section`: the section's path.

@@ -81,7 +81,8 @@ void UnitPruning::add_target(sdk::CompressionPlan& plan, const sdk::ModelModule&
   const std::uint64_t columns = static_cast<std::uint64_t>(weight_numel(module)) / rows;
   if (method_.of_inputs && columns % static_cast<std::uint64_t>(heads_) != 0) {
     throw sdk::Error(section_ + ".shared_parameters.num_heads: " + std::to_string(heads_) +
-                     " does not divide the inputs of '" + module.path + "', whose weight is " + shape_text(shape) + ".");
+                     " does not divide the inputs of '" + module.path + "', whose weight is " + shape_text(shape) +
+                     ".");
   }
   Target target;
   target.weight = module.full_name("weight");
@@ -190,8 +191,9 @@ void UnitPruning::relate(sdk::CompressionPlan& plan, const sdk::ModelModule& mod
   for (const sdk::ModelModule::Parameter& parameter : related.parameters) {
     add(related.full_name(parameter.name), 0, count, 1);
     if (!parameter.trained) {
-      throw sdk::Error(where + ": '" + related.full_name(parameter.name) +
-                       "' is not trained, and would be masked with its channel. Train it, or leave the batch norm out.");
+      throw sdk::Error(
+          where + ": '" + related.full_name(parameter.name) +
+          "' is not trained, and would be masked with its channel. Train it, or leave the batch norm out.");
     }
     const std::string name = related.full_name(parameter.name);
     if (masked_.contains(name)) throw sdk::Error(where + ": '" + name + "' belongs to two masks. Name it once.");

@@ -62,8 +62,8 @@ class UnitPruning {
                    const std::vector<std::vector<const sdk::ModelModule*>>& of_pattern);
   void relate(sdk::CompressionPlan& plan, const sdk::ModelModule& module, const sdk::ModelModule& related,
               const std::string& where);
-  void check_fit(const sdk::ModelModule& module, const sdk::ModelModule& related, std::int64_t has,
-                 std::int64_t needs, const char* what, const std::string& where) const;
+  void check_fit(const sdk::ModelModule& module, const sdk::ModelModule& related, std::int64_t has, std::int64_t needs,
+                 const char* what, const std::string& where) const;
   const Masked& masked(const sdk::CompressedPiece& piece) const;
 
   UnitMethod method_;

@@ -9,8 +9,8 @@ namespace capstan::compression {
 namespace {
 
 std::uint64_t read_count(const std::string& text) {
-  const bool digits = !text.empty() && text.size() <= 6 && text[0] != '0' &&
-                      text.find_first_not_of("0123456789") == std::string::npos;
+  const bool digits =
+      !text.empty() && text.size() <= 6 && text[0] != '0' && text.find_first_not_of("0123456789") == std::string::npos;
   return digits ? std::stoull(text) : 0;
 }
 
@@ -39,8 +39,10 @@ BlockPattern BlockPattern::read(const std::string& text, const std::string& wher
   const bool channels = pattern.rows > 0 || pattern.columns == 1, inputs = pattern.columns > 0 || pattern.rows == 1;
   if (cut == std::string::npos || !counts || !channels || !inputs ||
       (pattern.of_groups && pattern.rows >= pattern.columns)) {
-    throw sdk::Error(where + ": must be NxM, channelx1, 1xchannel, or N:M with N below M, such as \"4x1\" or \"2:4\", "
-                             "got \"" + text + "\".");
+    throw sdk::Error(where +
+                     ": must be NxM, channelx1, 1xchannel, or N:M with N below M, such as \"4x1\" or \"2:4\", "
+                     "got \"" +
+                     text + "\".");
   }
   return pattern;
 }
@@ -148,7 +150,8 @@ std::vector<float> snip_thresholds(const std::vector<std::vector<float>>& of_lay
     for (std::size_t l = 0; l < layers; ++l) {
       if (capped[l]) continue;
       thresholds[l] = threshold;
-      below[l] = std::count_if(of_layers[l].begin(), of_layers[l].end(), [&](float score) { return score <= threshold; });
+      below[l] =
+          std::count_if(of_layers[l].begin(), of_layers[l].end(), [&](float score) { return score <= threshold; });
     }
     if (parts) ranks.collectives().all_reduce_sum(std::span<std::int64_t>(below));
     bool again = false;

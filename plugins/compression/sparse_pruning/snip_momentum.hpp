@@ -32,7 +32,7 @@ struct SnipSchedule {
 /// The structure of what is pruned: "4x1" blocks of rows x columns, "channelx1", "1xchannel", or "2:4", of so many
 /// consecutive inputs so many.
 struct BlockPattern {
-  bool of_groups = false;             // N:M
+  bool of_groups = false;               // N:M
   std::uint64_t rows = 1, columns = 1;  // of a block, 0: all; of N:M, N and M
 
   /// Throws sdk::Error that begins with `where`.
@@ -68,8 +68,9 @@ class BlockedWeight {
   std::uint64_t blocks_ = 0;
 };
 
-/// The scores of blocks above which they stay, one threshold a layer, so that `pruned` of all blocks go, and of no layer
-/// more than 98 %. `of_layers`: this rank's part of each layer's scores; `blocks`: how many a layer has on all ranks.
+/// The scores of blocks above which they stay, one threshold a layer, so that `pruned` of all blocks go, and of no
+/// layer more than 98 %. `of_layers`: this rank's part of each layer's scores; `blocks`: how many a layer has on all
+/// ranks.
 std::vector<float> snip_thresholds(const std::vector<std::vector<float>>& of_layers,
                                    const std::vector<std::uint64_t>& blocks, std::uint64_t pruned, bool parts,
                                    const sdk::PieceRanks& ranks);

@@ -35,8 +35,7 @@ class SparsePruning {
       return;
     }
     for (const GroupScope& scope : scopes_) {
-      ratios_.push_back(
-          params.number("/different_groups/" + sdk::Params::escaped(scope.name) + "/params/dense_ratio"));
+      ratios_.push_back(params.number("/different_groups/" + sdk::Params::escaped(scope.name) + "/params/dense_ratio"));
       if (ratios_.back() > 0 && ratios_.back() <= 1) continue;
       throw sdk::Error(scope.where + ".params.dense_ratio: must be above 0 and at most 1, got " +
                        std::to_string(ratios_.back()) + ".");
@@ -109,8 +108,8 @@ class SparsePruning {
 
   void read_snip(const sdk::Params& params) {
     const std::string shared = kSection + ".shared_parameters.";
-    const double dense = params.has("/shared_parameters/dense_ratio") ? params.number("/shared_parameters/dense_ratio")
-                                                                      : 0.1;
+    const double dense =
+        params.has("/shared_parameters/dense_ratio") ? params.number("/shared_parameters/dense_ratio") : 0.1;
     if (!(dense > 0 && dense < 1)) {
       throw sdk::Error(shared + "dense_ratio: must be between 0 and 1, got " + std::to_string(dense) + ".");
     }
@@ -119,8 +118,8 @@ class SparsePruning {
     schedule_.stride = std::max<std::int64_t>(shared_integer(params, "schedule_offset_stride", 1), 1);
     schedule_.sparsity = 1 - dense;
     if (schedule_.last < schedule_.first) {
-      throw sdk::Error(shared + "schedule_offset_end: " + std::to_string(schedule_.last) + " is below schedule_offset, " +
-                       std::to_string(schedule_.first) + ".");
+      throw sdk::Error(shared + "schedule_offset_end: " + std::to_string(schedule_.last) +
+                       " is below schedule_offset, " + std::to_string(schedule_.first) + ".");
     }
     pattern_ = BlockPattern::read(shared_text(params, "block_pattern", "4x1"), shared + "block_pattern");
     const double most = static_cast<double>(pattern_.rows) / static_cast<double>(pattern_.columns);
@@ -194,10 +193,10 @@ class SparsePruning {
     for (const sdk::ModelModule& module : model.modules) {
       if (!is_layer(module)) continue;
       ++of;
-      const bool left_out = &module == classifier ||
-                            std::any_of(excluded.begin(), excluded.end(), [&](const std::regex& expression) {
-                              return std::regex_search(module.path, expression);
-                            });
+      const bool left_out =
+          &module == classifier || std::any_of(excluded.begin(), excluded.end(), [&](const std::regex& expression) {
+            return std::regex_search(module.path, expression);
+          });
       if (left_out || !module.find("weight")->trained) continue;
       if (!BlockedWeight::fits(module.find("weight")->shape, pattern_)) {
         plan.warnings.push_back(kSection + ".shared_parameters.block_pattern: the weight of '" + module.path +
@@ -249,9 +248,8 @@ class SparsePruning {
       const auto to = static_cast<std::ptrdiff_t>(blocks.back() * (own + 1) / world);
       of_layers.emplace_back(scores.begin() + from, scores.begin() + to);
     }
-    const double of_block = pattern_.of_groups
-                                ? static_cast<double>(pattern_.rows) / static_cast<double>(pattern_.columns)
-                                : 1.0;
+    const double of_block =
+        pattern_.of_groups ? static_cast<double>(pattern_.rows) / static_cast<double>(pattern_.columns) : 1.0;
     const double wanted = schedule_.share(updates) / of_block * static_cast<double>(total);
     const auto pruned = std::min(total, static_cast<std::uint64_t>(std::floor(wanted * (1 + 1e-12))));
     if (pruned == 0) return;

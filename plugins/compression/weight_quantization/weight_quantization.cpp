@@ -47,7 +47,8 @@ class WeightQuantization {
     plan.warnings = chosen.warnings;
     for (std::size_t i = 0; i < scopes_.size(); ++i) {
       for (const sdk::ModelModule* module : chosen.of_group[i]) add(plan, *module, scopes_[i], bits_[i]);
-      plan.report.push_back(report_line("weight_quantization", scopes_[i], chosen.of_group[i], of, bits_text(bits_[i])));
+      plan.report.push_back(
+          report_line("weight_quantization", scopes_[i], chosen.of_group[i], of, bits_text(bits_[i])));
     }
     return plan;
   }

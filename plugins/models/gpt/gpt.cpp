@@ -90,12 +90,14 @@ std::string GptShape::not_held_by(const std::string& format) const {
     return std::any_of(numbers.begin(), numbers.end(), [&](std::int64_t number) { return number != from; });
   };
   if (differs(kept_heads, heads)) {
-    return format + " has as many heads in every block as d is wide, and heads were pruned here. Export to safetensors, "
-                    "which 'capstan eval' runs, or prune rows alone.";
+    return format +
+           " has as many heads in every block as d is wide, and heads were pruned here. Export to safetensors, "
+           "which 'capstan eval' runs, or prune rows alone.";
   }
   if (layers > 0 && differs(ff, ff.front())) {
-    return format + " has one width of all MLPs, and the blocks have different ones. Export to safetensors, which "
-                    "'capstan eval' runs, or prune the rows of all blocks by one dense_ratio.";
+    return format +
+           " has one width of all MLPs, and the blocks have different ones. Export to safetensors, which "
+           "'capstan eval' runs, or prune the rows of all blocks by one dense_ratio.";
   }
   return "";
 }

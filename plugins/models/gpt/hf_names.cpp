@@ -28,16 +28,15 @@ std::string number(const char* key, std::int64_t value) { return quoted(key) + "
 std::string hf_names(const GptShape& shape) {
   if (const std::string why = shape.not_held_by("GPT-2"); !why.empty()) return "{\"refused\": " + quoted(why) + "}";
   const std::string tied = shape.tied_head ? "true" : "false";
-  const std::string config = "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", " +
-                             number("n_layer", shape.layers) + number("n_embd", shape.d) +
-                             number("n_head", shape.heads) + number("n_inner", shape.ff.front()) +
-                             number("n_positions", shape.seq) +
-                             number("n_ctx", shape.seq) + number("vocab_size", shape.vocab) +
-                             "\"activation_function\": \"gelu_new\", \"layer_norm_epsilon\": 1e-05, "
-                             "\"scale_attn_weights\": true, \"scale_attn_by_inverse_layer_idx\": false, "
-                             "\"resid_pdrop\": 0.0, \"embd_pdrop\": 0.0, \"attn_pdrop\": 0.0, "
-                             "\"bos_token_id\": null, \"eos_token_id\": null, \"tie_word_embeddings\": " +
-                             tied + "}";
+  const std::string config =
+      "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", " + number("n_layer", shape.layers) +
+      number("n_embd", shape.d) + number("n_head", shape.heads) + number("n_inner", shape.ff.front()) +
+      number("n_positions", shape.seq) + number("n_ctx", shape.seq) + number("vocab_size", shape.vocab) +
+      "\"activation_function\": \"gelu_new\", \"layer_norm_epsilon\": 1e-05, "
+      "\"scale_attn_weights\": true, \"scale_attn_by_inverse_layer_idx\": false, "
+      "\"resid_pdrop\": 0.0, \"embd_pdrop\": 0.0, \"attn_pdrop\": 0.0, "
+      "\"bos_token_id\": null, \"eos_token_id\": null, \"tie_word_embeddings\": " +
+      tied + "}";
   std::string agree =
       "\"model_type\", \"n_layer\", \"n_embd\", \"n_head\", \"n_positions\", \"vocab_size\", "
       "\"activation_function\", \"layer_norm_epsilon\", \"scale_attn_weights\", \"scale_attn_by_inverse_layer_idx\"";
@@ -59,8 +58,9 @@ std::string hf_names(const GptShape& shape) {
   // Older files hold the causal masks; a tied head may be there as a copy.
   const std::string ignored =
       std::string("\".attn.bias\", \".attn.masked_bias\"") + (shape.tied_head ? ", \"lm_head.weight\"" : "");
-  return "{\"config\": " + config + ", \"must_agree\": [" + agree + "], \"prefix\": \"transformer.\", \"layers_key\": \"n_layer\", \"tensors\": [" +
-         tensors + "], \"ignored\": [" + ignored + "]}";
+  return "{\"config\": " + config + ", \"must_agree\": [" + agree +
+         "], \"prefix\": \"transformer.\", \"layers_key\": \"n_layer\", \"tensors\": [" + tensors +
+         "], \"ignored\": [" + ignored + "]}";
 }
 
 }  // namespace capstan::models

@@ -50,10 +50,9 @@ class LoadTeacher : public ::testing::Test {
 
 TEST_F(LoadTeacher, TakesLayersAndOtherModulesFromACheckpointAFileOrAFolderOfTransformers) {
   export_hf(
-      folder_.path(), "taught",
-      [&](const Json&) { return hf_format(teacher_.engine->model().describe(), "gpt"); }, folder_ / "hf");
-  for (const std::string& from :
-       {checkpoint_, folder_.path().string(), file_.string(), (folder_ / "hf").string()}) {
+      folder_.path(), "taught", [&](const Json&) { return hf_format(teacher_.engine->model().describe(), "gpt"); },
+      folder_ / "hf");
+  for (const std::string& from : {checkpoint_, folder_.path().string(), file_.string(), (folder_ / "hf").string()}) {
     SCOPED_TRACE(from);
     ProbeRun student("", section("[0, 2]", 2), model_of(2, "9"));
     const at::Tensor norm = student.parameter("ln_f.weight").clone();
@@ -127,8 +126,8 @@ TEST_F(LoadTeacher, SaysWhatDoesNotFit) {
 
 TEST_F(LoadTeacher, SaysWhatAFolderOfTransformersLacks) {
   export_hf(
-      folder_.path(), "taught",
-      [&](const Json&) { return hf_format(teacher_.engine->model().describe(), "gpt"); }, folder_ / "hf");
+      folder_.path(), "taught", [&](const Json&) { return hf_format(teacher_.engine->model().describe(), "gpt"); },
+      folder_ / "hf");
   ProbeRun deeper("", section("[0, 7]", 2), model_of(2)), wider("", section("[0, 2]", 2), R"("layers": 2, "d": 64)");
   EXPECT_THAT([&] { deeper.engine->load_teacher(folder_ / "hf"); },
               ThrowsMessage<RuntimeFault>(HasSubstr("Missing: 'transformer.h.7.")));

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/export.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 #include "tests/plugins/compression/quantized_net.hpp"
 #include "tests/support/ranks.hpp"
@@ -91,9 +92,8 @@ TEST_P(PrunedStages, TrainTheSameMasksScoresAndWeightsAtAll) {
       expect_same(tensors_of(dir, "stage0"), tensors_of(dir, tag), tag);
     }
     const auto all = tensors_of(dir, "stage0");
-    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const auto& one) {
-      return one.first.find("mask") != std::string::npos;
-    }));
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(),
+                            [](const auto& one) { return one.first.find("mask") != std::string::npos; }));
     ranks.all_gather_text("test: end", "");  // the folder ends with rank 0
   });
 }
@@ -155,10 +155,43 @@ TEST(PrunedRuns, MakeMasksOfWeightsThatWereLoaded) {
   NetRun joined(net_config(1, stage(0), "", "", kFixed), Communicator::alone(), /*seed=*/1);
   joined.engine.load_checkpoint(dir, "other");
   joined.engine.save_checkpoint(dir, "joined");
-  const auto expected = tensors_of(dir, "fresh"), made = tensors_of(dir, "joined");
-  for (const auto& [name, values] : expected) {
-    if (name.find("mask") != std::string::npos) EXPECT_TRUE(at::equal(values, made.at(name))) << name;
+  // The same of one that begins with weights of a file.
+  export_checkpoint(dir, "other", ExportFormat::kSafetensors, folder / "other.safetensors");
+  NetRun begun(net_config(1, stage(0), "", "", kFixed), Communicator::alone(), /*seed=*/1);
+  begun.engine.load_weights((folder / "other.safetensors").string());
+  begun.engine.save_checkpoint(dir, "begun");
+  const auto expected = tensors_of(dir, "fresh");
+  for (const char* tag : {"joined", "begun"}) {
+    const auto made = tensors_of(dir, tag);
+    for (const auto& [name, values] : expected) {
+      if (name.find("mask") != std::string::npos) EXPECT_TRUE(at::equal(values, made.at(name))) << tag << name;
+    }
   }
+}
+
+TEST(PrunedRuns, OfAModelThatIsBornPartitionedAreThoseOfOneThatWasBuiltWhole) {
+  test::expect_on_ranks(2, [](Communicator& ranks) {
+    const std::string config = net_config(2, stage(3), kClipped, "", kLearned);
+    NetRun whole(config, shared(ranks)), born(config, shared(ranks), 1, std::make_shared<DeferredValues>(1));
+    EXPECT_TRUE(at::equal(born.values(), whole.values()));
+    EXPECT_EQ(born.steps(4), whole.steps(4));
+    EXPECT_TRUE(at::equal(born.values(), whole.values()));
+  });
+}
+
+TEST(PrunedRuns, ComputeInSixteenBitsOfTheSameMasksAtAllStages) {
+  test::expect_on_ranks(2, [](Communicator& ranks) {
+    for (const std::string compressions : {kLearned, kFixed, kStructured}) {
+      const auto run = [&](int number) {
+        NetRun made(net_config(2, stage(number), R"(, "bf16": {"enabled": true})", "", compressions), shared(ranks));
+        const std::vector<double> losses = made.steps(4);
+        return std::pair(losses, made.values());
+      };
+      const auto zero = run(0), third = run(3);
+      EXPECT_EQ(zero.first, third.first) << compressions;
+      EXPECT_TRUE(at::equal(zero.second, third.second)) << compressions;
+    }
+  });
 }
 
 }  // namespace

@@ -65,13 +65,13 @@ struct Net {
       capstan_model table{};
       table.struct_size = sizeof table;
       table.visit = [](void* self, const capstan_visitor* visitor, capstan_error*) {
-        for (const auto& [path, name] : std::initializer_list<std::pair<const char*, const char*>>{
-                 {"", "Net"},
-                 {"conv1", "torch::nn::Conv2dImpl"},
-                 {"bn1", "torch::nn::BatchNorm2dImpl"},
-                 {"conv2", "torch::nn::Conv2dImpl"},
-                 {"fc1", "torch::nn::LinearImpl"},
-                 {"fc2", "torch::nn::LinearImpl"}}) {
+        for (const auto& [path, name] :
+             std::initializer_list<std::pair<const char*, const char*>>{{"", "Net"},
+                                                                        {"conv1", "torch::nn::Conv2dImpl"},
+                                                                        {"bn1", "torch::nn::BatchNorm2dImpl"},
+                                                                        {"conv2", "torch::nn::Conv2dImpl"},
+                                                                        {"fc1", "torch::nn::LinearImpl"},
+                                                                        {"fc2", "torch::nn::LinearImpl"}}) {
           visitor->module(visitor->ctx, as_str(path), as_str(name));
         }
         for (const NamedTensor& one : static_cast<Net*>(self)->parameters) {
@@ -133,20 +133,55 @@ std::vector<Method> methods() {
   const auto norms = [](const char* name) {
     return [name](const Tensors& p) { return p.at(name).abs().flatten(1).sum(1); };
   };
-  return {
-      {"row_l1", section("row_pruning", "l1", 3, 0.5, "fc1", "\"fc2\""), "", {}, norms("fc1.weight"), 8, 3, row},
-      {"row_topk", section("row_pruning", "topk", 2, 0.5, "fc1", "\"fc2\""), "fc1.row_mask_scores", {kHidden, 1}, {}, 8,
-       2, row},
-      {"head_topk", section("head_pruning", "topk", 0, 0.5, "fc2", "", R"(, "num_heads": 4)"),
-       "fc2.head_pruning_scores", {1, kHeads}, {}, 2, 0, {{"fc2.weight", by_heads}}},
-      {"channel_l1", section("channel_pruning", "l1", 0, 0.5, "conv1", "\"conv2\", \"bn1\""), "", {},
-       norms("conv1.weight"), 3, 0, channel},
-      {"channel_topk", section("channel_pruning", "topk", 1, 0.6, "conv1", "\"conv2\", \"bn1\""),
-       "conv1.channel_mask_scores", {kChannels, 1, 1, 1}, {}, 4, 1, channel},
-      {"sparse_l1", section("sparse_pruning", "l1", 0, 0.3, "conv2"), "", {},
-       [](const Tensors& p) { return p.at("conv2.weight").abs(); }, 130, 0, {{"conv2.weight", by_elements}}},
-      {"sparse_topk", section("sparse_pruning", "topk", 4, 0.3, "conv2"), "conv2.sparse_mask_scores",
-       {8, kChannels, 3, 3}, {}, 130, 4, {{"conv2.weight", by_elements}}}};
+  return {{"row_l1", section("row_pruning", "l1", 3, 0.5, "fc1", "\"fc2\""), "", {}, norms("fc1.weight"), 8, 3, row},
+          {"row_topk",
+           section("row_pruning", "topk", 2, 0.5, "fc1", "\"fc2\""),
+           "fc1.row_mask_scores",
+           {kHidden, 1},
+           {},
+           8,
+           2,
+           row},
+          {"head_topk",
+           section("head_pruning", "topk", 0, 0.5, "fc2", "", R"(, "num_heads": 4)"),
+           "fc2.head_pruning_scores",
+           {1, kHeads},
+           {},
+           2,
+           0,
+           {{"fc2.weight", by_heads}}},
+          {"channel_l1",
+           section("channel_pruning", "l1", 0, 0.5, "conv1", "\"conv2\", \"bn1\""),
+           "",
+           {},
+           norms("conv1.weight"),
+           3,
+           0,
+           channel},
+          {"channel_topk",
+           section("channel_pruning", "topk", 1, 0.6, "conv1", "\"conv2\", \"bn1\""),
+           "conv1.channel_mask_scores",
+           {kChannels, 1, 1, 1},
+           {},
+           4,
+           1,
+           channel},
+          {"sparse_l1",
+           section("sparse_pruning", "l1", 0, 0.3, "conv2"),
+           "",
+           {},
+           [](const Tensors& p) { return p.at("conv2.weight").abs(); },
+           130,
+           0,
+           {{"conv2.weight", by_elements}}},
+          {"sparse_topk",
+           section("sparse_pruning", "topk", 4, 0.3, "conv2"),
+           "conv2.sparse_mask_scores",
+           {8, kChannels, 3, 3},
+           {},
+           130,
+           4,
+           {{"conv2.weight", by_elements}}}};
 }
 
 at::Tensor mask_of(const at::Tensor& scores, std::int64_t keep) {
@@ -231,10 +266,12 @@ struct Ours {
     const std::string text = R"({"train_batch_size": 8, "steps_per_print": null, "gradient_clipping": )" +
                              std::to_string(kClip) + R"(, "optimizer": {"type": "SGD", "params": {"lr": )" +
                              std::to_string(kRate) + R"(, "momentum": )" + std::to_string(kMomentum) +
-                             R"(, "weight_decay": )" + std::to_string(kDecay) +
-                             R"(}}, "compression_training": {)" + method.section + "}}";
+                             R"(, "weight_decay": )" + std::to_string(kDecay) + R"(}}, "compression_training": {)" +
+                             method.section + "}}";
     const Config config = load_config({text, "test", false}, {}, plugins);
-    engine = std::make_unique<Engine>(Model(&Net::table(), &net, [](void*) {}, "net"), config, plugins);
+    engine = std::make_unique<Engine>(Model(
+                                          &Net::table(), &net, [](void*) {}, "net"),
+                                      config, plugins);
   }
   at::Tensor tensor(const std::string& name) const {
     for (const NamedTensor& one : engine->model().parameters()) {

@@ -42,11 +42,11 @@ Compressions planned(const std::string& section_json, const char* type, const st
   return made;
 }
 
-at::Tensor compressed(Compressions& compressions, const Layer& layer, const at::Tensor& weight,
-                      std::int64_t updates) {
+at::Tensor compressed(Compressions& compressions, const Layer& layer, const at::Tensor& weight, std::int64_t updates) {
   const at::Tensor flat = weight.reshape({-1});
   CompressedParts parts;
-  parts.parameters.push_back({0, layer.path + ".weight", layer.shape, {0, flat.numel()}, {}, flat, at::empty_like(flat)});
+  parts.parameters.push_back(
+      {0, layer.path + ".weight", layer.shape, {0, flat.numel()}, {}, flat, at::empty_like(flat)});
   compressions.fill("test", parts, updates, /*fresh=*/true, nullptr);
   return parts.parameters.front().compute.view(layer.shape);
 }

@@ -39,9 +39,7 @@ struct LentHost {
     host.select_largest = [](void* ctx, const capstan_tensor* parts, const std::uint32_t* sets, std::size_t count,
                              const std::uint64_t* k, std::size_t set_count, float* thresholds,
                              const capstan_tensor* masks, capstan_error* error) {
-      return guarded(error, [&] {
-        of(ctx).select_largest(parts, sets, count, k, set_count, thresholds, masks);
-      });
+      return guarded(error, [&] { of(ctx).select_largest(parts, sets, count, k, set_count, thresholds, masks); });
     };
     host.gather_piece = [](void* ctx, const capstan_compressed* piece, capstan_tensor part, capstan_tensor whole,
                            capstan_error* error) {
@@ -117,7 +115,8 @@ const Layer kLast = {"out", {2, 2}};
 
 TEST(SnipMomentum, PrunesMoreAndMoreAtItsInstants) {
   Pruned pruned(snip(R"("schedule_offset": 30, "schedule_offset_end": 90, "schedule_offset_stride": 15,
-    "dense_ratio": 0.4, "block_pattern": "1x1")"), {{"fc", {4, 6}}, kLast});
+    "dense_ratio": 0.4, "block_pattern": "1x1")"),
+                {{"fc", {4, 6}}, kLast});
   const at::Tensor gradient = at::arange(1, 25).to(at::kFloat).view({4, 6});
   // r = 0, .2047293, .3675445, .4970266, .6 of 24
   const std::map<std::int64_t, std::int64_t> expected = {{30, 0}, {45, 4}, {60, 8}, {75, 11}, {90, 14}};

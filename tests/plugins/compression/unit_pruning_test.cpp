@@ -73,8 +73,9 @@ TEST(UnitPruning, MasksWeightsBiasesAndRelatedBatchNorms) {
 TEST(UnitPruning, KnowsWhichLayersHoldQueriesKeysAndValues) {
   const Compressions heads = planned("head_pruning", R"("num_heads": 4)", of("\"attn.out\"", R"([["attn.qkv"]])"));
   EXPECT_THAT(heads.trained()[0]->shape, ElementsAre(1, 4));
-  refuses("head_pruning", R"("num_heads": 4)", of("\"attn.out\"", R"([["attn.packed"]])"),
-          "'attn.packed', whose weight is [36, 12], has 36 outputs, and 'attn.out', whose weight is [12, 12], needs 12");
+  refuses(
+      "head_pruning", R"("num_heads": 4)", of("\"attn.out\"", R"([["attn.packed"]])"),
+      "'attn.packed', whose weight is [36, 12], has 36 outputs, and 'attn.out', whose weight is [12, 12], needs 12");
 }
 
 TEST(UnitPruning, RefusesWhatDoesNotFitTheModel) {

@@ -183,9 +183,8 @@ TEST(WeightQuantization, GivesCodesOfTheVeryValuesThatAreTrained) {
     for (const char* type : {"symmetric", "asymmetric"}) {
       if (bits < 3 && *type == 'a') continue;
       for (const bool half : {false, true}) {
-        Compressions made =
-            quantizer({bits, type, 64 * 32}, {layer},
-                      half ? std::vector<std::string>{"fp16-scales"} : std::vector<std::string>{});
+        Compressions made = quantizer({bits, type, 64 * 32}, {layer},
+                                      half ? std::vector<std::string>{"fp16-scales"} : std::vector<std::string>{});
         const WeightCodes codes = made.encode("fc.weight", layer.shape, weight.view({-1}), 0);
         EXPECT_EQ(codes.bits, bits);
         EXPECT_TRUE(at::equal(decoded(codes).view(layer.shape), compressed(made, layer, weight))) << bits << type;

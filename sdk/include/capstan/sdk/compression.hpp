@@ -200,7 +200,8 @@ struct CompressionPlan {
     char bound[32];
     const auto end = std::to_chars(bound, bound + sizeof bound, state.bound).ptr;
     text += ", \"trained\": true, \"bound\": " + std::string(bound, end) + ", \"shape\": [";
-    for (const std::int64_t& size : state.shape) text += (&size == state.shape.data() ? "" : ", ") + std::to_string(size);
+    for (const std::int64_t& size : state.shape)
+      text += (&size == state.shape.data() ? "" : ", ") + std::to_string(size);
     return text + "]}";
   }
   static std::string list(const std::vector<std::string>& texts) {
@@ -389,8 +390,8 @@ class PieceRanks {
 
   const Collectives collectives() const { return {host_, error_}; }
 
-  /// Adds up partials[i], a number for each segment of piece i that for_each_segment_of(group_sizes[i]) has: the sums of
-  /// all groups of its parameter, the same bits on all ranks and however parameters are cut.
+  /// Adds up partials[i], a number for each segment of piece i that for_each_segment_of(group_sizes[i]) has: the sums
+  /// of all groups of its parameter, the same bits on all ranks and however parameters are cut.
   std::vector<std::vector<double>> sum_groups(std::span<const CompressedPiece> pieces,
                                               const std::vector<std::uint64_t>& group_sizes,
                                               const std::vector<std::vector<double>>& partials) const {

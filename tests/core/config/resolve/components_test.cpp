@@ -91,9 +91,8 @@ TEST(Sections, EveryMethodThatIsSwitchedOnHasThePluginOfItsType) {
 
 TEST(Sections, EveryMethodThatIsSwitchedOnWithoutItsPluginIsReported) {
   const Chosen chosen = read(kRowsAndSparse, {plugin("observer", "head_pruning", "compression_training")});
-  EXPECT_THAT(chosen.problems,
-              ElementsAre(HasSubstr(kNoRows),
-                          HasSubstr("carries out the section 'compression_training.sparse_pruning'")));
+  EXPECT_THAT(chosen.problems, ElementsAre(HasSubstr(kNoRows),
+                                           HasSubstr("carries out the section 'compression_training.sparse_pruning'")));
 }
 
 TEST(Sections, APluginMayNameANestedSectionAndGetsItsKeys) {
