@@ -54,7 +54,12 @@ void check_method(const Effective& values, const std::string& method, Problems& 
   }
   for_each_group(values, method, [&](const Json& group, const std::string& path) {
     check_modules(group, path, problems);
-    if (!group.find("params")) problems.error(path + ".params", "is missing; each group needs its values.");
+    const Json* params = group.find("params");
+    if (!params) return problems.error(path + ".params", "is missing; each group needs its values.");
+    const Json* dense = params->find("dense_ratio");
+    if (values.flag(shared(method) + ".enabled") && !snip && dense && dense->is_number() && dense->as_number() == 0) {
+      problems.error(path + ".params.dense_ratio", "is 0, and nothing would be left. Give the share that stays.");
+    }
   });
 }
 

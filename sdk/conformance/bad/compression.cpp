@@ -37,7 +37,11 @@ class Bad {
                                  breaks("plan_groups") ? 7 : rows,
                                  {{sdk::Join::kMax}},
                                  breaks("plan_bits") ? 9 : kBits,
-                                 false});
+                                 false,
+                                 {sdk::CompressionPlan::State::whole("first", sdk::Dtype::kFloat32, rows),
+                                  sdk::CompressionPlan::State::trained("shares", {weight->shape[0], 1}, 1)},
+                                 "",
+                                 true});
       if (module.class_name != "torch.nn.Embedding") plan.operands.push_back(module.path);
     }
     if (breaks("plan")) plan.report.push_back("plan " + std::to_string(++plans));
@@ -68,6 +72,24 @@ class Bad {
       }
     });
     if (breaks("writes")) values.back() = std::nanf("");
+  }
+
+  /// The first value of each row that begins here.
+  void prepare(std::span<const sdk::CompressedPiece> pieces, std::int64_t, bool, const sdk::PieceRanks&) {
+    for (const sdk::CompressedPiece& piece : pieces) {
+      const std::span<float> first = piece.state<float>(0);
+      for (std::size_t row = 0; row < first.size(); ++row) first[row] = piece.input()[row * piece.group_size()];
+      if (breaks("states")) first[0] += static_cast<float>(++asked_);
+    }
+  }
+
+  void gradient(std::span<const sdk::CompressedPiece> pieces, std::int64_t, const sdk::PieceRanks&) {
+    for (const sdk::CompressedPiece& piece : pieces) {
+      const std::span<float> shares = piece.state_gradient(1);
+      std::copy_n(piece.gradient().begin(), shares.size(), shares.begin());
+      if (breaks("gradient_left_out")) shares[0] = std::nanf("");
+      if (breaks("gradient")) piece.gradient()[0] += 1;
+    }
   }
 
   void encode(const sdk::CompressedPiece& piece, const sdk::Codes& to) {

@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <numeric>
 
 #include "tests/plugins/models/built_model.hpp"
@@ -210,8 +211,29 @@ TEST(Gpt, DescribesItself) {
   Json facts = model.describe();
   // What names elsewhere are good for is tested with the programs that read them.
   for (const char* elsewhere : {"hf", "hf_linear", "gguf"}) facts.erase(elsewhere);
-  EXPECT_EQ(facts,
-            Json::parse(R"({"sequence_length": 256, "hidden_size": 192, "vocab_size": 300, "layers": 1, "heads": 6})"));
+  EXPECT_EQ(facts, Json::parse(R"({"sequence_length": 256, "hidden_size": 192, "vocab_size": 300, "layers": 1,
+    "heads": 6, "fused": {"blocks.0.attn.qkv": 3}, "pruned_shapes": {
+      "ff": [{"tensor": "blocks.0.mlp.fc.weight", "axis": 0, "per": 1}],
+      "kept_heads": [{"tensor": "blocks.0.attn.proj.weight", "axis": 1, "per": 32}]}})"));
+}
+
+TEST(Gpt, HasTheWidthsAndHeadsThatPruningLeaves) {
+  const Json shape = params({{"layers", 2}, {"d", 64}, {"heads", 4}, {"ff", Json(Json::Array{48, 16})},
+                             {"kept_heads", Json(Json::Array{3})}});
+  Model model = gpt(shape);
+  std::map<std::string, std::vector<std::int64_t>> shapes;
+  for (const NamedTensor& one : model.parameters()) shapes[one.name] = one.tensor.sizes().vec();
+  EXPECT_THAT(shapes.at("blocks.0.mlp.fc.weight"), ElementsAre(48, 64));
+  EXPECT_THAT(shapes.at("blocks.1.mlp.proj.weight"), ElementsAre(64, 16));
+  EXPECT_THAT(shapes.at("blocks.1.attn.qkv.weight"), ElementsAre(3 * 3 * 16, 64));
+  EXPECT_THAT(shapes.at("blocks.0.attn.proj.weight"), ElementsAre(64, 3 * 16));
+  Batch batch = token_batch(excerpt(), 0, 1, 8);
+  EXPECT_GT(model.forward(batch).item<double>(), 4);
+
+  EXPECT_THAT([] { gpt(params({{"layers", 3}, {"ff", Json(Json::Array{48, 16})}})); },
+              ThrowsMessage<std::exception>(HasSubstr("ff: 2 numbers for 3 blocks")));
+  EXPECT_THAT([] { gpt(params({{"heads", 4}, {"kept_heads", Json(Json::Array{5})}})); },
+              ThrowsMessage<std::exception>(HasSubstr("kept_heads: 5 of 4 heads")));
 }
 
 TEST(Gpt, RefusesHeadsThatDoNotDivideItsWidth) {

@@ -93,6 +93,9 @@ std::vector<Control> compression_controls() {
       {bad, "codes_range", cases + "codes",
        "encode of 'embed.weight', element 0 of random values: the code is 8, and codes of 4 bits lie from -8 to 7."},
       {bad, "codes_zero", cases + "codes", "the zero point is 1, and its plan has no zero_points."},
+      {bad, "states", cases + "states", "prepare makes other states of the same initial values a second time"},
+      {bad, "gradient", cases + "gradient", "gradient of 'embed.weight' of twice the gradient is not twice as much"},
+      {bad, "gradient_left_out", cases + "gradient", "leaves that of a trained state out."},
       {bad, "calls_leak", cases + "calls_leak", " bytes of each call of measure, transform and encode."},
       {bad, "operands", cases + "operands",
        "operand of 'blocks.0.fc', Float: makes infinities or NaN of finite values, or leaves some of `out` as they "
