@@ -218,7 +218,10 @@ TEST(Gpt, DescribesItself) {
 }
 
 TEST(Gpt, HasTheWidthsAndHeadsThatPruningLeaves) {
-  const Json shape = params({{"layers", 2}, {"d", 64}, {"heads", 4}, {"ff", Json(Json::Array{48, 16})},
+  const Json shape = params({{"layers", 2},
+                             {"d", 64},
+                             {"heads", 4},
+                             {"ff", Json(Json::Array{48, 16})},
                              {"kept_heads", Json(Json::Array{3})}});
   Model model = gpt(shape);
   std::map<std::string, std::vector<std::int64_t>> shapes;
@@ -230,10 +233,16 @@ TEST(Gpt, HasTheWidthsAndHeadsThatPruningLeaves) {
   Batch batch = token_batch(excerpt(), 0, 1, 8);
   EXPECT_GT(model.forward(batch).item<double>(), 4);
 
-  EXPECT_THAT([] { gpt(params({{"layers", 3}, {"ff", Json(Json::Array{48, 16})}})); },
-              ThrowsMessage<std::exception>(HasSubstr("ff: 2 numbers for 3 blocks")));
-  EXPECT_THAT([] { gpt(params({{"heads", 4}, {"kept_heads", Json(Json::Array{5})}})); },
-              ThrowsMessage<std::exception>(HasSubstr("kept_heads: 5 of 4 heads")));
+  EXPECT_THAT(
+      [] {
+        gpt(params({{"layers", 3}, {"ff", Json(Json::Array{48, 16})}}));
+      },
+      ThrowsMessage<std::exception>(HasSubstr("ff: 2 numbers for 3 blocks")));
+  EXPECT_THAT(
+      [] {
+        gpt(params({{"heads", 4}, {"kept_heads", Json(Json::Array{5})}}));
+      },
+      ThrowsMessage<std::exception>(HasSubstr("kept_heads: 5 of 4 heads")));
 }
 
 TEST(Gpt, RefusesHeadsThatDoNotDivideItsWidth) {
