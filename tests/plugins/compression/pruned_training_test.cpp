@@ -10,9 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/compression/compressed_weights.hpp"
 #include "core/engine/engine.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/registry/host.hpp"
 #include "core/registry/plugin_call.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace capstan::testing {
 namespace {
@@ -37,9 +41,12 @@ std::vector<NamedTensor> initial_values() {
           {"fc2.bias", torch::zeros({kClasses})}};
 }
 
-at::Tensor loss_of(const Tensors& p, const at::Tensor& images, const at::Tensor& labels) {
+/// With the running statistics of the batch norm, where they are there: updated in training, used in evaluation.
+at::Tensor loss_of(const Tensors& p, const at::Tensor& images, const at::Tensor& labels, bool training = true) {
+  const auto running = [&](const char* name) { return p.contains(name) ? p.at(name) : at::Tensor(); };
   at::Tensor x = at::conv2d(images, p.at("conv1.weight"), p.at("conv1.bias"), 1, 1);
-  x = at::gelu(at::batch_norm(x, p.at("bn1.weight"), p.at("bn1.bias"), {}, {}, true, 0.1, 1e-5, false));
+  x = at::gelu(at::batch_norm(x, p.at("bn1.weight"), p.at("bn1.bias"), running("bn1.running_mean"),
+                              running("bn1.running_var"), training, 0.1, 1e-5, false));
   x = at::relu(at::conv2d(x, p.at("conv2.weight"), {}, 2, 1)).mean({2, 3});
   x = at::gelu(at::linear(x, p.at("fc1.weight"), p.at("fc1.bias")));
   return at::cross_entropy_loss(at::linear(x, p.at("fc2.weight"), p.at("fc2.bias")), labels);
@@ -56,6 +63,9 @@ std::pair<at::Tensor, at::Tensor> batch_of(std::int64_t step) {
 /// A model of these tensors, as the engine takes one.
 struct Net {
   std::vector<NamedTensor> parameters = initial_values();
+  std::vector<NamedTensor> buffers = {{"bn1.running_mean", torch::zeros({kChannels})},
+                                      {"bn1.running_var", torch::ones({kChannels})}};
+  bool training = true;
 
   Net() {
     for (NamedTensor& one : parameters) one.tensor.requires_grad_(true);
@@ -77,16 +87,25 @@ struct Net {
         for (const NamedTensor& one : static_cast<Net*>(self)->parameters) {
           visitor->tensor(visitor->ctx, as_str(one.name), handle_of(one.tensor), CAPSTAN_ROLE_PARAMETER);
         }
+        for (const NamedTensor& one : static_cast<Net*>(self)->buffers) {
+          visitor->tensor(visitor->ctx, as_str(one.name), handle_of(one.tensor), CAPSTAN_ROLE_BUFFER);
+        }
         return CAPSTAN_OK;
       };
       table.forward = [](void* self, capstan_batch* batch, capstan_tensor* loss, capstan_error*) {
+        const auto& net = *static_cast<Net*>(self);
         Tensors tensors;
-        for (const NamedTensor& one : static_cast<Net*>(self)->parameters) tensors[one.name] = one.tensor;
+        for (const auto* list : {&net.parameters, &net.buffers}) {
+          for (const NamedTensor& one : *list) tensors[one.name] = one.tensor;
+        }
         *loss = reinterpret_cast<capstan_tensor>(
-            new at::Tensor(loss_of(tensors, batch->tensors.at("images"), batch->tensors.at("labels"))));
+            new at::Tensor(loss_of(tensors, batch->tensors.at("images"), batch->tensors.at("labels"), net.training)));
         return CAPSTAN_OK;
       };
-      table.training = [](void*, int, capstan_error*) { return CAPSTAN_OK; };
+      table.training = [](void* self, int on, capstan_error*) {
+        static_cast<Net*>(self)->training = on != 0;
+        return CAPSTAN_OK;
+      };
       return table;
     }();
     return instance;
@@ -329,6 +348,49 @@ TEST_P(PrunedTraining, WouldShowAGradientThatIsNotMasked) {
     greatest = std::max(greatest, std::abs(ours.step(step) - expected) / expected);
   }
   EXPECT_GT(greatest, 2e-4);
+}
+
+/// What clean-up leaves of a run's checkpoint.
+Tensors cleaned(const Ours& run, const Method& method) {
+  const TemporaryFolder folder;
+  run.engine->save_checkpoint(folder.path().string(), "end");
+  const CheckpointContents contents = read_checkpoint(folder.path(), "end");
+  const Json sections = Json::parse("{" + method.section + "}");
+  const auto& [type, params] = *sections.as_object().begin();
+  static const capstan_host host = make_host();
+  Registry registry(run.plugins);
+  Compressions compressions;
+  compressions.add(registry.create("test", "compression", type, params, &host));
+  compressions.plan(contents.state.at("modules"));
+  CompressedWeights weights(contents, "end", compressions, kUpdates, std::nullopt);
+  Tensors left;
+  for (const CompressedWeights::Weight& weight : weights.all()) {
+    left[weight.name()] = weight.values.read(0, weight.numel()).clone().view(weight.shape());
+  }
+  return left;
+}
+
+TEST_P(PrunedTraining, LeavesTheSameFunctionWhenWhatIsMaskedIsRemoved) {
+  const Method& method = GetParam();
+  Ours ours(method);
+  for (int step = 0; step < kUpdates; ++step) ours.step(step);
+  const auto [images, labels] = batch_of(1000);
+  const double masked = ours.engine->eval_batch(
+      [&, images = images, labels = labels] {
+        Batch batch;
+        batch.tensors = {{"images", images}, {"labels", labels}};
+        return batch;
+      },
+      1);
+  const Tensors left = cleaned(ours, method);
+  EXPECT_NEAR(loss_of(left, images, labels, /*training=*/false).item<double>(), masked, 2e-6);
+  if (method.name.starts_with("channel")) {
+    EXPECT_EQ(left.at("conv1.weight").size(0), method.keep);
+    EXPECT_EQ(left.at("conv2.weight").size(1), method.keep);
+    for (const char* name : {"bn1.weight", "bn1.bias", "bn1.running_mean", "bn1.running_var"}) {
+      EXPECT_EQ(left.at(name).numel(), method.keep) << name;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, PrunedTraining, ::testing::ValuesIn(methods()),
