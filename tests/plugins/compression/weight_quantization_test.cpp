@@ -59,7 +59,8 @@ at::Tensor expected(const at::Tensor& weight, int bits, bool symmetric, std::int
   const double levels = std::ldexp(1.0, bits);
   if (bits == 1) return (x.sign() * x.abs().mean({1}, true)).reshape(weight.sizes());
   if (bits == 2) {
-    const at::Tensor above = x.abs() > x.abs().mean({1}, true) * 0.7;
+    // In double precision: the last bits of a float32 mean depend on where the values lie in memory.
+    const at::Tensor above = x.abs() > (x.abs().to(at::kDouble).mean({1}, true) * 0.7).to(at::kFloat);
     const at::Tensor size = (x.abs() * above).sum({1}, true) / above.sum({1}, true);
     return (x.sign() * size * above).reshape(weight.sizes());
   }
