@@ -66,6 +66,15 @@ struct ModelShowArguments {
   bool json = false;
 };
 
+struct AttentionShowArguments {
+  ConfigArguments config;
+  int length = 0;  // tokens; 0: the configuration's
+  int heads = 1;
+  bool causal = false;  // the model's calls are
+  bool full = false;    // draw layouts that fit no terminal
+  bool json = false;
+};
+
 struct ValidateArguments {
   ConfigArguments config;
   std::string explain;  // a key path; then no file is checked
@@ -156,7 +165,8 @@ struct PluginsCheckArguments {
 };
 
 using Arguments = std::variant<TrainArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments,
-                               PlanArguments, ModelShowArguments, ValidateArguments, SchemaArguments, ReportArguments,
+                               PlanArguments, ModelShowArguments, AttentionShowArguments, ValidateArguments,
+                               SchemaArguments, ReportArguments,
                                UpgradeArguments, ElasticArguments, LaunchArguments, DataConvertArguments,
                                DataShowArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
                                PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;

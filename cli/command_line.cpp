@@ -82,8 +82,8 @@ CLI::Option* flag(CLI::App& app, const std::string& name, bool& target, const st
       name, [&target](std::int64_t) { target = true; }, description);
 }
 
-/// A number of processes, 1 or more.
-void processes_option(CLI::App& app, const std::string& name, int& target, const std::string& description) {
+/// A number, 1 or more.
+void count_option(CLI::App& app, const std::string& name, int& target, const std::string& description) {
   app.add_option_function<std::string>(
          name,
          [&target, name](const std::string& given) {
@@ -188,6 +188,7 @@ class Definition {
     define_export();
     define_plan();
     define_model();
+    define_attention();
     define_validate();
     define_schema();
     define_report();
@@ -293,7 +294,7 @@ class Definition {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->required();
     text_option(app, "--out", analyze.out, "DIR", "Folder for the indices of the metrics")->required();
-    processes_option(app, "-n,--processes", analyze.processes, "Processes that measure");
+    count_option(app, "-n,--processes", analyze.processes, "Processes that measure");
     keys.common();
   }
 
@@ -319,8 +320,8 @@ class Definition {
     config_option(app, plan.config);
     Overrides& keys = overrides_.emplace_back(app, plan.config);
     keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:124m");
-    processes_option(app, "--world", plan.world, "Processes; WORLD_SIZE, else 1, without it");
-    processes_option(app, "--local-world", plan.local_world, "Processes on one host; all of them without it");
+    count_option(app, "--world", plan.world, "Processes; WORLD_SIZE, else 1, without it");
+    count_option(app, "--local-world", plan.local_world, "Processes on one host; all of them without it");
     flag(app, "--with-values", plan.with_values, "Build the model whole, where its code needs values to be built");
     flag(app, "--json", plan.json, "Print the plan as JSON");
     keys.common();
@@ -338,6 +339,22 @@ class Definition {
     flag(show, "--with-values", arguments.with_values,
          "Build the model whole, where its code needs values to be built");
     flag(show, "--json", arguments.json, "Print the list as JSON");
+    overrides_.emplace_back(show, arguments.config).common();
+  }
+
+  void define_attention() {
+    CLI::App& attention = *app_.add_subcommand("attention", "Layouts of block-sparse attention");
+    attention.require_subcommand(1);
+    CLI::App& show = begin(attention, "show", "Draw the layout of a configuration, with its density and its gain",
+                           kAttentionShowExamples, attention_show_);
+    AttentionShowArguments& arguments = attention_show_->arguments;
+    config_option(show, arguments.config);
+    count_option(show, "--length", arguments.length,
+                 "Tokens of a sequence; capstan.run.sequence_length without it");
+    count_option(show, "--heads", arguments.heads, "Heads of the model; 1 without it");
+    flag(show, "--causal", arguments.causal, "The model's calls are causal, whatever the layout");
+    flag(show, "--full", arguments.full, "Draw layouts that fit no terminal");
+    flag(show, "--json", arguments.json, "Print the layout as JSON");
     overrides_.emplace_back(show, arguments.config).common();
   }
 
@@ -522,6 +539,7 @@ class Definition {
   std::optional<Command<DoctorArguments>> doctor_;
   std::optional<Command<PlanArguments>> plan_;
   std::optional<Command<ModelShowArguments>> model_show_;
+  std::optional<Command<AttentionShowArguments>> attention_show_;
   std::optional<Command<ValidateArguments>> validate_;
   std::optional<Command<SchemaArguments>> schema_;
   std::optional<Command<ReportArguments>> report_;
@@ -597,6 +615,7 @@ std::optional<Arguments> Definition::taken() const {
   if (doctor_->app->parsed()) return doctor_->arguments;
   if (plan_->app->parsed()) return plan_->arguments;
   if (model_show_->app->parsed()) return model_show_->arguments;
+  if (attention_show_->app->parsed()) return attention_show_->arguments;
   if (validate_->app->parsed()) return validate_->arguments;
   if (schema_->app->parsed()) return schema_->arguments;
   if (report_->app->parsed()) return report_->arguments;

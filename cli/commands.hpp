@@ -28,6 +28,7 @@ int export_weights(const ExportArguments& arguments);
 int doctor(const DoctorArguments& arguments);
 int plan(const PlanArguments& arguments);
 int model_show(const ModelShowArguments& arguments);
+int attention_show(const AttentionShowArguments& arguments);
 
 // In libexec/capstan-conformance.
 int plugins_check(const PluginsCheckArguments& arguments);

@@ -82,6 +82,13 @@ inline constexpr const char* kModelShowExamples =
     "\n"
     "The role is what optimizers see of a parameter: embedding, head, norm, bias, matrix or other.";
 
+inline constexpr const char* kAttentionShowExamples =
+    "Examples:\n"
+    "  capstan attention show --config ds_config.json --length 512 --heads 4\n"
+    "  capstan attention show --config ds_config.json --length 8192 --causal\n"
+    "      the density that counts for a language model, whose calls are causal\n"
+    "  capstan attention show --config ds_config.json --length 512 --set sparse_attention.mode=bigbird";
+
 inline constexpr const char* kValidateExamples =
     "Examples:\n"
     "  capstan validate ds_config.json\n"

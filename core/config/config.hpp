@@ -158,6 +158,8 @@ struct Config {
   // sections. Parameters: at stage 3 alone.
   std::optional<ComponentChoice> optimizer_offload, parameter_offload;
   std::optional<ComponentChoice> activation_offload;  // capstan.offload.activations
+  std::optional<ComponentChoice> attention;           // the layout of sparse_attention, or capstan.attention
+  std::optional<ComponentChoice> attention_kernel;    // what computes it; there where `attention` is
   std::vector<ParameterGroupRule> parameter_groups;
   std::vector<std::string> corrections;              // capstan.corrections
   std::map<std::string, std::string> plugin_sha256;  // capstan.plugins.sha256: file name -> 64 hexadecimal digits

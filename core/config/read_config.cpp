@@ -269,6 +269,8 @@ class Reader {
     config.optimizer_offload = chooser.optimizer_offload();
     config.parameter_offload = chooser.parameter_offload();
     config.activation_offload = chooser.activation_offload();
+    config.attention = chooser.attention();
+    if (config.attention) config.attention_kernel = chooser.attention_kernel();
     if (config.parameter_offload) bound_read_ahead(config.zero);
     // One process holds everything, so that every stage is stage 0, unless parameters are elsewhere.
     if (config.batch.world_size <= 1 && !config.parameter_offload) config.zero.stage = 0;

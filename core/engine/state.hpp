@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/attention/sparse_attention.hpp"
 #include "core/checkpoint/background_save.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/comm/communicator.hpp"
@@ -189,6 +190,7 @@ struct Engine::State {
   ParameterStore store;
   std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
   std::unique_ptr<OperandInputs> operand_inputs;   // of compressions; null: none changes an input
+  std::unique_ptr<SparseAttention> attention;      // null: attention is dense
   OperatorPolicies forward_policies;               // what the last forward ran under
   OperatorPolicies replay_policies;                // those of these under which operators run again in backward
   std::unique_ptr<OffloadDevice> activation_device;   // capstan.offload.activations; null: none

@@ -150,6 +150,10 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
     forward_policies.add(*operand_inputs);
   }
   if (operand_policy && pass == ParameterResidency::Pass::kTraining) forward_policies.add(*operand_policy);
+  if (attention) {
+    attention->begin_forward();
+    forward_policies.add(*attention);
+  }
   if (!forward_policies.empty()) scope.emplace(forward_policies);
   if (pass == ParameterResidency::Pass::kTraining) begin_recomputation(batch);
   at::Tensor loss = run_model(batch);
@@ -157,6 +161,10 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
   batch.recomputation = nullptr;
   scope.reset();
   store.end_forward(pass);
+  if (attention) {
+    const std::optional<std::string> said = attention->end_forward();
+    if (said && communicator->rank() == 0) log::info(*said);
+  }
   return loss;
 }
 
@@ -164,10 +172,11 @@ void Engine::State::begin_recomputation(Batch& batch) {
   replay_policies = {};
   if (OperatorPolicy* policy = store.operator_policy()) replay_policies.add(*policy);
   if (operand_policy) replay_policies.add(*operand_policy);
+  if (attention) replay_policies.add(*attention);
   Recomputation::Policies policies;
   policies.outside = operand_inputs.get();
   policies.inside = replay_policies.empty() ? nullptr : &replay_policies;
-  policies.whole = operand_inputs || operand_policy;
+  policies.whole = operand_inputs || operand_policy || attention;
   recomputation.begin_forward(policies, micro_steps_seen == 0);
   batch.recomputation = &recomputation;
 }

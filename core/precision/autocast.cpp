@@ -40,4 +40,9 @@ AutocastScope::~AutocastScope() {
   autocast::set_autocast_enabled(device_, was_enabled_);
 }
 
+std::optional<c10::ScalarType> autocast_dtype(c10::DeviceType device) {
+  if (!autocast::is_autocast_enabled(device)) return std::nullopt;
+  return autocast::get_autocast_dtype(device);
+}
+
 }  // namespace capstan

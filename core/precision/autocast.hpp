@@ -24,4 +24,7 @@ class AutocastScope {
   c10::ScalarType previous_dtype_ = c10::ScalarType::Float;
 };
 
+/// What operators on `device` compute in where autocast is on; none: autocast is off.
+std::optional<c10::ScalarType> autocast_dtype(c10::DeviceType device);
+
 }  // namespace capstan

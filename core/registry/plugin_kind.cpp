@@ -74,6 +74,10 @@ const std::vector<PluginKind> kKinds = {
      .path = "capstan.data.pacing",
      .has_template = true,
      .page = "plugins/pacing.md"},
+    {.name = "attention",  // layouts have two of its functions, kernels the others
+     .path = "capstan.attention",
+     .has_template = true,
+     .page = "plugins/attention.md"},
     {.name = "accelerator",
      .functions = {CAPSTAN_FUNCTION(capstan_accelerator, count),
                    CAPSTAN_FUNCTION(capstan_accelerator, open),

@@ -45,6 +45,7 @@ constexpr Suite kSuites[] = {{"optimizer", optimizer_cases},
                              {"metric", metric_cases},
                              {"sampler", sampler_cases},
                              {"pacing", pacing_cases},
+                             {"attention", attention_cases},
                              {"accelerator", accelerator_cases}};
 
 /// Without one of them nothing more can be said.

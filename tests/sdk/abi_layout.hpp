@@ -309,6 +309,38 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_pacing, struct_size);
   FIELD(capstan_pacing, difficulty);
 
+  FIELD(capstan_attention_facts, struct_size);
+  FIELD(capstan_attention_facts, block);
+  FIELD(capstan_attention_facts, causal);
+  FIELD(capstan_attention_shape, struct_size);
+  FIELD(capstan_attention_shape, heads);
+  FIELD(capstan_attention_shape, blocks);
+  FIELD(capstan_attention_shape, seed);
+  FIELD(capstan_attention_layout, struct_size);
+  FIELD(capstan_attention_layout, heads);
+  FIELD(capstan_attention_layout, block);
+  FIELD(capstan_attention_layout, blocks);
+  FIELD(capstan_attention_layout, causal);
+  FIELD(capstan_attention_layout, cells);
+  FIELD(capstan_attention_term, struct_size);
+  FIELD(capstan_attention_term, mask);
+  FIELD(capstan_attention_term, values);
+  FIELD(capstan_attention_term, grad);
+  FIELD(capstan_attention_call, struct_size);
+  FIELD(capstan_attention_call, scale);
+  FIELD(capstan_attention_call, q);
+  FIELD(capstan_attention_call, k);
+  FIELD(capstan_attention_call, v);
+  FIELD(capstan_attention_call, terms);
+  FIELD(capstan_attention_call, term_count);
+  FIELD(capstan_attention, struct_size);
+  FIELD(capstan_attention, facts);
+  FIELD(capstan_attention, layout);
+  FIELD(capstan_attention, prepare);
+  FIELD(capstan_attention, release);
+  FIELD(capstan_attention, forward);
+  FIELD(capstan_attention, backward);
+
   FIELD(capstan_message, struct_size);
   FIELD(capstan_message, peer);
   FIELD(capstan_message, values);

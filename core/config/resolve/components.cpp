@@ -85,9 +85,13 @@ bool is_auto(const Json* value) { return value && value->is_string() && value->a
 }  // namespace
 
 void ComponentChooser::missing(const std::string& where, const std::string& kind, const std::string& type) {
+  missing(where, kind, type, kind == "optimizer" ? device_ : kCpu);
+}
+
+void ComponentChooser::missing(const std::string& where, const std::string& kind, const std::string& type,
+                               const std::string& device) {
   constexpr std::size_t kLongest = 100;
   const std::string named = type.size() <= kLongest ? type : type.substr(0, kLongest) + "...";
-  const std::string& device = kind == "optimizer" ? device_ : kCpu;
   std::string text = plugins_.missing_reason(kind, named, device);
   if (const auto available = text.find(" Available: "); available != std::string::npos)
     text.insert(available, foreign_type_hint(kind, type));
@@ -259,6 +263,64 @@ std::optional<ComponentChoice> ComponentChooser::store(const std::string& own, c
   choice.params = checked_params(known, section, *found.component);
   say_of_aio(of_aio, section, before);
   return choice;
+}
+
+/// A component that a key of a section of the language names: it gets those of the section's keys that its manifest lists.
+ComponentChoice ComponentChooser::section_part(const ComponentManifest& component, const std::string& section,
+                                               const std::string& where) {
+  Json known = Json::object();
+  const Json* keys = values_.find(section);
+  for (const auto& [key, value] : keys->as_object()) {
+    if (has_param(component, key)) known[key] = value;
+  }
+  ComponentChoice choice{component.kind, component.type, Json::object(), where};
+  choice.params = checked_params(known, section, component);
+  return choice;
+}
+
+std::optional<ComponentChoice> ComponentChooser::attention() {
+  const std::string own = "capstan.attention", section = "sparse_attention", where = section + ".mode";
+  const Json* entry = values_.find(own);
+  const Json* keys = values_.find(section);
+  const bool by_mode = keys != nullptr && keys->is_object();
+  if (entry != nullptr && entry->find("type") != nullptr && !entry->find("type")->is_null()) {
+    if (by_mode) {
+      problems_.error(own + ".type", "chooses a layout, and so does " + where + ". Take one of the two away.");
+      return std::nullopt;
+    }
+    return choose(own, "attention", params_of(entry));
+  }
+  if (!by_mode) {
+    if (entry != nullptr && entry->is_object()) {
+      problems_.error(own, "chooses no layout: give its 'type', or the section " + section + ".");
+    }
+    return std::nullopt;
+  }
+  if (entry != nullptr && !params_of(entry).as_object().empty()) {
+    problems_.error(own + ".params", "has no effect without capstan.attention.type. The layout of " + where +
+                                         " takes its arguments from " + section + ".");
+  }
+  const std::string mode = values_.text(where);
+  if (mode.empty()) return std::nullopt;  // reported already
+  const ComponentRef found = plugins_.find("attention", mode);
+  if (!found) {
+    missing(where, "attention", mode);
+    return std::nullopt;
+  }
+  return section_part(*found.component, section, where);
+}
+
+std::optional<ComponentChoice> ComponentChooser::attention_kernel() {
+  const std::string where = "capstan.attention.kernel";
+  const Json* named = values_.find(where);
+  const std::string type = named != nullptr && named->is_string() ? named->as_string() : "block_sparse";
+  const ComponentRef found = plugins_.find("attention", type, device_);
+  if (!found) {
+    missing(where, "attention", type, device_);
+    return std::nullopt;
+  }
+  return ComponentChoice{"attention", found.component->type, checked_params(Json::object(), where, *found.component),
+                         where, device_};
 }
 
 /// What was said, from `first` on, of keys of the section that stand in aio, stands there: once, though the stores of

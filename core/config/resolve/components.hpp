@@ -42,6 +42,9 @@ class ComponentChooser {
   std::optional<ComponentChoice> parameter_offload();
   /// The store of the inputs of recomputed layers.
   std::optional<ComponentChoice> activation_offload();
+  /// The layout that sparse_attention.mode or capstan.attention names, and what computes it on the device.
+  std::optional<ComponentChoice> attention();
+  std::optional<ComponentChoice> attention_kernel();
   std::vector<ParameterGroupRule> parameter_groups(const std::optional<ComponentChoice>& optimizer);
   /// The kinds that sections choose: those of which a run may have several components, and the sampler.
   struct BySection {
@@ -55,10 +58,13 @@ class ComponentChooser {
   std::optional<ComponentChoice> choose(const std::string& section, const std::string& kind, Json params_given);
   std::optional<ComponentChoice> choose_at(const Json& entry, const std::string& section, const std::string& kind,
                                            const Json& params_given);
+  ComponentChoice section_part(const ComponentManifest& component, const std::string& section,
+                               const std::string& where);
   std::optional<ComponentChoice> store(const std::string& own, const std::string& section);
   void say_of_aio(const std::set<std::string>& keys, const std::string& section, std::size_t first);
   Json checked_params(const Json& given, const std::string& path, const ComponentManifest& component);
   void missing(const std::string& where, const std::string& kind, const std::string& type);
+  void missing(const std::string& where, const std::string& kind, const std::string& type, const std::string& device);
   void list(const std::string& path, const std::string& kind, std::vector<ComponentChoice>& out);
   const ComponentManifest* owner(std::string_view section) const;
   std::optional<ComponentChoice> known_section(const IndexedPlugin& plugin, const ComponentManifest& component,

@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.9: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.11: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -29,13 +29,14 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 10u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 11u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
 typedef struct capstan_sink capstan_sink;         /* host-owned; takes text */
 typedef struct capstan_group capstan_group;       /* host-owned; the numbers of one parameter group */
 typedef struct capstan_batch capstan_batch;       /* host-owned; named tensors and named numbers */
+struct capstan_compressed;                        /* of the kind "compression" */
 
 typedef struct capstan_str {
   const char* data;
@@ -682,6 +683,73 @@ typedef struct capstan_pacing {
   /* Pure: the same arguments always give the same difficulty. `step`: 1 for the first. [engine] */
   capstan_status (*difficulty)(void* self, capstan_str metric, int64_t step, int64_t* out, capstan_error*);
 } capstan_pacing;
+
+/* ---- kind "attention" --------------------------------------------------------------------------------------- */
+
+/* Since 1.11: what all layouts of a component have in common. */
+typedef struct capstan_attention_facts {
+  uint32_t struct_size;
+  uint32_t block;  /* tokens of a block, 1 or more */
+  uint32_t causal; /* 1: no token attends to a later one, inside of blocks too */
+} capstan_attention_facts;
+
+/* Since 1.11: for what a layout is wanted. */
+typedef struct capstan_attention_shape {
+  uint32_t struct_size;
+  uint32_t heads;
+  uint32_t blocks; /* of a sequence; the last may have fewer tokens */
+  uint64_t seed;   /* of the run: randomness must be a function of it, a head and a row */
+} capstan_attention_shape;
+
+/* Since 1.11: a layout as kernels get it. */
+typedef struct capstan_attention_layout {
+  uint32_t struct_size;
+  uint32_t heads, block, blocks;
+  uint32_t causal;      /* 1: no token attends to a later one; no cell above the diagonal is set then */
+  const uint8_t* cells; /* [heads][blocks of queries][blocks of keys]: 1 where there are scores, else 0 */
+} capstan_attention_layout;
+
+/* Since 1.11: what joins the scores. */
+typedef struct capstan_attention_term {
+  uint32_t struct_size;
+  uint32_t mask;         /* 1: bool, and a score whose element is false is left out; 0: float32, and added */
+  capstan_tensor values; /* [batch, heads, tokens, tokens], of any strides, 0 too */
+  capstan_tensor grad;   /* backward of one that is added: NULL, or float32, [batch, heads, tokens, tokens], contiguous and
+                          * 0: gets the gradient of the scores */
+} capstan_attention_term;
+
+/* Since 1.11: out = softmax(scale * q k^T + terms) v over the blocks that the layout sets. A query without a key has zeros
+ * in `out`, and gives no gradient. */
+typedef struct capstan_attention_call {
+  uint32_t struct_size;
+  double scale;
+  capstan_tensor q, k, v; /* [batch, heads, tokens, d], the d of `v` its own; float32, bfloat16 or float16, all of one dtype; of
+                           * any strides but 1 along d. tokens: more than (blocks - 1) * block, at most blocks * block */
+  const capstan_attention_term* const* terms;
+  size_t term_count;
+} capstan_attention_call;
+
+/* Since 1.11. A component has `facts` and `layout`, and says which blocks attend to which; or the other four, and computes
+ * with any layout, on the device of its manifest. */
+typedef struct capstan_attention {
+  uint32_t struct_size;
+  capstan_status (*facts)(void* self, capstan_attention_facts*, capstan_error*); /* the same at each call [engine] */
+  /* Fills `cells`, [heads][blocks][blocks], zeros before, with 1 where a block of queries (row) attends to a block of keys
+   * (column). Pure. Fails where its parameters do not fit so many heads or blocks. [engine] */
+  capstan_status (*layout)(void* self, const capstan_attention_shape*, uint8_t* cells, capstan_error*);
+
+  /* Whatever a kernel makes of a layout for the calls that follow. [any] */
+  capstan_status (*prepare)(void* self, const capstan_attention_layout*, void** plan, capstan_error*);
+  void (*release)(void* self, void* plan); /* [any] */
+  /* Fills `out`, [batch, heads, tokens, d of v] with stride 1 along d, and `log_sum_exp`, [batch, heads, tokens], float32,
+   * contiguous: of each query's scores, which backward gets again; -infinity without a key. [any] */
+  capstan_status (*forward)(void* self, void* plan, const capstan_attention_call*, capstan_tensor out,
+                            capstan_tensor log_sum_exp, capstan_error*);
+  /* Fills the gradients of q, k and v, of their shapes and dtype, with stride 1 along d, from `grad`, that of `out`. [any] */
+  capstan_status (*backward)(void* self, void* plan, const capstan_attention_call*, capstan_tensor out,
+                             capstan_tensor log_sum_exp, capstan_tensor grad, capstan_tensor grad_q, capstan_tensor grad_k,
+                             capstan_tensor grad_v, capstan_error*);
+} capstan_attention;
 
 /* ---- kind "accelerator" ------------------------------------------------------------------------------------- */
 

@@ -169,6 +169,19 @@ std::vector<Control> controls() {
       {"metric", "plan_needs", "metric/Bad/plan", "it needs sums, and has no function totals."},
       {"metric", "plan_beyond", "metric/Bad/plan", "measure writes beyond its numbers."},
       {"metric", "again_instance", "metric/Bad/again", "two instances measure two things."},
+      {"attention", "facts_again", "attention/Bad/facts", "facts differ from one call to the next."},
+      {"attention", "cells_beyond", "attention/Bad/cells", "writes beyond its cells."},
+      {"attention", "calls_leak", "attention/Bad/calls_leak", " bytes of each call of layout."},
+      {"attention_kernel", "calls_leak", "attention/Bad/calls_leak", " bytes of each call of forward and backward."},
+      {"attention_kernel", "forward_cell", "attention/Bad/forward", "out, "},
+      {"attention_kernel", "forward_causal", "attention/Bad/forward", "out, causal, "},
+      {"attention_kernel", "forward_lse", "attention/Bad/forward", "log_sum_exp, "},
+      {"attention_kernel", "gradients", "attention/Bad/gradients", "gradient of k, "},
+      {"attention_kernel", "terms", "attention/Bad/terms", "out with terms: "},
+      {"attention_kernel", "terms_gradient", "attention/Bad/terms", "gradient of a term that is added: "},
+      {"attention_kernel", "threads", "attention/Bad/threads", "results depend on the number of threads."},
+      {"attention_kernel", "", "attention/BadBare/functions",
+       "it has neither facts and layout, nor prepare, release, forward and backward."},
       {"observer", "", "observer/BadAttach/attach",
        "its code attaches to events, but the manifest's attach does not say so."},
   };
@@ -193,16 +206,19 @@ std::vector<Control> controls() {
       {"metric", {"plan", "batches", "again"}},
       {"pacing", {"range", "pure"}},
       {"sampler", {"samples", "ranks", "resume"}},
+      {"attention", {"facts", "cells", "pure"}},
+      {"attention_kernel", {}},
       {"compression", {}}};
   for (const Control& control : offload_controls()) all.push_back(control);
   for (const Control& control : compression_controls()) all.push_back(control);
   const char* const creation[] = {"create_defaults", "create_bounds",  "create_wrong_params", "create_unterminated",
                                   "create_leaks",    "create_threads", "create_footprint"};
   for (const auto& [kind, rules] : kinds) {
-    for (const auto& rule : rules) all.push_back({kind, rule, kind + "/Bad/" + rule, ""});
+    const std::string prefix = (kind == "attention_kernel" ? "attention" : kind) + "/Bad/";
+    for (const auto& rule : rules) all.push_back({kind, rule, prefix + rule, ""});
     for (const auto* rule : creation) {
       if (kind == "scheduler" && rule == std::string("create_footprint")) continue;  // above, with its text
-      all.push_back({kind, rule, kind + "/Bad/" + rule, ""});
+      all.push_back({kind, rule, prefix + rule, ""});
     }
   }
   return all;
@@ -236,7 +252,8 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   // The first is what the plugins of tests/core/registry break, the second needs a plugin that cannot be loaded.
   found.insert({"loading/manifest", "loading/load"});
   for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
-                           "compression", "observer", "pacing", "dataset", "metric", "sampler"}) {
+                           "compression", "observer", "pacing", "dataset", "metric", "sampler", "attention",
+                           "attention_kernel"}) {
     for (const CaseName& test : cases(plugin(kind))) {
       // Some slips have a component of their own.
       if (test.name.find("BadAttach") != std::string::npos || test.name.find("BadNamed") != std::string::npos ||
@@ -249,7 +266,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
 
 TEST(NegativeControls, ArePassedWhenTheyBreakNothing) {
   for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
-                           "loading", "pacing", "dataset", "metric", "sampler"}) {
+                           "loading", "pacing", "dataset", "metric", "sampler", "attention"}) {
     for (const Result& result : run(kind, "", ""))
       EXPECT_NE(result.outcome, Outcome::kFailed) << kind << result.name << result.text;
   }
@@ -257,6 +274,9 @@ TEST(NegativeControls, ArePassedWhenTheyBreakNothing) {
     for (const Result& result : run(kind, "", kind + "/Bad/")) {
       EXPECT_NE(result.outcome, Outcome::kFailed) << result.name << result.text;
     }
+  }
+  for (const Result& result : run("attention_kernel", "", "attention/Bad/")) {
+    EXPECT_NE(result.outcome, Outcome::kFailed) << result.name << result.text;
   }
 }
 
