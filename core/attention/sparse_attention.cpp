@@ -196,8 +196,7 @@ std::optional<std::string> SparseAttention::end_forward() {
   }
   if (halved_) {
     text += std::string(text.empty() ? "" : " ") +
-            "The model's calls are causal, and stay so: what the layout sets above the diagonal is left out. "
-            "\"attention\": \"unidirectional\" says so.";
+            "The model's calls are causal, and stay so: what the layout sets above the diagonal is left out.";
   }
   return text.empty() ? std::nullopt : std::optional(where_ + ": " + text);
 }
