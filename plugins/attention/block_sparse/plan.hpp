@@ -23,17 +23,18 @@ struct Run {
   std::uint32_t begin = 0, end = 0;  // tokens of the sequence; the last block may end earlier
 };
 
-/// Keys that are gathered into one matrix, or, where they are one run, read where they lie.
+/// Keys that are gathered into one matrix, or, where they are one run, read where they lie; and who attends to them.
 struct Panel {
-  std::vector<Run> runs;  // ascending
+  std::vector<Run> runs;                        // ascending
+  std::uint32_t first_slice = 0, last_slice = 0;  // of the group's; those between may lack some of the keys
 };
 
 /// Queries that are computed together, with all their keys.
 struct Group {
   std::vector<Slice> slices;
   std::vector<Panel> panels;
-  /// For each slice and panel, the runs of keys of that panel that the slice does not attend to; empty: it attends to
-  /// all, but for what causality leaves out.
+  /// For each slice and panel, the runs of keys of that panel that the slice does not attend to; causality leaves out
+  /// others by itself.
   std::vector<std::vector<std::vector<Run>>> unset;  // [slice][panel]
 };
 

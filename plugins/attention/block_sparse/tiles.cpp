@@ -168,12 +168,20 @@ class TileOf {
   void store(const float* from, const float* factors, const Rows& to) const {
     for (const Part& part : queries_) head_.store(from + part.at * to.width, part.run, factors + part.at, to);
   }
-  /// False where the sequence has none of the panel's keys.
-  bool take(std::size_t panel) {
-    panel_ = panel;
+  /// False where the sequence has none of the panel's keys, or of the queries that attend to them.
+  bool take(std::size_t number) {
+    panel_ = number;
+    const Panel& panel = group_->panels[number];
     keys_.clear();
-    for (const Run& run : group_->panels[panel].runs) keys_.add(run, tokens_);
-    if (keys_.size() == 0) return false;
+    for (const Run& run : panel.runs) keys_.add(run, tokens_);
+    first_ = rows_ = 0;
+    std::size_t slice = 0;
+    for (const Part& part : queries_) {
+      const std::size_t of_group = slices_[slice++];
+      if (of_group < panel.first_slice) first_ = part.at + part.run.end - part.run.begin;
+      if (of_group <= panel.last_slice) rows_ = part.at + part.run.end - part.run.begin - first_;
+    }
+    if (keys_.size() == 0 || rows_ <= 0) return false;
     k = gathered(call_.k, k_);
     v = gathered(call_.v, v_);
     return true;
@@ -181,10 +189,10 @@ class TileOf {
   /// Keys that lie side by side, so that what belongs to them need not be gathered.
   bool one_run() const { return keys_.count() == 1; }
 
-  /// The scores, where they are left out -infinity or beyond their row's limit.
+  /// The scores of the panel's queries, where they are left out -infinity or beyond their row's limit.
   Tile compute_scores() {
-    Tile tile{scores_.data(), stride(), rows(), keys(), limits_.data()};
-    multiply(Form::kSecondTransposed, rows(), keys(), call_.q.width, q(), k, 0, {tile.values, tile.stride});
+    Tile tile{scores_.data(), stride(), rows_, keys(), limits_.data()};
+    multiply(Form::kSecondTransposed, rows_, keys(), call_.q.width, q(), k, 0, {tile.values, tile.stride});
     find_limits();
     for (const sdk::AttentionTerm& term : call_.terms) join(term, tile);
     leave_out(tile);
@@ -195,7 +203,7 @@ class TileOf {
     for (const sdk::AttentionTerm& term : call_.terms) {
       if (term.grad == nullptr) continue;
       float* of_head = term.grad + (head_.batch * call_.q.heads + head_.head) * tokens_ * tokens_;
-      for_each_query([&](int64_t row, int64_t query) {
+      for_each_row([&](int64_t row, int64_t query) {
         for (const Part& part : keys_) {
           std::copy_n(gradients + row * stride() + part.at, part.run.end - part.run.begin,
                       of_head + query * tokens_ + part.run.begin);
@@ -213,14 +221,23 @@ class TileOf {
     }
   }
 
-  Matrix q() { return {q_.data(), call_.q.width}; }
+  /// The panel's queries.
+  Matrix q() { return {q_.data() + first_ * call_.q.width, call_.q.width}; }
   Matrix k, v;  // of the panel
+  int64_t first() const { return first_; }  // of the panel's queries among the group's
   const Parts& key_parts() const { return keys_; }
-  int64_t rows() const { return queries_.size(); }
+  int64_t queries() const { return queries_.size(); }
   int64_t keys() const { return keys_.size(); }
   int64_t stride() const { return (keys() + 15) / 16 * 16; }
 
  private:
+  /// Calls use(row of the tile, token) for each of the panel's queries.
+  template <class Use>
+  void for_each_row(const Use& use) const {
+    for_each_query([&](int64_t row, int64_t query) {
+      if (row >= first_ && row < first_ + rows_) use(row - first_, query);
+    });
+  }
   Matrix gathered(const Rows& from, Floats& into) const {
     if (one_run() && from.dtype == sdk::Dtype::kFloat32) return head_.at(from, keys_.front().run.begin);
     for (const Part& part : keys_) head_.load(from, part.run, 1, into.data() + part.at * from.width);
@@ -230,7 +247,7 @@ class TileOf {
   void find_limits() {
     std::fill(limits_.begin(), limits_.end(), keys());
     if (!plan_.causal) return;
-    for_each_query([&](int64_t row, int64_t query) {
+    for_each_row([&](int64_t row, int64_t query) {
       int64_t limit = 0;
       for (const Part& part : keys_) {
         limit += std::clamp<int64_t>(query + 1 - part.run.begin, 0, int64_t{part.run.end} - part.run.begin);
@@ -240,7 +257,7 @@ class TileOf {
   }
   void join(const sdk::AttentionTerm& term, const Tile& tile) const {
     const int64_t of_head = head_.batch * term.batch_stride + head_.head * term.head_stride;
-    for_each_query([&](int64_t row, int64_t query) {
+    for_each_row([&](int64_t row, int64_t query) {
       for (const Part& part : keys_) {
         float* scores = tile.values + row * tile.stride + part.at;
         const int64_t first = of_head + query * term.query_stride + part.run.begin * term.key_stride;
@@ -263,7 +280,9 @@ class TileOf {
         for (const Part& part : keys_) {
           const std::uint32_t begin = std::max(run.begin, part.run.begin), end = std::min(run.end, part.run.end);
           if (begin >= end) continue;
-          for (int64_t row = queries.at; row < queries.at + (queries.run.end - queries.run.begin); ++row) {
+          const int64_t from = std::max<int64_t>(queries.at - first_, 0);
+          const int64_t to = std::min<int64_t>(queries.at + (queries.run.end - queries.run.begin) - first_, rows_);
+          for (int64_t row = from; row < to; ++row) {
             std::fill_n(tile.values + row * tile.stride + part.at + (begin - part.run.begin), end - begin, kNone);
           }
         }
@@ -277,6 +296,7 @@ class TileOf {
   Head head_;
   const Group* group_ = nullptr;
   std::size_t panel_ = 0;
+  int64_t first_ = 0, rows_ = 0;  // of the panel's queries
   Parts queries_, keys_;
   std::vector<std::size_t> slices_;  // of each part of the queries
   Floats q_, k_, v_, scores_;
@@ -295,19 +315,17 @@ class Forward {
   void run(const Head& head, const Group& group) {
     if (!tile_.begin(head, group)) return;
     float *maxima = per_row_.data(), *sums = maxima + kTileQueries, *factors = sums + kTileQueries;
-    std::fill_n(maxima, tile_.rows(), kNone);
-    std::fill_n(sums, tile_.rows(), 0.0F);
-    bool first = true;
+    std::fill_n(maxima, tile_.queries(), kNone);
+    std::fill_n(sums, tile_.queries(), 0.0F);
+    std::fill_n(sums_of_values_.data(), tile_.queries() * out_.width, 0.0F);
     for (std::size_t panel = 0; panel < group.panels.size(); ++panel) {
       if (!tile_.take(panel)) continue;
       const Tile p = tile_.compute_scores();
-      take_into_softmax(p, maxima, sums, factors);
-      if (!first) scale_rows(sums_of_values_.data(), p.rows, out_.width, factors);
-      multiply(Form::kPlain, p.rows, out_.width, p.keys, {p.values, p.stride}, tile_.v, first ? 0 : 1,
-               {sums_of_values_.data(), out_.width});
-      first = false;
+      take_into_softmax(p, maxima + tile_.first(), sums + tile_.first(), factors);
+      float* values = sums_of_values_.data() + tile_.first() * out_.width;
+      scale_rows(values, p.rows, out_.width, factors);
+      multiply(Form::kPlain, p.rows, out_.width, p.keys, {p.values, p.stride}, tile_.v, 1, {values, out_.width});
     }
-    if (first) std::fill_n(sums_of_values_.data(), tile_.rows() * out_.width, 0.0F);
     float* of_head = log_sum_exp_ + (head.batch * out_.heads + head.head) * out_.tokens;
     tile_.for_each_query([&](int64_t row, int64_t query) {
       of_head[query] = sums[row] > 0 ? maxima[row] + std::log(sums[row]) : maxima[row] + sums[row];
@@ -367,25 +385,27 @@ class Backward {
     float *deltas = per_row_.data(), *log_sum_exp = deltas + kTileQueries, *scales = log_sum_exp + kTileQueries;
     tile_.load(gradients_.grad, 1, grad_.data());
     tile_.load(gradients_.out, 1, out_.data());
-    dot_rows(grad_.data(), out_.data(), tile_.rows(), call_.v.width, deltas);
+    dot_rows(grad_.data(), out_.data(), tile_.queries(), call_.v.width, deltas);
     const float* of_head = gradients_.log_sum_exp + (head.batch * call_.q.heads + head.head) * call_.q.tokens;
     tile_.for_each_query([&](int64_t row, int64_t query) { log_sum_exp[row] = of_head[query]; });
-    std::fill_n(grad_q_.data(), tile_.rows() * call_.q.width, 0.0F);
+    std::fill_n(grad_q_.data(), tile_.queries() * call_.q.width, 0.0F);
     for (std::size_t panel = 0; panel < group.panels.size(); ++panel) {
       if (tile_.take(panel)) add_panel(deltas, log_sum_exp);
     }
-    std::fill_n(scales, tile_.rows(), static_cast<float>(call_.scale));
+    std::fill_n(scales, tile_.queries(), static_cast<float>(call_.scale));
     tile_.store(grad_q_.data(), scales, gradients_.q);
   }
   void add_panel(const float* deltas, const float* log_sum_exp) {
     const Tile p = tile_.compute_scores();
-    probabilities(p, log_sum_exp);
-    const Matrix grad{grad_.data(), call_.v.width}, grad_scores{grad_scores_.data(), p.stride};
+    const int64_t first = tile_.first();
+    probabilities(p, log_sum_exp + first);
+    const Matrix grad{grad_.data() + first * call_.v.width, call_.v.width}, grad_scores{grad_scores_.data(), p.stride};
     add_to_keys(p, {p.values, p.stride}, grad, call_.v.width, grad_v_, panel_v_);
     multiply(Form::kSecondTransposed, p.rows, p.keys, call_.v.width, grad, tile_.v, 0, grad_scores);
-    score_gradients(p, grad_scores.data, deltas);
+    score_gradients(p, grad_scores.data, deltas + first);
     tile_.keep_gradient(grad_scores.data);
-    multiply(Form::kPlain, p.rows, call_.q.width, p.keys, grad_scores, tile_.k, 1, {grad_q_.data(), call_.q.width});
+    multiply(Form::kPlain, p.rows, call_.q.width, p.keys, grad_scores, tile_.k, 1,
+             {grad_q_.data() + first * call_.q.width, call_.q.width});
     add_to_keys(p, grad_scores, tile_.q(), call_.k.width, grad_k_, panel_k_);
   }
   /// Adds weights^T * rows, weights of the tile's shape, to the rows of its keys.
