@@ -3,14 +3,12 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "plugins/attention/block_sparse/row_kernels.cpp"
 #include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
-
-#include <hwy/contrib/math/math-inl.h>
-#include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace capstan::attention::HWY_NAMESPACE {
@@ -55,10 +53,29 @@ HWY_INLINE float largest(const float* row, std::int64_t count) {
   const Tag tag;
   const Lanes none = hn::Set(tag, -std::numeric_limits<float>::infinity());
   Lanes most = none;
-  sweep_tile(count, [&](std::int64_t at, auto used) HWY_ATTR {
-    most = hn::Max(most, hn::IfThenElse(used, hn::Load(tag, row + at), none));
-  });
+  sweep_tile(count, [&](std::int64_t at, auto used)
+                        HWY_ATTR { most = hn::Max(most, hn::IfThenElse(used, hn::Load(tag, row + at), none)); });
   return hn::GetLane(hn::MaxOfLanes(tag, most));
+}
+
+/// exp(x) for x <= 0 to 2e-7 of its value where that is above 1e-9, and 0 below 2^-126: 2^n 2^f with x / ln 2 = n + f,
+/// and 2^f by a Taylor polynomial. Half the instructions of Highway's exp, which serves every x, and makes 0 of NaN.
+HWY_INLINE Lanes exp_of_none_above_zero(Lanes x) {
+  const Tag tag;
+  const hn::RebindToSigned<Tag> whole;
+  const Lanes lowest = hn::Set(tag, -126.0F);
+  const Lanes t = hn::Max(lowest, hn::Mul(x, hn::Set(tag, 1.44269504F)));  // the second of two where one is NaN
+  const Lanes n = hn::Round(t), f = hn::Sub(t, n);
+  // (ln 2)^k / k!
+  Lanes p = hn::Set(tag, 1.54035304e-4F);
+  p = hn::MulAdd(p, f, hn::Set(tag, 1.33335581e-3F));
+  p = hn::MulAdd(p, f, hn::Set(tag, 9.61812911e-3F));
+  p = hn::MulAdd(p, f, hn::Set(tag, 5.55041087e-2F));
+  p = hn::MulAdd(p, f, hn::Set(tag, 2.40226507e-1F));
+  p = hn::MulAdd(p, f, hn::Set(tag, 6.93147181e-1F));
+  p = hn::MulAdd(p, f, hn::Set(tag, 1.0F));
+  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(whole, n), hn::Set(whole, 127)));
+  return hn::IfThenZeroElse(hn::Le(t, lowest), hn::Mul(p, hn::BitCast(tag, exponent)));
 }
 
 /// Replaces scores by exp(score - minus), those behind `count` by 0, and gives their sum.
@@ -67,7 +84,7 @@ HWY_INLINE float exp_row(float* row, std::int64_t count, std::int64_t keys, floa
   const Lanes shift = hn::Set(tag, minus);
   Lanes sum = hn::Zero(tag);
   sweep_tile(count, [&](std::int64_t at, auto used) HWY_ATTR {
-    const Lanes p = hn::IfThenElseZero(used, hn::Exp(tag, hn::Sub(hn::Load(tag, row + at), shift)));
+    const Lanes p = hn::IfThenElseZero(used, exp_of_none_above_zero(hn::Sub(hn::Load(tag, row + at), shift)));
     hn::Store(p, tag, row + at);
     sum = hn::Add(sum, p);
   });
@@ -83,7 +100,8 @@ void take_into_softmax(const Tile& scores, float* maxima, float* sums, float* fa
     const float maximum = std::max(maxima[i], largest(row, count));
     factors[i] = maxima[i] - maximum;
     maxima[i] = maximum;
-    if (maximum == none) {  // no key so far
+    if (maximum == none) {  // no key so far, or none but NaN
+      for (std::int64_t key = 0; key < count; ++key) sums[i] += row[key] == none ? 0 : row[key];
       std::fill(row, row + scores.keys, 0.0F);
       factors[i] = 1;
       continue;
@@ -144,8 +162,8 @@ void add_rows(float* to, std::int64_t stride, const float* from, std::int64_t ro
 
 /// float32
 HWY_INLINE void load_row(const float* from, std::int64_t width, Lanes scale, float* to) {
-  sweep(width, [&](std::int64_t at, auto lanes)
-                   HWY_ATTR { store(hn::Mul(load(from + at, lanes), scale), to + at, lanes); });
+  sweep(width,
+        [&](std::int64_t at, auto lanes) HWY_ATTR { store(hn::Mul(load(from + at, lanes), scale), to + at, lanes); });
 }
 HWY_INLINE void store_row(const float* from, std::int64_t width, Lanes scale, float* to) {
   load_row(from, width, scale, to);
@@ -206,14 +224,15 @@ void load_rows(const void* from, sdk::Dtype dtype, std::int64_t stride, std::int
 }
 
 template <class Element>
-void store_all(const float* from, std::int64_t rows, std::int64_t width, const float* factors, void* to, std::int64_t stride) {
+void store_all(const float* from, std::int64_t rows, std::int64_t width, const float* factors, void* to,
+               std::int64_t stride) {
   for (std::int64_t i = 0; i < rows; ++i) {
     store_row(from + i * width, width, hn::Set(Tag(), factors[i]), static_cast<Element*>(to) + i * stride);
   }
 }
 
-void store_rows(const float* from, std::int64_t rows, std::int64_t width, const float* factors, void* to, sdk::Dtype dtype,
-                std::int64_t stride) {
+void store_rows(const float* from, std::int64_t rows, std::int64_t width, const float* factors, void* to,
+                sdk::Dtype dtype, std::int64_t stride) {
   if (dtype == sdk::Dtype::kFloat32) return store_all<float>(from, rows, width, factors, to, stride);
   if (dtype == sdk::Dtype::kBFloat16) return store_all<hwy::bfloat16_t>(from, rows, width, factors, to, stride);
   store_all<hwy::float16_t>(from, rows, width, factors, to, stride);
@@ -256,8 +275,8 @@ void load_rows(const void* from, sdk::Dtype dtype, std::int64_t stride, std::int
                float scale, float* to) {
   HWY_DYNAMIC_DISPATCH(load_rows)(from, dtype, stride, rows, width, scale, to);
 }
-void store_rows(const float* from, std::int64_t rows, std::int64_t width, const float* factors, void* to, sdk::Dtype dtype,
-                std::int64_t stride) {
+void store_rows(const float* from, std::int64_t rows, std::int64_t width, const float* factors, void* to,
+                sdk::Dtype dtype, std::int64_t stride) {
   HWY_DYNAMIC_DISPATCH(store_rows)(from, rows, width, factors, to, dtype, stride);
 }
 

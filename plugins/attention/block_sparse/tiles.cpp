@@ -26,9 +26,9 @@ int MKL_Set_Num_Threads_Local(int threads) __attribute__((weak));
 namespace capstan::attention {
 namespace {
 
-using std::int64_t;
 using sdk::AttentionCall;
 using sdk::Rows;
+using std::int64_t;
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
@@ -223,7 +223,7 @@ class TileOf {
 
   /// The panel's queries.
   Matrix q() { return {q_.data() + first_ * call_.q.width, call_.q.width}; }
-  Matrix k, v;  // of the panel
+  Matrix k, v;                              // of the panel
   int64_t first() const { return first_; }  // of the panel's queries among the group's
   const Parts& key_parts() const { return keys_; }
   int64_t queries() const { return queries_.size(); }
@@ -329,7 +329,7 @@ class Forward {
     float* of_head = log_sum_exp_ + (head.batch * out_.heads + head.head) * out_.tokens;
     tile_.for_each_query([&](int64_t row, int64_t query) {
       of_head[query] = sums[row] > 0 ? maxima[row] + std::log(sums[row]) : maxima[row] + sums[row];
-      factors[row] = sums[row] > 0 ? 1 / sums[row] : 1;
+      factors[row] = sums[row] == 0 ? 1 : 1 / sums[row];
     });
     tile_.store(sums_of_values_.data(), factors, out_);
   }
@@ -427,7 +427,7 @@ class Backward {
   const sdk::AttentionGradients& gradients_;
   TileOf tile_;
   Floats grad_, out_, grad_q_, grad_scores_, per_row_, panel_k_, panel_v_;
-  Floats all_k_, all_v_;     // of one head, where they cannot be added up where they belong
+  Floats all_k_, all_v_;  // of one head, where they cannot be added up where they belong
   Matrix grad_k_, grad_v_;
 };
 

@@ -84,6 +84,14 @@ OpCost attention_backward(Arguments arguments) {
   return macs(shape.rows * shape.length * (3 * shape.d + 2 * shape.dv));
 }
 
+/// What the engine computes in attention's place: (q, k, v, scores), the scores of the blocks that a layout sets.
+OpCost sparse_attention(Arguments arguments) {
+  return macs(arguments[3].toDouble() * (last_size(tensor(arguments, 0)) + last_size(tensor(arguments, 2))));
+}
+OpCost sparse_attention_backward(Arguments arguments) {
+  return macs(arguments[3].toDouble() * (3 * last_size(tensor(arguments, 0)) + 2 * last_size(tensor(arguments, 2))));
+}
+
 OpCost batch_norm(Arguments arguments) {
   const bool affine = given(arguments, 1), training = arguments[5].toBool();
   return {.flops = numel(arguments) * (training ? (affine ? 5 : 4) : (affine ? 2 : 1))};
@@ -130,6 +138,8 @@ const std::unordered_map<std::string_view, Formula>& formulas() {
         {"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
          "aten::_scaled_dot_product_flash_attention_backward", "aten::_scaled_dot_product_efficient_attention_backward",
          "aten::_scaled_dot_product_cudnn_attention_backward"});
+    add(sparse_attention, {kSparseAttention});
+    add(sparse_attention_backward, {"capstan::block_sparse_attention_backward"});
     add(each_input, {"aten::relu",
                      "aten::relu_",
                      "aten::prelu",

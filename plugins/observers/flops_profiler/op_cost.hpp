@@ -8,6 +8,9 @@
 
 namespace capstan::profiler {
 
+/// What the engine says that it computes within an operator of attention, in that operator's place.
+inline constexpr std::string_view kSparseAttention = "capstan::block_sparse_attention";
+
 /// What an operator computes: `macs` multiply-accumulates, `flops` floating-point operations, of which a
 /// multiply-accumulate is two. The second pair is per element of the operator's (first) result.
 struct OpCost {

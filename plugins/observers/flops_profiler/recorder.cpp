@@ -118,12 +118,18 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const at::RecordFunction& call) 
   }
   if (counted_at_ == 0 && !node) {
     context->cost = cost_of(call.name(), call.inputs());
-    if (context->cost) counted_at_ = depth_;
+    if (context->cost) {
+      counted_at_ = depth_;
+      counted_ = context.get();
+    }
     if (context->cost && depth_ == 1) {
       const std::string_view name = call.name();
       if (adds_bias_of_product(records_[current_])) *context->cost = {};
       if (name == "aten::addmm" && !parameter_of(call.inputs().front()).empty()) context->cost->flops = 0;
     }
+  }
+  if (counted_at_ != 0 && counted_at_ < depth_ && kSparseAttention == call.name()) {
+    counted_->cost = cost_of(call.name(), call.inputs());
   }
   return context;
 }

@@ -74,9 +74,10 @@ class Recorder {
   std::vector<OpRecord> records_;
   std::vector<std::pair<std::string, std::int64_t>> scopes_;
   std::int64_t next_scope_ = 0;
-  int depth_ = 0;       // calls that are open
-  int counted_at_ = 0;  // the depth of the call that is counted as a whole; 0: none
-  int again_at_ = 0;    // the depth of the engine's call around what it runs again; 0: none
+  int depth_ = 0;            // calls that are open
+  int counted_at_ = 0;       // the depth of the call that is counted as a whole; 0: none
+  Call* counted_ = nullptr;  // that call
+  int again_at_ = 0;         // the depth of the engine's call around what it runs again; 0: none
   std::int64_t again_begin_ns_ = 0;
   Recomputed recomputed_;
   std::size_t current_ = 0;

@@ -20,7 +20,8 @@ using std::int64_t;
 /// Elements of rows as doubles.
 class Elements {
  public:
-  Elements(const sdk::Rows& rows, int64_t batch, int64_t head) : rows_(rows), first_(batch * rows.batch_stride + head * rows.head_stride) {}
+  Elements(const sdk::Rows& rows, int64_t batch, int64_t head)
+      : rows_(rows), first_(batch * rows.batch_stride + head * rows.head_stride) {}
   double get(int64_t token, int64_t i) const {
     const int64_t at = first_ + token * rows_.token_stride + i;
     if (rows_.dtype == sdk::Dtype::kFloat32) return static_cast<const float*>(rows_.data)[at];
@@ -143,7 +144,8 @@ class Bad {
         for (std::size_t i = 0; i < width; ++i) {
           const auto at = static_cast<int64_t>(i);
           sum_q[static_cast<std::size_t>(query) * width + i] += call.scale * of_score * k.get(key, at);
-          if (!breaks("gradients")) sum_k[static_cast<std::size_t>(key) * width + i] += call.scale * of_score * q.get(query, at);
+          if (!breaks("gradients"))
+            sum_k[static_cast<std::size_t>(key) * width + i] += call.scale * of_score * q.get(query, at);
         }
         for (std::size_t i = 0; i < width_v; ++i) {
           sum_v[static_cast<std::size_t>(key) * width_v + i] += p * grad.get(query, static_cast<int64_t>(i));
@@ -165,7 +167,7 @@ class Bad {
 constexpr capstan_component kBad = with_raw_create<Bad>(sdk::attention_kernel<Bad, "Bad">);
 
 constexpr capstan_attention without_forward() {
-  capstan_attention table = *static_cast<const capstan_attention*>(kBad.vtable);
+  capstan_attention table = sdk::AttentionKernelCalls<Bad>::kTable;
   table.forward = nullptr;
   return table;
 }

@@ -1,4 +1,6 @@
 // The CPU kernel against masked dense attention in double precision.
+#include "core/attention/block_sparse.hpp"
+
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -17,7 +19,6 @@
 #include <limits>
 #include <random>
 
-#include "core/attention/block_sparse.hpp"
 #include "core/errors.hpp"
 #include "tests/plugins/attention/bundled_layout.hpp"
 
@@ -72,7 +73,8 @@ struct Inputs {
   AttentionTerms terms;
 };
 
-Inputs drawn_inputs(std::int64_t batch, std::int64_t heads, std::int64_t tokens, std::int64_t width, at::ScalarType dtype) {
+Inputs drawn_inputs(std::int64_t batch, std::int64_t heads, std::int64_t tokens, std::int64_t width,
+                    at::ScalarType dtype) {
   Inputs inputs;
   // As a model makes them: queries, keys and values side by side.
   const at::Tensor all = at::randn({batch, tokens, 3, heads, width}).to(dtype).permute({2, 0, 3, 1, 4});
@@ -102,17 +104,16 @@ Results results_of(const Inputs& inputs, const Attend& attend) {
 
 Results sparse_results(const Inputs& inputs, const BlockLayout& layout) {
   const auto plan = prepared(layout);
-  return results_of(inputs, [&] {
-    return block_sparse_attention(inputs.q, inputs.k, inputs.v, inputs.terms, 0.11, plan);
-  });
+  return results_of(inputs,
+                    [&] { return block_sparse_attention(inputs.q, inputs.k, inputs.v, inputs.terms, 0.11, plan); });
 }
 Results dense_results(const Inputs& inputs, const BlockLayout& layout) {
-  return results_of(inputs, [&] {
-    return dense(inputs.q, inputs.k, inputs.v, inputs.terms, 0.11, allowed_by(layout));
-  });
+  return results_of(inputs,
+                    [&] { return dense(inputs.q, inputs.k, inputs.v, inputs.terms, 0.11, allowed_by(layout)); });
 }
 
-void expect_near(const Results& found, const Results& wanted, double forward, double backward, const std::string& what) {
+void expect_near(const Results& found, const Results& wanted, double forward, double backward,
+                 const std::string& what) {
   EXPECT_LE(difference(found.out, wanted.out), forward) << what;
   ASSERT_EQ(found.gradients.size(), wanted.gradients.size());
   for (std::size_t i = 0; i < wanted.gradients.size(); ++i) {
@@ -199,8 +200,8 @@ TEST(BlockSparse, TakesMasksAndBiasesWithTheirGradients) {
       const at::Tensor padding = at::arange(tokens).view({1, 1, 1, tokens}).lt(at::full({2, 1, 1, 1}, 70)).contiguous();
       const at::Tensor mask = at::rand({tokens, tokens}).gt(0.2);
       const at::Tensor bias = at::randn({1, 2, tokens, tokens}).requires_grad_(true);
-      for (const AttentionTerms& terms : {AttentionTerms{padding}, AttentionTerms{mask}, AttentionTerms{bias},
-                                          AttentionTerms{padding, mask, bias}}) {
+      for (const AttentionTerms& terms :
+           {AttentionTerms{padding}, AttentionTerms{mask}, AttentionTerms{bias}, AttentionTerms{padding, mask, bias}}) {
         inputs.terms = terms;
         expect_near(sparse_results(inputs, layout), dense_results(inputs, layout), 2e-6, 1e-5,
                     setting.text() + ", terms " + std::to_string(terms.size()));
@@ -221,18 +222,39 @@ TEST(BlockSparse, GivesQueriesWithoutAKeyZeros) {
   expect_near(found, dense_results(inputs, setting.layout()), 2e-6, 1e-5, "");
 }
 
+TEST(BlockSparse, HidesNoNaN) {
+  at::manual_seed(8);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const char* mode : kModes) {
+    const Setting setting{mode, true, false, 1, 32, 16, 64};
+    const auto plan = prepared(setting.layout());
+    for (const std::size_t input : {0, 1, 2}) {
+      const Inputs inputs = drawn_inputs(1, 1, 64, 32, at::kFloat);
+      variable_list given = {inputs.q.detach().clone(), inputs.k.detach().clone(), inputs.v.detach().clone()};
+      given[input].select(2, 20).select(-1, 3).fill_(nan);
+      for (at::Tensor& one : given) one.requires_grad_(true);
+      const at::Tensor out = block_sparse_attention(given[0], given[1], given[2], {}, 0.2, plan);
+      EXPECT_TRUE(out.select(2, 20).isnan().any().item<bool>()) << mode << input;
+      const auto gradients = torch::autograd::grad({out}, given, {inputs.gradient});
+      EXPECT_TRUE(gradients[1].isnan().any().item<bool>()) << mode << input;
+    }
+  }
+}
+
 TEST(BlockSparse, AgreesWithFiniteDifferences) {
   at::manual_seed(4);
   const Setting setting{"bigbird", true, true, 2, 32, 8, 32};
   const auto plan = prepared(setting.layout());
   const Inputs inputs = drawn_inputs(1, 2, 32, 8, at::kFloat);
-  const Results found = results_of(inputs, [&] {
-    return block_sparse_attention(inputs.q, inputs.k, inputs.v, {}, 0.4, plan);
-  });
+  const Results found =
+      results_of(inputs, [&] { return block_sparse_attention(inputs.q, inputs.k, inputs.v, {}, 0.4, plan); });
   const auto value = [&](const variable_list& at_point) {
     at::NoGradGuard no_grad;
     return block_sparse_attention(at_point[0], at_point[1], at_point[2], {}, 0.4, plan)
-        .to(at::kDouble).mul(inputs.gradient).sum().item<double>();
+        .to(at::kDouble)
+        .mul(inputs.gradient)
+        .sum()
+        .item<double>();
   };
   constexpr float kStep = 2e-2F;
   for (std::size_t input = 0; input < 3; ++input) {
@@ -320,8 +342,9 @@ TEST(BlockSparse, HasNoSecondDerivative) {
   const auto plan = prepared(setting.layout());
   const Inputs inputs = drawn_inputs(1, 1, 32, 32, at::kFloat);
   const at::Tensor out = block_sparse_attention(inputs.q, inputs.k, inputs.v, {}, 0.2, plan);
-  EXPECT_THAT([&] { torch::autograd::grad({out.sum()}, {inputs.q}, {}, true, true); },
-              ::testing::ThrowsMessage<std::exception>(::testing::HasSubstr("sparse attention has no second derivatives")));
+  EXPECT_THAT(
+      [&] { torch::autograd::grad({out.sum()}, {inputs.q}, {}, true, true); },
+      ::testing::ThrowsMessage<std::exception>(::testing::HasSubstr("sparse attention has no second derivatives")));
 }
 
 TEST(BlockSparse, OutlivesTheGraphOfItsLayout) {
@@ -337,8 +360,9 @@ TEST(BlockSparse, RefusesToBeALayout) {
   BlockLayout layout = Setting{"fixed", true, false, 1, 32, 16, 32}.layout();
   EXPECT_THAT([&] { PreparedLayout(std::make_shared<const Component>(attention_component("fixed")), layout); },
               ::testing::ThrowsMessage<ConfigError>(::testing::HasSubstr("computes nothing: it has layouts.")));
-  EXPECT_THAT([&] { bundled_layout("block_sparse", Json::object(), 1, 32); },
-              ::testing::ThrowsMessage<ConfigError>(::testing::HasSubstr("has no layouts: it computes those of others.")));
+  EXPECT_THAT(
+      [&] { bundled_layout("block_sparse", Json::object(), 1, 32); },
+      ::testing::ThrowsMessage<ConfigError>(::testing::HasSubstr("has no layouts: it computes those of others.")));
 }
 
 }  // namespace
