@@ -6,12 +6,10 @@
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
+#include "cli/layout_maker.hpp"
 #include "cli/numbers.hpp"
 #include "cli/program.hpp"
-#include "core/attention/block_layout.hpp"
-#include "core/config/component_params.hpp"
 #include "core/errors.hpp"
-#include "core/registry/host.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -37,12 +35,7 @@ BlockLayout layout_of(const AttentionShowArguments& arguments) {
   }
   const std::int64_t length = arguments.length > 0 ? arguments.length : config.run.sequence_length.value_or(0);
   if (length <= 0) throw ConfigError("how long a sequence is is not known. Give --length.");
-  Registry registry(plugins, config.plugin_sha256);
-  const capstan_host host = make_host();
-  const ComponentChoice& choice = *config.attention;
-  const Component component = registry.create(choice.where, choice.kind, choice.type,
-                                              component_params(choice, config, plugins), &host, choice.device);
-  return make_layout(component, choice.where, arguments.heads, length, arguments.causal, config.run.seed);
+  return LayoutMaker(config, plugins).layout(arguments.heads, length, arguments.causal);
 }
 
 /// One text a row of blocks: `set`, `unset`, and `later` for what is set, and left out for causality.

@@ -5,6 +5,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
+#include "cli/layout_maker.hpp"
 #include "cli/model_shapes.hpp"
 #include "cli/plan_text.hpp"
 #include "cli/program.hpp"
@@ -124,6 +125,22 @@ std::vector<std::size_t> places_in_run(const Model& model, const std::vector<std
   return found;
 }
 
+std::optional<SparsePart> sparse_part(const PlannedPass& pass, const Config& config, const PluginIndex& plugins) {
+  if (!config.attention) return std::nullopt;
+  SparsePart part{config.attention->type, config.attention->where};
+  const LayoutMaker maker(config, plugins);
+  for (const PlannedAttention& call : pass.attention) {
+    BlockLayout layout = maker.layout(call.heads, call.tokens, call.causal);
+    layout.drop_later();
+    part.calls += 1;
+    part.scores += static_cast<double>(call.batch) * layout.scores();
+    std::fill(layout.cells.begin(), layout.cells.end(), 1);
+    layout.drop_later();
+    part.dense_scores += static_cast<double>(call.batch) * layout.scores();
+  }
+  return part;
+}
+
 }  // namespace
 
 int plan(const PlanArguments& arguments) {
@@ -134,6 +151,7 @@ int plan(const PlanArguments& arguments) {
   Plan plan;
   plan.run = planned_run(model, config, plugins, local_world);
   plan.plain = follow_pass(model, config, plugins, false);
+  plan.attention = sparse_part(plan.plain, config, plugins);
   if (recomputes(config, plugins)) {
     plan.recomputing = follow_pass(model, config, plugins, true);
     plan.run.uses = places_in_run(model, plan.recomputing->uses);

@@ -79,6 +79,22 @@ std::string memory_text(const Plan& plan) {
          "up to 64 MB of freed memory that the heap keeps.\n";
 }
 
+std::string attention_text(const Plan& plan) {
+  if (!plan.attention) return "";
+  const SparsePart& part = *plan.attention;
+  const std::string begin = "\nattention over the blocks of '" + part.layout + "' (" + part.where + ")\n  ";
+  if (part.calls == 0) {
+    return begin +
+           (plan.plain.unknown.empty() ? "the model calls no attention that can be sparse"
+                                       : "not counted: " + plan.plain.unknown) +
+           "\n";
+  }
+  const double density = part.scores / part.dense_scores;
+  return begin + grouped(part.calls) + (part.calls == 1 ? " call" : " calls") +
+         " in a micro-batch's forward: " + grouped(static_cast<std::int64_t>(part.scores)) + " of " +
+         grouped(static_cast<std::int64_t>(part.dense_scores)) + " scores, " + fixed(100 * density, 1) + " %\n";
+}
+
 const MemoryPlan* memory_of(const Plan& plan, const ZeroChoice& choice) {
   for (const PlannedChoice& one : plan.choices) {
     if (one.choice == choice) return &one.memory;
@@ -206,8 +222,8 @@ std::int64_t Plan::process_bytes() const {
 }
 
 std::string plan_text(const Plan& plan) {
-  return head_text(plan) + "\n" + memory_text(plan) + "\n" + choices_text(plan) + "\n" + traffic_text(plan) + "\n" +
-         limits_text(plan);
+  return head_text(plan) + attention_text(plan) + "\n" + memory_text(plan) + "\n" + choices_text(plan) + "\n" +
+         traffic_text(plan) + "\n" + limits_text(plan);
 }
 
 Json plan_json(const Plan& plan) {
@@ -223,6 +239,13 @@ Json plan_json(const Plan& plan) {
   json["configured"] = choice_json(plan.configured);
   json["activations"] = pass_json(plan.plain);
   if (plan.recomputing) json["recomputing"] = pass_json(*plan.recomputing);
+  if (plan.attention) {
+    Json& attention = json["attention"] = Json::object();
+    attention["layout"] = plan.attention->layout;
+    attention["calls"] = plan.attention->calls;
+    attention["scores"] = plan.attention->scores;
+    attention["dense_scores"] = plan.attention->dense_scores;
+  }
   json["choices"] = Json::array();
   for (const PlannedChoice& one : plan.choices) json["choices"].push_back(choice_json(one));
   json["traffic"] = Json::array();

@@ -26,12 +26,20 @@ struct PlannedLimit {
   bool fits() const { return needed <= static_cast<std::int64_t>(limit.bytes); }
 };
 
+/// What a layout leaves of attention's scores, of a micro-batch's forward.
+struct SparsePart {
+  std::string layout, where;  // its type, and the key that chose it
+  std::int64_t calls = 0;
+  double scores = 0, dense_scores = 0;
+};
+
 /// All that `capstan plan` says.
 struct Plan {
   std::string model, optimizer, precision;
   PlannedRun run;
   PlannedPass plain;                       // a micro-batch without recomputation
   std::optional<PlannedPass> recomputing;  // as configured; none: nothing is recomputed
+  std::optional<SparsePart> attention;     // none: it is dense
   std::int64_t program = 0;                // bytes of a process that holds no model
   std::int64_t checkpoint = 0;
   PlannedChoice configured;

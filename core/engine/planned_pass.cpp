@@ -99,8 +99,11 @@ class PassPolicy final : public OperatorPolicy {
   bool stands_in(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) override {
     if (op.schema().name() != kAttention) return false;
     const std::size_t first = stack.size() - argument_count;
-    at::Tensor out =
-        FlashAttention::apply(stack[first].toTensor(), stack[first + 1].toTensor(), stack[first + 2].toTensor());
+    const at::Tensor query = stack[first].toTensor(), key = stack[first + 1].toTensor();
+    if (query.dim() == 4 && key.size(2) == query.size(2) && stack[first + 4].toDouble() == 0) {
+      attention.push_back({query.size(0), query.size(1), query.size(2), stack[first + 5].toBool()});
+    }
+    at::Tensor out = FlashAttention::apply(query, key, stack[first + 2].toTensor());
     stack.resize(first);
     stack.emplace_back(std::move(out));
     return true;
@@ -125,6 +128,7 @@ class PassPolicy final : public OperatorPolicy {
   }
 
   std::vector<std::size_t> uses;
+  std::vector<PlannedAttention> attention;
   std::int64_t peak = 0;
 
  private:
@@ -239,6 +243,7 @@ PlannedPass follow_pass(Model& model, const Config& config, const PluginIndex& p
     const at::Tensor loss = model.forward(batch);
     if (regions) regions->end_forward();
     pass.kept_bytes = policy.living();
+    pass.attention = policy.attention;
     loss.backward();
     pass.peak_bytes = policy.peak;
     pass.uses = std::move(policy.uses);
