@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Misuse{{"trian"},
                "'capstan' has no command 'trian'. Did you mean 'train'? It has: train, eval, analyze, export, "
-               "plan, model, validate, schema, report, upgrade, elastic, launch, data, plugins, doctor.\n"},
+               "plan, model, attention, validate, schema, report, upgrade, elastic, launch, data, plugins, doctor.\n"},
         Misuse{{"version"}, "'capstan' has no command 'version'. Did you mean '--version'? It has: train, "},
         Misuse{{"train", "--stepz", "5"}, "unknown option '--stepz' of 'capstan train'. Did you mean '--steps'?\n"},
         Misuse{{"train", "--save_every=5"},

@@ -18,9 +18,7 @@ void check_sparse_attention(const Effective& values, Problems& problems) {
   const std::int64_t local = values.integer(path + ".num_local_blocks"),
                      global = values.integer(path + ".num_global_blocks");
   const std::int64_t patterns = values.integer(path + ".num_different_global_patterns");
-  if (mode == "fixed" && global == 0) {
-    problems.error(path + ".num_global_blocks", "must be above 0 in mode \"fixed\".");
-  } else if (mode == "fixed" && local > 0 && global > 0) {
+  if (mode == "fixed" && local > 0 && global > 0) {
     if (local % global != 0) {
       problems.error(path + ".num_local_blocks", std::to_string(local) + " is not a multiple of num_global_blocks, " +
                                                      std::to_string(global) + ".");

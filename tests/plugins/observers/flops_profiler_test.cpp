@@ -101,6 +101,18 @@ TEST_F(FlopsProfiler, CountsTheGptExactlyAsTheFormulasSay) {
   EXPECT_EQ(backward(gpt, "macs"), 2 * linear + kLayers * tokens * kSeq * 5 * kWidth);
 }
 
+TEST_F(FlopsProfiler, CountsTheBlocksThatSparseAttentionSets) {
+  const Json dense = profile(kGpt, 2), sparse = profile(kGpt, 2, "", R"("sparse_attention": {"mode": "bslongformer",
+    "block": 16, "num_sliding_window_blocks": 3, "global_block_indices": [0]}, )");
+  // Eight blocks a sequence. Rows see their own block, the one before and the first: 1 + 2 + 6 x 3 blocks.
+  const double scores = kLayers * kGptBatch * (1 + 2 + 6 * 3) * 16 * 16;
+  const double all = kLayers * kGptBatch * kSeq * kSeq;
+  EXPECT_EQ(forward(sparse, "macs"), forward(dense, "macs") - (all - scores) * 2 * kWidth);
+  EXPECT_EQ(backward(sparse, "macs"), backward(dense, "macs") - (all - scores) * 5 * kWidth);
+  EXPECT_EQ(of(sparse, "blocks.3.attn", "forward", "macs"),
+            kGptBatch * (kSeq * 4 * kWidth * kWidth + 21 * 16 * 16 * 2 * kWidth));
+}
+
 TEST_F(FlopsProfiler, CountsTheMlpExactlyAsTheFormulasSay) {
   const Json mlp = profile(kMlp, 4);
   const double positions = 4 * 32;

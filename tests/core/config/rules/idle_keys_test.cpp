@@ -22,6 +22,7 @@ class Consumers {
  public:
   Consumers() {
     const fs::path root = CAPSTAN_TEST_SOURCE_DIR;
+    layouts_ = read_text(root / "plugins/attention/layouts/layouts.cpp");
     for (const char* folder : {"core", "cli"}) {
       for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
         const std::string name = fs::relative(entry.path(), root).string();
@@ -37,6 +38,7 @@ class Consumers {
     const std::string quoted = "\"" + name + "\"";
     if (has(working_, "\"" + path + "\"")) return true;
     if (std::string_view(key.reader).starts_with("the validator")) return has(checking_, "\"" + path + "\"");
+    if (path.starts_with("sparse_attention.") && has(layouts_, quoted)) return true;  // the mode's parameters
     if (has(choosing_, quoted) && !has(path, "_training")) return true;
     const auto found = members_.equal_range(name);
     return std::any_of(found.first, found.second, [&](const auto& one) {
@@ -60,7 +62,7 @@ class Consumers {
     if (works_values_out || !name.starts_with("core/config/")) working_ += text;
   }
 
-  std::string working_, checking_, choosing_;
+  std::string working_, checking_, choosing_, layouts_;
   std::multimap<std::string, std::string> members_;  // the key's name -> the typed member that gets its value
 };
 
