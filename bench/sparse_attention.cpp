@@ -1,20 +1,21 @@
-// Sparse attention against at::scaled_dot_product_attention, of one head of 64: what a layout's density promises, and what
-// of it the kernel keeps.
+// Sparse attention against at::scaled_dot_product_attention, of one head of 64: what a layout's density promises, and
+// what of it the kernel keeps.
 //
 //   sparse_attention [--short] [ROUNDS]     default: 5, about three minutes
 //   sparse_attention --threads              what two threads gain, alone
 //
-// The two take turns on one thread; each time is the least CPU time of its rounds. Density: cells that are set, of those
-// that the dense call computes, of the triangle where it is causal. Held are, as speed-up x density:
-//   - forward and backward at 4,096 and 8,192 tokens: 0.8 for blocks of 64 and 128 in every mode, and for blocks of 16 in
+// The two take turns on one thread; each time is the least CPU time of its rounds. Density: cells that are set, of
+// those that the dense call computes, of the triangle where it is causal. Held are, as speed-up x density:
+//   - forward and backward at 4,096 and 8,192 tokens: 0.8 for blocks of 64 and 128 in every mode, and for blocks of 16
+//   in
 //     `fixed` and `bslongformer`; 0.5 for blocks of 16 where they are drawn by chance;
 //   - forward at 16,384 tokens, blocks of 64: 0.8;
 //   - what two threads gain, wall time: 0.9 of what the dense call gains;
 //   - the peak of memory at 16,384 tokens and 4 heads: q, k, v, out, their gradients and 64 MiB.
 // Windows, global and random blocks have as many tokens at every block size: 512 in a window of `bslongformer` and
-// `variable`; 192, 128 and 192 in the window, the global blocks and the random ones of `bigbird`; `fixed` has the blocks of
-// DeepSpeed's example. Narrower windows are shown without a bound. Exits with 1 where a bound is missed. --short: small
-// tensors, whose figures say nothing.
+// `variable`; 192, 128 and 192 in the window, the global blocks and the random ones of `bigbird`; `fixed` has the
+// blocks of DeepSpeed's example. Narrower windows are shown without a bound. Exits with 1 where a bound is missed.
+// --short: small tensors, whose figures say nothing.
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/randn.h>
@@ -61,7 +62,8 @@ Component component(const std::string& type, const Json& params) {
   static Registry registry(plugins);
   const ComponentRef found = plugins.find("attention", type);
   if (!found) throw std::runtime_error("no attention '" + type + "'");
-  return registry.create("bench", "attention", type, checked_component_params(params, "bench", *found.component), &host);
+  return registry.create("bench", "attention", type, checked_component_params(params, "bench", *found.component),
+                         &host);
 }
 
 struct Setting {
@@ -96,8 +98,8 @@ struct Setting {
   }
   std::string text() const {
     char line[128];
-    std::snprintf(line, sizeof line, "%-12s block %3lld, %5lld tokens, %-6s", mode.c_str(), static_cast<long long>(block),
-                  static_cast<long long>(tokens), causal ? "causal" : "");
+    std::snprintf(line, sizeof line, "%-12s block %3lld, %5lld tokens, %-6s", mode.c_str(),
+                  static_cast<long long>(block), static_cast<long long>(tokens), causal ? "causal" : "");
     return line;
   }
 };
@@ -139,15 +141,17 @@ class Pair {
   void rounds(int count, const std::function<double()>& now) {
     sparse = dense = {};
     for (int i = 0; i < count; ++i) {
-      run(tensors_, [&] { return attend(); }, now, sparse);
-      run(tensors_, [&] {
-        return at::scaled_dot_product_attention(tensors_.q, tensors_.k, tensors_.v, {}, 0.0, setting_.causal);
-      }, now, dense);
+      run(
+          tensors_, [&] { return attend(); }, now, sparse);
+      run(
+          tensors_,
+          [&] {
+            return at::scaled_dot_product_attention(tensors_.q, tensors_.k, tensors_.v, {}, 0.0, setting_.causal);
+          },
+          now, dense);
     }
   }
-  at::Tensor attend() const {
-    return block_sparse_attention(tensors_.q, tensors_.k, tensors_.v, {}, 0.125, prepared_);
-  }
+  at::Tensor attend() const { return block_sparse_attention(tensors_.q, tensors_.k, tensors_.v, {}, 0.125, prepared_); }
   const Tensors& tensors() const { return tensors_; }
   double density() const { return layout_.density(); }
   Times sparse, dense;
@@ -167,8 +171,8 @@ bool hold(const Setting& setting, int rounds, double bound, bool forward_only = 
   const double dense = forward_only ? pair.dense.forward : pair.dense.both();
   const double kept = dense / sparse * pair.density();
   const bool met = kept >= bound;
-  std::printf("%s density %.3f: dense %8.2f ms, sparse %8.2f ms, %6.2f times as fast, x density %.3f", setting.text().c_str(),
-              pair.density(), 1e3 * dense, 1e3 * sparse, dense / sparse, kept);
+  std::printf("%s density %.3f: dense %8.2f ms, sparse %8.2f ms, %6.2f times as fast, x density %.3f",
+              setting.text().c_str(), pair.density(), 1e3 * dense, 1e3 * sparse, dense / sparse, kept);
   if (bound > 0) std::printf(" (%.1f)", bound);
   std::printf("%s%s\n", forward_only ? ", forward" : "", mark(met));
   std::fflush(stdout);
@@ -212,14 +216,14 @@ bool hold_memory(std::int64_t tokens) {
   const std::int64_t before = status_bytes("VmRSS:");
   Pair pair({"bslongformer", 64, tokens, true, 4});
   const at::Tensor out = pair.attend();
-  const auto gradients = torch::autograd::grad({out}, {pair.tensors().q, pair.tensors().k, pair.tensors().v},
-                                               {pair.tensors().grad});
+  const auto gradients =
+      torch::autograd::grad({out}, {pair.tensors().q, pair.tensors().k, pair.tensors().v}, {pair.tensors().grad});
   const std::int64_t peak = status_bytes("VmHWM:") - before, tensor = 4 * tokens * kWidth * 4;
   const std::int64_t most = 8 * tensor + kSpareBytes;
   const bool met = peak <= most;
   std::printf("memory at %lld tokens, 4 heads: %.0f MiB; q, k, v, out, their gradients and 64 MiB are %.0f%s\n",
-              static_cast<long long>(tokens), static_cast<double>(peak) / (1 << 20), static_cast<double>(most) / (1 << 20),
-              mark(met));
+              static_cast<long long>(tokens), static_cast<double>(peak) / (1 << 20),
+              static_cast<double>(most) / (1 << 20), mark(met));
   return met;
 }
 
@@ -233,7 +237,8 @@ int main(int argc, char** argv) {
   bool met = true;
   if (argc > 1 && std::strcmp(argv[1], "--threads") == 0) return capstan::bench::exit_code(hold_threads(15));
   if (is_short) {
-    for (const char* mode : {"dense", "fixed", "variable", "bigbird", "bslongformer"}) hold({mode, 16, 1024, true}, 1, 0);
+    for (const char* mode : {"dense", "fixed", "variable", "bigbird", "bslongformer"})
+      hold({mode, 16, 1024, true}, 1, 0);
     hold_threads(1);
     return capstan::bench::exit_code(hold_memory(2048));
   }
