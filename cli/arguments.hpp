@@ -164,11 +164,11 @@ struct PluginsCheckArguments {
   bool json = false;
 };
 
-using Arguments = std::variant<TrainArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments,
-                               PlanArguments, ModelShowArguments, AttentionShowArguments, ValidateArguments,
-                               SchemaArguments, ReportArguments,
-                               UpgradeArguments, ElasticArguments, LaunchArguments, DataConvertArguments,
-                               DataShowArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
-                               PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
+using Arguments =
+    std::variant<TrainArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments, PlanArguments,
+                 ModelShowArguments, AttentionShowArguments, ValidateArguments, SchemaArguments, ReportArguments,
+                 UpgradeArguments, ElasticArguments, LaunchArguments, DataConvertArguments, DataShowArguments,
+                 PluginsListArguments, PluginsInspectArguments, PluginsNewArguments, PluginsInstallArguments,
+                 PluginsRemoveArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

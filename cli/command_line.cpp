@@ -349,8 +349,7 @@ class Definition {
                            kAttentionShowExamples, attention_show_);
     AttentionShowArguments& arguments = attention_show_->arguments;
     config_option(show, arguments.config);
-    count_option(show, "--length", arguments.length,
-                 "Tokens of a sequence; capstan.run.sequence_length without it");
+    count_option(show, "--length", arguments.length, "Tokens of a sequence; capstan.run.sequence_length without it");
     count_option(show, "--heads", arguments.heads, "Heads of the model; 1 without it");
     flag(show, "--causal", arguments.causal, "The model's calls are causal, whatever the layout");
     flag(show, "--full", arguments.full, "Draw layouts that fit no terminal");

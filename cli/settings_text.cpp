@@ -126,9 +126,9 @@ std::string metrics_text(const Config& config) {
 
 std::string plugins_text(const Config& config, const PluginIndex& plugins) {
   std::vector<ComponentChoice> choices = {*config.run.model};
-  for (const auto* one : {&config.optimizer, &config.scheduler, &config.optimizer_offload, &config.parameter_offload,
-                          &config.run.pacing, &config.run.sampler, &config.run.dataset, &config.attention,
-                          &config.attention_kernel}) {
+  for (const auto* one :
+       {&config.optimizer, &config.scheduler, &config.optimizer_offload, &config.parameter_offload, &config.run.pacing,
+        &config.run.sampler, &config.run.dataset, &config.attention, &config.attention_kernel}) {
     if (*one) choices.push_back(**one);
   }
   choices.insert(choices.end(), config.monitors.begin(), config.monitors.end());

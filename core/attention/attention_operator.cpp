@@ -1,4 +1,5 @@
-// The operator capstan::attention, which models call by capstan/attention.hpp. An operator, so that interceptors see it.
+// The operator capstan::attention, which models call by capstan/attention.hpp. An operator, so that interceptors see
+// it.
 
 #include <torch/library.h>
 

@@ -91,8 +91,9 @@ BlockLayout make_layout(const Component& component, const std::string& where, st
   shape.heads = layout.heads;
   shape.blocks = layout.blocks;
   shape.seed = seed;
-  call_layout(component.function("layout"), name,
-              [&](capstan_error* error) { return table->layout(component.self(), &shape, layout.cells.data(), error); });
+  call_layout(component.function("layout"), name, [&](capstan_error* error) {
+    return table->layout(component.self(), &shape, layout.cells.data(), error);
+  });
   if (std::any_of(layout.cells.begin(), layout.cells.end(), [](std::uint8_t cell) { return cell > 1; })) {
     throw PluginError(name + ": fills a cell with something else than 0 and 1. Ask the plugin's author.");
   }

@@ -28,9 +28,7 @@ struct CallFacts {
   double scale = 1;
 };
 
-const capstan_attention* table_of(const PreparedLayout& layout) {
-  return layout.kernel().vtable<capstan_attention>();
-}
+const capstan_attention* table_of(const PreparedLayout& layout) { return layout.kernel().vtable<capstan_attention>(); }
 std::string name_of(const Component& kernel) { return "attention '" + kernel.manifest().type + "'"; }
 
 at::Tensor with_rows(const at::Tensor& tensor) {

@@ -34,9 +34,9 @@ class PreparedLayout {
 /// shape that fits [batch, heads, tokens, tokens].
 using AttentionTerms = std::vector<at::Tensor>;
 
-/// softmax(scale q k^T + terms) v over the blocks of the layout, with its gradients. q, k, v: [batch, heads, tokens, d],
-/// of one dtype, float32, bfloat16 or float16. Throws PluginError with the kernel's text; RuntimeFault in a backward that
-/// is to have a gradient of its own.
+/// softmax(scale q k^T + terms) v over the blocks of the layout, with its gradients. q, k, v: [batch, heads, tokens,
+/// d], of one dtype, float32, bfloat16 or float16. Throws PluginError with the kernel's text; RuntimeFault in a
+/// backward that is to have a gradient of its own.
 at::Tensor block_sparse_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   const AttentionTerms& terms, double scale,
                                   std::shared_ptr<const PreparedLayout> layout);

@@ -88,17 +88,16 @@ std::string SparseAttention::dense_reason(const Call& call) const {
   }
   if (v.size(-2) != k.size(-2) || q.size(-1) != k.size(-1)) return "has keys that do not fit";
   const auto dtype = q.scalar_type();
-  if (!autocast_dtype(q.device().type()) &&
-      ((dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) || k.scalar_type() != dtype ||
-       v.scalar_type() != dtype)) {
+  if (!autocast_dtype(q.device().type()) && ((dtype != at::kFloat && dtype != at::kBFloat16 && dtype != at::kHalf) ||
+                                             k.scalar_type() != dtype || v.scalar_type() != dtype)) {
     return std::string("is of ") + c10::toString(dtype);
   }
   if (q.device().type() != (kernel_->manifest().device == "cpu" ? at::kCPU : at::kCUDA)) {
     return "is on " + q.device().str();
   }
   const bool same_heads = q.dim() < 3 || (k.size(-3) == q.size(-3) && v.size(-3) == q.size(-3));
-  const bool grouped = call.grouped && q.dim() > 2 && k.size(-3) > 0 && q.size(-3) % k.size(-3) == 0 &&
-                       v.size(-3) == k.size(-3);
+  const bool grouped =
+      call.grouped && q.dim() > 2 && k.size(-3) > 0 && q.size(-3) % k.size(-3) == 0 && v.size(-3) == k.size(-3);
   if (!same_heads && !grouped) return "has fewer heads of keys than of queries";
   for (std::int64_t i = 0; i + 3 < q.dim(); ++i) {
     if (k.size(i) != q.size(i) || v.size(i) != q.size(i)) return "repeats keys over a batch";

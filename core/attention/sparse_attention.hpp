@@ -17,8 +17,8 @@
 
 namespace capstan {
 
-/// Stands in for aten::scaled_dot_product_attention and capstan::attention with the layout of the configuration. A causal
-/// call stays causal whatever the layout. Calls that cannot be sparse stay dense.
+/// Stands in for aten::scaled_dot_product_attention and capstan::attention with the layout of the configuration. A
+/// causal call stays causal whatever the layout. Calls that cannot be sparse stay dense.
 class SparseAttention final : public OperatorPolicy {
  public:
   /// `where`: the key that chose the layout, for messages. `seed`: of the run.

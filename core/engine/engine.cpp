@@ -76,10 +76,10 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       operand_inputs(compressions.operands().empty()
                          ? nullptr
                          : std::make_unique<OperandInputs>(compressions, model.parameters())),
-      attention(config.attention ? std::make_unique<SparseAttention>(create(*config.attention),
-                                                                     create(*config.attention_kernel),
-                                                                     config.attention->where, config.run.seed)
-                                 : nullptr),
+      attention(config.attention
+                    ? std::make_unique<SparseAttention>(create(*config.attention), create(*config.attention_kernel),
+                                                        config.attention->where, config.run.seed)
+                    : nullptr),
       scaler(config.precision),
       micro_timers(*accelerator, config.report.wall_clock_breakdown),
       step_timers(*accelerator, config.report.wall_clock_breakdown),

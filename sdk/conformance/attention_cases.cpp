@@ -129,7 +129,7 @@ class KernelRun {
     layout_.cells = cells_.data();
     const auto draw = [&](std::int64_t width) {
       at::Tensor made = at::empty({kBatch, tokens, kHeads, width});
-      for (float* at = made.data_ptr<float>(), *end = at + made.numel(); at < end; ++at) {
+      for (float *at = made.data_ptr<float>(), *end = at + made.numel(); at < end; ++at) {
         *at = std::normal_distribution<float>()(random);
       }
       return made.to(dtype).transpose(1, 2);
@@ -146,7 +146,9 @@ class KernelRun {
     }
   }
 
-  void add_term(const at::Tensor& values) { terms_.push_back(values.expand({q.size(0), q.size(1), q.size(2), q.size(2)})); }
+  void add_term(const at::Tensor& values) {
+    terms_.push_back(values.expand({q.size(0), q.size(1), q.size(2), q.size(2)}));
+  }
 
   struct Result {
     at::Tensor out, log_sum_exp, grad_q, grad_k, grad_v;
@@ -193,7 +195,8 @@ class KernelRun {
 
   /// Masked dense attention in double precision, with its gradients by hand.
   Result expected() const {
-    const at::Tensor dq = q.to(at::kDouble), dk = k.to(at::kDouble), dv = v.to(at::kDouble), dout = grad.to(at::kDouble);
+    const at::Tensor dq = q.to(at::kDouble), dk = k.to(at::kDouble), dv = v.to(at::kDouble),
+                     dout = grad.to(at::kDouble);
     at::Tensor scores = at::matmul(dq, dk.transpose(-1, -2)).mul(kScale), allowed = allowed_;
     for (const at::Tensor& term : terms_) {
       if (term.scalar_type() == at::kBool) {
@@ -206,7 +209,8 @@ class KernelRun {
     const at::Tensor weights = at::where(allowed, scores, none);
     Result made;
     made.log_sum_exp = weights.logsumexp(-1);
-    const at::Tensor p = at::where(allowed, weights.sub(made.log_sum_exp.unsqueeze(-1)).exp(), at::zeros({}, at::kDouble));
+    const at::Tensor p =
+        at::where(allowed, weights.sub(made.log_sum_exp.unsqueeze(-1)).exp(), at::zeros({}, at::kDouble));
     made.out = at::matmul(p, dv);
     made.grad_v = at::matmul(p.transpose(-1, -2), dout);
     const at::Tensor deltas = dout.mul(made.out).sum(-1, true);
@@ -238,9 +242,9 @@ void need_kernel(const AttentionUnderTest& attention, const ComponentManifest& c
 void expect_near(const std::string& what, const at::Tensor& found, const at::Tensor& wanted, double tolerance) {
   const double difference = found.to(at::kDouble).sub(wanted).abs().max().item<double>();
   const double largest = wanted.abs().max().item<double>();
-  expect(difference <= tolerance * largest,
-         what + ": differs from masked dense attention by " + std::to_string(difference / largest) +
-             " of its largest value, and may by " + std::to_string(tolerance) + ".");
+  expect(difference <= tolerance * largest, what + ": differs from masked dense attention by " +
+                                                std::to_string(difference / largest) +
+                                                " of its largest value, and may by " + std::to_string(tolerance) + ".");
 }
 
 constexpr at::ScalarType kKernelDtypes[] = {at::kFloat, at::kBFloat16, at::kHalf};
@@ -290,7 +294,7 @@ void check_terms(const Context& context, const ComponentManifest& component) {
   const std::int64_t tokens = run.q.size(2);
   at::Tensor padding = at::full({2, 1, 1, tokens}, true, at::kBool), bias = at::empty({1, 2, tokens, tokens});
   for (std::int64_t key = tokens - 5; key < tokens; ++key) padding.data_ptr<bool>()[key] = false;
-  for (float* at = bias.data_ptr<float>(), *end = at + bias.numel(); at < end; ++at) {
+  for (float *at = bias.data_ptr<float>(), *end = at + bias.numel(); at < end; ++at) {
     *at = std::normal_distribution<float>()(random);
   }
   run.add_term(padding);

@@ -265,7 +265,8 @@ std::optional<ComponentChoice> ComponentChooser::store(const std::string& own, c
   return choice;
 }
 
-/// A component that a key of a section of the language names: it gets those of the section's keys that its manifest lists.
+/// A component that a key of a section of the language names: it gets those of the section's keys that its manifest
+/// lists.
 ComponentChoice ComponentChooser::section_part(const ComponentManifest& component, const std::string& section,
                                                const std::string& where) {
   Json known = Json::object();

@@ -58,8 +58,8 @@ class Draft {
   }
 
   const std::vector<Index>& rows() const { return rows_; }
-  /// Neighbours that the same rows compute, as far as computing some cells in vain costs less than another product. Long
-  /// runs keep to themselves.
+  /// Neighbours that the same rows compute, as far as computing some cells in vain costs less than another product.
+  /// Long runs keep to themselves.
   std::vector<Part> parts() const {
     std::vector<Part> parts;
     const double cells_of_part = kScoresOfPanel / block_ / block_;

@@ -25,7 +25,7 @@ struct Run {
 
 /// Keys that are gathered into one matrix, or, where they are one run, read where they lie; and who attends to them.
 struct Panel {
-  std::vector<Run> runs;                        // ascending
+  std::vector<Run> runs;                          // ascending
   std::uint32_t first_slice = 0, last_slice = 0;  // of the group's; those between may lack some of the keys
 };
 
@@ -42,8 +42,8 @@ struct HeadPlan {
   std::vector<Group> groups;
 };
 
-/// What the kernel makes of a layout: rows whose columns are equal, or so nearly equal that larger products outweigh the
-/// cells that they compute in vain, are computed together.
+/// What the kernel makes of a layout: rows whose columns are equal, or so nearly equal that larger products outweigh
+/// the cells that they compute in vain, are computed together.
 struct Plan {
   std::uint32_t block = 0, blocks = 0;
   bool causal = false;

@@ -11,7 +11,8 @@ namespace capstan::attention {
 struct Tile {
   float* values = nullptr;
   std::int64_t stride = 0, rows = 0, keys = 0;
-  const std::int64_t* limits = nullptr;  // of each row: the keys that it has, the first ones; what is behind is left out
+  const std::int64_t* limits =
+      nullptr;  // of each row: the keys that it has, the first ones; what is behind is left out
 };
 
 /// The online softmax (Milakov and Gimelshein 2018, arXiv 1805.02867, algorithm 3): turns the scores into
@@ -34,7 +35,7 @@ void add_rows(float* to, std::int64_t stride, const float* from, std::int64_t ro
 /// multiplied with on its way out.
 void load_rows(const void* from, sdk::Dtype dtype, std::int64_t stride, std::int64_t rows, std::int64_t width,
                float scale, float* to);
-void store_rows(const float* from, std::int64_t rows, std::int64_t width, const float* factors, void* to, sdk::Dtype dtype,
-                std::int64_t stride);
+void store_rows(const float* from, std::int64_t rows, std::int64_t width, const float* factors, void* to,
+                sdk::Dtype dtype, std::int64_t stride);
 
 }  // namespace capstan::attention

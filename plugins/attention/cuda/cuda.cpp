@@ -73,10 +73,11 @@ class BlockSparse {
     return std::make_unique<Plan>(layout, capstan::attention::lists_of(layout));
   }
   void forward(const Plan& plan, const sdk::AttentionCall& call, const sdk::Rows& out, float* log_sum_exp) const {
-    must_launch(capstan::attention::launch_forward(device_call(plan, call), device_rows(out), log_sum_exp, host_.cuda_stream()));
+    must_launch(capstan::attention::launch_forward(device_call(plan, call), device_rows(out), log_sum_exp,
+                                                   host_.cuda_stream()));
   }
   void backward(const Plan& plan, const sdk::AttentionCall& call, const sdk::AttentionGradients& gradients) const {
-    const capstan::attention::DeviceGradients to{device_rows(gradients.out), gradients.log_sum_exp,
+    const capstan::attention::DeviceGradients to{device_rows(gradients.out),  gradients.log_sum_exp,
                                                  device_rows(gradients.grad), device_rows(gradients.q),
                                                  device_rows(gradients.k),    device_rows(gradients.v)};
     must_launch(capstan::attention::launch_backward(device_call(plan, call), to, host_.cuda_stream()));
@@ -104,7 +105,7 @@ class BlockSparse {
     to.scale = static_cast<float>(call.scale);
     to.index = plan.index;
     for (const sdk::AttentionTerm& term : call.terms) {
-      to.terms[to.term_count++] = {term.mask,         term.values,       term.batch_stride, term.head_stride,
+      to.terms[to.term_count++] = {term.mask,         term.values,     term.batch_stride, term.head_stride,
                                    term.query_stride, term.key_stride, term.grad};
     }
     return to;

@@ -5,9 +5,9 @@
 
 #include "plugins/attention/cuda/kernels.hpp"
 
-// Block-sparse attention, flash style (Dao et al. 2022, arXiv 2205.14135, algorithms 1 and 4). Four threads share a query
-// (a key, in the pass over keys), each with a quarter of its elements; tiles of the other side wait in shared memory. Every
-// sum has one owner and a fixed order.
+// Block-sparse attention, flash style (Dao et al. 2022, arXiv 2205.14135, algorithms 1 and 4). Four threads share a
+// query (a key, in the pass over keys), each with a quarter of its elements; tiles of the other side wait in shared
+// memory. Every sum has one owner and a fixed order.
 namespace capstan::attention {
 namespace {
 

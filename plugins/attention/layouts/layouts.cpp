@@ -178,7 +178,8 @@ class Fixed : public Family {
       const Index first = local_ - (1 + head % patterns_) * global_, whole = shape.blocks - shape.blocks % local_;
       for (Index window = 0; window < whole; window += local_) set_global(cells, head, window + first);
       // The last window, where it is short.
-      if (whole < shape.blocks) set_global(cells, head, std::min(whole + first, shape.blocks - std::min(global_, shape.blocks)));
+      if (whole < shape.blocks)
+        set_global(cells, head, std::min(whole + first, shape.blocks - std::min(global_, shape.blocks)));
     });
   }
 
@@ -230,8 +231,8 @@ class Variable : public Family {
   bool horizontal_;
 };
 
-/// Zaheer et al.: Big Bird: Transformers for Longer Sequences, arXiv 2007.14062, section 2 and appendix D, with the first
-/// blocks as global ones (ITC).
+/// Zaheer et al.: Big Bird: Transformers for Longer Sequences, arXiv 2007.14062, section 2 and appendix D, with the
+/// first blocks as global ones (ITC).
 class BigBird : public Family {
  public:
   BigBird(Host, const Params& params)

@@ -19,7 +19,8 @@ enum class MaskMode { kAdd, kMultiply };
 struct AttentionOptions {
   at::Tensor key_padding_mask;  // [batch, tokens]; a bool one leaves keys out where it is false
   MaskMode key_padding_mask_mode = MaskMode::kAdd;
-  at::Tensor attn_mask;  // [tokens, tokens], or with heads and batch before; a bool one leaves scores out where it is false
+  at::Tensor
+      attn_mask;  // [tokens, tokens], or with heads and batch before; a bool one leaves scores out where it is false
   MaskMode attn_mask_mode = MaskMode::kMultiply;
   at::Tensor relative_position;  // [tokens, tokens], or with heads and batch before; added to the scaled scores
   std::optional<double> scale;   // default: 1 / sqrt(d)
@@ -64,8 +65,8 @@ inline at::Tensor dense_attention(const at::Tensor& q, const at::Tensor& k, cons
 /// has a section sparse_attention over the blocks of its layout, anywhere else over all of them. Models that call
 /// at::scaled_dot_product_attention need no change.
 ///
-/// q, k, v: [batch, heads, tokens, d], of one floating-point dtype; the result is as q, with the d of v. Gradients go to
-/// q, k, v, masks that are added and relative_position.
+/// q, k, v: [batch, heads, tokens, d], of one floating-point dtype; the result is as q, with the d of v. Gradients go
+/// to q, k, v, masks that are added and relative_position.
 inline at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                             const AttentionOptions& options = {}) {
   const auto op = c10::Dispatcher::singleton().findSchema({"capstan::attention", ""});

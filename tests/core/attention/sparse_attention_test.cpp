@@ -18,8 +18,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::ThrowsMessage;
 using testing::ProbeRun;
+using ::testing::ThrowsMessage;
 
 constexpr const char* kShape = R"("layers": 2, "d": 32, "heads": 2, "seq": 50)";
 constexpr const char* kFixed = R"("sparse_attention": {"mode": "fixed", "block": 8, "num_local_blocks": 2})";
@@ -54,7 +54,8 @@ TEST(SparseAttention, IsRecomputedBitByBit) {
 
 TEST(SparseAttention, IsTrainedInBFloat16AndUnderAutocast) {
   const auto full = losses_of(kFixed);
-  for (const char* precision : {R"("bf16": {"enabled": true})", R"("torch_autocast": {"enabled": true, "dtype": "bfloat16"})"}) {
+  for (const char* precision :
+       {R"("bf16": {"enabled": true})", R"("torch_autocast": {"enabled": true, "dtype": "bfloat16"})"}) {
     const auto half = losses_of(std::string(kFixed) + ", " + precision);
     EXPECT_NEAR(half.front(), full.front(), 0.02) << precision;
     EXPECT_NE(half.front(), full.front()) << precision;
@@ -67,7 +68,8 @@ TEST(SparseAttention, SaysWhatACallsCausalityLeavesOut) {
   losses_of(kFixed, "", 2);
   const std::string said = ::testing::internal::GetCapturedStderr();
   const std::string notice =
-      "sparse_attention.mode: The model's calls are causal, and stay so: what the layout sets above the diagonal is left "
+      "sparse_attention.mode: The model's calls are causal, and stay so: what the layout sets above the diagonal is "
+      "left "
       "out.";
   EXPECT_THAT(said, HasSubstr(notice));
   EXPECT_EQ(said.find(notice), said.rfind(notice)) << "it is said once";
@@ -78,9 +80,10 @@ TEST(SparseAttention, SaysWhatACallsCausalityLeavesOut) {
 }
 
 TEST(SparseAttention, RefusesALayoutThatTheFirstBatchDoesNotFit) {
-  EXPECT_THAT([] { losses_of(R"("sparse_attention": {"block": 64})"); },
-              ThrowsMessage<std::exception>(HasSubstr("sparse_attention.mode: attention 'fixed': a block has 64 tokens, "
-                                                      "and a sequence 50.")));
+  EXPECT_THAT(
+      [] { losses_of(R"("sparse_attention": {"block": 64})"); },
+      ThrowsMessage<std::exception>(HasSubstr("sparse_attention.mode: attention 'fixed': a block has 64 tokens, "
+                                              "and a sequence 50.")));
   EXPECT_THAT([] { losses_of(R"("sparse_attention": {"mode": "bigbird", "num_random_blocks": 5})"); },
               ThrowsMessage<std::exception>(HasSubstr("num_random_blocks: 5 is above the 4 blocks of a sequence.")));
 }
@@ -91,8 +94,9 @@ TEST(SparseAttention, TrainsTheSameAtEveryStage) {
     const std::shared_ptr<Communicator> ranks(&communicator, [](Communicator*) {});
     std::vector<std::vector<double>> losses;
     for (const int stage : {0, 1, 2, 3}) {
-      ProbeRun run("", std::string(kFixed) + R"(, "zero_optimization": {"stage": )" + std::to_string(stage) +
-                           R"(, "stage3_param_persistence_threshold": 0})",
+      ProbeRun run("",
+                   std::string(kFixed) + R"(, "zero_optimization": {"stage": )" + std::to_string(stage) +
+                       R"(, "stage3_param_persistence_threshold": 0})",
                    kShape, ranks);
       losses.push_back(run.steps(kSteps));
     }
@@ -160,15 +164,18 @@ TEST_F(ProgramsModel, IsSparseUnchanged) {
 }
 
 TEST_F(ProgramsModel, IsToldOfTheFunctionWhereItComputesAttentionByHand) {
-  EXPECT_THAT([&] { train(by_products, kSparse); },
-              ThrowsMessage<RuntimeFault>(AllOf(
-                  HasSubstr("sparse_attention.mode: the model calls no scaled_dot_product_attention, so there is nothing "
-                            "to make sparse."),
-                  HasSubstr("capstan::attention(q, k, v) of capstan/attention.hpp"))));
+  EXPECT_THAT(
+      [&] { train(by_products, kSparse); },
+      ThrowsMessage<RuntimeFault>(
+          AllOf(HasSubstr("sparse_attention.mode: the model calls no scaled_dot_product_attention, so there is nothing "
+                          "to make sparse."),
+                HasSubstr("capstan::attention(q, k, v) of capstan/attention.hpp"))));
 }
 
 TEST_F(ProgramsModel, CallsTheFunctionInTheOperatorsPlace) {
-  const auto by_function = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) { return attention(q, k, v); };
+  const auto by_function = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return attention(q, k, v);
+  };
   EXPECT_EQ(train(by_function, kSparse), train(by_operator, kSparse));
   EXPECT_EQ(train(by_function, ""), train(by_operator, ""));
 }
@@ -181,17 +188,19 @@ TEST_F(ProgramsModel, KeepsCallsDenseThatCannotBeSparseAndSaysSo) {
   };
   ::testing::internal::CaptureStderr();
   train(twice, kSparse, 2);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              HasSubstr("2 of 3 calls of attention stay dense: call 1 has dropout 0.1, call 2 is of 37 queries and 9 keys."));
+  EXPECT_THAT(
+      ::testing::internal::GetCapturedStderr(),
+      HasSubstr("2 of 3 calls of attention stay dense: call 1 has dropout 0.1, call 2 is of 37 queries and 9 keys."));
 }
 
 TEST_F(ProgramsModel, IsRefusedWhereAllCallsStayDense) {
   const auto dropping = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return at::scaled_dot_product_attention(q, k, v, {}, 0.25);
   };
-  EXPECT_THAT([&] { train(dropping, kSparse); },
-              ThrowsMessage<RuntimeFault>(HasSubstr("none of the model's 1 calls of attention can be sparse: call 1 has "
-                                                    "dropout 0.25.")));
+  EXPECT_THAT(
+      [&] { train(dropping, kSparse); },
+      ThrowsMessage<RuntimeFault>(HasSubstr("none of the model's 1 calls of attention can be sparse: call 1 has "
+                                            "dropout 0.25.")));
 }
 
 TEST_F(ProgramsModel, MayHaveFewerHeadsOfKeysOrNoHeadsAtAll) {
@@ -199,7 +208,8 @@ TEST_F(ProgramsModel, MayHaveFewerHeadsOfKeysOrNoHeadsAtAll) {
     return at::scaled_dot_product_attention(q, k.narrow(1, 0, 1), v.narrow(1, 0, 1), {}, 0.0, false, {}, true);
   };
   const auto repeated = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-    return at::scaled_dot_product_attention(q, k.narrow(1, 0, 1).repeat({1, 2, 1, 1}), v.narrow(1, 0, 1).repeat({1, 2, 1, 1}));
+    return at::scaled_dot_product_attention(q, k.narrow(1, 0, 1).repeat({1, 2, 1, 1}),
+                                            v.narrow(1, 0, 1).repeat({1, 2, 1, 1}));
   };
   const auto flat = [](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     return at::scaled_dot_product_attention(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1)).view(q.sizes());
@@ -223,13 +233,17 @@ TEST_F(ProgramsModel, MasksAsTheOperatorDoes) {
         return at::scaled_dot_product_attention(q, k, v, bias, 0.0, false, 0.3);
       },
       [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-        return attention(q, k, v, {.key_padding_mask = padding, .attn_mask = mask.to(torch::kFloat),
-                                   .relative_position = bias});
+        return attention(q, k, v,
+                         {.key_padding_mask = padding, .attn_mask = mask.to(torch::kFloat), .relative_position = bias});
       },
       [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-        return attention(q, k, v, {.key_padding_mask = padding.to(torch::kFloat),
-                                   .key_padding_mask_mode = MaskMode::kMultiply, .attn_mask = bias,
-                                   .attn_mask_mode = MaskMode::kAdd, .scale = 0.2, .causal = true});
+        return attention(q, k, v,
+                         {.key_padding_mask = padding.to(torch::kFloat),
+                          .key_padding_mask_mode = MaskMode::kMultiply,
+                          .attn_mask = bias,
+                          .attn_mask_mode = MaskMode::kAdd,
+                          .scale = 0.2,
+                          .causal = true});
       }};
   for (std::size_t way = 0; way < ways.size(); ++way) {
     const auto found = train(ways[way], dense), expected = train(ways[way], "");

@@ -13,7 +13,8 @@ std::filesystem::path configs_folder();
 
 std::string read_text(const std::filesystem::path& file);
 
-/// The components of every manifest in tests/configs/plugins, and the bundled attention: all that the language can name.
+/// The components of every manifest in tests/configs/plugins, and the bundled attention: all that the language can
+/// name.
 const PluginIndex& all_components();
 
 /// What a case expects of one problem: "error optimizer.type: no plugin provides ...". A text that ends in ".." is a

@@ -255,7 +255,8 @@ TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
   EXPECT_EQ(refusal(with_component("type = 'T'")), "manifest: components[0].kind: is missing.");
   EXPECT_EQ(refusal(with_component("kind = 'optimiser'\ntype = 'T'")),
             "manifest: components[0].kind: must be one of optimizer, scheduler, monitor, model, observer, offload, "
-            "compression, dataset, sampler, metric, pacing, attention, accelerator, got 'optimiser'. Did you mean 'optimizer'?");
+            "compression, dataset, sampler, metric, pacing, attention, accelerator, got 'optimiser'. Did you mean "
+            "'optimizer'?");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['elementwize']")),
             "manifest: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
             "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, sparse_rows, own_communication, "

@@ -97,7 +97,8 @@ TEST(PluginTemplate, NamesTheKindsThatItHas) {
       },
       ThrowsMessage<ConfigError>(
           StrEq("plugins new: there is no template of kind 'optimiser', only of optimizer, scheduler, "
-                "monitor, model, observer, offload, compression, dataset, sampler, metric, pacing and attention. Did you mean "
+                "monitor, model, observer, offload, compression, dataset, sampler, metric, pacing and attention. Did "
+                "you mean "
                 "'optimizer'?")));
 }
 

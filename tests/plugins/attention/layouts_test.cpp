@@ -1,4 +1,5 @@
-// The layouts of sparse_attention: pictures, layouts recorded from DeepSpeed's classes, and rules that all of them keep.
+// The layouts of sparse_attention: pictures, layouts recorded from DeepSpeed's classes, and rules that all of them
+// keep.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,10 +67,12 @@ TEST(Variable, DrawsThePicturesOfTheReference) {
             "#.........\n###.......\n###.......\n#..###....\n#..###....\n#..###....\n#.....###.\n#.....###.\n"
             "#.....###.\n#........#\n");
   EXPECT_EQ(drawn("variable", R"({"local_window_blocks": [2], "global_block_indices": [0, 4],
-      "global_block_end_indices": [1, 6], "attention": "unidirectional"})", 8),
+      "global_block_end_indices": [1, 6], "attention": "unidirectional"})",
+                  8),
             "#.......\n##......\n#.#.....\n#.##....\n#...##..\n#...##..\n#...###.\n#...####\n");
   EXPECT_EQ(drawn("variable", R"({"local_window_blocks": [2], "global_block_indices": [3],
-      "horizontal_global_attention": true})", 8),
+      "horizontal_global_attention": true})",
+                  8),
             "##.#....\n##.#....\n..##....\n########\n...###..\n...###..\n...#..##\n...#..##\n");
 }
 
@@ -81,7 +84,8 @@ TEST(BigBird, DrawsThePictureOfTheReference) {
 TEST(BSLongformer, DrawsThePicturesOfTheReference) {
   EXPECT_EQ(drawn("bslongformer", "{}", 8), drawn("bigbird", "{}", 8));
   EXPECT_EQ(drawn("bslongformer", R"({"num_sliding_window_blocks": 4, "global_block_indices": [2],
-      "global_block_end_indices": [4]})", 8),
+      "global_block_end_indices": [4]})",
+                  8),
             "####....\n####....\n########\n########\n..#####.\n..######\n..######\n..##.###\n");
   EXPECT_EQ(drawn("bslongformer", R"({"global_block_indices": [2], "attention": "unidirectional"})", 8),
             "#.......\n##......\n###.....\n..##....\n..###...\n..#.##..\n..#..##.\n..#...##\n");
@@ -169,7 +173,8 @@ Json drawn_params(const std::string& mode, std::mt19937& random, std::int64_t bl
     }
   }
   if (mode == "fixed" || mode == "variable") params["horizontal_global_attention"] = two_ways && below(2) == 0;
-  if (mode == "variable" || mode == "bigbird") params["num_random_blocks"] = below(std::min<std::int64_t>(4, blocks + 1));
+  if (mode == "variable" || mode == "bigbird")
+    params["num_random_blocks"] = below(std::min<std::int64_t>(4, blocks + 1));
   if (mode == "bigbird" || mode == "bslongformer") {
     params["num_sliding_window_blocks"] = 1 + below(std::min<std::int64_t>(6, blocks));
   }
@@ -218,7 +223,8 @@ TEST(AllLayouts, KeepTheirRulesFor2000DrawnConfigurations) {
     for (std::int64_t head = 0; head < heads; ++head) {
       for (std::int64_t query = 0; query < tokens; ++query) {
         for (std::uint32_t column = 0; column < layout.blocks; ++column) {
-          if (!layout.is_set(static_cast<std::uint32_t>(head), static_cast<std::uint32_t>(query / block), column)) continue;
+          if (!layout.is_set(static_cast<std::uint32_t>(head), static_cast<std::uint32_t>(query / block), column))
+            continue;
           scores += static_cast<double>(std::min((column + 1) * block, tokens) - column * block);
         }
       }
@@ -237,14 +243,15 @@ TEST(RandomBlocks, AreAFunctionOfSeedHeadAndRow) {
 }
 
 TEST(RandomBlocks, FallEverywhereAboutAsOften) {
-  const Json params = Json::parse(R"({"num_random_blocks": 2, "local_window_blocks": [1], "global_block_indices": [99]})");
+  const Json params =
+      Json::parse(R"({"num_random_blocks": 2, "local_window_blocks": [1], "global_block_indices": [99]})");
   std::vector<int> hits(16, 0);
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
     const BlockLayout layout = bundled_layout("variable", params, 1, 16 * 16, false, seed);
     for (std::uint32_t column = 0; column < 16; ++column) hits[column] += layout.is_set(0, 5, column);
   }
   for (std::uint32_t column = 0; column < 16; ++column) {
-    if (column == 5) continue;                  // the row's own window
+    if (column == 5) continue;                     // the row's own window
     EXPECT_NEAR(hits[column], 125, 40) << column;  // 4 standard deviations
   }
 }
@@ -261,8 +268,10 @@ TEST(Layouts, SayWhatDoesNotFitTheSequence) {
   EXPECT_EQ(refusal("bigbird", R"({"num_sliding_window_blocks": 5})", 2, 64),
             "here: attention 'bigbird': num_sliding_window_blocks: 5 is above the 4 blocks of a sequence. Lower it, or "
             "train on longer sequences.");
-  EXPECT_THAT(refusal("bigbird", R"({"num_random_blocks": 5})", 2, 64), HasSubstr("num_random_blocks: 5 is above the 4"));
-  EXPECT_THAT(refusal("bigbird", R"({"num_global_blocks": 5})", 2, 64), HasSubstr("num_global_blocks: 5 is above the 4"));
+  EXPECT_THAT(refusal("bigbird", R"({"num_random_blocks": 5})", 2, 64),
+              HasSubstr("num_random_blocks: 5 is above the 4"));
+  EXPECT_THAT(refusal("bigbird", R"({"num_global_blocks": 5})", 2, 64),
+              HasSubstr("num_global_blocks: 5 is above the 4"));
   EXPECT_THAT(refusal("variable", R"({"num_random_blocks": 9})", 2, 64), HasSubstr("num_random_blocks: 9 is above"));
   EXPECT_THAT(refusal("fixed", R"({"block": 64})", 2, 63),
               HasSubstr("a block has 64 tokens, and a sequence 63. Lower 'block', or train on longer sequences."));

@@ -79,8 +79,8 @@ struct AttentionCalls {
       instance.object.layout(shape, cells);
     });
   }
-  static constexpr capstan_attention kTable = {sizeof(capstan_attention), &facts, &layout, nullptr, nullptr,
-                                               nullptr,                   nullptr};
+  static constexpr capstan_attention kTable = {
+      sizeof(capstan_attention), &facts, &layout, nullptr, nullptr, nullptr, nullptr};
 };
 
 /// The descriptor of layout class T.

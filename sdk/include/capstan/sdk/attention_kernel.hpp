@@ -65,7 +65,7 @@ struct AttentionTerm {
   bool mask = false;             // `values` are bools, and false leaves a score out; else floats that are added
   const void* values = nullptr;  // bool or float
   std::int64_t batch_stride = 0, head_stride = 0, query_stride = 0, key_stride = 0;  // elements
-  float* grad = nullptr;         // backward: [batch, heads, tokens, tokens], contiguous; null: not wanted
+  float* grad = nullptr;  // backward: [batch, heads, tokens, tokens], contiguous; null: not wanted
 };
 
 struct AttentionCall {
@@ -121,17 +121,15 @@ struct AttentionKernelCalls {
                                  capstan_tensor grad_k, capstan_tensor grad_v, capstan_error* error) {
     const auto& instance = *static_cast<Instance<T>*>(self);
     return guarded(instance.host, error, [&] {
-      const AttentionGradients gradients{Rows::of(out, "out"),
-                                         static_cast<const float*>(values_of(log_sum_exp).data),
-                                         Rows::of(grad, "grad"),
-                                         Rows::of(grad_q, "grad_q"),
-                                         Rows::of(grad_k, "grad_k"),
-                                         Rows::of(grad_v, "grad_v")};
+      const AttentionGradients gradients{
+          Rows::of(out, "out"),       static_cast<const float*>(values_of(log_sum_exp).data),
+          Rows::of(grad, "grad"),     Rows::of(grad_q, "grad_q"),
+          Rows::of(grad_k, "grad_k"), Rows::of(grad_v, "grad_v")};
       instance.object.backward(*static_cast<const Plan*>(plan), AttentionCall(call), gradients);
     });
   }
-  static constexpr capstan_attention kTable = {sizeof(capstan_attention), nullptr, nullptr, &prepare,
-                                               &release,                  &forward, &backward};
+  static constexpr capstan_attention kTable = {
+      sizeof(capstan_attention), nullptr, nullptr, &prepare, &release, &forward, &backward};
 };
 
 /// The descriptor of kernel class T.
