@@ -16,6 +16,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/comm/agreed_start.hpp"
 #include "core/comm/attendance.hpp"
 #include "core/comm/port_file.hpp"
 #include "core/comm/transport.hpp"
@@ -139,7 +140,8 @@ struct MeetingPlace {
   std::mutex opening;
   c10::intrusive_ptr<c10d::TCPStore> store;
   int port = 0;
-  int starts = 0;  // counts the starts in this process, whose keys must not meet
+  std::string start;  // which start of the processes this is, where the store has seen others
+  int starts = 0;     // counts the starts in this process, whose keys must not meet
 };
 
 /// The same place for every start of this process as this rank; never destroyed, because communicators that are static
@@ -148,8 +150,7 @@ MeetingPlace& meeting_place(const Rendezvous& rendezvous) {
   static std::mutex mutex;
   static auto& places = *new std::map<std::string, MeetingPlace>;
   const std::lock_guard lock(mutex);
-  return places[std::to_string(rendezvous.rank) + "@" + place(rendezvous) + "/" + rendezvous.port_file + "/" +
-                rendezvous.attempt];
+  return places[std::to_string(rendezvous.rank) + "@" + place(rendezvous) + "/" + rendezvous.port_file];
 }
 
 /// The address of this host that the others can reach: the one from which the way to rank 0 leads.
@@ -303,10 +304,42 @@ class GlooTransport final : public Transport {
   milliseconds patience_;  // with another process, while a connection is made
 };
 
+std::string missing_text(int rank, const Rendezvous& rendezvous, milliseconds patience) {
+  return "rank " + std::to_string(rank) + " of " + std::to_string(rendezvous.size) + " has not appeared at " +
+         place(rendezvous) + " within " + std::to_string(patience.count() / 1000) +
+         " s. Was it started, and did it fail at once?";
+}
+
+Attendance::Board board_of(const c10::intrusive_ptr<c10d::Store>& store) {
+  const auto tell = [store](const std::string& key, const std::string& text) { store->set(key, text); };
+  const auto look = [store](const std::string& key) -> std::optional<std::string> {
+    if (!store->check({key})) return std::nullopt;
+    return store->get_to_str(key);
+  };
+  return {tell, look};
+}
+
+/// The prefix of all keys of a start in `meeting`.
+std::string prefix_of(const MeetingPlace& meeting) {
+  return "capstan/" + meeting.start + "/" + std::to_string(meeting.starts);
+}
+
+/// Finds out which start this is in a store that outlives starts. Throws RuntimeFault where rank 0 does not say.
+AgreedStart agree_on_start(MeetingPlace& meeting, const Rendezvous& rendezvous, milliseconds patience) {
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("capstan", meeting.store->clone());
+  AgreedStart agreed({board_of(store), [store](const std::string& key) { return store->add(key, 1); }}, rendezvous.rank,
+                     rendezvous.size);
+  const auto number = agreed.number(patience);
+  if (!number) throw RuntimeFault(missing_text(0, rendezvous, patience));
+  meeting.start = *number;
+  return agreed;
+}
+
 /// The texts of this start alone. Fills in the port, and `port_file` when this start opens the meeting place and tells
-/// its port through a file. [any thread]
+/// its port through a file, and `agreed` when it is the first of these processes in a store that outlives them. [any
+/// thread]
 c10::intrusive_ptr<c10d::Store> store_of_start(Rendezvous& rendezvous, std::optional<PortFile>& port_file,
-                                               milliseconds patience) {
+                                               std::optional<AgreedStart>& agreed, milliseconds patience) {
   MeetingPlace& meeting = meeting_place(rendezvous);
   // Ranks of one process that are threads open places of their own: rank 1 waits for rank 0's port.
   const std::lock_guard lock(meeting.opening);
@@ -318,20 +351,17 @@ c10::intrusive_ptr<c10d::Store> store_of_start(Rendezvous& rendezvous, std::opti
   rendezvous.port = meeting.port;
   ++meeting.starts;
   try {
-    return c10::make_intrusive<c10d::PrefixStore>(
-        "capstan/" + rendezvous.attempt + "/" + std::to_string(meeting.starts), meeting.store->clone());
+    if (rendezvous.store_exists && meeting.start.empty()) agreed = agree_on_start(meeting, rendezvous, patience);
+    return c10::make_intrusive<c10d::PrefixStore>(prefix_of(meeting), meeting.store->clone());
+  } catch (const RuntimeFault&) {
+    throw;
   } catch (const std::exception& error) {
     throw RuntimeFault(gone_text(rendezvous, error));
   }
 }
 
 Attendance attendance_in(const c10::intrusive_ptr<c10d::Store>& store, const Rendezvous& rendezvous) {
-  const auto tell = [store](const std::string& key, const std::string& text) { store->set(key, text); };
-  const auto look = [store](const std::string& key) -> std::optional<std::string> {
-    if (!store->check({key})) return std::nullopt;
-    return store->get_to_str(key);
-  };
-  return {{tell, look}, rendezvous.rank, rendezvous.size};
+  return {board_of(store), rendezvous.rank, rendezvous.size};
 }
 
 std::shared_ptr<gloo::transport::Device> open_device(const Rendezvous& rendezvous, Attendance& attendance) {
@@ -345,17 +375,15 @@ std::shared_ptr<gloo::transport::Device> open_device(const Rendezvous& rendezvou
   }
 }
 
-/// Throws RuntimeFault where one has not come within `patience`, or has stopped.
-void await_arrivals(c10d::Store& store, Attendance& attendance, const Rendezvous& rendezvous, milliseconds patience) {
-  const auto until = std::chrono::steady_clock::now() + patience;
+/// Throws RuntimeFault where one has not come when `patience`, which ends `until`, is over, or has stopped.
+void await_arrivals(c10d::Store& store, Attendance& attendance, const Rendezvous& rendezvous, milliseconds patience,
+                    std::chrono::steady_clock::time_point until) {
   for (int rank = 0; rank < rendezvous.size; ++rank) {
     const auto left = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
     try {
       store.wait({Attendance::key_of(rank)}, std::max(left, milliseconds(1)));
     } catch (const c10::DistStoreError&) {
-      const std::string why = "rank " + std::to_string(rank) + " of " + std::to_string(rendezvous.size) +
-                              " has not appeared at " + place(rendezvous) + " within " +
-                              std::to_string(patience.count() / 1000) + " s. Was it started, and did it fail at once?";
+      const std::string why = missing_text(rank, rendezvous, patience);
       const std::string table = attendance.table();
       attendance.stopped(why);
       throw RuntimeFault(why + table);
@@ -372,10 +400,16 @@ std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, mill
   const Quiet quiet;
   Rendezvous rendezvous = rendezvous_given;
   std::optional<PortFile> port_file;
-  const auto store = store_of_start(rendezvous, port_file, patience);
+  const auto until = std::chrono::steady_clock::now() + patience;
+  std::optional<AgreedStart> agreed;
+  const auto store = store_of_start(rendezvous, port_file, agreed, patience);
   Attendance attendance = attendance_in(store, rendezvous);
   attendance.arrived();
-  await_arrivals(*store, attendance, rendezvous, patience);
+  if (agreed && rendezvous.rank == 0) {
+    agreed->answer([&](int rank) { return store->check({Attendance::key_of(rank)}); },
+                   std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now()));
+  }
+  await_arrivals(*store, attendance, rendezvous, patience, until);
   port_file.reset();  // everybody has read it
 
   const auto device = open_device(rendezvous, attendance);

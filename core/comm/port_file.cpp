@@ -19,7 +19,7 @@
 namespace capstan {
 namespace {
 
-std::string reason() { return std::generic_category().message(errno); }
+std::string system_reason() { return std::generic_category().message(errno); }
 
 /// Closes a descriptor, and with it gives up its lock.
 class Descriptor {
@@ -41,7 +41,7 @@ class Descriptor {
 std::string random_secret() {
   std::array<unsigned char, 16> bytes;
   if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    throw RuntimeFault("the kernel gives no random bytes: " + reason() + ".");
+    throw RuntimeFault("the kernel gives no random bytes: " + system_reason() + ".");
   std::string text;
   for (const unsigned char byte : bytes) {
     text += "0123456789abcdef"[byte >> 4];
@@ -67,13 +67,13 @@ void PortFile::write(const PortEntry& entry) {
   // A new file (O_EXCL, mode 0600) of a name that nobody can guess, which appears at its place whole and locked.
   std::string aside = path_.string() + ".XXXXXX";
   Descriptor file(::mkostemp(aside.data(), O_CLOEXEC));
-  if (file.number() < 0) fail("cannot be written: " + reason() + ".");
+  if (file.number() < 0) fail("cannot be written: " + system_reason() + ".");
   const std::string text = std::to_string(entry.port) + " " + entry.secret + "\n";
   const bool written = ::flock(file.number(), LOCK_EX | LOCK_NB) == 0 &&
                        ::write(file.number(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                        ::rename(aside.c_str(), path_.c_str()) == 0;
   if (!written) {
-    const std::string why = reason();
+    const std::string why = system_reason();
     ::unlink(aside.c_str());
     fail("cannot be written: " + why + ".");
   }
@@ -84,7 +84,7 @@ PortFile::Found PortFile::look(PortEntry& entry) const {
   const Descriptor file(::open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (file.number() < 0 && errno == ENOENT) return Found::kNothing;
   if (file.number() < 0 && errno == ELOOP) fail("is a link, which is not followed. Delete it.");
-  if (file.number() < 0 && errno != EACCES) fail("cannot be read: " + reason() + ".");
+  if (file.number() < 0 && errno != EACCES) fail("cannot be read: " + system_reason() + ".");
   struct stat status {};
   if ((file.number() < 0 ? ::lstat(path_.c_str(), &status) : ::fstat(file.number(), &status)) != 0) {
     return Found::kNothing;

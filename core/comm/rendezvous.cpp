@@ -111,7 +111,6 @@ Rendezvous filled(const Launcher& launcher, const Environment& environment, int 
   }
   if (environment("CAPSTAN_LISTENING_SOCKET")) out.origin = "capstan launch";
   out.store_exists = environment("TORCHELASTIC_USE_AGENT_STORE") == std::optional<std::string>("True");
-  out.attempt = environment("TORCHELASTIC_RESTART_COUNT").value_or("0");
   return out;
 }
 

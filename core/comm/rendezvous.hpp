@@ -15,7 +15,6 @@ struct Rendezvous {
   std::string port_file;
   int listening_socket = -1;  // handed over by the launcher to rank 0, or -1
   bool store_exists = false;  // the launcher runs the store: rank 0 connects to it too
-  std::string attempt;        // differs from start to start where a launcher restarts the processes
   std::string origin;         // "torchrun", "Open MPI", "Slurm", ...; empty with one process
 };
 

@@ -77,6 +77,7 @@ std::vector<ProcessResult> run_ranks(int size, const std::function<void(Communic
     auto environment = environments.of(rank);
     const bool over_tcp = std::find(options.over_tcp.begin(), options.over_tcp.end(), rank) != options.over_tcp.end();
     if (over_tcp) environment.push_back("CAPSTAN_HOST_MEMORY=off");
+    for (std::string& variable : options.environment(rank)) environment.push_back(std::move(variable));
     ranks.push_back(std::make_unique<Process>(std::vector<std::string>{"/proc/self/exe", "--gtest_filter=" + name},
                                               ProcessOptions{.environment = std::move(environment)}));
   }

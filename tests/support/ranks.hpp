@@ -27,8 +27,11 @@ struct RanksOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(5);  // the longest that one collective may take
   std::chrono::milliseconds arrival = std::chrono::minutes(5);  // the longest wait for all ranks to appear and connect
   std::chrono::milliseconds watch_every = std::chrono::milliseconds(100);
-  int ranks_per_host = 0;                             // 0: all
-  std::vector<int> over_tcp;                          // ranks that do without host memory
+  int ranks_per_host = 0;                                                    // 0: all
+  std::vector<int> over_tcp;                                                 // ranks that do without host memory
+  std::function<std::vector<std::string>(int rank)> environment = [](int) {  // "NAME=value", beside the usual ones
+    return std::vector<std::string>{};
+  };
   std::function<void(int rank)> before = [](int) {};  // called in each rank's process before it connects
 };
 

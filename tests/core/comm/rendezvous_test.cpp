@@ -59,7 +59,6 @@ TEST(Rendezvous, ReadsTorchrunsVariables) {
   EXPECT_EQ(found.address, "h1");
   EXPECT_EQ(found.port, 29500);
   EXPECT_TRUE(found.store_exists);
-  EXPECT_EQ(found.attempt, "3");
   EXPECT_EQ(found.origin, "torchrun");
 }
 
