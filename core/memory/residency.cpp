@@ -188,7 +188,10 @@ std::vector<ParameterResidency::Use> ParameterResidency::pin_operands(const c10:
     use(operand, known.writes[argument], op, units);
   });
   std::vector<Use> uses;
-  for (const std::size_t unit : units) uses.push_back({unit, inside_ ? trace().use(unit) : 0});
+  for (const std::size_t unit : units) {
+    uses.push_back({unit, inside_ ? trace().use(unit) : 0});
+    if (inside_) send_left_out_away();
+  }
   if (uses.empty()) return uses;
   fetch(units);
   if (inside_) {
@@ -196,6 +199,17 @@ std::vector<ParameterResidency::Use> ParameterResidency::pin_operands(const c10:
   }
   pin(units);
   return uses;
+}
+
+/// What was fetched ahead in vain, and may leave. Waiting for it costs nothing that later fetches would not wait for.
+void ParameterResidency::send_left_out_away() {
+  const auto [first, end] = trace().left_out();
+  for (std::size_t position = first; position < end; ++position) {
+    Unit& unit = *units_[trace().unit_at(position)];
+    if (trace().is_kept(position)) continue;
+    if (unit.presence == Presence::kComing) arrive(unit);
+    leave(unit);
+  }
 }
 
 void ParameterResidency::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {

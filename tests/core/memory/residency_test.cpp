@@ -199,5 +199,29 @@ TEST(Residency, FetchesAheadInOneCall) {
   EXPECT_THAT(pass(), testing::ElementsAre("p0", "p1, p2, p3", "p4, p5"));
 }
 
+TEST(Residency, FetchesAheadOverWhatAPassLeavesOutAndLetsItGo) {
+  std::vector<Tensor> weights;
+  for (int i = 0; i < 6; ++i) weights.push_back(leaf({2, 2}));
+  CopySource source(weights);
+  ParameterResidency residency(named(weights), source, {.max_live = 100, .max_reuse_distance = 0, .prefetch = 8});
+  residency.drop();
+  const auto pass = [&](const std::vector<std::size_t>& uses) {
+    source.fetched.clear();
+    residency.begin_pass(ParameterResidency::Pass::kEvaluation);
+    {
+      const InterceptorScope scope(residency);
+      const at::NoGradGuard no_grad;
+      for (const std::size_t i : uses) EXPECT_TRUE(weights[i].clone().equal(source.values[i]));
+    }
+    // By the last use all that came in vain has left.
+    for (const std::size_t i : {1, 2}) EXPECT_THAT(thrown_by([&] { weights[i].data_ptr(); }), HasSubstr("gather"));
+    residency.end_pass();
+    return source.fetched;
+  };
+  pass({0, 1, 2, 3, 4, 5});
+  EXPECT_THAT(pass({0, 3, 4, 5}), testing::ElementsAre("p0", "p1, p2", "p3", "p4, p5"));
+  EXPECT_THAT(pass({0, 2, 3, 5}), testing::ElementsAre("p0", "p1, p2", "p3, p4", "p5"));
+}
+
 }  // namespace
 }  // namespace capstan
