@@ -27,6 +27,7 @@ void LayerChain::run(const capstan_layer_call& call, const capstan_layer_inner& 
   known.described.count = static_cast<std::uint32_t>(places_.size());
   known.described.index = place == places_.end() ? known.described.count : place->second;
   *out = run_from(0, known, call.hidden, call.arguments, call.argument_count);
+  if (!known.ran) left_out_.insert(name);
 }
 
 /// What a wrapper sees as its inner layer: the rest of the chain, with the arguments of the call unless it gives
@@ -54,6 +55,7 @@ capstan_tensor LayerChain::run_from(std::size_t position, const Call& call, caps
                                     const capstan_argument* const* arguments, std::size_t argument_count) const {
   capstan_tensor result = nullptr;
   if (position == wrappers_.size()) {
+    call.ran = true;
     call_plugin(call.model, call.where, [&](capstan_error* error) {
       return call.inner->run(call.inner->ctx, hidden, arguments, argument_count, &result, error);
     });

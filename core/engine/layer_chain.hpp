@@ -1,7 +1,9 @@
 #pragma once
 
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "capstan/plugin.h"
@@ -29,13 +31,17 @@ class LayerChain final : public LayerHost {
 
   void run(const capstan_layer_call& call, const capstan_layer_inner& inner, capstan_tensor* out) override;
 
+  /// The names of the model's layers that an observer has not run since the last call.
+  std::set<std::string> take_left_out() { return std::exchange(left_out_, {}); }
+
  private:
   /// One call from the model, and the call in which the model runs its layer.
   struct Call {
     capstan_layer_call described;
     const capstan_layer_inner* inner;
     PluginFunction model;
-    std::string where;  // "layer 'blocks.3'"
+    std::string where;         // "layer 'blocks.3'"
+    mutable bool ran = false;  // the model's layer did
   };
   struct Rest;
   capstan_tensor run_from(std::size_t position, const Call& call, capstan_tensor hidden,
@@ -43,6 +49,7 @@ class LayerChain final : public LayerHost {
 
   std::vector<const Component*> wrappers_;
   std::unordered_map<std::string, std::uint32_t> places_;
+  std::set<std::string> left_out_;
 };
 
 }  // namespace capstan

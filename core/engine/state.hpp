@@ -101,6 +101,9 @@ struct Engine::State {
   void note_loss(const at::Tensor& loss);
   void read_losses();
   std::string step_name() const;
+  /// The parameters of layers that observers left out have zero gradients: weight decay and momentum act on them, as
+  /// they do where DeepSpeed's engine fills in what backward has left empty.
+  void give_zeros_to_left_out();
   /// Ends the step's exchange between ranks: loss, which gradients there are and whether they are finite, their norm
   /// when `norm`.
   void agree_on_step(bool norm);

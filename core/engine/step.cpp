@@ -85,6 +85,7 @@ at::Tensor Engine::State::forward(Batch& batch) {
   refuse_unfinished_step();
   refuse_without_teacher();
   if (under_way.micro_step == 0) {
+    observers.layers().take_left_out();  // of a step that was given up
     progress_report.step_begins();
     traffic_before = communicator->log().total();
     offload_before = offload_traffic();
@@ -114,6 +115,16 @@ at::Tensor Engine::State::forward(Batch& batch) {
   emit(CAPSTAN_EVENT_FORWARD_END, &loss);
   if (config.report.memory_breakdown) report_line(memory_line("after forward", accelerator->memory()));
   return loss;
+}
+
+void Engine::State::give_zeros_to_left_out() {
+  std::vector<std::size_t> without;
+  for (const std::string& layer : observers.layers().take_left_out()) {
+    for (std::size_t i = 0; i < store.entries().size(); ++i) {
+      if (store.entries()[i].name.starts_with(layer + ".")) without.push_back(i);
+    }
+  }
+  store.give_zeros(without);
 }
 
 void Engine::State::change_by_sampler(Batch& batch) {
@@ -378,6 +389,7 @@ StepReport Engine::State::step() {
     double grad_scale = 1;
     {
       const Timers::Span gradients(optimizer_timers, "optimizer_gradients");
+      give_zeros_to_left_out();
       if (compressions.uses_gradients()) show_gradients(/*changes=*/true);
       agree_on_step(reports_norm());
       compressions.settle(progress.updates);

@@ -285,6 +285,17 @@ void ParameterStore::end_backward() {
   }
 }
 
+void ParameterStore::give_zeros(const std::vector<std::size_t>& entries) {
+  for (const std::size_t i : entries) {
+    if (sharding_) {
+      sharding_->gradients().give_zeros(i);
+    } else if (at::Tensor& gradient = entries_[i].gradient(); !gradient.defined()) {
+      entries_[i].accumulated =
+          at::zeros(entries_[i].shape, entries_[i].parameter.options().dtype(options_.accumulation_dtype));
+    }
+  }
+}
+
 const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
   present_.clear();
   contiguous_copies_.clear();

@@ -169,6 +169,9 @@ class ParameterStore {
   /// the ranks, unless the step is `local`. `step` names it, "step 12"; `last`: the last micro-batch of its step.
   void begin_backward(const std::string& step, bool last, bool local);
   void end_backward();
+  /// The gradients of these entries are zero where the step gave none, so that they are updated. Called by every rank
+  /// after the step's last end_backward().
+  void give_zeros(const std::vector<std::size_t>& entries);
   /// Several processes: the parameters that some rank has a gradient of in this step.
   void set_present(const std::vector<std::uint8_t>& present);
   /// What this rank saves of parameter i: all of it in a single process.

@@ -329,6 +329,13 @@ void GradientReducer::end() {
   expected_ = fired_;
 }
 
+void GradientReducer::give_zeros(std::size_t i) {
+  if (touched_[i]) return;
+  touched_[i] = 1;  // what nobody filled is zero by now, but for what went to a sink
+  if (keeps_alone() && owned_->away(i))
+    owned_->keep(i, at::zeros({parameters_[i].numel()}, parameters_[i].options()), false, true);
+}
+
 at::Tensor GradientReducer::gradient(std::size_t i) const {
   if (owned_) return owned_->gradient(i);
   const std::int64_t first = partition_.first(i);

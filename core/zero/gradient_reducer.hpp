@@ -75,6 +75,9 @@ class GradientReducer {
   /// Parameter i, whose bucket is given, has a gradient in this step: whoever wrote it into gradient(i) says so, on
   /// every rank.
   void note_given(std::size_t i) { touched_[i] = 1; }
+  /// The gradient of parameter i is zero where this step gave none. Called by every rank, after end() of the last
+  /// micro-batch.
+  void give_zeros(std::size_t i);
   /// Forgets the step's gradients. Nothing may be under way.
   void drop();
   /// Forgets what quantisation has lost of gradients so far, which would be added to the next ones.

@@ -82,6 +82,22 @@ void replay_positions(const Json& recorded, Overrides& overrides) {
                          Json(Json::Array{Json(CAPSTAN_TEST_BUILD_DIR "/tests/parity_plugins")}));
 }
 
+/// The layers that the peer kept take the place of those that progressive layer drop would draw.
+void replay_layers(const Json& recorded, Overrides& overrides) {
+  const Json* kept = recorded.at("steps").find("kept_layers");
+  if (kept == nullptr) return;
+  const Json& section = recorded.at("ds_config").at("progressive_layer_drop");
+  Json observer = Json::object();
+  observer["type"] = "recorded_layer_drop";
+  for (const char* key : {"theta", "gamma"}) observer["params"][key] = section.at(key);
+  observer["params"]["kept"] = *kept;
+  observer["params"]["recorded_theta"] = recorded.at("steps").at("pld_theta");
+  overrides.emplace_back("progressive_layer_drop.enabled", false);
+  overrides.emplace_back("capstan.observers", Json(Json::Array{observer}));
+  overrides.emplace_back("capstan.plugins.path",
+                         Json(Json::Array{Json(CAPSTAN_TEST_BUILD_DIR "/tests/parity_plugins")}));
+}
+
 /// D85: channel pruning with a related batch norm.
 bool masks_batch_norm(const Json& recorded) {
   if (!compresses(recorded)) return false;
@@ -121,6 +137,7 @@ Config config_of(const Json& recorded, const Overrides& overrides, int ranks, Pl
   context.world_size = ranks;
   context.overrides = overrides;
   replay_positions(recorded, context.overrides);
+  replay_layers(recorded, context.overrides);
   context.overrides.emplace_back("gradient_accumulation_steps",
                                  (accumulation ? accumulation->as_integer() : 1) * (ranks == 1 ? world : 1));
   // So small a model would stay where it is.

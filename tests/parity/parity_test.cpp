@@ -62,12 +62,13 @@ INSTANTIATE_TEST_SUITE_P(
                     "sched-sgd-decay-linear", "sched-sgd-none", "world1-z0", "comp-base-gpt", "comp-base-conv",
                     "wq-sym8", "wq-offset10", "wq-all-modules", "wq-asym4-g4", "wq-ternary", "wq-conv-8-6",
                     "aq-dynamic-sym8", "aq-dynamic-sym4", "aq-static-asym8", "aq-conv-dynamic", "cl-linear-8-128",
-                    "cl-discrete-4", "de-value-48", "ltd-1of4", "ltd-2of4", "sparse-l1", "sparse-topk",
-                    "sparse-conv-l1", "row-off20", "row-topk", "row-l1-related", "row-l1-related-two", "head-topk",
-                    "head-topk-related", "channel-topk", "wq-aq-row", "layer-reduction"),
+                    "cl-discrete-4", "de-value-48", "ltd-1of4", "ltd-2of4", "pld-0.5-0.05", "pld-0.9-0.5", "sparse-l1",
+                    "sparse-topk", "sparse-conv-l1", "row-off20", "row-topk", "row-l1-related", "row-l1-related-two",
+                    "head-topk", "head-topk-related", "channel-topk", "wq-aq-row", "layer-reduction"),
     [](const auto& info) {
       std::string name = info.param;
-      std::replace(name.begin(), name.end(), '-', '_');
+      std::replace_if(
+          name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
       return name;
     });
 

@@ -24,7 +24,7 @@ constexpr SwitchedSection kSections[] = {
     {"activation_checkpointing.contiguous_memory_optimization", "activation_checkpointing", "observer", true, 1, true},
     {"activation_checkpointing.synchronize_checkpoint_boundary", "activation_checkpointing", "observer", true, 1, true},
     {"activation_checkpointing.profile", "activation_checkpointing", "observer", true, 1, true},
-    {"progressive_layer_drop.enabled", "progressive_layer_drop", "observer"},
+    {"progressive_layer_drop.enabled", "progressive_layer_drop", "observer", true},
     {"quantize_training.eigenvalue.enabled", "quantize_training.eigenvalue", "observer"},
     {"autotuning.enabled", "autotuning", "observer"},
     {"nebula.enabled", "nebula", "observer"},
@@ -57,6 +57,7 @@ constexpr SwitchedSection kSections[] = {
 constexpr HandedOn kHandedOn[] = {
     {"capstan.recompute", "activation_checkpointing", ""},
     {"pipeline.activation_checkpoint_interval", "activation_checkpointing", "every"},
+    {"capstan.run.seed", "progressive_layer_drop", "seed"},
 };
 
 bool is_on(const Json* value, std::int64_t above = 1) {

@@ -181,11 +181,11 @@ std::span<const Key> compression() {
     {"quantize_training.eigenvalue.layer_num", "integer", "0", ">= 0", 0, "DS",
      "Number of blocks; above 0 to use it."},
     {"progressive_layer_drop.enabled", "boolean", "false", "", 0, "DS",
-     "Drop layers at random, more as training goes on."},
+     "Leave layers out at random, more as training goes on."},
     {"progressive_layer_drop.theta", "number", "0.5", "0..1", 0, "DS",
-     "Limit of the probability of keeping a layer."},
+     "What the probability of keeping the last layer falls to."},
     {"progressive_layer_drop.gamma", "number", "0.001", ">= 0", 0, "DS",
-     "Speed of the decay."},
+     "How fast it falls, a step."},
   };
   // clang-format on
   return kKeys;
