@@ -403,8 +403,10 @@ Tolerance tolerance_for(const Json& recorded) {
     tolerance.final_norm = 1e-3;
     if (prunes(recorded)) tolerance.effective = 3e-4;
   }
-  // In evaluation the running means of batch norms do not take the biases before them out again.
-  tolerance.clean_loss = recorded_model(recorded) == "conv" ? 1e-3 : tolerance.loss;
+  // In evaluation the running means of batch norms do not take the biases before them out again. Where values are
+  // rounded to few bits besides, the one batch of it differs by 1.6e-4 to 1.5e-3 with the instructions that compute
+  // convolutions (ONEDNN_MAX_CPU_ISA, one thread or two).
+  tolerance.clean_loss = recorded_model(recorded) != "conv" ? tolerance.loss : fewest_bits(recorded) > 0 ? 3e-3 : 1e-3;
   if (is_16_bit(recorded)) {
     tolerance.loss = recorded.at("ds_config").find("gradient_accumulation_steps") ? 5e-3 : 2e-3;
     if (is_enabled(recorded, "fp16")) tolerance.loss = 1e-3;
