@@ -346,8 +346,7 @@ void ElasticProcesses::grow() {
 void ElasticProcesses::check_waiting() {
   if (!waiting_since_ || world_.generation == 0) return;
   if (Clock::now() - *waiting_since_ < plan_.wait) return;
-  fail(too_few() + ", and there were no more within " + short_number(plan_.wait.count()) +
-           " s (capstan.elastic.wait).",
+  fail(too_few() + ", and there were no more within " + short_number(plan_.wait.count()) + " s (capstan.elastic.wait).",
        static_cast<int>(ExitCode::kFailure));
 }
 

@@ -179,6 +179,7 @@ class TrainingRun {
   std::string report_;
   CommsLog::TrafficByName before_step_, after_step_;  // what had been sent before the last step, and at its end
   ProgressBar bar_;
+  std::optional<ElasticSnapshots> snapshots_;  // of an elastic run
   std::optional<Engine> engine_;
   std::optional<Pace> pace_;
   Forecast forecast_;
@@ -188,7 +189,6 @@ class TrainingRun {
   double first_loss_ = 0;
   std::int64_t steps_here_ = 0;
   ElasticAccount account_;
-  std::optional<ElasticSnapshots> snapshots_;
 };
 
 /// From initial values, given weights or a checkpoint.
@@ -201,8 +201,8 @@ void TrainingRun::begin(const TrainArguments& arguments) {
 
 /// From the newest snapshot of an elastic run. False where there is none yet.
 bool TrainingRun::go_on() {
-  snapshots_.emplace(member_->folder(), run_.elastic);
   const World& world = member_->world();
+  snapshots_.emplace(*member_);
   const std::optional<Json> kept = snapshots_->load(*engine_);
   if (kept) {
     account_ = ElasticAccount::go_on(kept->at("account"), world.since, world.waited);
