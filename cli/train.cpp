@@ -430,6 +430,7 @@ void TrainingRun::finish_saving() {
 int TrainingRun::interrupted() {
   if (steps_here_ > 0) save();
   finish_saving();
+  if (member_) print_line(account_.text(member_->world().losses));
   close_run();
   log::info("interrupted after step " + grouped(step()) + " of " + grouped(*run_.steps) +
             (run_.save_dir.empty() ? ". Nothing was saved: --save is not given."

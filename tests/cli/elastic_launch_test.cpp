@@ -19,7 +19,8 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr std::int64_t kBatch = 12, kSamples = 100'000;
+constexpr std::int64_t kBatch = 12, kSamples = 100'000'000;
+constexpr int kEndless = 1'000'000;  // steps
 
 class Elastic : public ::testing::Test {
  protected:
@@ -123,11 +124,23 @@ class Elastic : public ::testing::Test {
     return std::atoi(read_bytes(latest).c_str() + std::string("global_step").size());
   }
 
-  void expect_the_same_run(const std::string& log, const std::string& straight, int steps) const {
-    EXPECT_EQ(metrics_of(log), metrics_of(straight));
-    const auto saved = values_saved(straight, steps);
-    ASSERT_FALSE(saved.empty());
+  /// Ends the run once it has gone on a little, and compares it with one of as many steps that nobody disturbs.
+  ProcessResult end_and_compare(ElasticRun& run, const std::string& log, const std::string& processes,
+                                const std::vector<std::string>& more = {}) const {
+    const int steps = end_of(run, log);
+    ProcessResult result = run.wait();
+    EXPECT_EQ(result.exit_code, 130) << result.err;
+    expect_each_sample_once(log, result.out, steps);
+    ElasticRun straight(folder_, {"--elastic", processes + ":" + processes}, train("straight", steps, more));
+    const ProcessResult plain = straight.wait();
+    EXPECT_EQ(plain.exit_code, 0) << plain.err;
+    EXPECT_THAT(plain.out, HasSubstr("0 losses, 0.0 s lost, goodput 100.0 %"));
+    expect_each_sample_once("straight", plain.out, steps);
+    EXPECT_EQ(metrics_of(log), metrics_of("straight"));
+    const auto saved = values_saved("straight", steps);
+    EXPECT_FALSE(saved.empty());
     EXPECT_EQ(values_saved(log, steps), saved);
+    return result;
   }
 
   TemporaryFolder folder_;
@@ -138,28 +151,18 @@ std::string stage_set(int stage) { return "zero_optimization.stage=" + std::to_s
 class ElasticStage : public Elastic, public ::testing::WithParamInterface<int> {};
 
 TEST_P(ElasticStage, LosesNothingWhereProcessesAreKilledAndReplaced) {
-  constexpr int kSteps = 80;
   const std::vector<std::string> stage = {"--set", stage_set(GetParam())};
-  ElasticRun straight(folder_, {"--elastic", "3:3"}, train("straight", kSteps, stage));
-  const ProcessResult plain = straight.wait();
-  ASSERT_EQ(plain.exit_code, 0) << plain.err;
-  EXPECT_THAT(plain.out, HasSubstr("0 losses, 0.0 s lost, goodput 100.0 %"));
-  expect_each_sample_once("straight", plain.out, kSteps);
-
-  ElasticRun run(folder_, {"--elastic", "3:3", "--spares", "1"}, train("killed", kSteps, stage));
+  ElasticRun run(folder_, {"--elastic", "3:3", "--spares", "3"}, train("killed", kEndless, stage));
+  ASSERT_TRUE(run.await_waiting(3));
   std::int64_t generation = 1;
-  for (const auto& [step, rank] : std::vector<std::pair<int, std::size_t>>{{10, 1}, {30, 0}, {60, 2}}) {
-    ASSERT_TRUE(run.await(step, generation));
-    ASSERT_TRUE(run.await_waiting(1));
+  for (const std::size_t rank : {1, 0, 2}) {
+    ASSERT_TRUE(run.await(run.step() + 10, generation++));
     ASSERT_NE(run.kill_rank(rank), 0);
-    ++generation;
   }
-  const ProcessResult killed = run.wait();
-  ASSERT_EQ(killed.exit_code, 0) << killed.err;
+  ASSERT_TRUE(run.await(0, generation));
+  const ProcessResult killed = end_and_compare(run, "killed", "3", stage);
   EXPECT_THAT(killed.err, ContainsRegex("rank 0 \\(process [0-9]+\\) was killed by signal Killed; 3 processes go on"));
   EXPECT_THAT(killed.out, HasSubstr("3 losses, "));
-  expect_each_sample_once("killed", killed.out, kSteps);
-  expect_the_same_run("killed", "straight", kSteps);
 }
 
 std::vector<int> stages() { return std::getenv("CAPSTAN_TEST_ALL") ? std::vector{0, 1, 2, 3} : std::vector{0, 3}; }
@@ -167,43 +170,31 @@ INSTANTIATE_TEST_SUITE_P(, ElasticStage, ::testing::ValuesIn(stages()),
                          [](const auto& info) { return "Stage" + std::to_string(info.param); });
 
 TEST_F(Elastic, LosesNothingInTenKillsAndKeepsItsSurvivors) {
-  constexpr int kSteps = 120;
-  ElasticRun straight(folder_, {"--elastic", "2:2"}, train("straight", kSteps));
-  ASSERT_EQ(straight.wait().exit_code, 0);
-  ElasticRun run(folder_, {"--elastic", "2:2", "--spares", "1"}, train("killed", kSteps));
+  ElasticRun run(folder_, {"--elastic", "2:2", "--spares", "1"}, train("killed", kEndless));
   for (int kill = 0; kill < 10; ++kill) {
-    ASSERT_TRUE(run.await(10 + 10 * kill, kill + 1)) << kill;
+    ASSERT_TRUE(run.await(run.step() + 3, kill + 1)) << kill;
     const std::size_t rank = static_cast<std::size_t>(kill) % 2;
     const std::int64_t survivor = run.world()->processes.at(1 - rank);
     ASSERT_NE(run.kill_rank(rank), 0);
     ASSERT_TRUE(run.await(0, kill + 2));
     EXPECT_EQ(run.world()->processes.at(1 - rank), survivor);
   }
-  const ProcessResult result = run.wait();
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("10 losses, "));
-  expect_each_sample_once("killed", result.out, kSteps);
-  expect_the_same_run("killed", "straight", kSteps);
+  EXPECT_THAT(end_and_compare(run, "killed", "2").out, HasSubstr("10 losses, "));
 }
 
 TEST_F(Elastic, GoesOnWhereTwoAreKilledAtOnce) {
-  constexpr int kSteps = 60;
-  ElasticRun straight(folder_, {"--elastic", "3:3"}, train("straight", kSteps));
-  ASSERT_EQ(straight.wait().exit_code, 0);
-  ElasticRun run(folder_, {"--elastic", "3:3"}, train("killed", kSteps));
+  ElasticRun run(folder_, {"--elastic", "3:3"}, train("killed", kEndless));
   ASSERT_TRUE(run.await(10));
   const World world = *run.world();
   for (const std::size_t rank : {0, 2}) kill(static_cast<pid_t>(world.processes.at(rank)), SIGKILL);
-  const ProcessResult result = run.wait();
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("2 losses, "));
-  expect_the_same_run("killed", "straight", kSteps);
+  ASSERT_TRUE(run.await(0, 2));
+  EXPECT_THAT(end_and_compare(run, "killed", "3").out, HasSubstr("2 losses, "));
 }
 
 TEST_F(Elastic, ShrinksAndGrowsWithTheSameSamplesAndLosses) {
   // So slow that losses are far from zero at the end, and rounding does not grow.
   const std::vector<std::string> slow = {"--set", "optimizer.params.lr=1e-5", "--set", "scheduler=null"};
-  ElasticRun run(folder_, {"--elastic", "1:4"}, train("changing", 1'000'000, slow));
+  ElasticRun run(folder_, {"--elastic", "1:4"}, train("changing", kEndless, slow));
   ASSERT_TRUE(run.await_members(4));
   for (std::size_t left = 3; left >= 1; --left) {
     run.kill_rank(left, SIGTERM);
@@ -228,7 +219,7 @@ TEST_F(Elastic, ShrinksAndGrowsWithTheSameSamplesAndLosses) {
 }
 
 TEST_F(Elastic, ShrinksAtOnceAndGrowsAgainWhereNoSpareWaits) {
-  ElasticRun run(folder_, {"--elastic", "1:2"}, train("killed", 1'000'000));
+  ElasticRun run(folder_, {"--elastic", "1:2"}, train("killed", kEndless));
   ASSERT_TRUE(run.await(20));
   run.kill_rank(1);
   ASSERT_TRUE(run.await(0, 3));
@@ -240,21 +231,17 @@ TEST_F(Elastic, ShrinksAtOnceAndGrowsAgainWhereNoSpareWaits) {
 }
 
 TEST_F(Elastic, CountsAProcessThatIsStoppedAsLost) {
-  constexpr int kSteps = 60;
-  ElasticRun straight(folder_, {"--elastic", "2:2"}, train("straight", kSteps));
-  ASSERT_EQ(straight.wait().exit_code, 0);
-  ElasticRun run(folder_, {"--elastic", "2:2", "--spares", "1"}, train("stopped", kSteps));
+  ElasticRun run(folder_, {"--elastic", "2:2", "--spares", "1"}, train("stopped", kEndless));
   ASSERT_TRUE(run.await(10));
   const pid_t stopped = run.kill_rank(1, SIGSTOP);
-  const ProcessResult result = run.wait();
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("rank 1 (process " + std::to_string(stopped) +
-                                    ") has been stopped for 3 s: it counts as lost, and is ended."));
-  expect_the_same_run("stopped", "straight", kSteps);
+  ASSERT_TRUE(run.await(0, 2));
+  EXPECT_THAT(end_and_compare(run, "stopped", "2").err,
+              HasSubstr("rank 1 (process " + std::to_string(stopped) +
+                        ") has been stopped for 3 s: it counts as lost, and is ended."));
 }
 
 TEST_F(Elastic, SavesAndEndsAfterASignalToTheLauncher) {
-  ElasticRun run(folder_, {"--elastic", "2:2"}, train("ended", 1'000'000));
+  ElasticRun run(folder_, {"--elastic", "2:2"}, train("ended", kEndless));
   ASSERT_TRUE(run.await(10));
   run.send(SIGTERM);
   const ProcessResult result = run.wait();
@@ -268,7 +255,7 @@ TEST_F(Elastic, SavesAndEndsAfterASignalToTheLauncher) {
 }
 
 TEST_F(Elastic, SavesAndEndsWhereTheLauncherIsKilled) {
-  ElasticRun run(folder_, {"--elastic", "2:2", "--spares", "1"}, train("ended", 1'000'000));
+  ElasticRun run(folder_, {"--elastic", "2:2", "--spares", "1"}, train("ended", kEndless));
   ASSERT_TRUE(run.await(10));
   const World world = *run.world();
   run.send(SIGKILL);
@@ -283,9 +270,8 @@ TEST_F(Elastic, SavesAndEndsWhereTheLauncherIsKilled) {
 }
 
 TEST_F(Elastic, RefusesAnotherConfigurationAndSavesWhereTooFewAreLeft) {
-  ElasticRun run(folder_, {"--elastic", "2:2"}, train("few", 1'000'000, {"--set", "capstan.elastic.wait=1"}));
+  ElasticRun run(folder_, {"--elastic", "2:2"}, train("few", kEndless));
   ASSERT_TRUE(run.await(10));
-  train("few", 1'000'000);
   std::string text = read_bytes(folder_ / "few.json");
   text.replace(text.find("\"lr\": 0.01"), 10, "\"lr\": 0.02");
   write_bytes(folder_ / "few.json", text);
@@ -294,8 +280,20 @@ TEST_F(Elastic, RefusesAnotherConfigurationAndSavesWhereTooFewAreLeft) {
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("has changed since the launch began: this process does not join."));
   EXPECT_THAT(result.err, HasSubstr("3 processes in a row ended before they could join. No more are started."));
+  EXPECT_THAT(result.err, HasSubstr("launch: 1 process is left where at least 2 are needed."));
   EXPECT_THAT(result.err,
               ContainsRegex("the run ends after step [0-9,]+ of 1,000,000. Continue with --resume few-ck:"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "few-ck/latest"));
+}
+
+TEST_F(Elastic, WaitsForProcessesAsLongAsItMay) {
+  ElasticRun run(folder_, {"--elastic", "2:2"}, train("few", kEndless, {"--set", "capstan.elastic.wait=0"}));
+  ASSERT_TRUE(run.await(10));
+  run.kill_rank(1);
+  const ProcessResult result = run.wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("launch: 1 process is left where at least 2 are needed, and there were no more "
+                                    "within 0 s (capstan.elastic.wait)."));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "few-ck/latest"));
 }
 
@@ -310,7 +308,7 @@ TEST_F(Elastic, EndsWithTheErrorThatAllProcessesFind) {
 }
 
 TEST_F(Elastic, ShowsWhoTrains) {
-  ElasticRun run(folder_, {"--elastic", "2:2", "--spares", "1"}, train("shown", 1'000'000));
+  ElasticRun run(folder_, {"--elastic", "2:2", "--spares", "1"}, train("shown", kEndless));
   ASSERT_TRUE(run.await(10));
   ASSERT_TRUE(run.await_waiting(1));
   const World world = *run.world();
