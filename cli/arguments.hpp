@@ -105,7 +105,13 @@ struct ElasticArguments {
 };
 
 struct LaunchArguments {
-  int processes = 1;
+  int processes = 0;
+  struct Elastic {
+    int least = 1, most = 1;  // processes that may train together
+  };
+  std::optional<Elastic> elastic;
+  bool status = false;               // show elastic launches, start nothing
+  int spares = 0;                    // processes that wait to take the place of one that is lost
   std::vector<std::string> command;  // words of a command of ours, or of a program with a '/' in its name
 };
 

@@ -255,10 +255,28 @@ class Definition {
              if (count < 1 || count > 1024) throw UsageError("-n: 1 to 1024 processes, got " + given + ".");
              launch_->arguments.processes = static_cast<int>(count);
            },
-           "Processes to start")
+           "Processes to start; with --elastic MAX of them without it")
         ->type_name("N")
-        ->take_last()
-        ->required();
+        ->take_last();
+    app.add_option_function<std::string>(
+           "--elastic",
+           [this](const std::string& given) {
+             const std::size_t colon = given.find(':');
+             if (colon == std::string::npos)
+               throw UsageError("--elastic: MIN:MAX, for instance 1:4, got " + given + ".");
+             const std::int64_t least = whole_number("--elastic", given.substr(0, colon)),
+                                most = whole_number("--elastic", given.substr(colon + 1));
+             if (least < 1 || most > 1024 || least > most) {
+               throw UsageError("--elastic: MIN is at least 1, MAX at most 1024 and not below MIN, got " + given + ".");
+             }
+             launch_->arguments.elastic = {static_cast<int>(least), static_cast<int>(most)};
+           },
+           "Training goes on when processes are lost, leave or join, with at least MIN and at most MAX of them")
+        ->type_name("MIN:MAX")
+        ->take_last();
+    count_option(app, "--spares", launch_->arguments.spares,
+                 "With --elastic: processes that wait to replace a lost one");
+    app.add_flag("--status", launch_->arguments.status, "Show the elastic launches on this host, and start nothing");
     app.prefix_command();
   }
 
@@ -595,14 +613,28 @@ std::string Definition::unknown_word() const {
          (option ? " Did you mean '--" + word + "'?" : suggestion(word, known)) + " It has: " + all + ".";
 }
 
+void check_launch(const LaunchArguments& arguments) {
+  if (arguments.status) return;
+  const auto& elastic = arguments.elastic;
+  if (!elastic && arguments.spares > 0) throw UsageError("launch: --spares has no effect without --elastic.");
+  if (!elastic && arguments.processes == 0) {
+    throw UsageError("launch: how many processes? For instance: capstan launch -n 2 train --config ds_config.json.");
+  }
+  if (elastic && arguments.processes > 0 &&
+      (arguments.processes < elastic->least || arguments.processes > elastic->most)) {
+    throw UsageError("launch: -n " + std::to_string(arguments.processes) + " is not between MIN and MAX of --elastic " +
+                     std::to_string(elastic->least) + ":" + std::to_string(elastic->most) + ".");
+  }
+  if (arguments.command.empty()) {
+    throw UsageError("launch: what is to be started? For instance: capstan launch -n 2 train --config ds_config.json.");
+  }
+}
+
 std::optional<Arguments> Definition::taken() const {
   if (launch_->app->parsed()) {
     LaunchArguments arguments = launch_->arguments;
     arguments.command = launch_->app->remaining();
-    if (arguments.command.empty()) {
-      throw UsageError(
-          "launch: what is to be started? For instance: capstan launch -n 2 train --config ds_config.json.");
-    }
+    check_launch(arguments);
     return arguments;
   }
   if (train_->app->parsed()) return train_->arguments;

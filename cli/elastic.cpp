@@ -42,7 +42,7 @@ int elastic(const ElasticArguments& arguments) {
   if (arguments.world > 0) devices = arguments.world;
   if (!devices && launcher.known) devices = launcher.size;
   const ElasticityConfig settings =
-      read_elastic_settings(config_text(arguments.config), config_context(arguments.config));
+      read_elastic_config(config_text(arguments.config), config_context(arguments.config)).elasticity;
   const ElasticBatch batch = elastic_batch(settings, devices);
   print(arguments.json ? result_json(batch).dump(2) + "\n" : result_text(batch));
   return 0;

@@ -91,6 +91,8 @@ Interrupt::~Interrupt() {
   close(std::exchange(wake_watcher, -1));
 }
 
+void Interrupt::speaks(bool on) { says_so = on; }
+
 bool Interrupt::requested() { return signals_seen != 0; }
 
 Interrupt::Bound Interrupt::bound(Kind kind) const {

@@ -21,6 +21,9 @@ class Interrupt {
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
 
+  /// From here on this process is the one that speaks, or is not.
+  void speaks(bool on);
+
   static bool requested();
 
   /// kStep: 10 s after the signal, or twice the time of the longest step so far where that is more, or

@@ -1,19 +1,20 @@
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
-#include <thread>
 
 #include "cli/commands.hpp"
+#include "cli/elastic_launch.hpp"
+#include "cli/elastic_status.hpp"
+#include "cli/launched_process.hpp"
 #include "cli/program.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -52,25 +53,6 @@ class Listener {
   int descriptor_, port_ = 0;
 };
 
-void set(const char* name, int value) { setenv(name, std::to_string(value).c_str(), 1); }
-
-/// The words to execute: a program where the first names a file, otherwise a command of this program.
-std::vector<std::string> words_of(const std::vector<std::string>& command) {
-  std::vector<std::string> words = command;
-  if (words.front().find('/') == std::string::npos) {
-    words.insert(words.begin(), (install_prefix() / "bin/capstan").string());
-  }
-  return words;
-}
-
-/// How a process ended, as a shell says it.
-int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
-
-std::string how_it_ended(int status) {
-  if (WIFSIGNALED(status)) return std::string("was killed by signal ") + strsignal(WTERMSIG(status));
-  return "ended with exit code " + std::to_string(WEXITSTATUS(status));
-}
-
 /// The processes of one start. While it lives, SIGINT, SIGTERM and SIGCHLD are taken from next_signal only.
 class Processes {
  public:
@@ -107,36 +89,19 @@ class Processes {
 
  private:
   void start(const LaunchArguments& arguments, int rank, const Listener& listener) {
-    const std::vector<std::string> words = words_of(arguments.command);
-    const pid_t launcher = getpid();
-    const pid_t process = fork();
-    if (process < 0) throw RuntimeFault(std::string("launch: no process: ") + std::strerror(errno) + ".");
-    if (process > 0) {
-      processes_.push_back(process);
-      ++running_;
-      return;
-    }
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != launcher) _exit(1);
-    set("RANK", rank);
-    set("LOCAL_RANK", rank);
-    set("WORLD_SIZE", arguments.processes);
-    set("LOCAL_WORLD_SIZE", arguments.processes);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    set("MASTER_PORT", listener.port());
-    // Rank 0 takes it over; where that ends, others are to be refused, not left waiting.
-    if (rank == 0) fcntl(listener.descriptor(), F_SETFD, 0);
-    set("CAPSTAN_LISTENING_SOCKET", listener.descriptor());
-    for (const char* name : {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}) unsetenv(name);
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / arguments.processes)).c_str(), 0);
-    std::vector<char*> argv;
-    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    log::error("launch: '" + words[0] + "' cannot be started: " + std::strerror(errno) + ".");
-    _exit(127);
+    processes_.push_back(start_process(words_of(arguments.command), before_, arguments.processes, [&] {
+      set_variable("RANK", rank);
+      set_variable("LOCAL_RANK", rank);
+      set_variable("WORLD_SIZE", arguments.processes);
+      set_variable("LOCAL_WORLD_SIZE", arguments.processes);
+      setenv("MASTER_ADDR", "127.0.0.1", 1);
+      set_variable("MASTER_PORT", listener.port());
+      // Rank 0 takes it over; where that ends, others are to be refused, not left waiting.
+      if (rank == 0) fcntl(listener.descriptor(), F_SETFD, 0);
+      set_variable("CAPSTAN_LISTENING_SOCKET", listener.descriptor());
+      for (const char* name : {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}) unsetenv(name);
+    }));
+    ++running_;
   }
 
   void collect() {
@@ -181,6 +146,12 @@ class Processes {
 
 }  // namespace
 
-int launch(const LaunchArguments& arguments) { return Processes(arguments).run(); }
+int launch(const LaunchArguments& arguments) {
+  if (arguments.status) {
+    print(elastic_status());
+    return 0;
+  }
+  return arguments.elastic ? launch_elastic(arguments) : Processes(arguments).run();
+}
 
 }  // namespace capstan::cli

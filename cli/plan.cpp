@@ -40,6 +40,23 @@ std::int64_t checkpoint_bytes(const PlannedRun& run) {
   return bytes;
 }
 
+/// What a process keeps in shared memory where elasticity is on: two snapshots of its part of a checkpoint, and as many
+/// of each partner's. Rank 0's, which has most: what all ranks have alike stands in its part.
+std::int64_t snapshot_bytes(const PlannedRun& run, const Config& config) {
+  if (!config.elasticity.enabled) return 0;
+  std::int64_t cut = 0, whole = run.buffer_bytes + run.model_state_bytes;
+  for (const PlannedParameter& parameter : run.parameters) {
+    if (parameter.trainable) {
+      cut += parameter.numel * 4 + parameter.bytes_of_states(parameter.numel);
+    } else {
+      (config.zero.stage == 3 ? cut : whole) += parameter.numel * run.compute_bytes;
+    }
+  }
+  const std::int64_t hosts = run.world / run.local_world;
+  const std::int64_t copies = 1 + std::min(config.run.elastic.partners, hosts - 1);
+  return 2 * copies * ((cut + run.world - 1) / run.world + whole);
+}
+
 /// The folder of a store: the first of its arguments that is a path.
 std::string folder_of(const std::optional<ComponentChoice>& store, const PluginIndex& plugins) {
   const ComponentRef found = store ? plugins.find(store->kind, store->type, store->device) : ComponentRef{};
@@ -78,6 +95,7 @@ std::vector<PlannedLimit> limits_of(const Plan& plan, const Config& config, cons
   for (const auto& [path, bytes] : offloaded_bytes(plan, config, plugins)) {
     disk(path, bytes * plan.run.local_world, ", offload");
   }
+  if (plan.snapshots > 0) disk("/dev/shm", plan.snapshots * plan.run.local_world, ", snapshots");
   disk(config.run.save_dir.empty() ? "." : config.run.save_dir, plan.checkpoint, ", a checkpoint");
   return limits;
 }
@@ -161,6 +179,7 @@ int plan(const PlanArguments& arguments) {
   plan.precision = precision_text(config);
   plan.program = static_cast<std::int64_t>(host_memory().resident);
   plan.checkpoint = checkpoint_bytes(plan.run);
+  plan.snapshots = snapshot_bytes(plan.run, config);
   const auto planned = [&](const ZeroChoice& choice) {
     return PlannedChoice{choice, plan_memory(plan.run, choice), lacks(choice, config, plugins)};
   };

@@ -75,6 +75,9 @@ std::string memory_text(const Plan& plan) {
     rows.push_back({"  while the model is built", bytes_text(memory.building), "memory"});
   }
   rows.push_back({"  the program and its libraries", bytes_text(plan.program), "host"});
+  if (plan.snapshots > 0) {
+    rows.push_back({"  snapshots of an elastic launch", bytes_text(plan.snapshots), "host, /dev/shm"});
+  }
   return table_text(rows) + "  Beside these, " + activations_text(plan) +
          "up to 64 MB of freed memory that the heap keeps.\n";
 }
@@ -218,7 +221,8 @@ Json choice_json(const PlannedChoice& one) {
 }  // namespace
 
 std::int64_t Plan::process_bytes() const {
-  return program + configured.memory.peak(MemoryTier::kMemory) + configured.memory.training(MemoryTier::kHost);
+  return program + configured.memory.peak(MemoryTier::kMemory) + configured.memory.training(MemoryTier::kHost) +
+         snapshots;
 }
 
 std::string plan_text(const Plan& plan) {
@@ -236,6 +240,7 @@ Json plan_json(const Plan& plan) {
   json["program"] = plan.program;
   json["process"] = plan.process_bytes();
   json["checkpoint"] = plan.checkpoint;
+  if (plan.snapshots > 0) json["snapshots"] = plan.snapshots;
   json["configured"] = choice_json(plan.configured);
   json["activations"] = pass_json(plan.plain);
   if (plan.recomputing) json["recomputing"] = pass_json(*plan.recomputing);

@@ -42,6 +42,7 @@ struct Plan {
   std::optional<SparsePart> attention;     // none: it is dense
   std::int64_t program = 0;                // bytes of a process that holds no model
   std::int64_t checkpoint = 0;
+  std::int64_t snapshots = 0;  // shared memory of a process that is one of an elastic launch; 0: it is none
   PlannedChoice configured;
   std::vector<PlannedChoice> choices;
   std::vector<std::vector<PlannedTraffic>> traffic;  // one list for each stage, 0 to 3

@@ -78,6 +78,12 @@ const std::vector<PlotOf>& known_plots() {
        false,
        {{"read", "Train_Samples_offload_mb_read"}, {"written", "Train_Samples_offload_mb_written"}}},
       {"Offload, ms waited", false, {{"waited", "Train_Samples_offload_wait_ms"}}},
+      {"Processes", false, {{"processes", "Train_Elastic_processes"}}},
+      {"Seconds lost since the run began",
+       true,
+       {{"steps done again", "Train_Elastic_seconds_repeated"},
+        {"regrouping", "Train_Elastic_seconds_regrouping"},
+        {"waiting for processes", "Train_Elastic_seconds_waiting"}}},
       {"Gradient norm", false, {{"norm", "Train_Samples_grad_norm"}}},
       {"Loss scale", false, {{"scale", "Train_Samples_loss_scale"}}},
   };

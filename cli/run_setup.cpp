@@ -62,6 +62,24 @@ void seed_host(std::uint64_t seed) {
   generator.set_current_seed(seed);
 }
 
+ConfigContext context_of(const ConfigArguments& arguments, Purpose purpose, const Rendezvous& rendezvous,
+                         int world_size) {
+  ConfigContext context = config_context(arguments);
+  context.takes_steps = context.trains_alone = purpose == Purpose::kTraining;
+  if (purpose != Purpose::kAnalysis) {
+    context.world_size = world_size;
+    if (world_size > 1) context.world_size_origin = rendezvous.origin;
+  }
+  return context;
+}
+
+void connect(LoadedConfig& loaded, const Rendezvous& rendezvous, const Communicator::Options& limits) {
+  // Before anything else of LibTorch: it looks for devices once, at the first seed.
+  load_device(loaded.config, loaded.plugins);
+  loaded.communicator = rendezvous.size > 1 ? Communicator::connect(rendezvous, limits) : Communicator::alone();
+  for (const std::string& warning : loaded.plugins.warnings()) log::warning(warning);
+}
+
 }  // namespace
 
 LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose) {
@@ -73,18 +91,18 @@ LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose) {
     log::set_level(log::Level::kError);
     log::set_speaker("rank " + std::to_string(rendezvous.rank));
   }
-  ConfigContext context = config_context(arguments);
-  context.takes_steps = context.trains_alone = purpose == Purpose::kTraining;
-  if (purpose != Purpose::kAnalysis) {
-    context.world_size = rendezvous.size;
-    if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
-  }
+  const ConfigContext context = context_of(arguments, purpose, rendezvous, rendezvous.size);
   loaded.config = load_config_as_one(arguments, context, rendezvous, loaded.plugins);
-  // Before anything else of LibTorch: it looks for devices once, at the first seed.
-  load_device(loaded.config, loaded.plugins);
-  loaded.communicator = rendezvous.size > 1 ? Communicator::connect(rendezvous, time_limits(process_environment()))
-                                            : Communicator::alone();
-  for (const std::string& warning : loaded.plugins.warnings()) log::warning(warning);
+  connect(loaded, rendezvous, time_limits(process_environment()));
+  return loaded;
+}
+
+LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose, const RunStart& start) {
+  LoadedConfig loaded;
+  note_rank(start.rendezvous.rank, start.rendezvous.size);
+  const ConfigContext context = context_of(arguments, purpose, start.rendezvous, start.world_size);
+  loaded.config = load_config(start.text, context, loaded.plugins);
+  connect(loaded, start.rendezvous, start.limits);
   return loaded;
 }
 

@@ -30,6 +30,16 @@ enum class Purpose { kTraining, kEvaluation, kAnalysis };
 /// of any size. Throws ConfigError, PluginError, RuntimeFault. What all ranks find wrong, rank 0 alone says.
 LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose);
 
+/// A start of processes that somebody else has brought together.
+struct RunStart {
+  ConfigText text;
+  Rendezvous rendezvous;
+  Communicator::Options limits;
+  int world_size = 1;  // that the configuration is completed for
+};
+/// The same for such a start. Each rank says what it finds wrong.
+LoadedConfig load_run(const ConfigArguments& arguments, Purpose purpose, const RunStart& start);
+
 /// What `run` returns. What it throws the other ranks are told, and what all of them throw alike, rank 0 says.
 int run_as_one(const LoadedConfig& loaded, const std::function<int()>& run);
 

@@ -9,6 +9,10 @@
 
 #include "cli/checkpoint_name.hpp"
 #include "cli/commands.hpp"
+#include "cli/elastic_account.hpp"
+#include "cli/elastic_member.hpp"
+#include "cli/elastic_snapshots.hpp"
+#include "cli/elastic_training.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/numbers.hpp"
 #include "cli/program.hpp"
@@ -82,9 +86,12 @@ std::string traffic_text(const CommsLog::TrafficByName& all, const CommsLog::Tra
 /// One training run, from the first step of this process to the last.
 class TrainingRun {
  public:
-  TrainingRun(const TrainArguments& arguments, const LoadedConfig& loaded, Model model, Interrupt& interrupt)
+  /// `member`: this process as one of an elastic launch, or null.
+  TrainingRun(const TrainArguments& arguments, const LoadedConfig& loaded, Model model, Interrupt& interrupt,
+              ElasticMember* member)
       : loaded_(loaded),
         interrupt_(interrupt),
+        member_(member),
         run_(loaded.config.run),
         data_(open_data(run_.data_paths, "capstan.data.path", loaded, model)),
         order_(data_.samples(), run_.seed, run_.shuffle),
@@ -92,23 +99,39 @@ class TrainingRun {
         speaks_(loaded.communicator->rank() == 0),
         report_(arguments.report),
         bar_(arguments.progress && speaks_) {
-    if (speaks_) print(settings_text(loaded.config, loaded.plugins, model, data_, Terminal(STDOUT_FILENO)));
+    if (speaks_ && (!member || member->world().generation == 1)) {
+      print(settings_text(loaded.config, loaded.plugins, model, data_, Terminal(STDOUT_FILENO)));
+    }
     engine_.emplace(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
     if (!report_.empty()) engine_->comms_log().record_all(true);
     engine_->start_sampler(data_.samples(), data_.fingerprint());
     check_passes();
     engine_->set_report_output([this](std::string_view text) { print_line(text); });
-    if (!arguments.init_from.empty()) engine_->load_weights(arguments.init_from);
-    // A resumed student is what it has become.
-    if (loaded.config.compression.layer_reduction.enabled && arguments.resume.empty()) take_teacher();
-    if (!arguments.resume.empty()) resume(CheckpointName::parse(arguments.resume));
+    if (!member) {
+      begin(arguments);
+    } else if (!go_on()) {
+      begin(arguments);
+      account_.begun = steady_seconds();
+      // Whatever comes next, the run need not begin anew.
+      snapshots_->take(*engine_, kept_with_snapshot());
+    }
+    if (member && speaks_) write_elastic_metrics();
     if (loaded.config.report.dump_state) print_line(engine_->state_dump() + "\n" + config_dump(loaded.config));
     pace_.emplace(loaded.config.batch.train_batch_size, data_.sequence_length());
   }
 
-  int run();
+  /// The exit code; nothing where an elastic run goes on with other processes.
+  std::optional<int> run();
+  /// Saves what an elastic run has come to, by one process alone.
+  std::optional<int> save_only();
 
  private:
+  void begin(const TrainArguments& arguments);
+  bool go_on();
+  Json kept_with_snapshot() const;
+  void snapshot();
+  std::optional<int> pause();
+  void write_elastic_metrics();
   void print_line(std::string_view text) const {
     if (!speaks_) return;
     ProgressBar::clear();
@@ -121,7 +144,8 @@ class TrainingRun {
   }
 
   /// On all ranks alike: a single process stops at once, several after the step in which they agreed.
-  bool stop_requested() const { return engine_->world_size() == 1 ? Interrupt::requested() : engine_->stop_agreed(); }
+  bool stop_requested() const { return engine_->world_size() == 1 ? asked_to_stop() : engine_->stop_agreed(); }
+  bool asked_to_stop() const { return Interrupt::requested() || (member_ && member_->is_to_pause()); }
   std::int64_t step() const { return engine_->progress().global_steps; }
   void resume(const CheckpointName& name);
   void take_teacher();
@@ -146,6 +170,7 @@ class TrainingRun {
 
   const LoadedConfig& loaded_;
   Interrupt& interrupt_;
+  ElasticMember* member_;
   const RunConfig& run_;
   Dataset data_;
   BatchOrder order_;
@@ -154,6 +179,7 @@ class TrainingRun {
   std::string report_;
   CommsLog::TrafficByName before_step_, after_step_;  // what had been sent before the last step, and at its end
   ProgressBar bar_;
+  std::optional<ElasticSnapshots> snapshots_;  // of an elastic run
   std::optional<Engine> engine_;
   std::optional<Pace> pace_;
   Forecast forecast_;
@@ -162,7 +188,55 @@ class TrainingRun {
   std::optional<std::int64_t> saved_step_, evaluated_step_;
   double first_loss_ = 0;
   std::int64_t steps_here_ = 0;
+  ElasticAccount account_;
 };
+
+/// From initial values, given weights or a checkpoint.
+void TrainingRun::begin(const TrainArguments& arguments) {
+  if (!arguments.init_from.empty()) engine_->load_weights(arguments.init_from);
+  // A resumed student is what it has become.
+  if (loaded_.config.compression.layer_reduction.enabled && arguments.resume.empty()) take_teacher();
+  if (!arguments.resume.empty()) resume(CheckpointName::parse(arguments.resume));
+}
+
+/// From the newest snapshot of an elastic run. False where there is none yet.
+bool TrainingRun::go_on() {
+  const World& world = member_->world();
+  snapshots_.emplace(*member_);
+  const std::optional<Json> kept = snapshots_->load(*engine_);
+  if (kept) {
+    account_ = ElasticAccount::go_on(kept->at("account"), world.since, world.waited);
+    first_loss_ = kept->at("first_loss").as_number();
+    steps_here_ = kept->at("steps_here").as_integer();
+  }
+  if (world.generation > 1 && world.end.empty()) {
+    print_line("generation " + grouped(world.generation) + ": " + grouped(engine_->world_size()) +
+               (engine_->world_size() == 1 ? " process goes" : " processes go") + " on from step " + grouped(step()) +
+               " (" + world.change + ")");
+  }
+  return kept.has_value();
+}
+
+void TrainingRun::write_elastic_metrics() {
+  const std::pair<const char*, double> metrics[] = {
+      {"generation", static_cast<double>(member_->world().generation)},
+      {"processes", engine_->world_size()},
+      {"losses", static_cast<double>(member_->world().losses)},
+      {"seconds_repeated", account_.repeated},
+      {"seconds_regrouping", account_.regrouping},
+      {"seconds_waiting", account_.waiting},
+  };
+  for (const auto& [name, value] : metrics) engine_->write_metric(std::string("Train/Elastic/") + name, value);
+}
+
+Json TrainingRun::kept_with_snapshot() const {
+  Json kept = Json::object();
+  kept["data"] = data_identity();
+  kept["account"] = account_.json();
+  kept["first_loss"] = first_loss_;
+  kept["steps_here"] = steps_here_;
+  return kept;
+}
 
 Json TrainingRun::data_identity() const {
   Json identity = Json::object();
@@ -247,7 +321,7 @@ bool TrainingRun::train_step_or_leave() {
     train_step();
     return true;
   } catch (const RuntimeFault& error) {
-    if (!Interrupt::requested() || engine_->world_size() == 1) throw;
+    if (member_ || !Interrupt::requested() || engine_->world_size() == 1) throw;
     engine_->tell_failure("interrupted.");
     log::warning("interrupted in step " + grouped(step() + 1) + ", which failed: " + error.what() + "\n" +
                  what_is_kept());
@@ -272,6 +346,7 @@ void TrainingRun::check_passes() const {
 
 /// This rank's micro-batch of the step under way.
 Batch TrainingRun::next_batch(std::int64_t micro_step) {
+  if (member_ && member_->is_over()) throw PeerFault("the step has no future: a process of the run is gone.");
   const std::int64_t rows = loaded_.config.batch.micro_batch_size;
   const std::int64_t first = (micro_step * engine_->world_size() + engine_->rank()) * rows;
   if (!engine_->has_sampler()) {
@@ -288,6 +363,7 @@ void TrainingRun::train_step() {
   if (!report_.empty()) after_step_ = engine_->comms_log().traffic();
   pace_->step_took(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
   if (steps_here_++ == 0) first_loss_ = loss;
+  if (member_ && speaks_) member_->folder().tell_step({member_->world().generation, step(), steady_seconds()});
 }
 
 void TrainingRun::report_step(double seconds_since_begin) {
@@ -299,7 +375,8 @@ void TrainingRun::report_step(double seconds_since_begin) {
                         .tokens_per_second = pace_->tokens_per_second(),
                         .seconds_left = pace_->seconds_for(*run_.steps - step())};
   if (due(step(), loaded_.config.report.steps_per_print.value_or(0))) print_line(plain_text(facts));
-  if (const auto forecast = forecast_.after_step(facts, seconds_since_begin)) print_line(*forecast);
+  const auto forecast = forecast_.after_step(facts, seconds_since_begin);
+  if (forecast && (!member_ || member_->world().generation == 1)) print_line(*forecast);
   bar_.show(facts);
 }
 
@@ -353,6 +430,7 @@ void TrainingRun::finish_saving() {
 int TrainingRun::interrupted() {
   if (steps_here_ > 0) save();
   finish_saving();
+  if (member_) print_line(account_.text(member_->world().losses));
   close_run();
   log::info("interrupted after step " + grouped(step()) + " of " + grouped(*run_.steps) +
             (run_.save_dir.empty() ? ". Nothing was saved: --save is not given."
@@ -369,6 +447,7 @@ void TrainingRun::finish(double seconds) {
     print_line("trained " + grouped(steps_here_) + " steps in " + duration_text(seconds) + ": loss " +
                fixed(first_loss_, 4) + " -> " + fixed(engine_->mean_loss(), 4));
   }
+  if (member_) print_line(account_.text(member_->world().losses));
   close_run();
 }
 
@@ -388,20 +467,40 @@ void TrainingRun::report_comms() {
   print_line(engine_->comms_summary(report_ == "stragglers").text());
 }
 
-int TrainingRun::run() {
-  const auto begun = std::chrono::steady_clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(); };
+/// All members have ended this step: the last of this generation. Nothing is lost.
+std::optional<int> TrainingRun::pause() {
+  const bool leaves = Interrupt::requested();
+  snapshots_->take(*engine_, kept_with_snapshot());
+  engine_->flush_monitors();
+  if (member_->pause(leaves) == ElasticMember::Pause::kEnd) return interrupted();
+  if (!leaves) return std::nullopt;
+  log::info("interrupted after step " + grouped(step()) + " of " + grouped(*run_.steps) +
+            ": this process leaves, and the others go on.");
+  return static_cast<int>(ExitCode::kInterrupted);
+}
+
+std::optional<int> TrainingRun::save_only() {
+  if (step() > 0) save();
+  finish_saving();
+  log::info("the run ends after step " + grouped(step()) + " of " + grouped(*run_.steps) + ". " + what_is_kept());
+  return member_->world().end_code;
+}
+
+std::optional<int> TrainingRun::run() {
+  if (!member_) account_.begun = steady_seconds();
+  const auto seconds = [&] { return steady_seconds() - account_.begun; };
   try {
     while (step() < *run_.steps) {
-      if (stop_requested()) return interrupted();
-      if (Interrupt::requested()) engine_->ask_to_stop();
+      if (stop_requested()) return member_ ? pause() : interrupted();
+      if (asked_to_stop()) engine_->ask_to_stop();
       if (!train_step_or_leave()) return static_cast<int>(ExitCode::kInterrupted);
       report_step(seconds());
       note_saved();
       if (due(step(), run_.eval_every)) evaluate();
       if (due(step(), run_.save_every)) save();
+      if (member_) snapshots_->after_step(*engine_, [this] { return kept_with_snapshot(); });
     }
-    if (stop_requested()) return interrupted();
+    if (stop_requested() && !member_) return interrupted();
     finish(seconds());
   } catch (const Interrupted&) {
     return interrupted();
@@ -409,15 +508,30 @@ int TrainingRun::run() {
   return 0;
 }
 
-}  // namespace
-
-int train(const TrainArguments& arguments) {
-  Interrupt interrupt(/*speaks=*/read_rendezvous(process_environment()).rank == 0);
+int train_alone(const TrainArguments& arguments, Interrupt& interrupt) {
   const LoadedConfig loaded = load_run(arguments.config, Purpose::kTraining);
   return run_as_one(loaded, [&] {
     check_run(loaded.config.run);
-    return TrainingRun(arguments, loaded, build_model(loaded), interrupt).run();
+    return *TrainingRun(arguments, loaded, build_model(loaded), interrupt, nullptr).run();
   });
+}
+
+}  // namespace
+
+int train(const TrainArguments& arguments) {
+  if (auto member = ElasticMember::from_environment()) {
+    Interrupt interrupt(/*speaks=*/false);
+    ElasticTraining training(arguments, *member, interrupt);
+    return training.run([&](const LoadedConfig& loaded, bool only_to_save) {
+      check_run(loaded.config.run);
+      Model model = build_model(loaded);
+      if (member->world().generation == 1) training.check_same(model);
+      TrainingRun run(arguments, loaded, std::move(model), interrupt, &*member);
+      return only_to_save ? run.save_only() : run.run();
+    });
+  }
+  Interrupt interrupt(/*speaks=*/read_rendezvous(process_environment()).rank == 0);
+  return train_alone(arguments, interrupt);
 }
 
 }  // namespace capstan::cli

@@ -62,7 +62,9 @@ void write(Level level, std::string_view message) {
   logger().log(to_spdlog(level), "{}{}", prefix(level), message);
 }
 
-void set_speaker(const std::string& name) { logger().set_pattern("capstan: [" + name + "] %v"); }
+void set_speaker(const std::string& name) {
+  logger().set_pattern(name.empty() ? "capstan: %v" : "capstan: [" + name + "] %v");
+}
 
 void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 

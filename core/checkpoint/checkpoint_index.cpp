@@ -131,35 +131,6 @@ IndexedTensor parse_tensor(const Members& members) {
   return tensor;
 }
 
-/// Every (parameter, state) must be there as a whole, each element once.
-void check_ranges(const std::vector<IndexedTensor>& tensors, const std::string& where) {
-  std::map<std::pair<std::string, std::string>, std::vector<const IndexedTensor*>> parts;
-  for (const auto& tensor : tensors) parts[{tensor.parameter, tensor.state}].push_back(&tensor);
-  for (auto& [key, ranges] : parts) {
-    std::sort(ranges.begin(), ranges.end(), [](const auto* a, const auto* b) {
-      return std::pair(a->offset, a->numel) < std::pair(b->offset, b->numel);
-    });
-    const std::string name = where + ": " + key.second + " of '" + key.first + "': ";
-    std::int64_t position = 0;
-    for (const auto* range : ranges) {
-      if (range->shape != ranges.front()->shape || range->type != ranges.front()->type) {
-        throw RuntimeFault(name + "its parts disagree about shape or dtype.");
-      }
-      if (range->offset != position) {
-        throw RuntimeFault(name + "elements " + std::to_string(std::min(position, range->offset)) + " to " +
-                           std::to_string(std::max(position, range->offset)) +
-                           (range->offset > position ? " are in no file." : " are there twice."));
-      }
-      position += range->numel;
-    }
-    const std::int64_t all = elements_of(ranges.front()->shape);
-    if (position != all || (all == 0 && ranges.size() != 1)) {
-      throw RuntimeFault(name + "elements " + std::to_string(position) + " to " + std::to_string(all) +
-                         " are in no file.");
-    }
-  }
-}
-
 /// The JSON without the seal. Throws when the seal is broken.
 std::string unsealed(std::string_view text, const std::string& where) {
   if (text.size() > kSealBytes && text.ends_with(kSealEnd)) {
@@ -226,6 +197,34 @@ CheckpointIndex parse_index_part(std::string_view text, const std::string& where
         parse_tensor(Members(item, where + ", tensors[" + std::to_string(index.tensors.size()) + "]")));
   }
   return index;
+}
+
+void check_ranges(const std::vector<IndexedTensor>& tensors, const std::string& where) {
+  std::map<std::pair<std::string, std::string>, std::vector<const IndexedTensor*>> parts;
+  for (const auto& tensor : tensors) parts[{tensor.parameter, tensor.state}].push_back(&tensor);
+  for (auto& [key, ranges] : parts) {
+    std::sort(ranges.begin(), ranges.end(), [](const auto* a, const auto* b) {
+      return std::pair(a->offset, a->numel) < std::pair(b->offset, b->numel);
+    });
+    const std::string name = where + ": " + key.second + " of '" + key.first + "': ";
+    std::int64_t position = 0;
+    for (const auto* range : ranges) {
+      if (range->shape != ranges.front()->shape || range->type != ranges.front()->type) {
+        throw RuntimeFault(name + "its parts disagree about shape or dtype.");
+      }
+      if (range->offset != position) {
+        throw RuntimeFault(name + "elements " + std::to_string(std::min(position, range->offset)) + " to " +
+                           std::to_string(std::max(position, range->offset)) +
+                           (range->offset > position ? " are in no file." : " are there twice."));
+      }
+      position += range->numel;
+    }
+    const std::int64_t all = elements_of(ranges.front()->shape);
+    if (position != all || (all == 0 && ranges.size() != 1)) {
+      throw RuntimeFault(name + "elements " + std::to_string(position) + " to " + std::to_string(all) +
+                         " are in no file.");
+    }
+  }
 }
 
 CheckpointIndex parse_index(std::string_view text, const std::string& where) {

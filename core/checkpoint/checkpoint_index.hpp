@@ -47,4 +47,7 @@ CheckpointIndex parse_index_part(std::string_view text, const std::string& where
 /// of the wrong kind, ranges beyond a tensor, ranges that leave a gap or overlap.
 CheckpointIndex parse_index(std::string_view text, const std::string& where);
 
+/// Throws RuntimeFault: `where`, then the defect: a tensor whose ranges leave a gap, overlap, or disagree about it.
+void check_ranges(const std::vector<IndexedTensor>& tensors, const std::string& where);
+
 }  // namespace capstan

@@ -41,7 +41,7 @@ void ignore_broken_pipes() {
 
 struct Communicator::State {
   int rank = 0, size = 1, local_rank = 0, ranks_per_host = 1;
-  std::chrono::milliseconds timeout{}, watch_every{};
+  Options options;
   std::shared_ptr<Transport> transport;
   std::optional<at::DeviceType> linked;  // whose memory the transport has a link for
   std::unique_ptr<Watchdog> watchdog;
@@ -54,6 +54,10 @@ struct Communicator::State {
   State* parent = nullptr;   // for a group: the communicator whose connections it uses
   std::vector<int> members;  // for a group: the ranks of its members in `parent`
 
+  void start_watchdog() {
+    watchdog = std::make_unique<Watchdog>(transport->for_thread(), rank, size,
+                                          Watchdog::Options{options.watch_every, options.timeout, options.lingers});
+  }
   bool connected() const { return parent != nullptr || transport != nullptr; }
   State& base() { return parent ? *parent : *this; }
 
@@ -115,19 +119,19 @@ struct Communicator::State {
         throw;
       }
       watchdog->watch(nullptr);
-      if (!done) throw RuntimeFault(where(name) + watchdog->verdict());
+      if (!done) throw PeerFault(where(name) + watchdog->verdict());
     } catch (const LinkLost& lost) {
       const std::string verdict = watchdog->verdict();
-      throw RuntimeFault(where(name) + (verdict.empty() ? lost.what() : verdict));
+      throw PeerFault(where(name) + (verdict.empty() ? lost.what() : verdict));
     } catch (const PeerLost& lost) {
       const std::string verdict = watchdog->verdict();
-      if (!verdict.empty()) throw RuntimeFault(where(name) + verdict);
+      if (!verdict.empty()) throw PeerFault(where(name) + verdict);
       const auto [peer, words] = watchdog->last_words(lost.peer());
       const std::string who = "rank " + std::to_string(peer);
-      throw RuntimeFault(
-          where(name) + (words.empty() || words == "finished"
-                             ? who + " is gone" + (words.empty() ? "" : ": it has finished") + " (" + lost.what() + ")."
-                             : who + " stopped: " + words));
+      throw PeerFault(where(name) +
+                      (words.empty() || words == "finished"
+                           ? who + " is gone" + (words.empty() ? "" : ": it has finished") + " (" + lost.what() + ")."
+                           : who + " stopped: " + words));
     }
     watchdog->leave();
   }
@@ -151,14 +155,16 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
   state->local_rank = rendezvous.local_rank;
   const bool even = rendezvous.local_size > 0 && rendezvous.size % rendezvous.local_size == 0;
   state->ranks_per_host = even ? rendezvous.local_size : rendezvous.size;
-  state->timeout = options.timeout;
-  state->watch_every = options.watch_every;
+  state->options = options;
   if (rendezvous.size > 1) {
     ignore_broken_pipes();
-    state->transport =
-        with_host_memory(connect_gloo(rendezvous, options.arrival), rendezvous.rank, rendezvous.size, options.arrival);
-    state->watchdog = std::make_unique<Watchdog>(state->transport->for_thread(), rendezvous.rank, rendezvous.size,
-                                                 options.watch_every, options.timeout);
+    try {
+      state->transport = with_host_memory(connect_gloo(rendezvous, options.arrival), rendezvous.rank, rendezvous.size,
+                                          options.arrival);
+    } catch (const RuntimeFault& fault) {
+      throw PeerFault(fault.what());
+    }
+    state->start_watchdog();
   }
   return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
 }
@@ -170,11 +176,9 @@ std::shared_ptr<Communicator> Communicator::duplicate_for_thread(const std::stri
   state->size = state_->size;
   state->local_rank = state_->local_rank;
   state->ranks_per_host = state_->ranks_per_host;
-  state->timeout = state_->timeout;
-  state->watch_every = state_->watch_every;
+  state->options = state_->options;
   state->transport = state_->transport->duplicate_for_thread(purpose);
-  state->watchdog = std::make_unique<Watchdog>(state->transport->for_thread(), state->rank, state->size,
-                                               state->watch_every, state->timeout);
+  state->start_watchdog();
   return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
 }
 

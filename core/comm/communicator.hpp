@@ -11,10 +11,17 @@
 
 #include "core/comm/comms_log.hpp"
 #include "core/comm/rendezvous.hpp"
+#include "core/errors.hpp"
 
 namespace capstan {
 
 class DeviceLinks;
+
+/// Another process of the run is gone, or does not come.
+class PeerFault : public RuntimeFault {
+ public:
+  using RuntimeFault::RuntimeFault;
+};
 
 /// Collectives between the processes of a run. The engine's thread calls them, except where a function says otherwise.
 ///
@@ -28,6 +35,7 @@ class Communicator {
     std::chrono::milliseconds timeout = std::chrono::minutes(30);  // the longest that one collective may take
     std::chrono::milliseconds arrival = std::chrono::minutes(5);   // the longest wait for all processes to appear
     std::chrono::milliseconds watch_every = std::chrono::seconds(1);
+    bool lingers = true;  // after a failure rank 0 stays until the others have read why, for 2 s at most
   };
 
   /// The communicator of a single process: its collectives copy or do nothing.

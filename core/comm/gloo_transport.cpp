@@ -113,7 +113,7 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, PortFile* 
     std::tie(options.masterListenFd, entry.port) = listen_on_loopback();
     entry.secret = random_secret();
   } else if (port_file) {
-    entry = port_file->read(patience);
+    entry = port_file->read(patience, rendezvous.given_up);
   }
   if (port_file) rendezvous.port = entry.port;
   options.port = static_cast<std::uint16_t>(rendezvous.port);
@@ -135,7 +135,7 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, PortFile* 
 }
 
 /// Where the processes of a run meet. It is opened once a process: rank 0's end of it serves the others until the
-/// process ends.
+/// process ends, or as long as the transport where the place is a passing one.
 struct MeetingPlace {
   std::mutex opening;
   c10::intrusive_ptr<c10d::TCPStore> store;
@@ -146,11 +146,14 @@ struct MeetingPlace {
 
 /// The same place for every start of this process as this rank; never destroyed, because communicators that are static
 /// objects of a program use it until the end. [any thread]
-MeetingPlace& meeting_place(const Rendezvous& rendezvous) {
+std::shared_ptr<MeetingPlace> meeting_place(const Rendezvous& rendezvous) {
+  if (rendezvous.passing) return std::make_shared<MeetingPlace>();
   static std::mutex mutex;
-  static auto& places = *new std::map<std::string, MeetingPlace>;
+  static auto& places = *new std::map<std::string, std::shared_ptr<MeetingPlace>>;
   const std::lock_guard lock(mutex);
-  return places[std::to_string(rendezvous.rank) + "@" + place(rendezvous) + "/" + rendezvous.port_file];
+  auto& found = places[std::to_string(rendezvous.rank) + "@" + place(rendezvous) + "/" + rendezvous.port_file];
+  if (!found) found = std::make_shared<MeetingPlace>();
+  return found;
 }
 
 /// The address of this host that the others can reach: the one from which the way to rank 0 leads.
@@ -222,17 +225,24 @@ class GlooExchange final : public Exchange {
 
 class GlooTransport final : public Transport {
  public:
-  GlooTransport(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::ProcessGroupGloo> group,
-                std::shared_ptr<gloo::transport::Device> device, milliseconds patience)
-      : store_(std::move(store)), group_(std::move(group)), device_(std::move(device)), patience_(patience) {}
+  GlooTransport(std::shared_ptr<MeetingPlace> meeting, c10::intrusive_ptr<c10d::Store> store,
+                c10::intrusive_ptr<c10d::ProcessGroupGloo> group, std::shared_ptr<gloo::transport::Device> device,
+                milliseconds patience)
+      : meeting_(std::move(meeting)),
+        store_(std::move(store)),
+        group_(std::move(group)),
+        device_(std::move(device)),
+        patience_(patience) {}
   ~GlooTransport() override {
     const Quiet quiet;
     group_.reset();
     store_.reset();
+    meeting_.reset();
   }
 
   /// Connects the processes that meet in the store. Each connection takes `patience` at most.
-  static std::shared_ptr<GlooTransport> connect(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+  static std::shared_ptr<GlooTransport> connect(std::shared_ptr<MeetingPlace> meeting,
+                                                c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                                 std::shared_ptr<gloo::transport::Device> device,
                                                 milliseconds patience) {
     const Quiet quiet;
@@ -241,7 +251,8 @@ class GlooTransport final : public Transport {
     const auto gloo_store = c10::make_intrusive<c10d::PrefixStore>("gloo", store);
     auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(gloo_store, rank, size, options);
     group->setTimeout(kForever);
-    return std::make_shared<GlooTransport>(std::move(store), std::move(group), std::move(device), patience);
+    return std::make_shared<GlooTransport>(std::move(meeting), std::move(store), std::move(group), std::move(device),
+                                           patience);
   }
 
   std::unique_ptr<Exchange> start(std::uint32_t tag, const std::vector<Message>& send,
@@ -285,7 +296,7 @@ class GlooTransport final : public Transport {
     const Quiet quiet;
     try {
       auto store = c10::make_intrusive<c10d::PrefixStore>(purpose, store_->clone());
-      return connect(std::move(store), group_->getRank(), group_->getSize(), device_, patience_);
+      return connect(meeting_, std::move(store), group_->getRank(), group_->getSize(), device_, patience_);
     } catch (const std::exception& error) {
       throw RuntimeFault("rank " + std::to_string(group_->getRank()) + ": cannot connect to the other processes for " +
                          purpose + ": " + first_line(error));
@@ -294,10 +305,11 @@ class GlooTransport final : public Transport {
 
   std::shared_ptr<Transport> for_thread() override {
     const Quiet quiet;
-    return std::make_shared<GlooTransport>(store_->clone(), nullptr, device_, patience_);
+    return std::make_shared<GlooTransport>(meeting_, store_->clone(), nullptr, device_, patience_);
   }
 
  private:
+  std::shared_ptr<MeetingPlace> meeting_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
   std::shared_ptr<gloo::transport::Device> device_;
@@ -338,9 +350,9 @@ AgreedStart agree_on_start(MeetingPlace& meeting, const Rendezvous& rendezvous, 
 /// The texts of this start alone. Fills in the port, and `port_file` when this start opens the meeting place and tells
 /// its port through a file, and `agreed` when it is the first of these processes in a store that outlives them. [any
 /// thread]
-c10::intrusive_ptr<c10d::Store> store_of_start(Rendezvous& rendezvous, std::optional<PortFile>& port_file,
-                                               std::optional<AgreedStart>& agreed, milliseconds patience) {
-  MeetingPlace& meeting = meeting_place(rendezvous);
+c10::intrusive_ptr<c10d::Store> store_of_start(MeetingPlace& meeting, Rendezvous& rendezvous,
+                                               std::optional<PortFile>& port_file, std::optional<AgreedStart>& agreed,
+                                               milliseconds patience) {
   // Ranks of one process that are threads open places of their own: rank 1 waits for rank 0's port.
   const std::lock_guard lock(meeting.opening);
   if (!meeting.store) {
@@ -375,13 +387,29 @@ std::shared_ptr<gloo::transport::Device> open_device(const Rendezvous& rendezvou
   }
 }
 
+/// Waits a while for the key. False where it has not come, and may come yet. Throws DistStoreError where it is not
+/// waited for any more.
+bool waited_for(c10d::Store& store, const std::string& key, const std::function<bool()>& given_up,
+                std::chrono::steady_clock::time_point until) {
+  constexpr milliseconds kAskAgain{50};
+  const auto left = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
+  const bool last = !given_up || left <= kAskAgain;
+  try {
+    store.wait({key}, std::max(last ? left : kAskAgain, milliseconds(1)));
+    return true;
+  } catch (const c10::DistStoreError&) {
+    if (last || given_up()) throw;
+    return false;
+  }
+}
+
 /// Throws RuntimeFault where one has not come when `patience`, which ends `until`, is over, or has stopped.
 void await_arrivals(c10d::Store& store, Attendance& attendance, const Rendezvous& rendezvous, milliseconds patience,
                     std::chrono::steady_clock::time_point until) {
   for (int rank = 0; rank < rendezvous.size; ++rank) {
-    const auto left = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
     try {
-      store.wait({Attendance::key_of(rank)}, std::max(left, milliseconds(1)));
+      while (!waited_for(store, Attendance::key_of(rank), rendezvous.given_up, until)) {
+      }
     } catch (const c10::DistStoreError&) {
       const std::string why = missing_text(rank, rendezvous, patience);
       const std::string table = attendance.table();
@@ -402,7 +430,8 @@ std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, mill
   std::optional<PortFile> port_file;
   const auto until = std::chrono::steady_clock::now() + patience;
   std::optional<AgreedStart> agreed;
-  const auto store = store_of_start(rendezvous, port_file, agreed, patience);
+  const auto meeting = meeting_place(rendezvous);
+  const auto store = store_of_start(*meeting, rendezvous, port_file, agreed, patience);
   Attendance attendance = attendance_in(store, rendezvous);
   attendance.arrived();
   if (agreed && rendezvous.rank == 0) {
@@ -414,7 +443,7 @@ std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, mill
 
   const auto device = open_device(rendezvous, attendance);
   try {
-    const auto transport = GlooTransport::connect(store, rendezvous.rank, rendezvous.size, device, patience);
+    const auto transport = GlooTransport::connect(meeting, store, rendezvous.rank, rendezvous.size, device, patience);
     attendance.connected();
     return transport;
   } catch (const std::exception& error) {

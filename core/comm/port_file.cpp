@@ -103,13 +103,13 @@ PortFile::Found PortFile::look(PortEntry& entry) const {
                                                                                        : Found::kLeftover;
 }
 
-PortEntry PortFile::read(std::chrono::milliseconds patience) const {
+PortEntry PortFile::read(std::chrono::milliseconds patience, const std::function<bool()>& given_up) const {
   const auto give_up = std::chrono::steady_clock::now() + patience;
   for (;;) {
     PortEntry entry;
     const Found found = look(entry);
     if (found == Found::kEntry) return entry;
-    if (std::chrono::steady_clock::now() >= give_up) {
+    if (std::chrono::steady_clock::now() >= give_up || (given_up && given_up())) {
       throw RuntimeFault("'" + path_.string() + "': rank 0 has not written its port there." +
                          (found == Found::kLeftover ? " What lies there was left by an earlier start." : "") +
                          " Did it start on this host?");

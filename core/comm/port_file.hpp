@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <string>
 
 namespace capstan {
@@ -28,9 +29,9 @@ class PortFile {
 
   /// Rank 0 calls it: takes the place of what an earlier start has left. Throws RuntimeFault.
   void write(const PortEntry& entry);
-  /// The other ranks call it: waits until rank 0 has written. Throws RuntimeFault after `patience`, and at once when
-  /// what lies there belongs to somebody else.
-  PortEntry read(std::chrono::milliseconds patience) const;
+  /// The other ranks call it: waits until rank 0 has written. Throws RuntimeFault after `patience`, once
+  /// `given_up` is true, and at once when what lies there belongs to somebody else.
+  PortEntry read(std::chrono::milliseconds patience, const std::function<bool()>& given_up = {}) const;
 
  private:
   enum class Found { kNothing, kLeftover, kEntry };

@@ -13,9 +13,11 @@ struct Rendezvous {
   std::string address;                 // where rank 0 opens the store; empty with one process
   int port = 0;                        // 0: rank 0 takes a free one and tells it through `port_file`
   std::string port_file;
-  int listening_socket = -1;  // handed over by the launcher to rank 0, or -1
-  bool store_exists = false;  // the launcher runs the store: rank 0 connects to it too
-  std::string origin;         // "torchrun", "Open MPI", "Slurm", ...; empty with one process
+  int listening_socket = -1;       // handed over by the launcher to rank 0, or -1
+  bool store_exists = false;       // the launcher runs the store: rank 0 connects to it too
+  bool passing = false;            // the meeting place ends with the communicator; another one takes its place
+  std::function<bool()> given_up;  // asked while the processes meet: true ends that; null: nobody is asked
+  std::string origin;              // "torchrun", "Open MPI", "Slurm", ...; empty with one process
 };
 
 /// Value of an environment variable, if it is set.

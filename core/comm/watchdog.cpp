@@ -102,7 +102,7 @@ std::string mismatch(const std::vector<Whereabouts>& all, int own) {
 struct Watchdog::State {
   std::shared_ptr<Transport> transport;
   int rank, size;
-  std::chrono::milliseconds every, timeout;
+  Options options;
 
   std::mutex mutex;
   std::condition_variable wake;
@@ -154,7 +154,7 @@ struct Watchdog::State {
   /// Why a collective that has taken so long is not waited for any more; empty: it is.
   std::string lateness(double seconds) {
     const std::lock_guard lock(mutex);
-    const double limit = std::chrono::duration<double>(timeout).count();
+    const double limit = std::chrono::duration<double>(options.timeout).count();
     if (seconds > limit) return "it did not end within " + seconds_text(limit);
     return end_by && Clock::now() > *end_by ? "it did not end before this rank did" : "";
   }
@@ -210,19 +210,17 @@ struct Watchdog::State {
       publish();
       look();
       lock.lock();
-      wake.wait_for(lock, every, [&] { return stopping; });
+      wake.wait_for(lock, options.every, [&] { return stopping; });
     }
   }
 };
 
-Watchdog::Watchdog(std::shared_ptr<Transport> transport, int rank, int size, std::chrono::milliseconds every,
-                   std::chrono::milliseconds timeout)
+Watchdog::Watchdog(std::shared_ptr<Transport> transport, int rank, int size, const Options& options)
     : state_(std::make_unique<State>()) {
   state_->transport = std::move(transport);
   state_->rank = rank;
   state_->size = size;
-  state_->every = every;
-  state_->timeout = timeout;
+  state_->options = options;
   state_->publish();
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
@@ -236,7 +234,7 @@ Watchdog::~Watchdog() {
   state_->wake.notify_all();
   state_->thread.join();
   state_->publish();
-  if (state_->rank == 0 && state_->failed) state_->linger();
+  if (state_->rank == 0 && state_->failed && state_->options.lingers) state_->linger();
 }
 
 void Watchdog::enter(std::uint64_t call, const std::string& name, std::uint64_t bytes) {

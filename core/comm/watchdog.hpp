@@ -36,8 +36,11 @@ std::string whereabouts_table(const std::vector<Whereabouts>& all);
 /// A thread that tells the other ranks where this one is, and ends a collective that cannot end.
 class Watchdog {
  public:
-  Watchdog(std::shared_ptr<Transport> transport, int rank, int size, std::chrono::milliseconds every,
-           std::chrono::milliseconds timeout);
+  struct Options {
+    std::chrono::milliseconds every, timeout;
+    bool lingers = true;  // on rank 0, where the run has failed: until the others have read why
+  };
+  Watchdog(std::shared_ptr<Transport> transport, int rank, int size, const Options& options);
   /// Tells the others that this rank has finished.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;

@@ -83,6 +83,14 @@ struct ParameterGroupRule {
   std::map<std::string, Json> overrides;   // optimizer parameters, validated: {"weight_decay": 0}
 };
 
+/// capstan.elastic: of `capstan launch --elastic`
+struct ElasticRunConfig {
+  std::int64_t every = 0;     // steps between snapshots; 0: as `overhead` allows
+  double overhead = 0.01;     // the share of the time that snapshots may take
+  double wait = 600;          // s, for enough processes to go on
+  std::int64_t partners = 1;  // hosts that have copies of this one's snapshots
+};
+
 /// "capstan": what DeepSpeed takes from the program. Every member may be overridden from the command line.
 struct RunConfig {
   std::optional<ComponentChoice> model;
@@ -102,6 +110,7 @@ struct RunConfig {
   std::int64_t eval_every = 0;              // steps; 0: only at the end
   std::string on_nan = "stop";              // stop, continue
   std::string on_monitor_failure = "stop";  // stop, continue: of a monitor that cannot be started
+  ElasticRunConfig elastic;
 };
 
 /// A whole configuration: read, completed, checked. No code reads raw JSON after this, except plugins their own

@@ -310,8 +310,23 @@ void Engine::State::apply(const CheckpointLookup& lookup, const SavedRun& saved)
   schedule.apply(progress.updates);
 }
 
+void Engine::State::take_over(const CheckpointContents& contents, const SavedRun& saved, const std::string& where,
+                              const std::string& call) {
+  load_components(saved, where);
+  half_loaded = true;
+  as_one(*communicator, call + ", apply", [&] { apply(CheckpointLookup(contents, where), saved); });
+  store.refresh_all(transform_weight());
+  half_loaded = false;
+  wants_teacher = false;
+  note_step(progress.global_steps + 1);
+  emit(CAPSTAN_EVENT_LOADED);
+  resumed_at = progress.global_samples;
+  as_one(*communicator, call + ", monitors", [&] { build_monitors(); });
+}
+
 Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
   background_save.finish();
+  snapshots.forget();
   at::NoGradGuard no_grad;
   if (const std::string failure = store.give_up_what_failed(); !failure.empty()) {
     log::warning("load_checkpoint: what was under way has failed, and the checkpoint takes its place: " + failure);
@@ -326,17 +341,8 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
     contents = read_checkpoint(dir, tag, taken_tensors());
     saved = check(contents, CheckpointLookup(contents, where));
   });
-  load_components(saved, where);
-  half_loaded = true;
-  as_one(*communicator, "load_checkpoint, apply", [&] { apply(CheckpointLookup(contents, where), saved); });
-  store.refresh_all(transform_weight());
-  half_loaded = false;
-  wants_teacher = false;
+  take_over(contents, saved, where, "load_checkpoint");
   note_checkpoint(where);
-  note_step(progress.global_steps + 1);
-  emit(CAPSTAN_EVENT_LOADED);
-  resumed_at = progress.global_samples;
-  as_one(*communicator, "load_checkpoint, monitors", [&] { build_monitors(); });
   const Json* client_state = contents.state.find("client_state");
   return client_state ? *client_state : Json::object();
 }

@@ -211,28 +211,41 @@ Json Engine::State::run_state(const Json& client_state) const {
   return state;
 }
 
-std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
+void Engine::State::refuse_to_save(const char* call) const {
   refuse_half_loaded();
-  if (under_way.micro_step != 0) {
-    throw RuntimeFault("save_checkpoint in the middle of a step (" + std::to_string(under_way.micro_step) + " of " +
-                       std::to_string(config.batch.gradient_accumulation_steps) +
-                       " micro-batches done): its gradients would be lost. Save after step().");
-  }
-  background_save.finish();
-  at::NoGradGuard no_grad;
+  if (under_way.micro_step == 0) return;
+  throw RuntimeFault(std::string(call) + " in the middle of a step (" + std::to_string(under_way.micro_step) + " of " +
+                     std::to_string(config.batch.gradient_accumulation_steps) +
+                     " micro-batches done): its gradients would be lost. Save after step().");
+}
+
+void Engine::State::settle_to_save(const char* call) {
   store.settle();
   if (!store.readable_after_release()) {
-    as_one(*communicator, "save_checkpoint, stores", [&] { store.settle_stores(); });
+    as_one(
+        *communicator, std::string(call) + ", stores", [&] { store.settle_stores(); }, call);
   }
   synchronize();
-  emit(CAPSTAN_EVENT_SAVE_BEGIN);
-  const std::string tag =
-      agreed_tag(tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given);
+}
+
+CheckpointContents Engine::State::saved_contents() {
   CheckpointContents contents;
   add_entries(contents);
   add_compression_states(contents);
   add_frozen(contents);
   add_rest(contents);
+  return contents;
+}
+
+std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
+  refuse_to_save("save_checkpoint");
+  background_save.finish();
+  at::NoGradGuard no_grad;
+  settle_to_save("save_checkpoint");
+  emit(CAPSTAN_EVENT_SAVE_BEGIN);
+  const std::string tag =
+      agreed_tag(tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given);
+  CheckpointContents contents = saved_contents();
   contents.state = run_state(client_state);
   // A run that goes on from here must find the rows of all steps before.
   if (monitors) monitors->flush();

@@ -18,6 +18,7 @@
 namespace capstan {
 
 class Communicator;
+class SnapshotFolder;
 
 /// Counters of a run, in global samples and steps so that they keep their meaning on another world size.
 struct Progress {
@@ -85,6 +86,27 @@ class Engine {
   /// When that happens after the engine has begun to change, memory that is lacking for instance, it refuses to be used
   /// until a load succeeds.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "");
+  /// Copies all that a checkpoint holds into this process's segments in shared memory, from which other processes, of
+  /// whatever number and ZeRO stage, go on when some are lost. A thread copies beside the next forward and backward;
+  /// the update that follows waits for it, as do functions that change values; only what forward changes is copied
+  /// before this returns. Called by all ranks, between steps and outside a gather() that writes; where
+  /// nothing has changed since the last call it does nothing. `folder` must outlive the engine. Throws RuntimeFault in
+  /// the middle of a step, and at the first call on all ranks where shared memory has no room; a later failure is a
+  /// warning, and older snapshots stay.
+  void begin_snapshot(SnapshotFolder& folder, const Json& client_state = Json::object());
+  /// Waits until this rank's part is sealed. Whether it is; true where none was begun.
+  bool finish_snapshot();
+  /// Asks for snapshots as capstan.elastic.every and overhead say, called by all ranks.
+  void want_snapshots(bool on);
+  /// Whether one is to be begun after the step that has ended, the same on all ranks.
+  bool snapshot_due() const;
+  /// CPU time and waiting that snapshots have cost this rank so far, in seconds.
+  double snapshot_seconds() const;
+  /// Becomes what the newest snapshot holds whose parts all are in the folders of these processes, whatever world made
+  /// it. What is damaged, or of another run, is named in a warning, and an older one is taken. Returns the client
+  /// state; nothing, and the engine is as before, where no snapshot is whole. Called by all ranks; otherwise as
+  /// load_checkpoint.
+  std::optional<Json> load_snapshot(SnapshotFolder& folder);
   /// Takes parameter values from a safetensors file, or from a folder of Hugging Face's transformers where the model
   /// knows the names there; every trainable parameter must be there with its shape. Values are converted to the
   /// training precision. Throws RuntimeFault naming what is missing or misshapen; what fails on one rank is thrown on

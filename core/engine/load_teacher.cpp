@@ -224,6 +224,7 @@ void Engine::load_teacher(const std::string& path) {
     read_teacher(path, section, state.model, teacher);
     given = Reduction(section, state.model, teacher).weights();
   });
+  state.snapshots.forget();
   state.half_loaded = true;
   as_one(*state.communicator, "load_teacher, apply", [&] { take_weights(given, state.model, state.store); });
   state.store.set_initial(true);

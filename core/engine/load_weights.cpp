@@ -64,6 +64,7 @@ void Engine::load_weights(const std::string& file) {
     values = read_values(file, state.model);
     check_values(file, values, state.model);
   });
+  state.snapshots.forget();
   state.half_loaded = true;
   as_one(*state.communicator, "load_weights, apply", [&] { take_weights(values, state.model, state.store); });
   state.store.set_initial(true);

@@ -204,7 +204,10 @@ std::string Engine::State::step_name() const { return "step " + std::to_string(p
 
 void Engine::State::agree_on_step(bool norm) {
   read_losses();
-  const RankReport own{under_way.loss_sum, under_way.loss_finite, under_way.bad_micro_step, stop_asked};
+  // Once all ranks have come here, all have sealed what they had begun.
+  const bool lost = !snapshots.finish();
+  const bool due = communicator->rank() == 0 && snapshots.is_due(progress.global_steps + 1);
+  const RankReport own{under_way.loss_sum, under_way.loss_finite, under_way.bad_micro_step, stop_asked, due, lost};
   std::vector<RankReport> reports = {own};
   if (store.sharding()) {
     const StepAgreement agreement = store.sharding()->exchange(step_name(), own.pack(), norm);
@@ -221,6 +224,10 @@ void Engine::State::agree_on_step(bool norm) {
     under_way.loss_finite = under_way.loss_finite && report.loss_finite;
     stop_agreed = stop_agreed || report.stop_asked;
   }
+  const auto any = [&](bool RankReport::*flag) {
+    return std::any_of(reports.begin(), reports.end(), [&](const RankReport& report) { return report.*flag; });
+  };
+  snapshots.agree(any(&RankReport::snapshot_due), !any(&RankReport::snapshot_lost));
   mean_loss = under_way.loss_sum / static_cast<double>(under_way.micro_step * communicator->size());
 }
 

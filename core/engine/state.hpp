@@ -25,6 +25,7 @@
 #include "core/engine/progress_report.hpp"
 #include "core/engine/saved_run.hpp"
 #include "core/engine/schedule.hpp"
+#include "core/engine/snapshots.hpp"
 #include "core/engine/step_under_way.hpp"
 #include "core/engine/timers.hpp"
 #include "core/memory/accelerator.hpp"
@@ -39,6 +40,8 @@
 #include "core/registry/registry.hpp"
 
 namespace capstan {
+
+struct SnapshotCandidate;
 
 /// Everything behind an Engine. Members are built in this order and destroyed in the reverse one.
 struct Engine::State {
@@ -151,8 +154,16 @@ struct Engine::State {
   /// checkpoint.use_node_local_storage: every node has a folder of its own.
   bool nodes_store() const;
   void write(const std::string& dir, const std::string& tag, CheckpointContents contents);
+  /// Between steps, when what other threads do is settled: all that this rank saves but state.json.
+  CheckpointContents saved_contents();
+  /// Throws RuntimeFault in the middle of a step, and where a load has ended half way. `call`: what is refused.
+  void refuse_to_save(const char* call) const;
+  void settle_to_save(const char* call);
   std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
   Json load(const std::string& dir, const std::string& tag);
+  /// Becomes what check() has found to fit. `call`: how the collectives are named.
+  void take_over(const CheckpointContents& contents, const SavedRun& saved, const std::string& where,
+                 const std::string& call);
   /// Which tensors of a checkpoint this rank reads: of trainable parameters those that lie in its part.
   std::function<bool(const CheckpointTensor&)> taken_tensors();
   /// Compares all of a checkpoint with this engine, and changes nothing. Throws RuntimeFault naming what does not fit.
@@ -175,6 +186,21 @@ struct Engine::State {
   void load_model_states(const CheckpointLookup& lookup, const SavedRun& saved);
   void load_what_is_not_trained(const CheckpointLookup& lookup);
   void load_generators(const CheckpointLookup& lookup, const SavedRun& saved);
+
+  // Snapshots (snapshot_save.cpp, snapshot_load.cpp).
+  void begin_snapshot(SnapshotFolder& folder, const Json& client_state);
+  /// What a snapshot of this step holds, of which nothing changes before the next update.
+  CheckpointContents snapshot_contents();
+  /// Throws RuntimeFault on all ranks where shared memory of some host has no room.
+  void agree_on_room(SnapshotFolder& folder, std::uint64_t bytes);
+  /// Connects the threads that make snapshots, where hosts have copies of each other's.
+  void connect_partners();
+  /// Tells apart runs whose tensors are others, whatever their world is.
+  std::uint64_t layout_hash();
+  std::optional<Json> load_snapshot(SnapshotFolder& folder);
+  /// Nothing, and nothing has changed, where some rank finds that the snapshot is no use.
+  std::optional<Json> take_snapshot(const SnapshotFolder::Found& found, const SnapshotCandidate& candidate,
+                                    const std::string& where);
 
   std::shared_ptr<Communicator> communicator;
   Config config;
@@ -224,7 +250,9 @@ struct Engine::State {
   bool stop_asked = false;                     // on this rank
   bool stop_agreed = false;                    // on all
   std::shared_ptr<Communicator> saving_ranks;  // connects the threads that write checkpoints
-  BackgroundSave background_save;              // last, because its thread uses the members above
+  BackgroundSave background_save;              // last but one, because its thread uses the members above
+  std::optional<std::uint64_t> known_layout;   // layout_hash()
+  Snapshots snapshots{config.run.elastic};     // last, for the same reason
 };
 
 }  // namespace capstan

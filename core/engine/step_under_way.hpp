@@ -28,12 +28,17 @@ struct RankReport {
   bool loss_finite = true;
   std::int64_t bad_micro_step = 0;
   bool stop_asked = false;
+  bool snapshot_due = false;   // of rank 0: all are to begin a snapshot after this step
+  bool snapshot_lost = false;  // this rank's part of the last snapshot is not sealed, and will not be
 
   std::vector<double> pack() const {
-    return {loss_sum, loss_finite ? 1.0 : 0.0, static_cast<double>(bad_micro_step), stop_asked ? 1.0 : 0.0};
+    const int flags = (stop_asked ? 1 : 0) + (snapshot_due ? 2 : 0) + (snapshot_lost ? 4 : 0);
+    return {loss_sum, loss_finite ? 1.0 : 0.0, static_cast<double>(bad_micro_step), static_cast<double>(flags)};
   }
   static RankReport unpack(const std::vector<double>& numbers) {
-    return {numbers.at(0), numbers.at(1) != 0, static_cast<std::int64_t>(numbers.at(2)), numbers.at(3) != 0};
+    const int flags = static_cast<int>(numbers.at(3));
+    return {numbers.at(0),    numbers.at(1) != 0, static_cast<std::int64_t>(numbers.at(2)),
+            (flags & 1) != 0, (flags & 2) != 0,   (flags & 4) != 0};
   }
 };
 

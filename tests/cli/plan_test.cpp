@@ -67,6 +67,35 @@ TEST_F(Plan, SaysWhatALayoutLeavesOfAttention) {
   EXPECT_THAT(none.out, HasSubstr("the model calls no attention that can be sparse"));
 }
 
+TEST_F(Plan, CountsTheSnapshotsOfAnElasticLaunch) {
+  std::ofstream(folder_ / "elastic.json") << R"({"gradient_clipping": 1.0,
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.001}},
+    "elasticity": {"enabled": true, "max_train_batch_size": 64, "micro_batch_sizes": [2, 4], "version": 0.1}})";
+  const auto planned = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"plan", "--config", "elastic.json", "--model", "gpt:tiny", "--world", "4"};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = run_capstan(folder_, words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_THAT(planned({}), ContainsRegex("  snapshots of an elastic launch +[0-9.]+ MB +host, /dev/shm"));
+  const Json one_host = Json::parse(planned({"--json"}));
+  // Two of each part: an fp32 master and Adam's two moments of every parameter, a quarter of them on each rank.
+  const std::int64_t parts = 2 * 12 * one_host.at("parameters").as_integer() / 4;
+  EXPECT_EQ(one_host.at("snapshots"), Json(parts));
+  // And with two hosts copies of one other host's.
+  const Json two_hosts = Json::parse(planned({"--local-world", "2", "--json"}));
+  EXPECT_EQ(two_hosts.at("snapshots"), Json(2 * parts));
+  bool told = false;
+  for (const Json& limit : two_hosts.at("limits").as_array()) {
+    if (limit.at("what").as_string().find(", snapshots") == std::string::npos) continue;
+    EXPECT_EQ(limit.at("needed"), Json(2 * 2 * parts));
+    told = true;
+  }
+  EXPECT_TRUE(told);
+  EXPECT_EQ(Json::parse(plan({"--model", "gpt:tiny", "--json"}).out).find("snapshots"), nullptr);
+}
+
 TEST_F(Plan, OneProcessSendsNothing) {
   EXPECT_THAT(plan({"--model", "gpt:tiny"}).out, HasSubstr("sent in a step: nothing, with one process"));
 }

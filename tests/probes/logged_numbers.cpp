@@ -24,7 +24,8 @@ class LoggedNumbers {
 
   void open(const sdk::DataSource& source) {
     length_ = source.sequence_length();
-    log_ << "open" << std::endl;
+    const char* generation = std::getenv("CAPSTAN_GENERATION");
+    log_ << "open" << (generation ? std::string(" ") + generation : "") << std::endl;
   }
   std::string describe() const {
     return "{\"samples\": " + std::to_string(samples_) +

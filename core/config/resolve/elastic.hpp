@@ -18,9 +18,9 @@ struct ElasticBatch {
   std::int64_t size = 0, micro_batch = 0, accumulation = 0;  // 0 when no number of devices was given
 };
 
-/// The elasticity section of a configuration. Throws ConfigError with every error of the configuration, and when
-/// elasticity is not enabled.
-ElasticityConfig read_elastic_settings(const ConfigText& text, ConfigContext context);
+/// A configuration without what depends on the number of processes. Throws ConfigError with every error of the
+/// configuration, and when elasticity is not enabled.
+Config read_elastic_config(const ConfigText& text, ConfigContext context);
 
 /// The batch that as many data-parallel sizes as possible divide. The same settings give the same batch everywhere.
 /// `devices`: the number of devices now; version 0.2 needs it. Throws ConfigError when no batch or micro-batch fits.

@@ -111,7 +111,7 @@ std::string elastic_conflict(const Json& saved_effective, const Json& effective)
   return "";
 }
 
-ElasticityConfig read_elastic_settings(const ConfigText& text, ConfigContext context) {
+Config read_elastic_config(const ConfigText& text, ConfigContext context) {
   context.check_only = true;
   context.world_known = false;
   ConfigReading reading = read_config(text, context);
@@ -125,7 +125,7 @@ ElasticityConfig read_elastic_settings(const ConfigText& text, ConfigContext con
     throw ConfigError(text.source +
                       ": elasticity.enabled: must be true for an elastic batch; the section is absent or off.");
   }
-  return reading.config->elasticity;
+  return *reading.config;
 }
 
 }  // namespace capstan

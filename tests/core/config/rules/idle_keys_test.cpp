@@ -82,7 +82,7 @@ TEST(KeyTables, EveryReaderThatARowNamesIsInTheSources) {
 
 TEST(KeyTables, AKeyThatNothingTakesIsFoundOut) {
   const Consumers consumers;
-  for (const char* path : {"fp16.auto_cast", "elasticity.min_time", "zero_optimization.mics_shard_size",
+  for (const char* path : {"fp16.auto_cast", "zero_optimization.mics_shard_size",
                            "zero_optimization.save_muon_momentum_buffer_in_memory"}) {
     Key key = *find_key(path)->key;
     key.reader = "the engine";

@@ -30,7 +30,7 @@ std::string reader(const std::string& key) {
 TEST(Explain, SaysWhatActsOnEachKeyAndNotOnItsNeighbours) {
   EXPECT_EQ(reader("fp16.loss_scale"), "read by  the engine\n");
   EXPECT_EQ(reader("fp16.auto_cast"), "read by  nothing in this installation; its value is checked\n");
-  EXPECT_EQ(reader("elasticity.min_time"), "read by  nothing: nothing here rescales a run while it trains\n");
+  EXPECT_EQ(reader("elasticity.min_time"), "read by  capstan launch --elastic\n");
   for (const std::string key : {"zero_hpz_partition_size", "zero_quantized_weights", "zeropp_loco_param.err_beta"}) {
     EXPECT_EQ(reader("zero_optimization." + key), "read by  the engine, at stage 3 with several processes\n");
   }

@@ -1,0 +1,49 @@
+#include "cli/elastic_account.hpp"
+
+#include <algorithm>
+
+#include "cli/numbers.hpp"
+#include "core/elastic/world.hpp"
+
+namespace capstan::cli {
+namespace {
+
+double number_of(const Json& json, const char* key) {
+  const Json* value = json.find(key);
+  return value != nullptr && value->is_number() ? value->as_number() : 0;
+}
+
+}  // namespace
+
+Json ElasticAccount::json() const {
+  Json out = Json::object();
+  out["begun"] = begun;
+  out["repeated"] = repeated;
+  out["regrouping"] = regrouping;
+  out["waiting"] = waiting;
+  out["taken"] = steady_seconds();
+  return out;
+}
+
+ElasticAccount ElasticAccount::go_on(const Json& saved, double since, double waited) {
+  ElasticAccount account{number_of(saved, "begun"), number_of(saved, "repeated"), number_of(saved, "regrouping"),
+                         number_of(saved, "waiting")};
+  const double now = steady_seconds(), taken = std::clamp(number_of(saved, "taken"), 0.0, now),
+               noticed = std::clamp(since, taken, now);
+  account.repeated += noticed - taken;
+  account.waiting += std::clamp(waited, 0.0, now - noticed);
+  account.regrouping += std::max(0.0, now - noticed - waited);
+  return account;
+}
+
+double ElasticAccount::goodput() const {
+  const double passed = steady_seconds() - begun;
+  return begun > 0 && passed > 0 ? std::clamp(1 - lost() / passed, 0.0, 1.0) : 1;
+}
+
+std::string ElasticAccount::text(std::int64_t losses) const {
+  return grouped(losses) + (losses == 1 ? " loss, " : " losses, ") + fixed(lost(), 1) + " s lost, goodput " +
+         fixed(goodput() * 100, 1) + " %";
+}
+
+}  // namespace capstan::cli

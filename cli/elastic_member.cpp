@@ -1,0 +1,152 @@
+#include "cli/elastic_member.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "core/errors.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+/// How often a process that waits looks whether its launcher lives.
+constexpr milliseconds kLookAgain{50};
+/// Processes that have been together need no longer to find each other, however busy the machine; the first ones load
+/// programs meanwhile.
+constexpr milliseconds kToMeetAgain = std::chrono::seconds(5), kToMeet = std::chrono::minutes(2);
+/// A signal from a terminal reaches the launcher as well, which then ends the run.
+constexpr milliseconds kToEnd = std::chrono::seconds(1);
+
+bool contains(const std::vector<std::int64_t>& numbers, std::int64_t number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+}  // namespace
+
+ElasticMember::ElasticMember(WorldFolder folder, std::int64_t number)
+    : folder_(std::move(folder)), number_(number), launcher_(getppid()) {}
+
+std::optional<ElasticMember> ElasticMember::from_environment() {
+  const char* folder = std::getenv("CAPSTAN_ELASTIC_FOLDER");
+  const char* number = std::getenv("CAPSTAN_ELASTIC_MEMBER");
+  if (folder == nullptr || number == nullptr) return std::nullopt;
+  char* end = nullptr;
+  const long long value = std::strtoll(number, &end, 10);
+  if (end == number || *end != '\0' || value < 0) {
+    throw RuntimeFault(std::string("CAPSTAN_ELASTIC_MEMBER is '") + number +
+                       "', which is not the number of a process. 'capstan launch --elastic' sets it.");
+  }
+  return ElasticMember(WorldFolder(folder), value);
+}
+
+const World& ElasticMember::latest() {
+  const std::uint32_t now = folder_.revision();
+  if (now != revision_) {
+    latest_ = folder_.read();
+    revision_ = now;
+  }
+  return latest_;
+}
+
+ElasticMember::Task ElasticMember::next(const std::function<void()>& prepare, bool (*asked_to_leave)()) {
+  std::optional<Clock::time_point> leaves_at;
+  while (true) {
+    const World& now = latest();
+    if (!now.end.empty()) {
+      world_ = now;
+      return now.saver == number_ ? Task::kSave : Task::kEnd;
+    }
+    if (now.generation > world_.generation && contains(now.members, number_)) {
+      world_ = now;
+      prepared_ = true;
+      return Task::kTrain;
+    }
+    if (now.generation > 0 && !std::exchange(prepared_, true)) prepare();
+    if (!std::exchange(told_ready_, true)) folder_.tell_ready(number_);
+    if (is_orphan()) return without_launcher();
+    if (asked_to_leave()) {
+      if (!leaves_at) leaves_at = Clock::now() + kToEnd;
+      if (Clock::now() > *leaves_at) {
+        world_.end_code = static_cast<int>(ExitCode::kInterrupted);
+        return Task::kEnd;
+      }
+    }
+    folder_.await_other_than(revision_, kLookAgain);
+  }
+}
+
+/// Nobody appoints the process that saves: the first to come here does.
+ElasticMember::Task ElasticMember::without_launcher() {
+  const bool trained = world_.generation > 0;
+  world_.end = "the launcher is gone";
+  world_.end_code = static_cast<int>(ExitCode::kInterrupted);
+  return trained && folder_.offer("saver", std::to_string(number_)) ? Task::kSave : Task::kEnd;
+}
+
+Rendezvous ElasticMember::rendezvous() {
+  Rendezvous out;
+  const auto own = std::find(world_.members.begin(), world_.members.end(), number_);
+  out.rank = out.local_rank = static_cast<int>(own - world_.members.begin());
+  out.size = out.local_size = static_cast<int>(world_.members.size());
+  out.origin = "capstan launch --elastic";
+  if (out.size == 1) return out;
+  out.address = "127.0.0.1";
+  out.port_file = folder_.port_file(world_.generation).string();
+  out.passing = true;
+  out.given_up = [this] { return is_over(); };
+  return out;
+}
+
+Communicator::Options ElasticMember::limits(Communicator::Options given, bool first) {
+  given.arrival = std::min(given.arrival, first ? kToMeet : kToMeetAgain);
+  given.lingers = false;
+  return given;
+}
+
+bool ElasticMember::is_to_pause() {
+  const World& now = latest();
+  return now.generation == world_.generation && (!now.wish.empty() || !now.end.empty());
+}
+
+bool ElasticMember::is_over() { return latest().generation > world_.generation; }
+
+bool ElasticMember::was_ended_by_others(milliseconds patience) {
+  const auto until = Clock::now() + patience;
+  while (!is_over() && latest().end.empty()) {
+    if (is_orphan()) return true;
+    if (Clock::now() >= until) return false;
+    folder_.await_other_than(revision_, kLookAgain);
+  }
+  return true;
+}
+
+ElasticMember::Pause ElasticMember::pause(bool leaves) {
+  folder_.tell_paused(world_.generation, number_, leaves);
+  while (true) {
+    if (!latest().end.empty()) return Pause::kEnd;
+    if (is_over()) return Pause::kGoOn;
+    if (is_orphan()) return Pause::kEnd;
+    folder_.await_other_than(revision_, kLookAgain);
+  }
+}
+
+void ElasticMember::check_same(const std::string& made_of) const {
+  if (folder_.offer("made-of", made_of) || folder_.read("made-of") == made_of) return;
+  throw ConfigError(
+      "the configuration, the model, the program or LibTorch has changed since the launch began: this process does not "
+      "join. Undo the change, or launch anew.");
+}
+
+bool ElasticMember::says_first(const std::string& why) const {
+  const std::string name = "failure-" + std::to_string(world_.generation);
+  return folder_.offer(name, why) || folder_.read(name) != why;
+}
+
+bool ElasticMember::is_orphan() const { return getppid() != launcher_; }
+
+}  // namespace capstan::cli

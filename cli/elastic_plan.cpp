@@ -1,0 +1,83 @@
+#include "cli/elastic_plan.hpp"
+
+#include <algorithm>
+#include <variant>
+
+#include "cli/command_line.hpp"
+#include "cli/config_arguments.hpp"
+#include "core/config/resolve/elastic.hpp"
+#include "core/errors.hpp"
+
+namespace capstan::cli {
+namespace {
+
+TrainArguments train_arguments(const std::vector<std::string>& command) {
+  if (command.front() != "train") {
+    throw ConfigError("launch: --elastic goes with 'train' alone, and the command is '" + command.front() +
+                      "': a program that goes on with other processes has to begin its loop anew.");
+  }
+  std::vector<const char*> words{"capstan"};
+  for (const std::string& word : command) words.push_back(word.c_str());
+  const CommandLine line = read_command_line(static_cast<int>(words.size()), words.data());
+  if (!line.arguments) throw ConfigError("launch: " + line.text);
+  return std::get<TrainArguments>(*line.arguments);
+}
+
+std::string list_of(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
+  return text.empty() ? "none" : text;
+}
+
+/// The sizes from `least` to `most` that have the batch of `batch`.
+std::vector<std::int64_t> sizes_of(const ElasticityConfig& settings, std::int64_t batch, std::int64_t least,
+                                   std::int64_t most) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = least; size <= most; ++size) {
+    try {
+      // Version 0.2 makes another batch for a size that is not in its table: that would be another training.
+      if (elastic_batch(settings, size).train_batch == batch) sizes.push_back(size);
+    } catch (const ConfigError&) {
+      // No batch for it: the training never has this size.
+    }
+  }
+  return sizes;
+}
+
+/// The largest size from `least` to `most` that has a batch; `most` where none has, which then says so.
+std::int64_t largest_size(const ElasticityConfig& settings, std::int64_t least, std::int64_t most) {
+  for (std::int64_t size = most; size >= least; --size) {
+    try {
+      elastic_batch(settings, size);
+      return size;
+    } catch (const ConfigError&) {
+      // It may have one with fewer.
+    }
+  }
+  return most;
+}
+
+}  // namespace
+
+ElasticPlan elastic_plan(const LaunchArguments& arguments) {
+  const TrainArguments train = train_arguments(arguments.command);
+  const Config config = read_elastic_config(config_text(train.config), config_context(train.config));
+  const ElasticityConfig& settings = config.elasticity;
+  const LaunchArguments::Elastic& asked = *arguments.elastic;
+  ElasticPlan plan;
+  plan.processes = arguments.processes > 0 ? arguments.processes : largest_size(settings, asked.least, asked.most);
+  plan.train_batch = elastic_batch(settings, plan.processes).train_batch;
+  plan.sizes = sizes_of(settings, plan.train_batch, asked.least, asked.most);
+  plan.min_time = std::chrono::minutes(settings.min_time);
+  plan.wait = std::chrono::duration<double>(config.run.elastic.wait);
+  plan.saves = !config.run.save_dir.empty();
+  if (std::find(plan.sizes.begin(), plan.sizes.end(), plan.processes) == plan.sizes.end()) {
+    throw ConfigError("launch: elasticity allows no " + std::to_string(plan.processes) +
+                      " processes: a global batch of " + std::to_string(plan.train_batch) + " is divided by " +
+                      list_of(plan.sizes) + " of " + std::to_string(asked.least) + " to " + std::to_string(asked.most) +
+                      ".");
+  }
+  return plan;
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,19 @@
+#include "cli/elastic_snapshots.hpp"
+
+namespace capstan::cli {
+
+std::optional<Json> ElasticSnapshots::load(Engine& engine) {
+  engine.want_snapshots(true);
+  return engine.load_snapshot(folder_);
+}
+
+void ElasticSnapshots::after_step(Engine& engine, const std::function<Json()>& kept) {
+  if (engine.snapshot_due()) engine.begin_snapshot(folder_, kept());
+}
+
+void ElasticSnapshots::take(Engine& engine, const Json& kept) {
+  engine.begin_snapshot(folder_, kept);
+  engine.finish_snapshot();
+}
+
+}  // namespace capstan::cli

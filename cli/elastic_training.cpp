@@ -1,0 +1,129 @@
+#include "cli/elastic_training.hpp"
+
+#include <cstdlib>
+#include <sstream>
+
+#include "cli/config_arguments.hpp"
+#include "cli/program.hpp"
+#include "cli/version.hpp"
+#include "core/comm/time_limits.hpp"
+#include "core/engine/initialize.hpp"
+#include "core/errors.hpp"
+
+namespace capstan::cli {
+namespace {
+
+/// How long the launcher may take to tell that a process is gone: where this one has noticed it, and where this one
+/// fails in a way that may or may not come from it.
+constexpr std::chrono::milliseconds kPeerGone{10'000}, kPerhapsGone{500};
+
+/// What a process must have like the others to train with them.
+std::string made_of(const ConfigText& text, const Model& model) {
+  std::ostringstream out;
+  out << version_text() << "\nprogram " << build_id_of("/proc/self/exe") << "\nconfiguration " << text.text
+      << "\nmodel " << model.description();
+  for (const NamedTensor& parameter : model.parameters()) {
+    out << "\n" << parameter.name << ' ' << parameter.tensor.dtype().name() << ' ' << parameter.tensor.sizes();
+  }
+  return out.str();
+}
+
+/// What plugins and models that ask the environment find there, as after any other launch. Nothing else runs meanwhile
+/// that would.
+void note_in_environment(const Rendezvous& rendezvous, std::int64_t generation) {
+  const auto set = [](const char* name, std::int64_t value) { setenv(name, std::to_string(value).c_str(), 1); };
+  set("RANK", rendezvous.rank);
+  set("LOCAL_RANK", rendezvous.local_rank);
+  set("WORLD_SIZE", rendezvous.size);
+  set("LOCAL_WORLD_SIZE", rendezvous.local_size);
+  set("CAPSTAN_GENERATION", generation);
+}
+
+}  // namespace
+
+ElasticTraining::ElasticTraining(const TrainArguments& arguments, ElasticMember& member, Interrupt& interrupt)
+    : arguments_(arguments), member_(member), interrupt_(interrupt), text_(config_text(arguments.config)) {}
+
+int ElasticTraining::run(const Train& train) {
+  while (true) {
+    const ElasticMember::Task task = member_.next([this] { prepare(); }, Interrupt::requested);
+    if (task == ElasticMember::Task::kEnd) return member_.world().end_code;
+    const std::optional<int> code = train_in_generation(train, task == ElasticMember::Task::kSave);
+    if (!code) continue;
+    // All have saved together, or this process for the others: nobody else will remove the folder.
+    if (member_.is_orphan()) member_.folder().remove();
+    return *code;
+  }
+}
+
+void ElasticTraining::check_same(const Model& model) const { member_.check_same(made_of(text_, model)); }
+
+RunStart ElasticTraining::start(bool alone) const {
+  const World& world = member_.world();
+  RunStart start{text_, {}, {}, static_cast<int>(world.size)};
+  if (alone) return start;
+  start.rendezvous = member_.rendezvous();
+  start.limits = ElasticMember::limits(time_limits(process_environment()), world.generation == 1);
+  return start;
+}
+
+std::optional<int> ElasticTraining::train_in_generation(const Train& train, bool only_to_save) {
+  bool connected = false;
+  try {
+    const RunStart start = this->start(only_to_save);
+    speak_as(start.rendezvous);
+    LoadedConfig loaded = load_run(arguments_.config, Purpose::kTraining, start);
+    connected = true;
+    note_in_environment(start.rendezvous, member_.world().generation);
+    log::set_level(start.rendezvous.rank == 0 ? level_ : log::Level::kError);
+    // One process alone holds all that the others have saved.
+    if (only_to_save) loaded.config.batch.world_size = 1;
+    return train(loaded, only_to_save);
+  } catch (const PeerFault&) {
+    if (!connected && !member_.was_ended_by_others(kPerhapsGone)) member_.tell_broken();
+    rethrow_unless_over(kPeerGone);
+  } catch (const RuntimeFault&) {
+    rethrow_unless_over(kPerhapsGone);
+  } catch (const PluginError&) {
+    rethrow_unless_over(kPerhapsGone);
+  } catch (const std::exception&) {
+    rethrow_unless_over(std::chrono::milliseconds(0));
+  }
+  return std::nullopt;
+}
+
+/// What fails because another process is gone is forgotten: the step is done again in the next generation.
+void ElasticTraining::rethrow_unless_over(std::chrono::milliseconds patience) const {
+  if (member_.was_ended_by_others(patience)) return;
+  const std::exception_ptr failure = std::current_exception();
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    if (!member_.says_first(error.what())) another_says_it();
+  }
+  std::rethrow_exception(failure);
+}
+
+/// What all ranks would say alike is said by rank 0, and what has been said by the first generation not again.
+void ElasticTraining::speak_as(const Rendezvous& rendezvous) const {
+  const bool first = member_.world().generation == 1;
+  log::set_level(rendezvous.rank == 0 && first ? level_ : log::Level::kError);
+  log::set_speaker(rendezvous.rank == 0 ? "" : "rank " + std::to_string(rendezvous.rank));
+  interrupt_.speaks(rendezvous.rank == 0);
+}
+
+/// Loads what the training will need, and finds out whether it is the same training, before the others count on this
+/// process.
+void ElasticTraining::prepare() const {
+  log::set_level(log::Level::kError);
+  RunStart start{text_, {}, {}, static_cast<int>(member_.folder().read().size)};
+  start.rendezvous.origin = "capstan launch --elastic";
+  const LoadedConfig loaded = load_run(arguments_.config, Purpose::kTraining, start);
+  const Model model = build_model(loaded);
+  check_same(model);
+  if (!loaded.config.run.data_paths.empty()) {
+    open_data(loaded.config.run.data_paths, "capstan.data.path", loaded, model);
+  }
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,240 @@
+#include "core/elastic/world.hpp"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <csignal>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "core/errors.hpp"
+#include "core/text/json.hpp"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string system_reason() { return std::generic_category().message(errno); }
+
+/// "capstan-elastic-1000-": what the folders of this user begin with; the launcher's number and six letters follow.
+std::string prefix() { return "capstan-elastic-" + std::to_string(geteuid()) + "-"; }
+
+fs::path place_in_memory() {
+  const fs::path memory = "/dev/shm";
+  return access(memory.c_str(), W_OK | X_OK) == 0 ? memory : fs::temp_directory_path();
+}
+
+bool lives(int process) { return kill(process, 0) == 0 || errno != ESRCH; }
+
+/// Appears at its place as a whole.
+void write_whole(const fs::path& file, const std::string& text) {
+  const fs::path aside = file.string() + "." + std::to_string(getpid());
+  std::ofstream out(aside, std::ios::binary);
+  out << text;
+  out.close();
+  if (!out || rename(aside.c_str(), file.c_str()) != 0) {
+    const std::string why = system_reason();
+    unlink(aside.c_str());
+    throw RuntimeFault("'" + file.string() + "': cannot be written: " + why + ".");
+  }
+}
+
+std::string ready_name(std::int64_t member) { return "ready-" + std::to_string(member); }
+std::string leaves_name(std::int64_t member) { return "leaves-" + std::to_string(member); }
+std::string broken_name(std::int64_t generation) { return "broken-" + std::to_string(generation); }
+std::string paused_name(std::int64_t generation, std::int64_t member) {
+  return "paused-" + std::to_string(generation) + "-" + std::to_string(member);
+}
+
+Json list_of(const std::vector<std::int64_t>& numbers) {
+  Json list = Json::array();
+  for (const std::int64_t number : numbers) list.push_back(number);
+  return list;
+}
+
+std::vector<std::int64_t> numbers_of(const Json& list) {
+  std::vector<std::int64_t> numbers;
+  for (const Json& number : list.as_array()) numbers.push_back(number.as_integer());
+  return numbers;
+}
+
+}  // namespace
+
+/// What changes often, in a page that all processes map.
+struct WorldFolder::Board {
+  std::atomic<std::uint32_t> revision, told;
+  std::atomic<std::int64_t> generation, step, at_us;
+};
+
+double steady_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+WorldFolder::WorldFolder(fs::path path) : path_(std::move(path)) {
+  static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+  const fs::path file = path_ / "board";
+  const int descriptor = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  void* page = MAP_FAILED;
+  if (descriptor >= 0 && ftruncate(descriptor, sizeof(Board)) == 0) {
+    page = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  }
+  const std::string why = system_reason();
+  if (descriptor >= 0) close(descriptor);
+  if (page == MAP_FAILED) throw RuntimeFault("'" + file.string() + "': cannot be shared: " + why + ".");
+  board_ = std::shared_ptr<Board>(static_cast<Board*>(page), [](Board* board) { munmap(board, sizeof(Board)); });
+}
+
+WorldFolder WorldFolder::create() {
+  const fs::path place = place_in_memory();
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(place, ignored)) {
+    const int launcher = launcher_of(entry.path());
+    if (launcher > 0 && !lives(launcher)) fs::remove_all(entry.path(), ignored);
+  }
+  std::string pattern = (place / (prefix() + std::to_string(getpid()) + "-XXXXXX")).string();
+  if (mkdtemp(pattern.data()) == nullptr) {
+    throw RuntimeFault("'" + pattern + "': no folder for what the processes share: " + system_reason() + ".");
+  }
+  WorldFolder folder{fs::path(pattern)};
+  fs::create_directory(folder.snapshots());
+  return folder;
+}
+
+std::vector<fs::path> WorldFolder::living() {
+  std::vector<fs::path> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(place_in_memory(), ignored)) {
+    const int launcher = launcher_of(entry.path());
+    if (launcher > 0 && lives(launcher)) found.push_back(entry.path());
+  }
+  return found;
+}
+
+int WorldFolder::launcher_of(const fs::path& folder) {
+  const std::string name = folder.filename().string(), start = prefix();
+  if (!name.starts_with(start)) return 0;
+  int launcher = 0;
+  const auto read = std::from_chars(name.data() + start.size(), name.data() + name.size(), launcher);
+  return read.ec == std::errc() ? launcher : 0;
+}
+
+fs::path WorldFolder::port_file(std::int64_t generation) const {
+  return path_ / ("generation-" + std::to_string(generation) + ".port");
+}
+
+void WorldFolder::write(const World& world) const {
+  Json json = Json::object();
+  json["generation"] = world.generation;
+  json["size"] = world.size;
+  json["members"] = list_of(world.members);
+  json["processes"] = list_of(world.processes);
+  json["waiting"] = list_of(world.waiting);
+  json["change"] = world.change;
+  json["since"] = world.since;
+  json["waited"] = world.waited;
+  json["losses"] = world.losses;
+  json["wish"] = world.wish;
+  json["end"] = world.end;
+  json["end_code"] = std::int64_t{world.end_code};
+  json["saver"] = world.saver;
+  write_whole(path_ / "world.json", json.dump());
+  ++board_->revision;
+  syscall(SYS_futex, &board_->revision, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+World WorldFolder::read() const {
+  std::ifstream in(path_ / "world.json", std::ios::binary);
+  if (!in) return {};
+  const Json json = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+  World world;
+  world.generation = json.at("generation").as_integer();
+  world.size = json.at("size").as_integer();
+  world.members = numbers_of(json.at("members"));
+  world.processes = numbers_of(json.at("processes"));
+  world.waiting = numbers_of(json.at("waiting"));
+  world.change = json.at("change").as_string();
+  world.since = json.at("since").as_number();
+  world.waited = json.at("waited").as_number();
+  world.losses = json.at("losses").as_integer();
+  world.wish = json.at("wish").as_string();
+  world.end = json.at("end").as_string();
+  world.end_code = static_cast<int>(json.at("end_code").as_integer());
+  world.saver = json.at("saver").as_integer();
+  return world;
+}
+
+std::uint32_t WorldFolder::revision() const { return board_->revision; }
+
+void WorldFolder::await_other_than(std::uint32_t revision, std::chrono::milliseconds patience) const {
+  const timespec time{patience.count() / 1000, patience.count() % 1000 * 1'000'000};
+  syscall(SYS_futex, &board_->revision, FUTEX_WAIT, revision, &time, nullptr, 0);
+}
+
+void WorldFolder::tell(const std::string& name) const {
+  write_whole(path_ / name, "");
+  ++board_->told;
+}
+
+bool WorldFolder::was_told(const std::string& name) const { return access((path_ / name).c_str(), F_OK) == 0; }
+
+void WorldFolder::tell_ready(std::int64_t member) const { tell(ready_name(member)); }
+bool WorldFolder::is_ready(std::int64_t member) const { return was_told(ready_name(member)); }
+
+void WorldFolder::tell_paused(std::int64_t generation, std::int64_t member, bool leaves) const {
+  if (leaves) tell(leaves_name(member));
+  tell(paused_name(generation, member));
+}
+bool WorldFolder::has_paused(std::int64_t generation, std::int64_t member) const {
+  return was_told(paused_name(generation, member));
+}
+bool WorldFolder::leaves(std::int64_t member) const { return was_told(leaves_name(member)); }
+
+void WorldFolder::tell_broken(std::int64_t generation) const { tell(broken_name(generation)); }
+bool WorldFolder::is_broken(std::int64_t generation) const { return was_told(broken_name(generation)); }
+
+bool WorldFolder::offer(const std::string& name, const std::string& text) const {
+  const fs::path aside = path_ / (name + "." + std::to_string(getpid()));
+  write_whole(aside, text);
+  const int failure = link(aside.c_str(), (path_ / name).c_str()) == 0 ? 0 : errno;
+  unlink(aside.c_str());
+  if (failure == 0 || failure == EEXIST) return failure == 0;
+  throw RuntimeFault("'" + (path_ / name).string() +
+                     "': cannot be written: " + std::generic_category().message(failure) + ".");
+}
+
+std::string WorldFolder::read(const std::string& name) const {
+  std::ifstream in(path_ / name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::uint32_t WorldFolder::told() const { return board_->told; }
+
+void WorldFolder::tell_step(const Step& step) const {
+  board_->generation = step.generation;
+  board_->step = step.step;
+  board_->at_us = static_cast<std::int64_t>(step.at * 1e6);
+}
+
+WorldFolder::Step WorldFolder::last_step() const {
+  return {board_->generation, board_->step, static_cast<double>(board_->at_us) * 1e-6};
+}
+
+void WorldFolder::remove() const noexcept {
+  std::error_code ignored;
+  // Processes that are being ended may still write into it.
+  for (int attempt = 0; attempt < 5 && fs::exists(path_, ignored); ++attempt) fs::remove_all(path_, ignored);
+}
+
+}  // namespace capstan

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/comm/communicator.hpp"
+#include "core/elastic/snapshot_folder.hpp"
+
+namespace capstan {
+
+/// Sends this rank's sealed segment to the ranks of the same place on the next `partners` hosts, as far as there are so
+/// many, and keeps what others send as segments of their members in this rank's folder. When it returns, all ranks have
+/// sealed all copies. `members`: the members of all ranks, in rank order. Called by all ranks, each by one thread whose
+/// communicator it is. Throws RuntimeFault.
+void copy_to_partners(SnapshotFolder& folder, const SnapshotSegment& segment, SnapshotId id, std::int64_t partners,
+                      const std::vector<std::int64_t>& members, Communicator& ranks);
+
+}  // namespace capstan

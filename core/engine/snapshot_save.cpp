@@ -1,0 +1,180 @@
+// Copies what a checkpoint of an engine holds to shared memory, beside the training.
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <set>
+
+#include "core/checkpoint/snapshot.hpp"
+#include "core/checkpoint/state_text.hpp"
+#include "core/elastic/snapshot_folder.hpp"
+#include "core/engine/snapshot_partners.hpp"
+#include "core/engine/state.hpp"
+#include "core/errors.hpp"
+#include "core/xxh3.hpp"
+
+namespace capstan {
+namespace {
+
+/// What state.json may grow by from one snapshot to the next, so that segments need not grow with it.
+constexpr std::uint64_t kRoomForState = 64 << 10;
+/// How long a snapshot waits for the monitors' rows of the steps before it.
+constexpr std::int64_t kMonitorsMs = 1000;
+
+std::uint64_t with_room(std::uint64_t bytes) { return bytes + bytes / 2 + kRoomForState; }
+
+/// What a rank tells the others before its first snapshot.
+struct RoomNeeded {
+  std::int64_t member = 0;
+  std::uint64_t bytes = 0, allocated = 0, free = 0;
+  std::string folder;
+
+  std::string text() const {
+    Json json = Json::object();
+    json["member"] = member;
+    json["bytes"] = bytes;
+    json["allocated"] = allocated;
+    json["free"] = free;
+    json["folder"] = folder;
+    return json.dump();
+  }
+  static RoomNeeded read(const std::string& text) {
+    const Json json = Json::parse(text);
+    const auto bytes = [&](const char* key) { return static_cast<std::uint64_t>(json.at(key).as_integer()); };
+    return {json.at("member").as_integer(), bytes("bytes"), bytes("allocated"), bytes("free"),
+            json.at("folder").as_string()};
+  }
+};
+
+std::string megabytes(std::uint64_t bytes) { return std::to_string((bytes + 999'999) / 1'000'000) + " MB"; }
+
+/// The ranks [begin, end) share a host's memory. Throws RuntimeFault where it has no room for their snapshots.
+void check_room(const std::vector<RoomNeeded>& ranks, std::size_t begin, std::size_t end) {
+  std::uint64_t needed = 0, allocated = 0, missing = 0, free = ranks[begin].free;
+  for (std::size_t r = begin; r < end; ++r) {
+    needed += ranks[r].bytes;
+    allocated += ranks[r].allocated;
+    missing += ranks[r].bytes - std::min(ranks[r].bytes, ranks[r].allocated);
+    free = std::min(free, ranks[r].free);
+  }
+  if (missing <= free) return;
+  const std::string enough = std::to_string((needed + needed / 4 + 999'999) / 1'000'000) + "M";
+  throw RuntimeFault(
+      "elasticity: the snapshots of " + std::to_string(end - begin) + (end - begin == 1 ? " process" : " processes") +
+      " on this host, two of each part of the training's state, need " + megabytes(needed) + " in '" +
+      ranks[begin].folder + "', and there " + megabytes(free) + " are free" +
+      (allocated > 0 ? " beside " + megabytes(allocated) + " that they have" : "") +
+      ". Give shared memory more room (mount -o remount,size=" + enough + " /dev/shm, or --shm-size=" + enough +
+      " of a container), or train without --elastic and save checkpoints to disk.");
+}
+
+}  // namespace
+
+std::uint64_t Engine::State::layout_hash() {
+  if (known_layout) return *known_layout;
+  std::string text = model.description() + "\n" + (optimizer ? optimizer->manifest().type : "none") + "\n";
+  for (const auto* list : {&model.parameters(), &model.buffers()}) {
+    for (const NamedTensor& named : *list) {
+      text += named.name + " " + c10::str(named.tensor.sizes()) + (named.tensor.requires_grad() ? "\n" : " fixed\n");
+    }
+  }
+  for (const StateSpec& spec : store.states()) {
+    if (!spec.scratch) text += spec.name + " " + c10::toString(state_dtype(spec, config)) + "\n";
+  }
+  known_layout = xxh3(text.data(), text.size());
+  return *known_layout;
+}
+
+CheckpointContents Engine::State::snapshot_contents() {
+  CheckpointContents contents = saved_contents();
+  // What the next forward may change. Everything else is an update's to change.
+  std::set<std::string> parameters, of_optimizer;
+  for (const auto& [spec, values] : model_states()) {
+    of_optimizer.insert(spec->per_rank ? of_rank(spec->name, communicator->rank()) : spec->name);
+  }
+  for (const ParameterEntry& entry : store.entries()) parameters.insert(entry.name);
+  for (const NamedTensor& frozen : store.frozen()) parameters.insert(frozen.name);
+  for (CheckpointTensor& tensor : contents.tensors) {
+    const bool of_update =
+        tensor.parameter.empty() ? of_optimizer.contains(tensor.state) : parameters.contains(tensor.parameter);
+    if (of_update) continue;
+    tensor.values = tensor.values.clone();
+  }
+  return contents;
+}
+
+void Engine::State::agree_on_room(SnapshotFolder& folder, std::uint64_t bytes) {
+  const RoomNeeded own{folder.member(), bytes, folder.allocated(), folder.free_bytes(), folder.path().string()};
+  std::vector<RoomNeeded> ranks;
+  for (const std::string& text : communicator->all_gather_text("snapshots, room", own.text(), "begin_snapshot")) {
+    ranks.push_back(RoomNeeded::read(text));
+  }
+  const auto on_host = static_cast<std::size_t>(communicator->ranks_per_host());
+  for (std::size_t first = 0; first < ranks.size(); first += on_host) {
+    check_room(ranks, first, std::min(first + on_host, ranks.size()));
+  }
+  std::vector<std::int64_t> members;
+  for (const RoomNeeded& rank : ranks) members.push_back(rank.member);
+  snapshots.note_room(std::move(members));
+}
+
+void Engine::State::connect_partners() {
+  const int hosts = communicator->size() / communicator->ranks_per_host();
+  if (hosts == 1 || config.run.elastic.partners == 0) return;
+  snapshots.partners = communicator->duplicate_for_thread("snapshots");
+}
+
+void Engine::State::begin_snapshot(SnapshotFolder& folder, const Json& client_state) {
+  refuse_to_save("begin_snapshot");
+  if (snapshots.is_newest()) return;
+  const double begun = Snapshots::thread_seconds();
+  at::NoGradGuard no_grad;
+  settle_to_save("begin_snapshot");
+  auto contents = std::make_shared<CheckpointContents>(snapshot_contents());
+  const bool first_rank = communicator->rank() == 0;
+  if (first_rank) contents->state = run_state(client_state);
+  const auto places = snapshots.layout_of(contents->tensors);
+  const std::string state = first_rank ? state_text(contents->state) : "";
+  const std::uint64_t bytes = places->sizes(first_rank ? with_room(state.size()) : 0).file();
+  if (snapshots.is_first()) {
+    agree_on_room(folder, 2 * bytes);
+    connect_partners();
+  }
+  if (communicator->local_rank() == 0) snapshots.remove_others(folder);
+
+  const bool elsewhere = std::any_of(contents->tensors.begin(), contents->tensors.end(),
+                                     [](const CheckpointTensor& tensor) { return tensor.read != nullptr; });
+  SnapshotSegment& segment = folder.next();
+  const SnapshotFacts facts{.step = progress.global_steps,
+                            .world = communicator->size(),
+                            .rank = communicator->rank(),
+                            .layout = layout_hash()};
+  MonitorHost* rows = monitors.get();
+  const auto write = [this, contents, places, state, bytes, facts, rows, &segment, &folder](SnapshotId id) {
+    accelerator->bind_thread();
+    segment.reserve(places->sizes(state.size()).file(), bytes);
+    // A run that goes on from here must find the rows of all steps before.
+    if (rows) rows->flush(kMonitorsMs);
+    const double from = Snapshots::thread_seconds();
+    SnapshotFacts now = facts;
+    now.generation = id.generation;
+    now.sequence = id.sequence;
+    write_snapshot(segment, *places, contents->tensors, state, now);
+    if (snapshots.partners) {
+      copy_to_partners(folder, segment, id, config.run.elastic.partners, snapshots.members(), *snapshots.partners);
+    }
+    return Snapshots::thread_seconds() - from;
+  };
+  // A store's values are read by the thread that also reads them for the update.
+  snapshots.start(folder, write, /*now=*/elsewhere, begun);
+}
+
+void Engine::begin_snapshot(SnapshotFolder& folder, const Json& client_state) {
+  state_->begin_snapshot(folder, client_state);
+}
+bool Engine::finish_snapshot() { return state_->snapshots.finish(); }
+void Engine::want_snapshots(bool on) { state_->snapshots.want(on); }
+bool Engine::snapshot_due() const { return state_->snapshots.due(); }
+double Engine::snapshot_seconds() const { return state_->snapshots.seconds(); }
+
+}  // namespace capstan

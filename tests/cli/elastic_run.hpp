@@ -1,0 +1,121 @@
+#pragma once
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/elastic/world.hpp"
+#include "tests/cli/programs.hpp"
+
+namespace capstan::cli {
+
+/// Waits for what other processes do; looks so often, and not for ever.
+inline bool eventually(const std::function<bool()>& condition,
+                       std::chrono::seconds patience = std::chrono::seconds(120)) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+/// An elastic launch that runs beside the test, which knows of it what its folder tells: numbers of processes and
+/// steps.
+class ElasticRun {
+ public:
+  ElasticRun(const TemporaryFolder& folder, const std::vector<std::string>& launch,
+             const std::vector<std::string>& train)
+      : process_(words_of(launch, train), options_in(folder)) {}
+
+  pid_t launcher() const { return process_.pid(); }
+  void send(int signal) const { process_.send(signal); }
+  ProcessResult wait() { return process_.wait(); }
+
+  /// What the launcher has decided; nothing while it has no folder.
+  std::optional<World> world() const {
+    const auto folder = this->folder();
+    return folder ? std::optional(folder->read()) : std::nullopt;
+  }
+  std::int64_t step() const {
+    const auto folder = this->folder();
+    return folder ? folder->last_step().step : -1;
+  }
+  bool has_ended() const {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(launcher()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+  }
+  /// The members have done a step of generation `generation` or a later one, and `step` steps in all.
+  bool await(std::int64_t step, std::int64_t generation = 0) const {
+    return while_it_runs([&](const WorldFolder& folder) {
+      const WorldFolder::Step last = folder.last_step();
+      return last.step >= step && last.generation >= generation;
+    });
+  }
+  /// `members` train, and have done a step together.
+  bool await_members(std::size_t members) const {
+    return while_it_runs([&](const WorldFolder& folder) {
+      const World world = folder.read();
+      return world.members.size() == members && folder.last_step().generation == world.generation;
+    });
+  }
+  /// So many processes wait to take the place of another.
+  bool await_waiting(std::size_t waiting) const {
+    return while_it_runs([&](const WorldFolder& folder) {
+      const World world = folder.read();
+      std::size_t ready = 0;
+      for (std::int64_t number = 0; number < 1000; ++number) ready += folder.is_ready(number) ? 1 : 0;
+      return world.waiting.size() >= waiting && ready >= world.members.size() + waiting;
+    });
+  }
+  /// Ends the process that is this rank now. Returns its number.
+  pid_t kill_rank(std::size_t rank, int signal = SIGKILL) const {
+    const std::optional<World> world = this->world();
+    if (!world || rank >= world->processes.size()) return 0;
+    const auto process = static_cast<pid_t>(world->processes[rank]);
+    kill(process, signal);
+    return process;
+  }
+
+ private:
+  bool while_it_runs(const std::function<bool(const WorldFolder&)>& condition) const {
+    bool met = false;
+    const bool in_time = eventually([&] {
+      const auto folder = this->folder();
+      met = folder && condition(*folder);
+      return met || has_ended();
+    });
+    return in_time && met;
+  }
+  std::optional<WorldFolder> folder() const {
+    for (const auto& path : WorldFolder::living()) {
+      if (WorldFolder::launcher_of(path) == launcher()) return WorldFolder(path);
+    }
+    return std::nullopt;
+  }
+  static std::vector<std::string> words_of(std::vector<std::string> launch, const std::vector<std::string>& train) {
+    launch.insert(launch.begin(), {kCapstan, "launch"});
+    launch.push_back("train");
+    launch.insert(launch.end(), train.begin(), train.end());
+    return launch;
+  }
+  static ProcessOptions options_in(const TemporaryFolder& folder) {
+    ProcessOptions options;
+    options.environment = {"OMP_NUM_THREADS=1"};
+    options.folder = folder.path();
+    return options;
+  }
+
+  Process process_;
+};
+
+}  // namespace capstan::cli

@@ -1,0 +1,115 @@
+#include "core/elastic/world.hpp"
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+
+namespace capstan {
+namespace {
+
+class WorldFolderTest : public ::testing::Test {
+ protected:
+  ~WorldFolderTest() override { folder_.remove(); }
+  WorldFolder folder_ = WorldFolder::create();
+};
+
+TEST_F(WorldFolderTest, TellsWhatTheLauncherHasDecided) {
+  EXPECT_EQ(folder_.read().generation, 0);
+  World world;
+  world.generation = 7;
+  world.members = {4, 0, 9};
+  world.processes = {400, 100, 900};
+  world.waiting = {1000};
+  world.change = "rank 2 \"was\" killed";
+  world.since = 12.5;
+  world.waited = 0.25;
+  world.size = 3;
+  world.losses = 2;
+  world.wish = "process 10 has joined";
+  world.end = "enough";
+  world.end_code = 130;
+  world.saver = 9;
+  const std::uint32_t before = folder_.revision();
+  folder_.write(world);
+  const WorldFolder other(folder_.path());
+  EXPECT_NE(other.revision(), before);
+  const World read = other.read();
+  EXPECT_EQ(read.generation, 7);
+  EXPECT_EQ(read.members, world.members);
+  EXPECT_EQ(read.processes, world.processes);
+  EXPECT_EQ(read.waiting, world.waiting);
+  EXPECT_EQ(read.change, world.change);
+  EXPECT_EQ(read.since, 12.5);
+  EXPECT_EQ(read.waited, 0.25);
+  EXPECT_EQ(read.size, 3);
+  EXPECT_EQ(read.losses, 2);
+  EXPECT_EQ(read.wish, world.wish);
+  EXPECT_EQ(read.end, "enough");
+  EXPECT_EQ(read.end_code, 130);
+  EXPECT_EQ(read.saver, 9);
+}
+
+TEST_F(WorldFolderTest, TellsWhatProcessesSay) {
+  const WorldFolder other(folder_.path());
+  const std::uint32_t before = other.told();
+  EXPECT_FALSE(other.is_ready(3));
+  folder_.tell_ready(3);
+  EXPECT_NE(other.told(), before);
+  EXPECT_TRUE(other.is_ready(3));
+  folder_.tell_paused(2, 3, /*leaves=*/false);
+  folder_.tell_paused(2, 4, /*leaves=*/true);
+  EXPECT_TRUE(other.has_paused(2, 3));
+  EXPECT_FALSE(other.has_paused(1, 3));
+  EXPECT_FALSE(other.leaves(3));
+  EXPECT_TRUE(other.leaves(4));
+  folder_.tell_broken(2);
+  EXPECT_TRUE(other.is_broken(2));
+  EXPECT_FALSE(other.is_broken(3));
+  folder_.tell_step({2, 50, 1.5});
+  EXPECT_EQ(other.last_step().generation, 2);
+  EXPECT_EQ(other.last_step().step, 50);
+  EXPECT_EQ(other.last_step().at, 1.5);
+}
+
+TEST_F(WorldFolderTest, KeepsTheFirstOfferAlone) {
+  EXPECT_TRUE(folder_.offer("made-of", "one"));
+  EXPECT_FALSE(WorldFolder(folder_.path()).offer("made-of", "another"));
+  EXPECT_EQ(folder_.read("made-of"), "one");
+}
+
+TEST_F(WorldFolderTest, WakesWhoWaitsForTheLauncher) {
+  const std::uint32_t revision = folder_.revision();
+  const pid_t child = fork();
+  if (child == 0) {
+    WorldFolder(folder_.path()).write({});
+    _exit(0);
+  }
+  while (folder_.revision() == revision) folder_.await_other_than(revision, std::chrono::minutes(5));
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+TEST_F(WorldFolderTest, IsFoundWhileItsLauncherLivesAndRemovedByTheNextOneAfterwards) {
+  EXPECT_THAT(WorldFolder::living(), ::testing::Contains(folder_.path()));
+  EXPECT_EQ(WorldFolder::launcher_of(folder_.path()), getpid());
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string path = WorldFolder::create().path().string();
+    _exit(write(ends[1], path.data(), path.size()) == static_cast<ssize_t>(path.size()) ? 0 : 1);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  char text[256] = {};
+  ASSERT_GT(read(ends[0], text, sizeof text - 1), 0);
+  for (const int end : ends) close(end);
+  EXPECT_TRUE(std::filesystem::exists(text));
+  EXPECT_THAT(WorldFolder::living(), ::testing::Not(::testing::Contains(std::filesystem::path(text))));
+  WorldFolder::create().remove();
+  EXPECT_FALSE(std::filesystem::exists(text));
+}
+
+}  // namespace
+}  // namespace capstan
