@@ -20,8 +20,6 @@ namespace {
 constexpr double kOperations = 3e10, kMicroBatch = 2e-3, kByte = 1e-9, kHiddenByte = 5e-10, kCall = 1e-4,
                  kUpdate = 2e-9;
 constexpr std::int64_t kTokens = 128;  // of a sample, where nobody says
-/// What the heap keeps of freed memory, beside what is planned.
-constexpr double kHeap = 32e6;
 
 /// What is there for a process: the least of what limits it.
 std::pair<std::int64_t, std::string> machine_limit(const TuneSetup& setup) {
@@ -164,7 +162,6 @@ void PointPlanner::plan_model(const TuningPoint& point, const Config& config, Po
   const std::string samples = std::to_string(point.micro_batch) + (point.micro_batch == 1 ? " sample" : " samples");
   lines.emplace_back("what forward keeps of " + samples,
                      activations(config, recomputes(config, setup_.plugins)).at(point.micro_batch));
-  lines.emplace_back("what the heap keeps", kHeap);
   exclude_above_limit(lines, plan);
 
   StepFacts step;
