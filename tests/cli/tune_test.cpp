@@ -264,11 +264,11 @@ case $stage$micro in
   12) echo '{"latency": "NaN", "throughput": 5}' > "$metric.part"; mv "$metric.part" "$metric"; exit 0;;
   14) exit 0;;
 esac)");
-  const ProcessResult found = tune_program({"-n", "2", "--time-out", "2"});
+  const ProcessResult found = tune_program({"-n", "2", "--time-out", "8"});
   ASSERT_EQ(found.exit_code, 0) << found.err << found.out;
   EXPECT_THAT(found.out,
               AllOf(HasSubstr("z0_gas4_tmbspg1: failed, was ended by signal"),
-                    HasSubstr("z0_gas2_tmbspg2: timed out, did not end within 2 s"), HasSubstr("z0_gas1_tmbspg4: "),
+                    HasSubstr("z0_gas2_tmbspg2: timed out, did not end within 8 s"), HasSubstr("z0_gas1_tmbspg4: "),
                     HasSubstr("z1_gas4_tmbspg1: out of memory, no memory for you"),
                     HasSubstr("z1_gas2_tmbspg2: failed, its metrics.json has a latency or a throughput"),
                     HasSubstr("z1_gas1_tmbspg4: failed, ended without measuring"),

@@ -127,8 +127,8 @@ TEST_F(TrialProcess, IsKilledAsTheKernelDoesWhereMemoryRunsOut) {
 }
 
 TEST_F(TrialProcess, GrowsBeyondItsMemoryAndIsEnded) {
-  // A shell variable that doubles: 2 GB would be reached in a moment.
-  TrialCommand command = script("x=0123456789abcdef; while :; do x=$x$x; done");
+  // A shell variable that doubles up to 128 MiB, and stays.
+  TrialCommand command = script("x=0123456789abcdef; while [ ${#x} -lt 100000000 ]; do x=$x$x; done; sleep 1000");
   command.process_bytes = 60'000'000;
   const TrialOutcome outcome = judged(command);
   EXPECT_EQ(outcome.outcome, "out of memory") << outcome.reason;
