@@ -27,6 +27,21 @@ struct TrainArguments {
   std::string report;     // at the end: "comms", "stragglers"; empty: what comms_logger asks for
 };
 
+struct TuneArguments {
+  ConfigArguments config;            // of our own 'train'; file empty where a program is tuned
+  std::vector<std::string> program;  // a program and its arguments; empty: 'train'
+  int processes = 1;                 // of a trial
+  bool run = false;                  // train with what was found
+  bool dry_run = false;              // show the space, start no trial
+  std::int64_t limit = 0;            // bytes that a process may take; 0: what there is
+  std::int64_t time_out = 0;         // seconds of a trial; 0: by the longest so far
+  std::string record, replay;        // files of tables; empty: neither
+  int repeats = 3;                   // runs of each point in a table
+  int seeds = 100;                   // searches of a replay
+  bool progress = true;
+  std::string init_from;
+};
+
 struct EvalArguments {
   ConfigArguments config;
   std::string checkpoint;  // DIR or DIR:TAG; empty when init_from is given
@@ -171,10 +186,10 @@ struct PluginsCheckArguments {
 };
 
 using Arguments =
-    std::variant<TrainArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments, PlanArguments,
-                 ModelShowArguments, AttentionShowArguments, ValidateArguments, SchemaArguments, ReportArguments,
-                 UpgradeArguments, ElasticArguments, LaunchArguments, DataConvertArguments, DataShowArguments,
-                 PluginsListArguments, PluginsInspectArguments, PluginsNewArguments, PluginsInstallArguments,
-                 PluginsRemoveArguments, PluginsCheckArguments>;
+    std::variant<TrainArguments, TuneArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments,
+                 PlanArguments, ModelShowArguments, AttentionShowArguments, ValidateArguments, SchemaArguments,
+                 ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments, DataConvertArguments,
+                 DataShowArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
+                 PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

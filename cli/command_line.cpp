@@ -37,6 +37,22 @@ std::int64_t whole_number(const std::string& option, const std::string& text) {
   return value;
 }
 
+/// "1500000000", "1500M", "1.5G": powers of ten.
+std::int64_t byte_count(const std::string& option, const std::string& text) {
+  constexpr std::string_view kUnits = "kMGT";
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const auto power = unit.empty() ? 0 : kUnits.find(unit.front() == 'K' ? 'k' : unit.front()) + 1;
+  const bool known =
+      error == std::errc() && (unit.empty() || (power > 0 && (unit.size() == 1 || unit.substr(1) == "B")));
+  for (std::size_t i = 0; known && i < power; ++i) value *= 1000;
+  if (!known || value < 1 || value > 9e18) {
+    throw UsageError(option + ": '" + text + "' is not a number of bytes. Write 1500000000, 1500M or 1.5G.");
+  }
+  return static_cast<std::int64_t>(value);
+}
+
 /// "path=value": the value as JSON where it is some, otherwise as a string.
 std::pair<std::string, Json> assignment(const std::string& text) {
   const auto equals = text.find('=');
@@ -183,6 +199,7 @@ class Definition {
     app_.require_subcommand(1);
     app_.set_version_flag("--version", version_text, "Print the versions of Capstan, its plugin ABI and LibTorch");
     define_train();
+    define_tune();
     define_eval();
     define_analyze();
     define_export();
@@ -244,6 +261,50 @@ class Definition {
                 "At the end, comms: what processes sent to each other; stragglers: and which of them came late")
         ->check(CLI::IsMember({"comms", "stragglers"}));
     keys.common();
+  }
+
+  void define_tune() {
+    CLI::App& app = begin(app_, "tune", "Search the fastest configuration by short trials", kTuneExamples, tune_);
+    TuneArguments& tune = tune_->arguments;
+    config_option(app, tune.config);
+    count_option(app, "-n,--processes", tune.processes, "Processes of a trial; 1 without it");
+    flag(app, "--run", tune.run, "Train with the configuration that was found");
+    flag(app, "--dry-run", tune.dry_run, "Show what would be tried, what is excluded and why; start nothing");
+    app.add_option_function<std::string>(
+           "--limit", [&tune](const std::string& given) { tune.limit = byte_count("--limit", given); },
+           "Memory that a process may take, 1500M or 1.5G; what this machine has without it")
+        ->type_name("BYTES")
+        ->take_last();
+    app.add_option_function<std::string>(
+           "--time-out",
+           [&tune](const std::string& given) {
+             tune.time_out = whole_number("--time-out", given);
+             if (tune.time_out < 1) throw UsageError("--time-out: must be 1 or more, got " + given + ".");
+           },
+           "Seconds that a trial may take; 60, or 20 times the longest so far, without it")
+        ->type_name("SECONDS")
+        ->take_last();
+    text_option(app, "--record", tune.record, "TABLE", "Try every point several times, and write all times to a file");
+    text_option(app, "--replay", tune.replay, "TABLE", "Search such a file with every installed tuner, without trials");
+    count_option(app, "--repeats", tune.repeats, "Runs of each point in a table; 3 without it");
+    count_option(app, "--seeds", tune.seeds, "Searches of a replay; 100 without it");
+    Overrides& keys = overrides_.emplace_back(app, tune.config);
+    keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+    keys.list("--data", "capstan.data.path", "Files or folders to train on");
+    keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to train on; a GPU where there is one without it");
+    keys.integer("--steps", "capstan.run.steps", "Steps to train with --run");
+    keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints of --run");
+    keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
+    keys.integer("--keep", "capstan.run.keep", "Newest checkpoints that are kept; 0: all");
+    text_option(app, "--init-from", tune.init_from, "PATH", "Weights that --run starts from");
+    keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on with --run");
+    keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
+    keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order, dropout and the tuner");
+    keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
+    app.add_flag_function(
+        "--no-progress", [&tune](std::int64_t) { tune.progress = false; }, "No progress bar, also on a terminal");
+    keys.common();
+    app.prefix_command();
   }
 
   void define_launch() {
@@ -406,7 +467,9 @@ class Definition {
   void define_report() {
     CLI::App& app = begin(app_, "report", "Write a page with plots of a run's metrics, which opens offline",
                           kReportExamples, report_);
-    text_option(app, "run", report_->arguments.run, "RUN", "The folder of the run's csv_monitor")->required();
+    text_option(app, "run", report_->arguments.run, "RUN",
+                "The folder of the run's csv_monitor, or of a search of capstan tune")
+        ->required();
     text_option(app, "--out", report_->arguments.out, "FILE", "The page; RUN/report.html without it");
   }
 
@@ -542,11 +605,13 @@ class Definition {
 
   CommandLine misuse(const std::string& message) const;
   std::string unknown_word() const;
+  TuneArguments tune_arguments() const;
   std::optional<Arguments> taken() const;
 
   CLI::App app_;
   std::list<Overrides> overrides_;
   std::optional<Command<TrainArguments>> train_;
+  std::optional<Command<TuneArguments>> tune_;
   std::optional<Command<LaunchArguments>> launch_;
   std::optional<Command<EvalArguments>> eval_;
   std::optional<Command<AnalyzeArguments>> analyze_;
@@ -630,6 +695,32 @@ void check_launch(const LaunchArguments& arguments) {
   }
 }
 
+TuneArguments Definition::tune_arguments() const {
+  TuneArguments arguments = tune_->arguments;
+  arguments.program = tune_->app->remaining();
+  if (!arguments.program.empty() && arguments.program.front().find('/') == std::string::npos) {
+    const std::string& word = arguments.program.front();
+    if (word.starts_with('-')) {
+      Words known;
+      for (const CLI::Option* option : tune_->app->get_options()) {
+        for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
+      }
+      throw UsageError("unknown option '" + word + "' of 'capstan tune'." + suggestion(word, known));
+    }
+    throw UsageError("tune: '" + word + "' is not a program: write it with a '/', for instance ./" + word + ".");
+  }
+  if (!arguments.program.empty() && !arguments.config.file.empty()) {
+    throw UsageError(
+        "tune: --config stands before the program, and a program has its configuration among its own "
+        "arguments. Move it behind '" +
+        arguments.program.front() + "'.");
+  }
+  if (!arguments.record.empty() && !arguments.replay.empty()) {
+    throw UsageError("tune: --record and --replay exclude each other.");
+  }
+  return arguments;
+}
+
 std::optional<Arguments> Definition::taken() const {
   if (launch_->app->parsed()) {
     LaunchArguments arguments = launch_->arguments;
@@ -637,6 +728,7 @@ std::optional<Arguments> Definition::taken() const {
     check_launch(arguments);
     return arguments;
   }
+  if (tune_->app->parsed()) return tune_arguments();
   if (train_->app->parsed()) return train_->arguments;
   if (eval_->app->parsed()) return eval_->arguments;
   if (analyze_->app->parsed()) return analyze_->arguments;

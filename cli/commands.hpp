@@ -22,6 +22,7 @@ int plugins_new(const PluginsNewArguments& arguments);
 
 // In libexec/capstan-engine.
 int train(const TrainArguments& arguments);
+int tune(const TuneArguments& arguments);
 int evaluate(const EvalArguments& arguments);
 int analyze(const AnalyzeArguments& arguments);
 int export_weights(const ExportArguments& arguments);

@@ -37,6 +37,21 @@ inline constexpr const char* kTrainExamples =
     "of the longest step so far (CAPSTAN_INTERRUPT_SECONDS); a save after half an hour, or twice the longest save "
     "(CAPSTAN_INTERRUPT_SAVE_SECONDS).";
 
+inline constexpr const char* kTuneExamples =
+    "Examples:\n"
+    "  capstan tune -n 2 --config ds_config.json --model gpt:tiny --data corpus/ --dry-run\n"
+    "      what would be tried, and what the plan of its memory excludes\n"
+    "  capstan tune -n 2 --config ds_config.json --model gpt:tiny --data corpus/ --steps 1000 --run\n"
+    "  capstan tune -n 2 ./my_program --deepspeed_config ds_config.json --micro 4\n"
+    "      a program of yours: a first word with a '/' in it; autotuning.arg_mappings says which of its flags follow\n"
+    "  capstan tune -n 2 --config ds_config.json --model gpt:tiny --data corpus/ --record table.json\n"
+    "  capstan tune --replay table.json\n"
+    "\n"
+    "The section autotuning of the configuration says what to search; lists of values in zero_optimization are "
+    "searched. "
+    "Results go to autotuning_results/: ds_config_optimal.json, cmd_optimal.txt, summary.txt and a folder for each "
+    "trial. A search that was stopped goes on where it was.";
+
 inline constexpr const char* kLaunchExamples =
     "Examples:\n"
     "  capstan launch -n 2 train --config ds_config.json --model gpt:tiny --data corpus/ --steps 200\n"

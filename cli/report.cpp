@@ -8,7 +8,9 @@
 
 #include "cli/commands.hpp"
 #include "cli/program.hpp"
+#include "cli/report_tuning.hpp"
 #include "core/errors.hpp"
+#include "core/tuning/trial_folder.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -48,6 +50,14 @@ std::map<std::string, Series> read_metrics(const fs::path& folder) {
   return metrics;
 }
 
+void write_page(const fs::path& out, const std::string& page) {
+  std::ofstream file(out, std::ios::binary | std::ios::trunc);
+  file << page;
+  file.close();
+  if (!file) throw RuntimeFault(out.string() + ": cannot be written.");
+  print("wrote " + out.string() + "\n");
+}
+
 }  // namespace
 
 int report(const ReportArguments& arguments) {
@@ -56,19 +66,20 @@ int report(const ReportArguments& arguments) {
     throw RuntimeFault(arguments.run +
                        ": is not a folder. Give the folder of a run's csv_monitor: <output_path>/<job_name>.");
   }
+  const fs::path out = arguments.out.empty() ? folder / "report.html" : fs::path(arguments.out);
+  const std::string path = fs::absolute(folder).lexically_normal().string();
+  const std::string name = path.ends_with('/') ? path.substr(0, path.size() - 1) : path;
+  if (const auto tuning = read_json(folder / "tuning.json")) {
+    write_page(out, tuning_page(name, *tuning));
+    return 0;
+  }
   const auto metrics = read_metrics(folder);
   if (metrics.empty()) {
     throw RuntimeFault(arguments.run +
                        ": holds no metrics. Give the folder of a run's csv_monitor, <output_path>/<job_name>; "
                        "\"csv_monitor\": {\"enabled\": true} in a configuration writes them.");
   }
-  const fs::path out = arguments.out.empty() ? folder / "report.html" : fs::path(arguments.out);
-  const std::string name = fs::absolute(folder).lexically_normal().string();
-  std::ofstream file(out, std::ios::binary | std::ios::trunc);
-  file << report_page(name.ends_with('/') ? name.substr(0, name.size() - 1) : name, metrics);
-  file.close();
-  if (!file) throw RuntimeFault(out.string() + ": cannot be written.");
-  print("wrote " + out.string() + "\n");
+  write_page(out, report_page(name, metrics));
   return 0;
 }
 

@@ -495,6 +495,7 @@ std::optional<int> TrainingRun::run() {
       if (asked_to_stop()) engine_->ask_to_stop();
       if (!train_step_or_leave()) return static_cast<int>(ExitCode::kInterrupted);
       report_step(seconds());
+      if (engine_->trial_ended()) return 0;
       note_saved();
       if (due(step(), run_.eval_every)) evaluate();
       if (due(step(), run_.save_every)) save();

@@ -169,6 +169,7 @@ struct Config {
   std::optional<ComponentChoice> activation_offload;  // capstan.offload.activations
   std::optional<ComponentChoice> attention;           // the layout of sparse_attention, or capstan.attention
   std::optional<ComponentChoice> attention_kernel;    // what computes it; there where `attention` is
+  std::optional<ComponentChoice> tuner;               // of `capstan tune`; absent: it is not installed
   std::vector<ParameterGroupRule> parameter_groups;
   std::vector<std::string> corrections;              // capstan.corrections
   std::map<std::string, std::string> plugin_sha256;  // capstan.plugins.sha256: file name -> 64 hexadecimal digits

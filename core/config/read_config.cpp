@@ -268,6 +268,7 @@ class Reader {
     config.run.dataset = chooser.dataset();
     config.run.sampler = chooser.sampler();
     config.run.pacing = chooser.pacing();
+    config.tuner = chooser.tuner();
     config.optimizer_offload = chooser.optimizer_offload();
     config.parameter_offload = chooser.parameter_offload();
     config.activation_offload = chooser.activation_offload();
@@ -285,6 +286,7 @@ class Reader {
 
   void report_rest(const Effective& values, const Config& config, const Validated& validated) {
     check_rules(values, config, plugins_, problems_);
+    check_tuning(values, config, context_, problems_);
     check_device(values, config, plugins_, problems_);
     check_storage(values, config, context_.check_only, problems_);
     if (context_.says_autos) report_autos(validated.autos, context_, problems_);

@@ -81,8 +81,9 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
                                                         config.attention->where, config.run.seed)
                     : nullptr),
       scaler(config.precision),
-      micro_timers(*accelerator, config.report.wall_clock_breakdown),
-      step_timers(*accelerator, config.report.wall_clock_breakdown),
+      trial(TuningTrial::of(config, communicator->rank())),
+      micro_timers(*accelerator, config.report.wall_clock_breakdown || trial),
+      step_timers(*accelerator, config.report.wall_clock_breakdown || trial),
       optimizer_timers(*accelerator,
                        config.report.wall_clock_breakdown && config.zero.stage > 0 && store.sharding() != nullptr),
       progress_report(config, shows_momentum(groups)) {
@@ -114,6 +115,8 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
 }
 
 Engine::State::~State() { communicator->log().configure({}, nullptr); }
+
+bool Engine::trial_ended() const { return state_->trial && state_->trial->ended(); }
 
 Model Engine::State::join(Model built_model) {
   CommsLog::Print print;

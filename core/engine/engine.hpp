@@ -132,6 +132,9 @@ class Engine {
   double next_lr() const;
   const Config& config() const;
   Model& model();
+  /// True once a trial of `capstan tune` has measured what it was to measure (autotuning.metric_path): the program may
+  /// end. Always false in other runs.
+  bool trial_ended() const;
   bool at_accumulation_boundary() const;  // true when the next step() updates
 
   int rank() const;

@@ -28,6 +28,7 @@
 #include "core/engine/snapshots.hpp"
 #include "core/engine/step_under_way.hpp"
 #include "core/engine/timers.hpp"
+#include "core/engine/tuning_trial.hpp"
 #include "core/memory/accelerator.hpp"
 #include "core/memory/recompute/boundary_offload.hpp"
 #include "core/memory/recompute/recomputation.hpp"
@@ -226,6 +227,7 @@ struct Engine::State {
   std::unique_ptr<BoundaryOffload> activation_store;  // on that device
   Recomputation recomputation;                        // after the policies, which its regions run under
   LossScaler scaler;
+  std::unique_ptr<TuningTrial> trial;  // of capstan tune; null: the run is none
   Timers micro_timers, step_timers, optimizer_timers;
   ProgressReport progress_report;
   std::vector<std::string> layer_names;       // of the model, as forward runs them

@@ -87,6 +87,7 @@ at::Tensor Engine::State::forward(Batch& batch) {
   if (under_way.micro_step == 0) {
     observers.layers().take_left_out();  // of a step that was given up
     progress_report.step_begins();
+    if (trial) trial->step_begins(*accelerator);
     traffic_before = communicator->log().total();
     offload_before = offload_traffic();
     emit(CAPSTAN_EVENT_STEP_BEGIN);
@@ -113,6 +114,7 @@ at::Tensor Engine::State::forward(Batch& batch) {
                        ". Reduce it, with mean() for instance.");
   }
   emit(CAPSTAN_EVENT_FORWARD_END, &loss);
+  if (trial) trial->forward_ends(model, *accelerator);
   if (config.report.memory_breakdown) report_line(memory_line("after forward", accelerator->memory()));
   return loss;
 }
@@ -427,7 +429,7 @@ void Engine::State::show_gradients(bool changes) {
 void Engine::State::print_micro_timers() {
   if (!micro_timers.on()) return;
   const Spans spans = micro_timers.take();
-  report_line(timers_line(0, spans, "_microstep"));
+  if (config.report.wall_clock_breakdown) report_line(timers_line(0, spans, "_microstep"));
   for (const auto& [name, milliseconds] : spans) step_timers.add(name, milliseconds);
 }
 
@@ -451,13 +453,14 @@ void Engine::State::finish_step(bool applied) {
   print_micro_timers();
   if (optimizer_timers.on()) report_line(timers_line(0, optimizer_timers.take(), ""));
   const Spans spans = step_timers.take();
-  if (step_timers.on()) report_line(timers_line(0, spans, ""));
+  if (config.report.wall_clock_breakdown) report_line(timers_line(0, spans, ""));
   write_step_metrics(spans);
   recorded.clear();
   emit(CAPSTAN_EVENT_STEP_END, nullptr, !applied);
   if (config.report.memory_breakdown) report_line(memory_line("after step", accelerator->memory()));
   const std::string lines = progress_report.step_ends(progress, micro_steps_seen, groups, *accelerator);
   if (!lines.empty()) report_line(lines);
+  if (trial) trial->step_ends(progress.global_steps - 1, spans, *accelerator);
   note_step(progress.global_steps + 1);
 }
 

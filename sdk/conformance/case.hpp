@@ -61,6 +61,7 @@ Cases dataset_cases(const ComponentManifest& component);
 Cases metric_cases(const ComponentManifest& component);
 Cases sampler_cases(const ComponentManifest& component);
 Cases pacing_cases(const ComponentManifest& component);
+Cases tuner_cases(const ComponentManifest& component);
 Cases attention_cases(const ComponentManifest& component);
 Cases accelerator_cases(const ComponentManifest& component);
 

@@ -46,6 +46,7 @@ constexpr Suite kSuites[] = {{"optimizer", optimizer_cases},
                              {"sampler", sampler_cases},
                              {"pacing", pacing_cases},
                              {"attention", attention_cases},
+                             {"tuner", tuner_cases},
                              {"accelerator", accelerator_cases}};
 
 /// Without one of them nothing more can be said.

@@ -124,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
     All, CommandLineMisuse,
     ::testing::Values(
         Misuse{{"trian"},
-               "'capstan' has no command 'trian'. Did you mean 'train'? It has: train, eval, analyze, export, "
+               "'capstan' has no command 'trian'. Did you mean 'train'? It has: train, tune, eval, analyze, export, "
                "plan, model, attention, validate, schema, report, upgrade, elastic, launch, data, plugins, doctor.\n"},
         Misuse{{"version"}, "'capstan' has no command 'version'. Did you mean '--version'? It has: train, "},
         Misuse{{"train", "--stepz", "5"}, "unknown option '--stepz' of 'capstan train'. Did you mean '--steps'?\n"},

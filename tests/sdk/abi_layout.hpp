@@ -341,6 +341,25 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_attention, forward);
   FIELD(capstan_attention, backward);
 
+  FIELD(capstan_tuning_space, struct_size);
+  FIELD(capstan_tuning_space, point_count);
+  FIELD(capstan_tuning_space, feature_count);
+  FIELD(capstan_tuning_space, points);
+  FIELD(capstan_tuning_space, features);
+  FIELD(capstan_tuning_space, values);
+  FIELD(capstan_tuning_space, budget);
+  FIELD(capstan_tuning_space, seed);
+  FIELD(capstan_tuning_result, struct_size);
+  FIELD(capstan_tuning_result, measured);
+  FIELD(capstan_tuning_result, point);
+  FIELD(capstan_tuning_result, cost);
+  FIELD(capstan_tuner, struct_size);
+  FIELD(capstan_tuner, start);
+  FIELD(capstan_tuner, ask);
+  FIELD(capstan_tuner, tell);
+  FIELD(capstan_tuner, save);
+  FIELD(capstan_tuner, load);
+
   FIELD(capstan_message, struct_size);
   FIELD(capstan_message, peer);
   FIELD(capstan_message, values);

@@ -60,6 +60,9 @@ std::string foreign_type_hint(std::string_view kind, std::string_view type) {
 
 const std::string kCpu = "cpu";
 
+/// DeepSpeed's names of tuners, which are those of the plugins that come with Capstan.
+constexpr std::array<std::string_view, 3> kBundledTuners = {"gridsearch", "random", "model_based"};
+
 /// Parameters of schedules that set the rate itself, so that the optimizer's own is not used.
 constexpr std::array<const char*, 3> kPeakRates = {"warmup_max_lr", "cycle_max_lr", "lr_range_test_min_lr"};
 
@@ -221,6 +224,27 @@ std::optional<ComponentChoice> ComponentChooser::sampler() {
 
 std::optional<ComponentChoice> ComponentChooser::pacing() {
   return choose("capstan.data.pacing", "pacing", params_of(values_.find("capstan.data.pacing")));
+}
+
+std::optional<ComponentChoice> ComponentChooser::tuner() {
+  const std::string own = "capstan.tuner", key = "autotuning.tuner_type";
+  if (values_.find(own)) {
+    if (values_.given(key)) {
+      problems_.error(own + ".type", "chooses a tuner, and so does " + key + ". Take one of the two away.");
+      return std::nullopt;
+    }
+    return choose(own, "tuner", params_of(values_.find(own)));
+  }
+  const std::string type = values_.text(key);
+  const ComponentRef found = plugins_.find("tuner", type);
+  if (found) {
+    return ComponentChoice{"tuner", found.component->type, checked_params(Json::object(), key, *found.component), key};
+  }
+  // What comes with Capstan may be left out of a build: only those who tune need know.
+  if (std::find(kBundledTuners.begin(), kBundledTuners.end(), type) == kBundledTuners.end() && !type.empty()) {
+    missing(key, "tuner", type);
+  }
+  return std::nullopt;
 }
 
 std::optional<ComponentChoice> ComponentChooser::optimizer_offload() {

@@ -37,6 +37,8 @@ class ComponentChooser {
   std::optional<ComponentChoice> dataset();
   std::optional<ComponentChoice> sampler();
   std::optional<ComponentChoice> pacing();
+  /// Of capstan.tuner, else of autotuning.tuner_type; none where one that comes with Capstan is not installed.
+  std::optional<ComponentChoice> tuner();
   /// The store of the optimizer's state, and that of parameters.
   std::optional<ComponentChoice> optimizer_offload();
   std::optional<ComponentChoice> parameter_offload();

@@ -26,7 +26,6 @@ constexpr SwitchedSection kSections[] = {
     {"activation_checkpointing.profile", "activation_checkpointing", "observer", true, 1, true},
     {"progressive_layer_drop.enabled", "progressive_layer_drop", "observer", true},
     {"quantize_training.eigenvalue.enabled", "quantize_training.eigenvalue", "observer"},
-    {"autotuning.enabled", "autotuning", "observer"},
     {"nebula.enabled", "nebula", "observer"},
     {"hybrid_engine.enabled", "hybrid_engine", "observer"},
     {"compile.deepcompile", "compile", "observer"},

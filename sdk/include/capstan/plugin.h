@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.11: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.12: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 11u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 12u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -750,6 +750,41 @@ typedef struct capstan_attention {
                              capstan_tensor log_sum_exp, capstan_tensor grad, capstan_tensor grad_q, capstan_tensor grad_k,
                              capstan_tensor grad_v, capstan_error*);
 } capstan_attention;
+
+/* ---- kind "tuner" ------------------------------------------------------------------------------------------- */
+
+/* Since 1.12: the points among which a tuner chooses: configurations of one run. Valid during `start`. */
+typedef struct capstan_tuning_space {
+  uint32_t struct_size;
+  size_t point_count, feature_count;
+  const capstan_str* points;   /* names, "z2_gas1_tmbspg3" */
+  const capstan_str* features; /* key paths, "zero_optimization.stage" */
+  const double* values;        /* [points][features]: numbers as they are, booleans as 0 and 1, choices by their place */
+  size_t budget;               /* the most points that will be measured; at least 1 */
+  uint64_t seed;               /* randomness must be a function of it and of what was told */
+} capstan_tuning_space;
+
+/* Since 1.12: what became of a point. */
+typedef struct capstan_tuning_result {
+  uint32_t struct_size;
+  uint32_t measured; /* 0: the trial ran out of memory, failed or did not end; `cost` means nothing then */
+  size_t point;
+  double cost; /* above 0, to be made small: seconds a sample, or what the metric makes of them */
+} capstan_tuning_result;
+
+/* Since 1.12. The order in which `capstan tune` tries points. [engine] */
+typedef struct capstan_tuner {
+  uint32_t struct_size;
+  capstan_status (*start)(void* self, const capstan_tuning_space*, capstan_error*); /* once, first */
+  /* Chooses `most` points at most that it has not chosen before: fills `points` and *count; 0: it wants no more.
+   * predictions: [points], the costs that the host's model expects by what was told so far, NaN without any. */
+  capstan_status (*ask)(void* self, const double* predictions, size_t most, size_t* points, size_t* count,
+                        capstan_error*);
+  /* About each point that it chose, in that order, before the next `ask`. */
+  capstan_status (*tell)(void* self, const capstan_tuning_result*, capstan_error*);
+  capstan_status (*save)(void* self, capstan_sink*, capstan_error*);    /* optional, JSON */
+  capstan_status (*load)(void* self, capstan_str json, capstan_error*); /* optional; after `start` on the same space */
+} capstan_tuner;
 
 /* ---- kind "accelerator" ------------------------------------------------------------------------------------- */
 

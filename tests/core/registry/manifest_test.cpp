@@ -253,10 +253,11 @@ TEST(Manifest, NamesWhatIsMissingOrOfAnotherType) {
       refusal("schema = 1\nname = 'n'\nversion = '1'\ncomponents = [{ kind = 'monitor', type = 'T' }]\nabi = 1\n"),
       "manifest: abi: must be a table, got 1.");
   EXPECT_EQ(refusal(with_component("type = 'T'")), "manifest: components[0].kind: is missing.");
-  EXPECT_EQ(refusal(with_component("kind = 'optimiser'\ntype = 'T'")),
-            "manifest: components[0].kind: must be one of optimizer, scheduler, monitor, model, observer, offload, "
-            "compression, dataset, sampler, metric, pacing, attention, accelerator, got 'optimiser'. Did you mean "
-            "'optimizer'?");
+  EXPECT_EQ(
+      refusal(with_component("kind = 'optimiser'\ntype = 'T'")),
+      "manifest: components[0].kind: must be one of optimizer, scheduler, monitor, model, observer, offload, "
+      "compression, dataset, sampler, metric, pacing, attention, tuner, accelerator, got 'optimiser'. Did you mean "
+      "'optimizer'?");
   EXPECT_EQ(refusal(with_component("kind = 'optimizer'\ntype = 'T'\ntraits = ['elementwize']")),
             "manifest: components[0].traits: 'elementwize' is not one of elementwise, needs_param_norm, "
             "needs_full_param, needs_full_gradient, needs_dynamic_loss_scale, sparse_rows, own_communication, "

@@ -95,11 +95,11 @@ TEST(PluginTemplate, NamesTheKindsThatItHas) {
       [] {
         create_plugin_project({"acme", "optimiser", "/nowhere"});
       },
-      ThrowsMessage<ConfigError>(
-          StrEq("plugins new: there is no template of kind 'optimiser', only of optimizer, scheduler, "
-                "monitor, model, observer, offload, compression, dataset, sampler, metric, pacing and attention. Did "
-                "you mean "
-                "'optimizer'?")));
+      ThrowsMessage<ConfigError>(StrEq(
+          "plugins new: there is no template of kind 'optimiser', only of optimizer, scheduler, "
+          "monitor, model, observer, offload, compression, dataset, sampler, metric, pacing, attention and tuner. Did "
+          "you mean "
+          "'optimizer'?")));
 }
 
 TEST(PluginTemplate, NeverWritesIntoAFolderThatHoldsSomething) {

@@ -157,6 +157,7 @@ std::vector<Control> controls() {
       {"ranks", "gradient_mode", "optimizer/Bad/gradient_mode",
        "asked twice about update 0, gradient_mode gives two answers."},
       {"ranks", "ranks_resume", "optimizer/Bad/ranks_resume", "saved and loaded, a run goes another way at update 12"},
+      {"tuner", "points_outside", "tuner/Bad/points", "it chose point 64, and there are 64, from 0 on."},
       {"sampler", "samples_few", "sampler/Bad/samples", "step 0 has sample -1, or none, and there are 1000."},
       {"dataset", "describe_json", "dataset/Bad/describe", "describe does not give JSON: "},
       {"dataset", "describe_samples", "dataset/Bad/describe",
@@ -189,7 +190,8 @@ std::vector<Control> controls() {
        {std::pair("scheduler", "rate"), std::pair("optimizer", "update"), std::pair("monitor", "write"),
         std::pair("observer", "event in a step"), std::pair("model", "forward"),
         std::pair("offload", "write_async and read_async"), std::pair("pacing", "difficulty"),
-        std::pair("sampler", "next"), std::pair("dataset", "read"), std::pair("metric", "measure")}) {
+        std::pair("sampler", "next"), std::pair("tuner", "ask"), std::pair("dataset", "read"),
+        std::pair("metric", "measure")}) {
     all.push_back({kind, "calls_leak", std::string(kind) + "/Bad/calls_leak",
                    std::string(" bytes of each call of ") + function + "."});
   }
@@ -206,6 +208,7 @@ std::vector<Control> controls() {
       {"metric", {"plan", "batches", "again"}},
       {"pacing", {"range", "pure"}},
       {"sampler", {"samples", "ranks", "resume"}},
+      {"tuner", {"points", "failures", "repeats", "resume"}},
       {"attention", {"facts", "cells", "pure"}},
       {"attention_kernel", {}},
       {"compression", {}}};
@@ -253,7 +256,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   found.insert({"loading/manifest", "loading/load"});
   for (const char* kind :
        {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges", "compression", "observer",
-        "pacing", "dataset", "metric", "sampler", "attention", "attention_kernel"}) {
+        "pacing", "dataset", "metric", "sampler", "tuner", "attention", "attention_kernel"}) {
     for (const CaseName& test : cases(plugin(kind))) {
       // Some slips have a component of their own.
       if (test.name.find("BadAttach") != std::string::npos || test.name.find("BadNamed") != std::string::npos ||
@@ -267,7 +270,7 @@ TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
 
 TEST(NegativeControls, ArePassedWhenTheyBreakNothing) {
   for (const char* kind : {"optimizer", "ranks", "scheduler", "monitor", "model", "offload", "offload_ranges",
-                           "loading", "pacing", "dataset", "metric", "sampler", "attention"}) {
+                           "loading", "pacing", "dataset", "metric", "sampler", "tuner", "attention"}) {
     for (const Result& result : run(kind, "", ""))
       EXPECT_NE(result.outcome, Outcome::kFailed) << kind << result.name << result.text;
   }

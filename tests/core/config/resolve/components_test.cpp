@@ -184,10 +184,10 @@ TEST(Sections, TheMethodsOfDataEfficiencyAreChosenOneByOne) {
 }
 
 TEST(Sections, ARefusalIsSaidOnce) {
-  EXPECT_THAT(read(R"("autotuning": {"enabled": true})", {}).problems,
-              ElementsAre("autotuning.enabled: the section 'autotuning' is not in this release, and no installed "
+  EXPECT_THAT(read(R"("nebula": {"enabled": true})", {}).problems,
+              ElementsAre("nebula.enabled: the section 'nebula' is not in this release, and no installed "
                           "observer carries it out. Switch it off, or install a plugin whose manifest says section = "
-                          "\"autotuning\"."));
+                          "\"nebula\"."));
 }
 
 TEST(Sections, APluginThatComesWithCapstanIsMissedByItsKind) {

@@ -158,15 +158,15 @@ TEST(IdleKeys, AKeyWithoutAReaderIsNamedWhenItGetsAnotherValueThanItsDefault) {
 }
 
 TEST(IdleKeys, ASectionThatIsRefusedIsNotAlsoCalledIdle) {
-  const ConfigReading reading =
-      read_config({R"({"train_batch_size": 8, "autotuning": {"enabled": true, "fast": false}})", "one.json", false}, {},
-                  PluginIndex());
+  const ConfigReading reading = read_config(
+      {R"({"train_batch_size": 8, "nebula": {"enabled": true, "enable_nebula_load": false}})", "one.json", false}, {},
+      PluginIndex());
   std::string said;
   for (const Problem& problem : reading.problems.all()) {
-    if (problem.path.starts_with("autotuning"))
+    if (problem.path.starts_with("nebula"))
       said += problem.path + ": " + problem.message.substr(0, problem.message.find(',')) + "\n";
   }
-  EXPECT_EQ(said, "autotuning.enabled: the section 'autotuning' is not in this release\n");
+  EXPECT_EQ(said, "nebula.enabled: the section 'nebula' is not in this release\n");
 }
 
 TEST(IdleKeys, WhatConcernsStepsAloneIsNotSaidWhereNoneAreTaken) {

@@ -19,13 +19,14 @@ name = "sections"
 version = "1.0.0"
 abi.capstan = "1.0"
 abi.torch.tier = "none"
-components = [{kind = "observer", type = "autotuning", section = "autotuning"}]
+components = [{kind = "observer", type = "nebula", section = "nebula"}]
 )";
 
 /// Read for eight ranks.
 Config read(const std::string& text) {
   ConfigContext context;
   context.world_size = 8;
+  context.check_only = true;  // lists to search are read
   const PluginIndex plugins = PluginIndex::of({{"sections.toml", PluginManifest::parse(kManifest, "sections.toml")}});
   ConfigReading reading = read_config({text, "test.json", false}, context, plugins);
   for (const Problem& problem : reading.problems.all()) {
