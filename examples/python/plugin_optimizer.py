@@ -2,7 +2,7 @@
 
     cmake -S ../plugins/signum -B signum -DCMAKE_PREFIX_PATH=$(python -c 'import capstan, os; print(os.path.dirname(capstan.__file__))')
     cmake --build signum
-    python plugin_optimizer.py signum
+    python plugin_optimizer.py signum/lib/capstan/plugins/optimizers
 """
 
 import sys
