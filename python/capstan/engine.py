@@ -1,5 +1,6 @@
 """The engine of a model, with the names of DeepSpeed's."""
 
+import _signal
 import base64
 import contextlib
 import inspect
@@ -7,7 +8,6 @@ import io
 import json
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -106,22 +106,40 @@ def _parameter_values(model_parameters, optimizer, parameters, config):
     return [("capstan.parameter_groups", rules)] if rules else []
 
 
-@contextlib.contextmanager
-def _whole_call():
+class _WholeCall:
     """Ctrl-C waits for the end of a call that must not end half way. In threads, and beside handlers of the program's own,
     nothing is done: these decide."""
-    if threading.current_thread() is not threading.main_thread() or \
-            signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    caught = []
-    signal.signal(signal.SIGINT, lambda *_: caught.append(True))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        if caught:
-            raise KeyboardInterrupt
+
+    __slots__ = ("_caught", "_waits")
+
+    # The functions of the module signal make an enum of each handler, which takes longer than a whole step may.
+    def __enter__(self):
+        self._waits = threading.get_ident() == threading.main_thread().ident and \
+            _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+        if self._waits:
+            self._caught = False
+            _signal.signal(_signal.SIGINT, self._catch)
+
+    def _catch(self, *_args):
+        self._caught = True
+
+    def __exit__(self, *thrown):
+        if self._waits:
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+            if self._caught:
+                raise KeyboardInterrupt
+
+
+class _Place:
+    """Where the program is within a step."""
+
+    __slots__ = ("forwards", "after_backward", "boundary", "in_no_sync", "uncounted", "micro_steps")
+
+    def __init__(self):
+        self.forwards, self.after_backward = 0, False  # forwards that wait for a backward
+        self.boundary = None  # what the program says of the next micro-batch
+        self.in_no_sync, self.uncounted = False, False  # micro-batches of no_sync do not count
+        self.micro_steps = 0  # calls of step()
 
 
 class Engine(torch.nn.Module):
@@ -148,22 +166,20 @@ class Engine(torch.nn.Module):
         self.module = module
         self._own = None
         program = _parameter_values(model_parameters, optimizer, parameters, source)
-        place, listening = _distributed.meeting()
+        meeting, listening = _distributed.meeting()
         self._core = _core.Engine(
             description=type(module).__name__, parameters=parameters,
             buffers=_once(module.named_buffers(remove_duplicate=False)),
             modules=[(path, _class_name(part)) for path, part in module.named_modules()],
             facts=json.dumps(_facts_of(module)), module=module, config=source.config, source=source.source,
-            in_memory=source.in_memory, program=[(path, json.dumps(value)) for path, value in program], place=place,
+            in_memory=source.in_memory, program=[(path, json.dumps(value)) for path, value in program], place=meeting,
             listening_socket=listening, deferral=zero.deferral_of([p for _, p in parameters]))
         self._facts = self._core.facts()
         self._names_of = {id(parameter): name for name, parameter in parameters if parameter.is_floating_point()}
         self._places = [(part._parameters, key, parameter) for part in module.modules()
                         for key, parameter in part._parameters.items() if parameter is not None]
         self._argument_names = _positional_names(module.forward)
-        self._forwards, self._after_backward, self._boundary = 0, False, None
-        self._in_no_sync, self._uncounted = False, False  # micro-batches of no_sync do not count
-        self.micro_steps = 0
+        self._place = _Place()
         self._undo = []
         self._take_optimizer(optimizer, program, dict(parameters))
         self._take_schedule(lr_scheduler)
@@ -229,8 +245,9 @@ class Engine(torch.nn.Module):
         training = torch.is_grad_enabled()
         output = self._core.pass_(training, self.module, args, kwargs, self._argument_names)
         if training:
-            self._forwards += 1
-            self._after_backward = False
+            place = self._place
+            place.forwards += 1
+            place.after_backward = False
         return output
 
     def backward(self, loss: Tensor, retain_graph: bool = False, scale_wrt_gas: bool = True, **_ignored: Any) -> Tensor:
@@ -247,15 +264,15 @@ class Engine(torch.nn.Module):
                                "mean() for instance.")
         if not loss.is_floating_point():
             raise RuntimeFault(f"backward: the loss must be of floating point, got {loss.dtype}.")
-        if self._forwards == 0:
+        if self._place.forwards == 0:
             raise RuntimeFault("backward: this forward has had its backward, or there was none. Call engine(...) again, or add "
                                "losses of one forward up.")
-        if self._uncounted and self._boundary is None and not self._in_no_sync:
-            self._core.set_boundary((self.micro_steps + 1) % self._facts["accumulation"] == 0)
-        with _whole_call():
+        if self._place.uncounted and self._place.boundary is None and not self._place.in_no_sync:
+            self._core.set_boundary((self._place.micro_steps + 1) % self._facts["accumulation"] == 0)
+        with _WholeCall():
             self._core.backward(loss, scale_wrt_gas, retain_graph)
-        self._forwards = 0
-        self._after_backward = True
+        self._place.forwards = 0
+        self._place.after_backward = True
         return loss
 
     def step(self, lr_kwargs: dict | None = None) -> None:
@@ -271,15 +288,15 @@ class Engine(torch.nn.Module):
         updates = self._core.at_boundary()
         if updates:
             self._take_rates()
-        with _whole_call():
+        with _WholeCall():
             applied = self._core.step()
-        self.micro_steps += 1
-        self._after_backward = False
+        self._place.micro_steps += 1
+        self._place.after_backward = False
         if not updates:
             return
-        if self._uncounted:
-            self._uncounted = False
-            self._core.set_boundary(self._boundary)
+        if self._place.uncounted:
+            self._place.uncounted = False
+            self._core.set_boundary(self._place.boundary)
         if isinstance(self.optimizer, OptimizerView):
             self.optimizer.overflow = not applied
             if self._facts["has_scheduler"]:
@@ -307,15 +324,15 @@ class Engine(torch.nn.Module):
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """Whether the micro-batch under way is the last of its step."""
-        if self._boundary is not None:
-            return self._boundary
-        return self._core.at_boundary() if self._after_backward else \
-            (self.micro_steps + 1) % self._facts["accumulation"] == 0
+        if self._place.boundary is not None:
+            return self._place.boundary
+        return self._core.at_boundary() if self._place.after_backward else \
+            (self._place.micro_steps + 1) % self._facts["accumulation"] == 0
 
     def set_gradient_accumulation_boundary(self, is_boundary: bool | None) -> None:
         """Says whether the next micro-batch is the last of its step, instead of counting; None: count again."""
-        self._boundary = None if is_boundary is None else bool(is_boundary)
-        self._core.set_boundary(self._boundary)
+        self._place.boundary = None if is_boundary is None else bool(is_boundary)
+        self._core.set_boundary(self._place.boundary)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -324,17 +341,17 @@ class Engine(torch.nn.Module):
         if self._facts["stage"] >= 2:
             raise RuntimeFault(f"no_sync: ZeRO stage {self._facts['stage']} partitions gradients during each backward. Use stage 0 "
                                "or 1, or gradient_accumulation_steps.")
-        self._in_no_sync = self._uncounted = True
+        self._place.in_no_sync = self._place.uncounted = True
         self._core.set_boundary(False)
         try:
             yield
         finally:
-            self._in_no_sync = False
-            self._core.set_boundary(self._boundary)
+            self._place.in_no_sync = False
+            self._core.set_boundary(self._place.boundary)
 
     def _micro_batches(self):
         """Micro-batches of this rank so far, those of the step under way included."""
-        return self._core.progress()[0] * self._facts["accumulation"] + self.micro_steps % self._facts["accumulation"]
+        return self._core.progress()[0] * self._facts["accumulation"] + self._place.micro_steps % self._facts["accumulation"]
 
     # ---- Values
 
@@ -423,7 +440,7 @@ class Engine(torch.nn.Module):
             raise RuntimeFault("save_checkpoint: save_latest=False is not here: the newest checkpoint is the latest. Save into "
                                "another folder.")
         state = dict(client_state or {})
-        ours = {"micro_steps": self.micro_steps}
+        ours = {"micro_steps": self._place.micro_steps}
         if self._program_schedule is not None and hasattr(self._program_schedule, "state_dict"):
             ours["lr_scheduler"] = _packed(self._program_schedule.state_dict())
         if self._own is not None:
@@ -456,8 +473,8 @@ class Engine(torch.nn.Module):
                 tag = file.read().strip()
         state = json.loads(self._core.load_checkpoint(load_dir, str(tag)))
         ours = state.pop(_RESERVED, {}) if isinstance(state, dict) else {}
-        self._forwards, self._after_backward = 0, False
-        self.micro_steps = self._core.progress()[0] * self._facts["accumulation"]
+        self._place.forwards, self._place.after_backward = 0, False
+        self._place.micro_steps = self._core.progress()[0] * self._facts["accumulation"]
         if isinstance(self.optimizer, OptimizerView):
             self.optimizer.show_rates()
         if self._own is not None and "optimizer" in ours:
@@ -492,6 +509,11 @@ class Engine(torch.nn.Module):
     def global_steps(self) -> int:
         """Steps done, skipped ones included."""
         return self._core.progress()[0]
+
+    @property
+    def micro_steps(self) -> int:
+        """Micro-batches of this rank whose step() was called."""
+        return self._place.micro_steps
 
     @property
     def skipped_steps(self) -> int:
