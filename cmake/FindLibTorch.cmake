@@ -1,6 +1,7 @@
 # LibTorch as it comes in the `torch` wheel, without LibTorch's own CMake package, which drags CUDA into every consumer.
 #
-# Input:   CAPSTAN_TORCH_DIR, the wheel's `torch` folder. Default: the project's .venv, then the python3 on the PATH.
+# Input:   CAPSTAN_TORCH_DIR, the wheel's `torch` folder. Default: the project's .venv, the
+#          one beside the package for Python, then that of the python3 on the PATH.
 # Output:  capstan::torch_cpu   everything for the CPU (torch_cpu, c10, headers)
 #          capstan::torch_headers  the headers alone, for the stable tier
 #          CAPSTAN_TORCH_VERSION, CAPSTAN_TORCH_BUILD_ID (of libc10.so), CAPSTAN_TORCH_LIB_DIR
@@ -8,7 +9,9 @@
 set(CAPSTAN_TORCH_REQUIRED_VERSION 2.11.0)
 
 if(NOT CAPSTAN_TORCH_DIR)
-  file(GLOB _candidates ${CMAKE_CURRENT_LIST_DIR}/../.venv/lib/python3*/site-packages/torch)
+  # The second: beside the package for Python, in which this file may be installed.
+  file(GLOB _candidates ${CMAKE_CURRENT_LIST_DIR}/../.venv/lib/python3*/site-packages/torch
+    ${CMAKE_CURRENT_LIST_DIR}/../../../../torch)
   if(NOT _candidates)
     execute_process(
       COMMAND python3 -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"

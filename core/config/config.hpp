@@ -206,6 +206,7 @@ struct ConfigContext {
 struct ConfigText {
   std::string text, source;
   bool toml = false;
+  bool has_places = true;  // false: nobody has seen the text, so that lines and columns say nothing
 };
 
 /// The text of a file, TOML when its name ends in .toml; failing that, JSON in URL-safe base64. Throws ConfigError.

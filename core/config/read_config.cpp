@@ -355,7 +355,8 @@ ConfigReading read_config(const ConfigText& text, const ConfigContext& context, 
 Config load_config(const ConfigText& text, const ConfigContext& context, PluginIndex& plugins) {
   ConfigReading reading = read_config(text, context);
   std::string errors;
-  for (const Problem& problem : reading.problems.all()) {
+  for (Problem& problem : reading.problems.all()) {
+    if (!text.has_places) problem.line = 0;
     const std::string line = problem.text(text.source);
     switch (problem.severity) {
       case Problem::Severity::kError:

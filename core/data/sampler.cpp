@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/host_words.hpp"
 
 namespace capstan {
 namespace {
@@ -41,7 +42,7 @@ void Sampler::start(const Source& source) {
 }
 
 std::span<const std::int64_t> Sampler::of_step(std::int64_t global_step) {
-  if (!source_) throw RuntimeFault(where_ + ": has not been started. Call Engine::start_sampler() first.");
+  if (!source_) throw RuntimeFault(where_ + ": has not been started. Call " + engine_call("start_sampler") + " first.");
   if (drawn_for_ == global_step) return drawn_;
   if (source_->passes > 0 && (steps_ + 1) * source_->batch > source_->passes * source_->samples) {
     throw RuntimeFault(where_ + ": the data is used up: " + std::to_string(steps_) + " steps of " +

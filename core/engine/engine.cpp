@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <exception>
 #include <limits>
@@ -314,7 +315,8 @@ std::span<const std::int64_t> Engine::step_samples() {
 }
 
 at::Tensor Engine::forward(Batch& batch) { return state_->forward(batch); }
-void Engine::backward(const at::Tensor& loss) { state_->backward(loss); }
+void Engine::pass(PassKind kind, Batch& batch, const std::function<void()>& run) { state_->pass(kind, batch, run); }
+void Engine::backward(const at::Tensor& loss, BackwardOptions options) { state_->backward(loss, options); }
 StepReport Engine::step() {
   state_->background_save.check();
   return state_->step();
@@ -343,7 +345,9 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
   try {
     for (std::int64_t i = 0; i < micro_batches; ++i) {
       Batch batch = next();
-      const double loss = state.run_pass(batch, ParameterResidency::Pass::kEvaluation).item<double>();
+      at::Tensor value;
+      state.run_pass(batch, ParameterResidency::Pass::kEvaluation, [&] { value = state.run_model(batch); });
+      const double loss = value.item<double>();
       if (batch.weight == 0) continue;  // whatever the loss is, infinity too
       sum += batch.weight * loss;
       weight += batch.weight;
@@ -375,8 +379,45 @@ double Engine::mean_loss() const { return state_->mean_loss; }
 double Engine::next_lr() const { return state_->schedule.rate(state_->progress.updates, 0); }
 const Config& Engine::config() const { return state_->config; }
 Model& Engine::model() { return state_->model; }
-bool Engine::at_accumulation_boundary() const {
-  return state_->under_way.micro_step >= state_->config.batch.gradient_accumulation_steps;
+bool Engine::at_accumulation_boundary() const { return state_->at_boundary(); }
+void Engine::set_accumulation_boundary(std::optional<bool> last) { state_->boundary = last; }
+
+std::vector<std::string> Engine::wrapped_layers() const {
+  return state_->observers.layers().empty() ? std::vector<std::string>() : state_->layer_names;
+}
+
+std::vector<ParameterGroupView> Engine::parameter_groups() const {
+  std::vector<ParameterGroupView> views;
+  for (std::size_t i = 0; i < state_->groups.size(); ++i) views.push_back({state_->groups[i].numbers, {}});
+  for (const ParameterEntry& entry : state_->store.entries()) views[entry.group].parameters.push_back(entry.name);
+  return views;
+}
+
+void Engine::set_learning_rate(std::size_t group, double rate) {
+  if (state_->schedule.present()) {
+    throw ConfigError("scheduler: the configuration names '" + state_->config.scheduler->type +
+                      "', which sets the learning rate of every update. Leave it out, and the program may set them.");
+  }
+  if (!std::isfinite(rate) || rate < 0) {
+    throw RuntimeFault("a learning rate of " + std::to_string(rate) + ": it must be finite and not below 0.");
+  }
+  state_->groups.set_base_lr(group, rate);
+  if (std::vector<double>* lr = state_->groups[group].find("lr")) lr->front() = rate;
+}
+
+void Engine::set_own_optimizer(OwnOptimizer optimizer) {
+  const Config& config = state_->config;
+  if (config.optimizer) {
+    throw ConfigError("optimizer: the configuration names '" + config.optimizer->type +
+                      "', and the program brings an optimizer of its own. Leave one of them out.");
+  }
+  if (config.zero.stage > 0 || config.optimizer_offload || config.parameter_offload) {
+    throw ConfigError(
+        "zero_optimization: an optimizer of the program's own updates whole parameters in memory, so it runs at stage "
+        "0 without offload. Name a plugin in optimizer.type (capstan plugins list --kind optimizer) to partition its "
+        "states.");
+  }
+  state_->own_optimizer = std::move(optimizer);
 }
 
 CommsLog& Engine::comms_log() { return state_->communicator->log(); }

@@ -39,6 +39,33 @@ struct StepReport {
 
 using NextBatch = std::function<Batch()>;
 
+/// What becomes of a pass through the model.
+enum class PassKind {
+  kTraining,    // a loss that is made of it goes to backward()
+  kEvaluation,  // no backward: runs without gradients
+};
+
+/// How backward() takes a loss.
+struct BackwardOptions {
+  bool over_accumulation = true;  // divides it by gradient_accumulation_steps; false: the program has divided it
+  bool retain_graph = false;      // keeps the graph for other uses of the program's; it has one backward here
+};
+
+/// The numbers of a parameter group, "lr" and the optimizer's own, and the parameters that have them.
+struct ParameterGroupView {
+  std::vector<std::pair<std::string, std::vector<double>>> numbers;
+  std::vector<std::string> parameters;
+};
+
+/// A parameter as a program's own optimizer updates it.
+struct OwnSlot {
+  std::string name;
+  at::Tensor master;    // its float32 values, in the parameter's shape, without autograd
+  at::Tensor gradient;  // of the same shape; the mean over ranks, unscaled and clipped
+};
+/// Updates masters in place; on every rank the same.
+using OwnOptimizer = std::function<void(const std::vector<OwnSlot>&)>;
+
 /// Trains one model as a configuration says. One thread drives it [engine].
 class Engine {
  public:
@@ -51,10 +78,16 @@ class Engine {
 
   /// The loss of one micro-batch, a scalar tensor with its graph.
   at::Tensor forward(Batch& batch);
+  /// Calls `run`, which runs the model in whatever way and takes of it what it wants, as forward() runs it: parameters
+  /// are there for LibTorch's operators, observers see and may change `batch` first. The loss that the program makes of
+  /// it, in `run` or later, goes to backward(). What `run` throws is thrown. An evaluation may come between any two
+  /// calls; at ZeRO stage 3 every pass is one of all ranks.
+  void pass(PassKind kind, Batch& batch, const std::function<void()>& run);
   /// Backward of loss / gradient_accumulation_steps (times the loss scale under fp16); gradients accumulate. After one
   /// that an exception has ended, as after such an update, forward, backward and step throw RuntimeFault until a
-  /// checkpoint is loaded: some gradients have been added, and some have not.
-  void backward(const at::Tensor& loss);
+  /// checkpoint is loaded: some gradients have been added, and some have not. Throws RuntimeFault as well where the
+  /// step has had all of its micro-batches.
+  void backward(const at::Tensor& loss, BackwardOptions options = {});
   /// After the last micro-batch of a step it computes the gradients' norm, clips, updates, moves the schedule on and
   /// tells observers and monitors. After earlier micro-batches it only counts them, and returns the report of the last
   /// complete step. Throws RuntimeFault when the loss or a gradient is not finite on some rank, no loss is scaled, and
@@ -136,6 +169,18 @@ class Engine {
   /// end. Always false in other runs.
   bool trial_ended() const;
   bool at_accumulation_boundary() const;  // true when the next step() updates
+  /// The program says which micro-batch is the last of its step, before its backward: true for the last one. Without a
+  /// value they are counted again.
+  void set_accumulation_boundary(std::optional<bool> last);
+  /// The names of the model's layers where a component wraps them; empty where none does.
+  std::vector<std::string> wrapped_layers() const;
+  /// The parameter groups, as the next update uses them.
+  std::vector<ParameterGroupView> parameter_groups() const;
+  /// Sets the rate of a group from the next update on. Throws ConfigError where the configuration has a scheduler.
+  void set_learning_rate(std::size_t group, double rate);
+  /// Updates parameters in the place of a configured optimizer, at ZeRO stage 0. Before the first step. Throws
+  /// ConfigError where the configuration names an optimizer or a stage above 0.
+  void set_own_optimizer(OwnOptimizer optimizer);
 
   int rank() const;
   int world_size() const;

@@ -54,14 +54,18 @@ void use_device(const std::string& config_path_or_base64, const ProgramValues& p
 }
 
 Engine initialize(Model model, const std::string& config_path_or_base64, const ProgramValues& program) {
-  const Rendezvous rendezvous = read_rendezvous(process_environment());
+  return initialize(std::move(model), read_config_text(config_path_or_base64), read_rendezvous(process_environment()),
+                    program);
+}
+
+Engine initialize(Model model, const ConfigText& text, const Rendezvous& rendezvous, const ProgramValues& program) {
   ConfigContext context = context_of(rendezvous, program);
   const Json facts = model.describe();
   if (const Json* width = facts.find("hidden_size"); width && width->is_integer()) {
     context.hidden_size = width->as_integer();
   }
   PluginIndex plugins;
-  const Config config = load_config(read_config_text(config_path_or_base64), context, plugins);
+  const Config config = load_config(text, context, plugins);
   if (config.run.model) {
     log::warning("capstan.model '" + config.run.model->type + "' is not used: this program brings its own model, '" +
                  model.description() + "'.");

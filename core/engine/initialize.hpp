@@ -9,6 +9,8 @@
 
 namespace capstan {
 
+struct Rendezvous;
+
 /// The host table for models, which exist before the engine that will run them: errors, log, JSON, batches, layers.
 const capstan_host* model_host();
 
@@ -34,5 +36,8 @@ Dataset open_dataset(const Config& config, const PluginIndex& plugins, const Dat
 /// warnings. `program`: values that the program sets itself; they fill what the file leaves out or has as "auto".
 /// Throws ConfigError with every problem of the file, also where it contradicts the program, PluginError, RuntimeFault.
 Engine initialize(Model model, const std::string& config_path_or_base64, const ProgramValues& program = {});
+
+/// The same for a configuration that has been read, and processes that meet where `rendezvous` says.
+Engine initialize(Model model, const ConfigText& text, const Rendezvous& rendezvous, const ProgramValues& program = {});
 
 }  // namespace capstan

@@ -14,6 +14,7 @@
 #include "core/engine/given_weights.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
+#include "core/host_words.hpp"
 
 namespace capstan {
 namespace {
@@ -235,9 +236,8 @@ void Engine::load_teacher(const std::string& path) {
 
 void Engine::State::refuse_without_teacher() const {
   if (!wants_teacher) return;
-  throw RuntimeFault(
-      std::string(kSection) +
-      ": the student has no layers of a teacher yet. Call Engine::load_teacher(), or load a checkpoint.");
+  throw RuntimeFault(std::string(kSection) + ": the student has no layers of a teacher yet. Call " +
+                     engine_call("load_teacher") + ", or load a checkpoint.");
 }
 
 }  // namespace capstan

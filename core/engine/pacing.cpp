@@ -1,6 +1,7 @@
 #include "core/engine/pacing.hpp"
 
 #include "core/errors.hpp"
+#include "core/host_words.hpp"
 
 namespace capstan {
 
@@ -8,10 +9,9 @@ std::int64_t Pacing::at(std::string_view metric, std::int64_t step) const {
   if (const auto function = functions_.find(metric); function != functions_.end()) return function->second(step);
   const std::string name(metric);
   if (!component_) {
-    throw ConfigError("the schedule of '" + name +
-                      "' is \"custom\", and nothing says its difficulty. Call "
-                      "Engine::set_difficulty_schedule(\"" +
-                      name + "\", function), or name a component of kind \"pacing\" in capstan.data.pacing.");
+    throw ConfigError("the schedule of '" + name + "' is \"custom\", and nothing says its difficulty. Call " +
+                      host_words().call + "set_difficulty_schedule(\"" + name +
+                      "\", function), or name a component of kind \"pacing\" in capstan.data.pacing.");
   }
   std::int64_t difficulty = 0;
   call_plugin(component_->function("difficulty"),

@@ -89,11 +89,20 @@ struct Engine::State {
   void change_by_sampler(Batch& batch);
   /// The model's forward in the precision asked for.
   at::Tensor run_model(Batch& batch);
+  /// Calls `run` in the precision of forward.
+  void run_in_precision(const std::function<void()>& run) const;
   /// Where regions begin that are computed again in backward: in a forward that trains.
   void begin_recomputation(Batch& batch);
-  /// The same with its parameters, from one use to the next.
-  at::Tensor run_pass(Batch& batch, ParameterResidency::Pass pass);
-  void backward(const at::Tensor& loss);
+  /// Calls `run` with the model's parameters there, from one use to the next.
+  void run_pass(Batch& batch, ParameterResidency::Pass pass, const std::function<void()>& run);
+  /// What a pass that trains begins with; what follows is run_training_pass().
+  void begin_forward(Batch& batch);
+  void run_training_pass(Batch& batch, const std::function<void()>& run);
+  void pass(PassKind kind, Batch& batch, const std::function<void()>& run);
+  void backward(const at::Tensor& loss, BackwardOptions options);
+  /// Whether the micro-batch that the next backward is of is the last of its step / the step has had all of them.
+  bool next_is_last() const;
+  bool at_boundary() const;
   /// Throws RuntimeFault after a backward or an update that an exception has ended, until the step is abandoned.
   void refuse_unfinished_step() const;
   StepReport step();
@@ -127,6 +136,8 @@ struct Engine::State {
   /// Makes all ranks' parameters equal, where an optimizer lets them differ.
   void synchronize();
   void update_sub_group(const SubGroup& sub_group, const capstan_step& step);
+  /// Updates with the program's own optimizer.
+  void update_by_program(double grad_scale);
   bool reports_norm() const { return needs_norm(config) || want_grad_norm; }
   void stop_or_skip(const std::string& what);
   std::string first_not_finite();
@@ -238,11 +249,14 @@ struct Engine::State {
   std::unique_ptr<MonitorHost> monitors;      // from the first metric on
 
   Progress progress;
+  OwnOptimizer own_optimizer;              // the program's; null: the configuration's
+  std::optional<bool> boundary;            // whether the micro-batch is the last, as the program says; none: counted
   std::optional<std::int64_t> resumed_at;  // global samples of the checkpoint that was loaded
   StepReport last_step;
   StepUnderWay under_way;
   bool wants_teacher = false;         // layer reduction is on, and the student has not begun
   bool half_loaded = false;           // a load has begun to change the engine, and not ended
+  std::int64_t evaluated_at = -1;     // updates when ranks were last made equal for an evaluation pass
   std::int64_t micro_steps_seen = 0;  // micro-batches since this run began
   double mean_loss = 0;               // the mean loss of the last complete step
   double data_ms = 0;                 // the time that making the next micro-batch took

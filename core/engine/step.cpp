@@ -13,6 +13,7 @@
 
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
+#include "core/host_words.hpp"
 #include "core/log.hpp"
 #include "core/memory/recompute/activation_memory.hpp"
 #include "core/memory/sum_of_squares.hpp"
@@ -50,13 +51,19 @@ void Engine::State::emit(capstan_event_kind kind, const at::Tensor* loss, bool s
   observers.emit(event);
 }
 
-at::Tensor Engine::State::run_model(Batch& batch) {
+void Engine::State::run_in_precision(const std::function<void()>& run) const {
   const PrecisionConfig& precision = config.precision;
   const AutocastScope autocast(
       accelerator->device().type(),
       precision.autocast_dtype.empty() ? std::nullopt : std::optional(dtype_named(precision.autocast_dtype)));
-  const at::Tensor loss = model.forward(batch);
-  return precision.output_dtype.empty() ? loss : loss.to(dtype_named(precision.output_dtype));
+  run();
+}
+
+at::Tensor Engine::State::run_model(Batch& batch) {
+  at::Tensor loss;
+  run_in_precision([&] { loss = model.forward(batch); });
+  const std::string& dtype = config.precision.output_dtype;
+  return dtype.empty() ? loss : loss.to(dtype_named(dtype));
 }
 
 void Engine::State::refuse_unused_operands() const {
@@ -81,7 +88,7 @@ void Engine::State::refuse_unfinished_step() const {
                      " half way. Load a checkpoint before training goes on.");
 }
 
-at::Tensor Engine::State::forward(Batch& batch) {
+void Engine::State::begin_forward(Batch& batch) {
   refuse_unfinished_step();
   refuse_without_teacher();
   if (under_way.micro_step == 0) {
@@ -92,15 +99,16 @@ at::Tensor Engine::State::forward(Batch& batch) {
     offload_before = offload_traffic();
     emit(CAPSTAN_EVENT_STEP_BEGIN);
   }
-  const Timers::Span span(micro_timers, "fwd");
   emit(CAPSTAN_EVENT_FORWARD_BEGIN);
   place_batch(batch);
   if (sampler) change_by_sampler(batch);
   observers.change_batch(batch);
+}
+
+void Engine::State::run_training_pass(Batch& batch, const std::function<void()>& run) {
   batch.layers = observers.layers().empty() ? nullptr : &observers.layers();
-  at::Tensor loss;
   try {
-    loss = run_pass(batch, ParameterResidency::Pass::kTraining);
+    run_pass(batch, ParameterResidency::Pass::kTraining, run);
   } catch (...) {
     compressions.forget_micro_batch();
     batch.recomputation = nullptr;
@@ -108,6 +116,14 @@ at::Tensor Engine::State::forward(Batch& batch) {
   }
   batch.layers = nullptr;
   refuse_unused_operands();
+  ++under_way.passes;
+}
+
+at::Tensor Engine::State::forward(Batch& batch) {
+  const Timers::Span span(micro_timers, "fwd");
+  begin_forward(batch);
+  at::Tensor loss;
+  run_training_pass(batch, [&] { loss = run_model(batch); });
   if (loss.numel() != 1) {
     throw RuntimeFault("model '" + model.description() +
                        "': forward must return a scalar loss, got a tensor of shape " + c10::str(loss.sizes()) +
@@ -117,6 +133,25 @@ at::Tensor Engine::State::forward(Batch& batch) {
   if (trial) trial->forward_ends(model, *accelerator);
   if (config.report.memory_breakdown) report_line(memory_line("after forward", accelerator->memory()));
   return loss;
+}
+
+void Engine::State::pass(PassKind kind, Batch& batch, const std::function<void()>& run) {
+  const auto in_precision = [&] { run_in_precision(run); };
+  if (kind == PassKind::kTraining) {
+    const Timers::Span span(micro_timers, "fwd");
+    begin_forward(batch);
+    run_training_pass(batch, in_precision);
+    emit(CAPSTAN_EVENT_FORWARD_END);
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  store.settle();
+  store.settle_stores();
+  if (evaluated_at != progress.updates) synchronize();
+  evaluated_at = progress.updates;
+  // A forward that waits for its backward goes on being the pass of the parameters that backward is about to use.
+  const bool between = under_way.passes > 0;
+  run_pass(batch, between ? ParameterResidency::Pass::kTraining : ParameterResidency::Pass::kEvaluation, in_precision);
 }
 
 void Engine::State::give_zeros_to_left_out() {
@@ -133,8 +168,8 @@ void Engine::State::change_by_sampler(Batch& batch) {
   if (sampler->started()) return sampler->change(batch);
   if (micro_steps_seen > 0 || communicator->rank() > 0) return;
   log::warning(config.run.sampler->where + ": the sampler '" + config.run.sampler->type +
-               "' has no effect, because this program chooses samples itself. Call Engine::start_sampler(), and take "
-               "those that Engine::step_samples() gives.");
+               "' has no effect, because this program chooses samples itself. Call " + engine_call("start_sampler") +
+               ", and take those that " + engine_call("step_samples") + " gives.");
 }
 
 void Engine::State::place_batch(Batch& batch) const {
@@ -147,7 +182,7 @@ void Engine::State::place_batch(Batch& batch) const {
   batch.tensors.emplace("sample_position", at::arange(first, first + rows, at::kLong));
 }
 
-at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) {
+void Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass, const std::function<void()>& run) {
   refuse_half_loaded();
   model.check(batch);
   for (auto& [name, tensor] : batch.tensors) tensor = accelerator->upload(tensor);
@@ -169,7 +204,7 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
   }
   if (!forward_policies.empty()) scope.emplace(forward_policies);
   if (pass == ParameterResidency::Pass::kTraining) begin_recomputation(batch);
-  at::Tensor loss = run_model(batch);
+  run();
   recomputation.end_forward();
   batch.recomputation = nullptr;
   scope.reset();
@@ -178,7 +213,6 @@ at::Tensor Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass) 
     const std::optional<std::string> said = attention->end_forward();
     if (said && communicator->rank() == 0) log::info(*said);
   }
-  return loss;
 }
 
 void Engine::State::begin_recomputation(Batch& batch) {
@@ -213,25 +247,39 @@ void Engine::State::read_losses() {
   under_way.losses.clear();
 }
 
-void Engine::State::backward(const at::Tensor& loss) {
+bool Engine::State::at_boundary() const {
+  return boundary ? *boundary && under_way.micro_step > 0
+                  : under_way.micro_step >= config.batch.gradient_accumulation_steps;
+}
+
+bool Engine::State::next_is_last() const {
+  return boundary.value_or(under_way.micro_step + 1 == config.batch.gradient_accumulation_steps);
+}
+
+void Engine::State::backward(const at::Tensor& loss, BackwardOptions options) {
   if (!loss.requires_grad()) {
     throw RuntimeFault("model '" + model.description() +
                        "': the loss depends on no trainable parameter, so there is nothing to train. Does forward run "
                        "under no_grad, or is every parameter frozen?");
   }
   refuse_unfinished_step();
+  const std::int64_t micro_steps = config.batch.gradient_accumulation_steps;
+  if (!boundary && under_way.micro_step >= micro_steps) {
+    throw RuntimeFault("backward: " + step_name() + " has had its " + std::to_string(micro_steps) +
+                       (micro_steps == 1 ? " micro-batch" : " micro-batches") +
+                       " (gradient_accumulation_steps). Call step() before the next.");
+  }
   under_way.unfinished = "backward";
   {
     const Timers::Span span(micro_timers, "bwd");
     emit(CAPSTAN_EVENT_BACKWARD_BEGIN, &loss);
-    note_loss(loss);
+    note_loss(options.over_accumulation ? loss : loss.detach().mul(static_cast<double>(micro_steps)));
     // The mean over micro-batches and the loss scale, as the seed of backward: the same as scaling the loss.
-    const double seed = scaler.scale() / static_cast<double>(config.batch.gradient_accumulation_steps);
-    const std::int64_t micro_steps = config.batch.gradient_accumulation_steps;
+    const double seed = scaler.scale() / (options.over_accumulation ? static_cast<double>(micro_steps) : 1);
     const std::string name =
         step_name() + (micro_steps > 1 ? ", micro-batch " + std::to_string(under_way.micro_step) : "");
     if (under_way.micro_step == 0) under_way.local_gradients = wants_local_gradients();
-    store.begin_backward(name, under_way.micro_step + 1 == micro_steps, under_way.local_gradients);
+    store.begin_backward(name, next_is_last(), under_way.local_gradients);
     const double exchanging = communicator->log().total().milliseconds;
     {
       const Timers::Span inner(micro_timers, "bwd_inner");
@@ -239,7 +287,7 @@ void Engine::State::backward(const at::Tensor& loss) {
       if (OperatorPolicy* policy = store.operator_policy()) scope.emplace(*policy);
       std::optional<ActivationMemoryScope> memory;
       if (recomputation.waits()) memory.emplace();
-      loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed));
+      loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed), options.retain_graph);
     }
     // What is exchanged on this thread is no part of autograd; what another exchanges meanwhile costs it nothing.
     if (micro_timers.on() && communicator->size() > 1 && !config.zero.overlap_comm) {
@@ -253,6 +301,7 @@ void Engine::State::backward(const at::Tensor& loss) {
     if (micro_timers.on() && data_ms > 0) micro_timers.add("data", std::exchange(data_ms, 0));
     under_way.unfinished = nullptr;
     if (operand_inputs) compressions.keep_micro_batch();
+    under_way.passes = 0;
     ++under_way.micro_step;
     ++micro_steps_seen;
     emit(CAPSTAN_EVENT_BACKWARD_END);
@@ -349,7 +398,23 @@ capstan_step Engine::State::step_of_update(double grad_scale) {
   return step;
 }
 
+void Engine::State::update_by_program(double grad_scale) {
+  std::vector<OwnSlot> slots;
+  for (std::size_t i = 0; i < store.entries().size(); ++i) {
+    ParameterEntry& entry = store.entries()[i];
+    if (!store.has_gradient(i) || !entry.gradient().defined()) continue;
+    at::Tensor gradient = entry.gradient().detach().to(at::kFloat);
+    if (grad_scale != 1) gradient = gradient.mul(grad_scale);
+    slots.push_back({entry.name, entry.master.view(entry.shape), gradient.view(entry.shape)});
+  }
+  own_optimizer(slots);
+  ++progress.updates;
+  store.set_initial(false);
+  for (const SubGroup& sub_group : store.sub_groups()) store.refresh(sub_group, transform_weight());
+}
+
 void Engine::State::update(double grad_scale) {
+  if (own_optimizer) return update_by_program(grad_scale);
   schedule.check(progress.updates);
   if (progress.updates == 0) store.start_states();
   capstan_step step = step_of_update(grad_scale);
@@ -372,11 +437,11 @@ StepReport Engine::State::step() {
   if (under_way.micro_step == 0) {
     throw RuntimeFault("step() without a micro-batch: call forward and backward first.");
   }
-  if (under_way.micro_step < config.batch.gradient_accumulation_steps) {
+  if (!at_boundary()) {
     print_micro_timers();
     return last_step;
   }
-  if (!optimizer) {
+  if (!optimizer && !own_optimizer) {
     throw ConfigError(
         "optimizer: step() needs one, and the configuration has none. Add \"optimizer\": {\"type\": "
         "\"AdamW\"}, or use eval_batch only.");

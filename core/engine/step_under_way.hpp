@@ -13,6 +13,7 @@ namespace capstan {
 /// has not begun.
 struct StepUnderWay {
   std::int64_t micro_step = 0;       // micro-batches that have had their backward
+  std::int64_t passes = 0;           // passes that train since the last backward
   std::vector<at::Tensor> losses;    // the micro-batches' losses, not read yet: one double each where the device has it
   double loss_sum = 0;               // the sum of the losses that were read
   bool loss_finite = true;           // no loss so far was infinite or NaN

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/host_words.hpp"
 #include "core/log.hpp"
 #include "core/memory/away_storage.hpp"
 #include "core/memory/operands.hpp"
@@ -117,7 +118,8 @@ ParameterResidency::ParameterResidency(const std::vector<Parameter>& parameters,
     unit->direct = unit->values.size() == 1 && is_row_major_whole(unit->values.front());
     unit->sentence = "the values of parameter '" + unit->names +
                      "' are not here: ZeRO stage 3 brings them for LibTorch's operators in forward and backward. Code "
-                     "that reads their memory otherwise needs them held: capstan::Engine::gather.";
+                     "that reads their memory otherwise needs them held: " +
+                     host_words().gather + ".";
     for (const std::size_t i : unit->parameters) unit_of_[i] = static_cast<int>(units_.size());
     unit_at_.emplace(storage, units_.size());
     live_ += unit->numel;
@@ -172,7 +174,8 @@ void ParameterResidency::use(const at::Tensor& operand, bool written, const c10:
   if (written && unit.holds == 0) {
     throw RuntimeFault("operator " + op.schema().name() + " writes parameter '" + unit.names +
                        "', whose values ZeRO stage 3 brings and sends away: the change would be lost. Write it while "
-                       "it is held: capstan::Engine::gather.");
+                       "it is held: " +
+                       host_words().gather + ".");
   }
   if (std::find(units.begin(), units.end(), found->second) == units.end()) units.push_back(found->second);
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/host_words.hpp"
 #include "core/memory/away_storage.hpp"
 #include "core/memory/operands.hpp"
 
@@ -17,8 +18,8 @@ ArrivingParameters::ArrivingParameters(const std::vector<at::Tensor>& parameters
     parameter.storage = parameters[i].storage();
     parameter.sentence = "the values of parameter '" + names[i] +
                          "' are still coming from the ranks that updated them: with overlap_comm that goes on until "
-                         "the next forward uses them. Code that reads them before needs them held: "
-                         "capstan::Engine::gather.";
+                         "the next forward uses them. Code that reads them before needs them held: " +
+                         host_words().gather + ".";
     parameter_at_.emplace(parameter.storage.unsafeGetStorageImpl(), i);
   }
 }

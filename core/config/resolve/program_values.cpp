@@ -18,7 +18,7 @@ const Json* find_path(const Json& document, std::string_view path) {
 /// True for an argument of a component that the file does not choose: there is nothing to give it to.
 bool has_no_place(const Json& document, std::string_view path) {
   const std::string_view section = path.substr(0, path.find('.'));
-  return (section == "optimizer" || section == "scheduler") && !document.find(section);
+  return section != path && (section == "optimizer" || section == "scheduler") && !document.find(section);
 }
 
 /// True when the file leaves the value to the program.

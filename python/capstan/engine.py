@@ -1,0 +1,730 @@
+"""The engine of a model, with the names of DeepSpeed's."""
+
+import _signal
+import base64
+import contextlib
+import inspect
+import io
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from capstan import _core, _distributed, _hooks, zero
+from capstan._config import rules_of, source_of, translation_of
+from capstan._core import ConfigError, RuntimeFault
+from capstan._loader import loader_of, loss_of
+from capstan._views import OptimizerView, OwnOptimizer, ScheduleView
+
+__all__ = ["Engine", "initialize"]
+
+_log = logging.getLogger("capstan")
+_RESERVED = "capstan.python"  # in a checkpoint's client state: what this package keeps there
+
+
+def _class_name(module):
+    kind = type(module)
+    path = kind.__module__
+    return ("torch.nn." if path.startswith("torch.nn.modules.") else path + ".") + kind.__qualname__
+
+
+def _once(named):
+    """Each tensor under its first name."""
+    seen, found = set(), []
+    for name, tensor in named:
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            found.append((name, tensor))
+    return found
+
+
+def _refuse_tied_data(parameters):
+    owners = {}
+    for name, parameter in parameters:
+        if parameter.numel() == 0:
+            continue
+        place = (parameter.untyped_storage()._cdata, parameter.storage_offset())
+        other = owners.setdefault(place, name)
+        if other != name:
+            raise RuntimeFault(
+                f"parameters '{other}' and '{name}' are two tensors on the same values, and each would be updated by itself. "
+                "Tie them by one torch.nn.Parameter under both names."
+            )
+
+
+def _facts_of(module):
+    """What the engine may know of the model beyond its tensors: sizes of a configuration as transformers has it."""
+    config = getattr(module, "config", None)
+    config = getattr(config, "text_config", config)
+    facts = {}
+    for name, keys in {"hidden_size": ("hidden_size", "n_embd", "d_model"), "vocab_size": ("vocab_size",),
+                       "layers": ("num_hidden_layers", "n_layer"), "heads": ("num_attention_heads", "n_head")}.items():
+        for key in keys:
+            value = getattr(config, key, None)
+            if isinstance(value, int):
+                facts[name] = value
+                break
+    return facts
+
+
+def _refuse_wrapped(module):
+    if not isinstance(module, torch.nn.Module):
+        raise ConfigError(f"model: must be a torch.nn.Module, got {type(module).__name__}.")
+    if isinstance(module, Engine):
+        raise ConfigError("model: is an engine already. Give initialize() the module itself: engine.module.")
+    kind = type(module)
+    if kind.__module__.startswith("torch.nn.parallel") or kind.__module__.startswith("torch.distributed.fsdp") or \
+            kind.__name__.startswith("FSDP"):
+        raise ConfigError(
+            f"model: is wrapped by {kind.__name__}, which averages gradients and partitions parameters itself. Give the module "
+            "within it (.module); the configuration's zero_optimization does the same work."
+        )
+
+
+def _parameter_values(model_parameters, optimizer, parameters, config):
+    """Key paths and values that follow from what the program hands over."""
+    names = {id(parameter): name for name, parameter in parameters}
+    if optimizer is not None:
+        return translation_of(optimizer, names)
+    groups = [group for group in model_parameters or [] if isinstance(group, dict)]
+    given = [p for group in groups for p in group["params"]] if groups else list(model_parameters or [])
+    if given:
+        known = {id(parameter) for parameter in given}
+        for name, parameter in parameters:
+            if parameter.requires_grad and id(parameter) not in known:
+                raise RuntimeFault(
+                    f"model_parameters: leaves out '{name}', which is trainable. Freeze it with requires_grad_(False), or hand "
+                    "it over as well."
+                )
+    rules = rules_of(groups, names, {}) if groups else []
+    return [("capstan.parameter_groups", rules)] if rules else []
+
+
+class _WholeCall:
+    """Ctrl-C waits for the end of a call that must not end half way. In threads, and beside handlers of the program's own,
+    nothing is done: these decide."""
+
+    __slots__ = ("_caught", "_waits")
+
+    # The functions of the module signal make an enum of each handler, which takes longer than a whole step may.
+    def __enter__(self):
+        self._waits = threading.get_ident() == threading.main_thread().ident and \
+            _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+        if self._waits:
+            self._caught = False
+            _signal.signal(_signal.SIGINT, self._catch)
+
+    def _catch(self, *_args):
+        self._caught = True
+
+    def __exit__(self, *thrown):
+        if self._waits:
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+            if self._caught:
+                raise KeyboardInterrupt
+
+
+class _Place:
+    """Where the program is within a step."""
+
+    __slots__ = ("forwards", "after_backward", "boundary", "in_no_sync", "uncounted", "micro_steps")
+
+    def __init__(self):
+        self.forwards, self.after_backward = 0, False  # forwards that wait for a backward
+        self.boundary = None  # what the program says of the next micro-batch
+        self.in_no_sync, self.uncounted = False, False  # micro-batches of no_sync do not count
+        self.micro_steps = 0  # calls of step()
+
+
+class Engine(torch.nn.Module):
+    """Trains a module as a configuration says. Made by initialize(); one thread at a time drives it.
+
+    Losses are those of a micro-batch; `engine(...)` returns what the module returns. Parameters are the module's own, in
+    the type that the configuration trains in. At ZeRO stage 3, and between a step and the next forward with overlap_comm,
+    values are away outside of the engine's calls: `with engine.gather():` or capstan.zero.GatheredParameters holds them.
+    Errors are ConfigError, PluginError and RuntimeFault, with a sentence each; what the module raises is raised as it is.
+    """
+
+    def __init__(self, module, config, optimizer=None, model_parameters=None, lr_scheduler=None):
+        super().__init__()
+        _refuse_wrapped(module)
+        source = source_of(config)
+        earlier = zero.engine_of(module)
+        if earlier is not None:
+            earlier.destroy(gather=True)
+        if callable(optimizer) and not isinstance(optimizer, torch.optim.Optimizer):
+            optimizer = optimizer(list(module.parameters()))
+        parameters = _once(module.named_parameters(remove_duplicate=False))
+        zero.refuse_meta(parameters)
+        _refuse_tied_data(parameters)
+        self.module = module
+        self._own = None
+        program = _parameter_values(model_parameters, optimizer, parameters, source)
+        meeting, listening = _distributed.meeting()
+        self._core = _core.Engine(
+            description=type(module).__name__, parameters=parameters,
+            buffers=_once(module.named_buffers(remove_duplicate=False)),
+            modules=[(path, _class_name(part)) for path, part in module.named_modules()],
+            facts=json.dumps(_facts_of(module)), module=module, config=source.config, source=source.source,
+            in_memory=source.in_memory, program=[(path, json.dumps(value)) for path, value in program], place=meeting,
+            listening_socket=listening, deferral=zero.deferral_of([p for _, p in parameters]))
+        self._facts = self._core.facts()
+        self._names_of = {id(parameter): name for name, parameter in parameters if parameter.is_floating_point()}
+        self._places = [(part._parameters, key, parameter) for part in module.modules()
+                        for key, parameter in part._parameters.items() if parameter is not None]
+        self._argument_names = _positional_names(module.forward)
+        self._place = _Place()
+        self._undo = []
+        self._take_optimizer(optimizer, program, dict(parameters))
+        self._take_schedule(lr_scheduler)
+        self.training_dataloader = None
+        self._undo += _hooks.attach(self)
+        zero.add_engine(self)
+        _tell_of_failures()
+
+    def _take_optimizer(self, optimizer, program, parameters):
+        self.optimizer = None
+        if optimizer is not None and not program:
+            self._own = OwnOptimizer(optimizer, parameters)
+            self._core.set_own_optimizer(self._own.update)
+            self.optimizer = optimizer
+        elif self._facts["has_optimizer"]:
+            groups = optimizer.param_groups if optimizer is not None else None
+            self.optimizer = OptimizerView(self._core, parameters, groups)
+            if optimizer is not None:
+                self.optimizer.take_rates()
+
+    def _take_schedule(self, lr_scheduler):
+        self._program_schedule = None
+        self.lr_scheduler = None
+        if lr_scheduler is not None:
+            if self._facts["has_scheduler"]:
+                raise ConfigError(
+                    f"scheduler: the configuration names '{self._facts['scheduler']}', and the program brings a schedule of its "
+                    "own. Leave one of them out."
+                )
+            made = isinstance(lr_scheduler, torch.optim.lr_scheduler.LRScheduler) or hasattr(lr_scheduler, "step")
+            self._program_schedule = lr_scheduler if made else lr_scheduler(self.optimizer)
+            self.lr_scheduler = self._program_schedule
+            self._take_rates()
+        elif self._facts["has_scheduler"]:
+            self.lr_scheduler = ScheduleView(self)
+
+    def _take_rates(self):
+        if isinstance(self.optimizer, OptimizerView) and not self._facts["has_scheduler"]:
+            self.optimizer.take_rates()
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__") or "module" not in self.__dict__.get("_modules", {}):
+                raise
+            return getattr(self.module, name)
+
+    def __reduce__(self):
+        raise RuntimeFault(
+            "an engine cannot be copied or pickled: it holds connections and this rank's part of the model. Copy engine.module "
+            "within 'with engine.gather():', or save a checkpoint."
+        )
+
+    def __deepcopy__(self, memo):
+        return self.__reduce__()
+
+    # ---- One step
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module returns for one micro-batch. With gradients on, it is one whose loss goes to backward(); without
+        (torch.no_grad()) an evaluation. At ZeRO stage 3 every forward is one of all ranks."""
+        training = torch.is_grad_enabled()
+        output = self._core.pass_(training, self.module, args, kwargs, self._argument_names)
+        if training:
+            place = self._place
+            place.forwards += 1
+            place.after_backward = False
+        return output
+
+    def backward(self, loss: Tensor, retain_graph: bool = False, scale_wrt_gas: bool = True, **_ignored: Any) -> Tensor:
+        """Backward of loss / gradient_accumulation_steps (of the loss itself without `scale_wrt_gas`), times the loss scale.
+        `loss`: a scalar tensor made of what engine(...) returned. Gradients accumulate in the engine, in parts above stage
+        0; parameters' `.grad` is not for the program. Returns the loss.
+
+        Raises RuntimeFault for a loss that comes from elsewhere, a second backward of one forward, a loss that is not
+        scalar, and micro-batches beyond gradient_accumulation_steps."""
+        if not isinstance(loss, torch.Tensor):
+            raise RuntimeFault(f"backward: takes the loss, a scalar tensor, got a {type(loss).__name__}.")
+        if loss.numel() != 1:
+            raise RuntimeFault(f"backward: the loss must be a scalar, got a tensor of shape {list(loss.shape)}. Reduce it, with "
+                               "mean() for instance.")
+        if not loss.is_floating_point():
+            raise RuntimeFault(f"backward: the loss must be of floating point, got {loss.dtype}.")
+        if self._place.forwards == 0:
+            raise RuntimeFault("backward: this forward has had its backward, or there was none. Call engine(...) again, or add "
+                               "losses of one forward up.")
+        if self._place.uncounted and self._place.boundary is None and not self._place.in_no_sync:
+            self._core.set_boundary((self._place.micro_steps + 1) % self._facts["accumulation"] == 0)
+        with _WholeCall():
+            self._core.backward(loss, scale_wrt_gas, retain_graph)
+        self._place.forwards = 0
+        self._place.after_backward = True
+        return loss
+
+    def step(self, lr_kwargs: dict | None = None) -> None:
+        """After the step's last micro-batch: norm, clipping, update, schedule. After earlier ones it counts. Raises
+        RuntimeFault without a backward before, for parameters that were replaced, and where the loss or a gradient is not
+        finite and no loss is scaled."""
+        for holder, key, parameter in self._places:
+            if holder.get(key) is not parameter:
+                raise RuntimeFault(
+                    f"parameter '{self._names_of.get(id(parameter), key)}' was replaced after initialize(): the engine trains the "
+                    "tensor that the module had then. Change values in 'with engine.gather(written_by=0):' instead."
+                )
+        updates = self._core.at_boundary()
+        if updates:
+            self._take_rates()
+        with _WholeCall():
+            applied = self._core.step()
+        self._place.micro_steps += 1
+        self._place.after_backward = False
+        if not updates:
+            return
+        if self._place.uncounted:
+            self._place.uncounted = False
+            self._core.set_boundary(self._place.boundary)
+        if isinstance(self.optimizer, OptimizerView):
+            self.optimizer.overflow = not applied
+            if self._facts["has_scheduler"]:
+                self.optimizer.show_rates()
+        if self._program_schedule is not None and applied:
+            self.optimizer._opt_called = True  # as torch's schedules want it
+            self._program_schedule.step(**(lr_kwargs or {}))
+            self._take_rates()
+
+    def train_batch(self, data_iter: Iterator) -> Tensor:
+        """One whole step: gradient_accumulation_steps micro-batches from an iterator. A micro-batch is a dict of the module's
+        keyword arguments, or a tuple of its arguments, and its output holds the loss: a scalar, `.loss`, ["loss"] or the
+        first of a tuple. Returns the mean loss over micro-batches and ranks, a scalar tensor."""
+        for _ in range(self._facts["accumulation"]):
+            self.backward(loss_of(_call(self, _next(data_iter, "train_batch"))))
+            self.step()
+        return torch.tensor(self._core.mean_loss())
+
+    def eval_batch(self, data_iter: Iterator, micro_batches: int | None = None) -> Tensor:
+        """The mean loss over all ranks of `micro_batches` micro-batches (default: gradient_accumulation_steps), without
+        gradients and in evaluation mode, a scalar tensor. Metric Train/Samples/eval_loss."""
+        count = self._facts["accumulation"] if micro_batches is None else micro_batches
+        mean = self._core.eval_batch(lambda: loss_of(_call(self.module, _next(data_iter, "eval_batch"))), count)
+        return torch.tensor(mean)
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        """Whether the micro-batch under way is the last of its step."""
+        if self._place.boundary is not None:
+            return self._place.boundary
+        return self._core.at_boundary() if self._place.after_backward else \
+            (self._place.micro_steps + 1) % self._facts["accumulation"] == 0
+
+    def set_gradient_accumulation_boundary(self, is_boundary: bool | None) -> None:
+        """Says whether the next micro-batch is the last of its step, instead of counting; None: count again."""
+        self._place.boundary = None if is_boundary is None else bool(is_boundary)
+        self._core.set_boundary(self._place.boundary)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Micro-batches within add their gradients up on this rank, and do not count as those of
+        gradient_accumulation_steps. Raises RuntimeFault at ZeRO stages 2 and 3, which partition gradients as they come."""
+        if self._facts["stage"] >= 2:
+            raise RuntimeFault(f"no_sync: ZeRO stage {self._facts['stage']} partitions gradients during each backward. Use stage 0 "
+                               "or 1, or gradient_accumulation_steps.")
+        self._place.in_no_sync = self._place.uncounted = True
+        self._core.set_boundary(False)
+        try:
+            yield
+        finally:
+            self._place.in_no_sync = False
+            self._core.set_boundary(self._place.boundary)
+
+    def _micro_batches(self):
+        """Micro-batches of this rank so far, those of the step under way included."""
+        return self._core.progress()[0] * self._facts["accumulation"] + self._place.micro_steps % self._facts["accumulation"]
+
+    # ---- Values
+
+    @contextlib.contextmanager
+    def gather(self, parameters: Any = None, written_by: int | None = None) -> Iterator["Engine"]:
+        """Holds the values of parameters (tensors or names; all of them without) whole in memory. With `written_by`, a rank,
+        all ranks and the fp32 masters take that rank's values at the end. Called by all ranks."""
+        names = list(self._names_of.values()) if parameters is None else [
+            one if isinstance(one, str) else self._name_of(one) for one in
+            ([parameters] if isinstance(parameters, (str, torch.Tensor)) else parameters)]
+        scope = self._core.gather(names, written_by)
+        try:
+            yield self
+        finally:
+            scope.close()
+
+    def _name_of(self, parameter):
+        name = self._names_of.get(id(parameter))
+        if name is None:
+            raise RuntimeFault("gather: this tensor is not a parameter of the engine's module.")
+        return name
+
+    def _can_be_written(self):
+        return True
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's generate(), with its parameters there. At ZeRO stage 3 called by all ranks, which pass synced_gpus=True
+        where they may differ in length."""
+        return self._evaluate(self.module.generate, *args, **kwargs)
+
+    def _evaluate(self, function, *args, **kwargs):
+        with torch.no_grad():
+            return self._core.pass_(False, function, args, kwargs, ())
+
+    def save_16bit_model(self, save_dir: str, save_filename: str = "pytorch_model.bin",
+                         exclude_frozen_parameters: bool = False) -> bool:
+        """Writes the module's state_dict(), whole, in the type that it is trained in, with torch.save on rank 0. Called by all
+        ranks. Returns True; False, with a warning, at ZeRO stage 3 without stage3_gather_16bit_weights_on_model_save."""
+        if self._facts["stage"] == 3 and not self._facts["save_16bit"]:
+            _log.warning("save_16bit_model: nothing is written, because "
+                         "zero_optimization.stage3_gather_16bit_weights_on_model_save is false. Set it to true.")
+            return False
+        state = self._zero3_consolidated_16bit_state_dict(exclude_frozen_parameters)
+        if self._core.rank() == 0:
+            os.makedirs(save_dir, exist_ok=True)
+            path = os.path.join(save_dir, save_filename)
+            torch.save(state, path + ".part")
+            os.replace(path + ".part", path)
+        return True
+
+    save_fp16_model = save_16bit_model
+
+    def _zero3_consolidated_16bit_state_dict(self, exclude_frozen_parameters=False):
+        """The module's state_dict() with whole values, on rank 0; None on the others. Called by all ranks."""
+        with self.gather():
+            if self._core.rank() > 0:
+                return None
+            frozen = {name for name, p in self.module.named_parameters(remove_duplicate=False) if not p.requires_grad}
+            copies = {}
+            state = {}
+            for name, value in self.module.state_dict().items():
+                if exclude_frozen_parameters and name in frozen:
+                    continue
+                if isinstance(value, torch.Tensor):
+                    # Tied tensors stay one.
+                    key = (value.untyped_storage()._cdata, value.storage_offset(), value.shape)
+                    value = copies.setdefault(key, value.detach().cpu().clone())
+                state[name] = value
+            return state
+
+    def module_state_dict(self, exclude_frozen_parameters=False):
+        """The module's state_dict() with whole values, on every rank. Called by all ranks."""
+        with self.gather():
+            frozen = {name for name, p in self.module.named_parameters() if not p.requires_grad} if exclude_frozen_parameters \
+                else ()
+            return {name: value.detach().clone() for name, value in self.module.state_dict().items() if name not in frozen}
+
+    # ---- Checkpoints
+
+    def save_checkpoint(self, save_dir: str, tag: str | None = None, client_state: dict | None = None,
+                        save_latest: bool = True, exclude_frozen_parameters: bool = False) -> bool:
+        """Writes <save_dir>/<tag>/ (tag default: global_step<N>), which any number of processes can load, and then `latest`.
+        `client_state`: texts, numbers, lists and dicts of the program's own. Called by all ranks. Returns True. Raises
+        RuntimeFault; what was saved before stays as it was."""
+        if not save_latest:
+            raise RuntimeFault("save_checkpoint: save_latest=False is not here: the newest checkpoint is the latest. Save into "
+                               "another folder.")
+        state = dict(client_state or {})
+        ours = {"micro_steps": self._place.micro_steps}
+        if self._program_schedule is not None and hasattr(self._program_schedule, "state_dict"):
+            ours["lr_scheduler"] = _packed(self._program_schedule.state_dict())
+        if self._own is not None:
+            ours["optimizer"] = _packed(self._own.optimizer.state_dict())
+        state[_RESERVED] = ours
+        try:
+            text = json.dumps(state)
+        except (TypeError, ValueError) as error:
+            raise RuntimeFault(f"save_checkpoint: client_state must be texts, numbers, lists and dicts: {error}. Keep other "
+                               "objects in a file of your own beside the checkpoint.") from None
+        self._core.save_checkpoint(os.fspath(save_dir), "" if tag is None else str(tag), text)
+        return True
+
+    def load_checkpoint(self, load_dir: str, tag: str | None = None, load_module_strict: bool = True,
+                        load_optimizer_states: bool = True, load_lr_scheduler_states: bool = True,
+                        load_module_only: bool = False, custom_load_fn: Any = None) -> tuple[str | None, dict]:
+        """Loads a tag, or the one that `latest` names. Returns the checkpoint's folder and the client state; (None, {}), with
+        a warning, where load_dir holds no checkpoint. Called by all ranks. Raises RuntimeFault naming what does not fit; the
+        engine is then as before."""
+        if load_module_only or not load_optimizer_states or custom_load_fn is not None:
+            raise RuntimeFault("load_checkpoint: takes a checkpoint as a whole. For the weights alone run 'capstan export "
+                               "--checkpoint DIR --to safetensors --out FILE', and call engine.load_weights(FILE).")
+        load_dir = os.fspath(load_dir)
+        if tag is None:
+            latest = os.path.join(load_dir, "latest")
+            if not os.path.isfile(latest):
+                _log.warning("load_checkpoint: there is no checkpoint in %s: the file 'latest' is missing.", load_dir)
+                return None, {}
+            with open(latest, encoding="utf-8") as file:
+                tag = file.read().strip()
+        state = json.loads(self._core.load_checkpoint(load_dir, str(tag)))
+        ours = state.pop(_RESERVED, {}) if isinstance(state, dict) else {}
+        self._place.forwards, self._place.after_backward = 0, False
+        self._place.micro_steps = self._core.progress()[0] * self._facts["accumulation"]
+        if isinstance(self.optimizer, OptimizerView):
+            self.optimizer.show_rates()
+        if self._own is not None and "optimizer" in ours:
+            self._own.optimizer.load_state_dict(_unpacked(ours["optimizer"]))
+        if self._program_schedule is not None and load_lr_scheduler_states and "lr_scheduler" in ours:
+            self._program_schedule.load_state_dict(_unpacked(ours["lr_scheduler"]))
+            self._show_schedule()
+        return os.path.join(load_dir, str(tag)), state
+
+    def _show_schedule(self):
+        rates = getattr(self._program_schedule, "get_last_lr", lambda: None)()
+        if rates is not None and self.optimizer is not None:
+            for group, rate in zip(self.optimizer.param_groups, rates):
+                group["lr"] = rate
+        self._take_rates()
+
+    def load_weights(self, file_or_folder):
+        """Takes parameter values from a safetensors file with the module's names. Called by all ranks."""
+        self._core.load_weights(os.fspath(file_or_folder))
+
+    def load_teacher(self, checkpoint_or_file):
+        """compression_training.layer_reduction: takes layers of a deeper teacher. Called by all ranks."""
+        self._core.load_teacher(os.fspath(checkpoint_or_file))
+
+    def finish_saving(self):
+        """Waits until no checkpoint is being written. Raises RuntimeFault when writing one failed."""
+        self._core.finish_saving()
+
+    # ---- What is known of the run
+
+    @property
+    def global_steps(self) -> int:
+        """Steps done, skipped ones included."""
+        return self._core.progress()[0]
+
+    @property
+    def micro_steps(self) -> int:
+        """Micro-batches of this rank whose step() was called."""
+        return self._place.micro_steps
+
+    @property
+    def skipped_steps(self) -> int:
+        """Steps whose update was left out, because gradients were not finite."""
+        return self._core.progress()[2]
+
+    @property
+    def global_samples(self) -> int:
+        """Samples seen by all ranks."""
+        return self._core.progress()[3]
+
+    @property
+    def world_size(self):
+        return self._core.world_size()
+
+    @property
+    def global_rank(self):
+        return self._core.rank()
+
+    @property
+    def device(self):
+        return next((p.device for p in self.module.parameters()), torch.device("cpu"))
+
+    def get_lr(self) -> list[float]:
+        """The rates that the next update uses, one a parameter group."""
+        return [dict(numbers)["lr"][0] for numbers, _ in self._core.groups()]
+
+    def get_mom(self):
+        """Betas, or the momentum, of the next update, one a parameter group."""
+        groups = [dict(numbers) for numbers, _ in self._core.groups()]
+        return [tuple(group["betas"]) if "betas" in group else group.get("momentum", [0.0])[0] for group in groups]
+
+    def get_global_grad_norm(self) -> float | None:
+        """The L2 norm of the last step's gradients over all ranks, before clipping, a float. None before the first step, and
+        at the first call where neither clipping nor an overflow test needs the norm: it is computed from then on."""
+        self._core.want_grad_norm(True)
+        norm = self._core.last_step()[3]
+        return norm if self.global_steps > 0 and norm == norm else None
+
+    def was_step_applied(self) -> bool:
+        """Whether the last step updated."""
+        return self._core.last_step()[0]
+
+    def loss_scale(self):
+        return self._core.last_step()[4]
+
+    def train_batch_size(self):
+        return self._facts["train_batch_size"]
+
+    def train_micro_batch_size_per_gpu(self):
+        return self._facts["micro_batch_size"]
+
+    def gradient_accumulation_steps(self):
+        return self._facts["accumulation"]
+
+    def gradient_clipping(self):
+        return self._facts["gradient_clipping"]
+
+    def get_batch_info(self) -> tuple[int, int, int]:
+        """Samples a step, samples a micro-batch of one rank, micro-batches a step."""
+        return self.train_batch_size(), self.train_micro_batch_size_per_gpu(), self.gradient_accumulation_steps()
+
+    def zero_optimization_stage(self):
+        return self._facts["stage"]
+
+    def zero_optimization(self):
+        return self._facts["stage"] > 0
+
+    def zero_optimization_partition_weights(self):
+        return self._facts["stage"] == 3
+
+    def zero_optimization_partition_gradients(self):
+        return self._facts["stage"] >= 2
+
+    def zero_gather_16bit_weights_on_model_save(self):
+        return self._facts["save_16bit"]
+
+    def fp16_enabled(self):
+        return self._facts["dtype"] == "float16"
+
+    def bfloat16_enabled(self):
+        return self._facts["dtype"] == "bfloat16"
+
+    def set_custom_curriculum_learning_schedule(self, schedules):
+        """The difficulty of each metric whose curriculum is "custom": a dict of functions of the step, 1 for the first."""
+        for metric, function in schedules.items():
+            self._core.set_difficulty_schedule(metric, function)
+
+    def write_metric(self, tag, value):
+        """A number for the monitors, at the current global sample."""
+        self._core.write_metric(tag, float(value))
+
+    def zero_grad(self, *_args, **_kwargs):
+        """Does nothing: the engine drops gradients when it has used them."""
+
+    def deepspeed_io(self, dataset, batch_size=None, collate_fn=None, num_local_io_workers=None, **_ignored):
+        """A DataLoader over a data set in the engine's order, in micro-batches of this rank."""
+        return loader_of(self, dataset, collate_fn, num_workers=num_local_io_workers or 0)
+
+    def dump_state(self):
+        """The configuration and the run's facts, one "name .... value" a line."""
+        return self._core.state_dump()
+
+    @property
+    def config(self):
+        """The configuration with every value in force, a dict."""
+        return json.loads(self._facts["effective"])
+
+    # ---- The end
+
+    def destroy(self, gather: bool = False) -> None:
+        """Ends the engine: monitors are flushed, connections closed. Further calls raise RuntimeFault. At ZeRO stage 3 the
+        module's values are away from then on, unless `gather`, which all ranks call, leaves them whole on each."""
+        zero.remove_engine(self)
+        while self._undo:
+            self._undo.pop()()
+        if gather and self._facts["stage"] == 3:
+            with self.gather():
+                values = {name: p.detach().clone() for name, p in self.module.named_parameters() if id(p) in self._names_of}
+        self._core.destroy()
+        if gather and self._facts["stage"] == 3:
+            for name, parameter in self.module.named_parameters():
+                if name in values:
+                    parameter.data = values[name]
+
+
+def _positional_names(forward):
+    """The names of a function's positional arguments, a tuple."""
+    try:
+        parameters = inspect.signature(forward).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+
+
+def _call(function, batch):
+    if isinstance(batch, Mapping):
+        return function(**batch)
+    return function(*batch) if isinstance(batch, (tuple, list)) else function(batch)
+
+
+def _next(data_iter, caller):
+    if not hasattr(data_iter, "__next__"):
+        raise RuntimeFault(f"{caller}: takes an iterator of micro-batches, got a {type(data_iter).__name__}. Pass iter(loader).")
+    try:
+        return next(data_iter)
+    except StopIteration:
+        raise RuntimeFault(f"{caller}: the iterator has ended before the step had its micro-batches. Make a new one of the "
+                           "loader.") from None
+
+
+def _packed(state):
+    """Any state as a text: what torch.save writes, in base64."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def _unpacked(text):
+    return torch.load(io.BytesIO(base64.b64decode(text)), weights_only=False)
+
+
+def _tell_of_failures():
+    """The other ranks' messages say what ended this one."""
+    if getattr(sys.excepthook, "_capstan", False) or int(os.environ.get("WORLD_SIZE") or 1) < 2:
+        return
+    before = sys.excepthook
+
+    def hook(kind, value, traceback):
+        for engine in list(zero._engines):
+            with contextlib.suppress(Exception):
+                engine._core.tell_failure(f"{kind.__name__}: {value}")
+        before(kind, value, traceback)
+
+    hook._capstan = True
+    sys.excepthook = hook
+
+
+def initialize(
+    args: Any = None, model: torch.nn.Module | None = None, optimizer: Any = None, model_parameters: Any = None,
+    training_data: Any = None, lr_scheduler: Any = None, distributed_port: int = 29500, mpu: Any = None,
+    dist_init_required: bool | None = None, collate_fn: Callable | None = None, config: str | dict | None = None,
+    mesh_param: Any = None, config_params: str | dict | None = None,
+) -> tuple["Engine", Any, Any, Any]:
+    """An engine for `model` as a configuration says, with the arguments of deepspeed.initialize().
+
+    model: a torch.nn.Module, on the device that the configuration trains on.
+    config (or config_params, or args.deepspeed_config): a DeepSpeed configuration, a file's path (JSON with comments, or
+        TOML) or a dict.
+    optimizer: a new optimizer of torch.optim, which becomes the plugin of its name with its groups and numbers, at any ZeRO
+        stage; any other Optimizer runs as it is at stage 0. Without one the configuration's.
+    model_parameters: parameters, or groups of them as torch.optim takes them, for the configuration's optimizer.
+    lr_scheduler: a schedule of torch.optim.lr_scheduler, or a function that makes one of the optimizer; engine.step() moves
+        it on after each update. Without one the configuration's.
+    training_data, collate_fn: a data set for the loader, which gives micro-batches of this rank in the engine's order.
+
+    Returns (engine, optimizer, loader, schedule); each of the last three is None where there is none. Several processes
+    (torchrun, capstan launch, srun, mpirun) call it together. Raises ConfigError with every problem of the configuration,
+    PluginError, RuntimeFault.
+    """
+    if model is None:
+        raise ConfigError("model: is missing. Give the torch.nn.Module to train: capstan.initialize(model=net, config=...).")
+    for name, value in (("mpu", mpu), ("mesh_param", mesh_param)):
+        if value is not None:
+            raise ConfigError(f"{name}: tensor, pipeline and sequence parallelism are not here; every process holds the same "
+                              "model. Leave it out.")
+    of_args = getattr(args, "deepspeed_config", None) or getattr(args, "deepscale_config", None)
+    given = [one for one in (config, config_params, of_args) if one is not None]
+    if len(given) > 1 and any(one is not given[0] for one in given):
+        raise ConfigError("config: is given more than once, of config, config_params and args.deepspeed_config. Keep one.")
+    engine = Engine(model, given[0] if given else None, optimizer, model_parameters, lr_scheduler)
+    if training_data is not None:
+        engine.training_dataloader = loader_of(engine, training_data, collate_fn)
+    return engine, engine.optimizer, engine.training_dataloader, engine.lr_scheduler

@@ -1,0 +1,505 @@
+"""The engine in one process: the names of DeepSpeed's, and a sentence for every mistake."""
+
+import copy
+import gc
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import unittest
+import weakref
+
+import torch
+
+import capstan
+from models import Transformer, batches, next_token_loss, tokens
+from support import config, values_hash
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+        self.outer = torch.nn.Linear(4, 1)
+
+    def forward(self, x, fail=None):
+        if fail is not None:
+            raise fail
+        return self.outer(torch.relu(self.inner(x)))
+
+
+def engine_of(net=None, optimizer=None, lr_scheduler=None, **keys):
+    torch.manual_seed(3)
+    return capstan.initialize(model=net if net is not None else Net(), config=config(**keys), optimizer=optimizer,
+                              lr_scheduler=lr_scheduler)[0]
+
+
+def step(engine, x=None):
+    loss = engine(torch.ones(4, 4) if x is None else x).square().mean()
+    engine.backward(loss)
+    engine.step()
+    return loss.item()
+
+
+class Fixture(unittest.TestCase):
+    def raises(self, kind, text, function, *args, **kwargs):
+        with self.assertRaisesRegex(kind, re.escape(text)):
+            function(*args, **kwargs)
+
+
+class MistakesAreSentences(Fixture):
+    def test_in_what_initialize_is_given(self):
+        self.raises(capstan.ConfigError, "config: is missing. Give the path", capstan.initialize, model=Net())
+        self.raises(capstan.ConfigError, "model: is missing", capstan.initialize, config={})
+        self.raises(capstan.ConfigError, "config: must be a path or a dict, got int", capstan.initialize, model=Net(), config=3)
+        self.raises(capstan.ConfigError, "'/no/such.json' is neither an existing file", capstan.initialize, model=Net(),
+                    config="/no/such.json")
+        self.raises(capstan.ConfigError, "config: is given more than once", capstan.initialize, model=Net(), config={},
+                    config_params={"train_batch_size": 1})
+        self.raises(capstan.ConfigError, "model: must be a torch.nn.Module, got int", capstan.initialize, model=3, config={})
+        self.raises(capstan.ConfigError, "mpu: tensor, pipeline and sequence parallelism", capstan.initialize, model=Net(),
+                    config={}, mpu=3)
+
+    def test_in_a_dict_they_are_those_of_validate(self):
+        keys = config()
+        keys["optimizer"]["params"]["lrr"] = 1
+        with self.assertRaises(capstan.ConfigError) as caught:
+            capstan.initialize(model=Net(), config=keys)
+        self.assertIn("config: optimizer.params.lrr: unknown key. Did you mean 'lr'?", str(caught.exception))
+        self.assertNotIn("config:1", str(caught.exception))
+        self.assertIsInstance(caught.exception, ValueError)
+
+    def test_in_the_model(self):
+        self.raises(capstan.RuntimeFault, "parameter 'inner.weight' is on torch's meta device", engine_of, Net().to("meta"))
+        net = Net()
+        net.outer.weight.data = net.inner.weight.data[:1]
+        self.raises(capstan.RuntimeFault, "are two tensors on the same values", engine_of, net)
+        engine = engine_of()
+        self.raises(capstan.ConfigError, "model: is an engine already", engine_of, engine)
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.addCleanup(dist.destroy_process_group)
+        self.raises(capstan.ConfigError, "model: is wrapped by DistributedDataParallel", engine_of,
+                    torch.nn.parallel.DistributedDataParallel(Net()))
+
+    def test_in_the_order_of_calls(self):
+        engine = engine_of()
+        self.raises(capstan.RuntimeFault, "step() without a micro-batch", engine.step)
+        loss = engine(torch.ones(4, 4)).square().mean()
+        engine.backward(loss, retain_graph=True)
+        self.raises(capstan.RuntimeFault, "backward: this forward has had its backward", engine.backward, loss)
+        other = engine(torch.ones(4, 4)).square().mean()
+        self.raises(capstan.RuntimeFault, "backward: step 0 has had its 1 micro-batch", engine.backward, other)
+        engine.step()
+        self.assertEqual(engine.global_steps, 1)
+        step(engine)
+
+    def test_in_the_loss(self):
+        engine = engine_of()
+        out = engine(torch.ones(4, 4))
+        self.raises(capstan.RuntimeFault, "the loss must be a scalar, got a tensor of shape [4, 1]", engine.backward, out)
+        self.raises(capstan.RuntimeFault, "takes the loss, a scalar tensor, got a float", engine.backward, 1.0)
+        stranger = Net()(torch.ones(4, 4)).mean()
+        self.raises(capstan.RuntimeFault, "the loss does not come from this engine's model", engine.backward, stranger)
+        self.raises(capstan.RuntimeFault, "the loss depends on no trainable parameter", engine.backward, out.detach().mean())
+        engine.backward(out.mean())
+        engine.step()
+
+    def test_in_parameters_that_were_replaced(self):
+        engine = engine_of()
+        engine.module.inner.weight = torch.nn.Parameter(torch.zeros(4, 4))
+        engine.backward(engine(torch.ones(4, 4)).mean())
+        self.raises(capstan.RuntimeFault, "parameter 'inner.weight' was replaced after initialize()", engine.step)
+
+    def test_in_the_processes(self):
+        for environment, text in (({"WORLD_SIZE": "2", "RANK": "0"}, "nothing says where the processes meet"),
+                                  ({"WORLD_SIZE": "2"}, "but RANK is not set")):
+            code = ("import torch, capstan\n"
+                    f"capstan.initialize(model=torch.nn.Linear(2, 2), config={config()!r})")
+            result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, **environment}, text=True,
+                                    capture_output=True, timeout=120)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("RuntimeFault", result.stderr)
+            self.assertIn(text, result.stderr)
+
+    def test_in_torch_and_the_interpreter(self):
+        folder = os.path.join(os.environ["CAPSTAN_TEST_FOLDER"], "other", "torch")
+        os.makedirs(folder)
+        with open(os.path.join(folder, "__init__.py"), "w", encoding="utf-8") as file:
+            file.write("__version__ = '2.12.0+cpu'\n")
+        path = os.pathsep.join([os.path.dirname(folder), os.environ["PYTHONPATH"]])
+        result = subprocess.run([sys.executable, "-c", "import capstan"], env={**os.environ, "PYTHONPATH": path}, text=True,
+                                capture_output=True, timeout=60)
+        self.assertIn("was built with torch 2.11.0, and this is torch 2.12.0+cpu", result.stderr)
+        code = "import sys; sys.version_info = type('V', (tuple,), {'major': 3, 'minor': 12})((3, 12)); import capstan"
+        result = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=60)
+        self.assertRegex(result.stderr, r"was built for Python 3\.\d+, and this is Python 3\.12. Install the wheel whose name has "
+                                        "cp312")
+
+    def test_of_the_model_keep_their_type_and_traceback(self):
+        class Own(Exception):
+            pass
+
+        engine = engine_of()
+        thrown = Own("mine")
+        try:
+            engine(torch.ones(4, 4), fail=thrown)
+            self.fail("nothing was raised")
+        except Own as caught:
+            self.assertIs(caught, thrown)
+            self.assertIn("raise fail", "".join(traceback.format_exception(caught)))
+        step(engine)  # the engine goes on
+        with self.assertRaises(Own):
+            engine.eval_batch(iter([{"x": torch.ones(4, 4), "fail": thrown}]), 1)
+        step(engine)
+
+    def test_of_code_in_backward_keep_their_type(self):
+        class Bad(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                raise KeyError("mine")
+
+        engine = engine_of()
+        with self.assertRaises(KeyError):
+            engine.backward(Bad.apply(engine(torch.ones(4, 4))).mean())
+        self.raises(capstan.RuntimeFault, "Load a checkpoint before training goes on", engine, torch.ones(4, 4))
+
+    def test_of_copies(self):
+        engine = engine_of()
+        for copied in (copy.deepcopy, pickle.dumps):
+            self.raises(capstan.RuntimeFault, "an engine cannot be copied or pickled", copied, engine)
+
+    def test_after_the_end(self):
+        engine = engine_of()
+        engine.destroy()
+        self.raises(capstan.RuntimeFault, "engine.destroy() has ended this engine", engine, torch.ones(4, 4))
+        engine.destroy()
+
+    def test_of_train_batch(self):
+        engine = engine_of()
+        self.raises(capstan.RuntimeFault, "takes an iterator of micro-batches, got a list", engine.train_batch, [1])
+        self.raises(capstan.RuntimeFault, "the iterator has ended", engine.train_batch, iter([]))
+        self.raises(TypeError, "returned a int without a loss", capstan.engine.loss_of, 3)
+
+
+class TheEngine(Fixture):
+    def test_trains_by_whole_steps_and_evaluates(self):
+        class Loss(Net):
+            def forward(self, x):
+                return {"loss": super().forward(x).square().mean(), "seen": self.training}
+
+        engine = engine_of(Loss(), gradient_accumulation_steps=2)
+        x = torch.ones(4, 4)
+        before = engine.eval_batch(iter([{"x": x}]), 1)
+        self.assertTrue(engine.module.training)
+        first = engine.train_batch(iter([(x,), {"x": x}]))
+        self.assertAlmostEqual(before.item(), first.item(), places=6)
+        self.assertLess(engine.train_batch(iter([x, x])).item(), first.item())
+        self.assertEqual((engine.global_steps, engine.global_samples), (2, 16))
+
+    def test_counts_micro_batches_as_deepspeed_does(self):
+        engine = engine_of(gradient_accumulation_steps=2)
+        seen = []
+        for _ in range(4):
+            loss = engine(torch.ones(4, 4)).mean()
+            seen.append(engine.is_gradient_accumulation_boundary())
+            engine.backward(loss)
+            seen.append(engine.is_gradient_accumulation_boundary())
+            engine.step()
+        self.assertEqual(seen, [False, False, True, True] * 2)
+        self.assertEqual(engine.global_steps, 2)
+
+    def test_takes_the_programs_word_for_the_boundary(self):
+        plain, told = engine_of(gradient_accumulation_steps=2), engine_of(gradient_accumulation_steps=2)
+        for last in (False, True):
+            for engine in (plain, told):
+                loss = engine(torch.ones(4, 4)).square().mean()
+                if engine is told:
+                    engine.set_gradient_accumulation_boundary(last)
+                    engine.backward(loss / 2, scale_wrt_gas=False)
+                    if last:
+                        engine.step()
+                else:
+                    engine.backward(loss)
+                    engine.step()
+        self.assertEqual(values_hash(plain), values_hash(told))
+        self.assertEqual(told.global_steps, 1)
+
+    def test_adds_gradients_up_in_no_sync(self):
+        x = torch.arange(16.0).view(4, 4)
+        accumulated, synced = engine_of(), engine_of(stage=1)
+        accumulated.backward(sum(accumulated(x * k).square().mean() for k in (1, 2)))
+        with synced.no_sync():
+            synced.backward(synced(x).square().mean())
+        synced.backward(synced(x * 2).square().mean())
+        for engine in (accumulated, synced):
+            engine.step()
+        for one, other in zip(accumulated.module.parameters(), synced.module.parameters()):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+    def test_shows_its_optimizer_and_schedule(self):
+        engine = engine_of(scheduler={"type": "WarmupLR", "params": {"warmup_max_lr": 0.1, "warmup_num_steps": 4,
+                                                                    "warmup_type": "linear"}})
+        rates = []
+        for _ in range(3):
+            step(engine)
+            rates.append(engine.optimizer.param_groups[0]["lr"])
+            self.assertEqual(engine.get_lr(), engine.lr_scheduler.get_last_lr())
+            self.assertEqual(rates[-1], engine.get_lr()[0])
+        self.assertEqual(sorted(set(rates)), rates)
+        group = engine.optimizer.param_groups[0]
+        self.assertEqual([id(p) for p in group["params"]], [id(p) for p in engine.module.parameters()])
+        self.assertEqual(tuple(group["betas"]), (0.9, 0.95))
+        self.assertEqual(engine.get_mom(), [(0.9, 0.95)])
+        engine.optimizer.zero_grad()
+        engine.optimizer.step()
+        group["lr"] = 1.0
+        step(engine)
+        self.assertLess(group["lr"], 1.0)  # the schedule's word counts
+
+    def test_takes_a_schedule_of_torchs(self):
+        net, plain = Net(), Net()
+        plain.load_state_dict(net.state_dict())
+        optimizer = torch.optim.AdamW(plain.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        engine, _, _, ours = capstan.initialize(
+            model=net, config=config(), lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5))
+        for i in range(6):
+            x = torch.full((4, 4), 1.0 + i)
+            loss = plain(x).square().mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+            step(engine, x)
+            self.assertEqual(engine.get_lr(), schedule.get_last_lr())
+        self.assertIsInstance(ours, torch.optim.lr_scheduler.StepLR)
+        for one, other in zip(net.parameters(), plain.parameters()):
+            torch.testing.assert_close(one, other, rtol=0, atol=2e-6)
+
+    def train_with(self, make, stage):
+        keys = config(stage)
+        del keys["optimizer"]
+        results = []
+        for ours in (False, True):
+            torch.manual_seed(3)
+            net = Net()
+            optimizer = make(net)
+            engine = capstan.initialize(model=net, config=keys, optimizer=optimizer)[0] if ours else None
+            for i in range(5):
+                x = torch.full((4, 4), 1.0 + i)
+                if ours:
+                    step(engine, x)
+                    continue
+                net(x).square().mean().backward()
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+            results.append([p.detach().clone() for p in net.parameters()])
+        for one, other in zip(*results):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
+
+    def test_takes_optimizers_of_torchs_by_the_plugin_of_their_name(self):
+        def in_groups(net):
+            return torch.optim.AdamW([{"params": net.inner.parameters(), "weight_decay": 0.5},
+                                      {"params": net.outer.parameters(), "lr": 0.03}], lr=0.01)
+
+        self.train_with(in_groups, 2)
+        self.train_with(lambda net: torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), 1)
+        self.train_with(lambda net: torch.optim.Adam(net.parameters(), lr=0.01, weight_decay=0.1), 0)
+
+    def test_runs_any_other_optimizer_at_stage_0(self):
+        class Sign(torch.optim.Optimizer):
+            def __init__(self, params, lr=0.01):
+                super().__init__(params, {"lr": lr})
+
+            @torch.no_grad()
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        if p.grad is not None:
+                            self.state[p]["steps"] = self.state[p].get("steps", 0) + 1
+                            p.sub_(p.grad.sign() * group["lr"] / self.state[p]["steps"])
+
+        self.train_with(lambda net: Sign(net.parameters()), 0)
+        keys = config()
+        del keys["optimizer"]
+        net = Net()
+        engine = capstan.initialize(model=net, config=keys, optimizer=Sign(net.parameters()))[0]
+        step(engine)
+        folder = os.path.join(os.environ["CAPSTAN_TEST_FOLDER"], "own")
+        engine.save_checkpoint(folder)
+        step(engine)
+        expected = values_hash(engine)
+        engine.load_checkpoint(folder)
+        step(engine)
+        self.assertEqual(values_hash(engine), expected)
+        self.raises(capstan.ConfigError, "the file and the program disagree", capstan.initialize, model=Net(), config=config(),
+                    optimizer=torch.optim.SGD(Net().parameters(), lr=1))
+
+    def test_saves_and_goes_on_bit_for_bit(self):
+        folder = os.path.join(os.environ["CAPSTAN_TEST_FOLDER"], "ckpt")
+        data = batches(tokens, 4, 4)
+
+        def run(engine, some):
+            for batch in some:
+                engine.backward(next_token_loss(engine, batch))
+                engine.step()
+
+        torch.manual_seed(1)
+        whole = capstan.initialize(model=Transformer(), config=config())[0]
+        run(whole, data[:2])
+        whole.save_checkpoint(folder, client_state={"place": [1, 2]})
+        run(whole, data[2:])
+        torch.manual_seed(99)
+        resumed = capstan.initialize(model=Transformer(), config=config())[0]
+        path, state = resumed.load_checkpoint(folder)
+        self.assertEqual((path, state), (os.path.join(folder, "global_step2"), {"place": [1, 2]}))
+        run(resumed, data[2:])
+        self.assertEqual(values_hash(whole), values_hash(resumed))
+        self.assertEqual(resumed.load_checkpoint(folder + "-none"), (None, {}))
+        self.raises(capstan.RuntimeFault, "client_state must be texts, numbers, lists and dicts", whole.save_checkpoint, folder,
+                    client_state={"net": Net()})
+
+    def test_gives_data_in_an_order_that_resuming_keeps(self):
+        data = torch.arange(12.0)
+        engine, _, loader, _ = capstan.initialize(model=torch.nn.Linear(1, 1), config=config(train_micro_batch_size_per_gpu=3),
+                                                  training_data=data)
+        self.assertEqual(len(loader), 4)
+        seen = []
+        for batch in loader:
+            seen.append(batch.tolist())
+            engine.backward(engine(batch.view(-1, 1)).mean())
+            engine.step()
+            if len(seen) == 2:
+                engine.save_checkpoint(os.path.join(os.environ["CAPSTAN_TEST_FOLDER"], "order"))
+        self.assertEqual(sorted(sum(seen, [])), data.tolist())
+        self.assertNotEqual(sum(seen, []), data.tolist())
+        engine.load_checkpoint(os.path.join(os.environ["CAPSTAN_TEST_FOLDER"], "order"))
+        self.assertEqual(next(iter(loader)).tolist(), seen[2])
+
+    def test_lives_beside_workers_that_fork(self):
+        engine = engine_of()
+
+        class Data(torch.utils.data.Dataset):
+            def __len__(self):
+                return 8
+
+            def __getitem__(self, index):
+                if index == 5:
+                    try:
+                        engine(torch.ones(4, 4))
+                        return torch.full((4,), -1.0)
+                    except capstan.RuntimeFault as error:
+                        assert "forked" in str(error)
+                return torch.full((4,), float(index))
+
+        loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2)
+        for _ in range(2):
+            rows = []
+            for batch in loader:
+                rows += batch[:, 0].tolist()
+                step(engine, batch)
+            self.assertEqual(rows, [float(i) for i in range(8)])
+
+    def test_is_driven_by_a_thread_that_did_not_make_it(self):
+        engine = engine_of()
+        thread = threading.Thread(target=step, args=(engine,))
+        thread.start()
+        thread.join()
+        self.assertEqual(engine.global_steps, 1)
+
+    def test_ends_when_nobody_holds_it(self):
+        engines = []
+        for _ in range(30):
+            engine = engine_of()
+            engines.append(weakref.ref(engine))
+            step(engine)
+            net = engine.module
+            net.engine_of_mine = [engine]  # a circle
+            del engine, net
+        gc.collect()
+        self.assertEqual([engine() for engine in engines], [None] * 30)
+
+    def test_takes_an_interrupt_between_steps(self):
+        class Slow(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                signal.raise_signal(signal.SIGINT)
+                for _ in range(1000):
+                    time.time()
+                return gradient
+
+        # A shell ignores the signal in what it starts in the background.
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        engine = engine_of()
+        with self.assertRaises(KeyboardInterrupt):
+            engine.backward(Slow.apply(engine(torch.ones(4, 4))).mean())
+        engine.step()  # backward has ended whole
+        self.assertEqual(signal.getsignal(signal.SIGINT), signal.default_int_handler)
+        step(engine)
+
+    def test_trains_in_bf16(self):
+        engine = engine_of(bf16={"enabled": True})
+        self.assertEqual(engine.module.inner.weight.dtype, torch.bfloat16)
+        x = torch.ones(4, 4, dtype=torch.bfloat16)
+        losses = [step(engine, x) for _ in range(5)]
+        self.assertLess(losses[-1], losses[0])
+        self.assertTrue(engine.bfloat16_enabled())
+
+    def test_knows_its_gradients_norm(self):
+        engine = engine_of(gradient_clipping=0)
+        self.assertIsNone(engine.get_global_grad_norm())
+        net = copy.deepcopy(engine.module)
+        net(torch.ones(4, 4)).square().mean().backward()
+        step(engine)
+        expected = torch.stack([p.grad.norm() for p in net.parameters()]).norm().item()
+        self.assertAlmostEqual(engine.get_global_grad_norm(), expected, places=5)
+
+    def test_hands_the_model_over_to_another(self):
+        net = Net()
+        first = engine_of(net)
+        step(first)
+        second = engine_of(net)
+        step(second)
+        self.raises(capstan.RuntimeFault, "has ended this engine", first, torch.ones(4, 4))
+
+
+class Layers(Fixture):
+    def test_are_wrapped_where_a_component_asks(self):
+        torch.manual_seed(1)
+        plain = capstan.initialize(model=Transformer(), config=config())[0]
+        torch.manual_seed(1)
+        recomputed = capstan.initialize(model=Transformer(), config=config(capstan={"recompute": {"every": 1}}))[0]
+        self.assertIn("forward", recomputed.module.blocks[0].__dict__)
+        for engine in (plain, recomputed):
+            for batch in batches(tokens, 2, 4):
+                engine.backward(next_token_loss(engine, batch))
+                engine.step()
+        self.assertEqual(values_hash(plain), values_hash(recomputed))
+        recomputed.destroy()
+        self.assertNotIn("forward", recomputed.module.blocks[0].__dict__)
+
+    def test_are_functions_outside_of_an_engine(self):
+        x = torch.ones(2)
+        self.assertEqual(capstan.layer("a", x, lambda h: h + 1).tolist(), [2, 2])
+        self.assertEqual(capstan.checkpoint(lambda h: h * 3, x).tolist(), [3, 3])
+
+
+if __name__ == "__main__":
+    unittest.main()
