@@ -237,7 +237,6 @@ double share_fetched_ahead(double theta, int passes) {
   std::mt19937 random(11);
   std::uniform_real_distribution<double> uniform(0, 1);
   std::int64_t uses = 0, on_demand = 0;
-  const InterceptorScope scope(residency);
   const at::NoGradGuard no_grad;
   for (int pass = 0; pass < passes; ++pass) {
     std::vector<std::size_t> kept;
@@ -248,6 +247,7 @@ double share_fetched_ahead(double theta, int passes) {
     order.insert(order.end(), kept.rbegin(), kept.rend());
     residency.begin_pass(ParameterResidency::Pass::kTraining);
     for (const std::size_t i : order) {
+      const InterceptorScope scope(residency);
       source.fetched.clear();
       weights[i].clone();
       ++uses;
