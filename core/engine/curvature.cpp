@@ -17,7 +17,7 @@
 #include <unordered_set>
 
 #include "core/errors.hpp"
-#include "core/precision/autocast.hpp"
+#include "core/memory/interceptor.hpp"
 
 namespace capstan {
 namespace {
@@ -238,6 +238,7 @@ at::Tensor Curvature::mean_over_ranks(const std::vector<at::Tensor>& values) con
   for (const at::Tensor& one : values) flat.push_back(one.reshape({-1}));
   at::Tensor all = at::cat(flat);
   if (engine_.ranks->size() == 1) return all;
+  const UnseenScope unseen;  // what ranks exchange is no use of parameters
   engine_.store->settle();
   engine_.ranks->all_reduce_exact(step_ + ", curvature", all);
   return all.div_(engine_.ranks->size());
