@@ -56,7 +56,8 @@ void Compressions::check(const Member& member) const {
   require(!member.plan.operands.empty(), CAPSTAN_HAS(table, operand), "operand");
   for (const auto& [name, parameter] : member.plan.parameters) {
     require(!parameter.measures.empty(), CAPSTAN_HAS(table, measure), "measure");
-    require(parameter.bits > 0, CAPSTAN_HAS(table, encode), "encode");
+    const bool changes = CAPSTAN_HAS(table, code_bits) && CAPSTAN_HAS(table, encode_at);
+    require(parameter.bits > 0, CAPSTAN_HAS(table, encode) || changes, "encode");
     require(!parameter.states.empty(), CAPSTAN_HAS(table, prepare), "prepare");
     require(parameter.gradient, CAPSTAN_HAS(table, gradient), "gradient");
     for (const CompressionPlan::State& state : parameter.states) {
@@ -80,6 +81,18 @@ const CompressionPlan::Parameter* Compressions::Member::find(const std::string& 
   return found == plan.parameters.end() ? nullptr : &found->second;
 }
 
+const CompressionPlan::Parameter* Compressions::Member::acting(const std::string& parameter, std::int64_t updates) {
+  const auto found = plan.parameters.find(parameter);
+  if (found == plan.parameters.end() || !active(updates)) return nullptr;
+  if (CAPSTAN_HAS(table(), code_bits)) {
+    call_plugin(component.function("code_bits"), where, [&](capstan_error*) {
+      found->second.bits = table()->code_bits(self(), as_str(parameter), updates);
+      return CAPSTAN_OK;
+    });
+  }
+  return &found->second;
+}
+
 const std::string* Compressions::compressor_of(const std::string& parameter) const {
   const auto first = std::find_if(members_.begin(), members_.end(), [&](const std::unique_ptr<Member>& member) {
     return member->find(parameter) != nullptr;
@@ -89,15 +102,15 @@ const std::string* Compressions::compressor_of(const std::string& parameter) con
 
 const Compressions::Member* Compressions::last_acting(const std::string& parameter, std::int64_t updates) const {
   const auto last = std::find_if(members_.rbegin(), members_.rend(), [&](const std::unique_ptr<Member>& member) {
-    return member->find(parameter) != nullptr && member->active(updates);
+    return member->acting(parameter, updates) != nullptr;
   });
   return last == members_.rend() ? nullptr : last->get();
 }
 
 const Compressions::Member* Compressions::last_coder(const std::string& parameter, std::int64_t updates) const {
   const auto last = std::find_if(members_.rbegin(), members_.rend(), [&](const std::unique_ptr<Member>& member) {
-    const CompressionPlan::Parameter* plan = member->find(parameter);
-    return plan != nullptr && plan->bits > 0 && member->active(updates);
+    const CompressionPlan::Parameter* plan = member->acting(parameter, updates);
+    return plan != nullptr && plan->bits > 0;
   });
   return last == members_.rend() ? nullptr : last->get();
 }

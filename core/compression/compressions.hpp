@@ -154,6 +154,9 @@ class Compressions {
     void* self() const { return component.self(); }
     bool active(std::int64_t updates) const;
     const CompressionPlan::Parameter* find(const std::string& parameter) const;
+    /// The same where the compression acts after so many updates, with the bits that codes have then; null: it does
+    /// not.
+    const CompressionPlan::Parameter* acting(const std::string& parameter, std::int64_t updates);
   };
   class Pass;
   class PieceCall;

@@ -78,7 +78,8 @@ class Compressions::Pass {
     });
   }
 
-  WeightCodes encode(const Work& one) const {
+  /// The codes of the values that transform() gives after so many updates.
+  WeightCodes encode(const Work& one, std::int64_t updates) const {
     const auto groups = one.plan->layout.groups_in(one.part->range);
     WeightCodes made{one.plan->layout,
                      one.plan->bits,
@@ -88,20 +89,23 @@ class Compressions::Pass {
                      at::empty({groups}, at::kInt)};
     const Member::Shown shown = shown_of(one, one.part->range);
     const capstan_compressed piece = piece_of(one, one.part->range, one.input, &shown);
-    call("encode", one, [&](capstan_error* error) {
-      return member_.table()->encode(member_.self(), &piece, handle_of(made.codes), handle_of(made.scales),
-                                     handle_of(made.zero_points), error);
+    const capstan_compression* table = member_.table();
+    const bool changes = CAPSTAN_HAS(table, encode_at);
+    call(changes ? "encode_at" : "encode", one, [&](capstan_error* error) {
+      const auto codes = handle_of(made.codes), scales = handle_of(made.scales), zeros = handle_of(made.zero_points);
+      return changes ? table->encode_at(member_.self(), &piece, updates, codes, scales, zeros, error)
+                     : table->encode(member_.self(), &piece, codes, scales, zeros, error);
     });
     return made;
   }
 
   /// The scales of the values that transform() gives, where they have codes that the compute copy still tells. Before
   /// transform(), which may overwrite the input.
-  std::optional<PartScales> scales(const Work& one) const {
+  std::optional<PartScales> scales(const Work& one, std::int64_t updates) const {
     const CodeFormat format{one.plan->layout.size(), one.plan->bits, one.plan->zero_points};
     if (format.bits == 0 || !format.fits(one.part->compute.scalar_type())) return std::nullopt;
     if (one.part->range.numel == 0) return PartScales{format, {}, {}};
-    WeightCodes codes = encode(one);
+    WeightCodes codes = encode(one, updates);
     return PartScales{format, std::move(codes.scales), std::move(codes.zero_points)};
   }
 
@@ -259,7 +263,7 @@ void Compressions::fill(const std::string& step, CompressedParts& all, std::int6
       CompressedPart& part = parts[indices[w]];
       Pass::Work& one = pass.work()[w];
       at::Tensor& to = values[indices[w]];
-      if (part.wants_scales && last[indices[w]] == member.get()) part.scales = pass.scales(one);
+      if (part.wants_scales && last[indices[w]] == member.get()) part.scales = pass.scales(one, updates);
       const bool direct = part.compute.scalar_type() == at::kFloat;
       if (direct || last[indices[w]] != member.get()) {
         if (!to.defined()) to = direct ? part.compute : at::empty({part.range.numel}, at::kFloat);
@@ -348,7 +352,7 @@ WeightCodes Compressions::encode(const std::string& parameter, const std::vector
     if (plan == nullptr || !member->active(updates)) continue;
     Pass pass(*member, {{&part, plan, input, {}}});
     pass.measure("codes", nullptr);
-    if (member.get() == last) return pass.encode(pass.work().front());
+    if (member.get() == last) return pass.encode(pass.work().front(), updates);
     const at::Tensor made = at::empty_like(input);
     pass.transform(pass.work().front(), part.range, input, updates, made);
     input = made;

@@ -98,6 +98,9 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   observers.layers().set_names(layer_names);
   host_context.layer_names = &layer_names;
   host_context.recorded = &recorded;
+  host_context.told = &told;
+  host_context.curvature = &curvature;
+  lend_curvature();
   host_context.pacing = &pacing;
   if (config.run.pacing) pacing.set_component(create(*config.run.pacing));
   if (config.run.sampler) sampler.emplace(create(*config.run.sampler));

@@ -7,6 +7,7 @@
 
 #include "core/comm/communicator.hpp"
 #include "core/compression/compressions.hpp"
+#include "core/engine/curvature.hpp"
 #include "core/engine/layer_chain.hpp"
 #include "core/engine/pacing.hpp"
 #include "core/errors.hpp"
@@ -124,6 +125,8 @@ std::unique_ptr<HostOfGroup> make_group(const EngineHostContext& whole, const st
   group->context.host = &group->host;
   group->context.layer_names = whole.layer_names;
   group->context.recorded = whole.recorded;
+  group->context.told = whole.told;
+  group->context.curvature = whole.curvature;
   group->context.pacing = whole.pacing;
   return group;
 }
@@ -281,9 +284,46 @@ capstan_status layer_names_of_model(void* ctx, void* taker, void (*take)(void*, 
   });
 }
 
-capstan_status record(void* ctx, capstan_str tag, double value, capstan_error* error) {
+capstan_status record_metric(void* ctx, capstan_str tag, double value, capstan_error* error) {
   return guarded(error, [&] {
     needed(static_cast<EngineHostContext*>(ctx)->recorded).insert_or_assign(std::string(as_view(tag)), value);
+  });
+}
+
+capstan_status record(void* ctx, capstan_str tag, double value, capstan_error* error) {
+  return record_metric(ctx, as_str("Train/Samples/" + std::string(as_view(tag))), value, error);
+}
+
+capstan_status tell(void* ctx, capstan_str name, double value, capstan_error* error) {
+  return guarded(error, [&] {
+    needed(static_cast<EngineHostContext*>(ctx)->told).insert_or_assign(std::string(as_view(name)), value);
+  });
+}
+
+capstan_status told(void* ctx, capstan_str name, double* out, int* found, capstan_error* error) {
+  return guarded(error, [&] {
+    const auto& numbers = needed(static_cast<EngineHostContext*>(ctx)->told);
+    const auto number = numbers.find(std::string(as_view(name)));
+    *found = number != numbers.end();
+    if (*found) *out = number->second;
+  });
+}
+
+capstan_status want_curvature(void* ctx, capstan_error* error) {
+  return guarded(error, [&] { needed(static_cast<EngineHostContext*>(ctx)->curvature).want(); });
+}
+
+capstan_status hessian_vector(void* ctx, const capstan_str* parameters, const capstan_tensor* v, capstan_tensor* hv,
+                              std::size_t count, capstan_error* error) {
+  return guarded(error, [&] {
+    std::vector<std::string> names;
+    std::vector<at::Tensor> vector;
+    for (std::size_t i = 0; i < count; ++i) {
+      names.emplace_back(as_view(parameters[i]));
+      vector.push_back(tensor_of(v[i]));
+    }
+    const auto products = needed(static_cast<EngineHostContext*>(ctx)->curvature).product(names, vector);
+    for (std::size_t i = 0; i < count; ++i) hv[i] = reinterpret_cast<capstan_tensor>(new at::Tensor(products[i]));
   });
 }
 
@@ -342,6 +382,11 @@ void add_engine_functions(capstan_host& host) {
   host.sum_groups = sum_groups;
   host.select_largest = select_largest;
   host.gather_piece = gather_piece;
+  host.record_metric = record_metric;
+  host.tell = tell;
+  host.told = told;
+  host.want_curvature = want_curvature;
+  host.hessian_vector = hessian_vector;
 }
 
 }  // namespace capstan

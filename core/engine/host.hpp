@@ -17,6 +17,7 @@ void add_engine_functions(capstan_host& host);
 
 class Accelerator;
 class Compressions;
+class Curvature;
 class Model;
 class Pacing;
 class ParameterStore;
@@ -30,7 +31,9 @@ struct EngineHostContext {
   const Accelerator* accelerator = nullptr;               // null: the host
   const capstan_host* host = nullptr;                     // the host whose ctx this struct is
   const std::vector<std::string>* layer_names = nullptr;  // of the model; null until it is there
-  std::map<std::string, double>* recorded = nullptr;      // numbers of the step under way, by tag
+  std::map<std::string, double>* recorded = nullptr;      // numbers of the step under way, by their whole tags
+  std::map<std::string, double>* told = nullptr;          // numbers that components tell each other
+  Curvature* curvature = nullptr;
   const Pacing* pacing = nullptr;
   /// The groups that split has made, by the colors of all ranks.
   std::map<std::vector<std::uint32_t>, std::unique_ptr<HostOfGroup>> groups;

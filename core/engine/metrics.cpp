@@ -86,7 +86,7 @@ void Engine::State::write_step_metrics(const Spans& spans) {
     metrics.push_back({"Train/Samples/comms_ms", now.milliseconds - traffic_before.milliseconds, x});
     metrics.push_back({"Train/Samples/comms_mb_sent", bytes / (1 << 20), x});
   }
-  for (const auto& [tag, value] : recorded) metrics.push_back({"Train/Samples/" + tag, value, x});
+  for (const auto& [tag, value] : recorded) metrics.push_back({tag, value, x});
   add_offload_metrics(metrics, offload_before, offload_traffic(), x);
   open_monitors().write(std::move(metrics));
 }

@@ -17,6 +17,7 @@
 #include "core/compression/operand_inputs.hpp"
 #include "core/data/sampler.hpp"
 #include "core/engine/checkpoint_lookup.hpp"
+#include "core/engine/curvature.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/host.hpp"
 #include "core/engine/observers.hpp"
@@ -93,6 +94,9 @@ struct Engine::State {
   void run_in_precision(const std::function<void()>& run) const;
   /// Where regions begin that are computed again in backward: in a forward that trains.
   void begin_recomputation(Batch& batch);
+  /// The forward of a micro-batch once more, as it trained: for its second derivatives.
+  at::Tensor forward_again(Batch& batch);
+  void lend_curvature();
   /// Calls `run` with the model's parameters there, from one use to the next.
   void run_pass(Batch& batch, ParameterResidency::Pass pass, const std::function<void()>& run);
   /// What a pass that trains begins with; what follows is run_training_pass().
@@ -129,6 +133,8 @@ struct Engine::State {
   std::vector<double> measure_model(const capstan_step& step);
   /// False when the update must be skipped; fills the norm and the factor for the gradients.
   bool check_and_measure(StepReport& report, double& grad_scale);
+  /// Tells observers, who may ask for second derivatives where the update is applied.
+  void begin_update(bool applied);
   void update(double grad_scale);
   capstan_step step_of_update(double grad_scale);
   /// Optimizers that communicate by themselves: whether this step's gradients stay each rank's own.
@@ -244,7 +250,9 @@ struct Engine::State {
   std::vector<std::string> layer_names;       // of the model, as forward runs them
   Pacing pacing;                              // of curricula whose schedule is custom
   std::optional<Sampler> sampler;             // of the order of samples
-  std::map<std::string, double> recorded;     // numbers that components have of the step under way, by tag
+  std::map<std::string, double> recorded;     // numbers that components have of the step under way, by their whole tags
+  std::map<std::string, double> told;         // numbers that components tell each other
+  Curvature curvature;                        // second derivatives, for components that want them
   std::vector<Component> monitor_components;  // until they are opened
   std::unique_ptr<MonitorHost> monitors;      // from the first metric on
 

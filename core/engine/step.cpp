@@ -122,6 +122,7 @@ void Engine::State::run_training_pass(Batch& batch, const std::function<void()>&
 at::Tensor Engine::State::forward(Batch& batch) {
   const Timers::Span span(micro_timers, "fwd");
   begin_forward(batch);
+  if (next_is_last()) curvature.keep(batch);
   at::Tensor loss;
   run_training_pass(batch, [&] { loss = run_model(batch); });
   if (loss.numel() != 1) {
@@ -213,6 +214,42 @@ void Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass, const 
     const std::optional<std::string> said = attention->end_forward();
     if (said && communicator->rank() == 0) log::info(*said);
   }
+}
+
+at::Tensor Engine::State::forward_again(Batch& batch) {
+  for (auto& [name, tensor] : batch.tensors) tensor = accelerator->upload(tensor);
+  OperatorPolicies policies;
+  // No pass begins: parameters come at each use, and the trace of training stays as it is.
+  if (OperatorPolicy* policy = store.operator_policy()) policies.add(*policy);
+  if (operand_inputs) {
+    compressions.begin_micro_batch();
+    operand_inputs->begin(progress.updates, /*training=*/true);
+    policies.add(*operand_inputs);
+  }
+  if (operand_policy) policies.add(*operand_policy);
+  if (attention) policies.add(*attention);
+  std::optional<InterceptorScope> scope;
+  if (!policies.empty()) scope.emplace(policies);
+  batch.layers = observers.layers().empty() ? nullptr : &observers.layers();
+  batch.recomputation = nullptr;
+  try {
+    at::Tensor loss = model.forward(batch);
+    compressions.abandon_step();  // what components have seen of inputs, they have seen twice
+    return loss;
+  } catch (...) {
+    compressions.abandon_step();
+    throw;
+  }
+}
+
+void Engine::State::lend_curvature() {
+  Curvature::Engine lent;
+  lent.forward = [this](Batch& batch) { return forward_again(batch); };
+  lent.generators = [this] { return generators(); };
+  for (const NamedTensor& buffer : model.buffers()) lent.buffers.push_back(buffer.tensor);
+  lent.store = &store;
+  lent.ranks = communicator.get();
+  curvature.set_engine(std::move(lent));
 }
 
 void Engine::State::begin_recomputation(Batch& batch) {
@@ -465,7 +502,7 @@ StepReport Engine::State::step() {
     }
     report.applied = applied;
     last_step = report;
-    emit(CAPSTAN_EVENT_UPDATE_BEGIN);
+    begin_update(applied);
     if (applied) update(grad_scale);
     const capstan_group& group = groups[0];
     last_step.lr = group.find("lr")->front();
@@ -476,6 +513,12 @@ StepReport Engine::State::step() {
   }
   finish_step(applied);
   return last_step;
+}
+
+void Engine::State::begin_update(bool applied) {
+  std::optional<Curvature::Window> window;
+  if (applied && curvature.wanted()) window.emplace(curvature, step_name(), scaler.scale());
+  emit(CAPSTAN_EVENT_UPDATE_BEGIN, nullptr, !applied);
 }
 
 void Engine::State::show_gradients(bool changes) {
@@ -502,6 +545,7 @@ void Engine::State::abandon_step() {
   store.abandon_step();
   compressions.abandon_step();
   recorded.clear();
+  curvature.forget();
   under_way = {};
   for (Timers* timers : {&micro_timers, &step_timers, &optimizer_timers}) timers->take();
 }

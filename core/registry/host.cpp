@@ -166,6 +166,14 @@ capstan_host make_host() {
   host.difficulty = [](void*, capstan_str, std::int64_t, std::int64_t*, capstan_error* error) {
     return no_engine(error, "difficulty");
   };
+  host.record_metric = [](void*, capstan_str, double, capstan_error* error) {
+    return no_engine(error, "record_metric");
+  };
+  host.tell = [](void*, capstan_str, double, capstan_error* error) { return no_engine(error, "tell"); };
+  host.told = [](void*, capstan_str, double*, int*, capstan_error* error) { return no_engine(error, "told"); };
+  host.want_curvature = [](void*, capstan_error* error) { return no_engine(error, "want_curvature"); };
+  host.hessian_vector = [](void*, const capstan_str*, const capstan_tensor*, capstan_tensor*, std::size_t,
+                           capstan_error* error) { return no_engine(error, "hessian_vector"); };
   host.visit_parameters = [](void*, const capstan_visitor*, capstan_error* error) {
     return no_engine(error, "visit_parameters");
   };

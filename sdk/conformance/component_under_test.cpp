@@ -82,6 +82,12 @@ void lend_batches(capstan_host& host) {
     return CAPSTAN_OK;
   };
   host.record = [](void*, capstan_str, double, capstan_error*) { return CAPSTAN_OK; };
+  host.record_metric = host.record;
+  host.tell = host.record;
+  host.told = [](void*, capstan_str, double*, int* found, capstan_error*) {
+    *found = 0;
+    return CAPSTAN_OK;
+  };
   host.difficulty = [](void*, capstan_str, std::int64_t step, std::int64_t* out, capstan_error*) {
     *out = step;
     return CAPSTAN_OK;

@@ -227,11 +227,12 @@ void CompressionUnderTest::check_functions() const {
   require(!plan_.operands.empty(), CAPSTAN_HAS(table_, operand), "operands", "operand");
   for (const auto& [name, parameter] : plan_.parameters) {
     require(!parameter.measures.empty(), CAPSTAN_HAS(table_, measure), "measures", "measure");
-    require(parameter.bits > 0, CAPSTAN_HAS(table_, encode), "bits", "encode");
+    require(parameter.bits > 0, CAPSTAN_HAS(table_, encode) || CAPSTAN_HAS(table_, encode_at), "bits", "encode");
     require(!parameter.states.empty(), CAPSTAN_HAS(table_, prepare), "states", "prepare");
     require(parameter.gradient, CAPSTAN_HAS(table_, gradient), "gradients", "gradient");
   }
   expect(CAPSTAN_HAS(table_, save) == CAPSTAN_HAS(table_, load), "save and load belong together.");
+  expect(CAPSTAN_HAS(table_, code_bits) == CAPSTAN_HAS(table_, encode_at), "code_bits and encode_at belong together.");
 }
 
 void CompressionUnderTest::must_call(const std::string& function, const std::string& what,
@@ -268,7 +269,16 @@ std::vector<Planned> CompressionUnderTest::parameters_with_gradients() const {
 
 std::vector<Planned> CompressionUnderTest::parameters_with_codes() const {
   std::vector<Planned> planned = parameters();
-  std::erase_if(planned, [](const Planned& one) { return one.plan.bits == 0; });
+  std::erase_if(planned, [&](Planned& one) {
+    const int most = one.plan.bits;
+    if (most > 0 && CAPSTAN_HAS(table_, code_bits)) {
+      one.plan.bits = table_->code_bits(component_.self(), as_str(one.name), first_active());
+      expect(one.plan.bits >= 0 && one.plan.bits <= most, "code_bits of '" + one.name + "' gives " +
+                                                              std::to_string(one.plan.bits) + ", and its plan says " +
+                                                              std::to_string(most) + " at most.");
+    }
+    return one.plan.bits == 0;
+  });
   if (planned.empty()) throw Skip("its plan has no bits: it gives no codes.");
   return planned;
 }
@@ -398,6 +408,10 @@ PieceCodes CompressionUnderTest::encode(const Planned& planned, const at::Tensor
   Shown shown;
   const capstan_compressed piece = piece_of(planned, input, range, statistics, shown);
   must_call("encode", "'" + planned.name + "'", [&](void* self, capstan_error* error) {
+    if (CAPSTAN_HAS(table_, encode_at)) {
+      return table_->encode_at(self, &piece, first_active(), handle(codes), handle(scales.tensor()),
+                               handle(zero_points), error);
+    }
     return table_->encode(self, &piece, handle(codes), handle(scales.tensor()), handle(zero_points), error);
   });
   before.check("encode");

@@ -10,6 +10,7 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -104,6 +105,7 @@ class GptSplit final : public FeatureModel {
       : layers_(args.at("layers").as_integer()),
         d_(args.at("d").as_integer()),
         heads_(args.at("heads").as_integer()),
+        by_hand_(args.find("math_attention") && args.at("math_attention").as_bool()),
         seed_(static_cast<std::uint64_t>(args.at("seed").as_integer())) {
     add_module("", "GptSplit");
     add_weight("tok_emb", "torch::nn::EmbeddingImpl", {args.at("vocab").as_integer(), d_});
@@ -129,7 +131,7 @@ class GptSplit final : public FeatureModel {
       const at::Tensor wide = at::gelu(linear(block + ".mlp.fc", norm(block + ".ln2", hidden)), "tanh");
       hidden = hidden + linear(block + ".mlp.proj", wide);
     }
-    const at::Tensor logits = at::linear(norm("ln_f", hidden), at("head.weight"));
+    const at::Tensor logits = at::linear(norm("ln_f", hidden), at("head.weight")).to(at::kFloat);
     return at::cross_entropy_loss(logits.flatten(0, 1), labels.flatten());
   }
 
@@ -156,11 +158,18 @@ class GptSplit final : public FeatureModel {
       return linear(name + part, x).view({x.size(0), x.size(1), heads_, d_ / heads_}).transpose(1, 2);
     };
     const at::Tensor mixed =
-        at::scaled_dot_product_attention(heads(".q"), heads(".k"), heads(".v"), {}, 0.0, /*is_causal=*/true);
+        by_hand_ ? attention_by_hand(heads(".q"), heads(".k"), heads(".v"))
+                 : at::scaled_dot_product_attention(heads(".q"), heads(".k"), heads(".v"), {}, 0.0, /*is_causal=*/true);
     return linear(name + ".proj", mixed.transpose(1, 2).reshape(x.sizes()));
+  }
+  static at::Tensor attention_by_hand(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    const at::Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
+    const at::Tensor later = at::ones({q.size(2), q.size(2)}, at::kBool).triu(1);
+    return at::matmul(scores.masked_fill(later, -INFINITY).softmax(-1), v);
   }
 
   std::int64_t layers_, d_, heads_;
+  bool by_hand_;
   std::uint64_t seed_;
 };
 

@@ -24,7 +24,7 @@ std::string read_file(const std::string& path) {
 
 int run(const std::string& recorded_path, const std::string& corpus, std::int64_t at_most_steps) {
   using namespace capstan;
-  const Json recorded = Json::parse(read_file(recorded_path));
+  const Json recorded = parity::parse_recorded(read_file(recorded_path));
   const parity::Tolerance tolerance = parity::tolerance_for(recorded);
   if (const std::string departure = parity::departure_of(recorded); !departure.empty()) {
     throw std::runtime_error(recorded_path + ": not comparable: " + departure);

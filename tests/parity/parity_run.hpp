@@ -20,6 +20,7 @@ struct Tolerance {
   double effective = 1e-5;
   double masks = 0;          // share of the units or weights that one keeps and the other does not
   double clean_loss = 2e-6;  // of the model in evaluation, against the peer's cleaned one
+  double eigenvalue = 1e-5;  // of blocks, and their ratios
   int scale_steps = 0;       // fp16: steps whose loss scale, or whether they were skipped, differs
 };
 
@@ -33,8 +34,9 @@ struct Compared {
 
 struct Difference {
   Compared loss, grad_norm, final_norm, lr, momentum;
-  Compared effective;                // norms of the weights that forwards used, where they were recorded
-  Compared masks, clean_loss;        // after the last step
+  Compared effective;          // norms of the weights that forwards used, where they were recorded
+  Compared masks, clean_loss;  // after the last step
+  Compared eigenvalue;
   std::string final_norm_parameter;  // whose final L2 norm is farthest off
   std::int64_t steps = 0;            // compared
   int scale_steps = 0;
@@ -44,6 +46,9 @@ struct Difference {
 
 /// Changes to a recorded run's configuration, dotted key path and value: to show that a wrong formula is noticed.
 using Overrides = std::vector<std::pair<std::string, Json>>;
+
+/// A recorded run's file. A run of the peer's eigenvalues alone has no configuration, and gets that of what it did.
+Json parse_recorded(const std::string& text);
 
 /// What the recorded run's precision and optimizer allow: 16-bit runs of the peer, autocast's too, differ among
 /// themselves, and Adagrad turns chaotic.

@@ -109,6 +109,11 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_host, sum_groups);
   FIELD(capstan_host, select_largest);
   FIELD(capstan_host, gather_piece);
+  FIELD(capstan_host, record_metric);
+  FIELD(capstan_host, tell);
+  FIELD(capstan_host, told);
+  FIELD(capstan_host, want_curvature);
+  FIELD(capstan_host, hessian_vector);
 
   FIELD(capstan_slot, struct_size);
   FIELD(capstan_slot, group);
@@ -276,6 +281,8 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_compression, gradient);
   FIELD(capstan_compression, before_update);
   FIELD(capstan_compression, keep);
+  FIELD(capstan_compression, code_bits);
+  FIELD(capstan_compression, encode_at);
 
   FIELD(capstan_data_source, struct_size);
   FIELD(capstan_data_source, paths);

@@ -25,7 +25,7 @@ constexpr SwitchedSection kSections[] = {
     {"activation_checkpointing.synchronize_checkpoint_boundary", "activation_checkpointing", "observer", true, 1, true},
     {"activation_checkpointing.profile", "activation_checkpointing", "observer", true, 1, true},
     {"progressive_layer_drop.enabled", "progressive_layer_drop", "observer", true},
-    {"quantize_training.eigenvalue.enabled", "quantize_training.eigenvalue", "observer"},
+    {"quantize_training.eigenvalue.enabled", "quantize_training.eigenvalue", "observer", true},
     {"nebula.enabled", "nebula", "observer"},
     {"hybrid_engine.enabled", "hybrid_engine", "observer"},
     {"compile.deepcompile", "compile", "observer"},
@@ -57,6 +57,7 @@ constexpr HandedOn kHandedOn[] = {
     {"capstan.recompute", "activation_checkpointing", ""},
     {"pipeline.activation_checkpoint_interval", "activation_checkpointing", "every"},
     {"capstan.run.seed", "progressive_layer_drop", "seed"},
+    {"capstan.run.seed", "quantize_training.eigenvalue", "seed"},
 };
 
 bool is_on(const Json* value, std::int64_t above = 1) {

@@ -71,6 +71,10 @@ void check_weight_group(const Effective& values, const Json& params, const std::
     problems.error(path + ".start_bits",
                    std::to_string(start) + " is below target_bits, " + std::to_string(target) + ".");
   }
+  if (!forward && start > kMostBits) {
+    problems.error(path + ".start_bits",
+                   "must be at most " + std::to_string(kMostBits) + ", got " + std::to_string(start) + ".");
+  }
   if (!forward && params.find("quantization_period") && integer(params, "quantization_period") == 0) {
     problems.error(path + ".quantization_period", "must be above 0, got 0.");
   }
@@ -114,11 +118,26 @@ void note_idle_weight_keys(const Effective& values, Problems& problems) {
   });
 }
 
+/// Quantising in the update (MoQ).
+void check_update(const Effective& values, const std::string& common, Problems& problems) {
+  if (!values.flag("fp16.enabled")) {
+    problems.error(
+        common + ".quantize_weight_in_forward",
+        "false quantises weights in the update (MoQ), after which the model computes with them in float16: it "
+        "needs fp16, which is not enabled. Enable it, or set the key to true.");
+  }
+  const std::string mixed = common + ".fp16_mixed_quantize.";
+  const Json* ratio = values.find(mixed + "quantize_change_ratio");
+  if (values.flag(mixed + "enabled") && ratio && ratio->is_number() && ratio->as_number() <= 0) {
+    problems.error(mixed + "quantize_change_ratio",
+                   "must be above 0, got " + shown(*ratio) + ": nothing would ever be quantised.");
+  }
+}
+
 void check_weights(const Effective& values, Problems& problems) {
   const std::string common = shared("weight_quantization");
   if (values.flag(common + ".enabled") && !values.flag(common + ".quantize_weight_in_forward")) {
-    problems.error(common + ".quantize_weight_in_forward",
-                   "false quantises in the update (MoQ), which is not in this release. Set it to true.");
+    check_update(values, common, problems);
   }
   note_idle_weight_keys(values, problems);
   for_each_group(values, "weight_quantization", [&](const Json& group, const std::string& path) {
@@ -201,6 +220,17 @@ void check_eigenvalue(const Effective& values, Problems& problems) {
                    "needs compression_training.weight_quantization, whose periods it scales; that is not enabled.");
   } else if (values.flag(common + ".quantize_weight_in_forward")) {
     problems.error(path + ".enabled", "needs weight quantisation in the update; quantize_weight_in_forward is true.");
+  }
+  if (values.given("sparse_attention") || values.given("capstan.attention")) {
+    problems.error(
+        path + ".enabled",
+        "needs second derivatives, which sparse attention's kernels do not have. Leave sparse_attention out.");
+  }
+  const std::string dropped = "data_efficiency.data_routing.random_ltd.enabled";
+  if (values.flag("data_efficiency.enabled") && values.flag("data_efficiency.data_routing.enabled") &&
+      values.flag(dropped)) {
+    problems.error(path + ".enabled",
+                   "needs second derivatives, which random-LTD's gathering has none of. Switch " + dropped + " off.");
   }
   if (values.text(path + ".layer_name").empty()) problems.error(path + ".layer_name", "must not be empty.");
   if (values.integer(path + ".layer_num") == 0)

@@ -250,6 +250,24 @@ typedef struct capstan_host {
    * of the same dtype. */
   capstan_status (*gather_piece)(void* ctx, const struct capstan_compressed* piece, capstan_tensor part,
                                  capstan_tensor whole, capstan_error*);
+
+  /* Since 1.12: as `record`, under the whole tag: "Train/Eigenvalues/ModelBlockParam_0". [engine] */
+  capstan_status (*record_metric)(void* ctx, capstan_str tag, double value, capstan_error*);
+  /* Since 1.12: what components of one engine tell each other: a number under a name, until it is told anew. Checkpoints do
+   * not hold it. *found = 0: nobody has told it. [engine] */
+  capstan_status (*tell)(void* ctx, capstan_str name, double value, capstan_error*);
+  capstan_status (*told)(void* ctx, capstan_str name, double* out, int* found, capstan_error*);
+  /* Since 1.12: from the next step on the engine keeps what hessian_vector needs: the last micro-batch of each step, and the
+   * state that random number generators had before its forward. In the event INITIALIZED or later. [engine] */
+  capstan_status (*want_curvature)(void* ctx, capstan_error*);
+  /* Since 1.12: products of the Hessian of the last micro-batch's loss, the mean over ranks, with a vector. Both have a
+   * tensor for each of the named trainable parameters, of its shape, float32; hv[i] is a new handle. The second derivatives
+   * of these parameters alone: a block of the whole Hessian. What float16 cannot hold is 0. The first product of an event,
+   * and of other parameters, takes a forward and a backward more. Changes no gradient, buffer or generator. Within the event
+   * UPDATE_BEGIN of a step that is not skipped. Fails with the name of an operator that has no second derivative.
+   * [engine, every rank] */
+  capstan_status (*hessian_vector)(void* ctx, const capstan_str* parameters, const capstan_tensor* v, capstan_tensor* hv,
+                                   size_t count, capstan_error*);
 } capstan_host;
 
 /* ---- kind "optimizer" ------------------------------------------------------------------------------------- */
@@ -414,7 +432,7 @@ typedef struct capstan_event {
   int64_t global_samples; /* samples seen so far */
   double grad_norm;       /* of the unscaled gradients; NaN where not known */
   capstan_tensor loss;    /* of the micro-batch (FORWARD_END) or the step's mean (STEP_END); else NULL */
-  int skipped;            /* STEP_END: 1 when the update was skipped */
+  int skipped;            /* STEP_END, UPDATE_END, since 1.12 UPDATE_BEGIN: 1 when the update is skipped */
 } capstan_event;
 
 /* Components that watch or change training. A null function is not attached; the manifest's `attach` names those that
@@ -608,6 +626,12 @@ typedef struct capstan_compression {
    * entry an axis; indices rise. What is not named stays as transform() makes it. [engine] */
   capstan_status (*keep)(void* self, const capstan_compressed* const* pieces, size_t piece_count, int64_t updates,
                          capstan_sink*, capstan_error*);
+  /* Since 1.12, optional: where codes change as training goes on. code_bits: how many bits a parameter's codes have once
+   * `updates` updates are done, at most as many as the plan says; 0: it has none now. encode_at: encode() of that time, in its
+   * place. [engine] */
+  int (*code_bits)(void* self, capstan_str parameter, int64_t updates);
+  capstan_status (*encode_at)(void* self, const capstan_compressed*, int64_t updates, capstan_tensor codes,
+                              capstan_tensor scales, capstan_tensor zero_points, capstan_error*);
 } capstan_compression;
 
 /* ---- kind "dataset" ----------------------------------------------------------------------------------------- */

@@ -32,14 +32,13 @@ struct Settings {
   const char* type = "symmetric";
   int groups = 1, offset = 0;
   const char* modules = R"("fc")";
-  const char* forward = "true";
 };
 
 std::string section(const Settings& settings, const std::string& more_groups = "") {
   const std::string bits = std::to_string(settings.bits);
-  return R"({"shared_parameters": {"enabled": true, "quantize_weight_in_forward": )" + std::string(settings.forward) +
-         R"(, "schedule_offset": )" + std::to_string(settings.offset) + R"(, "quantize_groups": )" +
-         std::to_string(settings.groups) + R"(, "quantization_type": ")" + settings.type +
+  return R"({"shared_parameters": {"enabled": true, "quantize_weight_in_forward": true, "schedule_offset": )" +
+         std::to_string(settings.offset) + R"(, "quantize_groups": )" + std::to_string(settings.groups) +
+         R"(, "quantization_type": ")" + settings.type +
          R"("}, "different_groups": {"wq1": {"params": {"start_bits": 8, "target_bits": )" + bits +
          R"(}, "modules": [)" + settings.modules + "]}" + more_groups + "}}";
 }
@@ -251,8 +250,6 @@ TEST(WeightQuantization, RefusesWhatCannotBeWithAReason) {
                    "modules[1]: module 'fc' is found here and by compression_training.weight_quantization."
                    "different_groups.wq1.modules[0]."},
            Refused{{3, "symmetric", 1, 0, R"("conv")"}, "convolutions need 4 bits or more, got 3, and 'conv' is one."},
-           Refused{{8, "symmetric", 1, 0, R"("fc")", "false"},
-                   "shared_parameters.quantize_weight_in_forward: false quantises in the update (MoQ)"},
        }) {
     EXPECT_THAT([&] { quantizer(refused.settings, layers); }, ThrowsMessage<PluginError>(HasSubstr(refused.says)))
         << refused.says;

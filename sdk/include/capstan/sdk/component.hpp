@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -94,6 +95,35 @@ class Host {
     std::int64_t value = 0;
     check(host_->difficulty(host_->ctx, to_str(metric), step, &value, current_error));
     return value;
+  }
+
+  // Since ABI 1.12, likewise.
+  /// As record(), under the whole tag: "Train/Eigenvalues/ModelBlockParam_0".
+  void record_metric(std::string_view tag, double value) const {
+    check(host_->record_metric(host_->ctx, to_str(tag), value, current_error));
+  }
+  /// A number for the other components of the engine, by a name that they know.
+  void tell(std::string_view name, double value) const {
+    check(host_->tell(host_->ctx, to_str(name), value, current_error));
+  }
+  /// What a component has told last under that name; none where nobody has.
+  std::optional<double> told(std::string_view name) const {
+    double value = 0;
+    int found = 0;
+    check(host_->told(host_->ctx, to_str(name), &value, &found, current_error));
+    return found != 0 ? std::optional(value) : std::nullopt;
+  }
+  /// In the event INITIALIZED: hessian_vector() will be called in events UPDATE_BEGIN.
+  void want_curvature() const { check(host_->want_curvature(host_->ctx, current_error)); }
+  /// The Hessian of the last micro-batch's loss, the mean over ranks, by these parameters, times a vector: float32, a
+  /// tensor of each parameter's shape. The results are new handles that the caller owns. Every rank calls it alike.
+  std::vector<capstan_tensor> hessian_vector(const std::vector<std::string>& parameters,
+                                             const std::vector<capstan_tensor>& vector) const {
+    std::vector<capstan_str> names;
+    for (const std::string& name : parameters) names.push_back(to_str(name));
+    std::vector<capstan_tensor> products(names.size());
+    check(host_->hessian_vector(host_->ctx, names.data(), vector.data(), products.data(), names.size(), current_error));
+    return products;
   }
   const capstan_host* raw() const { return host_; }
 

@@ -33,6 +33,10 @@
 ///     void measure(const capstan::sdk::CompressedPiece& piece, unsigned round, double* partials);
 ///     void transform(const capstan::sdk::CompressedPiece& piece, std::int64_t updates, std::span<float> values);
 ///     void encode(const capstan::sdk::CompressedPiece& piece, const capstan::sdk::Codes& codes);
+///     // or, where codes change as training goes on: how many bits they have after so many updates, 0 for none
+///     int code_bits(std::string_view parameter, std::int64_t updates);
+///     void encode(const capstan::sdk::CompressedPiece& piece, std::int64_t updates,
+///                 const capstan::sdk::Codes& codes);
 ///     // operands: the input of the operator that uses a planned module's weight
 ///     void operand(std::string_view module, capstan_tensor input, std::int64_t updates, bool training,
 ///                  capstan_tensor out);
@@ -469,6 +473,10 @@ struct CompressionThunks {
   static constexpr bool kEncodes = requires(T & t, const CompressedPiece& piece, const Codes& to) {
     t.encode(piece, to);
   };
+  static constexpr bool kEncodesAt = requires(T & t, const CompressedPiece& piece, const Codes& to) {
+    { t.code_bits(std::string_view(), std::int64_t{}) } -> std::convertible_to<int>;
+    t.encode(piece, std::int64_t{}, to);
+  };
   static constexpr bool kOperands = requires(T & t, capstan_tensor h) {
     t.operand(std::string_view(), h, std::int64_t{}, true, h);
   };
@@ -530,16 +538,31 @@ struct CompressionThunks {
       if constexpr (kTransforms) object.transform(piece, updates, {data_of<float>(values), piece.input().size()});
     });
   }
+  static Codes codes_of(const CompressedPiece& piece, capstan_tensor codes, capstan_tensor scales,
+                        capstan_tensor zero_points) {
+    const std::size_t groups = piece.group_count();
+    const Codes to{{data_of<std::int8_t>(codes), piece.input().size()},
+                   {data_of<float>(scales), groups},
+                   {data_of<std::int32_t>(zero_points), groups}};
+    std::fill(to.zero_points.begin(), to.zero_points.end(), 0);
+    return to;
+  }
   static capstan_status encode(void* self, const capstan_compressed* raw, capstan_tensor codes, capstan_tensor scales,
                                capstan_tensor zero_points, capstan_error* error) {
     return call(self, error, [&](T& object, const capstan_host*) {
       const CompressedPiece piece(raw);
-      const std::size_t groups = piece.group_count();
-      const Codes to{{data_of<std::int8_t>(codes), piece.input().size()},
-                     {data_of<float>(scales), groups},
-                     {data_of<std::int32_t>(zero_points), groups}};
-      std::fill(to.zero_points.begin(), to.zero_points.end(), 0);
-      if constexpr (kEncodes) object.encode(piece, to);
+      if constexpr (kEncodes) object.encode(piece, codes_of(piece, codes, scales, zero_points));
+    });
+  }
+  static int code_bits(void* self, capstan_str parameter, std::int64_t updates) {
+    if constexpr (kEncodesAt) return static_cast<Self*>(self)->object.code_bits(to_view(parameter), updates);
+    return 0;
+  }
+  static capstan_status encode_at(void* self, const capstan_compressed* raw, std::int64_t updates, capstan_tensor codes,
+                                  capstan_tensor scales, capstan_tensor zero_points, capstan_error* error) {
+    return call(self, error, [&](T& object, const capstan_host*) {
+      const CompressedPiece piece(raw);
+      if constexpr (kEncodesAt) object.encode(piece, updates, codes_of(piece, codes, scales, zero_points));
     });
   }
   static capstan_status operand(void* self, capstan_str module, capstan_tensor input, std::int64_t updates,
@@ -627,7 +650,9 @@ struct CompressionThunks {
                                                   kPrepares ? &prepare : nullptr,
                                                   kChangesGradients ? &gradient : nullptr,
                                                   kSeesUpdates ? &before_update : nullptr,
-                                                  kKeeps ? &keep : nullptr};
+                                                  kKeeps ? &keep : nullptr,
+                                                  kEncodesAt ? &code_bits : nullptr,
+                                                  kEncodesAt ? &encode_at : nullptr};
 };
 
 /// The descriptor of compression class T.
