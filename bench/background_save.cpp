@@ -8,14 +8,11 @@
 // has not touched yet, as any snapshot's is that gives its memory back, and into memory that it has.
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/randn.h>
-#include <ATen/ops/tanh.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -23,47 +20,13 @@
 #include <string>
 #include <vector>
 
+#include "bench/layers.hpp"
 #include "core/engine/engine.hpp"
-#include "core/memory/tensor_handle.hpp"
 
 namespace {
 
 using namespace capstan;
-
-struct Layers {
-  std::vector<at::Tensor> matrices;
-
-  Layers(std::int64_t layers, std::int64_t width) {
-    for (std::int64_t i = 0; i < layers; ++i) {
-      at::Tensor matrix = at::randn({width, width}).mul_(1 / std::sqrt(static_cast<double>(width)));
-      matrices.push_back(matrix.requires_grad_());
-    }
-  }
-  at::Tensor loss(const at::Tensor& input) const {
-    at::Tensor hidden = input;
-    for (const at::Tensor& matrix : matrices) hidden = at::tanh(at::linear(hidden, matrix));
-    return hidden.pow(2).mean();
-  }
-};
-
-const capstan_model kModelTable = [] {
-  capstan_model table{};
-  table.struct_size = sizeof table;
-  table.visit = [](void* self, const capstan_visitor* visitor, capstan_error*) {
-    int index = 0;
-    for (const at::Tensor& matrix : static_cast<Layers*>(self)->matrices) {
-      visitor->tensor(visitor->ctx, as_str("m" + std::to_string(index++)), handle_of(matrix), CAPSTAN_ROLE_PARAMETER);
-    }
-    return CAPSTAN_OK;
-  };
-  table.forward = [](void* self, capstan_batch* batch, capstan_tensor* loss, capstan_error*) {
-    const at::Tensor& input = batch->tensors.find("x")->second;
-    *loss = reinterpret_cast<capstan_tensor>(new at::Tensor(static_cast<Layers*>(self)->loss(input)));
-    return CAPSTAN_OK;
-  };
-  table.training = [](void*, int, capstan_error*) { return CAPSTAN_OK; };
-  return table;
-}();
+using bench::Layers;
 
 double milliseconds(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -120,9 +83,7 @@ int main(int count, char** words) {
                    "bench", false},
                   {}, plugins);
   Layers model(layers, width);
-  Engine engine(Model(
-                    &kModelTable, &model, [](void*) {}, "layers"),
-                config, plugins);
+  Engine engine(model.shown(), config, plugins);
   const at::Tensor input = at::randn({rows, width});
   const auto step = [&] {
     engine.train_batch([&] {

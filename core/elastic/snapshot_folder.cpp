@@ -80,9 +80,13 @@ SnapshotFolder::Pair SnapshotFolder::pair_of(std::int64_t member) const {
   return pair;
 }
 
-SnapshotSegment& SnapshotFolder::Pair::next(SnapshotId kept) {
+int SnapshotFolder::Pair::next_after(SnapshotId kept) const {
   const bool keeps = kept != SnapshotId{} && (holds[0] == kept || holds[1] == kept);
-  written = keeps ? (holds[0] == kept ? 1 : 0) : (holds[0] <= holds[1] ? 0 : 1);
+  return keeps ? (holds[0] == kept ? 1 : 0) : (holds[0] <= holds[1] ? 0 : 1);
+}
+
+SnapshotSegment& SnapshotFolder::Pair::next(SnapshotId kept) {
+  written = next_after(kept);
   holds[written] = {};
   return *segments[written];
 }
@@ -113,15 +117,18 @@ SnapshotFolder::Found SnapshotFolder::find() const {
   return found;
 }
 
-void SnapshotFolder::remove_others(const std::vector<std::int64_t>& members) const {
+void SnapshotFolder::remove_others(const std::vector<std::int64_t>& members, bool superseded) const {
   for (const fs::path& file : segment_files(path_)) {
     std::error_code ignored;
-    if (std::find(members.begin(), members.end(), member_of(file)) == members.end()) fs::remove(file, ignored);
+    if (std::find(members.begin(), members.end(), member_of(file)) != members.end()) continue;
+    if (superseded || kept_ == SnapshotId{} || held_by(file) != kept_) fs::remove(file, ignored);
   }
 }
 
 std::uint64_t SnapshotFolder::allocated() const {
-  return own_.segments[0]->allocated() + own_.segments[1]->allocated();
+  std::uint64_t bytes = 0;
+  for (const fs::path& file : segment_files(path_)) bytes += SnapshotSegment(file).allocated();
+  return bytes;
 }
 
 std::uint64_t SnapshotFolder::free_bytes() const {

@@ -49,10 +49,12 @@ class SnapshotFolder {
   /// The same for a copy of what a member on another host has written.
   SnapshotSegment& next_copy(std::int64_t member);
   void note_sealed_copy(std::int64_t member, SnapshotId id);
-  /// Removes what is of none of these members.
-  void remove_others(const std::vector<std::int64_t>& members) const;
+  /// Removes what is of none of these members, but for parts of the kept snapshot unless these are `superseded`.
+  void remove_others(const std::vector<std::int64_t>& members, bool superseded) const;
 
-  /// Bytes of memory that this process's segments have.
+  /// Bytes of memory that the segment of next() has.
+  std::uint64_t allocated_next() const { return own_.segments[own_.next_after(kept_)]->allocated(); }
+  /// Bytes of memory of all segments in the folder.
   std::uint64_t allocated() const;
   /// Bytes of memory that are free where the folder is.
   std::uint64_t free_bytes() const;
@@ -64,6 +66,7 @@ class SnapshotFolder {
     std::unique_ptr<SnapshotSegment> segments[2];
     SnapshotId holds[2];
     int written = 0;  // the one that was given out last
+    int next_after(SnapshotId kept) const;
     SnapshotSegment& next(SnapshotId kept);
   };
   Pair pair_of(std::int64_t member) const;

@@ -55,7 +55,8 @@ void check_model(const Model& model, const CheckpointContents& contents, const C
 void check_generator(const at::Generator& generator, const at::Tensor& bytes, const std::string& what) {
   try {
     at::Generator copy = generator.clone();
-    copy.set_state(bytes);
+    // Of a view LibTorch reads other memory: it multiplies the view's offset by the size of the generator's state.
+    copy.set_state(bytes.clone());
   } catch (const std::exception&) {
     throw RuntimeFault(what + ": is not the state of a random number generator of this LibTorch (" +
                        std::to_string(bytes.numel()) + " bytes). Load another checkpoint.");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/comm/as_one.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {
@@ -30,28 +31,40 @@ void shift(Communicator& ranks, const std::string& name, int to, const at::Tenso
 
 }  // namespace
 
-void copy_to_partners(SnapshotFolder& folder, const SnapshotSegment& segment, SnapshotId id, std::int64_t partners,
+void copy_to_partners(SnapshotFolder& folder, const SnapshotSegment* segment, SnapshotId id, std::int64_t partners,
                       const std::vector<std::int64_t>& members, Communicator& ranks) {
   const int size = ranks.size(), on_host = ranks.ranks_per_host();
-  const auto sealed = SealedSegment::read(segment.path());
-  if (!sealed) throw RuntimeFault("snapshot '" + segment.path().string() + "': it is not there any more.");
-  std::vector<std::uint64_t> bodies;
-  for (const std::string& text :
-       ranks.all_gather_text("snapshot, sizes", std::to_string(sealed->body().size()), kCopyCaller)) {
-    bodies.push_back(std::stoull(text));
-  }
   const int copies = static_cast<int>(std::min<std::int64_t>(partners, size / on_host - 1));
+  const auto from = [&](int k) { return (ranks.rank() - k * on_host + size) % size; };
+  const auto sealed = segment ? SealedSegment::read(segment->path()) : std::nullopt;
+  const auto bodies =
+      ranks.all_gather_text("snapshot, sizes", sealed ? std::to_string(sealed->body().size()) : "", kCopyCaller);
+  for (int rank = 0; rank < size; ++rank) {
+    if (bodies[static_cast<std::size_t>(rank)].empty()) {
+      throw RuntimeFault("rank " + std::to_string(rank) + " has none to send to its partner.");
+    }
+  }
+  const auto body_of = [&](int rank) { return std::stoull(bodies[static_cast<std::size_t>(rank)]); };
+  const auto member_of = [&](int rank) { return members[static_cast<std::size_t>(rank)]; };
+  std::vector<SnapshotSegment*> rooms;
+  as_one(
+      ranks, "snapshot, room for copies",
+      [&] {
+        for (int k = 1; k <= copies; ++k) {
+          const std::uint64_t body = body_of(from(k));
+          rooms.push_back(&folder.next_copy(member_of(from(k))));
+          rooms.back()->reserve(kSnapshotHead + body, kSnapshotHead + body + body / 8);
+        }
+      },
+      kCopyCaller);
   for (int k = 1; k <= copies; ++k) {
-    const int to = (ranks.rank() + k * on_host) % size, from = (ranks.rank() - k * on_host + size) % size;
-    const std::int64_t member = members[static_cast<std::size_t>(from)];
-    const std::uint64_t body = bodies[static_cast<std::size_t>(from)];
-    SnapshotSegment& copy = folder.next_copy(member);
-    copy.reserve(kSnapshotHead + body, kSnapshotHead + body + body / 8);
+    const int to = (ranks.rank() + k * on_host) % size;
+    SnapshotSegment& copy = *rooms[static_cast<std::size_t>(k - 1)];
     at::Tensor head = at::empty({static_cast<std::int64_t>(kSnapshotHead)}, at::kByte);
-    shift(ranks, "snapshot, copy", to, tensor_of(sealed->body()), from, tensor_of(copy.open_copy(body)));
-    shift(ranks, "snapshot, head of the copy", to, tensor_of(sealed->head()), from, head);
+    shift(ranks, "snapshot, copy", to, tensor_of(sealed->body()), from(k), tensor_of(copy.open_copy(body_of(from(k)))));
+    shift(ranks, "snapshot, head of the copy", to, tensor_of(sealed->head()), from(k), head);
     copy.seal_copy({static_cast<const std::byte*>(head.const_data_ptr()), kSnapshotHead});
-    folder.note_sealed_copy(member, id);
+    folder.note_sealed_copy(member_of(from(k)), id);
   }
   ranks.all_gather_text("snapshot, copies are sealed", "", kCopyCaller);
 }

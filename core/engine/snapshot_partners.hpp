@@ -10,9 +10,10 @@ namespace capstan {
 
 /// Sends this rank's sealed segment to the ranks of the same place on the next `partners` hosts, as far as there are so
 /// many, and keeps what others send as segments of their members in this rank's folder. When it returns, all ranks have
-/// sealed all copies. `members`: the members of all ranks, in rank order. Called by all ranks, each by one thread whose
-/// communicator it is. Throws RuntimeFault.
-void copy_to_partners(SnapshotFolder& folder, const SnapshotSegment& segment, SnapshotId id, std::int64_t partners,
+/// sealed all copies. `segment`: null where this rank has failed to make one; nothing is sent then. `members`: the
+/// members of all ranks, in rank order. Called by all ranks, each by one thread whose communicator it is. Throws
+/// RuntimeFault, on all ranks where one has no segment, or no room for a copy.
+void copy_to_partners(SnapshotFolder& folder, const SnapshotSegment* segment, SnapshotId id, std::int64_t partners,
                       const std::vector<std::int64_t>& members, Communicator& ranks);
 
 }  // namespace capstan

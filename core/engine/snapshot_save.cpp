@@ -23,17 +23,17 @@ constexpr std::int64_t kMonitorsMs = 1000;
 
 std::uint64_t with_room(std::uint64_t bytes) { return bytes + bytes / 2 + kRoomForState; }
 
-/// What a rank tells the others before its first snapshot.
+/// What a rank tells the others before its first snapshot, in bytes of shared memory.
 struct RoomNeeded {
-  std::int64_t member = 0;
-  std::uint64_t bytes = 0, allocated = 0, free = 0;
+  std::uint64_t segment = 0, next = 0;    // that each of its two needs, and that the one written first has
+  std::uint64_t in_folder = 0, free = 0;  // that all segments have, and that nobody has
   std::string folder;
 
   std::string text() const {
     Json json = Json::object();
-    json["member"] = member;
-    json["bytes"] = bytes;
-    json["allocated"] = allocated;
+    json["segment"] = segment;
+    json["next"] = next;
+    json["in_folder"] = in_folder;
     json["free"] = free;
     json["folder"] = folder;
     return json.dump();
@@ -41,29 +41,29 @@ struct RoomNeeded {
   static RoomNeeded read(const std::string& text) {
     const Json json = Json::parse(text);
     const auto bytes = [&](const char* key) { return static_cast<std::uint64_t>(json.at(key).as_integer()); };
-    return {json.at("member").as_integer(), bytes("bytes"), bytes("allocated"), bytes("free"),
-            json.at("folder").as_string()};
+    return {bytes("segment"), bytes("next"), bytes("in_folder"), bytes("free"), json.at("folder").as_string()};
   }
 };
 
 std::string megabytes(std::uint64_t bytes) { return std::to_string((bytes + 999'999) / 1'000'000) + " MB"; }
 
-/// The ranks [begin, end) share a host's memory. Throws RuntimeFault where it has no room for their snapshots.
+/// The ranks [begin, end) share a host's memory. Throws RuntimeFault where it has no room for their snapshots: for the
+/// first of each beside what others have left, which goes once that is whole, or for both of each after that.
 void check_room(const std::vector<RoomNeeded>& ranks, std::size_t begin, std::size_t end) {
-  std::uint64_t needed = 0, allocated = 0, missing = 0, free = ranks[begin].free;
+  std::uint64_t needed = 0, missing_now = 0, free = ranks[begin].free, in_folder = 0;
   for (std::size_t r = begin; r < end; ++r) {
-    needed += ranks[r].bytes;
-    allocated += ranks[r].allocated;
-    missing += ranks[r].bytes - std::min(ranks[r].bytes, ranks[r].allocated);
+    needed += 2 * ranks[r].segment;
+    missing_now += ranks[r].segment - std::min(ranks[r].segment, ranks[r].next);
     free = std::min(free, ranks[r].free);
+    in_folder = std::max(in_folder, ranks[r].in_folder);
   }
-  if (missing <= free) return;
+  if (missing_now <= free && needed <= free + in_folder) return;
   const std::string enough = std::to_string((needed + needed / 4 + 999'999) / 1'000'000) + "M";
   throw RuntimeFault(
       "elasticity: the snapshots of " + std::to_string(end - begin) + (end - begin == 1 ? " process" : " processes") +
       " on this host, two of each part of the training's state, need " + megabytes(needed) + " in '" +
       ranks[begin].folder + "', and there " + megabytes(free) + " are free" +
-      (allocated > 0 ? " beside " + megabytes(allocated) + " that they have" : "") +
+      (in_folder > 0 ? " beside " + megabytes(in_folder) + " of snapshots" : "") +
       ". Give shared memory more room (mount -o remount,size=" + enough + " /dev/shm, or --shm-size=" + enough +
       " of a container), or train without --elastic and save checkpoints to disk.");
 }
@@ -103,8 +103,17 @@ CheckpointContents Engine::State::snapshot_contents() {
   return contents;
 }
 
-void Engine::State::agree_on_room(SnapshotFolder& folder, std::uint64_t bytes) {
-  const RoomNeeded own{folder.member(), bytes, folder.allocated(), folder.free_bytes(), folder.path().string()};
+void Engine::State::agree_on_room(SnapshotFolder& folder, std::uint64_t segment) {
+  std::vector<std::int64_t> members;
+  for (const std::string& text :
+       communicator->all_gather_text("snapshots, members", std::to_string(folder.member()), "begin_snapshot")) {
+    members.push_back(std::stoll(text));
+  }
+  // What others have left of snapshots that nobody will load makes room.
+  if (communicator->local_rank() == 0) folder.remove_others(members, /*superseded=*/false);
+  communicator->all_gather_text("snapshots, others", "", "begin_snapshot");
+  const RoomNeeded own{segment, folder.allocated_next(), folder.allocated(), folder.free_bytes(),
+                       folder.path().string()};
   std::vector<RoomNeeded> ranks;
   for (const std::string& text : communicator->all_gather_text("snapshots, room", own.text(), "begin_snapshot")) {
     ranks.push_back(RoomNeeded::read(text));
@@ -113,8 +122,6 @@ void Engine::State::agree_on_room(SnapshotFolder& folder, std::uint64_t bytes) {
   for (std::size_t first = 0; first < ranks.size(); first += on_host) {
     check_room(ranks, first, std::min(first + on_host, ranks.size()));
   }
-  std::vector<std::int64_t> members;
-  for (const RoomNeeded& rank : ranks) members.push_back(rank.member);
   snapshots.note_room(std::move(members));
 }
 
@@ -137,7 +144,7 @@ void Engine::State::begin_snapshot(SnapshotFolder& folder, const Json& client_st
   const std::string state = first_rank ? state_text(contents->state) : "";
   const std::uint64_t bytes = places->sizes(first_rank ? with_room(state.size()) : 0).file();
   if (snapshots.is_first()) {
-    agree_on_room(folder, 2 * bytes);
+    agree_on_room(folder, bytes);
     connect_partners();
   }
   if (communicator->local_rank() == 0) snapshots.remove_others(folder);
@@ -150,7 +157,7 @@ void Engine::State::begin_snapshot(SnapshotFolder& folder, const Json& client_st
                             .rank = communicator->rank(),
                             .layout = layout_hash()};
   MonitorHost* rows = monitors.get();
-  const auto write = [this, contents, places, state, bytes, facts, rows, &segment, &folder](SnapshotId id) {
+  const auto write = [=, this, &segment](SnapshotId id) {
     accelerator->bind_thread();
     segment.reserve(places->sizes(state.size()).file(), bytes);
     // A run that goes on from here must find the rows of all steps before.
@@ -160,13 +167,29 @@ void Engine::State::begin_snapshot(SnapshotFolder& folder, const Json& client_st
     now.generation = id.generation;
     now.sequence = id.sequence;
     write_snapshot(segment, *places, contents->tensors, state, now);
-    if (snapshots.partners) {
-      copy_to_partners(folder, segment, id, config.run.elastic.partners, snapshots.members(), *snapshots.partners);
+    return Snapshots::thread_seconds() - from;
+  };
+  const auto write_and_send = [=, this, &segment, &folder](SnapshotId id) {
+    if (!snapshots.partners) return write(id);
+    const double from = Snapshots::thread_seconds();
+    const auto send = [&](const SnapshotSegment* sealed) {
+      copy_to_partners(folder, sealed, id, config.run.elastic.partners, snapshots.members(), *snapshots.partners);
+    };
+    try {
+      write(id);
+    } catch (...) {
+      // The others wait for what this rank has to send.
+      try {
+        send(nullptr);
+      } catch (const RuntimeFault&) {
+      }
+      throw;
     }
+    send(&segment);
     return Snapshots::thread_seconds() - from;
   };
   // A store's values are read by the thread that also reads them for the update.
-  snapshots.start(folder, write, /*now=*/elsewhere, begun);
+  snapshots.start(folder, write_and_send, /*now=*/elsewhere, begun);
 }
 
 void Engine::begin_snapshot(SnapshotFolder& folder, const Json& client_state) {

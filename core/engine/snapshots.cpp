@@ -36,7 +36,7 @@ void Snapshots::agree(bool due, bool sealed) {
 }
 
 void Snapshots::remove_others(const SnapshotFolder& folder) {
-  if (whole_ && std::exchange(others_remain_, false)) folder.remove_others(members_);
+  if (whole_ && std::exchange(others_remain_, false)) folder.remove_others(members_, /*superseded=*/true);
 }
 
 std::shared_ptr<const SnapshotLayout> Snapshots::layout_of(const std::vector<CheckpointTensor>& tensors) {

@@ -192,7 +192,7 @@ struct Engine::State {
   /// What a snapshot of this step holds, of which nothing changes before the next update.
   CheckpointContents snapshot_contents();
   /// Throws RuntimeFault on all ranks where shared memory of some host has no room.
-  void agree_on_room(SnapshotFolder& folder, std::uint64_t bytes);
+  void agree_on_room(SnapshotFolder& folder, std::uint64_t segment);
   /// Connects the threads that make snapshots, where hosts have copies of each other's.
   void connect_partners();
   /// Tells apart runs whose tensors are others, whatever their world is.

@@ -80,8 +80,10 @@ TEST_F(Plan, CountsTheSnapshotsOfAnElasticLaunch) {
   };
   EXPECT_THAT(planned({}), ContainsRegex("  snapshots of an elastic launch +[0-9.]+ MB +host, /dev/shm"));
   const Json one_host = Json::parse(planned({"--json"}));
-  // Two of each part: an fp32 master and Adam's two moments of every parameter, a quarter of them on each rank.
-  const std::int64_t parts = 2 * 12 * one_host.at("parameters").as_integer() / 4;
+  // Two of each part: an fp32 master and Adam's two moments of every parameter, and a counter of 8 bytes of each
+  // tensor, a quarter of them on each rank.
+  const std::int64_t whole = 12 * one_host.at("parameters").as_integer() + 8 * one_host.at("tensors").as_integer();
+  const std::int64_t parts = 2 * (whole / 4);
   EXPECT_EQ(one_host.at("snapshots"), Json(parts));
   // And with two hosts copies of one other host's.
   const Json two_hosts = Json::parse(planned({"--local-world", "2", "--json"}));

@@ -140,10 +140,27 @@ TEST(SnapshotFolder, RemovesWhatIsOfNoMemberAndNothingElse) {
   place.write("member-1.notes", "mine");
   place.write("readme", "mine");
   const SnapshotFolder folder(place.path(), 0, 1);
-  folder.remove_others({0, 22});
+  folder.remove_others({0, 22}, true);
   EXPECT_EQ(folder.find().segments.size(), 2u);
   EXPECT_EQ(test::read_bytes(place / "member-1.notes"), "mine");
   EXPECT_EQ(test::read_bytes(place / "readme"), "mine");
+}
+
+TEST(SnapshotFolder, LeavesOthersPartsOfTheKeptSnapshotUntilItIsSuperseded) {
+  const TemporaryFolder place;
+  for (const std::int64_t member : {0, 1}) {
+    SnapshotFolder folder(place.path(), member, 1);
+    for (const std::int64_t step : {5, 6, 7}) write(folder, step, 10);
+  }
+  SnapshotFolder folder(place.path(), 0, 2);
+  EXPECT_EQ(folder.find().segments.size(), 4u);
+  folder.keep({1, 2});
+  folder.remove_others({0}, /*superseded=*/false);
+  const auto found = folder.find();
+  ASSERT_EQ(found.segments.size(), 3u);
+  EXPECT_EQ(found.segments[2].facts().step, 6);
+  folder.remove_others({0}, /*superseded=*/true);
+  EXPECT_EQ(folder.find().segments.size(), 2u);
 }
 
 /// Writes snapshots until it is killed, and tells the step of each that is sealed.
