@@ -118,6 +118,7 @@ void plugin_path(CLI::App& app, Words& target) {
   app.add_option("--plugin-path", target, "Folder searched for plugins before all others; may be repeated")
       ->type_name("DIR")
       ->expected(1)
+      ->allow_extra_args(false)  // what follows may be a program
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
 }
 
@@ -171,6 +172,7 @@ class Overrides {
             "Sets any key of the configuration; may be repeated")
         ->type_name("KEY.PATH=VALUE")
         ->expected(1)
+        ->allow_extra_args(false)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
 

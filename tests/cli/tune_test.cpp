@@ -333,6 +333,32 @@ TEST_F(Tune, RunsNothingTwice) {
   EXPECT_EQ(started().size(), runs);
 }
 
+TEST_F(Tune, TakesTheTunerThatIsNamedAndStopsAsTheSectionSays) {
+  program();
+  const auto said = [&](const std::string& tuning, const std::string& of_capstan = "", const char* breaks = "") {
+    fs::remove_all(folder_ / "autotuning_results");
+    write_bytes(folder_ / "ds_config.json",
+                R"({"optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "zero_optimization": {"stage": [0, 1, 2]},
+                    "train_micro_batch_size_per_gpu": [1, 2, 4], "capstan": {)" +
+                    of_capstan + R"(}, "autotuning": {"enabled": true)" + tuning + "}}");
+    ProcessOptions options = logged();
+    options.folder = folder_.path();
+    options.environment.push_back(std::string("CAPSTAN_BAD=") + breaks);
+    const ProcessResult result =
+        run_process(program_words({"-n", "2", "--plugin-path", CAPSTAN_TEST_BUILD_DIR "/tests/bad_plugins"}), options);
+    return std::to_string(result.exit_code) + " " + result.out + result.err;
+  };
+  EXPECT_THAT(said(R"(, "tuner_type": "gridsearch", "tuner_num_trials": 1)"),
+              AllOf(HasSubstr("9 points with the tuner 'gridsearch'"),
+                    HasSubstr("ended: tuner_num_trials is reached at every stage."), HasSubstr("experiments: 3.")));
+  EXPECT_THAT(said(R"(, "tuner_type": "random", "tuner_early_stopping": 1)"),
+              AllOf(HasSubstr("with the tuner 'random'"), HasSubstr("ended: no better point in the last 1 trials.")));
+  const std::string other = R"("tuner": {"type": "Bad", "params": {"knob": 2}})";
+  EXPECT_THAT(said("", other), AllOf(HasSubstr("0 "), HasSubstr("with the tuner 'Bad'")));
+  EXPECT_THAT(said("", other, "points_outside"),
+              AllOf(HasSubstr("4 "), HasSubstr("tuner 'Bad': chose point 9, and there are 9, from 0 on.")));
+}
+
 TEST_F(Tune, RefusesAFolderThatAnotherSearchHolds) {
   config(kSmall);
   fs::create_directories(folder_ / "autotuning_results");
