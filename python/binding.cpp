@@ -440,7 +440,10 @@ at::Tensor run_checkpoint(const at::Tensor& hidden, const py::function& function
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The engine behind the package capstan.";
-  host_words() = {"capstan.zero.GatheredParameters, or 'with engine.gather():'", "engine."};
+  host_words() = {
+      "capstan.zero.GatheredParameters, or 'with engine.gather():' (kernels of torch.compile take memory: its backend "
+      "'aot_eager' works at every stage)",
+      "engine."};
   py::register_exception_translator(&translate);
   show_error<ConfigError>(module, "ConfigError", PyExc_ValueError,
                           "A mistake in the configuration: every problem, one a line.");

@@ -13,6 +13,7 @@ import sys
 
 import torch
 from accelerate import PartialState
+from accelerate.state import AcceleratorState
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments, set_seed
 
 from models import VOCABULARY, gpt2
@@ -45,6 +46,7 @@ class Data(torch.utils.data.Dataset):
 
 
 def run(out, checkpoint=None):
+    AcceleratorState._reset_state()  # accelerate takes a plugin once in a process
     arguments = TrainingArguments(
         output_dir=out, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=4, save_steps=2,
         learning_rate=1e-2, warmup_steps=2, logging_steps=1, report_to=[], deepspeed=copy.deepcopy(ds_config), seed=5,

@@ -142,6 +142,19 @@ class MistakesAreSentences(Fixture):
         self.assertRegex(result.stderr, r"was built for Python 3\.\d+, and this is Python 3\.12. Install the wheel whose name has "
                                         "cp312")
 
+    def test_in_a_plugin_of_another_abi(self):
+        build = os.path.dirname(os.path.dirname(os.environ["CAPSTAN_TEST_PROGRAM"]))
+        with open(os.path.join(build, "lib/capstan/plugins/optimizers/libcapstan_optimizer_lion.so"), "rb") as file:
+            plugin = file.read()
+        folder = os.path.join(os.environ["CAPSTAN_TEST_FOLDER"], "plugins")
+        os.makedirs(folder)
+        with open(os.path.join(folder, "libcapstan_optimizer_lion.so"), "wb") as file:
+            file.write(re.sub(rb'capstan = "1\.', b'capstan = "7.', plugin).replace(b'type = "Lion"', b'type = "Lior"'))
+        keys = config(optimizer={"type": "Lior"}, capstan={"plugins": {"path": folder}})
+        with self.assertRaises((capstan.ConfigError, capstan.PluginError)) as caught:
+            capstan.initialize(model=Net(), config=keys)
+        self.assertRegex(str(caught.exception), r"built for Capstan plugin ABI 7\.\d+, this engine speaks 1\.")
+
     def test_of_the_model_keep_their_type_and_traceback(self):
         class Own(Exception):
             pass

@@ -40,5 +40,12 @@ class OutsideOfForward(unittest.TestCase):
             self.assertEqual(rank["module alone"], [8, 12, 96])
 
 
+class CompiledModules(unittest.TestCase):
+    def test_train_as_they_are_where_operators_are_seen(self):
+        told, _ = in_processes(2, "compiled.py", "eager", "aot_eager")
+        for rank in told:
+            self.assertEqual((rank["eager"], rank["aot_eager"]), (rank["plain"], rank["plain"]))
+
+
 if __name__ == "__main__":
     unittest.main()
