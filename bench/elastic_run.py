@@ -84,7 +84,7 @@ class ElasticRun:
     def running(self):
         return self.process.poll() is None
 
-    def wait_until(self, condition, seconds=120):
+    def wait_until(self, condition, seconds=300):
         until = time.monotonic() + seconds
         while not condition():
             if not self.running():
