@@ -1,6 +1,9 @@
 """Fine-tunes a causal model of Hugging Face's transformers on a text file, with their Trainer and a DeepSpeed file.
 
-    capstan launch -n 2 $(which python) fine_tune.py MODEL TEXT ds_config.json OUT
+    python fine_tune.py MODEL TEXT ds_config.json OUT
+
+On GPUs in several processes: torchrun --nproc-per-node 2 fine_tune.py ... Without one accelerate takes no backend by itself; see
+docs/python.md.
 """
 
 import capstan.deepspeed  # noqa: F401  (stands in for deepspeed: before transformers)

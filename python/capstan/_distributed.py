@@ -11,6 +11,20 @@ def _count(name: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
+def _of_launcher():
+    """This process's rank and how many there are, as torchrun, Open MPI, MPICH or Slurm say."""
+    for rank, size in (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
+                       ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
+        if _count(size) > 1 and os.environ.get(rank):
+            return _count(rank), _count(size)
+    return 0, 1
+
+
+def processes():
+    """How many processes the launcher has started."""
+    return _of_launcher()[1]
+
+
 def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_port=29500, verbose=True, timeout=None,
                      init_method=None, dist_init_required=None, config=None, rank=-1, world_size=-1, **_ignored):
     """Starts torch.distributed where several processes run, for programs that use it beside the engine, whose own
@@ -22,12 +36,14 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
 
     if dist_init_required is False or dist.is_initialized():
         return
-    size = world_size if world_size > 0 else _count("WORLD_SIZE")
+    own, size = (rank, world_size) if rank >= 0 and world_size > 0 else _of_launcher()
+    if size <= 1 and _count("WORLD_SIZE") > 1:
+        size = _count("WORLD_SIZE")  # and no RANK, which torch.distributed says
     if size > 1 and init_method is None:
         for name in ("MASTER_ADDR", "MASTER_PORT"):
             if not os.environ.get(name):
                 raise RuntimeFault(
-                    f"WORLD_SIZE is {size}, and {name} is not set: nothing says where the processes meet. Start them with "
+                    f"there are {size} processes, and {name} is not set: nothing says where they meet. Start them with "
                     "torchrun, or set MASTER_ADDR to the host of rank 0 and MASTER_PORT to a free port of it."
                 )
     if size <= 1 and not (os.environ.get("MASTER_ADDR") and os.environ.get("RANK")):
@@ -39,14 +55,12 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
     socket_of_launch = os.environ.get("CAPSTAN_LISTENING_SOCKET")
     if init_method is None and socket_of_launch is not None:
         # 'capstan launch' has opened the port of rank 0 already.
-        own = int(os.environ["RANK"])
-        store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, own == 0,
-                              master_listen_fd=int(socket_of_launch) if own == 0 else None)
-        options.update(store=store, rank=own, world_size=size)
-    if init_method is not None:
+        options["store"] = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, own == 0,
+                                         master_listen_fd=int(socket_of_launch) if own == 0 else None)
+    elif init_method is not None:
         options["init_method"] = init_method
-    if rank >= 0 and world_size > 0:
-        options.update(rank=rank, world_size=world_size)
+    if size > 1 and (os.environ.get("RANK") is None or rank >= 0 or "store" in options):
+        options.update(rank=own, world_size=size)
     dist.init_process_group(backend=_backend(dist_backend), **options)
 
 
@@ -64,7 +78,7 @@ def meeting():
 
     A launcher's store serves both; without one torch.distributed has taken MASTER_PORT, and another port is agreed on.
     """
-    if _count("WORLD_SIZE") <= 1 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    if processes() <= 1 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return None, None
     import torch.distributed as dist
 

@@ -8,6 +8,7 @@ What transformers and accelerate use of `deepspeed` is here, and its package met
 raises with the reason. `deepspeed.__version__` is the version of DeepSpeed whose names these are.
 """
 
+import functools
 import importlib.machinery
 import importlib.metadata
 import logging
@@ -22,8 +23,24 @@ from capstan._core import RuntimeFault
 __version__ = "0.19.8"
 
 DeepSpeedEngine = engine.Engine
-initialize = engine.initialize
 init_distributed = _distributed.init_distributed
+
+
+# Programs that know DeepSpeed use torch.distributed behind these two, which start it there.
+@functools.wraps(engine.initialize)
+def initialize(*args, **kwargs):
+    init_distributed(dist_init_required=kwargs.get("dist_init_required"))
+    return engine.initialize(*args, **kwargs)
+
+
+class Init(zero.Init):
+    __doc__ = zero.Init.__doc__
+
+    def __init__(self, *args, enabled=True, **kwargs):
+        if enabled:
+            init_distributed()
+        super().__init__(*args, enabled=enabled, **kwargs)
+
 
 _REASONS = {
     "PipelineModule": "pipeline parallelism is not here; ZeRO partitions the model over processes",
@@ -216,7 +233,7 @@ def _stand_in():
     top = _module("deepspeed", __version__=__version__, __doc__=__doc__, DeepSpeedEngine=DeepSpeedEngine, initialize=initialize,
                   init_distributed=init_distributed, add_config_arguments=add_config_arguments, get_accelerator=get_accelerator)
     top.version = __version__
-    _module("deepspeed.zero", Init=zero.Init, GatheredParameters=zero.GatheredParameters,
+    _module("deepspeed.zero", Init=Init, GatheredParameters=zero.GatheredParameters,
             register_external_parameter=zero.register_external_parameter,
             unregister_external_parameter=zero.unregister_external_parameter)
     _module("deepspeed.comm", **_communication())
@@ -235,8 +252,8 @@ def _stand_in():
     _module("deepspeed.runtime.lr_schedules",
             VALID_LR_SCHEDULES=["LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"])
     _module("deepspeed.runtime.utils", clip_grad_norm_=torch.nn.utils.clip_grad_norm_)
-    _module("deepspeed.runtime.zero", GatheredParameters=zero.GatheredParameters, Init=zero.Init)
-    _module("deepspeed.runtime.zero.partition_parameters", GatheredParameters=zero.GatheredParameters, Init=zero.Init,
+    _module("deepspeed.runtime.zero", GatheredParameters=zero.GatheredParameters, Init=Init)
+    _module("deepspeed.runtime.zero.partition_parameters", GatheredParameters=zero.GatheredParameters, Init=Init,
             zero_wrapper_for_fp_tensor_constructor=_zero_wrapper_for_fp_tensor_constructor,
             _orig_torch_arange=_orig_torch_arange, get_accelerator=get_accelerator)
     return top

@@ -678,7 +678,7 @@ def _unpacked(text):
 
 def _tell_of_failures():
     """The other ranks' messages say what ended this one."""
-    if getattr(sys.excepthook, "_capstan", False) or int(os.environ.get("WORLD_SIZE") or 1) < 2:
+    if getattr(sys.excepthook, "_capstan", False) or _distributed.processes() < 2:
         return
     before = sys.excepthook
 

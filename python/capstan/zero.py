@@ -7,7 +7,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from capstan._core import Deferral, RuntimeFault
-from capstan._distributed import _count
+from capstan._distributed import processes
 
 __all__ = ["GatheredParameters", "Init", "register_external_parameter", "unregister_external_parameter"]
 
@@ -27,7 +27,7 @@ class Init(contextlib.AbstractContextManager):
 
     def __init__(self, module=None, data_parallel_group=None, mem_efficient_linear=True, remote_device=None, pin_memory=False,
                  config_dict_or_path=None, config=None, enabled=True, dtype=None, mpu=None, **_ignored):
-        self._deferral = Deferral() if enabled and _count("WORLD_SIZE") > 1 else None
+        self._deferral = Deferral() if enabled and processes() > 1 else None
         self._entered = False
         self._dtype, self._before = dtype, None
 
