@@ -271,6 +271,7 @@ Json trial_document(const TuneSetup& setup, const TuningPoint& point, const std:
   // One step before those that are measured, which profiling would slow down.
   Json params = Json::object();
   params["profile_step"] = std::max<std::int64_t>(0, setup.tuning().start_profile_step - 1);
+  params["peak_tflops"] = 1;  // given, it need not be measured, which takes time
   params["output_file"] = (folder / "profile.txt").string();
   params["json_file"] = (folder / "profile.json").string();
   Json profiler = Json::object();

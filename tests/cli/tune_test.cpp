@@ -147,12 +147,15 @@ TEST_F(Tune, HasAReport) {
 }
 
 TEST_F(Tune, GoesOnWhereItWas) {
-  config(kSmall);
-  ASSERT_EQ(tune({}).exit_code, 0);
-  const std::string before = result("z0_gas1_tmbspg4/outcome.json");
-  const ProcessResult again = tune({});
+  config(kProgramSpace);
+  program();
+  ASSERT_EQ(tune_program({"-n", "2"}).exit_code, 0);
+  const std::string best = result("ds_config_optimal.json");
+  const std::size_t before = started().size();
+  const ProcessResult again = tune_program({"-n", "2"});
   EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_EQ(result("z0_gas1_tmbspg4/outcome.json"), before);
+  EXPECT_EQ(started().size(), before);
+  EXPECT_EQ(result("ds_config_optimal.json"), best);
 }
 
 TEST_F(Tune, ShowsTheSpaceAndStartsNothing) {
@@ -508,7 +511,7 @@ TEST_F(Tune, ObeysTheBoundsOfTheSection) {
 
 TEST_F(Tune, MeasuresOperationsWhereTheyAreTheMetric) {
   config(
-      R"("train_micro_batch_size_per_gpu": [2, 4], "autotuning": {"enabled": true, "metric": "flops", "start_profile_step": 1, "end_profile_step": 2})");
+      R"("train_micro_batch_size_per_gpu": [4], "autotuning": {"enabled": true, "metric": "flops", "start_profile_step": 1, "end_profile_step": 2})");
   const ProcessResult found = tune({});
   ASSERT_EQ(found.exit_code, 0) << found.err << found.out;
   const Json metrics = Json::parse(result("z0_gas1_tmbspg4/metrics.json")),
