@@ -105,5 +105,33 @@ TEST(UpdateQuantizationRuns, GoOnWhereTheyWereSaved) {
 }
 
 /// In another world the loss is summed up otherwise; what was saved is the same.
+class UpdateInAnotherWorld : public ::testing::TestWithParam<int> {};
+
+TEST_P(UpdateInAnotherWorld, GoesOnWithTheBitsAndWeightsThatWereSaved) {
+  test::expect_on_ranks(GetParam(), [](Communicator& communicator) {
+    std::optional<test::TemporaryFolder> folder;
+    const std::string dir = shared_folder(communicator, folder);
+    for (const std::string& method : kMethods) {
+      // Each rank trains alone, to the same end, and rank 0's checkpoint is loaded.
+      const test::TemporaryFolder own;
+      NetRun alone(config_of(1, R"({"stage": 0})", method), Communicator::alone());
+      alone.steps(3);
+      const std::string states = states_of(alone, communicator.rank() == 0 ? dir : own.path().string(), "alone");
+      const at::Tensor values = alone.values();
+      const double next = alone.step();
+      communicator.all_gather_text("test: saved", "");
+      NetRun run(config_of(communicator.size(), kThird, method), shared(communicator), 2);
+      run.engine.load_checkpoint(dir, "alone");
+      EXPECT_TRUE(at::equal(run.values(), values)) << method;
+      EXPECT_EQ(states_of(run, dir, "here"), states) << method;
+      // The loss is summed up otherwise.
+      EXPECT_NEAR(run.step(), next, 1e-3 * next) << method;
+      communicator.all_gather_text("test: loaded", "");
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, UpdateInAnotherWorld, ::testing::Values(2, 4));
+
 }  // namespace
 }  // namespace capstan::testing

@@ -50,6 +50,27 @@ TEST(WeightQuantization, KeepsToTheRulesWithEveryKindOfBits) {
   }
 }
 
+TEST(WeightQuantization, KeepsToTheRulesInTheUpdate) {
+  const auto falling = [](int start, int target, const std::string& shared) {
+    return R"({"shared_parameters": {"enabled": true, "schedule_offset": 3, "quantize_groups": 4,
+              "quantize_weight_in_forward": false)" +
+           shared + R"(}, "different_groups": {"wq1": {"params": {"start_bits": )" + std::to_string(start) +
+           R"(, "target_bits": )" + std::to_string(target) + R"(, "quantization_period": 5}, "modules": [)" + kLayers +
+           R"(, "conv"]}}})";
+  };
+  for (const std::string& params :
+       {falling(8, 4, ""), falling(7, 4, R"(, "quantization_type": "asymmetric", "rounding": "stochastic")"),
+        falling(2, 1, ""), falling(1, 1, "")}) {
+    SCOPED_TRACE(params);
+    const auto outcomes = outcomes_of("weight_quantization", params);
+    for (const char* name : {"plan", "active", "pieces", "statistics", "in_place", "writes", "finite", "codes"}) {
+      EXPECT_EQ(outcomes.at(name), Outcome::kPassed) << name;
+    }
+  }
+  const std::string mixed = R"(, "fp16_mixed_quantize": {"enabled": true, "quantize_change_ratio": 0.01})";
+  EXPECT_EQ(outcomes_of("weight_quantization", falling(8, 4, mixed)).at("codes"), Outcome::kSkipped);
+}
+
 TEST(WeightQuantization, HasNoCodesOfMoreThanEightBits) {
   const auto outcomes = outcomes_of("weight_quantization", weights(16, "symmetric", 1, kLayers));
   EXPECT_EQ(outcomes.at("pieces"), Outcome::kPassed);
