@@ -10,7 +10,8 @@ enum class Level { kDebug, kInfo, kWarning, kError };
 /// Writes one line to standard error, "capstan: warning: ..." [any thread]. Lines below the level are dropped.
 void write(Level level, std::string_view message);
 
-/// Who speaks, in front of each line, where several processes write to one terminal: "rank 1"; nobody where it is empty.
+/// Who speaks, in front of each line, where several processes write to one terminal: "rank 1"; nobody where it is
+/// empty.
 void set_speaker(const std::string& name);
 
 void set_level(Level level);
