@@ -21,8 +21,8 @@ Json recorded(const std::string& name) { return parse_recorded(test::read_bytes(
 /// them. The first steps, with all overflows of the peer's fp16 runs, stand for the run; bench/parity repeats all of
 /// it.
 std::int64_t steps_of(const Json& run) {
-  const bool small = run.at("args").at("d").as_integer() <= 64;
-  if (!is_16_bit(run) || small) return std::numeric_limits<std::int64_t>::max();
+  const Json* width = run.at("args").find("d");
+  if (!is_16_bit(run) || (width && width->as_integer() <= 64)) return std::numeric_limits<std::int64_t>::max();
   return run.at("ds_config").find("fp16") ? 24 : 8;
 }
 
