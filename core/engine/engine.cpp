@@ -321,8 +321,10 @@ at::Tensor Engine::forward(Batch& batch) { return state_->forward(batch); }
 void Engine::pass(PassKind kind, Batch& batch, const std::function<void()>& run) { state_->pass(kind, batch, run); }
 void Engine::backward(const at::Tensor& loss, BackwardOptions options) { state_->backward(loss, options); }
 StepReport Engine::step() {
+  const StepReport report = state_->step();
+  // Behind the update: thrown before it, the failure would leave a step that is never ended.
   state_->background_save.check();
-  return state_->step();
+  return report;
 }
 
 double Engine::train_batch(const NextBatch& next) {
