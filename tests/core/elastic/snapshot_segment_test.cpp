@@ -299,7 +299,7 @@ TEST_F(Damage, OfTheFileAsAWholeIsTold) {
 TEST(SnapshotSegment, WithoutRoomKeepsWhatIsThereAndSaysSo) {
   const TemporaryFolder place;
   const test::SmallDisk disk(place.path(), "1m");
-  if (!disk.mounted()) GTEST_SKIP() << "a small disk cannot be mounted: " << disk.reason();
+  if (!disk.mounted()) GTEST_SKIP() << "a small file system cannot be mounted here: " << disk.reason();
   SnapshotFolder folder(place.path(), 0, 1);
   write(folder, 10, 20'000);
   write(folder, 20, 20'000);
