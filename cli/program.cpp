@@ -36,8 +36,10 @@ bool lacks_memory() noexcept {
   } catch (const std::system_error& error) {
     return error.code() == std::errc::resource_unavailable_try_again || error.code() == std::errc::not_enough_memory;
   } catch (const std::exception& error) {
-    // LibTorch's own, which is no std::bad_alloc, and what comes out of a plugin as a text.
+    // LibTorch's own, which is no std::bad_alloc, and what comes out of a plugin as a text. LibTorch puts its texts
+    // together when they are asked for, and says so where there is no memory for that.
     return std::strstr(error.what(), "DefaultCPUAllocator") != nullptr ||
+           std::strstr(error.what(), "Error computing Error::what()") != nullptr ||
            std::strstr(error.what(), "std::bad_alloc") != nullptr;
   } catch (...) {
     return false;

@@ -4,7 +4,7 @@
 #     SOURCES lion_test.cpp
 #     [LIBRARIES capstan capstan_config ...]   # default: capstan
 #     [PLUGINS capstan_optimizer_lion ...]     # plugin targets that must be built first
-#     [TIMEOUT seconds]                        # default 120
+#     [TIMEOUT seconds]                        # of one test, default 120
 #     [THREADS n]                              # LibTorch's, default 2
 #     [ONE_PROCESS]                            # many quick tests, none skipped: ctest starts the program once for all of
 #                                              # them, where each would spend half a second on loading LibTorch
@@ -71,7 +71,8 @@ function(capstan_add_test name)
   endif()
   if(arg_ONE_PROCESS)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} ENVIRONMENT "${environment}")
+    math(EXPR together "2 * ${arg_TIMEOUT}")
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${together} ENVIRONMENT "${environment}")
   else()
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES TIMEOUT ${arg_TIMEOUT}
       ENVIRONMENT "${environment}")

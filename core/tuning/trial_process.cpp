@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <optional>
 
@@ -49,8 +48,12 @@ std::int64_t status_number(const std::string& text, const char* name) {
 }
 
 ProcessFacts facts_of(pid_t process) {
-  std::ifstream in("/proc/" + std::to_string(process) + "/status");
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  // A process may end between the opening of its file and the reading, which a stream's iterator would throw for.
+  std::string text(8192, '\0');
+  const int file = open(("/proc/" + std::to_string(process) + "/status").c_str(), O_RDONLY | O_CLOEXEC);
+  const ssize_t length = file < 0 ? 0 : read(file, text.data(), text.size());
+  if (file >= 0) close(file);
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
   return {static_cast<pid_t>(status_number(text, "\nPPid:")), status_number(text, "\nVmHWM:") * 1024};
 }
 
