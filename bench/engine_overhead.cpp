@@ -4,12 +4,17 @@
 //
 //   engine_overhead [ROUNDS, default 41]
 //   engine_overhead engine|bare STEPS     one of the two alone: bench/engine_overhead counts its instructions
+//   engine_overhead one STEPS             prints microseconds of a processor that a step of a model of one operator
+//   takes
+//                                         in the engine: bench/python/engine_in_python holds Python against it
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/dot.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
@@ -37,8 +42,13 @@ constexpr int kWarmUp = 200;
 
 struct SmallModel {
   std::vector<at::Tensor> parameters;
+  const bool one_operator;
 
-  SmallModel() {
+  explicit SmallModel(bool one_operator = false) : one_operator(one_operator) {
+    if (one_operator) {
+      parameters.push_back(at::ones({kRows}).requires_grad_());
+      return;
+    }
     at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
     generator.set_current_seed(7);
     for (int i = 0; i < kLayers; ++i) {
@@ -47,6 +57,7 @@ struct SmallModel {
     }
   }
   at::Tensor loss(const at::Tensor& input) const {
+    if (one_operator) return at::dot(parameters[0], input);
     at::Tensor hidden = input;
     for (int i = 0; i < kLayers; ++i) hidden = at::tanh(at::linear(hidden, parameters[2 * i], parameters[2 * i + 1]));
     return hidden.pow(2).mean();
@@ -125,14 +136,19 @@ struct Timing {
 struct EngineLoop {
   SmallModel model;
   PluginIndex plugins;
-  Config config = load_config(
-      {R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
-           "gradient_clipping": 0, "steps_per_print": null})",
-       "bench", false},
-      {}, plugins);
+  Config config = load_config({model.one_operator ? kSgd : kAdamW, "bench", false}, {}, plugins);
   Engine engine{Model(
                     &kModelTable, &model, [](void*) {}, "small"),
                 config, plugins};
+
+  explicit EngineLoop(bool one_operator = false) : model(one_operator) {}
+
+  static constexpr const char* kAdamW =
+      R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
+          "gradient_clipping": 0, "steps_per_print": null})";
+  static constexpr const char* kSgd =
+      R"({"train_batch_size": 8, "optimizer": {"type": "SGD", "params": {"lr": 1e-9}}, "gradient_clipping": 0,
+          "steps_per_print": null})";
 
   void step(const at::Tensor& input) {
     engine.train_batch([&] {
@@ -175,12 +191,24 @@ int compare(const at::Tensor& input, int rounds) {
   return bench::exit_code(met);
 }
 
+/// The least of eight rounds, which a busy machine disturbs least.
+int show_one_operator(int steps) {
+  const at::Tensor input = at::ones({kRows});
+  EngineLoop engine(true);
+  for (int i = 0; i < 1000; ++i) engine.step(input);
+  Timing timing;
+  for (int round = 0; round < 8; ++round) timing.run(std::max(1, steps / 8), [&] { engine.step(input); });
+  std::printf("%.2f\n", *std::min_element(timing.cpu_us.begin(), timing.cpu_us.end()));
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const at::Tensor input = at::randn({kRows, kWidth});
   const std::string only = argc > 2 ? argv[1] : "";
   if (only == "engine") return repeat<EngineLoop>(input, std::atoi(argv[2])), 0;
+  if (only == "one") return at::set_num_threads(1), show_one_operator(std::atoi(argv[2]));
   if (only == "bare") return repeat<BareLoop>(input, std::atoi(argv[2])), 0;
   return compare(input, argc > 1 ? std::atoi(argv[1]) : 41);
 }

@@ -1,10 +1,12 @@
 #include "cli/elastic_plan.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <variant>
 
 #include "cli/command_line.hpp"
 #include "cli/config_arguments.hpp"
+#include "cli/version.hpp"
 #include "core/config/resolve/elastic.hpp"
 #include "core/errors.hpp"
 
@@ -57,14 +59,23 @@ std::int64_t largest_size(const ElasticityConfig& settings, std::int64_t least, 
   return most;
 }
 
+std::string launched(const std::vector<std::string>& command, const ConfigText& config) {
+  std::string text = version_text() + "\nprogram " + build_id_of("/proc/self/exe") + "\nfolder " +
+                     std::filesystem::current_path().string();
+  for (const std::string& word : command) text += "\nword " + word;
+  return text + "\nconfiguration " + config.text;
+}
+
 }  // namespace
 
 ElasticPlan elastic_plan(const LaunchArguments& arguments) {
   const TrainArguments train = train_arguments(arguments.command);
-  const Config config = read_elastic_config(config_text(train.config), config_context(train.config));
+  const ConfigText text = config_text(train.config);
+  const Config config = read_elastic_config(text, config_context(train.config));
   const ElasticityConfig& settings = config.elasticity;
   const LaunchArguments::Elastic& asked = *arguments.elastic;
   ElasticPlan plan;
+  plan.launched = launched(arguments.command, text);
   plan.processes = arguments.processes > 0 ? arguments.processes : largest_size(settings, asked.least, asked.most);
   plan.train_batch = elastic_batch(settings, plan.processes).train_batch;
   plan.sizes = sizes_of(settings, plan.train_batch, asked.least, asked.most);

@@ -11,6 +11,7 @@ namespace capstan::cli {
 
 /// What the launcher of an elastic run knows of the training.
 struct ElasticPlan {
+  std::string launched;             // what the processes are made of: program, folder, command, configuration
   std::vector<std::int64_t> sizes;  // numbers of processes that may train together, ascending
   std::int64_t processes = 0;       // that are to train, if nothing happens
   std::int64_t train_batch = 0;

@@ -42,7 +42,7 @@ bool left(int status) {
 ElasticProcesses::ElasticProcesses(const LaunchArguments& arguments, ElasticPlan plan)
     : arguments_(arguments),
       plan_(std::move(plan)),
-      folder_(WorldFolder::create()),
+      folder_(WorldFolder::create(plan_.launched)),
       wanted_(plan_.processes),
       spares_(arguments.spares),
       words_(words_of(arguments.command)) {
@@ -50,6 +50,7 @@ ElasticProcesses::ElasticProcesses(const LaunchArguments& arguments, ElasticPlan
   for (const int number : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1}) sigaddset(&signals_, number);
   sigprocmask(SIG_BLOCK, &signals_, &before_);
   waiting_since_ = Clock::now();
+  take_over();
   world_.size = wanted_;
   publish();
   while (count() < wanted_ + spares_) start();
@@ -61,6 +62,22 @@ ElasticProcesses::~ElasticProcesses() {
   }
   folder_.remove();
   sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void ElasticProcesses::take_over() {
+  const World left = folder_.read();
+  if (left.generation == 0) return;
+  const WorldFolder::Step last = folder_.last_step();
+  taken_over_ = true;
+  world_.generation = left.generation;
+  world_.losses = left.losses + static_cast<std::int64_t>(left.members.size());
+  world_.change = "all processes and their launcher were lost";
+  world_.since = last.at;
+  world_.waited = steady_seconds() - last.at;
+  best_step_ = last.step;
+  log::warning("launch: a launch of this command was lost with all its processes, at step " + grouped(last.step) +
+               ". This one goes on from what they have left in '" + folder_.path().string() +
+               "'. To begin anew, end this one with Ctrl-C, and launch again.");
 }
 
 int ElasticProcesses::run() {
@@ -253,7 +270,9 @@ std::string ElasticProcesses::too_few() const {
 void ElasticProcesses::regroup(const std::string& change) {
   const WorldFolder::Step step = folder_.last_step();
   // A generation that did no step has only prolonged what ended the one before.
-  if (step.generation == world_.generation || world_.generation == 0) {
+  if (std::exchange(taken_over_, false)) {
+    // take_over() has said what happened.
+  } else if (step.generation == world_.generation || world_.generation == 0) {
     world_.since = steady_seconds();
     world_.waited = 0;
     world_.change = change;
@@ -334,7 +353,7 @@ void ElasticProcesses::grow() {
       joined_ && children_.contains(*joined_) ? name_of(*joined_) + " has joined" : "there are more processes";
   if (members == 0) {
     // The first generation waits for all, later ones do not.
-    if (world_.generation == 0 && size < wanted_ && failed_starts_ <= kFailedStarts) return;
+    if ((world_.generation == 0 || taken_over_) && size < wanted_ && failed_starts_ <= kFailedStarts) return;
     return regroup(who);
   }
   const bool trains = folder_.last_step().generation == world_.generation;

@@ -40,6 +40,8 @@ class ElasticProcesses {
     bool gone = false;    // it has ended
   };
 
+  /// Where a launch before this one is gone with all of its processes: its run goes on.
+  void take_over();
   void start();
   void signalled(int number);
   void collect();
@@ -92,9 +94,10 @@ class ElasticProcesses {
   Clock::time_point changed_at_ = Clock::now();
   std::optional<Clock::time_point> waiting_since_, end_at_;
   int failed_starts_ = 0;
-  bool finishing_ = false;  // some members have ended well
-  bool ending_ = false;     // all processes are to end
-  bool asked_ = false;      // they have been asked kindly
+  bool taken_over_ = false;  // and nobody has trained in this launch yet
+  bool finishing_ = false;   // some members have ended well
+  bool ending_ = false;      // all processes are to end
+  bool asked_ = false;       // they have been asked kindly
   int interrupts_ = 0, savers_ = 0;
   int code_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -26,6 +27,7 @@
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/registry/registry.hpp"
+#include "core/tuning/micro_batches.hpp"
 #include "core/tuning/tuning_table.hpp"
 
 namespace capstan::cli {
@@ -92,6 +94,7 @@ class Tuning {
   std::vector<TunedKey> keys_of(int stage) const;
   void make_planner();
   std::vector<std::int64_t> ladder() const;
+  std::optional<double> rate_of_micro_batch(int stage, std::int64_t size);
   std::vector<std::int64_t> found_micro_batches();
   void make_points(const std::vector<std::int64_t>& micro_batches);
   void refuse_without_points() const;
@@ -213,39 +216,44 @@ std::vector<std::int64_t> Tuning::ladder() const {
   return steps;
 }
 
-/// Doubles the micro-batch for as long as that fits and pays, and then takes DeepSpeed's list below what it came to.
+/// Runs a micro-batch at a stage; without a value where the plan leaves it out or the trial fails.
+std::optional<double> Tuning::rate_of_micro_batch(int stage, std::int64_t size) {
+  TuningPoint point = all_points(stage, {}, {size}, {budget_for(size), devices()}).front();
+  for (const TunedKey& list : setup_.lists) point.values.emplace_back(list.path, list.values.front());
+  if (!planner_->plan(point).excluded.empty()) return std::nullopt;
+  bar_.show(trials_->outcomes().size(), trials_->outcomes().size() + 1, "micro-batch " + std::to_string(size));
+  const TrialOutcome& outcome = trials_->run(point);
+  if (Stopping::requested()) return std::nullopt;
+  bar_.clear();
+  print("  micro-batch " + std::to_string(size) + " at stage " + std::to_string(stage) + ": " +
+        (outcome.ok() ? metric_text("throughput", point, outcome.latency) : outcome.outcome + ", " + outcome.reason) +
+        "\n");
+  return outcome.ok() ? std::optional(outcome.throughput) : std::nullopt;
+}
+
+/// Finds the largest micro-batch that fits and pays, and takes DeepSpeed's list below it. Doubling comes first, where
+/// DeepSpeed begins at the largest conceivable one: a step of that may take minutes on processors. Stages differ in
+/// memory, not in what a larger micro-batch brings: a stage goes on where memory ended the one before it.
 std::vector<std::int64_t> Tuning::found_micro_batches() {
   const std::vector<std::int64_t> steps = ladder();
+  std::set<std::int64_t> sizes;
   std::int64_t most = 0;
-  double best = 0;
   for (const int stage : setup_.stages) {
-    for (const std::int64_t size : steps) {
-      if (size < most) continue;
-      TuningPoint point = all_points(stage, {}, {size}, {budget_for(size), devices()}).front();
-      for (const TunedKey& list : setup_.lists) point.values.emplace_back(list.path, list.values.front());
-      if (!planner_->plan(point).excluded.empty()) break;
-      bar_.show(trials_->outcomes().size(), steps.size(), "micro-batch " + std::to_string(size));
-      const TrialOutcome& outcome = trials_->run(point);
-      if (Stopping::requested()) return most > 0 ? std::vector{most} : steps;
-      bar_.clear();
-      print(
-          "  micro-batch " + std::to_string(size) + " at stage " + std::to_string(stage) + ": " +
-          (outcome.ok() ? metric_text("throughput", point, outcome.latency) : outcome.outcome + ", " + outcome.reason) +
-          "\n");
-      if (!outcome.ok()) break;
-      const bool pays = outcome.throughput > (1 + kGain) * best;
-      if (outcome.throughput > best) {
-        best = outcome.throughput;
-        most = size;
-      }
-      if (!pays) break;
+    std::vector<std::int64_t> rest;
+    if (most > 0) rest.push_back(most);
+    std::copy_if(steps.begin(), steps.end(), std::back_inserter(rest), [&](std::int64_t size) { return size > most; });
+    const LargestMicroBatch found = largest_micro_batch_that_pays(
+        rest, kGain, [&](std::int64_t size) { return rate_of_micro_batch(stage, size); }, Stopping::requested);
+    if (found.size > 0) {
+      const std::vector<std::int64_t> list =
+          micro_batch_list(std::max<std::int64_t>(1, std::min(found.size, steps.front())), found.size,
+                           tuning().num_tuning_micro_batch_sizes, budget_for(found.size));
+      sizes.insert(list.begin(), list.end());
     }
-    // Stages differ in memory, not in what a larger micro-batch brings.
-    if (most > 0) break;
+    most = std::max(most, found.size);
+    if (!found.bounded || Stopping::requested()) break;
   }
-  if (most == 0) return steps;
-  return micro_batch_list(std::max<std::int64_t>(1, std::min(most, steps.front())), most,
-                          tuning().num_tuning_micro_batch_sizes, budget_for(most));
+  return sizes.empty() ? steps : std::vector<std::int64_t>(sizes.begin(), sizes.end());
 }
 
 void Tuning::make_points(const std::vector<std::int64_t>& micro_batches) {
@@ -407,7 +415,7 @@ SearchResult Tuning::search_points(const std::vector<PointPlan>& plans) {
         if (!now.best) return;
         const TuningPoint& point = plans[now.tried[*now.best].point].point;
         const double samples = tuning().metric == "latency" ? 1 : static_cast<double>(point.train_batch);
-        best = point.name + " " + metric_text(tuning().metric, point, median_of(now.tried[*now.best].costs) * samples);
+        best = point.name + " " + metric_text(tuning().metric, point, mean_of(now.tried[*now.best].costs) * samples);
       });
 }
 

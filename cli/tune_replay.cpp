@@ -44,8 +44,8 @@ int tune_replay(const TuneArguments& arguments) {
   const auto budget =
       std::max<std::size_t>(1, static_cast<std::size_t>(kShare * static_cast<double>(table.points.size())));
   const double near = kNear + table.spread();
-  std::string text = arguments.replay + ": " + std::to_string(table.points.size()) + " points, runs of one differ by " +
-                     fixed(100 * table.spread(), 1) + " %";
+  std::string text = arguments.replay + ": " + std::to_string(table.points.size()) +
+                     " points, a run of one deviates by " + fixed(100 * table.spread(), 1) + " %";
   if (!table.about.empty()) text += "\n" + table.about;
   std::vector<std::vector<std::string>> rows = {
       {"tuner", "points tried", "searches within " + fixed(100 * near, 1) + " % of the best", "mean excess", "worst"}};

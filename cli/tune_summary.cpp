@@ -108,7 +108,7 @@ std::vector<SummaryRow> summary_rows(const std::vector<PointPlan>& plans, const 
     ++global.experiments;
     if (tried.costs.empty()) continue;
     const double samples = metric == "latency" ? 1 : static_cast<double>(point.train_batch);
-    const double value = metric_of(metric, point, median_of(tried.costs) * samples);
+    const double value = metric_of(metric, point, mean_of(tried.costs) * samples);
     for (SummaryRow* best : {&*row, &global}) {
       if (best->best == 0 || (least ? value < best->best : value > best->best)) {
         best->best = value;
@@ -122,7 +122,7 @@ std::vector<SummaryRow> summary_rows(const std::vector<PointPlan>& plans, const 
     const TuningPoint& point = plans[best.point].point;
     global.best_name = point.name;
     global.best =
-        metric_of(metric, point, median_of(best.costs) * (least ? 1 : static_cast<double>(point.train_batch)));
+        metric_of(metric, point, mean_of(best.costs) * (least ? 1 : static_cast<double>(point.train_batch)));
   }
   rows.push_back(global);
   return rows;

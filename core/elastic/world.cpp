@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -29,12 +30,14 @@ std::string system_reason() { return std::generic_category().message(errno); }
 /// "capstan-elastic-1000-": what the folders of this user begin with; the launcher's number and six letters follow.
 std::string prefix() { return "capstan-elastic-" + std::to_string(geteuid()) + "-"; }
 
-fs::path place_in_memory() {
-  const fs::path memory = "/dev/shm";
-  return access(memory.c_str(), W_OK | X_OK) == 0 ? memory : fs::temp_directory_path();
+/// A process that has ended and that nobody has waited for yet does not live.
+bool lives(int process) {
+  if (kill(process, 0) != 0 && errno == ESRCH) return false;
+  std::string facts;
+  std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), facts);
+  const std::size_t name_ends = facts.rfind(')');
+  return name_ends == std::string::npos || facts.compare(name_ends, 3, ") Z") != 0;
 }
-
-bool lives(int process) { return kill(process, 0) == 0 || errno != ESRCH; }
 
 /// Appears at its place as a whole.
 void write_whole(const fs::path& file, const std::string& text) {
@@ -48,6 +51,9 @@ void write_whole(const fs::path& file, const std::string& text) {
     throw RuntimeFault("'" + file.string() + "': cannot be written: " + why + ".");
   }
 }
+
+/// The file that tells what a launch starts.
+constexpr const char* kLaunch = "launch";
 
 std::string ready_name(std::int64_t member) { return "ready-" + std::to_string(member); }
 std::string leaves_name(std::int64_t member) { return "leaves-" + std::to_string(member); }
@@ -96,20 +102,64 @@ WorldFolder::WorldFolder(fs::path path) : path_(std::move(path)) {
   board_ = std::shared_ptr<Board>(static_cast<Board*>(page), [](Board* board) { munmap(board, sizeof(Board)); });
 }
 
-WorldFolder WorldFolder::create() {
-  const fs::path place = place_in_memory();
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(place, ignored)) {
-    const int launcher = launcher_of(entry.path());
-    if (launcher > 0 && !lives(launcher)) fs::remove_all(entry.path(), ignored);
-  }
+fs::path WorldFolder::place_in_memory() {
+  const fs::path memory = "/dev/shm";
+  return access(memory.c_str(), W_OK | X_OK) == 0 ? memory : fs::temp_directory_path();
+}
+
+WorldFolder WorldFolder::create(const std::string& launch, const fs::path& place) {
   std::string pattern = (place / (prefix() + std::to_string(getpid()) + "-XXXXXX")).string();
   if (mkdtemp(pattern.data()) == nullptr) {
     throw RuntimeFault("'" + pattern + "': no folder for what the processes share: " + system_reason() + ".");
   }
+  std::error_code ignored;
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(place, ignored)) {
+    const int launcher = launcher_of(entry.path());
+    if (launcher > 0 && !lives(launcher)) left.push_back(entry.path());
+  }
+  bool taken_over = false;
+  for (const fs::path& path : left) {
+    try {
+      const WorldFolder folder(path);
+      if (!folder.is_left()) continue;
+      // A folder that is renamed takes the place of an empty one at once: two launches that begin do not both have it.
+      if (!taken_over && folder.goes_on_in(launch) && rename(path.c_str(), pattern.c_str()) == 0) {
+        taken_over = true;
+        continue;
+      }
+    } catch (const std::exception&) {
+      // What cannot be read is no use to anybody.
+    }
+    fs::remove_all(path, ignored);
+  }
   WorldFolder folder{fs::path(pattern)};
+  if (taken_over) folder.forget_processes();
   fs::create_directory(folder.snapshots());
+  write_whole(folder.path() / kLaunch, launch);
   return folder;
+}
+
+bool WorldFolder::is_left() const {
+  const World world = read();
+  const auto live = [](const std::vector<std::int64_t>& processes) {
+    return std::any_of(processes.begin(), processes.end(),
+                       [](std::int64_t process) { return process > 0 && lives(static_cast<int>(process)); });
+  };
+  return !live(world.processes) && !live(world.waiting);
+}
+
+bool WorldFolder::goes_on_in(const std::string& launch) const {
+  std::error_code ignored;
+  return read().end.empty() && last_step().step > 0 && read(kLaunch) == launch && !fs::is_empty(snapshots(), ignored);
+}
+
+void WorldFolder::forget_processes() const {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(path_, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "board" && name != "world.json" && name != "snapshots") fs::remove_all(entry.path(), ignored);
+  }
 }
 
 std::vector<fs::path> WorldFolder::living() {

@@ -35,8 +35,13 @@ class WorldFolder {
  public:
   /// Opens a folder that create() has made.
   explicit WorldFolder(std::filesystem::path path);
-  /// A new folder, in /dev/shm where there is one. Removes those of launchers that do not live any more.
-  static WorldFolder create();
+  /// A folder of this process, in `place`. `launch` says what it starts, as a text. Where a
+  /// launcher of the same text is gone with all of its processes, which had no time to end their run, its folder is
+  /// taken over, with its snapshots and its last world; others that launchers and their processes have left are
+  /// removed.
+  static WorldFolder create(const std::string& launch, const std::filesystem::path& place = place_in_memory());
+  /// /dev/shm where it can be written to.
+  static std::filesystem::path place_in_memory();
   /// The folders of launchers of this user that live.
   static std::vector<std::filesystem::path> living();
   /// The process that made a folder, by its name; 0 where none did.
@@ -86,6 +91,12 @@ class WorldFolder {
  private:
   struct Board;
 
+  /// Whether no process of a launch lives any more.
+  bool is_left() const;
+  /// Whether its run can go on in a launch of that text.
+  bool goes_on_in(const std::string& launch) const;
+  /// Removes what told of the processes that are gone.
+  void forget_processes() const;
   void tell(const std::string& name) const;
   bool was_told(const std::string& name) const;
 

@@ -12,24 +12,40 @@ namespace {
 /// The 0.975 quantile of Student's distribution with 1 to 10 degrees of freedom; beyond, the normal one is near enough.
 constexpr std::array<double, 10> kStudent = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228};
 
-double mean_of(const Costs& costs) {
-  return std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size());
-}
+/// How many points may contend for the lead, with how many runs, and how many standard deviations of a run behind.
+constexpr std::size_t kContenders = 6, kRunsOfContender = 3;
+constexpr double kBehind = 1.5;
 
-/// The points with runs, by their medians.
+/// The points with runs, by their means.
 std::vector<std::size_t> ranking(const std::vector<Costs>& points) {
   std::vector<std::size_t> ranked;
-  std::vector<double> medians(points.size());
+  std::vector<double> means(points.size());
   for (std::size_t i = 0; i < points.size(); ++i) {
     if (points[i].empty()) continue;
     ranked.push_back(i);
-    medians[i] = median_of(points[i]);
+    means[i] = mean_of(points[i]);
   }
-  std::stable_sort(ranked.begin(), ranked.end(), [&](std::size_t a, std::size_t b) { return medians[a] < medians[b]; });
+  std::stable_sort(ranked.begin(), ranked.end(), [&](std::size_t a, std::size_t b) { return means[a] < means[b]; });
   return ranked;
 }
 
+/// The relative standard deviation of a run, of all points that have run several times.
+double noise_of(const std::vector<Costs>& points) {
+  double squares = 0, freedom = 0;
+  for (const Costs& costs : points) {
+    if (costs.size() < 2) continue;
+    const double mean = mean_of(costs);
+    for (const double cost : costs) squares += (cost / mean - 1) * (cost / mean - 1);
+    freedom += static_cast<double>(costs.size() - 1);
+  }
+  return freedom > 0 ? std::sqrt(squares / freedom) : 0;
+}
+
 }  // namespace
+
+double mean_of(const Costs& costs) {
+  return std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size());
+}
 
 double median_of(Costs costs) {
   if (costs.empty()) return std::numeric_limits<double>::quiet_NaN();
@@ -60,6 +76,14 @@ Repeat next_repeat(const std::vector<Costs>& points, std::size_t most) {
   if (ranked.size() < 2) return {};
   const std::size_t first = ranked[0], second = ranked[1];
   const std::size_t runs_first = points[first].size(), runs_second = points[second].size();
+  if (runs_first < std::min<std::size_t>(2, most)) return {true, first};
+  const double reach = mean_of(points[first]) * (1 + kBehind * noise_of(points));
+  const auto behind = [&](std::size_t point) { return mean_of(points[point]) > reach; };
+  const auto end = std::find_if(
+      ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(std::min(ranked.size(), kContenders)), behind);
+  const auto least = std::min_element(
+      ranked.begin(), end, [&](std::size_t a, std::size_t b) { return points[a].size() < points[b].size(); });
+  if (points[*least].size() < std::min(kRunsOfContender, most)) return {true, *least};
   if (std::min(runs_first, runs_second) >= most) return {};
   if (runs_first >= 2 && runs_second >= 2 && decided(points[first], points[second])) return {};
   return {true, runs_second < runs_first ? second : first};

@@ -9,6 +9,7 @@ namespace capstan {
 using Costs = std::vector<double>;
 
 double median_of(Costs costs);
+double mean_of(const Costs& costs);
 /// Half the width of the 95 % interval of the mean, by Student's t; infinite for fewer than two.
 double half_interval(const Costs& costs);
 
@@ -16,15 +17,16 @@ double half_interval(const Costs& costs);
 /// their intervals, within `near` of each other.
 bool decided(const Costs& a, const Costs& b, double near = 0.01);
 
-/// Which point is to be run again: of the two with the least medians, the one with fewer runs, the better one of
-/// equals; none once they are decided or both have `most` runs. Points without runs do not count.
+/// Which point is to be run again, so that none leads by luck: first the best and those that noise may have put behind
+/// it, six at most, up to three runs each; then of the two with the least means the one with fewer runs, the better one
+/// of equals. None once these two are decided or both have `most` runs. Points without runs do not count.
 struct Repeat {
   bool needed = false;
   std::size_t point = 0;
 };
 Repeat next_repeat(const std::vector<Costs>& points, std::size_t most);
 
-/// The point with the least median; points.size() when none has any runs.
+/// The point with the least mean; points.size() when none has any runs.
 std::size_t best_point(const std::vector<Costs>& points);
 
 }  // namespace capstan

@@ -30,6 +30,41 @@ std::vector<std::int64_t> micro_batch_list(std::int64_t least, std::int64_t most
   return list;
 }
 
+LargestMicroBatch largest_micro_batch_that_pays(const std::vector<std::int64_t>& steps, double gain,
+                                                const std::function<std::optional<double>(std::int64_t)>& rate,
+                                                const std::function<bool()>& stop) {
+  LargestMicroBatch best;
+  // Whether `size` ran, and what it brought.
+  const auto pays = [&](std::int64_t size) -> std::optional<bool> {
+    const std::optional<double> found = rate(size);
+    if (!found) return std::nullopt;
+    const bool pays = *found > (1 + gain) * best.rate;
+    if (*found > best.rate) {
+      best.size = size;
+      best.rate = *found;
+    }
+    return pays;
+  };
+  std::int64_t runs = 0;
+  for (const std::int64_t size : steps) {
+    const std::optional<bool> paid = pays(size);
+    if (stop() || (paid && !*paid)) return best;
+    if (paid) {
+      runs = size;
+      continue;
+    }
+    best.bounded = true;
+    for (std::int64_t fails = size; runs > 0 && fails - runs > std::max<std::int64_t>(1, runs / 8);) {
+      const std::int64_t middle = runs + (fails - runs) / 2;
+      const std::optional<bool> middle_paid = pays(middle);
+      if (stop() || (middle_paid && !*middle_paid)) break;
+      (middle_paid ? runs : fails) = middle;
+    }
+    return best;
+  }
+  return best;
+}
+
 std::int64_t device_budget(std::int64_t most, std::int64_t accumulation, std::optional<std::int64_t> max_train_batch,
                            int devices, int model_parallel) {
   if (max_train_batch) return std::max<std::int64_t>(1, *max_train_batch * model_parallel / devices);

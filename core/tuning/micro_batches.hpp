@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -24,6 +25,20 @@ std::array<double, 4> estimated_bytes(const ModelEstimate& model);
 /// differs from that of max. `budget`: samples of a step on one device.
 std::vector<std::int64_t> micro_batch_list(std::int64_t least, std::int64_t most, std::int64_t count,
                                            std::int64_t budget);
+
+struct LargestMicroBatch {
+  std::int64_t size = 0;  // 0: none ran
+  double rate = 0;
+  bool bounded = false;  // a larger one did not run
+};
+
+/// Climbs `steps`, which ascend, for as long as each runs and is faster than the best before it by more than the share
+/// `gain`. Where a step does not run, bisects between the last that did and this one, to an eighth of the former, and
+/// ends earlier where a size in between brings less than `gain`. `rate`: samples a second at a size; none where it does
+/// not fit or fails. `stop`: asked after every call of `rate`.
+LargestMicroBatch largest_micro_batch_that_pays(const std::vector<std::int64_t>& steps, double gain,
+                                                const std::function<std::optional<double>(std::int64_t)>& rate,
+                                                const std::function<bool()>& stop);
 
 /// Samples of a step on one device: what `max_train_batch_size` leaves for it, else the largest micro-batch with the
 /// configuration's accumulation.

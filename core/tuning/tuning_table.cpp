@@ -76,13 +76,16 @@ double TuningTable::least_cost() const {
 }
 
 double TuningTable::spread() const {
-  std::vector<double> deviations;
+  double variances = 0, several = 0;
   for (const std::vector<double>& one : runs) {
     if (one.size() < 2) continue;
-    const double median = median_of(one);
-    for (const double seconds : one) deviations.push_back(std::abs(seconds / median - 1));
+    double mean = 0, squares = 0;
+    for (const double seconds : one) mean += seconds / static_cast<double>(one.size());
+    for (const double seconds : one) squares += (seconds / mean - 1) * (seconds / mean - 1);
+    variances += squares / static_cast<double>(one.size() - 1);
+    ++several;
   }
-  return deviations.empty() ? 0 : median_of(deviations);
+  return several > 0 ? std::sqrt(variances / several) : 0;
 }
 
 Json TuningTable::json() const {

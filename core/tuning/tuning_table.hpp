@@ -23,7 +23,8 @@ struct TuningTable {
   /// The cost of a point: the median of its runs, divided by its samples; infinite for one that fails.
   double cost(std::size_t point) const;
   double least_cost() const;
-  /// How far runs of a point lie from their median, relatively: the median of all deviations.
+  /// How much runs of one point differ: the standard deviation of a run, relative to its point's mean, pooled over
+  /// points.
   double spread() const;
 
   Json json() const;

@@ -269,6 +269,22 @@ TEST_F(Elastic, SavesAndEndsWhereTheLauncherIsKilled) {
   run.wait();
 }
 
+TEST_F(Elastic, GoesOnInAnotherLaunchWhereAllOfOneWereKilled) {
+  const std::vector<std::string> words = train("log", kEndless);
+  ElasticRun run(folder_, {"--elastic", "2:2"}, words);
+  ASSERT_TRUE(run.await(20));
+  run.send(SIGSTOP);  // so that it replaces nobody
+  for (const std::size_t rank : {0, 1}) run.kill_rank(rank);
+  run.send(SIGKILL);
+  run.wait();
+  ElasticRun again(folder_, {"--elastic", "2:2"}, words);
+  ASSERT_TRUE(again.await(21, 2));
+  const ProcessResult result = end_and_compare(again, "log", "2");
+  EXPECT_THAT(result.err, ContainsRegex("lost with all its processes, at step [0-9]+. This one goes on from what"));
+  EXPECT_THAT(result.out, ContainsRegex("generation 2: 2 processes go on from step [0-9]+ .all processes and their"));
+  EXPECT_THAT(result.out, HasSubstr("2 losses, "));
+}
+
 TEST_F(Elastic, RefusesAnotherConfigurationAndSavesWhereTooFewAreLeft) {
   ElasticRun run(folder_, {"--elastic", "2:2"}, train("few", kEndless));
   ASSERT_TRUE(run.await(10));

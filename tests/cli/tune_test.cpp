@@ -291,11 +291,13 @@ TEST_F(Tune, FindsTheSameWhenItIsKilledAndStartedAgain) {
   program("sleep 0.1");
   ASSERT_EQ(tune_program({"-n", "2"}).exit_code, 0);
   const std::string wanted = result("ds_config_optimal.json");
+  const std::size_t without_kills = started().size();
   fs::remove_all(folder_ / "autotuning_results");
   fs::remove(folder_ / "log");
   std::mt19937 random(5);
-  const char* kills = std::getenv("CAPSTAN_TEST_KILLS");
-  for (int kill = 0; kill < (kills ? std::atoi(kills) : 3); ++kill) {
+  const char* text = std::getenv("CAPSTAN_TEST_KILLS");
+  const int kills = text ? std::atoi(text) : 3;
+  for (int kill = 0; kill < kills; ++kill) {
     Process search(program_words({"-n", "2"}), [&] {
       ProcessOptions options = logged();
       options.folder = folder_.path();
@@ -310,6 +312,8 @@ TEST_F(Tune, FindsTheSameWhenItIsKilledAndStartedAgain) {
   const ProcessResult last = tune_program({"-n", "2"});
   ASSERT_EQ(last.exit_code, 0) << last.err;
   EXPECT_EQ(result("ds_config_optimal.json"), wanted);
+  // A kill costs the trial that was running, and no other is repeated.
+  EXPECT_LE(started().size(), without_kills + static_cast<std::size_t>(kills));
 }
 
 TEST_F(Tune, LeavesASummaryWhenItIsInterrupted) {

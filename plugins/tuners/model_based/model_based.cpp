@@ -36,9 +36,9 @@ class ModelBased {
   std::vector<std::size_t> ask(std::span<const double> predictions, std::size_t most) {
     std::vector<std::size_t> asked;
     while (asked.size() < most && count_ < positions_.size()) {
-      const std::size_t point = count_ == 0         ? least(predictions)
-                                : count_ <= scouts_ ? scout(predictions)
-                                                    : most_promising(predictions);
+      const std::size_t point = count_ == 0                   ? least(predictions)
+                                : count_ <= scouts_ || !ran() ? scout(predictions)
+                                                              : most_promising(predictions);
       chosen_[point] = true;
       ++count_;
       order_.push_back(point);
@@ -99,11 +99,16 @@ class ModelBased {
     return static_cast<std::size_t>(std::find(chosen_.begin(), chosen_.end(), false) - chosen_.begin());
   }
 
-  /// Of the better half by prediction, the point that lies farthest from all that were chosen.
+  bool ran() const {
+    return std::any_of(told_.begin(), told_.end(), [](const Told& one) { return one.cost > 0; });
+  }
+
+  /// The point that lies farthest from all that were chosen: of the better half by prediction, or of all where nothing
+  /// has run so far, because what is predicted to be fast may not fit.
   std::size_t scout(std::span<const double> predictions) const {
     std::vector<double> sorted(predictions.begin(), predictions.end());
     std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
-    const double half = sorted[sorted.size() / 2];
+    const double half = told_.empty() || ran() ? sorted[sorted.size() / 2] : std::numeric_limits<double>::infinity();
     std::size_t farthest = first_free();
     double distance = -1;
     for (std::size_t point = 0; point < positions_.size(); ++point) {
@@ -126,13 +131,10 @@ class ModelBased {
 
   /// The point with the greatest expected improvement on the best so far, all in logarithms of costs.
   std::size_t most_promising(std::span<const double> predictions) const {
-    double best = std::numeric_limits<double>::infinity(), worst = -best;
+    double worst = -std::numeric_limits<double>::infinity();
     for (const Told& one : told_) {
-      if (one.cost <= 0) continue;
-      best = std::min(best, std::log(one.cost));
-      worst = std::max(worst, std::log(one.cost));
+      if (one.cost > 0) worst = std::max(worst, std::log(one.cost));
     }
-    if (!std::isfinite(best)) return least(predictions);
     std::vector<Position> known;
     std::vector<double> errors;
     for (const Told& one : told_) {
@@ -141,6 +143,11 @@ class ModelBased {
       errors.push_back(seen - logarithm(predictions[one.point]));
     }
     const std::vector<ResidualProcess::Belief> beliefs = ResidualProcess(known, errors).believe(positions_);
+    // What is believed of the points that ran: the least time that was seen may have been luck.
+    double best = std::numeric_limits<double>::infinity();
+    for (const Told& one : told_) {
+      if (one.cost > 0) best = std::min(best, logarithm(predictions[one.point]) + beliefs[one.point].mean);
+    }
     std::size_t chosen = first_free();
     double greatest = -std::numeric_limits<double>::infinity();
     for (std::size_t point = 0; point < positions_.size(); ++point) {

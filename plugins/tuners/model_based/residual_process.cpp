@@ -14,7 +14,7 @@ namespace capstan::tuners {
 namespace {
 
 /// Relative distances over which errors are alike, and shares of the variance that are noise.
-constexpr double kLengths[] = {0.4, 0.8, 1.6, 3.2}, kNoises[] = {0.003, 0.03, 0.2};
+constexpr double kLengths[] = {0.4, 0.8, 1.6, 3.2}, kNoises[] = {0.003, 0.03, 0.2, 1};
 /// Errors are never taken to be smaller than this on average: a few that agree by chance are no proof.
 constexpr double kLeastVariance = 0.03 * 0.03;
 

@@ -6,6 +6,9 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+
+#include "tests/core/data/temporary_folder.hpp"
 
 namespace capstan {
 namespace {
@@ -13,7 +16,7 @@ namespace {
 class WorldFolderTest : public ::testing::Test {
  protected:
   ~WorldFolderTest() override { folder_.remove(); }
-  WorldFolder folder_ = WorldFolder::create();
+  WorldFolder folder_ = WorldFolder::create("test");
 };
 
 TEST_F(WorldFolderTest, TellsWhatTheLauncherHasDecided) {
@@ -91,24 +94,80 @@ TEST_F(WorldFolderTest, WakesWhoWaitsForTheLauncher) {
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
+/// The folder that a process has made which is gone: its launch was at `step`, and holds a snapshot.
+std::filesystem::path left_by_another(const std::string& launch, std::int64_t step, const World& world,
+                                      const std::filesystem::path& place = WorldFolder::place_in_memory()) {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const WorldFolder folder = WorldFolder::create(launch, place);
+    folder.write(world);
+    folder.tell_ready(3);
+    folder.tell_step({world.generation, step, 1.5});
+    std::ofstream(folder.snapshots() / "member-0.0") << "state";
+    const std::string path = folder.path().string();
+    _exit(write(ends[1], path.data(), path.size()) == static_cast<ssize_t>(path.size()) ? 0 : 1);
+  }
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  char text[256] = {};
+  EXPECT_GT(read(ends[0], text, sizeof text - 1), 0);
+  for (const int end : ends) close(end);
+  return text;
+}
+
 TEST_F(WorldFolderTest, IsFoundWhileItsLauncherLivesAndRemovedByTheNextOneAfterwards) {
   EXPECT_THAT(WorldFolder::living(), ::testing::Contains(folder_.path()));
   EXPECT_EQ(WorldFolder::launcher_of(folder_.path()), getpid());
-  int ends[2];
-  ASSERT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    const std::string path = WorldFolder::create().path().string();
-    _exit(write(ends[1], path.data(), path.size()) == static_cast<ssize_t>(path.size()) ? 0 : 1);
-  }
-  ASSERT_EQ(waitpid(child, nullptr, 0), child);
-  char text[256] = {};
-  ASSERT_GT(read(ends[0], text, sizeof text - 1), 0);
-  for (const int end : ends) close(end);
+  const std::filesystem::path text = left_by_another("test", 0, {});
   EXPECT_TRUE(std::filesystem::exists(text));
-  EXPECT_THAT(WorldFolder::living(), ::testing::Not(::testing::Contains(std::filesystem::path(text))));
-  WorldFolder::create().remove();
+  EXPECT_THAT(WorldFolder::living(), ::testing::Not(::testing::Contains(text)));
+  WorldFolder::create("test").remove();
   EXPECT_FALSE(std::filesystem::exists(text));
+}
+
+World of_generation(std::int64_t generation) {
+  World world;
+  world.generation = generation;
+  return world;
+}
+
+// Folders in a place that no launch of other tests looks at.
+TEST(LeftFolder, IsTakenOverByTheNextLaunchOfTheSameText) {
+  const test::TemporaryFolder place;
+  const std::filesystem::path left = left_by_another("the same", 7, of_generation(4), place.path());
+  const WorldFolder next = WorldFolder::create("the same", place.path());
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_EQ(next.read().generation, 4);
+  EXPECT_EQ(next.last_step().step, 7);
+  EXPECT_FALSE(next.is_ready(3));
+  EXPECT_TRUE(std::filesystem::exists(next.snapshots() / "member-0.0"));
+}
+
+TEST(LeftFolder, IsNotTakenOverWhereTheRunHasEndedOrAnotherIsLaunched) {
+  const test::TemporaryFolder place;
+  const auto expect_removed = [&](const std::string& launch, std::int64_t step, const World& world) {
+    const std::filesystem::path left = left_by_another(launch, step, world, place.path());
+    EXPECT_TRUE(std::filesystem::exists(left));
+    const WorldFolder next = WorldFolder::create("the same", place.path());
+    EXPECT_FALSE(std::filesystem::exists(left)) << launch << " at " << step;
+    EXPECT_EQ(next.read().generation, 0) << launch << " at " << step;
+    next.remove();
+  };
+  World ended = of_generation(4);
+  ended.end = "the run has finished";
+  expect_removed("the same", 7, ended);
+  expect_removed("the same", 0, of_generation(4));
+  expect_removed("another", 7, of_generation(4));
+}
+
+TEST(LeftFolder, StaysWhereAProcessOfItsLaunchLives) {
+  const test::TemporaryFolder place;
+  World world = of_generation(4);
+  world.processes = {getpid()};
+  const std::filesystem::path left = left_by_another("the same", 7, world, place.path());
+  EXPECT_EQ(WorldFolder::create("the same", place.path()).read().generation, 0);
+  EXPECT_TRUE(std::filesystem::exists(left));
 }
 
 }  // namespace

@@ -36,6 +36,54 @@ TEST(MicroBatches, LeaveOutThoseOfEqualAccumulation) {
   EXPECT_THAT(micro_batch_list(1, 7, 3, 7), ElementsAre(3, 7));
 }
 
+struct Climb {
+  LargestMicroBatch found;
+  std::vector<std::int64_t> tried;
+};
+/// On a machine where `most` samples fit and a step of m samples takes 1 + m / speed.
+Climb climb(const std::vector<std::int64_t>& steps, std::int64_t most, double speed) {
+  Climb made;
+  made.found = largest_micro_batch_that_pays(
+      steps, 0.05,
+      [&](std::int64_t size) {
+        made.tried.push_back(size);
+        const auto samples = static_cast<double>(size);
+        return size <= most ? std::optional(samples / (1 + samples / speed)) : std::nullopt;
+      },
+      [] { return false; });
+  return made;
+}
+
+TEST(MicroBatches, GrowForAsLongAsTheyPay) {
+  const Climb made = climb({1, 2, 4, 8, 16, 32, 64, 100}, 1000, 4);
+  // 16 samples bring 3.2 a step's time, 32 3.56, 64 3.76, 100 3.85.
+  EXPECT_THAT(made.tried, ElementsAre(1, 2, 4, 8, 16, 32, 64, 100));
+  EXPECT_EQ(made.found.size, 100);
+  EXPECT_FALSE(made.found.bounded);
+  EXPECT_THAT(climb({1, 2, 4, 8, 16}, 1000, 0.1).tried, ElementsAre(1, 2));
+}
+
+TEST(MicroBatches, AreBisectedBelowWhatDoesNotFit) {
+  const std::vector<std::int64_t> steps = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512};
+  for (std::int64_t most = 1; most <= 512; ++most) {
+    const Climb made = climb(steps, most, 1e6);
+    EXPECT_LE(made.found.size, most);
+    EXPECT_EQ(made.found.bounded, most < 512);
+    EXPECT_GE(static_cast<double>(made.found.size), static_cast<double>(most) * (most < 8 ? 1 : 0.85)) << most;
+    EXPECT_LE(made.tried.size(), 14u) << most;
+  }
+  EXPECT_EQ(climb(steps, 0, 1e6).found.size, 0);
+  EXPECT_THAT(climb(steps, 0, 1e6).tried, ElementsAre(1));
+}
+
+TEST(MicroBatches, AreNoLongerLookedForOnceTheSearchIsToStop) {
+  int asked = 0;
+  const auto found = largest_micro_batch_that_pays(
+      {1, 2, 4}, 0.05, [](std::int64_t size) { return std::optional(static_cast<double>(size)); },
+      [&] { return ++asked == 2; });
+  EXPECT_EQ(found.size, 2);
+}
+
 TEST(MicroBatches, TakeMemoryForTheRecordedEstimates) {
   int cases = 0;
   for (const Json& one : recorded_autotuning().at("memory").as_array()) {

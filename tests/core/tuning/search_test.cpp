@@ -5,12 +5,14 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <iostream>
 #include <random>
 
 #include "core/errors.hpp"
 #include "core/registry/host.hpp"
 #include "core/registry/registry.hpp"
 #include "core/tuning/tuning_table.hpp"
+#include "tests/core/data/temporary_folder.hpp"
 
 namespace capstan::testing {
 namespace {
@@ -114,6 +116,24 @@ TEST(Search, OfTheModelBasedTunerComesNearTheBestInAFifthOfThePoints) {
   }
   EXPECT_LT(random, model);
 }
+
+/// Tables of bench/tuning/record_tables: times of this program on a machine of two processors.
+class RecordedTables : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(RecordedTables, LetTheModelBasedTunerComeNearTheBestInAFifthOfThePoints) {
+  const std::string file = std::string(CAPSTAN_TEST_SOURCE_DIR "/tests/core/tuning/tables/") + GetParam() + ".json";
+  const TuningTable table = TuningTable::parse(Json::parse(test::read_bytes(file)), file);
+  ASSERT_GE(table.points.size(), 64u);
+  for (const std::vector<double>& runs : table.runs) EXPECT_TRUE(runs.empty() || runs.size() >= 3);
+  const int model = good_searches(table, "model_based");
+  EXPECT_GE(model, 95);
+  std::cout << GetParam() << ": " << table.points.size() << " points, spread " << table.spread()
+            << "; near the best in a fifth of them: model_based " << model << " of 100, random "
+            << good_searches(table, "random") << ", gridsearch " << good_searches(table, "gridsearch") << "\n";
+}
+
+INSTANTIATE_TEST_SUITE_P(Machines, RecordedTables, ::testing::Values("one_host", "memory", "gbit", "mbit"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(Search, GoesThroughTheGridInItsOrder) {
   const TuningTable table = made_up_table({2e-2, 2e-9, 1e-4}, 1);
