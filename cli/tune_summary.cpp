@@ -121,8 +121,7 @@ std::vector<SummaryRow> summary_rows(const std::vector<PointPlan>& plans, const 
     const TriedPoint& best = result.tried[*result.best];
     const TuningPoint& point = plans[best.point].point;
     global.best_name = point.name;
-    global.best =
-        metric_of(metric, point, mean_of(best.costs) * (least ? 1 : static_cast<double>(point.train_batch)));
+    global.best = metric_of(metric, point, mean_of(best.costs) * (least ? 1 : static_cast<double>(point.train_batch)));
   }
   rows.push_back(global);
   return rows;
