@@ -101,7 +101,7 @@ TEST_P(ParityOfProcesses, RepeatsTheRecordedRunInAsManyProcesses) {
 
 INSTANTIATE_TEST_SUITE_P(Runs, ParityOfProcesses,
                          testing::Values("base-z0", "base-z1", "base-z3", "bf16-z1", "bf16-z3", "gas2-z2",
-                                         "prescale-z0", "fp16dyn-z3"),
+                                         "prescale-z0", "fp16dyn-z1", "fp16dyn-z3"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
