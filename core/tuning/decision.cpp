@@ -29,7 +29,12 @@ std::vector<std::size_t> ranking(const std::vector<Costs>& points) {
   return ranked;
 }
 
-/// The relative standard deviation of a run, of all points that have run several times.
+}  // namespace
+
+double mean_of(const Costs& costs) {
+  return std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size());
+}
+
 double noise_of(const std::vector<Costs>& points) {
   double squares = 0, freedom = 0;
   for (const Costs& costs : points) {
@@ -39,12 +44,6 @@ double noise_of(const std::vector<Costs>& points) {
     freedom += static_cast<double>(costs.size() - 1);
   }
   return freedom > 0 ? std::sqrt(squares / freedom) : 0;
-}
-
-}  // namespace
-
-double mean_of(const Costs& costs) {
-  return std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size());
 }
 
 double median_of(Costs costs) {

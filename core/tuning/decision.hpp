@@ -10,6 +10,9 @@ using Costs = std::vector<double>;
 
 double median_of(Costs costs);
 double mean_of(const Costs& costs);
+/// How much runs of one point differ: the standard deviation of a run, relative to its point's mean, pooled over
+/// points; 0 where none has several.
+double noise_of(const std::vector<Costs>& points);
 /// Half the width of the 95 % interval of the mean, by Student's t; infinite for fewer than two.
 double half_interval(const Costs& costs);
 

@@ -75,19 +75,6 @@ double TuningTable::least_cost() const {
   return least;
 }
 
-double TuningTable::spread() const {
-  double variances = 0, several = 0;
-  for (const std::vector<double>& one : runs) {
-    if (one.size() < 2) continue;
-    double mean = 0, squares = 0;
-    for (const double seconds : one) mean += seconds / static_cast<double>(one.size());
-    for (const double seconds : one) squares += (seconds / mean - 1) * (seconds / mean - 1);
-    variances += squares / static_cast<double>(one.size() - 1);
-    ++several;
-  }
-  return several > 0 ? std::sqrt(variances / several) : 0;
-}
-
 Json TuningTable::json() const {
   Json json = Json::object();
   json["capstan_tuning_table"] = kVersion;

@@ -23,9 +23,8 @@ struct TuningTable {
   /// The cost of a point: the median of its runs, divided by its samples; infinite for one that fails.
   double cost(std::size_t point) const;
   double least_cost() const;
-  /// How much runs of one point differ: the standard deviation of a run, relative to its point's mean, pooled over
-  /// points.
-  double spread() const;
+  /// noise_of() its runs.
+  double spread() const { return noise_of(runs); }
 
   Json json() const;
   /// Throws ConfigError naming what is missing or does not fit.
