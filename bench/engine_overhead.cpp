@@ -4,9 +4,8 @@
 //
 //   engine_overhead [ROUNDS, default 41]
 //   engine_overhead engine|bare STEPS     one of the two alone: bench/engine_overhead counts its instructions
-//   engine_overhead one STEPS             prints microseconds of a processor that a step of a model of one operator
-//   takes
-//                                         in the engine: bench/python/engine_in_python holds Python against it
+//   engine_overhead one STEPS             processor time of a step of one operator in the engine, in microseconds, for
+//                                         bench/python/engine_in_python
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
