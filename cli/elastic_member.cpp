@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "cli/elastic_made_of.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
@@ -135,11 +136,12 @@ ElasticMember::Pause ElasticMember::pause(bool leaves) {
   }
 }
 
-void ElasticMember::check_same(const std::string& made_of) const {
-  if (folder_.offer("made-of", made_of) || folder_.read("made-of") == made_of) return;
-  throw ConfigError(
-      "the configuration, the model, the program or LibTorch has changed since the launch began: this process does not "
-      "join. Undo the change, or launch anew.");
+void ElasticMember::check_same(const Json& made_of) const {
+  if (folder_.offer("made-of", made_of.dump())) return;
+  const std::string changes = changes_since(Json::parse(folder_.read("made-of")), made_of);
+  if (changes.empty()) return;
+  throw ConfigError(changes +
+                    " changed since the launch began: this process does not join. Undo the change, or launch anew.");
 }
 
 bool ElasticMember::says_first(const std::string& why) const {

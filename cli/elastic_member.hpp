@@ -10,6 +10,7 @@
 
 #include "core/comm/communicator.hpp"
 #include "core/elastic/world.hpp"
+#include "core/text/json.hpp"
 
 namespace capstan::cli {
 
@@ -51,8 +52,9 @@ class ElasticMember {
 
   const WorldFolder& folder() const { return folder_; }
   std::int64_t number() const { return number_; }
-  /// The first process to call it says what the run is made of. Throws ConfigError where that of this one differs.
-  void check_same(const std::string& made_of) const;
+  /// The first process to call it says what the run is made of. Throws ConfigError, which names what differs, where
+  /// that of this one does.
+  void check_same(const Json& made_of) const;
   /// This process fails with `why`. False where another one has said the same.
   bool says_first(const std::string& why) const;
   /// The launcher does not live any more.

@@ -1,11 +1,10 @@
 #include "cli/elastic_training.hpp"
 
 #include <cstdlib>
-#include <sstream>
 
 #include "cli/config_arguments.hpp"
+#include "cli/elastic_made_of.hpp"
 #include "cli/program.hpp"
-#include "cli/version.hpp"
 #include "core/comm/time_limits.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
@@ -16,17 +15,6 @@ namespace {
 /// How long the launcher may take to tell that a process is gone: where this one has noticed it, and where this one
 /// fails in a way that may or may not come from it.
 constexpr std::chrono::milliseconds kPeerGone{10'000}, kPerhapsGone{500};
-
-/// What a process must have like the others to train with them.
-std::string made_of(const ConfigText& text, const Model& model) {
-  std::ostringstream out;
-  out << version_text() << "\nprogram " << build_id_of("/proc/self/exe") << "\nconfiguration " << text.text
-      << "\nmodel " << model.description();
-  for (const NamedTensor& parameter : model.parameters()) {
-    out << "\n" << parameter.name << ' ' << parameter.tensor.dtype().name() << ' ' << parameter.tensor.sizes();
-  }
-  return out.str();
-}
 
 /// What plugins and models that ask the environment find there, as after any other launch. Nothing else runs meanwhile
 /// that would.
@@ -56,7 +44,9 @@ int ElasticTraining::run(const Train& train) {
   }
 }
 
-void ElasticTraining::check_same(const Model& model) const { member_.check_same(made_of(text_, model)); }
+void ElasticTraining::check_same(const LoadedConfig& loaded, const Model& model) const {
+  member_.check_same(made_of(loaded, model));
+}
 
 RunStart ElasticTraining::start(bool alone) const {
   const World& world = member_.world();
@@ -120,7 +110,7 @@ void ElasticTraining::prepare() const {
   start.rendezvous.origin = "capstan launch --elastic";
   const LoadedConfig loaded = load_run(arguments_.config, Purpose::kTraining, start);
   const Model model = build_model(loaded);
-  check_same(model);
+  check_same(loaded, model);
   if (!loaded.config.run.data_paths.empty()) {
     open_data(loaded.config.run.data_paths, "capstan.data.path", loaded, model);
   }

@@ -23,9 +23,9 @@ class ElasticTraining {
   using Train = std::function<std::optional<int>(const LoadedConfig& loaded, bool only_to_save)>;
   /// Until the run ends, or this process leaves it. The exit code. Throws what this process fails at by itself.
   int run(const Train& train);
-  /// Throws ConfigError where this process has not all that the others have to train with them: program, configuration,
-  /// model.
-  void check_same(const Model& model) const;
+  /// Throws ConfigError, which names what differs, where this process has not all that the others have to train with
+  /// them: program, LibTorch, configuration, plugins, model.
+  void check_same(const LoadedConfig& loaded, const Model& model) const;
 
  private:
   std::optional<int> train_in_generation(const Train& train, bool only_to_save);

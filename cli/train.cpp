@@ -526,7 +526,7 @@ int train(const TrainArguments& arguments) {
     return training.run([&](const LoadedConfig& loaded, bool only_to_save) {
       check_run(loaded.config.run);
       Model model = build_model(loaded);
-      if (member->world().generation == 1) training.check_same(model);
+      if (member->world().generation == 1) training.check_same(loaded, model);
       TrainingRun run(arguments, loaded, std::move(model), interrupt, &*member);
       return only_to_save ? run.save_only() : run.run();
     });
