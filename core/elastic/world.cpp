@@ -93,7 +93,8 @@ WorldFolder::WorldFolder(fs::path path) : path_(std::move(path)) {
   const fs::path file = path_ / "board";
   const int descriptor = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   void* page = MAP_FAILED;
-  if (descriptor >= 0 && ftruncate(descriptor, sizeof(Board)) == 0) {
+  // A page of a sparse file that the memory has no room for would end the process by SIGBUS.
+  if (descriptor >= 0 && (errno = posix_fallocate(descriptor, 0, sizeof(Board))) == 0) {
     page = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   }
   const std::string why = system_reason();
