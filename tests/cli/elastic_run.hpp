@@ -6,6 +6,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "core/elastic/world.hpp"
+#include "core/errors.hpp"
 #include "tests/cli/programs.hpp"
 
 namespace capstan::cli {
@@ -29,16 +31,26 @@ inline bool eventually(const std::function<bool()>& condition,
   return true;
 }
 
+/// How an elastic launch is started.
+struct ElasticStart {
+  std::vector<std::string> program = {kCapstan};  // words before "launch"
+  std::vector<std::string> environment;
+  bool own_memory = false;  // `program` gives the launch a /dev/shm of its own
+};
+
 /// An elastic launch that runs beside the test, which knows of it what its folder tells: numbers of processes and
 /// steps.
 class ElasticRun {
  public:
   ElasticRun(const TemporaryFolder& folder, const std::vector<std::string>& launch,
-             const std::vector<std::string>& train)
-      : process_(words_of(launch, train), options_in(folder)) {}
+             const std::vector<std::string>& train, const ElasticStart& start = {})
+      : own_memory_(start.own_memory),
+        process_(words_of(start.program, launch, train), options_in(folder, start.environment)) {}
 
   pid_t launcher() const { return process_.pid(); }
   void send(int signal) const { process_.send(signal); }
+  /// Waits until a process of the launch has written `text`.
+  bool await_output(const std::string& text) { return process_.wait_for_output(text); }
   ProcessResult wait() { return process_.wait(); }
 
   /// What the launcher has decided; nothing while it has no folder.
@@ -86,6 +98,22 @@ class ElasticRun {
     return process;
   }
 
+  /// The folder of the launch as this process sees it; nothing while there is none.
+  std::optional<WorldFolder> folder() const {
+    const std::string memory = own_memory_ ? "/proc/" + std::to_string(launcher()) + "/root/dev/shm" : "/dev/shm";
+    std::error_code gone;
+    for (std::filesystem::directory_iterator entry(memory, gone), end; !gone && entry != end; entry.increment(gone)) {
+      const auto& path = entry->path();
+      if (WorldFolder::launcher_of(path) != launcher() || !std::filesystem::exists(path / "world.json")) continue;
+      try {
+        return WorldFolder(path);
+      } catch (const RuntimeFault&) {
+        return std::nullopt;  // it has just been removed
+      }
+    }
+    return std::nullopt;
+  }
+
  private:
   bool while_it_runs(const std::function<bool(const WorldFolder&)>& condition) const {
     bool met = false;
@@ -96,25 +124,23 @@ class ElasticRun {
     });
     return in_time && met;
   }
-  std::optional<WorldFolder> folder() const {
-    for (const auto& path : WorldFolder::living()) {
-      if (WorldFolder::launcher_of(path) == launcher()) return WorldFolder(path);
-    }
-    return std::nullopt;
+  static std::vector<std::string> words_of(std::vector<std::string> words, const std::vector<std::string>& launch,
+                                           const std::vector<std::string>& train) {
+    words.emplace_back("launch");
+    words.insert(words.end(), launch.begin(), launch.end());
+    words.emplace_back("train");
+    words.insert(words.end(), train.begin(), train.end());
+    return words;
   }
-  static std::vector<std::string> words_of(std::vector<std::string> launch, const std::vector<std::string>& train) {
-    launch.insert(launch.begin(), {kCapstan, "launch"});
-    launch.push_back("train");
-    launch.insert(launch.end(), train.begin(), train.end());
-    return launch;
-  }
-  static ProcessOptions options_in(const TemporaryFolder& folder) {
+  static ProcessOptions options_in(const TemporaryFolder& folder, const std::vector<std::string>& environment) {
     ProcessOptions options;
-    options.environment = {"OMP_NUM_THREADS=1"};
+    options.environment = environment;
+    options.environment.insert(options.environment.begin(), "OMP_NUM_THREADS=1");
     options.folder = folder.path();
     return options;
   }
 
+  bool own_memory_;
   Process process_;
 };
 
