@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -54,6 +55,9 @@ void write_whole(const fs::path& file, const std::string& text) {
 
 /// The file that tells what a launch starts.
 constexpr const char* kLaunch = "launch";
+/// The file whose memory is for what a change of the processes writes once others have filled the rest, and its bytes.
+constexpr const char* kReserve = "reserve";
+constexpr std::uint64_t kReserved = 64 << 10;
 
 std::string ready_name(std::int64_t member) { return "ready-" + std::to_string(member); }
 std::string leaves_name(std::int64_t member) { return "leaves-" + std::to_string(member); }
@@ -134,11 +138,33 @@ WorldFolder WorldFolder::create(const std::string& launch, const fs::path& place
     }
     fs::remove_all(path, ignored);
   }
-  WorldFolder folder{fs::path(pattern)};
-  if (taken_over) folder.forget_processes();
-  fs::create_directory(folder.snapshots());
-  write_whole(folder.path() / kLaunch, launch);
-  return folder;
+  try {
+    WorldFolder folder{fs::path(pattern)};
+    if (taken_over) folder.forget_processes();
+    fs::create_directory(folder.snapshots());
+    write_whole(folder.path() / kLaunch, launch);
+    folder.reserve_memory();
+    return folder;
+  } catch (const RuntimeFault&) {
+    if (!taken_over) fs::remove_all(pattern, ignored);
+    throw;
+  }
+}
+
+void WorldFolder::reserve_memory() const {
+  const fs::path file = path_ / kReserve;
+  const int descriptor = open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  const int failure = descriptor < 0 ? errno : posix_fallocate(descriptor, 0, kReserved);
+  if (descriptor >= 0) close(descriptor);
+  if (failure == 0) return;
+  throw RuntimeFault("'" + file.string() + "': no room for what the processes tell each other: " +
+                     std::generic_category().message(failure) + ".");
+}
+
+void WorldFolder::give_reserve_if_full() const {
+  struct statvfs facts {};
+  if (statvfs(path_.c_str(), &facts) != 0 || facts.f_bavail * facts.f_frsize >= kReserved) return;
+  unlink((path_ / kReserve).c_str());
 }
 
 bool WorldFolder::is_left() const {
@@ -186,6 +212,7 @@ fs::path WorldFolder::port_file(std::int64_t generation) const {
 }
 
 void WorldFolder::write(const World& world) const {
+  give_reserve_if_full();
   Json json = Json::object();
   json["generation"] = world.generation;
   json["size"] = world.size;

@@ -95,6 +95,8 @@ class WorldFolder {
   bool is_left() const;
   /// Whether its run can go on in a launch of that text.
   bool goes_on_in(const std::string& launch) const;
+  void reserve_memory() const;
+  void give_reserve_if_full() const;
   /// Removes what told of the processes that are gone.
   void forget_processes() const;
   void tell(const std::string& name) const;
