@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/errors.hpp"
+#include "tests/core/checkpoint/small_disk.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 
 namespace capstan {
@@ -168,6 +170,41 @@ TEST(LeftFolder, StaysWhereAProcessOfItsLaunchLives) {
   const std::filesystem::path left = left_by_another("the same", 7, world, place.path());
   EXPECT_EQ(WorldFolder::create("the same", place.path()).read().generation, 0);
   EXPECT_TRUE(std::filesystem::exists(left));
+}
+
+/// Fills what a file system has left.
+void fill(const std::filesystem::path& place) {
+  std::ofstream out(place / "filling", std::ios::binary | std::ios::app);
+  const std::string page(4096, 'x');
+  while (out << page << std::flush) {
+  }
+}
+
+TEST(FullMemory, IsNamedAndLeavesNoFolderWhateverIsFree) {
+  for (const char* size : {"4k", "8k", "12k", "16k", "32k", "64k"}) {
+    const test::TemporaryFolder place;
+    const test::SmallDisk disk(place.path(), size);
+    if (!disk.mounted()) GTEST_SKIP() << "a small file system cannot be mounted here: " << disk.reason();
+    EXPECT_THAT([&] { WorldFolder::create("any", place.path()); },
+                ::testing::ThrowsMessage<RuntimeFault>(::testing::HasSubstr("No space left on device.")))
+        << size;
+    EXPECT_TRUE(std::filesystem::is_empty(place.path())) << size;
+  }
+}
+
+TEST(FullMemory, LeavesRoomForTheNextDecisionsOfTheLauncher) {
+  const test::TemporaryFolder place;
+  const test::SmallDisk disk(place.path(), "1m");
+  if (!disk.mounted()) GTEST_SKIP() << "a small file system cannot be mounted here: " << disk.reason();
+  const WorldFolder folder = WorldFolder::create("any", place.path());
+  folder.write(of_generation(1));
+  fill(place.path());
+  for (const std::int64_t generation : {2, 3, 4}) {
+    folder.write(of_generation(generation));
+    EXPECT_EQ(folder.read().generation, generation);
+    std::ofstream port(folder.port_file(generation));
+    EXPECT_TRUE(port << 4096 << std::flush) << generation;
+  }
 }
 
 }  // namespace
