@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "cli/launcher_address.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan::cli {
@@ -125,9 +126,10 @@ struct LaunchArguments {
     int least = 1, most = 1;  // processes that may train together
   };
   std::optional<Elastic> elastic;
-  bool status = false;               // show elastic launches, start nothing
-  int spares = 0;                    // processes that wait to take the place of one that is lost
-  std::vector<std::string> command;  // words of a command of ours, or of a program with a '/' in its name
+  std::vector<LauncherAddress> rdzv;  // where the launchers of several hosts find together; empty: there is one host
+  bool status = false;                // show elastic launches, start nothing
+  int spares = 0;                     // processes that wait to take the place of one that is lost
+  std::vector<std::string> command;   // words of a command of ours, or of a program with a '/' in its name
 };
 
 struct DataConvertArguments {

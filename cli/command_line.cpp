@@ -339,7 +339,19 @@ class Definition {
         ->take_last();
     count_option(app, "--spares", launch_->arguments.spares,
                  "With --elastic: processes that wait to replace a lost one");
-    app.add_flag("--status", launch_->arguments.status, "Show the elastic launches on this host, and start nothing");
+    app.add_option_function<std::string>(
+           "--rdzv",
+           [this](const std::string& given) {
+             launch_->arguments.rdzv = LauncherAddress::list_of(given);
+             if (!launch_->arguments.rdzv.empty()) return;
+             throw UsageError("--rdzv: HOST:PORT, or several of these between commas, for instance node1:29400, got " +
+                              given + ".");
+           },
+           "With --elastic on several hosts: where the launchers find together; the same on all, the first leads")
+        ->type_name("HOST:PORT,...")
+        ->take_last();
+    app.add_flag("--status", launch_->arguments.status,
+                 "Show the elastic launches on this host, or that at --rdzv, and start nothing");
     app.prefix_command();
   }
 
@@ -687,8 +699,14 @@ void check_launch(const LaunchArguments& arguments) {
   if (!elastic && arguments.processes == 0) {
     throw UsageError("launch: how many processes? For instance: capstan launch -n 2 train --config ds_config.json.");
   }
-  if (elastic && arguments.processes > 0 &&
-      (arguments.processes < elastic->least || arguments.processes > elastic->most)) {
+  if (!elastic && !arguments.rdzv.empty()) throw UsageError("launch: --rdzv has no effect without --elastic.");
+  if (!arguments.rdzv.empty() && arguments.processes == 0) {
+    throw UsageError(
+        "launch: --rdzv needs -n, the number of processes on this host; MIN:MAX of --elastic count those "
+        "of all hosts.");
+  }
+  const int least = elastic && arguments.rdzv.empty() ? elastic->least : 1;
+  if (elastic && arguments.processes > 0 && (arguments.processes < least || arguments.processes > elastic->most)) {
     throw UsageError("launch: -n " + std::to_string(arguments.processes) + " is not between MIN and MAX of --elastic " +
                      std::to_string(elastic->least) + ":" + std::to_string(elastic->most) + ".");
   }

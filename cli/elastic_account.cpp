@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cli/numbers.hpp"
-#include "core/elastic/world.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -15,35 +14,34 @@ double number_of(const Json& json, const char* key) {
 
 }  // namespace
 
-Json ElasticAccount::json() const {
+Json ElasticAccount::json(double now) const {
   Json out = Json::object();
   out["begun"] = begun;
   out["repeated"] = repeated;
   out["regrouping"] = regrouping;
   out["waiting"] = waiting;
-  out["taken"] = steady_seconds();
+  out["taken"] = now;
   return out;
 }
 
-ElasticAccount ElasticAccount::go_on(const Json& saved, double since, double waited) {
+ElasticAccount ElasticAccount::go_on(const Json& saved, double since, double waited, double now) {
   ElasticAccount account{number_of(saved, "begun"), number_of(saved, "repeated"), number_of(saved, "regrouping"),
                          number_of(saved, "waiting")};
-  const double now = steady_seconds(), taken = std::clamp(number_of(saved, "taken"), 0.0, now),
-               noticed = std::clamp(since, taken, now);
+  const double taken = std::min(number_of(saved, "taken"), now), noticed = std::clamp(since, taken, now);
   account.repeated += noticed - taken;
   account.waiting += std::clamp(waited, 0.0, now - noticed);
   account.regrouping += std::max(0.0, now - noticed - waited);
   return account;
 }
 
-double ElasticAccount::goodput() const {
-  const double passed = steady_seconds() - begun;
-  return begun > 0 && passed > 0 ? std::clamp(1 - lost() / passed, 0.0, 1.0) : 1;
+double ElasticAccount::goodput(double now) const {
+  const double passed = now - begun;
+  return passed > 0 ? std::clamp(1 - lost() / passed, 0.0, 1.0) : 1;
 }
 
-std::string ElasticAccount::text(std::int64_t losses) const {
+std::string ElasticAccount::text(std::int64_t losses, double now) const {
   return grouped(losses) + (losses == 1 ? " loss, " : " losses, ") + fixed(lost(), 1) + " s lost, goodput " +
-         fixed(goodput() * 100, 1) + " %";
+         fixed(goodput(now) * 100, 1) + " %";
 }
 
 }  // namespace capstan::cli

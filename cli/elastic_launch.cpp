@@ -1,12 +1,28 @@
 #include "cli/elastic_launch.hpp"
 
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "cli/elastic_follower.hpp"
+#include "cli/elastic_host.hpp"
 #include "cli/elastic_plan.hpp"
 #include "cli/elastic_processes.hpp"
+#include "cli/elastic_rendezvous.hpp"
+#include "core/errors.hpp"
 
 namespace capstan::cli {
 
 int launch_elastic(const LaunchArguments& arguments) {
-  return ElasticProcesses(arguments, elastic_plan(arguments)).run();
+  const ElasticPlan plan = elastic_plan(arguments);
+  ElasticHost host(arguments, plan);
+  if (arguments.rdzv.empty()) return ElasticProcesses(arguments, plan, host, nullptr).run();
+  ElasticRendezvous rendezvous(arguments.rdzv, plan.launched, host);
+  while (auto leader = rendezvous.find_leader()) {
+    if (const auto code = ElasticFollower(host, rendezvous, std::move(leader)).run()) return *code;
+  }
+  if (rendezvous.is_interrupted()) return static_cast<int>(ExitCode::kInterrupted);
+  return ElasticProcesses(arguments, plan, host, &rendezvous).run();
 }
 
 }  // namespace capstan::cli

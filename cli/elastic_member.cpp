@@ -81,9 +81,10 @@ ElasticMember::Task ElasticMember::next(const std::function<void()>& prepare, bo
   }
 }
 
-/// Nobody appoints the process that saves: the first to come here does.
+/// Nobody appoints the process that saves: the first to come here does. Where there are other hosts, the run goes on
+/// there.
 ElasticMember::Task ElasticMember::without_launcher() {
-  const bool trained = world_.generation > 0;
+  const bool trained = world_.generation > 0 && !world_.spans_hosts();
   world_.end = "the launcher is gone";
   world_.end_code = static_cast<int>(ExitCode::kInterrupted);
   return trained && folder_.offer("saver", std::to_string(number_)) ? Task::kSave : Task::kEnd;
@@ -91,21 +92,37 @@ ElasticMember::Task ElasticMember::without_launcher() {
 
 Rendezvous ElasticMember::rendezvous() {
   Rendezvous out;
-  const auto own = std::find(world_.members.begin(), world_.members.end(), number_);
-  out.rank = out.local_rank = static_cast<int>(own - world_.members.begin());
-  out.size = out.local_size = static_cast<int>(world_.members.size());
+  const auto own = static_cast<std::size_t>(std::find(world_.members.begin(), world_.members.end(), number_) -
+                                            world_.members.begin());
+  out.rank = static_cast<int>(own);
+  out.size = static_cast<int>(world_.members.size());
   out.origin = "capstan launch --elastic";
+  out.local_size = 0;
+  for (std::size_t rank = 0; rank < world_.hosts.size(); ++rank) {
+    out.hosts.push_back(static_cast<int>(world_.hosts[rank]));
+    if (world_.hosts[rank] != world_.hosts.at(own)) continue;
+    if (rank < own) ++out.local_rank;
+    ++out.local_size;
+  }
   if (out.size == 1) return out;
-  out.address = "127.0.0.1";
+  out.address = world_.address;
   out.port_file = folder_.port_file(world_.generation).string();
   out.passing = true;
   out.given_up = [this] { return is_over(); };
   return out;
 }
 
-Communicator::Options ElasticMember::limits(Communicator::Options given, bool first) {
-  given.arrival = std::min(given.arrival, first ? kToMeet : kToMeetAgain);
+Communicator::Options ElasticMember::limits(Communicator::Options given) const {
+  given.arrival = std::min(given.arrival, world_.generation == 1 ? kToMeet : kToMeetAgain);
   given.lingers = false;
+  // A host that is cut off leaves connections behind on which nothing ever comes.
+  given.given_up = [folder = folder_, generation = world_.generation, seen = folder_.revision(),
+                    over = false]() mutable {
+    if (const std::uint32_t now = folder.revision(); now != std::exchange(seen, now)) {
+      over = folder.read().generation > generation;
+    }
+    return over;
+  };
   return given;
 }
 
@@ -131,7 +148,7 @@ ElasticMember::Pause ElasticMember::pause(bool leaves) {
   while (true) {
     if (!latest().end.empty()) return Pause::kEnd;
     if (is_over()) return Pause::kGoOn;
-    if (is_orphan()) return Pause::kEnd;
+    if (is_orphan()) return world_.spans_hosts() ? Pause::kGoOn : Pause::kEnd;
     folder_.await_other_than(revision_, kLookAgain);
   }
 }

@@ -34,7 +34,7 @@ class ElasticMember {
   /// Where they meet. It is used while this object lives.
   Rendezvous rendezvous();
   /// Time limits that leave it to the launcher to find out who is gone.
-  static Communicator::Options limits(Communicator::Options given, bool first);
+  Communicator::Options limits(Communicator::Options given) const;
 
   /// The launcher wants the members to pause after the step under way, or to end.
   bool is_to_pause();

@@ -31,11 +31,28 @@ std::string list_of(const std::vector<std::int64_t>& numbers) {
   return text.empty() ? "none" : text;
 }
 
+/// Version 0.2 counts whole nodes.
+bool fills_nodes(const ElasticityConfig& settings, std::int64_t processes) {
+  return settings.version < 0.15 || processes % settings.devices_per_node == 0;
+}
+
+void check_nodes(const ElasticityConfig& settings, std::int64_t processes) {
+  if (fills_nodes(settings, processes)) return;
+  const std::int64_t node = settings.devices_per_node, below = processes / node * node;
+  throw ConfigError("launch: " + std::to_string(processes) +
+                    (processes == 1 ? " process does not fill nodes of " : " processes do not fill nodes of ") +
+                    std::to_string(node) +
+                    " (elasticity.num_gpus_per_node), and version 0.2 of elasticity counts whole nodes. Start " +
+                    (below > 0 ? std::to_string(below) + " or " : "") + std::to_string(below + node) +
+                    " (-n, --elastic), or set elasticity.num_gpus_per_node to 1, or elasticity.version to 0.1.");
+}
+
 /// The sizes from `least` to `most` that have the batch of `batch`.
 std::vector<std::int64_t> sizes_of(const ElasticityConfig& settings, std::int64_t batch, std::int64_t least,
                                    std::int64_t most) {
   std::vector<std::int64_t> sizes;
   for (std::int64_t size = least; size <= most; ++size) {
+    if (!fills_nodes(settings, size)) continue;
     try {
       // Version 0.2 makes another batch for a size that is not in its table: that would be another training.
       if (elastic_batch(settings, size).train_batch == batch) sizes.push_back(size);
@@ -49,6 +66,7 @@ std::vector<std::int64_t> sizes_of(const ElasticityConfig& settings, std::int64_
 /// The largest size from `least` to `most` that has a batch; `most` where none has, which then says so.
 std::int64_t largest_size(const ElasticityConfig& settings, std::int64_t least, std::int64_t most) {
   for (std::int64_t size = most; size >= least; --size) {
+    if (!fills_nodes(settings, size)) continue;
     try {
       elastic_batch(settings, size);
       return size;
@@ -76,17 +94,21 @@ ElasticPlan elastic_plan(const LaunchArguments& arguments) {
   const LaunchArguments::Elastic& asked = *arguments.elastic;
   ElasticPlan plan;
   plan.launched = launched(arguments.command, text);
-  plan.processes = arguments.processes > 0 ? arguments.processes : largest_size(settings, asked.least, asked.most);
-  plan.train_batch = elastic_batch(settings, plan.processes).train_batch;
+  // Of several hosts all processes together must have a number of the table, whenever they train.
+  const bool several_hosts = !arguments.rdzv.empty();
+  const std::int64_t largest = largest_size(settings, asked.least, asked.most);
+  plan.processes = arguments.processes > 0 ? arguments.processes : largest;
+  const std::int64_t together = several_hosts ? largest : plan.processes;
+  check_nodes(settings, together);
+  plan.train_batch = elastic_batch(settings, together).train_batch;
   plan.sizes = sizes_of(settings, plan.train_batch, asked.least, asked.most);
   plan.min_time = std::chrono::minutes(settings.min_time);
   plan.wait = std::chrono::duration<double>(config.run.elastic.wait);
   plan.saves = !config.run.save_dir.empty();
-  if (std::find(plan.sizes.begin(), plan.sizes.end(), plan.processes) == plan.sizes.end()) {
-    throw ConfigError("launch: elasticity allows no " + std::to_string(plan.processes) +
-                      " processes: a global batch of " + std::to_string(plan.train_batch) + " is divided by " +
-                      list_of(plan.sizes) + " of " + std::to_string(asked.least) + " to " + std::to_string(asked.most) +
-                      ".");
+  if (std::find(plan.sizes.begin(), plan.sizes.end(), together) == plan.sizes.end()) {
+    throw ConfigError("launch: elasticity allows no " + std::to_string(together) + " processes: a global batch of " +
+                      std::to_string(plan.train_batch) + " is divided by " + list_of(plan.sizes) + " of " +
+                      std::to_string(asked.least) + " to " + std::to_string(asked.most) + ".");
   }
   return plan;
 }

@@ -13,7 +13,7 @@ namespace capstan::cli {
 struct ElasticPlan {
   std::string launched;             // what the processes are made of: program, folder, command, configuration
   std::vector<std::int64_t> sizes;  // numbers of processes that may train together, ascending
-  std::int64_t processes = 0;       // that are to train, if nothing happens
+  std::int64_t processes = 0;       // that are to train on this host, if nothing happens
   std::int64_t train_batch = 0;
   std::chrono::minutes min_time{0};       // between changes that nothing forces
   std::chrono::duration<double> wait{0};  // for enough processes

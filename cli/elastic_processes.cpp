@@ -1,10 +1,10 @@
 #include "cli/elastic_processes.hpp"
 
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <csignal>
+#include <utility>
 
 #include "cli/launched_process.hpp"
 #include "cli/numbers.hpp"
@@ -14,10 +14,6 @@
 namespace capstan::cli {
 namespace {
 
-/// How often what gives no signal is looked at.
-constexpr timespec kLookAgain{0, 20'000'000};
-/// A process that stays stopped for so long is lost: the others wait for it.
-constexpr std::chrono::seconds kStopped{3};
 /// So many processes in a row that end before they could join are enough to start no more.
 constexpr int kFailedStarts = 3;
 /// So many generations in a row that do not come farther than one before.
@@ -28,79 +24,87 @@ constexpr std::chrono::milliseconds kToNotice{2000}, kToEnd{1000};
 constexpr std::chrono::minutes kToFinish{1};
 /// How long processes that are to end may take to save.
 constexpr std::chrono::minutes kToSave{30};
+/// How long the first generation waits for more hosts after one has come, unless there are as many processes as may
+/// train.
+constexpr std::chrono::seconds kForHosts{5};
 
 constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
 
-/// A signal has asked the process to end, and it has, after its step or at once.
-bool left(int status) {
-  if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM;
-  return WEXITSTATUS(status) == kInterrupted;
-}
-
 }  // namespace
 
-ElasticProcesses::ElasticProcesses(const LaunchArguments& arguments, ElasticPlan plan)
+ElasticProcesses::ElasticProcesses(const LaunchArguments& arguments, const ElasticPlan& plan, ElasticHost& host,
+                                   ElasticRendezvous* rendezvous)
     : arguments_(arguments),
-      plan_(std::move(plan)),
-      folder_(WorldFolder::create(plan_.launched)),
-      wanted_(plan_.processes),
-      spares_(arguments.spares),
-      words_(words_of(arguments.command)) {
-  sigemptyset(&signals_);
-  for (const int number : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1}) sigaddset(&signals_, number);
-  sigprocmask(SIG_BLOCK, &signals_, &before_);
+      plan_(plan),
+      host_(host),
+      rendezvous_(rendezvous),
+      own_(rendezvous ? rendezvous->number() : 0) {
+  hosts_[own_].name = own_host_name();
+  hosts_[own_].report = host_.report();
   waiting_since_ = Clock::now();
-  take_over();
-  world_.size = wanted_;
-  publish();
-  while (count() < wanted_ + spares_) start();
-}
-
-ElasticProcesses::~ElasticProcesses() {
-  send(SIGKILL);
-  while (waitpid(-1, nullptr, 0) > 0) {
+  if (rendezvous_ && rendezvous_->leader_was_lost()) {
+    succeed();
+  } else {
+    take_over();
+    world_.size = plan_.processes;
+    publish();
+    while (count_on(own_) < host_.report().wanted + host_.report().spares) start(own_);
   }
-  folder_.remove();
-  sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 
 void ElasticProcesses::take_over() {
-  const World left = folder_.read();
+  const World left = host_.folder().read();
   if (left.generation == 0) return;
-  const WorldFolder::Step last = folder_.last_step();
+  const WorldFolder::Step last = host_.folder().last_step();
   taken_over_ = true;
   world_.generation = left.generation;
+  world_.next = left.next;
   world_.losses = left.losses + static_cast<std::int64_t>(left.members.size());
   world_.change = "all processes and their launcher were lost";
   world_.since = last.at;
-  world_.waited = steady_seconds() - last.at;
+  world_.waited = host_.folder().seconds() - last.at;
   best_step_ = last.step;
   log::warning("launch: a launch of this command was lost with all its processes, at step " + grouped(last.step) +
-               ". This one goes on from what they have left in '" + folder_.path().string() +
+               ". This one goes on from what they have left in '" + host_.folder().path().string() +
                "'. To begin anew, end this one with Ctrl-C, and launch again.");
 }
 
 int ElasticProcesses::run() {
   while (!children_.empty()) {
-    siginfo_t info{};
-    const int number = sigtimedwait(&signals_, &info, &kLookAgain);
-    if (number > 0) signalled(number);
+    std::vector<int> descriptors;
+    if (rendezvous_) descriptors.push_back(rendezvous_->listener().descriptor());
+    for (const auto& [unused, host] : hosts_) {
+      if (host.link) descriptors.push_back(host.link->descriptor());
+    }
+    host_.await(std::move(descriptors));
+    while (const int number = host_.next_signal()) signalled(number);
     collect();
-    look_at_what_was_told();
-    check_stopped();
+    take(own_, host_.report());
+    if (rendezvous_) hear_hosts();
+    check_broken();
+    check_paused();
     if (!ending_) decide();
     hurry();
+    if (host_.is_empty() && host_.is_leaving() && hosts_.size() > 1 && !ending_) {
+      log::info("launch: this host has left the run; the launcher of another one leads from here on.");
+      return kInterrupted;
+    }
   }
   return code_;
 }
 
 void ElasticProcesses::signalled(int number) {
-  if (number == SIGUSR1) wanted_ = std::min<std::int64_t>(wanted_ + 1, arguments_.elastic->most);
+  if (number == SIGUSR1 && wanted() < arguments_.elastic->most) host_.want_one_more();
   if (number != SIGINT && number != SIGTERM) return;
   if (++interrupts_ > 1) end_at_ = Clock::now();
+  if (ending_ || host_.is_leaving()) return;
   // The others read it: a signal might reach them twice, from here and from the terminal.
-  if (!ending_) end("the launcher was interrupted", kInterrupted, world_.members.empty());
+  if (hosts_.size() == 1 && !succeeds_until_) return end_interrupted();
+  log::info("launch: this host leaves the run after the step under way.");
+  host_.leave();
 }
+
+void ElasticProcesses::end_interrupted() { end("the launcher was interrupted", kInterrupted, world_.members.empty()); }
 
 bool ElasticProcesses::is_member(std::int64_t number) const {
   return std::find(world_.members.begin(), world_.members.end(), number) != world_.members.end();
@@ -112,39 +116,75 @@ std::int64_t ElasticProcesses::rank_of(std::int64_t number) const {
 
 std::string ElasticProcesses::name_of(std::int64_t number) const {
   const auto child = children_.find(number);
-  const std::string process = child == children_.end() ? "" : "process " + std::to_string(child->second.process);
-  if (!is_member(number)) return process;
-  return "rank " + std::to_string(rank_of(number)) + (process.empty() ? "" : " (" + process + ")");
+  if (child == children_.end()) return name_in(world_, number, 0);
+  const auto host = hosts_.find(child->second.host);
+  return name_in(world_, number, child->second.process) +
+         (hosts_.size() > 1 && host != hosts_.end() ? " on " + host->second.name : "");
 }
 
-void ElasticProcesses::start() {
-  const std::int64_t number = next_number_++;
-  children_[number].process = start_process(words_, before_, static_cast<int>(plan_.processes), [&] {
-    setenv("CAPSTAN_ELASTIC_FOLDER", folder_.path().c_str(), 1);
-    set_variable("CAPSTAN_ELASTIC_MEMBER", number);
-    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
-      unsetenv(name);
-    }
-  });
+std::int64_t ElasticProcesses::wanted() const {
+  std::int64_t sum = 0;
+  for (const auto& [unused, host] : hosts_) sum += host.report.wanted;
+  return std::min<std::int64_t>(sum, arguments_.elastic->most);
 }
 
-void ElasticProcesses::collect() {
-  std::vector<std::pair<std::int64_t, int>> gone;
-  for (auto& [number, child] : children_) {
-    int status = 0;
-    if (waitpid(child.process, &status, WNOHANG | WUNTRACED | WCONTINUED) != child.process) continue;
-    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
-      child.stopped_since = WIFSTOPPED(status) ? std::optional(Clock::now()) : std::nullopt;
-      continue;
-    }
-    // No generation is to begin with another one of them.
-    child.gone = true;
-    gone.emplace_back(number, status);
+std::int64_t ElasticProcesses::count_on(std::int64_t host) const {
+  return std::count_if(children_.begin(), children_.end(), [&](const auto& one) { return one.second.host == host; });
+}
+
+/// The farthest step that the processes of any host tell of.
+WorldFolder::Step ElasticProcesses::last_step() const {
+  WorldFolder::Step last = host_.folder().last_step();
+  for (const auto& [unused, host] : hosts_) {
+    const WorldFolder::Step& step = host.report.step;
+    if (std::pair(step.generation, step.step) > std::pair(last.generation, last.step)) last = step;
   }
-  for (const auto& [number, status] : gone) ended(number, children_[number], status);
+  return last;
 }
 
-void ElasticProcesses::ended(std::int64_t number, const Child& child, int status) {
+void ElasticProcesses::start(std::int64_t host) {
+  const std::int64_t number = world_.next++;
+  children_[number].host = host;
+  if (host == own_) return host_.start(number);
+  Json message = Json::object();
+  message["start"] = number;
+  hosts_.at(host).link->send(message);
+}
+
+/// What has become of the processes of this host.
+void ElasticProcesses::collect() {
+  const std::vector<EndedProcess> all = host_.collect();
+  // No generation is to begin with another one of them.
+  for (const EndedProcess& one : all) children_[one.number].gone = true;
+  hosts_.at(own_).report = host_.report();
+  for (const EndedProcess& one : all) ended(one.number, one.status);
+}
+
+/// What a host tells of its processes.
+void ElasticProcesses::take(std::int64_t host, HostReport report) {
+  bool changed = false;
+  for (const HostReport::Process& one : report.processes) {
+    const auto found = children_.find(one.number);
+    if (found == children_.end()) continue;
+    Child& child = found->second;
+    changed = changed || child.process != one.process || child.able != one.able;
+    if (one.able && !child.able) {
+      hosts_.at(host).failed_starts = 0;
+      joined_ = one.number;
+    }
+    child.process = one.process;
+    child.able = one.able;
+    child.leaves = one.leaves;
+    child.paused = one.paused;
+  }
+  hosts_.at(host).report = std::move(report);
+  if (changed && !ending_) publish();
+}
+
+void ElasticProcesses::ended(std::int64_t number, int status) {
+  const auto found = children_.find(number);
+  if (found == children_.end()) return;
+  const Child child = found->second;
   const int code = code_of(status);
   if (ending_) {
     const bool expected = !WIFSIGNALED(status) || asked_ || interrupts_ > 1;
@@ -154,7 +194,7 @@ void ElasticProcesses::ended(std::int64_t number, const Child& child, int status
     return;
   }
   if (code == 0) return ended_well(number);
-  if (!WIFSIGNALED(status) && !left(status) && child.was_member) {
+  if (!WIFSIGNALED(status) && !has_left(status) && child.was_member) {
     // What a process refuses or fails at by itself, others would as well.
     const std::string who = name_of(number);
     children_.erase(number);
@@ -173,15 +213,13 @@ void ElasticProcesses::ended_well(std::int64_t number) {
 
 /// A process has ended that the run goes on without.
 void ElasticProcesses::lost(std::int64_t number, const Child& child, int status) {
-  const bool leaves = left(status), member = is_member(number);
+  const bool leaves = has_left(status), member = is_member(number);
   const std::string what = name_of(number) + (leaves ? " has left" : " " + how_it_ended(status));
-  const bool able = child.able, was_member = child.was_member, counted = child.leaves;
   children_.erase(number);
-  if (leaves && !counted) --(was_member ? wanted_ : spares_);
-  if (!leaves && was_member) ++world_.losses;
+  if (!leaves && child.was_member) ++world_.losses;
   if (!member) {
-    if (leaves || was_member || (able && WIFSIGNALED(status))) return;
-    ++failed_starts_;
+    if (leaves || child.was_member || (child.able && WIFSIGNALED(status))) return;
+    if (const auto host = hosts_.find(child.host); host != hosts_.end()) ++host->second.failed_starts;
     log::warning("launch: " + what + " before it could join.");
     return;
   }
@@ -189,51 +227,32 @@ void ElasticProcesses::lost(std::int64_t number, const Child& child, int status)
   regroup(what);
 }
 
-void ElasticProcesses::look_at_what_was_told() {
-  const std::uint32_t now = folder_.told();
-  if (now == told_) return;
-  told_ = now;
-  bool changed = false;
-  for (auto& [number, child] : children_) {
-    if (child.able || !folder_.is_ready(number)) continue;
-    child.able = changed = true;
-    failed_starts_ = 0;
-    joined_ = number;
-  }
-  if (ending_) return;
-  if (changed) publish();
-  check_broken();
-  check_paused();
-}
-
 void ElasticProcesses::check_broken() {
-  if (world_.members.empty() || !folder_.is_broken(world_.generation)) return;
-  regroup("the processes could not connect");
+  if (ending_ || world_.members.empty()) return;
+  for (const auto& [unused, host] : hosts_) {
+    if (host.report.broken == world_.generation) return regroup("the processes could not connect");
+  }
 }
 
 /// Once all members have ended the same step, the next generation begins, or the run ends where all of them leave.
 void ElasticProcesses::check_paused() {
-  if (world_.members.empty()) return;
+  if (ending_ || world_.members.empty()) return;
   std::string leaving;
   for (const std::int64_t number : world_.members) {
-    if (!folder_.has_paused(world_.generation, number)) return;
-    if (folder_.leaves(number)) leaving += (leaving.empty() ? "" : ", ") + name_of(number);
-  }
-  for (const std::int64_t number : world_.members) {
-    Child& child = children_[number];
-    if (!folder_.leaves(number) || std::exchange(child.leaves, true)) continue;
-    --wanted_;
+    const auto child = children_.find(number);
+    if (child == children_.end() || child->second.paused != world_.generation) return;
+    if (child->second.leaves) leaving += (leaving.empty() ? "" : ", ") + name_of(number);
   }
   if (able().empty()) return end("all processes were asked to end", kInterrupted, false);
   regroup(leaving.empty() ? (world_.wish.empty() ? "all members have paused" : world_.wish) : leaving + " has left");
 }
 
 /// Those that can train now, in the order of their ranks: who has one keeps it, and who waits takes the place of one
-/// that is gone.
+/// that is gone. The members of a host follow one another.
 std::vector<std::int64_t> ElasticProcesses::able() const {
   const auto can = [&](std::int64_t number) {
     const auto child = children_.find(number);
-    return child != children_.end() && child->second.able && !child->second.gone && !folder_.leaves(number);
+    return child != children_.end() && child->second.able && !child->second.gone && !child->second.leaves;
   };
   std::vector<std::int64_t> waiting, list;
   for (const auto& [number, child] : children_) {
@@ -248,6 +267,14 @@ std::vector<std::int64_t> ElasticProcesses::able() const {
     }
   }
   list.insert(list.end(), next, waiting.end());
+  std::vector<std::int64_t> hosts;
+  const auto place = [&](std::int64_t number) {
+    return std::find(hosts.begin(), hosts.end(), children_.at(number).host) - hosts.begin();
+  };
+  for (const std::int64_t number : list) {
+    if (place(number) == static_cast<std::ptrdiff_t>(hosts.size())) hosts.push_back(children_.at(number).host);
+  }
+  std::stable_sort(list.begin(), list.end(), [&](std::int64_t a, std::int64_t b) { return place(a) < place(b); });
   return list;
 }
 
@@ -255,7 +282,7 @@ std::vector<std::int64_t> ElasticProcesses::able() const {
 std::int64_t ElasticProcesses::size_for(std::size_t able) const {
   std::int64_t size = 0;
   for (const std::int64_t one : plan_.sizes) {
-    if (one <= static_cast<std::int64_t>(able) && one <= std::max(wanted_, plan_.sizes.front())) size = one;
+    if (one <= static_cast<std::int64_t>(able) && one <= std::max(wanted(), plan_.sizes.front())) size = one;
   }
   return size;
 }
@@ -268,12 +295,12 @@ std::string ElasticProcesses::too_few() const {
 }
 
 void ElasticProcesses::regroup(const std::string& change) {
-  const WorldFolder::Step step = folder_.last_step();
+  const WorldFolder::Step step = last_step();
   // A generation that did no step has only prolonged what ended the one before.
   if (std::exchange(taken_over_, false)) {
     // take_over() has said what happened.
   } else if (step.generation == world_.generation || world_.generation == 0) {
-    world_.since = steady_seconds();
+    world_.since = host_.folder().seconds();
     world_.waited = 0;
     world_.change = change;
   } else if (!change.empty()) {
@@ -313,35 +340,33 @@ void ElasticProcesses::regroup(const std::string& change) {
 }
 
 void ElasticProcesses::decide() {
+  if (succeeds_until_) return check_succession();
+  if (host_.is_leaving() && hosts_.size() == 1) return end_interrupted();
   replace();
   grow();
   check_waiting();
 }
 
-void ElasticProcesses::check_stopped() {
-  for (auto& [number, child] : children_) {
-    // When the launcher was stopped with the others, by Ctrl-Z, it goes on with them.
-    if (!child.stopped_since || Clock::now() - *child.stopped_since < kStopped) continue;
-    log::warning("launch: " + name_of(number) + " has been stopped for " + std::to_string(kStopped.count()) +
-                 " s: it counts as lost, and is ended.");
-    kill(child.process, SIGKILL);
-    child.stopped_since.reset();
-  }
+/// Whether some host may start processes at all.
+bool ElasticProcesses::may_start() const {
+  return std::any_of(hosts_.begin(), hosts_.end(),
+                     [](const auto& one) { return one.second.failed_starts <= kFailedStarts; });
 }
 
 void ElasticProcesses::replace() {
-  if (finishing_ || count() >= wanted_ + spares_ || failed_starts_ > kFailedStarts) return;
-  if (failed_starts_ == kFailedStarts) {
-    ++failed_starts_;  // said once
-    log::error("launch: " + std::to_string(kFailedStarts) +
-               " processes in a row ended before they could join. No more are started.");
-    if (world_.members.empty()) fail(too_few() + ".", static_cast<int>(ExitCode::kFailure));
+  // What the members lack they wait for; a spare can wait until they train again.
+  const bool urgent = static_cast<std::int64_t>(world_.members.size()) < wanted();
+  const bool trains = last_step().generation == world_.generation;
+  if (finishing_ || !(urgent || trains)) return;
+  for (auto& [number, host] : hosts_) {
+    if (count_on(number) >= host.report.wanted + host.report.spares || host.failed_starts > kFailedStarts) continue;
+    if (host.failed_starts < kFailedStarts) return start(number);
+    ++host.failed_starts;  // said once
+    log::error("launch: " + std::to_string(kFailedStarts) + " processes in a row ended before they could join" +
+               (hosts_.size() > 1 ? " on " + host.name + ". No more are started there." : ". No more are started."));
+    if (world_.members.empty() && !may_start()) fail(too_few() + ".", static_cast<int>(ExitCode::kFailure));
     return;
   }
-  // What the members lack they wait for; a spare can wait until they train again.
-  const bool urgent = static_cast<std::int64_t>(world_.members.size()) < wanted_;
-  const bool trains = folder_.last_step().generation == world_.generation;
-  if (urgent || trains) start();
 }
 
 /// More processes may train together than do: at once where none can, otherwise after a step.
@@ -353,10 +378,13 @@ void ElasticProcesses::grow() {
       joined_ && children_.contains(*joined_) ? name_of(*joined_) + " has joined" : "there are more processes";
   if (members == 0) {
     // The first generation waits for all, later ones do not.
-    if ((world_.generation == 0 || taken_over_) && size < wanted_ && failed_starts_ <= kFailedStarts) return;
+    const bool first = world_.generation == 0 || taken_over_;
+    if (first && size < wanted() && may_start()) return;
+    const bool more_may_come = rendezvous_ && wanted() < arguments_.elastic->most;
+    if (first && more_may_come && Clock::now() - host_came_at_ < kForHosts) return;
     return regroup(who);
   }
-  const bool trains = folder_.last_step().generation == world_.generation;
+  const bool trains = last_step().generation == world_.generation;
   if (!trains || Clock::now() - changed_at_ < plan_.min_time) return;
   world_.wish = who;
   publish();
@@ -394,8 +422,8 @@ void ElasticProcesses::appoint_saver() {
   if (const std::vector<std::int64_t> living = able(); !living.empty()) {
     world_.saver = living.back();
   } else {
-    world_.saver = next_number_;
-    start();
+    world_.saver = world_.next;
+    start(own_);
   }
   end_at_ = Clock::now() + kToSave;
   publish();
@@ -404,14 +432,21 @@ void ElasticProcesses::appoint_saver() {
 void ElasticProcesses::publish() {
   world_.processes.clear();
   world_.waiting.clear();
+  world_.hosts.clear();
   for (const std::int64_t number : world_.members) {
     const auto child = children_.find(number);
-    world_.processes.push_back(child == children_.end() ? 0 : child->second.process);
+    const bool there = child != children_.end();
+    world_.processes.push_back(there ? child->second.process : 0);
+    world_.hosts.push_back(there ? child->second.host : -1);
   }
   for (const auto& [number, child] : children_) {
     if (!is_member(number)) world_.waiting.push_back(child.process);
   }
-  folder_.write(world_);
+  const auto first = world_.hosts.empty() ? hosts_.end() : hosts_.find(world_.hosts.front());
+  const bool apart = world_.spans_hosts() && first != hosts_.end();
+  world_.address = apart ? first->second.address : "127.0.0.1";
+  host_.write(world_);
+  tell_hosts();
 }
 
 /// Ends those that are left after a failure: kindly, then not.
@@ -422,8 +457,14 @@ void ElasticProcesses::hurry() {
   end_at_ = Clock::now() + kToEnd;
 }
 
-void ElasticProcesses::send(int number) const {
-  for (const auto& [unused, child] : children_) kill(child.process, number);
+void ElasticProcesses::send(int signal) const {
+  host_.send(signal);
+  if (!ending_) return;  // a host that leaves
+  Json message = Json::object();
+  message["signal"] = std::int64_t{signal};
+  for (const auto& [unused, host] : hosts_) {
+    if (host.link) host.link->send(message);
+  }
 }
 
 }  // namespace capstan::cli

@@ -1,71 +1,92 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/arguments.hpp"
+#include "cli/elastic_host.hpp"
+#include "cli/elastic_link.hpp"
 #include "cli/elastic_plan.hpp"
-#include "core/elastic/world.hpp"
+#include "cli/elastic_rendezvous.hpp"
 
 namespace capstan::cli {
 
-/// The processes of an elastic launch, and who of them trains with whom. While it lives, SIGINT, SIGTERM, SIGUSR1 and
-/// SIGCHLD are taken from sigtimedwait() only. One thread uses it, which must be the process's only one.
+/// The processes of an elastic launch, on this host and others, and who of them trains with whom. One thread uses it,
+/// which must be the process's only one.
 class ElasticProcesses {
  public:
-  ElasticProcesses(const LaunchArguments& arguments, ElasticPlan plan);
-  /// Ends all of them, and removes what they share.
-  ~ElasticProcesses();
-  ElasticProcesses(const ElasticProcesses&) = delete;
+  /// `rendezvous`: with the launchers of other hosts, of which this one leads; null: there are none.
+  ElasticProcesses(const LaunchArguments& arguments, const ElasticPlan& plan, ElasticHost& host,
+                   ElasticRendezvous* rendezvous);
 
-  /// Until all have ended. The exit code of the run.
+  /// Until all have ended, or this host has left the run. The exit code of the run.
   int run();
 
  private:
   using Clock = std::chrono::steady_clock;
 
   struct Child {
-    pid_t process = 0;
+    std::int64_t host = 0, process = 0;
     bool able = false;  // it can be a member of a world
-    std::optional<Clock::time_point> stopped_since;
+    bool leaves = false;
+    std::int64_t paused = 0;  // the last generation of which it has ended the last step
     bool was_member = false;
-    bool leaves = false;  // as a signal has asked it to
-    bool gone = false;    // it has ended
+    bool gone = false;  // it has ended
+  };
+  struct Host {
+    std::unique_ptr<ElasticLink> link;  // null: this one
+    std::string name, address;          // as a number, for the processes of other hosts
+    int port = 0;
+    HostReport report;
+    int failed_starts = 0;
   };
 
   /// Where a launch before this one is gone with all of its processes: its run goes on.
   void take_over();
-  void start();
+  /// Where the launcher that led this run is gone: this one decides from here on.
+  void succeed();
+  void check_succession();
+
   void signalled(int number);
+  void end_interrupted();
   void collect();
-  void ended(std::int64_t number, const Child& child, int status);
+  void hear_hosts();
+  void hear(std::int64_t host, const Json& message);
+  void answer(std::unique_ptr<ElasticLink>& caller, const Json& message);
+  void welcome(std::unique_ptr<ElasticLink>& caller, const Json& hello);
+  void lose_host(std::int64_t number, bool silently);
+  bool is_outnumbered();
+  void end_cut_off(const std::string& what);
+  void take(std::int64_t host, HostReport report);
+  void ended(std::int64_t number, int status);
   void ended_well(std::int64_t number);
   void lost(std::int64_t number, const Child& child, int status);
-  void look_at_what_was_told();
   void decide();
-  void check_stopped();
   void check_broken();
   void check_paused();
   void replace();
+  void start(std::int64_t host);
   void grow();
   void check_waiting();
   void hurry();
 
-  std::int64_t count() const { return static_cast<std::int64_t>(children_.size()); }
+  std::int64_t wanted() const;
+  std::int64_t count_on(std::int64_t host) const;
   bool is_member(std::int64_t number) const;
   std::int64_t rank_of(std::int64_t number) const;
   std::string name_of(std::int64_t number) const;
   std::vector<std::int64_t> able() const;
   std::int64_t size_for(std::size_t able) const;
   std::string too_few() const;
-  bool has_begun() const { return folder_.last_step().step > 0; }
+  WorldFolder::Step last_step() const;
+  bool has_begun() const { return last_step().step > 0; }
+  bool may_start() const;
+  std::string status() const;
 
   /// The next generation, perhaps of nobody until there are enough.
   void regroup(const std::string& change);
@@ -74,30 +95,37 @@ class ElasticProcesses {
   void end(const std::string& why, int code, bool save);
   void appoint_saver();
   void publish();
-  void send(int number) const;
+  Json hosts_json() const;
+  void tell_hosts();
+  void send(int signal) const;
 
   const LaunchArguments& arguments_;
-  const ElasticPlan plan_;
-  const WorldFolder folder_;
-  std::int64_t wanted_;  // processes that are to train
-  std::int64_t spares_;
-  const std::vector<std::string> words_;
-  sigset_t signals_, before_;
+  const ElasticPlan& plan_;
+  ElasticHost& host_;
+  ElasticRendezvous* const rendezvous_;
+  const std::int64_t own_;  // the number of this host
+  std::map<std::int64_t, Host> hosts_;
+  ElasticCallers callers_;
+  Clock::time_point host_came_at_ = Clock::now();
+  std::size_t most_hosts_ = 1;                       // that there were since the last was lost without a word ...
+  Clock::time_point silence_at_{};                   // ... there
+  std::optional<Clock::time_point> succeeds_until_;  // until then other hosts may find this one
+  std::int64_t shown_ = 0;                           // the generation whose meeting place all hosts know
+  WorldFolder::Step told_step_;
+
   std::map<std::int64_t, Child> children_;  // by number
-  std::int64_t next_number_ = 0;
   World world_;
   std::vector<std::int64_t> ranks_;     // the members of the last world that had some
   std::optional<std::int64_t> joined_;  // the last that became able
-  std::uint32_t told_ = 0;              // what was told up to here has been looked at
   std::int64_t best_step_ = 0;          // the farthest that the run has come
   int without_progress_ = 0;            // generations since then
   Clock::time_point changed_at_ = Clock::now();
   std::optional<Clock::time_point> waiting_since_, end_at_;
-  int failed_starts_ = 0;
   bool taken_over_ = false;  // and nobody has trained in this launch yet
   bool finishing_ = false;   // some members have ended well
   bool ending_ = false;      // all processes are to end
   bool asked_ = false;       // they have been asked kindly
+  bool gave_up_ = false;     // no more processes are started, and that was said
   int interrupts_ = 0, savers_ = 0;
   int code_ = 0;
 };

@@ -1,20 +1,30 @@
 #include "cli/elastic_status.hpp"
 
-#include <vector>
+#include <poll.h>
 
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "cli/elastic_link.hpp"
 #include "cli/numbers.hpp"
 #include "cli/table.hpp"
-#include "core/elastic/world.hpp"
+#include "core/errors.hpp"
 
 namespace capstan::cli {
 namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kReaching{2000}, kReplying{5000};
 
 std::string counted(std::size_t count, const char* one, const char* several) {
   return grouped(static_cast<std::int64_t>(count)) + " " + (count == 1 ? one : several);
 }
 
-std::string head_of(int launcher, const World& world, const WorldFolder::Step& step) {
-  std::string text = "launch " + std::to_string(launcher) + ": ";
+std::string head_of(const std::string& name, const World& world, const WorldFolder::Step& step, double now) {
+  std::string text = "launch " + name + ": ";
   if (!world.end.empty()) return text + "ends, because " + world.end;
   if (world.generation == 0)
     return text + "starts " + counted(static_cast<std::size_t>(world.size), "process", "processes");
@@ -23,28 +33,76 @@ std::string head_of(int launcher, const World& world, const WorldFolder::Step& s
   text += counted(world.members.size(), "process trains", "processes train");
   if (!world.waiting.empty()) text += ", " + counted(world.waiting.size(), "waits", "wait");
   if (step.step > 0) {
-    text += "; step " + grouped(step.step) + " " + fixed(steady_seconds() - step.at, 1) + " s ago";
+    text += "; step " + grouped(step.step) + " " + fixed(now - step.at, 1) + " s ago";
   }
   return text + "; " + counted(static_cast<std::size_t>(world.losses), "loss", "losses");
 }
 
 }  // namespace
 
+std::string elastic_status(const std::string& name, const World& world, const WorldFolder::Step& step, double now,
+                           std::vector<ShownProcess> processes) {
+  std::stable_sort(processes.begin(), processes.end(), [](const ShownProcess& a, const ShownProcess& b) {
+    return std::pair(a.rank < 0, a.rank) < std::pair(b.rank < 0, b.rank);
+  });
+  std::vector<std::vector<std::string>> rows;
+  for (const ShownProcess& one : processes) {
+    rows.push_back(
+        {one.rank < 0 ? "  waits" : "  rank " + std::to_string(one.rank), "process " + std::to_string(one.process)});
+    if (!one.host.empty()) rows.back().push_back(one.host);
+  }
+  std::string text = head_of(name, world, step, now) + "\n" + table_text(rows);
+  if (world.generation > 1) text += "  last change: " + world.change + "\n";
+  return text;
+}
+
 std::string elastic_status() {
   std::string text;
   for (const auto& path : WorldFolder::living()) {
     const WorldFolder folder(path);
     const World world = folder.read();
-    text += head_of(WorldFolder::launcher_of(path), world, folder.last_step()) + "\n";
-    std::vector<std::vector<std::string>> rows;
+    std::vector<ShownProcess> processes;
     for (std::size_t rank = 0; rank < world.processes.size(); ++rank) {
-      rows.push_back({"  rank " + std::to_string(rank), "process " + std::to_string(world.processes[rank])});
+      const bool elsewhere = world.spans_hosts();
+      processes.push_back({static_cast<std::int64_t>(rank), world.processes[rank],
+                           elsewhere ? "host " + std::to_string(world.hosts.at(rank)) : ""});
     }
-    for (const std::int64_t process : world.waiting) rows.push_back({"  waits", "process " + std::to_string(process)});
-    text += table_text(rows);
-    if (world.generation > 1) text += "  last change: " + world.change + "\n";
+    for (const std::int64_t process : world.waiting) processes.push_back({-1, process, ""});
+    text += elastic_status(std::to_string(WorldFolder::launcher_of(path)), world, folder.last_step(), folder.seconds(),
+                           std::move(processes));
   }
   return text.empty() ? "There is no elastic launch of this user on this host.\n" : text;
+}
+
+std::string elastic_status_at(const LauncherAddress& given) {
+  LauncherAddress address = given;
+  for (int hops = 0; hops < 3; ++hops) {
+    std::string why;
+    const auto link = ElasticLink::call(address, kReaching, why);
+    if (!link) throw RuntimeFault("launch: nobody answers at " + address.text() + " (" + why + ").");
+    Json question = Json::object();
+    question["status"] = true;
+    link->send(question);
+    const auto until = std::chrono::steady_clock::now() + kReplying;
+    std::optional<Json> reply;
+    while (!reply && !link->is_closed() && std::chrono::steady_clock::now() < until) {
+      pollfd one{link->descriptor(), POLLIN, 0};
+      poll(&one, 1, 50);
+      reply = link->receive();
+    }
+    try {
+      if (reply && reply->find("text") != nullptr) return reply->at("text").as_string();
+      if (reply && reply->find("leader") != nullptr) {
+        const Json& leader = reply->at("leader");
+        address = {leader.at("host").as_string(), static_cast<int>(leader.at("port").as_integer())};
+        continue;
+      }
+    } catch (const std::exception&) {
+      // Some other program answers.
+    }
+    break;
+  }
+  throw RuntimeFault("launch: what listens at " + address.text() + " is not an elastic launch.");
 }
 
 }  // namespace capstan::cli

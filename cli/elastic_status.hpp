@@ -1,10 +1,26 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
+
+#include "cli/launcher_address.hpp"
+#include "core/elastic/world.hpp"
 
 namespace capstan::cli {
 
-/// The elastic launches of this user on this host as a text for people: who trains, how far they are, what was lost.
+/// The elastic launches of this user on this host, and who trains in each.
 std::string elastic_status();
+/// The one that is led by the launcher which is called there, or by one that it knows. Throws RuntimeFault.
+std::string elastic_status_at(const LauncherAddress& address);
+
+/// A process of a launch.
+struct ShownProcess {
+  std::int64_t rank = -1, process = 0;  // rank -1: it waits
+  std::string host;                     // empty: this one
+};
+/// The same of one launch. `now`: seconds by the clock of the launch.
+std::string elastic_status(const std::string& name, const World& world, const WorldFolder::Step& step, double now,
+                           std::vector<ShownProcess> processes);
 
 }  // namespace capstan::cli

@@ -53,7 +53,7 @@ RunStart ElasticTraining::start(bool alone) const {
   RunStart start{text_, {}, {}, static_cast<int>(world.size)};
   if (alone) return start;
   start.rendezvous = member_.rendezvous();
-  start.limits = ElasticMember::limits(time_limits(process_environment()), world.generation == 1);
+  start.limits = member_.limits(time_limits(process_environment()));
   return start;
 }
 

@@ -111,7 +111,7 @@ class TrainingRun {
       begin(arguments);
     } else if (!go_on()) {
       begin(arguments);
-      account_.begun = steady_seconds();
+      account_.begun = now();
       // Whatever comes next, the run need not begin anew.
       snapshots_->take(*engine_, kept_with_snapshot());
     }
@@ -147,6 +147,7 @@ class TrainingRun {
   bool stop_requested() const { return engine_->world_size() == 1 ? asked_to_stop() : engine_->stop_agreed(); }
   bool asked_to_stop() const { return Interrupt::requested() || (member_ && member_->is_to_pause()); }
   std::int64_t step() const { return engine_->progress().global_steps; }
+  double now() const { return member_ ? member_->folder().seconds() : steady_seconds(); }
   void resume(const CheckpointName& name);
   void take_teacher();
   void check_passes() const;
@@ -205,7 +206,7 @@ bool TrainingRun::go_on() {
   snapshots_.emplace(*member_);
   const std::optional<Json> kept = snapshots_->load(*engine_);
   if (kept) {
-    account_ = ElasticAccount::go_on(kept->at("account"), world.since, world.waited);
+    account_ = ElasticAccount::go_on(kept->at("account"), world.since, world.waited, now());
     first_loss_ = kept->at("first_loss").as_number();
     steps_here_ = kept->at("steps_here").as_integer();
   }
@@ -232,7 +233,7 @@ void TrainingRun::write_elastic_metrics() {
 Json TrainingRun::kept_with_snapshot() const {
   Json kept = Json::object();
   kept["data"] = data_identity();
-  kept["account"] = account_.json();
+  kept["account"] = account_.json(now());
   kept["first_loss"] = first_loss_;
   kept["steps_here"] = steps_here_;
   return kept;
@@ -363,7 +364,7 @@ void TrainingRun::train_step() {
   if (!report_.empty()) after_step_ = engine_->comms_log().traffic();
   pace_->step_took(std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
   if (steps_here_++ == 0) first_loss_ = loss;
-  if (member_ && speaks_) member_->folder().tell_step({member_->world().generation, step(), steady_seconds()});
+  if (member_ && speaks_) member_->folder().tell_step({member_->world().generation, step(), now()});
 }
 
 void TrainingRun::report_step(double seconds_since_begin) {
@@ -430,7 +431,7 @@ void TrainingRun::finish_saving() {
 int TrainingRun::interrupted() {
   if (steps_here_ > 0) save();
   finish_saving();
-  if (member_) print_line(account_.text(member_->world().losses));
+  if (member_) print_line(account_.text(member_->world().losses, now()));
   close_run();
   log::info("interrupted after step " + grouped(step()) + " of " + grouped(*run_.steps) +
             (run_.save_dir.empty() ? ". Nothing was saved: --save is not given."
@@ -447,7 +448,7 @@ void TrainingRun::finish(double seconds) {
     print_line("trained " + grouped(steps_here_) + " steps in " + duration_text(seconds) + ": loss " +
                fixed(first_loss_, 4) + " -> " + fixed(engine_->mean_loss(), 4));
   }
-  if (member_) print_line(account_.text(member_->world().losses));
+  if (member_) print_line(account_.text(member_->world().losses, now()));
   close_run();
 }
 
@@ -487,8 +488,8 @@ std::optional<int> TrainingRun::save_only() {
 }
 
 std::optional<int> TrainingRun::run() {
-  if (!member_) account_.begun = steady_seconds();
-  const auto seconds = [&] { return steady_seconds() - account_.begun; };
+  if (!member_) account_.begun = now();
+  const auto seconds = [&] { return now() - account_.begun; };
   try {
     while (step() < *run_.steps) {
       if (stop_requested()) return member_ ? pause() : interrupted();

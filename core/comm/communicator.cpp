@@ -41,6 +41,7 @@ void ignore_broken_pipes() {
 
 struct Communicator::State {
   int rank = 0, size = 1, local_rank = 0, ranks_per_host = 1;
+  std::vector<int> hosts = {0};  // by rank
   Options options;
   std::shared_ptr<Transport> transport;
   std::optional<at::DeviceType> linked;  // whose memory the transport has a link for
@@ -55,8 +56,9 @@ struct Communicator::State {
   std::vector<int> members;  // for a group: the ranks of its members in `parent`
 
   void start_watchdog() {
-    watchdog = std::make_unique<Watchdog>(transport->for_thread(), rank, size,
-                                          Watchdog::Options{options.watch_every, options.timeout, options.lingers});
+    watchdog = std::make_unique<Watchdog>(
+        transport->for_thread(), rank, size,
+        Watchdog::Options{options.watch_every, options.timeout, options.lingers, options.given_up});
   }
   bool connected() const { return parent != nullptr || transport != nullptr; }
   State& base() { return parent ? *parent : *this; }
@@ -155,6 +157,10 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
   state->local_rank = rendezvous.local_rank;
   const bool even = rendezvous.local_size > 0 && rendezvous.size % rendezvous.local_size == 0;
   state->ranks_per_host = even ? rendezvous.local_size : rendezvous.size;
+  state->hosts = rendezvous.hosts;
+  for (int rank = static_cast<int>(state->hosts.size()); rank < state->size; ++rank) {
+    state->hosts.push_back(rank / state->ranks_per_host);
+  }
   state->options = options;
   if (rendezvous.size > 1) {
     ignore_broken_pipes();
@@ -176,6 +182,7 @@ std::shared_ptr<Communicator> Communicator::duplicate_for_thread(const std::stri
   state->size = state_->size;
   state->local_rank = state_->local_rank;
   state->ranks_per_host = state_->ranks_per_host;
+  state->hosts = state_->hosts;
   state->options = state_->options;
   state->transport = state_->transport->duplicate_for_thread(purpose);
   state->start_watchdog();
@@ -198,7 +205,9 @@ std::unique_ptr<Communicator> Communicator::group(const std::vector<int>& member
   auto state = std::make_unique<State>();
   state->parent = &state_->base();
   state->size = state->ranks_per_host = static_cast<int>(members.size());
+  state->hosts.clear();
   for (const int member : members) {
+    state->hosts.push_back(state_->hosts[static_cast<std::size_t>(member)]);
     if (member == rank()) state->rank = static_cast<int>(state->members.size());
     state->members.push_back(state_->parent ? state_->members[static_cast<std::size_t>(member)] : member);
   }
@@ -209,6 +218,7 @@ int Communicator::rank() const { return state_->rank; }
 int Communicator::size() const { return state_->size; }
 int Communicator::local_rank() const { return state_->local_rank; }
 int Communicator::ranks_per_host() const { return state_->ranks_per_host; }
+const std::vector<int>& Communicator::hosts() const { return state_->hosts; }
 bool Communicator::connected() const { return state_->connected(); }
 CommsLog& Communicator::log() { return state_->base().log; }
 

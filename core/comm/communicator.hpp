@@ -36,6 +36,8 @@ class Communicator {
     std::chrono::milliseconds arrival = std::chrono::minutes(5);   // the longest wait for all processes to appear
     std::chrono::milliseconds watch_every = std::chrono::seconds(1);
     bool lingers = true;  // after a failure rank 0 stays until the others have read why, for 2 s at most
+    // Asked now and then while a collective waits: true ends it. Null: nobody is asked. [a thread of the communicator]
+    std::function<bool()> given_up;
   };
 
   /// The communicator of a single process: its collectives copy or do nothing.
@@ -64,6 +66,8 @@ class Communicator {
   int local_rank() const;  // among the ranks of this host
   /// Ranks on each host, which follow one another; size() where the launcher does not say, or hosts differ.
   int ranks_per_host() const;
+  /// The number of each rank's host.
+  const std::vector<int>& hosts() const;
 
   /// What the collectives so far sent and took. A collective that is made of others counts as one.
   CommsLog& log();

@@ -77,20 +77,29 @@ std::string gone_text(const Rendezvous& rendezvous, const std::exception& error)
 /// A key of the store that only rank 0 sets, and only when its port is told through a file.
 constexpr const char* kSecretKey = "capstan/secret";
 
-/// A socket that processes of this host alone can reach, at a free port.
-std::pair<int, int> listen_on_loopback() {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  const int number = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (number < 0 || bind(number, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      listen(number, SOMAXCONN) != 0 || getsockname(number, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    const std::string reason = std::generic_category().message(errno);
+/// A socket at a free port of an address of this host.
+std::pair<int, int> listen_at(const std::string& address) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int unknown = getaddrinfo(address.c_str(), nullptr, &hints, &found);
+  std::string why = unknown != 0 ? gai_strerror(unknown) : "it has no address";
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    sockaddr_storage own{};
+    socklen_t length = sizeof own;
+    const int number = socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, 0);
+    if (number >= 0 && bind(number, one->ai_addr, one->ai_addrlen) == 0 && listen(number, SOMAXCONN) == 0 &&
+        getsockname(number, reinterpret_cast<sockaddr*>(&own), &length) == 0) {
+      freeaddrinfo(found);
+      const bool new_family = own.ss_family == AF_INET6;
+      return {number, ntohs(new_family ? reinterpret_cast<sockaddr_in6*>(&own)->sin6_port
+                                       : reinterpret_cast<sockaddr_in*>(&own)->sin_port)};
+    }
+    why = std::generic_category().message(errno);
     if (number >= 0) close(number);
-    throw RuntimeFault("rank 0: cannot listen at 127.0.0.1: " + reason + ".");
   }
-  return {number, ntohs(address.sin_port)};
+  if (found != nullptr) freeaddrinfo(found);
+  throw RuntimeFault("rank 0: cannot listen at " + address + ": " + why + ".");
 }
 
 /// Throws when what listens at the port is not the store of rank 0 that wrote the file.
@@ -110,7 +119,7 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, PortFile* 
   if (options.isServer && rendezvous.listening_socket >= 0) options.masterListenFd = rendezvous.listening_socket;
   PortEntry entry;
   if (port_file && options.isServer) {
-    std::tie(options.masterListenFd, entry.port) = listen_on_loopback();
+    std::tie(options.masterListenFd, entry.port) = listen_at(rendezvous.address);
     entry.secret = random_secret();
   } else if (port_file) {
     entry = port_file->read(patience, rendezvous.given_up);

@@ -103,6 +103,11 @@ PortFile::Found PortFile::look(PortEntry& entry) const {
                                                                                        : Found::kLeftover;
 }
 
+std::optional<PortEntry> PortFile::peek() const {
+  PortEntry entry;
+  return look(entry) == Found::kEntry ? std::optional(entry) : std::nullopt;
+}
+
 PortEntry PortFile::read(std::chrono::milliseconds patience, const std::function<bool()>& given_up) const {
   const auto give_up = std::chrono::steady_clock::now() + patience;
   for (;;) {

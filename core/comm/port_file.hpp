@@ -3,6 +3,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace capstan {
@@ -11,6 +12,7 @@ namespace capstan {
 struct PortEntry {
   int port = 0;
   std::string secret;
+  bool operator==(const PortEntry&) const = default;
 };
 
 /// A secret that nobody can guess: 32 hexadecimal digits.
@@ -32,6 +34,9 @@ class PortFile {
   /// The other ranks call it: waits until rank 0 has written. Throws RuntimeFault after `patience`, once
   /// `given_up` is true, and at once when what lies there belongs to somebody else.
   PortEntry read(std::chrono::milliseconds patience, const std::function<bool()>& given_up = {}) const;
+
+  /// What rank 0 has written, if it has. Throws RuntimeFault when what lies there belongs to somebody else.
+  std::optional<PortEntry> peek() const;
 
  private:
   enum class Found { kNothing, kLeftover, kEntry };

@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace capstan {
 
@@ -10,8 +11,9 @@ namespace capstan {
 struct Rendezvous {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;  // on this host
+  std::vector<int> hosts;              // the number of each rank's host; empty: the launcher does not say
   std::string address;                 // where rank 0 opens the store; empty with one process
-  int port = 0;                        // 0: rank 0 takes a free one and tells it through `port_file`
+  int port = 0;                        // 0: rank 0 takes a free one of `address` and tells it through `port_file`
   std::string port_file;
   int listening_socket = -1;       // handed over by the launcher to rank 0, or -1
   bool store_exists = false;       // the launcher runs the store: rank 0 connects to it too

@@ -173,6 +173,8 @@ struct Watchdog::State {
   void look() {
     const Whereabouts at = now();
     if (!at.inside) return;
+    // Nobody else is asked: rank 0, who keeps what they say, may be out of reach.
+    if (options.given_up && options.given_up()) return abort(at, "it was given up.");
     const std::string lateness = this->lateness(at.seconds);
     const bool late = !lateness.empty();
     const std::vector<Whereabouts> all = read_all();
@@ -182,11 +184,14 @@ struct Watchdog::State {
     }
     found = mismatch(all, rank);
     if (found.empty()) found = lateness;
-    if (found.empty()) return;
+    if (!found.empty()) abort(at, found + "." + whereabouts_table(all));
+  }
+
+  void abort(const Whereabouts& at, const std::string& why) {
     const std::lock_guard lock(mutex);
     // It may have ended meanwhile.
     if (!here.inside || here.call != at.call || exchange == nullptr) return;
-    verdict = found + "." + whereabouts_table(all);
+    verdict = why;
     failed = true;
     exchange->abort();
   }

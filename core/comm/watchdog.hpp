@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,7 +39,8 @@ class Watchdog {
  public:
   struct Options {
     std::chrono::milliseconds every, timeout;
-    bool lingers = true;  // on rank 0, where the run has failed: until the others have read why
+    bool lingers = true;             // on rank 0, where the run has failed: until the others have read why
+    std::function<bool()> given_up;  // whether what a collective waits for will not come; null: it may
   };
   Watchdog(std::shared_ptr<Transport> transport, int rank, int size, const Options& options);
   /// Tells the others that this rank has finished.

@@ -19,7 +19,6 @@
 #include <system_error>
 
 #include "core/errors.hpp"
-#include "core/text/json.hpp"
 
 namespace capstan {
 namespace {
@@ -83,8 +82,54 @@ std::vector<std::int64_t> numbers_of(const Json& list) {
 /// What changes often, in a page that all processes map.
 struct WorldFolder::Board {
   std::atomic<std::uint32_t> revision, told;
-  std::atomic<std::int64_t> generation, step, at_us;
+  std::atomic<std::int64_t> generation, step, at_us, ahead_us;
 };
+
+bool World::spans_hosts() const {
+  return std::any_of(hosts.begin(), hosts.end(), [&](std::int64_t host) { return host != hosts.front(); });
+}
+
+Json World::json() const {
+  Json json = Json::object();
+  json["generation"] = generation;
+  json["size"] = size;
+  json["members"] = list_of(members);
+  json["processes"] = list_of(processes);
+  json["waiting"] = list_of(waiting);
+  json["hosts"] = list_of(hosts);
+  json["address"] = address;
+  json["change"] = change;
+  json["since"] = since;
+  json["waited"] = waited;
+  json["losses"] = losses;
+  json["wish"] = wish;
+  json["end"] = end;
+  json["end_code"] = std::int64_t{end_code};
+  json["saver"] = saver;
+  json["next"] = next;
+  return json;
+}
+
+World World::of(const Json& json) {
+  World world;
+  world.generation = json.at("generation").as_integer();
+  world.size = json.at("size").as_integer();
+  world.members = numbers_of(json.at("members"));
+  world.processes = numbers_of(json.at("processes"));
+  world.waiting = numbers_of(json.at("waiting"));
+  world.hosts = numbers_of(json.at("hosts"));
+  world.address = json.at("address").as_string();
+  world.change = json.at("change").as_string();
+  world.since = json.at("since").as_number();
+  world.waited = json.at("waited").as_number();
+  world.losses = json.at("losses").as_integer();
+  world.wish = json.at("wish").as_string();
+  world.end = json.at("end").as_string();
+  world.end_code = static_cast<int>(json.at("end_code").as_integer());
+  world.saver = json.at("saver").as_integer();
+  world.next = json.at("next").as_integer();
+  return world;
+}
 
 double steady_seconds() {
   timespec time{};
@@ -213,21 +258,7 @@ fs::path WorldFolder::port_file(std::int64_t generation) const {
 
 void WorldFolder::write(const World& world) const {
   give_reserve_if_full();
-  Json json = Json::object();
-  json["generation"] = world.generation;
-  json["size"] = world.size;
-  json["members"] = list_of(world.members);
-  json["processes"] = list_of(world.processes);
-  json["waiting"] = list_of(world.waiting);
-  json["change"] = world.change;
-  json["since"] = world.since;
-  json["waited"] = world.waited;
-  json["losses"] = world.losses;
-  json["wish"] = world.wish;
-  json["end"] = world.end;
-  json["end_code"] = std::int64_t{world.end_code};
-  json["saver"] = world.saver;
-  write_whole(path_ / "world.json", json.dump());
+  write_whole(path_ / "world.json", world.json().dump());
   ++board_->revision;
   syscall(SYS_futex, &board_->revision, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
@@ -235,22 +266,7 @@ void WorldFolder::write(const World& world) const {
 World WorldFolder::read() const {
   std::ifstream in(path_ / "world.json", std::ios::binary);
   if (!in) return {};
-  const Json json = Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
-  World world;
-  world.generation = json.at("generation").as_integer();
-  world.size = json.at("size").as_integer();
-  world.members = numbers_of(json.at("members"));
-  world.processes = numbers_of(json.at("processes"));
-  world.waiting = numbers_of(json.at("waiting"));
-  world.change = json.at("change").as_string();
-  world.since = json.at("since").as_number();
-  world.waited = json.at("waited").as_number();
-  world.losses = json.at("losses").as_integer();
-  world.wish = json.at("wish").as_string();
-  world.end = json.at("end").as_string();
-  world.end_code = static_cast<int>(json.at("end_code").as_integer());
-  world.saver = json.at("saver").as_integer();
-  return world;
+  return World::of(Json::parse(std::string(std::istreambuf_iterator<char>(in), {})));
 }
 
 std::uint32_t WorldFolder::revision() const { return board_->revision; }
@@ -298,6 +314,9 @@ std::string WorldFolder::read(const std::string& name) const {
 }
 
 std::uint32_t WorldFolder::told() const { return board_->told; }
+
+double WorldFolder::seconds() const { return steady_seconds() + static_cast<double>(board_->ahead_us) * 1e-6; }
+void WorldFolder::set_clock(double ahead) const { board_->ahead_us = static_cast<std::int64_t>(ahead * 1e6); }
 
 void WorldFolder::tell_step(const Step& step) const {
   board_->generation = step.generation;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/text/json.hpp"
+
 namespace capstan {
 
 /// Which processes of an elastic launch train together. The launcher decides, and numbers its decisions: generations.
@@ -15,14 +17,23 @@ struct World {
   std::vector<std::int64_t> members;  // the number of each process, by rank; empty: all wait for the next generation
   std::int64_t size = 0;              // how many train together, or did last, or will first
   std::vector<std::int64_t> processes, waiting;  // process ids: of the members, by rank, and of the others
+  std::vector<std::int64_t> hosts;               // the number of each member's host, by rank
+  std::string address;                           // of the host of rank 0, where the members meet
   std::string change;       // what ended the generation before, "rank 2 was killed by signal Killed"
-  double since = 0;         // when the launcher learned of the change, by steady_seconds()
+  double since = 0;         // when the launcher learned of the change, by WorldFolder::seconds()
   double waited = 0;        // seconds since then with too few processes
   std::int64_t losses = 0;  // processes that the run has lost so far
   std::string wish;         // not empty: members are to pause after a step, and why
   std::string end;          // not empty: all processes end, and why
   int end_code = 0;         // the exit code of processes that end for that reason
   std::int64_t saver = -1;  // the process that saves what the newest snapshot holds before it ends; -1: none
+  std::int64_t next = 0;    // the number of the process that is started next, on whatever host
+
+  /// Whether members are on several hosts.
+  bool spans_hosts() const;
+  /// What launchers tell each other. of() throws std::exception where the text is of something else.
+  Json json() const;
+  static World of(const Json& json);
 };
 
 /// Seconds of a clock that all processes of this host share and that nobody sets.
@@ -77,10 +88,17 @@ class WorldFolder {
   /// Counts what processes have told. Costs nothing.
   std::uint32_t told() const;
 
-  /// How far the training has come: steps done, and steady_seconds() at the last one's end.
+  /// Seconds of a clock that all processes of the launch share, on every host: steady_seconds() of the one that has
+  /// begun it.
+  double seconds() const;
+  /// What seconds() is ahead of steady_seconds() on this host. The launcher calls it before it starts a process.
+  void set_clock(double ahead) const;
+
+  /// How far the training has come: steps done, and seconds() at the last one's end.
   struct Step {
     std::int64_t generation = 0, step = 0;
     double at = 0;
+    bool operator==(const Step&) const = default;
   };
   void tell_step(const Step& step) const;
   Step last_step() const;

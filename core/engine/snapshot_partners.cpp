@@ -4,6 +4,8 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "core/comm/as_one.hpp"
 #include "core/errors.hpp"
@@ -18,24 +20,32 @@ at::Tensor tensor_of(std::span<const std::byte> bytes) {
   return at::from_blob(const_cast<std::byte*>(bytes.data()), {static_cast<std::int64_t>(bytes.size())}, at::kByte);
 }
 
-/// Sends `out` to rank `to`, and receives `in` from rank `from`. Called by all ranks.
-void shift(Communicator& ranks, const std::string& name, int to, const at::Tensor& out, int from,
-           const at::Tensor& in) {
-  const at::Tensor nothing = at::empty({0}, at::kByte);
-  std::vector<at::Tensor> send(static_cast<std::size_t>(ranks.size()), nothing);
-  std::vector<at::Tensor> receive(static_cast<std::size_t>(ranks.size()), nothing);
-  send[static_cast<std::size_t>(to)] = out;
-  receive[static_cast<std::size_t>(from)] = in;
-  ranks.all_to_all(name, send, receive, kCopyCaller);
+/// The rank to which `rank` sends its copy on the k-th host after its own: of the same place there, as far as the hosts
+/// have equally many.
+int partner_of(int rank, int k, const std::vector<int>& hosts) {
+  std::vector<int> order;                 // hosts, in the order of their first rank
+  std::map<int, std::vector<int>> ranks;  // by host
+  std::size_t own = 0, place = 0;
+  for (int one = 0; one < static_cast<int>(hosts.size()); ++one) {
+    const int host = hosts[static_cast<std::size_t>(one)];
+    if (ranks[host].empty()) order.push_back(host);
+    if (one == rank) {
+      own = static_cast<std::size_t>(std::find(order.begin(), order.end(), host) - order.begin());
+      place = ranks[host].size();
+    }
+    ranks[host].push_back(one);
+  }
+  const std::vector<int>& there = ranks[order[(own + static_cast<std::size_t>(k)) % order.size()]];
+  return there[place % there.size()];
 }
 
 }  // namespace
 
 void copy_to_partners(SnapshotFolder& folder, const SnapshotSegment* segment, SnapshotId id, std::int64_t partners,
                       const std::vector<std::int64_t>& members, Communicator& ranks) {
-  const int size = ranks.size(), on_host = ranks.ranks_per_host();
-  const int copies = static_cast<int>(std::min<std::int64_t>(partners, size / on_host - 1));
-  const auto from = [&](int k) { return (ranks.rank() - k * on_host + size) % size; };
+  const int size = ranks.size();
+  const auto hosts = static_cast<std::int64_t>(std::set<int>(ranks.hosts().begin(), ranks.hosts().end()).size());
+  const int copies = static_cast<int>(std::min<std::int64_t>(partners, hosts - 1));
   const auto sealed = segment ? SealedSegment::read(segment->path()) : std::nullopt;
   const auto bodies =
       ranks.all_gather_text("snapshot, sizes", sealed ? std::to_string(sealed->body().size()) : "", kCopyCaller);
@@ -46,25 +56,40 @@ void copy_to_partners(SnapshotFolder& folder, const SnapshotSegment* segment, Sn
   }
   const auto body_of = [&](int rank) { return std::stoull(bodies[static_cast<std::size_t>(rank)]); };
   const auto member_of = [&](int rank) { return members[static_cast<std::size_t>(rank)]; };
-  std::vector<SnapshotSegment*> rooms;
+  std::vector<std::map<int, SnapshotSegment*>> rooms(static_cast<std::size_t>(copies));  // by rank that sends
   as_one(
       ranks, "snapshot, room for copies",
       [&] {
         for (int k = 1; k <= copies; ++k) {
-          const std::uint64_t body = body_of(from(k));
-          rooms.push_back(&folder.next_copy(member_of(from(k))));
-          rooms.back()->reserve(kSnapshotHead + body, kSnapshotHead + body + body / 8);
+          for (int rank = 0; rank < size; ++rank) {
+            if (partner_of(rank, k, ranks.hosts()) != ranks.rank()) continue;
+            SnapshotSegment& room = folder.next_copy(member_of(rank));
+            const std::uint64_t body = body_of(rank);
+            room.reserve(kSnapshotHead + body, kSnapshotHead + body + body / 8);
+            rooms[static_cast<std::size_t>(k - 1)][rank] = &room;
+          }
         }
       },
       kCopyCaller);
+  const at::Tensor nothing = at::empty({0}, at::kByte);
+  const std::vector<at::Tensor> none(static_cast<std::size_t>(size), nothing);
   for (int k = 1; k <= copies; ++k) {
-    const int to = (ranks.rank() + k * on_host) % size;
-    SnapshotSegment& copy = *rooms[static_cast<std::size_t>(k - 1)];
-    at::Tensor head = at::empty({static_cast<std::int64_t>(kSnapshotHead)}, at::kByte);
-    shift(ranks, "snapshot, copy", to, tensor_of(sealed->body()), from(k), tensor_of(copy.open_copy(body_of(from(k)))));
-    shift(ranks, "snapshot, head of the copy", to, tensor_of(sealed->head()), from(k), head);
-    copy.seal_copy({static_cast<const std::byte*>(head.const_data_ptr()), kSnapshotHead});
-    folder.note_sealed_copy(member_of(from(k)), id);
+    const auto to = static_cast<std::size_t>(partner_of(ranks.rank(), k, ranks.hosts()));
+    std::vector<at::Tensor> bodies_out = none, bodies_in = none, heads_out = none, heads_in = none;
+    bodies_out[to] = tensor_of(sealed->body());
+    heads_out[to] = tensor_of(sealed->head());
+    const auto& coming = rooms[static_cast<std::size_t>(k - 1)];
+    for (const auto& [rank, room] : coming) {
+      bodies_in[static_cast<std::size_t>(rank)] = tensor_of(room->open_copy(body_of(rank)));
+      heads_in[static_cast<std::size_t>(rank)] = at::empty({static_cast<std::int64_t>(kSnapshotHead)}, at::kByte);
+    }
+    ranks.all_to_all("snapshot, copy", bodies_out, bodies_in, kCopyCaller);
+    ranks.all_to_all("snapshot, head of the copy", heads_out, heads_in, kCopyCaller);
+    for (const auto& [rank, room] : coming) {
+      const at::Tensor& head = heads_in[static_cast<std::size_t>(rank)];
+      room->seal_copy({static_cast<const std::byte*>(head.const_data_ptr()), kSnapshotHead});
+      folder.note_sealed_copy(member_of(rank), id);
+    }
   }
   ranks.all_gather_text("snapshot, copies are sealed", "", kCopyCaller);
 }

@@ -8,8 +8,8 @@
 
 namespace capstan {
 
-/// Sends this rank's sealed segment to the ranks of the same place on the next `partners` hosts, as far as there are so
-/// many, and keeps what others send as segments of their members in this rank's folder. When it returns, all ranks have
+/// Sends this rank's sealed segment to one rank on each of the next `partners` hosts, as far as there are so many, and
+/// keeps what others send as segments of their members in this rank's folder. When it returns, all ranks have
 /// sealed all copies. `segment`: null where this rank has failed to make one; nothing is sent then. `members`: the
 /// members of all ranks, in rank order. Called by all ranks, each by one thread whose communicator it is. Throws
 /// RuntimeFault, on all ranks where one has no segment, or no room for a copy.

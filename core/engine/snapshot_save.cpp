@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "core/checkpoint/snapshot.hpp"
@@ -47,22 +48,22 @@ struct RoomNeeded {
 
 std::string megabytes(std::uint64_t bytes) { return std::to_string((bytes + 999'999) / 1'000'000) + " MB"; }
 
-/// The ranks [begin, end) share a host's memory. Throws RuntimeFault where it has no room for their snapshots: for the
-/// first of each beside what others have left, which goes once that is whole, or for both of each after that.
-void check_room(const std::vector<RoomNeeded>& ranks, std::size_t begin, std::size_t end) {
-  std::uint64_t needed = 0, missing_now = 0, free = ranks[begin].free, in_folder = 0;
-  for (std::size_t r = begin; r < end; ++r) {
-    needed += 2 * ranks[r].segment;
-    missing_now += ranks[r].segment - std::min(ranks[r].segment, ranks[r].next);
-    free = std::min(free, ranks[r].free);
-    in_folder = std::max(in_folder, ranks[r].in_folder);
+/// These ranks share a host's memory. Throws RuntimeFault where it has no room for their snapshots: for the first of
+/// each beside what others have left, which goes once that is whole, or for both of each after that.
+void check_room(const std::vector<RoomNeeded>& ranks) {
+  std::uint64_t needed = 0, missing_now = 0, free = ranks.front().free, in_folder = 0;
+  for (const RoomNeeded& rank : ranks) {
+    needed += 2 * rank.segment;
+    missing_now += rank.segment - std::min(rank.segment, rank.next);
+    free = std::min(free, rank.free);
+    in_folder = std::max(in_folder, rank.in_folder);
   }
   if (missing_now <= free && needed <= free + in_folder) return;
   const std::string enough = std::to_string((needed + needed / 4 + 999'999) / 1'000'000) + "M";
   throw RuntimeFault(
-      "elasticity: the snapshots of " + std::to_string(end - begin) + (end - begin == 1 ? " process" : " processes") +
+      "elasticity: the snapshots of " + std::to_string(ranks.size()) + (ranks.size() == 1 ? " process" : " processes") +
       " on this host, two of each part of the training's state, need " + megabytes(needed) + " in '" +
-      ranks[begin].folder + "', and there " + megabytes(free) + " are free" +
+      ranks.front().folder + "', and there " + megabytes(free) + " are free" +
       (in_folder > 0 ? " beside " + megabytes(in_folder) + " of snapshots" : "") +
       ". Give shared memory more room (mount -o remount,size=" + enough + " /dev/shm, or --shm-size=" + enough +
       " of a container), or train without --elastic and save checkpoints to disk.");
@@ -114,20 +115,19 @@ void Engine::State::agree_on_room(SnapshotFolder& folder, std::uint64_t segment)
   communicator->all_gather_text("snapshots, others", "", "begin_snapshot");
   const RoomNeeded own{segment, folder.allocated_next(), folder.allocated(), folder.free_bytes(),
                        folder.path().string()};
-  std::vector<RoomNeeded> ranks;
+  std::map<int, std::vector<RoomNeeded>> by_host;
+  auto host = communicator->hosts().begin();
   for (const std::string& text : communicator->all_gather_text("snapshots, room", own.text(), "begin_snapshot")) {
-    ranks.push_back(RoomNeeded::read(text));
+    by_host[*host++].push_back(RoomNeeded::read(text));
   }
-  const auto on_host = static_cast<std::size_t>(communicator->ranks_per_host());
-  for (std::size_t first = 0; first < ranks.size(); first += on_host) {
-    check_room(ranks, first, std::min(first + on_host, ranks.size()));
-  }
+  for (const auto& [unused, ranks] : by_host) check_room(ranks);
   snapshots.note_room(std::move(members));
 }
 
 void Engine::State::connect_partners() {
-  const int hosts = communicator->size() / communicator->ranks_per_host();
-  if (hosts == 1 || config.run.elastic.partners == 0) return;
+  const std::vector<int>& hosts = communicator->hosts();
+  const bool one = std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts.front(); });
+  if (one || config.run.elastic.partners == 0) return;
   snapshots.partners = communicator->duplicate_for_thread("snapshots");
 }
 

@@ -1,0 +1,202 @@
+#include "cli/elastic_host.hpp"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "cli/launched_process.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// How often what gives no signal is looked at.
+constexpr std::chrono::milliseconds kLookAgain{20};
+/// A process that stays stopped for so long is lost: the others wait for it.
+constexpr std::chrono::seconds kStopped{3};
+
+}  // namespace
+
+bool has_left(int status) {
+  if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM;
+  return WEXITSTATUS(status) == static_cast<int>(ExitCode::kInterrupted);
+}
+
+std::string name_in(const World& world, std::int64_t number, std::int64_t process) {
+  const std::string name = process > 0 ? "process " + std::to_string(process) : "";
+  const auto member = std::find(world.members.begin(), world.members.end(), number);
+  if (member == world.members.end()) return name;
+  return "rank " + std::to_string(member - world.members.begin()) + (name.empty() ? "" : " (" + name + ")");
+}
+
+HostReport HostReport::of(const Json& json) {
+  HostReport report;
+  for (const Json& one : json.at("processes").as_array()) {
+    report.processes.push_back({one.at("number").as_integer(), one.at("process").as_integer(), one.at("able").as_bool(),
+                                one.at("leaves").as_bool(), one.at("paused").as_integer()});
+  }
+  report.wanted = json.at("wanted").as_integer();
+  report.spares = json.at("spares").as_integer();
+  report.broken = json.at("broken").as_integer();
+  report.meeting = json.at("meeting").as_integer();
+  report.place = {static_cast<int>(json.at("port").as_integer()), json.at("secret").as_string()};
+  report.step = {json.at("generation").as_integer(), json.at("step").as_integer(), json.at("at").as_number()};
+  return report;
+}
+
+Json HostReport::json() const {
+  Json out = Json::object();
+  out["processes"] = Json::array();
+  for (const Process& one : processes) {
+    Json process = Json::object();
+    process["number"] = one.number;
+    process["process"] = one.process;
+    process["able"] = one.able;
+    process["leaves"] = one.leaves;
+    process["paused"] = one.paused;
+    out["processes"].push_back(std::move(process));
+  }
+  out["wanted"] = wanted;
+  out["spares"] = spares;
+  out["broken"] = broken;
+  out["meeting"] = meeting;
+  out["port"] = std::int64_t{place.port};
+  out["secret"] = place.secret;
+  out["generation"] = step.generation;
+  out["step"] = step.step;
+  out["at"] = step.at;
+  return out;
+}
+
+ElasticHost::ElasticHost(const LaunchArguments& arguments, const ElasticPlan& plan)
+    : folder_(WorldFolder::create(plan.launched)),
+      words_(words_of(arguments.command)),
+      share_(static_cast<int>(plan.processes)),
+      wanted_(plan.processes),
+      spares_(arguments.spares),
+      world_(folder_.read()) {
+  sigemptyset(&signals_);
+  for (const int number : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1}) sigaddset(&signals_, number);
+  sigprocmask(SIG_BLOCK, &signals_, &before_);
+  signal_descriptor_ = signalfd(-1, &signals_, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+ElasticHost::~ElasticHost() {
+  send(SIGKILL);
+  while (waitpid(-1, nullptr, 0) > 0) {
+  }
+  folder_.remove();
+  if (signal_descriptor_ >= 0) close(signal_descriptor_);
+  sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void ElasticHost::start(std::int64_t number) {
+  children_[number].process = start_process(words_, before_, share_, [&] {
+    setenv("CAPSTAN_ELASTIC_FOLDER", folder_.path().c_str(), 1);
+    set_variable("CAPSTAN_ELASTIC_MEMBER", number);
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+      unsetenv(name);
+    }
+  });
+}
+
+void ElasticHost::send(int signal) const {
+  for (const auto& [unused, child] : children_) kill(child.process, signal);
+}
+
+void ElasticHost::await(std::vector<int> descriptors) const {
+  descriptors.push_back(signal_descriptor_);
+  std::vector<pollfd> all;
+  for (const int one : descriptors) all.push_back({one, POLLIN, 0});
+  poll(all.data(), all.size(), static_cast<int>(kLookAgain.count()));
+}
+
+int ElasticHost::next_signal() const {
+  signalfd_siginfo facts{};
+  return read(signal_descriptor_, &facts, sizeof facts) == sizeof facts ? static_cast<int>(facts.ssi_signo) : 0;
+}
+
+std::vector<EndedProcess> ElasticHost::collect() {
+  std::vector<EndedProcess> ended;
+  for (auto& [number, child] : children_) {
+    int status = 0;
+    if (waitpid(child.process, &status, WNOHANG | WUNTRACED | WCONTINUED) != child.process) continue;
+    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+      child.stopped_since = WIFSTOPPED(status) ? std::optional(Clock::now()) : std::nullopt;
+      continue;
+    }
+    if (has_left(status)) want_one_less(child);
+    ended.push_back({number, child.process, status});
+  }
+  for (const EndedProcess& one : ended) children_.erase(one.number);
+  check_stopped();
+  return ended;
+}
+
+void ElasticHost::check_stopped() {
+  for (auto& [number, child] : children_) {
+    // When the launcher was stopped with the others, by Ctrl-Z, it goes on with them.
+    if (!child.stopped_since || Clock::now() - *child.stopped_since < kStopped) continue;
+    log::warning("launch: " + name_in(world_, number, child.process) + " has been stopped for " +
+                 std::to_string(kStopped.count()) + " s: it counts as lost, and is ended.");
+    kill(child.process, SIGKILL);
+    child.stopped_since.reset();
+  }
+}
+
+HostReport ElasticHost::report() {
+  HostReport report;
+  for (auto& [number, child] : children_) {
+    child.able = child.able || folder_.is_ready(number);
+    const bool paused = world_.generation > 0 && folder_.has_paused(world_.generation, number);
+    if (paused && folder_.leaves(number)) want_one_less(child);
+    report.processes.push_back({number, child.process, child.able, child.leaves, paused ? world_.generation : 0});
+  }
+  report.wanted = wanted_;
+  report.spares = spares_;
+  report.broken = folder_.is_broken(world_.generation) ? world_.generation : 0;
+  report.step = folder_.last_step();
+  const bool leads = world_.spans_hosts() && children_.contains(world_.members.front());
+  if (const auto place = leads ? PortFile(folder_.port_file(world_.generation)).peek() : std::nullopt) {
+    report.meeting = world_.generation;
+    report.place = *place;
+  }
+  return report;
+}
+
+void ElasticHost::want_one_less(Child& child) {
+  if (std::exchange(child.leaves, true) || leaving_) return;
+  std::int64_t& number = child.was_member ? wanted_ : spares_;
+  number = std::max<std::int64_t>(number - 1, 0);
+}
+
+void ElasticHost::leave() {
+  leaving_ = true;
+  wanted_ = spares_ = 0;
+  send(SIGTERM);
+}
+
+void ElasticHost::write(const World& world) {
+  world_ = world;
+  for (const std::int64_t number : world.members) {
+    if (const auto child = children_.find(number); child != children_.end()) child->second.was_member = true;
+  }
+  if (shown_ && world.members.empty()) shown_.reset();
+  folder_.write(world);
+}
+
+void ElasticHost::show_meeting(std::int64_t generation, const PortEntry& place) {
+  if (generation != world_.generation || children_.contains(world_.members.front())) return;
+  shown_ = std::make_unique<PortFile>(folder_.port_file(generation));
+  shown_->write(place);
+}
+
+}  // namespace capstan::cli

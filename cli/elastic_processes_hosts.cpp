@@ -1,0 +1,284 @@
+// The part of ElasticProcesses that has to do with the launchers of other hosts.
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "cli/elastic_processes.hpp"
+#include "cli/elastic_status.hpp"
+#include "cli/numbers.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan::cli {
+namespace {
+
+/// How long the launchers of other hosts may take to find this one after the one that led is gone.
+constexpr std::chrono::seconds kToFind{5};
+/// Hosts that fall silent within so much time are cut off together.
+constexpr std::chrono::seconds kTogether{15};
+
+/// The first line of a launch's text that another one does not have: "program 1234". Empty where there is none.
+std::string line_without(const std::string& text, const std::string& other) {
+  std::set<std::string> lines;
+  std::istringstream all(other);
+  for (std::string line; std::getline(all, line);) lines.insert(line);
+  std::istringstream own(text);
+  for (std::string line; std::getline(own, line);) {
+    if (!lines.contains(line) && !line.starts_with("folder ")) return line;
+  }
+  return "";
+}
+
+}  // namespace
+
+/// The members train on, as they were told; those that went with their host are found out when the others have come.
+void ElasticProcesses::succeed() {
+  world_ = host_.world();
+  ranks_ = world_.members;
+  best_step_ = last_step().step;
+  if (!world_.members.empty()) waiting_since_.reset();
+  succeeds_until_ = Clock::now() + kToFind;
+  for (const KnownHost& one : rendezvous_->known()) {
+    if (one.number == own_) hosts_.at(own_).address = one.address.host;
+  }
+  for (const HostReport::Process& one : hosts_.at(own_).report.processes) {
+    children_[one.number] = {.host = own_, .was_member = is_member(one.number)};
+  }
+  take(own_, host_.report());
+  const LauncherAddress here{hosts_.at(own_).address, rendezvous_->listener().port()};
+  log::warning("launch: the launcher that led the run is gone. This one, on " + hosts_.at(own_).name +
+               ", leads from here on; hosts join with --rdzv " + here.text() + ".");
+}
+
+void ElasticProcesses::check_succession() {
+  std::size_t expected = 0;
+  for (const KnownHost& one : rendezvous_->known()) expected += one.number != rendezvous_->leader() ? 1 : 0;
+  // lost_leader() has left the number of the one that is gone behind.
+  if (hosts_.size() < expected && Clock::now() < *succeeds_until_) return;
+  succeeds_until_.reset();
+  const std::size_t before = rendezvous_->known().size();
+  if (rendezvous_->leader_was_lost_silently() && 2 * hosts_.size() <= before) {
+    return end_cut_off("of " + grouped(static_cast<std::int64_t>(before)) + " hosts this one reaches " +
+                       grouped(static_cast<std::int64_t>(hosts_.size()) - 1) + " others");
+  }
+  std::string gone;
+  for (const std::int64_t number : world_.members) {
+    if (children_.contains(number)) continue;
+    gone += (gone.empty() ? "" : ", ") + name_of(number);
+    ++world_.losses;
+  }
+  if (!gone.empty()) return regroup(gone + " went with a host that was lost");
+  publish();
+}
+
+void ElasticProcesses::hear_hosts() {
+  callers_.hear(rendezvous_->listener(),
+                [&](std::unique_ptr<ElasticLink>& caller, const Json& message) { answer(caller, message); });
+  std::vector<std::pair<std::int64_t, bool>> gone;
+  for (auto& [number, host] : hosts_) {
+    if (!host.link) continue;
+    while (const auto message = host.link->receive()) hear(number, *message);
+    host.link->keep_alive();
+    if (host.link->is_closed() || host.link->is_silent()) gone.emplace_back(number, !host.link->is_closed());
+  }
+  for (const auto& [number, silently] : gone) lose_host(number, silently);
+  const HostReport* meeting = nullptr;
+  for (const auto& [unused, host] : hosts_) {
+    if (host.report.meeting == world_.generation && world_.generation > shown_) meeting = &host.report;
+  }
+  if (meeting != nullptr) {
+    shown_ = world_.generation;
+    host_.show_meeting(shown_, meeting->place);
+    Json message = Json::object();
+    message["meeting"] = shown_;
+    message["port"] = std::int64_t{meeting->place.port};
+    message["secret"] = meeting->place.secret;
+    for (const auto& [unused, host] : hosts_) {
+      if (host.link) host.link->send(message);
+    }
+  }
+  const WorldFolder::Step step = last_step();
+  if (step.at - told_step_.at < 1 && step.generation == told_step_.generation) return;
+  told_step_ = step;
+  host_.folder().tell_step(step);
+  Json message = Json::object();
+  message["step"] = step.step;
+  message["generation"] = step.generation;
+  message["at"] = step.at;
+  for (const auto& [number, host] : hosts_) {
+    const bool knows = !world_.hosts.empty() && world_.hosts.front() == number;
+    if (host.link && !knows) host.link->send(message);
+  }
+}
+
+void ElasticProcesses::hear(std::int64_t host, const Json& message) {
+  try {
+    std::vector<std::pair<std::int64_t, int>> all;
+    if (const Json* list = message.find("ended")) {
+      for (const Json& one : list->as_array()) {
+        all.emplace_back(one.at("number").as_integer(), static_cast<int>(one.at("status").as_integer()));
+      }
+    }
+    for (const auto& [number, unused] : all) {
+      if (const auto child = children_.find(number); child != children_.end()) child->second.gone = true;
+    }
+    if (const Json* report = message.find("report")) take(host, HostReport::of(*report));
+    for (const auto& [number, status] : all) ended(number, status);
+  } catch (const ConfigError&) {
+    throw;
+  } catch (const RuntimeFault&) {
+    throw;
+  } catch (const std::exception&) {
+    hosts_.at(host).link->close();
+  }
+}
+
+void ElasticProcesses::answer(std::unique_ptr<ElasticLink>& caller, const Json& message) {
+  Json reply = Json::object();
+  try {
+    if (message.find("hello") != nullptr) return welcome(caller, message);
+    if (message.find("status") == nullptr) return caller->close();
+    reply["text"] = status();
+    caller->send(reply);
+  } catch (const std::exception&) {
+    if (caller) caller->close();
+  }
+}
+
+void ElasticProcesses::welcome(std::unique_ptr<ElasticLink>& caller, const Json& hello) {
+  const std::string& launched = hello.at("hello").as_string();
+  const std::string& name = hello.at("name").as_string();
+  std::string other = line_without(plan_.launched, launched);
+  const std::string theirs = line_without(launched, plan_.launched);
+  if (other.empty()) other = theirs;
+  std::string why;
+  if (ending_) why = "the run ends, because " + world_.end + ".";
+  if (why.empty() && !other.empty()) {
+    why = "this launch is not the one that runs: there it is '" + line_without(plan_.launched, launched) + "', here '" +
+          theirs + "'. Use the same program, configuration and arguments on every host.";
+  }
+  if (!why.empty()) {
+    Json refused = Json::object();
+    refused["refused"] = why;
+    caller->send(refused);
+    log::warning("launch: " + name + " (" + caller->peer_address() + ") may not join: " + why);
+    return;
+  }
+  Host host;
+  host.name = name;
+  host.address = caller->peer_address();
+  host.port = static_cast<int>(hello.at("port").as_integer());
+  host.report = HostReport::of(hello.at("report"));
+  std::int64_t number = hello.at("host").as_integer();
+  if (number < 0 || hosts_.contains(number)) {
+    // Numbers of hosts that are gone are not given again: whoever still has one means another host.
+    number = hosts_.rbegin()->first + 1;
+    for (const KnownHost& one : rendezvous_->known()) number = std::max(number, one.number + 1);
+  }
+  Json welcome = Json::object();
+  welcome["welcome"] = number;
+  welcome["by"] = own_;
+  welcome["now"] = host_.folder().seconds();
+  caller->send(welcome);
+  hosts_.at(own_).address = caller->own_address();
+  host.link = std::move(caller);
+  for (const HostReport::Process& one : host.report.processes) {
+    children_[one.number] = {.host = number, .was_member = is_member(one.number)};
+    world_.next = std::max(world_.next, one.number + 1);
+  }
+  const HostReport report = host.report;
+  hosts_[number] = std::move(host);
+  most_hosts_ = std::max(most_hosts_, hosts_.size());
+  host_came_at_ = Clock::now();
+  take(number, report);
+  log::info("launch: " + name + " (" + hosts_.at(number).address + ") has joined with " + grouped(report.wanted) +
+            (report.wanted == 1 ? " process." : " processes."));
+  if (!succeeds_until_) publish();
+}
+
+/// Nothing is saved: that is for those to do who go on.
+void ElasticProcesses::end_cut_off(const std::string& what) {
+  const std::string why = what + ", and the run may go on without it: it ends here, so that there are not two.";
+  log::error("launch: " + why);
+  end(why, static_cast<int>(ExitCode::kFailure), /*save=*/false);
+}
+
+/// The other side of a broken network may go on as well: only the larger one does, or of two halves the one that leads.
+bool ElasticProcesses::is_outnumbered() {
+  if (Clock::now() - silence_at_ > kTogether) most_hosts_ = hosts_.size() + 1;
+  silence_at_ = Clock::now();
+  return 2 * hosts_.size() < most_hosts_;
+}
+
+void ElasticProcesses::lose_host(std::int64_t number, bool silently) {
+  const Host host = std::move(hosts_.at(number));
+  hosts_.erase(number);
+  std::string ranks;
+  bool member = false;
+  for (auto child = children_.begin(); child != children_.end();) {
+    if (child->second.host != number) {
+      ++child;
+      continue;
+    }
+    if (is_member(child->first)) {
+      ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank_of(child->first));
+      member = true;
+    }
+    if (child->second.was_member) ++world_.losses;
+    child = children_.erase(child);
+  }
+  const std::string what = host.name + " is gone" + (silently ? ": nothing was heard of it for 5 s" : "") +
+                           (member ? " (rank " + ranks + ")" : "");
+  if (ending_) return;
+  if (silently && is_outnumbered()) {
+    return end_cut_off(what);
+  }
+  if (!member) {
+    log::info("launch: " + what + ".");
+    return publish();
+  }
+  finishing_ = false;
+  regroup(what);
+}
+
+Json ElasticProcesses::hosts_json() const {
+  Json list = Json::array();
+  for (const auto& [number, host] : hosts_) {
+    Json one = Json::object();
+    one["number"] = number;
+    one["name"] = host.name;
+    one["host"] = host.address;
+    one["port"] = std::int64_t{number == own_ ? rendezvous_->listener().port() : host.port};
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+void ElasticProcesses::tell_hosts() {
+  if (!rendezvous_) return;
+  Json message = Json::object();
+  message["world"] = world_.json();
+  message["hosts"] = hosts_json();
+  std::vector<KnownHost> known;
+  for (const auto& [number, host] : hosts_) {
+    known.push_back({number, host.name, {host.address, number == own_ ? rendezvous_->listener().port() : host.port}});
+    if (host.link) host.link->send(message);
+  }
+  if (!succeeds_until_) rendezvous_->know(std::move(known));
+}
+
+std::string ElasticProcesses::status() const {
+  std::vector<ShownProcess> processes;
+  for (const auto& [number, child] : children_) {
+    const auto host = hosts_.find(child.host);
+    processes.push_back({is_member(number) ? rank_of(number) : -1, child.process,
+                         host == hosts_.end() ? "" : host->second.name + " (" + host->second.address + ")"});
+  }
+  return elastic_status(own_host_name() + ", host " + std::to_string(own_), world_, last_step(),
+                        host_.folder().seconds(), std::move(processes));
+}
+
+}  // namespace capstan::cli
