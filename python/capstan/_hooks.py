@@ -87,7 +87,7 @@ class _Outside(_Forward):
         engine = self._engine()
         if engine is None or torch.is_grad_enabled() or engine._core.inside():
             return self.__wrapped__(*args, **kwargs)
-        return engine._core.pass_(False, self.__wrapped__, args, kwargs, ())
+        return engine._core.evaluate(self.__wrapped__, args, kwargs)
 
 
 class _Layer(_Forward):

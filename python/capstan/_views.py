@@ -32,7 +32,6 @@ class OptimizerView(torch.optim.Optimizer):
         self.param_groups = param_groups
         self.defaults = {key: value for key, value in param_groups[0].items() if key != "params"} if param_groups else {}
         self._rates = [group.get("lr") for group in param_groups]
-        self.overflow = False
         self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = {}, {}
         self._optimizer_state_dict_pre_hooks, self._optimizer_state_dict_post_hooks = {}, {}
         self._optimizer_load_state_dict_pre_hooks, self._optimizer_load_state_dict_post_hooks = {}, {}
@@ -55,13 +54,20 @@ class OptimizerView(torch.optim.Optimizer):
 
     cur_scale = loss_scale
 
+    @property
+    def overflow(self):
+        """Whether the last update was left out, because gradients were not finite."""
+        return not self._core.last_step()[0]
+
     def take_rates(self):
         """Hands rates that the program has written to the engine."""
-        for index, group, before in zip(self._index_of, self.param_groups, self._rates):
+        rates = self._rates
+        for place, group in enumerate(self.param_groups):
             rate = group.get("lr")
-            if rate is not before and rate != before and index is not None:
-                self._core.set_learning_rate(index, float(rate))
-        self._rates = [group.get("lr") for group in self.param_groups]
+            if rate is not rates[place]:
+                before, rates[place] = rates[place], rate
+                if rate != before and self._index_of[place] is not None:
+                    self._core.set_learning_rate(self._index_of[place], float(rate))
 
     def show_rates(self):
         """Shows the rates, and betas, that the engine's schedule has set."""

@@ -1,15 +1,14 @@
 """The engine of a model, with the names of DeepSpeed's."""
 
-import _signal
 import base64
 import contextlib
+import functools
 import inspect
 import io
 import json
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -106,42 +105,6 @@ def _parameter_values(model_parameters, optimizer, parameters, config):
     return [("capstan.parameter_groups", rules)] if rules else []
 
 
-class _WholeCall:
-    """Ctrl-C waits for the end of a call that must not end half way. In threads, and beside handlers of the program's own,
-    nothing is done: these decide."""
-
-    __slots__ = ("_caught", "_waits")
-
-    # The functions of the module signal make an enum of each handler, which takes longer than a whole step may.
-    def __enter__(self):
-        self._waits = threading.get_ident() == threading.main_thread().ident and \
-            _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
-        if self._waits:
-            self._caught = False
-            _signal.signal(_signal.SIGINT, self._catch)
-
-    def _catch(self, *_args):
-        self._caught = True
-
-    def __exit__(self, *thrown):
-        if self._waits:
-            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-            if self._caught:
-                raise KeyboardInterrupt
-
-
-class _Place:
-    """Where the program is within a step."""
-
-    __slots__ = ("forwards", "after_backward", "boundary", "in_no_sync", "uncounted", "micro_steps")
-
-    def __init__(self):
-        self.forwards, self.after_backward = 0, False  # forwards that wait for a backward
-        self.boundary = None  # what the program says of the next micro-batch
-        self.in_no_sync, self.uncounted = False, False  # micro-batches of no_sync do not count
-        self.micro_steps = 0  # calls of step()
-
-
 class Engine(torch.nn.Module):
     """Trains a module as a configuration says. Made by initialize(); one thread at a time drives it.
 
@@ -171,15 +134,15 @@ class Engine(torch.nn.Module):
             description=type(module).__name__, parameters=parameters,
             buffers=_once(module.named_buffers(remove_duplicate=False)),
             modules=[(path, _class_name(part)) for path, part in module.named_modules()],
-            facts=json.dumps(_facts_of(module)), module=module, config=source.config, source=source.source,
-            in_memory=source.in_memory, program=[(path, json.dumps(value)) for path, value in program], place=meeting,
-            listening_socket=listening, deferral=zero.deferral_of([p for _, p in parameters]))
+            facts=json.dumps(_facts_of(module)), module=module, arguments=_positional_names(module.forward),
+            config=source.config, source=source.source, in_memory=source.in_memory,
+            program=[(path, json.dumps(value)) for path, value in program], place=meeting, listening_socket=listening,
+            deferral=zero.deferral_of([p for _, p in parameters]))
         self._facts = self._core.facts()
         self._names_of = {id(parameter): name for name, parameter in parameters if parameter.is_floating_point()}
-        self._places = [(part._parameters, key, parameter) for part in module.modules()
-                        for key, parameter in part._parameters.items() if parameter is not None]
-        self._argument_names = _positional_names(module.forward)
-        self._place = _Place()
+        # Whether they still are where they were is asked at each step.
+        self._holders = [(part._parameters, key, parameter, self._names_of.get(id(parameter), key)) for part in module.modules()
+                         for key, parameter in part._parameters.items() if parameter is not None]
         self._undo = []
         self._take_optimizer(optimizer, program, dict(parameters))
         self._take_schedule(lr_scheduler)
@@ -189,16 +152,18 @@ class Engine(torch.nn.Module):
         _tell_of_failures()
 
     def _take_optimizer(self, optimizer, program, parameters):
-        self.optimizer = None
+        self.optimizer = self._view = None
         if optimizer is not None and not program:
             self._own = OwnOptimizer(optimizer, parameters)
             self._core.set_own_optimizer(self._own.update)
             self.optimizer = optimizer
         elif self._facts["has_optimizer"]:
             groups = optimizer.param_groups if optimizer is not None else None
-            self.optimizer = OptimizerView(self._core, parameters, groups)
+            self.optimizer = self._view = OptimizerView(self._core, parameters, groups)
             if optimizer is not None:
-                self.optimizer.take_rates()
+                self._view.take_rates()
+        # Whether the program may write rates: the configuration's schedule has the last word.
+        self._takes_rates = self._view is not None and not self._facts["has_scheduler"]
 
     def _take_schedule(self, lr_scheduler):
         self._program_schedule = None
@@ -215,10 +180,12 @@ class Engine(torch.nn.Module):
             self._take_rates()
         elif self._facts["has_scheduler"]:
             self.lr_scheduler = ScheduleView(self)
+        self._moves_schedules = self._program_schedule is not None or \
+            (self._view is not None and self._facts["has_scheduler"])
 
     def _take_rates(self):
-        if isinstance(self.optimizer, OptimizerView) and not self._facts["has_scheduler"]:
-            self.optimizer.take_rates()
+        if self._takes_rates:
+            self._view.take_rates()
 
     def __getattr__(self, name):
         try:
@@ -242,13 +209,7 @@ class Engine(torch.nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module returns for one micro-batch. With gradients on, it is one whose loss goes to backward(); without
         (torch.no_grad()) an evaluation. At ZeRO stage 3 every forward is one of all ranks."""
-        training = torch.is_grad_enabled()
-        output = self._core.pass_(training, self.module, args, kwargs, self._argument_names)
-        if training:
-            place = self._place
-            place.forwards += 1
-            place.after_backward = False
-        return output
+        return self._core.run(self._modules["module"], args, kwargs)
 
     def backward(self, loss: Tensor, retain_graph: bool = False, scale_wrt_gas: bool = True, **_ignored: Any) -> Tensor:
         """Backward of loss / gradient_accumulation_steps (of the loss itself without `scale_wrt_gas`), times the loss scale.
@@ -257,50 +218,22 @@ class Engine(torch.nn.Module):
 
         Raises RuntimeFault for a loss that comes from elsewhere, a second backward of one forward, a loss that is not
         scalar, and micro-batches beyond gradient_accumulation_steps."""
-        if not isinstance(loss, torch.Tensor):
-            raise RuntimeFault(f"backward: takes the loss, a scalar tensor, got a {type(loss).__name__}.")
-        if loss.numel() != 1:
-            raise RuntimeFault(f"backward: the loss must be a scalar, got a tensor of shape {list(loss.shape)}. Reduce it, with "
-                               "mean() for instance.")
-        if not loss.is_floating_point():
-            raise RuntimeFault(f"backward: the loss must be of floating point, got {loss.dtype}.")
-        if self._place.forwards == 0:
-            raise RuntimeFault("backward: this forward has had its backward, or there was none. Call engine(...) again, or add "
-                               "losses of one forward up.")
-        if self._place.uncounted and self._place.boundary is None and not self._place.in_no_sync:
-            self._core.set_boundary((self._place.micro_steps + 1) % self._facts["accumulation"] == 0)
-        with _WholeCall():
-            self._core.backward(loss, scale_wrt_gas, retain_graph)
-        self._place.forwards = 0
-        self._place.after_backward = True
+        self._core.backward(loss, scale_wrt_gas, retain_graph)
         return loss
 
     def step(self, lr_kwargs: dict | None = None) -> None:
         """After the step's last micro-batch: norm, clipping, update, schedule. After earlier ones it counts. Raises
         RuntimeFault without a backward before, for parameters that were replaced, and where the loss or a gradient is not
         finite and no loss is scaled."""
-        for holder, key, parameter in self._places:
-            if holder.get(key) is not parameter:
-                raise RuntimeFault(
-                    f"parameter '{self._names_of.get(id(parameter), key)}' was replaced after initialize(): the engine trains the "
-                    "tensor that the module had then. Change values in 'with engine.gather(written_by=0):' instead."
-                )
-        updates = self._core.at_boundary()
-        if updates:
-            self._take_rates()
-        with _WholeCall():
-            applied = self._core.step()
-        self._place.micro_steps += 1
-        self._place.after_backward = False
-        if not updates:
-            return
-        if self._place.uncounted:
-            self._place.uncounted = False
-            self._core.set_boundary(self._place.boundary)
-        if isinstance(self.optimizer, OptimizerView):
-            self.optimizer.overflow = not applied
-            if self._facts["has_scheduler"]:
-                self.optimizer.show_rates()
+        if self._takes_rates:
+            self._view.take_rates()
+        updated = functools.partial(self._move_schedules, lr_kwargs) if self._moves_schedules else None
+        self._core.step(self._holders, updated)
+
+    def _move_schedules(self, lr_kwargs, applied):
+        """After an update, or one that was left out."""
+        if self._view is not None and self._facts["has_scheduler"]:
+            self._view.show_rates()
         if self._program_schedule is not None and applied:
             self.optimizer._opt_called = True  # as torch's schedules want it
             self._program_schedule.step(**(lr_kwargs or {}))
@@ -324,15 +257,11 @@ class Engine(torch.nn.Module):
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """Whether the micro-batch under way is the last of its step."""
-        if self._place.boundary is not None:
-            return self._place.boundary
-        return self._core.at_boundary() if self._place.after_backward else \
-            (self._place.micro_steps + 1) % self._facts["accumulation"] == 0
+        return self._core.at_boundary()
 
     def set_gradient_accumulation_boundary(self, is_boundary: bool | None) -> None:
         """Says whether the next micro-batch is the last of its step, instead of counting; None: count again."""
-        self._place.boundary = None if is_boundary is None else bool(is_boundary)
-        self._core.set_boundary(self._place.boundary)
+        self._core.set_boundary(None if is_boundary is None else bool(is_boundary))
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -341,17 +270,15 @@ class Engine(torch.nn.Module):
         if self._facts["stage"] >= 2:
             raise RuntimeFault(f"no_sync: ZeRO stage {self._facts['stage']} partitions gradients during each backward. Use stage 0 "
                                "or 1, or gradient_accumulation_steps.")
-        self._place.in_no_sync = self._place.uncounted = True
-        self._core.set_boundary(False)
+        self._core.begin_no_sync()
         try:
             yield
         finally:
-            self._place.in_no_sync = False
-            self._core.set_boundary(self._place.boundary)
+            self._core.end_no_sync()
 
     def _micro_batches(self):
         """Micro-batches of this rank so far, those of the step under way included."""
-        return self._core.progress()[0] * self._facts["accumulation"] + self._place.micro_steps % self._facts["accumulation"]
+        return self._core.progress()[0] * self._facts["accumulation"] + self._core.micro_steps() % self._facts["accumulation"]
 
     # ---- Values
 
@@ -384,7 +311,7 @@ class Engine(torch.nn.Module):
 
     def _evaluate(self, function, *args, **kwargs):
         with torch.no_grad():
-            return self._core.pass_(False, function, args, kwargs, ())
+            return self._core.evaluate(function, args, kwargs)
 
     def save_16bit_model(self, save_dir: str, save_filename: str = "pytorch_model.bin",
                          exclude_frozen_parameters: bool = False) -> bool:
@@ -440,7 +367,7 @@ class Engine(torch.nn.Module):
             raise RuntimeFault("save_checkpoint: save_latest=False is not here: the newest checkpoint is the latest. Save into "
                                "another folder.")
         state = dict(client_state or {})
-        ours = {"micro_steps": self._place.micro_steps}
+        ours = {"micro_steps": self._core.micro_steps()}
         if self._program_schedule is not None and hasattr(self._program_schedule, "state_dict"):
             ours["lr_scheduler"] = _packed(self._program_schedule.state_dict())
         if self._own is not None:
@@ -473,10 +400,8 @@ class Engine(torch.nn.Module):
                 tag = file.read().strip()
         state = json.loads(self._core.load_checkpoint(load_dir, str(tag)))
         ours = state.pop(_RESERVED, {}) if isinstance(state, dict) else {}
-        self._place.forwards, self._place.after_backward = 0, False
-        self._place.micro_steps = self._core.progress()[0] * self._facts["accumulation"]
-        if isinstance(self.optimizer, OptimizerView):
-            self.optimizer.show_rates()
+        if self._view is not None:
+            self._view.show_rates()
         if self._own is not None and "optimizer" in ours:
             self._own.optimizer.load_state_dict(_unpacked(ours["optimizer"]))
         if self._program_schedule is not None and load_lr_scheduler_states and "lr_scheduler" in ours:
@@ -513,7 +438,7 @@ class Engine(torch.nn.Module):
     @property
     def micro_steps(self) -> int:
         """Micro-batches of this rank whose step() was called."""
-        return self._place.micro_steps
+        return self._core.micro_steps()
 
     @property
     def skipped_steps(self) -> int:
