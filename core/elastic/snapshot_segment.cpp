@@ -86,7 +86,11 @@ void SnapshotSegment::reserve(std::uint64_t least, std::uint64_t wanted) {
   }
   // A page of a sparse file that the memory has no room for would end the process by SIGBUS when it is written.
   if (const int reason = posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes)); reason != 0) {
-    if (capacity_ == 0) unlink(path_.c_str());
+    if (capacity_ == 0) {
+      unlink(path_.c_str());
+      // What is written to a file without a name nobody finds.
+      close(std::exchange(descriptor_, -1));
+    }
     fail(path_, "no room for its " + std::to_string(bytes) + " bytes", reason);
   }
   void* mapped = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor_, 0);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <ctime>
 #include <exception>
+#include <utility>
 
 #include "core/log.hpp"
 
@@ -52,11 +53,14 @@ void Snapshots::start(SnapshotFolder& folder, Write write, bool now, double begu
   last_wall_ = seconds_of(CLOCK_MONOTONIC);
   last_cpu_ = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
   begun_cpu_ = thread_seconds() - begun;
-  const auto work = [id = id_, written = written_, write = std::move(write)] {
+  const auto work = [id = id_, written = written_, told = told_, write = std::move(write)] {
     try {
       written->cost = write(id);
       written->sealed = true;
+      told->clear();
     } catch (const std::exception& error) {
+      // Memory that is full stays so for many snapshots.
+      if (std::exchange(*told, error.what()) == error.what()) return;
       log::warning(std::string("a snapshot is not made, and older ones stay: ") + error.what());
     }
   };

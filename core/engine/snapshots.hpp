@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -79,7 +80,8 @@ class Snapshots {
   SnapshotId id_;
   std::shared_ptr<const SnapshotLayout> layout_;
   std::shared_ptr<Written> written_ = std::make_shared<Written>();
-  BackgroundSave thread_;  // last, because it uses the members above
+  std::shared_ptr<std::string> told_ = std::make_shared<std::string>();  // why the last one is not made
+  BackgroundSave thread_;                                                // last, because it uses the members above
 };
 
 }  // namespace capstan

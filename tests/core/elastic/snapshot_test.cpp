@@ -13,7 +13,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
 #include <optional>
 #include <random>
@@ -25,51 +24,19 @@
 #include "core/elastic/snapshot_folder.hpp"
 #include "core/errors.hpp"
 #include "tests/core/checkpoint/small_disk.hpp"
-#include "tests/core/data/temporary_folder.hpp"
-#include "tests/core/zero/mixed_model.hpp"
-#include "tests/support/ranks.hpp"
+#include "tests/core/elastic/snapshot_worlds.hpp"
 
 namespace capstan {
 namespace {
 
+using test::in_worlds;
+using test::InWorld;
 using test::MixedRun;
+using test::shared;
 using test::TemporaryFolder;
+using test::TogetherRun;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
-
-std::shared_ptr<Communicator> shared(Communicator& communicator) {
-  return {&communicator, [](Communicator*) {}};
-}
-
-/// A world of `ranks` processes, and what each of them does.
-struct InWorld {
-  int ranks;
-  std::function<void(Communicator&, const std::string& folder)> body;
-};
-
-/// Runs worlds one after the other, in one folder. The processes of each find their own body by their environment.
-void in_worlds(const std::vector<InWorld>& worlds, int ranks_per_host = 0) {
-  constexpr const char *kFolder = "CAPSTAN_TEST_SNAPSHOTS", *kWorld = "CAPSTAN_TEST_WORLD";
-  std::optional<TemporaryFolder> made;
-  std::string folder;
-  if (const char* given = std::getenv(kFolder)) {
-    folder = given;
-  } else {
-    folder = made.emplace().path().string();
-  }
-  for (std::size_t w = 0; w < worlds.size(); ++w) {
-    const char* own = std::getenv(kWorld);
-    if (own != nullptr && std::stoul(own) != w) continue;
-    test::RanksOptions options;
-    options.ranks_per_host = ranks_per_host;
-    options.environment = [&](int) {
-      return std::vector<std::string>{std::string(kFolder) + "=" + folder,
-                                      std::string(kWorld) + "=" + std::to_string(w)};
-    };
-    test::expect_on_ranks(
-        worlds[w].ranks, [&](Communicator& ranks) { worlds[w].body(ranks, folder); }, options);
-  }
-}
 
 struct Case {
   const char* name;
@@ -115,13 +82,6 @@ void expect_same(const std::map<std::string, std::string>& found, const std::map
     EXPECT_TRUE(other->second == bytes) << name;
   }
 }
-
-/// A run of which all ranks use the same parameters, as stage 3 needs.
-struct TogetherRun : MixedRun {
-  TogetherRun(const std::string& config, std::shared_ptr<Communicator> ranks) : MixedRun(config, std::move(ranks)) {
-    model.skips = false;
-  }
-};
 
 Json client_state() {
   Json state = Json::object();
@@ -412,6 +372,50 @@ TEST(Snapshot, WithoutRoomIsRefusedOnAllRanksWithWhatIsNeeded) {
                 }
                 ranks.all_gather_text("test: end", "");
               }}});
+}
+
+/// Fills what a file system has left. Removed with the object.
+class Filling {
+ public:
+  explicit Filling(std::filesystem::path file) : file_(std::move(file)) {
+    std::ofstream out(file_, std::ios::binary);
+    const std::string page(4096, 'x');
+    while (out << page << std::flush) {
+    }
+  }
+  ~Filling() { std::filesystem::remove(file_); }
+
+ private:
+  std::filesystem::path file_;
+};
+
+TEST(Snapshot, ThatFindsNoRoomAnyMoreIsToldOnceAndTheOlderOneStays) {
+  const TemporaryFolder place;
+  const test::SmallDisk disk(place.path(), "8m");
+  if (!disk.mounted()) GTEST_SKIP() << "a small file system cannot be mounted here: " << disk.reason();
+  SnapshotFolder snapshots(place.path(), 0, 1);
+  MixedRun run(config_of({"", R"("stage": 0)"}, 1, ""), Communicator::alone());
+  const auto snapshot = [&] {
+    run.steps(1);
+    run.engine.begin_snapshot(snapshots);
+    return run.engine.finish_snapshot();
+  };
+  EXPECT_TRUE(snapshot());
+  {
+    const Filling filling(place / "filling");
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(snapshot());
+    const std::string told = testing::internal::GetCapturedStderr(),
+                      sentence = "a snapshot is not made, and older ones stay: snapshot '" +
+                                 (place / "member-0.1").string() + "': no room for its ";
+    EXPECT_THAT(told, HasSubstr(sentence));
+    EXPECT_EQ(told.find(sentence), told.rfind(sentence)) << told;
+    ASSERT_TRUE(run.engine.load_snapshot(snapshots).has_value());
+    EXPECT_EQ(run.engine.progress().global_steps, 1);
+  }
+  EXPECT_TRUE(snapshot());
+  ASSERT_TRUE(run.engine.load_snapshot(snapshots).has_value());
+  EXPECT_EQ(run.engine.progress().global_steps, 2);
 }
 
 /// A rank is killed at some instant, and another world goes on from what it and the others have left.
