@@ -2,8 +2,11 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 #include "core/checkpoint/dtypes.hpp"
@@ -14,7 +17,8 @@ namespace capstan {
 namespace {
 
 constexpr std::uint64_t kTensorAlignment = 64;
-constexpr std::size_t kCopiedAtOnce = 128 << 10;  // less than half of a core's second-level cache
+constexpr std::uint64_t kInCaches = 8 << 20;      // bytes of a snapshot that a core's share of the caches may hold
+constexpr std::size_t kCopiedAtOnce = 16 << 10;   // half of a core's first-level cache
 constexpr std::int64_t kStoredAtOnce = 16 << 20;  // bytes of a tensor that is not in memory
 constexpr const char* kSegmentName = "segment";   // an index names a file; here it is the segment it stands in
 
@@ -30,19 +34,54 @@ IndexedTensor placed(const CheckpointTensor& tensor, std::uint64_t begin) {
 
 std::string name_of(const IndexedTensor& place) { return place.state + " of '" + place.parameter + "'"; }
 
+/// Nobody reads a snapshot while the training goes on, which has better use for the caches. Other threads see the bytes
+/// once hwy::FlushStream() has been called.
+void copy_past_caches(std::byte* to, const std::byte* from, std::size_t count) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const hn::CappedTag<std::uint8_t, kTensorAlignment> bytes;
+  const std::size_t lanes = hn::Lanes(bytes);
+  // A line of the cache that is only written in part would be fetched for it.
+  const std::size_t unaligned = -reinterpret_cast<std::uintptr_t>(to) % kTensorAlignment;
+  if (count < unaligned + kTensorAlignment) {
+    std::memcpy(to, from, count);
+    return;
+  }
+  const std::size_t end = unaligned + (count - unaligned) / kTensorAlignment * kTensorAlignment;
+  std::memcpy(to, from, unaligned);
+  for (std::size_t at = unaligned; at < end; at += lanes) {
+    const auto values = hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(from + at));
+    hn::Stream(values, bytes, reinterpret_cast<std::uint8_t*>(to + at));
+  }
+  std::memcpy(to + end, from + end, count - end);
+}
+
+/// Copies `count` bytes and adds them to `digest`: each piece while the cache holds it.
+void copy_and_add(Xxh3& digest, std::byte* to, const std::byte* from, std::size_t count, CopyPath path) {
+  for (std::size_t at = 0; at < count; at += kCopiedAtOnce) {
+    const std::size_t now = std::min(kCopiedAtOnce, count - at);
+    digest.update(from + at, now);
+    if (path == CopyPath::kPastCaches) {
+      copy_past_caches(to + at, from + at, now);
+    } else {
+      std::memcpy(to + at, from + at, now);
+    }
+  }
+  hwy::FlushStream();
+}
+
 /// Copies a tensor's values. Returns their checksum.
-std::uint64_t copy_values(std::byte* to, const CheckpointTensor& tensor) {
+std::uint64_t copy_values(std::byte* to, const CheckpointTensor& tensor, CopyPath path) {
   if (!tensor.read) {
     const at::Tensor values = tensor.values.cpu().contiguous();
-    return copy_hashed(to, static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes());
+    return copy_hashed(to, static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes(), path);
   }
   Xxh3 digest;
   const auto element = static_cast<std::int64_t>(tensor.values.element_size());
   const std::int64_t numel = tensor.values.numel(), at_once = kStoredAtOnce / element;
   for (std::int64_t from = 0; from < numel; from += at_once) {
     const at::Tensor piece = tensor.read(from, std::min(at_once, numel - from));
-    digest.update(piece.const_data_ptr(), piece.nbytes());
-    std::memcpy(to + from * element, piece.const_data_ptr(), piece.nbytes());
+    copy_and_add(digest, to + from * element, static_cast<const std::byte*>(piece.const_data_ptr()), piece.nbytes(),
+                 path);
   }
   return digest.digest();
 }
@@ -59,13 +98,13 @@ at::Tensor tensor_in(const SealedSegment& segment, const IndexedTensor& place) {
 
 }  // namespace
 
-std::uint64_t copy_hashed(std::byte* to, const std::byte* from, std::size_t count) {
+CopyPath copy_path(std::uint64_t snapshot_bytes) {
+  return snapshot_bytes > kInCaches ? CopyPath::kPastCaches : CopyPath::kThroughCaches;
+}
+
+std::uint64_t copy_hashed(std::byte* to, const std::byte* from, std::size_t count, CopyPath path) {
   Xxh3 digest;
-  for (std::size_t at = 0; at < count; at += kCopiedAtOnce) {
-    const std::size_t now = std::min(kCopiedAtOnce, count - at);
-    digest.update(from + at, now);
-    std::memcpy(to + at, from + at, now);
-  }
+  copy_and_add(digest, to, from, count, path);
   return digest.digest();
 }
 
@@ -98,8 +137,9 @@ void write_snapshot(SnapshotSegment& segment, const SnapshotLayout& layout,
   segment.open(layout.sizes(state.size()));
   std::copy_n(reinterpret_cast<const std::byte*>(layout.index().data()), layout.index().size(), segment.index().data());
   std::byte* digests = segment.digests().data();
+  const CopyPath path = copy_path(segment.data().size());
   for (std::size_t k = 0; k < tensors.size(); ++k) {
-    const std::uint64_t digest = copy_values(segment.data().data() + layout.begin(k), tensors[k]);
+    const std::uint64_t digest = copy_values(segment.data().data() + layout.begin(k), tensors[k], path);
     std::memcpy(digests + k * sizeof digest, &digest, sizeof digest);
   }
   std::copy_n(reinterpret_cast<const std::byte*>(state.data()), state.size(), segment.state().data());

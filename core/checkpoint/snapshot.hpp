@@ -50,7 +50,10 @@ std::vector<CheckpointTensor> read_snapshot(const SealedSegment& segment,
 /// Throws RuntimeFault: `where`, then the defect: a tensor whose parts leave a gap, or overlap.
 void check_parts(const std::vector<CheckpointTensor>& tensors, const std::string& where);
 
-/// Copies `count` bytes, and gives their XXH3-64: of each piece while the cache holds it.
-std::uint64_t copy_hashed(std::byte* to, const std::byte* from, std::size_t count);
+/// How a snapshot is copied: past the caches where it is so large that they would not hold it.
+enum class CopyPath { kThroughCaches, kPastCaches };
+CopyPath copy_path(std::uint64_t snapshot_bytes);
+/// Copies `count` bytes and gives their XXH3-64. Each byte is read from memory once.
+std::uint64_t copy_hashed(std::byte* to, const std::byte* from, std::size_t count, CopyPath path);
 
 }  // namespace capstan
