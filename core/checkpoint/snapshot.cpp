@@ -2,13 +2,12 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <hwy/cache_control.h>
-#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#include "core/checkpoint/copy_past_caches.hpp"
 #include "core/checkpoint/dtypes.hpp"
 #include "core/errors.hpp"
 #include "core/xxh3.hpp"
@@ -34,27 +33,6 @@ IndexedTensor placed(const CheckpointTensor& tensor, std::uint64_t begin) {
 
 std::string name_of(const IndexedTensor& place) { return place.state + " of '" + place.parameter + "'"; }
 
-/// Nobody reads a snapshot while the training goes on, which has better use for the caches. Other threads see the bytes
-/// once hwy::FlushStream() has been called.
-void copy_past_caches(std::byte* to, const std::byte* from, std::size_t count) {
-  namespace hn = hwy::HWY_NAMESPACE;
-  const hn::CappedTag<std::uint8_t, kTensorAlignment> bytes;
-  const std::size_t lanes = hn::Lanes(bytes);
-  // A line of the cache that is only written in part would be fetched for it.
-  const std::size_t unaligned = -reinterpret_cast<std::uintptr_t>(to) % kTensorAlignment;
-  if (count < unaligned + kTensorAlignment) {
-    std::memcpy(to, from, count);
-    return;
-  }
-  const std::size_t end = unaligned + (count - unaligned) / kTensorAlignment * kTensorAlignment;
-  std::memcpy(to, from, unaligned);
-  for (std::size_t at = unaligned; at < end; at += lanes) {
-    const auto values = hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(from + at));
-    hn::Stream(values, bytes, reinterpret_cast<std::uint8_t*>(to + at));
-  }
-  std::memcpy(to + end, from + end, count - end);
-}
-
 /// Copies `count` bytes and adds them to `digest`: each piece while the cache holds it.
 void copy_and_add(Xxh3& digest, std::byte* to, const std::byte* from, std::size_t count, CopyPath path) {
   for (std::size_t at = 0; at < count; at += kCopiedAtOnce) {
@@ -66,7 +44,7 @@ void copy_and_add(Xxh3& digest, std::byte* to, const std::byte* from, std::size_
       std::memcpy(to + at, from + at, now);
     }
   }
-  hwy::FlushStream();
+  flush_copies();
 }
 
 /// Copies a tensor's values. Returns their checksum.

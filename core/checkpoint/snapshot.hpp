@@ -50,7 +50,8 @@ std::vector<CheckpointTensor> read_snapshot(const SealedSegment& segment,
 /// Throws RuntimeFault: `where`, then the defect: a tensor whose parts leave a gap, or overlap.
 void check_parts(const std::vector<CheckpointTensor>& tensors, const std::string& where);
 
-/// How a snapshot is copied: past the caches where it is so large that they would not hold it.
+/// How a snapshot is copied: past the caches where they would not hold it. Nobody reads it while the training goes on,
+/// which has better use for them.
 enum class CopyPath { kThroughCaches, kPastCaches };
 CopyPath copy_path(std::uint64_t snapshot_bytes);
 /// Copies `count` bytes and gives their XXH3-64. Each byte is read from memory once.
