@@ -6,6 +6,7 @@
 //   engine_overhead engine|bare STEPS     one of the two alone: bench/engine_overhead counts its instructions
 //   engine_overhead one STEPS             processor time of a step of one operator in the engine, in microseconds, for
 //                                         bench/python/engine_in_python
+//   engine_overhead torch STEPS           the same of that operator's forward and backward by LibTorch alone
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -191,14 +192,27 @@ int compare(const at::Tensor& input, int rounds) {
 }
 
 /// The least of eight rounds, which a busy machine disturbs least.
+int show_least(int steps, const std::function<void()>& step) {
+  for (int i = 0; i < 1000; ++i) step();
+  Timing timing;
+  for (int round = 0; round < 8; ++round) timing.run(std::max(1, steps / 8), step);
+  std::printf("%.2f\n", *std::min_element(timing.cpu_us.begin(), timing.cpu_us.end()));
+  return 0;
+}
+
 int show_one_operator(int steps) {
   const at::Tensor input = at::ones({kRows});
   EngineLoop engine(true);
-  for (int i = 0; i < 1000; ++i) engine.step(input);
-  Timing timing;
-  for (int round = 0; round < 8; ++round) timing.run(std::max(1, steps / 8), [&] { engine.step(input); });
-  std::printf("%.2f\n", *std::min_element(timing.cpu_us.begin(), timing.cpu_us.end()));
-  return 0;
+  return show_least(steps, [&] { engine.step(input); });
+}
+
+int show_torch_alone(int steps) {
+  const at::Tensor input = at::ones({kRows});
+  SmallModel model(true);
+  return show_least(steps, [&] {
+    model.loss(input).backward();
+    model.parameters[0].mutable_grad().reset();
+  });
 }
 
 }  // namespace
@@ -208,6 +222,7 @@ int main(int argc, char** argv) {
   const std::string only = argc > 2 ? argv[1] : "";
   if (only == "engine") return repeat<EngineLoop>(input, std::atoi(argv[2])), 0;
   if (only == "one") return at::set_num_threads(1), show_one_operator(std::atoi(argv[2]));
+  if (only == "torch") return at::set_num_threads(1), show_torch_alone(std::atoi(argv[2]));
   if (only == "bare") return repeat<BareLoop>(input, std::atoi(argv[2])), 0;
   return compare(input, argc > 1 ? std::atoi(argv[1]) : 41);
 }

@@ -99,8 +99,9 @@ struct Engine::State {
   void lend_curvature();
   /// Calls `run` with the model's parameters there, from one use to the next.
   void run_pass(Batch& batch, ParameterResidency::Pass pass, const std::function<void()>& run);
-  /// What a pass that trains begins with; what follows is run_training_pass().
-  void begin_forward(Batch& batch);
+  /// What a pass that trains begins with; what follows is run_training_pass(). `of_model`: the model reads the batch,
+  /// and not components alone.
+  void begin_forward(Batch& batch, bool of_model);
   void run_training_pass(Batch& batch, const std::function<void()>& run);
   void pass(PassKind kind, Batch& batch, const std::function<void()>& run);
   void backward(const at::Tensor& loss, BackwardOptions options);
@@ -113,8 +114,8 @@ struct Engine::State {
   void finish_step(bool applied);
   /// Forgets the step under way, whatever an exception has left of it: its gradients, losses and counters.
   void abandon_step();
-  /// Keeps the loss of a micro-batch where it is, until read_losses adds all of the step's up: one wait for the device
-  /// a step.
+  /// Keeps the loss of a micro-batch, on a device where it is, until read_losses adds all of the step's up: one wait
+  /// for the device a step.
   void note_loss(const at::Tensor& loss);
   void read_losses();
   std::string step_name() const;

@@ -9,12 +9,18 @@
 
 namespace capstan {
 
+/// The loss of a micro-batch.
+struct NotedLoss {
+  double value = 0;
+  at::Tensor on_device;  // defined: a double that was not read yet, where the device has it
+};
+
 /// What an engine knows of the step under way, from its first forward to the end of step(). A fresh one is a step that
 /// has not begun.
 struct StepUnderWay {
   std::int64_t micro_step = 0;       // micro-batches that have had their backward
   std::int64_t passes = 0;           // passes that train since the last backward
-  std::vector<at::Tensor> losses;    // the micro-batches' losses, not read yet: one double each where the device has it
+  std::vector<NotedLoss> losses;     // of the micro-batches that are not in loss_sum yet
   double loss_sum = 0;               // the sum of the losses that were read
   bool loss_finite = true;           // no loss so far was infinite or NaN
   std::int64_t bad_micro_step = 0;   // the first micro-batch whose loss was not finite
