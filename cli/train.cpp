@@ -11,6 +11,7 @@
 #include "cli/commands.hpp"
 #include "cli/elastic_account.hpp"
 #include "cli/elastic_member.hpp"
+#include "cli/elastic_saved.hpp"
 #include "cli/elastic_snapshots.hpp"
 #include "cli/elastic_training.hpp"
 #include "cli/interrupt.hpp"
@@ -110,7 +111,7 @@ class TrainingRun {
     if (!member) {
       begin(arguments);
     } else if (!go_on()) {
-      begin(arguments);
+      if (!saved_step_) begin(arguments);
       account_.begun = now();
       // Whatever comes next, the run need not begin anew.
       snapshots_->take(*engine_, kept_with_snapshot());
@@ -128,6 +129,7 @@ class TrainingRun {
  private:
   void begin(const TrainArguments& arguments);
   bool go_on();
+  void go_on_from_disk();
   Json kept_with_snapshot() const;
   void snapshot();
   std::optional<int> pause();
@@ -200,11 +202,22 @@ void TrainingRun::begin(const TrainArguments& arguments) {
   if (!arguments.resume.empty()) resume(CheckpointName::parse(arguments.resume));
 }
 
-/// From the newest snapshot of an elastic run. False where there is none yet.
+/// From what an elastic run has saved last, if anything, where it has no snapshot that can be used.
+void TrainingRun::go_on_from_disk() {
+  if (!member_) return;
+  const std::optional<CheckpointName> saved = last_saved(member_->folder(), *loaded_.communicator);
+  if (!saved) return;
+  if (speaks_)
+    log::warning("no snapshot of the run can be used: it goes on from the newest checkpoint that it has saved.");
+  resume(*saved);
+}
+
+/// From the newest snapshot of an elastic run, or a checkpoint in its place. False where there is no snapshot.
 bool TrainingRun::go_on() {
   const World& world = member_->world();
   snapshots_.emplace(*member_);
   const std::optional<Json> kept = snapshots_->load(*engine_);
+  if (!kept) go_on_from_disk();
   if (kept) {
     account_ = ElasticAccount::go_on(kept->at("account"), world.since, world.waited, now());
     first_loss_ = kept->at("first_loss").as_number();
@@ -417,6 +430,11 @@ void TrainingRun::note_saved() {
   const Interrupt::Part bounded = part(Kind::kSave, "as older checkpoints were removed, which did not end");
   engine_->finish_saving();
   kept_ = std::exchange(saving_, "");
+  if (member_ && speaks_) {
+    const std::filesystem::path checkpoint = kept_;
+    cli::note_saved(member_->folder(), *saved_step_,
+                    {checkpoint.parent_path().string(), checkpoint.filename().string()});
+  }
   const bool node_leads = loaded_.config.checkpoint.use_node_local_storage && loaded_.communicator->local_rank() == 0;
   if (run_.keep > 0 && (speaks_ || node_leads)) prune_checkpoints(run_.save_dir, run_.keep);
   print_line("saved " + kept_);

@@ -66,5 +66,23 @@ TEST_F(ElasticDamage, IsNamedAndTheOlderSnapshotTaken) {
                                     std::to_string(of_1[1].facts().step) + " (all processes and their launcher"));
 }
 
+TEST_F(ElasticDamage, OfAllSnapshotsMakesTheRunGoOnFromTheCheckpointThatItHasSaved) {
+  const std::vector<std::string> words = train("damaged", kEndless, {"--save-every", "10"});
+  const fs::path left = killed(words);
+  const fs::path latest = folder_ / "damaged-ck/latest";
+  ASSERT_TRUE(fs::exists(latest));
+  for (const char* member : {"0", "1"}) {
+    for (const SealedSegment& segment : snapshots_of(left, member)) flip_a_bit(segment);
+  }
+  ElasticRun again(folder_, {"--elastic", "2:2"}, words);
+  ASSERT_TRUE(again.await(0, 2));
+  const ProcessResult result = end_and_compare(again, "damaged", "2");
+  EXPECT_THAT(
+      result.err,
+      HasSubstr("no snapshot of the run can be used: it goes on from the newest checkpoint that it has saved."));
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("resumed from damaged-ck/global_step[0-9]+0 at step"));
+  EXPECT_THAT(result.out, ::testing::ContainsRegex("generation 2: 2 processes go on from step [0-9]+0 .all processes"));
+}
+
 }  // namespace
 }  // namespace capstan::cli
