@@ -62,6 +62,18 @@ with engine.gather():
 told["copy"] = float(sum(p.detach().double().sum() for p in whole.parameters()))
 told["hash after reading"] = values_hash(engine)
 
+# Whole values in a file, where the configuration asks for them.
+told["not saved"] = engine.save_16bit_model(folder + "-16bit")
+keys = config(3)
+keys["zero_optimization"]["stage3_gather_16bit_weights_on_model_save"] = True
+torch.manual_seed(1)
+saving = capstan.initialize(model=Transformer(), config=keys)[0]
+train(saving, data[:1])
+saving.save_16bit_model(folder + "-16bit")
+with saving.gather():
+    told["saved"] = rank > 0 or all(torch.equal(value, saving.module.state_dict()[name]) for name, value in torch.load(
+        os.path.join(folder + "-16bit", "pytorch_model.bin")).items())
+
 # Values that a rank writes are those of all, in the masters as well.
 with capstan.zero.GatheredParameters([weight], modifier_rank=0):
     if rank == 0:

@@ -87,6 +87,9 @@ class MistakesAreSentences(Fixture):
         self.addCleanup(dist.destroy_process_group)
         self.raises(capstan.ConfigError, "model: is wrapped by DistributedDataParallel", engine_of,
                     torch.nn.parallel.DistributedDataParallel(Net()))
+        mesh = dist.device_mesh.init_device_mesh("cpu", (1,))
+        self.raises(capstan.ConfigError, "model: is wrapped by FSDPNet", engine_of,
+                    dist.fsdp.fully_shard(Net(), mesh=mesh))
 
     def test_in_the_order_of_calls(self):
         engine = engine_of()
@@ -118,10 +121,14 @@ class MistakesAreSentences(Fixture):
         self.raises(capstan.RuntimeFault, "parameter 'inner.weight' was replaced after initialize()", engine.step)
 
     def test_in_the_processes(self):
-        for environment, text in (({"WORLD_SIZE": "2", "RANK": "0"}, "nothing says where the processes meet"),
-                                  ({"WORLD_SIZE": "2"}, "but RANK is not set")):
-            code = ("import torch, capstan\n"
-                    f"capstan.initialize(model=torch.nn.Linear(2, 2), config={config()!r})")
+        starts = f"capstan.initialize(model=torch.nn.Linear(2, 2), config={config()!r})"
+        for environment, call, text in (
+                ({"WORLD_SIZE": "2", "RANK": "0"}, starts, "nothing says where the processes meet"),
+                ({"WORLD_SIZE": "2"}, starts, "but RANK is not set"),
+                ({"WORLD_SIZE": "2", "RANK": "0"}, "capstan.init_distributed()", "there are 2 processes, and MASTER_ADDR is not set"),
+                ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost"}, "capstan.init_distributed()",
+                 "there are 2 processes, and MASTER_PORT is not set")):
+            code = "import torch, capstan\n" + call
             result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env={**os.environ, **environment}, text=True,
                                     capture_output=True, timeout=120)
             self.assertEqual(result.returncode, 1)
@@ -141,6 +148,32 @@ class MistakesAreSentences(Fixture):
         result = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, timeout=60)
         self.assertRegex(result.stderr, r"was built for Python 3\.\d+, and this is Python 3\.12. Install the wheel whose name has "
                                         "cp312")
+
+    def test_in_what_is_asked_of_the_stand_in_for_deepspeed(self):
+        for code, text in (
+                ("import deepspeed; deepspeed.pipe", "deepspeed.pipe: pipeline parallelism is not here; ZeRO partitions the model"),
+                ("import deepspeed; deepspeed.init_inference()", "deepspeed.init_inference: DeepSpeed-Inference is not here"),
+                ("import deepspeed.moe.layer", "deepspeed.moe: mixture-of-experts layers of DeepSpeed are not here"),
+                ("import deepspeed.ops.transformer", "is not among what transformers and accelerate use of DeepSpeed"),
+                ("import deepspeed; deepspeed.initialize(model=3, config={})", "model: must be a torch.nn.Module, got int")):
+            result = subprocess.run([sys.executable, "-W", "ignore", "-c", "import capstan.deepspeed\n" + code], text=True,
+                                    capture_output=True, timeout=120)
+            self.assertEqual(result.returncode, 1, code)
+            self.assertIn(text, result.stderr)
+
+    def test_in_importing_the_stand_in_too_late(self):
+        folder = os.path.join(os.environ["CAPSTAN_TEST_FOLDER"], "real", "deepspeed")
+        os.makedirs(folder)
+        with open(os.path.join(folder, "__init__.py"), "w", encoding="utf-8") as file:
+            file.write("")
+        path = os.pathsep.join([os.path.dirname(folder), os.environ["PYTHONPATH"]])
+        for code, text in (("import deepspeed", f"the module deepspeed of {folder}/__init__.py is imported already"),
+                           ("import accelerate.utils", "accelerate is imported already, and has found no deepspeed")):
+            environment = {**os.environ, "PYTHONPATH": path if "deepspeed" in code else os.environ["PYTHONPATH"]}
+            result = subprocess.run([sys.executable, "-W", "ignore", "-c", code + "; import capstan.deepspeed"], env=environment,
+                                    text=True, capture_output=True, timeout=120)
+            self.assertEqual(result.returncode, 1, code)
+            self.assertIn(text, result.stderr)
 
     def test_in_a_plugin_of_another_abi(self):
         build = os.path.dirname(os.path.dirname(os.environ["CAPSTAN_TEST_PROGRAM"]))
@@ -426,6 +459,22 @@ class TheEngine(Fixture):
                 step(engine, batch)
             self.assertEqual(rows, [float(i) for i in range(8)])
 
+    def test_trains_in_threads_beside_another(self):
+        engines = [engine_of() for _ in range(2)]
+        alone = engine_of()
+
+        def train(engine):
+            for i in range(20):
+                step(engine, torch.full((4, 4), 1.0 + i))
+
+        threads = [threading.Thread(target=train, args=(engine,)) for engine in engines]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        train(alone)
+        self.assertEqual([values_hash(engine) for engine in engines], [values_hash(alone)] * 2)
+
     def test_is_driven_by_a_thread_that_did_not_make_it(self):
         engine = engine_of()
         thread = threading.Thread(target=step, args=(engine,))
@@ -466,6 +515,43 @@ class TheEngine(Fixture):
         engine.step()  # backward has ended whole
         self.assertEqual(signal.getsignal(signal.SIGINT), signal.default_int_handler)
         step(engine)
+
+    def test_moves_schedules_on_before_an_interrupt(self):
+        class Interrupted(torch.optim.SGD):
+            def step(self, closure=None):
+                signal.raise_signal(signal.SIGINT)
+                return super().step(closure)
+
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler))
+        keys = config()
+        del keys["optimizer"]
+        net = Net()
+        engine, _, _, schedule = capstan.initialize(
+            model=net, config=keys, optimizer=Interrupted(net.parameters(), lr=0.1),
+            lr_scheduler=lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+        engine.backward(engine(torch.ones(4, 4)).mean())
+        with self.assertRaises(KeyboardInterrupt):
+            engine.step()
+        self.assertEqual((engine.global_steps, schedule.last_epoch, schedule.get_last_lr()), (1, 1, [0.05]))
+
+    def test_leaves_interrupts_to_a_handler_of_the_programs(self):
+        class Interrupted(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                signal.raise_signal(signal.SIGINT)
+                seen.append("backward")
+                return gradient
+
+        seen = []
+        self.addCleanup(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, lambda *_: seen.append("handler")))
+        engine = engine_of()
+        engine.backward(Interrupted.apply(engine(torch.ones(4, 4))).mean())
+        self.assertEqual(seen, ["handler", "backward"])
+        engine.step()
 
     def test_trains_in_bf16(self):
         engine = engine_of(bf16={"enabled": True})

@@ -33,8 +33,10 @@ class OutsideOfForward(unittest.TestCase):
     def test_what_went_on_between_changes_nothing(self):
         for rank in self.told:
             self.assertIn("exception", rank)
+            self.assertFalse(rank["not saved"])
             for fact in ("copies have no part in the engine",
-                         "evaluation has no graph", "same as quiet", "two engines", "after thirty", "resumed", "handed over"):
+                         "evaluation has no graph", "same as quiet", "two engines", "after thirty", "resumed", "handed over",
+                         "saved"):
                 self.assertTrue(rank[fact], fact)
             self.assertEqual(rank["generated"], [8, 12, 96])
             self.assertEqual(rank["module alone"], [8, 12, 96])
