@@ -7,8 +7,10 @@ std::optional<Json> ElasticSnapshots::load(Engine& engine) {
   return engine.load_snapshot(folder_);
 }
 
-void ElasticSnapshots::after_step(Engine& engine, const std::function<Json()>& kept) {
-  if (engine.snapshot_due()) engine.begin_snapshot(folder_, kept());
+bool ElasticSnapshots::after_step(Engine& engine, const std::function<Json()>& kept) {
+  if (!engine.snapshot_due()) return false;
+  engine.begin_snapshot(folder_, kept());
+  return true;
 }
 
 void ElasticSnapshots::take(Engine& engine, const Json& kept) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "cli/elastic_member.hpp"
+#include "cli/elastic_restart.hpp"
 #include "core/elastic/snapshot_folder.hpp"
 #include "core/engine/engine.hpp"
 
@@ -15,11 +16,13 @@ class ElasticSnapshots {
  public:
   explicit ElasticSnapshots(const ElasticMember& member)
       : folder_(member.folder().snapshots(), member.number(), member.world().generation) {}
+  explicit ElasticSnapshots(const ElasticRestart& restart)
+      : folder_(restart.folder(), restart.member(), restart.generation()) {}
 
   /// Loads the newest one that is whole. Returns what was kept with it; nothing where there is none.
   std::optional<Json> load(Engine& engine);
-  /// After a step: begins one where it is due. `kept` makes what is kept with it.
-  void after_step(Engine& engine, const std::function<Json()>& kept);
+  /// After a step: begins one where it is due, and returns whether it is. `kept` makes what is kept with it.
+  bool after_step(Engine& engine, const std::function<Json()>& kept);
   /// Takes one now; it is whole when all have returned.
   void take(Engine& engine, const Json& kept);
 

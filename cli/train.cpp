@@ -9,8 +9,10 @@
 
 #include "cli/checkpoint_name.hpp"
 #include "cli/commands.hpp"
+#include "cli/config_arguments.hpp"
 #include "cli/elastic_account.hpp"
 #include "cli/elastic_member.hpp"
+#include "cli/elastic_restart.hpp"
 #include "cli/elastic_saved.hpp"
 #include "cli/elastic_snapshots.hpp"
 #include "cli/elastic_training.hpp"
@@ -87,12 +89,13 @@ std::string traffic_text(const CommsLog::TrafficByName& all, const CommsLog::Tra
 /// One training run, from the first step of this process to the last.
 class TrainingRun {
  public:
-  /// `member`: this process as one of an elastic launch, or null.
+  /// `member`: this process as one of an elastic launch, or null. `restart`: as one that torchrun starts anew, or null.
   TrainingRun(const TrainArguments& arguments, const LoadedConfig& loaded, Model model, Interrupt& interrupt,
-              ElasticMember* member)
+              ElasticMember* member, const ElasticRestart* restart)
       : loaded_(loaded),
         interrupt_(interrupt),
         member_(member),
+        restart_(restart),
         run_(loaded.config.run),
         data_(open_data(run_.data_paths, "capstan.data.path", loaded, model)),
         order_(data_.samples(), run_.seed, run_.shuffle),
@@ -108,15 +111,14 @@ class TrainingRun {
     engine_->start_sampler(data_.samples(), data_.fingerprint());
     check_passes();
     engine_->set_report_output([this](std::string_view text) { print_line(text); });
-    if (!member) {
+    if (!member && !restart) {
       begin(arguments);
     } else if (!go_on()) {
       if (!saved_step_) begin(arguments);
       account_.begun = now();
-      // Whatever comes next, the run need not begin anew.
-      snapshots_->take(*engine_, kept_with_snapshot());
+      take_first_snapshot();
     }
-    if (member && speaks_) write_elastic_metrics();
+    if (snapshots_ && speaks_) write_elastic_metrics();
     if (loaded.config.report.dump_state) print_line(engine_->state_dump() + "\n" + config_dump(loaded.config));
     pace_.emplace(loaded.config.batch.train_batch_size, data_.sequence_length());
   }
@@ -130,6 +132,8 @@ class TrainingRun {
   void begin(const TrainArguments& arguments);
   bool go_on();
   void go_on_from_disk();
+  std::int64_t generation() const { return member_ ? member_->world().generation : restart_->generation(); }
+  void take_first_snapshot();
   Json kept_with_snapshot() const;
   void snapshot();
   std::optional<int> pause();
@@ -149,7 +153,12 @@ class TrainingRun {
   bool stop_requested() const { return engine_->world_size() == 1 ? asked_to_stop() : engine_->stop_agreed(); }
   bool asked_to_stop() const { return Interrupt::requested() || (member_ && member_->is_to_pause()); }
   std::int64_t step() const { return engine_->progress().global_steps; }
-  double now() const { return member_ ? member_->folder().seconds() : steady_seconds(); }
+  /// Seconds by the clock of all processes of the run: of those that torchrun starts, that of the day.
+  double now() const {
+    if (member_) return member_->folder().seconds();
+    using Day = std::chrono::duration<double>;
+    return restart_ ? Day(std::chrono::system_clock::now().time_since_epoch()).count() : steady_seconds();
+  }
   void resume(const CheckpointName& name);
   void take_teacher();
   void check_passes() const;
@@ -174,6 +183,7 @@ class TrainingRun {
   const LoadedConfig& loaded_;
   Interrupt& interrupt_;
   ElasticMember* member_;
+  const ElasticRestart* restart_;
   const RunConfig& run_;
   Dataset data_;
   BatchOrder order_;
@@ -214,28 +224,44 @@ void TrainingRun::go_on_from_disk() {
 
 /// From the newest snapshot of an elastic run, or a checkpoint in its place. False where there is no snapshot.
 bool TrainingRun::go_on() {
-  const World& world = member_->world();
-  snapshots_.emplace(*member_);
+  member_ ? snapshots_.emplace(*member_) : snapshots_.emplace(*restart_);
   const std::optional<Json> kept = snapshots_->load(*engine_);
   if (!kept) go_on_from_disk();
   if (kept) {
-    account_ = ElasticAccount::go_on(kept->at("account"), world.since, world.waited, now());
+    // What torchrun has done with the time since then nobody knows.
+    const double since = member_ ? member_->world().since : 0, waited = member_ ? member_->world().waited : 0;
+    account_ = ElasticAccount::go_on(kept->at("account"), since, waited, now());
     first_loss_ = kept->at("first_loss").as_number();
     steps_here_ = kept->at("steps_here").as_integer();
   }
-  if (world.generation > 1 && world.end.empty()) {
-    print_line("generation " + grouped(world.generation) + ": " + grouped(engine_->world_size()) +
+  if (generation() > 1 && (!member_ || member_->world().end.empty())) {
+    print_line("generation " + grouped(generation()) + ": " + grouped(engine_->world_size()) +
                (engine_->world_size() == 1 ? " process goes" : " processes go") + " on from step " + grouped(step()) +
-               " (" + world.change + ")");
+               " (" + (member_ ? member_->world().change : "torchrun has started the processes anew") + ")");
   }
   return kept.has_value();
 }
 
+/// Whatever comes next, the run need not begin anew.
+void TrainingRun::take_first_snapshot() {
+  try {
+    snapshots_->take(*engine_, kept_with_snapshot());
+  } catch (const PeerFault&) {
+    throw;
+  } catch (const RuntimeFault& fault) {
+    if (member_) throw;
+    // All ranks find it. Who trains by torchrun may have checkpoints on disk in place of snapshots.
+    if (speaks_) log::warning(std::string(fault.what()) + " The run goes on without snapshots.");
+    engine_->want_snapshots(false);
+    snapshots_.reset();
+  }
+}
+
 void TrainingRun::write_elastic_metrics() {
   const std::pair<const char*, double> metrics[] = {
-      {"generation", static_cast<double>(member_->world().generation)},
+      {"generation", static_cast<double>(generation())},
       {"processes", engine_->world_size()},
-      {"losses", static_cast<double>(member_->world().losses)},
+      {"losses", member_ ? static_cast<double>(member_->world().losses) : static_cast<double>(generation() - 1)},
       {"seconds_repeated", account_.repeated},
       {"seconds_regrouping", account_.regrouping},
       {"seconds_waiting", account_.waiting},
@@ -447,6 +473,7 @@ void TrainingRun::finish_saving() {
 }
 
 int TrainingRun::interrupted() {
+  if (snapshots_ && restart_) snapshots_->take(*engine_, kept_with_snapshot());
   if (steps_here_ > 0) save();
   finish_saving();
   if (member_) print_line(account_.text(member_->world().losses, now()));
@@ -468,6 +495,7 @@ void TrainingRun::finish(double seconds) {
   }
   if (member_) print_line(account_.text(member_->world().losses, now()));
   close_run();
+  if (restart_ && loaded_.communicator->local_rank() == 0) restart_->remove();
 }
 
 /// Hands on what monitors and the report still have to say.
@@ -506,7 +534,7 @@ std::optional<int> TrainingRun::save_only() {
 }
 
 std::optional<int> TrainingRun::run() {
-  if (!member_) account_.begun = now();
+  if (!snapshots_) account_.begun = now();
   const auto seconds = [&] { return now() - account_.begun; };
   try {
     while (step() < *run_.steps) {
@@ -518,7 +546,8 @@ std::optional<int> TrainingRun::run() {
       note_saved();
       if (due(step(), run_.eval_every)) evaluate();
       if (due(step(), run_.save_every)) save();
-      if (member_) snapshots_->after_step(*engine_, [this] { return kept_with_snapshot(); });
+      const auto kept = [this] { return kept_with_snapshot(); };
+      if (snapshots_ && snapshots_->after_step(*engine_, kept) && restart_) restart_->touch();
     }
     if (stop_requested() && !member_) return interrupted();
     finish(seconds());
@@ -532,7 +561,9 @@ int train_alone(const TrainArguments& arguments, Interrupt& interrupt) {
   const LoadedConfig loaded = load_run(arguments.config, Purpose::kTraining);
   return run_as_one(loaded, [&] {
     check_run(loaded.config.run);
-    return *TrainingRun(arguments, loaded, build_model(loaded), interrupt, nullptr).run();
+    const auto restart = ElasticRestart::of(loaded, config_text(arguments.config));
+    return *TrainingRun(arguments, loaded, build_model(loaded), interrupt, nullptr, restart ? &*restart : nullptr)
+                .run();
   });
 }
 
@@ -546,7 +577,7 @@ int train(const TrainArguments& arguments) {
       check_run(loaded.config.run);
       Model model = build_model(loaded);
       if (member->world().generation == 1) training.check_same(loaded, model);
-      TrainingRun run(arguments, loaded, std::move(model), interrupt, &*member);
+      TrainingRun run(arguments, loaded, std::move(model), interrupt, &*member, nullptr);
       return only_to_save ? run.save_only() : run.run();
     });
   }

@@ -242,7 +242,7 @@ TEST_F(ElasticNamespaces, GoOnFromPartnerCopiesWhereAWholeHostIsKilled) {
   first = std::make_unique<ElasticRun>(folder_, launch("2:4", 2, meeting()), words, hosts_.start(0));
   ASSERT_TRUE(second.await_members(4));
   const End end = end_all("log", {&second, first.get()});
-  EXPECT_THAT(out + end.out, ContainsRegex("generation 2: 2 processes go on from step [1-9][0-9]"));
+  EXPECT_THAT(out + end.out, ContainsRegex("generation 2: 2 processes go on from step [1-9][0-9,]"));
   expect_each_sample_once("log", out + end.out, end.step);
 }
 
