@@ -60,7 +60,8 @@ ElasticMember::Task ElasticMember::next(const std::function<void()>& prepare, bo
     const World& now = latest();
     if (!now.end.empty()) {
       world_ = now;
-      return now.saver == number_ ? Task::kSave : Task::kEnd;
+      const bool with_others = now.saver >= 0 && now.spans_hosts() && contains(now.members, number_);
+      return now.saver == number_ || with_others ? Task::kSave : Task::kEnd;
     }
     if (now.generation > world_.generation && contains(now.members, number_)) {
       world_ = now;

@@ -190,7 +190,8 @@ void ElasticProcesses::ended(std::int64_t number, int status) {
     const bool expected = !WIFSIGNALED(status) || asked_ || interrupts_ > 1;
     children_.erase(number);
     // Who dies while the others save may take what they have not saved yet with it.
-    if (!expected && code_ != 0 && (world_.saver < 0 || world_.saver == number)) appoint_saver();
+    const bool saves = world_.saver == number || (world_.saver >= 0 && world_.spans_hosts() && is_member(number));
+    if (!expected && code_ != 0 && (world_.saver < 0 || saves)) appoint_saver();
     return;
   }
   if (code == 0) return ended_well(number);
@@ -414,12 +415,22 @@ void ElasticProcesses::end(const std::string& why, int code, bool save) {
   publish();
 }
 
-/// One that lives, a new one where none does.
+/// One that lives, a new one where none does. Of several hosts one each: what is in the memory of a host its own
+/// processes alone can read.
 void ElasticProcesses::appoint_saver() {
   if (!plan_.saves || !has_begun()) return publish();
   world_.saver = -1;
   if (++savers_ > kFailedStarts) return publish();
-  if (const std::vector<std::int64_t> living = able(); !living.empty()) {
+  const std::vector<std::int64_t> living = able();
+  if (hosts_.size() > 1 && !living.empty()) {
+    ++world_.generation;
+    world_.members.clear();
+    for (const std::int64_t number : living) {
+      const auto host = [&](std::int64_t one) { return children_.at(one).host; };
+      if (world_.members.empty() || host(world_.members.back()) != host(number)) world_.members.push_back(number);
+    }
+    world_.saver = world_.members.front();
+  } else if (!living.empty()) {
     world_.saver = living.back();
   } else {
     world_.saver = world_.next;

@@ -51,7 +51,7 @@ void ElasticTraining::check_same(const LoadedConfig& loaded, const Model& model)
 RunStart ElasticTraining::start(bool alone) const {
   const World& world = member_.world();
   RunStart start{text_, {}, {}, static_cast<int>(world.size)};
-  if (alone) return start;
+  if (alone && !world.spans_hosts()) return start;
   start.rendezvous = member_.rendezvous();
   start.limits = member_.limits(time_limits(process_environment()));
   return start;
@@ -66,8 +66,8 @@ std::optional<int> ElasticTraining::train_in_generation(const Train& train, bool
     connected = true;
     note_in_environment(start.rendezvous, member_.world().generation);
     log::set_level(start.rendezvous.rank == 0 ? level_ : log::Level::kError);
-    // One process alone holds all that the others have saved.
-    if (only_to_save) loaded.config.batch.world_size = 1;
+    // Not as many as have trained, but one of each host: together they hold all that there is.
+    if (only_to_save) loaded.config.batch.world_size = loaded.communicator->size();
     return train(loaded, only_to_save);
   } catch (const PeerFault&) {
     if (!connected && !member_.was_ended_by_others(kPerhapsGone)) member_.tell_broken();

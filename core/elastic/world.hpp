@@ -26,7 +26,8 @@ struct World {
   std::string wish;         // not empty: members are to pause after a step, and why
   std::string end;          // not empty: all processes end, and why
   int end_code = 0;         // the exit code of processes that end for that reason
-  std::int64_t saver = -1;  // the process that saves what the newest snapshot holds before it ends; -1: none
+  std::int64_t saver = -1;  // the process that saves what the newest snapshot holds before it ends; -1: none. Where the
+                            // members are on several hosts they all save together
   std::int64_t next = 0;    // the number of the process that is started next, on whatever host
 
   /// Whether members are on several hosts.

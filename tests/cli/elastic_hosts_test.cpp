@@ -136,6 +136,42 @@ TEST_F(ElasticHosts, LeaveWithoutALossWhereTheirLaunchersAreAskedTo) {
   expect_each_sample_once("log", left.out + end.out, end.step);
 }
 
+TEST_F(ElasticHosts, SaveTogetherWhereTooFewAreLeft) {
+  const std::vector<std::string> words = train("log", kEndless, {"--set", "capstan.elastic.wait=0"});
+  ElasticRun first(folder_, launch("3:3", 1, here()), words);
+  await_leader();
+  ElasticRun second(folder_, launch("3:3", 1, here()), words), third(folder_, launch("3:3", 1, here()), words);
+  ASSERT_TRUE(first.await(20));
+  kill_host(third);  // each of the others has a part that the other one lacks
+  const ProcessResult result = first.wait(), other = second.wait();
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_EQ(other.exit_code, 1) << other.err;
+  EXPECT_THAT(result.err + other.err, ContainsRegex("the run ends after step [0-9,]+ of 1,000,000. Continue with "
+                                                    "--resume log-ck:"));
+  ElasticRun again(folder_, {"--elastic", "3:3"}, train("log", kEndless, {"--resume", "log-ck"}));
+  ASSERT_TRUE(again.await(21));
+  again.send(SIGTERM);
+  EXPECT_EQ(again.wait().exit_code, 130);
+}
+
+TEST_F(ElasticHosts, GoOnInAnotherLaunchWhereAllOfOneWereKilled) {
+  const std::vector<std::string> words = train("log", kEndless);
+  std::string out;
+  {
+    ElasticRun first(folder_, launch("2:2", 1, here()), words), second(folder_, launch("2:2", 1, here()), words);
+    ASSERT_TRUE(first.await(20));
+    for (const ElasticRun* run : {&first, &second}) run->send(SIGSTOP);
+    for (const ElasticRun* run : {&first, &second}) kill_host(*run);
+    out = first.wait().out + second.wait().out;
+  }
+  ElasticRun first(folder_, launch("2:2", 1, here()), words), second(folder_, launch("2:2", 1, here()), words);
+  ASSERT_TRUE(first.await(21, 2));
+  const End end = end_all("log", {&first, &second});
+  EXPECT_THAT(end.out, ContainsRegex("generation 2: 2 processes go on from step [1-9][0-9]* "));
+  expect_each_sample_once("log", out + end.out, end.step);
+  expect_equal_to_one_host("log", end.step, "2");
+}
+
 TEST_F(ElasticHosts, RefuseAnotherConfigurationAndWhatIsNoLauncherAndTellTheirStatus) {
   const std::vector<std::string> words = train("log", kEndless);
   ElasticRun first(folder_, launch("1:2", 1, here()), words);
