@@ -11,8 +11,13 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "core/errors.hpp"
 #include "tests/support/ranks.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace capstan {
 namespace {
@@ -308,6 +313,41 @@ TEST(Communicator, SaysWhoIsWhereWhenTheTimeIsUp) {
   expect_stopped(results[0], {"rank 0: collective 'step 7, norm' failed: it did not end within 0.5 s.\n"
                               "  rank 0  is in 'step 7, norm' (call 3, 2.0 KiB) for ",
                               "\n  rank 1  computes for ", "; its last was 'step 7, pids' (call 2, "});
+}
+
+TEST(Communicator, EndsACollectiveThatIsGivenUpThoughTheOtherRankIsThere) {
+  TemporaryFolder folder;
+  std::atomic<bool> given_up = false, ended = false;
+  const auto connect = [&](int rank) {
+    Rendezvous rendezvous;
+    rendezvous.rank = rank;
+    rendezvous.size = 2;
+    rendezvous.address = "127.0.0.1";
+    rendezvous.port_file = (folder / "port").string();
+    rendezvous.passing = true;
+    Communicator::Options options;
+    options.watch_every = std::chrono::milliseconds(20);
+    options.lingers = false;
+    options.given_up = [&] { return given_up.load(); };
+    return Communicator::connect(rendezvous, options);
+  };
+  std::thread other([&] {
+    const auto communicator = connect(1);
+    communicator->all_gather_text("first", "1");
+    given_up = true;
+    while (!ended) std::this_thread::yield();
+  });
+  const auto communicator = connect(0);
+  communicator->all_gather_text("first", "0");
+  std::string why;
+  try {
+    communicator->all_gather_text("second", "0");
+  } catch (const PeerFault& fault) {
+    why = fault.what();
+  }
+  ended = true;
+  other.join();
+  EXPECT_EQ(why, "rank 0: collective 'second, lengths' failed: it was given up.");
 }
 
 }  // namespace
