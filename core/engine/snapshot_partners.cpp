@@ -20,8 +20,8 @@ at::Tensor tensor_of(std::span<const std::byte> bytes) {
   return at::from_blob(const_cast<std::byte*>(bytes.data()), {static_cast<std::int64_t>(bytes.size())}, at::kByte);
 }
 
-/// The rank to which `rank` sends its copy on the k-th host after its own: of the same place there, as far as the hosts
-/// have equally many.
+}  // namespace
+
 int partner_of(int rank, int k, const std::vector<int>& hosts) {
   std::vector<int> order;                 // hosts, in the order of their first rank
   std::map<int, std::vector<int>> ranks;  // by host
@@ -39,13 +39,15 @@ int partner_of(int rank, int k, const std::vector<int>& hosts) {
   return there[place % there.size()];
 }
 
-}  // namespace
+int partner_copies(std::int64_t partners, const std::vector<int>& hosts) {
+  const auto others = static_cast<std::int64_t>(std::set<int>(hosts.begin(), hosts.end()).size()) - 1;
+  return static_cast<int>(std::min(partners, others));
+}
 
 void copy_to_partners(SnapshotFolder& folder, const SnapshotSegment* segment, SnapshotId id, std::int64_t partners,
                       const std::vector<std::int64_t>& members, Communicator& ranks) {
   const int size = ranks.size();
-  const auto hosts = static_cast<std::int64_t>(std::set<int>(ranks.hosts().begin(), ranks.hosts().end()).size());
-  const int copies = static_cast<int>(std::min<std::int64_t>(partners, hosts - 1));
+  const int copies = partner_copies(partners, ranks.hosts());
   const auto sealed = segment ? SealedSegment::read(segment->path()) : std::nullopt;
   const auto bodies =
       ranks.all_gather_text("snapshot, sizes", sealed ? std::to_string(sealed->body().size()) : "", kCopyCaller);

@@ -49,9 +49,10 @@ struct RoomNeeded {
 std::string megabytes(std::uint64_t bytes) { return std::to_string((bytes + 999'999) / 1'000'000) + " MB"; }
 
 /// These ranks share a host's memory. Throws RuntimeFault where it has no room for their snapshots: for the first of
-/// each beside what others have left, which goes once that is whole, or for both of each after that.
-void check_room(const std::vector<RoomNeeded>& ranks) {
-  std::uint64_t needed = 0, missing_now = 0, free = ranks.front().free, in_folder = 0;
+/// each beside what others have left, which goes once that is whole, or for both of each after that. `copies`: bytes of
+/// what ranks of other hosts send here.
+void check_room(const std::vector<RoomNeeded>& ranks, std::uint64_t copies) {
+  std::uint64_t needed = copies, missing_now = 0, free = ranks.front().free, in_folder = 0;
   for (const RoomNeeded& rank : ranks) {
     needed += 2 * rank.segment;
     missing_now += rank.segment - std::min(rank.segment, rank.next);
@@ -62,8 +63,8 @@ void check_room(const std::vector<RoomNeeded>& ranks) {
   const std::string enough = std::to_string((needed + needed / 4 + 999'999) / 1'000'000) + "M";
   throw RuntimeFault(
       "elasticity: the snapshots of " + std::to_string(ranks.size()) + (ranks.size() == 1 ? " process" : " processes") +
-      " on this host, two of each part of the training's state, need " + megabytes(needed) + " in '" +
-      ranks.front().folder + "', and there " + megabytes(free) + " are free" +
+      " on this host, two of each part of the training's state" + (copies > 0 ? ", and copies of other hosts'" : "") +
+      ", need " + megabytes(needed) + " in '" + ranks.front().folder + "', and there " + megabytes(free) + " are free" +
       (in_folder > 0 ? " beside " + megabytes(in_folder) + " of snapshots" : "") +
       ". Give shared memory more room (mount -o remount,size=" + enough + " /dev/shm, or --shm-size=" + enough +
       " of a container), or train without --elastic and save checkpoints to disk.");
@@ -115,19 +116,24 @@ void Engine::State::agree_on_room(SnapshotFolder& folder, std::uint64_t segment)
   communicator->all_gather_text("snapshots, others", "", "begin_snapshot");
   const RoomNeeded own{segment, folder.allocated_next(), folder.allocated(), folder.free_bytes(),
                        folder.path().string()};
+  const std::vector<int>& hosts = communicator->hosts();
+  const auto host_of = [&](int rank) { return hosts[static_cast<std::size_t>(rank)]; };
   std::map<int, std::vector<RoomNeeded>> by_host;
-  auto host = communicator->hosts().begin();
+  std::map<int, std::uint64_t> copies;
+  int rank = 0;
   for (const std::string& text : communicator->all_gather_text("snapshots, room", own.text(), "begin_snapshot")) {
-    by_host[*host++].push_back(RoomNeeded::read(text));
+    by_host[host_of(rank)].push_back(RoomNeeded::read(text));
+    for (int k = 1; k <= partner_copies(config.run.elastic.partners, hosts); ++k) {
+      copies[host_of(partner_of(rank, k, hosts))] += 2 * by_host[host_of(rank)].back().segment;
+    }
+    ++rank;
   }
-  for (const auto& [unused, ranks] : by_host) check_room(ranks);
+  for (const auto& [host, ranks] : by_host) check_room(ranks, copies[host]);
   snapshots.note_room(std::move(members));
 }
 
 void Engine::State::connect_partners() {
-  const std::vector<int>& hosts = communicator->hosts();
-  const bool one = std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host == hosts.front(); });
-  if (one || config.run.elastic.partners == 0) return;
+  if (partner_copies(config.run.elastic.partners, communicator->hosts()) == 0) return;
   snapshots.partners = communicator->duplicate_for_thread("snapshots");
 }
 

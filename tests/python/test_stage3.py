@@ -42,6 +42,23 @@ class OutsideOfForward(unittest.TestCase):
             self.assertEqual(rank["module alone"], [8, 12, 96])
 
 
+class EnginesOfOneProcess(unittest.TestCase):
+    def check(self, stage):
+        told, _ = in_processes(2, "engines_fail.py", stage)
+        for rank in told:
+            for fact in ("after another order", "after one has left", "after one has raised"):
+                self.assertTrue(rank[fact], fact)
+        self.assertIn("rank 1 has finished without it", told[0]["left"])
+        self.assertIn("rank 1 has finished without it", told[0]["raised"])
+        self.assertIn("Expected tensor for argument #1 'indices'", told[1]["raised"])
+
+    def test_do_not_mind_each_others_ends_at_stage_1(self):
+        self.check(1)
+
+    def test_do_not_mind_each_others_ends_at_stage_3(self):
+        self.check(3)
+
+
 class CompiledModules(unittest.TestCase):
     def test_train_as_they_are_where_operators_are_seen(self):
         told, _ = in_processes(2, "compiled.py", "eager", "aot_eager")
