@@ -80,7 +80,9 @@ class ElasticHosts : public Elastic {
 
 TEST_F(ElasticHosts, TrainTogetherAndReplaceAHostThatIsKilled) {
   const std::vector<std::string> words = train("log", kEndless);
-  ElasticRun first(folder_, launch("2:2", 1, here()), words), second(folder_, launch("2:2", 1, here()), words);
+  ElasticRun first(folder_, launch("2:2", 1, here()), words);
+  await_leader();
+  ElasticRun second(folder_, launch("2:2", 1, here()), words);
   ASSERT_TRUE(first.await(20));
   EXPECT_TRUE(first.world()->spans_hosts());
   ElasticRun third(folder_, launch("2:2", 1, here()), words);
