@@ -70,7 +70,7 @@ void ElasticProcesses::take_over() {
 }
 
 int ElasticProcesses::run() {
-  while (!children_.empty()) {
+  while (!children_.empty() || succeeds_until_) {
     std::vector<int> descriptors;
     if (rendezvous_) descriptors.push_back(rendezvous_->listener().descriptor());
     for (const auto& [unused, host] : hosts_) {
