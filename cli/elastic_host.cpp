@@ -134,7 +134,7 @@ std::vector<EndedProcess> ElasticHost::collect() {
       continue;
     }
     if (has_left(status)) want_one_less(child);
-    ended.push_back({number, child.process, status});
+    ended.push_back({number, status});
   }
   for (const EndedProcess& one : ended) children_.erase(one.number);
   check_stopped();
@@ -194,7 +194,7 @@ void ElasticHost::write(const World& world) {
 }
 
 void ElasticHost::show_meeting(std::int64_t generation, const PortEntry& place) {
-  if (generation != world_.generation || children_.contains(world_.members.front())) return;
+  if (generation != world_.generation || !world_.spans_hosts() || children_.contains(world_.members.front())) return;
   shown_ = std::make_unique<PortFile>(folder_.port_file(generation));
   shown_->write(place);
 }

@@ -43,7 +43,7 @@ struct HostReport {
 
 /// A process of a launch that has ended.
 struct EndedProcess {
-  std::int64_t number = 0, process = 0;
+  std::int64_t number = 0;
   int status = 0;  // as waitpid() says it
 };
 

@@ -117,8 +117,7 @@ Communicator::Options ElasticMember::limits(Communicator::Options given) const {
   given.arrival = std::min(given.arrival, world_.generation == 1 ? kToMeet : kToMeetAgain);
   given.lingers = false;
   // A host that is cut off leaves connections behind on which nothing ever comes.
-  given.given_up = [folder = folder_, generation = world_.generation, seen = folder_.revision(),
-                    over = false]() mutable {
+  given.given_up = [folder = folder_, generation = world_.generation, seen = revision_, over = false]() mutable {
     if (const std::uint32_t now = folder.revision(); now != std::exchange(seen, now)) {
       over = folder.read().generation > generation;
     }

@@ -151,14 +151,12 @@ void ElasticProcesses::answer(std::unique_ptr<ElasticLink>& caller, const Json& 
 void ElasticProcesses::welcome(std::unique_ptr<ElasticLink>& caller, const Json& hello) {
   const std::string& launched = hello.at("hello").as_string();
   const std::string& name = hello.at("name").as_string();
-  std::string other = line_without(plan_.launched, launched);
-  const std::string theirs = line_without(launched, plan_.launched);
-  if (other.empty()) other = theirs;
+  const std::string ours = line_without(plan_.launched, launched), theirs = line_without(launched, plan_.launched);
   std::string why;
   if (ending_) why = "the run ends, because " + world_.end + ".";
-  if (why.empty() && !other.empty()) {
-    why = "this launch is not the one that runs: there it is '" + line_without(plan_.launched, launched) + "', here '" +
-          theirs + "'. Use the same program, configuration and arguments on every host.";
+  if (why.empty() && !(ours.empty() && theirs.empty())) {
+    why = "this launch is not the one that runs: there it is '" + ours + "', here '" + theirs +
+          "'. Use the same program, configuration and arguments on every host.";
   }
   if (!why.empty()) {
     Json refused = Json::object();
@@ -191,6 +189,13 @@ void ElasticProcesses::welcome(std::unique_ptr<ElasticLink>& caller, const Json&
   }
   const HostReport report = host.report;
   hosts_[number] = std::move(host);
+  if (const std::int64_t left = hello.at("generation").as_integer(); left > world_.generation) {
+    // That host has what a launch before this one has left, and this one has not: generations count on from there.
+    taken_over_ = true;
+    world_.generation = left;
+    world_.change = "all processes and their launcher were lost";
+    world_.since = host_.folder().seconds();
+  }
   most_hosts_ = std::max(most_hosts_, hosts_.size());
   host_came_at_ = Clock::now();
   take(number, report);

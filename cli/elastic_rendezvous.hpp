@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,7 +34,6 @@ class ElasticRendezvous {
 
   /// The number of this host.
   std::int64_t number() const { return number_; }
-  const std::string& launched() const { return launched_; }
   ElasticListener& listener() const { return *listener_; }
   /// All hosts, as the leader has told last.
   void know(std::vector<KnownHost> hosts) { known_ = std::move(hosts); }

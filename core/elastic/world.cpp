@@ -174,8 +174,9 @@ WorldFolder WorldFolder::create(const std::string& launch, const fs::path& place
       const WorldFolder folder(path);
       if (!folder.is_left()) continue;
       // A folder that is renamed takes the place of an empty one at once: two launches that begin do not both have it.
-      if (!taken_over && folder.goes_on_in(launch) && rename(path.c_str(), pattern.c_str()) == 0) {
-        taken_over = true;
+      if (folder.goes_on_in(launch)) {
+        // A second one is for another launcher of the same launch that begins now.
+        taken_over = taken_over || rename(path.c_str(), pattern.c_str()) == 0;
         continue;
       }
     } catch (const std::exception&) {
