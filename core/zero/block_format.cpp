@@ -44,7 +44,7 @@ std::vector<std::vector<GradientRange>> gradient_ranges(const Partition& partiti
   for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
     const std::size_t i = partition.order()[at];
     const std::int64_t block = gradient_block(shapes[i], partition.ranks());
-    // What aligns the next parameter goes with this one.
+    // The gap that aligns the next parameter goes with this one; it holds zeros, which change no block's scale.
     const std::int64_t begin = partition.first(i);
     const std::int64_t end =
         at + 1 < bucket.end ? partition.first(partition.order()[at + 1]) : bucket.first + bucket.numel;

@@ -39,7 +39,8 @@ struct GradientRange {
   std::int64_t numel = 0, block = 0;
 };
 
-/// What each rank's part of a bucket consists of. `shapes[i]`: of the partition's parameter i.
+/// What each rank's part of a bucket consists of. `shapes[i]`: of the partition's parameter i. The gap that aligns the
+/// next parameter belongs to the range before it, so gaps must hold zeros.
 std::vector<std::vector<GradientRange>> gradient_ranges(const Partition& partition, std::size_t bucket,
                                                         const std::vector<std::vector<std::int64_t>>& shapes);
 

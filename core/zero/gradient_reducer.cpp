@@ -42,6 +42,7 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
   for (std::size_t i = 0; i < expected_.size(); ++i) {
     if (partition_.buckets()[partition_.bucket_of(i)].given) expected_[i] = 0;
   }
+  if (!whole_gradients()) find_gaps();
   mixed_.resize(buckets_.size());
   for (std::size_t i = 0; i < options_.transports.size(); ++i) {
     std::optional<MixedBucket>& mixed = mixed_[partition_.bucket_of(i)];
@@ -64,6 +65,17 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
 
 at::TensorOptions GradientReducer::memory(at::ScalarType dtype) const {
   return at::TensorOptions(dtype).device(parameters_.empty() ? at::Device(at::kCPU) : parameters_.front().device());
+}
+
+void GradientReducer::find_gaps() {
+  for (const Bucket& bucket : partition_.buckets()) {
+    std::vector<Range>& gaps = gaps_.emplace_back();
+    for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
+      const std::size_t i = partition_.order()[at];
+      const std::int64_t numel = partition_.numel_of(i), gap = Partition::aligned(numel) - numel;
+      if (gap > 0) gaps.push_back({partition_.first(i) + numel - bucket.first, gap});
+    }
+  }
 }
 
 void GradientReducer::build_quantized() {
@@ -229,6 +241,11 @@ void GradientReducer::close(std::size_t b) {
   for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
     const std::size_t i = partition_.order()[at];
     if (!filled_[i]) region(i).zero_();
+  }
+  // Gaps travel with the gradients, and count in the scales of the blocks that they fall into. A buffer's memory is
+  // fresh, or holds another bucket's gradients.
+  if (!whole_gradients()) {
+    for (const Range& gap : gaps_[b]) source.narrow(0, gap.offset, gap.numel).zero_();
   }
   buckets_[b].closed = true;
   const bool add = options_.stage >= 2 && reduced_once_[b];

@@ -104,9 +104,11 @@ class GradientReducer {
   void forget_under_way();
   void reduce(const std::string& name, std::size_t bucket, at::Tensor source, bool add);
   void keep(std::size_t bucket, const at::Tensor& all, const at::Tensor& mean, bool add);
+  void find_gaps();
   void build_quantized();
   at::Tensor source_of(std::size_t bucket);
   at::Tensor region(std::size_t i);
+  /// A buffer for a bucket, whose values nobody has written.
   at::Tensor take_buffer();
   void return_buffer(at::Tensor buffer);
   /// Tensor options for memory on the parameters' device.
@@ -125,6 +127,7 @@ class GradientReducer {
   at::Tensor flat_;                      // stages 0 and 1: all gradients
   std::optional<OwnedGradients> owned_;  // from stage 2 on
   std::vector<BucketState> buckets_;
+  std::vector<std::vector<Range>> gaps_;  // of each bucket, from its beginning: what aligns parameters; stages 2 and 3
   std::vector<std::optional<MixedBucket>> mixed_;  // set for buckets whose gradients do not all travel alike
   std::vector<std::unique_ptr<QuantizedReduceScatter>> quantized_;  // one a bucket, or none
   std::vector<int> expected_, fired_;                               // contributions in the last backward, in this one
