@@ -90,8 +90,9 @@ class Engine {
   void backward(const at::Tensor& loss, BackwardOptions options = {});
   /// After the last micro-batch of a step it computes the gradients' norm, clips, updates, moves the schedule on and
   /// tells observers and monitors. After earlier micro-batches it only counts them, and returns the report of the last
-  /// complete step. Throws RuntimeFault when the loss or a gradient is not finite on some rank, no loss is scaled, and
-  /// capstan.run.on_nan is "stop"; no parameter has changed then.
+  /// complete step. Throws RuntimeFault where capstan.run.on_nan is "stop" and the loss or a gradient is not finite on
+  /// some rank, but for an overflow: a gradient that is not finite where the loss is scaled, or where
+  /// bf16.check_grad_overflow is on, skips the step. No parameter has changed then.
   StepReport step();
   /// One whole step: gradient_accumulation_steps micro-batches from `next`. Returns the mean loss.
   double train_batch(const NextBatch& next);

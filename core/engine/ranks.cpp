@@ -217,11 +217,11 @@ void Engine::State::agree_on_step(bool norm) {
     store.set_present(agreement.present);
   }
   under_way.loss_sum = 0;
-  under_way.loss_finite = true;
-  for (const RankReport& report : reports) {
+  under_way.bad_losses.clear();
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const RankReport& report = reports[rank];
     under_way.loss_sum += report.loss_sum;
-    if (under_way.loss_finite && !report.loss_finite) under_way.bad_micro_step = report.bad_micro_step;
-    under_way.loss_finite = under_way.loss_finite && report.loss_finite;
+    if (!report.loss_finite) under_way.bad_losses.push_back({static_cast<int>(rank), report.bad_micro_step});
     stop_agreed = stop_agreed || report.stop_asked;
   }
   const auto any = [&](bool RankReport::*flag) {

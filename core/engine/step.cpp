@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 
 #include <cmath>
@@ -27,9 +26,6 @@
 namespace capstan {
 namespace {
 
-/// Clipping divides by the norm plus this, as DeepSpeed does.
-constexpr double kClipEpsilon = 1e-6;
-
 /// The value of a loss that lies in this process's memory, where reading it waits for nothing; nothing for another one.
 /// No operator is called, because each takes longer than the rest of what the engine does for a small model's loss.
 std::optional<double> value_at_hand(const at::Tensor& loss) {
@@ -49,8 +45,6 @@ std::optional<double> value_at_hand(const at::Tensor& loss) {
       return std::nullopt;
   }
 }
-
-bool all_finite(const at::Tensor& tensor) { return at::isfinite(tensor).all().item<bool>(); }
 
 }  // namespace
 
@@ -381,70 +375,6 @@ void Engine::State::backward(const at::Tensor& loss, BackwardOptions options) {
   if (config.report.memory_breakdown) report_line(memory_line("after backward", accelerator->memory()));
 }
 
-std::string Engine::State::first_not_finite() {
-  std::string parameter, gradient;
-  for (const SubGroup& sub_group : store.sub_groups()) {
-    store.acquire(sub_group);
-    for (const Piece& piece : store.pieces(sub_group)) {
-      ParameterEntry& entry = store.entries()[piece.entry];
-      const at::Tensor& values = piece.gradient.defined() ? piece.gradient : entry.gradient();
-      const bool has_one = values.defined() && store.has_gradient(piece.entry);
-      if (parameter.empty() && !all_finite(piece.master)) parameter = entry.name;
-      if (gradient.empty() && has_one && !all_finite(values)) gradient = entry.name;
-    }
-    store.release(sub_group, false);
-  }
-  if (!parameter.empty()) return "The values of parameter '" + parameter + "' are not finite";
-  if (!gradient.empty())
-    return "All parameters are finite; the first gradient that is not is that of '" + gradient + "'";
-  return communicator->size() == 1 ? "All parameters and gradients are finite"
-                                   : "The parts of parameters and gradients that rank " +
-                                         std::to_string(communicator->rank()) + " updates are finite";
-}
-
-/// A step whose numbers cannot be used, and whose loss is not scaled: capstan.run.on_nan says what becomes of it.
-void Engine::State::stop_or_skip(const std::string& what) {
-  const std::string found = what + ". " + first_not_finite() + ".";
-  if (config.run.on_nan == "stop") {
-    throw RuntimeFault(found +
-                       " Resume from the last checkpoint with a lower learning rate, or set "
-                       "capstan.run.on_nan to \"continue\" to skip such steps.");
-  }
-  log::warning(found + " The step is skipped (capstan.run.on_nan is \"continue\").");
-}
-
-bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
-  const PrecisionConfig& precision = config.precision;
-  report.loss_scale = scaler.scale();
-  report.grad_norm = std::numeric_limits<double>::quiet_NaN();
-  grad_scale = 1.0 / scaler.scale();
-
-  const auto& gradients = store.collect_gradients();
-  // Where it is scaled, a loss that is not finite is an overflow like any other.
-  if (!under_way.loss_finite && !precision.scales_loss) {
-    stop_or_skip("the loss is not finite at " + step_name() + " (micro-batch " +
-                 std::to_string(under_way.bad_micro_step) + ")");
-    return false;
-  }
-  refuse_unused_parameters();
-  if (!store.sharding()) under_way.squares = sum_of_squares(gradients);
-  if (reports_norm()) report.grad_norm = std::sqrt(under_way.squares.exact) / scaler.scale();
-  if (!std::isfinite(under_way.squares.exact)) {
-    if (tests_overflow(precision)) {
-      log::info("OVERFLOW! Skipping " + step_name() + ": a gradient is not finite" +
-                (precision.scales_loss ? " at loss scale " + shown(Json(scaler.scale())) : "") + ".");
-    } else {
-      stop_or_skip("a gradient is not finite at " + step_name() + ", though the loss is");
-    }
-    return false;
-  }
-  if (config.gradient_clipping > 0) {
-    const double norm_to_clip = std::sqrt(under_way.squares.rounded) / scaler.scale();
-    grad_scale *= std::min(1.0, config.gradient_clipping / (norm_to_clip + kClipEpsilon));
-  }
-  return true;
-}
-
 TransformWeight Engine::State::transform_weight() {
   return [this](const ParameterEntry& entry) { observers.transform(entry, progress.updates); };
 }
@@ -586,11 +516,12 @@ void Engine::State::abandon_step() {
 }
 
 void Engine::State::finish_step(bool applied) {
+  const bool overflow = under_way.overflow;
   under_way = {};
   ++progress.global_steps;
   progress.skipped_steps += applied ? 0 : 1;
   progress.global_samples += config.batch.train_batch_size;
-  scaler.update(!applied);
+  scaler.update(overflow);
   // What is shown and written is the rate of the next update.
   if (optimizer) schedule.apply(progress.updates);
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/memory/sum_of_squares.hpp"
@@ -15,6 +16,16 @@ struct NotedLoss {
   at::Tensor on_device;  // defined: a double that was not read yet, where the device has it
 };
 
+/// A rank whose loss was infinite or NaN, and its first such micro-batch.
+struct BadLoss {
+  int rank = 0;
+  std::int64_t micro_step = 0;
+};
+
+/// "micro-batch 2" of a single process; "micro-batch 2 of rank 1, micro-batch 0 of rank 3" of several, at most three by
+/// name.
+std::string text_of(const std::vector<BadLoss>& bad, int ranks);
+
 /// What an engine knows of the step under way, from its first forward to the end of step(). A fresh one is a step that
 /// has not begun.
 struct StepUnderWay {
@@ -22,8 +33,10 @@ struct StepUnderWay {
   std::int64_t passes = 0;           // passes that train since the last backward
   std::vector<NotedLoss> losses;     // of the micro-batches that are not in loss_sum yet
   double loss_sum = 0;               // the sum of the losses that were read
-  bool loss_finite = true;           // no loss so far was infinite or NaN
-  std::int64_t bad_micro_step = 0;   // the first micro-batch whose loss was not finite
+  bool loss_finite = true;           // no loss of this rank was infinite or NaN
+  std::int64_t bad_micro_step = 0;   // this rank's first micro-batch whose loss was not finite
+  std::vector<BadLoss> bad_losses;   // of all ranks, once they have agreed on the step
+  bool overflow = false;             // a gradient is not finite: the loss scale is to fall
   const char* unfinished = nullptr;  // "backward" or "update": has begun, and not ended
   bool local_gradients = false;      // the optimizer exchanges this step's gradients by itself
   SumOfSquares squares;              // taken over the step's mean gradients, when it needs their norm

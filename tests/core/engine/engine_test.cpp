@@ -306,6 +306,68 @@ TEST(Engine, SkipsALossThatIsNotFiniteWhereConfigured) {
   EXPECT_TRUE(run.engine.last_step().applied);
 }
 
+/// The loss of labels that are all ignored is 0 / 0, and its gradients are finite.
+const char* const kAnyPrecision[] = {
+    R"("fp16": {"enabled": false})",
+    R"("bf16": {"enabled": true})",
+    R"("fp16": {"enabled": true, "initial_scale_power": 4})",
+    R"("fp16": {"enabled": true, "loss_scale": 8})",
+    R"("torch_autocast": {"enabled": true, "dtype": "float16"})",
+    R"("amp": {"enabled": true})",
+};
+
+TEST(Engine, StopsAtALossThatIsNotFiniteInEveryPrecisionThoughGradientsAre) {
+  for (const char* precision : kAnyPrecision) {
+    SmallRun run(config(precision));
+    run.model.loss_factor = 1e-3f;  // for a scale of 65536, which makes a large one overflow
+    run.step();
+    const at::Tensor before = run.model.parameters[0].tensor.detach().clone();
+    run.model.loss_added = NAN;
+    EXPECT_THAT([&] { run.step(); },
+                ThrowsMessage<RuntimeFault>(HasSubstr(
+                    "the loss is not finite at step 1 (micro-batch 0). All parameters and gradients are finite. Resume "
+                    "from the last checkpoint with a lower learning rate, or set capstan.run.on_nan to \"continue\" to "
+                    "skip such steps.")))
+        << precision;
+    EXPECT_TRUE(run.model.parameters[0].tensor.equal(before)) << precision;
+  }
+}
+
+/// The loss scale stays: no gradient has overflowed.
+TEST(Engine, SkipsALossThatIsNotFiniteInEveryPrecisionWhereConfigured) {
+  for (const std::string precision : kAnyPrecision) {
+    SmallRun run(config(precision + R"(, "capstan": {"run": {"on_nan": "continue"}})"));
+    run.model.loss_factor = 1e-3f;
+    run.step();
+    const at::Tensor before = run.model.parameters[0].tensor.detach().clone();
+    run.model.loss_added = NAN;
+    testing::internal::CaptureStderr();
+    run.step();
+    EXPECT_THAT(
+        testing::internal::GetCapturedStderr(),
+        HasSubstr("the loss is not finite at step 1 (micro-batch 0). All parameters and gradients are finite. The "
+                  "step is skipped (capstan.run.on_nan is \"continue\")."));
+    EXPECT_FALSE(run.engine.last_step().applied);
+    EXPECT_EQ(run.engine.progress().skipped_steps, 1);
+    EXPECT_TRUE(run.model.parameters[0].tensor.equal(before)) << precision;
+    const double scale = run.engine.last_step().loss_scale;
+    run.model.loss_added = 0;
+    run.step();
+    EXPECT_TRUE(run.engine.last_step().applied);
+    EXPECT_EQ(run.engine.last_step().loss_scale, scale) << precision;
+  }
+}
+
+TEST(Engine, SaysOfAnOverflowThatTheLossHasOneToo) {
+  SmallRun run(config(R"("fp16": {"enabled": true, "initial_scale_power": 4})"));
+  run.model.loss_factor = INFINITY;
+  testing::internal::CaptureStderr();
+  run.step();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("OVERFLOW! Skipping step 0: a gradient is not finite at loss scale 16, nor is the loss "
+                        "(micro-batch 0).\n"));
+}
+
 /// Precisions in which no loss is scaled, with and without clipping.
 const char* const kUnscaled[] = {R"("gradient_clipping": 0)", R"("gradient_clipping": 1)",
                                  R"("gradient_clipping": 0, "bf16": {"enabled": true, "check_grad_overflow": false})"};

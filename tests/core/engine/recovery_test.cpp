@@ -6,8 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -58,10 +60,13 @@ struct Detour {
 };
 
 void loss_that_is_not_finite(MixedRun& run) {
-  const bool last = run.engine.rank() + 1 == run.engine.world_size();
+  const int ranks = run.engine.world_size();
+  const bool last = run.engine.rank() + 1 == ranks;
   run.model.loss_factor = last ? std::numeric_limits<double>::infinity() : 1;
-  EXPECT_THAT([&] { run.step(); },
-              ThrowsMessage<RuntimeFault>(HasSubstr("the loss is not finite at step 2 (micro-batch 0).")));
+  EXPECT_THAT(
+      [&] { run.step(); },
+      ThrowsMessage<RuntimeFault>(HasSubstr("the loss is not finite at step 2 (micro-batch 0" +
+                                            (ranks == 1 ? ")." : " of rank " + std::to_string(ranks - 1) + ")."))));
   run.model.loss_factor = 1;
 }
 
@@ -185,6 +190,39 @@ TEST(Recovery, LoadsACheckpointAfterExchangesThatFailed) {
         }
       },
       over_network);
+}
+
+TEST(Recovery, NamesTheRanksWhoseLossIsNotFinite) {
+  test::expect_on_ranks(4, [](Communicator& communicator) {
+    const int rank = communicator.rank();
+    for (const char* precision : {"", R"(, "bf16": {"enabled": true})", R"(, "fp16": {"enabled": true})",
+                                  R"(, "torch_autocast": {"enabled": true, "dtype": "float16"})"}) {
+      const std::string config =
+          config_of(4, R"("stage": 2)", std::string(precision) + R"(, "gradient_accumulation_steps": 2)");
+      const auto message_where = [&](const std::function<bool(int micro_batch)>& bad) {
+        MixedRun run(config, shared(communicator), /*seed=*/1, /*largest=*/5000);
+        for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+          Batch batch = test::rows_of_stream(micro_batch, 3);
+          run.model.loss_added = bad(micro_batch) ? NAN : 0;
+          run.engine.backward(run.engine.forward(batch));
+        }
+        try {
+          run.engine.step();
+        } catch (const RuntimeFault& fault) {
+          return std::string(fault.what());
+        }
+        return std::string("nothing");
+      };
+      EXPECT_THAT(message_where([&](int micro_batch) { return rank == 2 && micro_batch == 1; }),
+                  HasSubstr("the loss is not finite at step 0 (micro-batch 1 of rank 2). "))
+          << precision;
+      EXPECT_THAT(message_where([&](int micro_batch) { return rank != 2 && micro_batch >= rank % 2; }),
+                  HasSubstr("(micro-batch 0 of rank 0, micro-batch 1 of rank 1, micro-batch 1 of rank 3). "));
+      EXPECT_THAT(message_where([&](int) { return true; }),
+                  HasSubstr("(micro-batch 0 of rank 0, micro-batch 0 of rank 1, micro-batch 0 of rank 2, and of 1 more "
+                            "rank). "));
+    }
+  });
 }
 
 /// capstan.run.on_nan does not matter then.

@@ -34,7 +34,7 @@ at::Tensor SmallModel::loss(const at::Tensor& x, const at::Tensor& y) const {
   at::Tensor hidden = at::tanh(at::linear(input, parameters[0].tensor, parameters[1].tensor));
   if (dropout > 0) hidden = at::dropout(hidden, dropout, /*train=*/true);
   const at::Tensor output = at::linear(hidden, parameters[2].tensor) + parameters[4].tensor;
-  const at::Tensor mean = (output.to(at::kFloat).squeeze(1) - y).pow(2).mean() * loss_factor;
+  const at::Tensor mean = (output.to(at::kFloat).squeeze(1) - y).pow(2).mean() * loss_factor + loss_added;
   if (!steep) return mean;
   const at::Tensor& w2 = parameters[2].tensor;
   return mean + (w2 - w2.detach()).to(at::kFloat).pow(2).sum().sqrt();

@@ -17,6 +17,7 @@ struct SmallModel {
   std::vector<NamedTensor> parameters;
   at::Tensor buffer;
   float loss_factor = 1;
+  float loss_added = 0;               // to the loss: no gradient depends on it
   bool steep = false;                 // the loss has a term of value 0 whose gradient is NaN
   double dropout = 0;                 // the rate of dropout in the hidden layer
   std::vector<ModuleRecord> modules;  // that it shows

@@ -64,7 +64,7 @@ at::Tensor MixedModel::loss(const at::Tensor& x) const {
     }
   }
   if (noisy) sum = sum * (at::rand({}) + 1);
-  return sum * loss_factor;
+  return sum * loss_factor + loss_added;
 }
 
 const capstan_model& MixedModel::table() {

@@ -20,13 +20,13 @@ namespace capstan::test {
 struct MixedModel {
   std::vector<NamedTensor> parameters;
   std::string description = "mixed";
-  std::vector<ModuleRecord> modules;  // that it shows
-  bool skips = true;                  // "sometimes" is left out where the batch's first number says so
-  double loss_factor = 1;
-  std::optional<double> root_of;      // the loss has a term of this square root, whose gradient is NaN at 0
-  bool noisy = false;                 // the loss depends on a random number
-  bool fails = false;                 // forward ends with an exception, half way
-  std::function<void()> in_backward;  // called half way; null: nothing is
+  std::vector<ModuleRecord> modules;       // that it shows
+  bool skips = true;                       // "sometimes" is left out where the batch's first number says so
+  double loss_factor = 1, loss_added = 0;  // no gradient depends on what is added
+  std::optional<double> root_of;           // the loss has a term of this square root, whose gradient is NaN at 0
+  bool noisy = false;                      // the loss depends on a random number
+  bool fails = false;                      // forward ends with an exception, half way
+  std::function<void()> in_backward;       // called half way; null: nothing is
 
   explicit MixedModel(std::uint64_t seed, std::int64_t largest = 100'000);
 
