@@ -16,6 +16,8 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
+#include <set>
+#include <stdexcept>
 #include <system_error>
 
 #include "core/errors.hpp"
@@ -77,6 +79,22 @@ std::vector<std::int64_t> numbers_of(const Json& list) {
   return numbers;
 }
 
+/// Whoever reads a world finds for each rank a member, its process and its host. Throws std::out_of_range.
+void check(const World& world) {
+  const std::size_t members = world.members.size();
+  const auto check_length = [&](const char* list, std::size_t length) {
+    if (length == 0 || length == members) return;
+    throw std::out_of_range("a world of " + std::to_string(members) + " members has '" + list + "' of " +
+                            std::to_string(length));
+  };
+  check_length("hosts", world.hosts.size());
+  if (members > 0) check_length("processes", world.processes.size());
+  const std::set<std::int64_t> different(world.members.begin(), world.members.end());
+  if (different.size() != members) throw std::out_of_range("a world has one member twice");
+  if (world.generation >= 0 && world.next >= 0 && (members == 0 || *different.begin() >= 0)) return;
+  throw std::out_of_range("a world has numbers below 0");
+}
+
 }  // namespace
 
 /// What changes often, in a page that all processes map.
@@ -128,6 +146,7 @@ World World::of(const Json& json) {
   world.end_code = static_cast<int>(json.at("end_code").as_integer());
   world.saver = json.at("saver").as_integer();
   world.next = json.at("next").as_integer();
+  check(world);
   return world;
 }
 

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <stdexcept>
 
 #include "core/errors.hpp"
 #include "tests/core/checkpoint/small_disk.hpp"
@@ -55,6 +57,32 @@ TEST_F(WorldFolderTest, TellsWhatTheLauncherHasDecided) {
   EXPECT_EQ(read.end, "enough");
   EXPECT_EQ(read.end_code, 130);
   EXPECT_EQ(read.saver, 9);
+}
+
+TEST(WorldTest, IsNotReadFromWhatDoesNotHoldTogether) {
+  World world;
+  world.generation = 1;
+  world.members = {4, 0};
+  world.processes = {400, 100};
+  world.hosts = {0, 1};
+  EXPECT_EQ(World::of(world.json()).hosts, world.hosts);
+  const auto says = [&](const std::function<void(World&)>& change) -> std::string {
+    World changed = world;
+    change(changed);
+    try {
+      World::of(changed.json());
+    } catch (const std::out_of_range& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(says([](World& one) { one.hosts = {0}; }), "a world of 2 members has 'hosts' of 1");
+  EXPECT_EQ(says([](World& one) { one.processes = {400}; }), "a world of 2 members has 'processes' of 1");
+  EXPECT_EQ(says([](World& one) { one.members.clear(); }), "a world of 0 members has 'hosts' of 2");
+  EXPECT_EQ(says([](World& one) { one.members = {4, 4}; }), "a world has one member twice");
+  EXPECT_EQ(says([](World& one) { one.members = {4, -1}; }), "a world has numbers below 0");
+  EXPECT_EQ(says([](World& one) { one.generation = -1; }), "a world has numbers below 0");
+  EXPECT_EQ(says([](World& one) { one.hosts.clear(); }), "accepted");  // a launch on one host
 }
 
 TEST_F(WorldFolderTest, TellsWhatProcessesSay) {
