@@ -40,9 +40,7 @@ void ElasticFollower::signalled(int number) {
 
 void ElasticFollower::obey(const Json& message) {
   try {
-    if (const Json* start = message.find("start"); start != nullptr && !host_.is_leaving()) {
-      host_.start(start->as_integer());
-    }
+    if (message.find("start") != nullptr && !host_.is_leaving()) host_.start(count_in(message, "start"));
     if (const Json* signal = message.find("signal")) {
       // A launcher that leads ends processes, and nothing else.
       host_.send(signal->as_integer() == SIGKILL ? SIGKILL : SIGTERM);
@@ -53,13 +51,13 @@ void ElasticFollower::obey(const Json& message) {
       for (const Json& one : hosts->as_array()) {
         known.push_back({one.at("number").as_integer(),
                          one.at("name").as_string(),
-                         {one.at("host").as_string(), static_cast<int>(one.at("port").as_integer())}});
+                         {one.at("host").as_string(), static_cast<int>(count_in(one, "port", 65535))}});
       }
       rendezvous_.know(std::move(known));
     }
     if (const Json* meeting = message.find("meeting")) {
       host_.show_meeting(meeting->as_integer(),
-                         {static_cast<int>(message.at("port").as_integer()), message.at("secret").as_string()});
+                         {static_cast<int>(count_in(message, "port", 65535)), message.at("secret").as_string()});
     }
     if (const Json* step = message.find("step")) {
       host_.folder().tell_step(
@@ -67,7 +65,9 @@ void ElasticFollower::obey(const Json& message) {
     }
   } catch (const RuntimeFault&) {
     throw;  // of this host: there is no process to start, or no room
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    log::warning("launch: the launcher that leads, at " + leader_->peer_address() +
+                 ", has sent what is not believed (" + error.what() + "): its connection is closed.");
     leader_->close();
   }
 }

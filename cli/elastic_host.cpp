@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
 #include <utility>
 
 #include "cli/launched_process.hpp"
@@ -25,6 +26,13 @@ constexpr std::chrono::seconds kStopped{3};
 
 }  // namespace
 
+std::int64_t count_in(const Json& json, const char* key, std::int64_t most) {
+  const std::int64_t value = json.at(key).as_integer();
+  if (value >= 0 && value <= most) return value;
+  throw std::out_of_range("'" + std::string(key) + "' is " + std::to_string(value) + ", not from 0 to " +
+                          std::to_string(most));
+}
+
 bool has_left(int status) {
   if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM;
   return WEXITSTATUS(status) == static_cast<int>(ExitCode::kInterrupted);
@@ -40,15 +48,15 @@ std::string name_in(const World& world, std::int64_t number, std::int64_t proces
 HostReport HostReport::of(const Json& json) {
   HostReport report;
   for (const Json& one : json.at("processes").as_array()) {
-    report.processes.push_back({one.at("number").as_integer(), one.at("process").as_integer(), one.at("able").as_bool(),
-                                one.at("leaves").as_bool(), one.at("paused").as_integer()});
+    report.processes.push_back({count_in(one, "number"), count_in(one, "process"), one.at("able").as_bool(),
+                                one.at("leaves").as_bool(), count_in(one, "paused")});
   }
-  report.wanted = json.at("wanted").as_integer();
-  report.spares = json.at("spares").as_integer();
-  report.broken = json.at("broken").as_integer();
-  report.meeting = json.at("meeting").as_integer();
-  report.place = {static_cast<int>(json.at("port").as_integer()), json.at("secret").as_string()};
-  report.step = {json.at("generation").as_integer(), json.at("step").as_integer(), json.at("at").as_number()};
+  report.wanted = count_in(json, "wanted");
+  report.spares = count_in(json, "spares");
+  report.broken = count_in(json, "broken");
+  report.meeting = count_in(json, "meeting");
+  report.place = {static_cast<int>(count_in(json, "port", 65535)), json.at("secret").as_string()};
+  report.step = {count_in(json, "generation"), json.at("step").as_integer(), json.at("at").as_number()};
   return report;
 }
 
@@ -99,6 +107,9 @@ ElasticHost::~ElasticHost() {
 }
 
 void ElasticHost::start(std::int64_t number) {
+  if (children_.contains(number)) {
+    throw std::invalid_argument("process number " + std::to_string(number) + " is there already");
+  }
   children_[number].process = start_process(words_, before_, share_, [&] {
     setenv("CAPSTAN_ELASTIC_FOLDER", folder_.path().c_str(), 1);
     set_variable("CAPSTAN_ELASTIC_MEMBER", number);

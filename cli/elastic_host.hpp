@@ -19,6 +19,10 @@
 
 namespace capstan::cli {
 
+/// The member `key` of a message. Throws std::exception where it is not a whole number from 0 to `most`: counting on
+/// from it stays far from the end of 64 bits.
+std::int64_t count_in(const Json& json, const char* key, std::int64_t most = 1'000'000'000);
+
 /// What a launcher tells of its host.
 struct HostReport {
   struct Process {

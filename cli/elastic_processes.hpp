@@ -57,6 +57,10 @@ class ElasticProcesses {
   void collect();
   void hear_hosts();
   void hear(std::int64_t host, const Json& message);
+  /// Throws std::exception where that is the number of a process of another host.
+  void check_is_of(std::int64_t host, std::int64_t number) const;
+  /// What a host may tell of the run, because rank 0, or a member, is one of its own processes.
+  void keep_own_facts(std::int64_t host, HostReport& report) const;
   void answer(std::unique_ptr<ElasticLink>& caller, const Json& message);
   void welcome(std::unique_ptr<ElasticLink>& caller, const Json& hello);
   void lose_host(std::int64_t number, bool silently);

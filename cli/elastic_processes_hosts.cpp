@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <utility>
 
 #include "cli/elastic_processes.hpp"
@@ -114,6 +116,26 @@ void ElasticProcesses::hear_hosts() {
   }
 }
 
+void ElasticProcesses::check_is_of(std::int64_t host, std::int64_t number) const {
+  const auto child = children_.find(number);
+  if (child == children_.end() || child->second.host == host) return;
+  throw std::invalid_argument("process number " + std::to_string(number) + " is not of that host");
+}
+
+void ElasticProcesses::keep_own_facts(std::int64_t host, HostReport& report) const {
+  const bool has_first = !world_.hosts.empty() && world_.hosts.front() == host;
+  const bool has_some = std::find(world_.hosts.begin(), world_.hosts.end(), host) != world_.hosts.end();
+  if (!has_first) report.meeting = 0;
+  if (!has_some) report.broken = 0;
+  // Hosts repeat the step that they were told last; none knows a generation that is not decided yet.
+  const std::int64_t told = host_.folder().last_step().step;
+  const bool is_current = report.step.generation == world_.generation;
+  if (report.step.generation > world_.generation ||
+      (is_current && !world_.hosts.empty() && !has_first && report.step.step > told)) {
+    report.step = {};
+  }
+}
+
 void ElasticProcesses::hear(std::int64_t host, const Json& message) {
   try {
     std::vector<std::pair<std::int64_t, int>> all;
@@ -122,16 +144,25 @@ void ElasticProcesses::hear(std::int64_t host, const Json& message) {
         all.emplace_back(one.at("number").as_integer(), static_cast<int>(one.at("status").as_integer()));
       }
     }
+    std::optional<HostReport> report;
+    if (const Json* found = message.find("report")) report = HostReport::of(*found);
+    for (const auto& [number, unused] : all) check_is_of(host, number);
+    if (report) {
+      for (const HostReport::Process& one : report->processes) check_is_of(host, one.number);
+      keep_own_facts(host, *report);
+    }
     for (const auto& [number, unused] : all) {
       if (const auto child = children_.find(number); child != children_.end()) child->second.gone = true;
     }
-    if (const Json* report = message.find("report")) take(host, HostReport::of(*report));
+    if (report) take(host, std::move(*report));
     for (const auto& [number, status] : all) ended(number, status);
   } catch (const ConfigError&) {
     throw;
   } catch (const RuntimeFault&) {
     throw;
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    log::warning("launch: the launcher on " + hosts_.at(host).name + " has sent what is not believed (" + error.what() +
+                 "): its connection is closed.");
     hosts_.at(host).link->close();
   }
 }
