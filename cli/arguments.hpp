@@ -127,6 +127,7 @@ struct LaunchArguments {
   };
   std::optional<Elastic> elastic;
   std::vector<LauncherAddress> rdzv;  // where the launchers of several hosts find together; empty: there is one host
+  std::string rdzv_secret_file;       // holds the secret that they share
   bool status = false;                // show elastic launches, start nothing
   int spares = 0;                     // processes that wait to take the place of one that is lost
   std::vector<std::string> command;   // words of a command of ours, or of a program with a '/' in its name

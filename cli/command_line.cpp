@@ -350,6 +350,10 @@ class Definition {
            "With --elastic on several hosts: where the launchers find together; the same on all, the first leads")
         ->type_name("HOST:PORT,...")
         ->take_last();
+    text_option(
+        app, "--rdzv-secret-file", launch_->arguments.rdzv_secret_file, "FILE",
+        "With --rdzv: a file of yours alone that holds the secret of all launchers; CAPSTAN_RDZV_SECRET holds it "
+        "as well");
     app.add_flag("--status", launch_->arguments.status,
                  "Show the elastic launches on this host, or that at --rdzv, and start nothing");
     app.prefix_command();
@@ -693,6 +697,9 @@ std::string Definition::unknown_word() const {
 }
 
 void check_launch(const LaunchArguments& arguments) {
+  if (arguments.rdzv.empty() && !arguments.rdzv_secret_file.empty()) {
+    throw UsageError("launch: --rdzv-secret-file has no effect without --rdzv.");
+  }
   if (arguments.status) return;
   const auto& elastic = arguments.elastic;
   if (!elastic && arguments.spares > 0) throw UsageError("launch: --spares has no effect without --elastic.");

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "cli/elastic_callers.hpp"
 #include "cli/elastic_host.hpp"
 #include "cli/elastic_link.hpp"
 #include "cli/elastic_rendezvous.hpp"

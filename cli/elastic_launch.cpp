@@ -9,15 +9,18 @@
 #include "cli/elastic_plan.hpp"
 #include "cli/elastic_processes.hpp"
 #include "cli/elastic_rendezvous.hpp"
+#include "cli/elastic_secret.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
 
 int launch_elastic(const LaunchArguments& arguments) {
+  std::optional<RendezvousSecret> secret;
+  if (!arguments.rdzv.empty()) secret = RendezvousSecret::of(arguments);
   const ElasticPlan plan = elastic_plan(arguments);
   ElasticHost host(arguments, plan);
-  if (arguments.rdzv.empty()) return ElasticProcesses(arguments, plan, host, nullptr).run();
-  ElasticRendezvous rendezvous(arguments.rdzv, plan.launched, host);
+  if (!secret) return ElasticProcesses(arguments, plan, host, nullptr).run();
+  ElasticRendezvous rendezvous(arguments.rdzv, std::move(*secret), plan.launched, host);
   while (auto leader = rendezvous.find_leader()) {
     if (const auto code = ElasticFollower(host, rendezvous, std::move(leader)).run()) return *code;
   }

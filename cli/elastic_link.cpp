@@ -1,261 +1,277 @@
 #include "cli/elastic_link.hpp"
 
 #include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <system_error>
+#include <algorithm>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <utility>
 
+#include "core/comm/port_file.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
 namespace {
 
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
 using std::chrono::milliseconds;
 
 /// How often a launcher speaks, and how long another host may be silent: its launcher does nothing else than look after
 /// its processes, but a machine may be very busy.
 constexpr milliseconds kSpeaks{500}, kSilent{5000};
-/// No message is longer: a configuration and the state of a thousand processes are a part of that.
-constexpr std::size_t kLongest = std::size_t{64} << 20;
-/// So many that are not known may call at a time.
-constexpr std::size_t kMostCallers = 1024;
+/// How long a caller may take to prove that it has the secret.
+constexpr milliseconds kToProve{2000};
+/// What may wait to be sent: the other end reads nothing.
+constexpr std::size_t kMostUnsent = 4 * SealedLines::kLongest;
 
-std::string reason() { return std::generic_category().message(errno); }
+/// Sockets belong to it; it runs only while a launcher connects, because ElasticHost waits for all descriptors at once.
+asio::io_context& context() {
+  static asio::io_context one;
+  return one;
+}
 
-/// Calls `use` with each address that the name stands for until one returns true. Why none did; empty where one has.
+/// Neither waits nor stays open in the processes that a launcher starts.
+template <class Socket>
+void prepare(Socket& socket, error_code& error) {
+  if (!error && fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC) != 0)
+    error.assign(errno, boost::system::system_category());
+  if (!error) socket.non_blocking(true, error);
+}
+
+/// Calls `use` with each endpoint that an address stands for until one leaves no error. The last error.
 template <class Use>
-std::string with_addresses(const std::string& host, int port, int flags, const Use& use) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* found = nullptr;
-  const int failure = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (failure != 0) return gai_strerror(failure);
-  std::string why = "it has no address";
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    if (use(*one)) {
-      why.clear();
-      break;
-    }
-    why = reason();
+error_code with_endpoints(const LauncherAddress& address, const Use& use) {
+  error_code error;
+  tcp::resolver resolver(context());
+  const auto flags = address.host.empty() ? tcp::resolver::passive : tcp::resolver::flags();
+  const auto found = resolver.resolve(address.host, std::to_string(address.port), flags, error);
+  if (error) return error;
+  for (const auto& one : found) {
+    error = use(one.endpoint());
+    if (!error) break;
   }
-  freeaddrinfo(found);
-  return why;
+  return error;
 }
 
-int open_socket(const addrinfo& address) {
-  return socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+error_code connect(tcp::socket& socket, const tcp::endpoint& endpoint, milliseconds patience) {
+  error_code error, ignored;
+  socket.close(ignored);
+  socket.open(endpoint.protocol(), error);
+  prepare(socket, error);
+  if (error) return error;
+  std::optional<error_code> result;
+  socket.async_connect(endpoint, [&](const error_code& how) { result = how; });
+  context().restart();
+  context().run_for(patience);
+  if (!result) {
+    socket.close(ignored);
+    context().restart();
+    context().run();  // the call that was given up
+    return asio::error::timed_out;
+  }
+  if (!*result) socket.set_option(tcp::no_delay(true), ignored);
+  return *result;
 }
 
-/// A socket that listens there; -1: errno says why there is none.
-int listen_at(const addrinfo& address) {
-  const int number = open_socket(address);
-  const int on = 1;
-  if (number >= 0 && setsockopt(number, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-      bind(number, address.ai_addr, address.ai_addrlen) == 0 && listen(number, SOMAXCONN) == 0) {
-    return number;
+error_code listen(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
+  error_code error;
+  const auto then = [&](auto step) {
+    if (!error) step();
+  };
+  acceptor.open(endpoint.protocol(), error);
+  prepare(acceptor, error);
+  then([&] { acceptor.set_option(tcp::acceptor::reuse_address(true), error); });
+  then([&] { acceptor.bind(endpoint, error); });
+  then([&] { acceptor.listen(asio::socket_base::max_listen_connections, error); });
+  if (error) {
+    error_code ignored;
+    acceptor.close(ignored);
   }
-  const int failure = errno;
-  if (number >= 0) close(number);
-  errno = failure;
-  return -1;
+  return error;
 }
 
-int connect_to(const addrinfo& address, milliseconds patience) {
-  const int number = open_socket(address);
-  if (number < 0) return -1;
-  int failure = connect(number, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
-  if (failure == EINPROGRESS) {
-    pollfd one{number, POLLOUT, 0};
-    socklen_t length = sizeof failure;
-    if (poll(&one, 1, static_cast<int>(patience.count())) != 1) {
-      failure = ETIMEDOUT;
-    } else {
-      getsockopt(number, SOL_SOCKET, SO_ERROR, &failure, &length);
-    }
-  }
-  if (failure == 0) return number;
-  close(number);
-  errno = failure;
-  return -1;
+/// As a number. An IPv4 address is one also where a socket of both families has it.
+std::string text_of(const asio::ip::address& address) {
+  const bool mapped = address.is_v6() && address.to_v6().is_v4_mapped();
+  return mapped ? asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string() : address.to_string();
 }
 
-using AddressOf = int (*)(int, sockaddr*, socklen_t*);
-std::string address_of(int socket, AddressOf end) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  char name[NI_MAXHOST];
-  if (end(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
-      getnameinfo(reinterpret_cast<sockaddr*>(&address), length, name, sizeof name, nullptr, 0, NI_NUMERICHOST) != 0) {
-    return "";
-  }
-  const std::string text = name;
-  // An IPv4 address as a socket of both families shows it.
-  return text.starts_with("::ffff:") && text.find('.') != std::string::npos ? text.substr(7) : text;
+std::string peer_of(const tcp::socket& socket) {
+  error_code error;
+  const tcp::endpoint end = socket.remote_endpoint(error);
+  return error ? "" : text_of(end.address());
 }
 
 }  // namespace
 
-ElasticLink::ElasticLink(int socket) : socket_(socket) {
-  const int on = 1;
-  setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+struct ElasticLink::Socket {
+  tcp::socket socket{context()};
+};
+
+struct ElasticListener::Socket {
+  tcp::acceptor acceptor{context()};
+};
+
+ElasticLink::ElasticLink(std::unique_ptr<Socket> socket, SealedLines::Side side, const std::string& secret)
+    : socket_(std::move(socket)), lines_(secret, side, random_secret()), peer_(peer_of(socket_->socket)) {
+  flush();
 }
 
-ElasticLink::~ElasticLink() { ::close(socket_); }
+ElasticLink::~ElasticLink() = default;
 
-std::unique_ptr<ElasticLink> ElasticLink::call(const LauncherAddress& address, milliseconds patience,
-                                               std::string& why) {
-  int socket = -1;
-  why = with_addresses(address.host, address.port, 0, [&](const addrinfo& one) {
-    socket = connect_to(one, patience);
-    return socket >= 0;
-  });
-  return socket < 0 ? nullptr : std::make_unique<ElasticLink>(socket);
+std::unique_ptr<ElasticLink> ElasticLink::call(const LauncherAddress& address, const std::string& secret,
+                                               milliseconds patience, std::string& why) {
+  auto socket = std::make_unique<Socket>();
+  const error_code error = with_endpoints(
+      address, [&](const tcp::endpoint& endpoint) { return connect(socket->socket, endpoint, patience); });
+  why = error ? error.message() : "";
+  if (error) return nullptr;
+  return std::make_unique<ElasticLink>(std::move(socket), SealedLines::Side::kCaller, secret);
 }
+
+int ElasticLink::descriptor() const { return socket_->socket.native_handle(); }
 
 void ElasticLink::send(const Json& message) {
   if (closed_) return;
-  out_ += message.dump() + "\n";
+  lines_.send(message.dump());
   flush();
 }
 
 void ElasticLink::flush() {
-  while (!closed_ && !out_.empty()) {
-    const ssize_t sent = ::send(socket_, out_.data(), out_.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-    if (sent < 0) return close();
-    out_.erase(0, static_cast<std::size_t>(sent));
+  while (!closed_ && !unwritable_ && !lines_.outgoing().empty()) {
+    error_code error;
+    const std::size_t sent = socket_->socket.write_some(asio::buffer(lines_.outgoing()), error);
+    if (error == asio::error::would_block) break;
+    unwritable_ = bool{error};  // perhaps the other end has said why
+    lines_.sent(sent);
     spoke_ = Clock::now();
   }
-  if (out_.size() > kLongest) close();  // the other end reads nothing
+  const bool is_stuck = lines_.outgoing().size() > kMostUnsent;
+  const bool is_done = lines_.is_broken() && (unwritable_ || lines_.outgoing().empty());
+  if (!closed_ && (is_stuck || is_done)) close();
 }
 
-void ElasticLink::read_what_came() {
-  char buffer[1 << 16];
-  while (!closed_) {
-    const ssize_t count = recv(socket_, buffer, sizeof buffer, 0);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (count <= 0) {
-      closed_ = true;
-      return;
-    }
-    heard_ = Clock::now();
-    in_.append(buffer, static_cast<std::size_t>(count));
-    if (in_.size() - begin_ > kLongest) return close();
-  }
+/// Whether there may be a line more.
+bool ElasticLink::read_some() {
+  if (closed_) return false;
+  std::array<char, SealedLines::kMostUnproven / 2> buffer;
+  error_code error;
+  const std::size_t count = socket_->socket.read_some(asio::buffer(buffer), error);
+  if (error == asio::error::would_block) return false;
+  if (error) closed_ = true;
+  lines_.take({buffer.data(), count});
+  return count > 0;
 }
 
 std::optional<Json> ElasticLink::receive() {
-  while (true) {
-    std::size_t end = in_.find('\n', begin_);
-    if (end == std::string::npos) {
-      in_.erase(0, begin_);
-      begin_ = 0;
-      const std::size_t had = in_.size();
-      read_what_came();
-      if (in_.size() == had) return std::nullopt;
-      end = in_.find('\n', had);
-      if (end == std::string::npos) return std::nullopt;
+  do {
+    while (const auto line = given_up_ ? std::nullopt : lines_.next()) {
+      proven_ = true;
+      heard_ = Clock::now();
+      if (line->empty()) continue;  // a sign of life
+      try {
+        Json message = Json::parse(*line);
+        if (message.is_object()) return message;
+      } catch (const ConfigError&) {
+        // Not a message.
+      }
+      close();
+      return std::nullopt;
     }
-    const std::string_view line = std::string_view(in_).substr(begin_, end - begin_);
-    begin_ = end + 1;
-    if (line.empty()) continue;  // a sign of life
-    try {
-      Json message = Json::parse(line);
-      if (message.is_object()) return message;
-    } catch (const ConfigError&) {
-      // Some other program speaks.
-    }
-    close();
-    return std::nullopt;
-  }
+    flush();  // what waited for the other end to greet, or why nothing more is read
+  } while (read_some());
+  return std::nullopt;
 }
 
 void ElasticLink::keep_alive() {
-  if (out_.empty() && Clock::now() - spoke_ > kSpeaks) out_ = "\n";
+  if (proven_ && lines_.outgoing().empty() && Clock::now() - spoke_ > kSpeaks) lines_.send("");
   flush();
 }
 
-bool ElasticLink::is_silent() const { return Clock::now() - heard_ > kSilent; }
+bool ElasticLink::is_silent() const {
+  return proven_ ? Clock::now() - heard_ > kSilent : Clock::now() - begun_ > kToProve;
+}
+
+milliseconds ElasticLink::age() const { return std::chrono::duration_cast<milliseconds>(Clock::now() - begun_); }
 
 void ElasticLink::close() {
-  closed_ = true;
-  shutdown(socket_, SHUT_RDWR);
-  in_.clear();
-  begin_ = 0;
-  out_.clear();
+  closed_ = given_up_ = true;
+  error_code ignored;
+  socket_->socket.shutdown(tcp::socket::shutdown_both, ignored);
 }
 
-std::string ElasticLink::peer_address() const { return address_of(socket_, getpeername); }
-std::string ElasticLink::own_address() const { return address_of(socket_, getsockname); }
+std::string ElasticLink::own_address() const {
+  error_code error;
+  const tcp::endpoint end = socket_->socket.local_endpoint(error);
+  return error ? "" : text_of(end.address());
+}
+
+ElasticListener::ElasticListener(std::unique_ptr<Socket> socket) : socket_(std::move(socket)) {}
+ElasticListener::~ElasticListener() = default;
 
 std::unique_ptr<ElasticListener> ElasticListener::at(const LauncherAddress& address, std::string& why) {
-  int socket = -1;
-  why = with_addresses(address.host, address.port, 0, [&](const addrinfo& one) {
-    socket = listen_at(one);
-    return socket >= 0;
-  });
-  return socket < 0 ? nullptr : std::unique_ptr<ElasticListener>(new ElasticListener(socket));
+  auto socket = std::make_unique<Socket>();
+  const error_code error =
+      with_endpoints(address, [&](const tcp::endpoint& endpoint) { return listen(socket->acceptor, endpoint); });
+  why = error ? error.message() : "";
+  return error ? nullptr : std::unique_ptr<ElasticListener>(new ElasticListener(std::move(socket)));
 }
 
-std::unique_ptr<ElasticListener> ElasticListener::at_any_address(int port) {
+std::unique_ptr<ElasticListener> ElasticListener::at_some_port(const LauncherAddress& address) {
   std::string why;
-  for (const int one : {port, 0}) {
-    int socket = -1;
-    why = with_addresses("", one, AI_PASSIVE, [&](const addrinfo& address) {
-      socket = listen_at(address);
-      return socket >= 0;
-    });
-    if (socket >= 0) return std::unique_ptr<ElasticListener>(new ElasticListener(socket));
+  for (const int port : {address.port, 0}) {
+    if (auto listener = at({address.host, port}, why)) return listener;
   }
   throw RuntimeFault("launch: no port to listen at: " + why + ".");
 }
 
-bool ElasticListener::is_of_this_host(const std::string& host) {
-  bool found = false;
-  with_addresses(host, 0, 0, [&](const addrinfo& one) {
-    const int socket = open_socket(one);
-    found = socket >= 0 && bind(socket, one.ai_addr, one.ai_addrlen) == 0;
-    if (socket >= 0) close(socket);
-    return found;
-  });
-  return found;
-}
-
-ElasticListener::~ElasticListener() { close(socket_); }
+int ElasticListener::descriptor() const { return socket_->acceptor.native_handle(); }
 
 int ElasticListener::port() const {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &length);
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
-                                             : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+  error_code error;
+  const tcp::endpoint end = socket_->acceptor.local_endpoint(error);
+  return error ? 0 : end.port();
 }
 
 std::unique_ptr<ElasticLink> ElasticListener::answer() {
-  const int socket = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  return socket < 0 ? nullptr : std::make_unique<ElasticLink>(socket);
+  auto socket = std::make_unique<ElasticLink::Socket>();
+  error_code error, ignored;
+  socket_->acceptor.accept(socket->socket, error);
+  prepare(socket->socket, error);
+  if (error) return nullptr;
+  socket->socket.set_option(tcp::no_delay(true), ignored);
+  return std::make_unique<ElasticLink>(std::move(socket), SealedLines::Side::kListener, secret_);
 }
 
-void ElasticCallers::hear(ElasticListener& listener, const Answer& answer) {
-  while (auto caller = listener.answer()) {
-    if (callers_.size() < kMostCallers) callers_.push_back(std::move(caller));
+bool is_of_this_host(const std::string& host) {
+  return !with_endpoints({host, 0}, [&](const tcp::endpoint& endpoint) {
+    tcp::acceptor acceptor(context());
+    return listen(acceptor, endpoint);
+  });
+}
+
+bool are_loopback(const std::vector<LauncherAddress>& addresses) {
+  bool all = true;
+  for (const LauncherAddress& address : addresses) {
+    const error_code error = with_endpoints(address, [&](const tcp::endpoint& endpoint) -> error_code {
+      all = all && endpoint.address().is_loopback();
+      return asio::error::try_again;  // the next one
+    });
+    all = all && error == asio::error::try_again;
   }
-  for (auto& caller : callers_) {
-    if (const auto message = caller->receive()) answer(caller, *message);
-    if (caller) caller->keep_alive();
-    // What was answered is kept until the other end has read it and closes.
-    if (caller && (caller->is_closed() || caller->is_silent())) caller.reset();
-  }
-  std::erase(callers_, nullptr);
+  return all;
+}
+
+std::vector<std::string> places_of(const LauncherAddress& address) {
+  std::vector<std::string> places;
+  with_endpoints(address, [&](const tcp::endpoint& endpoint) -> error_code {
+    places.push_back(LauncherAddress{text_of(endpoint.address()), endpoint.port()}.text());
+    return asio::error::try_again;
+  });
+  return places;
 }
 
 }  // namespace capstan::cli

@@ -1,56 +1,67 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/launcher_address.hpp"
+#include "core/elastic/launcher/sealed_lines.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan::cli {
 
-/// A connection between two launchers, over which JSON values travel, a line each. It never waits, and it speaks now
-/// and then, so that the other end knows that this host is there. [one thread]
+/// A connection between two launchers, over which JSON values travel, a line each, proven by a secret (SealedLines). It
+/// never waits, and it speaks now and then, so that the other end knows that this host is there. [one thread]
 class ElasticLink {
  public:
-  explicit ElasticLink(int socket);
+  struct Socket;
+  ElasticLink(std::unique_ptr<Socket> socket, SealedLines::Side side, const std::string& secret);
   ~ElasticLink();
   ElasticLink(const ElasticLink&) = delete;
   /// Null where nobody answers there within `patience`; `why` says how.
-  static std::unique_ptr<ElasticLink> call(const LauncherAddress& address, std::chrono::milliseconds patience,
-                                           std::string& why);
+  static std::unique_ptr<ElasticLink> call(const LauncherAddress& address, const std::string& secret,
+                                           std::chrono::milliseconds patience, std::string& why);
 
-  int descriptor() const { return socket_; }
+  int descriptor() const;
   void send(const Json& message);
-  /// The next message that has come; nothing where none has. What is no message closes the connection.
+  /// The next message that has come, from an end that has proven itself; nothing where none has. What is not a message
+  /// closes the connection.
   std::optional<Json> receive();
   /// Sends what could not be sent yet, and a sign of life where one is due.
   void keep_alive();
-  /// The other end has gone: its kernel says so, or it has sent what is no message.
+  /// The other end has gone: its kernel says so, or it has sent what is not a message.
   bool is_closed() const { return closed_; }
-  /// Nothing has come for so long that the other host counts as lost.
+  /// Nothing has come for so long that the other host counts as lost, or a caller has not proven itself in its time.
   bool is_silent() const;
+  /// The other end has proven that it has the secret.
+  bool is_proven() const { return proven_; }
+  /// It has closed the connection before it proved anything, and said nothing that is not of this protocol.
+  bool was_hung_up_on() const { return closed_ && !given_up_ && !proven_; }
+  bool has_other_secret() const { return lines_.state() == SealedLines::State::kOtherSecret; }
+  /// How long it has been there.
+  std::chrono::milliseconds age() const;
   /// Closes the connection: nothing is read from it or sent to it any more.
   void close();
 
   /// The addresses of both ends, as numbers.
-  std::string peer_address() const;
+  const std::string& peer_address() const { return peer_; }
   std::string own_address() const;
 
  private:
   using Clock = std::chrono::steady_clock;
   void flush();
-  void read_what_came();
+  bool read_some();
 
-  int socket_;
-  std::string in_, out_;
-  std::size_t begin_ = 0;  // of what is not read of in_
-  bool closed_ = false;
-  Clock::time_point heard_ = Clock::now(), spoke_ = Clock::now();
+  std::unique_ptr<Socket> socket_;
+  SealedLines lines_;
+  const std::string peer_;
+  bool closed_ = false, proven_ = false;
+  bool given_up_ = false;    // by close()
+  bool unwritable_ = false;  // what the other end has sent may still be read
+  const Clock::time_point begun_ = Clock::now();
+  Clock::time_point heard_ = begun_, spoke_ = begun_;
 };
 
 /// A socket at which a launcher is called. [one thread]
@@ -58,32 +69,31 @@ class ElasticListener {
  public:
   /// At this address. Null where it is not one of this host, or the port is taken; `why` says which.
   static std::unique_ptr<ElasticListener> at(const LauncherAddress& address, std::string& why);
-  /// At this port of all addresses of this host, or at a free one where that is taken. Throws RuntimeFault.
-  static std::unique_ptr<ElasticListener> at_any_address(int port);
-  /// Whether this host has that address.
-  static bool is_of_this_host(const std::string& host);
+  /// At this port of an address, or at a free one where that is taken. An empty address: all of this host. Throws
+  /// RuntimeFault.
+  static std::unique_ptr<ElasticListener> at_some_port(const LauncherAddress& address);
   ~ElasticListener();
   ElasticListener(const ElasticListener&) = delete;
 
-  int descriptor() const { return socket_; }
+  /// That callers must have.
+  void set_secret(std::string secret) { secret_ = std::move(secret); }
+  int descriptor() const;
   int port() const;
   /// Who calls; null: nobody does.
   std::unique_ptr<ElasticLink> answer();
 
  private:
-  explicit ElasticListener(int socket) : socket_(socket) {}
-  int socket_;
+  struct Socket;
+  explicit ElasticListener(std::unique_ptr<Socket> socket);
+  std::unique_ptr<Socket> socket_;
+  std::string secret_;
 };
 
-/// Those who have called a launcher and whom it does not know yet. [one thread]
-class ElasticCallers {
- public:
-  /// Takes calls, and hears what callers say: `answer` may reply, or take the connection over.
-  using Answer = std::function<void(std::unique_ptr<ElasticLink>& caller, const Json& message)>;
-  void hear(ElasticListener& listener, const Answer& answer);
-
- private:
-  std::vector<std::unique_ptr<ElasticLink>> callers_;
-};
+/// Whether this host has that address.
+bool is_of_this_host(const std::string& host);
+/// Whether all of these addresses are reached from this host alone: "localhost", "127.0.0.1".
+bool are_loopback(const std::vector<LauncherAddress>& addresses);
+/// The places that an address stands for, as numbers; none where nothing is known of it.
+std::vector<std::string> places_of(const LauncherAddress& address);
 
 }  // namespace capstan::cli

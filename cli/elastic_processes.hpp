@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/arguments.hpp"
+#include "cli/elastic_callers.hpp"
 #include "cli/elastic_host.hpp"
 #include "cli/elastic_link.hpp"
 #include "cli/elastic_plan.hpp"
@@ -62,6 +63,7 @@ class ElasticProcesses {
   /// What a host may tell of the run, because rank 0, or a member, is one of its own processes.
   void keep_own_facts(std::int64_t host, HostReport& report) const;
   void answer(std::unique_ptr<ElasticLink>& caller, const Json& message);
+  std::string refusal(const Json& hello) const;
   void welcome(std::unique_ptr<ElasticLink>& caller, const Json& hello);
   void lose_host(std::int64_t number, bool silently);
   bool is_outnumbered();

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <csignal>
 #include <optional>
-#include <set>
-#include <sstream>
 #include <stdexcept>
 #include <utility>
 
+#include "cli/elastic_identity.hpp"
 #include "cli/elastic_processes.hpp"
 #include "cli/elastic_status.hpp"
 #include "cli/numbers.hpp"
@@ -22,16 +21,16 @@ constexpr std::chrono::seconds kToFind{5};
 /// Hosts that fall silent within so much time are cut off together.
 constexpr std::chrono::seconds kTogether{15};
 
-/// The first line of a launch's text that another one does not have: "program 1234". Empty where there is none.
-std::string line_without(const std::string& text, const std::string& other) {
-  std::set<std::string> lines;
-  std::istringstream all(other);
-  for (std::string line; std::getline(all, line);) lines.insert(line);
-  std::istringstream own(text);
-  for (std::string line; std::getline(own, line);) {
-    if (!lines.contains(line) && !line.starts_with("folder ")) return line;
+/// The longest name of a host that is shown.
+constexpr std::size_t kLongestName = 64;
+
+/// What a caller calls its host, fit for a terminal and a log.
+std::string shown(std::string name) {
+  if (name.size() > kLongestName) name.resize(kLongestName);
+  for (char& letter : name) {
+    if (static_cast<unsigned char>(letter) < ' ' || letter == 127) letter = '?';
   }
-  return "";
+  return name;
 }
 
 }  // namespace
@@ -179,29 +178,34 @@ void ElasticProcesses::answer(std::unique_ptr<ElasticLink>& caller, const Json& 
   }
 }
 
+/// Why a caller may not join, now or ever; empty: it may.
+std::string ElasticProcesses::refusal(const Json& hello) const {
+  const std::string kinds = differing_kinds(rendezvous_->hashes(), hello.at("hello"));
+  if (ending_) return "the run ends, because " + world_.end + ".";
+  if (kinds.empty()) return "";
+  return "this launch is not the one that runs: " + kinds +
+         ". Use the same program, configuration and arguments on every host.";
+}
+
 void ElasticProcesses::welcome(std::unique_ptr<ElasticLink>& caller, const Json& hello) {
-  const std::string& launched = hello.at("hello").as_string();
-  const std::string& name = hello.at("name").as_string();
-  const std::string ours = line_without(plan_.launched, launched), theirs = line_without(launched, plan_.launched);
-  std::string why;
-  if (ending_) why = "the run ends, because " + world_.end + ".";
-  if (why.empty() && !(ours.empty() && theirs.empty())) {
-    why = "this launch is not the one that runs: there it is '" + ours + "', here '" + theirs +
-          "'. Use the same program, configuration and arguments on every host.";
-  }
-  if (!why.empty()) {
-    Json refused = Json::object();
-    refused["refused"] = why;
-    caller->send(refused);
-    log::warning("launch: " + name + " (" + caller->peer_address() + ") may not join: " + why);
-    return;
-  }
   Host host;
-  host.name = name;
+  host.name = shown(hello.at("name").as_string());
   host.address = caller->peer_address();
-  host.port = static_cast<int>(hello.at("port").as_integer());
+  host.port = static_cast<int>(count_in(hello, "port", 65535));
   host.report = HostReport::of(hello.at("report"));
-  std::int64_t number = hello.at("host").as_integer();
+  const std::int64_t left = count_in(hello, "generation");
+  std::int64_t number = hello.at("host").as_integer() < 0 ? -1 : count_in(hello, "host");
+  Json no = Json::object();
+  if (const std::string why = refusal(hello); !why.empty()) {
+    no["refused"] = why;
+    log::warning("launch: " + host.name + " (" + host.address + ") may not join: " + why);
+    return caller->send(no);
+  }
+  const auto is_known = [&](const HostReport::Process& one) { return children_.contains(one.number); };
+  if (std::any_of(host.report.processes.begin(), host.report.processes.end(), is_known)) {
+    no["later"] = "its processes still belong to another connection";
+    return caller->send(no);
+  }
   if (number < 0 || hosts_.contains(number)) {
     // Numbers of hosts that are gone are not given again: whoever still has one means another host.
     number = hosts_.rbegin()->first + 1;
@@ -220,7 +224,7 @@ void ElasticProcesses::welcome(std::unique_ptr<ElasticLink>& caller, const Json&
   }
   const HostReport report = host.report;
   hosts_[number] = std::move(host);
-  if (const std::int64_t left = hello.at("generation").as_integer(); left > world_.generation) {
+  if (left > world_.generation) {
     // That host has what a launch before this one has left, and this one has not: generations count on from there.
     taken_over_ = true;
     world_.generation = left;
@@ -230,8 +234,8 @@ void ElasticProcesses::welcome(std::unique_ptr<ElasticLink>& caller, const Json&
   most_hosts_ = std::max(most_hosts_, hosts_.size());
   host_came_at_ = Clock::now();
   take(number, report);
-  log::info("launch: " + name + " (" + hosts_.at(number).address + ") has joined with " + grouped(report.wanted) +
-            (report.wanted == 1 ? " process." : " processes."));
+  log::info("launch: " + hosts_.at(number).name + " (" + hosts_.at(number).address + ") has joined with " +
+            grouped(report.wanted) + (report.wanted == 1 ? " process." : " processes."));
   if (!succeeds_until_) publish();
 }
 

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <utility>
 
+#include "cli/elastic_identity.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
@@ -20,6 +21,8 @@ constexpr milliseconds kToConnect{1000}, kToAnswer{5000};
 /// How long the launchers of other hosts may take to start, and to find a new leader.
 constexpr std::chrono::minutes kToStart{10};
 constexpr std::chrono::seconds kToElect{30};
+/// How long a launcher on this host may take to show its secret.
+constexpr std::chrono::seconds kToShow{5};
 
 }  // namespace
 
@@ -29,15 +32,16 @@ std::string own_host_name() {
   return name;
 }
 
-ElasticRendezvous::ElasticRendezvous(std::vector<LauncherAddress> given, std::string launched, ElasticHost& host)
-    : given_(std::move(given)), launched_(std::move(launched)), host_(host) {}
+ElasticRendezvous::ElasticRendezvous(std::vector<LauncherAddress> given, RendezvousSecret secret,
+                                     const std::string& launched, ElasticHost& host)
+    : given_(std::move(given)), secret_(std::move(secret)), launched_(launched), host_(host) {}
 
 std::unique_ptr<ElasticLink> ElasticRendezvous::find_leader() { return number_ < 0 ? find_first() : find_next(); }
 
 /// The first of the given addresses that answers, or this host where the first address is its own.
 std::unique_ptr<ElasticLink> ElasticRendezvous::find_first() {
   const auto until = Clock::now() + kToStart;
-  const bool own = ElasticListener::is_of_this_host(given_.front().host);
+  const bool own = is_of_this_host(given_.front().host);
   bool told = false;
   do {
     for (const LauncherAddress& address : given_) {
@@ -47,6 +51,7 @@ std::unique_ptr<ElasticLink> ElasticRendezvous::find_first() {
     // Nobody answers at any of them: whoever can listen at the first leads.
     if (own && (listener_ = ElasticListener::at(given_.front(), why_))) {
       number_ = leader_ = 0;
+      use_secret();
       return nullptr;
     }
     if (!std::exchange(told, true) && !own) {
@@ -108,9 +113,25 @@ std::unique_ptr<ElasticLink> ElasticRendezvous::welcomed_by(LauncherAddress addr
   return nullptr;
 }
 
-Json ElasticRendezvous::hello() const {
+/// Callers of this launcher need it from here on.
+void ElasticRendezvous::use_secret() {
+  listener_->set_secret(secret_.own());
+  secret_.show(host_.folder().path(), listener_->port());
+}
+
+/// A launcher on this host shows its secret a moment after it has begun to listen.
+void ElasticRendezvous::check_other_secret(const LauncherAddress& address) {
+  why_ = "it has another secret";
+  if (!other_secret_since_) other_secret_since_ = Clock::now();
+  if (number_ >= 0 || (!secret_.is_given() && Clock::now() - *other_secret_since_ < kToShow)) return;
+  throw ConfigError("launch: the launcher at " + address.text() + " has another secret. Give " +
+                    (secret_.is_given() ? "both the same" : "one to both") +
+                    " (--rdzv-secret-file, or CAPSTAN_RDZV_SECRET).");
+}
+
+Json ElasticRendezvous::hello(const std::string& secret) const {
   Json hello = Json::object();
-  hello["hello"] = launched_;
+  hello["hello"] = launch_hashes(launched_, secret);
   hello["name"] = own_host_name();
   hello["port"] = std::int64_t{listener_->port()};
   hello["host"] = number_;
@@ -121,11 +142,17 @@ Json ElasticRendezvous::hello() const {
 
 ElasticRendezvous::Answer ElasticRendezvous::ask(const LauncherAddress& address, std::unique_ptr<ElasticLink>& link,
                                                  LauncherAddress& elsewhere) {
-  link = ElasticLink::call(address, kToConnect, why_);
+  const std::string secret = secret_.to_call(address.port);
+  link = ElasticLink::call(address, secret, kToConnect, why_);
   if (!link) return Answer::kNone;
   reached_ = true;
-  if (!listener_) listener_ = ElasticListener::at_any_address(given_.front().port);
-  link->send(hello());
+  if (!listener_) {
+    // Where no other host is named, none can call.
+    const LauncherAddress& first = given_.front();
+    listener_ = ElasticListener::at_some_port({are_loopback(given_) ? first.host : "", first.port});
+    listener_->set_secret(secret_.own());
+  }
+  link->send(hello(secret));
   const auto until = Clock::now() + kToAnswer;
   while (Clock::now() < until && !link->is_closed()) {
     host_.await({link->descriptor()});
@@ -134,6 +161,10 @@ ElasticRendezvous::Answer ElasticRendezvous::ask(const LauncherAddress& address,
     if (!message) continue;
     try {
       if (const Json* refused = message->find("refused")) throw ConfigError("launch: " + refused->as_string());
+      if (const Json* later = message->find("later")) {
+        why_ = later->as_string();
+        return Answer::kNone;
+      }
       if (const Json* leader = message->find("leader")) {
         elsewhere = {leader->at("host").as_string(), static_cast<int>(leader->at("port").as_integer())};
         return Answer::kElsewhere;
@@ -143,6 +174,8 @@ ElasticRendezvous::Answer ElasticRendezvous::ask(const LauncherAddress& address,
         leader_ = message->at("by").as_integer();
         host_.folder().set_clock(message->at("now").as_number() - steady_seconds());
         leader_lost_ = silently_ = false;
+        secret_.adopt(secret);
+        use_secret();
         return Answer::kWelcome;
       }
     } catch (const ConfigError&) {
@@ -153,6 +186,7 @@ ElasticRendezvous::Answer ElasticRendezvous::ask(const LauncherAddress& address,
     break;
   }
   why_ = "what listens there is not an elastic launch";
+  if (link->has_other_secret()) check_other_secret(address);
   return Answer::kNone;
 }
 

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "cli/elastic_host.hpp"
+#include "cli/elastic_identity.hpp"
 #include "cli/elastic_link.hpp"
+#include "cli/elastic_secret.hpp"
 #include "cli/launcher_address.hpp"
 
 namespace capstan::cli {
@@ -24,14 +26,17 @@ struct KnownHost {
 class ElasticRendezvous {
  public:
   /// `launched`: what this launcher starts, as a text; all must start the same.
-  ElasticRendezvous(std::vector<LauncherAddress> given, std::string launched, ElasticHost& host);
+  ElasticRendezvous(std::vector<LauncherAddress> given, RendezvousSecret secret, const std::string& launched,
+                    ElasticHost& host);
 
   /// The launcher that leads, which has welcomed this one; null: this one leads, or has been interrupted, which
   /// is_interrupted() tells. Throws RuntimeFault where nobody answers for long, ConfigError where this launcher starts
-  /// something else.
+  /// something else or has another secret.
   std::unique_ptr<ElasticLink> find_leader();
   bool is_interrupted() const { return interrupted_; }
 
+  /// Of what this launcher starts (launch_hashes()).
+  Json hashes() const { return launch_hashes(launched_, secret_.own()); }
   /// The number of this host.
   std::int64_t number() const { return number_; }
   ElasticListener& listener() const { return *listener_; }
@@ -55,9 +60,12 @@ class ElasticRendezvous {
   std::unique_ptr<ElasticLink> find_first();
   std::unique_ptr<ElasticLink> find_next();
   bool interrupted_while_waiting();
-  Json hello() const;
+  Json hello(const std::string& secret) const;
+  void use_secret();
+  void check_other_secret(const LauncherAddress& address);
 
   const std::vector<LauncherAddress> given_;
+  RendezvousSecret secret_;
   const std::string launched_;
   ElasticHost& host_;
   std::unique_ptr<ElasticListener> listener_;
@@ -66,6 +74,7 @@ class ElasticRendezvous {
   bool leader_lost_ = false, silently_ = false, interrupted_ = false;
   bool reached_ = false;  // somebody has answered
   std::string why_;       // nobody has answered
+  std::optional<std::chrono::steady_clock::time_point> other_secret_since_;
 };
 
 /// The name of this host.

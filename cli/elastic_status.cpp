@@ -5,9 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "cli/elastic_link.hpp"
+#include "cli/elastic_secret.hpp"
 #include "cli/numbers.hpp"
 #include "cli/table.hpp"
 #include "core/errors.hpp"
@@ -15,9 +18,10 @@
 namespace capstan::cli {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kReaching{2000}, kReplying{5000};
+constexpr milliseconds kReaching{2000}, kReplying{5000}, kAgain{100};
 
 std::string counted(std::size_t count, const char* one, const char* several) {
   return grouped(static_cast<std::int64_t>(count)) + " " + (count == 1 ? one : several);
@@ -36,6 +40,32 @@ std::string head_of(const std::string& name, const World& world, const WorldFold
     text += "; step " + grouped(step.step) + " " + fixed(now - step.at, 1) + " s ago";
   }
   return text + "; " + counted(static_cast<std::size_t>(world.losses), "loss", "losses");
+}
+
+/// What the launcher there replies; nothing where it is none. Throws RuntimeFault where nobody answers, or somebody
+/// with another secret.
+std::optional<Json> reply_of(const LauncherAddress& address, const RendezvousSecret& secret, Clock::time_point until) {
+  Json question = Json::object();
+  question["status"] = true;
+  bool is_busy = false, has_other_secret = false;
+  do {
+    std::string why;
+    const auto link = ElasticLink::call(address, secret.to_call(address.port), kReaching, why);
+    if (!link) throw RuntimeFault("launch: nobody answers at " + address.text() + " (" + why + ").");
+    link->send(question);
+    while (!link->is_closed() && Clock::now() < until) {
+      pollfd one{link->descriptor(), POLLIN, 0};
+      poll(&one, 1, 50);
+      if (auto reply = link->receive()) return reply;
+    }
+    // Many call it, or a launcher on this host has not shown its secret yet.
+    has_other_secret = link->has_other_secret();
+    is_busy = link->is_closed() && (has_other_secret ? !secret.is_given() : link->was_hung_up_on());
+    if (is_busy) std::this_thread::sleep_for(kAgain);
+  } while (is_busy && Clock::now() < until);
+  if (!has_other_secret) return std::nullopt;
+  throw RuntimeFault("launch: the launcher at " + address.text() +
+                     " has another secret. Give that of the launch (--rdzv-secret-file, or CAPSTAN_RDZV_SECRET).");
 }
 
 }  // namespace
@@ -74,33 +104,20 @@ std::string elastic_status() {
   return text.empty() ? "There is no elastic launch of this user on this host.\n" : text;
 }
 
-std::string elastic_status_at(const LauncherAddress& given) {
-  LauncherAddress address = given;
+std::string elastic_status_at(const LaunchArguments& arguments) {
+  const RendezvousSecret secret = RendezvousSecret::of(arguments);
+  const auto until = Clock::now() + kReplying;
+  LauncherAddress address = arguments.rdzv.front();
   for (int hops = 0; hops < 3; ++hops) {
-    std::string why;
-    const auto link = ElasticLink::call(address, kReaching, why);
-    if (!link) throw RuntimeFault("launch: nobody answers at " + address.text() + " (" + why + ").");
-    Json question = Json::object();
-    question["status"] = true;
-    link->send(question);
-    const auto until = std::chrono::steady_clock::now() + kReplying;
-    std::optional<Json> reply;
-    while (!reply && !link->is_closed() && std::chrono::steady_clock::now() < until) {
-      pollfd one{link->descriptor(), POLLIN, 0};
-      poll(&one, 1, 50);
-      reply = link->receive();
-    }
+    const std::optional<Json> reply = reply_of(address, secret, until);
+    if (!reply) break;
     try {
-      if (reply && reply->find("text") != nullptr) return reply->at("text").as_string();
-      if (reply && reply->find("leader") != nullptr) {
-        const Json& leader = reply->at("leader");
-        address = {leader.at("host").as_string(), static_cast<int>(leader.at("port").as_integer())};
-        continue;
-      }
+      if (reply->find("text") != nullptr) return reply->at("text").as_string();
+      const Json& leader = reply->at("leader");
+      address = {leader.at("host").as_string(), static_cast<int>(leader.at("port").as_integer())};
     } catch (const std::exception&) {
-      // Some other program answers.
+      break;  // some other program answers
     }
-    break;
   }
   throw RuntimeFault("launch: what listens at " + address.text() + " is not an elastic launch.");
 }

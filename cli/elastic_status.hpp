@@ -4,15 +4,16 @@
 #include <string>
 #include <vector>
 
-#include "cli/launcher_address.hpp"
+#include "cli/arguments.hpp"
 #include "core/elastic/world.hpp"
 
 namespace capstan::cli {
 
 /// The elastic launches of this user on this host, and who trains in each.
 std::string elastic_status();
-/// The one that is led by the launcher which is called there, or by one that it knows. Throws RuntimeFault.
-std::string elastic_status_at(const LauncherAddress& address);
+/// The one that is led by the launcher which is called at the first address of --rdzv, or by one that it knows. Throws
+/// RuntimeFault, ConfigError.
+std::string elastic_status_at(const LaunchArguments& arguments);
 
 /// A process of a launch.
 struct ShownProcess {

@@ -148,7 +148,7 @@ class Processes {
 
 int launch(const LaunchArguments& arguments) {
   if (arguments.status) {
-    print(arguments.rdzv.empty() ? elastic_status() : elastic_status_at(arguments.rdzv.front()));
+    print(arguments.rdzv.empty() ? elastic_status() : elastic_status_at(arguments));
     return 0;
   }
   return arguments.elastic ? launch_elastic(arguments) : Processes(arguments).run();

@@ -5,12 +5,14 @@
 #include <cstdio>
 
 #include "tests/cli/elastic_fixture.hpp"
+#include "tests/support/free_port.hpp"
 #include "tests/support/shifted_clock.hpp"
 
 namespace capstan::cli {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using ElasticClock = Elastic;
 
@@ -36,6 +38,26 @@ TEST_F(ElasticClock, SetForwardAndBackByADayChangesNothing) {
   const std::size_t lost = result.out.find("2 losses, ");
   ASSERT_NE(lost, std::string::npos);
   EXPECT_LT(std::atof(result.out.c_str() + lost + 10), kDay / 2);
+}
+
+TEST_F(ElasticClock, OfTwoHostsMayBeADayApart) {
+  ShiftedClock clock(folder_ / "clock");
+  clock.set_time_of_day(24 * 60 * 60);
+  const std::string secret = "CAPSTAN_RDZV_SECRET=the secret of this test, longer than 32 characters";
+  ElasticStart here{.program = {kCapstan}, .environment = {secret}, .own_memory = false}, ahead = here;
+  for (const std::string& one : clock.environment()) ahead.environment.push_back(one);
+  const std::vector<std::string> words = train("apart", kEndless),
+                                 launch = {"--elastic", "2:2",    "-n",
+                                           "1",         "--rdzv", "127.0.0.1:" + std::to_string(free_port())};
+  ElasticRun first(folder_, launch, words, here), second(folder_, launch, words, ahead);
+  ASSERT_TRUE(first.await_members(2));
+  ASSERT_TRUE(first.await(first.step() + 10));
+  for (ElasticRun* run : {&second, &first}) {
+    run->send(SIGTERM);
+    const ProcessResult result = run->wait();
+    EXPECT_EQ(result.exit_code, 130) << result.err;
+    EXPECT_THAT(result.err, Not(HasSubstr("another secret")));
+  }
 }
 
 }  // namespace

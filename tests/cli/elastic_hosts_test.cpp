@@ -183,9 +183,9 @@ TEST_F(ElasticHosts, RefuseAnotherConfigurationAndWhatIsNoLauncherAndTellTheirSt
   ElasticRun other(folder_, launch("1:2", 1, here()), train("other", kEndless));
   const ProcessResult refused = other.wait();
   EXPECT_EQ(refused.exit_code, 3);
-  EXPECT_THAT(refused.err, HasSubstr("launch: this launch is not the one that runs: there it is 'word log.json', here "
-                                     "'word other.json'. Use the same program, configuration and arguments on every "
-                                     "host."));
+  EXPECT_THAT(refused.err, HasSubstr("launch: this launch is not the one that runs: the command line and the "
+                                     "configuration differ. Use the same program, configuration and arguments on "
+                                     "every host."));
   ElasticRun second(folder_, launch("1:2", 1, here()), words);
   ASSERT_TRUE(first.await_members(2));
   const ProcessResult status = run_process({kCapstan, "launch", "--status", "--rdzv", here()});
@@ -243,7 +243,9 @@ class Namespaces {
   /// Nothing leaves the host or reaches it from here on.
   void cut_off(int host) const { run("link set " + name() + "v" + std::to_string(host) + " down"); }
   ElasticStart start(int host) const {
-    return {.program = {"/usr/sbin/ip", "netns", "exec", name(host), kCapstan}, .environment = {}, .own_memory = false};
+    return {.program = {"/usr/sbin/ip", "netns", "exec", name(host), kCapstan},
+            .environment = {"CAPSTAN_RDZV_SECRET=the secret of this test, longer than 32 characters"},
+            .own_memory = false};
   }
 
  private:

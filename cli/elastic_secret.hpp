@@ -1,0 +1,43 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "core/comm/port_file.hpp"
+
+namespace capstan::cli {
+
+/// The secret by which the launchers of a run prove to each other that they belong together. It is given to the
+/// launchers of several hosts. Where all of them are on one host, the one that leads makes it, and shows it to other
+/// processes of its user by a file (PortFile) in its folder.
+class RendezvousSecret {
+ public:
+  /// Of --rdzv-secret-file or CAPSTAN_RDZV_SECRET, which leaves the environment. Throws ConfigError where it is not
+  /// fit, or missing though other hosts may call.
+  static RendezvousSecret of(const LaunchArguments& arguments);
+
+  bool is_given() const { return given_; }
+  /// That callers of this launcher must have.
+  const std::string& own() const { return secret_; }
+  /// That the launcher at this port has.
+  std::string to_call(int port) const;
+  /// The run has this one.
+  void adopt(std::string secret) { secret_ = std::move(secret); }
+  /// A launcher with this folder is called at this port.
+  void show(const std::filesystem::path& folder, int port);
+
+ private:
+  RendezvousSecret(bool given, std::string secret) : given_(given), secret_(std::move(secret)) {}
+
+  bool given_;
+  std::string secret_;
+  std::unique_ptr<PortFile> shown_;
+};
+
+/// The secret that a file holds. Throws ConfigError where there is none, it is too short, or others may read it.
+std::string secret_of_file(const std::filesystem::path& file);
+
+}  // namespace capstan::cli
