@@ -1,0 +1,140 @@
+// What launchers of elastic launches read of each other, for libFuzzer and for launcher_messages_replay_test.
+//
+// The first byte picks the reader: 'b' bytes of somebody who has not the secret, 'o' a connection whose lines are lost,
+// repeated and changed on the way, 'w' a world, 'r' the report of a host, 'h' the hashes of a launch. Each returns or
+// throws a std::exception, and keeps what is checked below; anything else is a bug. scripts/fuzz looks for inputs.
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/elastic_host.hpp"
+#include "cli/elastic_identity.hpp"
+#include "core/elastic/launcher/sealed_lines.hpp"
+#include "core/elastic/world.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using Side = SealedLines::Side;
+
+const std::string kSecret(44, 's');
+
+void require(bool condition) {
+  if (!condition) std::abort();
+}
+
+/// In pieces whose lengths follow from the bytes.
+void take_in_pieces(SealedLines& lines, std::string_view bytes, std::vector<std::string>& texts) {
+  while (!bytes.empty()) {
+    const std::size_t count = std::min<std::size_t>(bytes.size(), 1 + static_cast<unsigned char>(bytes.front()));
+    lines.take(bytes.substr(0, count));
+    bytes.remove_prefix(count);
+    while (auto text = lines.next()) texts.push_back(*text);
+  }
+}
+
+void read_of_a_stranger(std::string_view bytes) {
+  for (const Side side : {Side::kCaller, Side::kListener}) {
+    SealedLines lines(kSecret, side, std::string(32, 'a'));
+    lines.send("not for strangers");
+    std::vector<std::string> texts;
+    take_in_pieces(lines, bytes, texts);
+    require(texts.empty() && lines.state() != SealedLines::State::kProven);
+    const std::string_view said = lines.outgoing();
+    require(side == Side::kCaller || said.find("strangers") == std::string_view::npos);
+  }
+}
+
+/// Two bytes a line: what becomes of it, and where.
+void read_of_a_disturbed_connection(std::string_view script) {
+  SealedLines caller(kSecret, Side::kCaller, std::string(32, 'a')),
+      listener(kSecret, Side::kListener, std::string(32, 'b'));
+  caller.take(listener.outgoing());
+  require(!caller.next());
+  std::vector<std::string> sent{""}, heard;
+  std::string before;
+  for (; script.size() >= 2; script.remove_prefix(2)) {
+    caller.send(sent.emplace_back("text " + std::to_string(sent.size())));
+    std::string bytes(caller.outgoing());
+    caller.sent(bytes.size());
+    const std::size_t place = static_cast<unsigned char>(script[1]) % bytes.size();
+    const std::string as_sent = bytes;
+    switch (script[0] % 8) {
+      case 0:
+        bytes.clear();
+        break;
+      case 1:
+        bytes += bytes;
+        break;
+      case 2:
+        bytes = before + bytes;
+        break;
+      case 3:
+        bytes[place] = static_cast<char>(bytes[place] ^ (1 << script[1] % 8));
+        break;
+      case 4:
+        bytes.insert(place, 1, script[1]);
+        break;
+      default:
+        break;
+    }
+    before = as_sent;
+    take_in_pieces(listener, bytes, heard);
+  }
+  // A beginning of what was sent, in its order, whatever came between.
+  require(heard.size() <= sent.size());
+  for (std::size_t line = 0; line < heard.size(); ++line) require(heard[line] == sent[line]);
+}
+
+void read_world(std::string_view text) {
+  const World world = World::of(Json::parse(text));
+  require(world.processes.empty() || world.processes.size() == world.members.size());
+  require(!world.spans_hosts() || world.hosts.size() == world.members.size());
+  require(World::of(Json::parse(world.json().dump())).json() == world.json());
+}
+
+void read_report(std::string_view text) {
+  const HostReport report = HostReport::of(Json::parse(text));
+  require(HostReport::of(report.json()) == report);
+  for (const HostReport::Process& one : report.processes) require(one.number >= 0 && one.number <= 1'000'000'000);
+}
+
+void read_hashes(std::string_view text) {
+  const Json ours = launch_hashes("program 1\nfolder /home\nword train\nconfiguration {}", kSecret);
+  require(!differing_kinds(ours, Json::parse(text)).empty());  // nobody finds the hashes
+}
+
+void read(std::string_view input) {
+  const std::string_view rest = input.substr(1);
+  switch (input.front()) {
+    case 'b':
+      return read_of_a_stranger(rest);
+    case 'o':
+      return read_of_a_disturbed_connection(rest);
+    case 'w':
+      return read_world(rest);
+    case 'r':
+      return read_report(rest);
+    case 'h':
+      return read_hashes(rest);
+    default:
+      return;
+  }
+}
+
+}  // namespace
+}  // namespace capstan::cli
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  try {
+    capstan::cli::read({reinterpret_cast<const char*>(data), size});
+  } catch (const std::exception&) {
+  }
+  return 0;
+}
