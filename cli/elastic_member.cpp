@@ -1,7 +1,5 @@
 #include "cli/elastic_member.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -29,8 +27,9 @@ bool contains(const std::vector<std::int64_t>& numbers, std::int64_t number) {
 
 }  // namespace
 
-ElasticMember::ElasticMember(WorldFolder folder, std::int64_t number)
-    : folder_(std::move(folder)), number_(number), launcher_(getppid()) {}
+ElasticMember::ElasticMember(WorldFolder folder, std::int64_t number) : folder_(std::move(folder)), number_(number) {
+  folder_.join();
+}
 
 std::optional<ElasticMember> ElasticMember::from_environment() {
   const char* folder = std::getenv("CAPSTAN_ELASTIC_FOLDER");
@@ -118,8 +117,12 @@ Communicator::Options ElasticMember::limits(Communicator::Options given) const {
   given.lingers = false;
   // A host that is cut off leaves connections behind on which nothing ever comes.
   given.given_up = [folder = folder_, generation = world_.generation, seen = revision_, over = false]() mutable {
-    if (const std::uint32_t now = folder.revision(); now != std::exchange(seen, now)) {
-      over = folder.read().generation > generation;
+    try {
+      if (const std::uint32_t now = folder.revision(); now != std::exchange(seen, now)) {
+        over = folder.read().generation > generation;
+      }
+    } catch (const RuntimeFault&) {
+      over = true;  // this thread reads the folder next, and says why
     }
     return over;
   };
@@ -166,6 +169,6 @@ bool ElasticMember::says_first(const std::string& why) const {
   return folder_.offer(name, why) || folder_.read(name) != why;
 }
 
-bool ElasticMember::is_orphan() const { return getppid() != launcher_; }
+bool ElasticMember::is_orphan() const { return !folder_.launcher_lives(); }
 
 }  // namespace capstan::cli

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -68,7 +66,6 @@ class ElasticMember {
 
   WorldFolder folder_;
   std::int64_t number_;
-  pid_t launcher_;
   World world_, latest_;
   std::uint32_t revision_ = 0;  // of latest_
   bool told_ready_ = false, prepared_ = false;

@@ -1,17 +1,18 @@
 #include "cli/elastic_saved.hpp"
 
 #include <filesystem>
-#include <fstream>
 #include <string>
-#include <system_error>
 
+#include "core/elastic/own_folder.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan::cli {
 namespace {
 
-/// Whoever goes on in another launch finds the snapshots' folder as it was.
-constexpr const char* kNote = "snapshots/saved.json";
+/// In the snapshots' folder, which a launch that goes on takes over as it is.
+constexpr const char* kNote = "saved.json";
 
 }  // namespace
 
@@ -20,18 +21,21 @@ void note_saved(const WorldFolder& folder, std::int64_t step, const CheckpointNa
   note["step"] = step;
   note["dir"] = checkpoint.dir;
   note["tag"] = checkpoint.tag;
-  const std::filesystem::path file = folder.path() / kNote, aside = file.string() + ".new";
-  std::ofstream out(aside);
-  out << note.dump();
-  out.close();
-  std::error_code ignored;
-  if (out) std::filesystem::rename(aside, file, ignored);
+  try {
+    OwnFolder(folder.snapshots()).write(kNote, note.dump());
+  } catch (const RuntimeFault& fault) {
+    // Processes without a launcher remove the folder once they have saved.
+    if (!std::filesystem::exists(folder.path())) return;
+    log::warning(std::string("elasticity: a run that has lost its snapshots would not find '") + checkpoint.tag +
+                 "': " + fault.what());
+  }
 }
 
 std::optional<CheckpointName> last_saved(const WorldFolder& folder, Communicator& ranks) {
   std::int64_t newest = -1;
   std::optional<CheckpointName> found;
-  for (const std::string& text : ranks.all_gather_text("go on, checkpoints", folder.read(kNote))) {
+  for (const std::string& text :
+       ranks.all_gather_text("go on, checkpoints", folder.read(std::string("snapshots/") + kNote))) {
     if (text.empty()) continue;
     const Json note = Json::parse(text);
     if (note.at("step").as_integer() <= newest) continue;

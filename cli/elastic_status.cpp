@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -68,6 +69,20 @@ std::optional<Json> reply_of(const LauncherAddress& address, const RendezvousSec
                      " has another secret. Give that of the launch (--rdzv-secret-file, or CAPSTAN_RDZV_SECRET).");
 }
 
+std::string status_of(const WorldFolder& folder) {
+  const World world = folder.read();
+  std::vector<ShownProcess> processes;
+  for (std::size_t rank = 0; rank < world.processes.size(); ++rank) {
+    const bool elsewhere = world.spans_hosts();
+    processes.push_back({static_cast<std::int64_t>(rank), world.processes[rank],
+                         elsewhere ? "host " + std::to_string(world.hosts[rank]) : ""});
+  }
+  for (const std::int64_t process : world.waiting) processes.push_back({-1, process, ""});
+  return elastic_status(std::to_string(WorldFolder::launcher_of(folder.path())), world, folder.last_step(),
+                        folder.seconds(), std::move(processes)) +
+         (folder.launcher_lives() ? "" : "  its launcher is gone: the processes save and end\n");
+}
+
 }  // namespace
 
 std::string elastic_status(const std::string& name, const World& world, const WorldFolder::Step& step, double now,
@@ -87,21 +102,18 @@ std::string elastic_status(const std::string& name, const World& world, const Wo
 }
 
 std::string elastic_status() {
+  WorldFolder::Listed listed = WorldFolder::list();
   std::string text;
-  for (const auto& path : WorldFolder::living()) {
-    const WorldFolder folder(path);
-    const World world = folder.read();
-    std::vector<ShownProcess> processes;
-    for (std::size_t rank = 0; rank < world.processes.size(); ++rank) {
-      const bool elsewhere = world.spans_hosts();
-      processes.push_back({static_cast<std::int64_t>(rank), world.processes[rank],
-                           elsewhere ? "host " + std::to_string(world.hosts.at(rank)) : ""});
+  for (const auto& path : listed.living) {
+    try {
+      text += status_of(WorldFolder(path));
+    } catch (const RuntimeFault& fault) {
+      if (std::filesystem::exists(path)) listed.refused.emplace_back(fault.what());
     }
-    for (const std::int64_t process : world.waiting) processes.push_back({-1, process, ""});
-    text += elastic_status(std::to_string(WorldFolder::launcher_of(path)), world, folder.last_step(), folder.seconds(),
-                           std::move(processes));
   }
-  return text.empty() ? "There is no elastic launch of this user on this host.\n" : text;
+  if (text.empty()) text = "There is no elastic launch of this user on this host.\n";
+  for (const std::string& one : listed.refused) text += "not shown: " + one + "\n";
+  return text;
 }
 
 std::string elastic_status_at(const LaunchArguments& arguments) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/elastic/board.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan {
@@ -16,7 +17,8 @@ struct World {
   std::int64_t generation = 0;        // counts from 1; 0: nothing was decided yet
   std::vector<std::int64_t> members;  // the number of each process, by rank; empty: all wait for the next generation
   std::int64_t size = 0;              // how many train together, or did last, or will first
-  std::vector<std::int64_t> processes, waiting;  // process ids: of the members, by rank, and of the others
+  std::vector<std::int64_t> processes, waiting;  // process ids, for people to read: of the members, by rank, and of
+                                                 // the others
   std::vector<std::int64_t> hosts;               // the number of each member's host, by rank
   std::string address;                           // of the host of rank 0, where the members meet
   std::string change;       // what ended the generation before, "rank 2 was killed by signal Killed"
@@ -41,33 +43,48 @@ struct World {
 double steady_seconds();
 
 /// The folder that the launcher and the processes of an elastic launch share, in memory: which of them train together,
-/// and snapshots of the training. Nobody but this user may enter it. What one process writes others read whole or not
-/// at all. Functions throw RuntimeFault.
+/// and snapshots of the training. Nobody but this user may enter it. Each file is read as a whole or not at all.
+/// Functions throw RuntimeFault.
 class WorldFolder {
  public:
-  /// Opens a folder that create() has made.
+  using Step = WorldStep;
+
+  /// Opens a folder that create() has made. The process does not count as one of the launch.
   explicit WorldFolder(std::filesystem::path path);
-  /// A folder of this process, in `place`. `launch` says what it starts, as a text. Where a
-  /// launcher of the same text is gone with all of its processes, which had no time to end their run, its folder is
-  /// taken over, with its snapshots and its last world; others that launchers and their processes have left are
-  /// removed.
-  static WorldFolder create(const std::string& launch, const std::filesystem::path& place = place_in_memory());
-  /// /dev/shm where it can be written to.
-  static std::filesystem::path place_in_memory();
-  /// The folders of launchers of this user that live.
-  static std::vector<std::filesystem::path> living();
-  /// The process that made a folder, by its name; 0 where none did.
+  /// A folder whose launcher is this process, in `place`. `launch` says what it starts, as a text. Where a launcher of
+  /// the same text is gone with all of its processes, which had no time to end their run, its folder is taken over,
+  /// with its snapshots and its last world. Folders that other launches have left are removed. Locks tell who lives.
+  static WorldFolder create(const std::string& launch, const std::filesystem::path& place);
+  /// In place_in_memory(). Logs a warning where that is not /dev/shm.
+  static WorldFolder create(const std::string& launch);
+  /// /dev/shm, or the folder for temporary files where /dev/shm cannot be written to. Throws RuntimeFault where there
+  /// is neither. `why_not`: filled with why it is not /dev/shm.
+  static std::filesystem::path place_in_memory(std::string* why_not = nullptr);
+
+  struct Listed {
+    std::vector<std::filesystem::path> living;  // a process of the launch lives
+    std::vector<std::string> refused;           // a sentence for each folder that cannot be used
+  };
+  /// The folders with names of this user's launches.
+  static Listed list(const std::filesystem::path& place = place_in_memory());
+  /// The process number of the launcher that made a folder, by its name; 0 where none did. It is for people to read:
+  /// in another PID namespace another process has that number.
   static int launcher_of(const std::filesystem::path& folder);
 
   const std::filesystem::path& path() const { return path_; }
-  /// Where a generation's rank 0 tells its port.
+  /// The file in which a generation's rank 0 tells its port.
   std::filesystem::path port_file(std::int64_t generation) const;
   std::filesystem::path snapshots() const { return path_ / "snapshots"; }
+
+  /// This process counts as one of the launch until it ends. Throws where the launch has been taken over.
+  void join() const;
+  /// Whether the launcher of the folder lives, asked by another process.
+  bool launcher_lives() const;
 
   /// The launcher writes, the processes read.
   void write(const World& world) const;
   World read() const;
-  /// Counts what the launcher has written: what was read is up to date while the number is the same. Costs nothing.
+  /// Counts what the launcher has written: what was read is up to date while the number is the same. A system call.
   std::uint32_t revision() const;
   /// Waits until the revision is another one, `patience` at most.
   void await_other_than(std::uint32_t revision, std::chrono::milliseconds patience) const;
@@ -85,22 +102,16 @@ class WorldFolder {
   bool is_broken(std::int64_t generation) const;
   /// Writes a file that is not there yet; false where it is, which stays.
   bool offer(const std::string& name, const std::string& text) const;
+  /// The content of a file; empty where there is none.
   std::string read(const std::string& name) const;
-  /// Counts what processes have told. Costs nothing.
-  std::uint32_t told() const;
 
   /// Seconds of a clock that all processes of the launch share, on every host: steady_seconds() of the one that has
   /// begun it.
   double seconds() const;
-  /// What seconds() is ahead of steady_seconds() on this host. The launcher calls it before it starts a process.
+  /// Sets by how much seconds() is ahead of steady_seconds() on this host. The launcher calls it before it starts a
+  /// process.
   void set_clock(double ahead) const;
 
-  /// How far the training has come: steps done, and seconds() at the last one's end.
-  struct Step {
-    std::int64_t generation = 0, step = 0;
-    double at = 0;
-    bool operator==(const Step&) const = default;
-  };
   void tell_step(const Step& step) const;
   Step last_step() const;
 
@@ -108,21 +119,22 @@ class WorldFolder {
   void remove() const noexcept;
 
  private:
-  struct Board;
+  struct Shared;
 
-  /// Whether no process of a launch lives any more.
-  bool is_left() const;
+  /// Opens the board.
+  explicit WorldFolder(std::shared_ptr<Shared> shared);
+  static std::shared_ptr<Shared> lock_if_left(const std::filesystem::path& path, const std::string* not_of);
+  static std::shared_ptr<Shared> search_left(const std::string& launch, const std::filesystem::path& place);
+  static WorldFolder furnish(const std::shared_ptr<Shared>& shared, const std::string& launch, bool taken_over);
   /// Whether its run can go on in a launch of that text.
   bool goes_on_in(const std::string& launch) const;
   void reserve_memory() const;
   void give_reserve_if_full() const;
   /// Removes what told of the processes that are gone.
   void forget_processes() const;
-  void tell(const std::string& name) const;
-  bool was_told(const std::string& name) const;
 
   std::filesystem::path path_;
-  std::shared_ptr<Board> board_;
+  std::shared_ptr<Shared> shared_;
 };
 
 }  // namespace capstan

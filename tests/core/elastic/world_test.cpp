@@ -23,12 +23,19 @@ class WorldFolderTest : public ::testing::Test {
   WorldFolder folder_ = WorldFolder::create("test");
 };
 
+World of_generation(std::int64_t generation) {
+  World world;
+  world.generation = generation;
+  return world;
+}
+
 TEST_F(WorldFolderTest, TellsWhatTheLauncherHasDecided) {
   EXPECT_EQ(folder_.read().generation, 0);
   World world;
   world.generation = 7;
   world.members = {4, 0, 9};
   world.processes = {400, 100, 900};
+  world.hosts = {0, 0, 1};
   world.waiting = {1000};
   world.change = "rank 2 \"was\" killed";
   world.since = 12.5;
@@ -48,6 +55,7 @@ TEST_F(WorldFolderTest, TellsWhatTheLauncherHasDecided) {
   EXPECT_EQ(read.members, world.members);
   EXPECT_EQ(read.processes, world.processes);
   EXPECT_EQ(read.waiting, world.waiting);
+  EXPECT_EQ(read.hosts, world.hosts);
   EXPECT_EQ(read.change, world.change);
   EXPECT_EQ(read.since, 12.5);
   EXPECT_EQ(read.waited, 0.25);
@@ -87,10 +95,8 @@ TEST(WorldTest, IsNotReadFromWhatDoesNotHoldTogether) {
 
 TEST_F(WorldFolderTest, TellsWhatProcessesSay) {
   const WorldFolder other(folder_.path());
-  const std::uint32_t before = other.told();
   EXPECT_FALSE(other.is_ready(3));
   folder_.tell_ready(3);
-  EXPECT_NE(other.told(), before);
   EXPECT_TRUE(other.is_ready(3));
   folder_.tell_paused(2, 3, /*leaves=*/false);
   folder_.tell_paused(2, 4, /*leaves=*/true);
@@ -122,82 +128,6 @@ TEST_F(WorldFolderTest, WakesWhoWaitsForTheLauncher) {
   }
   while (folder_.revision() == revision) folder_.await_other_than(revision, std::chrono::minutes(5));
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
-}
-
-/// The folder that a process has made which is gone: its launch was at `step`, and holds a snapshot.
-std::filesystem::path left_by_another(const std::string& launch, std::int64_t step, const World& world,
-                                      const std::filesystem::path& place = WorldFolder::place_in_memory()) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    const WorldFolder folder = WorldFolder::create(launch, place);
-    folder.write(world);
-    folder.tell_ready(3);
-    folder.tell_step({world.generation, step, 1.5});
-    std::ofstream(folder.snapshots() / "member-0.0") << "state";
-    const std::string path = folder.path().string();
-    _exit(write(ends[1], path.data(), path.size()) == static_cast<ssize_t>(path.size()) ? 0 : 1);
-  }
-  EXPECT_EQ(waitpid(child, nullptr, 0), child);
-  char text[256] = {};
-  EXPECT_GT(read(ends[0], text, sizeof text - 1), 0);
-  for (const int end : ends) close(end);
-  return text;
-}
-
-TEST_F(WorldFolderTest, IsFoundWhileItsLauncherLivesAndRemovedByTheNextOneAfterwards) {
-  EXPECT_THAT(WorldFolder::living(), ::testing::Contains(folder_.path()));
-  EXPECT_EQ(WorldFolder::launcher_of(folder_.path()), getpid());
-  const std::filesystem::path text = left_by_another("test", 0, {});
-  EXPECT_TRUE(std::filesystem::exists(text));
-  EXPECT_THAT(WorldFolder::living(), ::testing::Not(::testing::Contains(text)));
-  WorldFolder::create("test").remove();
-  EXPECT_FALSE(std::filesystem::exists(text));
-}
-
-World of_generation(std::int64_t generation) {
-  World world;
-  world.generation = generation;
-  return world;
-}
-
-// Folders in a place that no launch of other tests looks at.
-TEST(LeftFolder, IsTakenOverByTheNextLaunchOfTheSameText) {
-  const test::TemporaryFolder place;
-  const std::filesystem::path left = left_by_another("the same", 7, of_generation(4), place.path());
-  const WorldFolder next = WorldFolder::create("the same", place.path());
-  EXPECT_FALSE(std::filesystem::exists(left));
-  EXPECT_EQ(next.read().generation, 4);
-  EXPECT_EQ(next.last_step().step, 7);
-  EXPECT_FALSE(next.is_ready(3));
-  EXPECT_TRUE(std::filesystem::exists(next.snapshots() / "member-0.0"));
-}
-
-TEST(LeftFolder, IsNotTakenOverWhereTheRunHasEndedOrAnotherIsLaunched) {
-  const test::TemporaryFolder place;
-  const auto expect_removed = [&](const std::string& launch, std::int64_t step, const World& world) {
-    const std::filesystem::path left = left_by_another(launch, step, world, place.path());
-    EXPECT_TRUE(std::filesystem::exists(left));
-    const WorldFolder next = WorldFolder::create("the same", place.path());
-    EXPECT_FALSE(std::filesystem::exists(left)) << launch << " at " << step;
-    EXPECT_EQ(next.read().generation, 0) << launch << " at " << step;
-    next.remove();
-  };
-  World ended = of_generation(4);
-  ended.end = "the run has finished";
-  expect_removed("the same", 7, ended);
-  expect_removed("the same", 0, of_generation(4));
-  expect_removed("another", 7, of_generation(4));
-}
-
-TEST(LeftFolder, StaysWhereAProcessOfItsLaunchLives) {
-  const test::TemporaryFolder place;
-  World world = of_generation(4);
-  world.processes = {getpid()};
-  const std::filesystem::path left = left_by_another("the same", 7, world, place.path());
-  EXPECT_EQ(WorldFolder::create("the same", place.path()).read().generation, 0);
-  EXPECT_TRUE(std::filesystem::exists(left));
 }
 
 /// Fills what a file system has left.
