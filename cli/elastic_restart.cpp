@@ -1,9 +1,6 @@
 #include "cli/elastic_restart.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,12 +8,16 @@
 #include <csignal>
 #include <cstdlib>
 #include <system_error>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "cli/version.hpp"
+#include "core/elastic/own_folder.hpp"
 #include "core/elastic/snapshot_folder.hpp"
 #include "core/elastic/world.hpp"
 #include "core/errors.hpp"
+#include "core/log.hpp"
 #include "core/xxh3.hpp"
 
 namespace capstan::cli {
@@ -26,7 +27,8 @@ namespace fs = std::filesystem;
 
 /// What a run that nobody touches for so long has left is no use to anybody: torchrun starts processes anew at once, or
 /// once a host has come.
-constexpr std::chrono::minutes kLeft{10};
+constexpr double kLeft = 600;  // seconds
+constexpr int kAttempts = 1000;
 /// More ranks than that no start has.
 constexpr std::int64_t kRanks = 1 << 20;
 
@@ -39,28 +41,38 @@ std::string key_of(const char* run, const ConfigText& text) {
   return hex(xxh3(all.data(), all.size()));
 }
 
-/// Open and locked for reading, which says that its run is alive; -1 where it cannot be.
-int lock_in(const fs::path& folder) {
-  const int file = open((folder / "alive").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file >= 0 && flock(file, LOCK_SH | LOCK_NB) == 0) return file;
-  if (file >= 0) close(file);
-  return -1;
+/// Removes what runs have left that nobody goes on with. Returns a sentence for each folder that cannot be used.
+std::vector<std::string> remove_left(const fs::path& place, const fs::path& own) {
+  std::vector<std::string> refused;
+  for (const fs::path& path : paths_in(place)) {
+    if (!path.filename().string().starts_with(prefix()) || path == own) continue;
+    try {
+      const OwnFolder folder(path);
+      LifeLock life(folder, /*create=*/false);
+      if (life.seconds_since_touch() < kLeft || !life.take_all()) continue;
+      std::error_code ignored;
+      fs::remove_all(path, ignored);
+    } catch (const RuntimeFault& fault) {
+      if (fs::exists(fs::symlink_status(path))) refused.emplace_back(fault.what());
+    }
+  }
+  return refused;
 }
 
-/// Removes what runs have left that nobody goes on with.
-void remove_left(const fs::path& place, const fs::path& own) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(place, ignored)) {
-    if (!entry.path().filename().string().starts_with(prefix()) || entry.path() == own) continue;
-    const fs::path alive = entry.path() / "alive";
-    const int file = open(alive.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (file < 0) continue;
-    struct stat facts {};
-    const bool locked = flock(file, LOCK_EX | LOCK_NB) != 0;
-    const bool old = fstat(file, &facts) == 0 &&
-                     std::chrono::system_clock::now() - std::chrono::system_clock::from_time_t(facts.st_mtime) > kLeft;
-    if (!locked && old) fs::remove_all(entry.path(), ignored);
-    close(file);
+/// The lock that tells that the run of the folder is alive. Makes the folder.
+std::unique_ptr<LifeLock> life_in(const fs::path& path) {
+  try {
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const OwnFolder folder = OwnFolder::make(path);
+      auto life = std::make_unique<LifeLock>(folder, /*create=*/true);
+      // Another run that removes the folder as an old one has it locked, and then has removed it.
+      if (life->hold(LifeLock::Role::kMember) && folder.is_at_its_path()) return life;
+    }
+    throw RuntimeFault("'" + path.string() + "': is locked by another run.");
+  } catch (const RuntimeFault& fault) {
+    throw RuntimeFault(std::string("elasticity: no folder for snapshots: ") + fault.what() +
+                       " Set \"elasticity\": {\"enabled\": false} to train without them.");
   }
 }
 
@@ -72,16 +84,9 @@ std::optional<ElasticRestart> ElasticRestart::of(const LoadedConfig& loaded, con
   // An agent that is killed leaves its processes behind, whose places are given to others.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   const fs::path place = WorldFolder::place_in_memory(), folder = place / (prefix() + key_of(run, text));
-  remove_left(place, folder);
-  const bool made = mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST;
-  struct stat facts {};
-  const bool own = made && lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) && facts.st_uid == geteuid();
-  const int lock = own ? lock_in(folder) : -1;
-  if (lock < 0) {
-    throw RuntimeFault("'" + folder.string() + "': no folder for snapshots: " + std::generic_category().message(errno) +
-                       ". Set \"elasticity\": {\"enabled\": false} to train without them.");
-  }
-  ElasticRestart restart(folder, lock);
+  const std::vector<std::string> refused = remove_left(place, folder);
+  if (!refused.empty() && loaded.communicator->local_rank() == 0) log::warning("elasticity: " + refused.front());
+  ElasticRestart restart(folder, life_in(folder));
   restart.touch();
   std::int64_t newest = 0;
   const SnapshotFolder::Found found = SnapshotFolder(folder, 0, 0).find();
@@ -95,17 +100,10 @@ std::optional<ElasticRestart> ElasticRestart::of(const LoadedConfig& loaded, con
   return restart;
 }
 
-ElasticRestart::ElasticRestart(ElasticRestart&& other) noexcept
-    : folder_(std::move(other.folder_)),
-      lock_(std::exchange(other.lock_, -1)),
-      generation_(other.generation_),
-      member_(other.member_) {}
+ElasticRestart::ElasticRestart(fs::path folder, std::unique_ptr<LifeLock> life)
+    : folder_(std::move(folder)), life_(std::move(life)) {}
 
-ElasticRestart::~ElasticRestart() {
-  if (lock_ >= 0) close(lock_);
-}
-
-void ElasticRestart::touch() const { futimens(lock_, nullptr); }
+void ElasticRestart::touch() const { life_->touch(); }
 
 void ElasticRestart::remove() const {
   std::error_code ignored;

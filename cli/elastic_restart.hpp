@@ -1,10 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "cli/run_setup.hpp"
+#include "core/elastic/life_lock.hpp"
 
 namespace capstan::cli {
 
@@ -15,9 +17,6 @@ class ElasticRestart {
   /// Nothing where the configuration has no elasticity, or no agent of torchrun has started this process. From here on
   /// this process is asked to leave where its parent is gone. Called by all ranks. Throws RuntimeFault.
   static std::optional<ElasticRestart> of(const LoadedConfig& loaded, const ConfigText& text);
-  ElasticRestart(ElasticRestart&& other) noexcept;
-  ~ElasticRestart();
-
   const std::filesystem::path& folder() const { return folder_; }
   /// Counts the starts that have left something, from 1: the same on all ranks.
   std::int64_t generation() const { return generation_; }
@@ -29,10 +28,10 @@ class ElasticRestart {
   void remove() const;
 
  private:
-  ElasticRestart(std::filesystem::path folder, int lock) : folder_(std::move(folder)), lock_(lock) {}
+  ElasticRestart(std::filesystem::path folder, std::unique_ptr<LifeLock> life);
 
   std::filesystem::path folder_;
-  int lock_;
+  std::unique_ptr<LifeLock> life_;
   std::int64_t generation_ = 1, member_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "cli/plan_text.hpp"
 #include "cli/program.hpp"
 #include "core/config/resolve/launcher_world.hpp"
+#include "core/elastic/world.hpp"
 #include "core/engine/planned_run.hpp"
 #include "core/engine/progress_report.hpp"
 #include "core/errors.hpp"
@@ -95,7 +96,7 @@ std::vector<PlannedLimit> limits_of(const Plan& plan, const Config& config, cons
   for (const auto& [path, bytes] : offloaded_bytes(plan, config, plugins)) {
     disk(path, bytes * plan.run.local_world, ", offload");
   }
-  if (plan.snapshots > 0) disk("/dev/shm", plan.snapshots * plan.run.local_world, ", snapshots");
+  if (plan.snapshots > 0) disk(WorldFolder::place_in_memory(), plan.snapshots * plan.run.local_world, ", snapshots");
   disk(config.run.save_dir.empty() ? "." : config.run.save_dir, plan.checkpoint, ", a checkpoint");
   return limits;
 }

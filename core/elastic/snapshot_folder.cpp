@@ -7,6 +7,7 @@
 #include <charconv>
 #include <system_error>
 
+#include "core/elastic/own_folder.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {
@@ -58,9 +59,7 @@ SnapshotId held_by(const fs::path& file) {
 
 SnapshotFolder::SnapshotFolder(fs::path path, std::int64_t member, std::int64_t generation)
     : path_(std::move(path)), member_(member), generation_(generation) {
-  std::error_code error;
-  fs::create_directories(path_, error);
-  if (error) throw RuntimeFault("folder '" + path_.string() + "' cannot be created: " + error.message() + ".");
+  OwnFolder::make(path_, OwnFolder::Closed::kToWriters);
   own_ = pair_of(member);
 }
 

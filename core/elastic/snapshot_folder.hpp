@@ -22,7 +22,9 @@ struct SnapshotId {
 class SnapshotFolder {
  public:
   /// `member`: the number of this process in the launch. `generation`: that of the world that it is part of. An engine
-  /// uses the folder: one at a time, and none longer than it.
+  /// uses the folder: one at a time, and none longer than it. Creates the folder with mode 0700 unless it exists.
+  /// Throws RuntimeFault where it belongs to another user, is a link, or others may write to it: they could plant
+  /// snapshots.
   SnapshotFolder(std::filesystem::path path, std::int64_t member, std::int64_t generation);
 
   const std::filesystem::path& path() const { return path_; }

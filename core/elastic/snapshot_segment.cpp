@@ -11,7 +11,9 @@
 #include <system_error>
 #include <utility>
 
+#include "core/elastic/own_folder.hpp"
 #include "core/errors.hpp"
+#include "core/registry/file_trust.hpp"
 #include "core/xxh3.hpp"
 
 namespace capstan {
@@ -74,15 +76,17 @@ SnapshotSegment::~SnapshotSegment() {
 
 std::uint64_t SnapshotSegment::allocated() const {
   struct stat facts {};
-  return stat(path_.c_str(), &facts) == 0 ? static_cast<std::uint64_t>(facts.st_blocks) * 512 : 0;
+  return lstat(path_.c_str(), &facts) == 0 ? static_cast<std::uint64_t>(facts.st_blocks) * 512 : 0;
 }
 
 void SnapshotSegment::reserve(std::uint64_t least, std::uint64_t wanted) {
   if (least <= capacity_) return;
   const std::uint64_t bytes = (wanted + kPage - 1) / kPage * kPage;
   if (descriptor_ < 0) {
-    descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (descriptor_ < 0) fail(path_, "cannot be created", errno);
+    OpenFile file(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+    if (!file) fail(path_, "cannot be created", errno);
+    check_own_file(file.descriptor(), path_);
+    descriptor_ = file.release();
   }
   // A page of a sparse file that the memory has no room for would end the process by SIGBUS when it is written.
   if (const int reason = posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes)); reason != 0) {
@@ -138,20 +142,22 @@ void SnapshotSegment::seal_copy(std::span<const std::byte> head) {
 
 std::optional<SealedSegment> SealedSegment::read(const std::filesystem::path& file) {
   const std::string where = "snapshot '" + file.string() + "': ";
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (descriptor < 0) {
+  const OpenFile opened(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!opened) {
     if (errno == ENOENT) return std::nullopt;
     fail(file, "cannot be opened", errno);
   }
   struct stat facts {};
-  const bool regular = fstat(descriptor, &facts) == 0 && S_ISREG(facts.st_mode);
+  const bool regular = fstat(opened.descriptor(), &facts) == 0 && S_ISREG(facts.st_mode);
+  if (regular && facts.st_uid != geteuid()) {
+    throw RuntimeFault(where + "it belongs to " + user_name(facts.st_uid) + ", not to you (" + user_name(geteuid()) +
+                       "), and is not read.");
+  }
   const auto bytes = static_cast<std::uint64_t>(facts.st_size);
-  void* mapped = regular && bytes >= kPage ? mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0) : MAP_FAILED;
-  const int reason = errno;
-  close(descriptor);
   if (!regular || (bytes > 0 && bytes < kPage)) throw RuntimeFault(where + "it is not a snapshot of this program.");
   if (bytes == 0) return std::nullopt;  // its process was killed before there was anything in it
-  if (mapped == MAP_FAILED) fail(file, "cannot be mapped", reason);
+  void* mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, opened.descriptor(), 0);
+  if (mapped == MAP_FAILED) fail(file, "cannot be mapped", errno);
 
   SealedSegment segment;
   segment.path_ = file;
