@@ -78,7 +78,7 @@ class ElasticRun:
         """Generation, step, and the time of its end by time.monotonic()."""
         if self.board is None and self.world() is None:
             return (0, 0, 0.0)
-        generation, step, at = struct.unpack_from("qqq", self.board, 8)
+        generation, step, at = struct.unpack_from("qqq", self.board, 64)  # StepRecord in core/elastic/board.cpp
         return (generation, step, at * 1e-6)
 
     def running(self):
