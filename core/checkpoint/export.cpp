@@ -12,6 +12,7 @@
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/pt_export.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/checkpoint/state_reader.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {
@@ -69,6 +70,20 @@ void check_gather_key(const CheckpointContents& contents, const std::string& whe
                      kKey + " is true. Train on with that key, or export in float32.");
 }
 
+/// Further names of the weights, as state.json tells them: of those that are left out, none.
+TiedNames tied_names(const CheckpointContents& contents, const std::vector<SafetensorsEntry>& weights,
+                     const std::string& where) {
+  TiedNames tied;
+  if (contents.state.find("tied") == nullptr) return tied;
+  std::set<std::string> names;
+  for (const SafetensorsEntry& weight : weights) names.insert(weight.name);
+  const StateReader state(contents.state, where + "/state.json");
+  for (const auto& [name, first] : state.object("tied").texts()) {
+    if (names.contains(first) && !names.contains(name)) tied[name] = first;
+  }
+  return tied;
+}
+
 }  // namespace
 
 std::set<std::string> trained_states(const Json& state, const std::string& where) {
@@ -103,8 +118,9 @@ void export_hf(const std::filesystem::path& dir, const std::string& tag,
 void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,
                        const std::filesystem::path& out, std::optional<at::ScalarType> dtype) {
   const CheckpointContents contents = read_checkpoint(dir, tag);
-  const std::vector<SafetensorsEntry> weights = exported_weights(contents, (dir / tag).string(), dtype);
-  if (format == ExportFormat::kPt) return export_pt(out, weights);
+  const std::string where = (dir / tag).string();
+  const std::vector<SafetensorsEntry> weights = exported_weights(contents, where, dtype);
+  if (format == ExportFormat::kPt) return export_pt(out, weights, tied_names(contents, weights, where));
   write_aside(out, [&](const std::filesystem::path& aside) {
     Json metadata = Json::object();
     metadata["format"] = "pt";  // what readers of PyTorch weights look for

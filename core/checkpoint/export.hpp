@@ -28,7 +28,8 @@ std::vector<SafetensorsEntry> exported_weights(const CheckpointContents& content
                                                std::optional<at::ScalarType> dtype = std::nullopt);
 
 /// Writes the weights of checkpoint <dir>/<tag> to one file of a format that others read: parameters (put together
-/// from their parts; the fp32 masters where there are any) and buffers, by name. `dtype`: the floating-point type to
+/// from their parts; the fp32 masters where there are any) and buffers, by name; what differs by rank as rank 0 has it.
+/// In kPt a tensor that the model has under several names stands under all of them. `dtype`: the floating-point type to
 /// convert to, else as saved; 16 bits of a run at ZeRO stage 3 only if its configuration has
 /// zero_optimization.stage3_gather_16bit_weights_on_model_save. The checkpoint is mapped, and no more than one tensor
 /// is converted at a time. Throws RuntimeFault.

@@ -37,21 +37,22 @@ class OwnStorage {
   std::map<Key, at::Tensor> owned_;
 };
 
-/// What the archive's writer calls, and where an error of the file is kept while it passes through the C code between.
+/// Keeps an error of the file while the archive's writer ends. The writer is told that all is well: where it learns of
+/// an error, its destructor throws, which ends the process.
 class ArchiveOutput {
  public:
   explicit ArchiveOutput(const std::filesystem::path& path) : file_(path) {}
 
   std::size_t write(const void* bytes, std::size_t count) noexcept {
     try {
-      file_.write(bytes, count);
-      return count;
+      if (!error_) file_.write(bytes, count);
     } catch (...) {
-      if (!error_) error_ = std::current_exception();
-      return 0;
+      error_ = std::current_exception();
     }
+    return count;
   }
 
+  bool failed() const { return error_ != nullptr; }
   void rethrow() const {
     if (error_) std::rethrow_exception(error_);
   }
@@ -85,7 +86,7 @@ void write_archive(ArchiveOutput& output, const c10::IValue& value, const Elsewh
   pickler.stop();
   archive.writeRecord("data.pkl", pickle.data(), pickle.size());
   archive.writeRecord("byteorder", "little", 6);
-  for (std::size_t i = 0; i < pickler.tensorData().size(); ++i) {
+  for (std::size_t i = 0; i < pickler.tensorData().size() && !output.failed(); ++i) {
     at::Tensor tensor = pickler.tensorData()[i];
     const auto found = elsewhere.find(tensor.storage().unsafeGetStorageImpl());
     if (found != elsewhere.end()) tensor = found->second->read(0, tensor.numel());
@@ -96,7 +97,7 @@ void write_archive(ArchiveOutput& output, const c10::IValue& value, const Elsewh
 
 }  // namespace
 
-void export_pt(const std::filesystem::path& path, const std::vector<SafetensorsEntry>& tensors) {
+void export_pt(const std::filesystem::path& path, const std::vector<SafetensorsEntry>& tensors, const TiedNames& tied) {
   OwnStorage storage;
   Elsewhere elsewhere;
   c10::Dict<std::string, at::Tensor> dictionary;
@@ -106,15 +107,11 @@ void export_pt(const std::filesystem::path& path, const std::vector<SafetensorsE
     if (reads) elsewhere.emplace(tensor.storage().unsafeGetStorageImpl(), &entry);
     dictionary.insert(entry.name, tensor);
   }
+  for (const auto& [name, first] : tied) dictionary.insert(name, dictionary.at(first));
 
   write_aside(path, [&](const std::filesystem::path& aside) {
     ArchiveOutput output(aside);
-    try {
-      write_archive(output, dictionary, elsewhere);
-    } catch (const std::exception&) {
-      output.rethrow();  // the disk's own reason rather than the archive's
-      throw;
-    }
+    write_archive(output, dictionary, elsewhere);
     output.rethrow();
     output.finish();
   });

@@ -7,7 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
+#include <csignal>
+#include <cstdint>
 #include <map>
 
 #include "core/checkpoint/checkpoint.hpp"
@@ -131,6 +134,60 @@ assert d['w'].storage != d['b'].storage and d['w'].storage_bytes == 48
 assert d['b'].values == [1.00390625, 1.00390625] and d['seen'].values == 3
 )"),
             "");
+}
+
+TEST_P(ExportPt, HoldsATensorUnderAllOfItsNames) {
+  CheckpointContents contents = in_parts();
+  contents.state["tied"] = Json::parse(R"({"head": "w", "again": "seen", "gone": "nothing", "b": "w"})");
+  write_checkpoint(folder_.path(), "t", contents);
+  export_checkpoint(folder_.path(), "t", ExportFormat::kPt, folder_ / "model.pt");
+  EXPECT_EQ(complaint(folder_ / "model.pt", R"(
+assert sorted(d) == ['again', 'b', 'head', 'seen', 'w'], list(d)
+assert d['head'].storage == d['w'].storage and d['head'].values == d['w'].values
+assert d['again'].values == 3 and d['b'].values == [1.00390625, 1.00390625]
+)"),
+            "");
+  export_checkpoint(folder_.path(), "t", ExportFormat::kSafetensors, folder_ / "model.safetensors");
+  EXPECT_EQ(read_safetensors(folder_ / "model.safetensors").size(), 3u);
+}
+
+/// Files of this process take so many bytes at most.
+class FileLimit {
+ public:
+  explicit FileLimit(std::uint64_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+  FileLimit(const FileLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+/// Whatever is being written when there is no more room: the pickle, values, or the directory at the end.
+TEST(ExportPtErrors, AFileWithoutRoomIsToldAndNothingStays) {
+  const TemporaryFolder folder;
+  CheckpointContents contents = in_parts();
+  contents.tensors.push_back({"large", "param", {900'000}, 0, at::arange(900'000, at::kFloat)});
+  write_checkpoint(folder.path(), "t", contents);
+  fs::create_directory(folder / "out");
+  const fs::path file = folder / "out/w.pt";
+  const auto write = [&] { export_checkpoint(folder.path(), "t", ExportFormat::kPt, file); };
+  write();
+  const std::uint64_t whole = fs::file_size(file);
+  fs::remove(file);
+  for (const std::uint64_t room : {std::uint64_t{0}, std::uint64_t{100}, whole / 2, whole - 1}) {
+    const FileLimit limit(room);
+    EXPECT_THAT(write, ThrowsMessage<RuntimeFault>(
+                           HasSubstr("writing failed at byte " + std::to_string(room) + ": File too large.")));
+    EXPECT_TRUE(fs::is_empty(folder / "out")) << room;
+  }
 }
 
 TEST(ExportPtErrors, AFileThatCannotBeCreatedIsNamed) {
