@@ -5,6 +5,7 @@
 
 #include "core/errors.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/registry/component_states.hpp"
 #include "core/registry/plugin_call.hpp"
 
 namespace capstan {
@@ -16,7 +17,7 @@ void Compressions::add(Component component) {
   const auto same = std::count_if(members_.begin(), members_.end(), [&](const std::unique_ptr<Member>& other) {
     return other->component.manifest().type == type;
   });
-  made->key = same == 0 ? type : type + " " + std::to_string(same + 1);
+  made->key = state_key(type, static_cast<std::size_t>(same));
   const int order = made->component.manifest().order;
   const auto after = std::find_if(members_.begin(), members_.end(), [&](const std::unique_ptr<Member>& other) {
     return other->component.manifest().order > order;
@@ -222,18 +223,21 @@ void Compressions::abandon_step() {
   trying_ = false;
 }
 
-std::string Compressions::state_key(std::size_t position) const {
-  return std::to_string(position) + " " + members_[position]->component.manifest().type;
+std::vector<std::string> Compressions::state_keys() const {
+  std::vector<std::string> keys;
+  for (const auto& member : members_) {
+    if (CAPSTAN_HAS(member->table(), save) && CAPSTAN_HAS(member->table(), load)) keys.push_back(member->key);
+  }
+  return keys;
 }
 
 Json Compressions::states() const {
   Json states = Json::object();
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    const Member& member = *members_[i];
-    if (!CAPSTAN_HAS(member.table(), save)) continue;
-    states[state_key(i)] = plugin_text(
-        member.component.function("save"), member.where + ", save",
-        [&](capstan_sink* sink, capstan_error* error) { return member.table()->save(member.self(), sink, error); });
+  for (const auto& member : members_) {
+    if (!CAPSTAN_HAS(member->table(), save)) continue;
+    states[member->key] = plugin_text(
+        member->component.function("save"), member->where + ", save",
+        [&](capstan_sink* sink, capstan_error* error) { return member->table()->save(member->self(), sink, error); });
   }
   return states;
 }
@@ -244,12 +248,11 @@ void Compressions::load(const Json& states) {
 }
 
 void Compressions::set_states(const Json& states) const {
-  for (std::size_t i = 0; i < members_.size(); ++i) {
-    const Member& member = *members_[i];
-    const Json* state = states.find(state_key(i));
-    if (state == nullptr || !CAPSTAN_HAS(member.table(), load)) continue;
-    call_plugin(member.component.function("load"), member.where + ", load", [&](capstan_error* error) {
-      return member.table()->load(member.self(), as_str(state->as_string()), error);
+  for (const auto& member : members_) {
+    const Json* state = states.find(member->key);
+    if (state == nullptr || !CAPSTAN_HAS(member->table(), load)) continue;
+    call_plugin(member->component.function("load"), member->where + ", load", [&](capstan_error* error) {
+      return member->table()->load(member->self(), as_str(state->as_string()), error);
     });
   }
 }

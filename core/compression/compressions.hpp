@@ -131,9 +131,12 @@ class Compressions {
   /// A step was given up: all have again the states that settle() or load() left.
   void abandon_step();
 
-  /// {"<position> <type>": state} of those that keep a state, as settle() or load() left it.
+  /// The states of those that keep one, as texts by state_key(), as settle() or load() left them.
   Json save() const { return settled_ ? *settled_ : states(); }
+  /// Compressions whose state is not among them stay as they are.
   void load(const Json& states);
+  /// The names of the states that save() gives and load() takes.
+  std::vector<std::string> state_keys() const;
 
  private:
   struct Member {
@@ -173,7 +176,6 @@ class Compressions {
   /// The last compression that acts on a parameter after so many updates; null where none does.
   const Member* last_acting(const std::string& parameter, std::int64_t updates) const;
   const Member* last_coder(const std::string& parameter, std::int64_t updates) const;
-  std::string state_key(std::size_t position) const;
   /// The states as they are now, of a step under way too.
   Json states() const;
   void set_states(const Json& states) const;

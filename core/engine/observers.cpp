@@ -2,16 +2,22 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
 #include <exception>
 
 #include "core/errors.hpp"
 #include "core/memory/tensor_handle.hpp"
+#include "core/registry/component_states.hpp"
 
 namespace capstan {
 
 void Observers::add(Component component) {
   auto& added = *observers_.emplace_back(std::make_unique<Attached>(std::move(component)));
-  added.where = "observer '" + added.component.manifest().type + "'";
+  const std::string& type = added.component.manifest().type;
+  added.where = "observer '" + type + "'";
+  const auto earlier = std::count_if(observers_.begin(), observers_.end() - 1,
+                                     [&](const auto& other) { return other->component.manifest().type == type; });
+  added.key = state_key(type, static_cast<std::size_t>(earlier));
   const auto* table = added.vtable();
   const ComponentManifest& manifest = added.component.manifest();
   const auto attach = [&](const char* place, bool offered) {
@@ -130,31 +136,33 @@ std::unique_ptr<OperatorPolicy> Observers::operand_policy(const std::vector<Name
   return std::make_unique<OperandPolicy>(operands_, parameters);
 }
 
-std::string Observers::state_key(std::size_t position) const {
-  return std::to_string(position) + " " + observers_[position]->component.manifest().type;
+std::vector<std::string> Observers::state_keys() const {
+  std::vector<std::string> keys;
+  for (const auto& observer : observers_) {
+    const capstan_observer* table = observer->vtable();
+    if (CAPSTAN_HAS(table, save) && CAPSTAN_HAS(table, load)) keys.push_back(observer->key);
+  }
+  return keys;
 }
 
 Json Observers::save() const {
   Json states = Json::object();
-  for (std::size_t i = 0; i < observers_.size(); ++i) {
-    const Attached& observer = *observers_[i];
-    if (!CAPSTAN_HAS(observer.vtable(), save)) continue;
-    states[state_key(i)] = plugin_text(observer.component.function("save"), observer.where + ", save",
-                                       [&](capstan_sink* sink, capstan_error* error) {
-                                         return observer.vtable()->save(observer.self(), sink, error);
-                                       });
+  for (const auto& observer : observers_) {
+    if (!CAPSTAN_HAS(observer->vtable(), save)) continue;
+    states[observer->key] = plugin_text(observer->component.function("save"), observer->where + ", save",
+                                        [&](capstan_sink* sink, capstan_error* error) {
+                                          return observer->vtable()->save(observer->self(), sink, error);
+                                        });
   }
   return states;
 }
 
 void Observers::load(const Json& states) {
-  for (std::size_t i = 0; i < observers_.size(); ++i) {
-    const Attached& observer = *observers_[i];
-    if (!CAPSTAN_HAS(observer.vtable(), load)) continue;
-    const Json* state = states.find(state_key(i));
-    if (state == nullptr) continue;
-    call_plugin(observer.component.function("load"), observer.where + ", load", [&](capstan_error* error) {
-      return observer.vtable()->load(observer.self(), as_str(state->as_string()), error);
+  for (const auto& observer : observers_) {
+    const Json* state = states.find(observer->key);
+    if (state == nullptr || !CAPSTAN_HAS(observer->vtable(), load)) continue;
+    call_plugin(observer->component.function("load"), observer->where + ", load", [&](capstan_error* error) {
+      return observer->vtable()->load(observer->self(), as_str(state->as_string()), error);
     });
   }
 }

@@ -38,20 +38,23 @@ class Observers {
   /// Offers every operand that is a parameter, or a view of one, to the observers that rewrite operands.
   std::unique_ptr<OperatorPolicy> operand_policy(const std::vector<NamedTensor>& parameters) const;
 
-  /// {"<position> <type>": state} of the observers that keep a state.
+  /// The states of the observers that keep one, as texts by state_key().
   Json save() const;
-  void load(const Json& state);
+  /// Observers whose state is not among them stay as they are.
+  void load(const Json& states);
+  /// The names of the states that save() gives and load() takes.
+  std::vector<std::string> state_keys() const;
 
  private:
   struct Attached {
     explicit Attached(Component c) : component(std::move(c)) {}
     Component component;
     std::string where;  // "observer 'FakeQuant'"
+    std::string key;    // of its state in checkpoints
     const capstan_observer* vtable() const { return component.vtable<capstan_observer>(); }
     void* self() const { return component.self(); }
   };
   class OperandPolicy;
-  std::string state_key(std::size_t position) const;
 
   std::vector<std::unique_ptr<Attached>> observers_;
   std::vector<const Attached*> events_, weights_, operands_, batches_;

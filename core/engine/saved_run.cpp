@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "core/registry/component_states.hpp"
+
 namespace capstan {
 namespace {
 
@@ -35,6 +37,12 @@ std::optional<SavedRun::Component> component(const StateReader& state, const cha
   return SavedRun::Component{members.text("type"), members.text("state")};
 }
 
+Json component_states(const StateReader& state) {
+  Json states = Json::object();
+  for (const auto& [name, text] : state.texts()) states[name] = text;
+  return states_by_type(states);
+}
+
 Sampler::Saved saved_sampler(const StateReader& state) {
   Sampler::Saved saved;
   saved.type = state.text("type");
@@ -55,10 +63,8 @@ SavedRun read_saved_run(const StateReader& state) {
   for (const StateReader& group : state.list("groups")) run.base_lrs.push_back(group.number("base_lr"));
   run.optimizer = component(state, "optimizer");
   run.scheduler = component(state, "scheduler");
-  for (auto& [name, text] : state.object("observers").texts()) run.observers[name] = text;
-  if (state.has("compressions")) {
-    for (auto& [name, text] : state.object("compressions").texts()) run.compressions[name] = text;
-  }
+  run.observers = component_states(state.object("observers"));
+  if (state.has("compressions")) run.compressions = component_states(state.object("compressions"));
   if (state.has("sampler")) run.sampler = saved_sampler(state.object("sampler"));
   const StateReader generators = state.object("rng");
   generators.text("cpu");

@@ -29,8 +29,8 @@ struct SavedRun {
   LossScaler::State loss_scale;
   std::vector<double> base_lrs;  // one a parameter group
   std::optional<Component> optimizer, scheduler;
-  Json observers = Json::object();     // texts, by observer
-  Json compressions = Json::object();  // texts, by compression
+  Json observers = Json::object();     // texts, by state_key()
+  Json compressions = Json::object();  // texts, by state_key()
   std::optional<Sampler::Saved> sampler;
   std::map<std::string, at::Tensor> generators;  // rank 0's states of the generators as bytes, by device
 };

@@ -219,7 +219,7 @@ TEST(ActivationQuantization, ForgetsAMicroBatchThatWasNotKept) {
 TEST(ActivationQuantization, RefusesASavedRangeThatIsNone) {
   Compressions compressions = quantizer({8, "symmetric", "static"});
   Json states = compressions.save();
-  states["0 activation_quantization"] = R"({"ranges": {"fc": [1]}})";
+  states["activation_quantization"] = R"({"ranges": {"fc": [1]}})";
   EXPECT_THAT([&] { compressions.load(states); },
               ThrowsMessage<PluginError>(
                   HasSubstr("the saved range of 'fc' must be two numbers, and two for each use in a step.")));
