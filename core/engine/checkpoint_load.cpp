@@ -43,7 +43,9 @@ void check_model(const Model& model, const CheckpointContents& contents, const C
   }
   // What compressions of that run have trained is nothing to a run without them.
   known.merge(trained_states(contents.state, state_file(lookup.where())));
-  for (const NamedTensor& buffer : model.buffers()) lookup.require(buffer.name, kBuffer, buffer.tensor.sizes());
+  for (const NamedTensor& buffer : model.buffers()) {
+    if (buffer.persistent) lookup.require(buffer.name, kBuffer, buffer.tensor.sizes());
+  }
   for (const CheckpointTensor& tensor : contents.tensors) {
     if (tensor.state != kParam || known.contains(tensor.parameter)) continue;
     throw RuntimeFault(lookup.where() + ": holds parameter '" + tensor.parameter +
@@ -118,9 +120,9 @@ std::function<bool(const CheckpointTensor&)> Engine::State::taken_tensors() {
   for (const StateSpec& spec : store.states()) specs[spec.name] = spec;
   std::map<std::string, const ParameterEntry*> entries;
   for (const ParameterEntry& entry : store.entries()) entries[entry.name] = &entry;
-  return [specs, entries](const CheckpointTensor& tensor) {
+  return [specs, entries, rank = communicator->rank()](const CheckpointTensor& tensor) {
     const auto found = entries.find(tensor.parameter);
-    if (found == entries.end()) return true;
+    if (found == entries.end()) return tensor.parameter.empty() || !is_of_another_rank(tensor.state, rank);
     const ParameterEntry& entry = *found->second;
     std::int64_t offset = entry.offset, numel = entry.master.numel();
     if (const auto spec = specs.find(tensor.state); spec != specs.end()) {
@@ -144,6 +146,7 @@ SavedRun Engine::State::check(const CheckpointContents& contents, const Checkpoi
   }
   check_model(model, contents, lookup);
   check_states(lookup, saved);
+  check_forward_tensors(lookup);
   check_generators(lookup, saved);
   return saved;
 }
@@ -161,10 +164,6 @@ void Engine::State::load_sampler(const SavedRun& saved, const std::string& where
 /// Components read their own texts. When one of them refuses, on any rank, all have again what they had.
 void Engine::State::load_components(const SavedRun& saved, const std::string& where) {
   const bool same_scheduler = saved.scheduler && config.scheduler && saved.scheduler->type == config.scheduler->type;
-  if (saved.scheduler && config.scheduler && !same_scheduler) {
-    log::warning(where + ": was saved with scheduler " + saved.scheduler->type + ", this run uses " +
-                 config.scheduler->type + ", which goes on at update " + std::to_string(saved.progress.updates) + ".");
-  }
   const std::string optimizer_before = optimizer ? optimizer->save() : "", schedule_before = schedule.save();
   const Json observers_before = observers.save(), compressions_before = compressions.save();
   std::optional<Sampler::Saved> sampler_before;
@@ -189,6 +188,7 @@ void Engine::State::load_components(const SavedRun& saved, const std::string& wh
     if (sampler) sampler->load(*sampler_before, progress.global_steps);
     throw;
   }
+  warn_of_other_components(saved, where);
 }
 
 /// Parameters with their states: of each this rank's part.
@@ -220,26 +220,29 @@ bool Engine::State::begins_anew(const ParameterEntry& entry, const CheckpointLoo
 /// A compression that the run had not when it was saved makes its states of the values that are loaded.
 void Engine::State::load_compression_states(const CheckpointLookup& lookup) {
   store.set_initial(false);
+  std::set<std::string> anew;
   for (const CompressionState& state : compressions.states_to_save()) {
     if (!lookup.has(state.parameter, state.state)) {
+      anew.insert("compression '" + state.by + "'");
       compressions.begin_anew(state.by);
     } else {
       const std::int64_t from = state.parameter.empty() ? 0 : store.compressed_part(state.parameter).range.offset;
       lookup.copy(state.parameter, state.state, state.values, from);
     }
   }
+  for (const NamedTensor& parameter : model.parameters()) {
+    if (parameter.added && !lookup.has(parameter.name, kParam)) anew.insert("'" + parameter.name + "'");
+  }
+  if (communicator->rank() > 0) return;
+  for (const std::string& name : anew) {
+    log::warning(lookup.where() + ": holds no values of " + name + ", which begins anew.");
+  }
 }
 
-/// Frozen parameters, those that are not of floating point, and buffers.
-void Engine::State::load_what_is_not_trained(const CheckpointLookup& lookup) {
-  for (const NamedTensor& buffer : model.buffers()) lookup.copy(buffer.name, kBuffer, buffer.tensor);
+void Engine::State::load_frozen(const CheckpointLookup& lookup) {
   for (std::size_t k = 0; k < store.frozen().size(); ++k) {
     store.set_frozen(
         k, [&](const at::Tensor& to, std::int64_t offset) { lookup.copy(store.frozen()[k].name, kParam, to, offset); });
-  }
-  for (const NamedTensor& parameter : model.parameters()) {
-    if (at::isFloatingType(parameter.tensor.scalar_type())) continue;
-    lookup.copy(parameter.name, kParam, parameter.tensor.detach());
   }
 }
 
@@ -291,7 +294,10 @@ void Engine::State::apply(const CheckpointLookup& lookup, const SavedRun& saved)
   load_entries(lookup);
   store.settle_stores();
   load_model_states(lookup, saved);
-  load_what_is_not_trained(lookup);
+  load_frozen(lookup);
+  load_forward_tensors(lookup, saved);
+  warn_of_other_buffers(lookup);
+  warn_of_other_states(lookup);
   load_compression_states(lookup);
   progress = saved.progress;
   micro_steps_seen = progress.global_steps * config.batch.gradient_accumulation_steps;

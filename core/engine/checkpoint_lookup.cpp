@@ -8,10 +8,31 @@
 
 namespace capstan {
 
-std::string of_rank(const std::string& name, int rank) { return name + " of rank " + std::to_string(rank); }
+namespace {
+
+constexpr const char* kOfRank = " of rank ";
+
+}  // namespace
+
+std::string of_rank(const std::string& name, int rank) { return name + kOfRank + std::to_string(rank); }
+
+std::string without_of(const std::string& state) { return state.substr(0, state.find(" of ")); }
+
+bool is_of_another_rank(const std::string& name, int rank) {
+  const std::size_t at = name.find(kOfRank);
+  return at != std::string::npos && name != of_rank(name.substr(0, at), rank);
+}
 
 std::string generator_state(const std::string& device, int rank) {
   return of_rank(device == "cpu" ? "generator" : device + " generator", rank);
+}
+
+std::string quoted_list(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 3;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) text += (i > 0 ? ", '" : "'") + names[i] + "'";
+  if (names.size() > kMost) text += ", ... (" + std::to_string(names.size()) + " in all)";
+  return text;
 }
 
 bool is_cut(const StateSpec& spec) {
@@ -71,6 +92,20 @@ void CheckpointLookup::copy(const std::string& parameter, const std::string& sta
         .copy_(part->values.reshape({-1}).narrow(0, from - part->offset, until - from));
   }
   if (!to.is_contiguous()) to.copy_(flat.view(to.sizes()));
+}
+
+std::vector<std::string> CheckpointLookup::with_state(const std::string& state) const {
+  std::vector<std::string> names;
+  for (const auto& [key, parts] : tensors_) {
+    if (key.second == state) names.push_back(key.first);
+  }
+  return names;
+}
+
+std::set<std::string> CheckpointLookup::state_names() const {
+  std::set<std::string> names;
+  for (const auto& [key, parts] : tensors_) names.insert(without_of(key.second));
+  return names;
 }
 
 at::Tensor CheckpointLookup::find_whole(const std::string& state) const {

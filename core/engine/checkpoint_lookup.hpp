@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +22,15 @@ inline constexpr const char* kBuffer = "buffer";
 
 /// The name of what every rank has of its own.
 std::string of_rank(const std::string& name, int rank);
+/// A state's name without the rank, or the parameter of a compression's state, that stands behind " of ".
+std::string without_of(const std::string& state);
+/// Whether a name is what of_rank() gives for some other rank.
+bool is_of_another_rank(const std::string& name, int rank);
 /// The state of a rank's generator on a device: the CPU's has no name of its own.
 std::string generator_state(const std::string& device, int rank);
+
+/// Names for a sentence: "'a', 'b', 'c', ... (5 in all)".
+std::string quoted_list(const std::vector<std::string>& names);
 
 /// Whether a state is cut as the parameter is: it has a value for each of its elements, or of its blocks.
 bool is_cut(const StateSpec& spec);
@@ -44,6 +52,10 @@ class CheckpointLookup {
   void require(const std::string& parameter, const StateSpec& spec, at::IntArrayRef shape, at::ScalarType dtype) const;
   /// Copies elements [offset, offset + to.numel()) of what require() has found.
   void copy(const std::string& parameter, const std::string& state, at::Tensor to, std::int64_t offset = 0) const;
+  /// The parameters or buffers that have this state, in the order of their names.
+  std::vector<std::string> with_state(const std::string& state) const;
+  /// The names of all states, without the rank or the parameter that stands behind " of ".
+  std::set<std::string> state_names() const;
   /// The values of a tensor of no parameter that one rank has written; undefined when there is none.
   at::Tensor find_whole(const std::string& state) const;
   const std::string& where() const { return where_; }

@@ -110,21 +110,6 @@ void Engine::State::add_frozen(CheckpointContents& contents) {
   }
 }
 
-/// What all ranks have alike: states of the whole model, buffers, parameters that are not of floating point.
-void Engine::State::add_what_is_everywhere(CheckpointContents& contents) {
-  for (const auto& [spec, values] : model_states()) {
-    if (!spec->per_rank) contents.tensors.push_back({"", spec->name, {values->numel()}, 0, *values});
-  }
-  for (const NamedTensor& buffer : model.buffers()) {
-    contents.tensors.push_back({buffer.name, kBuffer, buffer.tensor.sizes().vec(), 0, buffer.tensor.contiguous()});
-  }
-  for (const NamedTensor& parameter : model.parameters()) {
-    if (at::isFloatingType(parameter.tensor.scalar_type())) continue;
-    contents.tensors.push_back(
-        {parameter.name, kParam, parameter.tensor.sizes().vec(), 0, parameter.tensor.detach().contiguous()});
-  }
-}
-
 /// The tag of rank 0, after what checkpoint.tag_validation asks for.
 std::string Engine::State::agreed_tag(const std::string& tag) {
   const auto tags = communicator->all_gather_text("save_checkpoint, tag", tag);
@@ -162,13 +147,16 @@ void Engine::State::write(const std::string& dir, const std::string& tag, Checkp
 }
 
 /// What belongs to this rank alone, and from rank 0 what all ranks have alike.
-void Engine::State::add_rest(CheckpointContents& contents) {
+void Engine::State::add_rest(CheckpointContents& contents, const char* call) {
   const int rank = communicator->rank();
   for (const auto& [spec, values] : model_states()) {
-    if (spec->per_rank) contents.tensors.push_back({"", of_rank(spec->name, rank), {values->numel()}, 0, *values});
+    if (!spec->per_rank && rank > 0) continue;
+    const std::string name = spec->per_rank ? of_rank(spec->name, rank) : spec->name;
+    contents.tensors.push_back({"", name, {values->numel()}, 0, *values});
   }
-  if (rank == 0) return add_what_is_everywhere(contents);
-  // Rank 0's are in state.json.
+  add_forward_tensors(contents, call);
+  // Rank 0's generators are in state.json.
+  if (rank == 0) return;
   for (const auto& [device, generator] : generators()) {
     const at::Tensor values = generator.get_state();
     contents.tensors.push_back({"", generator_state(device, rank), values.sizes().vec(), 0, values});
@@ -207,6 +195,10 @@ Json Engine::State::run_state(const Json& client_state) const {
   }
   for (const auto& [device, generator] : generators()) state["rng"][device] = hex_of(generator.get_state());
   state["config"] = config.effective;
+  if (!model.tied().empty()) {
+    state["tied"] = Json::object();
+    for (const auto& [name, first] : model.tied()) state["tied"][name] = first;
+  }
   state["client_state"] = client_state;
   return state;
 }
@@ -228,12 +220,12 @@ void Engine::State::settle_to_save(const char* call) {
   synchronize();
 }
 
-CheckpointContents Engine::State::saved_contents() {
+CheckpointContents Engine::State::saved_contents(const char* call) {
   CheckpointContents contents;
   add_entries(contents);
   add_compression_states(contents);
   add_frozen(contents);
-  add_rest(contents);
+  add_rest(contents, call);
   return contents;
 }
 
@@ -245,7 +237,7 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
   emit(CAPSTAN_EVENT_SAVE_BEGIN);
   const std::string tag =
       agreed_tag(tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given);
-  CheckpointContents contents = saved_contents();
+  CheckpointContents contents = saved_contents("save_checkpoint");
   contents.state = run_state(client_state);
   // A run that goes on from here must find the rows of all steps before.
   if (monitors) monitors->flush();

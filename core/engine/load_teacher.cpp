@@ -141,7 +141,7 @@ class Reduction {
       : section_(section), teacher_(teacher) {
     for (const auto* list : {&student.parameters(), &student.buffers()}) {
       for (const NamedTensor& named : *list) {
-        if (named.added) continue;
+        if (named.added || !named.persistent) continue;
         names_.push_back(named.name);
         shapes_.emplace(named.name, named.tensor.sizes().vec());
       }

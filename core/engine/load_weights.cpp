@@ -26,24 +26,29 @@ GivenWeights read_values(const std::string& file, const Model& model) {
   return values;
 }
 
-/// Throws unless every parameter of the model is there in its shape.
-void check_values(const std::string& file, const GivenWeights& values, const Model& model) {
+/// Leaves out what the model does not keep in files. Throws unless every parameter of the model is there in its shape,
+/// and a buffer that is there in its own.
+void check_values(const std::string& file, GivenWeights& values, const Model& model) {
   std::string missing, misshapen, unexpected;
   std::set<std::string> known;
-  for (const NamedTensor& parameter : model.parameters()) {
-    known.insert(parameter.name);
-    const auto found = values.find(parameter.name);
-    if (found == values.end() && parameter.added) continue;
+  const auto compare = [&](const NamedTensor& tensor, bool needed) {
+    known.insert(tensor.name);
+    const auto found = values.find(tensor.name);
     if (found == values.end()) {
-      missing += " '" + parameter.name + "'";
-    } else if (found->second.values.sizes() != parameter.tensor.sizes()) {
-      misshapen += " '" + parameter.name + "' (" + c10::str(found->second.values.sizes()) + " in the file, " +
-                   c10::str(parameter.tensor.sizes()) + " in the model)";
+      if (needed) missing += " '" + tensor.name + "'";
+    } else if (found->second.values.sizes() != tensor.tensor.sizes()) {
+      misshapen += " '" + tensor.name + "' (" + c10::str(found->second.values.sizes()) + " in the file, " +
+                   c10::str(tensor.tensor.sizes()) + " in the model)";
     }
+  };
+  for (const NamedTensor& parameter : model.parameters()) compare(parameter, !parameter.added);
+  for (const NamedTensor& buffer : model.buffers()) {
+    if (buffer.persistent) compare(buffer, /*needed=*/false);
   }
-  for (const NamedTensor& buffer : model.buffers()) known.insert(buffer.name);
-  for (const auto& [name, value] : values) {
-    if (!known.contains(name)) unexpected += " '" + name + "'";
+  for (auto value = values.begin(); value != values.end();) {
+    const bool used = known.contains(value->first);
+    if (!used) unexpected += " '" + value->first + "'";
+    value = used ? std::next(value) : values.erase(value);
   }
   if (!missing.empty() || !misshapen.empty()) {
     throw RuntimeFault(file + ": does not fit model '" + model.description() + "'." +
@@ -51,7 +56,8 @@ void check_values(const std::string& file, const GivenWeights& values, const Mod
                        (misshapen.empty() ? "" : " Of another shape:" + misshapen + ".") +
                        (unexpected.empty() ? "" : " In the file only:" + unexpected + "."));
   }
-  if (!unexpected.empty()) log::warning(file + ": not in the model, so not used:" + unexpected + ".");
+  if (!unexpected.empty())
+    log::warning(file + ": holds what this model does not save, which is not used:" + unexpected + ".");
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ std::uint64_t Engine::State::layout_hash() {
   std::string text = model.description() + "\n" + (optimizer ? optimizer->manifest().type : "none") + "\n";
   for (const auto* list : {&model.parameters(), &model.buffers()}) {
     for (const NamedTensor& named : *list) {
+      if (!named.persistent) continue;
       text += named.name + " " + c10::str(named.tensor.sizes()) + (named.tensor.requires_grad() ? "\n" : " fixed\n");
     }
   }
@@ -88,7 +89,7 @@ std::uint64_t Engine::State::layout_hash() {
 }
 
 CheckpointContents Engine::State::snapshot_contents() {
-  CheckpointContents contents = saved_contents();
+  CheckpointContents contents = saved_contents("begin_snapshot");
   // What the next forward may change. Everything else is an update's to change.
   std::set<std::string> parameters, of_optimizer;
   for (const auto& [spec, values] : model_states()) {

@@ -166,15 +166,15 @@ struct Engine::State {
                   const std::shared_ptr<ValuesRoom>& room);
   void add_compression_states(CheckpointContents& contents);
   void add_frozen(CheckpointContents& contents);
-  void add_what_is_everywhere(CheckpointContents& contents);
-  void add_rest(CheckpointContents& contents);
+  void add_rest(CheckpointContents& contents, const char* call);
   Json run_state(const Json& client_state) const;
   std::string agreed_tag(const std::string& tag);
   /// checkpoint.use_node_local_storage: every node has a folder of its own.
   bool nodes_store() const;
   void write(const std::string& dir, const std::string& tag, CheckpointContents contents);
   /// Between steps, when what other threads do is settled: all that this rank saves but state.json.
-  CheckpointContents saved_contents();
+  /// Called by all ranks; `call`: how the collectives are named.
+  CheckpointContents saved_contents(const char* call);
   /// Throws RuntimeFault in the middle of a step, and where a load has ended half way. `call`: what is refused.
   void refuse_to_save(const char* call) const;
   void settle_to_save(const char* call);
@@ -203,8 +203,27 @@ struct Engine::State {
   bool begins_anew(const ParameterEntry& entry, const CheckpointLookup& lookup) const;
   void load_compression_states(const CheckpointLookup& lookup);
   void load_model_states(const CheckpointLookup& lookup, const SavedRun& saved);
-  void load_what_is_not_trained(const CheckpointLookup& lookup);
+  void load_frozen(const CheckpointLookup& lookup);
   void load_generators(const CheckpointLookup& lookup, const SavedRun& saved);
+
+  // Tensors that a forward may change by its own samples (forward_tensors.cpp): persistent buffers, and parameters that
+  // are not of floating point. Each rank has all of them.
+  struct ForwardTensor {
+    std::string name;
+    const char* state;  // the state of a checkpoint that holds it
+    at::Tensor tensor;
+  };
+  std::vector<ForwardTensor> forward_tensors() const;
+  /// Adds rank 0's, and on other ranks those that are not alike on all. Called by all ranks.
+  void add_forward_tensors(CheckpointContents& contents, const char* call);
+  void check_forward_tensors(const CheckpointLookup& lookup) const;
+  /// A rank's own, or rank 0's: where all were alike, and with another number of processes.
+  void load_forward_tensors(const CheckpointLookup& lookup, const SavedRun& saved);
+
+  // What a checkpoint and this run do not have in common (unmatched.cpp), which rank 0 logs.
+  void warn_of_other_components(const SavedRun& saved, const std::string& where) const;
+  void warn_of_other_buffers(const CheckpointLookup& lookup) const;
+  void warn_of_other_states(const CheckpointLookup& lookup);
 
   // Snapshots (snapshot_save.cpp, snapshot_load.cpp).
   void begin_snapshot(SnapshotFolder& folder, const Json& client_state);

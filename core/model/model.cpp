@@ -4,6 +4,7 @@
 
 #include "core/memory/tensor_handle.hpp"
 #include "core/model/parameter_roles.hpp"
+#include "core/model/saved_names.hpp"
 
 namespace capstan {
 
@@ -54,7 +55,11 @@ void Model::collect() {
   };
   call_plugin(function("visit"), "model '" + description_ + "'",
               [&](capstan_error* error) { return vtable_->visit(self_, &visitor, error); });
-  find_roles(parameters_, ParameterClasses(*this), describe(), "model '" + description_ + "', describe");
+  const Json facts = describe();
+  const std::string where = "model '" + description_ + "', describe";
+  find_roles(parameters_, ParameterClasses(*this), facts, where);
+  find_persistence(buffers_, facts, where);
+  tied_ = read_tied(parameters_, buffers_, facts, where);
 }
 
 void Model::check(Batch& batch) const {

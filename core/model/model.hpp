@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@ struct NamedTensor {
   at::Tensor tensor;
   capstan_param_role role = CAPSTAN_PARAM_OTHER;  // of a parameter: what it is to its model
   bool added = false;                             // a compression's trained state, which the model does not know
+  bool persistent = true;                         // false: a buffer that checkpoints and exports leave out
 };
 
 struct ModuleRecord {
@@ -46,6 +48,9 @@ class Model {
   /// A parameter that is trained and saved with the model, and that its forward does not use.
   void add_parameter(NamedTensor parameter) { parameters_.push_back(std::move(parameter)); }
   const std::vector<NamedTensor>& buffers() const { return buffers_; }
+  /// Further names of tensors that the model has under several, as its facts say under "tied": "head.weight" ->
+  /// "embed.weight", the name that the tensor is shown under.
+  const std::map<std::string, std::string>& tied() const { return tied_; }
   const std::vector<ModuleRecord>& modules() const { return modules_; }
   /// Facts as JSON: sequence_length, hidden_size, ...; empty object when the model tells none.
   Json describe() const;
@@ -64,6 +69,7 @@ class Model {
   void* self_;
   std::string description_;
   std::vector<NamedTensor> parameters_, buffers_;
+  std::map<std::string, std::string> tied_;
   std::vector<ModuleRecord> modules_;
   std::shared_ptr<DeferredValues> deferred_;
 };

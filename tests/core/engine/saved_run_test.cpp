@@ -66,8 +66,8 @@ const std::vector<Damage>& damages() {
       {[](Json& state) { state["optimizer"].erase("state"); }, "state.json: optimizer.state: is missing."},
       {[](Json& state) { state["scheduler"] = Json::array(); },
        "state.json: scheduler: is [], and an object is expected."},
-      {[](Json& state) { state["observers"]["0 FakeQuant"] = 1; },
-       "state.json: observers.0 FakeQuant: is 1, and a text is expected."},
+      {[](Json& state) { state["observers"]["FakeQuant"] = 1; },
+       "state.json: observers.FakeQuant: is 1, and a text is expected."},
       {[](Json& state) { state.erase("rng"); }, "state.json: rng: is missing."},
       {[](Json& state) { state["rng"].erase("cpu"); }, "state.json: rng.cpu: is missing."},
       {[](Json& state) { state["rng"]["cpu"] = "00zz"; },
@@ -106,6 +106,42 @@ TEST(SavedRun, IsRefusedAsAWholeAndNamesTheMember) {
   straight.steps(2);
   EXPECT_EQ(run.engine.mean_loss(), straight.engine.mean_loss());
   EXPECT_TRUE(run.model.parameters[0].tensor.equal(straight.model.parameters[0].tensor));
+}
+
+/// All that is logged while `run` runs.
+std::string logged_by(const std::function<void()>& run) {
+  testing::internal::CaptureStderr();
+  run();
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(SavedRun, NamesWhatItHoldsAndNothingKeeps) {
+  const test::TemporaryFolder folder;
+  SmallRun run(kConfig);
+  run.steps(2);
+  run.engine.save_checkpoint(folder.path(), "good");
+  const std::string where = folder.path().string() + "/more";
+  EXPECT_EQ(logged_by([&] { run.engine.load_checkpoint(folder.path(), "good"); }), "");
+  CheckpointContents contents = read_checkpoint(folder.path(), "good");
+  contents.state["observers"]["FakeQuant"] = "text";
+  contents.state["compressions"] = Json::parse(R"({"3 sparse_pruning": "text"})");
+  contents.state["scheduler"] = Json::parse(R"({"type": "WarmupLR", "state": "text"})");
+  const at::Tensor values = at::zeros_like(run.model.buffer);
+  contents.tensors.push_back({"w1", "sparse_pruning.mask", {2}, 0, values});
+  contents.tensors.push_back({"", "row_pruning.mask of w2", {2}, 0, values});
+  contents.tensors.push_back({"running", "buffer", {2}, 0, values});
+  write_checkpoint(folder.path(), "more", contents);
+  const std::string logged = logged_by([&] { run.engine.load_checkpoint(folder.path(), "more"); });
+  for (const char* sentence :
+       {": holds a state of observer 'FakeQuant', which this run does not have. The state is not used.",
+        ": holds a state of compression 'sparse_pruning', which this run does not have. The state is not used.",
+        ": was saved with scheduler WarmupLR, this run has none: learning rates stay those of the configuration.",
+        ": holds buffer 'running', which this model does not have. The values are not used.",
+        ": holds state 'row_pruning.mask', 'sparse_pruning.mask', which nothing in this run keeps. The values are not "
+        "used."}) {
+    EXPECT_THAT(logged, HasSubstr(where + sentence));
+  }
+  run.steps(1);
 }
 
 TEST(SavedRun, KeepsTheStepUnderWayWhereItIsRefused) {
