@@ -58,6 +58,7 @@ class ElasticProcesses {
   void collect();
   void hear_hosts();
   void hear(std::int64_t host, const Json& message);
+  bool has_members(std::int64_t host) const;
   /// Throws std::exception where that is the number of a process of another host.
   void check_is_of(std::int64_t host, std::int64_t number) const;
   /// What a host may tell of the run, because rank 0, or a member, is one of its own processes.

@@ -97,8 +97,8 @@ void ElasticProcesses::hear_hosts() {
     message["meeting"] = shown_;
     message["port"] = std::int64_t{meeting->place.port};
     message["secret"] = meeting->place.secret;
-    for (const auto& [unused, host] : hosts_) {
-      if (host.link) host.link->send(message);
+    for (const auto& [number, host] : hosts_) {
+      if (host.link && has_members(number)) host.link->send(message);
     }
   }
   const WorldFolder::Step step = last_step();
@@ -121,11 +121,14 @@ void ElasticProcesses::check_is_of(std::int64_t host, std::int64_t number) const
   throw std::invalid_argument("process number " + std::to_string(number) + " is not of that host");
 }
 
+bool ElasticProcesses::has_members(std::int64_t host) const {
+  return std::find(world_.hosts.begin(), world_.hosts.end(), host) != world_.hosts.end();
+}
+
 void ElasticProcesses::keep_own_facts(std::int64_t host, HostReport& report) const {
   const bool has_first = !world_.hosts.empty() && world_.hosts.front() == host;
-  const bool has_some = std::find(world_.hosts.begin(), world_.hosts.end(), host) != world_.hosts.end();
   if (!has_first) report.meeting = 0;
-  if (!has_some) report.broken = 0;
+  if (!has_members(host)) report.broken = 0;
   // Hosts repeat the step that they were told last; none knows a generation that is not decided yet.
   const std::int64_t told = host_.folder().last_step().step;
   const bool is_current = report.step.generation == world_.generation;

@@ -14,6 +14,7 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 
 class ElasticHosts : public Elastic {
@@ -178,6 +179,13 @@ TEST_F(ElasticHosts, RefuseAnotherConfigurationAndWhatIsNoLauncherAndTellTheirSt
   const std::vector<std::string> words = train("log", kEndless);
   ElasticRun first(folder_, launch("1:2", 1, here()), words);
   ASSERT_TRUE(first.await(3));
+  // Of launchers on one host the first makes a secret, which only this user may read.
+  const auto shown = first.folder()->path() / "rendezvous";
+  EXPECT_EQ(std::filesystem::status(shown).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  const std::string entry = read_bytes(shown);
+  const std::string secret = entry.substr(entry.find(' ') + 1, 32);
+  EXPECT_THAT(entry, MatchesRegex(std::to_string(port_) + " [0-9a-f]+\n"));
   run_process({"/bin/bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/$0; echo '{\"hello\": 3}' >&3; echo GET / >&3; cat <&3",
                std::to_string(port_)});
   ElasticRun other(folder_, launch("1:2", 1, here()), train("other", kEndless));
@@ -193,6 +201,7 @@ TEST_F(ElasticHosts, RefuseAnotherConfigurationAndWhatIsNoLauncherAndTellTheirSt
               ContainsRegex("launch .*: generation [0-9]+, 2 processes train; step [0-9]+ .* s ago; 0 losses"));
   EXPECT_THAT(status.out, ContainsRegex("  rank 1  process [0-9]+  .* \\(127.0.0.1\\)"));
   const End end = end_all("log", {&first, &second});
+  EXPECT_THAT(end.out + end.err + refused.err + status.out, Not(HasSubstr(secret)));
   expect_each_sample_once("log", end.out, end.step);
 }
 
