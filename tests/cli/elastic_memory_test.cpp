@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <string>
 
 #include "tests/cli/elastic_fixture.hpp"
 
@@ -75,6 +77,45 @@ TEST_F(ElasticMemory, ThatBecomesFullEndsNothing) {
   run.kill_rank(1);
   ASSERT_TRUE(run.await(0, 2));
   EXPECT_THAT(end_and_compare(run, "full", "2").out, HasSubstr("1 loss, "));
+}
+
+/// In place of `mount`, /dev/shm is as `script` leaves it; `temporary`: the folder for temporary files.
+ElasticStart with_script(const std::string& script, const std::filesystem::path& temporary) {
+  return {.program = {"unshare", "--mount", "sh", "-c", script + " && exec \"$0\" \"$@\"", kCapstan},
+          .environment = {"TMPDIR=" + temporary.string()}};
+}
+
+constexpr const char* kReadOnly = "mount -t tmpfs -o ro tmpfs /dev/shm";
+
+TEST_F(ElasticMemory, ThatIsReadOnlyOrAbsentIsReplacedByTheFolderForTemporaryFiles) {
+  // A /dev without shm: the devices alone.
+  const std::string absent =
+      "mkdir dev && mount -t tmpfs tmpfs dev && for one in null zero urandom random; do touch dev/$one && mount --bind "
+      "/dev/$one dev/$one || exit 9; done && mount --rbind dev /dev";
+  for (const auto& [script, reason] : std::map<std::string, std::string>{{kReadOnly, "Read-only file system"},
+                                                                         {absent, "No such file or directory"}}) {
+    const fs::path temporary = folder_ / reason;
+    fs::create_directory(temporary);
+    ElasticRun run(folder_, {"--elastic", "2:2"}, train("other", 10), with_script(script, temporary));
+    const ProcessResult result = run.wait();
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("warning: launch: '/dev/shm' cannot be written to (" + reason +
+                                      "): the processes share '" + temporary.string() +
+                                      "' instead, which may be on a disk. Mount a tmpfs at /dev/shm, or set TMPDIR to "
+                                      "a folder in memory."));
+    EXPECT_TRUE(fs::is_empty(temporary));
+  }
+}
+
+TEST_F(ElasticMemory, WithoutAnyFolderToWriteToIsNamed) {
+  ElasticRun run(folder_, {"--elastic", "2:2"}, train("none", 10), with_script(kReadOnly, folder_ / "none"));
+  const ProcessResult result = run.wait();
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("'/dev/shm': cannot be written to (Read-only file system), nor can the folder for "
+                                    "temporary files (TMPDIR=" +
+                                    (folder_ / "none").string() + ": "));
+  EXPECT_THAT(result.err, HasSubstr("The processes of an elastic launch share one of them: mount -t tmpfs tmpfs "
+                                    "/dev/shm, or set TMPDIR to a folder of yours."));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
@@ -35,8 +36,19 @@ inline bool eventually(const std::function<bool()>& condition,
 struct ElasticStart {
   std::vector<std::string> program = {kCapstan};  // words before "launch"
   std::vector<std::string> environment;
-  bool own_memory = false;  // `program` gives the launch a /dev/shm of its own
+  bool own_memory = false;       // `program` gives the launch a /dev/shm of its own
+  std::filesystem::path memory;  // not empty: `program` gives the launch this folder as its /dev/shm
+  bool own_numbers = false;      // `program` makes the launcher process 1 of a PID namespace
 };
+
+/// The processes that a process has started, in the order of their start.
+inline std::vector<pid_t> children_of(pid_t process) {
+  const std::string number = std::to_string(process);
+  std::ifstream list("/proc/" + number + "/task/" + number + "/children");
+  std::vector<pid_t> children;
+  for (pid_t child = 0; list >> child;) children.push_back(child);
+  return children;
+}
 
 /// An elastic launch that runs beside the test, which knows of it what its folder tells: numbers of processes and
 /// steps.
@@ -45,10 +57,18 @@ class ElasticRun {
   ElasticRun(const TemporaryFolder& folder, const std::vector<std::string>& launch,
              const std::vector<std::string>& train, const ElasticStart& start = {})
       : own_memory_(start.own_memory),
+        memory_(start.memory),
+        own_numbers_(start.own_numbers),
         process_(words_of(start.program, launch, train), options_in(folder, start.environment)) {}
 
-  pid_t launcher() const { return process_.pid(); }
-  void send(int signal) const { process_.send(signal); }
+  pid_t launcher() const {
+    if (!own_numbers_) return process_.pid();
+    const std::vector<pid_t> children = children_of(process_.pid());
+    return children.empty() ? -1 : children.front();
+  }
+  void send(int signal) const {
+    if (const pid_t process = launcher(); process > 0) kill(process, signal);
+  }
   /// Waits until a process of the launch has written `text`.
   bool await_output(const std::string& text) { return process_.wait_for_output(text); }
   ProcessResult wait() { return process_.wait(); }
@@ -64,7 +84,8 @@ class ElasticRun {
   }
   bool has_ended() const {
     siginfo_t info{};
-    return waitid(P_PID, static_cast<id_t>(launcher()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+    return waitid(P_PID, static_cast<id_t>(process_.pid()), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid != 0;
   }
   /// The members have done a step of generation `generation` or a later one, and `step` steps in all.
   bool await(std::int64_t step, std::int64_t generation = 0) const {
@@ -100,11 +121,13 @@ class ElasticRun {
 
   /// The folder of the launch as this process sees it; nothing while there is none.
   std::optional<WorldFolder> folder() const {
-    const std::string memory = own_memory_ ? "/proc/" + std::to_string(launcher()) + "/root/dev/shm" : "/dev/shm";
+    std::filesystem::path memory = memory_.empty() ? "/dev/shm" : memory_;
+    if (own_memory_) memory = "/proc/" + std::to_string(launcher()) + "/root/dev/shm";
+    const pid_t number = own_numbers_ ? 1 : launcher();
     std::error_code gone;
     for (std::filesystem::directory_iterator entry(memory, gone), end; !gone && entry != end; entry.increment(gone)) {
       const auto& path = entry->path();
-      if (WorldFolder::launcher_of(path) != launcher() || !std::filesystem::exists(path / "world.json")) continue;
+      if (WorldFolder::launcher_of(path) != number || !std::filesystem::exists(path / "world.json")) continue;
       try {
         return WorldFolder(path);
       } catch (const RuntimeFault&) {
@@ -141,6 +164,8 @@ class ElasticRun {
   }
 
   bool own_memory_;
+  std::filesystem::path memory_;
+  bool own_numbers_;
   Process process_;
 };
 

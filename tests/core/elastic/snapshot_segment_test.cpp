@@ -6,6 +6,7 @@
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "core/checkpoint/snapshot.hpp"
 #include "core/elastic/snapshot_folder.hpp"
 #include "core/errors.hpp"
+#include "core/registry/file_trust.hpp"
 #include "tests/core/checkpoint/small_disk.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 
@@ -294,6 +296,46 @@ TEST_F(Damage, OfTheFileAsAWholeIsTold) {
   std::filesystem::remove(file_);
   std::filesystem::create_directory(file_);
   EXPECT_THAT(found().damaged, testing::ElementsAre(foreign));
+}
+
+TEST_F(Damage, ThatAnotherUserHasPlantedIsNotRead) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give a folder to another user";
+  constexpr uid_t kNobody = 65534;
+  const std::string nobody = user_name(kNobody);
+  ASSERT_EQ(chown(file_.c_str(), kNobody, kNobody), 0);
+  EXPECT_THAT(found().damaged, testing::ElementsAre("snapshot '" + file_.string() + "': it belongs to " + nobody +
+                                                    ", not to you (root), and is not read."));
+  const std::string whose = ": belongs to " + nobody + ", not to you (root), so that nothing in it is used.";
+  SnapshotFolder folder(place_.path(), 0, 2);
+  EXPECT_THAT(
+      [&] {
+        write(folder, 20, kNumel);
+        write(folder, 30, kNumel);
+      },
+      ThrowsMessage<RuntimeFault>(HasSubstr("'" + file_.string() + "'" + whose)));
+  ASSERT_EQ(chown(place_.path().c_str(), kNobody, kNobody), 0);
+  EXPECT_THAT([&] { found(); }, ThrowsMessage<RuntimeFault>(HasSubstr("'" + place_.path().string() + "'" + whose)));
+}
+
+TEST_F(Damage, InAPlaceOfALinkAFifoOrAnOpenFolderIsNamed) {
+  const std::filesystem::path link = place_ / "link";
+  std::filesystem::create_directory_symlink(place_.path(), link);
+  EXPECT_THAT([&] { SnapshotFolder(link, 0, 1); },
+              ThrowsMessage<RuntimeFault>("'" + link.string() +
+                                          "': is a link, which is not followed, where a folder was expected. Remove "
+                                          "it."));
+  ASSERT_EQ(chmod(place_.path().c_str(), 0777), 0);
+  EXPECT_THAT([&] { SnapshotFolder(place_.path(), 0, 1); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("has the mode 0777: other users may write to it")));
+  ASSERT_EQ(chmod(place_.path().c_str(), 0755), 0);
+  std::filesystem::remove(file_);
+  ASSERT_EQ(mkfifo(file_.c_str(), 0600), 0);
+  EXPECT_THAT(found().damaged,
+              testing::ElementsAre("snapshot '" + file_.string() + "': it is not a snapshot of this program."));
+  SnapshotFolder folder(place_.path(), 0, 2);
+  EXPECT_THAT([&] { write(folder, 20, kNumel); },
+              ThrowsMessage<RuntimeFault>("'" + file_.string() +
+                                          "': is a FIFO, where a regular file was expected. Remove it."));
 }
 
 TEST(SnapshotSegment, WithoutRoomKeepsWhatIsThereAndSaysSo) {

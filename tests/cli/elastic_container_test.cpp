@@ -1,0 +1,155 @@
+// Elastic launches in containers that share /dev/shm: each has its own numbers of processes. And what other users, or
+// nobody, may have put there.
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/registry/file_trust.hpp"
+#include "tests/cli/elastic_fixture.hpp"
+
+namespace capstan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+/// As with docker --ipc=host, or a pod's folder in memory that outlives its containers.
+class ElasticContainer : public Elastic {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "only root can make a PID namespace";
+    fs::create_directory(memory_);
+  }
+  /// `run`: how the shell, which is process 1 of the container, runs the launcher.
+  ElasticStart container(const std::string& run = "exec \"$0\" \"$@\"") const {
+    const std::string script = "mount --bind '" + memory_.string() + "' /dev/shm && " + run;
+    return {.program = {"unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL", "sh", "-c",
+                        script, kCapstan},
+            .memory = memory_,
+            .own_numbers = true};
+  }
+  /// A command of capstan where the folder is /dev/shm.
+  ProcessResult run_there(const std::vector<std::string>& words) const {
+    const std::string script = "mount --bind '" + memory_.string() + "' /dev/shm && exec timeout 60 \"$0\" \"$@\"";
+    std::vector<std::string> all = {"unshare", "--mount", "sh", "-c", script, kCapstan};
+    all.insert(all.end(), words.begin(), words.end());
+    ProcessOptions options;
+    options.environment = {"OMP_NUM_THREADS=1"};
+    options.folder = folder_.path();
+    return run_process(all, options);
+  }
+  static std::ptrdiff_t entries(const fs::path& folder) {
+    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
+  }
+  std::ptrdiff_t folders() const { return entries(memory_); }
+
+  const fs::path memory_ = folder_ / "memory";
+};
+
+TEST_F(ElasticContainer, LeavesALaunchInAnotherOneAlone) {
+  ElasticRun run(folder_, {"--elastic", "1:2", "-n", "1"}, train("one", kEndless), container());
+  ASSERT_TRUE(run.await(10));
+  const fs::path folder = run.folder()->path();
+  // Process 1 is not a launcher there.
+  ElasticRun other(folder_, {"--elastic", "1:1"}, train("other", 5), container("\"$0\" \"$@\"; exit $?"));
+  const ProcessResult result = other.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("was lost with all its processes")));
+  EXPECT_TRUE(fs::exists(folder / "world.json"));
+  EXPECT_EQ(folders(), 1);
+  // The launch can still change.
+  const std::vector<pid_t> members = children_of(run.launcher());
+  ASSERT_EQ(members.size(), 1u);
+  kill(members.front(), SIGKILL);
+  ASSERT_TRUE(run.await(0, 2));
+  run.send(SIGTERM);
+  EXPECT_EQ(run.wait().exit_code, 130);
+  EXPECT_EQ(folders(), 0);
+}
+
+TEST_F(ElasticContainer, ThatIsRestartedGoesOnFromWhatItHasLeft) {
+  const std::vector<std::string> words = train("log", kEndless);
+  std::int64_t step = 20;
+  for (int start = 1; start <= 3; ++start) {
+    ElasticRun run(folder_, {"--elastic", "1:1"}, words, container());
+    ASSERT_TRUE(run.await(step + 1, start)) << "start " << start;
+    step = run.step();
+    EXPECT_EQ(folders(), 1);
+    if (start == 3) {
+      run.send(SIGTERM);
+      EXPECT_THAT(run.wait().out, HasSubstr("2 losses, "));
+      break;
+    }
+    run.send(SIGKILL);
+    const ProcessResult killed = run.wait();
+    // Of the process of this start, and of those whose snapshot it has gone on from.
+    EXPECT_LE(entries(fs::directory_iterator(memory_)->path() / "snapshots"), 4);
+    EXPECT_EQ(killed.err.find("lost with all its processes") != std::string::npos, start > 1) << killed.err;
+    EXPECT_EQ(folders(), 1);
+  }
+  EXPECT_EQ(folders(), 0);
+  EXPECT_TRUE(fs::exists(folder_ / "log-ck/latest"));
+}
+
+TEST_F(ElasticContainer, IsNotLedAstrayByFoldersOfOtherUsers) {
+  constexpr uid_t kNobody = 65534;
+  const fs::path planted = memory_ / "capstan-elastic-0-1-abcdef", fifos = memory_ / "capstan-elastic-0-4000000-abcdef";
+  const fs::path target = folder_ / "made-by-root", broken = memory_ / "capstan-elastic-0-2-abcdef";
+  for (const fs::path& one : {planted, fifos}) fs::create_directory(one);
+  fs::create_symlink(target, planted / "board");
+  ASSERT_EQ(mkfifo((fifos / "world.json").c_str(), 0666), 0);
+  ASSERT_EQ(mkfifo((fifos / "launch").c_str(), 0666), 0);
+  for (const fs::path& one : {planted, fifos}) ASSERT_EQ(chown(one.c_str(), kNobody, kNobody), 0);
+  ASSERT_EQ(mkdir(broken.c_str(), 0700), 0);
+  for (const char* file : {"alive", "launch"}) write_bytes(broken / file, "");
+  write_bytes(broken / "board", std::string(4096, '\0'));
+  write_bytes(broken / "world.json", "{}");
+
+  const std::string refused = "': belongs to " + user_name(kNobody) +
+                              ", not to you (root), so that nothing in it is used. Its owner or root can remove it.\n";
+  const ProcessResult shown = run_there({"launch", "--status"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_EQ(shown.out,
+            "There is no elastic launch of this user on this host.\n"
+            "not shown: '/dev/shm/capstan-elastic-0-1-abcdef" +
+                refused + "not shown: '/dev/shm/capstan-elastic-0-4000000-abcdef" + refused);
+
+  std::vector<std::string> words = {"launch", "--elastic", "1:1", "train"};
+  const std::vector<std::string> trained = train("log", 3);
+  words.insert(words.end(), trained.begin(), trained.end());
+  const ProcessResult result = run_there(words);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("warning: launch: '/dev/shm/capstan-elastic-0-2-abcdef/world.json': is not "
+                                          "what a launcher of this version writes ("),
+                                HasSubstr("nobody can go on from it: the folder is removed."),
+                                HasSubstr("Its owner or root can remove it. 1 more cannot be used: 'capstan launch "
+                                          "--status'.")));
+  EXPECT_FALSE(fs::exists(target));
+  EXPECT_FALSE(fs::exists(broken));
+  EXPECT_TRUE(fs::exists(planted));
+  EXPECT_TRUE(fs::exists(fifos));
+}
+
+TEST_F(ElasticContainer, NamesABoardThatIsCutShortWhileItTrains) {
+  ElasticRun run(folder_, {"--elastic", "1:1"}, train("cut", kEndless), container());
+  ASSERT_TRUE(run.await(5));
+  const fs::path board = run.folder()->path() / "board";
+  ASSERT_EQ(truncate(board.c_str(), 0), 0);
+  const ProcessResult result = run.wait();
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("/board': was cut short. A launcher makes it, and nobody else may change it: "
+                                          "launch anew."),
+                                Not(HasSubstr("killed by signal Bus")), Not(HasSubstr("bug in Capstan"))));
+  EXPECT_EQ(folders(), 0);
+}
+
+}  // namespace
+}  // namespace capstan::cli
