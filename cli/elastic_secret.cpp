@@ -112,9 +112,13 @@ RendezvousSecret RendezvousSecret::of(const LaunchArguments& arguments) {
 
 std::string RendezvousSecret::to_call(int port) const {
   if (given_) return secret_;
-  for (const auto& folder : WorldFolder::living()) {
+  std::error_code end_of_list;
+  std::filesystem::directory_iterator entry(WorldFolder::place_in_memory(), end_of_list), end;
+  for (; !end_of_list && entry != end; entry.increment(end_of_list)) {
+    if (WorldFolder::launcher_of(entry->path()) == 0) continue;
     try {
-      const auto shown = PortFile(folder / kShown).peek();
+      // It counts while the launcher that wrote it lives.
+      const auto shown = PortFile(entry->path() / kShown).peek();
       if (shown && shown->port == port) return shown->secret;
     } catch (const RuntimeFault&) {
       // A folder of somebody else.
