@@ -37,10 +37,10 @@ class ElasticLink {
   bool is_silent() const;
   /// The other end has proven that it has the secret.
   bool is_proven() const { return proven_; }
-  /// It has closed the connection before it proved anything, and said nothing that is not of this protocol.
+  /// The other end has closed the connection before it has proven anything, and has sent nothing of another protocol.
   bool was_hung_up_on() const { return closed_ && !given_up_ && !proven_; }
   bool has_other_secret() const { return lines_.state() == SealedLines::State::kOtherSecret; }
-  /// How long it has been there.
+  /// The time since the connection was made.
   std::chrono::milliseconds age() const;
   /// Closes the connection: nothing is read from it or sent to it any more.
   void close();
@@ -75,11 +75,11 @@ class ElasticListener {
   ~ElasticListener();
   ElasticListener(const ElasticListener&) = delete;
 
-  /// That callers must have.
+  /// Callers must have this secret.
   void set_secret(std::string secret) { secret_ = std::move(secret); }
   int descriptor() const;
   int port() const;
-  /// Who calls; null: nobody does.
+  /// The next caller; null where nobody calls.
   std::unique_ptr<ElasticLink> answer();
 
  private:

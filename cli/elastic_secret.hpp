@@ -15,18 +15,18 @@ namespace capstan::cli {
 /// processes of its user by a file (PortFile) in its folder.
 class RendezvousSecret {
  public:
-  /// Of --rdzv-secret-file or CAPSTAN_RDZV_SECRET, which leaves the environment. Throws ConfigError where it is not
-  /// fit, or missing though other hosts may call.
+  /// Reads --rdzv-secret-file or CAPSTAN_RDZV_SECRET, and removes that variable from the environment. Throws
+  /// ConfigError where the secret is not fit, or is missing though other hosts may call.
   static RendezvousSecret of(const LaunchArguments& arguments);
 
   bool is_given() const { return given_; }
-  /// That callers of this launcher must have.
+  /// The secret that callers of this launcher must have.
   const std::string& own() const { return secret_; }
-  /// That the launcher at this port has.
+  /// The secret of the launcher at this port.
   std::string to_call(int port) const;
-  /// The run has this one.
+  /// Takes the secret of the run that this launcher has joined.
   void adopt(std::string secret) { secret_ = std::move(secret); }
-  /// A launcher with this folder is called at this port.
+  /// Shows a secret that was not given in the folder of the launcher, which is called at this port.
   void show(const std::filesystem::path& folder, int port);
 
  private:
