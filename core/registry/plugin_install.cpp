@@ -1,8 +1,10 @@
 #include "core/registry/plugin_install.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <functional>
 
@@ -33,6 +35,16 @@ void on_disk(const std::function<void()>& action) {
   }
 }
 
+/// What is in a file, or which names are in a folder, is on the disk afterwards. A file system that cannot tell is
+/// believed.
+void sync(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool failed = descriptor < 0 || (::fsync(descriptor) != 0 && errno != EINVAL && errno != ENOTSUP);
+  const int reason = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (failed) throw RuntimeFault(path.string() + ": " + std::generic_category().message(reason) + ".");
+}
+
 /// A new file that takes its place in one step, and is gone if it does not come to that.
 class Aside {
  public:
@@ -54,7 +66,9 @@ class Aside {
   }
   void take_place() const {
     fs::permissions(path_, kFilePermissions);
+    sync(path_);
     fs::rename(path_, to_);
+    sync(to_.parent_path());
   }
 
  private:
@@ -77,6 +91,14 @@ std::vector<fs::path> files_of(const fs::path& source) {
 
 std::string described(const IndexedPlugin& plugin) {
   return plugin.file.string() + " (" + plugin.manifest.name + " " + plugin.manifest.version + ")";
+}
+
+/// Refuses what is not a file where a plugin would go.
+void check_kind(const fs::path& to) {
+  std::error_code error;
+  const fs::file_type type = fs::symlink_status(to, error).type();
+  if (type == fs::file_type::not_found || type == fs::file_type::regular || type == fs::file_type::symlink) return;
+  throw RuntimeFault(to.string() + ": is not a file, so no plugin takes its place. Move it away.");
 }
 
 /// Refuses what stands where a plugin would go.
@@ -150,7 +172,8 @@ std::vector<InstalledPlugin> install_plugins(const fs::path& source, const fs::p
   make_folder(folder);
   const PluginIndex there = PluginIndex::scan_only(folder);
   for (const IndexedPlugin& plugin : plugins) {
-    if (replace) break;
+    check_kind(folder / plugin.file.filename());
+    if (replace) continue;
     check_place(folder / plugin.file.filename());
     check_types(plugin, there.plugins(), remove_it);
     check_types(plugin, plugins, choose_one);
