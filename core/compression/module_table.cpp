@@ -16,7 +16,7 @@ std::map<std::string, Json> by_module(const std::vector<NamedTensor>& tensors, b
     one["name"] = dot == std::string::npos ? named.name : named.name.substr(dot + 1);
     one["shape"] = Json::array();
     for (const std::int64_t size : named.tensor.sizes()) one["shape"].push_back(size);
-    if (parameters) one["trained"] = named.tensor.requires_grad() && at::isFloatingType(named.tensor.scalar_type());
+    if (parameters) one["trained"] = named.trained() && at::isFloatingType(named.tensor.scalar_type());
     Json& list = lists[dot == std::string::npos ? "" : named.name.substr(0, dot)];
     if (list.is_null()) list = Json::array();
     list.push_back(std::move(one));

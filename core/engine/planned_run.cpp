@@ -60,7 +60,8 @@ class Planned {
   void add_parameters() {
     const std::vector<bool> alone = alone_in_storage(model_.parameters());
     for (std::size_t i = 0; i < alone.size(); ++i) {
-      const at::Tensor& tensor = model_.parameters()[i].tensor;
+      const NamedTensor& named = model_.parameters()[i];
+      const at::Tensor& tensor = named.tensor;
       const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
       if (!at::isFloatingType(tensor.scalar_type())) {
         run_.buffer_bytes += bytes;
@@ -69,11 +70,11 @@ class Planned {
       PlannedParameter parameter;
       parameter.numel = tensor.numel();
       parameter.shape = tensor.sizes().vec();
-      parameter.trainable = tensor.requires_grad();
+      parameter.trainable = named.trained();
       parameter.movable = alone[i];
       parameter.built_bytes = bytes;
-      names_.push_back(model_.parameters()[i].name);
-      roles_.push_back(model_.parameters()[i].role);
+      names_.push_back(named.name);
+      roles_.push_back(named.role);
       run_.parameters.push_back(std::move(parameter));
       group_of_.push_back(groups_.group_of(i));
     }

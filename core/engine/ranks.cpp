@@ -30,7 +30,7 @@ RunIdentity facts_of(const Model& model, const Config& config) {
   for (const auto* list : {&model.parameters(), &model.buffers()}) {
     for (const NamedTensor& named : *list) {
       facts.parameters.push_back(named.name + " " + c10::toString(named.tensor.scalar_type()) + " " +
-                                 c10::str(named.tensor.sizes()) + (named.tensor.requires_grad() ? "" : " fixed") +
+                                 c10::str(named.tensor.sizes()) + (named.trained() ? "" : " fixed") +
                                  (model.deferred() && model.deferred()->has(named.tensor) ? " without values" : ""));
     }
   }
@@ -152,7 +152,7 @@ std::vector<GradientTransport> Engine::State::gradient_transports() const {
   if (!sparse && low.empty()) return {};
   std::vector<GradientTransport> transports;
   for (const NamedTensor& parameter : model.parameters()) {
-    if (!parameter.tensor.requires_grad()) continue;
+    if (!parameter.trained()) continue;
     GradientTransport& transport = transports.emplace_back(GradientTransport{communication_dtype(config), 0});
     const std::string type = classes.of(parameter.name);
     if (std::find(low.begin(), low.end(), type) != low.end()) {

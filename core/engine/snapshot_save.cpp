@@ -78,7 +78,7 @@ std::uint64_t Engine::State::layout_hash() {
   for (const auto* list : {&model.parameters(), &model.buffers()}) {
     for (const NamedTensor& named : *list) {
       if (!named.persistent) continue;
-      text += named.name + " " + c10::str(named.tensor.sizes()) + (named.tensor.requires_grad() ? "\n" : " fixed\n");
+      text += named.name + " " + c10::str(named.tensor.sizes()) + (named.trained() ? "\n" : " fixed\n");
     }
   }
   for (const StateSpec& spec : store.states()) {

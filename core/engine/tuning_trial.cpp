@@ -61,7 +61,7 @@ void TuningTrial::forward_ends(const Model& model, const Accelerator& accelerato
   std::int64_t all = 0, trainable = 0;
   for (const NamedTensor& parameter : model.parameters()) {
     all += parameter.tensor.numel();
-    trainable += parameter.tensor.requires_grad() ? parameter.tensor.numel() : 0;
+    trainable += parameter.trained() ? parameter.tensor.numel() : 0;
   }
   const std::uint64_t after = used_bytes(accelerator);
   Json info = Json::object();

@@ -1,5 +1,6 @@
 #include "core/model/model.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/memory/tensor_handle.hpp"
@@ -60,6 +61,12 @@ void Model::collect() {
   find_roles(parameters_, ParameterClasses(*this), facts, where);
   find_persistence(buffers_, facts, where);
   tied_ = read_tied(parameters_, buffers_, facts, where);
+}
+
+void Model::leave_out(const std::vector<std::string>& names) {
+  for (NamedTensor& parameter : parameters_) {
+    parameter.left_out = std::find(names.begin(), names.end(), parameter.name) != names.end();
+  }
 }
 
 void Model::check(Batch& batch) const {

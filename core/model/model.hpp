@@ -21,6 +21,10 @@ struct NamedTensor {
   capstan_param_role role = CAPSTAN_PARAM_OTHER;  // of a parameter: what it is to its model
   bool added = false;                             // a compression's trained state, which the model does not know
   bool persistent = true;                         // false: a buffer that checkpoints and exports leave out
+  bool left_out = false;                          // not the optimizer's, though it may require gradients
+
+  /// Whether the engine updates this parameter. Others are kept and saved as frozen ones.
+  bool trained() const { return tensor.requires_grad() && !left_out; }
 };
 
 struct ModuleRecord {
@@ -47,6 +51,9 @@ class Model {
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
   /// A parameter that is trained and saved with the model, and that its forward does not use.
   void add_parameter(NamedTensor parameter) { parameters_.push_back(std::move(parameter)); }
+  /// Parameters of these names are not trained, whether they require gradients or not. Before an engine takes the
+  /// model.
+  void leave_out(const std::vector<std::string>& names);
   const std::vector<NamedTensor>& buffers() const { return buffers_; }
   /// Further names of tensors that the model has under several, as its facts say under "tied": "head.weight" ->
   /// "embed.weight", the name that the tensor is shown under.

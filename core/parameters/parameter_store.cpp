@@ -17,7 +17,7 @@ namespace {
 const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
 bool is_trained(const NamedTensor& named) {
-  return named.tensor.requires_grad() && at::isFloatingType(named.tensor.scalar_type());
+  return named.trained() && at::isFloatingType(named.tensor.scalar_type());
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     plans_.push_back(plan);
   }
   for (const NamedTensor& named : parameters) {
-    const bool frozen = !named.tensor.requires_grad() && at::isFloatingType(named.tensor.scalar_type());
+    const bool frozen = !named.trained() && at::isFloatingType(named.tensor.scalar_type());
     if (frozen) frozen_stays_.push_back(persistence.stays(named.tensor.numel()));
   }
   frozen_away_.resize(frozen_stays_.size());
@@ -81,7 +81,7 @@ void ParameterStore::plan_parameters_away(const std::vector<NamedTensor>& parame
   std::size_t trained = 0, frozen = 0;
   for (const NamedTensor& named : parameters) {
     if (!at::isFloatingType(named.tensor.scalar_type())) continue;
-    const bool is_one = named.tensor.requires_grad();
+    const bool is_one = named.trained();
     const std::size_t i = is_one ? trained++ : frozen++;
     const bool read_together = is_one && (plans_[i].compressed || !plans_[i].trained_state_of.empty());
     if (is_one ? plans_[i].stays || read_together : frozen_stays_[i] || coded) continue;
@@ -106,7 +106,7 @@ void ParameterStore::plan_parameters_away(const std::vector<NamedTensor>& parame
 void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) {
   at::Tensor parameter = named.tensor;
   if (!at::isFloatingType(parameter.scalar_type())) {
-    if (!parameter.requires_grad()) return;
+    if (!named.trained()) return;
     throw RuntimeFault("parameter '" + named.name + "': its dtype is " + c10::toString(parameter.scalar_type()) +
                        "; only real floating-point parameters can be trained. Freeze it (requires_grad_(false)).");
   }
@@ -117,7 +117,7 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   }
   // Alias first: after the cast below the alias keeps the values at full precision, without a copy.
   const at::Tensor original = parameter.detach();
-  const bool frozen = !parameter.requires_grad();
+  const bool frozen = !named.trained();
   const bool fp32 =
       frozen ? options_.stays_fp32 && options_.stays_fp32(named) : plans_[entries_.size()].dtype == at::kFloat;
   const at::ScalarType dtype = fp32 ? at::kFloat : options_.compute_dtype;

@@ -24,7 +24,7 @@ const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsaf
 void ParameterStore::build_sharding(const std::vector<NamedTensor>& parameters) {
   std::vector<std::int64_t> numels, frozen;
   for (const NamedTensor& parameter : parameters) {
-    if (parameter.tensor.requires_grad()) {
+    if (parameter.trained()) {
       numels.push_back(parameter.tensor.numel());
     } else if (at::isFloatingType(parameter.tensor.scalar_type())) {
       frozen.push_back(parameter.tensor.numel());
@@ -39,7 +39,7 @@ void ParameterStore::add_given(const std::vector<NamedTensor>& parameters) {
   if (!options_.trained_state_of) return;
   std::vector<const NamedTensor*> trained;
   for (const NamedTensor& parameter : parameters) {
-    if (parameter.tensor.requires_grad()) trained.push_back(&parameter);
+    if (parameter.trained()) trained.push_back(&parameter);
   }
   for (std::size_t i = 0; i < trained.size(); ++i) {
     const std::string of = options_.trained_state_of(*trained[i]);
@@ -76,7 +76,7 @@ void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters)
   std::vector<std::string> names;
   std::vector<bool> movable, movable_frozen;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].tensor.requires_grad()) {
+    if (!parameters[i].trained()) {
       if (!at::isFloatingType(parameters[i].tensor.scalar_type())) continue;
       movable_frozen.push_back(alone[i] && stays[entries_.size() + movable_frozen.size()]);
       continue;

@@ -39,7 +39,7 @@ void ParameterStore::plan_sub_groups(const std::vector<NamedTensor>& parameters,
   if (!offload.states && !offload.parameters) return plan_whole();
   std::vector<TileEntry> entries;
   for (std::size_t k = 0; k < parameters.size(); ++k) {
-    if (!parameters[k].tensor.requires_grad() || !at::isFloatingType(parameters[k].tensor.scalar_type())) continue;
+    if (!parameters[k].trained() || !at::isFloatingType(parameters[k].tensor.scalar_type())) continue;
     entries.push_back(tile_entry(plans_[entries.size()], parameters[k], groups[groups.group_of(k)]));
   }
   std::int64_t widest = 1, elements = 0, largest_whole = 0, group = 0, largest_group = 0;
