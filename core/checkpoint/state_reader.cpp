@@ -89,4 +89,16 @@ std::vector<std::pair<std::string, std::string>> StateReader::texts() const {
   return all;
 }
 
+std::map<std::string, std::vector<double>> StateReader::lists_of_numbers() const {
+  std::map<std::string, std::vector<double>> all;
+  const auto fits = [](const Json& item) { return item.is_number() && std::isfinite(item.as_number()); };
+  for (const auto& [name, list] : object_->as_object()) {
+    const bool right =
+        list.is_array() && list.size() > 0 && std::all_of(list.as_array().begin(), list.as_array().end(), fits);
+    if (!right) refuse(name, "a list of finite numbers");
+    for (const Json& item : list.as_array()) all[name].push_back(item.as_number());
+  }
+  return all;
+}
+
 }  // namespace capstan

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,6 +32,8 @@ class StateReader {
   const std::string& text(std::string_view key) const;
   /// Names and values of all members, which must be texts.
   std::vector<std::pair<std::string, std::string>> texts() const;
+  /// Names and values of all members, which must be lists of finite numbers, one at least.
+  std::map<std::string, std::vector<double>> lists_of_numbers() const;
   /// Refuses the value of a member. `expected`: "a positive number".
   [[noreturn]] void refuse(std::string_view key, const std::string& expected) const;
 

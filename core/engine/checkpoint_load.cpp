@@ -140,6 +140,7 @@ SavedRun Engine::State::check(const CheckpointContents& contents, const Checkpoi
   const StateReader state(contents.state, state_file(where));
   const SavedRun saved = read_saved_run(state);
   check_optimizer(saved, where);
+  check_group_numbers(saved, where);
   if (const Json* saved_config = contents.state.find("config")) {
     const std::string conflict = elastic_conflict(*saved_config, config.effective);
     if (!conflict.empty()) throw RuntimeFault(where + ": " + conflict);
@@ -302,13 +303,7 @@ void Engine::State::apply(const CheckpointLookup& lookup, const SavedRun& saved)
   progress = saved.progress;
   micro_steps_seen = progress.global_steps * config.batch.gradient_accumulation_steps;
   scaler.restore(saved.loss_scale);
-  if (saved.base_lrs.size() == groups.size()) {
-    for (std::size_t i = 0; i < groups.size(); ++i) groups.set_base_lr(i, saved.base_lrs[i]);
-  } else {
-    log::warning(where + ": was saved with " + std::to_string(saved.base_lrs.size()) +
-                 " parameter groups, and this run has " + std::to_string(groups.size()) +
-                 ", which start from the learning rates of the configuration.");
-  }
+  restore_groups(saved, where);
   load_generators(lookup, saved);
   if (saved.world_size != config.batch.world_size) {
     log::info(where + ": was saved by " + std::to_string(saved.world_size) + " processes and goes on with " +
@@ -331,7 +326,8 @@ void Engine::State::take_over(const CheckpointContents& contents, const SavedRun
   as_one(*communicator, call + ", monitors", [&] { build_monitors(); });
 }
 
-Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
+Json Engine::State::load(const std::string& dir, const std::string& tag_given,
+                         const std::function<void(const Json&)>& check_client_state) {
   background_save.finish();
   snapshots.forget();
   at::NoGradGuard no_grad;
@@ -347,6 +343,13 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given) {
     where = dir + "/" + tag;
     contents = read_checkpoint(dir, tag, taken_tensors());
     saved = check(contents, CheckpointLookup(contents, where));
+    if (const Json* of_program = contents.state.find("client_state"); of_program && check_client_state) {
+      try {
+        check_client_state(*of_program);
+      } catch (const RuntimeFault& fault) {
+        throw RuntimeFault(state_file(where) + ": " + fault.what());
+      }
+    }
   });
   take_over(contents, saved, where, "load_checkpoint");
   note_checkpoint(where);

@@ -20,6 +20,11 @@ Json groups_json(const ParameterGroups& groups) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     Json group = Json::object();
     group["base_lr"] = groups.base_lr(i);
+    group["numbers"] = Json::object();
+    for (const auto& [name, values] : groups.written(i)) {
+      Json& list = group["numbers"][name] = Json::array();
+      for (const double value : values) list.push_back(value);
+    }
     list.push_back(std::move(group));
   }
   return list;

@@ -376,7 +376,10 @@ bool Engine::saved_within(std::chrono::milliseconds patience) const {
   return state_->background_save.written_within(patience);
 }
 void Engine::finish_saving() { state_->background_save.finish(); }
-Json Engine::load_checkpoint(const std::string& dir, const std::string& tag) { return state_->load(dir, tag); }
+Json Engine::load_checkpoint(const std::string& dir, const std::string& tag,
+                             const std::function<void(const Json& client_state)>& check) {
+  return state_->load(dir, tag, check);
+}
 
 const Progress& Engine::progress() const { return state_->progress; }
 const StepReport& Engine::last_step() const { return state_->last_step; }
@@ -389,25 +392,6 @@ void Engine::set_accumulation_boundary(std::optional<bool> last) { state_->bound
 
 std::vector<std::string> Engine::wrapped_layers() const {
   return state_->observers.layers().empty() ? std::vector<std::string>() : state_->layer_names;
-}
-
-std::vector<ParameterGroupView> Engine::parameter_groups() const {
-  std::vector<ParameterGroupView> views;
-  for (std::size_t i = 0; i < state_->groups.size(); ++i) views.push_back({state_->groups[i].numbers, {}});
-  for (const ParameterEntry& entry : state_->store.entries()) views[entry.group].parameters.push_back(entry.name);
-  return views;
-}
-
-void Engine::set_learning_rate(std::size_t group, double rate) {
-  if (state_->schedule.present()) {
-    throw ConfigError("scheduler: the configuration names '" + state_->config.scheduler->type +
-                      "', which sets the learning rate of every update. Leave it out, and the program may set them.");
-  }
-  if (!std::isfinite(rate) || rate < 0) {
-    throw RuntimeFault("a learning rate of " + std::to_string(rate) + ": it must be finite and not below 0.");
-  }
-  state_->groups.set_base_lr(group, rate);
-  if (std::vector<double>* lr = state_->groups[group].find("lr")) lr->front() = rate;
 }
 
 void Engine::set_own_optimizer(OwnOptimizer optimizer) {

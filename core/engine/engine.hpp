@@ -119,7 +119,9 @@ class Engine {
   /// before. Whatever fails on one rank is thrown on all of them, on the others as a RuntimeFault that names the rank.
   /// When that happens after the engine has begun to change, memory that is lacking for instance, it refuses to be used
   /// until a load succeeds.
-  Json load_checkpoint(const std::string& dir, const std::string& tag = "");
+  /// `check` may refuse the client state by throwing, before the engine changes.
+  Json load_checkpoint(const std::string& dir, const std::string& tag = "",
+                       const std::function<void(const Json& client_state)>& check = nullptr);
   /// Copies all that a checkpoint holds into this process's segments in shared memory, from which other processes, of
   /// whatever number and ZeRO stage, go on when some are lost. A thread copies beside the next forward and backward;
   /// the update that follows waits for it, as do functions that change values; only what forward changes is copied
@@ -177,7 +179,13 @@ class Engine {
   std::vector<std::string> wrapped_layers() const;
   /// The parameter groups, as the next update uses them.
   std::vector<ParameterGroupView> parameter_groups() const;
-  /// Sets the rate of a group from the next update on. Throws ConfigError where the configuration has a scheduler.
+  /// The names of the numbers that set_group_number() takes: "lr" and those of the optimizer; none without one.
+  std::vector<std::string> group_numbers() const;
+  /// Sets a number of a group from the next update on: {0.9, 0.95} for "betas". Checkpoints hold the numbers that were
+  /// set. Throws ConfigError for a number that the configuration's scheduler sets, and RuntimeFault for one that the
+  /// optimizer lacks, does not allow, or takes only when the engine is made.
+  void set_group_number(std::size_t group, const std::string& name, const std::vector<double>& values);
+  /// Sets the number "lr".
   void set_learning_rate(std::size_t group, double rate);
   /// Updates parameters in the place of a configured optimizer, at ZeRO stage 0. Before the first step. Throws
   /// ConfigError where the configuration names an optimizer or a stage above 0.

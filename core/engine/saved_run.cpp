@@ -60,7 +60,13 @@ SavedRun read_saved_run(const StateReader& state) {
                   state.integer("skipped_steps", 0, kMostSteps), state.integer("global_samples", 0, kMostSamples)};
   run.world_size = state.integer("world_size", 1, std::numeric_limits<int>::max());
   run.loss_scale = LossScaler::read(state.object("loss_scaler"));
-  for (const StateReader& group : state.list("groups")) run.base_lrs.push_back(group.number("base_lr"));
+  for (const StateReader& group : state.list("groups")) {
+    run.base_lrs.push_back(group.number("base_lr"));
+    if (!group.has("numbers")) continue;
+    if (!run.group_numbers) run.group_numbers.emplace();
+    run.group_numbers->resize(run.base_lrs.size());
+    run.group_numbers->back() = group.object("numbers").lists_of_numbers();
+  }
   run.optimizer = component(state, "optimizer");
   run.scheduler = component(state, "scheduler");
   run.observers = component_states(state.object("observers"));

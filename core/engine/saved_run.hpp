@@ -11,6 +11,7 @@
 #include "core/checkpoint/state_reader.hpp"
 #include "core/data/sampler.hpp"
 #include "core/engine/engine.hpp"
+#include "core/parameters/parameter_groups.hpp"
 #include "core/precision/loss_scaler.hpp"
 
 namespace capstan {
@@ -28,6 +29,8 @@ struct SavedRun {
   std::int64_t world_size = 1;
   LossScaler::State loss_scale;
   std::vector<double> base_lrs;  // one a parameter group
+  /// The numbers that the program had set, one map a parameter group; absent in older checkpoints.
+  std::optional<std::vector<ParameterGroups::Written>> group_numbers;
   std::optional<Component> optimizer, scheduler;
   Json observers = Json::object();     // texts, by state_key()
   Json compressions = Json::object();  // texts, by state_key()

@@ -48,6 +48,10 @@ void Schedule::apply(std::int64_t update_index) {
   }
 }
 
+bool Schedule::sets(std::string_view number) const {
+  return scheduler_ && (number == "lr" || (number == "betas" && CAPSTAN_HAS(vtable(), momentum)));
+}
+
 void Schedule::check(std::int64_t update_index) const {
   if (!scheduler_) return;
   for (std::size_t i = 0; i < groups_.size(); ++i) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "core/parameters/parameter_groups.hpp"
 #include "core/registry/registry.hpp"
@@ -23,6 +24,8 @@ class Schedule {
   double rate(std::int64_t update_index, std::uint32_t group) const;
 
   bool present() const { return scheduler_.has_value(); }
+  /// Whether apply() writes this number of every group.
+  bool sets(std::string_view number) const;
   /// "" without a scheduler, or when it keeps no state.
   std::string save() const;
   void load(std::string_view state);

@@ -151,6 +151,10 @@ struct Engine::State {
   TransformWeight transform_weight();
   void report_line(const std::string& text);
 
+  // Numbers of parameter groups (group_numbers.cpp).
+  /// Throws RuntimeFault for a number that the group's optimizer lacks, does not allow, or cannot change any more.
+  void check_group_number(std::size_t group, const std::string& name, const std::vector<double>& values) const;
+
   // Metrics (metrics.cpp).
   MonitorHost& open_monitors();
   void write_step_metrics(const Spans& spans);
@@ -179,7 +183,7 @@ struct Engine::State {
   void refuse_to_save(const char* call) const;
   void settle_to_save(const char* call);
   std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
-  Json load(const std::string& dir, const std::string& tag);
+  Json load(const std::string& dir, const std::string& tag, const std::function<void(const Json&)>& check_client_state);
   /// Becomes what check() has found to fit. `call`: how the collectives are named.
   void take_over(const CheckpointContents& contents, const SavedRun& saved, const std::string& where,
                  const std::string& call);
@@ -188,6 +192,7 @@ struct Engine::State {
   /// Compares all of a checkpoint with this engine, and changes nothing. Throws RuntimeFault naming what does not fit.
   SavedRun check(const CheckpointContents& contents, const CheckpointLookup& lookup);
   void check_optimizer(const SavedRun& saved, const std::string& where) const;
+  void check_group_numbers(const SavedRun& saved, const std::string& where) const;
   void check_states(const CheckpointLookup& lookup, const SavedRun& saved);
   void check_generators(const CheckpointLookup& lookup, const SavedRun& saved) const;
   /// Takes over what check() has found to fit.
@@ -197,6 +202,7 @@ struct Engine::State {
   /// Throws RuntimeFault where layer reduction is on and there was no teacher.
   void refuse_without_teacher() const;
   void load_components(const SavedRun& saved, const std::string& where);
+  void restore_groups(const SavedRun& saved, const std::string& where);
   void load_sampler(const SavedRun& saved, const std::string& where);
   void load_entries(const CheckpointLookup& lookup);
   /// Whether an entry is a trained state that the checkpoint lacks: its compression is new to the run.

@@ -1,7 +1,9 @@
 #include "core/parameters/parameter_groups.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <regex>
+#include <unordered_set>
 
 #include "core/errors.hpp"
 
@@ -41,12 +43,49 @@ void add_number(capstan_group& group, const std::string& name, const Json& value
   }
 }
 
-bool selects(const ParameterGroupRule& rule, const NamedTensor& parameter) {
-  if (rule.dims_below && parameter.tensor.dim() < *rule.dims_below) return true;
-  return std::any_of(rule.name_patterns.begin(), rule.name_patterns.end(), [&](const std::string& pattern) {
-    return std::regex_search(parameter.name, std::regex(pattern));
-  });
+/// The one name that a pattern of the form "^name$" matches, with special characters escaped.
+std::optional<std::string> only_name(const std::string& pattern) {
+  if (pattern.size() < 2 || pattern.front() != '^' || pattern.back() != '$') return std::nullopt;
+  constexpr std::string_view kSpecial = ".^$*+?()[]{}|\\";
+  std::string name;
+  for (std::size_t i = 1; i + 1 < pattern.size(); ++i) {
+    if (pattern[i] != '\\') {
+      if (kSpecial.find(pattern[i]) != std::string_view::npos) return std::nullopt;
+      name += pattern[i];
+      continue;
+    }
+    ++i;
+    if (i + 1 == pattern.size() || kSpecial.find(pattern[i]) == std::string_view::npos) return std::nullopt;
+    name += pattern[i];
+  }
+  return name;
 }
+
+/// A rule whose patterns are compiled once: a program's groups have a pattern for every parameter.
+class Selection {
+ public:
+  explicit Selection(const ParameterGroupRule& rule) : dims_below_(rule.dims_below) {
+    for (const std::string& pattern : rule.name_patterns) {
+      if (auto name = only_name(pattern)) {
+        names_.insert(std::move(*name));
+      } else {
+        patterns_.emplace_back(pattern);
+      }
+    }
+  }
+
+  bool has(const NamedTensor& parameter) const {
+    if (dims_below_ && parameter.tensor.dim() < *dims_below_) return true;
+    if (names_.contains(parameter.name)) return true;
+    return std::any_of(patterns_.begin(), patterns_.end(),
+                       [&](const std::regex& pattern) { return std::regex_search(parameter.name, pattern); });
+  }
+
+ private:
+  std::optional<std::int64_t> dims_below_;
+  std::unordered_set<std::string> names_;
+  std::vector<std::regex> patterns_;
+};
 
 }  // namespace
 
@@ -60,13 +99,14 @@ ParameterGroups::ParameterGroups(const std::vector<NamedTensor>& parameters, con
                                     [&](const NamedTensor& other) { return !name.empty() && other.name == name; });
     return found == parameters.end() ? parameter : *found;
   };
+  const std::vector<Selection> selections(rules.begin(), rules.end());
   std::vector<std::size_t> members(rules.size() + 1);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!parameters[i].tensor.requires_grad()) continue;
+    if (!parameters[i].trained()) continue;
     const auto rule = std::find_if(
-        rules.begin(), rules.end(),
-        [&, &chosen = leader(parameters[i])](const auto& candidate) { return selects(candidate, chosen); });
-    rule_of[i] = rule == rules.end() ? 0 : 1 + static_cast<std::size_t>(rule - rules.begin());
+        selections.begin(), selections.end(),
+        [&, &chosen = leader(parameters[i])](const Selection& candidate) { return candidate.has(chosen); });
+    rule_of[i] = rule == selections.end() ? 0 : 1 + static_cast<std::size_t>(rule - selections.begin());
     ++members[rule_of[i]];
   }
   for (std::size_t i = 0; i < rules.size(); ++i) {
@@ -91,8 +131,27 @@ ParameterGroups::ParameterGroups(const std::vector<NamedTensor>& parameters, con
     if (group.find("lr") == nullptr) group.numbers.emplace_back("lr", std::vector<double>{1.0});
     base_lrs_.push_back(group.find("lr")->front());
   }
+  configured_ = groups_;
+  written_.resize(groups_.size());
   for (const std::size_t rule : rule_of) group_of_.push_back(index_of[rule]);
   for (const auto& group : groups_) pointers_.push_back(&group);
+}
+
+void ParameterGroups::write(std::size_t group, const std::string& name, const std::vector<double>& values) {
+  if (std::vector<double>* found = groups_[group].find(name)) {
+    *found = values;
+  } else {
+    groups_[group].numbers.emplace_back(name, values);
+  }
+  if (name == "lr") base_lrs_[group] = values.front();
+  written_[group][name] = values;
+}
+
+void ParameterGroups::restore(std::size_t group, const Written& written) {
+  groups_[group] = configured_[group];
+  base_lrs_[group] = configured_[group].find("lr")->front();
+  written_[group].clear();
+  for (const auto& [name, values] : written) write(group, name, values);
 }
 
 }  // namespace capstan

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,8 +42,19 @@ class ParameterGroups {
   const std::vector<double>& base_lrs() const { return base_lrs_; }
   const std::vector<const capstan_group*>& pointers() const { return pointers_; }
 
+  /// Numbers that the program has written, by name.
+  using Written = std::map<std::string, std::vector<double>>;
+  /// Sets a number of a group, "lr" as its base rate too.
+  void write(std::size_t group, const std::string& name, const std::vector<double>& values);
+  const Written& written(std::size_t group) const { return written_[group]; }
+  /// The numbers of a group when the engine was made.
+  const capstan_group& configured(std::size_t group) const { return configured_[group]; }
+  /// Gives a group its configured numbers again, but for those in `written`.
+  void restore(std::size_t group, const Written& written);
+
  private:
-  std::vector<capstan_group> groups_;
+  std::vector<capstan_group> groups_, configured_;
+  std::vector<Written> written_;  // one a group
   std::vector<const capstan_group*> pointers_;
   std::vector<double> base_lrs_;
   std::vector<std::uint32_t> group_of_;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/errors.hpp"
@@ -60,6 +61,14 @@ const std::vector<Damage>& damages() {
        "state.json: groups[0].base_lr: is missing."},
       {[](Json& state) { state["groups"].as_array()[0]["base_lr"] = NAN; },
        "state.json: groups[0].base_lr: is null, and a finite number is expected."},
+      {[](Json& state) { state["groups"].as_array()[0]["numbers"] = 3; },
+       "state.json: groups[0].numbers: is 3, and an object is expected."},
+      {[](Json& state) { state["groups"].as_array()[0]["numbers"]["lr"] = Json::array(); },
+       "state.json: groups[0].numbers.lr: is [], and a list of finite numbers is expected."},
+      {[](Json& state) { state["groups"].as_array()[0]["numbers"] = Json::parse(R"({"rho": [0.5]})"); },
+       ", numbers that the program had set: parameter group 0: optimizer 'AdamW' has no number 'rho'."},
+      {[](Json& state) { state["groups"].as_array()[0]["numbers"] = Json::parse(R"({"lr": [-1]})"); },
+       ", numbers that the program had set: a learning rate of -1.000000: it must be finite and not below 0."},
       {[](Json& state) { state.erase("optimizer"); }, "was saved with optimizer none, this run uses AdamW."},
       {[](Json& state) { state["optimizer"]["type"] = 3; },
        "state.json: optimizer.type: is 3, and a text is expected."},
@@ -142,6 +151,65 @@ TEST(SavedRun, NamesWhatItHoldsAndNothingKeeps) {
     EXPECT_THAT(logged, HasSubstr(where + sentence));
   }
   run.steps(1);
+}
+
+std::vector<double> rate_and_betas(const Engine& engine) {
+  std::vector<double> found;
+  const std::vector<ParameterGroupView> groups = engine.parameter_groups();
+  for (const auto& [name, values] : groups.at(0).numbers) {
+    if (name == "lr" || name == "betas") found.insert(found.end(), values.begin(), values.end());
+  }
+  return found;
+}
+
+TEST(SavedRun, HasTheNumbersThatTheProgramHadSet) {
+  const std::string config = R"({"train_batch_size": 8, "steps_per_print": null,
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.05, "betas": [0.9, 0.99]}}})";
+  const test::TemporaryFolder folder;
+  SmallRun run(config), resumed(config);
+  run.steps(2);
+  run.engine.save_checkpoint(folder.path(), "configured");
+  run.engine.set_learning_rate(0, 0.0025);
+  run.engine.set_group_number(0, "betas", {0.5, 0.75});
+  run.engine.save_checkpoint(folder.path(), "set");
+  const std::vector<double> configured{0.05, 0.9, 0.99}, set{0.0025, 0.5, 0.75};
+
+  resumed.engine.load_checkpoint(folder.path(), "set");
+  EXPECT_EQ(rate_and_betas(resumed.engine), set);
+  EXPECT_EQ(resumed.engine.next_lr(), 0.0025);
+  resumed.next_batch = run.next_batch;
+  run.steps(2);
+  resumed.steps(2);
+  EXPECT_TRUE(run.model.parameters[0].tensor.equal(resumed.model.parameters[0].tensor));
+
+  // What the program had not set is the configuration's.
+  run.engine.load_checkpoint(folder.path(), "configured");
+  EXPECT_EQ(rate_and_betas(run.engine), configured);
+  SmallRun slower(R"({"train_batch_size": 8, "steps_per_print": null,
+      "optimizer": {"type": "AdamW", "params": {"lr": 0.01, "betas": [0.9, 0.99]}}})");
+  slower.engine.load_checkpoint(folder.path(), "configured");
+  EXPECT_EQ(rate_and_betas(slower.engine).front(), 0.01);
+
+  // Checkpoints of before have no such numbers.
+  CheckpointContents contents = read_checkpoint(folder.path(), "set");
+  contents.state["groups"].as_array()[0].erase("numbers");
+  write_checkpoint(folder.path(), "older", contents);
+  SmallRun older(config);
+  older.engine.load_checkpoint(folder.path(), "older");
+  EXPECT_EQ(rate_and_betas(older.engine), configured);
+}
+
+TEST(SavedRun, MayBeRefusedForItsClientStateBeforeAnythingChanges) {
+  const test::TemporaryFolder folder;
+  SmallRun run(kConfig), fresh(kConfig);
+  run.steps(2);
+  run.engine.save_checkpoint(folder.path(), "tag", Json::parse(R"({"place": 7})"));
+  const auto check = [](const Json& client_state) {
+    throw RuntimeFault("client_state.place: is " + client_state.find("place")->dump() + ", which is no use.");
+  };
+  EXPECT_THAT([&] { fresh.engine.load_checkpoint(folder.path(), "tag", check); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("tag/state.json: client_state.place: is 7, which is no use.")));
+  EXPECT_EQ(fresh.engine.progress().global_steps, 0);
 }
 
 TEST(SavedRun, KeepsTheStepUnderWayWhereItIsRefused) {

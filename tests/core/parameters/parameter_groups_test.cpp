@@ -61,6 +61,50 @@ TEST(ParameterGroups, GiveAParameterToTheFirstRuleThatSelectsIt) {
   EXPECT_EQ(groups.base_lr(1), 0.5);
 }
 
+TEST(ParameterGroups, TakeAPatternOfOneNameForThatNameAlone) {
+  std::vector<NamedTensor> odd = parameters();
+  odd.push_back({"h.0.weightx", at::zeros({3}).requires_grad_()});
+  odd.push_back({"a+b[0].w", at::zeros({3}).requires_grad_()});
+  ParameterGroupRule names, open;
+  names.name_patterns = {"^h\\.0\\.weight$", "^a\\+b\\[0\\]\\.w$"};
+  open.name_patterns = {"^h.0.bias$"};  // an expression, whose points match anything
+  odd[1].name = "h_0_bias";
+  const ParameterGroups groups(odd, adam(), {names, open});
+  ASSERT_EQ(groups.size(), 3u);
+  EXPECT_EQ(groups.group_of(0), 1u);
+  EXPECT_EQ(groups.group_of(1), 2u);
+  EXPECT_EQ(groups.group_of(2), 0u);
+  EXPECT_EQ(groups.group_of(4), 0u);
+  EXPECT_EQ(groups.group_of(5), 1u);
+}
+
+TEST(ParameterGroups, HaveNoParameterThatIsLeftOut) {
+  std::vector<NamedTensor> some = parameters();
+  some[0].left_out = some[2].left_out = true;
+  ParameterGroupRule rule;
+  rule.name_patterns = {"^h\\.0\\.weight$"};
+  EXPECT_THROW(ParameterGroups(some, adam(), {rule}), ConfigError);
+  EXPECT_EQ(ParameterGroups(some, adam(), {no_decay_below_two_dims()}).group_of(1), 1u);
+}
+
+TEST(ParameterGroups, KeepWhatTheProgramWritesApartFromWhatIsConfigured) {
+  ParameterGroups groups(parameters(), adam(), {});
+  groups.write(0, "lr", {0.5});
+  groups.write(0, "eps", {1e-3});
+  EXPECT_THAT(*groups[0].find("lr"), ElementsAre(0.5));
+  EXPECT_THAT(*groups[0].find("eps"), ElementsAre(1e-3));
+  EXPECT_THAT(*groups.configured(0).find("lr"), ElementsAre(0.1));
+  EXPECT_EQ(groups.base_lr(0), 0.5);
+  const ParameterGroups::Written written = groups.written(0);
+  EXPECT_EQ(written.size(), 2u);
+  groups.restore(0, {{"weight_decay", {0.0}}});
+  EXPECT_THAT(*groups[0].find("lr"), ElementsAre(0.1));
+  EXPECT_EQ(groups[0].find("eps"), nullptr);
+  EXPECT_THAT(*groups[0].find("weight_decay"), ElementsAre(0.0));
+  EXPECT_EQ(groups.base_lr(0), 0.1);
+  EXPECT_EQ(groups.pointers()[0], &groups[0]);
+}
+
 TEST(ParameterGroups, DropTheDefaultGroupWhenRulesTakeEverything) {
   ParameterGroupRule all;
   all.name_patterns = {"."};
