@@ -104,6 +104,11 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   host_context.pacing = &pacing;
   if (config.run.pacing) pacing.set_component(create(*config.run.pacing));
   if (config.run.sampler) sampler.emplace(create(*config.run.sampler));
+  for (const NamedTensor& parameter : model.parameters()) {
+    if (!parameter.tensor.requires_grad() && at::isFloatingType(parameter.tensor.scalar_type())) {
+      frozen.push_back(parameter);
+    }
+  }
   cast_buffers();
   open_activation_store();
   wants_teacher = config.compression.layer_reduction.enabled;
@@ -326,6 +331,8 @@ StepReport Engine::step() {
   state_->background_save.check();
   return report;
 }
+
+void Engine::zero_grad() { state_->zero_grad(); }
 
 double Engine::train_batch(const NextBatch& next) {
   do {

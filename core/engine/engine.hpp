@@ -94,6 +94,10 @@ class Engine {
   /// some rank, but for an overflow: a gradient that is not finite where the loss is scaled, or where
   /// bf16.check_grad_overflow is on, skips the step. No parameter has changed then.
   StepReport step();
+  /// Drops the gradients and the losses of the step's micro-batches so far, which go on counting as micro-batches. The
+  /// mean loss is that of the others; NaN where there are none. Called by all ranks, between backward and the next
+  /// forward.
+  void zero_grad();
   /// One whole step: gradient_accumulation_steps micro-batches from `next`. Returns the mean loss.
   double train_batch(const NextBatch& next);
   /// The mean loss over all ranks of the next `micro_batches` batches, each counted by its weight. Runs without
@@ -160,6 +164,8 @@ class Engine {
   /// writes: at the end all ranks, and the fp32 masters, take that rank's values. Throws RuntimeFault for an unknown
   /// name or rank.
   GatherScope gather(const std::vector<std::string>& names = {}, std::optional<int> written_by = std::nullopt);
+  /// How many of these scopes are open. The engine must outlive them.
+  std::size_t open_gathers() const;
 
   const Progress& progress() const;
   const StepReport& last_step() const;

@@ -10,13 +10,16 @@
 
 namespace capstan {
 
-GatherScope::GatherScope(ParameterStore& store, std::vector<std::size_t> parameters, std::optional<int> written_by)
-    : store_(&store), parameters_(std::move(parameters)), written_by_(written_by) {
+GatherScope::GatherScope(ParameterStore& store, const std::shared_ptr<std::size_t>& open,
+                         std::vector<std::size_t> parameters, std::optional<int> written_by)
+    : store_(&store), open_(open), parameters_(std::move(parameters)), written_by_(written_by) {
   store.hold(parameters_);
+  ++*open;
 }
 
 GatherScope::GatherScope(GatherScope&& other) noexcept
     : store_(std::exchange(other.store_, nullptr)),
+      open_(std::move(other.open_)),
       parameters_(std::move(other.parameters_)),
       written_by_(other.written_by_) {}
 
@@ -31,6 +34,13 @@ GatherScope::~GatherScope() {
 void GatherScope::close() {
   ParameterStore* store = std::exchange(store_, nullptr);
   if (store == nullptr) return;
+  const std::shared_ptr<std::size_t> open = open_.lock();
+  if (!open) {
+    throw RuntimeFault(
+        "gather: the engine was destroyed while its parameters were gathered, so that values written there are lost. "
+        "Close the scope first.");
+  }
+  --*open;
   if (written_by_) store->take_values(parameters_, *written_by_);
   store->let_go(parameters_);
   if (written_by_) store->compress_taken(parameters_);
@@ -61,7 +71,9 @@ GatherScope Engine::gather(const std::vector<std::string>& names, std::optional<
     }
     parameters.push_back(i);
   }
-  return GatherScope(state.store, std::move(parameters), written_by);
+  return GatherScope(state.store, state.open_gathers, std::move(parameters), written_by);
 }
+
+std::size_t Engine::open_gathers() const { return *state_->open_gathers; }
 
 }  // namespace capstan

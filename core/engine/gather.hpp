@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -12,18 +13,21 @@ class ParameterStore;
 /// it, in the same order. [engine]
 class GatherScope {
  public:
-  GatherScope(ParameterStore& store, std::vector<std::size_t> parameters, std::optional<int> written_by);
+  /// `open`: how many scopes of the engine are open; it lives as long as `store`.
+  GatherScope(ParameterStore& store, const std::shared_ptr<std::size_t>& open, std::vector<std::size_t> parameters,
+              std::optional<int> written_by);
   /// Closes; what goes wrong there is logged.
   ~GatherScope();
   GatherScope(GatherScope&& other) noexcept;
   GatherScope& operator=(GatherScope&&) = delete;
 
   /// All ranks take the values of the rank that wrote them, if one did, and the parameters may leave again. Throws
-  /// RuntimeFault.
+  /// RuntimeFault, also where the engine has ended meanwhile.
   void close();
 
  private:
-  ParameterStore* store_;  // null: closed
+  ParameterStore* store_;            // null: closed
+  std::weak_ptr<std::size_t> open_;  // expired: the store is gone
   std::vector<std::size_t> parameters_;
   std::optional<int> written_by_;
 };

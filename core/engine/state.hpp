@@ -112,6 +112,9 @@ struct Engine::State {
   void refuse_unfinished_step() const;
   StepReport step();
   void finish_step(bool applied);
+  void zero_grad();
+  /// Throws RuntimeFault for a parameter that was frozen when the engine was made and is trainable now.
+  void refuse_unfrozen() const;
   /// Forgets the step under way, whatever an exception has left of it: its gradients, losses and counters.
   void abandon_step();
   /// Keeps the loss of a micro-batch, on a device where it is, until read_losses adds all of the step's up: one wait
@@ -281,6 +284,9 @@ struct Engine::State {
   Curvature curvature;                        // second derivatives, for components that want them
   std::vector<Component> monitor_components;  // until they are opened
   std::unique_ptr<MonitorHost> monitors;      // from the first metric on
+
+  std::shared_ptr<std::size_t> open_gathers = std::make_shared<std::size_t>(0);  // scopes of gather()
+  std::vector<NamedTensor> frozen;  // the model's own tensors that were frozen when the engine was made
 
   Progress progress;
   OwnOptimizer own_optimizer;              // the program's; null: the configuration's

@@ -96,15 +96,10 @@ void Engine::State::refuse_unused_operands() const {
   if (!text.empty()) throw RuntimeFault(text);
 }
 
-void Engine::State::refuse_unfinished_step() const {
-  if (under_way.unfinished == nullptr) return;
-  throw RuntimeFault(std::string("an exception has ended the ") + under_way.unfinished + " of " + step_name() +
-                     " half way. Load a checkpoint before training goes on.");
-}
-
 void Engine::State::begin_forward(Batch& batch, bool of_model) {
   refuse_unfinished_step();
   refuse_without_teacher();
+  refuse_unfrozen();
   if (under_way.micro_step == 0) {
     observers.layers().take_left_out();  // of a step that was given up
     progress_report.step_begins();
@@ -504,15 +499,6 @@ void Engine::State::print_micro_timers() {
   const Spans spans = micro_timers.take();
   if (config.report.wall_clock_breakdown) report_line(timers_line(0, spans, "_microstep"));
   for (const auto& [name, milliseconds] : spans) step_timers.add(name, milliseconds);
-}
-
-void Engine::State::abandon_step() {
-  store.abandon_step();
-  compressions.abandon_step();
-  recorded.clear();
-  curvature.forget();
-  under_way = {};
-  for (Timers* timers : {&micro_timers, &step_timers, &optimizer_timers}) timers->take();
 }
 
 void Engine::State::finish_step(bool applied) {

@@ -30,6 +30,7 @@ std::string text_of(const std::vector<BadLoss>& bad, int ranks);
 /// has not begun.
 struct StepUnderWay {
   std::int64_t micro_step = 0;       // micro-batches that have had their backward
+  std::int64_t dropped = 0;          // of these, those whose gradients zero_grad() has dropped
   std::int64_t passes = 0;           // passes that train since the last backward
   std::vector<NotedLoss> losses;     // of the micro-batches that are not in loss_sum yet
   double loss_sum = 0;               // the sum of the losses that were read

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <optional>
 #include <stdexcept>
 
 #include "core/errors.hpp"
@@ -130,6 +133,114 @@ TEST(Pass, TheProgramSetsRatesWhereThereIsNoSchedule) {
       [&] { scheduled.engine.set_learning_rate(0, 1); },
       ThrowsMessage<ConfigError>(HasSubstr("scheduler: the configuration names 'StepLR', which sets the learning "
                                            "rate of every update.")));
+}
+
+std::vector<double> number(const Engine& engine, const std::string& name) {
+  const std::vector<ParameterGroupView> groups = engine.parameter_groups();
+  for (const auto& [key, values] : groups.at(0).numbers) {
+    if (key == name) return values;
+  }
+  return {};
+}
+
+TEST(Pass, TheProgramSetsTheOtherNumbersOfAGroupToo) {
+  SmallRun run(kSgd), configured(R"({"train_batch_size": 8, "steps_per_print": null, "gradient_clipping": 0,
+    "optimizer": {"type": "SGD", "params": {"lr": 0.1, "weight_decay": 0.5}}})");
+  EXPECT_THAT(run.engine.group_numbers(), testing::ElementsAre("lr", "momentum", "dampening", "weight_decay"));
+  run.engine.set_group_number(0, "weight_decay", {0.5});
+  run.steps(2);
+  configured.steps(2);
+  expect_same(run.model, configured.model);
+
+  const auto refused = [&](const std::string& name, std::vector<double> values, const std::string& text) {
+    EXPECT_THAT([&] { run.engine.set_group_number(0, name, values); }, ThrowsMessage<RuntimeFault>(text));
+  };
+  refused("weight_decay", {-1}, "parameter group 0: 'weight_decay' of optimizer 'SGD' must be at least 0, got -1.");
+  refused("weight_decay", {0.1, 0.2},
+          "parameter group 0: 'weight_decay' of optimizer 'SGD' must be one number, got 2.");
+  refused("dampening", {NAN}, "parameter group 0: 'dampening' of optimizer 'SGD' must be finite, got nan.");
+  refused(
+      "nesterov", {1},
+      "parameter group 0: 'nesterov' of optimizer 'SGD' counts when the engine is made and cannot change afterwards. "
+      "Make a new engine.");
+  refused("rho", {1}, "parameter group 0: optimizer 'SGD' has no number 'rho'.");
+  refused("momentum", {0.9},
+          "parameter group 0: 'momentum' of optimizer 'SGD' was 0 when the engine was made, so that there is no state "
+          "'momentum_buffer', which another value needs. Make the engine with a momentum other than 0.");
+  EXPECT_THAT([&] { run.engine.set_group_number(1, "lr", {1}); },
+              ThrowsMessage<RuntimeFault>("set_group_number: there is no parameter group 1; groups are 0 to 0."));
+  SmallRun bare(R"({"train_batch_size": 8, "steps_per_print": null})");
+  EXPECT_THAT([&] { bare.engine.set_group_number(0, "lr", {1}); },
+              ThrowsMessage<RuntimeFault>("set_group_number: the configuration has no optimizer."));
+  EXPECT_EQ(number(run.engine, "weight_decay"), std::vector<double>{0.5});
+}
+
+class ZeroGrad : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Stages, ZeroGrad, testing::Values(0, 1, 2, 3));
+
+TEST_P(ZeroGrad, DropsTheMicroBatchesSoFarWhichGoOnCounting) {
+  Json config = Json::parse(kTwoMicroBatches);
+  config["zero_optimization"]["stage"] = GetParam();
+  SmallRun run(config.dump()), half(kSgd);
+  for (int i = 0; i < 2; ++i) {
+    run.model.loss_factor = NAN;  // a micro-batch that the program throws away
+    run.engine.backward(loss_in_pass(run, 10));
+    run.engine.step();
+    run.engine.zero_grad();
+    run.model.loss_factor = 1;
+    const at::Tensor loss = loss_in_pass(run, i);
+    run.engine.backward(loss);
+    run.engine.step();
+    EXPECT_EQ(run.engine.mean_loss(), loss.item<double>());
+    half.engine.backward(loss_in_pass(half, i) / 2);
+    half.engine.step();
+  }
+  EXPECT_EQ(run.engine.progress().updates, 2);
+  expect_same(half.model, run.model);
+}
+
+TEST(Pass, ZeroGradDropsAWholeStep) {
+  SmallRun untouched(kSgd), run(kSgd);
+  run.engine.zero_grad();  // nothing has begun
+  run.engine.backward(loss_in_pass(run, 0));
+  run.engine.zero_grad();
+  run.engine.step();
+  expect_same(untouched.model, run.model);
+  EXPECT_TRUE(std::isnan(run.engine.mean_loss()));
+}
+
+TEST(Pass, RefusesAParameterThatIsUnfrozenAfterwards) {
+  SmallRun run(kSgd), quiet(kSgd);
+  const auto frozen = std::find_if(run.model.parameters.begin(), run.model.parameters.end(),
+                                   [](const NamedTensor& one) { return !one.tensor.requires_grad(); });
+  ASSERT_NE(frozen, run.model.parameters.end());
+  at::Tensor tensor = frozen->tensor;
+  tensor.set_requires_grad(true);
+  EXPECT_THAT([&] { loss_in_pass(run, 0); },
+              ThrowsMessage<RuntimeFault>("parameter '" + frozen->name +
+                                          "' was frozen when the engine was made and is trainable now, and this engine "
+                                          "would never train it. Make a new engine of the model, or freeze the "
+                                          "parameter again (requires_grad_(False))."));
+  EXPECT_FALSE(loss_in_pass(run, 0, PassKind::kEvaluation).requires_grad());
+  tensor.set_requires_grad(false);
+  run.step();
+  quiet.step();
+  expect_same(quiet.model, run.model);
+}
+
+TEST(Pass, KnowsOpenGathersAndEndsThemWithTheEngine) {
+  std::optional<SmallRun> run(std::in_place, kSgd);
+  GatherScope held = run->engine.gather({}, 0);
+  EXPECT_EQ(run->engine.open_gathers(), 1u);
+  {
+    const GatherScope other = run->engine.gather();
+    EXPECT_EQ(run->engine.open_gathers(), 2u);
+  }
+  EXPECT_EQ(run->engine.open_gathers(), 1u);
+  run.reset();
+  EXPECT_THAT([&] { held.close(); }, ThrowsMessage<RuntimeFault>(
+                                         "gather: the engine was destroyed while its parameters were gathered, so that "
+                                         "values written there are lost. Close the scope first."));
 }
 
 }  // namespace
