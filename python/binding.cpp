@@ -14,8 +14,10 @@
 #include "core/config/config.hpp"
 #include "core/data/batch_order.hpp"
 #include "core/engine/engine.hpp"
+#include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/host_words.hpp"
+#include "core/memory/forward_rerun.hpp"
 #include "python/engine.hpp"
 
 namespace capstan::python {
@@ -277,6 +279,12 @@ at::Tensor in_host(const py::function& function, const Call& call) {
 }
 
 at::Tensor run_layer(const std::string& name, const at::Tensor& hidden, const py::function& function) {
+  // torch.utils.checkpoint runs layers of forward again in backward, where no forward is under way.
+  capstan_error error;
+  std::optional<sdk::ForwardScope> again;
+  if (sdk::ForwardScope::current == nullptr) {
+    if (capstan_batch* batch = batch_of_rerun()) again.emplace(model_host(), batch, &error);
+  }
   return in_host(function, [&](const auto& f) { return capstan::layer(name, hidden, f); });
 }
 

@@ -192,6 +192,21 @@ bool Compressions::operand(const std::string& module, const at::Tensor& input, s
   return changed;
 }
 
+bool Compressions::operand_as_then(const std::string& module, const at::Tensor& input, std::int64_t updates,
+                                   const Json& then, at::Tensor& out) const {
+  const Json now = states();
+  if (then == now) return operand(module, input, updates, /*training=*/false, out);
+  set_states(then);
+  try {
+    const bool changed = operand(module, input, updates, /*training=*/false, out);
+    set_states(now);
+    return changed;
+  } catch (...) {
+    set_states(now);
+    throw;
+  }
+}
+
 void Compressions::begin_micro_batch() {
   forget_micro_batch();
   if (!settled_) settled_ = kept_ = states();

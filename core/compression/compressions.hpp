@@ -120,6 +120,11 @@ class Compressions {
   /// Fills `out` with what the operator of a module gets in place of `input`, both contiguous; false: nothing changes.
   bool operand(const std::string& module, const at::Tensor& input, std::int64_t updates, bool training,
                at::Tensor& out) const;
+  /// operand() of a use in training that is over, with the states that it left; nothing sees the input.
+  bool operand_as_then(const std::string& module, const at::Tensor& input, std::int64_t updates, const Json& then,
+                       at::Tensor& out) const;
+  /// {"<position> <type>": state} of those that keep a state, as they are now, of a step under way too.
+  Json states() const;
   /// A micro-batch of training begins. One before it that was not kept is forgotten.
   void begin_micro_batch();
   /// All have again the states before a micro-batch that has begun and was not kept.
@@ -176,8 +181,6 @@ class Compressions {
   /// The last compression that acts on a parameter after so many updates; null where none does.
   const Member* last_acting(const std::string& parameter, std::int64_t updates) const;
   const Member* last_coder(const std::string& parameter, std::int64_t updates) const;
-  /// The states as they are now, of a step under way too.
-  Json states() const;
   void set_states(const Json& states) const;
   void check(const Member& member) const;
   void bind(CompressedParts& parts);

@@ -26,8 +26,9 @@ constexpr KnownOperator kOperators[] = {
 
 }  // namespace
 
-OperandInputs::OperandInputs(const Compressions& compressions, const std::vector<NamedTensor>& parameters)
-    : compressions_(compressions) {
+OperandInputs::OperandInputs(const Compressions& compressions, const std::vector<NamedTensor>& parameters,
+                             ForwardRerun* rerun)
+    : compressions_(compressions), rerun_(rerun) {
   for (const std::string& module : compressions.operands()) {
     const std::string weight = module.empty() ? "weight" : module + ".weight";
     const auto found = std::find_if(parameters.begin(), parameters.end(),
@@ -40,9 +41,15 @@ OperandInputs::OperandInputs(const Compressions& compressions, const std::vector
   }
 }
 
-void OperandInputs::begin(std::int64_t updates, bool training) {
+void OperandInputs::begin(std::int64_t updates, bool training, bool first) {
   updates_ = updates;
   training_ = training;
+  if (!training) return;
+  if (first) {
+    uses_.clear();
+  } else {
+    uses_.keep_states(compressions_);
+  }
 }
 
 std::vector<std::string> OperandInputs::unused() const { return {unused_.begin(), unused_.end()}; }
@@ -69,8 +76,9 @@ const OperandInputs::Places& OperandInputs::places_of(const c10::OperatorHandle&
 }
 
 void OperandInputs::before(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count) {
-  // A forward that takes gradients multiplies them with the weights: they are no inputs.
-  if (torch::autograd::get_current_graph_task_id() >= 0) return;
+  const bool again = rerun_ != nullptr && rerun_->now();
+  // Backward, and a forward that takes gradients, multiply gradients with the weights: gradients are not inputs.
+  if (!again && torch::autograd::get_current_graph_task_id() >= 0) return;
   const std::scoped_lock lock(mutex_);
   const Places& places = places_of(op);
   if (places.input < 0) return;
@@ -88,9 +96,17 @@ void OperandInputs::before(const c10::OperatorHandle& op, OperatorStack& stack, 
     const at::NoGradGuard no_grad;
     const at::Tensor values = given.detach().contiguous();
     made = at::empty_like(values);
-    if (!compressions_.operand(*module, values, updates_, training_, made)) return;
+    if (!make(*module, values, again, made)) return;
   }
   input = straight_through(given, made);
+}
+
+bool OperandInputs::make(const std::string& module, const at::Tensor& input, bool again, at::Tensor& out) {
+  if (again) return uses_.run_again(compressions_, module, input, updates_, out);
+  if (training_) uses_.before(compressions_, module);
+  if (!compressions_.operand(module, input, updates_, training_, out)) return false;
+  if (training_ && rerun_ != nullptr && rerun_->may_follow()) uses_.add(module, input);
+  return true;
 }
 
 }  // namespace capstan

@@ -76,7 +76,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       operand_policy(observers.rewrites_operands() ? observers.operand_policy(model.parameters()) : nullptr),
       operand_inputs(compressions.operands().empty()
                          ? nullptr
-                         : std::make_unique<OperandInputs>(compressions, model.parameters())),
+                         : std::make_unique<OperandInputs>(compressions, model.parameters(), &rerun)),
       attention(config.attention
                     ? std::make_unique<SparseAttention>(create(*config.attention), create(*config.attention_kernel),
                                                         config.attention->where, config.run.seed)

@@ -31,6 +31,7 @@
 #include "core/engine/timers.hpp"
 #include "core/engine/tuning_trial.hpp"
 #include "core/memory/accelerator.hpp"
+#include "core/memory/forward_rerun.hpp"
 #include "core/memory/recompute/boundary_offload.hpp"
 #include "core/memory/recompute/recomputation.hpp"
 #include "core/monitor/monitor_host.hpp"
@@ -94,6 +95,8 @@ struct Engine::State {
   void run_in_precision(const std::function<void()>& run) const;
   /// Where regions begin that are computed again in backward: in a forward that trains.
   void begin_recomputation(Batch& batch);
+  /// What the operators of a backward run under; null: nothing.
+  OperatorPolicy* policy_of_backward();
   /// The forward of a micro-batch once more, as it trained: for its second derivatives.
   at::Tensor forward_again(Batch& batch);
   void lend_curvature();
@@ -264,6 +267,8 @@ struct Engine::State {
   std::optional<Optimizer> optimizer;
   Schedule schedule;
   ParameterStore store;
+  ForwardRerun rerun;                              // of the last forward, or of the backward under way
+  Batch batch_of_backward;                         // of the last pass that trained, for layers that run again
   std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
   std::unique_ptr<OperandInputs> operand_inputs;   // of compressions; null: none changes an input
   std::unique_ptr<SparseAttention> attention;      // null: attention is dense
@@ -271,6 +276,8 @@ struct Engine::State {
   OperatorPolicies replay_policies;                // those of these under which operators run again in backward
   std::unique_ptr<OffloadDevice> activation_device;   // capstan.offload.activations; null: none
   std::unique_ptr<BoundaryOffload> activation_store;  // on that device
+  OperatorPolicies policies_run_again;                // those of forward, in backward
+  std::optional<BackwardPolicies> backward_policies;  // of the backward under way
   Recomputation recomputation;                        // after the policies, which its regions run under
   LossScaler scaler;
   std::unique_ptr<TuningTrial> trial;  // of capstan tune; null: the run is none

@@ -123,6 +123,7 @@ void Engine::State::run_training_pass(Batch& batch, const std::function<void()>&
     batch.recomputation = nullptr;
     throw;
   }
+  if (batch.layers != nullptr) batch_of_backward = batch;
   batch.layers = nullptr;
   refuse_unused_operands();
   ++under_way.passes;
@@ -198,13 +199,14 @@ void Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass, const 
   for (auto& [name, tensor] : batch.tensors) tensor = accelerator->upload(tensor);
   std::optional<InterceptorScope> scope;
   store.begin_forward(step_name(), pass);
+  rerun.begin_forward();
   forward_policies = {};
   if (OperatorPolicy* policy = store.operator_policy()) forward_policies.add(*policy);
   // First, while operands are still parameters: modules are known by their weights.
   if (operand_inputs) {
     const bool training = pass == ParameterResidency::Pass::kTraining;
+    operand_inputs->begin(progress.updates, training, /*first=*/under_way.passes == 0);
     if (training) compressions.begin_micro_batch();
-    operand_inputs->begin(progress.updates, training);
     forward_policies.add(*operand_inputs);
   }
   if (operand_policy && pass == ParameterResidency::Pass::kTraining) forward_policies.add(*operand_policy);
@@ -223,55 +225,6 @@ void Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass, const 
     const std::optional<std::string> said = attention->end_forward();
     if (said && communicator->rank() == 0) log::info(*said);
   }
-}
-
-at::Tensor Engine::State::forward_again(Batch& batch) {
-  for (auto& [name, tensor] : batch.tensors) tensor = accelerator->upload(tensor);
-  OperatorPolicies policies;
-  // No pass begins: parameters come at each use, and the trace of training stays as it is.
-  if (OperatorPolicy* policy = store.operator_policy()) policies.add(*policy);
-  if (operand_inputs) {
-    compressions.begin_micro_batch();
-    operand_inputs->begin(progress.updates, /*training=*/true);
-    policies.add(*operand_inputs);
-  }
-  if (operand_policy) policies.add(*operand_policy);
-  if (attention) policies.add(*attention);
-  std::optional<InterceptorScope> scope;
-  if (!policies.empty()) scope.emplace(policies);
-  batch.layers = observers.layers().empty() ? nullptr : &observers.layers();
-  batch.recomputation = nullptr;
-  try {
-    at::Tensor loss = model.forward(batch);
-    compressions.abandon_step();  // what components have seen of inputs, they have seen twice
-    return loss;
-  } catch (...) {
-    compressions.abandon_step();
-    throw;
-  }
-}
-
-void Engine::State::lend_curvature() {
-  Curvature::Engine lent;
-  lent.forward = [this](Batch& batch) { return forward_again(batch); };
-  lent.generators = [this] { return generators(); };
-  for (const NamedTensor& buffer : model.buffers()) lent.buffers.push_back(buffer.tensor);
-  lent.store = &store;
-  lent.ranks = communicator.get();
-  curvature.set_engine(std::move(lent));
-}
-
-void Engine::State::begin_recomputation(Batch& batch) {
-  replay_policies = {};
-  if (OperatorPolicy* policy = store.operator_policy()) replay_policies.add(*policy);
-  if (operand_policy) replay_policies.add(*operand_policy);
-  if (attention) replay_policies.add(*attention);
-  Recomputation::Policies policies;
-  policies.outside = operand_inputs.get();
-  policies.inside = replay_policies.empty() ? nullptr : &replay_policies;
-  policies.whole = operand_inputs || operand_policy || attention;
-  recomputation.begin_forward(policies, micro_steps_seen == 0);
-  batch.recomputation = &recomputation;
 }
 
 void Engine::State::note_loss(const at::Tensor& loss) {
@@ -345,7 +298,9 @@ void Engine::State::backward(const at::Tensor& loss, BackwardOptions options) {
     {
       const Timers::Span inner(micro_timers, "bwd_inner");
       std::optional<InterceptorScope> scope;
-      if (OperatorPolicy* policy = store.operator_policy()) scope.emplace(*policy);
+      if (OperatorPolicy* policy = policy_of_backward()) scope.emplace(*policy);
+      std::optional<BatchRerunScope> layers;
+      if (batch_of_backward.layers != nullptr) layers.emplace(rerun, batch_of_backward);
       std::optional<ActivationMemoryScope> memory;
       if (recomputation.waits()) memory.emplace();
       loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed), options.retain_graph);
@@ -354,6 +309,7 @@ void Engine::State::backward(const at::Tensor& loss, BackwardOptions options) {
     if (micro_timers.on() && communicator->size() > 1 && !config.zero.overlap_comm) {
       micro_timers.add("bwd_inner", exchanging - communicator->log().total().milliseconds);
     }
+    batch_of_backward = {};
     at::NoGradGuard no_grad;
     store.end_backward();
     if (micro_timers.on() && communicator->size() > 1) {
