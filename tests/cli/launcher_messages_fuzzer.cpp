@@ -62,9 +62,10 @@ void read_of_a_disturbed_connection(std::string_view script) {
     caller.send(sent.emplace_back("text " + std::to_string(sent.size())));
     std::string bytes(caller.outgoing());
     caller.sent(bytes.size());
-    const std::size_t place = static_cast<unsigned char>(script[1]) % bytes.size();
+    const unsigned deed = static_cast<unsigned char>(script[0]), detail = static_cast<unsigned char>(script[1]);
+    const std::size_t place = detail % bytes.size();
     const std::string as_sent = bytes;
-    switch (script[0] % 8) {
+    switch (deed % 8) {
       case 0:
         bytes.clear();
         break;
@@ -75,7 +76,7 @@ void read_of_a_disturbed_connection(std::string_view script) {
         bytes = before + bytes;
         break;
       case 3:
-        bytes[place] = static_cast<char>(bytes[place] ^ (1 << script[1] % 8));
+        bytes[place] = static_cast<char>(static_cast<unsigned char>(bytes[place]) ^ (1U << detail % 8));
         break;
       case 4:
         bytes.insert(place, 1, script[1]);
