@@ -151,5 +151,49 @@ TEST_F(ElasticContainer, NamesABoardThatIsCutShortWhileItTrains) {
   EXPECT_EQ(folders(), 0);
 }
 
+TEST_F(ElasticContainer, IsNotLedAstrayByAFolderOfTorchrunsRestarts) {
+  const std::vector<std::string> words = train("torchrun", kEndless);
+  const auto train_there = [&](const std::string& run, const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"env", "TORCHELASTIC_RUN_ID=" + run, kCapstan, "train"};
+    all.insert(all.end(), words.begin(), words.end());
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const std::string script = "mount --bind '" + memory_.string() + "' /dev/shm && exec \"$0\" \"$@\"";
+  ProcessOptions options;
+  options.environment = {"OMP_NUM_THREADS=1"};
+  options.folder = folder_.path();
+  const auto in_memory = [&](std::vector<std::string> all) {
+    all.insert(all.begin(), {"unshare", "--mount", "sh", "-c", script});
+    return all;
+  };
+  Process run(in_memory(train_there("one", {})), options);
+  ASSERT_TRUE(eventually([&] { return folders() == 1 && entries(fs::directory_iterator(memory_)->path()) > 1; }));
+  run.send(SIGKILL);
+  run.wait();
+  const std::string left = fs::directory_iterator(memory_)->path().filename().string();
+  ASSERT_THAT(left, StartsWith("capstan-torchrun-0-"));
+  ASSERT_EQ(chown((memory_ / left).c_str(), 65534, 65534), 0);
+  const std::string sentence = "'/dev/shm/" + left + "': belongs to " + user_name(65534) +
+                               ", not to you (root), so that nothing in it is used. Its owner or root can remove it.";
+  const ProcessResult same = run_process(in_memory(train_there("one", {})), options);
+  EXPECT_EQ(same.exit_code, 1);
+  EXPECT_THAT(same.err, HasSubstr("error: elasticity: no folder for snapshots: " + sentence +
+                                  " Set \"elasticity\": {\"enabled\": false} to train without them."));
+  const ProcessResult other = run_process(in_memory(train_there("other", {"--steps", "2"})), options);
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("warning: elasticity: " + sentence));
+  EXPECT_EQ(folders(), 1);
+  EXPECT_EQ(fs::directory_iterator(memory_)->path().filename().string(), left);
+}
+
+// The processes are in another namespace than the launcher: their parent has the number 0.
+TEST_F(ElasticContainer, MayHoldTheProcessesWithoutTheirLauncher) {
+  ElasticRun run(folder_, {"--elastic", "2:2"}, train("inside", 5), {.program = {"unshare", "--pid", kCapstan}});
+  const ProcessResult result = run.wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  expect_each_sample_once("inside", result.out, 5);
+}
+
 }  // namespace
 }  // namespace capstan::cli
