@@ -158,14 +158,21 @@ def get_accelerator():
     return _accelerator
 
 
-def clone_tensors_for_torch_save(item, device=torch.device("cpu")):
-    """Copies of all tensors in nested lists and dicts, whole, without what they are views of."""
+def clone_tensors_for_torch_save(item, device=torch.device("cpu"), _copies=None):
+    """Copies of all tensors in nested lists and dicts, whole, without what they are views of. Tensors on the same values, as
+    tied weights are, stay one."""
+    copies = {} if _copies is None else _copies
     if isinstance(item, torch.Tensor):
-        return item.detach().clone().to(device)
+        if item.numel() == 0:
+            return item.detach().clone().to(device)
+        place = (item.untyped_storage()._cdata, item.dtype, item.storage_offset(), item.shape, item.stride())
+        if place not in copies:
+            copies[place] = item.detach().clone().to(device)
+        return copies[place]
     if isinstance(item, (list, tuple)):
-        return type(item)(clone_tensors_for_torch_save(one, device) for one in item)
+        return type(item)(clone_tensors_for_torch_save(one, device, copies) for one in item)
     if isinstance(item, dict):
-        return type(item)({key: clone_tensors_for_torch_save(one, device) for key, one in item.items()})
+        return type(item)({key: clone_tensors_for_torch_save(one, device, copies) for key, one in item.items()})
     return item
 
 

@@ -14,6 +14,7 @@ import sys
 import torch
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
+from safetensors import safe_open
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments, set_seed
 
 from models import VOCABULARY, gpt2
@@ -57,6 +58,8 @@ def run(out, checkpoint=None):
     trainer.save_model(os.path.join(out, "final"))
     torch.distributed.barrier()
     opened = AutoModelForCausalLM.from_pretrained(os.path.join(out, "final"))
+    with safe_open(os.path.join(out, "final", "model.safetensors"), "pt") as file:
+        saved = list(file.keys())
     digest = hashlib.sha256()
     for name, value in sorted(opened.state_dict().items()):
         digest.update(name.encode() + value.contiguous().view(-1).numpy().tobytes())
@@ -64,7 +67,7 @@ def run(out, checkpoint=None):
     history = trainer.state.log_history
     found = {key: [entry[key] for entry in history if key in entry] for key in ("loss", "grad_norm", "eval_loss", "learning_rate")}
     return {**found, "engine": type(trainer.model_wrapped).__module__, "hash": digest.hexdigest(),
-            "generated": list(generated.shape)}
+            "generated": list(generated.shape), "saved": saved}
 
 
 first = run(os.path.join(folder, "first"))
