@@ -109,7 +109,9 @@ void show_engine(py::module_& module) {
                   std::vector<std::pair<std::string, at::Tensor>> buffers,
                   std::vector<std::pair<std::string, std::string>> modules,
                   const std::string &facts, py::handle owner,
-                  std::vector<std::string> arguments, const std::string &config,
+                  std::vector<std::string> arguments,
+                  const std::vector<std::string> &left_out,
+                  const std::string &config,
                   const std::string &source, bool in_memory,
                   const std::vector<std::pair<std::string, std::string>>
                       &program,
@@ -125,12 +127,12 @@ void show_engine(py::module_& module) {
                  return std::make_unique<PyEngine>(
                      ModuleFacts{description, std::move(parameters),
                                  std::move(buffers), std::move(modules), facts},
-                     owner, std::move(arguments), text,
+                     owner, std::move(arguments), left_out, text,
                      meeting(place, listening_socket), values, deferral);
                }),
            py::kw_only(), py::arg("description"), py::arg("parameters"),
            py::arg("buffers"), py::arg("modules"), py::arg("facts"),
-           py::arg("module"), py::arg("arguments"), py::arg("config"),
+           py::arg("module"), py::arg("arguments"), py::arg("left_out"), py::arg("config"),
            py::arg("source"), py::arg("in_memory"), py::arg("program"),
            py::arg("place"), py::arg("listening_socket"), py::arg("deferral"))
       .def("run", &PyEngine::run)
@@ -140,6 +142,12 @@ void show_engine(py::module_& module) {
       .def("step", &PyEngine::step)
       .def("eval_batch", &PyEngine::eval_batch)
       .def("destroy", &PyEngine::destroy)
+      .def("refuse_open_gathers", &PyEngine::refuse_open_gathers)
+      .def("zero_grad",
+           [](PyEngine &self) {
+             const Unlocked unlocked;
+             self.engine().zero_grad();
+           })
       .def("save_checkpoint",
            [](PyEngine &self, const std::string &dir, const std::string &tag,
               const std::string &state) {
@@ -185,9 +193,12 @@ void show_engine(py::module_& module) {
              }
              return groups;
            })
-      .def("set_learning_rate",
-           [](PyEngine &self, std::size_t group, double rate) {
-             self.engine().set_learning_rate(group, rate);
+      .def("group_numbers",
+           [](PyEngine &self) { return self.engine().group_numbers(); })
+      .def("set_group_number",
+           [](PyEngine &self, std::size_t group, const std::string &name,
+              const std::vector<double> &values) {
+             self.engine().set_group_number(group, name, values);
            })
       .def("set_own_optimizer",
            [](PyEngine &self, py::function update) {

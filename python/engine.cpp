@@ -118,13 +118,15 @@ py::tuple changed(const Batch& batch, py::tuple args, const std::vector<std::str
 
 }  // namespace
 
-PyEngine::PyEngine(ModuleFacts facts, py::handle module, std::vector<std::string> arguments, const ConfigText& text,
-                   const Rendezvous& rendezvous, const ProgramValues& program, const Deferral* deferral)
+PyEngine::PyEngine(ModuleFacts facts, py::handle module, std::vector<std::string> arguments,
+                   const std::vector<std::string>& left_out, const ConfigText& text, const Rendezvous& rendezvous,
+                   const ProgramValues& program, const Deferral* deferral)
     : model_(std::move(facts), module),
       arguments_(std::move(arguments)),
       forks_(forks_so_far()),
       main_thread_(main_thread()) {
   Model model = ModuleModel::model_of(model_);
+  model.leave_out(left_out);
   for (const NamedTensor& parameter : model.parameters()) known_.insert(parameter.tensor.unsafeGetTensorImpl());
   if (deferral != nullptr) model.set_deferred(deferral->values());
   try {
@@ -136,7 +138,7 @@ PyEngine::PyEngine(ModuleFacts facts, py::handle module, std::vector<std::string
   }
 }
 
-PyEngine::~PyEngine() { destroy(); }
+PyEngine::~PyEngine() { end(); }
 
 bool PyEngine::forked() const { return forks_ != forks.load(std::memory_order_relaxed); }
 
@@ -151,7 +153,20 @@ Engine& PyEngine::engine() {
   return *engine_;
 }
 
+void PyEngine::refuse_open_gathers() const {
+  if (forked() || !engine_ || engine_->open_gathers() == 0) return;
+  throw RuntimeFault(
+      "destroy: parameters of this engine are gathered. Leave 'with engine.gather():' or "
+      "capstan.zero.GatheredParameters before the engine is destroyed, or initialize() makes another one of its "
+      "model.");
+}
+
 void PyEngine::destroy() {
+  refuse_open_gathers();
+  end();
+}
+
+void PyEngine::end() {
   if (forked()) return abandon();
   const Unlocked unlocked;
   engine_.reset();
@@ -290,12 +305,18 @@ void PyEngine::end_no_sync() {
   engine().set_accumulation_boundary(boundary_);
 }
 
-std::string PyEngine::load_checkpoint(const std::string& dir, const std::string& tag) {
+std::string PyEngine::load_checkpoint(const std::string& dir, const std::string& tag, const py::function& fault_of) {
   Engine& engine = this->engine();
   std::string state;
+  const auto check = [&](const Json& client_state) {
+    const std::string text = client_state.dump();
+    const py::gil_scoped_acquire lock;
+    const auto fault = py::cast<std::string>(fault_of(text));
+    if (!fault.empty()) throw RuntimeFault(fault);
+  };
   {
     const Unlocked unlocked;
-    state = engine.load_checkpoint(dir, tag).dump();
+    state = engine.load_checkpoint(dir, tag, check).dump();
   }
   forwards_ = 0;
   after_backward_ = false;

@@ -38,13 +38,18 @@ class PyEngine {
  public:
   /// `module` belongs to the engine's object of Python's, which outlives this one; `arguments`: the names of its
   /// forward's positional arguments.
-  PyEngine(ModuleFacts facts, pybind11::handle module, std::vector<std::string> arguments, const ConfigText& text,
-           const Rendezvous& rendezvous, const ProgramValues& program, const Deferral* deferral);
+  /// `left_out`: parameters that are not to be trained, though they require gradients.
+  PyEngine(ModuleFacts facts, pybind11::handle module, std::vector<std::string> arguments,
+           const std::vector<std::string>& left_out, const ConfigText& text, const Rendezvous& rendezvous,
+           const ProgramValues& program, const Deferral* deferral);
   ~PyEngine();
 
   /// Throws RuntimeFault after destroy(), and in a process that was forked from the engine's.
   Engine& engine();
+  /// Throws RuntimeFault within gather().
   void destroy();
+  /// Throws RuntimeFault where a scope of gather() is open.
+  void refuse_open_gathers() const;
 
   /// Whether a pass of the module is under way.
   bool inside() const { return inside_; }
@@ -68,10 +73,13 @@ class PyEngine {
   void end_no_sync();
   /// Calls of step() so far.
   std::int64_t micro_steps() const { return micro_steps_; }
-  std::string load_checkpoint(const std::string& dir, const std::string& tag);
+  /// `fault_of(client_state)` says, before anything changes, what is wrong with the client state, a text of JSON; "":
+  /// nothing is.
+  std::string load_checkpoint(const std::string& dir, const std::string& tag, const pybind11::function& fault_of);
 
  private:
   bool forked() const;
+  void end();
   /// Leaves the engine as it is: its threads and connections are in another process.
   void abandon() { new std::optional<Engine>(std::move(engine_)); }
   pybind11::object pass(PassKind kind, pybind11::handle function, pybind11::tuple args, const pybind11::dict& kwargs,

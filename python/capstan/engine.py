@@ -1,108 +1,29 @@
 """The engine of a model, with the names of DeepSpeed's."""
 
-import base64
 import contextlib
 import functools
-import inspect
-import io
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from capstan import _core, _distributed, _hooks, zero
-from capstan._config import rules_of, source_of, translation_of
+from capstan._config import source_of
 from capstan._core import ConfigError, RuntimeFault
 from capstan._loader import loader_of, loss_of
+from capstan._module import call, class_name, facts_of, next_of, once, positional_names, refuse_tied_data, refuse_wrapped
+from capstan._optimizers import is_translated, left_out, numbers_of, of_program
+from capstan._states import RESERVED, check_schedule, packed, schedule_text, states_of
 from capstan._views import OptimizerView, OwnOptimizer, ScheduleView
 
 __all__ = ["Engine", "initialize"]
 
 _log = logging.getLogger("capstan")
-_RESERVED = "capstan.python"  # in a checkpoint's client state: what this package keeps there
-
-
-def _class_name(module):
-    kind = type(module)
-    path = kind.__module__
-    return ("torch.nn." if path.startswith("torch.nn.modules.") else path + ".") + kind.__qualname__
-
-
-def _once(named):
-    """Each tensor under its first name."""
-    seen, found = set(), []
-    for name, tensor in named:
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            found.append((name, tensor))
-    return found
-
-
-def _refuse_tied_data(parameters):
-    owners = {}
-    for name, parameter in parameters:
-        if parameter.numel() == 0:
-            continue
-        place = (parameter.untyped_storage()._cdata, parameter.storage_offset())
-        other = owners.setdefault(place, name)
-        if other != name:
-            raise RuntimeFault(
-                f"parameters '{other}' and '{name}' are two tensors on the same values, and each would be updated by itself. "
-                "Tie them by one torch.nn.Parameter under both names."
-            )
-
-
-def _facts_of(module):
-    """What the engine may know of the model beyond its tensors: sizes of a configuration as transformers has it."""
-    config = getattr(module, "config", None)
-    config = getattr(config, "text_config", config)
-    facts = {}
-    for name, keys in {"hidden_size": ("hidden_size", "n_embd", "d_model"), "vocab_size": ("vocab_size",),
-                       "layers": ("num_hidden_layers", "n_layer"), "heads": ("num_attention_heads", "n_head")}.items():
-        for key in keys:
-            value = getattr(config, key, None)
-            if isinstance(value, int):
-                facts[name] = value
-                break
-    return facts
-
-
-def _refuse_wrapped(module):
-    if not isinstance(module, torch.nn.Module):
-        raise ConfigError(f"model: must be a torch.nn.Module, got {type(module).__name__}.")
-    if isinstance(module, Engine):
-        raise ConfigError("model: is an engine already. Give initialize() the module itself: engine.module.")
-    kind = type(module)
-    if kind.__module__.startswith("torch.nn.parallel") or kind.__module__.startswith("torch.distributed.fsdp") or \
-            kind.__name__.startswith("FSDP"):
-        raise ConfigError(
-            f"model: is wrapped by {kind.__name__}, which averages gradients and partitions parameters itself. Give the module "
-            "within it (.module); the configuration's zero_optimization does the same work."
-        )
-
-
-def _parameter_values(model_parameters, optimizer, parameters, config):
-    """Key paths and values that follow from what the program hands over."""
-    names = {id(parameter): name for name, parameter in parameters}
-    if optimizer is not None:
-        return translation_of(optimizer, names)
-    groups = [group for group in model_parameters or [] if isinstance(group, dict)]
-    given = [p for group in groups for p in group["params"]] if groups else list(model_parameters or [])
-    if given:
-        known = {id(parameter) for parameter in given}
-        for name, parameter in parameters:
-            if parameter.requires_grad and id(parameter) not in known:
-                raise RuntimeFault(
-                    f"model_parameters: leaves out '{name}', which is trainable. Freeze it with requires_grad_(False), or hand "
-                    "it over as well."
-                )
-    rules = rules_of(groups, names, {}) if groups else []
-    return [("capstan.parameter_groups", rules)] if rules else []
 
 
 class Engine(torch.nn.Module):
@@ -116,25 +37,28 @@ class Engine(torch.nn.Module):
 
     def __init__(self, module, config, optimizer=None, model_parameters=None, lr_scheduler=None):
         super().__init__()
-        _refuse_wrapped(module)
+        refuse_wrapped(module)
+        if isinstance(module, Engine):
+            raise ConfigError("model: is an engine already. Give initialize() the module itself: engine.module.")
         source = source_of(config)
         earlier = zero.engine_of(module)
         if earlier is not None:
             earlier.destroy(gather=True)
         if callable(optimizer) and not isinstance(optimizer, torch.optim.Optimizer):
             optimizer = optimizer(list(module.parameters()))
-        parameters = _once(module.named_parameters(remove_duplicate=False))
+        parameters = once(module.named_parameters(remove_duplicate=False))
         zero.refuse_meta(parameters)
-        _refuse_tied_data(parameters)
+        refuse_tied_data(parameters)
         self.module = module
         self._own = None
-        program = _parameter_values(model_parameters, optimizer, parameters, source)
+        groups, program = of_program(optimizer, model_parameters, parameters)
         meeting, listening = _distributed.meeting()
         self._core = _core.Engine(
             description=type(module).__name__, parameters=parameters,
-            buffers=_once(module.named_buffers(remove_duplicate=False)),
-            modules=[(path, _class_name(part)) for path, part in module.named_modules()],
-            facts=json.dumps(_facts_of(module)), module=module, arguments=_positional_names(module.forward),
+            buffers=once(module.named_buffers(remove_duplicate=False)),
+            modules=[(path, class_name(part)) for path, part in module.named_modules()],
+            facts=json.dumps(facts_of(module)), module=module, arguments=positional_names(module.forward),
+            left_out=left_out("model_parameters" if optimizer is None else "optimizer", groups, parameters),
             config=source.config, source=source.source, in_memory=source.in_memory,
             program=[(path, json.dumps(value)) for path, value in program], place=meeting, listening_socket=listening,
             deferral=zero.deferral_of([p for _, p in parameters]))
@@ -144,26 +68,37 @@ class Engine(torch.nn.Module):
         self._holders = [(part._parameters, key, parameter, self._names_of.get(id(parameter), key)) for part in module.modules()
                          for key, parameter in part._parameters.items() if parameter is not None]
         self._undo = []
-        self._take_optimizer(optimizer, program, dict(parameters))
+        self._take_optimizer(optimizer, groups, dict(parameters))
         self._take_schedule(lr_scheduler)
         self.training_dataloader = None
         self._undo += _hooks.attach(self)
         zero.add_engine(self)
         _tell_of_failures()
 
-    def _take_optimizer(self, optimizer, program, parameters):
+    def _take_optimizer(self, optimizer, groups, parameters):
         self.optimizer = self._view = None
-        if optimizer is not None and not program:
+        if optimizer is not None and not is_translated(optimizer):
             self._own = OwnOptimizer(optimizer, parameters)
             self._core.set_own_optimizer(self._own.update)
             self.optimizer = optimizer
         elif self._facts["has_optimizer"]:
-            groups = optimizer.param_groups if optimizer is not None else None
-            self.optimizer = self._view = OptimizerView(self._core, parameters, groups)
-            if optimizer is not None:
-                self._view.take_rates()
-        # Whether the program may write rates: the configuration's schedule has the last word.
-        self._takes_rates = self._view is not None and not self._facts["has_scheduler"]
+            self.optimizer = self._view = OptimizerView(self._core, parameters, optimizer)
+            self._take_first_rates(groups)
+        if optimizer is not None:
+            optimizer._opt_called = True  # schedules of torch's warn where step() was not called before theirs
+
+    def _take_first_rates(self, groups):
+        """Rates of 0, which a configuration does not hold."""
+        stopped = {id(parameter) for group in groups if numbers_of(group.get("lr")) == [0.0] for parameter in group["params"]}
+        for place, group in enumerate(self._view.param_groups if stopped else ()):
+            if not any(id(parameter) in stopped for parameter in group["params"]):
+                continue
+            if self._facts["has_scheduler"]:
+                raise ConfigError(
+                    f"scheduler: the configuration names '{self._facts['scheduler']}', and the learning rate of parameter group "
+                    f"{place} is 0, as a schedule of the program's has set it. Leave one of the two schedules out.")
+            group["lr"] = 0.0 if not isinstance(group["lr"], Tensor) else group["lr"]
+        self._view.take()
 
     def _take_schedule(self, lr_scheduler):
         self._program_schedule = None
@@ -174,18 +109,19 @@ class Engine(torch.nn.Module):
                     f"scheduler: the configuration names '{self._facts['scheduler']}', and the program brings a schedule of its "
                     "own. Leave one of them out."
                 )
-            made = isinstance(lr_scheduler, torch.optim.lr_scheduler.LRScheduler) or hasattr(lr_scheduler, "step")
+            made = hasattr(lr_scheduler, "step") and not isinstance(lr_scheduler, type)
             self._program_schedule = lr_scheduler if made else lr_scheduler(self.optimizer)
+            check_schedule(self._program_schedule, self.optimizer)
             self.lr_scheduler = self._program_schedule
-            self._take_rates()
+            self._take_numbers()
         elif self._facts["has_scheduler"]:
             self.lr_scheduler = ScheduleView(self)
         self._moves_schedules = self._program_schedule is not None or \
             (self._view is not None and self._facts["has_scheduler"])
 
-    def _take_rates(self):
-        if self._takes_rates:
-            self._view.take_rates()
+    def _take_numbers(self):
+        if self._view is not None:
+            self._view.take()
 
     def __getattr__(self, name):
         try:
@@ -225,26 +161,32 @@ class Engine(torch.nn.Module):
         """After the step's last micro-batch: norm, clipping, update, schedule. After earlier ones it counts. Raises
         RuntimeFault without a backward before, for parameters that were replaced, and where the loss or a gradient is not
         finite and no loss is scaled."""
-        if self._takes_rates:
-            self._view.take_rates()
+        if self._view is not None:
+            self._view.take()
+        if isinstance(self._program_schedule, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            self._refuse_without_metrics(lr_kwargs)
         updated = functools.partial(self._move_schedules, lr_kwargs) if self._moves_schedules else None
         self._core.step(self._holders, updated)
+
+    def _refuse_without_metrics(self, lr_kwargs):
+        if "metrics" not in (lr_kwargs or {}) and self._core.at_boundary():
+            raise RuntimeFault("step: ReduceLROnPlateau moves the rates by a metric, and none was given. Call "
+                               "engine.step(lr_kwargs={\"metrics\": loss}).")
 
     def _move_schedules(self, lr_kwargs, applied):
         """After an update, or one that was left out."""
         if self._view is not None and self._facts["has_scheduler"]:
-            self._view.show_rates()
+            self._view.show()
         if self._program_schedule is not None and applied:
-            self.optimizer._opt_called = True  # as torch's schedules want it
             self._program_schedule.step(**(lr_kwargs or {}))
-            self._take_rates()
+            self._take_numbers()
 
     def train_batch(self, data_iter: Iterator) -> Tensor:
         """One whole step: gradient_accumulation_steps micro-batches from an iterator. A micro-batch is a dict of the module's
         keyword arguments, or a tuple of its arguments, and its output holds the loss: a scalar, `.loss`, ["loss"] or the
         first of a tuple. Returns the mean loss over micro-batches and ranks, a scalar tensor."""
         for _ in range(self._facts["accumulation"]):
-            self.backward(loss_of(_call(self, _next(data_iter, "train_batch"))))
+            self.backward(loss_of(call(self, next_of(data_iter, "train_batch"))))
             self.step()
         return torch.tensor(self._core.mean_loss())
 
@@ -252,7 +194,7 @@ class Engine(torch.nn.Module):
         """The mean loss over all ranks of `micro_batches` micro-batches (default: gradient_accumulation_steps), without
         gradients and in evaluation mode, a scalar tensor. Metric Train/Samples/eval_loss."""
         count = self._facts["accumulation"] if micro_batches is None else micro_batches
-        mean = self._core.eval_batch(lambda: loss_of(_call(self.module, _next(data_iter, "eval_batch"))), count)
+        mean = self._core.eval_batch(lambda: loss_of(call(self.module, next_of(data_iter, "eval_batch"))), count)
         return torch.tensor(mean)
 
     def is_gradient_accumulation_boundary(self) -> bool:
@@ -366,13 +308,14 @@ class Engine(torch.nn.Module):
         if not save_latest:
             raise RuntimeFault("save_checkpoint: save_latest=False is not here: the newest checkpoint is the latest. Save into "
                                "another folder.")
+        self._take_numbers()
         state = dict(client_state or {})
         ours = {"micro_steps": self._core.micro_steps()}
         if self._program_schedule is not None and hasattr(self._program_schedule, "state_dict"):
-            ours["lr_scheduler"] = _packed(self._program_schedule.state_dict())
+            ours["lr_scheduler"] = packed(self._program_schedule.state_dict(), schedule_text(self._program_schedule))
         if self._own is not None:
-            ours["optimizer"] = _packed(self._own.optimizer.state_dict())
-        state[_RESERVED] = ours
+            ours["optimizer"] = packed(self._own.optimizer.state_dict(), f"optimizer {type(self._own.optimizer).__name__}")
+        state[RESERVED] = ours
         try:
             text = json.dumps(state)
         except (TypeError, ValueError) as error:
@@ -398,14 +341,26 @@ class Engine(torch.nn.Module):
                 return None, {}
             with open(latest, encoding="utf-8") as file:
                 tag = file.read().strip()
-        state = json.loads(self._core.load_checkpoint(load_dir, str(tag)))
-        ours = state.pop(_RESERVED, {}) if isinstance(state, dict) else {}
+        wanted = [what for what, takes in (("optimizer", self._own is not None),
+                                           ("lr_scheduler", self._program_schedule is not None and load_lr_scheduler_states)) if takes]
+        states = {}
+
+        def fault_of(text):
+            try:
+                states.update(states_of(json.loads(text), wanted))
+            except RuntimeFault as fault:
+                return str(fault)
+            return ""
+
+        state = json.loads(self._core.load_checkpoint(load_dir, str(tag), fault_of))
+        if isinstance(state, dict):
+            state.pop(RESERVED, None)
         if self._view is not None:
-            self._view.show_rates()
-        if self._own is not None and "optimizer" in ours:
-            self._own.optimizer.load_state_dict(_unpacked(ours["optimizer"]))
-        if self._program_schedule is not None and load_lr_scheduler_states and "lr_scheduler" in ours:
-            self._program_schedule.load_state_dict(_unpacked(ours["lr_scheduler"]))
+            self._view.show()
+        if "optimizer" in states:
+            self._own.optimizer.load_state_dict(states["optimizer"])
+        if "lr_scheduler" in states:
+            self._program_schedule.load_state_dict(states["lr_scheduler"])
             self._show_schedule()
         return os.path.join(load_dir, str(tag)), state
 
@@ -413,8 +368,11 @@ class Engine(torch.nn.Module):
         rates = getattr(self._program_schedule, "get_last_lr", lambda: None)()
         if rates is not None and self.optimizer is not None:
             for group, rate in zip(self.optimizer.param_groups, rates):
-                group["lr"] = rate
-        self._take_rates()
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(rate)
+                else:
+                    group["lr"] = rate
+        self._take_numbers()
 
     def load_weights(self, file_or_folder):
         """Takes parameter values from a safetensors file with the module's names. Called by all ranks."""
@@ -464,10 +422,14 @@ class Engine(torch.nn.Module):
 
     def get_lr(self) -> list[float]:
         """The rates that the next update uses, one a parameter group."""
+        if self._own is not None:
+            return [float(group["lr"]) for group in self._own.optimizer.param_groups]
+        self._take_numbers()
         return [dict(numbers)["lr"][0] for numbers, _ in self._core.groups()]
 
     def get_mom(self):
         """Betas, or the momentum, of the next update, one a parameter group."""
+        self._take_numbers()
         groups = [dict(numbers) for numbers, _ in self._core.groups()]
         return [tuple(group["betas"]) if "betas" in group else group.get("momentum", [0.0])[0] for group in groups]
 
@@ -532,7 +494,12 @@ class Engine(torch.nn.Module):
         self._core.write_metric(tag, float(value))
 
     def zero_grad(self, *_args, **_kwargs):
-        """Does nothing: the engine drops gradients when it has used them."""
+        """Drops the gradients of the step's micro-batches so far, which go on counting as micro-batches, and those in `.grad` of
+        parameters that are not trained. After a step there are none: the engine drops gradients when it has used them. Called by
+        all ranks."""
+        self._core.zero_grad()
+        for parameter in self.module.parameters():
+            parameter.grad = None
 
     def deepspeed_io(self, dataset, batch_size=None, collate_fn=None, num_local_io_workers=None, **_ignored):
         """A DataLoader over a data set in the engine's order, in micro-batches of this rank."""
@@ -551,7 +518,9 @@ class Engine(torch.nn.Module):
 
     def destroy(self, gather: bool = False) -> None:
         """Ends the engine: monitors are flushed, connections closed. Further calls raise RuntimeFault. At ZeRO stage 3 the
-        module's values are away from then on, unless `gather`, which all ranks call, leaves them whole on each."""
+        module's values are away from then on, unless `gather`, which all ranks call, leaves them whole on each. Raises
+        RuntimeFault within gather()."""
+        self._core.refuse_open_gathers()
         zero.remove_engine(self)
         while self._undo:
             self._undo.pop()()
@@ -563,42 +532,6 @@ class Engine(torch.nn.Module):
             for name, parameter in self.module.named_parameters():
                 if name in values:
                     parameter.data = values[name]
-
-
-def _positional_names(forward):
-    """The names of a function's positional arguments, a tuple."""
-    try:
-        parameters = inspect.signature(forward).parameters.values()
-    except (TypeError, ValueError):
-        return ()
-    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
-
-
-def _call(function, batch):
-    if isinstance(batch, Mapping):
-        return function(**batch)
-    return function(*batch) if isinstance(batch, (tuple, list)) else function(batch)
-
-
-def _next(data_iter, caller):
-    if not hasattr(data_iter, "__next__"):
-        raise RuntimeFault(f"{caller}: takes an iterator of micro-batches, got a {type(data_iter).__name__}. Pass iter(loader).")
-    try:
-        return next(data_iter)
-    except StopIteration:
-        raise RuntimeFault(f"{caller}: the iterator has ended before the step had its micro-batches. Make a new one of the "
-                           "loader.") from None
-
-
-def _packed(state):
-    """Any state as a text: what torch.save writes, in base64."""
-    file = io.BytesIO()
-    torch.save(state, file)
-    return base64.b64encode(file.getvalue()).decode()
-
-
-def _unpacked(text):
-    return torch.load(io.BytesIO(base64.b64decode(text)), weights_only=False)
 
 
 def _tell_of_failures():

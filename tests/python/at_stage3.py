@@ -10,6 +10,7 @@ import torch
 
 import capstan
 from models import Transformer, batches, next_token_loss, part, tokens
+from some_parameters import apart_from_plain
 from support import config, tell, values_hash
 
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -156,4 +157,6 @@ try:
     capstan.initialize(model=own, config=keys, optimizer=Own(own.parameters(), {"lr": 1}))
 except capstan.ConfigError as error:
     told["own optimizer"] = str(error)
+
+told["some parameters"] = apart_from_plain(rank)
 tell(told)

@@ -3,11 +3,19 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
+import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CAPSTAN = os.environ["CAPSTAN_TEST_PROGRAM"]  # bin/capstan of the build
+
+
+class Fixture(unittest.TestCase):
+    def raises(self, kind, text, function, *args, **kwargs):
+        with self.assertRaisesRegex(kind, re.escape(text)):
+            function(*args, **kwargs)
 
 
 def config(stage=0, **more):

@@ -30,6 +30,12 @@ class OutsideOfForward(unittest.TestCase):
             self.assertIn("no_sync: ZeRO stage 3 partitions gradients", rank["no_sync"])
             self.assertIn("updates whole parameters in memory, so it runs at stage 0", rank["own optimizer"])
 
+    def test_some_parameters_and_micro_batches_train_as_in_plain_pytorch_at_every_stage(self):
+        for rank in self.told:
+            self.assertEqual(len(rank["some parameters"]), 8)
+            for what, apart in rank["some parameters"].items():
+                self.assertLess(apart, 3e-6, what)
+
     def test_what_went_on_between_changes_nothing(self):
         for rank in self.told:
             self.assertIn("exception", rank)

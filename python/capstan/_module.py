@@ -1,0 +1,90 @@
+"""What the engine is told of a torch.nn.Module."""
+
+import inspect
+from collections.abc import Mapping
+
+import torch
+
+from capstan._core import ConfigError, RuntimeFault
+
+
+def class_name(module):
+    kind = type(module)
+    path = kind.__module__
+    return ("torch.nn." if path.startswith("torch.nn.modules.") else path + ".") + kind.__qualname__
+
+
+def once(named):
+    """Each tensor under its first name."""
+    seen, found = set(), []
+    for name, tensor in named:
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            found.append((name, tensor))
+    return found
+
+
+def refuse_tied_data(parameters):
+    owners = {}
+    for name, parameter in parameters:
+        if parameter.numel() == 0:
+            continue
+        place = (parameter.untyped_storage()._cdata, parameter.storage_offset())
+        other = owners.setdefault(place, name)
+        if other != name:
+            raise RuntimeFault(
+                f"parameters '{other}' and '{name}' are two tensors on the same values, and each would be updated by itself. "
+                "Tie them by one torch.nn.Parameter under both names."
+            )
+
+
+def facts_of(module):
+    """What the engine may know of the model beyond its tensors: sizes of a configuration as transformers has it."""
+    config = getattr(module, "config", None)
+    config = getattr(config, "text_config", config)
+    facts = {}
+    for name, keys in {"hidden_size": ("hidden_size", "n_embd", "d_model"), "vocab_size": ("vocab_size",),
+                       "layers": ("num_hidden_layers", "n_layer"), "heads": ("num_attention_heads", "n_head")}.items():
+        for key in keys:
+            value = getattr(config, key, None)
+            if isinstance(value, int):
+                facts[name] = value
+                break
+    return facts
+
+
+def refuse_wrapped(module):
+    if not isinstance(module, torch.nn.Module):
+        raise ConfigError(f"model: must be a torch.nn.Module, got {type(module).__name__}.")
+    kind = type(module)
+    if kind.__module__.startswith("torch.nn.parallel") or kind.__module__.startswith("torch.distributed.fsdp") or \
+            kind.__name__.startswith("FSDP"):
+        raise ConfigError(
+            f"model: is wrapped by {kind.__name__}, which averages gradients and partitions parameters itself. Give the module "
+            "within it (.module); the configuration's zero_optimization does the same work."
+        )
+
+
+def positional_names(forward):
+    """The names of a function's positional arguments, a tuple."""
+    try:
+        parameters = inspect.signature(forward).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+
+
+def call(function, batch):
+    if isinstance(batch, Mapping):
+        return function(**batch)
+    return function(*batch) if isinstance(batch, (tuple, list)) else function(batch)
+
+
+def next_of(data_iter, caller):
+    if not hasattr(data_iter, "__next__"):
+        raise RuntimeFault(f"{caller}: takes an iterator of micro-batches, got a {type(data_iter).__name__}. Pass iter(loader).")
+    try:
+        return next(data_iter)
+    except StopIteration:
+        raise RuntimeFault(f"{caller}: the iterator has ended before the step had its micro-batches. Make a new one of the "
+                           "loader.") from None
