@@ -16,6 +16,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -416,6 +417,44 @@ TEST(Snapshot, ThatFindsNoRoomAnyMoreIsToldOnceAndTheOlderOneStays) {
   EXPECT_TRUE(snapshot());
   ASSERT_TRUE(run.engine.load_snapshot(snapshots).has_value());
   EXPECT_EQ(run.engine.progress().global_steps, 2);
+}
+
+/// The steps of the parts of rank 0 that are in a folder.
+std::set<std::int64_t> steps_of_rank_0(const SnapshotFolder& snapshots) {
+  std::set<std::int64_t> steps;
+  for (const SealedSegment& segment : snapshots.find().segments) {
+    if (segment.facts().rank == 0) steps.insert(segment.facts().step);
+  }
+  return steps;
+}
+
+/// The others write over their parts of it, and not over the last one that is whole.
+TEST(Snapshot, ThatFailsOnOneRankIsKeptByNone) {
+  const Case given{"", R"("stage": 2)"};
+  const InWorld fails = {2, [&](Communicator& ranks, const std::string& folder) {
+                           SnapshotFolder snapshots(folder, ranks.rank(), 1);
+                           TogetherRun run(config_of(given, 2, ""), shared(ranks));
+                           const auto snapshot = [&] {
+                             run.engine.begin_snapshot(snapshots);
+                             run.step();  // at whose end ranks tell each other
+                           };
+                           run.step();
+                           snapshot();
+                           // The second segment of rank 1 cannot be opened.
+                           const std::string segment = folder + "/member-1.1";
+                           if (ranks.rank() == 1) std::filesystem::create_directory(segment);
+                           for (int i = 0; i < 3; ++i) snapshot();
+                           if (ranks.rank() == 0) EXPECT_EQ(steps_of_rank_0(snapshots), (std::set<std::int64_t>{1, 4}));
+                           ranks.all_gather_text("test: looked", "");
+                           if (ranks.rank() == 1) std::filesystem::remove(segment);
+                         }};
+  const InWorld goes_on = {2, [&](Communicator& ranks, const std::string& folder) {
+                             SnapshotFolder snapshots(folder, 10 + ranks.rank(), 2);
+                             TogetherRun run(config_of(given, 2, ""), shared(ranks));
+                             ASSERT_TRUE(run.engine.load_snapshot(snapshots).has_value());
+                             EXPECT_EQ(run.engine.progress().global_steps, 1);
+                           }};
+  in_worlds({fails, goes_on});
 }
 
 /// A rank is killed at some instant, and another world goes on from what it and the others have left.
