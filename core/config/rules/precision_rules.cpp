@@ -111,7 +111,9 @@ void resolve_amp(const Effective& values, PrecisionConfig& precision, Problems& 
         typed ? amp_dtype(values, "amp.cast_model_type", problems) : std::string(level.cast_model_type);
     precision.compute = type == "float16" ? Precision::kFp16 : type == "bfloat16" ? Precision::kBf16 : Precision::kFp32;
     const auto flag = [&](const char* key, bool otherwise) { return values.given(key) ? values.flag(key) : otherwise; };
-    if (flag("amp.patch_torch_functions", level.patch)) precision.autocast_dtype = "float16";
+    // Operators that autocast leaves alone would meet two 16-bit types in a model of bfloat16.
+    const char* const autocast = precision.compute == Precision::kBf16 ? "bfloat16" : "float16";
+    if (flag("amp.patch_torch_functions", level.patch)) precision.autocast_dtype = autocast;
     precision.keep_batchnorm_fp32 = flag("amp.keep_batchnorm_fp32", level.keep_batchnorm_fp32);
     precision.fp32_masters = flag("amp.master_weights", level.master_weights);
     precision.output_dtype = amp_dtype(values, "amp.cast_model_outputs", problems);

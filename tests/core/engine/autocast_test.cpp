@@ -136,7 +136,7 @@ TEST(Amp, SingleArgumentsOverrideTheLevel) {
   const PrecisionConfig given = amp(R"("opt_level": "O2", "cast_model_type": "torch.bfloat16", "master_weights": false,
     "keep_batchnorm_fp32": false, "loss_scale": 128, "patch_torch_functions": true, "cast_model_outputs": "float32")");
   EXPECT_EQ(given.compute, Precision::kBf16);
-  EXPECT_EQ(given.autocast_dtype, "float16");
+  EXPECT_EQ(given.autocast_dtype, "bfloat16");
   EXPECT_FALSE(given.keep_batchnorm_fp32);
   EXPECT_FALSE(given.fp32_masters);
   EXPECT_EQ(given.loss_scale, 128);
@@ -158,6 +158,20 @@ TEST(Amp, O1TrainsAsAutocastInFp16Does) {
   SmallRun amp(config(R"("amp": {"enabled": true})"));
   SmallRun autocast(config(R"("torch_autocast": {"enabled": true, "dtype": "float16"})"));
   for (int i = 0; i < 5; ++i) EXPECT_EQ(amp.step(), autocast.step());
+}
+
+TEST(Amp, AutocastsInTheTypeOfA16BitModel) {
+  EXPECT_EQ(amp(R"("cast_model_type": "torch.bfloat16")").autocast_dtype, "bfloat16");
+  EXPECT_EQ(amp(R"("cast_model_type": "torch.float16")").autocast_dtype, "float16");
+  EXPECT_EQ(amp(R"("cast_model_type": "float32")").autocast_dtype, "float16");
+}
+
+/// A loss scale that is a power of two changes no bit of a bfloat16 gradient.
+TEST(Amp, O1OfABfloat16ModelTrainsAsBf16Does) {
+  SmallRun amp(config(R"("amp": {"enabled": true, "cast_model_type": "torch.bfloat16"})"));
+  SmallRun bf16(config(R"("bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "bf16"})"));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(amp.step(), bf16.step());
+  EXPECT_EQ(amp.engine.last_step().loss_scale, 65536);
 }
 
 TEST(Amp, StaysAtItsCeiling) {
