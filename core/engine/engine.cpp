@@ -16,6 +16,7 @@
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/model/batch_norm_types.hpp"
 #include "core/model/dtype_names.hpp"
 #include "core/model/layer_names.hpp"
 #include "core/model/parameter_classes.hpp"
@@ -145,6 +146,7 @@ void Engine::State::cast_buffers() {
       tensor.set_data(tensor.to(at::kFloat));
     }
   }
+  match_batch_norm_types(model);
 }
 
 Component Engine::State::create(const ComponentChoice& choice) {

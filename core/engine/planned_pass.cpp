@@ -20,6 +20,7 @@
 #include "core/memory/recompute/recomputation.hpp"
 #include "core/memory/shapes_by_host.hpp"
 #include "core/memory/shapes_only.hpp"
+#include "core/model/batch_norm_types.hpp"
 #include "core/model/dtype_names.hpp"
 #include "core/model/layer_names.hpp"
 #include "core/parameters/run_needs.hpp"
@@ -230,6 +231,7 @@ PlannedPass follow_pass(Model& model, const Config& config, const PluginIndex& p
     tensor.mutable_grad().reset();
   }
   try {
+    match_batch_norm_types(model);
     model.set_training(true);
     PassPolicy policy(model.parameters());
     for (const NamedTensor& buffer : model.buffers()) policy.exclude(buffer.tensor);

@@ -608,6 +608,34 @@ class TheEngine(Fixture):
         self.assertLess(losses[-1], losses[0])
         self.assertTrue(engine.bfloat16_enabled())
 
+    def test_trains_batch_norm_in_16_bits(self):
+        class Normalised(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner, self.outer = torch.nn.Linear(4, 3), torch.nn.Linear(3, 1)
+                self.norm, self.tracked = torch.nn.BatchNorm1d(3), torch.nn.InstanceNorm1d(1, affine=True, track_running_stats=True)
+                self.register_buffer("angles", torch.rand(4) / 3)
+
+            def forward(self, x):
+                x = self.norm(self.inner((x * self.angles).to(self.inner.weight.dtype)))
+                return self.outer(self.tracked(x.unsqueeze(1)).squeeze(1))
+
+        for section, dtype in (("bf16", torch.bfloat16), ("fp16", torch.float16)):
+            torch.manual_seed(5)
+            net = Normalised()
+            plain = copy.deepcopy(net).to(dtype)
+            plain.angles = net.angles.clone()
+            x = torch.randn(8, 4)
+            engine = engine_of(net, **{section: {"enabled": True}})
+            self.assertTrue(engine(x).equal(plain(x)))
+            for name, buffer in plain.named_buffers():
+                self.assertEqual(net.get_buffer(name).dtype, buffer.dtype, name)
+                self.assertTrue(net.get_buffer(name).equal(buffer), name)
+            engine = engine_of(net, **{section: {"enabled": True, **({"initial_scale_power": 4} if section == "fp16" else {})}})
+            losses = [step(engine, x) for _ in range(20)]
+            self.assertLess(losses[-1], losses[0] / 2)
+            self.assertGreater(len({value.item() for value in net.norm.running_var}), 1)
+
     def test_knows_its_gradients_norm(self):
         engine = engine_of(gradient_clipping=0)
         self.assertIsNone(engine.get_global_grad_norm())
