@@ -17,6 +17,15 @@ void LayerChain::add(const Component& observer) {
 void LayerChain::set_names(const std::vector<std::string>& names) {
   places_.clear();
   for (const std::string& name : names) places_.emplace(name, static_cast<std::uint32_t>(places_.size()));
+  calls_.assign(places_.size(), {});
+}
+
+std::vector<std::string> LayerChain::never_ran() const {
+  std::vector<std::string> names;
+  for (const auto& [name, place] : places_) {
+    if (calls_[place].left_out && !calls_[place].ran) names.push_back(name);
+  }
+  return names;
 }
 
 void LayerChain::run(const capstan_layer_call& call, const capstan_layer_inner& inner, capstan_tensor* out) {
@@ -28,6 +37,10 @@ void LayerChain::run(const capstan_layer_call& call, const capstan_layer_inner& 
   known.described.index = place == places_.end() ? known.described.count : place->second;
   *out = run_from(0, known, call.hidden, call.arguments, call.argument_count);
   if (!known.ran) left_out_.insert(name);
+  if (place == places_.end()) return;
+  Calls& calls = calls_[place->second];
+  calls.ran = calls.ran || known.ran;
+  calls.left_out = calls.left_out || !known.ran;
 }
 
 /// What a wrapper sees as its inner layer: the rest of the chain, with the arguments of the call unless it gives

@@ -33,6 +33,9 @@ class LayerChain final : public LayerHost {
 
   /// The names of the model's layers that an observer has not run since the last call.
   std::set<std::string> take_left_out() { return std::exchange(left_out_, {}); }
+  /// The model's layers that were called since forget_calls() and that no call has run.
+  std::vector<std::string> never_ran() const;
+  void forget_calls() { calls_.assign(calls_.size(), {}); }
 
  private:
   /// One call from the model, and the call in which the model runs its layer.
@@ -47,7 +50,11 @@ class LayerChain final : public LayerHost {
   capstan_tensor run_from(std::size_t position, const Call& call, capstan_tensor hidden,
                           const capstan_argument* const* arguments, std::size_t argument_count) const;
 
+  struct Calls {
+    bool ran = false, left_out = false;
+  };
   std::vector<const Component*> wrappers_;
+  std::vector<Calls> calls_;  // of the model's layers, by their places
   std::unordered_map<std::string, std::uint32_t> places_;
   std::set<std::string> left_out_;
 };

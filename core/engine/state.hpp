@@ -128,6 +128,9 @@ struct Engine::State {
   /// The parameters of layers that observers left out have zero gradients: weight decay and momentum act on them, as
   /// they do where DeepSpeed's engine fills in what backward has left empty.
   void give_zeros_to_left_out();
+  /// The indices of the store's entries that belong to layers of these names.
+  template <class Layers>
+  std::vector<std::size_t> entries_of(const Layers& layers);
   /// Ends the step's exchange between ranks: loss, which gradients there are and whether they are finite, their norm
   /// when `norm`.
   void agree_on_step(bool norm);

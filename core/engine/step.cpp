@@ -102,6 +102,7 @@ void Engine::State::begin_forward(Batch& batch, bool of_model) {
   refuse_unfrozen();
   if (under_way.micro_step == 0) {
     observers.layers().take_left_out();  // of a step that was given up
+    observers.layers().forget_calls();
     progress_report.step_begins();
     if (trial) trial->step_begins(*accelerator);
     traffic_before = communicator->log().total();
@@ -165,15 +166,18 @@ void Engine::State::pass(PassKind kind, Batch& batch, const std::function<void()
   run_pass(batch, between ? ParameterResidency::Pass::kTraining : ParameterResidency::Pass::kEvaluation, in_precision);
 }
 
-void Engine::State::give_zeros_to_left_out() {
-  std::vector<std::size_t> without;
-  for (const std::string& layer : observers.layers().take_left_out()) {
+template <class Layers>
+std::vector<std::size_t> Engine::State::entries_of(const Layers& layers) {
+  std::vector<std::size_t> found;
+  for (const std::string& layer : layers) {
     for (std::size_t i = 0; i < store.entries().size(); ++i) {
-      if (store.entries()[i].name.starts_with(layer + ".")) without.push_back(i);
+      if (store.entries()[i].name.starts_with(layer + ".")) found.push_back(i);
     }
   }
-  store.give_zeros(without);
+  return found;
 }
+
+void Engine::State::give_zeros_to_left_out() { store.give_zeros(entries_of(observers.layers().take_left_out())); }
 
 void Engine::State::change_by_sampler(Batch& batch) {
   if (sampler->started()) return sampler->change(batch);
@@ -293,7 +297,7 @@ void Engine::State::backward(const at::Tensor& loss, BackwardOptions options) {
     const std::string name =
         step_name() + (micro_steps > 1 ? ", micro-batch " + std::to_string(under_way.micro_step) : "");
     if (under_way.micro_step == 0) under_way.local_gradients = wants_local_gradients();
-    store.begin_backward(name, next_is_last(), under_way.local_gradients);
+    store.begin_backward(name, next_is_last(), under_way.local_gradients, entries_of(observers.layers().never_ran()));
     const double exchanging = communicator->log().total().milliseconds;
     {
       const Timers::Span inner(micro_timers, "bwd_inner");
@@ -312,6 +316,7 @@ void Engine::State::backward(const at::Tensor& loss, BackwardOptions options) {
     batch_of_backward = {};
     at::NoGradGuard no_grad;
     store.end_backward();
+    observers.layers().forget_calls();
     if (micro_timers.on() && communicator->size() > 1) {
       micro_timers.add("bwd_allreduce", communicator->log().total().milliseconds - exchanging);
     }

@@ -261,8 +261,9 @@ void ParameterStore::build_slots() {
   }
 }
 
-void ParameterStore::begin_backward(const std::string& step, bool last, bool local) {
-  if (sharding_) sharding_->gradients().begin(step, last, local);
+void ParameterStore::begin_backward(const std::string& step, bool last, bool local,
+                                    const std::vector<std::size_t>& left_out) {
+  if (sharding_) sharding_->gradients().begin(step, last, local, left_out);
   if (staging_ && last) staging_->prefetch();
 }
 

@@ -166,8 +166,9 @@ class ParameterStore {
   void begin_forward(const std::string& step, ParameterResidency::Pass pass);
   void end_forward(ParameterResidency::Pass pass);
   /// Called around the backward of a micro-batch: adds up its gradients and, in several processes, averages them over
-  /// the ranks, unless the step is `local`. `step` names it, "step 12"; `last`: the last micro-batch of its step.
-  void begin_backward(const std::string& step, bool last, bool local);
+  /// the ranks, unless the step is `local`. `step` names it, "step 12"; `last`: the last micro-batch of its step;
+  /// `left_out`: entries whose layers forward has left out, whose gradients nobody is to wait for.
+  void begin_backward(const std::string& step, bool last, bool local, const std::vector<std::size_t>& left_out = {});
   void end_backward();
   /// The gradients of these entries are zero where the step gave none, so that they are updated. Called by every rank
   /// after the step's last end_backward().

@@ -223,7 +223,10 @@ void ParameterStore::end_forward(ParameterResidency::Pass pass) {
   if (pass == ParameterResidency::Pass::kEvaluation) residency_->end_pass();
 }
 
-void ParameterStore::set_present(const std::vector<std::uint8_t>& present) { present_on_any_ = present; }
+void ParameterStore::set_present(const std::vector<std::uint8_t>& present) {
+  present_on_any_ = present;
+  sharding_->gradients().expect(present);
+}
 
 Range ParameterStore::saved_part(std::size_t i) const {
   return sharding_ ? sharding_->owned(i) : Range{0, entries_[i].parameter.numel()};

@@ -32,15 +32,18 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
       names_(std::move(names)),
       options_(options),
       buckets_(partition.buckets().size()),
-      expected_(parameters_.size(), 1),
+      most_(parameters_.size(), 1),
       fired_(parameters_.size()),
+      known_(parameters_.size()),
+      left_out_(parameters_.size()),
+      used_still_(parameters_.size()),
       filled_(parameters_.size()),
       touched_(parameters_.size()),
       late_(buckets_.size()),
       reduced_once_(buckets_.size()),
       queue_(queue) {
-  for (std::size_t i = 0; i < expected_.size(); ++i) {
-    if (partition_.buckets()[partition_.bucket_of(i)].given) expected_[i] = 0;
+  for (std::size_t i = 0; i < most_.size(); ++i) {
+    if (partition_.buckets()[partition_.bucket_of(i)].given) most_[i] = 0;
   }
   if (!whole_gradients()) find_gaps();
   mixed_.resize(buckets_.size());
@@ -92,7 +95,7 @@ GradientReducer::~GradientReducer() {
   for (const auto& [node, key] : nodes_) node->del_post_hook(key);
 }
 
-void GradientReducer::begin(const std::string& name, bool last, bool local) {
+void GradientReducer::begin(const std::string& name, bool last, bool local, const std::vector<std::size_t>& left_out) {
   forget_under_way();
   name_ = name;
   local_ = local;
@@ -101,13 +104,15 @@ void GradientReducer::begin(const std::string& name, bool last, bool local) {
   next_ = 0;
   std::fill(fired_.begin(), fired_.end(), 0);
   std::fill(late_.begin(), late_.end(), 0);
+  std::fill(left_out_.begin(), left_out_.end(), 0);
+  for (const std::size_t i : left_out) left_out_[i] = 1;
   if (options_.stage >= 2) std::fill(filled_.begin(), filled_.end(), 0);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     const Bucket& bucket = partition_.buckets()[b];
     buckets_[b].closed = false;
     buckets_[b].missing = 0;
     for (std::size_t at = bucket.begin; at < bucket.end; ++at) {
-      buckets_[b].missing += expected_[partition_.order()[at]] > 0;
+      buckets_[b].missing += expected(partition_.order()[at]) > 0;
     }
   }
 }
@@ -186,7 +191,7 @@ void GradientReducer::arrived(std::size_t i) {
     return;
   }
   take(i, gradient);
-  if (fired_[i] == expected_[i]) --bucket.missing;
+  if (fired_[i] == expected(i)) --bucket.missing;
   if (options_.during_backward && reduces_now()) close_complete();
 }
 
@@ -301,7 +306,7 @@ void GradientReducer::keep(std::size_t b, const at::Tensor& all, const at::Tenso
   }
 }
 
-/// Gradients that came to a closed bucket, on any rank: a parameter that contributes more often than the last time.
+/// Gradients that came to a closed bucket, on any rank: a parameter that contributes more often than ever before.
 void GradientReducer::reduce_late() {
   std::vector<at::Tensor> all;
   for (int rank = 0; rank < communicator_->size(); ++rank) {
@@ -343,7 +348,27 @@ void GradientReducer::end() {
       if (!filled_[i]) region(i).zero_();
     }
   }
-  expected_ = fired_;
+  learn();
+}
+
+/// Most, and not the last: a bucket that a parameter may still come to must stay open, or its sum would be rounded
+/// twice.
+void GradientReducer::learn() {
+  for (std::size_t i = 0; i < most_.size(); ++i) {
+    if (partition_.buckets()[partition_.bucket_of(i)].given) continue;
+    if (left_out_[i] && fired_[i] == 0) continue;
+    used_still_[i] |= left_out_[i];
+    most_[i] = known_[i] ? std::max(most_[i], fired_[i]) : fired_[i];
+    known_[i] = 1;
+  }
+}
+
+void GradientReducer::expect(const std::vector<std::uint8_t>& present) {
+  for (std::size_t i = 0; i < most_.size(); ++i) {
+    if (!present[i] || partition_.buckets()[partition_.bucket_of(i)].given) continue;
+    most_[i] = std::max(most_[i], 1);
+    known_[i] = 1;
+  }
 }
 
 void GradientReducer::give_zeros(std::size_t i) {

@@ -30,8 +30,12 @@ namespace capstan {
 /// Hooks on the parameters' autograd nodes take each gradient as it appears. Stages 0 and 1 add it to one buffer of all
 /// gradients and reduce that once a step; stages 2 and 3 reduce in every backward and keep what this rank owns. Buckets
 /// are reduced in their order on every rank, whatever order the gradients come in. An element's result is the same at
-/// every stage, with every bucket size, with and without overlap: a sum in rank order in fp32. A single process reduces
-/// nothing: from stage 2 on each gradient is kept as it appears.
+/// every stage, with every bucket size, with and without overlap: a sum in rank order in fp32. With several
+/// micro-batches a step that holds of stages 0 and 1, which add up before they reduce, and of stages 2 and 3, which
+/// reduce before they add up. A bucket waits for each parameter that has had a gradient in an earlier step, on any
+/// rank, unless the parameter's layer was left out. A gradient that comes when its bucket has been reduced is reduced
+/// by itself and added, which may round otherwise: the first gradient of a parameter that the run's first backward did
+/// not use. A single process reduces nothing: from stage 2 on each gradient is kept as it appears.
 class GradientReducer {
  public:
   struct Options {
@@ -56,8 +60,9 @@ class GradientReducer {
   GradientReducer(const GradientReducer&) = delete;
 
   /// Called around the backward of one micro-batch. `last`: this is the step's last micro-batch. `name`: "step 12".
-  /// `local`: nothing is exchanged in this step (stages 0 and 1).
-  void begin(const std::string& name, bool last, bool local = false);
+  /// `local`: nothing is exchanged in this step (stages 0 and 1). `left_out`: parameters of layers that did not run,
+  /// the same on all ranks.
+  void begin(const std::string& name, bool last, bool local = false, const std::vector<std::size_t>& left_out = {});
   void end();
 
   bool local() const { return local_; }
@@ -68,6 +73,8 @@ class GradientReducer {
   /// Whether the gradient of parameter i went to a sink; then the squares of its blocks, valid as gradient().
   bool away(std::size_t i) const { return owned_ && owned_->away(i); }
   const std::vector<SumOfSquares>& squares_away(std::size_t i) const { return owned_->squares(i); }
+  /// Some rank has had a gradient of the parameters whose element is not 0.
+  void expect(const std::vector<std::uint8_t>& present);
   /// 1 for parameters that got a gradient on this rank in this step.
   const std::vector<std::uint8_t>& touched() const { return touched_; }
   /// The rows that sparse gradients have, over all ranks; valid as gradient(). Null where nobody wants them.
@@ -91,6 +98,9 @@ class GradientReducer {
     at::Tensor buffer;  // from stage 2 on: the gradients of this backward
   };
 
+  /// Contributions that the bucket of parameter i waits for.
+  int expected(std::size_t i) const { return left_out_[i] && !used_still_[i] ? 0 : most_[i]; }
+  void learn();
   void arrived(std::size_t i);
   void take(std::size_t i, at::Tensor& gradient);
   void keep_alone(std::size_t i, at::Tensor& gradient);
@@ -130,8 +140,13 @@ class GradientReducer {
   std::vector<std::vector<Range>> gaps_;  // of each bucket, from its beginning: what aligns parameters; stages 2 and 3
   std::vector<std::optional<MixedBucket>> mixed_;  // set for buckets whose gradients do not all travel alike
   std::vector<std::unique_ptr<QuantizedReduceScatter>> quantized_;  // one a bucket, or none
-  std::vector<int> expected_, fired_;                               // contributions in the last backward, in this one
-  std::vector<std::uint8_t> filled_;                                // its region holds a gradient
+  /// How often a parameter's gradient comes in a backward: the most so far (1 before the first); in this one; and
+  /// whether the first backward that ran the parameter's layer is over.
+  std::vector<int> most_, fired_;
+  std::vector<std::uint8_t> known_;
+  std::vector<std::uint8_t> left_out_;    // in this backward
+  std::vector<std::uint8_t> used_still_;  // had a gradient, though its layer was left out: tied to another
+  std::vector<std::uint8_t> filled_;      // its region holds a gradient
   std::vector<std::uint8_t> touched_;
   std::optional<SparseRows> rows_;
   std::vector<std::uint8_t> late_;          // a bucket: a gradient came after it was closed

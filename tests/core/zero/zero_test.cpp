@@ -79,6 +79,32 @@ TEST_P(EveryStage, GivesTheSameParametersBitForBit) {
   });
 }
 
+/// A parameter that some micro-batches use on some ranks is among them.
+TEST(Accumulation, GivesTheSameBitsAtStages0And1AndAtStages2And3) {
+  test::expect_on_ranks(3, [](Communicator& communicator) {
+    for (const char* precision : {"", R"(, "bf16": {"enabled": true})"}) {
+      const auto values_of = [&](const std::string& zero) {
+        MixedRun run(config_of(3, kSgd, zero, R"(, "gradient_accumulation_steps": 3)" + std::string(precision)),
+                     shared(communicator), /*seed=*/2, /*largest=*/5000);
+        run.steps(4);
+        return run.values();
+      };
+      const at::Tensor before = values_of(R"({"stage": 0})"), after = values_of(R"({"stage": 2})");
+      EXPECT_FALSE(at::equal(before, after));
+      for (const char* zero : {R"({"stage": 0, "overlap_comm": true, "reduce_bucket_size": 1})",
+                               R"({"stage": 1, "reduce_bucket_size": 1})",
+                               R"({"stage": 1, "reduce_bucket_size": 3000, "overlap_comm": true})"}) {
+        EXPECT_TRUE(at::equal(values_of(zero), before)) << zero << precision;
+      }
+      for (const char* zero :
+           {R"({"stage": 2, "reduce_bucket_size": 1})", R"({"stage": 3, "reduce_bucket_size": 3000})",
+            R"({"stage": 3, "overlap_comm": false})"}) {
+        EXPECT_TRUE(at::equal(values_of(zero), after)) << zero << precision;
+      }
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryStage, testing::Values(2, 3, 4));
 
 /// Ranks gather together, so that at stage 3 all of them must use what comes and goes.
