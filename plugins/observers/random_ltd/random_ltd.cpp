@@ -44,10 +44,8 @@ void RandomLtd::event(const capstan_event& event) {
     case CAPSTAN_EVENT_INITIALIZED:
       find_layers();
       break;
-    case CAPSTAN_EVENT_STEP_BEGIN:
-      consumed_before_ = consumed_;
-      break;
     case CAPSTAN_EVENT_STEP_END:
+      consumed_before_ = consumed_;
       if (!ran_ && wrapped_.count() > 0) {
         throw sdk::Error("random_ltd_layer_id: none of " + wrapped_.listed() +
                          " ran through capstan::layer in the first step, so no token can be dropped. The model's "
@@ -82,9 +80,10 @@ void RandomLtd::batch(sdk::Batch& batch) {
   });
   if (!choice_.samples.defined()) return;  // an empty batch
   choice_.keep = schedule_.update(choice_.step);
-  // Micro-batches and ranks have equally many samples, so the sum over a step is that of its whole batch.
-  if (choice_.micro_step == 0) consumed_ = consumed_before_;
-  consumed_ += choice_.samples.numel() * host_.world_size() * layer_tokens();
+  // Micro-batches and ranks have equally many samples. A micro-batch, or a step, that is given up and done again counts
+  // once.
+  const std::int64_t samples = (choice_.micro_step + 1) * choice_.samples.numel() * host_.world_size();
+  consumed_ = consumed_before_ + samples * layer_tokens();
   host_.record("random_ltd_kept", static_cast<double>(choice_.keep));
   host_.record("consumed_layer_tokens", static_cast<double>(consumed_));
 }

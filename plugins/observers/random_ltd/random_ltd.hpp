@@ -48,7 +48,7 @@ class RandomLtd {
 
   WrappedLayers wrapped_;
   TokenChoice choice_;                               // of the forward under way
-  std::int64_t consumed_ = 0, consumed_before_ = 0;  // layer tokens, now and when the step began
+  std::int64_t consumed_ = 0, consumed_before_ = 0;  // layer tokens, now and after the last step
   bool ran_ = false, warned_ = false;
 };
 

@@ -2,6 +2,8 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <stdexcept>
+#include <utility>
 
 #include "capstan/sdk/model.hpp"
 #include "core/engine/engine.hpp"
@@ -57,6 +59,7 @@ struct Tower : torch::nn::Module {
   }
 
   at::Tensor forward(const sdk::BatchView& batch) {
+    if (std::exchange(fails, false)) throw std::runtime_error("this forward fails");
     at::Tensor hidden = batch.tensor("x");
     const bool first = shape.sequence_first;
     for (std::size_t i = 0; i < blocks->size(); ++i) {
@@ -82,6 +85,7 @@ struct Tower : torch::nn::Module {
   Shape shape;
   torch::nn::ModuleList blocks;
   std::vector<at::Tensor> seen;  // position_ids, call by call
+  bool fails = false;            // the next forward
 };
 
 std::string section(const std::string& changes = "", std::int64_t keep = 5, const std::string& type = "decoder",
@@ -272,6 +276,25 @@ TEST(RandomLtd, KeepsTheSameTokensHoweverABatchIsDivided) {
     const Json state = Json::parse(one->saved());
     EXPECT_EQ(state.at("consumed_layer_tokens"), Json(consumed));
     EXPECT_EQ(state.at("current_value"), Json(6));
+  }
+}
+
+TEST(RandomLtd, CountsTheTokensOfAMicroBatchOnceThatIsGivenUpAndDoneAgain) {
+  for (const int failing : {0, 1, 2, 3}) {
+    TowerRun run(section(), {}, 4, 2), undisturbed(section(), {}, 4, 2);
+    for (int micro_batch = 0; micro_batch < 6; ++micro_batch) {
+      Batch batch = run.batch();
+      if (micro_batch == failing) {
+        run.tower->fails = true;
+        Batch given_up = batch;
+        EXPECT_THAT([&] { run.engine->forward(given_up); },
+                    ThrowsMessage<std::exception>(HasSubstr("this forward fails")));
+      }
+      run.engine->backward(run.engine->forward(batch));
+      run.engine->step();
+    }
+    for (int step = 0; step < 3; ++step) undisturbed.step();
+    EXPECT_EQ(run.saved(), undisturbed.saved()) << failing;
   }
 }
 
