@@ -12,7 +12,8 @@ namespace capstan {
 
 /// schedule_config of a curriculum; which members are set depends on the schedule's type.
 struct CurriculumSchedule {
-  std::optional<std::int64_t> total_curriculum_step, difficulty_step, root_degree;
+  std::optional<std::int64_t> total_curriculum_step, difficulty_step;
+  std::optional<double> root_degree;
   std::vector<std::int64_t> difficulty, max_step;  // fixed_discrete
   bool operator==(const CurriculumSchedule&) const = default;
 };

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/registry/host.hpp"
 #include "core/text/json.hpp"
 #include "plugins/data/common/difficulty_schedule.hpp"
@@ -47,6 +50,21 @@ TEST(DifficultySchedule, HasTheGoldenValues) {
                                "schedule_config": {"total_curriculum_step": 10, "difficulty_step": 8, "root_degree": 2}})",
                            0, 11),
               ElementsAre(8, 24, 32, 32, 40, 40, 48, 48, 56, 56, 64, 64));
+}
+
+TEST(DifficultySchedule, TakesRootsOfAnyDegreeAbove0) {
+  for (const double degree : {0.25, 0.5, 0.75, 1.0, 1.5, 2.5}) {
+    const Numbers made = difficulties(R"({"min_difficulty": 16, "max_difficulty": 128, "schedule_type": "fixed_root",
+      "schedule_config": {"total_curriculum_step": 50, "difficulty_step": 8, "root_degree": )" +
+                                          std::to_string(degree) + "}}",
+                                      0, 60);
+    for (std::int64_t step = 0; step <= 60; ++step) {
+      // Platanios et al. 2019, equation 7, down to a multiple of difficulty_step.
+      const double share = std::pow(static_cast<double>(step) / 50, 1 / degree);
+      const auto length = static_cast<std::int64_t>(std::floor(16 + 112 * share)) / 8 * 8;
+      EXPECT_EQ(made[static_cast<std::size_t>(step)], std::min<std::int64_t>(length, 128)) << degree << " " << step;
+    }
+  }
 }
 
 TEST(DifficultySchedule, IsThePeersWhereTheMinimumIsAMultipleOfTheStep) {
