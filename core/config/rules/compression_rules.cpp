@@ -75,9 +75,6 @@ void check_weight_group(const Effective& values, const Json& params, const std::
     problems.error(path + ".start_bits",
                    "must be at most " + std::to_string(kMostBits) + ", got " + std::to_string(start) + ".");
   }
-  if (!forward && params.find("quantization_period") && integer(params, "quantization_period") == 0) {
-    problems.error(path + ".quantization_period", "must be above 0, got 0.");
-  }
   if (target > kMostBits) {
     problems.error(path + ".target_bits",
                    "must be at most " + std::to_string(kMostBits) + ", got " + std::to_string(target) + ".");

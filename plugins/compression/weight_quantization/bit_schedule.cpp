@@ -8,6 +8,7 @@ namespace capstan::compression {
 
 std::int64_t BitSchedule::evenly(std::int64_t period, std::int64_t next, std::int64_t factor) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  if (period == 0) return next;
   return factor > (kMost - next) / period ? kMost : next + period * factor;
 }
 

@@ -11,8 +11,8 @@ namespace capstan::compression {
 /// the order of the weights.
 ///
 /// A weight loses a bit at the first update that is not before its `next`, down to its target; `next` begins as its
-/// period. The share of the values that are not quantised falls by change_ratio an update, from 1 to 0, and is 1 again
-/// from the weight on that loses a bit.
+/// period. With a period of 0, each update takes a bit. The share of the values that are not quantised falls by
+/// change_ratio an update, from 1 to 0, and is 1 again from the weight on that loses a bit.
 class BitSchedule {
  public:
   struct Weight {

@@ -32,7 +32,7 @@ std::string bits_and_period(const BitSchedule::Weight& bits) {
   std::string text = bits_text(bits.start_bits);
   if (bits.start_bits == bits.target_bits) return text + " in the update";
   return std::to_string(bits.start_bits) + " to " + bits_text(bits.target_bits) + " in the update, one fewer every " +
-         (bits.period == 1 ? "update" : std::to_string(bits.period) + " updates");
+         (bits.period <= 1 ? "update" : std::to_string(bits.period) + " updates");
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ UpdateQuantization::UpdateQuantization(sdk::Host host, const sdk::Params& params
     require(start <= kMostBits, at + "start_bits", "must be at most 32, got " + std::to_string(start) + ".");
     require(start >= target, at + "start_bits",
             std::to_string(start) + " is below target_bits, " + std::to_string(target) + ".");
-    require(period >= 1, at + "quantization_period", "must be above 0, got " + std::to_string(period) + ".");
+    require(period >= 0, at + "quantization_period", "must be at least 0, got " + std::to_string(period) + ".");
     require(target > 2 || (keys_.symmetric && !stochastic_), at + "target_bits",
             std::to_string(target) + " bits need quantization_type \"symmetric\" and rounding \"nearest\".");
     of_groups_.push_back({static_cast<int>(start), static_cast<int>(target), period});

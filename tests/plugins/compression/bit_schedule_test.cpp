@@ -36,6 +36,17 @@ TEST(BitSchedule, TakesABitAwayEveryPeriodDownToTheTarget) {
   EXPECT_EQ(schedule.bits_to_fall(), 0);
 }
 
+TEST(BitSchedule, TakesABitEveryUpdateWhereThePeriodIs0WhateverTheFactor) {
+  for (const std::int64_t factor : {1, 3}) {
+    BitSchedule schedule = schedule_of({{8, 4, 0}});
+    EXPECT_THAT(bits_up_to(schedule, 6, factor), ElementsAre(8, 7, 6, 5, 4, 4, 4));
+  }
+  BitSchedule ahead = schedule_of({{8, 4, 0}, {8, 4, 10}});
+  ahead.advance_to(25);
+  EXPECT_EQ(ahead.bits(0), 4);
+  EXPECT_EQ(ahead.bits(1), 6);
+}
+
 TEST(BitSchedule, WaitsAsManyPeriodsAsTheFactorSays) {
   BitSchedule schedule = schedule_of({{8, 4, 10}});
   const std::vector<int> bits = bits_up_to(schedule, 110, 3);

@@ -201,6 +201,18 @@ TEST_F(UpdateQuantization, HasNoCodesWhileValuesAreMixed) {
   ASSERT_NE(made.coder("fc.weight", 4), nullptr);
 }
 
+TEST_F(UpdateQuantization, TakesABitEveryUpdateWhereThePeriodIs0) {
+  const Moq moq{.start = 8, .target = 4, .period = 0};
+  const std::vector<int> bits = {8, 7, 6, 5, 4, 4};
+  for (std::size_t updates = 0; updates < bits.size(); ++updates) {
+    const at::Tensor made = after(moq, weight_, static_cast<std::int64_t>(updates));
+    const at::Tensor wanted = reference(weight_, bits[updates], true, 1);
+    EXPECT_LE((made - wanted).abs().gt(2e-7).sum().item<std::int64_t>(), 2) << updates;
+  }
+  EXPECT_THAT(planned(section(moq), "weight_quantization", {layer_of(weight_)}).report().front(),
+              HasSubstr("8 to 4 bits in the update, one fewer every update"));
+}
+
 struct Refused {
   Moq moq;
   const char* text;
@@ -209,7 +221,7 @@ struct Refused {
 TEST_F(UpdateQuantization, RefusesWhatCannotBe) {
   for (const Refused& one :
        {Refused{{.start = 4, .target = 8}, "g1.params.start_bits: 4 is below target_bits, 8."},
-        Refused{{.start = 8, .target = 4, .period = 0}, "g1.params.quantization_period: must be above 0, got 0."},
+        Refused{{.start = 8, .target = 4, .period = -1}, "g1.params.quantization_period: must be at least 0, got -1."},
         Refused{{.start = 40, .target = 4}, "g1.params.start_bits: must be at most 32, got 40."},
         Refused{{.start = 8, .target = 0}, "g1.params.target_bits: must be 1 to 32, got 0."},
         Refused{{.start = 8, .target = 2, .rounding = "stochastic"},

@@ -55,7 +55,7 @@ std::span<const Key> compression() {
     {WEIGHTS "different_groups.<group>.params.target_bits", "integer", "", ">= 1", kRequired, "002 DS",
      "Final bit width."},
     {WEIGHTS "different_groups.<group>.params.quantization_period", "integer", "1", ">= 0", 0, "002 DS",
-     "Updates between two reductions by one bit."},
+     "Updates between two reductions by one bit; 0: one bit every update, whatever eigenvalues are."},
     {WEIGHTS "different_groups.<group>.modules", "string[]", "", "", kOneOrMany, "002 DS",
      "Regular expressions searched in module names; absent: every module that the method fits."},
     {WEIGHTS "different_groups.<group>.related_modules", "any[]", "", "", kNoEffect, "002 DS",
