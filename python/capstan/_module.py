@@ -38,11 +38,33 @@ def refuse_tied_data(parameters):
             )
 
 
+def non_persistent_buffers(module):
+    """The names of the buffers that state_dict() leaves out."""
+    return {f"{path}.{key}" if path else key for path, part in module.named_modules(remove_duplicate=False)
+            for key in getattr(part, "_non_persistent_buffers_set", ())}
+
+
+def buffers_of(module):
+    """Each buffer once, under a name that state_dict() has where there is one."""
+    left_out = non_persistent_buffers(module)
+    return once(sorted(module.named_buffers(remove_duplicate=False), key=lambda item: item[0] in left_out))
+
+
+def saved_names_of(module):
+    """How state_dict() names tensors: which buffers it leaves out, and the further names of what has several."""
+    left_out, buffers = non_persistent_buffers(module), buffers_of(module)
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    shown = [*once(module.named_parameters(remove_duplicate=False)), *buffers]
+    names, first = {name for name, _ in shown}, {id(tensor): name for name, tensor in shown}
+    return {"non_persistent_buffers": [name for name, _ in buffers if name in left_out],
+            "tied": {name: first[id(tensor)] for name, tensor in named if name not in names and name not in left_out}}
+
+
 def facts_of(module):
     """What the engine may know of the model beyond its tensors: sizes of a configuration as transformers has it."""
     config = getattr(module, "config", None)
     config = getattr(config, "text_config", config)
-    facts = {}
+    facts = saved_names_of(module)
     for name, keys in {"hidden_size": ("hidden_size", "n_embd", "d_model"), "vocab_size": ("vocab_size",),
                        "layers": ("num_hidden_layers", "n_layer"), "heads": ("num_attention_heads", "n_head")}.items():
         for key in keys:

@@ -16,7 +16,8 @@ from capstan import _core, _distributed, _hooks, zero
 from capstan._config import source_of
 from capstan._core import ConfigError, RuntimeFault
 from capstan._loader import loader_of, loss_of
-from capstan._module import call, class_name, facts_of, next_of, once, positional_names, refuse_tied_data, refuse_wrapped
+from capstan._module import (buffers_of, call, class_name, facts_of, next_of, once, positional_names, refuse_tied_data,
+                             refuse_wrapped)
 from capstan._optimizers import is_translated, left_out, numbers_of, of_program
 from capstan._states import RESERVED, check_schedule, packed, schedule_text, states_of
 from capstan._views import OptimizerView, OwnOptimizer, ScheduleView
@@ -55,7 +56,7 @@ class Engine(torch.nn.Module):
         meeting, listening = _distributed.meeting()
         self._core = _core.Engine(
             description=type(module).__name__, parameters=parameters,
-            buffers=once(module.named_buffers(remove_duplicate=False)),
+            buffers=buffers_of(module),
             modules=[(path, class_name(part)) for path, part in module.named_modules()],
             facts=json.dumps(facts_of(module)), module=module, arguments=positional_names(module.forward),
             left_out=left_out("model_parameters" if optimizer is None else "optimizer", groups, parameters),
@@ -267,8 +268,14 @@ class Engine(torch.nn.Module):
         if self._core.rank() == 0:
             os.makedirs(save_dir, exist_ok=True)
             path = os.path.join(save_dir, save_filename)
-            torch.save(state, path + ".part")
-            os.replace(path + ".part", path)
+            try:
+                torch.save(state, path + ".part")
+                os.replace(path + ".part", path)
+            except (OSError, RuntimeError) as error:
+                with contextlib.suppress(OSError):
+                    os.remove(path + ".part")
+                raise RuntimeFault(f"save_16bit_model: '{path}' cannot be written: {error}. Free space there, or save "
+                                   "elsewhere.") from None
         return True
 
     save_fp16_model = save_16bit_model

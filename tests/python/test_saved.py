@@ -1,0 +1,123 @@
+"""What a checkpoint and an export hold of a module: the names of its state_dict(), and what each rank has for itself."""
+
+import json
+import os
+import re
+import resource
+import subprocess
+import unittest
+
+import torch
+
+import capstan
+from support import CAPSTAN, config, in_processes
+
+FOLDER = os.environ["CAPSTAN_TEST_FOLDER"]
+
+
+class Net(torch.nn.Module):
+    """A tied head, a running mean, and a mask that state_dict() leaves out."""
+
+    def __init__(self, longest):
+        super().__init__()
+        torch.manual_seed(1)
+        self.embed, self.head = torch.nn.Embedding(11, 8), torch.nn.Linear(8, 11, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("mask", torch.ones(longest, longest).tril(), persistent=False)
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, ids):
+        x = self.mask[:len(ids), :len(ids)] @ self.embed(ids)
+        self.mean += x.detach().mean(0)
+        return torch.nn.functional.cross_entropy(self.head(x), ids)
+
+
+def trained(longest=8):
+    engine = capstan.initialize(model=Net(longest), config=config())[0]
+    engine.backward(engine(torch.arange(4)))
+    engine.step()
+    return engine
+
+
+class Names(unittest.TestCase):
+    def test_are_those_of_state_dict(self):
+        folder = os.path.join(FOLDER, "names")
+        engine = trained()
+        engine.save_checkpoint(folder, "one")
+        with open(os.path.join(folder, "one", "index.json"), encoding="utf-8") as file:
+            names = {tensor["parameter"] for tensor in json.load(file)["tensors"] if tensor["state"] in ("param", "buffer")}
+        self.assertEqual(names, {"embed.weight", "mean"})
+        with open(os.path.join(folder, "one", "state.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["tied"], {"head.weight": "embed.weight"})
+
+    def test_let_a_longer_context_go_on(self):
+        folder = os.path.join(FOLDER, "longer")
+        engine = trained()
+        engine.save_checkpoint(folder)
+        longer = capstan.initialize(model=Net(16), config=config())[0]
+        longer.load_checkpoint(folder)
+        self.assertTrue(torch.equal(longer.module.mask, torch.ones(16, 16).tril()))
+        self.assertTrue(torch.equal(longer.module.mean, engine.module.mean))
+        self.assertEqual(longer(torch.arange(4)).item(), engine(torch.arange(4)).item())
+
+    def test_of_an_export_open_with_load_state_dict(self):
+        folder = os.path.join(FOLDER, "exported")
+        engine = trained()
+        engine.save_checkpoint(folder)
+        for to in ("pt", "safetensors"):
+            path = os.path.join(folder, "m." + to)
+            subprocess.run([CAPSTAN, "export", "--checkpoint", folder, "--to", to, "--out", path], check=True,
+                           capture_output=True, timeout=60)
+            if to == "pt":
+                state = torch.load(path, weights_only=True)
+                self.assertEqual(state.keys(), engine.module.state_dict().keys())
+                self.assertEqual(state["head.weight"].data_ptr(), state["embed.weight"].data_ptr())
+                Net(16).load_state_dict(state)
+            else:
+                from safetensors.torch import load_file
+                self.assertEqual(load_file(path).keys(), {"embed.weight", "mean"})
+        engine.load_weights(os.path.join(folder, "m.safetensors"))
+
+    def test_of_a_buffer_with_several_are_one_that_is_saved(self):
+        class Shared(Net):
+            def __init__(self):
+                super().__init__(8)
+                self.register_buffer("left_out", self.mean, persistent=False)
+                self.register_buffer("again", self.mean)
+                self._buffers = {name: self._buffers[name] for name in ("left_out", "mask", "mean", "again")}
+
+        folder = os.path.join(FOLDER, "shared")
+        engine = capstan.initialize(model=Shared(), config=config())[0]
+        engine.save_checkpoint(folder, "one")
+        with open(os.path.join(folder, "one", "state.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["tied"], {"head.weight": "embed.weight", "again": "mean"})
+
+
+class RunningStatistics(unittest.TestCase):
+    def test_of_every_rank_come_back(self):
+        told, _ = in_processes(2, "batch_norm.py", os.path.join(FOLDER, "norm"))
+        for rank in told:
+            for stage, (saved, resumed, later, resumed_later) in rank.items():
+                self.assertEqual(resumed, saved, stage)
+                self.assertEqual(resumed_later, later, stage)
+        # Ranks have seen other samples, so that there was something to lose.
+        self.assertNotEqual(*(rank["0"][0] for rank in told))
+
+
+class FullDisk(unittest.TestCase):
+    def test_leaves_nothing_of_save_16bit_model(self):
+        folder = os.path.join(FOLDER, "full")
+        engine = trained()
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300, before[1]))  # Python ignores SIGXFSZ
+        try:
+            with self.assertRaisesRegex(capstan.RuntimeFault, re.escape(
+                    f"save_16bit_model: '{folder}/pytorch_model.bin' cannot be written: ") + ".*Free space there"):
+                engine.save_16bit_model(folder)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        self.assertEqual(os.listdir(folder), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
