@@ -325,6 +325,15 @@ class SchedulesOfTorch(Fixture):
                 self.assertLess(apart(expected, found), 3e-6, f"{name}, {'function' if as_function else 'object'}")
                 self.assertEqual(rates, ours_rates)
 
+    def test_move_each_group_of_those_that_begin_alike(self):
+        make = lambda net: optim.AdamW([{"params": net.body.parameters()}, {"params": net.head.parameters()}], lr=0.05)  # noqa: E731
+        apart_ones = lambda o: lr_scheduler.LambdaLR(o, [lambda k: 1.0, lambda k: 0.1**k])  # noqa: E731
+        for as_function in (False, True):
+            expected, rates = plain(make, apart_ones)
+            found, ours_rates = ours(make, apart_ones, as_function=as_function)
+            self.assertEqual(rates, ours_rates)
+            self.assertLess(apart(expected, found), 3e-6)
+
     def test_move_the_betas_where_nothing_else_is_said(self):
         one_cycle = lambda o: lr_scheduler.OneCycleLR(o, max_lr=0.05, total_steps=8)  # noqa: E731
         make = lambda net: optim.AdamW(net.parameters(), lr=0.01)  # noqa: E731
