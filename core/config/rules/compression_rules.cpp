@@ -164,8 +164,35 @@ double least_dense(std::string_view pattern) {
   return 1 - std::stod(std::string(pattern.substr(0, cut))) / std::stod(std::string(pattern.substr(cut + 1)));
 }
 
+/// Says of keys of snip_momentum that the other methods do not read them.
+void note_idle_sparse_keys(const Effective& values, Problems& problems) {
+  const std::string common = shared("sparse_pruning");
+  const std::string method = values.text(common + ".method");
+  if (!values.flag(common + ".enabled") || method == "snip_momentum") return;
+  const std::string why = "has no effect with method \"" + method + "\": ";
+  const auto note = [&](const std::string& key, const std::string& instead) {
+    if (values.given(common + "." + key)) problems.notice(common + "." + key, why + instead);
+  };
+  note("schedule_offset_end", "pruning begins with update schedule_offset, and does not end.");
+  note("schedule_offset_stride", "l1 chooses weights once, and topk after every update.");
+  note("block_pattern", "weights are pruned one by one.");
+  note("dense_ratio", "the share that is kept is params.dense_ratio of each of different_groups.");
+}
+
+void check_excluded(const Json* excluded, const std::string& path, Problems& problems) {
+  if (!excluded || !excluded->is_array()) return;
+  for (std::size_t i = 0; i < excluded->size(); ++i) {
+    const Json& pattern = excluded->as_array()[i];
+    if (!pattern.is_string()) continue;
+    const std::string fault = expression_fault(pattern.as_string());
+    if (!fault.empty()) problems.error(element_path(path, i), fault);
+  }
+}
+
 void check_sparse(const Effective& values, Problems& problems) {
   const std::string common = shared("sparse_pruning");
+  note_idle_sparse_keys(values, problems);
+  check_excluded(values.find(common + ".excluded_modules"), common + ".excluded_modules", problems);
   const Json* end = values.find(common + ".schedule_offset_end");
   const std::int64_t offset = values.integer(common + ".schedule_offset");
   if (end && end->is_integer() && end->as_integer() < offset) {

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
-#include <regex>
+#include <set>
 #include <string>
 
 #include "capstan/sdk/compression.hpp"
@@ -30,6 +30,7 @@ class SparsePruning {
       : scopes_(read_scopes(params, kSection)), offset_(shared_integer(params, "schedule_offset", 0)) {
     const std::string method = shared_text(params, "method", "l1");
     method_ = method == "snip_momentum" ? Method::kSnipMomentum : method == "topk" ? Method::kTopk : Method::kL1;
+    excluded_ = params.texts("/shared_parameters/excluded_modules");
     if (method_ == Method::kSnipMomentum) {
       read_snip(params);
       return;
@@ -128,18 +129,32 @@ class SparsePruning {
                        std::to_string(pattern_.rows) + " of " + std::to_string(pattern_.columns) +
                        " inputs that block_pattern allows. Keep at least " + std::to_string(1 - most) + ".");
     }
-    excluded_ = params.texts("/shared_parameters/excluded_modules");
+  }
+
+  /// The modules that excluded_modules leaves alone. Warns of an entry that is found in none.
+  std::set<const sdk::ModelModule*> excluded_modules(const sdk::ModelTable& model, sdk::CompressionPlan& plan) const {
+    const std::string key = kSection + ".shared_parameters.excluded_modules";
+    std::set<const sdk::ModelModule*> found;
+    for (const std::string& pattern : excluded_) {
+      const auto modules = search_modules(model, pattern, key);
+      found.insert(modules.begin(), modules.end());
+      if (!modules.empty()) continue;
+      plan.warnings.push_back(key + ": '" + pattern + "' is found in the path of no module that has a weight.");
+    }
+    return found;
   }
 
   sdk::CompressionPlan plan_groups(const sdk::ModelTable& model) {
     const std::vector<ModuleKind> kinds = {ModuleKind::kLinear, ModuleKind::kConv2d};
-    const Selection chosen = select_modules(model, scopes_, kinds, kinds);
+    Selection chosen = select_modules(model, scopes_, kinds, kinds);
     const auto of = std::count_if(model.modules.begin(), model.modules.end(), [](const sdk::ModelModule& module) {
       return kind_of(module) == ModuleKind::kLinear || kind_of(module) == ModuleKind::kConv2d;
     });
     sdk::CompressionPlan plan;
     plan.warnings = chosen.warnings;
+    const auto excluded = excluded_modules(model, plan);
     for (std::size_t i = 0; i < scopes_.size(); ++i) {
+      std::erase_if(chosen.of_group[i], [&](const sdk::ModelModule* module) { return excluded.contains(module); });
       for (const sdk::ModelModule* module : chosen.of_group[i]) add_weight(plan, *module, ratios_[i]);
       plan.report.push_back(report_line("sparse_pruning", scopes_[i], chosen.of_group[i], static_cast<std::size_t>(of),
                                         percent(ratios_[i])));
@@ -178,26 +193,14 @@ class SparsePruning {
 
   sdk::CompressionPlan plan_snip(const sdk::ModelTable& model) {
     sdk::CompressionPlan plan;
-    std::vector<std::regex> excluded;
-    for (const std::string& pattern : excluded_) {
-      try {
-        excluded.emplace_back(pattern);
-      } catch (const std::regex_error& fault) {
-        throw sdk::Error(kSection + ".shared_parameters.excluded_modules: '" + pattern +
-                         "' is no regular expression: " + fault.what() + ".");
-      }
-    }
+    const auto excluded = excluded_modules(model, plan);
     const sdk::ModelModule* classifier = last_layer(model);
     std::size_t of = 0;
     std::vector<const sdk::ModelModule*> chosen;
     for (const sdk::ModelModule& module : model.modules) {
       if (!is_layer(module)) continue;
       ++of;
-      const bool left_out =
-          &module == classifier || std::any_of(excluded.begin(), excluded.end(), [&](const std::regex& expression) {
-            return std::regex_search(module.path, expression);
-          });
-      if (left_out || !module.find("weight")->trained) continue;
+      if (&module == classifier || excluded.contains(&module) || !module.find("weight")->trained) continue;
       if (!BlockedWeight::fits(module.find("weight")->shape, pattern_)) {
         plan.warnings.push_back(kSection + ".shared_parameters.block_pattern: the weight of '" + module.path +
                                 "' does not divide into such blocks, and is left as it is.");

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/compression/compressions.hpp"
@@ -21,6 +22,7 @@
 namespace capstan {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -55,7 +57,9 @@ struct LentHost {
 /// Sparse pruning of linear layers and convolutions, which is shown gradients without an engine.
 class Pruned {
  public:
-  Pruned(const std::string& shared, const std::vector<Layer>& layers, const std::string& groups = "{}") {
+  /// `fills`: false for plans alone, as scores that are trained have no place here.
+  Pruned(const std::string& shared, const std::vector<Layer>& layers, const std::string& groups = "{}",
+         bool fills = true) {
     static const PluginIndex plugins = PluginIndex::scan({});
     Registry registry(plugins);
     const std::string params =
@@ -72,7 +76,7 @@ class Pruned {
       parts_.parameters.push_back(
           {0, layer.path + ".weight", layer.shape, {0, numel}, {}, weight, at::empty_like(weight)});
     }
-    fill(0, true);
+    if (fills) fill(0, true);
   }
 
   void fill(std::int64_t updates, bool fresh = false) {
@@ -210,6 +214,21 @@ TEST(SnipMomentum, WaitsForTheFirstUpdateWhereItIsToPruneOnceAtTheStart) {
   EXPECT_TRUE(at::equal(pruned.mask(), at::tensor({1, 1, 0, 0}, at::kLong).view({2, 2})));
 }
 
+TEST(SparsePruning, LeavesExcludedModulesWholeWhateverTheMethod) {
+  const std::string groups = R"({"g": {"params": {"dense_ratio": 0.5}, "modules": ["fc", "attn"]}})";
+  for (const char* method : {"l1", "topk"}) {
+    Pruned pruned(R"("method": ")" + std::string(method) + R"(", "excluded_modules": ["^attn", "nowhere"])",
+                  {{"fc", {4, 6}}, {"attn.q", {4, 6}}, kLast}, groups, std::string_view(method) == "l1");
+    EXPECT_TRUE(pruned.compressions().compresses("fc.weight")) << method;
+    EXPECT_FALSE(pruned.compressions().compresses("attn.q.weight")) << method;
+    EXPECT_THAT(pruned.compressions().report().front(), HasSubstr("sparse_pruning g: 1 of 3 modules, 50 % kept"));
+    EXPECT_THAT(
+        pruned.compressions().warnings(),
+        ElementsAre("compression_training.sparse_pruning.shared_parameters.excluded_modules: 'nowhere' is found "
+                    "in the path of no module that has a weight."));
+  }
+}
+
 TEST(SparsePruning, RefusesWhatItCannotDo) {
   const auto refuses = [](const std::string& shared, const std::string& groups, const char* why) {
     EXPECT_THAT([&] { Pruned(shared, {{"fc", {4, 6}}}, groups); }, ThrowsMessage<std::exception>(HasSubstr(why)));
@@ -218,6 +237,10 @@ TEST(SparsePruning, RefusesWhatItCannotDo) {
     refuses(snip(std::string(R"("block_pattern": ")") + pattern + "\""), "{}", "block_pattern: must be NxM");
   }
   refuses(snip(R"("block_pattern": "2:4", "dense_ratio": 0.4)"), "{}", "Keep at least 0.5");
+  for (const std::string& shared : {std::string(R"("method": "l1")"), snip(R"("dense_ratio": 0.5)")}) {
+    refuses(shared + R"(, "excluded_modules": ["f[c"])", R"({"g": {"params": {"dense_ratio": 0.5}}})",
+            "shared_parameters.excluded_modules: 'f[c' is no");
+  }
   refuses(snip(R"("schedule_offset": 5, "schedule_offset_end": 4)"), "{}", "is below schedule_offset, 5");
   for (const char* ratio : {"0", "1.5", "-1"}) {
     refuses(R"("method": "l1")", std::string(R"({"g": {"params": {"dense_ratio": )") + ratio + "}}}",
