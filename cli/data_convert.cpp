@@ -10,6 +10,7 @@
 #include "cli/program.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/output_path.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -66,6 +67,14 @@ int data_convert(const DataConvertArguments& arguments) {
       throw RuntimeFault(error.what());
     }
   }
+  const bool is_stream =
+      arguments.to != "indexed" && !fs::is_directory(arguments.out) && output_path(arguments.out).is_stream;
+  if (const fs::path out = arguments.out;
+      arguments.to == "indexed" && fs::exists(out) && !fs::is_regular_file(out) && !fs::is_directory(out)) {
+    throw ConfigError("--out: '" + arguments.out +
+                      "' is a device or a pipe, and --to indexed writes two files, NAME.bin and NAME.idx. Give a name "
+                      "for them.");
+  }
   for (const fs::path& result : results(arguments)) {
     for (const auto& [path, format] : inputs) {
       std::error_code error;
@@ -73,7 +82,8 @@ int data_convert(const DataConvertArguments& arguments) {
         throw ConfigError("--out: '" + result.string() + "' is what is read. Choose another name.");
       }
     }
-    if (!arguments.force && fs::exists(result)) {
+    // A device or a pipe is not replaced.
+    if (!arguments.force && fs::is_regular_file(result)) {
       throw ConfigError("--out: '" + result.string() + "' exists. Choose another name, or replace it with --force.");
     }
   }
@@ -90,10 +100,12 @@ int data_convert(const DataConvertArguments& arguments) {
     for (const auto& [path, format] : inputs) read_tokens(path, format, options, counted);
     if (counted.tokens == 0) throw RuntimeFault("the inputs hold no token.");
     counted.finish();
-    print(arguments.out + ": " + grouped(counted.documents) + " document" + (counted.documents == 1 ? "" : "s") + ", " +
-          grouped(counted.tokens) + " tokens\n");
+    const std::string done = arguments.out + ": " + grouped(counted.documents) + " document" +
+                             (counted.documents == 1 ? "" : "s") + ", " + grouped(counted.tokens) + " tokens";
+    // Standard output may be what was written.
+    is_stream ? log::info(done) : print(done + "\n");
   } catch (const Interrupted&) {
-    log::info("interrupted; nothing was written");
+    log::info(is_stream ? "interrupted; what was written has no end" : "interrupted; nothing was written");
     return static_cast<int>(ExitCode::kInterrupted);
   } catch (const sdk::Error& error) {
     throw RuntimeFault(error.what());

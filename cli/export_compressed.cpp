@@ -16,6 +16,7 @@
 #include "core/compression/removal_record.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/output_path.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -115,6 +116,11 @@ void export_compressed(const ExportArguments& arguments, const std::filesystem::
     model = pruned->facts;
   } else if (arguments.format != "safetensors") {
     model = saved_model(run);
+  }
+  if (removes && arguments.format != "hf" && output_path(arguments.out).is_stream) {
+    throw RuntimeFault("--out " + arguments.out +
+                       ": of these weights rows or columns were removed, and a file beside them tells which. Name a "
+                       "file, not a device or a pipe.");
   }
   ExportReport report = write_weights(arguments, weights, model ? &*model : nullptr);
   note_masks(weights, report);

@@ -12,6 +12,8 @@
 #include "core/checkpoint/export.hpp"
 #include "core/compression/removal_record.hpp"
 #include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/output_path.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -50,7 +52,9 @@ int export_weights(const ExportArguments& arguments) {
     export_checkpoint(name.dir, tag, kFormats.at(arguments.format), arguments.out, dtype);
     forget_removals(arguments.out);
   }
-  print("wrote " + arguments.out + " from " + name.dir + ", " + tag + "\n");
+  const std::string done = "wrote " + arguments.out + " from " + name.dir + ", " + tag;
+  // Standard output may be what was written.
+  arguments.format != "hf" && output_path(arguments.out).is_stream ? log::info(done) : print(done + "\n");
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "cli/program.hpp"
 #include "cli/report_tuning.hpp"
 #include "core/errors.hpp"
+#include "core/output_path.hpp"
 #include "core/tuning/trial_folder.hpp"
 
 namespace capstan::cli {
@@ -51,10 +52,7 @@ std::map<std::string, Series> read_metrics(const fs::path& folder) {
 }
 
 void write_page(const fs::path& out, const std::string& page) {
-  std::ofstream file(out, std::ios::binary | std::ios::trunc);
-  file << page;
-  file.close();
-  if (!file) throw RuntimeFault(out.string() + ": cannot be written.");
+  replace_file(out, page);
   print("wrote " + out.string() + "\n");
 }
 

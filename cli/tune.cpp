@@ -26,6 +26,7 @@
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/output_path.hpp"
 #include "core/registry/registry.hpp"
 #include "core/tuning/micro_batches.hpp"
 #include "core/tuning/tuning_table.hpp"
@@ -356,7 +357,7 @@ void Tuning::keep(const Tuner& tuner, const TuningFeatures& space, const SearchR
   Json& asked = json["asked"] = Json::array();
   for (const TriedPoint& tried : now.tried) asked.push_back(static_cast<std::int64_t>(tried.point));
   json["state"] = tuner.save();
-  write_whole(trials_->results() / kTunerFile, json.dump() + "\n");
+  replace_file(trials_->results() / kTunerFile, json.dump() + "\n");
 }
 
 /// The points that a search of the same space with the same tuner has tried before, once the tuner knows of them.
@@ -451,7 +452,7 @@ int Tuning::record() {
     }
   }
   bar_.clear();
-  write_whole(arguments_.record, table.json().dump(1) + "\n");
+  replace_file(arguments_.record, table.json().dump(1) + "\n");
   print("wrote " + arguments_.record + ": " + std::to_string(plans.size()) + " points, " +
         std::to_string(arguments_.repeats) + " runs each\n");
   return 0;
@@ -460,16 +461,16 @@ int Tuning::record() {
 void Tuning::write_results(const std::vector<PointPlan>& plans, const SearchResult& result, double seconds) {
   const fs::path folder = trials_->results();
   const std::string summary = summary_text(summary_rows(plans, result, tuning().metric), seconds);
-  write_whole(folder / "summary.txt", summary);
-  write_whole(folder / "tuning.json",
-              tuning_json(plans, result, tuning().metric, trials_->outcomes(), seconds).dump(2) + "\n");
+  replace_file(folder / "summary.txt", summary);
+  replace_file(folder / "tuning.json",
+               tuning_json(plans, result, tuning().metric, trials_->outcomes(), seconds).dump(2) + "\n");
   print(summary);
   if (!result.best) return;
   const PointPlan& best = plans[result.tried[*result.best].point];
   const Json document = point_document(setup_, best.point);
   const fs::path file = folder / "ds_config_optimal.json";
-  write_whole(file, document.dump(2) + "\n");
-  write_whole(folder / "cmd_optimal.txt", shell_text(command_words(setup_, file.string(), document)) + "\n");
+  replace_file(file, document.dump(2) + "\n");
+  replace_file(folder / "cmd_optimal.txt", shell_text(command_words(setup_, file.string(), document)) + "\n");
   print("the fastest is " + best.point.name + ": " + file.string() + "\n");
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/output_path.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -115,16 +116,16 @@ void TuneTrials::prepare(const std::string& name, const fs::path& folder, const 
   std::error_code ignored;
   for (const char* file : {kMetricsFile, kOutcomeFile, kProfileFile, "model_info.json"})
     fs::remove(folder / file, ignored);
-  write_whole(folder / "ds_config.json", document.dump(2) + "\n");
+  replace_file(folder / "ds_config.json", document.dump(2) + "\n");
   Json experiment = Json::object();
   experiment["name"] = name;
   experiment["ds_config"] = document;
   experiment["num_gpus"] = setup_.processes;
   experiment["num_nodes"] = 1;
   experiment["hostfile"] = "";
-  write_whole(folder / "exp.json", experiment.dump(2) + "\n");
-  write_whole(experiments_ / (folder.filename().string() + ".json"), experiment.dump(2) + "\n");
-  write_whole(folder / "cmd.txt", shell_text(command(folder, document).words) + "\n");
+  replace_file(folder / "exp.json", experiment.dump(2) + "\n");
+  replace_file(experiments_ / (folder.filename().string() + ".json"), experiment.dump(2) + "\n");
+  replace_file(folder / "cmd.txt", shell_text(command(folder, document).words) + "\n");
 }
 
 TrialOutcome TuneTrials::execute(const std::string& name, const fs::path& folder, const Json& document) {
@@ -137,7 +138,7 @@ TrialOutcome TuneTrials::execute(const std::string& name, const fs::path& folder
     outcome.flops = 3 * operations / outcome.latency;
     std::optional<Json> metrics = read_json(folder / kMetricsFile);
     (*metrics)["FLOPS_per_gpu"] = outcome.flops;
-    write_whole(folder / kMetricsFile, metrics->dump(2) + "\n");
+    replace_file(folder / kMetricsFile, metrics->dump(2) + "\n");
   }
   if (outcome.ok()) longest_ = std::max(longest_, result.seconds);
   return outcome;

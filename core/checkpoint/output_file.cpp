@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "core/errors.hpp"
+#include "core/output_path.hpp"
 
 namespace capstan {
 namespace {
@@ -70,7 +71,8 @@ void OutputFile::write_through(const std::byte* bytes, std::size_t count) {
 
 void OutputFile::finish() {
   flush();
-  if (fsync(descriptor_) != 0) fail("syncing failed", errno);
+  // A device or a pipe has nothing to sync, and says so.
+  if (fsync(descriptor_) != 0 && errno != EINVAL && errno != ENOTSUP) fail("syncing failed", errno);
   const int closed = close(descriptor_);
   const int reason = errno;
   descriptor_ = -1;
@@ -130,11 +132,13 @@ void rename_synced(const fs::path& from, const fs::path& to) {
 }
 
 void write_aside(const fs::path& path, const std::function<void(const fs::path&)>& write) {
-  fs::path aside = path;
+  const sdk::OutputPath to = output_path(path);
+  if (to.is_stream) return write(to.path);
+  fs::path aside = to.path;
   aside += ".partial-" + std::to_string(getpid());
   try {
     write(aside);
-    rename_synced(aside, path);
+    rename_synced(aside, to.path);
   } catch (...) {
     std::error_code error;
     fs::remove(aside, error);

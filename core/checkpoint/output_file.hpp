@@ -52,7 +52,8 @@ void create_folders(const std::filesystem::path& folder);
 void rename_synced(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Calls `write` with a path beside `path`, then renames what it wrote and synced there to `path`: until then an older
-/// file stays as it was. Throws what `write` throws, and RuntimeFault.
+/// file stays as it was. A link stays, and its target is replaced; `write` gets a device or a pipe as it is. Throws
+/// what `write` throws, and RuntimeFault.
 void write_aside(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write);
 
 }  // namespace capstan

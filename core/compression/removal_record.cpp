@@ -32,6 +32,9 @@ std::filesystem::path removal_record_of(const std::filesystem::path& weights) {
 
 void forget_removals(const std::filesystem::path& weights) {
   std::error_code none_there;
+  const auto type = std::filesystem::status(weights, none_there).type();
+  // Nothing stands beside a device or a pipe that tells of it.
+  if (type == std::filesystem::file_type::character || type == std::filesystem::file_type::fifo) return;
   std::filesystem::remove(removal_record_of(weights), none_there);
 }
 

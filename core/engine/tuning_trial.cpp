@@ -1,29 +1,16 @@
 #include "core/engine/tuning_trial.hpp"
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 
 #include "core/engine/progress_report.hpp"
-#include "core/errors.hpp"
+#include "core/output_path.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan {
 namespace {
 
 constexpr double kMicro = 1e6, kMicroOfMilli = 1e3;
-
-/// A reader sees the whole file or none.
-void write_whole(const std::string& path, const std::string& text) {
-  const std::string aside = path + ".part";
-  std::ofstream out(aside, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  std::error_code error;
-  if (out) std::filesystem::rename(aside, path, error);
-  if (!out || error) throw RuntimeFault(path + ": what the trial measured cannot be written.");
-}
 
 /// Bytes where the model is.
 std::uint64_t used_bytes(const Accelerator& accelerator) {
@@ -69,7 +56,7 @@ void TuningTrial::forward_ends(const Model& model, const Accelerator& accelerato
   info["trainable_num_params"] = trainable * config_.autotuning.mp_size;
   info["activation_mem_per_gpu"] = static_cast<std::int64_t>(std::max(after, memory_before_) - memory_before_);
   info["rank"] = rank_;
-  write_whole(*config_.autotuning.model_info_path, info.dump(2) + "\n");
+  replace_file(*config_.autotuning.model_info_path, info.dump(2) + "\n");
 }
 
 void TuningTrial::step_ends(std::int64_t step, const Spans& spans, const Accelerator& accelerator) {
@@ -104,7 +91,7 @@ void TuningTrial::write_metrics(const Accelerator& accelerator) {
   for (const double seconds : seconds_) list.push_back(seconds);
   metrics["train_batch_size"] = config_.batch.train_batch_size;
   metrics["peak_memory"] = static_cast<std::int64_t>(peak_bytes(accelerator));
-  write_whole(*config_.autotuning.metric_path, metrics.dump(2) + "\n");
+  replace_file(*config_.autotuning.metric_path, metrics.dump(2) + "\n");
 }
 
 }  // namespace capstan

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "core/errors.hpp"
+#include "core/output_path.hpp"
 
 namespace capstan {
 namespace {
@@ -171,17 +172,7 @@ void write_outcome(const fs::path& folder, const TrialOutcome& outcome) {
   }
   json["peak_memory"] = outcome.peak_bytes;
   json["seconds"] = outcome.seconds;
-  write_whole(folder / kOutcomeFile, json.dump(2) + "\n");
-}
-
-void write_whole(const fs::path& file, const std::string& text) {
-  const fs::path aside = file.string() + ".part";
-  std::ofstream out(aside, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.close();
-  std::error_code error;
-  if (out) fs::rename(aside, file, error);
-  if (!out || error) throw RuntimeFault(file.string() + ": cannot be written.");
+  replace_file(folder / kOutcomeFile, json.dump(2) + "\n");
 }
 
 std::optional<Json> read_json(const fs::path& file) {

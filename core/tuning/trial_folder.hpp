@@ -40,8 +40,6 @@ std::string failure_sentence(const std::filesystem::path& err);
 std::optional<TrialOutcome> read_outcome(const std::filesystem::path& folder);
 void write_outcome(const std::filesystem::path& folder, const TrialOutcome& outcome);
 
-/// Writes a file whole or not at all. Throws RuntimeFault.
-void write_whole(const std::filesystem::path& file, const std::string& text);
 /// The file as JSON; none where it is not there, or is no JSON.
 std::optional<Json> read_json(const std::filesystem::path& file);
 

@@ -1,9 +1,11 @@
 // `capstan data`: files of tokens from one kind to another, and back.
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <future>
 
 #include "capstan/sdk/indexed_file.hpp"
 #include "tests/cli/programs.hpp"
@@ -168,6 +170,38 @@ TEST_F(DataCommands, SayThatTheDiskIsFull) {
   std::filesystem::create_symlink("/dev/full", folder_ / "o.bin.part");
   EXPECT_THAT(error({"a.txt", "--to", "uint16", "--out", "o.bin"}),
               HasSubstr("o.bin.part: cannot be written: No space left on device."));
+}
+
+TEST_F(DataCommands, LeaveDevicesPipesAndLinksAsTheyAre) {
+  write_bytes(folder_ / "a.txt", "abc");
+  // A device of one's own: /dev/null is missed by others.
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  auto piped = std::async(std::launch::async, [&] { return read_bytes(folder_ / "pipe"); });
+  const ProcessResult into_pipe = convert({"a.txt", "--to", "bytes", "--out", "pipe", "--force"});
+  ASSERT_EQ(into_pipe.exit_code, 0) << into_pipe.err;
+  EXPECT_EQ(piped.get(), "abc");
+  EXPECT_TRUE(std::filesystem::is_fifo(folder_ / "pipe"));
+  EXPECT_EQ(into_pipe.out, "");
+  EXPECT_THAT(into_pipe.err, HasSubstr("pipe: 1 document, 3 tokens"));
+  EXPECT_THAT(
+      error({"a.txt", "--to", "indexed", "--out", "pipe"}),
+      HasSubstr("--out: 'pipe' is a device or a pipe, and --to indexed writes two files, NAME.bin and NAME.idx. "
+                "Give a name for them."));
+
+  std::filesystem::create_symlink("/dev/full", folder_ / "full");
+  EXPECT_THAT(error({"a.txt", "--to", "bytes", "--out", "full"}),
+              HasSubstr("full: cannot be written: No space left on device."));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "full"));
+  EXPECT_EQ(convert({"a.txt", "--to", "bytes", "--out", "/dev/stdout"}).out, "abc");
+
+  write_bytes(folder_ / "target", "old");
+  std::filesystem::create_symlink("target", folder_ / "link");
+  EXPECT_EQ(convert({"a.txt", "--to", "bytes", "--out", "link", "--force"}).exit_code, 0);
+  EXPECT_EQ(read_bytes(folder_ / "target"), "abc");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "link"));
+  std::filesystem::create_directory(folder_ / "folder");
+  EXPECT_THAT(error({"a.txt", "--to", "bytes", "--out", "folder", "--force"}),
+              HasSubstr("'folder' cannot be written: it is a folder. Name a file."));
 }
 
 TEST_F(DataCommands, ShowWhatAFileHolds) {

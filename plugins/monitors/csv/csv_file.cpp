@@ -58,7 +58,9 @@ std::string csv_header(std::string_view tag) {
 
 std::string csv_row(std::int64_t x, double value) { return std::to_string(x) + "," + python_repr(value) + "\r\n"; }
 
-void cut_rows_beyond(const std::filesystem::path& file, std::optional<std::int64_t> resumed_at) {
+void cut_rows_beyond(const std::filesystem::path& given, std::optional<std::int64_t> resumed_at) {
+  // Of a link the target is replaced.
+  const std::filesystem::path file = std::filesystem::canonical(given);
   std::ifstream in(file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in) fail_on(file, EIO);

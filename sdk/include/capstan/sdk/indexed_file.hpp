@@ -18,6 +18,7 @@
 
 #include "capstan/sdk/component.hpp"
 #include "capstan/sdk/mapped_file.hpp"
+#include "capstan/sdk/output_path.hpp"
 
 /// Rows of whole numbers in two files, NAME.idx and NAME.bin: the format in which Megatron-LM and DeepSpeed keep
 /// tokens, and DeepSpeed's data analysis its indices. Little endian, as the machines that Capstan runs on. Needs
@@ -63,17 +64,20 @@ inline constexpr std::size_t kIndexHeader = 9 + 8 + 1 + 8 + 8;
   throw Error(path + ": " + what + ": " + std::strerror(reason) + ".");
 }
 
-/// A file that is written aside, and has its name only when it is whole.
+/// A file that is written aside, and has its name only when it is whole. A device or a pipe is written into; a link
+/// stays, and its target is replaced.
 class AsideFile {
  public:
-  explicit AsideFile(std::string path) : path_(std::move(path)), aside_(path_ + ".part") {
-    file_ = std::fopen(aside_.c_str(), "w+be");
-    if (file_ == nullptr) fail_with_reason(aside_, "cannot be created", errno);
+  explicit AsideFile(const std::string& path) : AsideFile(output_path(path)) {}
+  explicit AsideFile(const OutputPath& to)
+      : path_(to.path.string()), aside_(path_ + (to.is_stream ? "" : ".part")), is_stream_(to.is_stream) {
+    file_ = std::fopen(aside_.c_str(), is_stream_ ? "wbe" : "w+be");
+    if (file_ == nullptr) fail_with_reason(aside_, is_stream_ ? "cannot be written" : "cannot be created", errno);
     std::setvbuf(file_, nullptr, _IOFBF, std::size_t{1} << 20);
   }
   ~AsideFile() {
     if (file_) std::fclose(file_);
-    if (!aside_.empty()) ::unlink(aside_.c_str());
+    if (!aside_.empty() && !is_stream_) ::unlink(aside_.c_str());
   }
   AsideFile(const AsideFile&) = delete;
 
@@ -92,15 +96,19 @@ class AsideFile {
   }
   std::size_t read(void* bytes, std::size_t count) { return std::fread(bytes, 1, count, file_); }
   void sync() {
-    if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) fail_with_reason(aside_, "cannot be written", errno);
+    if (std::fflush(file_) != 0 || (!is_stream_ && ::fsync(::fileno(file_)) != 0)) {
+      fail_with_reason(aside_, "cannot be written", errno);
+    }
   }
   void rename() {
+    if (is_stream_) return;
     if (::rename(aside_.c_str(), path_.c_str()) != 0) fail_with_reason(path_, "cannot be written", errno);
     aside_.clear();
   }
 
  private:
   std::string path_, aside_;
+  bool is_stream_;
   std::FILE* file_ = nullptr;
 };
 
