@@ -15,6 +15,7 @@
 
 #include "core/errors.hpp"
 #include "core/output_path.hpp"
+#include "core/tuning/earlier_search.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -61,18 +62,24 @@ TuneTrials::TuneTrials(const TuneSetup& setup, std::int64_t time_out_seconds, st
       experiments_(fs::absolute(setup.tuning().exps_dir)) {
   create_folder(results_, "autotuning.results_dir");
   const fs::path file = results_ / ".lock";
+  std::error_code error;
+  const bool had_lock = fs::is_regular_file(file, error);
   lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0) throw RuntimeFault(file.string() + ": cannot be written: " + std::strerror(errno) + ".");
   take_lock();
-  if (setup.tuning().overwrite) {
-    for (const fs::path& folder : {results_, experiments_}) {
-      std::error_code error;
-      for (const auto& entry : fs::directory_iterator(folder, error)) {
-        if (entry.path() != file) fs::remove_all(entry.path(), error);
-      }
-    }
-  }
+  if (setup.tuning().overwrite) remove_earlier(file, had_lock);
   create_folder(experiments_, "autotuning.exps_dir");
+}
+
+void TuneTrials::remove_earlier(const fs::path& lock, bool had_lock) const {
+  try {
+    remove_earlier_search(results_, experiments_, lock, had_lock);
+  } catch (const ConfigError&) {
+    // The lock tells that a search has worked here.
+    std::error_code ignored;
+    if (!had_lock) fs::remove(lock, ignored);
+    throw;
+  }
 }
 
 /// The keeper of a trial holds the lock too: where a search was killed, it lives on for a moment to end the trial.
@@ -116,14 +123,15 @@ void TuneTrials::prepare(const std::string& name, const fs::path& folder, const 
   std::error_code ignored;
   for (const char* file : {kMetricsFile, kOutcomeFile, kProfileFile, "model_info.json"})
     fs::remove(folder / file, ignored);
-  replace_file(folder / "ds_config.json", document.dump(2) + "\n");
   Json experiment = Json::object();
   experiment["name"] = name;
   experiment["ds_config"] = document;
   experiment["num_gpus"] = setup_.processes;
   experiment["num_nodes"] = 1;
   experiment["hostfile"] = "";
+  // First of all: by it a later search knows the folder for a trial's.
   replace_file(folder / "exp.json", experiment.dump(2) + "\n");
+  replace_file(folder / "ds_config.json", document.dump(2) + "\n");
   replace_file(experiments_ / (folder.filename().string() + ".json"), experiment.dump(2) + "\n");
   replace_file(folder / "cmd.txt", shell_text(command(folder, document).words) + "\n");
 }

@@ -35,6 +35,7 @@ class TuneTrials {
 
  private:
   void take_lock();
+  void remove_earlier(const std::filesystem::path& lock, bool had_lock) const;
   void prepare(const std::string& name, const std::filesystem::path& folder, const Json& document);
   TrialCommand command(const std::filesystem::path& folder, const Json& document) const;
   TrialOutcome execute(const std::string& name, const std::filesystem::path& folder, const Json& document);

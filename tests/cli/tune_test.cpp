@@ -455,11 +455,23 @@ TEST_F(Tune, BeginsAnewWhereItIsToOverwrite) {
             R"("train_micro_batch_size_per_gpu": [1, 2], "autotuning": {"enabled": true, "exps_dir": "described", "overwrite": )") +
         overwrite + "}");
     ASSERT_EQ(tune_program().exit_code, 0);
-    write_bytes(folder_ / "described/left.json", "{}");
+    write_bytes(folder_ / "described/left.json", R"({"name": "left", "ds_config": {}})");
     const std::size_t before = started().size();
     ASSERT_EQ(tune_program().exit_code, 0);
     EXPECT_EQ(started().size() > before, overwrite == std::string("true"));
     EXPECT_EQ(fs::exists(folder_ / "described/left.json"), overwrite == std::string("false"));
+  }
+}
+
+TEST_F(Tune, DeletesNothingWhereTheFolderToOverwriteHoldsAnythingElse) {
+  program();
+  config(R"("autotuning": {"enabled": true, "results_dir": ".", "overwrite": true})");
+  for (const char* time : {"first", "second"}) {
+    const ProcessResult refused = tune_program();
+    EXPECT_EQ(refused.exit_code, 3) << time;
+    EXPECT_THAT(refused.err, HasSubstr("autotuning.overwrite: would delete all that autotuning.results_dir, '"));
+    EXPECT_FALSE(fs::exists(folder_ / ".lock")) << "it would mark the folder as a search's";
+    EXPECT_TRUE(fs::exists(folder_ / "ds_config.json") && fs::exists(folder_ / "text.txt"));
   }
 }
 
