@@ -1,12 +1,19 @@
 // `capstan analyze`: measures every sample of the data, for curricula that begin with the easy ones.
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "capstan/sdk/indexed_file.hpp"
 #include "cli/commands.hpp"
@@ -14,6 +21,7 @@
 #include "cli/program.hpp"
 #include "cli/run_setup.hpp"
 #include "core/checkpoint/output_file.hpp"
+#include "core/comm/as_one.hpp"
 #include "core/config/component_params.hpp"
 #include "core/data/mapped_file.hpp"
 #include "core/data/metric_index.hpp"
@@ -34,10 +42,38 @@ constexpr std::int64_t kRows = 64;
 /// Bytes on the disk for each sample and metric, at most: the shard, the room to sort in, the four indices.
 constexpr std::uint64_t kBytesASample = 8 + 16 + 4 * 8 + 3 * 12;
 
+/// How long an analysis may hold the folder that another one wants, before that is refused.
+constexpr std::chrono::seconds kEnding{2};
+
 std::string text_of(const fs::path& path) {
   const MappedFile file(path);
   return {reinterpret_cast<const char*>(file.data()), static_cast<std::size_t>(file.size())};
 }
+
+/// Keeps other analyses out of a folder for as long as it lives. Where the file system has no locks it holds none.
+class AnalysisLock {
+ public:
+  explicit AnalysisLock(const fs::path& folder)
+      : descriptor_(::open((folder / ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    if (descriptor_ < 0) throw RuntimeFault((folder / ".lock").string() + ": " + std::strerror(errno) + ".");
+    // The processes of an analysis that was killed may take a moment to end.
+    const auto until = std::chrono::steady_clock::now() + kEnding;
+    while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      if (std::chrono::steady_clock::now() > until) {
+        ::close(descriptor_);
+        throw RuntimeFault(folder.string() +
+                           ": another 'capstan analyze' works in this folder. Wait for it, or name another folder "
+                           "with --out.");
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  ~AnalysisLock() { ::close(descriptor_); }
+  AnalysisLock(const AnalysisLock&) = delete;
+
+ private:
+  int descriptor_;
+};
 
 /// One metric of the analysis, and the files that it has.
 struct Measurement {
@@ -61,8 +97,11 @@ class Analysis {
 
   int run() {
     for (const std::string& given : arguments_.metrics) add(given);
-    create_folders(out_);
-    check_room();
+    as_one(ranks_, "analyze: folder", [&] {
+      create_folders(out_);
+      if (leads()) lock_.emplace(out_);
+      check_room();
+    });
     say(grouped(data_.samples()) + " samples, " + std::to_string(order_.size()) + " metrics, " +
         std::to_string(ranks_.size()) + (ranks_.size() == 1 ? " process" : " processes"));
     for (const std::string& name : order_) measure(name);
@@ -150,10 +189,10 @@ class Analysis {
                        ". Name another folder with --out.");
   }
 
-  /// A text that another analysis would not have: data, metric and parameters.
+  /// A text that another analysis would not have: data, vocabulary, metric and parameters.
   std::string identity_of(const std::string& type) const {
     const Measurement& one = measurements_.at(type);
-    std::string text = data_.facts().dump() + one.params.dump() + type;
+    std::string text = source().dump() + one.params.dump() + type;
     const IndexedPlugin& plugin = *loaded_.plugins.find("metric", type).plugin;
     text += plugin.manifest.name + plugin.manifest.version;
     for (const std::string& needed : one.metric->needs()) text += identity_of(needed);
@@ -174,9 +213,15 @@ class Analysis {
     }
   }
 
+  bool is_whole_for_all(const std::string& type) const {
+    const auto told = ranks_.all_gather_text("analyze: whole", is_whole(type) ? "yes" : "no");
+    return std::count(told.begin(), told.end(), "yes") == ranks_.size();
+  }
+
   void measure(const std::string& type) {
     Measurement& one = measurements_.at(type);
-    if (const bool whole = is_whole(type); whole) {
+    // A file system may show the files to one rank and not yet to another.
+    if (ranks_.size() == 1 ? is_whole(type) : is_whole_for_all(type)) {
       say(type + ": is there already, in " + one.folder.string());
       return meet();
     }
@@ -254,6 +299,7 @@ class Analysis {
   std::optional<Model> model_;
   Dataset data_;
   fs::path out_;
+  std::optional<AnalysisLock> lock_;  // of rank 0
   std::map<std::string, Measurement> measurements_;
   std::vector<std::string> order_;  // of the metrics, those that others need first
 };

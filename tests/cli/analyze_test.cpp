@@ -1,6 +1,9 @@
 // Analysing data as a user starts it: real processes.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <array>
@@ -93,6 +96,33 @@ TEST_F(Analyze, LeavesWhatIsThereAndMeasuresOtherDataAnew) {
               HasSubstr("analyze: seqlen: is there already, in m/seqlen"));
   write_bytes(folder_ / "text.txt", some_text() + "another end of the text, which is longer");
   EXPECT_THAT(analyze({"--metric", "seqlen", "--out", "m"}).out, HasSubstr("analyze: seqlen: written to m/seqlen"));
+}
+
+TEST_F(Analyze, MeasuresAnewWhereTheModelHasAnotherVocabulary) {
+  const auto tokens = [&](const std::string& vocabulary) {
+    const ProcessResult result = analyze({"--metric", "total_vocab_freq", "--out", "m", "--set",
+                                          R"(capstan.model={"type": "gpt", "params": {"layers": 1, "d": 8, "heads": 1,
+                                             "seq": 16, "vocab": )" +
+                                              vocabulary + "}}"});
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return IndexedRows((folder_ / "m/total_vocab_freq/total_vocab_freq_metric_value").string()).size(0);
+  };
+  EXPECT_EQ(tokens("256"), 256);
+  EXPECT_EQ(tokens("512"), 512);
+}
+
+TEST_F(Analyze, RefusesAFolderInWhichAnotherAnalysisWorks) {
+  std::filesystem::create_directory(folder_ / "m");
+  const int lock = ::open((folder_ / "m/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  for (const char* processes : {"1", "2"}) {
+    const ProcessResult refused = analyze({"--metric", "seqlen", "--out", "m", "-n", processes});
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, HasSubstr("m: another 'capstan analyze' works in this folder. Wait for it, or name "
+                                       "another folder with --out."));
+  }
+  ::close(lock);
+  EXPECT_EQ(analyze({"--metric", "seqlen", "--out", "m"}).exit_code, 0);
 }
 
 TEST_F(Analyze, MeasuresByTheMetricOfAThirdParty) {
