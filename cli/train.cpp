@@ -427,8 +427,8 @@ void TrainingRun::evaluate() {
   Evaluation evaluation(*eval_data_, loaded_.config.batch.micro_batch_size, engine_->rank(), engine_->world_size());
   const double loss = engine_->eval_batch(
       [&] {
-        // Several processes finish it: they must leave together.
-        if (Interrupt::requested() && engine_->world_size() == 1) throw Interrupted{};
+        // They must leave together.
+        if (engine_->any_rank(Interrupt::requested())) throw Interrupted{};
         bounded.got_on();
         return evaluation.next();
       },
@@ -552,7 +552,7 @@ std::optional<int> TrainingRun::run() {
     if (stop_requested() && !member_) return interrupted();
     finish(seconds());
   } catch (const Interrupted&) {
-    return interrupted();
+    return member_ ? pause() : interrupted();
   }
   return 0;
 }

@@ -202,6 +202,8 @@ class Engine {
   /// From any rank: asks all of them to stop. After the next complete step stop_agreed() is true on every rank.
   void ask_to_stop();
   bool stop_agreed() const;
+  /// Whether any rank `asks`. Called by all ranks, between two batches of an evaluation for instance.
+  bool any_rank(bool asks);
   /// Tells the other ranks why this one leaves, for their messages.
   void tell_failure(const std::string& why) noexcept;
 

@@ -198,6 +198,12 @@ int Engine::rank() const { return state_->communicator->rank(); }
 int Engine::world_size() const { return state_->communicator->size(); }
 void Engine::ask_to_stop() { state_->stop_asked = true; }
 bool Engine::stop_agreed() const { return state_->stop_agreed; }
+bool Engine::any_rank(bool asks) {
+  if (world_size() == 1) return asks;
+  at::Tensor count = at::empty({1}, at::kLong).fill_(asks ? 1 : 0);
+  state_->communicator->all_reduce_exact("any rank", count);
+  return count.item<std::int64_t>() > 0;
+}
 void Engine::tell_failure(const std::string& why) noexcept { state_->communicator->tell_failure(why); }
 
 std::string Engine::State::step_name() const { return "step " + std::to_string(progress.global_steps); }
