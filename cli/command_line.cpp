@@ -145,6 +145,11 @@ class Overrides {
         ->take_last();
   }
 
+  void on(const char* name, const char* path, const char* description) {
+    app_.add_flag_function(
+        name, [this, path](std::int64_t) { config_.overrides.emplace_back(path, true); }, description);
+  }
+
   void list(const char* name, const char* path, const char* description) {
     app_.add_option_function<Words>(
             name,
@@ -246,7 +251,8 @@ class Definition {
     keys.integer("--steps", "capstan.run.steps", "Steps to train, counted from the beginning of the run");
     keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints");
     keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
-    keys.integer("--keep", "capstan.run.keep", "Newest checkpoints that are kept; 0: all");
+    keys.integer("--keep", "capstan.run.keep", "This run's newest checkpoints that are kept; 0: all");
+    keys.on("--overwrite", "capstan.run.overwrite", "Save into a folder that holds checkpoints of another run");
     text_option(app, "--resume", train.resume, "DIR[:TAG]", "Continue from a checkpoint, the latest without TAG");
     text_option(app, "--init-from", train.init_from, "PATH",
                 "Start from the weights of a safetensors file, or of a folder of transformers")
@@ -297,7 +303,8 @@ class Definition {
     keys.integer("--steps", "capstan.run.steps", "Steps to train with --run");
     keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints of --run");
     keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
-    keys.integer("--keep", "capstan.run.keep", "Newest checkpoints that are kept; 0: all");
+    keys.integer("--keep", "capstan.run.keep", "This run's newest checkpoints that are kept; 0: all");
+    keys.on("--overwrite", "capstan.run.overwrite", "Save into a folder that holds checkpoints of another run");
     text_option(app, "--init-from", tune.init_from, "PATH", "Weights that --run starts from");
     keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on with --run");
     keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");

@@ -109,7 +109,8 @@ std::string saving_text(const RunConfig& run) {
   if (run.save_dir.empty()) return "none (--save is not given)";
   return run.save_dir +
          (run.save_every ? ", every " + grouped(run.save_every) + " steps and at the end" : ", at the end") +
-         (run.keep ? ", the newest " + grouped(run.keep) + " kept" : "");
+         (run.keep ? ", the newest " + grouped(run.keep) + " kept" : "") +
+         (run.overwrite ? ", over another run's checkpoints" : "");
 }
 
 std::string metrics_text(const Config& config) {

@@ -21,8 +21,9 @@
 #include "cli/program.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/run_setup.hpp"
+#include "cli/save_folder.hpp"
 #include "cli/settings_text.hpp"
-#include "cli/table.hpp"
+#include "cli/traffic_text.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/comm/communicator.hpp"
 #include "core/comm/rendezvous.hpp"
@@ -44,6 +45,7 @@ void check_run(const RunConfig& run) {
   };
   needs(run.save_every > 0, !run.save_dir.empty(), "capstan.run.save_every", "capstan.run.save_dir (--save)");
   needs(run.keep > 0, !run.save_dir.empty(), "capstan.run.keep", "capstan.run.save_dir (--save)");
+  needs(run.overwrite, !run.save_dir.empty(), "capstan.run.overwrite", "capstan.run.save_dir (--save)");
   needs(run.eval_every > 0, !run.eval_data_paths.empty(), "capstan.run.eval_every",
         "capstan.data.eval_path (--eval-data)");
 }
@@ -58,34 +60,6 @@ std::string continue_with(const std::string& checkpoint) { return "Continue with
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
-CommsLog::Traffic sent(const CommsLog::TrafficByName& traffic, const std::string& name) {
-  const auto found = traffic.find(name);
-  return found == traffic.end() ? CommsLog::Traffic{} : found->second;
-}
-
-/// What rank 0 has sent: in the whole run, and from `before` to `after`, the begin and the end of the last step.
-std::string traffic_text(const CommsLog::TrafficByName& all, const CommsLog::TrafficByName& before,
-                         const CommsLog::TrafficByName& after) {
-  std::vector<std::vector<std::string>> rows = {
-      {"comms, sent by rank 0", "calls", "bytes", "last step: calls", "bytes"}};
-  CommsLog::Traffic sum, last_sum;
-  const auto row = [&](const std::string& name, const CommsLog::Traffic& run, const CommsLog::Traffic& last) {
-    const auto text = [](std::uint64_t number) { return grouped(static_cast<std::int64_t>(number)); };
-    rows.push_back({name, text(run.calls), text(run.bytes), text(last.calls), text(last.bytes)});
-  };
-  for (const auto& [name, run] : all) {
-    const CommsLog::Traffic then = sent(before, name), now = sent(after, name);
-    const CommsLog::Traffic last = {now.calls - then.calls, now.bytes - then.bytes};
-    row(name, run, last);
-    sum = {sum.calls + run.calls, sum.bytes + run.bytes};
-    last_sum = {last_sum.calls + last.calls, last_sum.bytes + last.bytes};
-  }
-  row("together", sum, last_sum);
-  std::string text = table_text(rows);
-  while (text.ends_with('\n')) text.pop_back();
-  return text;
-}
-
 /// One training run, from the first step of this process to the last.
 class TrainingRun {
  public:
@@ -97,12 +71,14 @@ class TrainingRun {
         member_(member),
         restart_(restart),
         run_(loaded.config.run),
+        folder_(loaded),
         data_(open_data(run_.data_paths, "capstan.data.path", loaded, model)),
         order_(data_.samples(), run_.seed, run_.shuffle),
         eval_data_(open_eval_data(model)),
         speaks_(loaded.communicator->rank() == 0),
         report_(arguments.report),
         bar_(arguments.progress && speaks_) {
+    if (!member && !restart) folder_.refuse_other_run(arguments.resume);
     if (speaks_ && (!member || member->world().generation == 1)) {
       print(settings_text(loaded.config, loaded.plugins, model, data_, Terminal(STDOUT_FILENO)));
     }
@@ -114,7 +90,10 @@ class TrainingRun {
     if (!member && !restart) {
       begin(arguments);
     } else if (!go_on()) {
-      if (!saved_step_) begin(arguments);
+      if (!saved_step_) {
+        folder_.refuse_other_run(arguments.resume);
+        begin(arguments);
+      }
       account_.begun = now();
       take_first_snapshot();
     }
@@ -185,6 +164,7 @@ class TrainingRun {
   ElasticMember* member_;
   const ElasticRestart* restart_;
   const RunConfig& run_;
+  SaveFolder folder_;
   Dataset data_;
   BatchOrder order_;
   std::optional<Dataset> eval_data_;
@@ -228,6 +208,7 @@ bool TrainingRun::go_on() {
   const std::optional<Json> kept = snapshots_->load(*engine_);
   if (!kept) go_on_from_disk();
   if (kept) {
+    folder_.go_on(engine_->run_id(), step());
     // What torchrun has done with the time since then nobody knows.
     const double since = member_ ? member_->world().since : 0, waited = member_ ? member_->world().waited : 0;
     account_ = ElasticAccount::go_on(kept->at("account"), since, waited, now());
@@ -329,6 +310,7 @@ void TrainingRun::resume(const CheckpointName& name) {
   const std::string tag = name.tag.empty() ? latest_tag(name.dir) : name.tag;
   const std::string checkpoint = (std::filesystem::path(name.dir) / tag).string();
   warn_about_other_data(engine_->load_checkpoint(name.dir, tag), checkpoint);
+  folder_.go_on(engine_->run_id(), step());
   saved_step_ = step();
   kept_ = checkpoint;
   print_line("resumed from " + checkpoint + " at step " + grouped(step()));
@@ -444,6 +426,7 @@ void TrainingRun::save() {
       part(Kind::kSave, "in the save after step " + grouped(step()) + ", which did not end");
   Json client_state = Json::object();
   client_state["data"] = data_identity();
+  client_state["restarting_parents"] = folder_.restarting_parents();
   finish_saving();
   saving_ = (std::filesystem::path(run_.save_dir) / engine_->save_checkpoint(run_.save_dir, "", client_state)).string();
   saved_step_ = step();
@@ -461,8 +444,7 @@ void TrainingRun::note_saved() {
     cli::note_saved(member_->folder(), *saved_step_,
                     {checkpoint.parent_path().string(), checkpoint.filename().string()});
   }
-  const bool node_leads = loaded_.config.checkpoint.use_node_local_storage && loaded_.communicator->local_rank() == 0;
-  if (run_.keep > 0 && (speaks_ || node_leads)) prune_checkpoints(run_.save_dir, run_.keep);
+  folder_.add(std::filesystem::path(kept_).filename().string());
   print_line("saved " + kept_);
 }
 

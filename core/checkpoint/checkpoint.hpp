@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,8 +59,11 @@ CheckpointContents read_checkpoint(const std::filesystem::path& dir, const std::
 CheckpointContents read_checkpoint(const std::filesystem::path& dir, const std::string& tag,
                                    const std::function<bool(const CheckpointTensor&)>& takes);
 
-/// Deletes the oldest checkpoints that this program wrote (folders global_step<N> with an index), so that `keep`
+/// The state of a checkpoint, verified, without its tensors. Throws as read_checkpoint() does.
+Json read_checkpoint_state(const std::filesystem::path& dir, const std::string& tag);
+
+/// Of the checkpoints `own` that are there (folders global_step<N> with an index), deletes the oldest, so that `keep`
 /// remain; never the one that `latest` names. keep 0: all stay.
-void prune_checkpoints(const std::filesystem::path& dir, std::int64_t keep);
+void prune_checkpoints(const std::filesystem::path& dir, std::int64_t keep, const std::set<std::string>& own);
 
 }  // namespace capstan

@@ -174,6 +174,27 @@ std::vector<std::string> checkpoint_tags(const fs::path& dir) {
   return tags;
 }
 
+std::string checkpoint_there(const fs::path& dir) {
+  std::error_code error;
+  if (!fs::is_directory(dir, error)) return "";
+  std::string found;
+  for (const auto& name : names_in(dir)) {
+    // One whose replacement was cut off is a checkpoint too; one that another program wrote has no index.
+    const bool replaced = name.starts_with('.') && name.ends_with(kReplaced);
+    const std::string tag = replaced ? name.substr(1, name.size() - 1 - kReplaced.size()) : name;
+    const bool is_of_others =
+        step_of(tag) >= 0 && fs::is_directory(dir / name, error) && !fs::is_empty(dir / name, error);
+    const bool is_one = is_there(dir / name / kIndexName) || is_of_others;
+    if (is_one && !is_partial(name) && (found.empty() || step_of(tag) > step_of(found))) found = tag;
+  }
+  if (!is_there(dir / kLatestName)) return found;
+  try {
+    return latest_tag(dir);
+  } catch (const RuntimeFault&) {
+    return kLatestName;
+  }
+}
+
 std::string latest_tag(const fs::path& dir) {
   const std::string where = "checkpoints in '" + dir.string() + "': ";
   std::error_code error;
@@ -191,12 +212,12 @@ std::string latest_tag(const fs::path& dir) {
   return tag;
 }
 
-void prune_checkpoints(const fs::path& dir, std::int64_t keep) {
+void prune_checkpoints(const fs::path& dir, std::int64_t keep, const std::set<std::string>& own) {
   if (keep <= 0) return;
   const FolderLock lock(dir);
   const std::string latest = is_there(dir / kLatestName) ? latest_tag(dir) : "";
   auto tags = checkpoint_tags(dir);
-  std::erase_if(tags, [](const auto& tag) { return step_of(tag) < 0; });
+  std::erase_if(tags, [&](const auto& tag) { return step_of(tag) < 0 || !own.contains(tag); });
   auto excess = static_cast<std::int64_t>(tags.size()) - keep;
   for (const auto& tag : tags) {
     if (excess <= 0) break;

@@ -55,6 +55,10 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& dir, const st
 /// Tags of the folders in `dir` that have an index, by step where they are called global_step<N>, then by name.
 std::vector<std::string> checkpoint_tags(const std::filesystem::path& dir);
 
+/// The name of the checkpoint in `dir` that `latest` names, or the furthest one, whoever wrote it; "latest" where that
+/// file is there and names none. Empty where there is no checkpoint, nor such a folder.
+std::string checkpoint_there(const std::filesystem::path& dir);
+
 /// N of "global_step<N>", -1 for other names.
 std::int64_t step_of(const std::string& tag);
 

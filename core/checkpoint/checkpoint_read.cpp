@@ -41,6 +41,11 @@ class Reader {
     return contents;
   }
 
+  Json read_state() const {
+    const auto index_file = map(kIndexName);
+    return read_state(parse_index(text_of(*index_file), where(kIndexName)));
+  }
+
  private:
   std::string where(const std::string& name) const { return "checkpoint file '" + (folder_ / name).string() + "'"; }
 
@@ -127,6 +132,11 @@ class Reader {
 };
 
 }  // namespace
+
+Json read_checkpoint_state(const fs::path& dir, const std::string& tag) {
+  const Reader::Takes nothing = [](const CheckpointTensor&) { return false; };
+  return Reader(find_checkpoint(dir, tag), nothing).read_state();
+}
 
 CheckpointContents read_checkpoint(const fs::path& dir, const std::string& tag) {
   return read_checkpoint(dir, tag, [](const CheckpointTensor&) { return true; });

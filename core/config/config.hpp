@@ -107,6 +107,7 @@ struct RunConfig {
   std::string save_dir;                     // empty: no checkpoints
   std::int64_t save_every = 0;              // steps; 0: only at the end
   std::int64_t keep = 0;                    // newest checkpoints kept; 0: all
+  bool overwrite = false;                   // replaces checkpoints of another run in save_dir
   std::int64_t eval_every = 0;              // steps; 0: only at the end
   std::string on_nan = "stop";              // stop, continue
   std::string on_monitor_failure = "stop";  // stop, continue: of a monitor that cannot be started

@@ -142,6 +142,7 @@ RunConfig run_settings(const Effective& values) {
   run.save_dir = values.text("capstan.run.save_dir");
   run.save_every = values.integer("capstan.run.save_every");
   run.keep = values.integer("capstan.run.keep");
+  run.overwrite = values.flag("capstan.run.overwrite");
   run.eval_every = values.integer("capstan.run.eval_every");
   run.on_nan = values.text("capstan.run.on_nan");
   run.on_monitor_failure = values.text("capstan.run.on_monitor_failure");

@@ -323,6 +323,7 @@ void Engine::State::take_over(const CheckpointContents& contents, const SavedRun
   note_step(progress.global_steps + 1);
   emit(CAPSTAN_EVENT_LOADED);
   resumed_at = progress.global_samples;
+  run_id = saved.run;
   as_one(*communicator, call + ", monitors", [&] { build_monitors(); });
 }
 

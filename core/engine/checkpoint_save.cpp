@@ -172,6 +172,7 @@ void Engine::State::add_rest(CheckpointContents& contents, const char* call) {
 Json Engine::State::run_state(const Json& client_state) const {
   Json state = Json::object();
   state["format"] = kStateFormat;
+  if (!run_id.empty()) state["run"] = run_id;
   state["model"] = model.description();
   state["global_steps"] = progress.global_steps;
   state["updates"] = progress.updates;

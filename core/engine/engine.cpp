@@ -390,6 +390,7 @@ Json Engine::load_checkpoint(const std::string& dir, const std::string& tag,
   return state_->load(dir, tag, check);
 }
 
+const std::string& Engine::run_id() const { return state_->run_id; }
 const Progress& Engine::progress() const { return state_->progress; }
 const StepReport& Engine::last_step() const { return state_->last_step; }
 double Engine::mean_loss() const { return state_->mean_loss; }

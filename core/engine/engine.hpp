@@ -167,6 +167,9 @@ class Engine {
   /// How many of these scopes are open. The engine must outlive them.
   std::size_t open_gathers() const;
 
+  /// Names the run: drawn when the engine is made, and taken over with what is loaded. Rank 0's is the run's. Empty
+  /// after loading what a release saved that had none.
+  const std::string& run_id() const;
   const Progress& progress() const;
   const StepReport& last_step() const;
   double mean_loss() const;  // the mean loss of the last complete step

@@ -25,6 +25,7 @@ struct SavedRun {
   struct Component {
     std::string type, state;
   };
+  std::string run;  // Engine::run_id(); empty: a release saved it that had none
   Progress progress;
   std::int64_t world_size = 1;
   LossScaler::State loss_scale;

@@ -13,6 +13,7 @@
 #include "core/checkpoint/background_save.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/comm/communicator.hpp"
+#include "core/comm/run_identity.hpp"
 #include "core/compression/compressions.hpp"
 #include "core/compression/operand_inputs.hpp"
 #include "core/data/sampler.hpp"
@@ -298,6 +299,7 @@ struct Engine::State {
   std::shared_ptr<std::size_t> open_gathers = std::make_shared<std::size_t>(0);  // scopes of gather()
   std::vector<NamedTensor> frozen;  // the model's own tensors that were frozen when the engine was made
 
+  std::string run_id = new_run_id(process_environment());  // rank 0's names the run; empty: it began without one
   Progress progress;
   OwnOptimizer own_optimizer;              // the program's; null: the configuration's
   std::optional<bool> boundary;            // whether the micro-batch is the last, as the program says; none: counted

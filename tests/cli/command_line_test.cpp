@@ -32,7 +32,8 @@ TEST(CommandLine, TurnsEveryOptionOfTrainIntoItsKey) {
   const auto train = arguments<TrainArguments>(
       {"train",       "--config", "ds.json",      "--model", "gpt:tiny",     "--data", "a",      "b",
        "--steps",     "200",      "--save",       "ckpt",    "--save-every", "50",     "--keep", "3",
-       "--eval-data", "c",        "--eval-every", "25",      "--seed",       "7",      "--seq",  "64"});
+       "--eval-data", "c",        "--eval-every", "25",      "--seed",       "7",      "--seq",  "64",
+       "--overwrite"});
 
   EXPECT_EQ(train.config.file, "ds.json");
   EXPECT_EQ(override_of(train.config, "capstan.model"), Json("gpt:tiny"));
@@ -41,6 +42,7 @@ TEST(CommandLine, TurnsEveryOptionOfTrainIntoItsKey) {
   EXPECT_EQ(override_of(train.config, "capstan.run.save_dir"), Json("ckpt"));
   EXPECT_EQ(override_of(train.config, "capstan.run.save_every"), Json(50));
   EXPECT_EQ(override_of(train.config, "capstan.run.keep"), Json(3));
+  EXPECT_EQ(override_of(train.config, "capstan.run.overwrite"), Json(true));
   EXPECT_EQ(override_of(train.config, "capstan.data.eval_path"), Json(Json::Array{"c"}));
   EXPECT_EQ(override_of(train.config, "capstan.run.eval_every"), Json(25));
   EXPECT_EQ(override_of(train.config, "capstan.run.seed"), Json(7));

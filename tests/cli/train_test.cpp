@@ -271,6 +271,7 @@ std::set<std::string> mapped_plugins(pid_t pid) {
 
 TEST_F(Train, FinishesTheStepSavesAndEndsWith130WhenInterrupted) {
   for (const int signal : {SIGINT, SIGTERM}) {
+    std::filesystem::remove_all(folder_ / "ckpt");
     std::vector<std::string> words = command({"--save", "ckpt"}, "100000000");
     words.insert(words.begin(), kCapstan);
     Process process(words, {.folder = folder_.path()});

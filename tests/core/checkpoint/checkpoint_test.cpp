@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 
+#include "core/checkpoint/checkpoint_folder.hpp"
 #include "core/checkpoint/checkpoint_index.hpp"
 #include "core/errors.hpp"
 #include "tests/core/checkpoint/sample_checkpoint.hpp"
@@ -387,11 +388,43 @@ TEST(PruneCheckpoints, TheNewestStayAndOthersAreNotTouched) {
   folder.write("global_step1/notes.txt", "not a checkpoint");
   folder.write("global_step2x/index.json", "not a step");
 
-  prune_checkpoints(folder.path(), 0);
+  const std::set<std::string> own = {"global_step100", "global_step20", "global_step3", "global_step200",
+                                     "best",           "global_step1",  "global_step2x"};
+  prune_checkpoints(folder.path(), 0, own);
   EXPECT_EQ(names_in(folder.path()).size(), 8u);
-  prune_checkpoints(folder.path(), 2);
+  prune_checkpoints(folder.path(), 2, own);
   EXPECT_THAT(names_in(folder.path()),
               ElementsAre("best", "global_step1", "global_step100", "global_step200", "global_step2x", "latest"));
+}
+
+TEST(PruneCheckpoints, OthersThanTheOwnAreNeitherCountedNorTouched) {
+  const TemporaryFolder folder;
+  for (int step : {1, 2, 3, 50, 60})
+    write_checkpoint(folder.path(), "global_step" + std::to_string(step), sample_checkpoint(step));
+
+  prune_checkpoints(folder.path(), 2, {"global_step1", "global_step2", "global_step3", "global_step4"});
+
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre("global_step2", "global_step3", "global_step50", "global_step60", "latest"));
+}
+
+TEST(CheckpointThere, IsTheLatestOrTheFurthestWhoeverWroteIt) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(checkpoint_there(folder.path()), "");
+  EXPECT_EQ(checkpoint_there(folder.path() / "nowhere"), "");
+  folder.write("notes.txt", "mine");
+  fs::create_directories(folder.path() / "global_step7");
+  EXPECT_EQ(checkpoint_there(folder.path()), "") << "an empty folder";
+  folder.write("global_step8/mp_rank_00_model_states.pt", "");
+  EXPECT_EQ(checkpoint_there(folder.path()), "global_step8");
+  folder.write(".global_step9.partial-12/index.json", "");
+  EXPECT_EQ(checkpoint_there(folder.path()), "global_step8") << "a save that was cut off";
+  folder.write(".global_step10.replaced/index.json", "");
+  EXPECT_EQ(checkpoint_there(folder.path()), "global_step10") << "a replacement that was cut off";
+  write_checkpoint(folder.path(), "best", sample_checkpoint(1));
+  EXPECT_EQ(checkpoint_there(folder.path()), "best");
+  folder.write("latest", "../elsewhere");
+  EXPECT_EQ(checkpoint_there(folder.path()), "latest");
 }
 
 TEST(PruneCheckpoints, TheLatestStaysEvenIfItIsTheOldest) {
@@ -399,7 +432,7 @@ TEST(PruneCheckpoints, TheLatestStaysEvenIfItIsTheOldest) {
   for (int step : {20, 30, 10})
     write_checkpoint(folder.path(), "global_step" + std::to_string(step), sample_checkpoint(step));
 
-  prune_checkpoints(folder.path(), 1);
+  prune_checkpoints(folder.path(), 1, {"global_step10", "global_step20", "global_step30"});
 
   EXPECT_THAT(names_in(folder.path()), ElementsAre("global_step10", "latest"));
   expect_equal(read_checkpoint(folder.path(), latest_tag(folder.path())), sample_checkpoint(10));

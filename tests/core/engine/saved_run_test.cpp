@@ -45,6 +45,7 @@ const std::vector<Damage>& damages() {
        std::string("state.json: global_steps: is \"four\"") + kSteps},
       {[](Json& state) { state["updates"] = 2.5; }, std::string("state.json: updates: is 2.5") + kSteps},
       {[](Json& state) { state["skipped_steps"] = -1; }, std::string("state.json: skipped_steps: is -1") + kSteps},
+      {[](Json& state) { state["run"] = 3; }, "state.json: run: is 3, and a text is expected."},
       {[](Json& state) { state["world_size"] = 0; }, "state.json: world_size: is 0, and an integer from 1 to"},
       {[](Json& state) { state.erase("loss_scaler"); }, "state.json: loss_scaler: is missing."},
       {[](Json& state) { state["loss_scaler"] = "fp16"; },
