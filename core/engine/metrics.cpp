@@ -52,6 +52,7 @@ MonitorHost& Engine::State::open_monitors() {
   if (!monitors) {
     // Opened at the first metric: by then a resumed run knows where it goes on.
     RunFacts facts;
+    facts.run = run_id;
     facts.resumed_at = resumed_at;
     facts.model = model.description();
     for (const NamedTensor& parameter : model.parameters()) facts.parameters += parameter.tensor.numel();

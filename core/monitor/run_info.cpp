@@ -79,6 +79,7 @@ Json without_credentials(const Json& document) {
 
 Json run_info(const Config& config, const RunFacts& facts) {
   Json info = Json::object();
+  if (!facts.run.empty()) info["run"] = facts.run;
   info["resumed_at"] = facts.resumed_at ? Json(*facts.resumed_at) : Json();
   info["world_size"] = config.batch.world_size;
   info["model"] = facts.model;

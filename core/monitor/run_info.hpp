@@ -11,6 +11,7 @@ namespace capstan {
 
 /// What a run knows of itself beside its configuration.
 struct RunFacts {
+  std::string run;                         // names it; empty: the run has no name
   std::optional<std::int64_t> resumed_at;  // global samples of the checkpoint that was loaded
   std::string model;                       // its description
   std::int64_t parameters = 0;             // elements of all parameters

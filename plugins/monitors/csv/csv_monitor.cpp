@@ -2,6 +2,7 @@
 #include <map>
 
 #include "../common/append_file.hpp"
+#include "../common/run_folder.hpp"
 #include "capstan/sdk/monitor.hpp"
 #include "csv_file.hpp"
 
@@ -11,12 +12,16 @@ namespace {
 /// One CSV file for each tag, in the layout of DeepSpeed's CSV monitor. Files stay open; one write a batch and file.
 class CsvMonitor {
  public:
-  CsvMonitor(sdk::Host, const sdk::Params& params)
-      : folder_(std::filesystem::path(params.text("output_path")) / params.text("job_name")) {}
+  CsvMonitor(sdk::Host host, const sdk::Params& params)
+      : host_(host), folder_(std::filesystem::path(params.text("output_path")) / params.text("job_name")) {}
 
   void open(const sdk::Document& run_info) {
-    std::filesystem::create_directories(folder_);
-    const auto resumed_at = run_info.has("resumed_at") ? std::optional(run_info.integer("resumed_at")) : std::nullopt;
+    const RunFolder own = run_folder(folder_, run_info);
+    tell_folder(host_, folder_, own);
+    folder_ = own.path;
+    std::optional<std::int64_t> resumed_at;
+    if (run_info.has("resumed_at")) resumed_at = run_info.integer("resumed_at");
+    if (own.begins_anew) resumed_at = 0;
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
       if (entry.path().extension() == ".csv" && entry.is_regular_file()) cut_rows_beyond(entry.path(), resumed_at);
     }
@@ -38,6 +43,7 @@ class CsvMonitor {
     return files_.emplace(name, AppendFile(folder_ / name, csv_header(tag))).first->second;
   }
 
+  sdk::Host host_;
   std::filesystem::path folder_;
   std::map<std::string, AppendFile> files_;
 };

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "../common/run_folder.hpp"
 #include "capstan/sdk/monitor.hpp"
 #include "event_file.hpp"
 #include "messages.hpp"
@@ -42,16 +43,19 @@ std::vector<std::pair<std::string, HParam>> hparams_of(const sdk::Document& run_
 /// Event files as TensorBoard reads them: scalars by samples, the configuration as text and as hparams.
 class TensorboardMonitor {
  public:
-  TensorboardMonitor(sdk::Host, const sdk::Params& params)
-      : folder_(std::filesystem::path(params.text("output_path")) / params.text("job_name")),
+  TensorboardMonitor(sdk::Host host, const sdk::Params& params)
+      : host_(host),
+        folder_(std::filesystem::path(params.text("output_path")) / params.text("job_name")),
         job_(params.text("job_name")) {}
 
   void open(const sdk::Document& run_info) {
+    const RunFolder own = run_folder(folder_, run_info);
+    tell_folder(host_, folder_, own);
     const double now = seconds_since_1970();
-    file_.emplace(folder_, now);
+    file_.emplace(own.path, now);
     std::int64_t begin = 0;
-    if (run_info.has("resumed_at")) {
-      begin = run_info.integer("resumed_at");
+    if (run_info.has("resumed_at")) begin = run_info.integer("resumed_at");
+    if (run_info.has("resumed_at") || own.begins_anew) {
       file_->add(restart_event({now, begin + 1}));
     }
     last_step_ = begin;
@@ -83,6 +87,7 @@ class TensorboardMonitor {
     return *file_;
   }
 
+  sdk::Host host_;
   std::filesystem::path folder_;
   std::string job_;
   std::optional<EventFile> file_;

@@ -18,8 +18,9 @@ using ::testing::ThrowsMessage;
 class CsvMonitor : public test::MonitorPlugin {
  public:
   using Row = test::Row;
-  explicit CsvMonitor(const std::filesystem::path& output_path, const Json& resumed_at = Json())
-      : MonitorPlugin("csv_monitor", params(output_path), run_info(resumed_at)) {}
+  explicit CsvMonitor(const std::filesystem::path& output_path, const Json& resumed_at = Json(),
+                      const std::string& run = "")
+      : MonitorPlugin("csv_monitor", params(output_path), run_info(resumed_at, run)) {}
 
  private:
   static Json params(const std::filesystem::path& output_path) {
@@ -28,8 +29,9 @@ class CsvMonitor : public test::MonitorPlugin {
     params["job_name"] = "job";
     return params;
   }
-  static Json run_info(const Json& resumed_at) {
+  static Json run_info(const Json& resumed_at, const std::string& run) {
     Json info;
+    if (!run.empty()) info["run"] = run;
     info["resumed_at"] = resumed_at;
     return info;
   }
@@ -107,6 +109,45 @@ TEST_F(CsvMonitorTest, KeepsAllRowsWhenARunDoesNotResume) {
   { CsvMonitor(folder_.path()).write({{"loss", 9.0, 8}}); }
 
   EXPECT_EQ(file("loss.csv"), "step,loss\r\n8,3.0\r\n16,2.0\r\n8,9.0\r\n");
+}
+
+TEST_F(CsvMonitorTest, GivesEachRunAFolderOfItsOwnInWhichItGoesOn) {
+  { CsvMonitor(folder_.path(), {}, "a").write({{"loss", 3.0, 8}, {"loss", 2.0, 16}}); }
+  { CsvMonitor(folder_.path(), {}, "b").write({{"loss", 5.0, 8}}); }
+  { CsvMonitor(folder_.path(), {}, "c").write({{"loss", 6.0, 8}}); }
+  { CsvMonitor(folder_.path(), 8, "a").write({{"loss", 1.0, 16}}); }
+  std::filesystem::remove_all(folder_ / "job-2");
+  { CsvMonitor(folder_.path(), 8, "c").write({{"loss", 7.0, 16}}); }
+  { CsvMonitor(folder_.path(), 8, "d").write({{"loss", 8.0, 16}}); }
+
+  EXPECT_EQ(file("loss.csv"), "step,loss\r\n8,3.0\r\n16,1.0\r\n");
+  EXPECT_EQ(file("../job-3/loss.csv"), "step,loss\r\n8,6.0\r\n16,7.0\r\n");
+  EXPECT_EQ(file("../job-2/loss.csv"), "step,loss\r\n16,8.0\r\n") << "the first that is free";
+}
+
+TEST_F(CsvMonitorTest, OfOneRunWritesAnewWhereItBeginsAnew) {
+  { CsvMonitor(folder_.path(), {}, "a").write({{"loss", 3.0, 8}, {"loss", 2.0, 16}}); }
+  { CsvMonitor(folder_.path(), {}, "a").write({{"loss", 4.0, 8}}); }
+
+  EXPECT_EQ(file("loss.csv"), "step,loss\r\n8,4.0\r\n");
+}
+
+TEST_F(CsvMonitorTest, LeavesMetricsOfReleasesWithoutMarksToTheRunThatIsResumed) {
+  put("loss.csv", "step,loss\r\n8,3.0\r\n16,2.0\r\n");
+  { CsvMonitor(folder_.path(), {}, "new").write({{"loss", 9.0, 8}}); }
+  { CsvMonitor(folder_.path(), 8, "older").write({{"loss", 1.0, 16}}); }
+  { CsvMonitor(folder_.path(), 8).write({{"loss", 7.0, 16}}); }
+
+  EXPECT_EQ(file("loss.csv"), "step,loss\r\n8,3.0\r\n16,1.0\r\n");
+  EXPECT_EQ(file("../job-2/loss.csv"), "step,loss\r\n8,9.0\r\n");
+  EXPECT_EQ(file("../job-3/loss.csv"), "step,loss\r\n16,7.0\r\n") << "a run without a name, and all have owners";
+}
+
+TEST_F(CsvMonitorTest, TakesAFolderThatHoldsOtherFilesAlone) {
+  put("notes.txt", "mine");
+  { CsvMonitor(folder_.path(), {}, "a").write({{"loss", 3.0, 8}}); }
+
+  EXPECT_EQ(file("loss.csv"), "step,loss\r\n8,3.0\r\n");
 }
 
 TEST_F(CsvMonitorTest, TakesOutALineThatWasCutOff) {
