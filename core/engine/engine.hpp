@@ -188,7 +188,7 @@ class Engine {
   std::vector<std::string> wrapped_layers() const;
   /// The parameter groups, as the next update uses them.
   std::vector<ParameterGroupView> parameter_groups() const;
-  /// The names of the numbers that set_group_number() takes: "lr" and those of the optimizer; none without one.
+  /// Names that set_group_number() takes: "lr" and the optimizer's numbers, but for those that a scheduler sets.
   std::vector<std::string> group_numbers() const;
   /// Sets a number of a group from the next update on: {0.9, 0.95} for "betas". Checkpoints hold the numbers that were
   /// set. Throws ConfigError for a number that the configuration's scheduler sets, and RuntimeFault for one that the
