@@ -234,7 +234,8 @@ void Engine::State::agree_on_step(bool norm) {
     return std::any_of(reports.begin(), reports.end(), [&](const RankReport& report) { return report.*flag; });
   };
   snapshots.agree(any(&RankReport::snapshot_due), !any(&RankReport::snapshot_lost));
-  mean_loss = under_way.loss_sum / static_cast<double>((under_way.micro_step - under_way.dropped) * communicator->size());
+  mean_loss =
+      under_way.loss_sum / static_cast<double>((under_way.micro_step - under_way.dropped) * communicator->size());
 }
 
 bool Engine::State::wants_local_gradients() {

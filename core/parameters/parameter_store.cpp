@@ -16,9 +16,7 @@ namespace {
 
 const void* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
-bool is_trained(const NamedTensor& named) {
-  return named.trained() && at::isFloatingType(named.tensor.scalar_type());
-}
+bool is_trained(const NamedTensor& named) { return named.trained() && at::isFloatingType(named.tensor.scalar_type()); }
 
 }  // namespace
 
