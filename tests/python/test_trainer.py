@@ -36,7 +36,7 @@ class Accelerate(unittest.TestCase):
             self.assertEqual((rank["engine"], rank["steps"]), ("capstan.engine", 2))
             self.assertEqual(rank["losses"], told[0]["losses"])
             # accelerate moves a schedule on once a process.
-            self.assertEqual(rank["rates"], [0.01, 0.01 / 3, 0.01 / 3, 0.01 / 5])
+            self.assertEqual(rank["rates"], [0.01 * (1 / n) for n in (1, 3, 3, 5)])
         self.assertTrue(told[0]["state"])
 
 
