@@ -50,12 +50,12 @@ std::string why_unusable(const fs::path& place) {
 }  // namespace
 
 fs::path WorldFolder::place_in_memory(std::string* why_not) {
-  const fs::path memory = "/dev/shm";
+  fs::path memory = "/dev/shm";
   const std::string memory_problem = why_unusable(memory);
   if (why_not) *why_not = memory_problem;
   if (memory_problem.empty()) return memory;
   std::error_code error;
-  const fs::path other = fs::temp_directory_path(error);
+  fs::path other = fs::temp_directory_path(error);
   const std::string other_problem = error ? error.message() : why_unusable(other);
   if (other_problem.empty()) return other;
   const char* given = std::getenv("TMPDIR");
@@ -167,7 +167,7 @@ WorldFolder WorldFolder::create(const std::string& launch, const fs::path& place
 }
 
 WorldFolder WorldFolder::furnish(const std::shared_ptr<Shared>& shared, const std::string& launch, bool taken_over) {
-  const WorldFolder folder(shared);
+  WorldFolder folder(shared);
   if (taken_over) folder.forget_processes();
   if (mkdirat(shared->folder.descriptor(), kSnapshots, 0700) != 0 && errno != EEXIST) {
     throw RuntimeFault("'" + folder.snapshots().string() +
