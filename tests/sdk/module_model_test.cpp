@@ -120,9 +120,41 @@ TEST(ModuleModel, ReportsATensorThatTheBatchLacks) {
               ThrowsMessage<PluginError>(EndsWith("FromBatch', forward: the batch has no tensor 'pixels'. It has:")));
 }
 
+struct Silent : torch::nn::Module {
+  at::Tensor forward(const BatchView&) { return {}; }
+};
+
 TEST(ModuleModel, DescribesItselfWhereTheModuleDoes) {
   EXPECT_EQ(Wrapped<FromBatch>().model.describe().at("hidden_size"), Json(3));
-  EXPECT_EQ(Wrapped<Tied>().model.describe(), Json::object());
+  EXPECT_EQ(Wrapped<Silent>().model.describe(), Json::object());
+}
+
+/// Buffers of which one is what its constructor makes of nothing.
+struct Masked : torch::nn::Module {
+  Masked() {
+    register_buffer("mean", torch::zeros({3}));
+    register_buffer("mask", torch::ones({3, 3}).tril());
+  }
+  at::Tensor forward(const BatchView&) { return {}; }
+  std::string describe() const { return R"({"non_persistent_buffers": ["mask"]} )"; }
+};
+
+TEST(ModuleModel, NamesTheBuffersThatCheckpointsLeaveOut) {
+  const Wrapped<Masked> masked;
+
+  EXPECT_TRUE(masked.model.buffers()[0].persistent);
+  EXPECT_FALSE(masked.model.buffers()[1].persistent);
+}
+
+TEST(ModuleModel, TellsTheFurtherNamesOfTiedTensors) {
+  const std::map<std::string, std::string> names = {{"encoder.weight", "weight_again"},
+                                                    {"decoder.weight", "weight_again"}};
+
+  EXPECT_EQ(Wrapped<Tied>().model.tied(), names);
+  EXPECT_EQ(sdk::with_texts(R"({"a": 1} )", "tied", {{"b", "c\"d"}}), R"({"a": 1, "tied": {"b": "c\"d"}} )");
+  EXPECT_EQ(sdk::with_texts("{ }", "tied", {{"b", "c"}}), R"({ "tied": {"b": "c"}})");
+  EXPECT_EQ(sdk::with_texts(R"({"tied": {}})", "tied", {{"b", "c"}}), R"({"tied": {}})");
+  EXPECT_EQ(sdk::with_texts("{}", "tied", {}), "{}");
 }
 
 /// What the model says of its parameters: "first.weight" -> "embedding".

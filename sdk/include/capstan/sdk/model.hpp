@@ -12,6 +12,7 @@
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "capstan/layer.hpp"
 #include "capstan/sdk/aten.hpp"
@@ -106,9 +107,34 @@ inline void require_separate_values(const torch::OrderedDict<std::string, at::Te
   }
 }
 
+/// A JSON object with one more member, an object of texts; unchanged where `text` is not an object, or has the member.
+inline std::string with_texts(std::string text, const std::string& member,
+                              const std::vector<std::pair<std::string, std::string>>& texts) {
+  const auto quoted = [](const std::string& given) {
+    std::string out = "\"";
+    for (const char c : given) {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+    return out + '"';
+  };
+  const std::size_t begin = text.find('{'), end = text.rfind('}');
+  if (texts.empty() || begin == std::string::npos || end == std::string::npos ||
+      text.find(quoted(member)) != std::string::npos) {
+    return text;
+  }
+  std::string object;
+  for (const auto& [name, value] : texts) {
+    object += (object.empty() ? "" : ", ") + quoted(name) + ": " + quoted(value);
+  }
+  const bool first = text.find_first_not_of(" \t\r\n", begin + 1) == end;
+  return text.insert(end, (first ? "" : ", ") + quoted(member) + ": {" + object + "}");
+}
+
 /// What a module shows of itself to the engine. M may have `std::string describe() const`, a JSON object of facts:
-/// sequence_length, hidden_size, vocab_size, layers; and `void check(const BatchView&) const`, which throws what is
-/// wrong with a micro-batch while it is still in host memory.
+/// sequence_length, hidden_size, vocab_size, layers, and under non_persistent_buffers the names of buffers that
+/// checkpoints leave out; and `void check(const BatchView&) const`, which throws what is wrong with a micro-batch while
+/// it is still in host memory.
 template <class M>
 class ModuleModel {
  public:
@@ -141,10 +167,32 @@ class ModuleModel {
 
   at::Tensor forward(const BatchView& batch) { return scalar_loss(step_(*module_, batch)); }
   void training(bool on) { module_->train(on); }
-  std::string describe() const requires DescribesItself<M> { return module_->describe(); }
+  /// The module's facts, and under "tied" the further names of tensors that it has registered several times.
+  std::string describe() const {
+    if constexpr (DescribesItself<M>) {
+      return with_texts(module_->describe(), "tied", tied());
+    } else {
+      return with_texts("{}", "tied", tied());
+    }
+  }
   void check(const BatchView& batch) const requires ChecksBatches<M> { std::as_const(*module_).check(batch); }
 
  private:
+  std::vector<std::pair<std::string, std::string>> tied() const {
+    std::map<const at::TensorImpl*, std::string> first;
+    std::vector<std::pair<std::string, std::string>> tied;
+    const auto note = [&](const auto& named) {
+      for (const auto& item : named) {
+        if (!item.value().defined()) continue;
+        const auto [place, added] = first.emplace(item.value().unsafeGetTensorImpl(), item.key());
+        if (!added) tied.emplace_back(item.key(), place->second);
+      }
+    };
+    note(module_->named_parameters());
+    note(module_->named_buffers());
+    return tied;
+  }
+
   std::shared_ptr<M> module_;
   Step step_;
 };
@@ -174,9 +222,7 @@ struct ModelThunks {
 
   static capstan_status describe(void* self, capstan_sink* sink, capstan_error* error) {
     auto& model = *static_cast<Self*>(self);
-    return guarded(model.host, error, [&] {
-      if constexpr (DescribesItself<M>) Sink(model.host, sink).write(model.object.describe());
-    });
+    return guarded(model.host, error, [&] { Sink(model.host, sink).write(model.object.describe()); });
   }
 
   static capstan_status check(void* self, capstan_batch* batch, capstan_error* error) {
@@ -186,12 +232,8 @@ struct ModelThunks {
     });
   }
 
-  static constexpr capstan_model kVtable = {sizeof(capstan_model),
-                                            &visit,
-                                            &forward,
-                                            &training,
-                                            DescribesItself<M> ? &describe : nullptr,
-                                            ChecksBatches<M> ? &check : nullptr};
+  static constexpr capstan_model kVtable = {
+      sizeof(capstan_model), &visit, &forward, &training, &describe, ChecksBatches<M> ? &check : nullptr};
 };
 
 /// The descriptor of a model in a plugin. M is a torch::nn::Module with the constructor M(Host, const Params&).
