@@ -235,7 +235,7 @@ TEST(ProgressiveLayerDrop, GivesTheSameBitsWithAccumulationWhateverTheBuckets) {
       const auto run_of = [&](const std::string& zero) {
         auto run = std::make_unique<DropRun>(section(0.3, 0.2) + precision + ", \"zero_optimization\": {" + zero + "}",
                                              all, Shape{}, 3);
-        run->losses = run->steps(12);
+        run->losses = run->steps(8);
         return run;
       };
       const auto before = run_of(R"("stage": 0)"), after = run_of(R"("stage": 2)");
