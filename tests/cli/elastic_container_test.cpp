@@ -27,6 +27,9 @@ class ElasticContainer : public Elastic {
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "only root can make a PID namespace";
     fs::create_directory(memory_);
+    const ProcessResult made = run_process(
+        {"unshare", "--mount", "--pid", "--fork", "--mount-proc", "mount", "--bind", memory_.string(), "/dev/shm"});
+    if (made.exit_code != 0) GTEST_SKIP() << "PID namespaces cannot be made here: " << made.err;
   }
   /// `run`: how the shell, which is process 1 of the container, runs the launcher.
   ElasticStart container(const std::string& run = "exec \"$0\" \"$@\"") const {

@@ -84,6 +84,17 @@ class LaunchProcess {
   std::string text_;
 };
 
+inline constexpr const char* kNoPidNamespaces = "PID namespaces cannot be made here";
+
+/// Whether `own_numbers` works here: root may have been denied it.
+inline bool has_pid_namespaces() {
+  const pid_t process = fork();
+  if (process == 0) _exit(unshare(CLONE_NEWPID) == 0 ? 0 : 1);
+  int status = 1;
+  waitpid(process, &status, 0);
+  return status == 0;
+}
+
 /// Makes the folder of a launch that has come to `step` in `world` and holds a snapshot. Returns its path.
 inline std::string launch_at(const std::string& launch, std::int64_t step, const World& world,
                              const std::filesystem::path& place) {

@@ -156,7 +156,7 @@ TEST_F(LeftFolder, IsNotHeldByAChildOfItsLauncher) {
 }
 
 TEST_F(LeftFolder, IsNeitherTakenNorRemovedWhileItsLauncherLivesInAnotherPidNamespace) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can make a PID namespace";
+  if (!test::has_pid_namespaces()) GTEST_SKIP() << test::kNoPidNamespaces;
   // As process 1 there, whose number another process has here, and as one whose number nobody has here.
   const auto container = launch(true);
   const fs::path path = container->text();
@@ -176,7 +176,7 @@ TEST_F(LeftFolder, IsNeitherTakenNorRemovedWhileItsLauncherLivesInAnotherPidName
 }
 
 TEST_F(LeftFolder, IsTakenOverByARestartedContainerWhoseLauncherHasTheSameNumber) {
-  if (geteuid() != 0) GTEST_SKIP() << "only root can make a PID namespace";
+  if (!test::has_pid_namespaces()) GTEST_SKIP() << test::kNoPidNamespaces;
   for (int start = 0; start < 3; ++start) {
     const auto container = std::make_unique<LaunchProcess>(true, [&] {
       static const WorldFolder folder = WorldFolder::create("the same", place_.path());
