@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -84,8 +85,12 @@ TEST(AgreedStart, AnswersWhoeverAsksInTheMeantime) {
   AgreedStart first(texts.board(), 0, 3);
   const std::string number = *first.number(seconds(0));
   // Rank 1 never arrives; rank 2, which comes after it, is answered all the same.
-  std::thread second([&] { EXPECT_EQ(AgreedStart(texts.board(), 2, 3).number(seconds(60)), number); });
-  first.answer([](int) { return false; }, milliseconds(300));
+  std::atomic<bool> answered = false;
+  std::thread second([&] {
+    EXPECT_EQ(AgreedStart(texts.board(), 2, 3).number(seconds(60)), number);
+    answered = true;
+  });
+  first.answer([&](int) { return answered.load(); }, seconds(60));
   second.join();
 }
 
