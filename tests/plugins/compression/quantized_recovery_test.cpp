@@ -135,6 +135,50 @@ TEST(QuantizedRuns, GoOnFromACheckpointWhateverHappenedSince) {
   });
 }
 
+constexpr const char* kInputs = R"("activation_quantization": {"shared_parameters": {"enabled": true,
+    "quantization_type": "symmetric", "range_calibration": "static", "schedule_offset": 0}, "different_groups": {
+    "a": {"params": {"bits": 8}, "modules": ["fc1", "fc2"]}}})";
+/// Comes before the quantization of inputs, and does not act yet.
+constexpr const char* kLater = R"("weight_quantization": {"shared_parameters": {"enabled": true,
+    "quantize_weight_in_forward": true, "schedule_offset": 1000, "quantize_groups": 1}, "different_groups": {
+    "w": {"params": {"start_bits": 8, "target_bits": 8}, "modules": ["fc1"]}}}, )";
+
+TEST(QuantizedRuns, FindTheirStatesAgainWhereCompressionsComeAndGo) {
+  const test::TemporaryFolder folder;
+  const std::string dir = folder.path().string(), zero = R"({"stage": 0})";
+  const auto make = [&](const std::string& sections) {
+    return std::make_unique<NetRun>(net_config(1, zero, "", "", sections), Communicator::alone());
+  };
+  const auto run = make(kInputs);
+  run->steps(3);
+  run->engine.save_checkpoint(dir, "saved");
+  CheckpointContents contents = read_checkpoint(dir, "saved");
+  const std::string ranges = contents.state.at("compressions").at("activation_quantization").as_string();
+  EXPECT_THAT(ranges, HasSubstr("fc1"));
+  // As earlier releases named it.
+  contents.state["compressions"] = Json::object();
+  contents.state["compressions"]["0 activation_quantization"] = ranges;
+  write_checkpoint(dir, "old", contents);
+  const auto loss = run->step();
+  for (const std::string tag : {"saved", "old"}) {
+    const auto more = make(std::string(kLater) + kInputs);
+    more->engine.load_checkpoint(dir, tag);
+    more->engine.save_checkpoint(dir, "again");
+    EXPECT_EQ(read_checkpoint(dir, "again").state.at("compressions").at("activation_quantization").as_string(), ranges);
+    EXPECT_EQ(more->step(), loss) << tag;
+  }
+  const auto none = make("");
+  ::testing::internal::CaptureStderr();
+  none->engine.load_checkpoint(dir, "saved");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr(": holds a state of compression 'activation_quantization', which this run does not have."));
+  none->engine.save_checkpoint(dir, "none");
+  ::testing::internal::CaptureStderr();
+  run->engine.load_checkpoint(dir, "none");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr(": holds no state of compression 'activation_quantization', which begins anew."));
+}
+
 /// All parameters and their states, whole.
 std::map<std::string, at::Tensor> tensors_of(const CheckpointContents& contents) {
   std::map<std::string, at::Tensor> whole;
