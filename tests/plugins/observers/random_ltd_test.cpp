@@ -163,7 +163,7 @@ class TowerRun {
   std::string saved(const std::filesystem::path& folder) const {
     const std::string tag = engine->save_checkpoint(folder.string());
     const Json state = Json::parse(read_bytes(folder / tag / "state.json"));
-    return state.at("observers").as_object().begin()->second.as_string();
+    return state.at("observers").at("random_ltd").as_string();
   }
   std::string saved() const {
     const TemporaryFolder folder;
@@ -355,7 +355,8 @@ TEST(RandomLtd, LeavesEvaluationAlone) {
 
 TEST(RandomLtd, GoesOnWhereItWasSavedUnderTheModelsOwnNames) {
   const TemporaryFolder folder;
-  TowerRun straight(section()), resumed(section()), plain("");
+  // An observer that is new to the run comes first, and is new to the checkpoint too.
+  TowerRun straight(section()), resumed(section() + R"(, "capstan": {"recompute": {"every": 1}})"), plain("");
   for (int i = 0; i < 2; ++i) straight.step();
   const std::string tag = straight.engine->save_checkpoint(folder.path().string());
   resumed.engine->load_checkpoint(folder.path().string());
@@ -364,7 +365,16 @@ TEST(RandomLtd, GoesOnWhereItWasSavedUnderTheModelsOwnNames) {
   EXPECT_EQ(resumed.saved(), straight.saved());
 
   // One who does not drop tokens reads the same checkpoint.
+  ::testing::internal::CaptureStderr();
   plain.engine->load_checkpoint(folder.path().string());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr(": holds a state of observer 'random_ltd', which this run does not have. The state is not "
+                        "used."));
+  plain.engine->save_checkpoint(folder.path().string(), "plain");
+  ::testing::internal::CaptureStderr();
+  resumed.engine->load_checkpoint(folder.path().string(), "plain");
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr(": holds no state of observer 'random_ltd', which begins anew."));
   EXPECT_NE(plain.step(), 0);
 }
 
