@@ -32,6 +32,8 @@ std::optional<std::string> owner(const fs::path& folder) {
 bool has_metrics(const fs::path& folder) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    std::error_code unknown;
+    if (!entry->is_regular_file(unknown)) continue;  // a pipe holds no other run's metrics
     const std::string name = entry->path().filename().string();
     if (name.starts_with("events.out.tfevents.") || entry->path().extension() == ".csv") return true;
   }

@@ -13,7 +13,8 @@ namespace capstan::test {
 class SmallDisk {
  public:
   SmallDisk(std::filesystem::path folder, const std::string& size) : folder_(std::move(folder)) {
-    if (mount("tmpfs", folder_.c_str(), "tmpfs", 0, ("size=" + size).c_str()) != 0) reason_ = std::strerror(errno);
+    if (mount("tmpfs", folder_.c_str(), "tmpfs", 0, ("mode=0700,size=" + size).c_str()) != 0)
+      reason_ = std::strerror(errno);
   }
   ~SmallDisk() {
     if (mounted()) umount2(folder_.c_str(), MNT_DETACH);

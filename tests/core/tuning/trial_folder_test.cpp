@@ -96,7 +96,7 @@ TEST_F(TrialFolder, GroupsFailuresByTheirReasons) {
 }
 
 TEST_F(TrialFolder, SaysWhichFileCannotBeWritten) {
-  EXPECT_THROW(write_whole(folder_.path() / "no" / "file", "text"), RuntimeFault);
+  EXPECT_THROW(write_outcome(folder_.path() / "no", {}), RuntimeFault);
 }
 
 }  // namespace
