@@ -43,7 +43,7 @@ TEST(Gpt, HasTheParametersOfTheRecordedRunsInTheirOrder) {
 
   std::vector<std::string> first, last;
   std::int64_t count = 0;
-  for (const auto& [name, tensor, role, added] : model.parameters()) count += tensor.numel();
+  for (const NamedTensor& named : model.parameters()) count += named.tensor.numel();
   for (std::size_t i = 0; i < 14; ++i) first.push_back(model.parameters()[i].name);
   for (std::size_t i = 50; i < 53; ++i) last.push_back(model.parameters()[i].name);
 
@@ -126,7 +126,8 @@ TEST(Gpt, ComputesItsDefinition) {
   Model model = gpt(params({{"layers", 2}, {"d", 48}, {"heads", 3}, {"seq", 20}, {"init_seed", 3}}));
   Batch batch = token_batch(excerpt(), 0, 3, 20);
   torch::NoGradGuard no_grad;
-  for (const auto& [name, parameter, role, added] : model.parameters()) {
+  for (const NamedTensor& named : model.parameters()) {
+    const at::Tensor& parameter = named.tensor;
     // Larger weights, and biases that are not 0, make every term count.
     parameter.add_(torch::sin(torch::arange(parameter.numel(), torch::kFloat)).view_as(parameter) * 0.3);
   }
@@ -140,9 +141,10 @@ TEST(Gpt, GivesEveryParameterAGradient) {
 
   model.forward(batch).backward();
 
-  for (const auto& [name, parameter, role, added] : model.parameters()) {
-    ASSERT_TRUE(parameter.grad().defined()) << name;
-    EXPECT_GT(parameter.grad().abs().sum().item<float>(), 0) << name;
+  for (const NamedTensor& named : model.parameters()) {
+    const at::Tensor& parameter = named.tensor;
+    ASSERT_TRUE(parameter.grad().defined()) << named.name;
+    EXPECT_GT(parameter.grad().abs().sum().item<float>(), 0) << named.name;
   }
 }
 
@@ -165,8 +167,7 @@ TEST(Gpt, RunsInBf16WithALossInFp32) {
   Model model = gpt();
   Batch batch = token_batch(excerpt(), 0, 4, 128);
   const double exact = model.forward(batch).item<double>();
-  for (const auto& [name, parameter, role, added] : model.parameters())
-    parameter.set_data(parameter.data().to(torch::kBFloat16));
+  for (const NamedTensor& named : model.parameters()) named.tensor.set_data(named.tensor.data().to(torch::kBFloat16));
 
   const at::Tensor loss = model.forward(batch);
   loss.backward();

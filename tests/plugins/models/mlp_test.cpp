@@ -51,7 +51,7 @@ TEST(Mlp, LearnsASentence) {
   Model model = mlp();
   Batch batch = token_batch(kText, 0, 1, 32);
   std::vector<at::Tensor> parameters;
-  for (const auto& [name, tensor, role, added] : model.parameters()) parameters.push_back(tensor);
+  for (const NamedTensor& named : model.parameters()) parameters.push_back(named.tensor);
   torch::optim::Adam adam(parameters, torch::optim::AdamOptions(0.02));
 
   const double before = model.forward(batch).item<double>();
@@ -80,8 +80,7 @@ TEST(Mlp, RunsInBf16) {
   Model model = mlp();
   Batch batch = token_batch(kText, 0, 1, 8);
   const double exact = model.forward(batch).item<double>();
-  for (const auto& [name, parameter, role, added] : model.parameters())
-    parameter.set_data(parameter.data().to(torch::kBFloat16));
+  for (const NamedTensor& named : model.parameters()) named.tensor.set_data(named.tensor.data().to(torch::kBFloat16));
 
   EXPECT_NEAR(model.forward(batch).item<double>(), exact, 0.05);
 }
