@@ -96,7 +96,8 @@ TEST_F(ElasticMemory, ThatIsReadOnlyOrAbsentIsReplacedByTheFolderForTemporaryFil
                                                                          {absent, "No such file or directory"}}) {
     const fs::path temporary = folder_ / reason;
     fs::create_directory(temporary);
-    ElasticRun run(folder_, {"--elastic", "2:2"}, train("other", 10), with_script(script, temporary));
+    const std::string name = script == kReadOnly ? "readonly" : "absent";
+    ElasticRun run(folder_, {"--elastic", "2:2"}, train(name, 10), with_script(script, temporary));
     const ProcessResult result = run.wait();
     EXPECT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.err, HasSubstr("warning: launch: '/dev/shm' cannot be written to (" + reason +
