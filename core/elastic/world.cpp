@@ -30,7 +30,7 @@ void check(const World& world) {
     throw std::out_of_range("a world of " + std::to_string(members) + " members has '" + list + "' of " +
                             std::to_string(length));
   };
-  if (!world.hosts.empty()) check_length("hosts", world.hosts.size());
+  check_length("hosts", world.hosts.size());
   check_length("processes", world.processes.size());
   const std::set<std::int64_t> different(world.members.begin(), world.members.end());
   if (different.size() != members) throw std::out_of_range("a world has one member twice");
