@@ -58,7 +58,7 @@ class ExportCompressed : public ::testing::Test {
             modules + R"("]}}}},
       "capstan": {"corrections": [)" +
             how.corrections + R"(], "model": )" + model + own + "}}");
-    run({"train", "--config", "config.json", "--data", "text.txt", "--steps", "2", "--save", "ckpt"});
+    run({"train", "--config", "config.json", "--data", "text.txt", "--steps", "2", "--save", "ckpt", "--overwrite"});
   }
 
   ProcessResult run(const std::vector<std::string>& words, bool succeeds = true) const {
