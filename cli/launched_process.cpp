@@ -67,8 +67,8 @@ pid_t start_process(const std::vector<std::string>& words, const sigset_t& mask,
   if (process > 0) return process;
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (launcher.is_gone()) _exit(1);
-    unsetenv("CAPSTAN_RDZV_SECRET");  // that of launchers alone
+  if (launcher.is_gone()) _exit(1);
+  unsetenv("CAPSTAN_RDZV_SECRET");  // that of launchers alone
   prepare();
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   setenv("OMP_NUM_THREADS", std::to_string(std::max(1, cores / processes)).c_str(), 0);

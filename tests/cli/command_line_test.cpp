@@ -30,10 +30,10 @@ Json override_of(const ConfigArguments& config, const std::string& path) {
 
 TEST(CommandLine, TurnsEveryOptionOfTrainIntoItsKey) {
   const auto train = arguments<TrainArguments>(
-      {"train",       "--config", "ds.json",      "--model", "gpt:tiny",     "--data", "a",      "b",
-       "--steps",     "200",      "--save",       "ckpt",    "--save-every", "50",     "--keep", "3",
-       "--eval-data", "c",        "--eval-every", "25",      "--seed",       "7",      "--seq",  "64",
-       "--overwrite"});
+      {"train",  "--config", "ds.json",     "--model",    "gpt:tiny",     "--data",       "a",
+       "b",      "--steps",  "200",         "--save",     "ckpt",         "--save-every", "50",
+       "--keep", "3",        "--eval-data", "c",          "--eval-every", "25",           "--seed",
+       "7",      "--seq",    "64",          "--overwrite"});
 
   EXPECT_EQ(train.config.file, "ds.json");
   EXPECT_EQ(override_of(train.config, "capstan.model"), Json("gpt:tiny"));
