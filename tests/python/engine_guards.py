@@ -10,30 +10,8 @@ import torch
 import capstan
 import capstan.engine
 from capstan import _states
+from small_engine import Net, engine_of, step
 from support import Fixture, config
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = torch.nn.Linear(4, 4)
-        self.outer = torch.nn.Linear(4, 1)
-
-    def forward(self, x):
-        return self.outer(torch.relu(self.inner(x)))
-
-
-def engine_of(net=None, optimizer=None, lr_scheduler=None, **keys):
-    keys = config(**keys)
-    if optimizer is not None:
-        del keys["optimizer"]
-    return capstan.initialize(model=net if net is not None else Net(), config=keys, optimizer=optimizer,
-                              lr_scheduler=lr_scheduler)[0]
-
-
-def step(engine):
-    engine.backward(engine(torch.ones(4, 4)).square().mean())
-    engine.step()
 
 
 class WhatWouldBeLost(Fixture):
