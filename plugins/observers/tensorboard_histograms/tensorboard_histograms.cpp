@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -15,6 +17,21 @@ double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+std::filesystem::path numbered(const std::filesystem::path& job, std::int64_t number) {
+  const std::filesystem::path own = job.string() + (number == 1 ? "" : "-" + std::to_string(number));
+  return own / "histograms";
+}
+
+/// The first number whose folder no other run has; makes it. Throws std::exception naming the folder.
+std::int64_t take_number(const std::filesystem::path& job) {
+  for (std::int64_t number = 1;; ++number) {
+    const std::filesystem::path folder = numbered(job, number);
+    std::filesystem::create_directories(folder.parent_path());
+    // Of two runs that begin at the same moment, create_directory() is true for one.
+    if (std::filesystem::create_directory(folder)) return number;
+  }
+}
+
 /// Distributions of weights and gradients every `interval` steps, in an event file of rank 0.
 class TensorboardHistograms {
  public:
@@ -23,7 +40,7 @@ class TensorboardHistograms {
         interval_(params.integer("interval")),
         weights_(params.boolean("weights")),
         gradients_(params.boolean("gradients")),
-        folder_(std::filesystem::path(params.text("output_path")) / params.text("job_name") / "histograms") {}
+        job_(std::filesystem::path(params.text("output_path")) / params.text("job_name")) {}
 
   void event(const capstan_event& event, const sdk::Parameters& parameters) {
     if (host_.rank() != 0) return;
@@ -47,6 +64,10 @@ class TensorboardHistograms {
     }
   }
 
+  /// The number of the run's folder, so that a resumed run goes on there. 0: the run has not written yet.
+  void save(const sdk::Sink& sink) const { sink.write("{\"number\": " + std::to_string(number_) + "}"); }
+  void load(const sdk::Document& saved) { number_ = std::max<std::int64_t>(saved.integer("number"), 0); }
+
  private:
   void collect(const sdk::Parameters& parameters, capstan_role role, const std::string& prefix) {
     parameters.visit([&](std::string_view name, capstan_tensor tensor, capstan_role found) {
@@ -59,7 +80,12 @@ class TensorboardHistograms {
   void write(std::int64_t samples) {
     const double now = seconds_since_1970();
     if (!file_) {
-      file_.emplace(folder_, now);
+      if (number_ == 0) number_ = take_number(job_);
+      const std::filesystem::path folder = numbered(job_, number_);
+      if (number_ > 1)
+        host_.info("another run wrote '" + numbered(job_, 1).string() + "'; this run's histograms are in '" +
+                   folder.string() + "'.");
+      file_.emplace(folder, now);
       if (resumed_at_) file_->add(monitors::restart_event({now, *resumed_at_ + 1}));
     }
     for (const auto& [tag, histogram] : collected_) {
@@ -72,7 +98,8 @@ class TensorboardHistograms {
   sdk::Host host_;
   std::int64_t interval_;
   bool weights_, gradients_;
-  std::filesystem::path folder_;
+  std::filesystem::path job_;
+  std::int64_t number_ = 0;
   bool due_ = false;
   std::optional<std::int64_t> resumed_at_;
   std::optional<monitors::EventFile> file_;

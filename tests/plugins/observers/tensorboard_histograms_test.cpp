@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <iterator>
 #include <numeric>
 
 #include "tests/core/engine/small_model.hpp"
@@ -90,6 +92,39 @@ TEST_F(TensorboardHistogramsTest, AChannelOfEqualValuesIsOneBucket) {
   run.step();
 
   EXPECT_EQ(read().at("weights/unused").as_array().front(), Json::parse("[8, 0.5, 0.5, 5.0, 2.5, 1.25, [0.5], [5.0]]"));
+}
+
+TEST(TensorboardHistogramsFolder, IsEachRunsOwnAndAResumedRunGoesOnInIt) {
+  const TemporaryFolder folder;
+  const std::string config = R"({"train_batch_size": 8, "steps_per_print": null,
+      "optimizer": {"type": "SGD", "params": {"lr": 0.125}},
+      "capstan": {"observers": [{"type": "tensorboard_histograms", "params": {"interval": 1, "job_name": "job",
+        "output_path": ")" + folder.path().string() +
+                             "\"}}]}}";
+  const auto files = [&](const std::string& job) {
+    const std::filesystem::path histograms = folder / job / "histograms";
+    if (!std::filesystem::exists(histograms)) return std::ptrdiff_t{0};
+    return std::distance(std::filesystem::directory_iterator(histograms), std::filesystem::directory_iterator());
+  };
+  SmallRun(config).step();
+  EXPECT_EQ(files("job"), 1);
+
+  SmallRun second(config);
+  second.step();
+  EXPECT_EQ(files("job"), 1);
+  EXPECT_EQ(files("job-2"), 1);
+  second.engine.save_checkpoint(folder / "ckpt");
+
+  SmallRun(config).step();
+  EXPECT_EQ(files("job-3"), 1);
+
+  SmallRun resumed(config);
+  resumed.engine.load_checkpoint(folder / "ckpt");
+  resumed.step();
+  EXPECT_EQ(files("job"), 1);
+  EXPECT_EQ(files("job-2"), 2);
+  EXPECT_EQ(files("job-3"), 1);
+  EXPECT_EQ(files("job-4"), 0);
 }
 
 }  // namespace
