@@ -139,6 +139,7 @@ void show_engine(py::module_& module) {
       .def("evaluate", &PyEngine::evaluate)
       .def("inside", &PyEngine::inside)
       .def("backward", &PyEngine::backward)
+      .def("waits_for", &PyEngine::waits_for)
       .def("step", &PyEngine::step)
       .def("eval_batch", &PyEngine::eval_batch)
       .def("destroy", &PyEngine::destroy)

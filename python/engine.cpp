@@ -38,16 +38,16 @@ bool is_function_of_python(const Node& node) {
   return std::strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE") == 0;
 }
 
-/// Whether backward of `loss` reaches one of the tensors. True as well where a function of Python's is in the way,
-/// which may hide them: reentrant checkpointing.
-bool reaches(const at::Tensor& loss, const std::unordered_set<const at::TensorImpl*>& tensors) {
+/// Whether backward of `loss` reaches one of the tensors. `if_hidden`: the answer where none was found, and a function
+/// of Python's is on the way, which may hide them (reentrant checkpointing).
+bool reaches(const at::Tensor& loss, const std::unordered_set<const at::TensorImpl*>& tensors, bool if_hidden) {
   std::vector<Node*> open = {loss.grad_fn().get()};
   if (open.front() == nullptr) return tensors.contains(loss.unsafeGetTensorImpl());
   std::unordered_set<Node*> seen(open.begin(), open.end());
   while (!open.empty()) {
     Node* node = open.back();
     open.pop_back();
-    if (is_function_of_python(*node)) return true;
+    if (if_hidden && is_function_of_python(*node)) return true;
     if (const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node)) {
       if (tensors.contains(leaf->variable.unsafeGetTensorImpl())) return true;
     }
@@ -136,9 +136,18 @@ PyEngine::PyEngine(ModuleFacts facts, py::handle module, std::vector<std::string
     model_.rethrow();
     throw;
   }
+  living().push_back(this);
 }
 
-PyEngine::~PyEngine() { end(); }
+PyEngine::~PyEngine() {
+  std::erase(living(), this);
+  end();
+}
+
+std::vector<PyEngine*>& PyEngine::living() {
+  static std::vector<PyEngine*> engines;
+  return engines;
+}
 
 bool PyEngine::forked() const { return forks_ != forks.load(std::memory_order_relaxed); }
 
@@ -174,7 +183,7 @@ void PyEngine::end() {
 
 namespace {
 
-/// While it lives, a pass of the module is under way.
+/// While it lives, a pass of the module, or a backward, is under way.
 class Inside {
  public:
   explicit Inside(bool& flag) : flag_(flag), before_(std::exchange(flag, true)) {}
@@ -227,6 +236,22 @@ py::object PyEngine::evaluate(const py::object& function, const py::tuple& args,
   return pass(PassKind::kEvaluation, function, args, kwargs, {});
 }
 
+bool PyEngine::waits_for(const at::Tensor& loss) const {
+  if (forwards_ == 0 || in_backward_ || !engine_ || forked() || !loss.requires_grad()) return false;
+  return reaches(loss, known_, /*if_hidden=*/false);
+}
+
+void PyEngine::refuse_other_engines(const at::Tensor& loss) const {
+  for (const PyEngine* other : living()) {
+    if (other == this || !other->waits_for(loss)) continue;
+    throw RuntimeFault(
+        "backward: the loss goes through two engines, and each does backward through its own model alone. Nothing was "
+        "computed. Cut the graph between them: x = first(...), leaf = x.detach().requires_grad_(), "
+        "second.backward(loss of second(leaf)), first.backward((x * leaf.grad).sum()). Or train both models as one "
+        "module in one engine.");
+  }
+}
+
 void PyEngine::backward(py::handle given, bool over_accumulation, bool retain_graph) {
   const at::Tensor& loss = scalar_loss(given);
   Engine& engine = this->engine();
@@ -236,7 +261,8 @@ void PyEngine::backward(py::handle given, bool over_accumulation, bool retain_gr
         "was none. Call engine(...) again, or add losses of one "
         "forward up.");
   }
-  if (loss.requires_grad() && !reaches(loss, known_)) {
+  refuse_other_engines(loss);
+  if (loss.requires_grad() && !reaches(loss, known_, /*if_hidden=*/true)) {
     throw RuntimeFault(
         "backward: the loss does not come from this engine's "
         "model: none of its parameters is in the "
@@ -247,6 +273,7 @@ void PyEngine::backward(py::handle given, bool over_accumulation, bool retain_gr
   }
   {
     const InterruptsWait interrupts(main_thread_);
+    const Inside inside(in_backward_);
     const Unlocked unlocked;
     engine.backward(loss, {.over_accumulation = over_accumulation, .retain_graph = retain_graph});
   }

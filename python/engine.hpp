@@ -59,7 +59,10 @@ class PyEngine {
   /// Calls any function as an evaluation.
   pybind11::object evaluate(const pybind11::object& function, const pybind11::tuple& args,
                             const pybind11::dict& kwargs);
+  /// Throws RuntimeFault for a loss that is not of this engine's model alone.
   void backward(pybind11::handle loss, bool over_accumulation, bool retain_graph);
+  /// Whether a forward of this engine has had no backward, and the graph of `loss` reaches its parameters.
+  bool waits_for(const at::Tensor& loss) const;
   /// `holders`: for each parameter the dict that holds it, its key there, the parameter, and its name. After an update,
   /// and before an interrupt counts, calls `updated(applied)` where that is not None.
   void step(const pybind11::list& holders, const pybind11::object& updated);
@@ -78,6 +81,8 @@ class PyEngine {
   std::string load_checkpoint(const std::string& dir, const std::string& tag, const pybind11::function& fault_of);
 
  private:
+  static std::vector<PyEngine*>& living();
+  void refuse_other_engines(const at::Tensor& loss) const;
   bool forked() const;
   void end();
   /// Leaves the engine as it is: its threads and connections are in another process.
@@ -89,7 +94,7 @@ class PyEngine {
   std::vector<std::string> arguments_;
   std::unordered_set<const at::TensorImpl*> known_;  // the parameters
   std::optional<Engine> engine_;
-  bool inside_ = false;
+  bool inside_ = false, in_backward_ = false;
   int forks_;                  // before this engine was made
   unsigned long main_thread_;  // the one whose Python code signals interrupt
 

@@ -393,7 +393,7 @@ void Engine::State::update(double grad_scale) {
 StepReport Engine::State::step() {
   refuse_unfinished_step();
   if (under_way.micro_step == 0) {
-    throw RuntimeFault("step() without a micro-batch: call forward and backward first.");
+    throw RuntimeFault("step() without a micro-batch: call forward and engine.backward(loss) first.");
   }
   if (!at_boundary()) {
     print_micro_timers();

@@ -4,7 +4,7 @@ import weakref
 
 import torch
 
-from capstan import _core
+from capstan import _core, zero
 
 
 def layer(name, hidden, function):
@@ -46,7 +46,7 @@ def attach(engine):
     for name in facts["layers"]:
         undo.append(_Layer(module.get_submodule(name), name).undo)
     if engine._core.world_size() > 1 and facts["stage"] == 3:
-        undo.append(_Outside(module, engine).undo)
+        undo += [_Outside(module, engine).undo, zero.mark(engine._names_of, module)]
     elif engine._core.world_size() > 1 and facts["stage"] > 0 and facts["overlap"]:
         settle = _Settle(engine)
         undo += [module.register_forward_pre_hook(settle).remove, module.register_state_dict_pre_hook(settle).remove]

@@ -8,10 +8,12 @@ What transformers and accelerate use of `deepspeed` is here, and its package met
 raises with the reason. `deepspeed.__version__` is the version of DeepSpeed whose names these are.
 """
 
+import dis
 import functools
 import importlib.machinery
 import importlib.metadata
 import logging
+import os
 import sys
 import types
 
@@ -43,20 +45,40 @@ class Init(zero.Init):
 
 
 _REASONS = {
-    "PipelineModule": "pipeline parallelism is not here; ZeRO partitions the model over processes",
     "pipe": "pipeline parallelism is not here; ZeRO partitions the model over processes",
+    "PipelineModule": "pipeline parallelism is not here; ZeRO partitions the model over processes",
     "tp_model_init": "tensor parallelism is not here; ZeRO stage 3 partitions parameters",
-    "init_inference": "DeepSpeed-Inference is not here; engine.generate() and torch run the trained model",
-    "InferenceEngine": "DeepSpeed-Inference is not here; engine.generate() and torch run the trained model",
     "moe": "mixture-of-experts layers of DeepSpeed are not here; those of transformers are ordinary modules",
-    "sequence": "sequence parallelism is not here",
-    "sequence_parallel": "sequence parallelism is not here",
-    "ulysses_sp": "sequence parallelism is not here",
-    "UlyssesSPAttentionHF": "sequence parallelism is not here",
-    "UlyssesSPDataLoaderAdapter": "sequence parallelism is not here",
     "groups": "groups of tensor, sequence and expert parallelism are not here",
     "monitor": "monitors are plugins, which the configuration names",
+    "DeepSpeedConfig": "is not here; engine.config is the configuration with every value in force, a dict",
+    "flops_profiler": "is not here; the section flops_profiler profiles a step of the engine",
 }
+for _names, _reason in {
+    "init_inference InferenceEngine":
+        "DeepSpeed-Inference is not here; engine.generate() and torch run the trained model",
+    "sequence sequence_parallel ulysses_sp UlyssesSPAttentionHF UlyssesSPDataLoaderAdapter":
+        "sequence parallelism is not here",
+    "checkpointing activation_checkpointing":
+        "is not here; the section activation_checkpointing, torch.utils.checkpoint and capstan.checkpoint() do that work",
+    "WarmupLR WarmupDecayLR WarmupCosineLR OneCycle LRRangeTest":
+        "is not here; schedules are named in the configuration's section scheduler, or are of torch.optim.lr_scheduler",
+    "DeepSpeedCheckpoint zero_to_fp32":
+        "is not here; 'capstan export --checkpoint DIR --to safetensors --out FILE' writes whole weights of a checkpoint",
+    "stage3 stage_1_and_2":
+        "is not here; the engine is the optimizer of every ZeRO stage",
+    "lion DeepSpeedCPULion FusedLion":
+        "is not here; name the type Lion in the configuration's section optimizer",
+    "safe_get_full_grad safe_set_full_grad safe_get_local_grad":
+        "is not here; gradients are parts in the engine's buckets. tensor.register_hook() of a parameter shows each micro-batch's, "
+        "and the observer tensorboard_histograms the step's",
+    "safe_get_full_optimizer_state safe_set_full_optimizer_state safe_get_local_optimizer_state safe_set_local_optimizer_state "
+    "safe_get_local_fp32_param safe_set_local_fp32_param":
+        "is not here; engine.save_checkpoint() writes masters and states whole, as docs/checkpoints.md shows",
+    "safe_get_full_fp32_param safe_set_full_fp32_param":
+        "is not here; capstan.zero.GatheredParameters holds whole values, and with modifier_rank takes those that a rank has written",
+}.items():
+    _REASONS.update(dict.fromkeys(_names.split(), _reason))
 
 
 class _StandIn(types.ModuleType):
@@ -66,10 +88,15 @@ class _StandIn(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         reason = _REASONS.get(name) or _REASONS.get(self.__name__.rpartition(".")[2])
-        raise AttributeError(
-            f"{self.__name__}.{name}: {reason or 'is not among what transformers and accelerate use of DeepSpeed'} "
+        text = f"{self.__name__}.{name}: {reason or 'is not among what transformers and accelerate use of DeepSpeed'} " \
             "(capstan.deepspeed stands in for deepspeed)."
-        )
+        # `from module import name` makes a text of its own of an AttributeError, in which the reason is lost.
+        raise ImportError(text, name=self.__name__) if _imports_from(sys._getframe(1)) else AttributeError(text)
+
+
+def _imports_from(frame):
+    """Whether the instruction that a frame stands at is that of `from module import name`."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 def _module(name, **members):
@@ -184,6 +211,16 @@ def add_config_arguments(parser):
     return parser
 
 
+def see_memory_usage(message, force=False):
+    """Logs the memory of this process, and of its GPU, in GB, where `force` is true."""
+    if not force:
+        return
+    with open("/proc/self/statm", encoding="ascii") as file:
+        resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    gpu = f", {torch.cuda.memory_allocated() / 1e9:.2f} GB of the GPU" if torch.cuda.is_initialized() else ""
+    logging.getLogger("DeepSpeed").warning(f"{message}: {resident / 1e9:.2f} GB of memory{gpu}")
+
+
 def set_z3_leaf_modules(model, leaf_module_classes):
     """Does nothing, and returns no modules: at stage 3 operators, not modules, bring parameters."""
     return []
@@ -246,7 +283,7 @@ def _stand_in():
     _module("deepspeed.comm", **_communication())
     _module("deepspeed.accelerator", get_accelerator=get_accelerator)
     _module("deepspeed.utils", logger=logger, log_dist=lambda message, ranks=None, level=logging.INFO: logger.log(level, message),
-            set_z3_leaf_modules=set_z3_leaf_modules)
+            set_z3_leaf_modules=set_z3_leaf_modules, see_memory_usage=see_memory_usage)
     _module("deepspeed.utils.logging", logger=logger)
     _module("deepspeed.checkpoint")
     _module("deepspeed.checkpoint.utils", clone_tensors_for_torch_save=clone_tensors_for_torch_save)
@@ -258,10 +295,10 @@ def _stand_in():
     _module("deepspeed.runtime.engine", DeepSpeedEngine=DeepSpeedEngine)
     _module("deepspeed.runtime.lr_schedules",
             VALID_LR_SCHEDULES=["LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"])
-    _module("deepspeed.runtime.utils", clip_grad_norm_=torch.nn.utils.clip_grad_norm_)
+    _module("deepspeed.runtime.utils", clip_grad_norm_=torch.nn.utils.clip_grad_norm_, see_memory_usage=see_memory_usage)
     _module("deepspeed.runtime.zero", GatheredParameters=zero.GatheredParameters, Init=Init)
     _module("deepspeed.runtime.zero.partition_parameters", GatheredParameters=zero.GatheredParameters, Init=Init,
-            zero_wrapper_for_fp_tensor_constructor=_zero_wrapper_for_fp_tensor_constructor,
+            ZeroParamStatus=zero.ZeroParamStatus, zero_wrapper_for_fp_tensor_constructor=_zero_wrapper_for_fp_tensor_constructor,
             _orig_torch_arange=_orig_torch_arange, get_accelerator=get_accelerator)
     return top
 

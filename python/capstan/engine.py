@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from capstan import _core, _distributed, _hooks, zero
+from capstan import _backward, _core, _distributed, _hooks, zero
 from capstan._config import source_of
 from capstan._core import ConfigError, RuntimeFault
 from capstan._loader import loader_of, loss_of
@@ -74,6 +74,7 @@ class Engine(torch.nn.Module):
         self.training_dataloader = None
         self._undo += _hooks.attach(self)
         zero.add_engine(self)
+        _backward.intercept()
         _tell_of_failures()
 
     def _take_optimizer(self, optimizer, groups, parameters):
@@ -151,11 +152,16 @@ class Engine(torch.nn.Module):
     def backward(self, loss: Tensor, retain_graph: bool = False, scale_wrt_gas: bool = True, **_ignored: Any) -> Tensor:
         """Backward of loss / gradient_accumulation_steps (of the loss itself without `scale_wrt_gas`), times the loss scale.
         `loss`: a scalar tensor made of what engine(...) returned. Gradients accumulate in the engine, in parts above stage
-        0; parameters' `.grad` is not for the program. Returns the loss.
+        0; parameters' `.grad` is not for the program. Returns the loss. `loss.backward()` calls this, and so does
+        `output.backward(gradient)`, with the sum of output * gradient as the loss.
 
-        Raises RuntimeFault for a loss that comes from elsewhere, a second backward of one forward, a loss that is not
-        scalar, and micro-batches beyond gradient_accumulation_steps."""
+        Raises RuntimeFault for a loss that comes from elsewhere or goes through two engines, a second backward of one
+        forward, a loss that is not scalar, and micro-batches beyond gradient_accumulation_steps."""
         self._core.backward(loss, scale_wrt_gas, retain_graph)
+        return loss
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """Returns the loss as it is, for programs that call `engine.scale(loss).backward()`: backward scales it."""
         return loss
 
     def step(self, lr_kwargs: dict | None = None) -> None:

@@ -1,6 +1,7 @@
 """Models larger than a process, and values that are away: the names of deepspeed.zero."""
 
 import contextlib
+import enum
 import weakref
 
 import torch
@@ -9,10 +10,33 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from capstan._core import Deferral, RuntimeFault
 from capstan._distributed import processes
 
-__all__ = ["GatheredParameters", "Init", "register_external_parameter", "unregister_external_parameter"]
+__all__ = ["GatheredParameters", "Init", "ZeroParamStatus", "register_external_parameter", "unregister_external_parameter"]
 
 _engines = weakref.WeakSet()  # those that hold parameters
 _deferrals = WeakTensorKeyDictionary()  # a parameter that was made in Init, and by which
+
+
+class ZeroParamStatus(enum.IntEnum):
+    """Whether the values of a parameter are on this rank."""
+
+    AVAILABLE = 1
+    NOT_AVAILABLE = 2
+    INFLIGHT = 3
+
+
+def mark(names, module):
+    """Gives the parameters that are partitioned `ds_id` and `ds_status`, by which programs tell that they have to gather them.
+    `names`: of the engine's parameters, by id. Returns what removes the marks."""
+    marked = [parameter for parameter in module.parameters() if id(parameter) in names]
+    for number, parameter in enumerate(marked):
+        parameter.ds_id = number
+        parameter.ds_status = int(ZeroParamStatus.NOT_AVAILABLE)  # an int, which any program can unpickle
+
+    def undo():
+        for parameter in marked:
+            del parameter.ds_id, parameter.ds_status
+
+    return undo
 
 
 class Init(contextlib.AbstractContextManager):

@@ -63,6 +63,21 @@ with engine.gather():
 told["copy"] = float(sum(p.detach().double().sum() for p in whole.parameters()))
 told["hash after reading"] = values_hash(engine)
 
+
+
+# As programs for DeepSpeed read one parameter.
+def maybe_zero_3(parameter):
+    if not hasattr(parameter, "ds_id"):
+        return parameter.detach().cpu().clone()
+    if parameter.ds_status != capstan.zero.ZeroParamStatus.NOT_AVAILABLE:
+        return None
+    with capstan.zero.GatheredParameters([parameter]):
+        return parameter.data.detach().cpu().clone()
+
+
+told["maybe_zero_3"] = all(torch.equal(maybe_zero_3(p), whole.get_parameter(name)) for name, p in net.named_parameters())
+told["ids"] = [len({p.ds_id for p in net.parameters()}), len(list(net.parameters()))]
+
 # Whole values in a file, where the configuration asks for them.
 told["not saved"] = engine.save_16bit_model(folder + "-16bit")
 keys = config(3)
@@ -137,6 +152,11 @@ third = capstan.initialize(model=resumed.module, config=config(3))[0]
 told["handed over"] = values_hash(third) == values_hash(engine)
 with torch.no_grad():
     told["module alone"] = list(third.module(data[0]["tokens"]).shape)
+
+told["marks"] = all(hasattr(p, "ds_id") for p in third.module.parameters())
+third.destroy(gather=True)
+told["marks are gone"] = not any(hasattr(p, "ds_id") for p in third.module.parameters())
+third = capstan.initialize(model=third.module, config=config(3))[0]
 told["generated"] = list(third._evaluate(lambda: third.module(data[0]["tokens"])).shape)
 
 # What stages above 0 refuse.

@@ -13,6 +13,7 @@ import torch
 
 import capstan
 from models import Transformer, batches, next_token_loss, tokens
+from plain_backward import BackwardOfATensor  # noqa: F401  tests of this process too
 from small_engine import Net, engine_of, step
 from support import Fixture, config, values_hash
 

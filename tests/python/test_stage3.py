@@ -41,9 +41,10 @@ class OutsideOfForward(unittest.TestCase):
             self.assertIn("exception", rank)
             self.assertFalse(rank["not saved"])
             for fact in ("copies have no part in the engine",
-                         "evaluation has no graph", "same as quiet", "two engines", "after thirty", "resumed", "handed over",
+                         "maybe_zero_3", "marks", "marks are gone", "evaluation has no graph", "same as quiet", "two engines", "after thirty", "resumed", "handed over",
                          "saved"):
                 self.assertTrue(rank[fact], fact)
+            self.assertEqual(*rank["ids"])
             self.assertEqual(rank["generated"], [8, 12, 96])
             self.assertEqual(rank["module alone"], [8, 12, 96])
 
