@@ -151,9 +151,9 @@ void show_engine(py::module_& module) {
            })
       .def("save_checkpoint",
            [](PyEngine &self, const std::string &dir, const std::string &tag,
-              const std::string &state) {
+              const std::string &state, bool frozen) {
              const Unlocked unlocked;
-             return self.engine().save_checkpoint(dir, tag, Json::parse(state));
+             return self.engine().save_checkpoint(dir, tag, Json::parse(state), frozen);
            })
       .def("load_checkpoint", &PyEngine::load_checkpoint)
       .def("finish_saving",

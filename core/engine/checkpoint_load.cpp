@@ -33,12 +33,15 @@ void check_format(const Json& state, const std::string& where) {
                      ", this release reads format " + std::to_string(kStateFormat) + ".");
 }
 
-/// Every tensor of the model is there, and every parameter that is there is the model's.
-void check_model(const Model& model, const CheckpointContents& contents, const CheckpointLookup& lookup) {
+/// Every tensor of the model is there, and every parameter that is there is the model's. `without_frozen`: parameters
+/// that are not trained may be missing.
+void check_model(const Model& model, const CheckpointContents& contents, const CheckpointLookup& lookup,
+                 bool without_frozen) {
   std::set<std::string> known;
   for (const NamedTensor& parameter : model.parameters()) {
     known.insert(parameter.name);
-    if (parameter.added && !lookup.has(parameter.name, kParam)) continue;
+    const bool may_lack = parameter.added || (without_frozen && !parameter.trained());
+    if (may_lack && !lookup.has(parameter.name, kParam)) continue;
     lookup.require(parameter.name, kParam, parameter.tensor.sizes());
   }
   // What compressions of that run have trained is nothing to a run without them.
@@ -145,7 +148,7 @@ SavedRun Engine::State::check(const CheckpointContents& contents, const Checkpoi
     const std::string conflict = elastic_conflict(*saved_config, config.effective);
     if (!conflict.empty()) throw RuntimeFault(where + ": " + conflict);
   }
-  check_model(model, contents, lookup);
+  check_model(model, contents, lookup, saved.without_frozen);
   check_states(lookup, saved);
   check_forward_tensors(lookup);
   check_generators(lookup, saved);
@@ -241,10 +244,18 @@ void Engine::State::load_compression_states(const CheckpointLookup& lookup) {
 }
 
 void Engine::State::load_frozen(const CheckpointLookup& lookup) {
+  std::int64_t kept = 0;
   for (std::size_t k = 0; k < store.frozen().size(); ++k) {
-    store.set_frozen(
-        k, [&](const at::Tensor& to, std::int64_t offset) { lookup.copy(store.frozen()[k].name, kParam, to, offset); });
+    const std::string& name = store.frozen()[k].name;
+    if (!lookup.has(name, kParam)) {
+      ++kept;
+      continue;
+    }
+    store.set_frozen(k, [&](const at::Tensor& to, std::int64_t offset) { lookup.copy(name, kParam, to, offset); });
   }
+  if (kept == 0 || communicator->rank() > 0) return;
+  log::warning(lookup.where() + ": was saved without parameters that are not trained. The model's own values of " +
+               std::to_string(kept) + " such parameters stay: load those that it was trained with before.");
 }
 
 /// States of the whole model. Those of each rank's own are of use to as many ranks only; others start anew.

@@ -226,16 +226,17 @@ void Engine::State::settle_to_save(const char* call) {
   synchronize();
 }
 
-CheckpointContents Engine::State::saved_contents(const char* call) {
+CheckpointContents Engine::State::saved_contents(const char* call, bool frozen) {
   CheckpointContents contents;
   add_entries(contents);
   add_compression_states(contents);
-  add_frozen(contents);
+  if (frozen) add_frozen(contents);
   add_rest(contents, call);
   return contents;
 }
 
-std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state) {
+std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state,
+                                bool frozen) {
   refuse_to_save("save_checkpoint");
   background_save.finish();
   at::NoGradGuard no_grad;
@@ -243,8 +244,9 @@ std::string Engine::State::save(const std::string& dir, const std::string& tag_g
   emit(CAPSTAN_EVENT_SAVE_BEGIN);
   const std::string tag =
       agreed_tag(tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given);
-  CheckpointContents contents = saved_contents("save_checkpoint");
+  CheckpointContents contents = saved_contents("save_checkpoint", frozen);
   contents.state = run_state(client_state);
+  if (!frozen) contents.state["without_frozen"] = 1;
   // A run that goes on from here must find the rows of all steps before.
   if (monitors) monitors->flush();
   write(dir, tag, std::move(contents));

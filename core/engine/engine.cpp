@@ -377,8 +377,9 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
   return mean;
 }
 
-std::string Engine::save_checkpoint(const std::string& dir, const std::string& tag, const Json& client_state) {
-  return state_->save(dir, tag, client_state);
+std::string Engine::save_checkpoint(const std::string& dir, const std::string& tag, const Json& client_state,
+                                    bool frozen) {
+  return state_->save(dir, tag, client_state, frozen);
 }
 bool Engine::saving() const { return state_->background_save.under_way(); }
 bool Engine::saved_within(std::chrono::milliseconds patience) const {

@@ -109,9 +109,10 @@ class Engine {
   /// Writes <dir>/<tag>/ (tag default: global_step<N>) and moves `latest` last. `client_state` comes back from load.
   /// Returns the tag. Throws RuntimeFault; what was saved before stays as it was. With checkpoint.writer.decoupled or
   /// datastates_ckpt it returns once there is a copy of everything, which a thread writes; what fails then is thrown by
-  /// the next step(), save_checkpoint() or finish_saving().
+  /// the next step(), save_checkpoint() or finish_saving(). Without `frozen` the checkpoint leaves out parameters that
+  /// are not trained; an engine that loads it keeps those that it has.
   std::string save_checkpoint(const std::string& dir, const std::string& tag = "",
-                              const Json& client_state = Json::object());
+                              const Json& client_state = Json::object(), bool frozen = true);
   /// A checkpoint is still being written.
   bool saving() const;
   /// Waits for it, `patience` at most. Whether it is written, and well; false where none was. [any thread]

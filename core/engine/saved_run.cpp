@@ -57,6 +57,7 @@ Sampler::Saved saved_sampler(const StateReader& state) {
 SavedRun read_saved_run(const StateReader& state) {
   SavedRun run;
   if (state.has("run")) run.run = state.text("run");
+  run.without_frozen = state.has("without_frozen") && state.integer("without_frozen", 0, 1) == 1;
   run.progress = {state.integer("global_steps", 0, kMostSteps), state.integer("updates", 0, kMostSteps),
                   state.integer("skipped_steps", 0, kMostSteps), state.integer("global_samples", 0, kMostSamples)};
   run.world_size = state.integer("world_size", 1, std::numeric_limits<int>::max());

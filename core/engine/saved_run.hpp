@@ -25,7 +25,8 @@ struct SavedRun {
   struct Component {
     std::string type, state;
   };
-  std::string run;  // Engine::run_id(); empty: a release saved it that had none
+  std::string run;              // Engine::run_id(); empty: a release saved it that had none
+  bool without_frozen = false;  // parameters that were not trained are left out
   Progress progress;
   std::int64_t world_size = 1;
   LossScaler::State loss_scale;

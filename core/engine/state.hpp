@@ -188,11 +188,11 @@ struct Engine::State {
   void write(const std::string& dir, const std::string& tag, CheckpointContents contents);
   /// Between steps, when what other threads do is settled: all that this rank saves but state.json.
   /// Called by all ranks; `call`: how the collectives are named.
-  CheckpointContents saved_contents(const char* call);
+  CheckpointContents saved_contents(const char* call, bool frozen = true);
   /// Throws RuntimeFault in the middle of a step, and where a load has ended half way. `call`: what is refused.
   void refuse_to_save(const char* call) const;
   void settle_to_save(const char* call);
-  std::string save(const std::string& dir, const std::string& tag, const Json& client_state);
+  std::string save(const std::string& dir, const std::string& tag, const Json& client_state, bool frozen);
   Json load(const std::string& dir, const std::string& tag, const std::function<void(const Json&)>& check_client_state);
   /// Becomes what check() has found to fit. `call`: how the collectives are named.
   void take_over(const CheckpointContents& contents, const SavedRun& saved, const std::string& where,

@@ -222,8 +222,20 @@ def see_memory_usage(message, force=False):
 
 
 def set_z3_leaf_modules(model, leaf_module_classes):
-    """Does nothing, and returns no modules: at stage 3 operators, not modules, bring parameters."""
-    return []
+    """Returns the modules of these classes (or of these class names). At ZeRO stage 3 operators, not modules, bring parameters,
+    so that ranks which use other parts of a module, as mixtures of experts do, have to keep those parts: a warning names
+    the key and its value."""
+    names = {one if isinstance(one, str) else one.__name__ for one in leaf_module_classes}
+    found = [module for module in model.modules() if names & {kind.__name__ for kind in type(module).__mro__}]
+    if not found:
+        raise ValueError(f"set_z3_leaf_modules: the model has no module of {', '.join(sorted(names))}.")
+    largest = max((p.numel() for module in found for p in module.parameters()), default=0)
+    logging.getLogger("capstan").warning(
+        "set_z3_leaf_modules: ZeRO stage 3 gathers parameters for operators, not for modules, so this call changes nothing. "
+        "Where ranks use other parts of %s in one step (experts without tokens), set "
+        "zero_optimization.stage3_param_persistence_threshold above %d, the size of the largest parameter there, or use stage 2.",
+        ", ".join(sorted(names)), largest)
+    return found
 
 
 def _torch_optimizer(plain, decoupled):

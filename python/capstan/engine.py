@@ -316,8 +316,9 @@ class Engine(torch.nn.Module):
     def save_checkpoint(self, save_dir: str, tag: str | None = None, client_state: dict | None = None,
                         save_latest: bool = True, exclude_frozen_parameters: bool = False) -> bool:
         """Writes <save_dir>/<tag>/ (tag default: global_step<N>), which any number of processes can load, and then `latest`.
-        `client_state`: texts, numbers, lists and dicts of the program's own. Called by all ranks. Returns True. Raises
-        RuntimeFault; what was saved before stays as it was."""
+        `client_state`: texts, numbers, lists and dicts of the program's own. With `exclude_frozen_parameters` the checkpoint
+        leaves out parameters that are not trained (LoRA's base model); an engine that loads it keeps those that it has. Called
+        by all ranks. Returns True. Raises RuntimeFault; what was saved before stays as it was."""
         if not save_latest:
             raise RuntimeFault("save_checkpoint: save_latest=False is not here: the newest checkpoint is the latest. Save into "
                                "another folder.")
@@ -334,7 +335,7 @@ class Engine(torch.nn.Module):
         except (TypeError, ValueError) as error:
             raise RuntimeFault(f"save_checkpoint: client_state must be texts, numbers, lists and dicts: {error}. Keep other "
                                "objects in a file of your own beside the checkpoint.") from None
-        self._core.save_checkpoint(os.fspath(save_dir), "" if tag is None else str(tag), text)
+        self._core.save_checkpoint(os.fspath(save_dir), "" if tag is None else str(tag), text, not exclude_frozen_parameters)
         return True
 
     def load_checkpoint(self, load_dir: str, tag: str | None = None, load_module_strict: bool = True,

@@ -115,3 +115,20 @@ def batches(make, steps, rows, seed=7):
 
 def part(batch, rank, size):
     return {name: value.chunk(size)[rank] for name, value in batch.items()}
+
+
+class Adapted(torch.nn.Module):
+    """A body that is not trained, and a head that is."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)
+        self.body.requires_grad_(False)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(x)))
+
+
+def frozen_net():
+    torch.manual_seed(1)
+    return Adapted()

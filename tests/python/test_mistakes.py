@@ -135,6 +135,14 @@ class MistakesAreSentences(Fixture):
         for code, text in expected.items():
             self.assertIn(text, told[0][code], code)
 
+    def test_in_leaf_modules(self):
+        call = "import torch; from deepspeed.utils import set_z3_leaf_modules as leaf; net = torch.nn.Sequential(torch.nn.Linear(8, 4)); "
+        codes = [call + "raise ValueError(leaf(net, [torch.nn.Linear])[0] is net[0])", call + "leaf(net, ['Moe'])"]
+        told, result = in_processes(1, "stand_in.py", json.dumps(codes))
+        self.assertEqual([told[0][code] for code in codes], [
+            "ValueError: True", "ValueError: set_z3_leaf_modules: the model has no module of Moe."])
+        self.assertIn("stage3_param_persistence_threshold above 32, the size of the largest parameter there", result.stderr)
+
     def test_in_importing_the_stand_in_too_late(self):
         folder = os.path.join(os.environ["CAPSTAN_TEST_FOLDER"], "real", "deepspeed")
         os.makedirs(folder)

@@ -10,7 +10,8 @@ import unittest
 import torch
 
 import capstan
-from support import CAPSTAN, config, in_processes
+from models import frozen_net
+from support import CAPSTAN, config, in_processes, values_hash
 
 FOLDER = os.environ["CAPSTAN_TEST_FOLDER"]
 
@@ -91,6 +92,36 @@ class Names(unittest.TestCase):
         engine.save_checkpoint(folder, "one")
         with open(os.path.join(folder, "one", "state.json"), encoding="utf-8") as file:
             self.assertEqual(json.load(file)["tied"], {"head.weight": "embed.weight", "again": "mean"})
+
+
+class FrozenParameters(unittest.TestCase):
+    def names_in(self, folder):
+        with open(os.path.join(folder, "one", "index.json"), encoding="utf-8") as file:
+            return {tensor["parameter"] for tensor in json.load(file)["tensors"] if tensor["state"] == "param"}
+
+    def test_are_left_out_on_request_and_the_models_own_stay(self):
+        """Saved by two processes at stages 0 and 3, loaded there and by this one."""
+        folder = os.path.join(FOLDER, "frozen")
+        told, result = in_processes(2, "frozen.py", folder)
+        for stage in ("0", "3"):
+            small = os.path.join(folder, stage)
+            self.assertEqual(self.names_in(small), {"head.weight", "head.bias"})
+            for rank in told:
+                saved, resumed = rank[stage]
+                self.assertEqual(resumed, saved)
+            engine = capstan.initialize(model=frozen_net(), config=config())[0]
+            engine.load_checkpoint(small, load_module_strict=False)
+            self.assertEqual(values_hash(engine), told[0][stage][0])
+        self.assertIn("was saved without parameters that are not trained. The model's own values of 2 such parameters stay",
+                      result.stderr)
+
+    def test_that_are_trained_now_are_missed(self):
+        folder = os.path.join(FOLDER, "thawed")
+        engine = capstan.initialize(model=frozen_net(), config=config())[0]
+        engine.save_checkpoint(folder, exclude_frozen_parameters=True)
+        thawed = capstan.initialize(model=frozen_net().requires_grad_(), config=config())[0]
+        with self.assertRaisesRegex(capstan.RuntimeFault, "body.weight"):
+            thawed.load_checkpoint(folder)
 
 
 class RunningStatistics(unittest.TestCase):
