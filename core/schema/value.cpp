@@ -89,10 +89,7 @@ Converted to_integer(const Json& given, const KeySpec& spec) {
       return {std::nullopt, "must fit a 64-bit integer, got " + shown(given) + ".", ""};
     }
   } else if (given.is_string() && !spec.exact_type) {
-    // An exponent inside a string is refused: it is the mark of a value that went through a template.
-    const bool plain = given.as_string().find_first_of("eE") == std::string::npos;
-    const auto number = plain ? parse_number(given.as_string()) : std::nullopt;
-    if (number) value = whole(*number);
+    if (const auto number = parse_number(given.as_string())) value = whole(*number);
   } else if (given.is_bool() && !spec.exact_type) {
     value = given.as_bool() ? 1 : 0;
   }

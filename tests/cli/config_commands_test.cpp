@@ -18,7 +18,7 @@ class ConfigCommands : public ::testing::Test {
   ConfigCommands()
       : folder_(std::filesystem::path(::testing::TempDir()) / ("config_commands_" + std::to_string(getpid()))) {
     std::filesystem::create_directories(folder_);
-    for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) unsetenv(name);
+    for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"}) unsetenv(name);
   }
   ~ConfigCommands() override { std::filesystem::remove_all(folder_); }
 

@@ -7,18 +7,24 @@
 #include <optional>
 #include <string_view>
 
+#include "core/errors.hpp"
+
 namespace capstan {
 namespace {
 
-constexpr const char* kVariables[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"};
+// Slurm sets SLURM_NTASKS for a batch script as well, which is one process; SLURM_STEP_NUM_TASKS is srun's.
+constexpr const char* kVariables[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 
-std::optional<int> positive(const char* variable) {
+std::optional<int> count(const char* variable) {
   const char* text = std::getenv(variable);
   if (!text) return std::nullopt;
   int value = 0;
   const std::string_view digits(text);
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size() || value < 1) return std::nullopt;
+  if (error != std::errc() || end != digits.data() + digits.size() || value < 1) {
+    throw RuntimeFault(std::string(variable) + " is '" + text +
+                       "', which is not a count. A launcher sets it; unset it to train in one process.");
+  }
   return value;
 }
 
@@ -36,7 +42,7 @@ int visible_gpus() {
 
 LauncherWorld launcher_world() {
   for (const char* variable : kVariables) {
-    if (const auto size = positive(variable)) return {*size, true, variable};
+    if (const auto size = count(variable)) return {*size, true, variable};
   }
   LauncherWorld world;
   world.origin = "WORLD_SIZE is not set";

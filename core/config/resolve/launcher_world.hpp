@@ -11,7 +11,8 @@ struct LauncherWorld {
   std::string origin;  // "WORLD_SIZE", or "WORLD_SIZE is not set; 4 GPUs are visible"
 };
 
-/// Reads the variables of torchrun, mpirun and srun. What they hold beside a positive number counts as not set.
+/// Reads the variables of torchrun, mpirun and srun, as processes do that join each other. Throws RuntimeFault for a
+/// variable that holds something else than a number above 0.
 LauncherWorld launcher_world();
 
 /// NVIDIA's GPUs on this machine, by the device files of the driver: asking CUDA would load it.

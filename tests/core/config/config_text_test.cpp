@@ -78,18 +78,23 @@ TEST_F(ConfigTextTest, LoadsForProgramsOrThrowsEveryError) {
 }
 
 TEST(LauncherWorld, ReadsTheVariablesOfLaunchers) {
-  for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}) unsetenv(name);
+  const char* names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS"};
+  for (const char* name : names) unsetenv(name);
+  setenv("SLURM_NTASKS", "16", 1);  // of the allocation: a batch script is one process
   EXPECT_FALSE(launcher_world().known);
   EXPECT_THAT(launcher_world().origin, HasSubstr("WORLD_SIZE is not set"));
-  setenv("SLURM_NTASKS", "16", 1);
-  EXPECT_EQ(launcher_world().size, 16);
-  EXPECT_EQ(launcher_world().origin, "SLURM_NTASKS");
-  setenv("WORLD_SIZE", "many", 1);
-  EXPECT_EQ(launcher_world().size, 16);
+  setenv("SLURM_STEP_NUM_TASKS", "8", 1);
+  EXPECT_EQ(launcher_world().size, 8);
+  EXPECT_EQ(launcher_world().origin, "SLURM_STEP_NUM_TASKS");
+  for (const char* wrong : {"many", "0", "-1", "", "4 "}) {
+    setenv("WORLD_SIZE", wrong, 1);
+    EXPECT_THAT(launcher_world, ThrowsMessage<RuntimeFault>("WORLD_SIZE is '" + std::string(wrong) +
+                                                            "', which is not a count. A launcher sets it; unset it to "
+                                                            "train in one process."));
+  }
   setenv("WORLD_SIZE", "4", 1);
   EXPECT_EQ(launcher_world().size, 4);
-  unsetenv("WORLD_SIZE");
-  unsetenv("SLURM_NTASKS");
+  for (const char* name : names) unsetenv(name);
 }
 
 }  // namespace
