@@ -191,6 +191,7 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
   if (!alone) zero_keys(values, problems);
   if (context.world_known && !alone) secondary_ranks(values, config.batch.world_size, problems);
   report_idle_offload_keys(values, config, plugins, problems);
+  report_keys_idle_by_value(values, alone, problems);
   comms_logger_keys(values, problems);
   const ComponentRef optimizer =
       config.optimizer ? plugins.find("optimizer", config.optimizer->type, config.device) : ComponentRef{};
