@@ -4,6 +4,7 @@
 #include "cli/config_arguments.hpp"
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
+#include "core/config/command_line_problems.hpp"
 #include "core/config/resolve/launcher_world.hpp"
 #include "core/config/tools/explain.hpp"
 #include "core/errors.hpp"
@@ -23,9 +24,9 @@ const char* severity_text(Problem::Severity severity) {
   return "notice";
 }
 
-Json problems_json(const std::string& source, const Problems& problems) {
+Json problems_json(const ConfigText& text, const ConfigContext& context, const Problems& problems) {
   Json json = Json::object();
-  json["file"] = source;
+  json["file"] = text.source;
   json["valid"] = !problems.has_errors();
   json["problems"] = Json::array();
   for (const Problem& problem : problems.all()) {
@@ -33,7 +34,9 @@ Json problems_json(const std::string& source, const Problems& problems) {
     entry["severity"] = severity_text(problem.severity);
     entry["path"] = problem.path;
     entry["message"] = problem.message;
-    if (problem.line > 0) {
+    if (is_of_command_line(problem, context)) {
+      entry["from"] = "command line";
+    } else if (problem.line > 0) {
       entry["line"] = problem.line;
       entry["column"] = problem.column;
     }
@@ -46,7 +49,7 @@ std::string counted(std::size_t count, const char* noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-std::string problems_text(const std::string& source, const Problems& problems) {
+std::string problems_text(const ConfigText& given, const ConfigContext& context, const Problems& problems) {
   std::string text;
   std::size_t errors = 0, warnings = 0;
   // Errors come last, where a terminal still shows them.
@@ -56,9 +59,9 @@ std::string problems_text(const std::string& source, const Problems& problems) {
   for (const Problem& problem : sorted) {
     errors += problem.severity == Problem::Severity::kError;
     warnings += problem.severity == Problem::Severity::kWarning;
-    text += std::string(severity_text(problem.severity)) + ": " + problem.text(source) + "\n";
+    text += std::string(severity_text(problem.severity)) + ": " + shown(problem, given, context) + "\n";
   }
-  return text + source + ": " + (errors ? "not valid: " + counted(errors, "error") : "valid") +
+  return text + given.source + ": " + (errors ? "not valid: " + counted(errors, "error") : "valid") +
          (warnings ? ", " + counted(warnings, "warning") : "") + ".\n";
 }
 
@@ -81,7 +84,8 @@ int validate(const ValidateArguments& arguments) {
   context.trains_alone = true;
   const ConfigText text = config_text(arguments.config);
   const Problems problems = read_config(text, context).problems;
-  print(arguments.json ? problems_json(text.source, problems).dump(2) + "\n" : problems_text(text.source, problems));
+  print(arguments.json ? problems_json(text, context, problems).dump(2) + "\n"
+                       : problems_text(text, context, problems));
   return problems.has_errors() ? static_cast<int>(ExitCode::kConfig) : 0;
 }
 

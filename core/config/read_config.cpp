@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/config/command_line_problems.hpp"
 #include "core/config/config.hpp"
 #include "core/config/language/misspelt_sections.hpp"
 #include "core/config/language/old_names.hpp"
@@ -356,9 +357,8 @@ ConfigReading read_config(const ConfigText& text, const ConfigContext& context, 
 Config load_config(const ConfigText& text, const ConfigContext& context, PluginIndex& plugins) {
   ConfigReading reading = read_config(text, context);
   std::string errors;
-  for (Problem& problem : reading.problems.all()) {
-    if (!text.has_places) problem.line = 0;
-    const std::string line = problem.text(text.source);
+  for (const Problem& problem : reading.problems.all()) {
+    const std::string line = shown(problem, text, context);
     switch (problem.severity) {
       case Problem::Severity::kError:
         errors += (errors.empty() ? "" : "\n") + line;

@@ -69,6 +69,32 @@ TEST_F(ConfigCommands, ValidatePrintsErrorsLast) {
   EXPECT_LT(warning, error);
 }
 
+TEST_F(ConfigCommands, AValueOfTheCommandLineIsNotBlamedOnTheFile) {
+  const std::string path = file(R"({"train_batch_size": 8, "gradient_clipping": 1, "steps_per_print": 0})");
+  const ProgramEnd end = run_capstan({"validate", path, "--set", "gradient_clipping=-1", "--set", "foo.bar=1"});
+  EXPECT_EQ(end.exit_code, 3);
+  EXPECT_THAT(end.text, HasSubstr("error: command line: gradient_clipping: must be at least 0, got -1.\n"));
+  EXPECT_THAT(end.text, HasSubstr("error: command line: foo: unknown key."));
+  EXPECT_THAT(end.text, HasSubstr("error: " + path + ":1:49: steps_per_print: must be above 0, got 0."));
+  const ProgramEnd json = run_capstan({"validate", path, "--set", "gradient_clipping=-1", "--json"});
+  EXPECT_THAT(json.text, HasSubstr("\"from\": \"command line\""));
+  const ProgramEnd built_in = run_capstan({"plan", "--model", "gpt:foo"});
+  EXPECT_EQ(built_in.exit_code, 3);
+  EXPECT_THAT(built_in.text, HasSubstr("error: command line: capstan.model.params.size: must be one of"));
+}
+
+TEST_F(ConfigCommands, AnotherOptimizerDropsTheParametersOfTheDefaultOne) {
+  for (const char* type : {"SGD", "Adagrad", "Lion", "Adam"}) {
+    const ProgramEnd end = run_capstan({"plan", "--set", std::string("optimizer.type=") + type});
+    EXPECT_EQ(end.exit_code, 0) << type << "\n" << end.text;
+  }
+  EXPECT_EQ(run_capstan({"plan", "--set", "scheduler.type=WarmupLR"}).exit_code, 0);
+  // What the command line gives stays, whatever its order.
+  const ProgramEnd end = run_capstan({"plan", "--set", "optimizer.params.betas=1", "--set", "optimizer.type=SGD"});
+  EXPECT_EQ(end.exit_code, 3);
+  EXPECT_THAT(end.text, HasSubstr("command line: optimizer.params.betas: unknown key"));
+}
+
 TEST_F(ConfigCommands, StrictMakesErrorsOfOtherProgramsOptions) {
   const std::string path = file(R"({"train_batch_size": 8, "learning_rate": 1e-3})");
   const ProgramEnd usual = run_capstan({"validate", path});

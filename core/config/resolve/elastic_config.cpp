@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/config/command_line_problems.hpp"
 #include "core/config/resolve/elastic.hpp"
 #include "core/errors.hpp"
 #include "core/schema/value.hpp"
@@ -118,7 +119,7 @@ Config read_elastic_config(const ConfigText& text, ConfigContext context) {
   std::string errors;
   for (const Problem& problem : reading.problems.all()) {
     if (problem.severity == Problem::Severity::kError)
-      errors += (errors.empty() ? "" : "\n") + problem.text(text.source);
+      errors += (errors.empty() ? "" : "\n") + shown(problem, text, context);
   }
   if (!reading.config) throw ConfigError(errors);
   if (!reading.config->elasticity.enabled) {
