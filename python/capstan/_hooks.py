@@ -1,10 +1,12 @@
-"""Layers of a model that components may wrap."""
+"""What an engine hangs on a module, and on the interpreter."""
 
+import contextlib
+import sys
 import weakref
 
 import torch
 
-from capstan import _core, zero
+from capstan import _core, _distributed, zero
 
 
 def layer(name, hidden, function):
@@ -116,3 +118,19 @@ class _Layer(_Forward):
 
         result = _core.layer(self._name, hidden, run)
         return result if others is None else (result, *others)
+
+
+def tell_of_failures():
+    """The other ranks' messages say what ended this one."""
+    if getattr(sys.excepthook, "_capstan", False) or _distributed.processes() < 2:
+        return
+    before = sys.excepthook
+
+    def hook(kind, value, traceback):
+        for engine in list(zero._engines):
+            with contextlib.suppress(Exception):
+                engine._core.tell_failure(f"{kind.__name__}: {value}")
+        before(kind, value, traceback)
+
+    hook._capstan = True
+    sys.excepthook = hook

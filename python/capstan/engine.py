@@ -5,7 +5,6 @@ import functools
 import json
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,7 +74,7 @@ class Engine(torch.nn.Module):
         self._undo += _hooks.attach(self)
         zero.add_engine(self)
         _backward.intercept()
-        _tell_of_failures()
+        _hooks.tell_of_failures()
 
     def _take_optimizer(self, optimizer, groups, parameters):
         self.optimizer = self._view = None
@@ -546,22 +545,6 @@ class Engine(torch.nn.Module):
             for name, parameter in self.module.named_parameters():
                 if name in values:
                     parameter.data = values[name]
-
-
-def _tell_of_failures():
-    """The other ranks' messages say what ended this one."""
-    if getattr(sys.excepthook, "_capstan", False) or _distributed.processes() < 2:
-        return
-    before = sys.excepthook
-
-    def hook(kind, value, traceback):
-        for engine in list(zero._engines):
-            with contextlib.suppress(Exception):
-                engine._core.tell_failure(f"{kind.__name__}: {value}")
-        before(kind, value, traceback)
-
-    hook._capstan = True
-    sys.excepthook = hook
 
 
 def initialize(
