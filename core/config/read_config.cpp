@@ -3,6 +3,7 @@
 
 #include "core/config/command_line_problems.hpp"
 #include "core/config/config.hpp"
+#include "core/config/language/accelerate_yaml.hpp"
 #include "core/config/language/misspelt_sections.hpp"
 #include "core/config/language/old_names.hpp"
 #include "core/config/language/unknown_keys.hpp"
@@ -60,6 +61,10 @@ Problem toml_problem(const std::string& text, const std::string& source) {
 }
 
 std::optional<Json> parse(const ConfigText& text, Problems& problems) {
+  if (const auto foreign = text.toml ? std::nullopt : accelerate_yaml(text.text)) {
+    problems.error("", *foreign);
+    return std::nullopt;
+  }
   if (!text.toml) return parse_relaxed(text.text, problems);
   if (text.text.size() > kLargestText) {
     problems.error("", "larger than 16 MiB; a configuration has a few kilobytes.");
@@ -178,6 +183,17 @@ void say_folders_once(const PluginIndex& plugins, Problems& problems) {
   }
 }
 
+/// A value of a wrong type counts as absent afterwards: what it should be has been reported then.
+void report_refused_once(Problems& problems) {
+  const auto is_missing = [](const Problem& problem) { return problem.message.starts_with("is missing; "); };
+  std::set<std::string> refused;
+  for (const Problem& problem : problems.all()) {
+    if (problem.severity == Problem::Severity::kError && !is_missing(problem)) refused.insert(problem.path);
+  }
+  std::erase_if(problems.all(),
+                [&](const Problem& problem) { return is_missing(problem) && refused.contains(problem.path); });
+}
+
 /// Reads one document that is already parsed.
 class Reader {
  public:
@@ -215,6 +231,7 @@ class Reader {
     config.document = std::move(document);
     config.effective = std::move(validated.effective);
     config.origins = std::move(validated.origins);
+    report_refused_once(problems_);
     places.locate(problems_, TextPlaces(text_.text));
     say_folders_once(plugins_, problems_);
     return problems_.has_errors() ? std::nullopt : std::optional(std::move(config));

@@ -119,7 +119,13 @@ class Lexer {
   }
 
   StrictJson take() { return std::move(out_); }
-  const std::vector<Placeholder>& placeholders() const { return placeholders_; }
+  /// In the order of the text. A string such as "[cpu|nvme]", which may be a pattern, counts where there are others.
+  std::vector<Placeholder> placeholders() const {
+    std::vector<Placeholder> all = placeholders_;
+    if (!all.empty()) all.insert(all.end(), choices_.begin(), choices_.end());
+    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+    return all;
+  }
   const std::map<Leniency, std::size_t>& leniencies() const { return leniencies_; }
   std::string_view text() const { return text_; }
 
@@ -420,6 +426,8 @@ class Lexer {
     const bool jinja = content.starts_with("{{") && content.ends_with("}}");
     const bool shell = content.starts_with("${") && content.find('}') == content.size() - 1;
     if (jinja || shell) placeholders_.push_back({begin, shortened(content)});
+    const bool choice = content.starts_with('[') && content.ends_with(']') && content.find('|') != content.npos;
+    if (choice) choices_.push_back({begin, shortened(content)});
   }
 
   void escape(char quote) {
@@ -470,7 +478,7 @@ class Lexer {
   std::size_t at_ = 0;
   std::vector<Frame> frames_;
   std::optional<Suspicion> suspicion_;
-  std::vector<Placeholder> placeholders_;
+  std::vector<Placeholder> placeholders_, choices_;
   std::map<Leniency, std::size_t> leniencies_;
   StrictJson out_;
 };
@@ -537,10 +545,9 @@ std::optional<StrictJson> make_strict(std::string_view text, Problems& problems)
   } catch (const SyntaxError& error) {
     fault = error;
   }
-  if (!lexer.placeholders().empty()) {
-    const auto& first = lexer.placeholders().front();
-    add_at(problems, Problem::Severity::kError, places, first.offset,
-           placeholder_text(lexer.placeholders(), places) + ".");
+  if (const auto placeholders = lexer.placeholders(); !placeholders.empty()) {
+    add_at(problems, Problem::Severity::kError, places, placeholders.front().offset,
+           placeholder_text(placeholders, places) + ".");
     return std::nullopt;
   }
   if (fault) {

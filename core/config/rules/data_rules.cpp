@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <string>
 
 #include "core/config/rules/section_rules.hpp"
@@ -10,15 +9,10 @@ namespace {
 
 constexpr const char* kEfficiency = "data_efficiency";
 
-/// Says that a key is missing, unless it is there with a value that was refused.
 void require(const Json& section, const std::string& path, const char* key, const std::string& reason,
              Problems& problems) {
   if (section.find(key)) return;
-  const std::string at = join_path(path, key);
-  const bool refused = std::any_of(problems.all().begin(), problems.all().end(), [&](const Problem& problem) {
-    return problem.path == at && problem.severity == Problem::Severity::kError;
-  });
-  if (!refused) problems.error(at, "is missing; " + reason + " needs it.");
+  problems.error(join_path(path, key), "is missing; " + reason + " needs it.");
 }
 
 std::string text(const Json& section, const char* key) {
