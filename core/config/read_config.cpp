@@ -261,6 +261,7 @@ class Reader {
     config.optimizer = chooser.optimizer();
     config.scheduler = chooser.scheduler(config.optimizer);
     derive_values(values);
+    settle_contiguous_memory(values, problems_);
     if (const ComponentRef found =
             config.optimizer ? plugins_.find("optimizer", config.optimizer->type, config.device) : ComponentRef{}) {
       keep_gradients_whole(values, *found.component, problems_);

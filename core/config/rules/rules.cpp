@@ -178,6 +178,20 @@ void keep_gradients_whole(Effective& values, const ComponentManifest& optimizer,
                                                           (stage < 3 ? " with offload." : "."));
 }
 
+void settle_contiguous_memory(Effective& values, Problems& problems) {
+  const std::string section = "activation_checkpointing", path = section + ".contiguous_memory_optimization";
+  if (!values.flag(path)) return;
+  const Json* number = values.find(section + ".number_checkpoints");
+  const bool partition = values.flag(section + ".partition_activations"), counts = number && !number->is_null();
+  if (partition && counts) return;
+  values.derive(path, false);
+  problems.warning(path, std::string("is ignored without ") + (partition ? "" : "partition_activations") +
+                             (!partition && !counts ? " and " : "") + (counts ? "" : "number_checkpoints") +
+                             (counts ? ". Set it, or remove this key."
+                                     : ". Set number_checkpoints to the number of layers that are computed again, or "
+                                       "remove this key."));
+}
+
 void widen_buffers(Effective& values, const Config& config, const ComponentManifest& optimizer) {
   const std::string path = "zero_optimization.offload_optimizer.buffer_count";
   const std::int64_t least = least_buffers(config, optimizer);

@@ -12,6 +12,9 @@ void derive_values(Effective& values);
 /// Switches reduce_scatter off, with a notice, where it would cut gradients that the optimizer needs whole.
 void keep_gradients_whole(Effective& values, const ComponentManifest& optimizer, Problems& problems);
 
+/// Switches contiguous_memory_optimization off, with a warning, where the keys are missing that it needs.
+void settle_contiguous_memory(Effective& values, Problems& problems);
+
 /// Raises the default of offload_optimizer.buffer_count for an optimizer with more states than it allows for.
 void widen_buffers(Effective& values, const Config& config, const ComponentManifest& optimizer);
 

@@ -148,17 +148,6 @@ void check_recompute(const Effective& values, const Config& config, Problems& pr
   }
 }
 
-void check_activation_checkpointing(const Effective& values, Problems& problems) {
-  const std::string path = "activation_checkpointing";
-  if (!values.flag(path + ".contiguous_memory_optimization")) return;
-  const bool partition = values.flag(path + ".partition_activations");
-  const Json* number = values.find(path + ".number_checkpoints");
-  if (partition && number) return;
-  problems.error(path + ".contiguous_memory_optimization",
-                 std::string("needs ") + (partition ? "" : "partition_activations") +
-                     (!partition && !number ? " and " : "") + (number ? "" : "number_checkpoints") + ".");
-}
-
 void check_comet(const Effective& values, Problems& problems) {
   const std::string key = values.text("comet.experiment_key");
   if (key.empty()) return;
@@ -197,7 +186,6 @@ void check_zenflow(const Effective& values, Problems& problems) {
 void check_other_sections(const Effective& values, const Config& config, Problems& problems) {
   check_sparse_attention(values, problems);
   note_sparse_attention(values, problems);
-  check_activation_checkpointing(values, problems);
   check_recompute(values, config, problems);
   check_comet(values, problems);
   check_autotuning(values, problems);
