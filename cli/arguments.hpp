@@ -122,6 +122,7 @@ struct ElasticArguments {
 
 struct LaunchArguments {
   int processes = 0;
+  bool witness = false;  // -n 0: no processes here, but a voice where hosts are lost
   struct Elastic {
     int least = 1, most = 1;  // processes that may train together
   };

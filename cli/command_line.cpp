@@ -322,10 +322,11 @@ class Definition {
            "-n,--processes",
            [this](const std::string& given) {
              const std::int64_t count = whole_number("-n", given);
-             if (count < 1 || count > 1024) throw UsageError("-n: 1 to 1024 processes, got " + given + ".");
+             if (count < 0 || count > 1024) throw UsageError("-n: 1 to 1024 processes, got " + given + ".");
              launch_->arguments.processes = static_cast<int>(count);
+             launch_->arguments.witness = count == 0;
            },
-           "Processes to start; with --elastic MAX of them without it")
+           "Processes to start; with --elastic MAX of them without it; 0, with --rdzv: only to decide with other hosts")
         ->type_name("N")
         ->take_last();
     app.add_option_function<std::string>(
@@ -714,7 +715,12 @@ void check_launch(const LaunchArguments& arguments) {
     throw UsageError("launch: how many processes? For instance: capstan launch -n 2 train --config ds_config.json.");
   }
   if (!elastic && !arguments.rdzv.empty()) throw UsageError("launch: --rdzv has no effect without --elastic.");
-  if (!arguments.rdzv.empty() && arguments.processes == 0) {
+  if (arguments.witness && (!elastic || arguments.rdzv.empty())) {
+    throw UsageError(
+        "-n: 1 to 1024 processes, got 0. A launcher without processes, which only decides with those of other hosts "
+        "which of them go on, needs --elastic and --rdzv.");
+  }
+  if (!arguments.rdzv.empty() && arguments.processes == 0 && !arguments.witness) {
     throw UsageError(
         "launch: --rdzv needs -n, the number of processes on this host; MIN:MAX of --elastic count those "
         "of all hosts.");

@@ -8,6 +8,12 @@
 #include "core/log.hpp"
 
 namespace capstan::cli {
+namespace {
+
+/// How long the launcher that leads may take to decide that a host has left.
+constexpr std::chrono::seconds kToLeave{5};
+
+}  // namespace
 
 ElasticFollower::ElasticFollower(ElasticHost& host, ElasticRendezvous& rendezvous, std::unique_ptr<ElasticLink> leader)
     : host_(host), rendezvous_(rendezvous), leader_(std::move(leader)) {}
@@ -22,12 +28,22 @@ std::optional<int> ElasticFollower::run() {
     leader_->keep_alive();
     const bool ends = !host_.world().end.empty();
     if (host_.is_empty() && ends) return host_.world().end_code;
-    if (host_.is_empty() && host_.is_leaving()) return static_cast<int>(ExitCode::kInterrupted);
-    if (!ends && (leader_->is_closed() || leader_->is_silent())) {
-      rendezvous_.lost_leader(!leader_->is_closed());
-      return std::nullopt;
-    }
+    if (host_.is_empty() && host_.is_leaving() && has_left()) return static_cast<int>(ExitCode::kInterrupted);
+    if (!ends && (leader_->is_closed() || leader_->is_silent())) return std::nullopt;
   }
+}
+
+/// The others decide without this host from then on, and count its voice for that.
+bool ElasticFollower::has_left() {
+  if (!leaves_at_) {
+    leaves_at_ = std::chrono::steady_clock::now() + kToLeave;
+    Json message = Json::object();
+    message["leaves"] = true;
+    leader_->send(message);
+  }
+  const Membership& membership = rendezvous_.membership();
+  return !membership.record().names(membership.own()) || leader_->is_closed() ||
+         std::chrono::steady_clock::now() > *leaves_at_;
 }
 
 void ElasticFollower::signalled(int number) {
@@ -44,6 +60,11 @@ void ElasticFollower::obey(const Json& message) {
     if (const Json* signal = message.find("signal")) {
       // A launcher that leads ends processes, and nothing else.
       host_.send(signal->as_integer() == SIGKILL ? SIGKILL : SIGTERM);
+    }
+    if (const Json* proposal = message.find("propose")) accept(HostsProposal::of(*proposal));
+    if (const Json* term = message.find("decided")) {
+      rendezvous_.membership().learn(term->as_integer());
+      rendezvous_.remember();
     }
     if (const Json* world = message.find("world")) host_.write(World::of(*world));
     if (const Json* hosts = message.find("hosts")) {
@@ -70,6 +91,15 @@ void ElasticFollower::obey(const Json& message) {
                  ", has sent what is not believed (" + error.what() + "): its connection is closed.");
     leader_->close();
   }
+}
+
+/// What is told to the launcher that leads was written before.
+void ElasticFollower::accept(const HostsProposal& proposal) {
+  if (!rendezvous_.membership().accept(proposal)) return leader_->close();
+  rendezvous_.remember();
+  Json message = Json::object();
+  message["accepted"] = proposal.decision.term;
+  leader_->send(message);
 }
 
 void ElasticFollower::tell() {

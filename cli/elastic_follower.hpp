@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -20,6 +21,8 @@ class ElasticFollower {
 
  private:
   void signalled(int number);
+  bool has_left();
+  void accept(const HostsProposal& proposal);
   void obey(const Json& message);
   void tell();
   void answer_calls();
@@ -29,6 +32,7 @@ class ElasticFollower {
   std::unique_ptr<ElasticLink> leader_;
   ElasticCallers callers_;
   std::optional<HostReport> told_;
+  std::optional<std::chrono::steady_clock::time_point> leaves_at_;
   int interrupts_ = 0;
 };
 

@@ -87,7 +87,7 @@ Json HostReport::json() const {
 ElasticHost::ElasticHost(const LaunchArguments& arguments, const ElasticPlan& plan)
     : folder_(WorldFolder::create(plan.launched)),
       words_(words_of(arguments.command)),
-      share_(static_cast<int>(plan.processes)),
+      share_(static_cast<int>(std::max<std::int64_t>(plan.processes, 1))),
       wanted_(plan.processes),
       spares_(arguments.spares),
       world_(folder_.read()) {
@@ -195,13 +195,38 @@ void ElasticHost::leave() {
   send(SIGTERM);
 }
 
+void ElasticHost::end(std::int64_t number) const {
+  if (const auto child = children_.find(number); child != children_.end()) kill(child->second.process, SIGKILL);
+}
+
+void ElasticHost::halt(const std::string& why) {
+  World world = world_;
+  if (world.members.empty() || children_.empty()) return;
+  ++world.generation;
+  world.members.clear();
+  world.hosts.clear();
+  world.processes.clear();
+  world.wish.clear();
+  world.change = why;
+  world.since = folder_.seconds();
+  world.waited = 0;
+  write(world);
+}
+
+void ElasticHost::remember(const std::string& votes) {
+  world_.votes = votes;
+  folder_.write(world_);
+}
+
 void ElasticHost::write(const World& world) {
+  const std::string votes = std::move(world_.votes);
   world_ = world;
+  world_.votes = votes;
   for (const std::int64_t number : world.members) {
     if (const auto child = children_.find(number); child != children_.end()) child->second.was_member = true;
   }
   if (shown_ && world.members.empty()) shown_.reset();
-  folder_.write(world);
+  folder_.write(world_);
 }
 
 void ElasticHost::show_meeting(std::int64_t generation, const PortEntry& place) {

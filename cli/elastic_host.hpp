@@ -84,6 +84,11 @@ class ElasticHost {
 
   /// The decision is taken: the processes read it.
   void write(const World& world);
+  /// No process of this host trains, as far as this launcher knows: all wait for another generation.
+  void halt(const std::string& why);
+  /// Keeps what this launcher has accepted, for a launcher that takes over from this one.
+  void remember(const std::string& votes);
+  void end(std::int64_t number) const;
   const World& world() const { return world_; }
   /// Rank 0 of this generation listens there, on another host.
   void show_meeting(std::int64_t generation, const PortEntry& place);

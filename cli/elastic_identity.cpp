@@ -45,4 +45,10 @@ std::string differing_kinds(const Json& ours, const Json& theirs) {
   return text.empty() ? "" : text + (kinds.size() == 1 ? " differs" : " differ");
 }
 
+HostId host_id_of(const Json& hello) {
+  HostId host = checked({hello.at("host").as_integer(), hello.at("key").as_integer()});
+  host.number = std::max<std::int64_t>(host.number, -1);
+  return host;
+}
+
 }  // namespace capstan::cli

@@ -19,13 +19,15 @@ int launch_elastic(const LaunchArguments& arguments) {
   if (!arguments.rdzv.empty()) secret = RendezvousSecret::of(arguments);
   const ElasticPlan plan = elastic_plan(arguments);
   ElasticHost host(arguments, plan);
-  if (!secret) return ElasticProcesses(arguments, plan, host, nullptr).run();
-  ElasticRendezvous rendezvous(arguments.rdzv, std::move(*secret), plan.launched, host);
-  while (auto leader = rendezvous.find_leader()) {
-    if (const auto code = ElasticFollower(host, rendezvous, std::move(leader)).run()) return *code;
+  if (!secret) return ElasticProcesses(arguments, plan, host, nullptr).run().value();
+  ElasticRendezvous rendezvous(arguments.rdzv, std::move(*secret), plan.launched, host, plan.wait.count());
+  while (true) {
+    std::unique_ptr<ElasticLink> leader = rendezvous.find_leader();
+    if (rendezvous.is_interrupted()) return static_cast<int>(ExitCode::kInterrupted);
+    const std::optional<int> code = leader ? ElasticFollower(host, rendezvous, std::move(leader)).run()
+                                           : ElasticProcesses(arguments, plan, host, &rendezvous).run();
+    if (code) return *code;
   }
-  if (rendezvous.is_interrupted()) return static_cast<int>(ExitCode::kInterrupted);
-  return ElasticProcesses(arguments, plan, host, &rendezvous).run();
 }
 
 }  // namespace capstan::cli

@@ -97,7 +97,7 @@ ElasticPlan elastic_plan(const LaunchArguments& arguments) {
   // Of several hosts all processes together must have a number of the table, whenever they train.
   const bool several_hosts = !arguments.rdzv.empty();
   const std::int64_t largest = largest_size(settings, asked.least, asked.most);
-  plan.processes = arguments.processes > 0 ? arguments.processes : largest;
+  plan.processes = arguments.processes > 0 || arguments.witness ? arguments.processes : largest;
   const std::int64_t together = several_hosts ? largest : plan.processes;
   check_nodes(settings, together);
   plan.train_batch = elastic_batch(settings, together).train_batch;

@@ -8,6 +8,7 @@
 
 #include "cli/launched_process.hpp"
 #include "cli/numbers.hpp"
+#include "core/comm/port_file.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
@@ -42,11 +43,18 @@ ElasticProcesses::ElasticProcesses(const LaunchArguments& arguments, const Elast
   hosts_[own_].name = own_host_name();
   hosts_[own_].report = host_.report();
   waiting_since_ = Clock::now();
-  if (rendezvous_ && rendezvous_->leader_was_lost()) {
-    succeed();
+  if (rendezvous_ && !rendezvous_->is_first()) {
+    hosts_[own_].id = rendezvous_->membership().own();
+    rendezvous_->takes_over() ? take_over() : succeed();
+    lead_those_met();
   } else {
+    if (rendezvous_) {
+      hosts_[own_].id = rendezvous_->membership().own();
+      rendezvous_->remember();
+    }
     take_over();
-    world_.size = plan_.processes;
+    if (world_.run.empty()) world_.run = random_secret();
+    world_.size = std::max(plan_.processes, plan_.sizes.front());
     publish();
     while (count_on(own_) < host_.report().wanted + host_.report().spares) start(own_);
   }
@@ -59,6 +67,7 @@ void ElasticProcesses::take_over() {
   taken_over_ = true;
   world_.generation = left.generation;
   world_.next = left.next;
+  world_.run = left.run;
   world_.losses = left.losses + static_cast<std::int64_t>(left.members.size());
   world_.change = "all processes and their launcher were lost";
   world_.since = last.at;
@@ -69,8 +78,14 @@ void ElasticProcesses::take_over() {
                "'. To begin anew, end this one with Ctrl-C, and launch again.");
 }
 
-int ElasticProcesses::run() {
-  while (!children_.empty() || succeeds_until_) {
+/// Whether there is something left to do for this launcher: a witness waits for processes of other hosts.
+bool ElasticProcesses::has_work() const {
+  if (!children_.empty() || (!is_settled() && !ending_)) return true;
+  return arguments_.witness && !ending_ && (world_.generation == 0 || hosts_.size() > 1);
+}
+
+std::optional<int> ElasticProcesses::run() {
+  while (has_work()) {
     std::vector<int> descriptors;
     if (rendezvous_) descriptors.push_back(rendezvous_->listener().descriptor());
     for (const auto& [unused, host] : hosts_) {
@@ -81,16 +96,19 @@ int ElasticProcesses::run() {
     collect();
     take(own_, host_.report());
     if (rendezvous_) hear_hosts();
-    check_broken();
-    check_paused();
-    if (!ending_) decide();
+    if (outnumbered_) return std::nullopt;
+    if (is_settled()) {
+      check_broken();
+      check_paused();
+    }
+    if (!ending_ && is_settled()) decide();
     hurry();
-    if (host_.is_empty() && host_.is_leaving() && hosts_.size() > 1 && !ending_) {
+    if (host_.is_empty() && host_.is_leaving() && hosts_.size() > 1 && !ending_ && leave_others()) {
       log::info("launch: this host has left the run; the launcher of another one leads from here on.");
       return kInterrupted;
     }
   }
-  return code_;
+  return arguments_.witness && !ending_ ? kInterrupted : code_;
 }
 
 void ElasticProcesses::signalled(int number) {
@@ -99,7 +117,7 @@ void ElasticProcesses::signalled(int number) {
   if (++interrupts_ > 1) end_at_ = Clock::now();
   if (ending_ || host_.is_leaving()) return;
   // The others read it: a signal might reach them twice, from here and from the terminal.
-  if (hosts_.size() == 1 && !succeeds_until_) return end_interrupted();
+  if (hosts_.size() == 1 && is_settled()) return end_interrupted();
   log::info("launch: this host leaves the run after the step under way.");
   host_.leave();
 }
@@ -253,7 +271,8 @@ void ElasticProcesses::check_paused() {
 std::vector<std::int64_t> ElasticProcesses::able() const {
   const auto can = [&](std::int64_t number) {
     const auto child = children_.find(number);
-    return child != children_.end() && child->second.able && !child->second.gone && !child->second.leaves;
+    return child != children_.end() && child->second.able && !child->second.gone && !child->second.leaves &&
+           !hosts_.at(child->second.host).leaves;
   };
   std::vector<std::int64_t> waiting, list;
   for (const auto& [number, child] : children_) {
@@ -296,6 +315,10 @@ std::string ElasticProcesses::too_few() const {
 }
 
 void ElasticProcesses::regroup(const std::string& change) {
+  if (!is_settled()) {
+    changes_ = changes_ && !changes_->empty() ? *changes_ + "; " + change : change;
+    return;
+  }
   const WorldFolder::Step step = last_step();
   // A generation that did no step has only prolonged what ended the one before.
   if (std::exchange(taken_over_, false)) {
@@ -325,11 +348,13 @@ void ElasticProcesses::regroup(const std::string& change) {
     world_.size = static_cast<std::int64_t>(members.size());
   }
   ++world_.generation;
+  if (rendezvous_) world_.term = rendezvous_->membership().record().decided.term;
   world_.members = std::move(members);
   world_.wish.clear();
   for (const std::int64_t number : world_.members) children_[number].was_member = true;
   changed_at_ = Clock::now();
   publish();
+  warn_of_two_hosts();
   if (world_.generation == 1) return;
   const std::string text = "launch: " + change + "; ";
   if (world_.members.empty()) {
@@ -341,7 +366,6 @@ void ElasticProcesses::regroup(const std::string& change) {
 }
 
 void ElasticProcesses::decide() {
-  if (succeeds_until_) return check_succession();
   if (host_.is_leaving() && hosts_.size() == 1) return end_interrupted();
   replace();
   grow();
@@ -432,6 +456,8 @@ void ElasticProcesses::appoint_saver() {
     world_.saver = world_.members.front();
   } else if (!living.empty()) {
     world_.saver = living.back();
+  } else if (arguments_.witness) {
+    return publish();
   } else {
     world_.saver = world_.next;
     start(own_);
@@ -441,6 +467,7 @@ void ElasticProcesses::appoint_saver() {
 }
 
 void ElasticProcesses::publish() {
+  if (!is_settled() && !ending_) return;  // follow_changes() does
   world_.processes.clear();
   world_.waiting.clear();
   world_.hosts.clear();

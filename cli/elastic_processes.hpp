@@ -25,8 +25,9 @@ class ElasticProcesses {
   ElasticProcesses(const LaunchArguments& arguments, const ElasticPlan& plan, ElasticHost& host,
                    ElasticRendezvous* rendezvous);
 
-  /// Until all have ended, or this host has left the run. The exit code of the run.
-  int run();
+  /// Until all have ended, or this host has left the run. The exit code of the run; nothing where this launcher does
+  /// not lead any more, because it does not reach the majority of the hosts.
+  std::optional<int> run();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -42,16 +43,18 @@ class ElasticProcesses {
   struct Host {
     std::unique_ptr<ElasticLink> link;  // null: this one
     std::string name, address;          // as a number, for the processes of other hosts
+    HostId id;
     int port = 0;
     HostReport report;
     int failed_starts = 0;
+    bool leaves = false;  // its processes have left, and it asks to be decided without
   };
 
   /// Where a launch before this one is gone with all of its processes: its run goes on.
   void take_over();
   /// Where the launcher that led this run is gone: this one decides from here on.
   void succeed();
-  void check_succession();
+  void lead_those_met();
 
   void signalled(int number);
   void end_interrupted();
@@ -64,11 +67,21 @@ class ElasticProcesses {
   /// What a host may tell of the run, because rank 0, or a member, is one of its own processes.
   void keep_own_facts(std::int64_t host, HostReport& report) const;
   void answer(std::unique_ptr<ElasticLink>& caller, const Json& message);
-  std::string refusal(const Json& hello) const;
-  void welcome(std::unique_ptr<ElasticLink>& caller, const Json& hello);
+  std::string refusal(const Json& hello, const std::string& secret) const;
+  void welcome(std::unique_ptr<ElasticLink>& caller, const Json& hello, const std::string& secret);
+  bool check_numbers(const std::unique_ptr<ElasticLink>& caller, const HostReport& report, std::int64_t host) const;
   void lose_host(std::int64_t number, bool silently);
-  bool is_outnumbered();
-  void end_cut_off(const std::string& what);
+  /// Has the hosts that there are accept which ones make up the run, where that has changed.
+  void agree();
+  /// They have: what waited for that is done.
+  void settle();
+  void follow_changes();
+  bool is_settled() const {
+    return rendezvous_ == nullptr || (!changed_hosts_ && rendezvous_->membership().is_settled());
+  }
+  bool leave_others();
+  void warn_of_two_hosts();
+  bool has_work() const;
   void take(std::int64_t host, HostReport report);
   void ended(std::int64_t number, int status);
   void ended_well(std::int64_t number);
@@ -114,10 +127,12 @@ class ElasticProcesses {
   std::map<std::int64_t, Host> hosts_;
   ElasticCallers callers_;
   Clock::time_point host_came_at_ = Clock::now();
-  std::size_t most_hosts_ = 1;                       // that there were since the last was lost without a word ...
-  Clock::time_point silence_at_{};                   // ... there
-  std::optional<Clock::time_point> succeeds_until_;  // until then other hosts may find this one
-  std::int64_t shown_ = 0;                           // the generation whose meeting place all hosts know
+  bool changed_hosts_ = false;  // and that is not proposed yet
+  bool outnumbered_ = false;    // this launcher does not lead any more
+  bool succeeds_ = false;       // another launcher has led, and this one has decided nothing yet
+  bool told_of_two_ = false;
+  std::optional<std::string> changes_;  // why a generation is to begin once the hosts have accepted the decision
+  std::int64_t shown_ = 0;              // the generation whose meeting place all hosts know
   WorldFolder::Step told_step_;
 
   std::map<std::int64_t, Child> children_;  // by number

@@ -10,16 +10,12 @@
 #include "cli/elastic_processes.hpp"
 #include "cli/elastic_status.hpp"
 #include "cli/numbers.hpp"
+#include "core/comm/port_file.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
 namespace capstan::cli {
 namespace {
-
-/// How long the launchers of other hosts may take to find this one after the one that led is gone.
-constexpr std::chrono::seconds kToFind{5};
-/// Hosts that fall silent within so much time are cut off together.
-constexpr std::chrono::seconds kTogether{15};
 
 /// The longest name of a host that is shown.
 constexpr std::size_t kLongestName = 64;
@@ -35,13 +31,13 @@ std::string shown(std::string name) {
 
 }  // namespace
 
-/// The members train on, as they were told; those that went with their host are found out when the others have come.
+/// The members train on, as they were told; members that went with their host are found out once the hosts have agreed.
 void ElasticProcesses::succeed() {
+  succeeds_ = changed_hosts_ = true;
   world_ = host_.world();
   ranks_ = world_.members;
   best_step_ = last_step().step;
   if (!world_.members.empty()) waiting_since_.reset();
-  succeeds_until_ = Clock::now() + kToFind;
   for (const KnownHost& one : rendezvous_->known()) {
     if (one.number == own_) hosts_.at(own_).address = one.address.host;
   }
@@ -49,30 +45,95 @@ void ElasticProcesses::succeed() {
     children_[one.number] = {.host = own_, .was_member = is_member(one.number)};
   }
   take(own_, host_.report());
-  const LauncherAddress here{hosts_.at(own_).address, rendezvous_->listener().port()};
-  log::warning("launch: the launcher that led the run is gone. This one, on " + hosts_.at(own_).name +
-               ", leads from here on; hosts join with --rdzv " + here.text() + ".");
+  if (!rendezvous_->has_led_before()) {
+    const LauncherAddress here{hosts_.at(own_).address, rendezvous_->listener().port()};
+    log::warning("launch: the launcher that led the run is gone. This one, on " + hosts_.at(own_).name +
+                 ", leads from here on; hosts join with --rdzv " + here.text() + ".");
+  }
 }
 
-void ElasticProcesses::check_succession() {
-  std::size_t expected = 0;
-  for (const KnownHost& one : rendezvous_->known()) expected += one.number != rendezvous_->leader() ? 1 : 0;
-  // lost_leader() has left the number of the one that is gone behind.
-  if (hosts_.size() < expected && Clock::now() < *succeeds_until_) return;
-  succeeds_until_.reset();
-  const std::size_t before = rendezvous_->known().size();
-  if (rendezvous_->leader_was_lost_silently() && 2 * hosts_.size() <= before) {
-    return end_cut_off("of " + grouped(static_cast<std::int64_t>(before)) + " hosts this one reaches " +
-                       grouped(static_cast<std::int64_t>(hosts_.size()) - 1) + " others");
+void ElasticProcesses::lead_those_met() {
+  changed_hosts_ = true;
+  if (world_.run.empty()) world_.run = random_secret();
+  for (MetLauncher& one : rendezvous_->take_met()) {
+    if (!one.link->is_closed()) welcome(one.link, one.hello, one.secret);
   }
-  std::string gone;
-  for (const std::int64_t number : world_.members) {
-    if (children_.contains(number)) continue;
-    gone += (gone.empty() ? "" : ", ") + name_of(number);
-    ++world_.losses;
+  for (const HostId& met : rendezvous_->membership().met()) {
+    const auto host = hosts_.find(met.number);
+    if (host == hosts_.end() || host->second.id != met) rendezvous_->membership().lose(met);
   }
-  if (!gone.empty()) return regroup(gone + " went with a host that was lost");
-  publish();
+  agree();
+}
+
+/// Members that went with a host that was lost are known by now: what is left of the generation trains on, or another
+/// one begins.
+void ElasticProcesses::follow_changes() {
+  if (std::exchange(succeeds_, false)) {
+    std::string gone;
+    for (const std::int64_t number : world_.members) {
+      if (children_.contains(number)) continue;
+      gone += (gone.empty() ? "" : ", ") + name_of(number);
+      ++world_.losses;
+    }
+    if (!gone.empty()) changes_ = gone + " went with a host that was lost" + (changes_ ? "; " + *changes_ : "");
+  }
+  const auto why = std::exchange(changes_, std::nullopt);
+  why && !ending_ ? regroup(*why) : publish();
+}
+
+void ElasticProcesses::agree() {
+  if (!std::exchange(changed_hosts_, false) || outnumbered_) return;
+  Membership& membership = rendezvous_->membership();
+  if (!membership.may_go_on()) {
+    if (ending_) return;
+    outnumbered_ = true;
+    return;
+  }
+  std::set<HostId> leaving;
+  for (const auto& [unused, host] : hosts_) {
+    if (host.leaves) leaving.insert(host.id);
+  }
+  const auto proposals = membership.propose(leaving);
+  rendezvous_->remember();
+  for (const auto& [unused, host] : hosts_) {
+    const auto proposal = proposals.find(host.id);
+    if (!host.link || proposal == proposals.end()) continue;
+    Json message = Json::object();
+    message["propose"] = proposal->second.json();
+    host.link->send(message);
+  }
+  if (membership.is_settled()) settle();
+}
+
+void ElasticProcesses::settle() {
+  rendezvous_->remember();
+  Json message = Json::object();
+  message["decided"] = rendezvous_->membership().record().decided.term;
+  for (const auto& [unused, host] : hosts_) {
+    if (host.link) host.link->send(message);
+  }
+  if (hosts_.at(own_).leaves) return;
+  follow_changes();
+}
+
+/// Whether the others have decided to go on without this host, which has asked for it.
+bool ElasticProcesses::leave_others() {
+  Host& own = hosts_.at(own_);
+  if (!std::exchange(own.leaves, true)) {
+    changed_hosts_ = true;
+    agree();
+  }
+  return is_settled();
+}
+
+void ElasticProcesses::warn_of_two_hosts() {
+  if (rendezvous_ == nullptr || hosts_.size() != 2 || std::exchange(told_of_two_, true)) return;
+  const Host &first = hosts_.begin()->second, &second = hosts_.rbegin()->second;
+  log::warning(
+      "launch: with two hosts the run goes on when host " + std::to_string(hosts_.rbegin()->first) + " (" +
+      second.name + ") is lost, and waits when host " + std::to_string(hosts_.begin()->first) + " (" + first.name +
+      ") is: a host that is lost and a network that is cut look alike. A third launcher is enough to tell them "
+      "apart: the same command with -n 0 on any machine, which needs no GPU, data or shared folder.");
 }
 
 void ElasticProcesses::hear_hosts() {
@@ -86,6 +147,8 @@ void ElasticProcesses::hear_hosts() {
     if (host.link->is_closed() || host.link->is_silent()) gone.emplace_back(number, !host.link->is_closed());
   }
   for (const auto& [number, silently] : gone) lose_host(number, silently);
+  agree();
+  if (outnumbered_) return;
   const HostReport* meeting = nullptr;
   for (const auto& [unused, host] : hosts_) {
     if (host.report.meeting == world_.generation && world_.generation > shown_) meeting = &host.report;
@@ -156,6 +219,10 @@ void ElasticProcesses::hear(std::int64_t host, const Json& message) {
     for (const auto& [number, unused] : all) {
       if (const auto child = children_.find(number); child != children_.end()) child->second.gone = true;
     }
+    if (message.find("leaves") != nullptr) hosts_.at(host).leaves = changed_hosts_ = true;
+    if (const Json* term = message.find("accepted")) {
+      if (rendezvous_->membership().count(hosts_.at(host).id, term->as_integer()) && !changed_hosts_) settle();
+    }
     if (report) take(host, std::move(*report));
     for (const auto& [number, status] : all) ended(number, status);
   } catch (const ConfigError&) {
@@ -172,7 +239,7 @@ void ElasticProcesses::hear(std::int64_t host, const Json& message) {
 void ElasticProcesses::answer(std::unique_ptr<ElasticLink>& caller, const Json& message) {
   Json reply = Json::object();
   try {
-    if (message.find("hello") != nullptr) return welcome(caller, message);
+    if (message.find("hello") != nullptr) return welcome(caller, message, rendezvous_->own_secret());
     if (message.find("status") == nullptr) return caller->close();
     reply["text"] = status();
     caller->send(reply);
@@ -182,38 +249,47 @@ void ElasticProcesses::answer(std::unique_ptr<ElasticLink>& caller, const Json& 
 }
 
 /// Why a caller may not join, now or ever; empty: it may.
-std::string ElasticProcesses::refusal(const Json& hello) const {
-  const std::string kinds = differing_kinds(rendezvous_->hashes(), hello.at("hello"));
+std::string ElasticProcesses::refusal(const Json& hello, const std::string& secret) const {
+  const std::string kinds = differing_kinds(rendezvous_->hashes(secret), hello.at("hello"));
   if (ending_) return "the run ends, because " + world_.end + ".";
   if (kinds.empty()) return "";
   return "this launch is not the one that runs: " + kinds +
          ". Use the same program, configuration and arguments on every host.";
 }
 
-void ElasticProcesses::welcome(std::unique_ptr<ElasticLink>& caller, const Json& hello) {
+void ElasticProcesses::welcome(std::unique_ptr<ElasticLink>& caller, const Json& hello, const std::string& secret) {
+  if (caller->is_closed()) return;  // it has called while this host stood still
   Host host;
   host.name = shown(hello.at("name").as_string());
   host.address = caller->peer_address();
   host.port = static_cast<int>(count_in(hello, "port", 65535));
   host.report = HostReport::of(hello.at("report"));
+  const HostId called = host_id_of(hello);
+  const VoteRecord votes = VoteRecord::of(hello.at("votes"));
   const std::int64_t left = count_in(hello, "generation");
-  std::int64_t number = hello.at("host").as_integer() < 0 ? -1 : count_in(hello, "host");
-  Json no = Json::object();
-  if (const std::string why = refusal(hello); !why.empty()) {
-    no["refused"] = why;
+  if (const std::string why = refusal(hello, secret); !why.empty()) {
+    Json refused = Json::object();
+    refused["refused"] = why;
     log::warning("launch: " + host.name + " (" + host.address + ") may not join: " + why);
-    return caller->send(no);
+    return caller->send(refused);
   }
-  const auto is_known = [&](const HostReport::Process& one) { return children_.contains(one.number); };
-  if (std::any_of(host.report.processes.begin(), host.report.processes.end(), is_known)) {
-    no["later"] = "its processes still belong to another connection";
-    return caller->send(no);
-  }
-  if (number < 0 || hosts_.contains(number)) {
+  std::int64_t number = called.number;
+  const auto before = hosts_.find(number);
+  if (before != hosts_.end() && before->second.id == called) {
+    lose_host(number, false);  // it has lost the link before this launcher has
+  } else if (number < 0 || before != hosts_.end()) {
     // Numbers of hosts that are gone are not given again: whoever still has one means another host.
     number = hosts_.rbegin()->first + 1;
     for (const KnownHost& one : rendezvous_->known()) number = std::max(number, one.number + 1);
+    for (const HostId& one : rendezvous_->membership().hosts()) number = std::max(number, one.number + 1);
   }
+  if (!check_numbers(caller, host.report, number)) return;
+  host.id = {number, called.key};
+  if (!rendezvous_->membership().meet(host.id, votes)) {
+    outnumbered_ = true;  // it has gone on with others, who know this launcher
+    return;
+  }
+  changed_hosts_ = true;
   Json welcome = Json::object();
   welcome["welcome"] = number;
   welcome["by"] = own_;
@@ -228,37 +304,45 @@ void ElasticProcesses::welcome(std::unique_ptr<ElasticLink>& caller, const Json&
   const HostReport report = host.report;
   hosts_[number] = std::move(host);
   if (left > world_.generation) {
-    // That host has what a launch before this one has left, and this one has not: generations count on from there.
-    taken_over_ = true;
+    // Generations count on from there. Either that host has what a launch before this one has left, and this one has
+    // not, or its processes have been told to wait, so that they are no members any more.
+    if (world_.generation == 0) {
+      taken_over_ = true;
+      world_.change = "all processes and their launcher were lost";
+      world_.since = host_.folder().seconds();
+    } else {
+      changes_ = hosts_.at(number).name + " was cut off";
+    }
     world_.generation = left;
-    world_.change = "all processes and their launcher were lost";
-    world_.since = host_.folder().seconds();
   }
-  most_hosts_ = std::max(most_hosts_, hosts_.size());
   host_came_at_ = Clock::now();
   take(number, report);
   log::info("launch: " + hosts_.at(number).name + " (" + hosts_.at(number).address + ") has joined with " +
             grouped(report.wanted) + (report.wanted == 1 ? " process." : " processes."));
-  if (!succeeds_until_) publish();
+  publish();
 }
 
-/// Nothing is saved: that is for those to do who go on.
-void ElasticProcesses::end_cut_off(const std::string& what) {
-  const std::string why = what + ", and the run may go on without it: it ends here, so that there are not two.";
-  log::error("launch: " + why);
-  end(why, static_cast<int>(ExitCode::kFailure), /*save=*/false);
-}
-
-/// The other side of a broken network may go on as well: only the larger one does, or of two halves the one that leads.
-bool ElasticProcesses::is_outnumbered() {
-  if (Clock::now() - silence_at_ > kTogether) most_hosts_ = hosts_.size() + 1;
-  silence_at_ = Clock::now();
-  return 2 * hosts_.size() < most_hosts_;
+/// Whether no process of the host has the number of another one. Where two sides of a network have both started
+/// processes, the host ends its own, and calls again.
+bool ElasticProcesses::check_numbers(const std::unique_ptr<ElasticLink>& caller, const HostReport& report,
+                                     std::int64_t host) const {
+  Json taken = Json::array();
+  for (const HostReport::Process& one : report.processes) {
+    const auto child = children_.find(one.number);
+    if (child != children_.end() && child->second.host != host) taken.push_back(one.number);
+  }
+  if (taken.size() == 0) return true;
+  Json message = Json::object();
+  message["taken"] = std::move(taken);
+  caller->send(message);
+  return false;
 }
 
 void ElasticProcesses::lose_host(std::int64_t number, bool silently) {
   const Host host = std::move(hosts_.at(number));
   hosts_.erase(number);
+  rendezvous_->membership().lose(host.id);
+  changed_hosts_ = true;
   std::string ranks;
   bool member = false;
   for (auto child = children_.begin(); child != children_.end();) {
@@ -276,13 +360,7 @@ void ElasticProcesses::lose_host(std::int64_t number, bool silently) {
   const std::string what = host.name + " is gone" + (silently ? ": nothing was heard of it for 5 s" : "") +
                            (member ? " (rank " + ranks + ")" : "");
   if (ending_) return;
-  if (silently && is_outnumbered()) {
-    return end_cut_off(what);
-  }
-  if (!member) {
-    log::info("launch: " + what + ".");
-    return publish();
-  }
+  if (!member) return log::info("launch: " + what + ".");
   finishing_ = false;
   regroup(what);
 }
@@ -310,7 +388,7 @@ void ElasticProcesses::tell_hosts() {
     known.push_back({number, host.name, {host.address, number == own_ ? rendezvous_->listener().port() : host.port}});
     if (host.link) host.link->send(message);
   }
-  if (!succeeds_until_) rendezvous_->know(std::move(known));
+  if (!succeeds_) rendezvous_->know(std::move(known));
 }
 
 std::string ElasticProcesses::status() const {
@@ -320,8 +398,10 @@ std::string ElasticProcesses::status() const {
     processes.push_back({is_member(number) ? rank_of(number) : -1, child.process,
                          host == hosts_.end() ? "" : host->second.name + " (" + host->second.address + ")"});
   }
+  const auto hosts = static_cast<std::int64_t>(rendezvous_->membership().hosts().size());
   return elastic_status(own_host_name() + ", host " + std::to_string(own_), world_, last_step(),
-                        host_.folder().seconds(), std::move(processes));
+                        host_.folder().seconds(), std::move(processes)) +
+         "  " + grouped(hosts) + (hosts == 1 ? " host\n" : " hosts\n");
 }
 
 }  // namespace capstan::cli

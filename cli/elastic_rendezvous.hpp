@@ -11,6 +11,7 @@
 #include "cli/elastic_link.hpp"
 #include "cli/elastic_secret.hpp"
 #include "cli/launcher_address.hpp"
+#include "core/elastic/launcher/membership.hpp"
 
 namespace capstan::cli {
 
@@ -21,46 +22,73 @@ struct KnownHost {
   LauncherAddress address;
 };
 
-/// Where the launchers of several hosts find together: one of them leads, the others follow it. When it is gone, the
-/// one with the lowest number among those that are left leads. [one thread]
+/// A launcher that this one meets while both look for one that leads.
+struct MetLauncher {
+  std::unique_ptr<ElasticLink> link;
+  Json hello;
+  std::string secret;  // by which both have proven themselves
+};
+
+/// Where the launchers of several hosts find together: one of them leads, the others follow it. Membership decides
+/// which. [one thread]
 class ElasticRendezvous {
  public:
-  /// `launched`: what this launcher starts, as a text; all must start the same.
+  /// `launched`: what this launcher starts, as a text; all must start the same. `wait`: seconds for hosts that are
+  /// lost.
   ElasticRendezvous(std::vector<LauncherAddress> given, RendezvousSecret secret, const std::string& launched,
-                    ElasticHost& host);
+                    ElasticHost& host, double wait);
 
   /// The launcher that leads, which has welcomed this one; null: this one leads, or has been interrupted, which
-  /// is_interrupted() tells. Throws RuntimeFault where nobody answers for long, ConfigError where this launcher starts
-  /// something else or has another secret.
+  /// is_interrupted() tells. Throws RuntimeFault where nobody answers for long, or where a majority of the hosts does
+  /// not come back in time, ConfigError where this launcher starts something else or has another secret.
   std::unique_ptr<ElasticLink> find_leader();
   bool is_interrupted() const { return interrupted_; }
+  /// Those that this launcher leads from here on, after another one has led.
+  std::vector<MetLauncher> take_met() { return std::move(met_); }
 
-  /// Of what this launcher starts (launch_hashes()).
-  Json hashes() const { return launch_hashes(launched_, secret_.own()); }
+  Membership& membership() { return membership_; }
+  const Membership& membership() const { return membership_; }
+  /// Keeps what this launcher has accepted where a launcher that takes over finds it.
+  void remember();
+
+  /// Of what this launcher starts (launch_hashes()), for a launcher that has this secret.
+  Json hashes(const std::string& secret) const { return launch_hashes(launched_, secret); }
   /// The number of this host.
-  std::int64_t number() const { return number_; }
+  std::int64_t number() const { return membership_.own().number; }
   ElasticListener& listener() const { return *listener_; }
   /// All hosts, as the leader has told last.
   void know(std::vector<KnownHost> hosts) { known_ = std::move(hosts); }
   const std::vector<KnownHost>& known() const { return known_; }
-  /// The leader with this number is gone. `silently`: it may go on where this host does not reach it.
-  void lost_leader(bool silently) {
-    leader_lost_ = true;
-    silently_ = silently;
-  }
-  bool leader_was_lost() const { return leader_lost_; }
-  bool leader_was_lost_silently() const { return silently_; }
+  /// The launcher that led is lost, or this one has led and lost the majority of the hosts.
+  void search();
   /// The number of the host that leads, or that did before this one.
   std::int64_t leader() const { return leader_; }
+  /// This launcher begins the run.
+  bool is_first() const { return first_; }
+  /// Processes of this host were lost with a launcher before this one, and none has been started since.
+  bool takes_over() const { return takes_over_; }
+  /// This launcher, which leads, is the last one that has led.
+  bool has_led_before() const { return led_before_; }
+  const std::vector<LauncherAddress>& given() const { return given_; }
+
+  /// What a launcher says of itself to one that has this secret.
+  Json hello(const std::string& secret) const;
+  /// The secret of the launcher at this port.
+  std::string secret_to_call(int port) const { return secret_.to_call(port); }
+  const std::string& own_secret() const { return secret_.own(); }
+  /// The launcher that leads, which has this secret, has welcomed this one. Throws std::exception where the text is of something else.
+  void heed_welcome(const Json& message, const std::string& secret);
+  /// Processes of this host have numbers that other processes of the run have: they end.
+  void heed_taken(const Json& numbers) const;
 
  private:
-  enum class Answer { kNone, kWelcome, kElsewhere };
+  enum class Answer { kNone, kWelcome, kElsewhere, kWaits };
   Answer ask(const LauncherAddress& address, std::unique_ptr<ElasticLink>& link, LauncherAddress& elsewhere);
   std::unique_ptr<ElasticLink> welcomed_by(LauncherAddress address);
   std::unique_ptr<ElasticLink> find_first();
-  std::unique_ptr<ElasticLink> find_next();
   bool interrupted_while_waiting();
-  Json hello(const std::string& secret) const;
+  void listen();
+  void listen_at_some_port();
   void use_secret();
   void check_other_secret(const LauncherAddress& address);
 
@@ -69,11 +97,14 @@ class ElasticRendezvous {
   const std::string launched_;
   ElasticHost& host_;
   std::unique_ptr<ElasticListener> listener_;
-  std::int64_t number_ = -1, leader_ = -1;
+  Membership membership_;
+  std::int64_t leader_ = -1;
   std::vector<KnownHost> known_;
-  bool leader_lost_ = false, silently_ = false, interrupted_ = false;
-  bool reached_ = false;  // somebody has answered
-  std::string why_;       // nobody has answered
+  std::vector<MetLauncher> met_;
+  bool takes_over_;
+  bool interrupted_ = false, first_ = false, led_before_ = false;
+  bool waits_ = false;  // somebody has answered who waits for other hosts
+  std::string why_;     // nobody has answered
   std::optional<std::chrono::steady_clock::time_point> other_secret_since_;
 };
 

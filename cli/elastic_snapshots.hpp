@@ -15,7 +15,7 @@ namespace capstan::cli {
 class ElasticSnapshots {
  public:
   explicit ElasticSnapshots(const ElasticMember& member)
-      : folder_(member.folder().snapshots(), member.number(), member.world().generation) {}
+      : folder_(member.folder().snapshots(), member.number(), member.world().order()) {}
   explicit ElasticSnapshots(const ElasticRestart& restart)
       : folder_(restart.folder(), restart.member(), restart.generation()) {}
 

@@ -39,6 +39,12 @@ void check(const World& world) {
   };
   const bool counts = world.generation >= 0 && world.losses >= 0 && world.next >= 0 && are_numbers(world.members, 0);
   if (!counts) throw std::out_of_range("a world has numbers below 0");
+  constexpr std::int64_t kMostGenerations = 1'000'000'000, kGreatestTerm = std::int64_t{1} << 50;
+  const auto is_digit = [](char one) { return (one >= '0' && one <= '9') || (one >= 'a' && one <= 'f'); };
+  // Folders have their names of these.
+  const bool names = world.generation <= kMostGenerations && world.term >= 0 && world.term <= kGreatestTerm &&
+                     world.run.size() <= 64 && std::all_of(world.run.begin(), world.run.end(), is_digit);
+  if (!names) throw std::out_of_range("its run, term and generation do not name one");
   const bool ranges = world.size >= 0 && world.size <= kMostProcesses && world.saver >= -1 && world.end_code >= 0 &&
                       world.end_code < 256 && are_numbers(world.processes, 0) && are_numbers(world.waiting, 0) &&
                       are_numbers(world.hosts, -1) && std::isfinite(world.since) && std::isfinite(world.waited);
@@ -69,6 +75,9 @@ Json World::json() const {
   json["end_code"] = std::int64_t{end_code};
   json["saver"] = saver;
   json["next"] = next;
+  json["term"] = term;
+  json["run"] = run;
+  json["votes"] = votes;
   return json;
 }
 
@@ -90,6 +99,9 @@ World World::of(const Json& json) {
   world.end_code = static_cast<int>(json.at("end_code").as_integer());
   world.saver = json.at("saver").as_integer();
   world.next = json.at("next").as_integer();
+  world.term = json.at("term").as_integer();
+  world.run = json.at("run").as_string();
+  world.votes = json.at("votes").as_string();
   check(world);
   return world;
 }

@@ -31,9 +31,14 @@ struct World {
   std::int64_t saver = -1;  // the process that saves what the newest snapshot holds before it ends; -1: none. Where the
                             // members are on several hosts they all save together
   std::int64_t next = 0;    // the number of the process that is started next, on whatever host
+  std::int64_t term = 0;    // of the decision on the hosts that the generation began under; 0: there is one host
+  std::string run;          // tells this run from others, also where another launcher goes on with it
+  std::string votes;        // what the launcher of this host has accepted, as a text; empty: there is one host
 
   /// Whether members are on several hosts.
   bool spans_hosts() const;
+  /// The number of the generation among those of all launchers that have led: later terms come after earlier ones.
+  std::int64_t order() const { return (term >> 20 << 32) + generation; }
   /// What launchers tell each other. of() throws std::exception where the text is of something else.
   Json json() const;
   static World of(const Json& json);

@@ -1,9 +1,16 @@
 // Elastic launches over several hosts: launchers that find together over the network, as processes of this host or each
 // in a network namespace of its own.
 
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
 #include <cmath>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include "tests/cli/elastic_fixture.hpp"
 #include "tests/support/free_port.hpp"
@@ -42,6 +49,16 @@ class ElasticHosts : public Elastic {
     std::ifstream children("/proc/" + std::to_string(launcher) + "/task/" + std::to_string(launcher) + "/children");
     for (pid_t process = 0; children >> process;) found.push_back(process);
     return found;
+  }
+
+  /// A host stands still, as a machine that is moved or suspended, and wakes.
+  static void stop_host(const ElasticRun& run) {
+    run.send(SIGSTOP);
+    for (const pid_t process : processes_of(run.launcher())) kill(process, SIGSTOP);
+  }
+  static void wake_host(const ElasticRun& run) {
+    run.send(SIGCONT);
+    for (const pid_t process : processes_of(run.launcher())) kill(process, SIGCONT);
   }
 
   /// Ends all hosts of a run once it has gone on a little. The step that is saved, and all that was printed.
@@ -118,6 +135,168 @@ TEST_F(ElasticHosts, GoOnWhereTheOneThatLeadsIsKilled) {
   EXPECT_THAT(end.err, HasSubstr("the launcher that led the run is gone. This one, on"));
   EXPECT_THAT(end.err, ContainsRegex("rank 0 went with a host that was lost; 2 processes go on \\(generation 2\\)"));
   expect_each_sample_once("log", end.out + first.wait().out, end.step);
+}
+
+TEST_F(ElasticHosts, AreOneRunAgainAfterOneThatFollowsHasStoodStill) {
+  const std::vector<std::string> words = train("log", kEndless);
+  ElasticRun first(folder_, launch("1:2", 1, here()), words);
+  await_leader();
+  ElasticRun second(folder_, launch("1:2", 1, here()), words);
+  ASSERT_TRUE(first.await_members(2));
+  ASSERT_TRUE(first.await(first.step() + 10));
+  stop_host(second);
+  ASSERT_TRUE(first.await_members(1));
+  wake_host(second);
+  ASSERT_TRUE(first.await_members(2));
+  const End end = end_all("log", {&first, &second});
+  EXPECT_THAT(end.err, HasSubstr("nothing was heard of it for 5 s"));
+  EXPECT_THAT(end.err, HasSubstr("launch: with two hosts the run goes on when host 1 ("));
+  EXPECT_THAT(end.err, HasSubstr("A third launcher is enough to tell them apart: the same command with -n 0 on any "
+                                 "machine, which needs no GPU, data or shared folder."));
+  expect_each_sample_once("log", end.out, end.step);
+}
+
+TEST_F(ElasticHosts, AreOneRunAgainAfterTheOneThatLeadsHasStoodStill) {
+  const std::vector<std::string> words = train("log", kEndless);
+  ElasticRun first(folder_, launch("1:2", 1, here()), words);
+  await_leader();
+  ElasticRun second(folder_, launch("1:2", 1, here()), words);
+  ASSERT_TRUE(first.await_members(2));
+  ASSERT_TRUE(first.await(first.step() + 10));
+  stop_host(first);
+  ASSERT_TRUE(
+      second.await_output("of the 2 hosts of the run this one reaches 0 others, which is not a majority: this "
+                          "host trains nothing and waits 600 s for the others (capstan.elastic.wait)."));
+  const std::int64_t step = second.step();
+  EXPECT_TRUE(second.world()->members.empty());
+  wake_host(first);
+  ASSERT_TRUE(second.await(step + 1));
+  ASSERT_TRUE(first.await_members(2));
+  const End end = end_all("log", {&first, &second});
+  expect_each_sample_once("log", end.out, end.step);
+}
+
+/// Carries connections to a port, and resets them, as a firewall does that forgets them.
+class Firewall {
+ public:
+  explicit Firewall(int to) : to_(to), listener_(socket(AF_INET, SOCK_STREAM, 0)), thread_([this] { serve(); }) {}
+  ~Firewall() {
+    ends_ = true;
+    thread_.join();
+    reset();
+    close(listener_);
+  }
+  Firewall(const Firewall&) = delete;
+  int port() const { return port_; }
+  /// Also takes no more connections.
+  void reset() {
+    refuses_ = true;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [one, other] : pairs_) {
+      for (const int each : {one, other}) {
+        const linger now{1, 0};  // close() sends a reset
+        setsockopt(each, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+        close(each);
+      }
+    }
+    pairs_.clear();
+  }
+
+ private:
+  static sockaddr_in local(int port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    return address;
+  }
+  static bool carry(int from, int to) {
+    char bytes[4096];
+    const ssize_t count = recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (count < 0) return errno == EAGAIN;
+    return count > 0 && send(to, bytes, static_cast<std::size_t>(count), MSG_NOSIGNAL) == count;
+  }
+  void accept_one() {
+    const int one = accept(listener_, nullptr, nullptr), other = socket(AF_INET, SOCK_STREAM, 0);
+    const sockaddr_in address = local(to_);
+    if (refuses_ || connect(other, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+      close(one);
+      close(other);
+      return;
+    }
+    pairs_.emplace_back(one, other);
+  }
+  void serve() {
+    while (!ends_) {
+      std::vector<pollfd> all{{listener_, POLLIN, 0}};
+      {
+        const std::lock_guard lock(mutex_);
+        for (const auto& [one, other] : pairs_) all.insert(all.end(), {{one, POLLIN, 0}, {other, POLLIN, 0}});
+      }
+      poll(all.data(), all.size(), 5);
+      const std::lock_guard lock(mutex_);
+      if ((all[0].revents & POLLIN) != 0) accept_one();
+      std::erase_if(pairs_, [](const auto& pair) {
+        const bool open = carry(pair.first, pair.second) && carry(pair.second, pair.first);
+        if (!open) {
+          close(pair.first);
+          close(pair.second);
+        }
+        return !open;
+      });
+    }
+  }
+  int bind_any() {
+    sockaddr_in address = local(0);
+    socklen_t length = sizeof address;
+    bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address);
+    listen(listener_, 16);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length);
+    return ntohs(address.sin_port);
+  }
+
+  const int to_, listener_;
+  const int port_ = bind_any();
+  std::atomic<bool> ends_ = false, refuses_ = false;
+  std::mutex mutex_;
+  std::vector<std::pair<int, int>> pairs_;
+  std::thread thread_;
+};
+
+TEST_F(ElasticHosts, AreOneRunAgainAfterTheLinkBetweenThemWasReset) {
+  const std::vector<std::string> words = train("log", kEndless);
+  ElasticRun first(folder_, launch("1:2", 1, here()), words);
+  await_leader();
+  Firewall firewall(port_);
+  ElasticRun second(folder_, launch("1:2", 1, "127.0.0.1:" + std::to_string(firewall.port())), words);
+  ASSERT_TRUE(first.await_members(2));
+  ASSERT_TRUE(first.await(first.step() + 10));
+  const std::int64_t generation = first.world()->generation;
+  firewall.reset();
+  ASSERT_TRUE(first.await(0, generation + 1));
+  ASSERT_TRUE(first.await_members(2));
+  const End end = end_all("log", {&first, &second});
+  expect_each_sample_once("log", end.out, end.step);
+}
+
+TEST_F(ElasticHosts, WithAWitnessGoOnWhereTheOneThatLeadsIsKilled) {
+  const std::vector<std::string> words = train("log", kEndless);
+  ElasticRun first(folder_, launch("1:2", 1, here()), words);
+  await_leader();
+  ElasticRun second(folder_, launch("1:2", 1, here()), words), witness(folder_, launch("1:2", 0, here()), words);
+  ASSERT_TRUE(first.await_members(2));
+  ASSERT_TRUE(eventually([&] {
+    return run_process({kCapstan, "launch", "--status", "--rdzv", here()}).out.find("3 hosts") != std::string::npos;
+  }));
+  ASSERT_TRUE(first.await(first.step() + 10));
+  kill_host(first);
+  ASSERT_TRUE(second.await(0, first.world()->generation + 1));
+  second.send(SIGTERM);
+  const ProcessResult result = second.wait(), other = witness.wait();
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_EQ(other.exit_code, 130) << other.err;
+  const int step = std::atoi(read_bytes(folder_ / "log-ck/latest").c_str() + std::string("global_step").size());
+  expect_each_sample_once("log", first.wait().out + result.out, step);
 }
 
 TEST_F(ElasticHosts, LeaveWithoutALossWhereTheirLaunchersAreAskedTo) {
@@ -278,25 +457,25 @@ class ElasticNamespaces : public ElasticHosts {
 
 TEST_F(ElasticNamespaces, GoOnFromPartnerCopiesWhereAWholeHostIsKilled) {
   const std::vector<std::string> words = train("log", kEndless, {"--set", "zero_optimization.stage=2"});
-  auto first = std::make_unique<ElasticRun>(folder_, launch("2:4", 2, meeting()), words, hosts_.start(0));
-  ElasticRun second(folder_, launch("2:4", 2, meeting()), words, hosts_.start(1));
-  ASSERT_TRUE(first->await_members(4));
-  ASSERT_TRUE(first->await(first->step() + 20));
-  const std::int64_t before = first->step();
-  kill_host(*first);
-  const std::string out = first->wait().out;
-  ASSERT_TRUE(second.await(before, 2));
+  ElasticRun first(folder_, launch("2:4", 2, meeting()), words, hosts_.start(0));
+  auto second = std::make_unique<ElasticRun>(folder_, launch("2:4", 2, meeting()), words, hosts_.start(1));
+  ASSERT_TRUE(first.await_members(4));
+  ASSERT_TRUE(first.await(first.step() + 20));
+  const std::int64_t before = first.step();
+  kill_host(*second);
+  const std::string out = second->wait().out;
+  ASSERT_TRUE(first.await(before, 2));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "log-ck"));  // nothing of disk was there to be read
   // The host comes back with the words that it was started with, and joins those that have gone on.
-  first = std::make_unique<ElasticRun>(folder_, launch("2:4", 2, meeting()), words, hosts_.start(0));
-  ASSERT_TRUE(second.await_members(4));
-  const End end = end_all("log", {&second, first.get()});
+  second = std::make_unique<ElasticRun>(folder_, launch("2:4", 2, meeting()), words, hosts_.start(1));
+  ASSERT_TRUE(first.await_members(4));
+  const End end = end_all("log", {&first, second.get()});
   EXPECT_THAT(out + end.out, ContainsRegex("generation 2: 2 processes go on from step [1-9][0-9,]"));
   expect_each_sample_once("log", out + end.out, end.step);
 }
 
 TEST_F(ElasticNamespaces, EndWhereTheyAreCutOffAndGoOnWhereMostAre) {
-  const std::vector<std::string> words = train("log", kEndless);
+  const std::vector<std::string> words = train("log", kEndless, {"--set", "capstan.elastic.wait=3"});
   ElasticRun first(folder_, launch("1:3", 1, meeting()), words, hosts_.start(0));
   ElasticRun second(folder_, launch("1:3", 1, meeting()), words, hosts_.start(1));
   ElasticRun third(folder_, launch("1:3", 1, meeting()), words, hosts_.start(2));
@@ -305,7 +484,9 @@ TEST_F(ElasticNamespaces, EndWhereTheyAreCutOffAndGoOnWhereMostAre) {
   hosts_.cut_off(2);
   const ProcessResult cut = third.wait();
   EXPECT_EQ(cut.exit_code, 1);
-  EXPECT_THAT(cut.err, HasSubstr("the run may go on without it: it ends here, so that there are not two."));
+  EXPECT_THAT(cut.err, HasSubstr("launch: of the 3 hosts of the run this one reaches 0 others, and no others came back "
+                                 "within 3 s (capstan.elastic.wait). The run may go on without this host, which ends "
+                                 "here and saves nothing, so that there are not two runs."));
   ASSERT_TRUE(first.await_members(2));
   const End end = end_all("log", {&first, &second});
   EXPECT_THAT(end.err, ContainsRegex("is gone: nothing was heard of it for 5 s \\(rank [0-2]\\); 2 processes go on"));

@@ -1,8 +1,23 @@
 #include "core/elastic/launcher/host_votes.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace capstan {
+namespace {
+
+/// Beyond any that a run comes to; World::order() has room for so many.
+constexpr std::int64_t kMostHosts = 1'000'000'000, kGreatestTerm = std::int64_t{1} << 50;
+
+bool is_term(std::int64_t term) { return term >= 0 && term <= kGreatestTerm; }
+
+}  // namespace
+
+HostId checked(const HostId& host) {
+  if (host.number <= kMostHosts && host.key >= 0) return host;
+  throw std::out_of_range("a host has the number " + std::to_string(host.number) + " and the key " +
+                          std::to_string(host.key));
+}
 
 bool is_majority(const std::vector<HostId>& hosts, const std::set<HostId>& present) {
   if (hosts.empty()) return true;
@@ -53,8 +68,10 @@ Json json_of(const HostsDecision& decision) {
 HostsDecision decision_of(const Json& json) {
   HostsDecision decision{json.at("term").as_integer(), json.at("basis").as_integer(), {}};
   for (const Json& one : json.at("hosts").as_array()) {
-    decision.hosts.push_back({one.as_array().at(0).as_integer(), one.as_array().at(1).as_integer()});
+    decision.hosts.push_back(checked({one.as_array().at(0).as_integer(), one.as_array().at(1).as_integer()}));
   }
+  if (!is_term(decision.term) || !is_term(decision.basis)) throw std::out_of_range("a decision has the term " + std::to_string(decision.term) +
+                            ", based on " + std::to_string(decision.basis));
   return decision;
 }
 
@@ -69,6 +86,11 @@ Json VoteRecord::json() const {
 VoteRecord VoteRecord::of(const Json& json) {
   VoteRecord record{decision_of(json.at("decided")), {}};
   for (const Json& one : json.at("accepted").as_array()) record.accepted.push_back(decision_of(one));
+  std::int64_t last = record.decided.term;
+  for (const HostsDecision& one : record.accepted) {
+    if (one.term <= last) throw std::out_of_range("accepted decisions are not in the order of their terms");
+    last = one.term;
+  }
   return record;
 }
 

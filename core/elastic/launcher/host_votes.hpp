@@ -16,6 +16,9 @@ struct HostId {
   auto operator<=>(const HostId&) const = default;
 };
 
+/// Throws std::out_of_range where the number is too great, or the key below 0.
+HostId checked(const HostId& host);
+
 /// The hosts that make up a run from some instant on, as the launcher that leads proposes them.
 struct HostsDecision {
   std::int64_t term = 0;   // two decisions never have the same one, and later decisions have greater ones

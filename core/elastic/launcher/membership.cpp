@@ -1,6 +1,7 @@
 #include "core/elastic/launcher/membership.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace capstan {
 namespace {
@@ -19,7 +20,10 @@ Json HostsProposal::json() const {
 }
 
 HostsProposal HostsProposal::of(const Json& json) {
-  return {decision_of(json.at("decision")), VoteRecord::of(json.at("before")), json.at("seen").as_integer()};
+  HostsProposal proposal{decision_of(json.at("decision")), VoteRecord::of(json.at("before")),
+                         json.at("seen").as_integer()};
+  if (proposal.decision.term <= proposal.before.last_term()) throw std::out_of_range("a proposal has an earlier term");
+  return proposal;
 }
 
 Membership::Membership(HostId own, VoteRecord record, Times times)

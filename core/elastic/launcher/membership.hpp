@@ -54,6 +54,7 @@ class Membership {
   /// The launcher that led is lost, or the majority of the hosts.
   void search(double now);
   /// The hosts that are left have not come back in time.
+  double wait() const { return times_.wait; }
   bool is_over(double now) const { return role_ == Role::kSearches && now - since_ >= times_.wait; }
   /// Whether this launcher is to lead those that it meets.
   bool is_to_lead(double now) const;

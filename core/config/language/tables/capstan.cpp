@@ -80,7 +80,7 @@ std::span<const Key> capstan() {
     {"capstan.elastic.overhead", "number", "0.01", "> 0", 0, "ours",
      "The share of the time that an elastic launch may spend on snapshots.", "the program"},
     {"capstan.elastic.wait", "number", "600", ">= 0", 0, "ours",
-     "Seconds that an elastic launch waits for enough processes to go on.", "the program"},
+     "Seconds that an elastic launch waits for enough processes to go on, or for a majority of its hosts.", "the program"},
     {"capstan.elastic.partners", "integer", "1", ">= 0", 0, "ours",
      "Other hosts of an elastic launch that get a copy of each snapshot.", "the program"},
     {"capstan.parameter_groups", "any[]", "[]", "", 0, "ours",
