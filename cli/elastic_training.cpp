@@ -1,11 +1,14 @@
 #include "cli/elastic_training.hpp"
 
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "cli/config_arguments.hpp"
 #include "cli/elastic_made_of.hpp"
 #include "cli/program.hpp"
 #include "core/comm/time_limits.hpp"
+#include "core/elastic/save_fence.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 
@@ -64,6 +67,7 @@ std::optional<int> ElasticTraining::train_in_generation(const Train& train, bool
     speak_as(start.rendezvous);
     LoadedConfig loaded = load_run(arguments_.config, Purpose::kTraining, start);
     connected = true;
+    keep_older_out(loaded, start.rendezvous.rank == 0);
     note_in_environment(start.rendezvous, member_.world().generation);
     log::set_level(start.rendezvous.rank == 0 ? level_ : log::Level::kError);
     // Not as many as have trained, but one of each host: together they hold all that there is.
@@ -73,13 +77,36 @@ std::optional<int> ElasticTraining::train_in_generation(const Train& train, bool
     if (!connected && !member_.was_ended_by_others(kPerhapsGone)) member_.tell_broken();
     rethrow_unless_over(kPeerGone);
   } catch (const RuntimeFault&) {
-    rethrow_unless_over(kPerhapsGone);
+    rethrow_unless_over(is_kept_out() ? kPeerGone : kPerhapsGone);
   } catch (const PluginError&) {
     rethrow_unless_over(kPerhapsGone);
   } catch (const std::exception&) {
     rethrow_unless_over(std::chrono::milliseconds(0));
   }
   return std::nullopt;
+}
+
+/// From here on no process of an older generation publishes a checkpoint. A folder that is not there yet holds none.
+void ElasticTraining::keep_older_out(const LoadedConfig& loaded, bool leads) {
+  const World& world = member_.world();
+  set_save_token({world.run, world.term, world.generation});
+  save_dir_ = world.run.empty() ? "" : loaded.config.run.save_dir;
+  std::error_code error;
+  if (leads && !save_dir_.empty() && std::filesystem::is_directory(save_dir_, error)) {
+    enter_save_fence(save_dir_, save_token());
+  }
+}
+
+/// Whether a newer generation saves where this one does: the launcher learns of it as soon as it reaches the others.
+bool ElasticTraining::is_kept_out() const {
+  std::error_code error;
+  if (save_dir_.empty() || !std::filesystem::is_directory(save_dir_, error)) return false;
+  try {
+    check_save_fence(save_dir_, save_token());
+    return false;
+  } catch (const RuntimeFault&) {
+    return true;
+  }
 }
 
 /// What fails because another process is gone is forgotten: the step is done again in the next generation.

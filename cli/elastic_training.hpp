@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <optional>
 
@@ -31,6 +32,8 @@ class ElasticTraining {
   std::optional<int> train_in_generation(const Train& train, bool only_to_save);
   RunStart start(bool alone) const;
   void prepare() const;
+  void keep_older_out(const LoadedConfig& loaded, bool leads);
+  bool is_kept_out() const;
   void speak_as(const Rendezvous& rendezvous) const;
   void rethrow_unless_over(std::chrono::milliseconds patience) const;
 
@@ -39,6 +42,7 @@ class ElasticTraining {
   Interrupt& interrupt_;
   ConfigText text_;  // what the run began with, whatever becomes of the file
   log::Level level_ = log::level();
+  std::filesystem::path save_dir_;
 };
 
 }  // namespace capstan::cli

@@ -74,12 +74,13 @@ bool written_by_deepspeed(const fs::path& folder) {
 
 }  // namespace
 
-FolderLock::FolderLock(const fs::path& dir) : descriptor_(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+FolderLock::FolderLock(const fs::path& dir, bool may_be_taken)
+    : descriptor_(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (descriptor_ < 0) {
     throw RuntimeFault("checkpoints in '" + dir.string() + "': " + std::generic_category().message(errno) + ".");
   }
   held_ = flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
-  if (!held_ && errno == EWOULDBLOCK) {
+  if (!held_ && errno == EWOULDBLOCK && !may_be_taken) {
     close(descriptor_);
     throw RuntimeFault("checkpoints in '" + dir.string() +
                        "': another process is saving there at this moment. Give each run a folder of its own.");
@@ -126,15 +127,21 @@ fs::path put_in_place(const fs::path& aside, const fs::path& dir, const std::str
     sync_folder(dir);
     return aside;
   }
+  if (errno == ENOENT) throw RuntimeFault("'" + aside.string() + "' is not there any more.");
   // No swap on this file system. Between the two renames the tag is found under the other name, see find_checkpoint.
   const fs::path old = replaced_path(dir, tag);
   rename_synced(place, old);
-  rename_synced(aside, place);
+  try {
+    rename_synced(aside, place);
+  } catch (const RuntimeFault&) {
+    rename_synced(old, place);
+    throw;
+  }
   return old;
 }
 
-void write_latest(const fs::path& dir, const std::string& tag) {
-  const fs::path next = path_aside(dir, kLatestName);
+void write_latest(const fs::path& dir, const std::string& tag, const fs::path& from) {
+  const fs::path next = path_aside(from, kLatestName);
   write_file(next, tag);
   rename_synced(next, dir / kLatestName);
 }

@@ -11,6 +11,8 @@ namespace capstan {
 //   .<tag>.partial-<pid>   being written, or taken out of use and being deleted
 //   .<tag>.replaced        the old one while a new one takes its place, where the file system cannot swap the two
 //   .latest.partial-<pid>  the next `latest`
+//   .run-<run>-<term>-<generation>/, .run-<run>.left
+//                          what an elastic run is writing, and that another run has kept one out: save_fence.hpp
 
 inline constexpr const char* kIndexName = "index.json";
 inline constexpr const char* kStateName = "state.json";
@@ -19,8 +21,8 @@ inline constexpr const char* kLatestName = "latest";
 /// Keeps others from saving into the folder for as long as it lives. Where the file system has no locks it holds none.
 class FolderLock {
  public:
-  /// Throws RuntimeFault when another save holds it.
-  explicit FolderLock(const std::filesystem::path& dir);
+  /// Throws RuntimeFault when another save holds it, unless it `may_be_taken`: then it is not held.
+  explicit FolderLock(const std::filesystem::path& dir, bool may_be_taken = false);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
@@ -46,8 +48,8 @@ void remove_leftovers(const std::filesystem::path& dir);
 std::filesystem::path put_in_place(const std::filesystem::path& aside, const std::filesystem::path& dir,
                                    const std::string& tag);
 
-/// Writes `latest` aside, syncs it, renames it, syncs the folder.
-void write_latest(const std::filesystem::path& dir, const std::string& tag);
+/// Writes `latest` aside in the folder `from`, syncs it, renames it, syncs the folder.
+void write_latest(const std::filesystem::path& dir, const std::string& tag, const std::filesystem::path& from);
 
 /// The folder of a tag. Throws RuntimeFault, naming the checkpoints that are there, when it is none of ours.
 std::filesystem::path find_checkpoint(const std::filesystem::path& dir, const std::string& tag);

@@ -11,6 +11,7 @@
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_text.hpp"
+#include "core/elastic/save_fence.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/xxh3.hpp"
@@ -81,7 +82,9 @@ fs::path folder_here(const fs::path& dir, const std::vector<std::string>& made) 
   const bool several = std::count_if(made.begin(), made.end(), [](const auto& one) { return !one.empty(); }) > 1;
   for (const std::string& folder : made) {
     if (folder.empty()) continue;
-    const bool elsewhere = several && fs::path(folder).parent_path() != dir;
+    // An elastic run writes in a folder of its generation.
+    const fs::path parent = fs::path(folder).parent_path();
+    const bool elsewhere = several && parent != dir && parent.parent_path() != dir;
     if (!elsewhere && fs::is_directory(folder, error)) return folder;
     absent += (absent.empty() ? "'" : ", '") + folder + "'";
   }
@@ -159,15 +162,26 @@ void write_checkpoint(const fs::path& dir, const std::string& tag, const Checkpo
   check_tag(tag);
   std::optional<FolderLock> lock;
   std::optional<FolderAside> aside;
-  fs::path old;
+  fs::path old, fence = dir;
+  const SaveToken token = save_token();
+  const auto fenced = [&](const std::function<void()>& rename) {
+    try {
+      rename();
+    } catch (const RuntimeFault&) {
+      check_save_fence(dir, token);
+      throw;
+    }
+  };
   const auto begun = together(rank, "folder", [&]() -> std::string {
     if (!rank.leads) return "";
     create_folders(dir);
-    lock.emplace(dir);
+    // A process of an older generation that stands still may hold the lock for ever: the fence keeps it out.
+    if (!token.run.empty()) fence = enter_save_fence(dir, token);
+    lock.emplace(dir, !token.run.empty());
     // Without a lock another process's save could be under way.
     if (lock->held()) remove_leftovers(dir);
     refuse_foreign_folder(dir / tag);
-    aside.emplace(path_aside(dir, tag));
+    aside.emplace(path_aside(fence, tag));
     return aside->path().string();
   });
   const auto parts = together(
@@ -180,13 +194,13 @@ void write_checkpoint(const fs::path& dir, const std::string& tag, const Checkpo
   });
   together(rank, "place", [&]() -> std::string {
     if (!rank.leads) return "";
-    old = put_in_place(aside->path(), dir, tag);
+    fenced([&] { old = put_in_place(aside->path(), dir, tag); });
     aside->hand_on();
     return "";
   });
   together(rank, "latest", [&]() -> std::string {
     if (!rank.leads) return "";
-    write_latest(dir, tag);
+    fenced([&] { write_latest(dir, tag, fence); });
     std::error_code error;
     if (!old.empty()) fs::remove_all(old, error);
     if (error)

@@ -167,7 +167,7 @@ std::string complete_checkpoint(const fs::path& dir, const std::string& given, C
             writes && !mine.bytes.contains(name), communicator);
   }
   as_one(communicator, "load_checkpoint, latest", [&] {
-    if (writes && own_latest(dir).empty()) write_latest(dir, tag);
+    if (writes && own_latest(dir).empty()) write_latest(dir, tag, dir);
   });
   return tag;
 }
