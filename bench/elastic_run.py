@@ -49,11 +49,11 @@ def losses(folder, name):
 
 
 class ElasticRun:
-    def __init__(self, build, folder, launch, train):
+    def __init__(self, build, folder, launch, train, prefix=(), environment=None):
         self.output = open(os.path.join(folder, "output-%d.txt" % time.monotonic_ns()), "w+")
         self.process = subprocess.Popen(
-            [os.path.join(build, "bin/capstan"), "launch", *launch, "train", "--no-progress", *train],
-            cwd=folder, stdout=self.output, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            [*prefix, os.path.join(build, "bin/capstan"), "launch", *launch, "train", "--no-progress", *train],
+            cwd=folder, stdout=self.output, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})})
         self.shared = None
         self.board = None
 

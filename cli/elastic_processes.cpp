@@ -46,6 +46,7 @@ ElasticProcesses::ElasticProcesses(const LaunchArguments& arguments, const Elast
   if (rendezvous_ && !rendezvous_->is_first()) {
     hosts_[own_].id = rendezvous_->membership().own();
     rendezvous_->takes_over() ? take_over() : succeed();
+    name_run();
     lead_those_met();
   } else {
     if (rendezvous_) {
@@ -53,11 +54,16 @@ ElasticProcesses::ElasticProcesses(const LaunchArguments& arguments, const Elast
       rendezvous_->remember();
     }
     take_over();
-    if (world_.run.empty()) world_.run = random_secret();
-    world_.size = std::max(plan_.processes, plan_.sizes.front());
+    name_run();
     publish();
     while (count_on(own_) < host_.report().wanted + host_.report().spares) start(own_);
   }
+}
+
+/// What processes read of a run before it has a generation.
+void ElasticProcesses::name_run() {
+  if (world_.run.empty()) world_.run = random_secret();
+  if (world_.members.empty()) world_.size = std::max(plan_.processes, plan_.sizes.front());
 }
 
 void ElasticProcesses::take_over() {
@@ -85,7 +91,7 @@ bool ElasticProcesses::has_work() const {
 }
 
 std::optional<int> ElasticProcesses::run() {
-  while (has_work()) {
+  do {  // a launcher that takes the lead has perhaps no processes yet
     std::vector<int> descriptors;
     if (rendezvous_) descriptors.push_back(rendezvous_->listener().descriptor());
     for (const auto& [unused, host] : hosts_) {
@@ -107,7 +113,7 @@ std::optional<int> ElasticProcesses::run() {
       log::info("launch: this host has left the run; the launcher of another one leads from here on.");
       return kInterrupted;
     }
-  }
+  } while (has_work());
   return arguments_.witness && !ending_ ? kInterrupted : code_;
 }
 

@@ -54,6 +54,7 @@ class ElasticProcesses {
   void take_over();
   /// Where the launcher that led this run is gone: this one decides from here on.
   void succeed();
+  void name_run();
   void lead_those_met();
 
   void signalled(int number);
@@ -130,7 +131,7 @@ class ElasticProcesses {
   bool changed_hosts_ = false;  // and that is not proposed yet
   bool outnumbered_ = false;    // this launcher does not lead any more
   bool succeeds_ = false;       // another launcher has led, and this one has decided nothing yet
-  bool told_of_two_ = false;
+  bool are_two_ = false;  // and the log says what that means
   std::optional<std::string> changes_;  // why a generation is to begin once the hosts have accepted the decision
   std::int64_t shown_ = 0;              // the generation whose meeting place all hosts know
   WorldFolder::Step told_step_;

@@ -54,7 +54,6 @@ void ElasticProcesses::succeed() {
 
 void ElasticProcesses::lead_those_met() {
   changed_hosts_ = true;
-  if (world_.run.empty()) world_.run = random_secret();
   for (MetLauncher& one : rendezvous_->take_met()) {
     if (!one.link->is_closed()) welcome(one.link, one.hello, one.secret);
   }
@@ -79,6 +78,7 @@ void ElasticProcesses::follow_changes() {
   }
   const auto why = std::exchange(changes_, std::nullopt);
   why && !ending_ ? regroup(*why) : publish();
+  warn_of_two_hosts();
 }
 
 void ElasticProcesses::agree() {
@@ -127,7 +127,9 @@ bool ElasticProcesses::leave_others() {
 }
 
 void ElasticProcesses::warn_of_two_hosts() {
-  if (rendezvous_ == nullptr || hosts_.size() != 2 || std::exchange(told_of_two_, true)) return;
+  if (rendezvous_ == nullptr || world_.generation == 0) return;
+  const bool were_two = std::exchange(are_two_, hosts_.size() == 2);
+  if (were_two || !are_two_) return;
   const Host &first = hosts_.begin()->second, &second = hosts_.rbegin()->second;
   log::warning(
       "launch: with two hosts the run goes on when host " + std::to_string(hosts_.rbegin()->first) + " (" +
