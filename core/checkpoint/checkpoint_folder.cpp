@@ -14,6 +14,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/data/mapped_file.hpp"
+#include "core/elastic/save_fence.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
@@ -221,7 +222,11 @@ std::string latest_tag(const fs::path& dir) {
 
 void prune_checkpoints(const fs::path& dir, std::int64_t keep, const std::set<std::string>& own) {
   if (keep <= 0) return;
-  const FolderLock lock(dir);
+  const SaveToken token = save_token();
+  // What a process of an older generation takes out of use when it wakes may be a newer one's: it has no way to its
+  // fence any more.
+  const fs::path place = token.run.empty() ? dir : enter_save_fence(dir, token);
+  const FolderLock lock(dir, !token.run.empty());
   const std::string latest = is_there(dir / kLatestName) ? latest_tag(dir) : "";
   auto tags = checkpoint_tags(dir);
   std::erase_if(tags, [&](const auto& tag) { return step_of(tag) < 0 || !own.contains(tag); });
@@ -230,8 +235,9 @@ void prune_checkpoints(const fs::path& dir, std::int64_t keep, const std::set<st
     if (excess <= 0) break;
     if (tag == latest) continue;
     // Out of its name first: a checkpoint that is half deleted must not look like one.
-    const fs::path doomed = path_aside(dir, tag);
+    const fs::path doomed = path_aside(place, tag);
     rename_synced(dir / tag, doomed);
+    sync_folder(dir);
     remove_or_warn(doomed);
     --excess;
   }

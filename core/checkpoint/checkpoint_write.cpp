@@ -155,23 +155,11 @@ std::vector<std::string> together(const CheckpointRank& rank, const char* phase,
   return texts;
 }
 
-}  // namespace
-
-void write_checkpoint(const fs::path& dir, const std::string& tag, const CheckpointContents& contents,
-                      const CheckpointRank& rank) {
-  check_tag(tag);
+void write_behind_fence(const fs::path& dir, const std::string& tag, const CheckpointContents& contents,
+                        const CheckpointRank& rank, const SaveToken& token) {
   std::optional<FolderLock> lock;
   std::optional<FolderAside> aside;
   fs::path old, fence = dir;
-  const SaveToken token = save_token();
-  const auto fenced = [&](const std::function<void()>& rename) {
-    try {
-      rename();
-    } catch (const RuntimeFault&) {
-      check_save_fence(dir, token);
-      throw;
-    }
-  };
   const auto begun = together(rank, "folder", [&]() -> std::string {
     if (!rank.leads) return "";
     create_folders(dir);
@@ -194,19 +182,33 @@ void write_checkpoint(const fs::path& dir, const std::string& tag, const Checkpo
   });
   together(rank, "place", [&]() -> std::string {
     if (!rank.leads) return "";
-    fenced([&] { old = put_in_place(aside->path(), dir, tag); });
+    old = put_in_place(aside->path(), dir, tag);
     aside->hand_on();
     return "";
   });
   together(rank, "latest", [&]() -> std::string {
     if (!rank.leads) return "";
-    fenced([&] { write_latest(dir, tag, fence); });
+    write_latest(dir, tag, fence);
     std::error_code error;
     if (!old.empty()) fs::remove_all(old, error);
     if (error)
       log::warning("'" + old.string() + "', the checkpoint replaced, cannot be deleted: " + error.message() + ".");
     return "";
   });
+}
+
+}  // namespace
+
+void write_checkpoint(const fs::path& dir, const std::string& tag, const CheckpointContents& contents,
+                      const CheckpointRank& rank) {
+  check_tag(tag);
+  const SaveToken token = save_token();
+  try {
+    write_behind_fence(dir, tag, contents, rank, token);
+  } catch (const RuntimeFault&) {
+    check_save_fence(dir, token);  // what it has written is perhaps gone because a newer generation saves there
+    throw;
+  }
 }
 
 void write_checkpoint(const fs::path& dir, const std::string& tag, const CheckpointContents& contents) {

@@ -113,7 +113,8 @@ fs::path enter_save_fence(const fs::path& dir, const SaveToken& token) {
 }
 
 void check_save_fence(const fs::path& dir, const SaveToken& token) {
-  if (token.run.empty()) return;
+  std::error_code error;
+  if (token.run.empty() || !fs::is_directory(dir, error)) return;
   for (const SaveToken& other : fences_in(dir)) {
     if (other != token && keeps_out(dir, other, token)) throw RuntimeFault(refusal(dir, token, other));
   }

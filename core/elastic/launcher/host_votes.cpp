@@ -70,8 +70,9 @@ HostsDecision decision_of(const Json& json) {
   for (const Json& one : json.at("hosts").as_array()) {
     decision.hosts.push_back(checked({one.as_array().at(0).as_integer(), one.as_array().at(1).as_integer()}));
   }
-  if (!is_term(decision.term) || !is_term(decision.basis)) throw std::out_of_range("a decision has the term " + std::to_string(decision.term) +
-                            ", based on " + std::to_string(decision.basis));
+  if (!is_term(decision.term) || !is_term(decision.basis))
+    throw std::out_of_range("a decision has the term " + std::to_string(decision.term) + ", based on " +
+                            std::to_string(decision.basis));
   return decision;
 }
 

@@ -1,10 +1,11 @@
 // Saves of an elastic run that a newer generation, or another run, overtakes before they are published.
 
-#include <gmock/gmock.h>
 #include <ATen/ops/full.h>
+#include <gmock/gmock.h>
 
 #include <filesystem>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,8 +67,7 @@ TEST_F(OvertakenSave, PublishesNothingWhereverANewerGenerationHasOvertakenIt) {
     std::filesystem::remove_all(folder_.path());
     std::filesystem::create_directory(folder_.path());
     save(older, "global_step10", 0);
-    const std::string fault =
-        save_overtaken(older, "global_step20", phase, [&] { save(newer, "global_step15", 2); });
+    const std::string fault = save_overtaken(older, "global_step20", phase, [&] { save(newer, "global_step15", 2); });
     EXPECT_EQ(latest_tag(folder_.path()), "global_step15");
     EXPECT_EQ(saved("global_step15"), 2);
     EXPECT_EQ(saved("global_step10"), 0);
@@ -77,15 +77,16 @@ TEST_F(OvertakenSave, PublishesNothingWhereverANewerGenerationHasOvertakenIt) {
       EXPECT_EQ(fault, "");
       continue;
     }
-    EXPECT_THAT(fault, HasSubstr(phase == std::string("folder") ? "is not a folder" : "generation 4 of this run may"));
+    EXPECT_THAT(fault, HasSubstr("checkpoints in '" + folder_.path().string() +
+                                 "': generation 4 of this run may not save, because generation 3 has taken its "
+                                 "place."));
   }
 }
 
 TEST_F(OvertakenSave, LeavesTheNewerGenerationsCheckpointOfItsOwnStepAlone) {
   const SaveToken older{"ab", 1, 4}, newer{"ab", 2, 3};
   for (const std::string phase : {"tensors", "state", "index"}) {
-    const std::string fault =
-        save_overtaken(older, "global_step20", phase, [&] { save(newer, "global_step20", 2); });
+    const std::string fault = save_overtaken(older, "global_step20", phase, [&] { save(newer, "global_step20", 2); });
     EXPECT_THAT(fault, HasSubstr("generation 4 of this run may not save, because generation 3 has taken its place."));
     EXPECT_EQ(saved("global_step20"), 2) << phase;
     std::filesystem::remove_all(folder_.path());
@@ -101,9 +102,24 @@ TEST_F(OvertakenSave, MayNotBeginAgain) {
   EXPECT_FALSE(is_there("global_step20"));
 }
 
+TEST_F(OvertakenSave, DeletesNoCheckpointAfterwards) {
+  const SaveToken older{"ab", 1, 4}, newer{"ab", 2, 3};
+  const std::set<std::string> own = {"global_step10", "global_step20"};
+  for (const std::string& tag : own) save(older, tag, 1);
+  save(newer, "global_step30", 2);
+  set_save_token(older);
+  EXPECT_THROW(prune_checkpoints(folder_.path(), 1, own), RuntimeFault);
+  for (const std::string& tag : own) EXPECT_TRUE(is_there(tag)) << tag;
+  set_save_token(newer);
+  prune_checkpoints(folder_.path(), 1, own);
+  EXPECT_FALSE(is_there("global_step10"));
+  EXPECT_TRUE(is_there("global_step20"));
+}
+
 TEST_F(OvertakenSave, IsRefusedWhereAnotherRunHasTakenTheFolder) {
-  const std::string fault = save_overtaken({"ab", 1, 4}, "global_step20", "index",
-                                           [&] { save({"cd", 1, 1}, "global_step1", 2); });
+  const std::string fault = save_overtaken({"ab", 1, 4}, "global_step20", "index", [&] {
+    save({"cd", 1, 1}, "global_step1", 2);
+  });
   EXPECT_THAT(fault, HasSubstr("another run saves there since. Give each run a folder of its own."));
   EXPECT_EQ(latest_tag(folder_.path()), "global_step1");
 }
