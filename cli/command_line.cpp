@@ -710,16 +710,16 @@ void check_launch(const LaunchArguments& arguments) {
   }
   if (arguments.status) return;
   const auto& elastic = arguments.elastic;
-  if (!elastic && arguments.spares > 0) throw UsageError("launch: --spares has no effect without --elastic.");
-  if (!elastic && arguments.processes == 0) {
-    throw UsageError("launch: how many processes? For instance: capstan launch -n 2 train --config ds_config.json.");
-  }
-  if (!elastic && !arguments.rdzv.empty()) throw UsageError("launch: --rdzv has no effect without --elastic.");
   if (arguments.witness && (!elastic || arguments.rdzv.empty())) {
     throw UsageError(
         "-n: 1 to 1024 processes, got 0. A launcher without processes, which only decides with those of other hosts "
         "which of them go on, needs --elastic and --rdzv.");
   }
+  if (!elastic && arguments.spares > 0) throw UsageError("launch: --spares has no effect without --elastic.");
+  if (!elastic && arguments.processes == 0) {
+    throw UsageError("launch: how many processes? For instance: capstan launch -n 2 train --config ds_config.json.");
+  }
+  if (!elastic && !arguments.rdzv.empty()) throw UsageError("launch: --rdzv has no effect without --elastic.");
   if (!arguments.rdzv.empty() && arguments.processes == 0 && !arguments.witness) {
     throw UsageError(
         "launch: --rdzv needs -n, the number of processes on this host; MIN:MAX of --elastic count those "

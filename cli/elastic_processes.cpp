@@ -255,7 +255,7 @@ void ElasticProcesses::lost(std::int64_t number, const Child& child, int status)
 void ElasticProcesses::check_broken() {
   if (ending_ || world_.members.empty()) return;
   for (const auto& [unused, host] : hosts_) {
-    if (host.report.broken == world_.generation) return regroup("the processes could not connect");
+    if (host.report.broken == world_.generation) return regroup("processes lost their connection");
   }
 }
 
@@ -263,12 +263,18 @@ void ElasticProcesses::check_broken() {
 void ElasticProcesses::check_paused() {
   if (ending_ || world_.members.empty()) return;
   std::string leaving;
+  bool all_leave = true;
   for (const std::int64_t number : world_.members) {
     const auto child = children_.find(number);
     if (child == children_.end() || child->second.paused != world_.generation) return;
+    all_leave = all_leave && child->second.leaves;
     if (child->second.leaves) leaving += (leaving.empty() ? "" : ", ") + name_of(number);
   }
-  if (able().empty()) return end("all processes were asked to end", kInterrupted, false);
+  // Hosts without a member have nothing of the state.
+  const std::vector<std::int64_t> left = able();
+  const auto has_state = [&](std::int64_t number) { return has_members(children_.at(number).host); };
+  if (left.empty() || (all_leave && std::none_of(left.begin(), left.end(), has_state)))
+    return end("all processes were asked to end", kInterrupted, false);
   regroup(leaving.empty() ? (world_.wish.empty() ? "all members have paused" : world_.wish) : leaving + " has left");
 }
 

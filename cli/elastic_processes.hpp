@@ -128,10 +128,10 @@ class ElasticProcesses {
   std::map<std::int64_t, Host> hosts_;
   ElasticCallers callers_;
   Clock::time_point host_came_at_ = Clock::now();
-  bool changed_hosts_ = false;  // and that is not proposed yet
-  bool outnumbered_ = false;    // this launcher does not lead any more
-  bool succeeds_ = false;       // another launcher has led, and this one has decided nothing yet
-  bool are_two_ = false;  // and the log says what that means
+  bool changed_hosts_ = false;          // and that is not proposed yet
+  bool outnumbered_ = false;            // this launcher does not lead any more
+  bool succeeds_ = false;               // another launcher has led, and this one has decided nothing yet
+  bool are_two_ = false;                // and the log says what that means
   std::optional<std::string> changes_;  // why a generation is to begin once the hosts have accepted the decision
   std::int64_t shown_ = 0;              // the generation whose meeting place all hosts know
   WorldFolder::Step told_step_;

@@ -76,7 +76,8 @@ class ElasticRendezvous {
   /// The secret of the launcher at this port.
   std::string secret_to_call(int port) const { return secret_.to_call(port); }
   const std::string& own_secret() const { return secret_.own(); }
-  /// The launcher that leads, which has this secret, has welcomed this one. Throws std::exception where the text is of something else.
+  /// The launcher that leads, which has this secret, has welcomed this one. Throws std::exception where the text is of
+  /// something else.
   void heed_welcome(const Json& message, const std::string& secret);
   /// Processes of this host have numbers that other processes of the run have: they end.
   void heed_taken(const Json& numbers) const;

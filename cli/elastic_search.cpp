@@ -72,6 +72,10 @@ std::unique_ptr<ElasticLink> ElasticSearch::run() {
     }
     if (!halted && Clock::now() - begun > kToHalt) {
       halted = true;
+      if (host_.is_leaving()) {  // the others have gone on without it
+        interrupted_ = true;
+        continue;
+      }
       host_.halt(what_is_met());
       log::warning("launch: " + what_is_met() + ", which is not a majority: this host trains nothing and waits " +
                    short_number(membership_.wait()) + " s for the others (capstan.elastic.wait).");
@@ -151,7 +155,11 @@ bool ElasticSearch::hear(Link& one) {
     const auto message = one.link->receive();
     if (!message) return false;
     try {
-      if (const Json* refused = message->find("refused")) throw ConfigError("launch: " + refused->as_string());
+      if (const Json* refused = message->find("refused")) {
+        if (!host_.is_leaving()) throw ConfigError("launch: " + refused->as_string());
+        interrupted_ = true;
+        return false;
+      }
       if (const Json* taken = message->find("taken")) {
         rendezvous_.heed_taken(*taken);
         one.link->close();

@@ -15,9 +15,12 @@
 namespace capstan::cli {
 namespace {
 
-/// How long the launcher may take to tell that a process is gone: where this one has noticed it, and where this one
-/// fails in a way that may or may not come from it.
-constexpr std::chrono::milliseconds kPeerGone{10'000}, kPerhapsGone{500};
+/// How long the launchers may take to begin another generation: where this process has lost another one, and where it
+/// fails in a way that may or may not come from that.
+constexpr std::chrono::milliseconds kPeerGone{30'000}, kPerhapsGone{500};
+/// A process that another one lost because it has failed ends after kPerhapsGone, and with it the run. Where none has
+/// ended for so long, the connection alone was lost.
+constexpr std::chrono::milliseconds kPerhapsFailed{1000};
 
 /// What plugins and models that ask the environment find there, as after any other launch. Nothing else runs meanwhile
 /// that would.
@@ -74,7 +77,7 @@ std::optional<int> ElasticTraining::train_in_generation(const Train& train, bool
     if (only_to_save) loaded.config.batch.world_size = loaded.communicator->size();
     return train(loaded, only_to_save);
   } catch (const PeerFault&) {
-    if (!connected && !member_.was_ended_by_others(kPerhapsGone)) member_.tell_broken();
+    if (!member_.was_ended_by_others(connected ? kPerhapsFailed : kPerhapsGone)) member_.tell_broken();
     rethrow_unless_over(kPeerGone);
   } catch (const RuntimeFault&) {
     rethrow_unless_over(is_kept_out() ? kPeerGone : kPerhapsGone);

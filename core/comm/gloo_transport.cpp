@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -19,6 +20,7 @@
 #include "core/comm/agreed_start.hpp"
 #include "core/comm/attendance.hpp"
 #include "core/comm/port_file.hpp"
+#include "core/comm/socket_patience.hpp"
 #include "core/comm/transport.hpp"
 #include "core/errors.hpp"
 
@@ -36,6 +38,10 @@ using std::chrono::milliseconds;
 
 /// Beyond every patience of ours: who gives up is decided above.
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
+
+/// How long rank 0 of a passing place may take to answer: c10d waits for ever for a host that stands still. Together with
+/// the 2 s that a watchdog waits for a text it is less than the 5 s after which such a host counts as lost.
+constexpr milliseconds kStoreAnswers{2000};
 
 /// How long processes that cannot connect have to say that they are there.
 constexpr milliseconds kAnswering = std::chrono::seconds(2);
@@ -149,14 +155,26 @@ struct MeetingPlace {
   std::mutex opening;
   c10::intrusive_ptr<c10d::TCPStore> store;
   int port = 0;
+  bool passing = false;
   std::string start;  // which start of the processes this is, where the store has seen others
   int starts = 0;     // counts the starts in this process, whose keys must not meet
+
+  /// Another connection to rank 0.
+  c10::intrusive_ptr<c10d::Store> connection() const { return bounded(store->clone()); }
+  c10::intrusive_ptr<c10d::Store> bounded(c10::intrusive_ptr<c10d::Store> one) const {
+    if (passing) limit_waits_for_port(port, kStoreAnswers);
+    return one;
+  }
 };
 
 /// The same place for every start of this process as this rank; never destroyed, because communicators that are static
 /// objects of a program use it until the end. [any thread]
 std::shared_ptr<MeetingPlace> meeting_place(const Rendezvous& rendezvous) {
-  if (rendezvous.passing) return std::make_shared<MeetingPlace>();
+  if (rendezvous.passing) {
+    auto place = std::make_shared<MeetingPlace>();
+    place->passing = true;
+    return place;
+  }
   static std::mutex mutex;
   static auto& places = *new std::map<std::string, std::shared_ptr<MeetingPlace>>;
   const std::lock_guard lock(mutex);
@@ -287,24 +305,22 @@ class GlooTransport final : public Transport {
   }
 
   void publish(const std::string& key, const std::string& text) override {
-    const Quiet quiet;
-    store_->set(key, text);
+    ask("'" + key + "' cannot be told: ", [&] { store_->set(key, text); });
   }
 
   std::string read(const std::string& key, milliseconds patience) override {
-    const Quiet quiet;
-    try {
+    std::string text;
+    ask("'" + key + "' was not told in time: ", [&] {
       store_->wait({key}, patience);
-      return store_->get_to_str(key);
-    } catch (const std::exception& error) {
-      throw RuntimeFault("'" + key + "' was not told in time: " + first_line(error));
-    }
+      text = store_->get_to_str(key);
+    });
+    return text;
   }
 
   std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) override {
     const Quiet quiet;
     try {
-      auto store = c10::make_intrusive<c10d::PrefixStore>(purpose, store_->clone());
+      auto store = c10::make_intrusive<c10d::PrefixStore>(purpose, meeting_->bounded(store_->clone()));
       return connect(meeting_, std::move(store), group_->getRank(), group_->getSize(), device_, patience_);
     } catch (const std::exception& error) {
       throw RuntimeFault("rank " + std::to_string(group_->getRank()) + ": cannot connect to the other processes for " +
@@ -314,10 +330,25 @@ class GlooTransport final : public Transport {
 
   std::shared_ptr<Transport> for_thread() override {
     const Quiet quiet;
-    return std::make_shared<GlooTransport>(meeting_, store_->clone(), nullptr, device_, patience_);
+    return std::make_shared<GlooTransport>(meeting_, meeting_->bounded(store_->clone()), nullptr, device_, patience_);
   }
 
  private:
+  /// After an answer that did not come in time the next one might be its answer: the store is not asked again.
+  void ask(const std::string& otherwise, const std::function<void()>& question) {
+    const Quiet quiet;
+    try {
+      if (out_of_reach_) throw RuntimeFault("rank 0 has not answered before");
+      question();
+    } catch (const c10::DistNetworkError& error) {
+      out_of_reach_ = true;
+      throw RuntimeFault(otherwise + first_line(error));
+    } catch (const std::exception& error) {
+      throw RuntimeFault(otherwise + first_line(error));
+    }
+  }
+
+  bool out_of_reach_ = false;  // one thread at a time asks
   std::shared_ptr<MeetingPlace> meeting_;
   c10::intrusive_ptr<c10d::Store> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
@@ -373,7 +404,7 @@ c10::intrusive_ptr<c10d::Store> store_of_start(MeetingPlace& meeting, Rendezvous
   ++meeting.starts;
   try {
     if (rendezvous.store_exists && meeting.start.empty()) agreed = agree_on_start(meeting, rendezvous, patience);
-    return c10::make_intrusive<c10d::PrefixStore>(prefix_of(meeting), meeting.store->clone());
+    return c10::make_intrusive<c10d::PrefixStore>(prefix_of(meeting), meeting.connection());
   } catch (const RuntimeFault&) {
     throw;
   } catch (const std::exception& error) {

@@ -110,6 +110,11 @@ class Namespaces {
   std::string address(int host) const { return "10.231.7." + std::to_string(host + 1); }
   /// Nothing leaves the host or reaches it from here on.
   void cut_off(int host) const { run("link set " + name() + "v" + std::to_string(host) + " down"); }
+  /// Both ends of the connections between ranks of two hosts learn that they are closed, as by a firewall.
+  bool reset_ranks(int host, int other) const {
+    return run("netns exec " + name(host) + " ss -K -tn dst " + address(other) +
+               " and not dport = :29400 and not sport = :29400 >/dev/null");
+  }
   ElasticStart start(int host) const {
     return {.program = {"/usr/sbin/ip", "netns", "exec", name(host), kCapstan},
             .environment = {"CAPSTAN_RDZV_SECRET=the secret of this test, longer than 32 characters"},

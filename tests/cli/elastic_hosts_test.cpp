@@ -197,6 +197,22 @@ TEST_F(ElasticNamespaces, GoOnFromPartnerCopiesWhereAWholeHostIsKilled) {
   expect_each_sample_once("log", out + end.out, end.step);
 }
 
+TEST_F(ElasticNamespaces, GoOnTogetherWhereConnectionsOfTheirRanksAreReset) {
+  const std::vector<std::string> words = train("log", kEndless);
+  ElasticRun first(folder_, launch("1:2", 1, meeting()), words, hosts_.start(0));
+  ElasticRun second(folder_, launch("1:2", 1, meeting()), words, hosts_.start(1));
+  ASSERT_TRUE(first.await_members(2));
+  ASSERT_TRUE(first.await(first.step() + 10));
+  const std::int64_t generation = first.world()->generation;
+  ASSERT_TRUE(hosts_.reset_ranks(0, 1));
+  ASSERT_TRUE(first.await(0, generation + 1));
+  EXPECT_EQ(first.world()->members.size(), 2U);
+  const End end = end_all("log", {&first, &second});
+  EXPECT_THAT(end.err, HasSubstr("launch: processes lost their connection; 2 processes go on (generation "));
+  EXPECT_THAT(end.out, HasSubstr("0 losses, "));
+  expect_each_sample_once("log", end.out, end.step);
+}
+
 TEST_F(ElasticNamespaces, EndWhereTheyAreCutOffAndGoOnWhereMostAre) {
   const std::vector<std::string> words = train("log", kEndless, {"--set", "capstan.elastic.wait=3"});
   ElasticRun first(folder_, launch("1:3", 1, meeting()), words, hosts_.start(0));
