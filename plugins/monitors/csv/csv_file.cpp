@@ -74,7 +74,8 @@ void cut_rows_beyond(const std::filesystem::path& given, std::optional<std::int6
     if (!x || !resumed_at || *x <= *resumed_at) kept += line;
     at = end + 1;
   }
-  if (kept == text) return;
+  // The file is replaced also where nothing is cut: a process of an elastic run that stands still may hold the old one
+  // open, and would append to it when it wakes.
   const std::filesystem::path aside = file.string() + ".tmp";
   std::filesystem::remove(aside);
   AppendFile(aside, kept);
