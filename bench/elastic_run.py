@@ -53,7 +53,8 @@ class ElasticRun:
         self.output = open(os.path.join(folder, "output-%d.txt" % time.monotonic_ns()), "w+")
         self.process = subprocess.Popen(
             [*prefix, os.path.join(build, "bin/capstan"), "launch", *launch, "train", "--no-progress", *train],
-            cwd=folder, stdout=self.output, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})})
+            cwd=folder, stdout=self.output, stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})})
         self.shared = None
         self.board = None
 

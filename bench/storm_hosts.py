@@ -301,6 +301,8 @@ class Episode:
             first = next((i for i, (a, b) in enumerate(zip(rows, expected)) if a != b), min(len(rows), len(expected)))
             self.wrong.append("the losses have %d rows of %d, the first that is wrong is row %d: %s" %
                               (len(rows), len(expected), first, rows[max(0, first - 2):first + 3]))
+        if self.wrong:
+            print("\n".join("--- host %d\n%s" % (host.number, host.text()[-6000:]) for host in self.hosts))
         return self.wrong
 
 

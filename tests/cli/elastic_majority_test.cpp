@@ -1,4 +1,5 @@
-// Which hosts of an elastic launch train on after a host stood still, was lost, or a link was reset: a majority, in one run.
+// Which hosts of an elastic launch train on after a host stood still, was lost, or a link was reset: a majority, in one
+// run.
 
 #include <memory>
 
