@@ -18,6 +18,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kToTakeCall{300}, kCallAgain{1000};
 /// How long processes train on while another launcher may still be found that leads.
 constexpr milliseconds kToHalt{2000};
+/// How long a launcher that has taken a call may take to say which host it is of, before this one leads without it.
+constexpr milliseconds kToSay{500};
 /// How long processes may take to end where the run ends without this host.
 constexpr milliseconds kToEndAlone{3000};
 
@@ -66,7 +68,7 @@ std::unique_ptr<ElasticLink> ElasticSearch::run() {
       if (one.link->is_closed() || one.link->is_silent()) drop(one);
     }
     std::erase_if(links_, [](const Link& one) { return !one.link; });
-    if (membership_.is_to_lead(steady_seconds())) {
+    if (membership_.is_to_lead(steady_seconds()) && !awaits_answer()) {
       lead();
       return nullptr;
     }
@@ -111,6 +113,12 @@ bool ElasticSearch::is_called(const LauncherAddress& address) const {
     return one.link && (one.called == address ||
                         (one.host && known != rendezvous_.known().end() && one.host->number == known->number));
   });
+}
+
+/// Whoever leads calls nobody any more: a launcher that does not know where this one is would not find it.
+bool ElasticSearch::awaits_answer() const {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](const Link& one) { return one.called.port > 0 && !one.host && one.link->age() < kToSay; });
 }
 
 void ElasticSearch::call() {

@@ -43,6 +43,7 @@ class ElasticSearch {
 
   void find_places();
   void call();
+  bool awaits_answer() const;
   void hear_callers();
   /// Whether the launcher that leads speaks there.
   bool hear(Link& one);

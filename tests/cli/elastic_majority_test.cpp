@@ -13,6 +13,7 @@ using ::testing::HasSubstr;
 
 class ElasticMajority : public ElasticHosts {
  protected:
+  ~ElasticMajority() override { unsetenv("CAPSTAN_RDZV_SECRET"); }
   void await_status(const std::string& text) const {
     EXPECT_TRUE(eventually([&] {
       return run_process({kCapstan, "launch", "--status", "--rdzv", here()}).out.find(text) != std::string::npos;
@@ -78,6 +79,7 @@ TEST_F(ElasticMajority, AreOneRunAgainAfterTheOneThatLeadsHasStoodStill) {
 
 TEST_F(ElasticMajority, AreOneRunAgainAfterTheLinkBetweenThemWasReset) {
   const std::vector<std::string> words = train("log", kEndless);
+  setenv("CAPSTAN_RDZV_SECRET", "the secret of this test, longer than 32 characters", 1);
   ElasticRun first(folder_, launch("1:2", 1, here()), words);
   await_leader();
   Firewall firewall(port_);
