@@ -39,8 +39,11 @@ using std::chrono::milliseconds;
 /// Beyond every patience of ours: who gives up is decided above.
 constexpr milliseconds kForever = std::chrono::hours(24 * 365);
 
-/// How long rank 0 of a passing place may take to answer: c10d waits for ever for a host that stands still. Together with
-/// the 2 s that a watchdog waits for a text it is less than the 5 s after which such a host counts as lost.
+/// How often gloo tries to connect to a process.
+constexpr int kGlooAttempts = 5;
+
+/// How long rank 0 of a passing place may take to answer: c10d waits for ever for a host that stands still. Together
+/// with the 2 s that a watchdog waits for a text it is less than the 5 s after which such a host counts as lost.
 constexpr milliseconds kStoreAnswers{2000};
 
 /// How long processes that cannot connect have to say that they are there.
@@ -267,7 +270,7 @@ class GlooTransport final : public Transport {
     meeting_.reset();
   }
 
-  /// Connects the processes that meet in the store. Each connection takes `patience` at most.
+  /// Connects the processes that meet in the store. Each of gloo's attempts at a connection takes `patience` at most.
   static std::shared_ptr<GlooTransport> connect(std::shared_ptr<MeetingPlace> meeting,
                                                 c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                                                 std::shared_ptr<gloo::transport::Device> device,
@@ -483,12 +486,15 @@ std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, mill
 
   const auto device = open_device(rendezvous, attendance);
   try {
-    const auto transport = GlooTransport::connect(meeting, store, rendezvous.rank, rendezvous.size, device, patience);
+    // Where the others give up earlier, a process that still tries misses their next attempts.
+    const milliseconds each = rendezvous.passing ? patience / kGlooAttempts : patience;
+    const auto transport = GlooTransport::connect(meeting, store, rendezvous.rank, rendezvous.size, device, each);
     attendance.connected();
     return transport;
   } catch (const std::exception& error) {
-    throw RuntimeFault("rank " + std::to_string(rendezvous.rank) + ": cannot connect to the other processes: " +
-                       first_line(error) + "." + attendance.table_of_answers(kAnswering));
+    throw RuntimeFault("rank " + std::to_string(rendezvous.rank) +
+                       ": cannot connect to the other processes: " + first_line(error) + "." +
+                       attendance.table_of_answers(rendezvous.passing ? milliseconds(0) : kAnswering));
   }
 }
 
