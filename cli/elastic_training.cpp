@@ -1,5 +1,8 @@
 #include "cli/elastic_training.hpp"
 
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
@@ -21,6 +24,14 @@ constexpr std::chrono::milliseconds kPeerGone{30'000}, kPerhapsGone{500};
 /// A process that another one lost because it has failed ends after kPerhapsGone, and with it the run. Where none has
 /// ended for so long, the connection alone was lost.
 constexpr std::chrono::milliseconds kPerhapsFailed{1000};
+/// How long a process may take to leave a collective of a generation that is over.
+constexpr std::chrono::milliseconds kToLeave{5000};
+
+/// The launcher counts it as lost, and starts another one.
+void end_this_process() {
+  log::error("a collective of an earlier generation does not end: this process is ended, and replaced.");
+  kill(getpid(), SIGKILL);
+}
 
 /// What plugins and models that ask the environment find there, as after any other launch. Nothing else runs meanwhile
 /// that would.
@@ -36,7 +47,11 @@ void note_in_environment(const Rendezvous& rendezvous, std::int64_t generation) 
 }  // namespace
 
 ElasticTraining::ElasticTraining(const TrainArguments& arguments, ElasticMember& member, Interrupt& interrupt)
-    : arguments_(arguments), member_(member), interrupt_(interrupt), text_(config_text(arguments.config)) {}
+    : arguments_(arguments),
+      member_(member),
+      interrupt_(interrupt),
+      text_(config_text(arguments.config)),
+      guard_(kToLeave, end_this_process) {}
 
 int ElasticTraining::run(const Train& train) {
   while (true) {
@@ -54,18 +69,24 @@ void ElasticTraining::check_same(const LoadedConfig& loaded, const Model& model)
   member_.check_same(made_of(loaded, model));
 }
 
-RunStart ElasticTraining::start(bool alone) const {
+RunStart ElasticTraining::start(bool alone) {
   const World& world = member_.world();
   RunStart start{text_, {}, {}, static_cast<int>(world.size)};
   if (alone && !world.spans_hosts()) return start;
   start.rendezvous = member_.rendezvous();
   start.limits = member_.limits(time_limits(process_environment()));
+  start.limits.given_up = [this, is_over = start.limits.given_up] {
+    const bool over = is_over();
+    if (over) guard_.give_up();
+    return over;
+  };
   return start;
 }
 
 std::optional<int> ElasticTraining::train_in_generation(const Train& train, bool only_to_save) {
   bool connected = false;
   try {
+    const ElasticGuard::Generation generation(guard_);
     const RunStart start = this->start(only_to_save);
     speak_as(start.rendezvous);
     LoadedConfig loaded = load_run(arguments_.config, Purpose::kTraining, start);

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cli/arguments.hpp"
+#include "cli/elastic_guard.hpp"
 #include "cli/elastic_member.hpp"
 #include "cli/interrupt.hpp"
 #include "cli/run_setup.hpp"
@@ -30,7 +31,7 @@ class ElasticTraining {
 
  private:
   std::optional<int> train_in_generation(const Train& train, bool only_to_save);
-  RunStart start(bool alone) const;
+  RunStart start(bool alone);
   void prepare() const;
   void keep_older_out(const LoadedConfig& loaded, bool leads);
   bool is_kept_out() const;
@@ -43,6 +44,7 @@ class ElasticTraining {
   ConfigText text_;  // what the run began with, whatever becomes of the file
   log::Level level_ = log::level();
   std::filesystem::path save_dir_;
+  ElasticGuard guard_;
 };
 
 }  // namespace capstan::cli
