@@ -36,12 +36,20 @@ std::int64_t random_key() {
 }
 
 /// As whom the launcher of this host takes part: as a new one, or as the one that a folder was taken over from.
-Membership member_as(const std::string& votes, double wait) {
+Membership member_as(const ElasticHost& host, double wait) {
+  const std::string& votes = host.world().votes;
   const Membership::Times times{kPatience, wait};
   if (votes.empty()) return {HostId{-1, random_key()}, {}, times};
-  const Json text = Json::parse(votes);
-  return {HostId{text.at("number").as_integer(), text.at("key").as_integer()}, VoteRecord::of(text.at("record")),
-          times};
+  try {
+    const Json text = Json::parse(votes);
+    return {checked({text.at("number").as_integer(), text.at("key").as_integer()}), VoteRecord::of(text.at("record")),
+            times};
+  } catch (const std::exception& error) {
+    throw RuntimeFault("launch: '" + host.folder().path().string() +
+                       "/world.json', which a launch before this one has left, does not tell which hosts made up its "
+                       "run (" +
+                       error.what() + "). The folder is removed: launch again to begin anew, or with --resume.");
+  }
 }
 
 }  // namespace
@@ -58,7 +66,7 @@ ElasticRendezvous::ElasticRendezvous(std::vector<LauncherAddress> given, Rendezv
       secret_(std::move(secret)),
       launched_(launched),
       host_(host),
-      membership_(member_as(host.world().votes, wait)),
+      membership_(member_as(host, wait)),
       takes_over_(!host.world().votes.empty()) {}
 
 std::unique_ptr<ElasticLink> ElasticRendezvous::find_leader() {

@@ -9,6 +9,7 @@
 namespace capstan::cli {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 class ElasticMajority : public ElasticHosts {
@@ -168,6 +169,24 @@ TEST_F(ElasticMajority, ThatWakesAfterTheRunHasEndedSavesNothing) {
   EXPECT_EQ(names_in(folder_ / "log-ck"), saved);
   EXPECT_EQ(read_bytes(folder_ / "log-ck/latest"), "global_step" + std::to_string(end.step));
   expect_each_sample_once("log", end.out, end.step);
+}
+
+TEST_F(ElasticMajority, SaysWhatIsWrongWithTheVotesThatALaunchHasLeft) {
+  const std::vector<std::string> words = train("log", kEndless);
+  ElasticRun first(folder_, launch("1:1", 1, here()), words);
+  ASSERT_TRUE(first.await(3));
+  World left = *first.world();
+  left.votes = R"({"number": 0, "key": 1, "record": {}})";
+  const auto file = first.folder()->path() / "world.json";
+  kill_host(first);
+  first.wait();
+  write_bytes(file, left.json().dump());
+  ElasticRun again(folder_, launch("1:1", 1, here()), words);
+  const ProcessResult result = again.wait();
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.err, ContainsRegex("launch: '.*/world.json', which a launch before this one has left, does not "
+                                        "tell which hosts made up its run \\(.*\\). The folder is removed: launch "
+                                        "again to begin anew, or with --resume."));
 }
 
 TEST_F(ElasticMajority, TrainsOnWhereItsWitnessDiesAndWarnsOfTwoHosts) {

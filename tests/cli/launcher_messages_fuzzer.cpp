@@ -1,8 +1,9 @@
 // What launchers of elastic launches read of each other, for libFuzzer and for launcher_messages_replay_test.
 //
 // The first byte picks the reader: 'b' bytes of somebody who has not the secret, 'o' a connection whose lines are lost,
-// repeated and changed on the way, 'w' a world, 'r' the report of a host, 'h' the hashes of a launch. Each returns or
-// throws a std::exception, and keeps what is checked below; anything else is a bug. scripts/fuzz looks for inputs.
+// repeated and changed on the way, 'w' a world, 'r' the report of a host, 'h' the hashes of a launch, 'v' the votes of
+// a launcher, 'p' a proposal, 'k' which host a launcher is of. Each returns or throws a std::exception, and keeps what
+// is checked below; anything else is a bug. scripts/fuzz looks for inputs.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,10 +11,12 @@
 #include <exception>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/elastic_host.hpp"
 #include "cli/elastic_identity.hpp"
+#include "core/elastic/launcher/membership.hpp"
 #include "core/elastic/launcher/sealed_lines.hpp"
 #include "core/elastic/world.hpp"
 
@@ -110,6 +113,37 @@ void read_hashes(std::string_view text) {
   require(!differing_kinds(ours, Json::parse(text)).empty());  // nobody finds the hashes
 }
 
+/// A launcher that takes up what another one sends stays in order, and its terms do not overflow.
+void read_votes(std::string_view text) {
+  const VoteRecord votes = VoteRecord::of(Json::parse(text));
+  require(VoteRecord::of(Json::parse(votes.json().dump())) == votes);
+  for (const bool searches : {false, true}) {
+    Membership own({0, 1}, {}, {});
+    own.begin();
+    if (searches) own.search(1);
+    own.meet({1, 2}, votes);
+    if (own.is_to_lead(1000)) own.lead();
+    if (own.role() == Membership::Role::kLeads) own.propose();
+    require(own.record().last_term() >= 0);
+    std::int64_t last = own.record().decided.term;
+    for (const HostsDecision& one : own.record().accepted) require(one.term > std::exchange(last, one.term));
+  }
+}
+
+void read_proposal(std::string_view text) {
+  const HostsProposal proposal = HostsProposal::of(Json::parse(text));
+  Membership own({2, 78}, {}, {});
+  if (!own.accept(proposal)) return;
+  require(own.role() == Membership::Role::kFollows && own.record().last_term() == proposal.decision.term);
+  own.learn(proposal.decision.term);
+  require(own.record().decided == proposal.decision && own.record().accepted.empty());
+}
+
+void read_host(std::string_view text) {
+  const HostId host = host_id_of(Json::parse(text));
+  require(host.number >= -1 && host.number <= 1'000'000'000 && host.key >= 0);
+}
+
 void read(std::string_view input) {
   const std::string_view rest = input.substr(1);
   switch (input.front()) {
@@ -123,6 +157,12 @@ void read(std::string_view input) {
       return read_report(rest);
     case 'h':
       return read_hashes(rest);
+    case 'v':
+      return read_votes(rest);
+    case 'p':
+      return read_proposal(rest);
+    case 'k':
+      return read_host(rest);
     default:
       return;
   }
