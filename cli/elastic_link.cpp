@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/comm/port_file.hpp"
+#include "core/comm/socket_patience.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
@@ -39,6 +40,13 @@ void prepare(Socket& socket, error_code& error) {
   if (!error && fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC) != 0)
     error.assign(errno, boost::system::system_category());
   if (!error) socket.non_blocking(true, error);
+}
+
+/// A launcher that hears nothing for 5 s counts the other one as lost.
+void hurry(tcp::socket& socket) {
+  error_code ignored;
+  socket.set_option(tcp::no_delay(true), ignored);
+  retransmit_often(socket.native_handle());
 }
 
 /// Calls `use` with each endpoint that an address stands for until one leaves no error. The last error.
@@ -72,7 +80,7 @@ error_code connect(tcp::socket& socket, const tcp::endpoint& endpoint, milliseco
     context().run();  // the call that was given up
     return asio::error::timed_out;
   }
-  if (!*result) socket.set_option(tcp::no_delay(true), ignored);
+  if (!*result) hurry(socket);
   return *result;
 }
 
@@ -242,7 +250,7 @@ std::unique_ptr<ElasticLink> ElasticListener::answer() {
   socket_->acceptor.accept(socket->socket, error);
   prepare(socket->socket, error);
   if (error) return nullptr;
-  socket->socket.set_option(tcp::no_delay(true), ignored);
+  hurry(socket->socket);
   return std::make_unique<ElasticLink>(std::move(socket), SealedLines::Side::kListener, secret_);
 }
 

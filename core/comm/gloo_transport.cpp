@@ -324,7 +324,9 @@ class GlooTransport final : public Transport {
     const Quiet quiet;
     try {
       auto store = c10::make_intrusive<c10d::PrefixStore>(purpose, meeting_->bounded(store_->clone()));
-      return connect(meeting_, std::move(store), group_->getRank(), group_->getSize(), device_, patience_);
+      auto another = connect(meeting_, std::move(store), group_->getRank(), group_->getSize(), device_, patience_);
+      if (meeting_->passing) retransmit_often();
+      return another;
     } catch (const std::exception& error) {
       throw RuntimeFault("rank " + std::to_string(group_->getRank()) + ": cannot connect to the other processes for " +
                          purpose + ": " + first_line(error));
@@ -489,6 +491,7 @@ std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, mill
     // Where the others give up earlier, a process that still tries misses their next attempts.
     const milliseconds each = rendezvous.passing ? patience / kGlooAttempts : patience;
     const auto transport = GlooTransport::connect(meeting, store, rendezvous.rank, rendezvous.size, device, each);
+    if (rendezvous.passing) retransmit_often();
     attendance.connected();
     return transport;
   } catch (const std::exception& error) {

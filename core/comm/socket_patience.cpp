@@ -1,11 +1,13 @@
 #include "core/comm/socket_patience.hpp"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <system_error>
 
 namespace capstan {
@@ -21,18 +23,37 @@ int peer_port(int descriptor) {
   return 0;
 }
 
+void for_each_descriptor(const std::function<void(int)>& use) {
+  std::error_code gone;
+  for (std::filesystem::directory_iterator entry("/proc/self/fd", gone), end; !gone && entry != end;
+       entry.increment(gone)) {
+    use(std::atoi(entry->path().filename().c_str()));
+  }
+}
+
+/// TCP_RTO_MAX_MS of Linux 6.15, which the headers of older systems lack.
+constexpr int kGreatestRetransmissionTime = 44;
+
 }  // namespace
 
 void limit_waits_for_port(int port, std::chrono::milliseconds patience) {
   const timeval time{patience.count() / 1000, (patience.count() % 1000) * 1000};
-  std::error_code gone;
-  for (std::filesystem::directory_iterator entry("/proc/self/fd", gone), end; !gone && entry != end;
-       entry.increment(gone)) {
-    const int descriptor = std::atoi(entry->path().filename().c_str());
-    if (peer_port(descriptor) != port) continue;
+  for_each_descriptor([&](int descriptor) {
+    if (peer_port(descriptor) != port) return;
     setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
     setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
-  }
+  });
+}
+
+void retransmit_often(int socket) {
+  const int milliseconds = 1000;  // the least that Linux takes
+  setsockopt(socket, IPPROTO_TCP, kGreatestRetransmissionTime, &milliseconds, sizeof milliseconds);
+}
+
+void retransmit_often() {
+  for_each_descriptor([](int descriptor) {
+    if (peer_port(descriptor) != 0) retransmit_often(descriptor);
+  });
 }
 
 }  // namespace capstan

@@ -8,4 +8,11 @@ namespace capstan {
 /// another one, for connections that a library makes and does not show. [any thread]
 void limit_waits_for_port(int port, std::chrono::milliseconds patience);
 
+/// From here on the kernel sends what the other end of a TCP connection has not received again each second, for all
+/// connections that this process has. Otherwise it doubles the time between attempts, and a connection stands still
+/// after a cut of the network about as long as the cut has taken. Has no effect before Linux 6.15. [any thread]
+void retransmit_often();
+/// For one connection.
+void retransmit_often(int socket);
+
 }  // namespace capstan
