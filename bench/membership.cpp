@@ -21,7 +21,8 @@ int main(int argc, char** argv) {
     ++faults;
     std::printf("seed %ld: %s\n", seed, fault.c_str());
   }
-  std::printf("%ld schedules, %ld with a fault: %lld decisions, %lld checkpoints published, %lld refused by the fence\n",
-              schedules, faults, decisions, published, fenced);
+  std::printf(
+      "%ld schedules, %ld with a fault: %lld decisions, %lld checkpoints published, %lld refused by the fence\n",
+      schedules, faults, decisions, published, fenced);
   return faults == 0 ? 0 : 1;
 }
