@@ -113,6 +113,22 @@ TEST_F(ElasticMajority, WithAWitnessGoOnWhereTheOneThatLeadsIsKilled) {
   expect_each_sample_once("log", first.wait().out + result.out, step);
 }
 
+TEST_F(ElasticMajority, GoOnWithoutTheWitnessThatHasBegunTheRun) {
+  const std::vector<std::string> words = train("log", kEndless);
+  ElasticRun witness(folder_, launch("1:2", 0, here()), words);
+  await_leader();
+  ElasticRun first(folder_, launch("1:2", 1, here()), words), second(folder_, launch("1:2", 1, here()), words);
+  ASSERT_TRUE(first.await_members(2));
+  EXPECT_EQ(processes_of(witness.launcher()), std::vector<pid_t>());
+  const std::string votes = first.world()->votes;
+  witness.send(SIGKILL);
+  ASSERT_TRUE(eventually([&] { return first.world()->votes != votes; }));
+  ASSERT_TRUE(first.await(first.step() + 10));
+  const End end = end_all("log", {&first, &second});
+  EXPECT_THAT(end.err, HasSubstr("the launcher that led the run is gone. This one, on"));
+  expect_each_sample_once("log", end.out, end.step);
+}
+
 TEST_F(ElasticMajority, OfThreeGoOnInOneRunWhicheverStandsStillInASaveOrInAChange) {
   const std::vector<std::string> words = train("log", kEndless, {"--save-every", "3", "--keep", "2"});
   ElasticRun first(folder_, launch("1:3", 1, here()), words);

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,30 @@ TEST(Majority, IsMoreThanHalfOrTheHalfWithTheLowestNumber) {
 
 TEST(Majority, CountsNoLauncherThatHasOnlyTheNumberOfAnother) {
   EXPECT_FALSE(is_majority(first(3), {kHosts[0], {1, 999}}));
+}
+
+TEST(VoteRecord, DropsADecisionWhoseMakerDidNotKnowTheNewestOne) {
+  const HostsDecision older{5, 0, first(2)}, newer{10, 5, {kHosts[0]}};
+  // Proposed on the older one after a majority had taken the newer one: nobody could take it any more.
+  const HostsDecision late{12, 5, {kHosts[1], kHosts[2], kHosts[3]}}, next{13, 10, first(2)};
+  VoteRecord record{older, {late, next}};
+  record.merge({newer, {}});
+  EXPECT_EQ(record, (VoteRecord{newer, {next}}));
+  EXPECT_TRUE(record.is_carried_by({kHosts[0]}));
+}
+
+TEST(VoteRecord, IsReadWhereItsTermsAreInOrderAndInRange) {
+  const VoteRecord record{{5, 0, first(2)}, {{7, 5, first(1)}, {9, 7, first(3)}}};
+  EXPECT_EQ(VoteRecord::of(Json::parse(record.json().dump())), record);
+  const auto refused = [](const VoteRecord& one, const std::string& why) {
+    EXPECT_THAT([&] { VoteRecord::of(one.json()); },
+                ::testing::ThrowsMessage<std::out_of_range>(::testing::HasSubstr(why)));
+  };
+  refused({{5, 0, {}}, {{9, 5, {}}, {7, 5, {}}}}, "accepted decisions are not in the order of their terms");
+  refused({{-1, 0, {}}, {}}, "a decision has the term -1, based on 0");
+  refused({{std::int64_t{1} << 51, 0, {}}, {}}, "a decision has the term 2251799813685248");
+  refused({{5, 0, {{0, -3}}}, {}}, "a host has the number 0 and the key -3");
+  EXPECT_THROW(HostsProposal::of(HostsProposal{{5, 0, {}}, record, 9}.json()), std::out_of_range);
 }
 
 TEST(Membership, OfTwoHostsTheOneWithTheLowestNumberGoesOnAlone) {
