@@ -104,6 +104,16 @@ TEST_F(CsvMonitorTest, CutsRowsBeyondThePointWhereARunResumes) {
   EXPECT_EQ(file("other.csv"), "step,other\r\n16,1.0\r\n");
 }
 
+TEST_F(CsvMonitorTest, GetsNoRowsOfAnEarlierProcessOfTheRunThatWakes) {
+  CsvMonitor earlier(folder_.path());
+  earlier.write({{"loss", 3.0, 8}, {"loss", 2.0, 16}});
+  CsvMonitor monitor(folder_.path(), 16);
+  earlier.write({{"loss", 1.0, 24}});
+  monitor.write({{"loss", 1.5, 24}});
+
+  EXPECT_EQ(file("loss.csv"), "step,loss\r\n8,3.0\r\n16,2.0\r\n24,1.5\r\n");
+}
+
 TEST_F(CsvMonitorTest, KeepsAllRowsWhenARunDoesNotResume) {
   put("loss.csv", "step,loss\r\n8,3.0\r\n16,2.0\r\n");
   { CsvMonitor(folder_.path()).write({{"loss", 9.0, 8}}); }
