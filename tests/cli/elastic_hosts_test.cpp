@@ -74,6 +74,30 @@ TEST_F(ElasticHosts, LeaveWithoutALossWhereTheirLaunchersAreAskedTo) {
   expect_each_sample_once("log", left.out + end.out, end.step);
 }
 
+TEST_F(ElasticHosts, EndAndSaveWhereAllMembersLeaveAndWhoIsLeftHasNoState) {
+  const std::vector<std::string> words = train("log", kEndless);
+  ElasticRun first(folder_, launch("2:2", 1, here()), words);
+  await_leader();
+  ElasticRun second(folder_, launch("2:2", 1, here()), words);
+  ASSERT_TRUE(first.await_members(2));
+  ElasticRun third(folder_, launch("2:2", 1, here()), words);
+  ASSERT_TRUE(eventually([&] {
+    const auto folder = third.folder();
+    return folder && folder->is_ready(2);
+  }));
+  ASSERT_TRUE(first.await(first.step() + 10));
+  const std::int64_t step = first.step();
+  // They wake with the signal, and so leave after the same step.
+  for (const int signal : {SIGSTOP, SIGTERM, SIGCONT}) {
+    for (std::size_t rank = 0; rank < 2; ++rank) first.kill_rank(rank, signal);
+  }
+  for (ElasticRun* run : {&first, &second, &third}) {
+    ASSERT_TRUE(eventually([&] { return run->has_ended(); }));
+    EXPECT_EQ(run->wait().exit_code, 130);
+  }
+  EXPECT_GE(std::atoi(read_bytes(folder_ / "log-ck/latest").c_str() + std::string("global_step").size()), step);
+}
+
 TEST_F(ElasticHosts, SaveTogetherWhereTooFewAreLeft) {
   const std::vector<std::string> words = train("log", kEndless, {"--set", "capstan.elastic.wait=0"});
   ElasticRun first(folder_, launch("3:3", 1, here()), words);
