@@ -119,6 +119,19 @@ void check_secret(c10d::TCPStore& store, const Rendezvous& rendezvous, const std
                      "' names that port. Start the processes again.");
 }
 
+/// c10d tries to connect as long as `patience`, also where rank 0 is gone and another start has taken its place.
+void await_listener(const Rendezvous& rendezvous, milliseconds patience) {
+  constexpr milliseconds kOne{500}, kAgain{20};
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (!listens_at(rendezvous.address, rendezvous.port, kOne)) {
+    if (rendezvous.given_up() || std::chrono::steady_clock::now() > until) {
+      throw RuntimeFault("rank " + std::to_string(rendezvous.rank) + ": nobody listens at " + place(rendezvous) +
+                         ", where rank 0 was.");
+    }
+    std::this_thread::sleep_for(kAgain);
+  }
+}
+
 /// `port_file`: of a start that meets through one; null otherwise.
 c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, PortFile* port_file, milliseconds patience) {
   c10d::TCPStoreOptions options;
@@ -135,6 +148,7 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, PortFile* 
   }
   if (port_file) rendezvous.port = entry.port;
   options.port = static_cast<std::uint16_t>(rendezvous.port);
+  if (!options.isServer && rendezvous.given_up) await_listener(rendezvous, patience);
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(rendezvous.address, options);
     if (port_file && options.isServer) {

@@ -1,10 +1,14 @@
 #include "core/comm/socket_patience.hpp"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -43,6 +47,28 @@ void limit_waits_for_port(int port, std::chrono::milliseconds patience) {
     setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
     setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
   });
+}
+
+bool listens_at(const std::string& address, int port, std::chrono::milliseconds patience) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return false;
+  bool listens = false;
+  for (const addrinfo* one = found; one != nullptr && !listens; one = one->ai_next) {
+    const int descriptor = socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0) continue;
+    listens = connect(descriptor, one->ai_addr, one->ai_addrlen) == 0;
+    pollfd waits{descriptor, POLLOUT, 0};
+    if (!listens && errno == EINPROGRESS && poll(&waits, 1, static_cast<int>(patience.count())) == 1) {
+      int error = 0;
+      socklen_t length = sizeof error;
+      listens = getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
+    }
+    close(descriptor);
+  }
+  freeaddrinfo(found);
+  return listens;
 }
 
 void retransmit_often(int socket) {

@@ -54,6 +54,12 @@ TEST_F(SocketPatience, EndsAReadFromAPortThatSaysNothing) {
   EXPECT_EQ(other.tv_sec + other.tv_usec, 0);  // its peer has another port
 }
 
+TEST_F(SocketPatience, FindsOutWhetherSomethingListens) {
+  EXPECT_TRUE(listens_at("127.0.0.1", port_, std::chrono::seconds(10)));
+  close(listener_);
+  EXPECT_FALSE(listens_at("127.0.0.1", port_, std::chrono::seconds(10)));
+}
+
 TEST_F(SocketPatience, RetransmitsEachSecondOnEveryConnection) {
   if (longest_retransmission(caller_) < 0) GTEST_SKIP() << "TCP_RTO_MAX_MS needs Linux 6.15";
   EXPECT_GT(longest_retransmission(caller_), 1000);
