@@ -15,7 +15,9 @@
 #include <chrono>
 #include <thread>
 
+#include "core/comm/port_file.hpp"
 #include "core/errors.hpp"
+#include "tests/support/free_port.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -348,6 +350,23 @@ TEST(Communicator, EndsACollectiveThatIsGivenUpThoughTheOtherRankIsThere) {
   ended = true;
   other.join();
   EXPECT_EQ(why, "rank 0: collective 'second, lengths' failed: it was given up.");
+}
+
+TEST(Communicator, DoesNotLookOnForRank0OfAStartThatIsGivenUp) {
+  TemporaryFolder folder;
+  const int port = free_port();
+  PortFile told((folder / "port").string());
+  told.write({port, "a secret"});
+  Rendezvous rendezvous;
+  rendezvous.rank = 1;
+  rendezvous.size = 2;
+  rendezvous.address = "127.0.0.1";
+  rendezvous.port_file = (folder / "port").string();
+  rendezvous.passing = true;
+  rendezvous.given_up = [asked = 0]() mutable { return ++asked > 2; };
+  EXPECT_THAT([&] { Communicator::connect(rendezvous, {.arrival = std::chrono::hours(1)}); },
+              ::testing::ThrowsMessage<RuntimeFault>("rank 1: nobody listens at 127.0.0.1:" + std::to_string(port) +
+                                                     ", where rank 0 was."));
 }
 
 }  // namespace
