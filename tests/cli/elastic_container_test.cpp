@@ -190,9 +190,12 @@ TEST_F(ElasticContainer, IsNotLedAstrayByAFolderOfTorchrunsRestarts) {
   EXPECT_EQ(fs::directory_iterator(memory_)->path().filename().string(), left);
 }
 
-// The processes are in another namespace than the launcher: their parent has the number 0.
+// The processes are in another namespace than the launcher: their parent has the number 0. Process 1 there is none of
+// them, because the kernel kills all others when it ends.
 TEST_F(ElasticContainer, MayHoldTheProcessesWithoutTheirLauncher) {
-  ElasticRun run(folder_, {"--elastic", "2:2"}, train("inside", 5), {.program = {"unshare", "--pid", kCapstan}});
+  const std::string script = "sleep 60 > /dev/null 2>&1 & exec \"$0\" \"$@\"";
+  ElasticRun run(folder_, {"--elastic", "2:2"}, train("inside", 5),
+                 {.program = {"unshare", "--pid", "sh", "-c", script, kCapstan}});
   const ProcessResult result = run.wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   expect_each_sample_once("inside", result.out, 5);

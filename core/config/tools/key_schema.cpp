@@ -31,7 +31,7 @@ Json numeric_string(const KeySpec& spec, bool whole) {
   const std::string sign = positive ? "" : "-?";
   const std::string digits =
       positive && (spec.exclusive_minimum || *spec.minimum > 0) && whole ? "0*[1-9][0-9]*" : "[0-9]+";
-  const std::string rest = whole ? "(\\.0*)?" : "(\\.[0-9]*)?([eE][+-]?[0-9]+)?";
+  const std::string rest = whole ? "(\\.0*)?([eE]\\+?[0-9]+)?" : "(\\.[0-9]*)?([eE][+-]?[0-9]+)?";
   return object({{"type", "string"}, {"pattern", "^" + sign + digits + rest + "$"}});
 }
 

@@ -137,22 +137,26 @@ TEST_F(LeftFolder, IsJoinedByNobodyOnceAnotherLaunchHasIt) {
 
 // What a plugin forks off may outlive the process.
 TEST_F(LeftFolder, IsNotHeldByAChildOfItsLauncher) {
-  int end[2];
+  int end[2], came[2];
   ASSERT_EQ(pipe2(end, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(came, O_CLOEXEC), 0);
   LaunchProcess launcher(false, [&] {
     const std::string path = launch_at("the same", 7, of_generation(4), place_.path());
+    char none = 0;
     if (fork() == 0) {
       close(end[1]);
-      char none = 0;
+      (void)!write(came[1], &none, 1);
       (void)!read(end[0], &none, 1);
       _exit(0);
     }
+    // Before it runs, the child has all that its parent has.
+    (void)!read(came[0], &none, 1);
     return path;
   });
   launcher.end();
   EXPECT_THAT(WorldFolder::list(place_.path()).living, IsEmpty());
   EXPECT_EQ(next_begins_with(), 4);
-  for (const int one : end) close(one);
+  for (const int one : {end[0], end[1], came[0], came[1]}) close(one);
 }
 
 TEST_F(LeftFolder, IsNeitherTakenNorRemovedWhileItsLauncherLivesInAnotherPidNamespace) {
