@@ -4,6 +4,7 @@ import filecmp
 import glob
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -43,6 +44,8 @@ class Network:
     @staticmethod
     def is_possible():
         name = "cs%dx" % os.getpid()
+        if not all(shutil.which(tool) for tool in ("ip", "ss", "tc")):
+            return False
         return run("ip", "netns", "add", name) and run("ip", "netns", "delete", name)
 
     def __enter__(self):
