@@ -63,6 +63,20 @@ void check_method(const Effective& values, const std::string& method, Problems& 
   });
 }
 
+/// Row, head and channel pruning shrink the modules that take what they prune; the other methods leave all shapes
+/// alone.
+void note_related_modules(const Effective& values, Problems& problems) {
+  for (const char* method : {"weight_quantization", "activation_quantization", "sparse_pruning"}) {
+    if (!values.flag(shared(method) + ".enabled")) continue;
+    for_each_group(values, method, [&](const Json& group, const std::string& path) {
+      const Json* related = group.find("related_modules");
+      if (!related || related->is_null()) return;
+      problems.notice(path + ".related_modules", std::string("has no effect in ") + method +
+                                                     ": only row, head and channel pruning shrink anything.");
+    });
+  }
+}
+
 void check_weight_group(const Effective& values, const Json& params, const std::string& path, Problems& problems) {
   const std::string common = shared("weight_quantization");
   const bool forward = values.flag(common + ".quantize_weight_in_forward");
@@ -268,6 +282,7 @@ void check_compression_rules(const Effective& values, Problems& problems) {
                              "head_pruning", "channel_pruning"}) {
     check_method(values, method, problems);
   }
+  note_related_modules(values, problems);
   check_weights(values, problems);
   check_sparse(values, problems);
   check_layer_reduction(values, problems);

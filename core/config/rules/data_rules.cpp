@@ -1,4 +1,5 @@
 #include <string>
+#include <vector>
 
 #include "core/config/rules/section_rules.hpp"
 #include "core/schema/value.hpp"
@@ -20,6 +21,22 @@ std::string text(const Json& section, const char* key) {
   return value && value->is_string() ? value->as_string() : "";
 }
 
+bool has_value(const Json& section, const char* key) {
+  const Json* value = section.find(key);
+  return value && !value->is_null();
+}
+
+/// Names the parameters that a pacing function of this type does not read.
+void note_other_schedules(const Json& config, const std::string& where, const std::string& type, Problems& problems) {
+  std::vector<const char*> unread = {"difficulty", "max_step"};
+  if (type == "fixed_linear") unread.insert(unread.begin(), "root_degree");
+  if (type == "fixed_discrete") unread = {"total_curriculum_step", "difficulty_step", "root_degree"};
+  for (const char* key : unread) {
+    if (!has_value(config, key)) continue;
+    problems.notice(join_path(where, key), "has no effect with schedule_type \"" + type + "\".");
+  }
+}
+
 /// The parameters of a pacing function: which ones there must be, and that they fit each other.
 void check_schedule(const Json& section, const std::string& path, Problems& problems) {
   const std::string type = text(section, "schedule_type");
@@ -30,6 +47,7 @@ void check_schedule(const Json& section, const std::string& path, Problems& prob
     problems.error(where, "is missing; " + reason + " needs it.");
     return;
   }
+  note_other_schedules(*config, where, type, problems);
   if (type == "fixed_discrete") {
     require(*config, where, "difficulty", reason, problems);
     require(*config, where, "max_step", reason, problems);
@@ -78,6 +96,13 @@ void check_metric(const Json& metric, const std::string& path, Problems& problem
     if (text(metric, "difficulty_type") == "value") {
       require(metric, path, "index_to_metric_path", "difficulty_type \"value\"", problems);
     }
+  }
+  const bool single = text(metric, "clustering_type") == "single_cluster";
+  if (has_value(metric, "index_to_metric_path") && (single || text(metric, "difficulty_type") == "percentile")) {
+    problems.notice(join_path(path, "index_to_metric_path"),
+                    std::string("has no effect with ") +
+                        (single ? "clustering_type \"single_cluster\"" : "difficulty_type \"percentile\"") +
+                        ": the file is not read.");
   }
   check_limits(metric, path, problems);
   check_schedule(metric, path, problems);

@@ -133,14 +133,22 @@ class IdleKeys {
   std::string below_stage3_;  // keys of stage 3 while the stage is lower
 };
 
-/// Keys of zero_optimization whose effect depends on other keys, where there are several processes.
-void zero_keys(const Effective& values, Problems& problems) {
+/// Keys of zero_optimization whose effect depends on other keys. `alone`: there is one process.
+void zero_keys(const Effective& values, bool alone, Problems& problems) {
   const std::int64_t stage = values.integer(kStage);
   const auto note = [&](const char* key, bool idle, const std::string& text) {
     if (idle && values.given(key)) problems.notice(key, text);
   };
-  note("zero_optimization.allgather_bucket_size", stage == 3,
-       "has no effect at stage 3, which gathers through its own buckets.");
+  const std::string at_stage = "has no effect at stage " + std::to_string(stage);
+  const bool unused = !values.flag("zero_optimization.ignore_unused_parameters");
+  note("zero_optimization.ignore_unused_parameters", unused && (stage == 0 || stage == 3),
+       at_stage + ": stages 1 and 2 look for parameters that a step did not use.");
+  if (alone) return;
+  const std::string no_gather = ": no process gathers parameters.";
+  note("zero_optimization.allgather_partitions", stage == 0 || stage == 3,
+       at_stage + (stage == 0 ? no_gather : ", which gathers before each operator."));
+  note("zero_optimization.allgather_bucket_size", stage == 0 || stage == 3,
+       at_stage + (stage == 0 ? no_gather : ", which gathers through its own buckets."));
   note("zero_optimization.reduce_scatter", !values.flag("zero_optimization.reduce_scatter"),
        "false has no effect but on the checks: gradients always go to their owners, with the same result.");
   note("zero_optimization.grad_hooks", stage != 1 && !values.flag("zero_optimization.grad_hooks"),
@@ -188,10 +196,9 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
   const bool alone = context.world_known && config.batch.world_size == 1;
   const bool away = config.parameter_offload || values.text("zero_optimization.offload_param.device") == "nvme";
   IdleKeys(values, alone, away, plugins, problems).report();
-  if (!alone) zero_keys(values, problems);
+  zero_keys(values, alone, problems);
   if (context.world_known && !alone) secondary_ranks(values, config.batch.world_size, problems);
   report_idle_offload_keys(values, config, plugins, problems);
-  report_keys_idle_by_value(values, alone, problems);
   comms_logger_keys(values, problems);
   const ComponentRef optimizer =
       config.optimizer ? plugins.find("optimizer", config.optimizer->type, config.device) : ComponentRef{};

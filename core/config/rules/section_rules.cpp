@@ -78,6 +78,14 @@ void note_sparse_attention(const Effective& values, Problems& problems) {
     if (values.given(path) && use.modes.find(mode) == std::string_view::npos)
       problems.notice(path, "has no effect in mode \"" + mode + "\".");
   }
+  const std::string layouts = "sparse_attention.different_layout_per_head";
+  if (!values.flag(layouts)) return;
+  if (mode == "bslongformer") {
+    problems.notice(layouts, "has no effect in mode \"bslongformer\", whose layout is that of every head.");
+  } else if ((mode == "variable" || mode == "bigbird") && values.integer("sparse_attention.num_random_blocks") == 0) {
+    problems.notice(layouts,
+                    "has no effect in mode \"" + mode + "\" without num_random_blocks: heads differ by those alone.");
+  }
 }
 
 /// What switches recomputation on without saying of which layers.
@@ -128,13 +136,17 @@ void check_recompute(const Effective& values, const Config& config, Problems& pr
                    "says where the inputs of recomputed layers wait, and so does "
                    "capstan.offload.activations. Take one of the two away.");
   }
+  const Json* number = values.find(path + "number_checkpoints");
+  const bool counts = number && !number->is_null();
+  if (counts && !on && switch_without_layers(values) == nullptr) {
+    problems.notice(path + "number_checkpoints", "has no effect alone: contiguous_memory_optimization reads it.");
+  }
   if (!carried) return;
   if (values.flag(path + "partition_activations")) {
     problems.notice(path + "partition_activations",
                     "has no effect: there are no model-parallel ranks to split activations over.");
   }
-  const Json* number = values.find(path + "number_checkpoints");
-  if (number && !number->is_null() && !values.flag(path + "contiguous_memory_optimization")) {
+  if (counts && !values.flag(path + "contiguous_memory_optimization")) {
     problems.notice(path + "number_checkpoints", "has no effect without contiguous_memory_optimization.");
   }
   if (config.device != "cpu") return;

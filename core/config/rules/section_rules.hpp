@@ -27,8 +27,6 @@ void check_storage(const Effective& values, const Config& config, bool check_onl
 /// The offload sections and aio: one notice for what has no effect in this run, with the reason.
 void report_idle_offload_keys(const Effective& values, const Config& config, const PluginIndex& plugins,
                               Problems& problems);
-/// Keys that another key's value leaves without effect. `alone`: there is one process.
-void report_keys_idle_by_value(const Effective& values, bool alone, Problems& problems);
 /// autotuning where a run trains: lists to search are errors, and a notice says what searches.
 void check_tuning(const Effective& values, const Config& config, const ConfigContext& context, Problems& problems);
 void check_other_sections(const Effective& values, const Config& config, Problems& problems);
