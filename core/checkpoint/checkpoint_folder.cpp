@@ -223,9 +223,9 @@ std::string latest_tag(const fs::path& dir) {
 void prune_checkpoints(const fs::path& dir, std::int64_t keep, const std::set<std::string>& own) {
   if (keep <= 0) return;
   const SaveToken token = save_token();
-  // What a process of an older generation takes out of use when it wakes may be a newer one's: it has no way to its
-  // fence any more.
-  const fs::path place = token.run.empty() ? dir : enter_save_fence(dir, token);
+  // A process of an older generation that wakes would delete checkpoints of a newer one. Its fence has been moved away
+  // by then, so that its renames into the fence fail.
+  const fs::path place = enter_save_fence(dir, token);
   const FolderLock lock(dir, !token.run.empty());
   const std::string latest = is_there(dir / kLatestName) ? latest_tag(dir) : "";
   auto tags = checkpoint_tags(dir);

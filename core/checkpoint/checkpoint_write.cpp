@@ -159,12 +159,12 @@ void write_behind_fence(const fs::path& dir, const std::string& tag, const Check
                         const CheckpointRank& rank, const SaveToken& token) {
   std::optional<FolderLock> lock;
   std::optional<FolderAside> aside;
-  fs::path old, fence = dir;
+  fs::path old, fence;
   const auto begun = together(rank, "folder", [&]() -> std::string {
     if (!rank.leads) return "";
     create_folders(dir);
     // A process of an older generation that stands still may hold the lock for ever: the fence keeps it out.
-    if (!token.run.empty()) fence = enter_save_fence(dir, token);
+    fence = enter_save_fence(dir, token);
     lock.emplace(dir, !token.run.empty());
     // Without a lock another process's save could be under way.
     if (lock->held()) remove_leftovers(dir);

@@ -90,6 +90,7 @@ SaveToken save_token() {
 }
 
 fs::path enter_save_fence(const fs::path& dir, const SaveToken& token) {
+  if (token.run.empty()) return dir;
   const fs::path own = dir / name_of(token);
   while (true) {
     // Of two that enter at once, whoever looks last sees the other.

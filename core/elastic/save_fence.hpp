@@ -22,7 +22,7 @@ SaveToken save_token();
 /// the newer generation: what is being written lies in <dir>/.run-<run>-<term>-<generation>/, and a newer generation
 /// moves the folders of older ones into its own. From that one operation on, nothing can be renamed out of the older
 /// name. A run that another one has kept out finds <dir>/.run-<run>.left. Throws RuntimeFault where a newer generation
-/// has entered, or another run that has begun after this one. Returns the folder.
+/// has entered, or another run that has begun after this one. Returns the folder; `dir` itself without an elastic run.
 std::filesystem::path enter_save_fence(const std::filesystem::path& dir, const SaveToken& token);
 
 /// A rename out of the folder has failed: throws RuntimeFault where the reason is that a newer generation has entered.
