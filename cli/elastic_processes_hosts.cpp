@@ -85,8 +85,7 @@ void ElasticProcesses::agree() {
   if (!std::exchange(changed_hosts_, false) || outnumbered_) return;
   Membership& membership = rendezvous_->membership();
   if (!membership.may_go_on()) {
-    if (ending_) return;
-    outnumbered_ = true;
+    outnumbered_ = !ending_;
     return;
   }
   std::set<HostId> leaving;

@@ -74,7 +74,7 @@ std::unique_ptr<ElasticLink> ElasticRendezvous::find_leader() {
   takes_over_ = takes_over_ && host_.is_empty();
   if (membership_.record().last_term() == 0) return find_first();
   listen();
-  search();
+  membership_.search(steady_seconds());
   ElasticSearch search(*this, host_);
   auto leader = search.run();
   interrupted_ = search.is_interrupted();
@@ -113,8 +113,6 @@ std::unique_ptr<ElasticLink> ElasticRendezvous::find_first() {
   throw RuntimeFault("launch: nobody answers at " + given_.front().text() + " (" + why_ +
                      "). Start a launcher on that host, and name the same --rdzv on all.");
 }
-
-void ElasticRendezvous::search() { membership_.search(steady_seconds()); }
 
 void ElasticRendezvous::remember() {
   Json votes = Json::object();

@@ -43,7 +43,7 @@ class ElasticRendezvous {
   /// not come back in time, ConfigError where this launcher starts something else or has another secret.
   std::unique_ptr<ElasticLink> find_leader();
   bool is_interrupted() const { return interrupted_; }
-  /// Those that this launcher leads from here on, after another one has led.
+  /// The launchers that this one leads from here on, after another one has led.
   std::vector<MetLauncher> take_met() { return std::move(met_); }
 
   Membership& membership() { return membership_; }
@@ -59,8 +59,6 @@ class ElasticRendezvous {
   /// All hosts, as the leader has told last.
   void know(std::vector<KnownHost> hosts) { known_ = std::move(hosts); }
   const std::vector<KnownHost>& known() const { return known_; }
-  /// The launcher that led is lost, or this one has led and lost the majority of the hosts.
-  void search();
   /// The number of the host that leads, or that did before this one.
   std::int64_t leader() const { return leader_; }
   /// This launcher begins the run.
@@ -71,7 +69,7 @@ class ElasticRendezvous {
   bool has_led_before() const { return led_before_; }
   const std::vector<LauncherAddress>& given() const { return given_; }
 
-  /// What a launcher says of itself to one that has this secret.
+  /// Describes this launcher to another one that has this secret.
   Json hello(const std::string& secret) const;
   /// The secret of the launcher at this port.
   std::string secret_to_call(int port) const { return secret_.to_call(port); }

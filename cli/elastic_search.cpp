@@ -32,17 +32,17 @@ ElasticSearch::ElasticSearch(ElasticRendezvous& rendezvous, ElasticHost& host)
 
 /// The leader's address first: the leader may live, with the link to it lost.
 void ElasticSearch::find_places() {
-  const auto add = [&](const LauncherAddress& address) {
-    const auto same = [&](const Place& one) { return one.address == address; };
-    const bool own = address.port == rendezvous_.listener().port() && is_of_this_host(address.host);
-    if (address.port > 0 && !own && std::none_of(places_.begin(), places_.end(), same))
-      places_.push_back({address, {}});
-  };
   for (const KnownHost& one : rendezvous_.known()) {
-    if (one.number == rendezvous_.leader()) add(one.address);
+    if (one.number == rendezvous_.leader()) add_place(one.address);
   }
-  for (const KnownHost& one : rendezvous_.known()) add(one.address);
-  for (const LauncherAddress& one : rendezvous_.given()) add(one);
+  for (const KnownHost& one : rendezvous_.known()) add_place(one.address);
+  for (const LauncherAddress& one : rendezvous_.given()) add_place(one);
+}
+
+void ElasticSearch::add_place(const LauncherAddress& address) {
+  const auto same = [&](const Place& one) { return one.address == address; };
+  const bool own = address.port == rendezvous_.listener().port() && is_of_this_host(address.host);
+  if (address.port > 0 && !own && std::none_of(places_.begin(), places_.end(), same)) places_.push_back({address, {}});
 }
 
 std::unique_ptr<ElasticLink> ElasticSearch::run() {
@@ -172,10 +172,7 @@ bool ElasticSearch::hear(Link& one) {
         rendezvous_.heed_taken(*taken);
         one.link->close();
       } else if (const Json* leader = message->find("leader")) {
-        const LauncherAddress address{leader->at("host").as_string(),
-                                      static_cast<int>(count_in(*leader, "port", 65535))};
-        const auto same = [&](const Place& place) { return place.address == address; };
-        if (std::none_of(places_.begin(), places_.end(), same)) places_.push_back({address, {}});
+        add_place({leader->at("host").as_string(), static_cast<int>(count_in(*leader, "port", 65535))});
         one.link->close();
       } else if (const Json* hello = message->find("searching")) {
         meet(one, *hello);

@@ -42,6 +42,8 @@ class ElasticSearch {
   };
 
   void find_places();
+  /// Unless it is known, or this launcher's own.
+  void add_place(const LauncherAddress& address);
   void call();
   bool awaits_answer() const;
   void hear_callers();
