@@ -93,7 +93,7 @@ void ElasticFollower::obey(const Json& message) {
   }
 }
 
-/// What is told to the launcher that leads was written before.
+/// The record is written to the folder of this host before the leader hears of it.
 void ElasticFollower::accept(const HostsProposal& proposal) {
   if (!rendezvous_.membership().accept(proposal)) return leader_->close();
   rendezvous_.remember();

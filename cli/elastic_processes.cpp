@@ -60,7 +60,7 @@ ElasticProcesses::ElasticProcesses(const LaunchArguments& arguments, const Elast
   }
 }
 
-/// What processes read of a run before it has a generation.
+/// Gives the run its name and its size before processes read the first world.
 void ElasticProcesses::name_run() {
   if (world_.run.empty()) world_.run = random_secret();
   if (world_.members.empty()) world_.size = std::max(plan_.processes, plan_.sizes.front());

@@ -89,7 +89,7 @@ TEST_F(ConfigCommands, AnotherOptimizerDropsTheParametersOfTheDefaultOne) {
     EXPECT_EQ(end.exit_code, 0) << type << "\n" << end.text;
   }
   EXPECT_EQ(run_capstan({"plan", "--set", "scheduler.type=WarmupLR"}).exit_code, 0);
-  // What the command line gives stays, whatever its order.
+  // Parameters of the command line stay, whatever the order of its options.
   const ProgramEnd end = run_capstan({"plan", "--set", "optimizer.params.betas=1", "--set", "optimizer.type=SGD"});
   EXPECT_EQ(end.exit_code, 3);
   EXPECT_THAT(end.text, HasSubstr("command line: optimizer.params.betas: unknown key"));

@@ -56,7 +56,7 @@ Json whole_or_fraction(double number) {
   return static_cast<double>(whole) == number ? Json(whole) : Json(number);
 }
 
-/// What deepspeed_config says, as a configuration.
+/// Translates the keys of deepspeed_config to a configuration.
 Json configuration(const Values& values) {
   const auto deepspeed = [&](const char* key) { return std::string("deepspeed_config.") + key; };
   Json json = Json::object();
