@@ -18,7 +18,7 @@ struct RunFacts {
   std::string device;                      // "cpu"
 };
 
-/// The document that monitors get when they are opened; docs/plugins/monitor.md lists its members. Keys that hold
+/// The document that monitors get when they are opened; docs/reference/plugins/monitor.md lists its members. Keys that hold
 /// credentials are blotted out everywhere.
 Json run_info(const Config& config, const RunFacts& facts);
 

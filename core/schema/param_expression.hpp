@@ -12,7 +12,7 @@
 namespace capstan {
 
 /// An expression about the parameters of one component, as the `rules` of a manifest have it:
-/// "warmup <= total and (torch_adam or not amsgrad)". docs/plugins/manifest.md has the grammar.
+/// "warmup <= total and (torch_adam or not amsgrad)". docs/reference/plugins/manifest.md has the grammar.
 ///
 /// Immutable; copies share the parsed tree.
 class ParamExpression {

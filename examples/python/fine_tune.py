@@ -3,7 +3,7 @@
     python fine_tune.py MODEL TEXT ds_config.json OUT
 
 On GPUs in several processes: torchrun --nproc-per-node 2 fine_tune.py ... Without one accelerate takes no backend by itself; see
-docs/python.md.
+docs/reference/python.md.
 """
 
 import capstan.deepspeed  # noqa: F401  (stands in for deepspeed: before transformers)

@@ -74,7 +74,7 @@ for _names, _reason in {
         "and the observer tensorboard_histograms the step's",
     "safe_get_full_optimizer_state safe_set_full_optimizer_state safe_get_local_optimizer_state safe_set_local_optimizer_state "
     "safe_get_local_fp32_param safe_set_local_fp32_param":
-        "is not here; engine.save_checkpoint() writes masters and states whole, as docs/checkpoints.md shows",
+        "is not here; engine.save_checkpoint() writes masters and states whole, as docs/how-to/checkpoints.md shows",
     "safe_get_full_fp32_param safe_set_full_fp32_param":
         "is not here; capstan.zero.GatheredParameters holds whole values, and with modifier_rank takes those that a rank has written",
 }.items():

@@ -436,18 +436,18 @@ std::string departure_of(const Json& recorded) {
   }
   if (masks_batch_norm(recorded)) {
     return "channel pruning: a related batch norm is masked with its channel, so that cleaning changes nothing "
-           "(docs/compression.md, Pruning); the peer leaves it as it is until then.";
+           "(docs/how-to/compression.md, Pruning); the peer leaves it as it is until then.";
   }
   if (const Json* section = random_ltd(recorded)) {
     const Json& schedule = section->at("random_ltd_schedule");
     if (schedule.at("min_value").as_integer() % schedule.at("schedule_config").at("seq_per_step").as_integer() != 0) {
       return "random-LTD: the peer keeps fewer tokens than min_value, which is no multiple of seq_per_step "
-             "(docs/data-efficiency.md, random-LTD).";
+             "(docs/how-to/data-efficiency.md, random-LTD).";
     }
   }
   if (!is_enabled(recorded, "fp16") || config_stage(recorded.at("ds_config")) != 0) return "";
   return "fp16 at stage 0: the peer divides gradients by a loss scale that it has not multiplied the loss by, and its "
-         "scale knows no hysteresis and no floor (docs/coming-from-deepspeed.md, loss scaling).";
+         "scale knows no hysteresis and no floor (docs/explanation/coming-from-deepspeed.md, loss scaling).";
 }
 
 Json report(const Difference& difference, const Tolerance& tolerance) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# quickstart.sh BUILD: does what docs/plugins/quickstart.md says, from the page that is installed, in a fresh prefix and
+# quickstart.sh BUILD: does what docs/tutorials/first-plugin.md says, from the page that is installed, in a fresh prefix and
 # a home of its own.
 set -euo pipefail
 readonly build=$1
@@ -7,7 +7,7 @@ readonly build=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
-readonly page=$work/prefix/share/doc/capstan/docs/plugins/quickstart.md
+readonly page=$work/prefix/share/doc/capstan/docs/tutorials/first-plugin.md
 [[ -e $work/prefix/share/doc/capstan/examples/plugins/signum/signum.cpp ]] || { echo "no examples installed"; exit 1; }
 
 { echo 'set -euxo pipefail'; awk '/^```sh$/ {on = 1; next} /^```$/ {on = 0} on' "$page"; } >"$work/commands.sh"

@@ -1,4 +1,4 @@
-// docs/plugins/manifest.md against what the reader of manifests knows.
+// docs/reference/plugins/manifest.md against what the reader of manifests knows.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ ManifestVocabulary vocabulary_on_page(std::istream& page) {
 }
 
 TEST(ManifestPage, HasEveryKeyAndWordThatTheReaderKnowsAndNoOther) {
-  std::ifstream page(CAPSTAN_TEST_SOURCE_DIR "/docs/plugins/manifest.md");
+  std::ifstream page(CAPSTAN_TEST_SOURCE_DIR "/docs/reference/plugins/manifest.md");
   const ManifestVocabulary written = vocabulary_on_page(page), known = known_vocabulary();
   const auto names = [](const ManifestVocabulary& vocabulary) {
     std::set<std::string> all;
@@ -81,7 +81,7 @@ TEST(ManifestPage, HasEveryKeyAndWordThatTheReaderKnowsAndNoOther) {
 }
 
 TEST(ManifestPage, ExplainsEachTraitOnce) {
-  std::ifstream page(CAPSTAN_TEST_SOURCE_DIR "/docs/plugins/manifest.md");
+  std::ifstream page(CAPSTAN_TEST_SOURCE_DIR "/docs/reference/plugins/manifest.md");
   std::set<std::string> explained;
   bool inside = false;
   for (std::string line; std::getline(page, line);) {

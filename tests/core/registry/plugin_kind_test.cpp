@@ -31,7 +31,7 @@ TEST_P(EveryKind, HasItsFunctionsInTheInterfaceAndAHeaderOfTheSdk) {
 
 TEST_P(EveryKind, HasAPageForAuthorsThatThePageOfAllKindsLists) {
   EXPECT_THAT(read_bytes(kSource / "docs" / GetParam().page), HasSubstr("sdk/" + name() + ".hpp"));
-  EXPECT_THAT(read_bytes(kSource / "docs/plugins/README.md"), HasSubstr("\n| " + name() + " | ["));
+  EXPECT_THAT(read_bytes(kSource / "docs/reference/plugins/README.md"), HasSubstr("\n| " + name() + " | ["));
 }
 
 TEST_P(EveryKind, HasATemplateWhereItSaysSo) {

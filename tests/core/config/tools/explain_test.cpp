@@ -97,9 +97,9 @@ TEST(Explain, NamesTheNearestKey) {
 
 TEST(ReferencePage, IsTheOneInTheDocumentation) {
   const std::string page =
-      read_text(std::filesystem::path(CAPSTAN_TEST_SOURCE_DIR) / "docs/configuration-reference.md");
-  EXPECT_TRUE(page == reference_page()) << "docs/configuration-reference.md differs from the tables: "
-                                           "run capstan schema --reference > docs/configuration-reference.md";
+      read_text(std::filesystem::path(CAPSTAN_TEST_SOURCE_DIR) / "docs/reference/configuration.md");
+  EXPECT_TRUE(page == reference_page()) << "docs/reference/configuration.md differs from the tables: "
+                                           "run capstan schema --reference > docs/reference/configuration.md";
 }
 
 }  // namespace
