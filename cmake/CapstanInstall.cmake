@@ -25,7 +25,7 @@ function(_capstan_install_header source path)
 endfunction()
 
 _capstan_install_header(core/include/capstan/capstan.hpp capstan.hpp)
-# What capstan.hpp includes, log lines and data sets, and no more: the rest of core/ is nobody's business. The structs
+# What capstan.hpp includes, log lines, data sets and snapshots, and no more: the rest of core/ is nobody's business. The structs
 # of the configuration's sections are those that config.hpp includes.
 set(_config ${PROJECT_SOURCE_DIR}/core/config/config.hpp)
 file(STRINGS ${_config} _sections REGEX "^#include \"core/config/typed/")
@@ -35,6 +35,7 @@ foreach(_header
     comm/comms_log.hpp
     config/config.hpp config/typed/section_values.hpp ${_sections}
     data/batch_order.hpp data/dataset.hpp
+    elastic/snapshot_folder.hpp elastic/snapshot_segment.hpp
     engine/engine.hpp engine/gather.hpp engine/initialize.hpp
     errors.hpp log.hpp
     model/batch.hpp model/model.hpp
