@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "capstan/plugin.h"
 #include "core/errors.hpp"
 #include "core/registry/plugin_index.hpp"
 #include "core/registry/plugin_kind.hpp"
@@ -48,8 +49,10 @@ void check(const NewPlugin& plugin) {
                     suggestion(plugin.variant, variants));
 }
 
-std::string replaced(std::string text, const std::vector<std::pair<std::string, std::string>>& names) {
-  for (const auto& [from, to] : names) {
+using Words = std::vector<std::pair<std::string, std::string>>;  // a word of the templates -> the project's
+
+std::string replaced(std::string text, const Words& words) {
+  for (const auto& [from, to] : words) {
     for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size())) {
       text.replace(at, from.size(), to);
     }
@@ -76,23 +79,56 @@ bool is_source(const fs::path& name) {
 }
 
 FilesByName template_files(const NewPlugin& plugin) {
-  FilesByName plain = files_below(installed_template_folder() / plugin.kind);
-  if (plugin.variant.empty()) return plain;
-  FilesByName files = files_below(installed_template_folder() / (plugin.kind + "-" + plugin.variant));
-  std::erase_if(plain, [](const auto& file) { return is_source(file.first); });
-  files.merge(plain);
+  const fs::path templates = installed_template_folder();
+  FilesByName files = files_below(templates / plugin.kind);
+  if (!plugin.variant.empty()) {
+    std::erase_if(files, [](const auto& file) { return is_source(file.first); });
+    FilesByName own = files_below(templates / (plugin.kind + "-" + plugin.variant));
+    own.merge(files);
+    files = std::move(own);
+  }
+  files.merge(files_below(templates / "common"));
   return files;
 }
 
-void copy_file(const fs::path& from, const fs::path& to,
-               const std::vector<std::pair<std::string, std::string>>& names) {
-  std::ifstream in(from, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) throw RuntimeFault(file.string() + ": cannot be read.");
+  return text;
+}
+
+/// Takes the files template-<word> out of `files`: each holds what replaces its name in the others.
+Words take_words(FilesByName& files) {
+  Words words;
+  std::erase_if(files, [&](const auto& file) {
+    const std::string name = file.first.string();
+    if (!name.starts_with("template-")) return false;
+    std::string text = text_of(file.second);
+    while (text.ends_with('\n')) text.pop_back();
+    words.emplace_back(name, std::move(text));
+    return true;
+  });
+  return words;
+}
+
+Words names_of(const NewPlugin& plugin) {
+  std::string identifier = plugin.name;
+  std::replace(identifier.begin(), identifier.end(), '-', '_');
+  return {{"template-plugin", plugin.name},
+          {"template_plugin", identifier},
+          {"TemplatePlugin", type_of_package(plugin.name)},
+          {"template-vendor", plugin.name.substr(0, plugin.name.find('-'))},
+          {"template-kind", plugin.kind},
+          {"template-abi", std::to_string(CAPSTAN_ABI_MAJOR) + "." + std::to_string(CAPSTAN_ABI_MINOR)}};
+}
+
+void write_file(const fs::path& to, const std::string& text) {
   fs::create_directories(to.parent_path());
   std::ofstream out(to, std::ios::binary);
-  out << replaced(text, names);
+  out << text;
   out.close();
-  if (!in || !out) throw RuntimeFault(to.string() + ": cannot be written.");
+  if (!out) throw RuntimeFault(to.string() + ": cannot be written.");
 }
 
 }  // namespace
@@ -138,24 +174,20 @@ std::vector<fs::path> create_plugin_project(const NewPlugin& plugin) {
   if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder))) {
     throw RuntimeFault(folder.string() + ": already exists. Choose another name or folder.");
   }
-  std::string identifier = plugin.name;
-  std::replace(identifier.begin(), identifier.end(), '-', '_');
-  const std::vector<std::pair<std::string, std::string>> names = {
-      {"template-plugin", plugin.name},
-      {"template_plugin", identifier},
-      {"TemplatePlugin", type_of_package(plugin.name)},
-      {"template-vendor", plugin.name.substr(0, plugin.name.find('-'))}};
-  std::set<fs::path> files;
+  std::set<fs::path> made;
   try {
-    for (const auto& [name, source] : template_files(plugin)) {
-      const fs::path to = replaced(name.string(), names);
-      copy_file(source, folder / to, names);
-      files.insert(to);
+    FilesByName files = template_files(plugin);
+    Words words = take_words(files);
+    for (auto& name : names_of(plugin)) words.push_back(std::move(name));
+    for (const auto& [name, source] : files) {
+      const fs::path to = replaced(name.string(), words);
+      write_file(folder / to, replaced(text_of(source), words));
+      made.insert(to);
     }
   } catch (const fs::filesystem_error& error) {
     throw RuntimeFault(error.path1().string() + ": " + error.code().message() + ".");
   }
-  return {files.begin(), files.end()};
+  return {made.begin(), made.end()};
 }
 
 fs::path installed_template_folder() {

@@ -25,9 +25,11 @@ std::vector<std::string> template_variants(const std::string& kind);
 /// The configuration's type for a package name: "acme-signum" -> "Signum", "acme-my-adam" -> "MyAdam".
 std::string type_of_package(const std::string& name);
 
-/// Copies the template of the kind, under its new names; nothing of LibTorch. A variant is a folder <kind>-<variant> of
-/// the files that differ from the kind's: its sources take the place of all sources. Returns the files, relative to the
-/// folder. Throws ConfigError for a name, kind or variant that cannot be, RuntimeFault for what the disk refuses.
+/// Makes a project from the folder `common` of the templates, which holds what all kinds share, and the folder of the
+/// kind, whose files take precedence. A variant is a folder <kind>-<variant> of the files that differ from the kind's:
+/// its sources take the place of all sources. A file template-<word> is not copied: its text replaces its name in the
+/// other files. Returns the files, relative to the folder. Throws ConfigError for a name, kind or variant that cannot
+/// be, RuntimeFault for what the disk refuses.
 std::vector<std::filesystem::path> create_plugin_project(const NewPlugin& plugin);
 
 /// The folder of the templates that are installed with this library.
