@@ -195,7 +195,7 @@ struct Command {
 
 void config_option(CLI::App& app, ConfigArguments& config) {
   text_option(app, "--config", config.file, "FILE",
-              "Configuration, JSON or TOML; without it, the default one that comes with Capstan");
+              "Configuration, JSON, TOML or YAML; without it, the default one that comes with Capstan");
 }
 
 /// The whole definition. Lives until the arguments were taken: the options write into its members.
@@ -466,7 +466,7 @@ class Definition {
     CLI::App& app =
         begin(app_, "validate", "Check a configuration and report every problem at once", kValidateExamples, validate_);
     ValidateArguments& validate = validate_->arguments;
-    CLI::Option* file = text_option(app, "file", validate.config.file, "FILE", "Configuration, JSON or TOML");
+    CLI::Option* file = text_option(app, "file", validate.config.file, "FILE", "Configuration, JSON, TOML or YAML");
     CLI::Option* explain = text_option(app, "--explain", validate.explain, "KEY", "Say what a key means instead");
     explain->excludes(file);
     app.add_option_function<std::string>(
@@ -510,7 +510,7 @@ class Definition {
     CLI::App& app = begin(app_, "elastic", "Compute the elastic batch and the world sizes that it fits",
                           kElasticExamples, elastic_);
     ElasticArguments& elastic = elastic_->arguments;
-    text_option(app, "file", elastic.config.file, "FILE", "Configuration, JSON or TOML")->required();
+    text_option(app, "file", elastic.config.file, "FILE", "Configuration, JSON, TOML or YAML")->required();
     app.add_option_function<std::string>(
            "--world",
            [&elastic](const std::string& given) {

@@ -6,11 +6,10 @@
 
 #include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
+#include "core/config/config_document.hpp"
 #include "core/config/resolve/effective.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
-#include "core/text/relaxed.hpp"
-#include "core/text/toml.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -23,13 +22,7 @@ const std::string kZero = "zero_optimization", kStage = "zero_optimization.stage
 /// reader of configurations says better.
 Json raw_document(const ConfigText& text, const ConfigContext& context) {
   Problems ignored;
-  Json document;
-  if (text.toml) {
-    document = parse_toml(text.text, text.source);
-  } else if (auto parsed = parse_relaxed(text.text, ignored)) {
-    document = std::move(*parsed);
-  }
-  if (!document.is_object()) return Json::object();
+  Json document = config_document(text, ignored).value_or(Json::object());
   for (const auto& [path, value] : context.overrides) set_path(document, path, value);
   return document;
 }

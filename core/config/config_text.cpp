@@ -83,7 +83,7 @@ ConfigText read_config_text(const std::string& path_or_base64) {
   }
   throw ConfigError(
       "'" + shortened(path_or_base64) +
-      "' is neither an existing file nor base64 of a configuration. Give the path of a JSON or TOML file, or "
+      "' is neither an existing file nor base64 of a configuration. Give the path of a JSON, TOML or YAML file, or "
       "the JSON text in URL-safe base64.");
 }
 

@@ -3,7 +3,8 @@
 
 #include "core/config/command_line_problems.hpp"
 #include "core/config/config.hpp"
-#include "core/config/language/accelerate_yaml.hpp"
+#include "core/config/config_document.hpp"
+#include "core/config/language/accelerate.hpp"
 #include "core/config/language/misspelt_sections.hpp"
 #include "core/config/language/old_names.hpp"
 #include "core/config/language/unknown_keys.hpp"
@@ -25,6 +26,7 @@
 #include "core/text/places.hpp"
 #include "core/text/relaxed.hpp"
 #include "core/text/toml.hpp"
+#include "core/text/yaml.hpp"
 
 namespace capstan {
 namespace {
@@ -60,12 +62,7 @@ Problem toml_problem(const std::string& text, const std::string& source) {
   return problem;
 }
 
-std::optional<Json> parse(const ConfigText& text, Problems& problems) {
-  if (const auto foreign = text.toml ? std::nullopt : accelerate_yaml(text.text)) {
-    problems.error("", *foreign);
-    return std::nullopt;
-  }
-  if (!text.toml) return parse_relaxed(text.text, problems);
+std::optional<Json> toml_document(const ConfigText& text, Problems& problems) {
   if (text.text.size() > kLargestText) {
     problems.error("", "larger than 16 MiB; a configuration has a few kilobytes.");
     return std::nullopt;
@@ -294,6 +291,7 @@ class Reader {
     config.activation_offload = chooser.activation_offload();
     config.attention = chooser.attention();
     if (config.attention) config.attention_kernel = chooser.attention_kernel();
+    if (values.integer("zero_optimization.stage", 3) < 3) config.zero.offload_param.reset();
     if (config.parameter_offload) bound_read_ahead(config.zero);
     // One process holds everything, so that every stage is stage 0, unless parameters are elsewhere.
     if (config.batch.world_size <= 1 && !config.parameter_offload) config.zero.stage = 0;
@@ -339,7 +337,7 @@ bool fits(std::string_view path, const Json& value, Problems& problems) {
 }
 
 std::optional<Json> parse_and_override(const ConfigText& text, const ConfigContext& context, Problems& problems) {
-  auto document = parse(text, problems);
+  auto document = config_document(text, problems);
   if (!document) return document;
   constexpr std::string_view kModelKeys = "capstan.model.";
   for (const auto& [path, value] : context.overrides) {
@@ -354,6 +352,12 @@ std::optional<Json> parse_and_override(const ConfigText& text, const ConfigConte
 }
 
 }  // namespace
+
+std::optional<Json> config_document(const ConfigText& text, Problems& problems) {
+  if (text.toml) return toml_document(text, problems);
+  auto document = looks_like_yaml(text.text) ? parse_yaml(text.text, problems) : parse_relaxed(text.text, problems);
+  return document ? read_accelerate(std::move(*document), problems) : std::nullopt;
+}
 
 ConfigReading read_config(const ConfigText& text, const ConfigContext& context) {
   ConfigReading reading;

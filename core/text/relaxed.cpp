@@ -80,7 +80,6 @@ class PlacedBuilder : public nlohmann::json_sax<nlohmann::json> {
   Json result_;
 };
 
-/// Reports each repeated key with both places and keeps the first of them.
 void reject_duplicates(Json& value, const std::string& path, const TextPlaces& places, Problems& problems) {
   if (value.is_array()) {
     for (std::size_t i = 0; i < value.size(); ++i) {
@@ -108,13 +107,17 @@ void reject_duplicates(Json& value, const std::string& path, const TextPlaces& p
 
 }  // namespace
 
+void reject_duplicates(Json& value, const TextPlaces& places, Problems& problems) {
+  reject_duplicates(value, "", places, problems);
+}
+
 std::optional<Json> parse_relaxed(std::string_view text, Problems& problems) {
   const auto strict = make_strict(text, problems);
   if (!strict) return std::nullopt;
   PlacedBuilder builder(strict->origins);
   nlohmann::json::sax_parse(strict->text, &builder);
   Json root = builder.take();
-  reject_duplicates(root, "", TextPlaces(text), problems);
+  reject_duplicates(root, TextPlaces(text), problems);
   return root;
 }
 

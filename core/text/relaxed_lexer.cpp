@@ -159,6 +159,9 @@ class Lexer {
     out_.origins.push_back(offset);
   }
   void put(std::string_view piece) { out_.text += piece; }
+  void fix(std::size_t offset, std::size_t size, std::string text) {
+    out_.fixes.push_back({offset, size, std::move(text)});
+  }
 
   std::string text_after_end(std::size_t end) const {
     const TextPlaces places(text_.substr(0, at_ + 1));
@@ -252,7 +255,10 @@ class Lexer {
       throw SyntaxError{at_,
                         has_comma ? "a value is missing between two commas" : "a value is missing before this comma"};
     if (peek() == '}' || peek() == ']') {
-      if (has_comma) lenient(Leniency::kTrailingComma, comma);
+      if (has_comma) {
+        lenient(Leniency::kTrailingComma, comma);
+        fix(comma, 1, "");
+      }
       watch_layout(true);
       close();
       return true;
@@ -260,6 +266,7 @@ class Lexer {
     if (frame.count > 0 && !has_comma) {
       if (!line_break) throw SyntaxError{previous_end, missing_comma()};
       lenient(Leniency::kMissingComma, previous_end);
+      fix(previous_end, 0, ",");
     }
     if (frame.count++ > 0) put(",");
     return false;
@@ -375,7 +382,9 @@ class Lexer {
     if (word == "null" || word == "true" || word == "false") return put(word);
     if (word == "None" || word == "True" || word == "False") {
       lenient(Leniency::kPythonLiteral, begin);
-      return put(word == "None" ? "null" : word == "True" ? "true" : "false");
+      const char* literal = word == "None" ? "null" : word == "True" ? "true" : "false";
+      fix(begin, word.size(), literal);
+      return put(literal);
     }
     if (word.empty()) throw SyntaxError{begin, "'=' stands where a value should"};
     if (is_choice(word) || word == kDots) {
@@ -419,6 +428,7 @@ class Lexer {
     ++at_;
     note_template(begin, std::string_view(out_.text).substr(written + 1));
     put("\"");
+    if (quote == '\'') fix(begin, at_ - begin, out_.text.substr(written));
   }
 
   /// "{{ stage }}" and "${STAGE}" as a whole string are placeholders too.

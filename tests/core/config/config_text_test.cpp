@@ -49,7 +49,7 @@ TEST_F(ConfigTextTest, NamesAllFormsWhenNoneFits) {
   EXPECT_THAT(
       [] { read_config_text("no_such_file.json"); },
       ThrowsMessage<ConfigError>("'no_such_file.json' is neither an existing file nor base64 of a configuration. "
-                                 "Give the path of a JSON or TOML file, or the JSON text in URL-safe base64."));
+                                 "Give the path of a JSON, TOML or YAML file, or the JSON text in URL-safe base64."));
   // Valid base64, but of something else.
   EXPECT_THAT([] { read_config_text("aGVsbG8="); },
               ThrowsMessage<ConfigError>(HasSubstr("is neither an existing file")));
