@@ -147,6 +147,20 @@ TEST_F(ConfigCommands, UpgradePrintsOrReplaces) {
   EXPECT_EQ(text_of_file(), fresh);
 }
 
+TEST_F(ConfigCommands, UpgradeSaysWhatItLeft) {
+  const std::string path = file("{\n  \"train_batch_size\": \"8\", // a note\n  \"fp16\": {\"enabeld\": True,}\n}\n");
+  const ProgramEnd end = run_capstan({"upgrade", "--in-place", path});
+  EXPECT_EQ(end.exit_code, 0);
+  EXPECT_EQ(text_of_file(), "{\n  \"train_batch_size\": \"8\", // a note\n  \"fp16\": {\"enabeld\": true}\n}\n");
+  for (const char* line :
+       {": 1 comma before a closing bracket removed", ": 1 value spelt as in JSON: quotes, null, true, false"})
+    EXPECT_THAT(end.text, HasSubstr(path + line));
+  for (const char* line : {":2:28: comments are read here, but are not JSON.",
+                           ":2:3: train_batch_size: the string \"8\" is read as 8; write it without quotes.",
+                           ":3:12: fp16.enabeld: unknown key. Did you mean 'enabled'?"})
+    EXPECT_THAT(end.text, HasSubstr("left as it is: " + path + line));
+}
+
 TEST_F(ConfigCommands, ElasticPrintsTheBatchAndItsSizes) {
   const std::string path = file(R"({"elasticity": {"enabled": true, "max_train_batch_size": 4, "max_gpus": 4,
                                     "micro_batch_sizes": [1, 2, 3, 4], "version": 0.1}})");

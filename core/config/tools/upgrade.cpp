@@ -7,6 +7,7 @@
 #include "core/config/tools/member_span.hpp"
 #include "core/errors.hpp"
 #include "core/text/relaxed.hpp"
+#include "core/text/yaml.hpp"
 
 namespace capstan {
 namespace {
@@ -101,10 +102,30 @@ std::vector<Replacement> replacements(const ConfigText& text, const std::string&
   return found;
 }
 
+std::string counted(std::size_t count, const char* noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+/// Writes commas, quotes and words as JSON has them, and says how many it changed.
+void write_as_json(Upgraded& out) {
+  Problems problems;
+  const auto strict = make_strict(out.text, problems);
+  if (!strict) return;
+  std::size_t added = 0, removed = 0, spelt = 0;
+  for (auto fix = strict->fixes.rbegin(); fix != strict->fixes.rend(); ++fix) {
+    out.text.replace(fix->offset, fix->size, fix->text);
+    ++(fix->size == 0 ? added : fix->text.empty() ? removed : spelt);
+  }
+  if (added > 0) out.changes.push_back(counted(added, "missing comma") + " added");
+  if (removed > 0) out.changes.push_back(counted(removed, "comma") + " before a closing bracket removed");
+  if (spelt > 0) out.changes.push_back(counted(spelt, "value") + " spelt as in JSON: quotes, null, true, false");
+}
+
 }  // namespace
 
 Upgraded upgrade_text(const ConfigText& text) {
   if (text.toml) throw ConfigError(text.source + ": upgrade reads JSON; TOML files never had old spellings.");
+  if (looks_like_yaml(text.text)) throw ConfigError(text.source + ": upgrade reads JSON, and this is YAML.");
   Upgraded out{text.text, {}};
   // One change at a time: each may move what the others speak of. The old names are finite, so this ends.
   for (auto found = replacements(text, out.text); !found.empty(); found = replacements(text, out.text)) {
@@ -113,6 +134,7 @@ Upgraded upgrade_text(const ConfigText& text) {
     if (applied == found.end()) break;
     out.changes.push_back(applied->old_path + (applied->new_path.empty() ? " removed" : " -> " + applied->new_path));
   }
+  write_as_json(out);
   return out;
 }
 

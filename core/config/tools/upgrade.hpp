@@ -13,7 +13,8 @@ struct Upgraded {
   std::vector<std::string> changes;  // "zero_optimization.cpu_offload -> zero_optimization.offload_optimizer"
 };
 
-/// Replaces old spellings in the text itself: comments, order and layout stay. JSON only. Throws ConfigError when the
+/// Replaces old spellings in the text itself, and what JSON spells otherwise, commas among it: comments, order and
+/// layout stay. JSON only. Throws ConfigError when the
 /// text cannot be read, or when old and new spellings contradict each other.
 Upgraded upgrade_text(const ConfigText& text);
 
