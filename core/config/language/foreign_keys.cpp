@@ -140,7 +140,7 @@ constexpr std::pair<std::string_view, std::string_view> kHere[] = {
     {"offload_optimizer_device", "zero_optimization.offload_optimizer.device"},
     {"offload_param_device", "zero_optimization.offload_param.device"}, {"optim", "optimizer.type"},
     {"output_dir", "capstan.run.save_dir"}, {"overwrite_output_dir", "capstan.run.overwrite"},
-    {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
+    {"precision", "bf16.enabled"}, {"per_device_train_batch_size", "train_micro_batch_size_per_gpu"},
     {"save", "capstan.run.save_dir"}, {"save_interval", "capstan.run.save_every"},
     {"save_steps", "capstan.run.save_every"}, {"save_total_limit", "capstan.run.keep"}, {"seed", "capstan.run.seed"},
     {"seq_length", "capstan.data.sequence_length"}, {"sequence_len", "capstan.data.sequence_length"},

@@ -32,13 +32,16 @@ constexpr const char* kPrecision =
 constexpr const char* kRunLength = "unknown key. How long to train is the program's business: here capstan.run.steps.";
 constexpr const char* kOnePass =
     "unknown key: it chooses how torch computes; here every update is one pass. Remove it.";
+constexpr const char* kNoPipelines = "unknown key: pipeline parallelism is not in this release. Remove it.";
+constexpr const char* kNoCompiler = "unknown key: this release compiles no models. Remove the section 'compile'.";
 constexpr const char* kTotalSteps = "unknown key. Did you mean 'total_num_steps'?";
 constexpr KnownSlip kSlips[] = {
     {"gradient_accumulation", "unknown key. Did you mean 'gradient_accumulation_steps'?", true},
     {"initial_loss_scale_power", "unknown key. Did you mean 'fp16.initial_scale_power'?", true},
     {"fp16.initial_loss_scale_power", "unknown key. Did you mean 'initial_scale_power'?", true},
     {"fp16.loss_scale_power", "unknown key. Did you mean 'initial_scale_power'?", true},
-    {"fp16.fp16", "unknown key. The switch of this section is 'enabled'.", true},
+    {"fp16.dynamic_loss_scale", "unknown key. A \"loss_scale\" of 0 is dynamic, any other is fixed.", true},
+    {"bf16.auto_cast", "unknown key: it casts inputs under fp16 alone. Remove it.", false},
     {"fp16.fp16_scale_tolerance", "unknown key, an option of fairseq. The nearest here is 'hysteresis'.", true},
     {"fp16.min_scale", "unknown key. Did you mean 'min_loss_scale'?", true},
     {"bf16.check_overflow", "unknown key. Did you mean 'check_grad_overflow'?", true},
@@ -70,15 +73,16 @@ constexpr KnownSlip kSlips[] = {
     {"logging", "unknown key. steps_per_print, wall_clock_breakdown and dump_state stand at the top level.", false},
     {"int8", "unknown key: there is no such section. Quantisation is under compression_training.", true},
     {"quantize_training.eigenvalue.model_name", "unknown key. Did you mean 'layer_name'?", true},
-    {"pipeline.pipeline_parallel_size", "unknown key. Did you mean 'stages'?", true},
-    {"pipeline.schedule", "unknown key. The schedule of a pipeline cannot be chosen.", false},
-    {"pipeline.partition_method", "unknown key. Did you mean 'partition'?", true},
+    {"pipeline.pipeline_parallel_size", kNoPipelines, true},
+    {"pipeline.schedule", kNoPipelines, false},
+    {"pipeline.partition_method", kNoPipelines, true},
     {"optimizer_offload", "unknown key. Did you mean 'zero_optimization.offload_optimizer'?", true},
     {"activation_checkpointing.enabled",
      "unknown key: this section has no switch but its flags. \"capstan\": {\"recompute\": {}} switches it on.", false},
     {"gradient_checkpointing", "unknown key, an argument of another trainer. Write \"capstan\": {\"recompute\": {}}.",
      false},
-    {"tensor_parallel.enabled", "unknown key: autotp_size above 1 is this section's switch.", true},
+    {"tensor_parallel.enabled",
+     "unknown key: tensor parallelism is not in this release. Remove the section 'tensor_parallel'.", true},
     {"wandb.entity", "unknown key. Did you mean 'team'?", false},
     {"optimizer.params.learning_rate", "unknown key. Did you mean 'lr'?", true},
     {"optimizer.params.epsilon", "unknown key. Did you mean 'eps'?", true},
@@ -94,8 +98,8 @@ constexpr KnownSlip kSlips[] = {
     {"scheduler.params.total_steps", kTotalSteps, true},
     {"scheduler.params.max_steps", kTotalSteps, true},
     {"scheduler.params.num_training_steps", kTotalSteps, true},
-    {"compile.enabled", "unknown key: 'deepcompile' is this section's switch.", true},
-    {"compile.backend", "unknown key, an argument of torch.compile. 'deepcompile' is this section's switch.", true},
+    {"compile.enabled", kNoCompiler, true},
+    {"compile.backend", kNoCompiler, true},
     {"tensorboard.log_dir", "unknown key. Did you mean 'output_path'?", false},
     {"csv_monitor.log_dir", "unknown key. Did you mean 'output_path'?", false},
     {"zero_optimization.overlap_communication", "unknown key. Did you mean 'overlap_comm'?", true},
@@ -158,7 +162,10 @@ class Names {
   /// "WarmupLR, WarmupDecayLR": the types whose parameters include the name.
   std::string types_with(const std::string& section, const std::string& name) const {
     const auto found = types_.find(join_path(section, name));
-    return found == types_.end() ? "" : found->second;
+    if (found == types_.end()) return "";
+    std::string text;
+    for (const std::string& type : found->second) text += (text.empty() ? "" : ", ") + type;
+    return text;
   }
   const std::vector<std::string>& paths(const std::string& name) const { return paths_.at(name); }
 
@@ -180,8 +187,9 @@ class Names {
     if (section.empty()) return;
     for (const KeySpec& spec : component.params) {
       add(section, spec.name);
-      std::string& types = types_[join_path(section, spec.name)];
-      types += (types.empty() ? "" : ", ") + component.type;
+      auto& types = types_[join_path(section, spec.name)];
+      // A type may have a component for each device.
+      if (std::find(types.begin(), types.end(), component.type) == types.end()) types.push_back(component.type);
     }
   }
 
@@ -195,7 +203,7 @@ class Names {
 
   std::set<std::string> known_;
   std::map<std::string, std::vector<std::string>> members_, paths_;
-  std::map<std::string, std::string> types_;
+  std::map<std::string, std::vector<std::string>> types_;
   std::vector<std::string> names_;
 };
 
@@ -231,10 +239,12 @@ class Advisor {
       : document_(document), names_(plugins), searched_(plugins.searched_text()) {}
 
   KeyAdvice find(const UnknownKey& key) const {
-    if (key.path == "max_grad_norm" || key.path == "optimizer.params.max_grad_norm") return {clipping(key), true, true};
+    if (key.path == "max_grad_norm" || key.path == "optimizer.params.max_grad_norm") return clipping(key);
+    if (key.path == "fp16.fp16") return switch_of_fp16(key);
     for (const KnownSlip& slip : kSlips) {
       if (key.path == slip.path) return {slip.text, slip.changes_training, true};
     }
+    if (auto inside = held_top_level_keys(key)) return *inside;
     if (key.key.find(':') != std::string::npos) return {colon(key), true, true};
     if (names_settings(key.path)) {
       return {key.value.is_string()
@@ -246,13 +256,42 @@ class Advisor {
   }
 
  private:
-  std::string clipping(const UnknownKey& key) const {
+  KeyAdvice clipping(const UnknownKey& key) const {
     const Json* today = document_.find("gradient_clipping");
-    if (today && *today == key.value) {
-      return "unknown key. gradient_clipping says the same (" + shown(key.value) + ") already: remove this key.";
+    if (today && *today == key.value) return said_already("gradient_clipping", key.value);
+    return {"unknown key. Write \"gradient_clipping\": " + shown(key.value) + " at the top level" +
+                (today ? ", where " + shown(*today) + " stands now." : "."),
+            true, true};
+  }
+
+  /// GPT-NeoX writes the switch of fp16 twice.
+  KeyAdvice switch_of_fp16(const UnknownKey& key) const {
+    const Json* enabled = document_.find("fp16")->find("enabled");
+    if (enabled && *enabled == key.value) return said_already("enabled", key.value);
+    return {"unknown key. The switch of this section is 'enabled'.", true, true};
+  }
+
+  static KeyAdvice said_already(const std::string& name, const Json& value) {
+    KeyAdvice advice{"unknown key. " + name + " says the same (" + shown(value) + ") already: remove this key.", false,
+                     true};
+    advice.repeats = true;
+    return advice;
+  }
+
+  /// A section of a name of the user's own around keys that stand at the top level.
+  std::optional<KeyAdvice> held_top_level_keys(const UnknownKey& key) const {
+    if (!key.section.empty() || !key.meant.empty() || !key.value.is_object() || names_settings(key.key)) {
+      return std::nullopt;
     }
-    return "unknown key. Write \"gradient_clipping\": " + shown(key.value) + " at the top level" +
-           (today ? ", where " + shown(*today) + " stands now." : ".");
+    std::string names;
+    bool changes = false;
+    for (const auto& [name, value] : key.value.as_object()) {
+      if (!language().member(name)) continue;
+      names += (names.empty() ? "" : ", ") + name;
+      changes |= !reports_only(name);
+    }
+    if (names.empty()) return std::nullopt;
+    return KeyAdvice{"unknown key. Of what it holds, these keys stand at the top level: " + names + ".", changes, true};
   }
 
   static std::string colon(const UnknownKey& key) {
@@ -270,15 +309,32 @@ class Advisor {
     if (auto old = parameter ? std::nullopt : old_spelling(key, section, sibling)) return *old;
     if (sibling && (!key.meant.empty() || name_distance(key.key, *sibling) <= 1)) return meant(key, {*sibling});
     const auto same = nearest_name(key.key, names_.names());
-    if (same && name_distance(key.key, *same) == 0) return elsewhere(key, *same);
+    if (same && name_distance(key.key, *same) == 0) {
+      if (auto found = elsewhere(key, *same)) return *found;
+    }
+    if (const auto joined = with_its_section(key); !parameter && joined) return *joined;
     if (sibling) return meant(key, {*sibling});
     if (const auto longer = continued(key.key, siblings)) return meant(key, {*longer});
     if (const auto alike = of_the_same_words(key.key, siblings); !alike.empty()) return meant(key, alike);
     if (!parameter) {
       const auto near = nearest_name(key.key, names_.names([&](const std::string& path) { return in_use(path); }));
-      if (near && near_enough(key.key, *near)) return elsewhere(key, *near);
+      if (near && near_enough(key.key, *near)) {
+        if (auto found = elsewhere(key, *near)) return *found;
+      }
     }
     return nothing_near(key, siblings);
+  }
+
+  /// checkpoint_tag_validation, wherever it stands, is checkpoint.tag_validation.
+  std::optional<KeyAdvice> with_its_section(const UnknownKey& key) const {
+    for (const auto& section : language().members) {
+      const std::string prefix = section->spec.name + "_";
+      if (!key.key.starts_with(prefix) || (!key.section.empty() && key.section != section->spec.name)) continue;
+      const std::string name = key.key.substr(prefix.size());
+      if (!section->member(name) || section->member(name) == section->any_member.get()) continue;
+      return meant(key, {key.section.empty() ? join_path(section->spec.name, name) : name});
+    }
+    return std::nullopt;
   }
 
   /// What an earlier release's name that is nearer than every name of today says today.
@@ -294,17 +350,36 @@ class Advisor {
                      true};
   }
 
-  /// True when the section of a path stands in the document and nothing around the path is switched off.
-  bool in_use(std::string_view path) const {
+  enum class Use { kAbsent, kOff, kOn };
+
+  /// Whether the section of a path stands in the document, with nothing around the path switched off.
+  Use use_of(std::string_view path) const {
     const Json* at = &document_;
     for (auto dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
       at = at->find(path.substr(0, dot));
-      if (!at || at->is_null()) return false;
+      if (!at || at->is_null()) return Use::kAbsent;
       const Json* enabled = at->find("enabled");
-      if (enabled && *enabled == Json(false)) return false;
+      if (enabled && *enabled == Json(false)) return Use::kOff;
       path.remove_prefix(dot + 1);
     }
-    return true;
+    return Use::kOn;
+  }
+  bool in_use(std::string_view path) const { return use_of(path) == Use::kOn; }
+
+  /// True when a key that was written in `section` may have been meant for another place. A single word, such as
+  /// "device", names many things: it is looked for above and below its section alone. A section that the file lacks
+  /// counts where no other section has a key of that name.
+  bool may_be_meant(const std::string& path, const std::string& name, const std::string& section) const {
+    const Use use = use_of(path);
+    if (use == Use::kOff) return false;
+    if (name.find_first_of("-_") != std::string::npos) return use == Use::kOn || names_.paths(name).size() == 1;
+    const auto dot = path.rfind('.');
+    const std::string around = dot == std::string::npos ? "" : path.substr(0, dot);
+    const auto within = [](const std::string& inner, const std::string& outer) {
+      return outer.empty() ||
+             (inner.starts_with(outer) && (inner.size() == outer.size() || inner[outer.size()] == '.'));
+    };
+    return use == Use::kOn && (within(around, section) || within(section, around));
   }
 
   /// Up to three siblings that have all words of the key, in its order: micro_batch_per_gpu in
@@ -358,32 +433,32 @@ class Advisor {
     return {"unknown key. Did you mean " + text + "?", !reports_only(join_path(key.section, names.front())), true};
   }
 
-  /// The paths of a name: those of sections in use if there are any, and first those nearest to where the key stands.
-  std::vector<std::string> places_of(const std::string& name, const std::string& section) const {
+  /// The paths of a name that may have been meant, first those nearest to where the key stands.
+  std::vector<std::string> places_of(const std::string& name, const UnknownKey& key) const {
     std::vector<std::string> paths = names_.paths(name);
-    const auto idle = [&](const std::string& path) { return !in_use(path); };
-    if (!std::all_of(paths.begin(), paths.end(), idle)) std::erase_if(paths, idle);
+    std::erase_if(paths, [&](const auto& path) { return path == key.path || !may_be_meant(path, name, key.section); });
     const auto shared = [&](const std::string& path) {
-      return std::mismatch(path.begin(), path.end(), section.begin(), section.end()).first - path.begin();
+      return std::mismatch(path.begin(), path.end(), key.section.begin(), key.section.end()).first - path.begin();
     };
     std::stable_sort(paths.begin(), paths.end(), [&](const auto& a, const auto& b) { return shared(a) > shared(b); });
     return paths;
   }
 
-  KeyAdvice elsewhere(const UnknownKey& key, const std::string& name) const {
+  std::optional<KeyAdvice> elsewhere(const UnknownKey& key, const std::string& name) const {
     constexpr std::size_t kMostPlaces = 3;
+    if (const std::string types = names_.types_with(key.section, name); !key.component.empty() && !types.empty()) {
+      return KeyAdvice{"unknown key: " + key.component + " has no such parameter, unlike " + types + ".", true, true};
+    }
     std::string text;
     bool changes = false;
     std::size_t listed = 0;
-    for (const auto& path : places_of(name, key.section)) {
-      if (path == key.path || listed == kMostPlaces) continue;
+    for (const auto& path : places_of(name, key)) {
+      if (listed == kMostPlaces) break;
       text += (listed++ == 0 ? "'" : ", '") + path + (path == name ? "' at the top level" : "'");
       changes |= !reports_only(path);
     }
-    if (const std::string types = names_.types_with(key.section, name); !key.component.empty() && !types.empty()) {
-      return {"unknown key: " + key.component + " has no such parameter, unlike " + types + ".", true, true};
-    }
-    return {"unknown key. Did you mean " + text + "?", changes, true};
+    if (text.empty()) return std::nullopt;
+    return KeyAdvice{"unknown key. Did you mean " + text + "?", changes, true};
   }
 
   const Json& document_;

@@ -15,7 +15,8 @@ struct KeyAdvice {
   std::string text;               // "unknown key. Did you mean 'x'?"
   bool changes_training = false;  // what was probably meant has an effect on the training
   bool meant_something = false;   // a name or a remedy was found
-  bool lists_names = false;       // the text lists the names that the section has
+  bool lists_names = false;       // the text ends with the names that the section has, behind "unknown key"
+  bool repeats = false;           // another key says the same, so that nothing is lost without this one
 };
 
 /// Advice on each key, looked for in the whole language and in the parameters of the installed plugins.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/schema/value.hpp"
+#include "core/text/nearest.hpp"
 #include "core/text/places.hpp"
 
 namespace capstan {
@@ -164,11 +165,22 @@ class Walker {
       // false for a number that has no default is how people write that they want none.
       const bool none = given.is_bool() && !given.as_bool() && !node.spec.fallback;
       const bool dynamic = node.path == "fp16.loss_scale" && given == Json("dynamic");
+      if (offloads_to_the_gpu(node, given)) {
+        result.fault.erase(result.fault.find(" Did you mean"));
+        result.fault += " \"none\" leaves it in the memory of the GPU.";
+      }
       problems_.error(path, result.fault + (none      ? " Leave the key out to have none."
                                             : dynamic ? " 0 is a dynamic one."
                                                       : ""));
     }
     return std::move(result.value);
+  }
+
+  /// True for a word, near to "cpu", that says where things are without offload.
+  static bool offloads_to_the_gpu(const SchemaNode& node, const Json& given) {
+    const bool device = node.path == "zero_optimization.offload_optimizer.device" ||
+                        node.path == "zero_optimization.offload_param.device";
+    return device && given.is_string() && name_distance(given.as_string(), "gpu") == 0;
   }
 
   const ValidatorOptions& options_;

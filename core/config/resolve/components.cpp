@@ -252,7 +252,10 @@ std::optional<ComponentChoice> ComponentChooser::optimizer_offload() {
 }
 
 std::optional<ComponentChoice> ComponentChooser::parameter_offload() {
-  return store("capstan.offload.parameters", "zero_optimization.offload_param");
+  const std::string own = "capstan.offload.parameters";
+  // Below stage 3 every process holds all parameters, and the section has no effect.
+  if (!values_.find(own) && values_.integer("zero_optimization.stage", 3) < 3) return std::nullopt;
+  return store(own, "zero_optimization.offload_param");
 }
 
 std::optional<ComponentChoice> ComponentChooser::activation_offload() {
@@ -502,15 +505,18 @@ ComponentChoice ComponentChooser::section_choice(const ComponentManifest& compon
 
 /// Reports a section that is switched on and that nothing installed carries out.
 void ComponentChooser::missing_section(const SwitchedSection& wanted) {
-  const std::string section = "the section '" + std::string(wanted.section) + "'";
+  const SchemaNode* node = find_key(wanted.section);
+  const bool key = node && !node->is_section();
+  const std::string section = (key ? "the key '" : "the section '") + std::string(wanted.section) + "'";
   if (wanted.shipped) {
     problems_.error(wanted.switch_path, "no installed " + std::string(wanted.kind) + " carries out " + section +
                                             "; one comes with Capstan." + plugins_.searched_text());
   } else {
-    problems_.error(wanted.switch_path, section + " is not in this release, and no installed " + wanted.kind +
-                                            " carries it out. Switch it off, or install a plugin whose manifest says "
-                                            "section = \"" +
-                                            wanted.section + "\"." + plugins_.refused_text());
+    problems_.error(wanted.switch_path,
+                    section +
+                        " is not in this release, and no installed plugin acts on it. Remove it, or install "
+                        "a plugin whose manifest says section = \"" +
+                        wanted.section + "\"." + plugins_.refused_text());
   }
 }
 

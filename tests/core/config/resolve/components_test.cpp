@@ -4,13 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
 
 #include "core/config/language/language.hpp"
 #include "core/config/resolve/switched_sections.hpp"
+#include "core/schema/value.hpp"
 
 namespace capstan {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -186,8 +192,12 @@ TEST(Sections, TheMethodsOfDataEfficiencyAreChosenOneByOne) {
 TEST(Sections, ARefusalIsSaidOnce) {
   EXPECT_THAT(read(R"("nebula": {"enabled": true})", {}).problems,
               ElementsAre("nebula.enabled: the section 'nebula' is not in this release, and no installed "
-                          "observer carries it out. Switch it off, or install a plugin whose manifest says section = "
+                          "plugin acts on it. Remove it, or install a plugin whose manifest says section = "
                           "\"nebula\"."));
+  EXPECT_THAT(read(R"("sequence_parallel_size": 2)", {}).problems,
+              Contains("sequence_parallel_size: the key 'sequence_parallel_size' is not in this release, and no "
+                       "installed plugin acts on it. Remove it, or install a plugin whose manifest says section = "
+                       "\"sequence_parallel_size\"."));
 }
 
 TEST(Sections, APluginThatComesWithCapstanIsMissedByItsKind) {
@@ -301,6 +311,31 @@ TEST(Sections, AreShippedWhenAPluginOfThisReleaseCarriesThemOut) {
     EXPECT_NE(find_key(section.section), nullptr) << section.section;
     EXPECT_NE(find_key(section.switch_path), nullptr) << section.switch_path;
   }
+}
+
+/// torch and DeepSpeed take it, for a group that is not to move. Not so torch's SparseAdam; ZeroOneAdam and Muon divide
+/// by rates.
+TEST(Components, BundledOptimizersTakeARateOf0WhereTorchDoes) {
+  namespace fs = std::filesystem;
+  const std::set<std::string> positive = {"SparseAdam", "ZeroOneAdam", "Muon"};
+  std::size_t optimizers = 0;
+  for (const auto& entry : fs::directory_iterator(fs::path(CAPSTAN_TEST_SOURCE_DIR) / "plugins/optimizers")) {
+    const fs::path file = entry.path() / "plugin.toml";
+    if (!fs::exists(file)) continue;
+    std::ifstream in(file);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    // The build adds these lines.
+    const auto manifest =
+        PluginManifest::parse("abi.capstan = \"1.12\"\nabi.torch.tier = \"none\"\n" + text, file.string());
+    for (const ComponentManifest& component : manifest.components) {
+      for (const KeySpec& spec : component.params) {
+        if (spec.name != "lr") continue;
+        ++optimizers;
+        EXPECT_EQ(convert(Json(0), spec).value.has_value(), !positive.contains(component.type)) << component.type;
+      }
+    }
+  }
+  EXPECT_GE(optimizers, 19u);
 }
 
 }  // namespace
