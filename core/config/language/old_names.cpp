@@ -1,5 +1,6 @@
 #include "core/config/language/old_names.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -352,8 +353,15 @@ class Replacer {
 
   /// quantize_training of 2021: its keys are refused with the block that says the same today.
   void reject_old_moq_keys() {
-    const auto section = given("quantize_training");
-    if (!section || !section->is_object()) return;
+    Json* written = find_path(document_, "quantize_training");
+    if (!written || !written->is_object()) return;
+    // DeepSpeed's page of 2021 wrote "quantize-algo".
+    for (auto& [key, value] : written->as_object()) {
+      std::string name = key;
+      std::replace(name.begin(), name.end(), '-', '_');
+      if (std::find(kMoqKeys.begin(), kMoqKeys.end(), name) != kMoqKeys.end()) key = name;
+    }
+    const std::optional<Json> section = *written;
     bool found = false;
     for (const std::string_view key : kMoqKeys) {
       found |= section->find(key) != nullptr;
@@ -366,13 +374,18 @@ class Replacer {
             moq_block(*section).dump() + ".");
   }
 
+  bool switched_on(const char* path) const {
+    const Json* enabled = find_path(document_, path);
+    return enabled && *enabled == Json(true);
+  }
+
   static Json number_of(const Json& section, const char* object, const char* key, std::int64_t otherwise) {
     const Json* inner = section.find(object);
     const Json* value = inner ? inner->find(key) : nullptr;
     return value ? *value : Json(otherwise);
   }
 
-  static Json moq_block(const Json& section) {
+  Json moq_block(const Json& section) const {
     const auto copy = [&](const Json& from, const char* old_key, Json& to, const char* new_key) {
       if (const Json* value = from.find(old_key)) to[new_key] = *value;
     };
@@ -389,6 +402,12 @@ class Replacer {
       copy(*algorithm, "rounding", shared, "rounding");
     }
     copy(section, "quantize_weight_in_forward", shared, "quantize_weight_in_forward");
+    // Behind the optimizer weights are quantised under fp16 alone.
+    const Json* in_forward = shared.find("quantize_weight_in_forward");
+    const bool needs_fp16 = *shared.find("enabled") == Json(true) && (!in_forward || *in_forward != Json(true)) &&
+                            !switched_on("fp16.enabled");
+    const bool other_type = switched_on("bf16.enabled") || switched_on("amp.enabled");
+    if (needs_fp16 && other_type) shared["quantize_weight_in_forward"] = true;
     copy(section, "fp16_mixed_quantize", shared, "fp16_mixed_quantize");
     Json params = Json::object();
     params["start_bits"] = number_of(section, "quantize_bits", "start_bits", 16);
@@ -405,6 +424,10 @@ class Replacer {
     compression["weight_quantization"] = method;
     Json block = Json::object();
     block["compression_training"] = compression;
+    if (needs_fp16 && !other_type) {
+      block["fp16"] = Json::object();
+      block["fp16"]["enabled"] = true;
+    }
     return block;
   }
 

@@ -117,18 +117,80 @@ std::optional<Mended> written(const Json& document, const Problem& problem) {
   return mended;
 }
 
-/// What is wrong with the key that was written, by itself, and the problem if it is still there.
-std::string faults(const Mended& mended, const Problem& mended_problem, const ConfigCase& one) {
-  const ConfigReading reading = read_config({mended.document.dump(), "mended", false}, one.context, all_components());
+/// The document without what the message wants removed or left out.
+std::optional<Mended> removed(const Json& document, const Problem& problem) {
+  static const std::regex kRemove(
+      "([Rr]emove (it|this key)|[Ll]eave (it|the key) out|[Rr]emove the section( '([a-z_]+)')?)[.,;:]");
+  std::smatch found;
+  if (!std::regex_search(problem.message, found, kRemove)) return std::nullopt;
+  Mended mended{document, found[5].matched ? found[5].str() : problem.path};
+  take(mended.document, mended.path);
+  return mended;
+}
+
+/// What the message says to give on the command line: "--set a.b=1 --model gpt:tiny".
+std::vector<std::pair<std::string, Json>> settings_in(const std::string& message) {
+  static const std::regex kSetting("--set '?([a-z_0-9.]+)=([^ '.,;]+)|--(model|data) ([^ .,;]+)|--(steps) ([0-9]+)");
+  const auto path_of = [](const std::string& option) {
+    return option == "model" ? "capstan.model" : option == "data" ? "capstan.data.path" : "capstan.run.steps";
+  };
+  std::vector<std::pair<std::string, Json>> out;
+  for (std::sregex_iterator at(message.begin(), message.end(), kSetting), end; at != end; ++at) {
+    const std::size_t option = (*at)[1].matched ? 1 : (*at)[3].matched ? 3 : 5;
+    const std::string word = (*at)[option + 1];
+    Json value(word);
+    try {
+      value = Json::parse(word);
+    } catch (const ConfigError&) {  // a word
+    }
+    out.emplace_back(option == 1 ? (*at)[1].str() : path_of((*at)[option]), std::move(value));
+  }
+  return out;
+}
+
+/// Errors that follow from advice that was taken by halves: what else a new section needs, slips inside it, the old
+/// spelling beside it, and plugins that this installation lacks.
+bool is_of_the_rest(const Problem& problem, const Mended& mended) {
+  static const std::regex kRest("^is missing; it must be given|Keep only the new one|^no installed ");
+  const bool inside = problem.path.starts_with(mended.path + ".") && problem.message.starts_with("unknown key");
+  return inside || std::regex_search(problem.message, kRest);
+}
+
+bool holds(const Problems& problems, const Problem& wanted) {
+  return std::any_of(problems.all().begin(), problems.all().end(), [&](const Problem& problem) {
+    return problem.path == wanted.path && problem.message == wanted.message;
+  });
+}
+
+/// The problem if it is still there, and the errors that were not there before.
+std::string faults(const Mended& mended, const Problem& mended_problem, const ConfigCase& one,
+                   const ConfigReading& reading) {
+  const Problems before = read_config(one.text, one.context, all_components()).problems;
   std::string text;
   for (const Problem& problem : reading.problems.all()) {
     const bool again = problem.path == mended_problem.path && problem.message == mended_problem.message;
     static const std::regex kOfTheKeyItself("^(unknown key|must be|the section must|old spelling)");
     const bool here = problem.path == mended.path && std::regex_search(problem.message, kOfTheKeyItself);
-    if (again || here) text += problem.text("") + "\n";
+    const bool fresh =
+        problem.severity == Problem::Severity::kError && !holds(before, problem) && !is_of_the_rest(problem, mended);
+    if (again || here || fresh) text += problem.text("") + "\n";
   }
   return text.empty() ? ""
                       : mended_problem.text(one.text.source) + "\n  mended: " + mended.document.dump() + "\n  " + text;
+}
+
+std::string faults(const Mended& mended, const Problem& problem, const ConfigCase& one) {
+  return faults(mended, problem, one,
+                read_config({mended.document.dump(), "mended", false}, one.context, all_components()));
+}
+
+/// The same for what is given on the command line.
+std::string faults(const std::vector<std::pair<std::string, Json>>& settings, const Problem& problem,
+                   const ConfigCase& one) {
+  ConfigContext context = one.context;
+  context.overrides = settings;
+  return faults({Json::object(), settings.front().first}, problem, one,
+                read_config(one.text, context, all_components()));
 }
 
 std::vector<ConfigCase> all_configurations() {
@@ -148,7 +210,7 @@ std::vector<ConfigCase> all_configurations() {
 }
 
 TEST(Advice, IsItselfAcceptedWhereAMessageGivesIt) {
-  int names = 0, texts = 0;
+  int names = 0, texts = 0, removals = 0, settings = 0;
   for (const ConfigCase& one : all_configurations()) {
     if (one.text.toml || !one.context.overrides.empty()) continue;
     Problems syntax;
@@ -156,7 +218,15 @@ TEST(Advice, IsItselfAcceptedWhereAMessageGivesIt) {
     if (!document) continue;
     const ConfigReading reading = read_config(one.text, one.context, all_components());
     for (const Problem& problem : reading.problems.all()) {
+      // A file that is no configuration stays none.
+      const auto given = settings_in(problem.message);
+      if (!given.empty() && (reading.config || problem.severity == Problem::Severity::kError)) {
+        ++settings;
+        EXPECT_EQ(faults(given, problem, one), "");
+      }
       if (problem.path.empty() || problem.path.find('[') != std::string::npos) continue;
+      Json written_so = *document;
+      if (!find(written_so, problem.path)) continue;  // its section is misspelt, or another key implies it
       if (problem.message.starts_with("unknown key")) {
         for (const Mended& mended : renamed(*document, problem)) {
           ++names;
@@ -167,10 +237,16 @@ TEST(Advice, IsItselfAcceptedWhereAMessageGivesIt) {
         ++texts;
         EXPECT_EQ(faults(*mended, problem, one), "");
       }
+      if (const auto mended = removed(*document, problem)) {
+        ++removals;
+        EXPECT_EQ(faults(*mended, problem, one), "");
+      }
     }
   }
   EXPECT_GE(names, 60);
   EXPECT_GE(texts, 30);
+  EXPECT_GE(removals, 30);
+  EXPECT_GE(settings, 5);
 }
 
 TEST(Advice, NamesKeysOfTheLanguageForOtherProgramsOptions) {
