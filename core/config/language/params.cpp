@@ -48,11 +48,17 @@ class ParamsReader {
     const std::string where = join_path(place_.path, spec.name);
     Converted result = convert(*value, spec);
     if (!result.remark.empty()) problems_.warning(where, result.remark);
-    if (!result.value) problems_.error(where, result.fault);
+    if (!result.value) problems_.error(where, result.fault + without_warmup(spec, *value));
     return std::move(result.value);
   }
 
  private:
+  /// Earlier releases of DeepSpeed took 0 for no warm-up; later ones divide by it, or refuse it.
+  static std::string without_warmup(const KeySpec& spec, const Json& value) {
+    const bool none = spec.name == "warmup_num_steps" && value == Json(0) && spec.minimum && *spec.minimum > 0;
+    return none ? " For no warm-up write 1, or leave the scheduler out where it does nothing else." : "";
+  }
+
   std::optional<Json> absent(const KeySpec& spec, bool automatic) {
     const std::string where = join_path(place_.path, spec.name);
     if (spec.required && automatic) {

@@ -1,4 +1,6 @@
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/config/rules/section_rules.hpp"
@@ -78,6 +80,39 @@ void check_limits(const Json& section, const std::string& path, Problems& proble
   }
 }
 
+/// The tokens of the first sequences of a curriculum over lengths; 0 where they are not known.
+std::int64_t first_length(const Json& section) {
+  const Json *low = section.find("min_difficulty"), *config = section.find("schedule_config");
+  const Json* list = config ? config->find("difficulty") : nullptr;
+  if (text(section, "schedule_type") == "fixed_discrete" && list && list->is_array() && list->size() > 0) {
+    return list->as_array()[0].is_integer() ? list->as_array()[0].as_integer() : 0;
+  }
+  return low && low->is_integer() ? low->as_integer() : 0;
+}
+
+/// Layouts of sparse attention want a number of blocks in a sequence, and a curriculum begins with short sequences.
+void check_blocks_of_first_sequences(const Effective& values, const Json& section, const std::string& path,
+                                     Problems& problems) {
+  constexpr std::pair<const char*, std::string_view> kWanted[] = {
+      {"num_random_blocks", "variable bigbird"},
+      {"num_sliding_window_blocks", "bigbird bslongformer"},
+      {"num_global_blocks", "bigbird"},
+  };
+  const std::string mode = values.given("sparse_attention") ? values.text("sparse_attention.mode") : "";
+  const std::int64_t block = values.integer("sparse_attention.block", 0), length = first_length(section);
+  if (mode.empty() || block <= 0 || length <= 0) return;
+  const std::int64_t blocks = (length - 1) / block + 1;
+  for (const auto& [key, modes] : kWanted) {
+    const std::string where = std::string("sparse_attention.") + key;
+    const std::int64_t wanted = values.integer(where, 0);
+    if (modes.find(mode) == std::string_view::npos || wanted <= blocks) continue;
+    problems.error(where, std::to_string(wanted) + " is above the " + std::to_string(blocks) +
+                              (blocks == 1 ? " block" : " blocks") + " of the first sequences, which " + path +
+                              " cuts to " + std::to_string(length) + " tokens. Lower it, or begin with at least " +
+                              std::to_string((wanted - 1) * block + 1) + " tokens.");
+  }
+}
+
 void check_legacy_curriculum(const Effective& values, Problems& problems) {
   const std::string path = "curriculum_learning";
   if (!values.flag(path + ".enabled")) return;
@@ -87,6 +122,7 @@ void check_legacy_curriculum(const Effective& values, Problems& problems) {
   }
   check_limits(section, path, problems);
   check_schedule(section, path, problems);
+  check_blocks_of_first_sequences(values, section, path, problems);
 }
 
 void check_metric(const Json& metric, const std::string& path, Problems& problems) {
@@ -119,7 +155,10 @@ void check_sampling(const Effective& values, Problems& problems) {
                      "is missing; the curriculum needs at least one metric.");
     } else {
       for (const auto& [name, metric] : metrics->as_object()) {
-        check_metric(metric, join_path(curriculum + ".curriculum_metrics", name), problems);
+        const std::string where = join_path(curriculum + ".curriculum_metrics", name);
+        check_metric(metric, where, problems);
+        const bool cuts = name == "seqlen_truncate" || name == "seqlen_reshape";
+        if (cuts) check_blocks_of_first_sequences(values, metric, where, problems);
       }
     }
   }

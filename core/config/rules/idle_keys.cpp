@@ -30,6 +30,8 @@ class IdleKeys {
   void report() {
     visit(language());
     const std::int64_t stage = values_.integer(kStage);
+    if (values_.integer(kStage, 3) < 3 && offloads(values_, kOffloadParameters))
+      add(alone_ && stage > 0 ? zero_alone_ : below_stage3_, kOffloadParameters);
     if (alone_ && stage > 0 && !away_) {
       problems_.notice(kStage, "stage " + std::to_string(stage) +
                                    " with one process is stage 0: that process holds everything." +
@@ -155,10 +157,6 @@ void zero_keys(const Effective& values, bool alone, Problems& problems) {
        "has an effect at stage 1 only.");
   note("zero_optimization.zeropp_loco_param", stage == 3 && !values.flag("zero_optimization.zero_quantized_gradients"),
        "has no effect without zero_quantized_gradients, whose errors it feeds back.");
-  const std::int64_t bucket = values.integer("zero_optimization.reduce_bucket_size");
-  note("zero_optimization.reduce_bucket_size", bucket > kLargestReduceBucket,
-       std::to_string(bucket) + " is taken as " + std::to_string(kLargestReduceBucket) +
-           " elements, the largest bucket: more in one call gains nothing.");
 }
 
 /// More ranks for the secondary copy than there are.
@@ -194,7 +192,8 @@ void comms_logger_keys(const Effective& values, Problems& problems) {
 void report_idle_keys(const Effective& values, const Config& config, const ConfigContext& context,
                       const PluginIndex& plugins, Problems& problems) {
   const bool alone = context.world_known && config.batch.world_size == 1;
-  const bool away = config.parameter_offload || values.text("zero_optimization.offload_param.device") == "nvme";
+  const bool away = config.parameter_offload ||
+                    (values.integer(kStage, 3) == 3 && values.text("zero_optimization.offload_param.device") == "nvme");
   IdleKeys(values, alone, away, plugins, problems).report();
   zero_keys(values, alone, problems);
   if (context.world_known && !alone) secondary_ranks(values, config.batch.world_size, problems);

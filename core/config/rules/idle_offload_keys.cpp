@@ -78,6 +78,7 @@ void parameter_keys(const Effective& values, const Config& config, const PluginI
     }
     return keys_in_use(kOffloadParameters, values, plugins, problems);
   }
+  if (values.integer("zero_optimization.stage", 3) < 3) return;  // said with the other keys of stage 3
   if (values.text(std::string(kOffloadParameters) + ".device") != "cpu" || stands(kOffloadParameters, problems)) return;
   problems.notice(kOffloadParameters,
                   config.device == "cpu"
@@ -87,6 +88,7 @@ void parameter_keys(const Effective& values, const Config& config, const PluginI
 
 /// True when the section's device nvme is where something goes, or would go if a plugin were installed.
 bool on_nvme(const char* section, const std::optional<ComponentChoice>& store, const Effective& values) {
+  if (section == kOffloadParameters && values.integer("zero_optimization.stage", 3) < 3) return false;
   return values.text(std::string(section) + ".device") == "nvme" && !is_ours(store);
 }
 

@@ -13,7 +13,6 @@ std::string stage_of(const Effective& values) { return std::to_string(values.int
 void check_stages(const Effective& values, Problems& problems) {
   const std::int64_t stage = values.integer(kStageKey);
   const std::string optimizer = values.text(std::string(kOffloadOptimizer) + ".device");
-  const std::string parameters = values.text(std::string(kOffloadParameters) + ".device");
   if (offloads(values, kOffloadOptimizer) && stage == 0) {
     problems.error(kOffloadOptimizer,
                    "offload to '" + optimizer +
@@ -22,10 +21,6 @@ void check_stages(const Effective& values, Problems& problems) {
   } else if (optimizer == "nvme" && stage < 3) {
     problems.error(std::string(kOffloadOptimizer) + ".device",
                    "offload to 'nvme' needs stage 3, and the stage is " + stage_of(values) + ". Use cpu, or stage 3.");
-  }
-  if (offloads(values, kOffloadParameters) && stage < 3) {
-    problems.error(kOffloadParameters, "parameter offload to '" + parameters + "' needs stage 3, and the stage is " +
-                                           stage_of(values) + ". Set stage 3, or remove the section.");
   }
   if (values.find("capstan.offload.parameters") && stage < 3) {
     problems.error("capstan.offload.parameters",

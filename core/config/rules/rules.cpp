@@ -181,6 +181,13 @@ void keep_gradients_whole(Effective& values, const ComponentManifest& optimizer,
 void settle_contiguous_memory(Effective& values, Problems& problems) {
   const std::string section = "activation_checkpointing", path = section + ".contiguous_memory_optimization";
   if (!values.flag(path)) return;
+  if (values.flag("data_efficiency.data_routing.random_ltd.enabled")) {
+    values.derive(path, false);
+    problems.warning(path,
+                     "is ignored with random-LTD, whose layers keep inputs of several shapes, and its slots are of one "
+                     "shape. Remove this key.");
+    return;
+  }
   const Json* number = values.find(section + ".number_checkpoints");
   const bool partition = values.flag(section + ".partition_activations"), counts = number && !number->is_null();
   if (partition && counts) return;

@@ -202,6 +202,11 @@ void check_other_sections(const Effective& values, const Config& config, Problem
   check_comet(values, problems);
   check_autotuning(values, problems);
   check_zenflow(values, problems);
+  if (values.given("datastates_ckpt")) {
+    problems.notice("datastates_ckpt",
+                    "checkpoints are written by a thread of Capstan's own while training goes on; the package "
+                    "DataStates is not used.");
+  }
   if (values.find("expert_parallel.load_balance_coeff")) {
     problems.error("expert_parallel.load_balance_coeff", "must be null: no balancing loss is added.");
   }

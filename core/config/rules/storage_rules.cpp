@@ -62,6 +62,7 @@ void check_storage(const Effective& values, const Config& config, bool check_onl
   bool used = false;
   for (const std::string section : {"zero_optimization.offload_param", "zero_optimization.offload_optimizer"}) {
     if (values.text(section + ".device") != "nvme") continue;
+    if (section == kOffloadParameters && values.integer("zero_optimization.stage", 3) < 3) continue;  // it is not used
     used = true;
     const std::string path = section + ".nvme_path", fault = storage_fault(values.text(path));
     if (!fault.empty()) say(path, fault, "Name a folder that can be written.", check_only, problems);

@@ -18,7 +18,7 @@ std::span<const Key> zero() {
     {"zero_optimization.reduce_scatter", "boolean", "true", "", kSeveral, "001 002 003 DS",
      "Reduce each gradient to its owner instead of to all ranks.", "the checks of other keys"},
     {"zero_optimization.reduce_bucket_size", "integer", "500000000", ">= 0", kSeveral, "001 002 003 004 DS",
-     "Elements reduced per call.", kEngine},
+     "Elements reduced per call; above 1310720 more gain nothing and are not taken.", kEngine},
     {"zero_optimization.contiguous_gradients", "boolean", "true", "", kNoEffect, "001 002 003 004 DS",
      "Copy gradients into one buffer as they appear; always so under optimizer offload.", "gradients are always gathered in one buffer"},
     {"zero_optimization.grad_hooks", "boolean", "true", "", kSeveral, "001 002",
