@@ -87,6 +87,15 @@ class ActivationCheckpointing {
           "parts of the model through capstan::checkpoint, which needs no configuration.");
     }
     chosen_ = ChosenLayers(names, patterns_, every_);
+    const auto regions = static_cast<std::int64_t>(chosen_.regions());
+    if (slots_ == 0 || slots_ >= regions) return;
+    if (host_.rank() == 0) {
+      host_.warning(
+          "activation_checkpointing.contiguous_memory_optimization: is ignored, because number_checkpoints is " +
+          std::to_string(slots_) + " and the inputs of " + std::to_string(regions) +
+          " regions are kept. Set number_checkpoints to " + std::to_string(regions) + ", or remove both.");
+    }
+    slots_ = 0;
   }
 
   capstan_recompute how(const ChosenLayers::Place& place, const std::vector<capstan_str>& keep) {

@@ -44,6 +44,7 @@ ChosenLayers::ChosenLayers(std::vector<std::string> names, const std::vector<std
     ++count_;
     place.joins = in_region > 0;
     if (place.joins) places_[i - 1].stays_open = true;
+    regions_ += place.joins ? 0 : 1;
     in_region = (in_region + 1) % every;
   }
 }

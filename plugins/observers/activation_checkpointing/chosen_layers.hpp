@@ -23,13 +23,15 @@ class ChosenLayers {
   /// The place of layer `index`; of one that the model's list lacks by its name alone.
   Place place(std::uint32_t index, std::string_view name) const;
   std::size_t count() const { return count_; }
+  /// Of the layers in the model's list.
+  std::size_t regions() const { return regions_; }
 
  private:
   static bool fits(const std::string& name, const std::vector<std::string>& patterns);
 
   std::vector<std::string> patterns_;
   std::vector<Place> places_;
-  std::size_t count_ = 0;
+  std::size_t count_ = 0, regions_ = 0;
 };
 
 }  // namespace capstan::activation_checkpointing

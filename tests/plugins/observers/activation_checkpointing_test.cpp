@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::ProbeRun;
 using ::testing::ThrowsMessage;
 
@@ -149,13 +150,30 @@ TEST(ActivationCheckpointing, TakesSlotsAgainAfterAnEvaluationAndAFailedForward)
   EXPECT_NO_THROW(again.steps(2));
 }
 
-TEST(ActivationCheckpointing, RefusesFewerSlotsThanRegions) {
-  ProbeRun run("", kSlots + "1}");
-  EXPECT_THAT([&] { run.step(); }, ThrowsMessage<std::exception>(
-                                       AllOf(HasSubstr("number_checkpoints: 1, and all of them are in use when layer "
-                                                       "'blocks.1' is to be kept"))));
-  ProbeRun fits(R"("recompute": {"every": 4})", kSlots + "1}");
-  EXPECT_NO_THROW(fits.step());
+TEST(ActivationCheckpointing, GivesContiguousMemoryUpWhereThereAreFewerSlotsThanRegions) {
+  const auto warnings_of = [](const std::string& capstan_members, const std::string& members) {
+    ::testing::internal::CaptureStderr();
+    const Trained trained = train(capstan_members, members);
+    const std::string text = ::testing::internal::GetCapturedStderr();
+    EXPECT_EQ(trained.losses, train("", "").losses);
+    return text;
+  };
+  EXPECT_THAT(warnings_of("", kSlots + "3}"),
+              HasSubstr("activation_checkpointing.contiguous_memory_optimization: is ignored, because "
+                        "number_checkpoints is 3 and the inputs of 4 regions are kept. Set number_checkpoints to 4, or "
+                        "remove both."));
+  EXPECT_THAT(warnings_of(R"("recompute": {"every": 2})", kSlots + "1}"),
+              HasSubstr("the inputs of 2 regions are kept"));
+  EXPECT_THAT(warnings_of(R"("recompute": {"every": 4})", kSlots + "1}"), Not(HasSubstr("is ignored")));
+}
+
+TEST(ActivationCheckpointing, RefusesMoreInputsAtOnceThanSlots) {
+  ProbeRun run("", kSlots + "4}");
+  Batch first = run.batch(0), second = run.batch(1);
+  const auto kept = run.engine->forward(first);
+  EXPECT_THAT([&] { run.engine->forward(second); },
+              ThrowsMessage<std::exception>(HasSubstr("number_checkpoints: 4, and all of them are in use when layer "
+                                                      "'blocks.0' is to be kept")));
 }
 
 TEST(ActivationCheckpointing, RefusesLayersThatThereAreNot) {
