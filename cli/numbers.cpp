@@ -20,7 +20,7 @@ std::string grouped(std::int64_t value) {
   const std::size_t sign = value < 0 ? 1 : 0;
   for (std::size_t i = text.size(); i > sign + 3;) {
     i -= 3;
-    text.insert(i, ",");
+    text.insert(i, 1, ',');
   }
   return text;
 }

@@ -1,0 +1,182 @@
+// The commands that train, or work on what a training read and wrote.
+
+#include <algorithm>
+
+#include "cli/command_definition.hpp"
+#include "cli/help_texts.hpp"
+
+namespace capstan::cli {
+
+void Definition::define_train() {
+  CLI::App& app = begin(app_, "train", "Train a model", kTrainExamples, train_);
+  TrainArguments& train = train_->arguments;
+  config_option(app, train.config);
+  Overrides& keys = overrides_.emplace_back(app, train.config);
+  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+  keys.list("--data", "capstan.data.path", "Files or folders to train on: text as bytes, .bin as 16-bit tokens");
+  keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to train on; a GPU where there is one without it");
+  keys.integer("--steps", "capstan.run.steps", "Steps to train, counted from the beginning of the run");
+  keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints");
+  keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
+  keys.integer("--keep", "capstan.run.keep", "This run's newest checkpoints that are kept; 0: all");
+  keys.on("--overwrite", "capstan.run.overwrite", "Save into a folder that holds checkpoints of another run");
+  text_option(app, "--resume", train.resume, "DIR[:TAG]", "Continue from a checkpoint, the latest without TAG");
+  text_option(app, "--init-from", train.init_from, "PATH",
+              "Start from the weights of a safetensors file, or of a folder of transformers")
+      ->excludes("--resume");
+  keys.text("--teacher", "capstan.teacher.path", "PATH",
+            "Checkpoint (DIR[:TAG]) or safetensors file that layer reduction takes layers from");
+  keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on");
+  keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
+  keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order and dropout");
+  keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
+  app.add_flag_function(
+      "--no-progress", [&train](std::int64_t) { train.progress = false; }, "No progress bar, also on a terminal");
+  text_option(app, "--report", train.report, "WHAT",
+              "At the end, comms: what processes sent to each other; stragglers: and which of them came late")
+      ->check(CLI::IsMember({"comms", "stragglers"}));
+  keys.common();
+}
+
+void Definition::define_tune() {
+  CLI::App& app = begin(app_, "tune", "Search the fastest configuration by short trials", kTuneExamples, tune_);
+  TuneArguments& tune = tune_->arguments;
+  config_option(app, tune.config);
+  count_option(app, "-n,--processes", tune.processes, "Processes of a trial; 1 without it");
+  flag(app, "--run", tune.run, "Train with the configuration that was found");
+  flag(app, "--dry-run", tune.dry_run, "Show what would be tried, what is excluded and why; start nothing");
+  app.add_option_function<std::string>(
+         "--limit", [&tune](const std::string& given) { tune.limit = byte_count("--limit", given); },
+         "Memory that a process may take, 1500M or 1.5G; what this machine has without it")
+      ->type_name("BYTES")
+      ->take_last();
+  app.add_option_function<std::string>(
+         "--time-out",
+         [&tune](const std::string& given) {
+           tune.time_out = whole_number("--time-out", given);
+           if (tune.time_out < 1) throw UsageError("--time-out: must be 1 or more, got " + given + ".");
+         },
+         "Seconds that a trial may take; 60, or 20 times the longest so far, without it")
+      ->type_name("SECONDS")
+      ->take_last();
+  text_option(app, "--record", tune.record, "TABLE", "Try every point several times, and write all times to a file");
+  text_option(app, "--replay", tune.replay, "TABLE", "Search such a file with every installed tuner, without trials");
+  count_option(app, "--repeats", tune.repeats, "Runs of each point in a table; 3 without it");
+  count_option(app, "--seeds", tune.seeds, "Searches of a replay; 100 without it");
+  Overrides& keys = overrides_.emplace_back(app, tune.config);
+  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+  keys.list("--data", "capstan.data.path", "Files or folders to train on");
+  keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to train on; a GPU where there is one without it");
+  keys.integer("--steps", "capstan.run.steps", "Steps to train with --run");
+  keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints of --run");
+  keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
+  keys.integer("--keep", "capstan.run.keep", "This run's newest checkpoints that are kept; 0: all");
+  keys.on("--overwrite", "capstan.run.overwrite", "Save into a folder that holds checkpoints of another run");
+  text_option(app, "--init-from", tune.init_from, "PATH", "Weights that --run starts from");
+  keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on with --run");
+  keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
+  keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order, dropout and the tuner");
+  keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
+  app.add_flag_function(
+      "--no-progress", [&tune](std::int64_t) { tune.progress = false; }, "No progress bar, also on a terminal");
+  keys.common();
+  app.prefix_command();
+}
+
+void Definition::define_launch() {
+  CLI::App& app = begin(app_, "launch", "Run a command in several processes on this host", kLaunchExamples, launch_);
+  app.add_option_function<std::string>(
+         "-n,--processes",
+         [this](const std::string& given) {
+           const std::int64_t count = whole_number("-n", given);
+           if (count < 0 || count > 1024) throw UsageError("-n: 1 to 1024 processes, got " + given + ".");
+           launch_->arguments.processes = static_cast<int>(count);
+           launch_->arguments.witness = count == 0;
+         },
+         "Processes to start; with --elastic MAX of them without it; 0, with --rdzv: only to decide with other hosts")
+      ->type_name("N")
+      ->take_last();
+  app.add_option_function<std::string>(
+         "--elastic",
+         [this](const std::string& given) {
+           const std::size_t colon = given.find(':');
+           if (colon == std::string::npos) throw UsageError("--elastic: MIN:MAX, for instance 1:4, got " + given + ".");
+           const std::int64_t least = whole_number("--elastic", given.substr(0, colon)),
+                              most = whole_number("--elastic", given.substr(colon + 1));
+           if (least < 1 || most > 1024 || least > most) {
+             throw UsageError("--elastic: MIN is at least 1, MAX at most 1024 and not below MIN, got " + given + ".");
+           }
+           launch_->arguments.elastic = {static_cast<int>(least), static_cast<int>(most)};
+         },
+         "Training goes on when processes are lost, leave or join, with at least MIN and at most MAX of them")
+      ->type_name("MIN:MAX")
+      ->take_last();
+  count_option(app, "--spares", launch_->arguments.spares, "With --elastic: processes that wait to replace a lost one");
+  app.add_option_function<std::string>(
+         "--rdzv",
+         [this](const std::string& given) {
+           launch_->arguments.rdzv = LauncherAddress::list_of(given);
+           if (!launch_->arguments.rdzv.empty()) return;
+           throw UsageError("--rdzv: HOST:PORT, or several of these between commas, for instance node1:29400, got " +
+                            given + ".");
+         },
+         "With --elastic on several hosts: where the launchers find together; the same on all, the first leads")
+      ->type_name("HOST:PORT,...")
+      ->take_last();
+  text_option(app, "--rdzv-secret-file", launch_->arguments.rdzv_secret_file, "FILE",
+              "With --rdzv: a file of yours alone that holds the secret of all launchers; CAPSTAN_RDZV_SECRET holds it "
+              "as well");
+  app.add_flag("--status", launch_->arguments.status,
+               "Show the elastic launches on this host, or that at --rdzv, and start nothing");
+  app.prefix_command();
+}
+
+void Definition::define_eval() {
+  CLI::App& app = begin(app_, "eval", "Evaluate a checkpoint", kEvalExamples, eval_);
+  EvalArguments& eval = eval_->arguments;
+  config_option(app, eval.config);
+  Overrides& keys = overrides_.emplace_back(app, eval.config);
+  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+  keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to run on; a GPU where there is one without it");
+  keys.list("--data", "capstan.data.eval_path", "Files or folders to evaluate on");
+  text_option(app, "--checkpoint", eval.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG");
+  text_option(app, "--init-from", eval.init_from, "PATH",
+              "Weights of a safetensors file, or of a folder of transformers, instead of a checkpoint")
+      ->excludes("--checkpoint");
+  keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
+  keys.common();
+}
+
+void Definition::define_analyze() {
+  CLI::App& app = begin(app_, "analyze", "Measure every sample of the data, for curricula", kAnalyzeExamples, analyze_);
+  AnalyzeArguments& analyze = analyze_->arguments;
+  config_option(app, analyze.config);
+  Overrides& keys = overrides_.emplace_back(app, analyze.config);
+  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, which tells the vocabulary and the length of a sample");
+  keys.list("--data", "capstan.data.path", "Files or folders to analyse");
+  keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
+  app.add_option("--metric", analyze.metrics, "What to measure; may be repeated. Parameters: TYPE:{\"name\": value}")
+      ->type_name("TYPE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->required();
+  text_option(app, "--out", analyze.out, "DIR", "Folder for the indices of the metrics")->required();
+  count_option(app, "-n,--processes", analyze.processes, "Processes that measure");
+  keys.common();
+}
+
+void Definition::define_export() {
+  CLI::App& app = begin(app_, "export", "Write a checkpoint's weights for other programs", kExportExamples, export_);
+  ExportArguments& arguments = export_->arguments;
+  text_option(app, "--checkpoint", arguments.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG")->required();
+  choice_option(app, "--to", arguments.format, {"pt", "safetensors", "hf", "gguf"},
+                "Format: a file, or with hf a folder for transformers", true);
+  flag(app, "--compressed", arguments.compressed,
+       "Weights that compression_training rounds as the codes that were trained");
+  text_option(app, "--out", arguments.out, "PATH", "The file or folder to write")->required();
+  choice_option(app, "--dtype", arguments.dtype, {"float32", "bfloat16", "float16"},
+                "Convert floating-point values; as saved without it", false);
+  plugin_path(app, arguments.plugin_paths);
+}
+
+}  // namespace capstan::cli

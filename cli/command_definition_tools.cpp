@@ -1,0 +1,212 @@
+// The commands about configurations, models, files of data and plugins.
+
+#include <algorithm>
+
+#include "cli/command_definition.hpp"
+#include "cli/help_texts.hpp"
+#include "cli/token_formats.hpp"
+#include "core/registry/plugin_template.hpp"
+
+namespace capstan::cli {
+
+void Definition::define_plan() {
+  CLI::App& app =
+      begin(app_, "plan", "Tell beforehand what a run needs: memory, disk, bytes on the wire", kPlanExamples, plan_);
+  PlanArguments& plan = plan_->arguments;
+  config_option(app, plan.config);
+  Overrides& keys = overrides_.emplace_back(app, plan.config);
+  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:124m");
+  count_option(app, "--world", plan.world, "Processes; WORLD_SIZE, else 1, without it");
+  count_option(app, "--local-world", plan.local_world, "Processes on one host; all of them without it");
+  flag(app, "--with-values", plan.with_values, "Build the model whole, where its code needs values to be built");
+  flag(app, "--json", plan.json, "Print the plan as JSON");
+  keys.common();
+}
+
+void Definition::define_model() {
+  CLI::App& model = *app_.add_subcommand("model", "What a model is made of");
+  model.require_subcommand(1);
+  CLI::App& show = begin(model, "show", "List a model's parameters with shapes, types, counts and roles",
+                         kModelShowExamples, model_show_);
+  ModelShowArguments& arguments = model_show_->arguments;
+  text_option(show, "model", arguments.model, "TYPE[:SIZE]|FILE", "Model, for instance gpt:124m, or a plugin's file")
+      ->required();
+  config_option(show, arguments.config);
+  flag(show, "--with-values", arguments.with_values, "Build the model whole, where its code needs values to be built");
+  flag(show, "--json", arguments.json, "Print the list as JSON");
+  overrides_.emplace_back(show, arguments.config).common();
+}
+
+void Definition::define_attention() {
+  CLI::App& attention = *app_.add_subcommand("attention", "Layouts of block-sparse attention");
+  attention.require_subcommand(1);
+  CLI::App& show = begin(attention, "show", "Draw the layout of a configuration, with its density and its gain",
+                         kAttentionShowExamples, attention_show_);
+  AttentionShowArguments& arguments = attention_show_->arguments;
+  config_option(show, arguments.config);
+  count_option(show, "--length", arguments.length, "Tokens of a sequence; capstan.run.sequence_length without it");
+  count_option(show, "--heads", arguments.heads, "Heads of the model; 1 without it");
+  flag(show, "--causal", arguments.causal, "The model's calls are causal, whatever the layout");
+  flag(show, "--full", arguments.full, "Draw layouts that fit no terminal");
+  flag(show, "--json", arguments.json, "Print the layout as JSON");
+  overrides_.emplace_back(show, arguments.config).common();
+}
+
+void Definition::define_validate() {
+  CLI::App& app =
+      begin(app_, "validate", "Check a configuration and report every problem at once", kValidateExamples, validate_);
+  ValidateArguments& validate = validate_->arguments;
+  CLI::Option* file = text_option(app, "file", validate.config.file, "FILE", "Configuration, JSON, TOML or YAML");
+  CLI::Option* explain = text_option(app, "--explain", validate.explain, "KEY", "Say what a key means instead");
+  explain->excludes(file);
+  app.add_option_function<std::string>(
+         "--world",
+         [&validate](const std::string& given) {
+           validate.world = static_cast<int>(std::clamp<std::int64_t>(whole_number("--world", given), -1, 1 << 30));
+           validate.world_given = true;
+           if (validate.world < 1) throw UsageError("--world: must be 1 or more, got " + given + ".");
+         },
+         "Processes that the run is checked for; WORLD_SIZE, else whatever fits, without it")
+      ->type_name("N")
+      ->take_last();
+  flag(app, "--json", validate.json, "Print the problems as JSON");
+  overrides_.emplace_back(app, validate.config).common();
+}
+
+void Definition::define_schema() {
+  CLI::App& app = begin(app_, "schema", "Print one JSON Schema for the configuration and every installed plugin",
+                        kSchemaExamples, schema_);
+  plugin_path(app, schema_->arguments.plugin_paths);
+  flag(app, "--reference", schema_->arguments.reference, "Print the reference page of the language instead");
+}
+
+void Definition::define_report() {
+  CLI::App& app = begin(app_, "report", "Write a page with plots of a run's metrics, which opens offline",
+                        kReportExamples, report_);
+  text_option(app, "run", report_->arguments.run, "RUN",
+              "The folder of the run's csv_monitor, or of a search of capstan tune")
+      ->required();
+  text_option(app, "--out", report_->arguments.out, "FILE", "The page; RUN/report.html without it");
+}
+
+void Definition::define_upgrade() {
+  CLI::App& app =
+      begin(app_, "upgrade", "Write a configuration with today's spellings; comments stay", kUpgradeExamples, upgrade_);
+  text_option(app, "file", upgrade_->arguments.file, "FILE", "Configuration, JSON")->required();
+  flag(app, "--in-place", upgrade_->arguments.in_place, "Change the file instead of printing the new text");
+}
+
+void Definition::define_elastic() {
+  CLI::App& app =
+      begin(app_, "elastic", "Compute the elastic batch and the world sizes that it fits", kElasticExamples, elastic_);
+  ElasticArguments& elastic = elastic_->arguments;
+  text_option(app, "file", elastic.config.file, "FILE", "Configuration, JSON, TOML or YAML")->required();
+  app.add_option_function<std::string>(
+         "--world",
+         [&elastic](const std::string& given) {
+           elastic.world = std::clamp<std::int64_t>(whole_number("--world", given), -1, 1 << 30);
+           if (elastic.world < 1) throw UsageError("--world: must be 1 or more, got " + given + ".");
+         },
+         "Devices to split the batch for; WORLD_SIZE without it")
+      ->type_name("N")
+      ->take_last();
+  flag(app, "--json", elastic.json, "Print the result as JSON");
+  overrides_.emplace_back(app, elastic.config).common();
+}
+
+void Definition::define_data() {
+  CLI::App& data = *app_.add_subcommand("data", "Convert files of tokens, and look at them");
+  data.require_subcommand(1);
+  CLI::App& convert =
+      begin(data, "convert", "Write tokens as another kind of file", kDataConvertExamples, data_convert_);
+  DataConvertArguments& to = data_convert_->arguments;
+  convert.add_option("inputs", to.inputs, "What to read, one after another")->type_name("FILE")->required();
+  choice_option(convert, "--from", to.from, token_formats(), "What it is; by the names of the files without it", false);
+  choice_option(convert, "--to", to.to, {"bytes", "uint16", "uint32", "indexed"}, "What to write", true);
+  text_option(convert, "--out", to.out, "FILE|NAME", "The file; NAME of NAME.idx and NAME.bin for indexed")->required();
+  text_option(convert, "--key", to.key, "NAME", "jsonl: the member that holds a document's text; text without it");
+  choice_option(convert, "--numbering", to.numbering, {"megatron", "deepspeed"},
+                "indexed: whose numbers of types; Megatron's without it", false);
+  convert
+      .add_option_function<std::string>(
+          "--end-token",
+          [&to](const std::string& given) {
+            to.end_token = whole_number("--end-token", given);
+            if (to.end_token < 0) throw UsageError("--end-token: must not be negative, got " + given + ".");
+          },
+          "The token that ends a document: where tokens are read one after another, and where they are written so")
+      ->type_name("ID")
+      ->take_last();
+  flag(convert, "--force", to.force, "Replace what is there");
+  CLI::App& show =
+      begin(data, "show", "Tell what a file of tokens, or an index of a metric, holds", kDataShowExamples, data_show_);
+  DataShowArguments& shown = data_show_->arguments;
+  text_option(show, "file", shown.file, "FILE", "The file; NAME of NAME.idx and NAME.bin will do")->required();
+  choice_option(show, "--from", shown.from, token_formats(), "What it is; by its name without it", false);
+  text_option(show, "--key", shown.key, "NAME", "jsonl: the member that holds a document's text; text without it");
+  flag(show, "--json", shown.json, "Print the facts as JSON");
+}
+
+void Definition::define_plugins() {
+  CLI::App& plugins = *app_.add_subcommand("plugins", "What is installed, and what a plugin file says of itself");
+  plugins.require_subcommand(1);
+  CLI::App& list =
+      begin(plugins, "list", "List the components of all plugins found, without loading any", kListExamples, list_);
+  plugin_path(list, list_->arguments.plugin_paths);
+  flag(list, "--json", list_->arguments.json, "Print the list as JSON");
+  CLI::App& inspect =
+      begin(plugins, "inspect", "Show one plugin's manifest, without loading it", kInspectExamples, inspect_);
+  text_option(inspect, "file", inspect_->arguments.file, "FILE", "The plugin's .so file")->required();
+  const auto json = flag(inspect, "--json", inspect_->arguments.json, "Print the manifest as JSON");
+  flag(inspect, "--manifest-only", inspect_->arguments.manifest_only,
+       "Print nothing but what is wrong with the manifest, for a build")
+      ->excludes(json);
+  CLI::App& check = begin(plugins, "check", "Try everything that a plugin must keep to, each in a process of its own",
+                          kCheckExamples, check_);
+  text_option(check, "file", check_->arguments.file, "FILE", "The plugin's .so file")->required();
+  text_option(check, "--only", check_->arguments.only, "TEXT", "Cases whose name contains it");
+  check
+      .add_option_function<std::string>(
+          "--seed", [this](const std::string& given) { check_->arguments.seed = whole_number("--seed", given); },
+          "Seed of all random numbers")
+      ->type_name("N")
+      ->take_last();
+  check
+      .add_option_function<std::string>(
+          "--timeout",
+          [this](const std::string& given) { check_->arguments.timeout = whole_number("--timeout", given); },
+          "Seconds that a case may take; 60 without it")
+      ->type_name("SECONDS")
+      ->take_last();
+  text_option(check, "--params", check_->arguments.params, "JSON",
+              "Values of parameters in place of their defaults: '{\"names\": [\"attn\"]}'");
+  flag(check, "--in-process", check_->arguments.in_process, "No processes of their own: for the debugger");
+  flag(check, "--json", check_->arguments.json, "Print the results as JSON");
+  CLI::App& install = begin(plugins, "install", "Copy plugins to where they are always found, and pin their bytes",
+                            kInstallExamples, install_);
+  text_option(install, "source", install_->arguments.source, "FILE|FOLDER", "A plugin's .so file, or a folder of them")
+      ->required();
+  text_option(install, "--to", install_->arguments.folder, "DIR",
+              "The folder; ~/.local/share/capstan/plugins without it");
+  flag(install, "--force", install_->arguments.force, "Replace what is there, and keep types that are there twice");
+  CLI::App& remove = begin(plugins, "remove", "Remove an installed plugin", kRemoveExamples, remove_);
+  text_option(remove, "name", remove_->arguments.name, "NAME", "The package's name, or the file's")->required();
+  text_option(remove, "--from", remove_->arguments.folder, "DIR", "The folder that it was installed to");
+  CLI::App& made = begin(plugins, "new", "Start a plugin project of your own", kNewExamples, new_);
+  text_option(made, "name", new_->arguments.name, "NAME", "VENDOR-NAME, in lower case: acme-signum")->required();
+  text_option(made, "--kind", new_->arguments.kind, "KIND", template_kinds("or"))->required();
+  CLI::Option* lang = text_option(made, "--lang", new_->arguments.lang, "c|c++", "Language; c++ without it")
+                          ->check(CLI::IsMember({"c", "c++"}));
+  text_option(made, "--template", new_->arguments.variant, "NAME",
+              "Another start: matrix (optimizer), batch or weights (observer)")
+      ->excludes(lang);
+  text_option(made, "--out", new_->arguments.folder, "DIR", "The project's folder; ./NAME without it");
+}
+
+void Definition::define_doctor() {
+  CLI::App& app = begin(app_, "doctor", "Show what this machine has, what is missing and how to get it", "", doctor_);
+  plugin_path(app, doctor_->arguments.plugin_paths);
+  flag(app, "--json", doctor_->arguments.json, "Print the findings as JSON");
+}
+
+}  // namespace capstan::cli
