@@ -85,17 +85,21 @@ void Definition::define_tune() {
 
 void Definition::define_launch() {
   CLI::App& app = begin(app_, "launch", "Run a command in several processes on this host", kLaunchExamples, launch_);
-  app.add_option_function<std::string>(
-         "-n,--processes",
-         [this](const std::string& given) {
-           const std::int64_t count = whole_number("-n", given);
-           if (count < 0 || count > 1024) throw UsageError("-n: 1 to 1024 processes, got " + given + ".");
-           launch_->arguments.processes = static_cast<int>(count);
-           launch_->arguments.witness = count == 0;
-         },
-         "Processes to start; with --elastic MAX of them without it; 0, with --rdzv: only to decide with other hosts")
-      ->type_name("N")
-      ->take_last();
+  const auto take = [this](const std::string& name, const std::string& given) {
+    const std::int64_t count = whole_number(name, given);
+    if (count < 0 || count > 1024) throw UsageError(name + ": 1 to 1024 processes, got " + given + ".");
+    launch_->arguments.processes = static_cast<int>(count);
+    launch_->arguments.witness = count == 0;
+  };
+  launcher_names(
+      app,
+      app.add_option_function<std::string>(
+             "-n,--processes", [take](const std::string& given) { take("-n", given); },
+             "Processes to start; with --elastic MAX of them without it; 0, with --rdzv: only to decide with "
+             "other hosts. --nproc-per-node and --num_gpus of other launchers are taken as well")
+          ->type_name("N")
+          ->take_last(),
+      take);
   app.add_option_function<std::string>(
          "--elastic",
          [this](const std::string& given) {

@@ -1,6 +1,16 @@
 #include "cli/command_line.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
 #include "cli/command_definition.hpp"
+#include "cli/foreign_options.hpp"
 #include "cli/help_texts.hpp"
 #include "cli/version.hpp"
 #include "core/errors.hpp"
@@ -51,6 +61,41 @@ void check_launch(const LaunchArguments& arguments) {
   }
 }
 
+/// The file of a program that is named without a '/', or "".
+std::string program_in_path(const std::string& word) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "/usr/local/bin:/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::filesystem::path file = std::filesystem::path(folder.empty() ? "." : folder) / word;
+    std::error_code error;
+    if (std::filesystem::is_regular_file(file, error) && access(file.c_str(), X_OK) == 0) {
+      return file.has_parent_path() ? file.string() : "./" + file.string();
+    }
+  }
+  return "";
+}
+
+/// What to write in place of a word that is not a program; `otherwise` where nothing is known.
+std::string how_to_start(const std::string& word, const std::string& otherwise = "") {
+  if (word.ends_with(".py")) return " Write python3 " + word + " to start a Python program.";
+  std::error_code error;
+  if (std::filesystem::is_regular_file(word, error)) return " Write ./" + word + " for the file in this folder.";
+  return otherwise;
+}
+
+/// A command of ours that could not be understood, or that asks for help: another line, with the answer.
+struct Answered {
+  CommandLine line;
+};
+
+/// Reads the line of a command of ours that is to be launched, so that a mistake is reported once and not by each rank.
+void check_command(const Words& command) {
+  std::vector<const char*> words{"capstan"};
+  for (const std::string& word : command) words.push_back(word.c_str());
+  CommandLine line = read_command_line(static_cast<int>(words.size()), words.data());
+  if (!line.arguments) throw Answered{std::move(line)};
+}
+
 }  // namespace
 
 Definition::Definition() : app_(kDescription, "capstan") {
@@ -76,6 +121,7 @@ Definition::Definition() : app_(kDescription, "capstan") {
   define_doctor();
   finish(app_);
 }
+
 const CLI::App& Definition::deepest() const {
   const CLI::App* at = &app_;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
@@ -89,29 +135,53 @@ CommandLine Definition::misuse(const std::string& message) const {
           static_cast<int>(ExitCode::kUsage)};
 }
 
-/// About the first word that no command knows, or empty.
+std::string Definition::unknown_option(const CLI::App& app, const std::string& word, const std::string& next) const {
+  const std::string name = word.substr(0, word.find('='));
+  std::string text = "unknown option '" + name + "' of '" + full_name(app) + "'.";
+  if (app.get_option_no_throw("--set") || &app == launch_->app) {
+    const std::string advice = foreign_option_advice(word, next, [&](std::string_view path) {
+      std::string option;
+      for (const Overrides& keys : overrides_) option += keys.option_of(app, path);
+      return option;
+    });
+    if (!advice.empty()) return text + advice;
+  }
+  Words known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
+  }
+  return text + suggestion(name, known);
+}
+
+std::string Definition::unknown_options(const Words& words) const {
+  std::string text;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with('-')) continue;
+    text += (text.empty() ? "" : "\ncapstan: error: ") +
+            unknown_option(deepest(), words[i], i + 1 < words.size() ? words[i + 1] : "");
+  }
+  return text;
+}
+
+/// About what no command knows, or empty.
 std::string Definition::unknown_word() const {
   const CLI::App& app = deepest();
   const Words words = app_.remaining(true);
   if (words.empty()) return "";
   const std::string& word = words.front();
+  if (word.starts_with('-')) return unknown_options(words);
   Words known;
-  if (word.starts_with('-')) {
-    const std::string name = word.substr(0, word.find('='));
-    for (const CLI::Option* option : app.get_options()) {
-      for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
-    }
-    return "unknown option '" + name + "' of '" + full_name(app) + "'." + suggestion(name, known);
-  }
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
     known.push_back(command->get_name());
   }
-  if (known.empty()) return "'" + full_name(app) + "' does not take the argument '" + word + "'.";
+  if (known.empty()) {
+    return "'" + full_name(app) + "' does not take the argument '" + word + "'." +
+           (word == "help" ? " Did you mean '--help'?" : "");
+  }
   std::string all;
   for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
-  const bool option = word == "version" || word == "help";
   return "'" + full_name(app) + "' has no command '" + word + "'." +
-         (option ? " Did you mean '--" + word + "'?" : suggestion(word, known)) + " It has: " + all + ".";
+         (word == "help" ? " Did you mean '--help'?" : suggestion(word, known)) + " It has: " + all + ".";
 }
 
 TuneArguments Definition::tune_arguments() const {
@@ -120,13 +190,11 @@ TuneArguments Definition::tune_arguments() const {
   if (!arguments.program.empty() && arguments.program.front().find('/') == std::string::npos) {
     const std::string& word = arguments.program.front();
     if (word.starts_with('-')) {
-      Words known;
-      for (const CLI::Option* option : tune_->app->get_options()) {
-        for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
-      }
-      throw UsageError("unknown option '" + word + "' of 'capstan tune'." + suggestion(word, known));
+      throw UsageError(unknown_option(*tune_->app, word, arguments.program.size() > 1 ? arguments.program[1] : ""));
     }
-    throw UsageError("tune: '" + word + "' is not a program: write it with a '/', for instance ./" + word + ".");
+    const std::string program = program_in_path(word);
+    if (program.empty()) throw UsageError("tune: '" + word + "' is not a program in PATH." + how_to_start(word));
+    arguments.program.front() = program;
   }
   if (!arguments.program.empty() && !arguments.config.file.empty()) {
     throw UsageError(
@@ -140,13 +208,41 @@ TuneArguments Definition::tune_arguments() const {
   return arguments;
 }
 
-std::optional<Arguments> Definition::taken() const {
-  if (launch_->app->parsed()) {
-    LaunchArguments arguments = launch_->arguments;
-    arguments.command = launch_->app->remaining();
-    check_launch(arguments);
+LaunchArguments Definition::launch_arguments() const {
+  LaunchArguments arguments = launch_->arguments;
+  arguments.command = launch_->app->remaining();
+  if (!arguments.command.empty() && arguments.command.front().starts_with('-')) {
+    const Words& words = arguments.command;
+    const std::string name = words.front().substr(0, words.front().find('='));
+    if (train_->app->get_option_no_throw(name)) {
+      throw UsageError("unknown option '" + name +
+                       "' of 'capstan launch'. It is an option of 'capstan train': write it "
+                       "behind 'train'.");
+    }
+    throw UsageError(unknown_option(*launch_->app, words.front(), words.size() > 1 ? words[1] : ""));
+  }
+  check_launch(arguments);
+  if (arguments.command.empty()) return arguments;  // --status
+  std::string& word = arguments.command.front();
+  if (word.find('/') != std::string::npos) return arguments;
+  const auto commands = app_.get_subcommands([](const CLI::App*) { return true; });
+  if (std::any_of(commands.begin(), commands.end(), [&](const CLI::App* one) { return one->get_name() == word; })) {
+    check_command(arguments.command);
     return arguments;
   }
+  const std::string program = program_in_path(word);
+  if (program.empty()) {
+    Words names;
+    for (const CLI::App* command : commands) names.push_back(command->get_name());
+    throw UsageError("launch: '" + word + "' is neither a command of capstan nor a program in PATH." +
+                     how_to_start(word, suggestion(word, names)));
+  }
+  word = program;
+  return arguments;
+}
+
+std::optional<Arguments> Definition::taken() const {
+  if (launch_->app->parsed()) return launch_arguments();
   if (tune_->app->parsed()) return tune_arguments();
   if (train_->app->parsed()) return train_->arguments;
   if (eval_->app->parsed()) return eval_->arguments;
@@ -176,6 +272,8 @@ CommandLine Definition::read(int argc, const char* const* argv) {
   try {
     app_.parse(argc, argv);
     return {taken(), "", 0};
+  } catch (const Answered& answer) {
+    return answer.line;
   } catch (const CLI::CallForHelp&) {
     return {{}, help_text(deepest()), 0};
   } catch (const CLI::CallForVersion& version) {
@@ -184,7 +282,8 @@ CommandLine Definition::read(int argc, const char* const* argv) {
     return misuse(error.what());
   } catch (const CLI::ParseError& error) {
     // A misspelt word makes other things missing: it is the cause, so it is what is said.
-    const std::string unknown = unknown_word();
+    // The words behind launch and tune are those of a command.
+    const std::string unknown = deepest().get_prefix_command() ? "" : unknown_word();
     if (!unknown.empty()) return misuse(unknown);
     if (deepest().get_subcommands([](const CLI::App*) { return true; }).size() > 0) {
       return {{}, help_text(deepest()), static_cast<int>(ExitCode::kUsage)};
@@ -194,8 +293,16 @@ CommandLine Definition::read(int argc, const char* const* argv) {
 }
 
 CommandLine read_command_line(int argc, const char* const* argv) {
+  std::vector<const char*> words(argv, argv + argc);
+  // The words 'help' and 'version' in the place of a command are the options.
+  if (words.size() > 1 && words[1] == std::string_view("help")) {
+    words.erase(words.begin() + 1);
+    words.push_back("--help");
+  } else if (words.size() == 2 && words[1] == std::string_view("version")) {
+    words[1] = "--version";
+  }
   Definition definition;
-  return definition.read(argc, argv);
+  return definition.read(static_cast<int>(words.size()), words.data());
 }
 
 }  // namespace capstan::cli

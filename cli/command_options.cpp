@@ -81,19 +81,41 @@ CLI::Option* flag(CLI::App& app, const std::string& name, bool& target, const st
       name, [&target](std::int64_t) { target = true; }, description);
 }
 
-void count_option(CLI::App& app, const std::string& name, int& target, const std::string& description) {
-  app.add_option_function<std::string>(
-         name,
-         [&target, name](const std::string& given) {
-           const std::int64_t count = whole_number(name, given);
-           if (count < 1 || count > 1'000'000) {
-             throw UsageError(name + ": must be 1 to 1,000,000, got " + given + ".");
-           }
-           target = static_cast<int>(count);
-         },
-         description)
-      ->type_name("N")
-      ->take_last();
+namespace {
+
+int count_of(const std::string& name, const std::string& given) {
+  const std::int64_t count = whole_number(name, given);
+  if (count < 1 || count > 1'000'000) throw UsageError(name + ": must be 1 to 1,000,000, got " + given + ".");
+  return static_cast<int>(count);
+}
+
+}  // namespace
+
+CLI::Option* count_option(CLI::App& app, const std::string& name, int& target, const std::string& description) {
+  CLI::Option* option =
+      app.add_option_function<std::string>(
+             name, [&target, name](const std::string& given) { target = count_of(name, given); }, description)
+          ->type_name("N")
+          ->take_last();
+  if (name == "-n,--processes") {
+    launcher_names(app, option,
+                   [&target](const std::string& as, const std::string& given) { target = count_of(as, given); });
+  }
+  return option;
+}
+
+void launcher_names(CLI::App& app, CLI::Option* option,
+                    const std::function<void(const std::string&, const std::string&)>& take) {
+  for (const std::string name : {"--nproc-per-node", "--nproc_per_node", "--num-gpus", "--num_gpus"}) {
+    app.add_option_function<std::string>(name,
+                                         [name, take, option](const std::string& given) {
+                                           if (option->count() > 0)
+                                             throw UsageError("-n and " + name + " are the same: give one of them.");
+                                           take(name, given);
+                                         })
+        ->group("")  // not in the help
+        ->take_last();
+  }
 }
 
 void plugin_path(CLI::App& app, Words& target) {
@@ -105,11 +127,12 @@ void plugin_path(CLI::App& app, Words& target) {
 }
 
 void config_option(CLI::App& app, ConfigArguments& config) {
-  text_option(app, "--config", config.file, "FILE",
+  text_option(app, "-c,--config", config.file, "FILE",
               "Configuration, JSON, TOML or YAML; without it, the default one that comes with Capstan");
 }
 
 void Overrides::text(const char* name, const char* path, const char* value, const char* description) {
+  options_.emplace_back(name, path);
   app_.add_option_function<std::string>(
           name, [this, path](const std::string& given) { config_.overrides.emplace_back(path, given); }, description)
       ->type_name(value)
@@ -117,6 +140,7 @@ void Overrides::text(const char* name, const char* path, const char* value, cons
 }
 
 void Overrides::integer(const char* name, const char* path, const char* description) {
+  options_.emplace_back(name, path);
   app_.add_option_function<std::string>(
           name,
           [this, name, path](const std::string& given) {
@@ -128,11 +152,13 @@ void Overrides::integer(const char* name, const char* path, const char* descript
 }
 
 void Overrides::on(const char* name, const char* path, const char* description) {
+  options_.emplace_back(name, path);
   app_.add_flag_function(
       name, [this, path](std::int64_t) { config_.overrides.emplace_back(path, true); }, description);
 }
 
 void Overrides::list(const char* name, const char* path, const char* description) {
+  options_.emplace_back(name, path);
   app_.add_option_function<Words>(
           name,
           [this, path](const Words& given) {
@@ -160,6 +186,14 @@ void Overrides::common() {
       ->expected(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+std::string Overrides::option_of(const CLI::App& app, std::string_view path) const {
+  if (&app != &app_) return "";
+  for (const auto& [name, key] : options_) {
+    if (key == path) return name;
+  }
+  return "";
 }
 
 }  // namespace capstan::cli

@@ -2,7 +2,10 @@
 
 #include <CLI/App.hpp>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/arguments.hpp"
@@ -24,7 +27,11 @@ CLI::Option* text_option(CLI::App& app, const std::string& name, std::string& ta
                          const std::string& description);
 CLI::Option* flag(CLI::App& app, const std::string& name, bool& target, const std::string& description);
 /// A number, 1 or more.
-void count_option(CLI::App& app, const std::string& name, int& target, const std::string& description);
+CLI::Option* count_option(CLI::App& app, const std::string& name, int& target, const std::string& description);
+/// Calls `take` with a launcher's name for `option`, the number of processes, and its value: torchrun's
+/// --nproc-per-node and DeepSpeed's --num_gpus, which help does not list.
+void launcher_names(CLI::App& app, CLI::Option* option,
+                    const std::function<void(const std::string& name, const std::string& value)>& take);
 void plugin_path(CLI::App& app, Words& target);
 void config_option(CLI::App& app, ConfigArguments& config);
 
@@ -40,9 +47,13 @@ class Overrides {
   /// The options that every command with a configuration has. --set comes last, so that it wins.
   void common();
 
+  /// The option of `app` that sets a key of the configuration, or "".
+  std::string option_of(const CLI::App& app, std::string_view path) const;
+
  private:
   CLI::App& app_;
   ConfigArguments& config_;
+  std::vector<std::pair<std::string, std::string>> options_;  // name and key
 };
 
 }  // namespace capstan::cli

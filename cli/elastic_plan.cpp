@@ -6,6 +6,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/config_arguments.hpp"
+#include "cli/usage_error.hpp"
 #include "cli/version.hpp"
 #include "core/config/resolve/elastic.hpp"
 #include "core/errors.hpp"
@@ -15,14 +16,13 @@ namespace {
 
 TrainArguments train_arguments(const std::vector<std::string>& command) {
   if (command.front() != "train") {
-    throw ConfigError("launch: --elastic goes with 'train' alone, and the command is '" + command.front() +
-                      "': a program that goes on with other processes has to begin its loop anew.");
+    throw UsageError("launch: --elastic goes with 'train' alone, and the command is '" + command.front() +
+                     "': a program that goes on with other processes has to begin its loop anew.");
   }
   std::vector<const char*> words{"capstan"};
   for (const std::string& word : command) words.push_back(word.c_str());
   const CommandLine line = read_command_line(static_cast<int>(words.size()), words.data());
-  if (!line.arguments) throw ConfigError("launch: " + line.text);
-  return std::get<TrainArguments>(*line.arguments);
+  return std::get<TrainArguments>(line.arguments.value());
 }
 
 std::string list_of(const std::vector<std::int64_t>& numbers) {

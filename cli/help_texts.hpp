@@ -20,7 +20,7 @@ inline constexpr const char* kExitCodes =
     "       once before the first step, and where a step, an evaluation or a save does not end in its time, and says "
     "so\n"
     "\n"
-    "capstan COMMAND --help explains a command and shows examples.";
+    "capstan COMMAND --help, or capstan help COMMAND, explains a command and shows examples.";
 
 inline constexpr const char* kTrainExamples =
     "Examples:\n"
@@ -43,7 +43,7 @@ inline constexpr const char* kTuneExamples =
     "      what would be tried, and what the plan of its memory excludes\n"
     "  capstan tune -n 2 --config ds_config.json --model gpt:tiny --data corpus/ --steps 1000 --run\n"
     "  capstan tune -n 2 ./my_program --deepspeed_config ds_config.json --micro 4\n"
-    "      a program of yours: a first word with a '/' in it; autotuning.arg_mappings says which of its flags follow\n"
+    "      a program of yours, with a '/' or found in PATH; autotuning.arg_mappings says which of its flags follow\n"
     "  capstan tune -n 2 --config ds_config.json --model gpt:tiny --data corpus/ --record table.json\n"
     "  capstan tune --replay table.json\n"
     "\n"
@@ -56,7 +56,8 @@ inline constexpr const char* kLaunchExamples =
     "Examples:\n"
     "  capstan launch -n 2 train --config ds_config.json --model gpt:tiny --data corpus/ --steps 200\n"
     "  capstan launch -n 4 ./my_program --its-own-options\n"
-    "      a program of yours: a first word with a '/' in it\n"
+    "      a program of yours: a first word that is not a command of capstan, with a '/' or found in PATH\n"
+    "  capstan launch -n 2 python3 my_training.py\n"
     "\n"
     "When one process ends badly, the others are ended too, and its exit code is the launcher's. On several hosts, "
     "start "

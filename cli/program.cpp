@@ -12,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "cli/usage_error.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
@@ -77,6 +78,8 @@ void another_says_it() { said_by_another = true; }
 int run_command(const std::function<int()>& command) {
   try {
     return command();
+  } catch (const UsageError& error) {
+    return failed(ExitCode::kUsage, error.what());
   } catch (const ConfigError& error) {
     return failed(ExitCode::kConfig, error.what());
   } catch (const PluginError& error) {

@@ -128,11 +128,13 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"trian"},
                "'capstan' has no command 'trian'. Did you mean 'train'? It has: train, tune, eval, analyze, export, "
                "plan, model, attention, validate, schema, report, upgrade, elastic, launch, data, plugins, doctor.\n"},
-        Misuse{{"version"}, "'capstan' has no command 'version'. Did you mean '--version'? It has: train, "},
         Misuse{{"train", "--stepz", "5"}, "unknown option '--stepz' of 'capstan train'. Did you mean '--steps'?\n"},
         Misuse{{"train", "--save_every=5"},
                "unknown option '--save_every' of 'capstan train'. Did you mean '--save-every'?\n"},
-        Misuse{{"train", "--local_rank=0"}, "unknown option '--local_rank' of 'capstan train'.\n"},
+        Misuse{{"train", "--local_rank=0"},
+               "unknown option '--local_rank' of 'capstan train'. Leave it out: the environment variables RANK, "
+               "LOCAL_RANK "
+               "and WORLD_SIZE tell the rank.\n"},
         Misuse{{"train", "data.txt"}, "'capstan train' does not take the argument 'data.txt'.\n"},
         Misuse{{"train", "--steps", "many"}, "--steps: 'many' is not a whole number.\n"},
         Misuse{{"train", "--steps", "1.5"}, "--steps: '1.5' is not a whole number.\n"},
@@ -143,6 +145,23 @@ INSTANTIATE_TEST_SUITE_P(
             "--set: 'lr' is not an assignment. Write it as key.path=value, for instance optimizer.params.lr=3e-4.\n"},
         Misuse{{"train", "--resume", "a", "--init-from", "b"}, "--resume excludes --init-from.\n"},
         Misuse{{"validate", "a.json", "--world", "0"}, "--world: must be 1 or more, got 0.\n"},
+        Misuse{{"train", "help"}, "'capstan train' does not take the argument 'help'. Did you mean '--help'?\n"},
+        Misuse{{"tune", "no_such_program"}, "tune: 'no_such_program' is not a program in PATH.\n"},
+        Misuse{{"launch", "-n", "2", "--stepz", "5", "train"}, "unknown option '--stepz' of 'capstan launch'.\n"},
+        Misuse{{"launch", "-n", "2", "-c", "a.json", "train"},
+               "unknown option '-c' of 'capstan launch'. It is an option of 'capstan train': write it behind "
+               "'train'.\n"},
+        Misuse{{"launch", "--num_gpus", "two", "train"}, "--num_gpus: 'two' is not a whole number.\n"},
+        Misuse{{"launch", "--num_gpus", "2", "-n", "2", "train"},
+               "-n and --num_gpus are the same: give one of them.\n"},
+        Misuse{{"launch", "-n", "2", "trian"},
+               "launch: 'trian' is neither a command of capstan nor a program in PATH. Did you mean 'train'?\n"},
+        Misuse{{"launch", "-n", "2", "train.py"},
+               "launch: 'train.py' is neither a command of capstan nor a program in PATH. Write python3 train.py to "
+               "start a Python program.\n"},
+        Misuse{{"launch", "-n", "2", "train", "--stepz", "5"},
+               "unknown option '--stepz' of 'capstan train'. Did you mean '--steps'?\n"},
+        Misuse{{"launch", "--elastic", "1:2", "train", "--steps", "many"}, "--steps: 'many' is not a whole number.\n"},
         Misuse{{"plugins", "inspect"}, "file is required.\n"},
         Misuse{{"plugins", "lst"},
                "'capstan plugins' has no command 'lst'. Did you mean 'list'? It has: list, "
@@ -153,6 +172,100 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"model", "show"}, "model is required.\n"},
         Misuse{{"export", "--checkpoint", "c", "--to", "safetensor", "--out", "o"},
                "--to: must be pt|safetensors|hf|gguf, got 'safetensor'. Did you mean 'safetensors'?\n"}));
+
+struct Foreign {
+  std::vector<const char*> words;
+  const char* advice;
+};
+
+class OptionsOfOtherScripts : public ::testing::TestWithParam<Foreign> {};
+
+TEST_P(OptionsOfOtherScripts, AreAnsweredWithWhatToWrite) {
+  const CommandLine line = read(GetParam().words);
+
+  EXPECT_EQ(line.exit_code, 2);
+  std::string option = GetParam().words[1];
+  option = option.substr(0, option.find('='));
+  EXPECT_THAT(line.text, StartsWith("capstan: error: unknown option '" + option + "' of 'capstan " +
+                                    GetParam().words[0] + "'. " + GetParam().advice + "\n"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, OptionsOfOtherScripts,
+    ::testing::Values(
+        Foreign{{"train", "--lr", "3e-4"}, "Write --set optimizer.params.lr=3e-4."},
+        Foreign{{"train", "--lr=high"}, "Write --set optimizer.params.lr=3e-4."},
+        Foreign{{"train", "--learning-rate", "1e-3"}, "Write --set optimizer.params.lr=1e-3."},
+        Foreign{{"train", "--learning_rate=1e-3"}, "Write --set optimizer.params.lr=1e-3."},
+        Foreign{{"train", "--batch-size", "16"}, "Write --set train_micro_batch_size_per_gpu=16."},
+        Foreign{{"train", "--per_device_train_batch_size", "8"}, "Write --set train_micro_batch_size_per_gpu=8."},
+        Foreign{{"train", "--train_batch_size", "8"}, "Write --set train_batch_size=8."},
+        Foreign{{"train", "--gradient_accumulation_steps", "4"}, "Write --set gradient_accumulation_steps=4."},
+        Foreign{{"train", "--gradient-accumulation-steps=4"}, "Write --set gradient_accumulation_steps=4."},
+        Foreign{{"train", "--epochs", "3"}, "Training is counted in steps here: write --steps N."},
+        Foreign{{"train", "--num_train_epochs", "3"}, "Training is counted in steps here: write --steps N."},
+        Foreign{{"train", "--max_steps", "100"}, "Write --steps 100."},
+        Foreign{{"train", "--warmup_steps", "50"}, "Write --set scheduler.params.warmup_num_steps=50."},
+        Foreign{{"train", "--output_dir", "out"}, "Write --save out."},
+        Foreign{{"train", "--overwrite_output_dir"}, "Write --overwrite."},
+        Foreign{{"train", "--save_steps", "50"}, "Write --save-every 50."},
+        Foreign{{"train", "--fp16"}, "Write --set fp16.enabled=true."},
+        Foreign{{"train", "--bf16", "True"}, "Write --set bf16.enabled=true."},
+        Foreign{{"train", "--mixed_precision", "fp16"}, "Write --set fp16.enabled=true."},
+        Foreign{{"train", "--optim", "adamw_torch"}, "Write --set optimizer.type=AdamW."},
+        Foreign{{"train", "--adam_beta2", "0.95"}, "Write --set optimizer.params.betas=[0.9,0.999]."},
+        Foreign{{"train", "--deepspeed", "ds.json"}, "Write --config ds.json."},
+        Foreign{{"train", "--deepspeed_config=ds.json"}, "Write --config ds.json."},
+        Foreign{{"train", "--num_gpus", "4"}, "Write capstan launch -n 4 train .. to train in several processes."},
+        Foreign{{"train", "--resume_from_checkpoint", "out"}, "Write --resume out."},
+        Foreign{{"train", "--gradient_checkpointing"}, "Write --set capstan.recompute={}."},
+        Foreign{{"train", "--master_port", "1"},
+                "It is a launcher's: 'capstan launch -n N train ..' starts the processes of one host; torchrun "
+                "--no-python, mpirun or srun start those of several."},
+        Foreign{{"train", "--logging_first_step", "1"},
+                "It is an option of the transformers Trainer, and nothing here does the same."},
+        Foreign{{"plan", "--zero_stage", "3"}, "Write --set zero_optimization.stage=3."},
+        Foreign{{"launch", "--lr", "3e-4", "-n", "2"}, "Write --set optimizer.params.lr=3e-4."},
+        Foreign{{"tune", "--lr", "3e-4"}, "Write --set optimizer.params.lr=3e-4."}));
+
+TEST(CommandLine, AnswersAllUnknownOptionsAtOnce) {
+  EXPECT_EQ(read({"train", "--lr", "3e-4", "--steps", "5", "--output_dir", "out"}).text,
+            "capstan: error: unknown option '--lr' of 'capstan train'. Write --set optimizer.params.lr=3e-4.\n"
+            "capstan: error: unknown option '--output_dir' of 'capstan train'. Write --save out.\n"
+            "'capstan train --help' lists what there is.\n");
+}
+
+TEST(CommandLine, TakesTheLaunchersNamesForTheNumberOfProcesses) {
+  for (const char* name : {"--nproc-per-node", "--nproc_per_node", "--num_gpus", "--num-gpus"}) {
+    EXPECT_EQ(arguments<LaunchArguments>({"launch", name, "2", "train"}).processes, 2) << name;
+    EXPECT_EQ(arguments<LaunchArguments>({"launch", (std::string(name) + "=2").c_str(), "train"}).processes, 2) << name;
+    EXPECT_EQ(arguments<TuneArguments>({"tune", name, "2"}).processes, 2) << name;
+  }
+}
+
+TEST(CommandLine, LaunchesProgramsOfThePath) {
+  using Words = std::vector<std::string>;
+  setenv("PATH", "/nowhere:/bin", 1);
+  EXPECT_EQ(arguments<LaunchArguments>({"launch", "-n", "2", "sh", "-c", "echo"}).command,
+            (Words{"/bin/sh", "-c", "echo"}));
+  EXPECT_EQ(arguments<TuneArguments>({"tune", "sh", "x"}).program, (Words{"/bin/sh", "x"}));
+  EXPECT_EQ(arguments<LaunchArguments>({"launch", "-n", "2", "eval", "--checkpoint", "c"}).command.front(), "eval");
+  EXPECT_EQ(arguments<LaunchArguments>({"launch", "-n", "2", "./eval"}).command.front(), "./eval");
+}
+
+TEST(CommandLine, TakesAShortOptionForTheConfiguration) {
+  EXPECT_EQ(arguments<TrainArguments>({"train", "-c", "ds.json"}).config.file, "ds.json");
+  EXPECT_EQ(arguments<EvalArguments>({"eval", "-c", "ds.json", "--checkpoint", "c"}).config.file, "ds.json");
+}
+
+TEST(CommandLine, TakesTheWordsHelpAndVersion) {
+  EXPECT_EQ(read({"help"}).text, read({"--help"}).text);
+  EXPECT_EQ(read({"help", "plugins", "list"}).text, read({"plugins", "list", "--help"}).text);
+  EXPECT_EQ(read({"version"}).text, read({"--version"}).text);
+  EXPECT_THAT(read({"version"}).text, StartsWith("Capstan "));
+  EXPECT_EQ(read({"launch", "-n", "2", "train", "--help"}).text, read({"train", "--help"}).text);
+  EXPECT_EQ(read({"help", "train"}).exit_code, 0);
+}
 
 TEST(CommandLine, ShowsHelpWithExamplesAndExitCodes) {
   EXPECT_THAT(read({"--help"}).text, HasSubstr("  130  interrupted by Ctrl-C or SIGTERM"));

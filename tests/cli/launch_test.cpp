@@ -108,6 +108,21 @@ TEST_F(Launch, SaysWhatIsWrongWithItsArguments) {
               HasSubstr("launch: '/nowhere/program' cannot be started: No such file or directory."));
 }
 
+TEST_F(Launch, StartsProgramsOfThePathByOtherLaunchersNames) {
+  const auto result = run_process({kCapstan, "launch", "--nproc_per_node=2", "sh", "-c", "echo rank $RANK"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("rank 0\n"));
+  EXPECT_THAT(result.out, HasSubstr("rank 1\n"));
+}
+
+TEST_F(Launch, FindsAWrongOptionOfTheCommandBeforeTheRanksStart) {
+  const auto result = run_process(launch(3, {"train", "--lr", "3e-4"}));
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.err,
+            "capstan: error: unknown option '--lr' of 'capstan train'. Write --set optimizer.params.lr=3e-4.\n"
+            "'capstan train --help' lists what there is.\n");
+}
+
 TEST_F(Launch, TrainsAsOneProcessDoes) {
   const auto arguments = [&](const char* stage) {
     return folder_.train({"--steps", "6", "--set", "gradient_accumulation_steps=null", "--set",

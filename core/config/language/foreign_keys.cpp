@@ -127,10 +127,11 @@ constexpr ForeignProgram kPrograms[] = {
 constexpr std::pair<std::string_view, std::string_view> kHere[] = {
     {"adam_beta1", "optimizer.params.betas"}, {"adam_beta2", "optimizer.params.betas"},
     {"adam_eps", "optimizer.params.eps"}, {"adam_epsilon", "optimizer.params.eps"},
+    {"batch_size", "train_micro_batch_size_per_gpu"},
     {"clip_grad", "gradient_clipping"}, {"data_path", "capstan.data.path"},
-    {"dtype", "bf16.enabled"}, {"eval_interval", "capstan.run.eval_every"}, {"eval_steps", "capstan.run.eval_every"},
+    {"dtype", "bf16.enabled"}, {"epochs", "capstan.run.steps"}, {"eval_interval", "capstan.run.eval_every"}, {"eval_steps", "capstan.run.eval_every"},
     {"gas", "gradient_accumulation_steps"}, {"global_batch_size", "train_batch_size"},
-    {"learning_rate", "optimizer.params.lr"}, {"log_interval", "steps_per_print"},
+    {"grad_accum", "gradient_accumulation_steps"}, {"learning_rate", "optimizer.params.lr"}, {"log_interval", "steps_per_print"},
     {"logging_dir", "tensorboard.output_path"}, {"logging_steps", "steps_per_print"}, {"lr", "optimizer.params.lr"},
     {"lr_decay_style", "scheduler.type"}, {"lr_scheduler", "scheduler.type"}, {"lr_scheduler_type", "scheduler.type"},
     {"max_grad_norm", "gradient_clipping"},
