@@ -56,6 +56,14 @@ sdk::IndexedType widest(const std::vector<std::pair<std::string, std::string>>& 
   return *type;
 }
 
+void refuse_to_replace(const DataConvertArguments& arguments) {
+  for (const fs::path& result : results(arguments)) {
+    // A device or a pipe is not replaced.
+    if (arguments.force || !fs::is_regular_file(result)) continue;
+    throw ConfigError("--out: '" + result.string() + "' exists. Choose another name, or replace it with --force.");
+  }
+}
+
 }  // namespace
 
 int data_convert(const DataConvertArguments& arguments) {
@@ -82,10 +90,6 @@ int data_convert(const DataConvertArguments& arguments) {
         throw ConfigError("--out: '" + result.string() + "' is what is read. Choose another name.");
       }
     }
-    // A device or a pipe is not replaced.
-    if (!arguments.force && fs::is_regular_file(result)) {
-      throw ConfigError("--out: '" + result.string() + "' exists. Choose another name, or replace it with --force.");
-    }
   }
   TokenOptions options{.key = arguments.key,
                        .end_token = arguments.end_token,
@@ -96,6 +100,8 @@ int data_convert(const DataConvertArguments& arguments) {
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = 1; });
   try {
     const auto sink = make_sink(arguments.out, arguments.to, widest(inputs), options);
+    // Now that no other process writes there.
+    refuse_to_replace(arguments);
     Counted counted(*sink);
     for (const auto& [path, format] : inputs) read_tokens(path, format, options, counted);
     if (counted.tokens == 0) throw RuntimeFault("the inputs hold no token.");

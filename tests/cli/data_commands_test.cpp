@@ -164,6 +164,28 @@ TEST_F(DataCommands, LeaveNothingWhenInterrupted) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "copy.part"));
 }
 
+TEST_F(DataCommands, LeaveAFileToTheProcessThatWritesIt) {
+  write_bytes(folder_ / "a.txt", "ab");
+  {
+    sdk::IndexedWriter other((folder_ / "text").string(), IndexedType::kU8);
+    for (const char* force : {"", "--force"}) {
+      std::vector<std::string> words = {"a.txt", "--to", "indexed", "--out", "text"};
+      if (*force != '\0') words.emplace_back(force);
+      EXPECT_EQ(error(words),
+                "capstan: error: text.idx.part: another process is writing 'text.idx'. Wait until it has ended, or "
+                "choose another name.\n");
+    }
+    other.append(std::array<std::int64_t, 2>{7, 8});
+    other.end_row();
+    other.end_document();
+    other.finish();
+  }
+  EXPECT_THAT(rows("text").row(0), ElementsAre(7, 8));
+  EXPECT_THAT(error({"a.txt", "--to", "indexed", "--out", "text"}), HasSubstr("--out: 'text.bin' exists."));
+  EXPECT_EQ(convert({"a.txt", "--to", "indexed", "--out", "text", "--force"}).exit_code, 0);
+  EXPECT_THAT(rows("text").row(0), ElementsAre('a', 'b'));
+}
+
 TEST_F(DataCommands, SayThatTheDiskIsFull) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
   write_bytes(folder_ / "a.txt", std::string(10000, 'a'));

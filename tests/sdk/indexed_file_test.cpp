@@ -228,6 +228,31 @@ TEST_F(IndexedFile, IsNotThereUntilItIsWhole) {
   EXPECT_THROW(IndexedWriter((folder_.path() / "nowhere/data").string(), IndexedType::kU8), Error);
 }
 
+TEST_F(IndexedFile, HasOneWriterAtATime) {
+  const auto write_rows = [](IndexedWriter& writer, std::int64_t value) {
+    writer.append(std::array<std::int64_t, 1>{value});
+    writer.end_row();
+    writer.end_document();
+    writer.finish();
+  };
+  {
+    IndexedWriter first(name(), IndexedType::kU8);
+    try {
+      const IndexedWriter second(name(), IndexedType::kU8);
+      FAIL() << "two writers of one file";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), name() + ".idx.part: another process is writing '" + name() +
+                                  ".idx'. Wait until it has ended, or choose another name.");
+    }
+    write_rows(first, 1);
+  }
+  EXPECT_THAT(IndexedRows(name()).row(0), ElementsAre(1));
+  std::ofstream(name() + ".idx.part") << "left by a process that was killed";
+  IndexedWriter third(name(), IndexedType::kU8);
+  write_rows(third, 2);
+  EXPECT_THAT(IndexedRows(name()).row(0), ElementsAre(2));
+}
+
 TEST_F(IndexedFile, NamesAFullDisk) {
   if (!std::filesystem::is_character_file("/dev/full")) GTEST_SKIP() << "there is no device /dev/full here";
   std::filesystem::create_symlink("/dev/full", name() + ".bin.part");

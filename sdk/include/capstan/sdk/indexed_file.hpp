@@ -1,5 +1,8 @@
 #pragma once
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -65,19 +68,21 @@ inline constexpr std::size_t kIndexHeader = 9 + 8 + 1 + 8 + 8;
 }
 
 /// A file that is written aside, and has its name only when it is whole. A device or a pipe is written into; a link
-/// stays, and its target is replaced.
+/// stays, and its target is replaced. Throws Error where another process is writing the file: one file would hold parts
+/// of both.
 class AsideFile {
  public:
   explicit AsideFile(const std::string& path) : AsideFile(output_path(path)) {}
   explicit AsideFile(const OutputPath& to)
       : path_(to.path.string()), aside_(path_ + (to.is_stream ? "" : ".part")), is_stream_(to.is_stream) {
-    file_ = std::fopen(aside_.c_str(), is_stream_ ? "wbe" : "w+be");
+    file_ = is_stream_ ? std::fopen(aside_.c_str(), "wbe") : open_alone();
     if (file_ == nullptr) fail_with_reason(aside_, is_stream_ ? "cannot be written" : "cannot be created", errno);
     std::setvbuf(file_, nullptr, _IOFBF, std::size_t{1} << 20);
   }
   ~AsideFile() {
-    if (file_) std::fclose(file_);
+    // While the lock is held: afterwards another process may have a file of this name.
     if (!aside_.empty() && !is_stream_) ::unlink(aside_.c_str());
+    if (file_) std::fclose(file_);
   }
   AsideFile(const AsideFile&) = delete;
 
@@ -107,6 +112,32 @@ class AsideFile {
   }
 
  private:
+  /// Opens the file aside, empty and locked; null with errno where that fails. File systems without locks have none.
+  std::FILE* open_alone() const {
+    for (;;) {
+      const int descriptor = ::open(aside_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      if (descriptor < 0) return nullptr;
+      struct stat opened {};
+      struct stat named {};
+      const bool is_file = ::fstat(descriptor, &opened) == 0 && S_ISREG(opened.st_mode);
+      if (is_file && ::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        ::close(descriptor);
+        throw Error(aside_ + ": another process is writing '" + path_ +
+                    "'. Wait until it has ended, or choose another name.");
+      }
+      // The other process may have renamed or removed the file between open() and flock().
+      const bool same =
+          ::stat(aside_.c_str(), &named) == 0 && opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+      if (same && (!is_file || ::ftruncate(descriptor, 0) == 0)) {
+        if (std::FILE* file = ::fdopen(descriptor, "w+b")) return file;
+      }
+      const int reason = errno;
+      ::close(descriptor);
+      errno = reason;
+      if (same) return nullptr;
+    }
+  }
+
   std::string path_, aside_;
   bool is_stream_;
   std::FILE* file_ = nullptr;
