@@ -159,13 +159,10 @@ class Names {
     }
     return out;
   }
-  /// "WarmupLR, WarmupDecayLR": the types whose parameters include the name.
-  std::string types_with(const std::string& section, const std::string& name) const {
+  /// The types whose parameters include the name.
+  std::vector<std::string> types_with(const std::string& section, const std::string& name) const {
     const auto found = types_.find(join_path(section, name));
-    if (found == types_.end()) return "";
-    std::string text;
-    for (const std::string& type : found->second) text += (text.empty() ? "" : ", ") + type;
-    return text;
+    return found == types_.end() ? std::vector<std::string>() : found->second;
   }
   const std::vector<std::string>& paths(const std::string& name) const { return paths_.at(name); }
 
@@ -187,8 +184,8 @@ class Names {
     if (section.empty()) return;
     for (const KeySpec& spec : component.params) {
       add(section, spec.name);
-      auto& types = types_[join_path(section, spec.name)];
       // A type may have a component for each device.
+      std::vector<std::string>& types = types_[join_path(section, spec.name)];
       if (std::find(types.begin(), types.end(), component.type) == types.end()) types.push_back(component.type);
     }
   }
@@ -202,8 +199,7 @@ class Names {
   }
 
   std::set<std::string> known_;
-  std::map<std::string, std::vector<std::string>> members_, paths_;
-  std::map<std::string, std::vector<std::string>> types_;
+  std::map<std::string, std::vector<std::string>> members_, paths_, types_;
   std::vector<std::string> names_;
 };
 
@@ -446,8 +442,8 @@ class Advisor {
 
   std::optional<KeyAdvice> elsewhere(const UnknownKey& key, const std::string& name) const {
     constexpr std::size_t kMostPlaces = 3;
-    if (const std::string types = names_.types_with(key.section, name); !key.component.empty() && !types.empty()) {
-      return KeyAdvice{"unknown key: " + key.component + " has no such parameter, unlike " + types + ".", true, true};
+    if (const auto types = names_.types_with(key.section, name); !key.component.empty() && !types.empty()) {
+      return KeyAdvice{"unknown key: " + unlike(key.component, types), true, true};
     }
     std::string text;
     bool changes = false;
@@ -459,6 +455,18 @@ class Advisor {
     }
     if (text.empty()) return std::nullopt;
     return KeyAdvice{"unknown key. Did you mean " + text + "?", changes, true};
+  }
+
+  /// "Lion has no such parameter, unlike SGD, RMSprop."
+  static std::string unlike(const std::string& component, std::vector<std::string> types) {
+    const bool hidden = std::erase(types, component) > 0;
+    if (types.empty()) {
+      return "the " + component + " that is in use has no such parameter, unlike one of that name in another plugin, " +
+             "which comes later in the search path. 'capstan plugins list' shows both.";
+    }
+    std::string text = component + (hidden ? ", as it is in use," : "") + " has no such parameter, unlike ";
+    for (const std::string& type : types) text += (&type == &types.front() ? "" : ", ") + type;
+    return text + ".";
   }
 
   const Json& document_;

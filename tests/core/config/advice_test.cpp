@@ -13,6 +13,39 @@
 namespace capstan::testing {
 namespace {
 
+TEST(Advice, TellsTwoPluginsOfOneTypeApart) {
+  const auto plugin = [](const std::string& file, const std::string& parameters) {
+    return IndexedPlugin{file, PluginManifest::parse(R"(schema = 1
+name = "test"
+version = "1.0"
+[abi]
+capstan = "1.2"
+[abi.torch]
+tier = "none"
+[[components]]
+kind = "scheduler"
+type = "WSDRestart"
+[components.params]
+)" + parameters,
+                                                     file)};
+  };
+  const std::string cycle = "cycle = { type = \"integer\", default = 9 }\n";
+  const PluginIndex plugins = PluginIndex::of(
+      {plugin("first.so", cycle), plugin("second.so", cycle + "warmup = { type = \"integer\", default = 1 }\n")});
+  ConfigContext context;
+  context.check_only = true;
+  const ConfigReading reading = read_config(
+      {R"({"train_batch_size": 4, "scheduler": {"type": "WSDRestart", "params": {"warmup": 3}}})", "c.json"}, context,
+      plugins);
+  std::string errors;
+  for (const Problem& problem : reading.problems.all()) {
+    if (problem.severity == Problem::Severity::kError) errors += problem.path + ": " + problem.message + "\n";
+  }
+  EXPECT_EQ(errors,
+            "scheduler.params.warmup: unknown key: the WSDRestart that is in use has no such parameter, unlike one of "
+            "that name in another plugin, which comes later in the search path. 'capstan plugins list' shows both.\n");
+}
+
 /// A document with one problem mended as its message says, and the path of what was written.
 struct Mended {
   Json document;
