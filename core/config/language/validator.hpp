@@ -27,7 +27,8 @@ struct UnknownKey {
 struct ResolvedAuto {
   std::string path;
   Json value;
-  bool open = false;  // a value is needed, and only the program that trains can give it
+  bool open = false;   // a value is needed, and only the program that trains can give it
+  std::string reason;  // why it is this value; empty: it is the default
 };
 
 struct ValidatorOptions {

@@ -30,6 +30,10 @@ void report_open(const std::string& path, const ConfigContext& context, Problems
   }
 }
 
+std::string reason_text(const ResolvedAuto& resolved) {
+  return resolved.reason.empty() ? "" : " (" + resolved.reason + ")";
+}
+
 /// Several of one section: "'auto' is: lr 0.001, betas [0.9, 0.999]; taken as not given: x."
 std::string section_text(const std::vector<const ResolvedAuto*>& autos) {
   std::string values, absent;
@@ -38,7 +42,7 @@ std::string section_text(const std::vector<const ResolvedAuto*>& autos) {
     if (resolved->value.is_null()) {
       absent += (absent.empty() ? "" : ", ") + key;
     } else {
-      values += (values.empty() ? "" : ", ") + key + " " + shown(resolved->value);
+      values += (values.empty() ? "" : ", ") + key + " " + shown(resolved->value) + reason_text(*resolved);
     }
   }
   return "\"auto\" is " + values + (values.empty() || absent.empty() ? "" : "; ") +
@@ -64,7 +68,7 @@ void report_autos(const std::vector<ResolvedAuto>& autos, const ConfigContext& c
     } else {
       const ResolvedAuto& only = *members.front();
       problems.notice(only.path, only.value.is_null() ? "\"auto\" is taken as not given."
-                                                      : "\"auto\" is " + shown(only.value) + ".");
+                                                      : "\"auto\" is " + shown(only.value) + reason_text(only) + ".");
     }
   }
 }

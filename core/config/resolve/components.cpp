@@ -166,16 +166,30 @@ std::optional<ComponentChoice> ComponentChooser::scheduler(const std::optional<C
   Json params = params_of(values_.find("scheduler"));
   const Json* rate = optimizer ? optimizer->params.find("lr") : nullptr;
   const Json* steps = values_.find("capstan.run.steps");
-  const auto fill = [&](const char* name, const Json* value) {
-    if (!value || !is_auto(params.find(name))) return;
+  const auto fill = [&](const char* name, const Json* value, const char* reason = "") {
+    if (!value || value->is_null() || !is_auto(params.find(name))) return;
     params[name] = *value;
-    validated_.autos.push_back({join_path("scheduler.params", name), *value});
+    validated_.autos.push_back({join_path("scheduler.params", name), *value, false, reason});
   };
   fill("warmup_max_lr", rate);
   fill("total_num_steps", steps);
+  // As transformers fills it in, whose warmup_steps are 0; a default of 1,000 would outlast most runs.
+  const Json least = least_warmup();
+  fill("warmup_num_steps", &least, "no warm-up, as transformers fills it in");
   auto choice = choose("scheduler", "scheduler", params);
   if (choice && optimizer) schedule_rate(*choice, *optimizer);
   return choice;
+}
+
+/// The fewest updates of a warm-up that the schedule takes; null where it has no warm-up of whole updates.
+Json ComponentChooser::least_warmup() const {
+  const ComponentRef found = plugins_.find("scheduler", values_.text("scheduler.type"));
+  if (!found) return {};
+  for (const KeySpec& spec : found.component->params) {
+    if (spec.name != "warmup_num_steps" || spec.type != KeySpec::Type::kInteger) continue;
+    return static_cast<std::int64_t>(spec.minimum.value_or(0)) + (spec.exclusive_minimum ? 1 : 0);
+  }
+  return {};
 }
 
 /// Says so when the schedule's rate replaces another one that the file gives the optimizer.

@@ -76,6 +76,7 @@ class ComponentChooser {
   std::set<const ComponentManifest*> switched_components();
   std::optional<ComponentChoice> foreign_section(const ComponentManifest& component);
   ComponentChoice section_choice(const ComponentManifest& component, const Json& given);
+  Json least_warmup() const;
   void schedule_rate(const ComponentChoice& scheduler, const ComponentChoice& optimizer);
 
   const PluginIndex& plugins_;
