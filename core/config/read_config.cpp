@@ -253,14 +253,16 @@ class Reader {
   }
 
   void fill(Config& config, const Json& document, Effective& values, Validated& validated) {
-    config.device = resolve_device(values, plugins_, problems_);
-    ComponentChooser chooser(plugins_, config.device, document, values, validated, problems_);
+    config.device = resolve_device(values, plugins_, context_.check_only, problems_);
+    const std::string builds = device_of_builds(config.device, plugins_);
+    ComponentChooser chooser(plugins_, builds, document, values, validated, problems_);
     config.optimizer = chooser.optimizer();
     config.scheduler = chooser.scheduler(config.optimizer);
     derive_values(values);
     settle_contiguous_memory(values, problems_);
-    if (const ComponentRef found =
-            config.optimizer ? plugins_.find("optimizer", config.optimizer->type, config.device) : ComponentRef{}) {
+    if (const ComponentRef found = config.optimizer
+                                       ? plugins_.find("optimizer", config.optimizer->type, config.optimizer->device)
+                                       : ComponentRef{}) {
       keep_gradients_whole(values, *found.component, problems_);
       widen_buffers(values, config, *found.component);
     }

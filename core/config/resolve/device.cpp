@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/config/resolve/launcher_world.hpp"
+#include "core/config/rules/section_rules.hpp"
 
 namespace capstan {
 namespace {
@@ -23,7 +24,11 @@ std::string or_on_cpu(const std::string& device) {
   return device == "cpu" ? "" : " Or train on the CPU: --device cpu.";
 }
 
-std::string resolve_device(const Effective& values, const PluginIndex& plugins, Problems& problems) {
+std::string device_of_builds(const std::string& device, const PluginIndex& plugins) {
+  return plugins.find("accelerator", device) ? device : "cpu";
+}
+
+std::string resolve_device(const Effective& values, const PluginIndex& plugins, bool check_only, Problems& problems) {
   const std::string asked = values.text(kDevice);
   if (asked == "auto") {
     const int gpus = plugins.find("accelerator", kCuda) && !hides_gpus() ? visible_gpus() : 0;
@@ -32,7 +37,11 @@ std::string resolve_device(const Effective& values, const PluginIndex& plugins, 
                                  (gpus == 1 ? " GPU is visible." : " GPUs are visible.") + or_on_cpu(kCuda));
     return kCuda;
   }
-  if (asked == kCuda && !plugins.find("accelerator", kCuda)) {
+  if (asked == kCuda && !plugins.find("accelerator", kCuda) && check_only) {
+    problems.notice(kDevice,
+                    "the plugin for cuda is not installed here, so this is checked without it: types of optimizers are "
+                    "those of the CPU, of which cuda may have fewer.");
+  } else if (asked == kCuda && !plugins.find("accelerator", kCuda)) {
     std::string text = plugins.missing_reason("accelerator", kCuda);
     text.insert(text.find("\n  looked in"), " It is built where a CUDA toolkit is found." + or_on_cpu(kCuda));
     problems.error(kDevice, text);
@@ -51,15 +60,18 @@ void check_device(const Effective& values, const Config& config, const PluginInd
                                           " in this release, where parameters that come and go live in host memory. "
                                           "Set it to 0, 1 or 2.");
   }
-  if (const std::string place = values.text("zero_optimization.offload_optimizer.device");
-      config.zero.stage > 0 && (place == "cpu" || place == "nvme")) {
-    refuse("zero_optimization.offload_optimizer.device",
-           "'" + place + "' is not carried out on " + device +
-               " in this release: optimizers update on the device. Remove the section.");
-  } else if (config.optimizer_offload) {
-    refuse("capstan.offload.optimizer",
-           "is not carried out on " + device + " in this release: optimizers update on the device. Remove it.");
-  }
+  const auto refuse_offload = [&](const char* section, const char* store, const char* reason) {
+    const std::string where = std::string(section) + ".device";
+    if (offloads(values, section)) {
+      refuse(where, "'" + values.text(where) + "' is not carried out on " + device + " in this release: " + reason +
+                        " Remove the section.");
+    }
+    if (values.find(store)) {
+      refuse(store, "is not carried out on " + device + " in this release: " + reason + " Remove it.");
+    }
+  };
+  refuse_offload(kOffloadOptimizer, "capstan.offload.optimizer", "optimizers update on the device.");
+  refuse_offload(kOffloadParameters, "capstan.offload.parameters", "parameters stay on the device.");
   for (const ComponentChoice& compression : config.compressions) {
     refuse(compression.where, "compression '" + compression.type + "' works in host memory, and this run is on " +
                                   device + ". Switch it off.");

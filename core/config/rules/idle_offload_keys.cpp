@@ -52,9 +52,7 @@ void optimizer_keys(const Effective& values, const Config& config, const PluginI
   if (config.optimizer_offload) return keys_in_use(kOffloadOptimizer, values, plugins, problems);
   if (values.text(std::string(kOffloadOptimizer) + ".device") != "cpu" || stands(kOffloadOptimizer, problems)) return;
   problems.notice(kOffloadOptimizer,
-                  config.device == "cpu"
-                      ? "has no effect in this run, whose device is the CPU: the state is in host memory already."
-                      : "has no effect here: the state stays in the memory of the device.");
+                  "has no effect in this run, whose device is the CPU: the state is in host memory already.");
 }
 
 /// Elements and their bytes: "1000000000 elements (4 GB)".
@@ -81,9 +79,7 @@ void parameter_keys(const Effective& values, const Config& config, const PluginI
   if (values.integer("zero_optimization.stage", 3) < 3) return;  // said with the other keys of stage 3
   if (values.text(std::string(kOffloadParameters) + ".device") != "cpu" || stands(kOffloadParameters, problems)) return;
   problems.notice(kOffloadParameters,
-                  config.device == "cpu"
-                      ? "has no effect in this run, whose device is the CPU: parameters are in host memory already."
-                      : "has no effect here: parameters stay in the memory of the device.");
+                  "has no effect in this run, whose device is the CPU: parameters are in host memory already.");
 }
 
 /// True when the section's device nvme is where something goes, or would go if a plugin were installed.
@@ -123,8 +119,11 @@ void aio_keys(const Effective& values, const Config& config, const PluginIndex& 
 
 void report_idle_offload_keys(const Effective& values, const Config& config, const PluginIndex& plugins,
                               Problems& problems) {
-  optimizer_keys(values, config, plugins, problems);
-  parameter_keys(values, config, plugins, problems);
+  // On another device all offload is refused.
+  if (config.device == "cpu") {
+    optimizer_keys(values, config, plugins, problems);
+    parameter_keys(values, config, plugins, problems);
+  }
   aio_keys(values, config, plugins, problems);
   const std::string size = "zero_optimization.sub_group_size";
   if (values.given(size) && values.integer(size, 1) == 0) problems.notice(size, "0 makes a group of each parameter.");

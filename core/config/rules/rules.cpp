@@ -91,6 +91,7 @@ std::string optimizers_without_communication(const PluginIndex& plugins) {
 
 void check_offloaded_optimizer(const Effective& values, const Config& config, const ComponentManifest& optimizer,
                                const PluginIndex& plugins, Problems& problems) {
+  if (config.device != "cpu") return;  // check_device() refuses all offload there
   const auto& store = config.optimizer_offload;
   const bool by_section = offloads(values, "zero_optimization.offload_optimizer");
   if ((by_section || store) && !optimizer.has_trait("cpu")) {
@@ -113,7 +114,7 @@ void check_offloaded_optimizer(const Effective& values, const Config& config, co
 void check_optimizer_traits(const Effective& values, const Config& config, const PluginIndex& plugins,
                             Problems& problems) {
   if (!config.optimizer) return;
-  const ComponentRef found = plugins.find("optimizer", config.optimizer->type, config.device);
+  const ComponentRef found = plugins.find("optimizer", config.optimizer->type, config.optimizer->device);
   if (!found) return;
   const std::int64_t stage = values.integer(kStage);
   if (found.component->has_trait("own_communication") && stage >= 2) {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "core/config/resolve/launcher_world.hpp"
+#include "core/config/tools/gpu_verdict.hpp"
 
 namespace capstan {
 namespace {
@@ -61,12 +62,19 @@ lr = { type = "number", default = 1e-3 }
 PluginIndex with_cuda() { return PluginIndex::of({plugin("cpu.so", kOptimizers), plugin("cuda.so", kCuda)}); }
 PluginIndex without_cuda() { return PluginIndex::of({plugin("cpu.so", kOptimizers)}); }
 
-ConfigReading read(const std::string& more, const PluginIndex& plugins = with_cuda(), int world = 1) {
+ConfigText text_with(const std::string& more) {
+  return {"{\"train_batch_size\": 4, \"gradient_clipping\": 1.0" + more + "}", "test.json", false};
+}
+
+ConfigContext context_of(int world, bool check_only = true) {
   ConfigContext context;
   context.world_size = world;
-  context.check_only = true;
-  return read_config({"{\"train_batch_size\": 4, \"gradient_clipping\": 1.0" + more + "}", "test.json", false}, context,
-                     plugins);
+  context.check_only = check_only;
+  return context;
+}
+
+ConfigReading read(const std::string& more, const PluginIndex& plugins = with_cuda(), int world = 1) {
+  return read_config(text_with(more), context_of(world), plugins);
 }
 
 std::string errors(const ConfigReading& reading) {
@@ -110,7 +118,7 @@ TEST(Device, NamesTheOptimizersThatHaveABuildForIt) {
 }
 
 TEST(Device, SaysThatItsPluginIsMissing) {
-  const std::string text = errors(read(kOnCuda, without_cuda()));
+  const std::string text = errors(read_config(text_with(kOnCuda), context_of(1, false), without_cuda()));
 
   EXPECT_THAT(text, HasSubstr("capstan.run.device: no plugin provides an accelerator 'cuda'. Available: none."));
   EXPECT_THAT(text, HasSubstr("It is built where a CUDA toolkit is found. Or train on the CPU: --device cpu."));
@@ -131,6 +139,72 @@ TEST(Device, RefusesWhatIsNotCarriedOutThere) {
   EXPECT_THAT(errors(read(R"(, "capstan": {"run": {"device": "cuda"}, "compressions": [{"type": "squeeze"}]})")),
               HasSubstr("capstan.compressions[0].type: compression 'squeeze' works in host memory, and this run is on "
                         "cuda. Switch it off."));
+}
+
+TEST(Device, NeedsNoPluginWhereAFileIsOnlyChecked) {
+  const ConfigReading reading = read(kOnCuda + R"(, "optimizer": {"type": "Lion"})", without_cuda());
+  ASSERT_TRUE(reading.config) << errors(reading);
+  EXPECT_EQ(reading.config->device, "cuda");
+  EXPECT_EQ(
+      reading.problems.all().front().message,
+      "the plugin for cuda is not installed here, so this is checked without it: types of optimizers are those of "
+      "the CPU, of which cuda may have fewer.");
+  EXPECT_THAT(errors(read(kOnCuda + R"(, "zero_optimization": {"stage": 3})", without_cuda(), 2)),
+              HasSubstr("stage 3 is not carried out on cuda"));
+}
+
+/// Of each offload, at every stage and for one and two processes: one error, which names the device.
+TEST(Device, GivesOneErrorForOneFault) {
+  for (const char* section : {"offload_optimizer", "offload_param"}) {
+    for (const char* place : {"cpu", "nvme"}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        for (const int world : {1, 2}) {
+          const std::string zero = R"(, "optimizer": {"type": "Adam"}, "zero_optimization": {"stage": )" +
+                                   std::to_string(stage) + ", \"" + section + R"(": {"device": ")" + place +
+                                   R"(", "nvme_path": "/tmp"}})";
+          SCOPED_TRACE(zero + " " + std::to_string(world));
+          std::string text;
+          const ConfigReading reading = read(kOnCuda + zero, with_cuda(), world);
+          for (const Problem& problem : reading.problems.all()) {
+            if (problem.severity != Problem::Severity::kError || problem.path == "zero_optimization.stage") continue;
+            text += problem.path + ": " + problem.message + "\n";
+          }
+          const std::string reason = std::string(section) == "offload_param" ? "parameters stay on the device."
+                                                                             : "optimizers update on the device.";
+          std::string expected = std::string("zero_optimization.") + section + ".device: '" + place +
+                                 "' is not carried out on cuda in this release: " + reason +
+                                 " Remove the section. Or train on the CPU: --device cpu.\n";
+          // The store is not among the plugins of this test, which is another fault.
+          const auto missing = text.find("no plugin provides an offload 'nvme'");
+          if (missing != std::string::npos) {
+            const auto begin = text.rfind('\n', missing);
+            text = begin == std::string::npos ? text.substr(text.find('\n', missing) + 1) : text.substr(0, begin + 1);
+          }
+          EXPECT_EQ(text, expected);
+        }
+      }
+    }
+  }
+}
+
+TEST(Device, TellsWhatGpusWouldRefuseWhereNoneIsHere) {
+  ASSERT_EQ(setenv("CUDA_VISIBLE_DEVICES", "", 1), 0);
+  const auto verdict = [](const std::string& more, int world) {
+    const ConfigReading here = read(more, with_cuda(), world);
+    EXPECT_TRUE(here.config) << errors(here);
+    const auto problem = refused_on_gpus(text_with(more), context_of(world), *here.config, with_cuda());
+    return problem ? problem->path + ": " + problem->message : "";
+  };
+  const std::string refused =
+      R"(, "optimizer": {"type": "Lion"}, "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}})";
+  EXPECT_EQ(verdict(refused, 2),
+            "capstan.run.device: no GPU is visible here, so this is checked for CPUs. GPUs would refuse optimizer.type "
+            "\"Lion\", zero_optimization.offload_optimizer.device \"cpu\" and zero_optimization.stage 3: --device cuda "
+            "shows the reasons.");
+  EXPECT_EQ(verdict(refused, 1), "");
+  EXPECT_EQ(verdict(refused + R"(, "capstan": {"run": {"device": "cpu"}})", 2), "");
+  EXPECT_EQ(verdict(R"(, "optimizer": {"type": "Adam"}, "zero_optimization": {"stage": 2})", 2), "");
+  ASSERT_EQ(unsetenv("CUDA_VISIBLE_DEVICES"), 0);
 }
 
 TEST(Device, CarriesOutStagesUpToTwo) {
