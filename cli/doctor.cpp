@@ -14,6 +14,7 @@
 #include "cli/program.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
+#include "cli/trackers.hpp"
 #include "cli/version.hpp"
 #include "core/errors.hpp"
 #include "core/registry/registry.hpp"
@@ -74,6 +75,34 @@ FindingGroup installed_plugins(const PluginIndex& index) {
   }
   for (const std::string& warning : index.warnings()) {
     group.findings.push_back({"warning", Finding::State::kOptional, warning, ""});
+  }
+  return group;
+}
+
+/// The packages of Python that monitors need, of those monitors that are installed.
+FindingGroup tracker_findings(const PluginIndex& index) {
+  std::vector<TrackerPackage> trackers;
+  std::vector<std::string> packages;
+  for (const TrackerPackage& tracker : tracker_packages()) {
+    const ComponentRef found = index.find("monitor", tracker.monitor);
+    if (!found || found.plugin->manifest.name != tracker.plugin) continue;
+    trackers.push_back(tracker);
+    packages.emplace_back(tracker.package);
+  }
+  FindingGroup group{"Trackers", {}};
+  if (trackers.empty()) return group;
+  const PythonPackages there = ask_python(packages);
+  for (std::size_t i = 0; i < trackers.size(); ++i) {
+    const std::string fault = tracker_fault(trackers[i], there.python, there.versions[i]);
+    if (fault.empty()) {
+      group.findings.push_back({trackers[i].monitor, Finding::State::kFine,
+                                std::string(trackers[i].package) + " " + *there.versions[i] + " (" + there.python + ")",
+                                ""});
+    } else {
+      group.findings.push_back({trackers[i].monitor, Finding::State::kOptional, fault,
+                                "only for the section '" + std::string(trackers[i].monitor) +
+                                    "': " + install_command(trackers[i], there.python)});
+    }
   }
   return group;
 }
@@ -142,9 +171,12 @@ Json findings_json(const std::vector<FindingGroup>& groups) {
 
 int doctor(const DoctorArguments& arguments) {
   const std::string torch_lib_dir = std::filesystem::path(mapped_file("libtorch_cpu.so")).parent_path().string();
-  const std::vector<FindingGroup> groups = {this_installation(),
-                                            installed_plugins(scan_plugins(arguments.plugin_paths)), find_build_tools(),
-                                            find_cuda(torch_lib_dir)};
+  const PluginIndex plugins = scan_plugins(arguments.plugin_paths);
+  std::vector<FindingGroup> groups = {this_installation(), installed_plugins(plugins), find_build_tools(),
+                                      find_cuda(torch_lib_dir)};
+  if (FindingGroup trackers = tracker_findings(plugins); !trackers.findings.empty()) {
+    groups.push_back(std::move(trackers));
+  }
   bool missing = false;
   for (const FindingGroup& group : groups) {
     for (const Finding& finding : group.findings) missing |= finding.state == Finding::State::kMissing;

@@ -22,7 +22,7 @@ def version_tuple(text):
 
 def check_package(package, oldest):
     """The installed version; an exception whose text is the user's."""
-    install = f"Install it with: {sys.executable} -m pip install '{package}>={oldest}'"
+    install = f"Install it with: {sys.executable} -m pip install '{package}>={oldest}'."
     try:
         found = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -1,0 +1,112 @@
+#include "cli/trackers.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+namespace capstan::cli {
+namespace {
+
+constexpr std::array<TrackerPackage, 2> kTrackers = {
+    {{"capstan-wandb", "wandb", "wandb", "0.16.0"}, {"capstan-comet", "comet", "comet_ml", "3.41.0"}}};
+
+// "python -c" puts the working directory first, where a file such as json.py would be taken for Python's own module.
+constexpr const char* kScript = R"(
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]
+import importlib.metadata
+print(sys.executable)
+for package in sys.argv[1:]:
+    try:
+        print(importlib.metadata.version(package))
+    except importlib.metadata.PackageNotFoundError:
+        print()
+)";
+
+std::string in_quotes(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+/// The first three numbers of a version.
+std::array<int, 3> numbers_of(const std::string& version) {
+  std::array<int, 3> numbers{};
+  const char* at = version.data();
+  const char* end = at + version.size();
+  for (int& number : numbers) {
+    const auto [stop, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || stop == end) break;
+    at = stop + 1;
+  }
+  return numbers;
+}
+
+}  // namespace
+
+std::span<const TrackerPackage> tracker_packages() { return kTrackers; }
+
+PythonPackages ask_python(const std::vector<std::string>& packages) {
+  const char* chosen = std::getenv("CAPSTAN_PYTHON");
+  PythonPackages found{chosen && *chosen != '\0' ? chosen : "python3", {}};
+  std::string command = "PYTHONSAFEPATH=1 " + in_quotes(found.python) + " -c " + in_quotes(kScript);
+  for (const std::string& package : packages) command += " " + in_quotes(package);
+  found.versions.resize(packages.size());
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "re"), pclose);
+  if (!pipe) return found;
+  std::array<char, 4096> buffer{};
+  const auto line = [&]() -> std::optional<std::string> {
+    if (std::fgets(buffer.data(), buffer.size(), pipe.get()) == nullptr) return std::nullopt;
+    const std::string text = buffer.data();
+    return text.substr(0, text.find('\n'));
+  };
+  if (const auto file = line(); file && !file->empty()) found.python = *file;
+  for (auto& version : found.versions) {
+    if (const auto text = line(); text && !text->empty()) version = text;
+  }
+  return found;
+}
+
+std::string tracker_fault(const TrackerPackage& tracker, const std::string& python,
+                          const std::optional<std::string>& version) {
+  const std::string package = "the Python package '" + std::string(tracker.package) + "' is ";
+  if (!version) return package + "not installed for " + python;
+  if (numbers_of(*version) >= numbers_of(tracker.oldest)) return "";
+  return package + *version + " for " + python + ", and " + tracker.oldest + " is the oldest that works";
+}
+
+std::string install_command(const TrackerPackage& tracker, const std::string& python) {
+  return python + " -m pip install '" + tracker.package + ">=" + tracker.oldest + "'";
+}
+
+std::vector<Problem> missing_trackers(const Config& config, const PluginIndex& plugins) {
+  std::vector<const TrackerPackage*> wanted;
+  std::vector<std::string> packages, places;
+  for (const ComponentChoice& choice : config.monitors) {
+    const ComponentRef found = plugins.find(choice.kind, choice.type);
+    for (const TrackerPackage& tracker : kTrackers) {
+      if (!found || found.plugin->manifest.name != tracker.plugin || found.component->type != tracker.monitor) continue;
+      wanted.push_back(&tracker);
+      packages.emplace_back(tracker.package);
+      places.push_back(choice.where);
+    }
+  }
+  std::vector<Problem> problems;
+  if (wanted.empty()) return problems;
+  const PythonPackages there = ask_python(packages);
+  const bool stops = config.run.on_monitor_failure == "stop";
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const std::string fault = tracker_fault(*wanted[i], there.python, there.versions[i]);
+    if (fault.empty()) continue;
+    problems.push_back({Problem::Severity::kNotice, places[i],
+                        fault + ", so that training here " +
+                            (stops ? "would end before its first step" : "would go on without this monitor") +
+                            ". To install it: " + install_command(*wanted[i], there.python)});
+  }
+  return problems;
+}
+
+}  // namespace capstan::cli
