@@ -64,6 +64,22 @@ bool may_replace(const Effective& values, const ElasticBatch& batch, Problems& p
   return false;
 }
 
+/// "sizes 1, 2, 4", "size 3"
+std::string sizes_text(const std::vector<std::int64_t>& sizes) {
+  std::string text = sizes.size() == 1 ? "size" : "sizes";
+  for (const std::int64_t& size : sizes) text += (&size == &sizes.front() ? " " : ", ") + std::to_string(size);
+  return text;
+}
+
+/// Names the bound that version 0.2, as in DeepSpeed, passes over where no batch within the bounds fits the devices.
+std::string beyond_bounds(const ElasticityConfig& settings, std::int64_t devices) {
+  const bool above = devices > settings.max_devices, below = devices < settings.min_devices;
+  if (settings.version <= 0.15 || (!above && !below)) return "";
+  return std::string(" ") + (above ? "max_gpus is " : "min_gpus is ") +
+         std::to_string(above ? settings.max_devices : settings.min_devices) +
+         ": version 0.2 serves other numbers too.";
+}
+
 }  // namespace
 
 bool apply_elasticity(Effective& values, const ConfigContext& context, Problems& problems) {
@@ -84,10 +100,9 @@ bool apply_elasticity(Effective& values, const ConfigContext& context, Problems&
       values.derive(kBatchKeys[1], batch.micro_batch);
       values.derive(kBatchKeys[2], batch.accumulation);
     }
-    std::string sizes;
-    for (const std::int64_t size : batch.sizes) sizes += (sizes.empty() ? "" : ", ") + std::to_string(size);
     problems.notice("elasticity", "the batch is " + std::to_string(batch.train_batch) +
-                                      ", which fits the data-parallel sizes " + sizes + ".");
+                                      ", which fits the data-parallel " + sizes_text(batch.sizes) + "." +
+                                      (devices ? beyond_bounds(settings, *devices) : ""));
     return true;
   } catch (const ConfigError& error) {
     std::string text = error.what();
