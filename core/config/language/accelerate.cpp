@@ -21,6 +21,8 @@ bool is_of_accelerate(const Json& document) {
   return !ours && (document.find("compute_environment") || (section && section->is_object()));
 }
 
+bool is_half(std::string_view type) { return type == "fp16" || type == "bf16"; }
+
 std::string text_of(const Json* value) { return value && value->is_string() ? value->as_string() : ""; }
 
 /// Translates the keys, and remembers those that nothing came of.
@@ -47,10 +49,12 @@ class Translation {
     std::string text;
     const auto add = [&](const std::string& name) { text += (text.empty() ? "" : ", ") + name; };
     for (const auto& [key, value] : document_.as_object()) {
-      if (key != "deepspeed_config" && key != "mixed_precision") add(key);
+      const bool type = key == "mixed_precision" && (is_half(text_of(&value)) || text_of(&value) == "no");
+      if (key != "deepspeed_config" && !type && !value.is_null()) add(key);
     }
     for (const auto& [key, value] : section_.as_object()) {
-      if (std::find(taken_.begin(), taken_.end(), key) == taken_.end()) add(join_path("deepspeed_config", key));
+      const bool taken = std::find(taken_.begin(), taken_.end(), key) != taken_.end();
+      if (!taken && !value.is_null()) add(join_path("deepspeed_config", key));
     }
     return text;
   }
@@ -69,11 +73,9 @@ class Translation {
 
   void precision(Json& json) const {
     const Json* type = document_.find("mixed_precision");
-    for (const char* name : {"fp16", "bf16"}) {
-      if (text_of(type) != name) continue;
-      json[name] = Json::object();
-      json[name]["enabled"] = true;
-    }
+    if (!is_half(text_of(type))) return;
+    json[text_of(type)] = Json::object();
+    json[text_of(type)]["enabled"] = true;
   }
 
   void offload(const std::string& name, Json& zero) {

@@ -50,7 +50,9 @@ constexpr KnownSlip kSlips[] = {
     {"zero_optimization.cpu_offload_pin_memory",
      "unknown key. Write pin_memory inside offload_optimizer and offload_param.", true},
     {"zero_optimization.disk_offload",
-     "unknown key. Write \"offload_optimizer\": {\"device\": \"nvme\"}, or offload_param so, with nvme_path beside it.",
+     "unknown key. In place of it and of cpu_offload write \"offload_optimizer\": {\"device\": \"nvme\"}, or "
+     "offload_param "
+     "so, with nvme_path beside it.",
      true},
     {"zero_optimization.max_group_size", "unknown key, of the Gaudi fork; there is no equivalent here.", true},
     {"zero_optimization.native_reduce_scatter",

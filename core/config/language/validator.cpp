@@ -166,7 +166,7 @@ class Walker {
       const bool none = given.is_bool() && !given.as_bool() && !node.spec.fallback;
       const bool dynamic = node.path == "fp16.loss_scale" && given == Json("dynamic");
       if (offloads_to_the_gpu(node, given)) {
-        result.fault.erase(result.fault.find(" Did you mean"));
+        if (const auto near = result.fault.find(" Did you mean"); near != std::string::npos) result.fault.erase(near);
         result.fault += " \"none\" leaves it in the memory of the GPU.";
       }
       problems_.error(path, result.fault + (none      ? " Leave the key out to have none."
@@ -176,11 +176,12 @@ class Walker {
     return std::move(result.value);
   }
 
-  /// True for a word, near to "cpu", that says where things are without offload.
+  /// True for a word that says where things are without offload; one of them is near to "cpu".
   static bool offloads_to_the_gpu(const SchemaNode& node, const Json& given) {
     const bool device = node.path == "zero_optimization.offload_optimizer.device" ||
                         node.path == "zero_optimization.offload_param.device";
-    return device && given.is_string() && name_distance(given.as_string(), "gpu") == 0;
+    if (!device || !given.is_string()) return false;
+    return name_distance(given.as_string(), "gpu") == 0 || name_distance(given.as_string(), "cuda") == 0;
   }
 
   const ValidatorOptions& options_;
