@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -80,14 +82,30 @@ void check_limits(const Json& section, const std::string& path, Problems& proble
   }
 }
 
-/// The tokens of the first sequences of a curriculum over lengths; 0 where they are not known.
-std::int64_t first_length(const Json& section) {
-  const Json *low = section.find("min_difficulty"), *config = section.find("schedule_config");
-  const Json* list = config ? config->find("difficulty") : nullptr;
-  if (text(section, "schedule_type") == "fixed_discrete" && list && list->is_array() && list->size() > 0) {
-    return list->as_array()[0].is_integer() ? list->as_array()[0].as_integer() : 0;
+double number(const Json& section, const char* key) {
+  const Json* value = section.find(key);
+  return value && value->is_number() ? value->as_number() : 0;
+}
+
+/// The difficulty of step 1, as the schedules of plugins/data have it; 0 where the values do not say.
+std::int64_t first_difficulty(const Json& section) {
+  const std::string type = text(section, "schedule_type");
+  const Json* config = section.find("schedule_config");
+  const double low = number(section, "min_difficulty"), high = number(section, "max_difficulty");
+  if (!config || type.empty() || type == "custom" || low <= 0 || high < low) return 0;
+  double first = 0;
+  if (type == "fixed_discrete") {
+    const Json* levels = config->find("difficulty");
+    const bool known = levels && levels->is_array() && levels->size() > 0 && levels->as_array()[0].is_number();
+    first = known ? levels->as_array()[0].as_number() : 0;
+  } else {
+    const double total = number(*config, "total_curriculum_step"), step = number(*config, "difficulty_step");
+    const double degree = type == "fixed_root" ? number(*config, "root_degree") : 1;
+    if (total <= 0 || step <= 0 || degree <= 0) return 0;
+    first = std::floor(std::pow(1 / total, 1 / degree) * (high - low) + low);
+    first -= std::fmod(first, step);
   }
-  return low && low->is_integer() ? low->as_integer() : 0;
+  return static_cast<std::int64_t>(std::clamp(first, low, high));
 }
 
 /// Layouts of sparse attention want a number of blocks in a sequence, and a curriculum begins with short sequences.
@@ -99,7 +117,7 @@ void check_blocks_of_first_sequences(const Effective& values, const Json& sectio
       {"num_global_blocks", "bigbird"},
   };
   const std::string mode = values.given("sparse_attention") ? values.text("sparse_attention.mode") : "";
-  const std::int64_t block = values.integer("sparse_attention.block", 0), length = first_length(section);
+  const std::int64_t block = values.integer("sparse_attention.block", 0), length = first_difficulty(section);
   if (mode.empty() || block <= 0 || length <= 0) return;
   const std::int64_t blocks = (length - 1) / block + 1;
   for (const auto& [key, modes] : kWanted) {
