@@ -9,6 +9,7 @@
 #include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/run_setup.hpp"
+#include "cli/usage_error.hpp"
 #include "core/compression/removal_record.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
@@ -59,12 +60,17 @@ ConfigArguments for_pruned_weights(ConfigArguments arguments, const std::string&
 
 int evaluate(const EvalArguments& arguments) {
   if (arguments.checkpoint.empty() && arguments.init_from.empty()) {
-    throw ConfigError("eval: no weights are named. Give --checkpoint DIR[:TAG], or --init-from model.safetensors.");
+    throw UsageError("eval: no weights are named. Give --checkpoint DIR[:TAG], or --init-from model.safetensors.");
   }
   LoadedConfig loaded = load_run(for_pruned_weights(arguments.config, arguments.init_from), Purpose::kEvaluation);
   // An evaluation is no part of the run: it leaves the run's metrics alone.
   loaded.config.monitors.clear();
   loaded.config.report.steps_per_print = std::nullopt;
+  // Nothing is updated: whatever optimizer, schedule and groups the checkpoint was trained with, it can be evaluated.
+  loaded.config.optimizer.reset();
+  loaded.config.scheduler.reset();
+  loaded.config.optimizer_offload.reset();
+  loaded.config.parameter_groups.clear();
   return run_as_one(loaded, [&] { return evaluate_loaded(arguments, loaded); });
 }
 

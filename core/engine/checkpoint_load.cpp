@@ -159,7 +159,7 @@ void Engine::State::load_sampler(const SavedRun& saved, const std::string& where
   const std::string had = saved.sampler ? saved.sampler->type : "none";
   const std::string has = config.run.sampler ? config.run.sampler->type : "none";
   if (sampler && had == has) return sampler->load(*saved.sampler, saved.progress.global_steps);
-  if (had == has || communicator->rank() > 0) return;
+  if (had == has || communicator->rank() > 0 || !optimizer) return;
   log::warning(where + ": was saved with sampler " + had + ", this run has " + has +
                (sampler ? ", which goes on at its step " + std::to_string(sampler->steps()) + "."
                         : ": samples go on in the order of capstan.data."));
@@ -317,7 +317,8 @@ void Engine::State::apply(const CheckpointLookup& lookup, const SavedRun& saved)
   restore_groups(saved, where);
   load_generators(lookup, saved);
   if (saved.world_size != config.batch.world_size) {
-    log::info(where + ": was saved by " + std::to_string(saved.world_size) + " processes and goes on with " +
+    log::info(where + ": was saved by " + std::to_string(saved.world_size) +
+              (saved.world_size == 1 ? " process and goes on with " : " processes and goes on with ") +
               std::to_string(config.batch.world_size) + ".");
   }
   schedule.apply(progress.updates);

@@ -110,10 +110,11 @@ void Engine::State::check_group_numbers(const SavedRun& saved, const std::string
 }
 
 void Engine::State::restore_groups(const SavedRun& saved, const std::string& where) {
+  if (!optimizer) return;  // nothing is trained
   if (saved.base_lrs.size() != groups.size()) {
     log::warning(where + ": was saved with " + std::to_string(saved.base_lrs.size()) +
-                 " parameter groups, and this run has " + std::to_string(groups.size()) +
-                 ", which start from the numbers of the configuration.");
+                 (saved.base_lrs.size() == 1 ? " parameter group" : " parameter groups") + ", and this run has " +
+                 std::to_string(groups.size()) + ", which start from the numbers of the configuration.");
     return;
   }
   for (std::size_t i = 0; i < groups.size(); ++i) {

@@ -198,6 +198,25 @@ TEST_F(Train, StartsFromTheWeightsOfASafetensorsFile) {
   EXPECT_EQ(train(weights, "2").exit_code, 0);
 }
 
+TEST_F(Train, EvaluatesACheckpointOfAnotherOptimizerScheduleAndGroupsInSilence) {
+  ASSERT_EQ(
+      train({"--save", "ckpt/", "--set", "optimizer={\"type\": \"Adam\", \"params\": {\"lr\": 0.01}}"}, "1").exit_code,
+      0);
+  // The default configuration has AdamW, another schedule and two groups.
+  const ProcessResult same =
+      run_capstan(folder_, {"eval", "--config", "config.json", "--checkpoint", "ckpt/", "--data", "text.txt"});
+  const ProcessResult other =
+      run_capstan(folder_, {"eval", "--checkpoint", "ckpt/", "--data", "text.txt", "--model", "mlp"});
+  ASSERT_EQ(other.exit_code, 0) << other.err;
+  // Micro-batches of another size: sums of floats differ in their last digits.
+  const std::size_t digits = std::string("step=1, eval_loss=1.2345").size();
+  EXPECT_EQ(other.out.substr(0, digits), same.out.substr(0, digits));
+  EXPECT_THAT(other.err, Not(HasSubstr("was saved with")));
+  const ProcessResult none = run_capstan(folder_, {"eval", "--checkpoint", "ckpt/:nothing", "--data", "text.txt"});
+  EXPECT_THAT(none.err, HasSubstr("ckpt"));
+  EXPECT_THAT(none.err, Not(HasSubstr("//")));
+}
+
 TEST_F(Train, EvaluatesOnItsWayAndAtTheEnd) {
   write_bytes(folder_ / "held_out.txt", some_text());
   const ProcessResult result = train({"--eval-data", "held_out.txt", "--eval-every", "4"}, "10");
