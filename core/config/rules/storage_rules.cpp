@@ -15,7 +15,8 @@ fs::path nearest_existing(fs::path path) {
   std::error_code error;
   while (!path.empty() && !fs::exists(path, error) && path.has_parent_path() && path.parent_path() != path)
     path = path.parent_path();
-  return path.empty() ? fs::path(".") : path;
+  // The last name of a relative path that is not there lies in the working folder.
+  return path.empty() || (path.is_relative() && !fs::exists(path, error)) ? fs::path(".") : path;
 }
 
 /// The link on the way to the path that leads nowhere, if there is one.

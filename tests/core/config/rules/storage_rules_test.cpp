@@ -99,5 +99,15 @@ TEST_F(StorageRules, AcceptAFolderThatCanBeCreated) {
   EXPECT_EQ(errors(folder_ / "new/swap"), "");
 }
 
+TEST_F(StorageRules, AcceptANameInTheWorkingFolderThatCanBeCreated) {
+  fs::permissions(folder_, fs::perms::all);
+  const fs::path before = fs::current_path();
+  fs::current_path(folder_);
+
+  EXPECT_EQ(errors("swap"), "");
+  EXPECT_EQ(errors("new/swap"), "");
+  fs::current_path(before);
+}
+
 }  // namespace
 }  // namespace capstan::testing
