@@ -40,7 +40,7 @@ double ElasticAccount::goodput(double now) const {
 }
 
 std::string ElasticAccount::text(std::int64_t losses, double now) const {
-  return grouped(losses) + (losses == 1 ? " loss, " : " losses, ") + fixed(lost(), 1) + " s lost, goodput " +
+  return counted(losses, "process lost, ", "processes lost, ") + fixed(lost(), 1) + " s lost, goodput " +
          fixed(goodput(now) * 100, 1) + " %";
 }
 

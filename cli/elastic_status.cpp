@@ -24,23 +24,18 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kReaching{2000}, kReplying{5000}, kAgain{100};
 
-std::string counted(std::size_t count, const char* one, const char* several) {
-  return grouped(static_cast<std::int64_t>(count)) + " " + (count == 1 ? one : several);
-}
-
 std::string head_of(const std::string& name, const World& world, const WorldFolder::Step& step, double now) {
   std::string text = "launch " + name + ": ";
   if (!world.end.empty()) return text + "ends, because " + world.end;
-  if (world.generation == 0)
-    return text + "starts " + counted(static_cast<std::size_t>(world.size), "process", "processes");
+  if (world.generation == 0) return text + "starts " + counted(world.size, "process", "processes");
   text += "generation " + grouped(world.generation) + ", ";
   if (world.members.empty()) return text + "waits for more processes (" + world.change + ")";
-  text += counted(world.members.size(), "process trains", "processes train");
-  if (!world.waiting.empty()) text += ", " + counted(world.waiting.size(), "waits", "wait");
+  text += counted(static_cast<std::int64_t>(world.members.size()), "process trains", "processes train");
+  if (!world.waiting.empty()) text += ", " + counted(static_cast<std::int64_t>(world.waiting.size()), "waits", "wait");
   if (step.step > 0) {
     text += "; step " + grouped(step.step) + " " + fixed(now - step.at, 1) + " s ago";
   }
-  return text + "; " + counted(static_cast<std::size_t>(world.losses), "loss", "losses");
+  return text + "; " + counted(world.losses, "process lost", "processes lost");
 }
 
 /// What the launcher there replies; nothing where it is none. Throws RuntimeFault where nobody answers, or somebody

@@ -162,4 +162,14 @@ Interrupt::Part::~Part() {
   interrupt_.unfinished_ = nullptr;
 }
 
+std::string interrupted_text(const InterruptedRun& run) {
+  const std::string text = "interrupted after step " + grouped(run.step) + " of " + grouped(run.steps);
+  if (run.save_dir.empty()) return text + ". Nothing was saved: --save is not given.";
+  if (run.step < run.steps) return text + ". Continue with --resume " + run.save_dir;
+  return text + ", the last one: nothing is left to train." +
+         (run.evaluates
+              ? " The evaluation at the end was left out: 'capstan eval --checkpoint " + run.save_dir + "' makes it up."
+              : "");
+}
+
 }  // namespace capstan::cli

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -9,6 +10,15 @@
 #include <thread>
 
 namespace capstan::cli {
+
+/// What is left of a run that a signal has ended between two steps.
+struct InterruptedRun {
+  std::int64_t step, steps;
+  std::string save_dir;  // empty: nothing was saved
+  bool evaluates;        // at its end
+};
+/// "interrupted after step 7 of 40. Continue with --resume ckpt"
+std::string interrupted_text(const InterruptedRun& run);
 
 /// From construction on the first SIGINT or SIGTERM ends the process with code 130 while nothing of the training has
 /// begun; after that it sets a flag, and bounds the part of the run that it falls into and those after it. A second one

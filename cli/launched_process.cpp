@@ -53,7 +53,10 @@ std::vector<std::string> words_of(const std::vector<std::string>& command) {
 int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
 std::string how_it_ended(int status) {
-  if (WIFSIGNALED(status)) return std::string("was killed by signal ") + strsignal(WTERMSIG(status));
+  if (WIFSIGNALED(status)) {
+    const char* name = sigabbrev_np(WTERMSIG(status));
+    return "was killed by " + (name ? std::string("SIG") + name : "signal " + std::to_string(WTERMSIG(status)));
+  }
   return "ended with exit code " + std::to_string(WEXITSTATUS(status));
 }
 

@@ -25,6 +25,11 @@ std::string grouped(std::int64_t value) {
   return text;
 }
 
+std::string counted(std::int64_t count, const char* one, const char* several) {
+  const std::string noun = count == 1 ? one : several ? several : std::string(one) + "s";
+  return grouped(count) + " " + noun;
+}
+
 std::string fixed(double value, int digits) { return formatted("%.*f", digits, value); }
 
 std::string short_number(double value) { return formatted("%.4g", value); }

@@ -7,6 +7,8 @@ namespace capstan::cli {
 
 /// "1,234,567"
 std::string grouped(std::int64_t value);
+/// "1 step", "1,234 steps"; `several` where the plural is not formed by an s.
+std::string counted(std::int64_t count, const char* one, const char* several = nullptr);
 /// `digits` after the point.
 std::string fixed(double value, int digits);
 /// Few digits, as a person would write it: "0.001", "3e-05", "1.5".

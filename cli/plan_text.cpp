@@ -30,10 +30,6 @@ const char* device_text(MemoryTier tier) {
   return tier == MemoryTier::kMemory ? "none" : tier == MemoryTier::kHost ? "cpu" : "nvme";
 }
 
-std::string counted(std::int64_t count, const char* noun) {
-  return grouped(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 std::string head_text(const Plan& plan) {
   const PlannedRun& run = plan.run;
   std::int64_t largest = 0;
@@ -128,6 +124,11 @@ std::string choices_text(const Plan& plan) {
                     device_text(one.choice.parameters), bytes_text(one.memory.peak(MemoryTier::kMemory)),
                     bytes_text(one.memory.training(MemoryTier::kHost)),
                     bytes_text(one.memory.training(MemoryTier::kDisk)), one.lacks});
+  }
+  const bool all_are_here = std::all_of(plan.choices.begin(), plan.choices.end(),
+                                        [](const PlannedChoice& one) { return one.lacks.empty(); });
+  for (auto& row : rows) {
+    if (all_are_here) row.pop_back();
   }
   return "memory of a process, by stage and offload\n" + table_text(rows) +
          "  >: as configured. This build computes on the CPU: memory and host are one.\n" + stage3_text(plan);

@@ -64,7 +64,7 @@ std::optional<std::string> Forecast::after_step(const StepFacts& facts, double s
   if (decided_ || (++steps_ < 3 && seconds_since_begin < kLongEnough)) return std::nullopt;
   decided_ = true;
   if (facts.seconds_left < kShortRun) return std::nullopt;
-  return grouped(facts.steps - facts.step) + " steps to go, about " + duration_text(facts.seconds_left) +
+  return counted(facts.steps - facts.step, "step") + " to go, about " + duration_text(facts.seconds_left) +
          " at the pace of the first";
 }
 

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "cli/numbers.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
@@ -175,9 +176,9 @@ std::string tuning_page(const std::string& title, const Json& tuning) {
   return "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
          "content=\"width=device-width\"><title>" +
          escaped(title) + "</title><style>" + kStyle + "</style><h1>" + escaped(title) + "</h1>\n<p>" +
-         std::to_string(trials.size()) + " trials" + (best.empty() ? "" : "; the fastest is " + escaped(best)) +
-         ".</p><div class=\"plots\">" + predicted_plot(trials, best) + pareto_plot(trials) + "</div>\n" +
-         table(trials) + "</html>\n";
+         counted(static_cast<std::int64_t>(trials.size()), "trial") +
+         (best.empty() ? "" : "; the fastest is " + escaped(best)) + ".</p><div class=\"plots\">" +
+         predicted_plot(trials, best) + pareto_plot(trials) + "</div>\n" + table(trials) + "</html>\n";
 }
 
 }  // namespace capstan::cli

@@ -460,9 +460,7 @@ int TrainingRun::interrupted() {
   finish_saving();
   if (member_) print_line(account_.text(member_->world().losses, now()));
   close_run();
-  log::info("interrupted after step " + grouped(step()) + " of " + grouped(*run_.steps) +
-            (run_.save_dir.empty() ? ". Nothing was saved: --save is not given."
-                                   : ". Continue with --resume " + run_.save_dir));
+  log::info(interrupted_text({step(), *run_.steps, run_.save_dir, !run_.eval_data_paths.empty()}));
   return static_cast<int>(ExitCode::kInterrupted);
 }
 
@@ -472,7 +470,7 @@ void TrainingRun::finish(double seconds) {
   finish_saving();
   ProgressBar::clear();
   if (steps_here_ > 0) {
-    print_line("trained " + grouped(steps_here_) + " steps in " + duration_text(seconds) + ": loss " +
+    print_line("trained " + counted(steps_here_, "step") + " in " + duration_text(seconds) + ": loss " +
                fixed(first_loss_, 4) + " -> " + fixed(engine_->mean_loss(), 4));
   }
   if (member_) print_line(account_.text(member_->world().losses, now()));

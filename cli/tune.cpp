@@ -432,8 +432,8 @@ int Tuning::record() {
   table.peaks.resize(plans.size());
   for (const PointPlan& plan : plans) table.points.push_back(search_point(plan));
   const std::string model = setup_.config.run.model ? setup_.config.run.model->type : "a program";
-  table.about = std::to_string(setup_.processes) + " processes, " + model + ", " + std::to_string(arguments_.repeats) +
-                " runs of each point in turns";
+  table.about = counted(setup_.processes, "process", "processes") + ", " + model + ", " +
+                counted(arguments_.repeats, "run") + " of each point in turns";
   std::vector<bool> fails(plans.size());
   for (int run = 0; run < arguments_.repeats; ++run) {
     for (std::size_t i = 0; i < plans.size(); ++i) {

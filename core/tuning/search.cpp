@@ -39,7 +39,8 @@ class Search {
       if (result_.tried.size() >= limits_.trials) return end("the number of trials is reached");
       if (result_.tried.size() == points_.size()) return end("every point was tried");
       if (limits_.early_stopping > 0 && since_best_ >= limits_.early_stopping) {
-        return end("no better point in the last " + std::to_string(since_best_) + " trials");
+        return end("no better point in the last " +
+                   (since_best_ == 1 ? "trial" : std::to_string(since_best_) + " trials"));
       }
       const std::vector<std::size_t> chosen = tuner_.ask(predictions(), 1);
       if (chosen.empty()) return end("the tuner wants no more points");

@@ -42,8 +42,8 @@ TEST(ElasticAccount, IsOneLine) {
   account.begun = kNow - 1000;
   account.repeated = 5;
   account.regrouping = 12.54;
-  EXPECT_EQ(account.text(12, kNow), "12 losses, 17.5 s lost, goodput 98.2 %");
-  EXPECT_EQ(account.text(1, kNow), "1 loss, 17.5 s lost, goodput 98.2 %");
+  EXPECT_EQ(account.text(12, kNow), "12 processes lost, 17.5 s lost, goodput 98.2 %");
+  EXPECT_EQ(account.text(1, kNow), "1 process lost, 17.5 s lost, goodput 98.2 %");
 }
 
 }  // namespace

@@ -34,8 +34,8 @@ TEST_F(ElasticClock, SetForwardAndBackByADayChangesNothing) {
     clock.set_time_of_day(shift);
   }
   const ProcessResult result = end_and_compare(run, "clock", "2");
-  EXPECT_THAT(result.out, HasSubstr("2 losses, "));
-  const std::size_t lost = result.out.find("2 losses, ");
+  EXPECT_THAT(result.out, HasSubstr("2 processes lost, "));
+  const std::size_t lost = result.out.find("2 processes lost, ");
   ASSERT_NE(lost, std::string::npos);
   EXPECT_LT(std::atof(result.out.c_str() + lost + 10), kDay / 2);
 }

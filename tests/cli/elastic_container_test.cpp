@@ -88,7 +88,7 @@ TEST_F(ElasticContainer, ThatIsRestartedGoesOnFromWhatItHasLeft) {
     EXPECT_EQ(folders(), 1);
     if (start == 3) {
       run.send(SIGTERM);
-      EXPECT_THAT(run.wait().out, HasSubstr("2 losses, "));
+      EXPECT_THAT(run.wait().out, HasSubstr("2 processes lost, "));
       break;
     }
     run.send(SIGKILL);
@@ -150,7 +150,7 @@ TEST_F(ElasticContainer, NamesABoardThatIsCutShortWhileItTrains) {
   EXPECT_EQ(result.exit_code, 1) << result.err;
   EXPECT_THAT(result.err, AllOf(HasSubstr("/board': was cut short. A launcher makes it, and nobody else may change it: "
                                           "launch anew."),
-                                Not(HasSubstr("killed by signal Bus")), Not(HasSubstr("bug in Capstan"))));
+                                Not(HasSubstr("killed by SIGBUS")), Not(HasSubstr("bug in Capstan"))));
   EXPECT_EQ(folders(), 0);
 }
 

@@ -133,7 +133,7 @@ class Elastic : public ::testing::Test {
     ElasticRun straight(folder_, {"--elastic", processes + ":" + processes}, train("straight", steps, more));
     const ProcessResult plain = straight.wait();
     EXPECT_EQ(plain.exit_code, 0) << plain.err;
-    EXPECT_THAT(plain.out, ::testing::HasSubstr("0 losses, 0.0 s lost, goodput 100.0 %"));
+    EXPECT_THAT(plain.out, ::testing::HasSubstr("0 processes lost, 0.0 s lost, goodput 100.0 %"));
     expect_each_sample_once("straight", plain.out, steps);
     EXPECT_EQ(metrics_of(log), metrics_of("straight"));
     const auto saved = values_saved("straight", steps);

@@ -70,7 +70,7 @@ TEST_F(ElasticHosts, LeaveWithoutALossWhereTheirLaunchersAreAskedTo) {
   EXPECT_THAT(left.err, HasSubstr("this host has left the run; the launcher of another one leads from here on."));
   ASSERT_TRUE(third.await_members(1));
   const End end = end_all("log", {&third});
-  EXPECT_THAT(end.out, HasSubstr("0 losses, "));
+  EXPECT_THAT(end.out, HasSubstr("0 processes lost, "));
   expect_each_sample_once("log", left.out + end.out, end.step);
 }
 
@@ -157,7 +157,7 @@ TEST_F(ElasticHosts, RefuseAnotherConfigurationAndWhatIsNoLauncherAndTellTheirSt
   ASSERT_TRUE(first.await_members(2));
   const ProcessResult status = run_process({kCapstan, "launch", "--status", "--rdzv", here()});
   EXPECT_THAT(status.out,
-              ContainsRegex("launch .*: generation [0-9]+, 2 processes train; step [0-9]+ .* s ago; 0 losses"));
+              ContainsRegex("launch .*: generation [0-9]+, 2 processes train; step [0-9]+ .* s ago; 0 processes lost"));
   EXPECT_THAT(status.out, ContainsRegex("  rank 1  process [0-9]+  .* \\(127.0.0.1\\)"));
   const End end = end_all("log", {&first, &second});
   EXPECT_THAT(end.out + end.err + refused.err + status.out, Not(HasSubstr(secret)));
@@ -233,7 +233,7 @@ TEST_F(ElasticNamespaces, GoOnTogetherWhereConnectionsOfTheirRanksAreReset) {
   EXPECT_EQ(first.world()->members.size(), 2U);
   const End end = end_all("log", {&first, &second});
   EXPECT_THAT(end.err, HasSubstr("launch: processes lost their connection; 2 processes go on (generation "));
-  EXPECT_THAT(end.out, HasSubstr("0 losses, "));
+  EXPECT_THAT(end.out, HasSubstr("0 processes lost, "));
   expect_each_sample_once("log", end.out, end.step);
 }
 

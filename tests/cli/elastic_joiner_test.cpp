@@ -83,7 +83,7 @@ TEST_F(ElasticJoiner, WithAnotherElasticitySectionAndModelIsRefusedAndTheRunGoes
   run.kill_rank(1);
   ASSERT_TRUE(run.await_output(kNoMore));
   const ProcessResult result = end_and_compare(run, "joined", "2");
-  EXPECT_THAT(result.out, HasSubstr("1 loss, "));
+  EXPECT_THAT(result.out, HasSubstr("1 process lost, "));
   EXPECT_EQ(count_of(result.err,
                      "the configuration (elasticity, capstan) and the model have changed since the launch began: this "
                      "process does not join. Undo the change, or launch anew."),

@@ -30,8 +30,8 @@ TEST_P(ElasticStage, LosesNothingWhereProcessesAreKilledAndReplaced) {
   }
   ASSERT_TRUE(run.await(0, generation));
   const ProcessResult killed = end_and_compare(run, "killed", "3", stage);
-  EXPECT_THAT(killed.err, ContainsRegex("rank 0 \\(process [0-9]+\\) was killed by signal Killed; 3 processes go on"));
-  EXPECT_THAT(killed.out, HasSubstr("3 losses, "));
+  EXPECT_THAT(killed.err, ContainsRegex("rank 0 \\(process [0-9]+\\) was killed by SIGKILL; 3 processes go on"));
+  EXPECT_THAT(killed.out, HasSubstr("3 processes lost, "));
 }
 
 std::vector<int> stages() { return std::getenv("CAPSTAN_TEST_ALL") ? std::vector{0, 1, 2, 3} : std::vector{0, 3}; }
@@ -48,7 +48,7 @@ TEST_F(Elastic, LosesNothingInTenKillsAndKeepsItsSurvivors) {
     ASSERT_TRUE(run.await(0, kill + 2));
     EXPECT_EQ(run.world()->processes.at(1 - rank), survivor);
   }
-  EXPECT_THAT(end_and_compare(run, "killed", "2").out, HasSubstr("10 losses, "));
+  EXPECT_THAT(end_and_compare(run, "killed", "2").out, HasSubstr("10 processes lost, "));
 }
 
 TEST_F(Elastic, GoesOnWhereTwoAreKilledAtOnce) {
@@ -57,7 +57,7 @@ TEST_F(Elastic, GoesOnWhereTwoAreKilledAtOnce) {
   const World world = *run.world();
   for (const std::size_t rank : {0, 2}) kill(static_cast<pid_t>(world.processes.at(rank)), SIGKILL);
   ASSERT_TRUE(run.await(0, 2));
-  EXPECT_THAT(end_and_compare(run, "killed", "3").out, HasSubstr("2 losses, "));
+  EXPECT_THAT(end_and_compare(run, "killed", "3").out, HasSubstr("2 processes lost, "));
 }
 
 TEST_F(Elastic, ShrinksAndGrowsWithTheSameSamplesAndLosses) {
@@ -151,7 +151,7 @@ TEST_F(Elastic, GoesOnInAnotherLaunchWhereAllOfOneWereKilled) {
   const ProcessResult result = end_and_compare(again, "log", "2");
   EXPECT_THAT(result.err, ContainsRegex("lost with all its processes, at step [0-9]+. This one goes on from what"));
   EXPECT_THAT(result.out, ContainsRegex("generation 2: 2 processes go on from step [0-9]+ .all processes and their"));
-  EXPECT_THAT(result.out, HasSubstr("2 losses, "));
+  EXPECT_THAT(result.out, HasSubstr("2 processes lost, "));
 }
 
 TEST_F(Elastic, RefusesAnotherConfigurationAndSavesWhereTooFewAreLeft) {
@@ -198,9 +198,10 @@ TEST_F(Elastic, ShowsWhoTrains) {
   ASSERT_TRUE(run.await_waiting(1));
   const World world = *run.world();
   const ProcessResult shown = run_capstan(folder_, {"launch", "--status"});
-  EXPECT_THAT(shown.out,
-              ContainsRegex("launch " + std::to_string(run.launcher()) +
-                            ": generation 1, 2 processes train, 1 waits; step [0-9,]+ [0-9.]+ s ago; 0 losses"));
+  EXPECT_THAT(
+      shown.out,
+      ContainsRegex("launch " + std::to_string(run.launcher()) +
+                    ": generation 1, 2 processes train, 1 waits; step [0-9,]+ [0-9.]+ s ago; 0 processes lost"));
   for (const std::int64_t process : world.processes) {
     EXPECT_THAT(shown.out, HasSubstr("process " + std::to_string(process)));
   }

@@ -29,7 +29,7 @@ TEST_F(ElasticStopped, AllMembersAtOnceAreLostAndSparesGoOn) {
   for (const std::size_t rank : {0, 1}) ASSERT_NE(run.kill_rank(rank, SIGSTOP), 0);
   ASSERT_TRUE(run.await(0, 2));
   const ProcessResult result = end_and_compare(run, "stopped", "2");
-  EXPECT_THAT(result.out, HasSubstr("2 losses, "));
+  EXPECT_THAT(result.out, HasSubstr("2 processes lost, "));
   for (const char* rank : {"0", "1"}) {
     EXPECT_THAT(result.err, ContainsRegex(std::string("rank ") + rank +
                                           " \\(process [0-9]+\\) has been stopped for 3 s: it counts as lost, and is "
@@ -54,7 +54,7 @@ TEST_F(ElasticStopped, ThatWakesInTimeGoesOnAndLosesNothing) {
   kill(sleeper, SIGCONT);
   ASSERT_TRUE(run.await(0, 2));
   EXPECT_EQ(run.world()->processes.at(0), sleeper);
-  EXPECT_THAT(end_and_compare(run, "stopped", "2").out, HasSubstr("1 loss, "));
+  EXPECT_THAT(end_and_compare(run, "stopped", "2").out, HasSubstr("1 process lost, "));
 }
 
 TEST_F(ElasticStopped, ThatWakesWithoutItsLauncherSavesWithTheOthersAndEnds) {

@@ -264,7 +264,7 @@ TEST_F(ElasticStrangers, WhoAreSilentNeitherEndNorStallARun) {
   for (int one = 0; one < 400; ++one) silent.emplace_back(port_);
   EXPECT_NE(run.kill_rank(0), 0);
   ASSERT_TRUE(run.await(run.step() + 5, 2));
-  EXPECT_THAT(status().out, HasSubstr("1 loss"));
+  EXPECT_THAT(status().out, HasSubstr("1 process lost"));
   end(run);
 }
 
@@ -288,7 +288,7 @@ TEST_F(ElasticStrangers, WhoTalkMuchAreHungUpOn) {
     EXPECT_LT(stranger.say(begin + numbers), std::size_t{32} << 20);  // what sockets hold
   }
   EXPECT_LT(peak() - before, 8 << 10);
-  EXPECT_THAT(status().out, HasSubstr("0 losses"));
+  EXPECT_THAT(status().out, HasSubstr("0 processes lost"));
   expect_undisturbed(run);
   end(run);
 }

@@ -52,6 +52,12 @@ TEST(PlainLine, HasTheSameFactsWithoutABar) {
   EXPECT_EQ(plain_text(kFacts), "loss=2.4531, samples/s=112.0, tokens/s=14337, eta=0:00:42");
 }
 
+TEST(Forecast, CountsOneStepInTheSingular) {
+  StepFacts facts = kFacts;
+  facts.step = facts.steps - 1;
+  EXPECT_EQ(Forecast().after_step(facts, 100), "1 step to go, about 0:00:42 at the pace of the first");
+}
+
 TEST(Forecast, IsToldOnceAfterTheThirdStep) {
   Forecast forecast;
   EXPECT_EQ(forecast.after_step(kFacts, 0.5), std::nullopt);

@@ -138,8 +138,11 @@ Config read_elastic_config(const ConfigText& text, ConfigContext context) {
   }
   if (!reading.config) throw ConfigError(errors);
   if (!reading.config->elasticity.enabled) {
-    throw ConfigError(text.source +
-                      ": elasticity.enabled: must be true for an elastic batch; the section is absent or off.");
+    throw ConfigError(
+        text.source +
+        ": elasticity.enabled: must be true for an elastic batch; the section is absent or off. An example of "
+        "it: \"elasticity\": {\"enabled\": true, \"max_train_batch_size\": 512, \"micro_batch_sizes\": "
+        "[2, 4, 8], \"version\": 0.1}; train_batch_size and its like are then left out.");
   }
   return *reading.config;
 }
