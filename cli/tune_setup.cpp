@@ -6,6 +6,7 @@
 
 #include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
+#include "cli/usage_error.hpp"
 #include "core/config/config_document.hpp"
 #include "core/config/resolve/effective.hpp"
 #include "core/errors.hpp"
@@ -78,7 +79,7 @@ std::size_t config_place(const std::vector<std::string>& words) {
   for (std::size_t i = 1; i < words.size(); ++i) {
     if (words[i].find(".json") != std::string::npos && words[i].find('=') == std::string::npos) return i;
   }
-  throw ConfigError(
+  throw UsageError(
       "tune: the program's arguments name no configuration, a file with '.json' in its name. Give it behind "
       "--deepspeed_config, or as an argument of its own.");
 }
@@ -179,7 +180,8 @@ void require_flags(const AutotuningConfig& tuning) {
 void require_enabled(const TuneSetup& setup, const std::string& source) {
   if (setup.tuning().enabled) return;
   throw ConfigError(source +
-                    ": autotuning.enabled: is not true, so this file is not to be tuned. Write \"autotuning\": "
+                    ": autotuning.enabled: is not true, so this file is not to be tuned. Leave the section out, or "
+                    "write \"autotuning\": "
                     "{\"enabled\": true}, or --set autotuning.enabled=true.");
 }
 
@@ -208,6 +210,10 @@ TuneSetup tune_setup(const TuneArguments& arguments) {
   context.check_only = true;
   context.takes_steps = false;
   const Json document = raw_document(text, context);
+  if (!document.find("autotuning")) {
+    log::info(text.source + ": has no section autotuning; the defaults of its keys say what is searched.");
+    context.overrides.emplace(context.overrides.begin(), "autotuning.enabled", true);
+  }
   if (const Json* zero = document.find(kZero); zero && zero->is_object()) collect_lists(*zero, kZero, setup.lists);
   setup.stages = stages_of(find_path(document, kStage));
   const Json* micro = document.find(kMicro);
@@ -222,7 +228,8 @@ TuneSetup tune_setup(const TuneArguments& arguments) {
   const Json* train = document.find(kTrain);
   if (train && train->is_integer()) {
     log::info(text.source + ": train_batch_size: " + std::to_string(train->as_integer()) +
-              " is not used while tuning: it follows from the micro-batch, the accumulation and the processes.");
+              " is not used while tuning, nor in the configuration that is found: the batch follows from the "
+              "micro-batch, the accumulation and the processes.");
   }
   const Json* elastic = find_path(document, "elasticity.enabled");
   setup.elastic = elastic && elastic->is_bool() && elastic->as_bool();
