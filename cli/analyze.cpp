@@ -20,6 +20,7 @@
 #include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/run_setup.hpp"
+#include "cli/usage_error.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/comm/as_one.hpp"
 #include "core/config/component_params.hpp"
@@ -97,13 +98,14 @@ class Analysis {
 
   int run() {
     for (const std::string& given : arguments_.metrics) add(given);
+    if (order_.empty()) add("vocab_rarity");
     as_one(ranks_, "analyze: folder", [&] {
       create_folders(out_);
       if (leads()) lock_.emplace(out_);
       check_room();
     });
-    say(grouped(data_.samples()) + " samples, " + std::to_string(order_.size()) + " metrics, " +
-        std::to_string(ranks_.size()) + (ranks_.size() == 1 ? " process" : " processes"));
+    say(counted(data_.samples(), "sample") + ", " + counted(static_cast<std::int64_t>(order_.size()), "metric") +
+        needed_ + ", " + counted(ranks_.size(), "process", "processes"));
     for (const std::string& name : order_) measure(name);
     return 0;
   }
@@ -143,12 +145,10 @@ class Analysis {
       try {
         params = Json::parse(given.substr(colon + 1));
       } catch (const std::exception& error) {
-        throw ConfigError("--metric " + given +
-                          ": what stands behind the colon must be a JSON object: " + error.what());
+        throw UsageError("--metric " + given + ": what stands behind the colon must be a JSON object: " + error.what());
       }
     }
-    if (measurements_.contains(type) && params.size() > 0)
-      throw ConfigError("--metric: '" + type + "' is named twice.");
+    if (measurements_.contains(type) && params.size() > 0) throw UsageError("--metric: '" + type + "' is named twice.");
     add(type, params);
   }
 
@@ -160,6 +160,7 @@ class Analysis {
         registry_.create("--metric " + type, "metric", type, one.params, model_host()), source());
     for (const std::string& needed : one.metric->needs()) {
       if (needed == type) throw PluginError("metric '" + type + "' needs itself. Ask the plugin's author.");
+      if (!measurements_.contains(needed)) needed_ += " (" + needed + ", which " + type + " needs)";
       add(needed, Json::object());
       if (measurements_.at(needed).metric->width() > 0) continue;
       throw PluginError("metric '" + type + "' needs the sums of '" + needed +
@@ -169,11 +170,11 @@ class Analysis {
     order_.push_back(type);
   }
 
-  /// The parameters in force, by the metric's manifest. Throws ConfigError with all that is wrong.
+  /// The parameters in force, by the metric's manifest. Throws UsageError or ConfigError with all that is wrong.
   Json checked_params(const std::string& where, const std::string& kind, const std::string& type,
                       const Json& given) const {
     const ComponentRef found = loaded_.plugins.find(kind, type);
-    if (!found) throw ConfigError(where + ": " + loaded_.plugins.missing_reason(kind, type, "cpu"));
+    if (!found) throw UsageError(where + ": " + loaded_.plugins.missing_reason(kind, type, "cpu"));
     return checked_component_params(given, where, *found.component);
   }
 
@@ -302,6 +303,7 @@ class Analysis {
   std::optional<AnalysisLock> lock_;  // of rank 0
   std::map<std::string, Measurement> measurements_;
   std::vector<std::string> order_;  // of the metrics, those that others need first
+  std::string needed_;              // " (total_vocab_freq, which vocab_rarity needs)": metrics that were not asked for
 };
 
 }  // namespace

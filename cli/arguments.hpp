@@ -51,7 +51,7 @@ struct EvalArguments {
 
 struct AnalyzeArguments {
   ConfigArguments config;
-  std::vector<std::string> metrics;  // TYPE or TYPE:{"parameter": value}
+  std::vector<std::string> metrics;  // TYPE or TYPE:{"parameter": value}; empty: vocab_rarity
   std::string out;
   int processes = 1;
 };

@@ -124,7 +124,7 @@ void Definition::define_launch() {
            throw UsageError("--rdzv: HOST:PORT, or several of these between commas, for instance node1:29400, got " +
                             given + ".");
          },
-         "With --elastic on several hosts: where the launchers find together; the same on all, the first leads")
+         "With --elastic on several hosts: where the launchers meet; the same on all, the first leads")
       ->type_name("HOST:PORT,...")
       ->take_last();
   text_option(app, "--rdzv-secret-file", launch_->arguments.rdzv_secret_file, "FILE",
@@ -159,11 +159,13 @@ void Definition::define_analyze() {
   keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, which tells the vocabulary and the length of a sample");
   keys.list("--data", "capstan.data.path", "Files or folders to analyse");
   keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
-  app.add_option("--metric", analyze.metrics, "What to measure; may be repeated. Parameters: TYPE:{\"name\": value}")
+  app.add_option(
+         "--metric", analyze.metrics,
+         "seqlen, total_vocab_freq, vocab_rarity (without it), seqlen_vocab_rarity, or that of a plugin; may be "
+         "repeated. Parameters: TYPE:{\"name\": value}")
       ->type_name("TYPE")
       ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->required();
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   text_option(app, "--out", analyze.out, "DIR", "Folder for the indices of the metrics")->required();
   count_option(app, "-n,--processes", analyze.processes, "Processes that measure");
   keys.common();
@@ -177,7 +179,9 @@ void Definition::define_export() {
                 "Format: a file, or with hf a folder for transformers", true);
   flag(app, "--compressed", arguments.compressed,
        "Weights that compression_training rounds as the codes that were trained");
-  text_option(app, "--out", arguments.out, "PATH", "The file or folder to write")->required();
+  text_option(app, "--out", arguments.out, "PATH",
+              "The file or folder to write; older files of the same names are replaced")
+      ->required();
   choice_option(app, "--dtype", arguments.dtype, {"float32", "bfloat16", "float16"},
                 "Convert floating-point values; as saved without it", false);
   plugin_path(app, arguments.plugin_paths);

@@ -11,7 +11,7 @@ namespace capstan::cli {
 
 void Definition::define_plan() {
   CLI::App& app =
-      begin(app_, "plan", "Tell beforehand what a run needs: memory, disk, bytes on the wire", kPlanExamples, plan_);
+      begin(app_, "plan", "Predict what a run needs: memory, disk, bytes on the wire", kPlanExamples, plan_);
   PlanArguments& plan = plan_->arguments;
   config_option(app, plan.config);
   Overrides& keys = overrides_.emplace_back(app, plan.config);
@@ -44,7 +44,7 @@ void Definition::define_attention() {
                          kAttentionShowExamples, attention_show_);
   AttentionShowArguments& arguments = attention_show_->arguments;
   config_option(show, arguments.config);
-  count_option(show, "--length", arguments.length, "Tokens of a sequence; capstan.run.sequence_length without it");
+  count_option(show, "--length", arguments.length, "Tokens of a sequence; capstan.data.sequence_length without it");
   count_option(show, "--heads", arguments.heads, "Heads of the model; 1 without it");
   flag(show, "--causal", arguments.causal, "The model's calls are causal, whatever the layout");
   flag(show, "--full", arguments.full, "Draw layouts that fit no terminal");
@@ -56,7 +56,8 @@ void Definition::define_validate() {
   CLI::App& app =
       begin(app_, "validate", "Check a configuration and report every problem at once", kValidateExamples, validate_);
   ValidateArguments& validate = validate_->arguments;
-  CLI::Option* file = text_option(app, "file", validate.config.file, "FILE", "Configuration, JSON, TOML or YAML");
+  CLI::Option* file = text_option(app, "file", validate.config.file, "FILE",
+                                  "Configuration, JSON, TOML or YAML; - is JSON from standard input");
   CLI::Option* explain = text_option(app, "--explain", validate.explain, "KEY", "Say what a key means instead");
   explain->excludes(file);
   app.add_option_function<std::string>(
@@ -120,7 +121,9 @@ void Definition::define_data() {
   CLI::App& convert =
       begin(data, "convert", "Write tokens as another kind of file", kDataConvertExamples, data_convert_);
   DataConvertArguments& to = data_convert_->arguments;
-  convert.add_option("inputs", to.inputs, "What to read, one after another")->type_name("FILE")->required();
+  convert.add_option("inputs", to.inputs, "What to read, one after another; of a folder all files")
+      ->type_name("FILE")
+      ->required();
   choice_option(convert, "--from", to.from, token_formats(), "What it is; by the names of the files without it", false);
   choice_option(convert, "--to", to.to, {"bytes", "uint16", "uint32", "indexed"}, "What to write", true);
   text_option(convert, "--out", to.out, "FILE|NAME", "The file; NAME of NAME.idx and NAME.bin for indexed")->required();
@@ -139,7 +142,7 @@ void Definition::define_data() {
       ->take_last();
   flag(convert, "--force", to.force, "Replace what is there");
   CLI::App& show =
-      begin(data, "show", "Tell what a file of tokens, or an index of a metric, holds", kDataShowExamples, data_show_);
+      begin(data, "show", "Show what a file of tokens, or an index of a metric, holds", kDataShowExamples, data_show_);
   DataShowArguments& shown = data_show_->arguments;
   text_option(show, "file", shown.file, "FILE", "The file; NAME of NAME.idx and NAME.bin will do")->required();
   choice_option(show, "--from", shown.from, token_formats(), "What it is; by its name without it", false);
@@ -188,7 +191,8 @@ void Definition::define_plugins() {
       ->required();
   text_option(install, "--to", install_->arguments.folder, "DIR",
               "The folder; ~/.local/share/capstan/plugins without it");
-  flag(install, "--force", install_->arguments.force, "Replace what is there, and keep types that are there twice");
+  flag(install, "--force", install_->arguments.force,
+       "Replace files of the same names, and allow a second plugin for a type");
   CLI::App& remove = begin(plugins, "remove", "Remove an installed plugin", kRemoveExamples, remove_);
   text_option(remove, "name", remove_->arguments.name, "NAME", "The package's name, or the file's")->required();
   text_option(remove, "--from", remove_->arguments.folder, "DIR", "The folder that it was installed to");

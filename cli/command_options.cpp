@@ -172,8 +172,8 @@ void Overrides::list(const char* name, const char* path, const char* description
 
 void Overrides::common() {
   plugin_path(app_, config_.plugin_paths);
-  const auto lenient =
-      flag(app_, "--lenient", config_.lenient, "Unknown keys of the configuration are warnings, not errors");
+  const auto lenient = flag(app_, "--lenient", config_.lenient,
+                            "Unknown keys of the configuration are warnings, but near misses of a key stay errors");
   flag(app_, "--strict", config_.strict, "Other programs' options in the configuration are errors, not warnings")
       ->excludes(lenient);
   app_.add_option_function<Words>(

@@ -8,6 +8,7 @@
 #include "cli/data_formats.hpp"
 #include "cli/numbers.hpp"
 #include "cli/program.hpp"
+#include "cli/usage_error.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/output_path.hpp"
@@ -60,7 +61,7 @@ void refuse_to_replace(const DataConvertArguments& arguments) {
   for (const fs::path& result : results(arguments)) {
     // A device or a pipe is not replaced.
     if (arguments.force || !fs::is_regular_file(result)) continue;
-    throw ConfigError("--out: '" + result.string() + "' exists. Choose another name, or replace it with --force.");
+    throw UsageError("--out: '" + result.string() + "' exists. Choose another name, or replace it with --force.");
   }
 }
 
@@ -68,7 +69,7 @@ void refuse_to_replace(const DataConvertArguments& arguments) {
 
 int data_convert(const DataConvertArguments& arguments) {
   std::vector<std::pair<std::string, std::string>> inputs;
-  for (const std::string& path : arguments.inputs) {
+  for (const std::string& path : with_files_of_folders(arguments.inputs)) {
     try {
       inputs.emplace_back(path, arguments.from.empty() ? format_of(path) : arguments.from);
     } catch (const sdk::Error& error) {
@@ -79,15 +80,15 @@ int data_convert(const DataConvertArguments& arguments) {
       arguments.to != "indexed" && !fs::is_directory(arguments.out) && output_path(arguments.out).is_stream;
   if (const fs::path out = arguments.out;
       arguments.to == "indexed" && fs::exists(out) && !fs::is_regular_file(out) && !fs::is_directory(out)) {
-    throw ConfigError("--out: '" + arguments.out +
-                      "' is a device or a pipe, and --to indexed writes two files, NAME.bin and NAME.idx. Give a name "
-                      "for them.");
+    throw UsageError("--out: '" + arguments.out +
+                     "' is a device or a pipe, and --to indexed writes two files, NAME.bin and NAME.idx. Give a name "
+                     "for them.");
   }
   for (const fs::path& result : results(arguments)) {
     for (const auto& [path, format] : inputs) {
       std::error_code error;
       if (fs::equivalent(result, path, error)) {
-        throw ConfigError("--out: '" + result.string() + "' is what is read. Choose another name.");
+        throw UsageError("--out: '" + result.string() + "' is what is read. Choose another name.");
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -222,7 +223,43 @@ class FlatSink final : public TokenSink {
 
 std::size_t width_of_format(const std::string& format) { return format == "uint32" ? 4 : format == "uint16" ? 2 : 1; }
 
+/// Adds the files below a folder. `above`: the folders that lead to it, which a link may lead back to.
+void add_files(const fs::path& folder, std::set<fs::path> above, std::vector<std::string>& files) {
+  if (!above.insert(fs::canonical(folder)).second) return;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const fs::path& path = entry.path();
+    if (path.filename().string().starts_with('.')) continue;
+    if (entry.is_directory()) {
+      add_files(path, above, files);
+    } else if (entry.is_regular_file() && entry.file_size() > 0) {
+      if (path.extension() == ".bin" && fs::exists(stem_of(path.string()) + ".idx")) continue;
+      files.push_back(path.string());
+    }
+  }
+}
+
 }  // namespace
+
+std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths) {
+  std::vector<std::string> all;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+      all.push_back(path);
+      continue;
+    }
+    std::vector<std::string> files;
+    try {
+      add_files(path, {}, files);
+    } catch (const fs::filesystem_error& fault) {
+      throw RuntimeFault("'" + fault.path1().string() + "': " + fault.code().message() + ".");
+    }
+    if (files.empty()) throw RuntimeFault("folder '" + path + "' holds no file with anything in it.");
+    std::sort(files.begin(), files.end());
+    all.insert(all.end(), files.begin(), files.end());
+  }
+  return all;
+}
 
 std::string format_of(const std::string& path) {
   const bool pair = fs::exists(stem_of(path) + ".idx") && fs::exists(stem_of(path) + ".bin");

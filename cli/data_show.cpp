@@ -69,8 +69,8 @@ int data_show(const DataShowArguments& arguments) {
     facts["documents"] = survey.documents;
     facts["tokens"] = survey.tokens;
     if (survey.tokens > 0) {
-      facts["least"] = survey.least;
-      facts["greatest"] = survey.greatest;
+      facts["smallest token"] = survey.least;
+      facts["largest token"] = survey.greatest;
     }
   } catch (const sdk::Error& error) {
     throw RuntimeFault(error.what());

@@ -15,10 +15,9 @@ inline constexpr const char* kExitCodes =
     "  3    the configuration is wrong\n"
     "  4    a plugin is missing, broken or failed\n"
     "  70   a bug in Capstan\n"
-    "  130  interrupted by Ctrl-C or SIGTERM: a training finishes the step, and saves where --save is given; it ends "
-    "at\n"
-    "       once before the first step, and where a step, an evaluation or a save does not end in its time, and says "
-    "so\n"
+    "  130  interrupted by Ctrl-C or SIGTERM: a training finishes the step, and saves where --save is given.\n"
+    "       It ends at once before the first step, and where a step, an evaluation or a save takes too long,\n"
+    "       and prints which\n"
     "\n"
     "capstan COMMAND --help, or capstan help COMMAND, explains a command and shows examples.";
 
@@ -32,8 +31,9 @@ inline constexpr const char* kTrainExamples =
     "      continues bit-identically; --steps counts from the beginning of the run\n"
     "  capstan train --config ds_config.json --set optimizer.params.lr=3e-4 --set train_batch_size=64\n"
     "\n"
-    "Ctrl-C or SIGTERM finishes the step, saves where --save is given and exits with code 130; a second one ends at "
-    "once, as the first does before the first step. A step that does not end is given up after 10 s, or twice the time "
+    "Ctrl-C or SIGTERM finishes the step, saves where --save is given and exits with code 130; a second one "
+    "ends the run at once. Before the first step, even the first one does. A step that does not end is given up after "
+    "10 s, or twice the time "
     "of the longest step so far (CAPSTAN_INTERRUPT_SECONDS); a save after half an hour, or twice the longest save "
     "(CAPSTAN_INTERRUPT_SAVE_SECONDS).";
 
@@ -47,7 +47,8 @@ inline constexpr const char* kTuneExamples =
     "  capstan tune -n 2 --config ds_config.json --model gpt:tiny --data corpus/ --record table.json\n"
     "  capstan tune --replay table.json\n"
     "\n"
-    "The section autotuning of the configuration says what to search; lists of values in zero_optimization are "
+    "The section autotuning of the configuration says what to search, and without it the defaults of its keys; lists "
+    "of values in zero_optimization are "
     "searched. "
     "Results go to autotuning_results/: ds_config_optimal.json, cmd_optimal.txt, summary.txt and a folder for each "
     "trial. A search that was stopped goes on where it was.";
@@ -69,7 +70,8 @@ inline constexpr const char* kEvalExamples =
 
 inline constexpr const char* kAnalyzeExamples =
     "Examples:\n"
-    "  capstan analyze --model gpt:tiny --data corpus/ --metric vocab_rarity --out metrics/ -n 2\n"
+    "  capstan analyze --model gpt:tiny --data corpus/ --out metrics/ -n 2\n"
+    "      vocab_rarity, and total_vocab_freq, whose sums it needs\n"
     "  capstan analyze --data corpus/ --seq 128 --metric seqlen --metric 'total_vocab_freq:{\"vocabulary\": 256}' "
     "--out metrics/\n"
     "An analysis that was stopped goes on where it was.";

@@ -38,6 +38,22 @@ class Analyze : public ::testing::Test {
 
 const std::vector<std::string> kBytes = {"--metric", R"(total_vocab_freq:{"vocabulary": 256})"};
 
+TEST_F(Analyze, MeasuresTheRarityOfTokensWithoutAMetricAndTellsWhatThatNeeds) {
+  const ProcessResult result =
+      run_capstan(folder_, {"analyze", "--model", "gpt:tiny", "--data", "text.txt", "--seq", "16", "--out", "metrics"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(" samples, 2 metrics (total_vocab_freq, which vocab_rarity needs), 1 process\n"));
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "metrics/vocab_rarity/vocab_rarity_analysis.json"));
+}
+
+TEST_F(Analyze, AMetricThatIsNotThereIsMisuse) {
+  for (const char* metric : {"foo", "seqlen:{"}) {
+    EXPECT_EQ(analyze({"--metric", metric, "--out", "metrics"}).exit_code, 2) << metric;
+  }
+  EXPECT_THAT(analyze({"--metric", "foo", "--out", "metrics"}).err,
+              HasSubstr("--metric foo: no plugin provides a metric 'foo'. Available: seqlen, "));
+}
+
 TEST_F(Analyze, MeasuresHowRareTheTokensOfEachSampleAre) {
   const ProcessResult result = analyze(
       {kBytes[0], kBytes[1], "--metric", "vocab_rarity", "--metric", "seqlen_vocab_rarity", "--out", "metrics"});

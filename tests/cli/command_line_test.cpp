@@ -267,6 +267,22 @@ TEST(CommandLine, TakesTheWordsHelpAndVersion) {
   EXPECT_EQ(read({"help", "train"}).exit_code, 0);
 }
 
+TEST(CommandLine, HelpNamesKeysDefaultsAndLimits) {
+  const auto help = [](std::vector<const char*> words) {
+    words.push_back("--help");
+    return read(words).text;
+  };
+  EXPECT_THAT(help({"attention", "show"}), HasSubstr("capstan.data.sequence_length without it"));
+  EXPECT_THAT(help({"analyze"}), HasSubstr("seqlen, total_vocab_freq, vocab_rarity (without it), seqlen_vocab_rarity"));
+  EXPECT_THAT(help({"train"}), HasSubstr("but near misses of a key stay errors"));
+  EXPECT_THAT(help({"train"}), HasSubstr("a second one ends the run at once. Before the first step, even the first "
+                                         "one does."));
+  EXPECT_THAT(help({"export"}), HasSubstr("older files of the same names are replaced"));
+  EXPECT_THAT(help({"validate"}), HasSubstr("- is JSON from standard input"));
+  EXPECT_THAT(help({"launch"}), HasSubstr("where the launchers meet"));
+  EXPECT_TRUE(arguments<AnalyzeArguments>({"analyze", "--out", "m"}).metrics.empty());
+}
+
 TEST(CommandLine, ShowsHelpWithExamplesAndExitCodes) {
   EXPECT_THAT(read({"--help"}).text, HasSubstr("  130  interrupted by Ctrl-C or SIGTERM"));
   for (const char* command : {"train", "eval", "export", "validate"}) {

@@ -50,6 +50,29 @@ class DataCommands : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
+TEST_F(DataCommands, TakeTheFilesOfFoldersByName) {
+  std::filesystem::create_directories(folder_ / "corpus/b");
+  write_bytes(folder_ / "corpus/c.txt", "xyz");
+  write_bytes(folder_ / "corpus/a.txt", "ab");
+  write_bytes(folder_ / "corpus/b/d.txt", "m");
+  write_bytes(folder_ / "corpus/.hidden", "h");
+  write_bytes(folder_ / "corpus/empty.txt", "");
+  std::filesystem::create_directory_symlink("..", folder_ / "corpus/b/up");  // a circle
+  const ProcessResult result = convert({"corpus", "--to", "indexed", "--out", "text"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "text: 3 documents, 6 tokens\n");
+  EXPECT_THAT(rows("text").row(0), ElementsAre('a', 'b'));
+  EXPECT_THAT(rows("text").row(1), ElementsAre('m'));
+  EXPECT_THAT(rows("text").row(2), ElementsAre('x', 'y', 'z'));
+  // A pair is one input.
+  std::filesystem::create_directory(folder_ / "pairs");
+  ASSERT_EQ(convert({"corpus", "--to", "indexed", "--out", "pairs/text"}).exit_code, 0);
+  EXPECT_EQ(convert({"pairs", "--to", "indexed", "--out", "again"}).out, "again: 3 documents, 6 tokens\n");
+  std::filesystem::create_directory(folder_ / "none");
+  EXPECT_THAT(error({"none", "--to", "indexed", "--out", "x"}),
+              HasSubstr("folder 'none' holds no file with anything in it."));
+}
+
 TEST_F(DataCommands, WriteEachFileOfTextAsADocument) {
   write_bytes(folder_ / "a.txt", "ab");
   write_bytes(folder_ / "b.txt", "xyz");
@@ -231,7 +254,7 @@ TEST_F(DataCommands, ShowWhatAFileHolds) {
   ASSERT_EQ(convert({"t.bin", "--end-token", "50256", "--to", "indexed", "--out", "i"}).exit_code, 0);
   EXPECT_EQ(data({"show", "i.idx", "--json"}).out,
             "{\"format\":\"indexed\",\"type\":\"uint16 (8, as Megatron numbers types)\",\"rows\":3,\"shortest row\":1,"
-            "\"longest row\":3,\"documents\":3,\"tokens\":6,\"least\":5,\"greatest\":50256}\n");
+            "\"longest row\":3,\"documents\":3,\"tokens\":6,\"smallest token\":5,\"largest token\":50256}\n");
   EXPECT_THAT(data({"show", "t.bin"}).out, HasSubstr("uint16"));
   EXPECT_THAT(data({"show", "t.bin", "--from", "bytes"}).out, HasSubstr("12"));
   std::filesystem::resize_file(folder_ / "i.bin", 8);
