@@ -64,7 +64,9 @@ FindingGroup installed_plugins(const PluginIndex& index) {
   for (const IndexedPlugin& plugin : index.plugins()) {
     by_tier[tier_text(plugin.manifest)].push_back(plugin.manifest.name + " " + plugin.manifest.version);
   }
-  for (const auto& [tier, names] : by_tier) group.findings.push_back({tier, Finding::State::kFine, joined(names), ""});
+  for (const auto& [tier, names] : by_tier)
+    group.findings.push_back(
+        {tier.starts_with("none") ? "without LibTorch" : tier, Finding::State::kFine, joined(names), ""});
   if (index.plugins().empty()) {
     group.findings.push_back({"plugins", Finding::State::kMissing, "none were found",
                               "build or install Capstan as a whole, or name a folder with --plugin-path"});

@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include "cli/export_compressed.hpp"
 #include "cli/program.hpp"
 #include "cli/saved_setup.hpp"
+#include "cli/usage_error.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/export.hpp"
 #include "core/compression/removal_record.hpp"
@@ -26,6 +28,31 @@ HfFormat format_of(const Json& saved, const std::string& checkpoint, const std::
   return hf_format(model.facts, model.name);
 }
 
+/// Whether a file that exists will be replaced.
+bool holds_weights(const ExportArguments& arguments) {
+  std::error_code error;
+  const std::filesystem::path out(arguments.out);
+  return std::filesystem::is_regular_file(arguments.format == "hf" ? out / "model.safetensors" : out, error);
+}
+
+/// Refuses codes for a pt file, a folder for a file and a file for a folder, before anything is read.
+void check_out(const ExportArguments& arguments) {
+  if (arguments.compressed && arguments.format == "pt") {
+    throw UsageError("export: --compressed goes to safetensors, hf or gguf; a pt file has no codes.");
+  }
+  std::error_code error;
+  const std::filesystem::path out(arguments.out);
+  const bool folder = std::filesystem::is_directory(out, error);
+  if (arguments.format == "hf" && !folder && std::filesystem::exists(out, error)) {
+    throw UsageError("--out: '" + arguments.out + "' is a file, and --to hf writes a folder. Name a folder.");
+  }
+  if (arguments.format != "hf" && folder) {
+    throw UsageError("--out: '" + arguments.out + "' is a folder, and --to " + arguments.format +
+                     " writes a file. Name a file, for instance " + (out / ("model." + arguments.format)).string() +
+                     ".");
+  }
+}
+
 }  // namespace
 
 int export_weights(const ExportArguments& arguments) {
@@ -35,11 +62,10 @@ int export_weights(const ExportArguments& arguments) {
       {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
   std::optional<at::ScalarType> dtype;
   if (!arguments.dtype.empty()) dtype = kTypes.at(arguments.dtype);
+  check_out(arguments);
+  const bool replaces = holds_weights(arguments);
   const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
   const std::string tag = name.tag.empty() ? latest_tag(name.dir) : name.tag;
-  if (arguments.compressed && arguments.format == "pt") {
-    throw ConfigError("export: --compressed goes to safetensors, hf or gguf; a pt file has no codes.");
-  }
   if (arguments.compressed || arguments.format == "gguf") {
     export_compressed(arguments, name.dir, tag, dtype);
   } else if (arguments.format == "hf") {
@@ -52,7 +78,8 @@ int export_weights(const ExportArguments& arguments) {
     export_checkpoint(name.dir, tag, kFormats.at(arguments.format), arguments.out, dtype);
     forget_removals(arguments.out);
   }
-  const std::string done = "wrote " + arguments.out + " from " + name.dir + ", " + tag;
+  const std::string done =
+      "wrote " + arguments.out + " from " + name.dir + ", " + tag + (replaces ? ", in place of what was there" : "");
   // Standard output may be what was written.
   arguments.format != "hf" && output_path(arguments.out).is_stream ? log::info(done) : print(done + "\n");
   return 0;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <optional>
 
@@ -9,6 +10,7 @@
 #include "cli/model_shapes.hpp"
 #include "cli/plan_text.hpp"
 #include "cli/program.hpp"
+#include "cli/usage_error.hpp"
 #include "core/config/resolve/launcher_world.hpp"
 #include "core/elastic/world.hpp"
 #include "core/engine/planned_run.hpp"
@@ -97,7 +99,8 @@ std::vector<PlannedLimit> limits_of(const Plan& plan, const Config& config, cons
     disk(path, bytes * plan.run.local_world, ", offload");
   }
   if (plan.snapshots > 0) disk(WorldFolder::place_in_memory(), plan.snapshots * plan.run.local_world, ", snapshots");
-  disk(config.run.save_dir.empty() ? "." : config.run.save_dir, plan.checkpoint, ", a checkpoint");
+  disk(config.run.save_dir.empty() ? std::filesystem::current_path().string() : config.run.save_dir, plan.checkpoint,
+       ", a checkpoint");
   return limits;
 }
 
@@ -121,8 +124,8 @@ Config read(const PlanArguments& arguments, PluginIndex& plugins) {
 int local_world_of(const PlanArguments& arguments, int world) {
   const int local = arguments.local_world > 0 ? arguments.local_world : world;
   if (local <= world && world % local == 0) return local;
-  throw ConfigError("--local-world: " + std::to_string(local) + " processes a host do not make up " +
-                    std::to_string(world) + ". Give a divisor of it.");
+  throw UsageError("--local-world: " + std::to_string(local) + " processes a host do not make up " +
+                   std::to_string(world) + ". Give a divisor of it.");
 }
 
 bool recomputes(const Config& config, const PluginIndex& plugins) {

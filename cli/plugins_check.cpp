@@ -1,5 +1,11 @@
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
 #include "cli/commands.hpp"
+#include "cli/numbers.hpp"
 #include "cli/program.hpp"
+#include "cli/usage_error.hpp"
 #include "core/errors.hpp"
 #include "sdk/conformance/conformance.hpp"
 
@@ -12,22 +18,46 @@ Json parsed_params(const std::string& text) {
   try {
     params = Json::parse(text);
   } catch (const std::exception& error) {
-    throw ConfigError(std::string("--params: ") + error.what());
+    throw UsageError(std::string("--params: ") + error.what());
   }
-  if (!params.is_object()) throw ConfigError("--params: must be an object of parameters, got '" + text + "'.");
+  if (!params.is_object()) throw UsageError("--params: must be an object of parameters, got '" + text + "'.");
   return params;
+}
+
+void check_file(const std::string& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) {
+    throw UsageError("'" + file + "' is a folder. Name a plugin's file, libcapstan_*.so.");
+  }
+  if (!std::filesystem::exists(file, error)) throw PluginError(file + ": there is no such file.");
+}
+
+/// "5 cases: 4 passed, 1 skipped."
+std::string count_text(const std::vector<conformance::Result>& results) {
+  const std::pair<conformance::Outcome, const char*> outcomes[] = {{conformance::Outcome::kPassed, "passed"},
+                                                                   {conformance::Outcome::kFailed, "failed"},
+                                                                   {conformance::Outcome::kSkipped, "skipped"},
+                                                                   {conformance::Outcome::kNotTried, "not tried"}};
+  std::string text;
+  for (const auto& [outcome, word] : outcomes) {
+    const auto count = std::count_if(results.begin(), results.end(),
+                                     [&, of = outcome](const auto& result) { return result.outcome == of; });
+    if (count > 0) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + word;
+  }
+  return counted(static_cast<std::int64_t>(results.size()), "case") + ": " + text + ".\n";
 }
 
 }  // namespace
 
 int plugins_check(const PluginsCheckArguments& arguments) {
+  check_file(arguments.file);
   conformance::Options options;
   options.only = arguments.only;
   options.in_process = arguments.in_process;
   if (arguments.seed) options.seed = static_cast<std::uint64_t>(*arguments.seed);
   if (arguments.timeout) {
     if (*arguments.timeout < 1)
-      throw ConfigError("--timeout: is " + std::to_string(*arguments.timeout) + ", must be 1 or more.");
+      throw UsageError("--timeout: is " + std::to_string(*arguments.timeout) + ", must be 1 or more.");
     options.timeout_s = static_cast<double>(*arguments.timeout);
   }
   if (!arguments.params.empty()) options.params = parsed_params(arguments.params);
@@ -36,6 +66,7 @@ int plugins_check(const PluginsCheckArguments& arguments) {
   });
   if (arguments.json) print(conformance::report(arguments.file, options, results).dump(2) + "\n");
   if (results.empty()) throw RuntimeFault(arguments.file + ": no case's name contains '" + arguments.only + "'.");
+  if (!arguments.json) print(count_text(results));
   return conformance::passed(results) ? 0 : static_cast<int>(ExitCode::kPlugin);
 }
 

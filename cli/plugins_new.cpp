@@ -1,8 +1,11 @@
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "cli/commands.hpp"
 #include "cli/program.hpp"
+#include "cli/usage_error.hpp"
+#include "core/errors.hpp"
 #include "core/registry/plugin_template.hpp"
 
 namespace capstan::cli {
@@ -25,11 +28,20 @@ std::string how_to_build(const std::string& folder) {
   return text;
 }
 
+/// What cannot be is a name, a kind or a template of the command line.
+std::vector<std::filesystem::path> created(const PluginsNewArguments& arguments) {
+  try {
+    return create_plugin_project(
+        {arguments.name, arguments.kind, arguments.folder, arguments.lang == "c" ? "c" : arguments.variant});
+  } catch (const ConfigError& error) {
+    throw UsageError(error.what());
+  }
+}
+
 }  // namespace
 
 int plugins_new(const PluginsNewArguments& arguments) {
-  const auto files = create_plugin_project(
-      {arguments.name, arguments.kind, arguments.folder, arguments.lang == "c" ? "c" : arguments.variant});
+  const auto files = created(arguments);
   const std::string folder = arguments.folder.empty() ? arguments.name : arguments.folder;
   std::string text = "made " + folder + ":\n";
   for (const auto& file : files) text += "  " + file.string() + "\n";

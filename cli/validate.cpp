@@ -2,8 +2,10 @@
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
+#include "cli/numbers.hpp"
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
+#include "cli/usage_error.hpp"
 #include "core/config/command_line_problems.hpp"
 #include "core/config/resolve/launcher_world.hpp"
 #include "core/config/tools/explain.hpp"
@@ -45,13 +47,9 @@ Json problems_json(const ConfigText& text, const ConfigContext& context, const P
   return json;
 }
 
-std::string counted(std::size_t count, const char* noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 std::string problems_text(const ConfigText& given, const ConfigContext& context, const Problems& problems) {
   std::string text;
-  std::size_t errors = 0, warnings = 0;
+  std::int64_t errors = 0, warnings = 0;
   // Errors come last, where a terminal still shows them.
   std::vector<Problem> sorted = problems.all();
   std::stable_sort(sorted.begin(), sorted.end(),
@@ -73,7 +71,7 @@ int validate(const ValidateArguments& arguments) {
     return 0;
   }
   if (arguments.config.file.empty()) {
-    throw ConfigError("validate needs a configuration file, or --explain and a key.");
+    throw UsageError("validate needs a configuration file, or --explain and a key.");
   }
   ConfigContext context = config_context(arguments.config);
   const LauncherWorld launcher = launcher_world();
@@ -82,7 +80,9 @@ int validate(const ValidateArguments& arguments) {
   context.world_known = arguments.world_given || launcher.known;
   context.check_only = true;
   context.trains_alone = true;
-  const ConfigText text = config_text(arguments.config);
+  const bool piped = arguments.config.file == "-";
+  const ConfigText text =
+      piped ? ConfigText{read_config_text("/dev/stdin").text, "standard input", false} : config_text(arguments.config);
   const Problems problems = read_config(text, context).problems;
   print(arguments.json ? problems_json(text, context, problems).dump(2) + "\n"
                        : problems_text(text, context, problems));

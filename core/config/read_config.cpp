@@ -391,7 +391,7 @@ Config load_config(const ConfigText& text, const ConfigContext& context, PluginI
         log::warning(line);
         break;
       case Problem::Severity::kNotice:
-        log::info(line);
+        log::info("notice: " + line);
         break;
     }
   }

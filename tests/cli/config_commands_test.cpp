@@ -119,7 +119,7 @@ TEST_F(ConfigCommands, ValidateSaysWhatTrainingAloneWouldWant) {
 
 TEST_F(ConfigCommands, ValidateNeedsAFileOrAKey) {
   const ProgramEnd end = run_capstan({"validate"});
-  EXPECT_EQ(end.exit_code, 3);
+  EXPECT_EQ(end.exit_code, 2);
   EXPECT_THAT(end.text, HasSubstr("validate needs a configuration file, or --explain and a key."));
 }
 
@@ -172,8 +172,24 @@ TEST_F(ConfigCommands, ElasticPrintsTheBatchAndItsSizes) {
   const std::string plain = file("{}");
   const ProgramEnd off = run_capstan({"elastic", plain});
   EXPECT_EQ(off.exit_code, 3);
-  EXPECT_THAT(off.text,
-              HasSubstr("elasticity.enabled: must be true for an elastic batch; the section is absent or off."));
+  EXPECT_THAT(
+      off.text,
+      HasSubstr("elasticity.enabled: must be true for an elastic batch; the section is absent or off. An example "
+                "of it: \"elasticity\": {\"enabled\": true, \"max_train_batch_size\": 512, "
+                "\"micro_batch_sizes\": [2, 4, 8], \"version\": 0.1}; train_batch_size and its like are then "
+                "left out."));
+  const std::string example =
+      R"({"elasticity": {"enabled": true, "max_train_batch_size": 512, "micro_batch_sizes": [2, 4, 8], "version": 0.1}})";
+  EXPECT_EQ(run_capstan({"elastic", file(example)}).exit_code, 0);
+}
+
+TEST_F(ConfigCommands, NoticesHaveOneFormInEveryProgram) {
+  const std::string path =
+      file(R"({"train_batch_size": 8, "zero_optimization": {"stage": 1}, "gradient_clipping": 1})");
+  const std::string notice = "notice: " + path + ":1:47: zero_optimization.stage: stage 1 with one process is stage 0";
+  EXPECT_THAT(run_capstan({"validate", path, "--world", "1"}).text, HasSubstr("\n" + notice));
+  EXPECT_THAT(run_capstan({"plan", "--config", path, "--model", "gpt:tiny", "--world", "1"}).text,
+              HasSubstr("capstan: " + notice));
 }
 
 }  // namespace

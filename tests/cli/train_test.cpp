@@ -217,6 +217,18 @@ TEST_F(Train, EvaluatesACheckpointOfAnotherOptimizerScheduleAndGroupsInSilence) 
   EXPECT_THAT(none.err, Not(HasSubstr("//")));
 }
 
+TEST_F(Train, ExportSaysWhenItReplacesAFile) {
+  ASSERT_EQ(train({"--save", "ckpt"}, "1").exit_code, 0);
+  const auto out_of = [&](const std::string& format, const std::string& out) {
+    return run_capstan(folder_, {"export", "--checkpoint", "ckpt/", "--to", format, "--out", out}).out;
+  };
+  for (const char* format : {"safetensors", "pt"}) {
+    const std::string out = std::string("to_") + format;
+    EXPECT_EQ(out_of(format, out), "wrote " + out + " from ckpt, global_step1\n");
+    EXPECT_EQ(out_of(format, out), "wrote " + out + " from ckpt, global_step1, in place of what was there\n");
+  }
+}
+
 TEST_F(Train, EvaluatesOnItsWayAndAtTheEnd) {
   write_bytes(folder_ / "held_out.txt", some_text());
   const ProcessResult result = train({"--eval-data", "held_out.txt", "--eval-every", "4"}, "10");
