@@ -81,29 +81,30 @@ FindingGroup installed_plugins(const PluginIndex& index) {
   return group;
 }
 
-/// The packages of Python that monitors need, of those monitors that are installed.
+/// The packages of Python that installed monitors need.
 FindingGroup tracker_findings(const PluginIndex& index) {
-  std::vector<TrackerPackage> trackers;
-  std::vector<std::string> packages;
-  for (const TrackerPackage& tracker : tracker_packages()) {
-    const ComponentRef found = index.find("monitor", tracker.monitor);
-    if (!found || found.plugin->manifest.name != tracker.plugin) continue;
-    trackers.push_back(tracker);
-    packages.emplace_back(tracker.package);
+  std::vector<const ComponentManifest*> trackers;
+  std::vector<std::string> names;
+  for (const IndexedPlugin& plugin : index.plugins()) {
+    for (const ComponentManifest& component : plugin.manifest.components) {
+      if (component.kind != "monitor" || component.python_package.empty()) continue;
+      trackers.push_back(&component);
+      names.push_back(python_package(component.python_package).name);
+    }
   }
   FindingGroup group{"Trackers", {}};
   if (trackers.empty()) return group;
-  const PythonPackages there = ask_python(packages);
+  const PythonPackages there = ask_python(names);
   for (std::size_t i = 0; i < trackers.size(); ++i) {
-    const std::string fault = tracker_fault(trackers[i], there.python, there.versions[i]);
+    const PythonPackage package = python_package(trackers[i]->python_package);
+    const std::string fault = package_fault(package, there.python, there.versions[i]);
     if (fault.empty()) {
-      group.findings.push_back({trackers[i].monitor, Finding::State::kFine,
-                                std::string(trackers[i].package) + " " + *there.versions[i] + " (" + there.python + ")",
-                                ""});
+      group.findings.push_back({trackers[i]->type, Finding::State::kFine,
+                                package.name + " " + *there.versions[i] + " (" + there.python + ")", ""});
     } else {
-      group.findings.push_back({trackers[i].monitor, Finding::State::kOptional, fault,
-                                "only for the section '" + std::string(trackers[i].monitor) +
-                                    "': " + install_command(trackers[i], there.python)});
+      group.findings.push_back(
+          {trackers[i]->type, Finding::State::kOptional, fault,
+           "only for the monitor '" + trackers[i]->type + "': " + install_command(package, there.python)});
     }
   }
   return group;

@@ -1,6 +1,5 @@
 #include "cli/trackers.hpp"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -9,9 +8,6 @@
 
 namespace capstan::cli {
 namespace {
-
-constexpr std::array<TrackerPackage, 2> kTrackers = {
-    {{"capstan-wandb", "wandb", "wandb", "0.16.0"}, {"capstan-comet", "comet", "comet_ml", "3.41.0"}}};
 
 // "python -c" puts the working directory first, where a file such as json.py would be taken for Python's own module.
 constexpr const char* kScript = R"(
@@ -47,7 +43,10 @@ std::array<int, 3> numbers_of(const std::string& version) {
 
 }  // namespace
 
-std::span<const TrackerPackage> tracker_packages() { return kTrackers; }
+PythonPackage python_package(const std::string& manifest) {
+  const auto bound = manifest.find(">=");
+  return {manifest.substr(0, bound), bound == std::string::npos ? "" : manifest.substr(bound + 2)};
+}
 
 PythonPackages ask_python(const std::vector<std::string>& packages) {
   const char* chosen = std::getenv("CAPSTAN_PYTHON");
@@ -70,41 +69,40 @@ PythonPackages ask_python(const std::vector<std::string>& packages) {
   return found;
 }
 
-std::string tracker_fault(const TrackerPackage& tracker, const std::string& python,
+std::string package_fault(const PythonPackage& package, const std::string& python,
                           const std::optional<std::string>& version) {
-  const std::string package = "the Python package '" + std::string(tracker.package) + "' is ";
-  if (!version) return package + "not installed for " + python;
-  if (numbers_of(*version) >= numbers_of(tracker.oldest)) return "";
-  return package + *version + " for " + python + ", and " + tracker.oldest + " is the oldest that works";
+  const std::string text = "the Python package '" + package.name + "' is ";
+  if (!version) return text + "not installed for " + python;
+  if (numbers_of(*version) >= numbers_of(package.oldest)) return "";
+  return text + *version + " for " + python + ", and " + package.oldest + " is the oldest that works";
 }
 
-std::string install_command(const TrackerPackage& tracker, const std::string& python) {
-  return python + " -m pip install '" + tracker.package + ">=" + tracker.oldest + "'";
+std::string install_command(const PythonPackage& package, const std::string& python) {
+  const std::string wanted = package.oldest.empty() ? package.name : package.name + ">=" + package.oldest;
+  return python + " -m pip install '" + wanted + "'";
 }
 
 std::vector<Problem> missing_trackers(const Config& config, const PluginIndex& plugins) {
-  std::vector<const TrackerPackage*> wanted;
-  std::vector<std::string> packages, places;
+  std::vector<PythonPackage> wanted;
+  std::vector<std::string> names, places;
   for (const ComponentChoice& choice : config.monitors) {
     const ComponentRef found = plugins.find(choice.kind, choice.type);
-    for (const TrackerPackage& tracker : kTrackers) {
-      if (!found || found.plugin->manifest.name != tracker.plugin || found.component->type != tracker.monitor) continue;
-      wanted.push_back(&tracker);
-      packages.emplace_back(tracker.package);
-      places.push_back(choice.where);
-    }
+    if (!found || found.component->python_package.empty()) continue;
+    wanted.push_back(python_package(found.component->python_package));
+    names.push_back(wanted.back().name);
+    places.push_back(choice.where);
   }
   std::vector<Problem> problems;
   if (wanted.empty()) return problems;
-  const PythonPackages there = ask_python(packages);
+  const PythonPackages there = ask_python(names);
   const bool stops = config.run.on_monitor_failure == "stop";
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const std::string fault = tracker_fault(*wanted[i], there.python, there.versions[i]);
+    const std::string fault = package_fault(wanted[i], there.python, there.versions[i]);
     if (fault.empty()) continue;
     problems.push_back({Problem::Severity::kNotice, places[i],
                         fault + ", so that training here " +
                             (stops ? "would end before its first step" : "would go on without this monitor") +
-                            ". To install it: " + install_command(*wanted[i], there.python)});
+                            ". To install it: " + install_command(wanted[i], there.python)});
   }
   return problems;
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -9,14 +8,12 @@
 
 namespace capstan::cli {
 
-/// A package of Python through which a monitor of Capstan's own works.
-struct TrackerPackage {
-  const char* plugin;   // the name of the plugin
-  const char* monitor;  // its type
-  const char* package;
-  const char* oldest;  // version that works
+/// A package of Python that a component works through, as its manifest names it.
+struct PythonPackage {
+  std::string name, oldest;  // "wandb", "0.16.0"; `oldest` may be empty: any version
 };
-std::span<const TrackerPackage> tracker_packages();
+/// Splits "wandb>=0.16.0".
+PythonPackage python_package(const std::string& manifest);
 
 /// What a Python knows of packages.
 struct PythonPackages {
@@ -26,13 +23,13 @@ struct PythonPackages {
 /// Asks the Python that monitors start: python3, or CAPSTAN_PYTHON.
 PythonPackages ask_python(const std::vector<std::string>& packages);
 
-/// Why the monitor cannot start, without a full stop; empty where nothing is missing. `version`: of its package.
-std::string tracker_fault(const TrackerPackage& tracker, const std::string& python,
+/// Why a component cannot start, without a full stop; empty where nothing is missing. `version`: of its package.
+std::string package_fault(const PythonPackage& package, const std::string& python,
                           const std::optional<std::string>& version);
 /// "/usr/bin/python3 -m pip install 'wandb>=0.16.0'"
-std::string install_command(const TrackerPackage& tracker, const std::string& python);
+std::string install_command(const PythonPackage& package, const std::string& python);
 
-/// A notice for every monitor of the configuration that would not start. Starts Python where there is such a monitor.
+/// A notice for every monitor of the configuration that would not start. Starts Python where a monitor needs a package.
 std::vector<Problem> missing_trackers(const Config& config, const PluginIndex& plugins);
 
 }  // namespace capstan::cli

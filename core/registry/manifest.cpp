@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <regex>
 #include <tuple>
 
 #include "capstan/plugin.h"
@@ -88,6 +89,19 @@ void read_members(const ManifestTable& table, ComponentManifest& component) {
   }
 }
 
+/// "wandb" or "wandb>=0.16.0".
+std::string read_python_package(const ManifestTable& table) {
+  std::string text = table.text("python_package", "");
+  static const std::regex kForm("[A-Za-z0-9][A-Za-z0-9._-]*(>=[0-9]+(\\.[0-9]+){0,2})?");
+  if (!text.empty() && !std::regex_match(text, kForm)) {
+    table.fail("python_package",
+               "must be a package's name, or one with its oldest version such as \"wandb>=0.16.0\", "
+               "got '" +
+                   text + "'.");
+  }
+  return text;
+}
+
 ComponentManifest read_component(const ManifestTable& table) {
   ComponentManifest component;
   component.kind = table.choice("kind", "", plugin_kind_names());
@@ -96,6 +110,7 @@ ComponentManifest read_component(const ManifestTable& table) {
   component.summary = table.text("summary", "");
   component.device = table.choice("device", "cpu", {"cpu", "cuda"});
   component.section = table.text("section", "");
+  component.python_package = read_python_package(table);
   for (const auto& [name, param] : table.tables("params")) component.params.push_back(read_param(name, param));
 
   Names names;

@@ -70,6 +70,7 @@ struct ComponentManifest {
   int layer_order = 50;             // observers of layers: those of lower numbers lie around the others
   int order = 50;                   // compressions: those of lower numbers come first
   std::string section;              // a section of the configuration that selects this component; may be nested
+  std::string python_package;       // what the Python that it starts must have: "wandb", "wandb>=0.16.0"; may be empty
 
   bool has_trait(std::string_view trait) const;
   bool attaches(std::string_view place) const;

@@ -80,6 +80,7 @@ Json component_json(const ComponentManifest& component) {
   json["summary"] = component.summary;
   json["device"] = component.device;
   if (!component.section.empty()) json["section"] = component.section;
+  if (!component.python_package.empty()) json["python_package"] = component.python_package;
   json["params"] = Json::object();
   for (const KeySpec& spec : component.params) json["params"][spec.name] = param_json(spec);
   for (const ParamRule& rule : component.rules) {

@@ -307,6 +307,22 @@ TEST(Manifest, NamesAtMostTwentyErrors) {
               ::testing::EndsWith("zzz19: unknown key.\n  and 5 more errors."));
 }
 
+TEST(Manifest, ReadsThePackageOfPythonThatAComponentNeeds) {
+  const std::string monitor = "kind = 'monitor'\ntype = 'T'\npython_package = ";
+  for (const char* package : {"wandb", "comet_ml>=3.41.0", "a.b-c>=1"}) {
+    const PluginManifest manifest = parse(with_component(monitor + "'" + package + "'"));
+    EXPECT_EQ(manifest.components[0].python_package, package);
+    EXPECT_EQ(manifest.to_json().at("components").as_array()[0].at("python_package").as_string(), package);
+  }
+  for (const char* wrong : {"wandb>=", "wandb==1.0", "-r file", "wandb>=1.2.3.4", "a b", "x; rm"}) {
+    EXPECT_EQ(
+        refusal(with_component(monitor + "'" + wrong + "'")),
+        "manifest: components[0].python_package: must be a package's name, or one with its oldest version such as "
+        "\"wandb>=0.16.0\", got '" +
+            std::string(wrong) + "'.");
+  }
+}
+
 TEST(Manifest, WantsASemanticVersion) {
   const auto with_version = [](const std::string& version) {
     return "schema = 1\nname = 'n'\nversion = '" + version + "'\n[[components]]\nkind = 'monitor'\ntype = 'T'\n" + kAbi;
