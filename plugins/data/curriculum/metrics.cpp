@@ -9,14 +9,20 @@
 #include <system_error>
 #include <utility>
 
+#include "capstan/sdk/output_folder.hpp"
+
 namespace capstan::curriculum {
 namespace {
 
 namespace fs = std::filesystem;
 
-void make_folder(const fs::path& folder) {
+void make_cluster_folder(const sdk::Host& host, const fs::path& folder) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  try {
+    if (const std::string made = sdk::make_folder(folder); !made.empty()) host.info(made);
+  } catch (const fs::filesystem_error& failure) {
+    error = failure.code();
+  }
   const char* reason = error ? nullptr : ::access(folder.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
   if (reason && *reason == '\0') return;
   throw sdk::Error("data_cluster_path '" + folder.string() + "': cannot be written: " +
@@ -61,7 +67,7 @@ std::vector<Metric> read_metrics(const sdk::Host& host, const sdk::Params& param
 
 void open_metrics(std::vector<Metric>& metrics, const sdk::Host& host, const sdk::Sampling& sampling,
                   const fs::path& folder, bool may_write) {
-  if (may_write) make_folder(folder);
+  if (may_write) make_cluster_folder(host, folder);
   for (Metric& metric : metrics) {
     if (!metric.clustered) continue;
     const std::string measured = analysed_data(host, metric.files.index_to_sample);

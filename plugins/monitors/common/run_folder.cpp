@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "append_file.hpp"
+#include "capstan/sdk/output_folder.hpp"
 
 namespace capstan::monitors {
 namespace {
@@ -62,9 +63,8 @@ std::map<std::int64_t, fs::path> folders_there(const fs::path& wanted) {
   return found;
 }
 
-/// Marks a folder; false where another run, or another thread of this one, was faster.
+/// Marks a folder, which is there; false where another run, or another thread of this one, was faster.
 bool mark(const fs::path& folder, const std::string& run) {
-  fs::create_directories(folder);
   const fs::path file = folder / kMark;
   // Whoever sees the file sees all of it: this name is not taken twice, and link() never replaces.
   std::string aside = file.string() + ".XXXXXX";
@@ -94,8 +94,7 @@ RunFolder run_folder(const fs::path& given, const sdk::Document& run_info) {
   const bool resumed = run_info.has("resumed_at");
   const std::string run = run_info.has("run") ? run_info.text("run") : "";
   if (run.empty() && (!resumed || !owner(wanted))) {
-    fs::create_directories(wanted);
-    return {wanted};
+    return {wanted, false, sdk::make_folder(wanted)};
   }
   const auto there = folders_there(wanted);
   for (const auto& [number, folder] : there) {
@@ -107,16 +106,14 @@ RunFolder run_folder(const fs::path& given, const sdk::Document& run_info) {
     // Releases before this one left no mark.
     const bool is_older_start = resumed && number == 1;
     if (exists && (owner(folder) || (has_metrics(folder) && !is_older_start))) continue;
-    if (run.empty()) {
-      fs::create_directories(folder);
-      return {folder};
-    }
-    if (mark(folder, run)) return {folder};
-    if (owner(folder) == run) return {folder, false};
+    const std::string made = sdk::make_folder(folder);
+    if (run.empty() || mark(folder, run)) return {folder, false, made};
+    if (owner(folder) == run) return {folder, false, made};
   }
 }
 
 void tell_folder(const sdk::Host& host, const fs::path& wanted, const RunFolder& got) {
+  if (!got.made.empty()) host.info(got.made);
   std::error_code error;
   if (fs::equivalent(wanted, got.path, error)) return;
   host.info("'" + wanted.string() + "' holds the metrics of another run; this run's are in '" + got.path.string() +

@@ -12,6 +12,8 @@ struct RunFolder {
   std::filesystem::path path;
   /// An earlier start of the same run has written here, and this start begins at the first step again.
   bool begins_anew = false;
+  /// A sentence about a folder that was made outside of the working directory; empty: none was.
+  std::string made = "";
 };
 
 /// `wanted` for the run that run_info names: the folder itself, or where another run has written there, the first of
@@ -20,7 +22,7 @@ struct RunFolder {
 /// folder. Throws std::exception naming the file.
 RunFolder run_folder(const std::filesystem::path& wanted, const sdk::Document& run_info);
 
-/// Tells the user where it is not the folder that was asked for.
+/// Tells the user where it is not the folder that was asked for, and of folders made outside of the working directory.
 void tell_folder(const sdk::Host& host, const std::filesystem::path& wanted, const RunFolder& got);
 
 }  // namespace capstan::monitors

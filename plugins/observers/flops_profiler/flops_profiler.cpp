@@ -12,6 +12,7 @@
 
 #include "capstan/sdk/aten.hpp"
 #include "capstan/sdk/observer.hpp"
+#include "capstan/sdk/output_folder.hpp"
 #include "exports.hpp"
 #include "module_tree.hpp"
 #include "peak.hpp"
@@ -31,9 +32,11 @@ std::string text_or_empty(const sdk::Params& params, const char* name) {
   return params.has(name) ? params.text(name) : std::string();
 }
 
-void write_file(const std::string& file, const std::string& text) {
+void write_file(const sdk::Host& host, const std::string& file, const std::string& text) {
   const std::filesystem::path path(file);
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path());
+  if (path.has_parent_path()) {
+    if (const std::string made = sdk::make_folder(path.parent_path()); !made.empty()) host.info(made);
+  }
   std::ofstream out(path, std::ios::trunc | std::ios::binary);
   out << text;
   out.close();
@@ -147,10 +150,10 @@ class FlopsProfiler {
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fflush(stdout);
     } else {
-      write_file(output_file_, text);
+      write_file(host_, output_file_, text);
     }
-    if (!json_file_.empty()) write_file(json_file_, profile_json(model, recorder_.records(), facts_));
-    if (!trace_file_.empty()) write_file(trace_file_, chrome_trace(recorder_.records()));
+    if (!json_file_.empty()) write_file(host_, json_file_, profile_json(model, recorder_.records(), facts_));
+    if (!trace_file_.empty()) write_file(host_, trace_file_, chrome_trace(recorder_.records()));
     recorder_.clear();
   }
 

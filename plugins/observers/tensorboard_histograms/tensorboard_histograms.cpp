@@ -8,6 +8,7 @@
 
 #include "../../monitors/tensorboard/event_file.hpp"
 #include "capstan/sdk/observer.hpp"
+#include "capstan/sdk/output_folder.hpp"
 #include "histogram.hpp"
 
 namespace capstan::observers {
@@ -23,10 +24,10 @@ std::filesystem::path numbered(const std::filesystem::path& job, std::int64_t nu
 }
 
 /// The first number whose folder no other run has; makes it. Throws std::exception naming the folder.
-std::int64_t take_number(const std::filesystem::path& job) {
+std::int64_t take_number(const sdk::Host& host, const std::filesystem::path& job) {
   for (std::int64_t number = 1;; ++number) {
     const std::filesystem::path folder = numbered(job, number);
-    std::filesystem::create_directories(folder.parent_path());
+    if (const std::string made = sdk::make_folder(folder.parent_path()); !made.empty()) host.info(made);
     // Of two runs that begin at the same moment, create_directory() is true for one.
     if (std::filesystem::create_directory(folder)) return number;
   }
@@ -80,7 +81,7 @@ class TensorboardHistograms {
   void write(std::int64_t samples) {
     const double now = seconds_since_1970();
     if (!file_) {
-      if (number_ == 0) number_ = take_number(job_);
+      if (number_ == 0) number_ = take_number(host_, job_);
       const std::filesystem::path folder = numbered(job_, number_);
       if (number_ > 1)
         host_.info("another run wrote '" + numbered(job_, 1).string() + "'; this run's histograms are in '" +
