@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cli/launched_process.hpp"
+#include "cli/save_progress.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
@@ -56,6 +57,7 @@ HostReport HostReport::of(const Json& json) {
   report.broken = count_in(json, "broken");
   report.meeting = count_in(json, "meeting");
   report.place = {static_cast<int>(count_in(json, "port", 65535)), json.at("secret").as_string()};
+  if (json.find("written") != nullptr) report.written = count_in(json, "written", std::int64_t{1} << 48);
   report.step = {count_in(json, "generation"), json.at("step").as_integer(), json.at("at").as_number()};
   return report;
 }
@@ -81,6 +83,7 @@ Json HostReport::json() const {
   out["generation"] = step.generation;
   out["step"] = step.step;
   out["at"] = step.at;
+  if (written > 0) out["written"] = written;
   return out;
 }
 
@@ -175,6 +178,8 @@ HostReport ElasticHost::report() {
   report.spares = spares_;
   report.broken = folder_.is_broken(world_.generation) ? world_.generation : 0;
   report.step = folder_.last_step();
+  // While the run goes on, such a number would make each report a new one.
+  for (const auto& [unused, child] : children_) report.written += world_.end.empty() ? 0 : written_by(child.process);
   const bool leads = world_.spans_hosts() && children_.contains(world_.members.front());
   if (const auto place = leads ? PortFile(folder_.port_file(world_.generation)).peek() : std::nullopt) {
     report.meeting = world_.generation;

@@ -38,6 +38,7 @@ struct HostReport {
   std::int64_t meeting = 0;  // the last generation whose rank 0 is on this host, once it listens ...
   PortEntry place;           // ... there
   WorldFolder::Step step;    // how far the training has come, where rank 0 is on this host
+  std::int64_t written = 0;  // what its processes have written, as written_by() counts it, once the run ends
 
   /// Throws std::exception where the text is of something else.
   static HostReport of(const Json& json);

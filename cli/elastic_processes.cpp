@@ -8,6 +8,7 @@
 
 #include "cli/launched_process.hpp"
 #include "cli/numbers.hpp"
+#include "cli/save_progress.hpp"
 #include "core/comm/port_file.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -23,8 +24,6 @@ constexpr int kWithoutProgress = 20;
 constexpr std::chrono::milliseconds kToNotice{2000}, kToEnd{1000};
 /// How long the others may take to end where rank 0 has.
 constexpr std::chrono::minutes kToFinish{1};
-/// How long processes that are to end may take to save.
-constexpr std::chrono::minutes kToSave{30};
 /// How long the first generation waits for more hosts after one has come, unless there are as many processes as may
 /// train.
 constexpr std::chrono::seconds kForHosts{5};
@@ -39,7 +38,8 @@ ElasticProcesses::ElasticProcesses(const LaunchArguments& arguments, const Elast
       plan_(plan),
       host_(host),
       rendezvous_(rendezvous),
-      own_(rendezvous ? rendezvous->number() : 0) {
+      own_(rendezvous ? rendezvous->number() : 0),
+      time_to_write_(time_to_write()) {
   hosts_[own_].name = own_host_name();
   hosts_[own_].report = host_.report();
   waiting_since_ = Clock::now();
@@ -120,7 +120,10 @@ std::optional<int> ElasticProcesses::run() {
 void ElasticProcesses::signalled(int number) {
   if (number == SIGUSR1 && wanted() < arguments_.elastic->most) host_.want_one_more();
   if (number != SIGINT && number != SIGTERM) return;
-  if (++interrupts_ > 1) end_at_ = Clock::now();
+  if (++interrupts_ > 1) {
+    end_at_ = Clock::now();
+    written_.reset();
+  }
   if (ending_ || host_.is_leaving()) return;
   // The others read it: a signal might reach them twice, from here and from the terminal.
   if (hosts_.size() == 1 && is_settled()) return end_interrupted();
@@ -164,6 +167,13 @@ WorldFolder::Step ElasticProcesses::last_step() const {
     if (std::pair(step.generation, step.step) > std::pair(last.generation, last.step)) last = step;
   }
   return last;
+}
+
+/// By the processes of all hosts, as they tell it.
+std::int64_t ElasticProcesses::written() const {
+  std::int64_t sum = 0;
+  for (const auto& [unused, host] : hosts_) sum += host.report.written;
+  return sum;
 }
 
 void ElasticProcesses::start(std::int64_t host) {
@@ -474,8 +484,9 @@ void ElasticProcesses::appoint_saver() {
     world_.saver = world_.next;
     start(own_);
   }
-  end_at_ = Clock::now() + kToSave;
+  end_at_ = Clock::now() + time_to_write_;
   publish();
+  written_ = written();
 }
 
 void ElasticProcesses::publish() {
@@ -499,9 +510,24 @@ void ElasticProcesses::publish() {
   tell_hosts();
 }
 
+/// Whether processes have written something since the last call: a save may take hours.
+bool ElasticProcesses::save_gets_on() {
+  if (!written_) return false;
+  const std::int64_t now = written();
+  if (std::exchange(written_, now) != now) return true;
+  log::error("launch: a save was given up: no process has written anything for " +
+             short_number(std::chrono::duration<double>(time_to_write_).count()) + " s.");
+  written_.reset();
+  return false;
+}
+
 /// Ends those that are left after a failure: kindly, then not.
 void ElasticProcesses::hurry() {
   if (!end_at_ || children_.empty() || Clock::now() < *end_at_) return;
+  if (save_gets_on()) {
+    end_at_ = Clock::now() + time_to_write_;
+    return;
+  }
   send(asked_ ? SIGKILL : SIGTERM);
   asked_ = true;
   end_at_ = Clock::now() + kToEnd;

@@ -94,6 +94,7 @@ class ElasticProcesses {
   void start(std::int64_t host);
   void grow();
   void check_waiting();
+  bool save_gets_on();
   void hurry();
 
   std::int64_t wanted() const;
@@ -105,6 +106,7 @@ class ElasticProcesses {
   std::int64_t size_for(std::size_t able) const;
   std::string too_few() const;
   WorldFolder::Step last_step() const;
+  std::int64_t written() const;
   bool has_begun() const { return last_step().step > 0; }
   bool may_start() const;
   std::string status() const;
@@ -144,11 +146,13 @@ class ElasticProcesses {
   int without_progress_ = 0;            // generations since then
   Clock::time_point changed_at_ = Clock::now();
   std::optional<Clock::time_point> waiting_since_, end_at_;
-  bool taken_over_ = false;  // and nobody has trained in this launch yet
-  bool finishing_ = false;   // some members have ended well
-  bool ending_ = false;      // all processes are to end
-  bool asked_ = false;       // they have been asked kindly
-  bool gave_up_ = false;     // no more processes are started, and that was said
+  const std::chrono::milliseconds time_to_write_;  // of a save
+  std::optional<std::int64_t> written_;  // by all processes when a save was last seen to get on; none: no save
+  bool taken_over_ = false;              // and nobody has trained in this launch yet
+  bool finishing_ = false;               // some members have ended well
+  bool ending_ = false;                  // all processes are to end
+  bool asked_ = false;                   // they have been asked kindly
+  bool gave_up_ = false;                 // no more processes are started, and that was said
   int interrupts_ = 0, savers_ = 0;
   int code_ = 0;
 };

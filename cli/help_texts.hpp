@@ -33,9 +33,9 @@ inline constexpr const char* kTrainExamples =
     "\n"
     "Ctrl-C or SIGTERM finishes the step, saves where --save is given and exits with code 130; a second one "
     "ends the run at once. Before the first step, even the first one does. A step that does not end is given up after "
-    "10 s, or twice the time "
-    "of the longest step so far (CAPSTAN_INTERRUPT_SECONDS); a save after half an hour, or twice the longest save "
-    "(CAPSTAN_INTERRUPT_SAVE_SECONDS).";
+    "10 s, or twice the time of the longest step so far (CAPSTAN_INTERRUPT_SECONDS); a save that writes nothing for "
+    "half "
+    "an hour, or twice the longest save (CAPSTAN_INTERRUPT_SAVE_SECONDS).";
 
 inline constexpr const char* kTuneExamples =
     "Examples:\n"

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -55,22 +54,11 @@ void on_signal(int) {
   errno = before;
 }
 
-std::optional<milliseconds> given_bound(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  char* end = nullptr;
-  const double seconds = std::strtod(text, &end);
-  if (end == text || *end != '\0' || !(seconds > 0 && seconds < 1e6)) {
-    throw RuntimeFault(std::string(variable) + " is '" + text + "'; a number of seconds above 0 is needed.");
-  }
-  return milliseconds(static_cast<std::int64_t>(seconds * 1000));
-}
-
 std::string seconds_text(milliseconds time) { return fixed(std::chrono::duration<double>(time).count(), 1) + " s"; }
 
 }  // namespace
 
-Interrupt::Interrupt(bool speaks) : given_{given_bound(kVariables[0]), given_bound(kVariables[1])} {
+Interrupt::Interrupt(bool speaks) : given_{seconds_in(kVariables[0]), seconds_in(kVariables[1])} {
   signals_seen = 0;
   parts_begun = 0;
   says_so = speaks;
@@ -105,12 +93,18 @@ Interrupt::Bound Interrupt::bound(Kind kind) const {
   return {kShortestBounds[k], seconds_text(kShortestBounds[k])};
 }
 
+void Interrupt::set_deadline() {
+  deadline_ = Clock::now() + bound(kind_).time;
+  if (kind_ == Kind::kSave && !progress_) progress_.emplace();
+}
+
 void Interrupt::watch() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
     int patience = -1;
     if (requested() && unfinished_) {
-      if (!deadline_) deadline_ = Clock::now() + bound(kind_).time;
+      if (!deadline_) set_deadline();
+      if (Clock::now() >= *deadline_ && progress_ && progress_->got_on()) set_deadline();
       const auto left = std::chrono::ceil<milliseconds>(*deadline_ - Clock::now());
       if (left.count() <= 0) {
         // The lock stays: a part that ends now must not go on beside the end of the process.
@@ -136,6 +130,7 @@ Interrupt::Part::Part(Interrupt& interrupt, Kind kind, Unfinished unfinished)
   interrupt_.unfinished_ = std::move(unfinished);
   interrupt_.kind_ = kind;
   interrupt_.deadline_.reset();
+  interrupt_.progress_.reset();
   parts_begun = 1;
   if (requested()) wake();
 }

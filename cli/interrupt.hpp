@@ -9,6 +9,8 @@
 #include <string>
 #include <thread>
 
+#include "cli/save_progress.hpp"
+
 namespace capstan::cli {
 
 /// What is left of a run that a signal has ended between two steps.
@@ -38,7 +40,7 @@ class Interrupt {
 
   /// kStep: 10 s after the signal, or twice the time of the longest step so far where that is more, or
   /// CAPSTAN_INTERRUPT_SECONDS. kSave, which is to end well if it can: half an hour, or twice the time of the longest
-  /// save so far, or CAPSTAN_INTERRUPT_SAVE_SECONDS.
+  /// save so far, or CAPSTAN_INTERRUPT_SAVE_SECONDS; the time counts anew while this process writes.
   enum class Kind { kStep, kSave };
   struct Bound {
     std::chrono::milliseconds time;
@@ -72,12 +74,14 @@ class Interrupt {
 
  private:
   void watch();
+  void set_deadline();
 
   std::array<std::optional<std::chrono::milliseconds>, 2> given_;  // of each kind, where the environment gives it
   std::mutex mutex_;                                               // guards what follows
   Unfinished unfinished_;    // called where the running part does not end in time; null: none runs
   Kind kind_ = Kind::kStep;  // the kind of the running part
   std::optional<std::chrono::steady_clock::time_point> deadline_;
+  std::optional<SaveProgress> progress_;                // since the deadline was set, of kSave
   std::array<std::chrono::milliseconds, 2> longest_{};  // of each kind
   bool ending_ = false;
   std::thread watcher_;

@@ -149,6 +149,7 @@ class TrainingRun {
   bool train_step_or_leave();
   std::string what_is_kept() const;
   using Kind = Interrupt::Kind;
+  bool saved_in_background(std::chrono::milliseconds patience) const;
   Interrupt::Part part(Kind kind, const std::string& what);
   void evaluate();
   void save();
@@ -325,12 +326,21 @@ std::string TrainingRun::what_is_kept() const {
   return run_.save_dir.empty() ? "Nothing was saved: --save is not given." : "No checkpoint had been saved yet.";
 }
 
+/// Waits for the checkpoint that is being written for as long as it gets on within `patience`.
+bool TrainingRun::saved_in_background(std::chrono::milliseconds patience) const {
+  SaveProgress progress;
+  while (!engine_->saved_within(patience)) {
+    if (patience.count() == 0 || !progress.got_on()) return false;
+  }
+  return true;
+}
+
 /// A part of the run that a signal bounds. `what` says where it was, "in step 7, which did not end"; it is said once a
 /// checkpoint that is being written in the background has had its time: that the run hangs is no reason to lose it.
 Interrupt::Part TrainingRun::part(Kind kind, const std::string& what) {
   const auto patience = kind == Kind::kSave ? std::chrono::milliseconds(0) : interrupt_.bound(Kind::kSave).time;
   return {interrupt_, kind, [this, what, patience](const std::string& bound) {
-            const bool saved = !saving_.empty() && engine_->saved_within(patience);
+            const bool saved = !saving_.empty() && saved_in_background(patience);
             log::warning("interrupted " + what + " within " + bound + ". " +
                          (saved ? continue_with(saving_) : what_is_kept()));
           }};
@@ -423,7 +433,7 @@ void TrainingRun::evaluate() {
 void TrainingRun::save() {
   if (run_.save_dir.empty() || saved_step_ == step()) return;
   const Interrupt::Part bounded =
-      part(Kind::kSave, "in the save after step " + grouped(step()) + ", which did not end");
+      part(Kind::kSave, "in the save after step " + grouped(step()) + ", which did not get on");
   Json client_state = Json::object();
   client_state["data"] = data_identity();
   client_state["restarting_parents"] = folder_.restarting_parents();
@@ -436,7 +446,7 @@ void TrainingRun::save() {
 /// Says so once a checkpoint is written, perhaps long after save().
 void TrainingRun::note_saved() {
   if (saving_.empty() || engine_->saving()) return;
-  const Interrupt::Part bounded = part(Kind::kSave, "as older checkpoints were removed, which did not end");
+  const Interrupt::Part bounded = part(Kind::kSave, "as older checkpoints were removed, which did not get on");
   engine_->finish_saving();
   kept_ = std::exchange(saving_, "");
   if (member_ && speaks_) {
@@ -449,7 +459,7 @@ void TrainingRun::note_saved() {
 }
 
 void TrainingRun::finish_saving() {
-  const Interrupt::Part bounded = part(Kind::kSave, "in the save of '" + saving_ + "', which did not end");
+  const Interrupt::Part bounded = part(Kind::kSave, "in the save of '" + saving_ + "', which did not get on");
   engine_->finish_saving();
   note_saved();
 }

@@ -171,6 +171,29 @@ TEST_F(Elastic, RefusesAnotherConfigurationAndSavesWhereTooFewAreLeft) {
   EXPECT_TRUE(std::filesystem::exists(folder_ / "few-ck/latest"));
 }
 
+TEST_F(Elastic, GivesUpALastSaveThatWritesNothing) {
+  if (run_process({"strace", "-o", "/dev/null", "true"}).exit_code != 0) {
+    GTEST_SKIP() << "strace is missing or may not trace here";
+  }
+  std::vector<std::string> words = {"strace",      "-f",        "-qq",
+                                    "-o",          "/dev/null", "-e",
+                                    "trace=fsync", "-e",        "inject=fsync:delay_enter=3000000",
+                                    kCapstan,      "launch",    "--elastic",
+                                    "2:2",         "train"};
+  for (const std::string& word :
+       train("hangs", kEndless, {"--set", "capstan.elastic.wait=0", "--set", "steps_per_print=1"}))
+    words.push_back(word);
+  Process run(words, {.environment = {"CAPSTAN_INTERRUPT_SAVE_SECONDS=0.3"}, .folder = folder_.path()});
+  ASSERT_TRUE(run.wait_for_output("step=9,"));
+  const std::vector<pid_t> launcher = children_of(run.pid());
+  ASSERT_EQ(launcher.size(), 1U);
+  kill(children_of(launcher.front()).front(), SIGKILL);
+  const ProcessResult result = run.wait();
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("launch: a save was given up: no process has written anything for 0.3 s."));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "hangs-ck/latest"));
+}
+
 TEST_F(Elastic, WaitsForProcessesAsLongAsItMay) {
   ElasticRun run(folder_, {"--elastic", "2:2"}, train("few", kEndless, {"--set", "capstan.elastic.wait=0"}));
   ASSERT_TRUE(run.await(10));

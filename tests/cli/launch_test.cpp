@@ -411,7 +411,7 @@ TEST_F(Launch, EndsAfterABoundedTimeWhenInterruptedInASaveThatDoesNotEnd) {
   ASSERT_EQ(traced.size(), 1u);
   kill(traced[0], SIGTERM);
   EXPECT_TRUE(run.wait_for_output(
-      "interrupted in the save after step 2, which did not end within 0.5 s (CAPSTAN_INTERRUPT_SAVE_SECONDS). No "
+      "interrupted in the save after step 2, which did not get on within 0.5 s (CAPSTAN_INTERRUPT_SAVE_SECONDS). No "
       "checkpoint had been saved yet."));
   // The process exits then, but strace goes on holding the thread in fsync for its ten minutes, and does not end before
   // the thread does. Both end here: the thread would be in the way of the folder's removal.
