@@ -27,7 +27,9 @@ td,th{padding:.15rem .9rem .15rem 0;text-align:right}td:first-child,th:first-chi
 
 struct Trial {
   std::string name, outcome, reason;
-  double predicted = 0, measured = 0, rate = 0, memory = 0;  // seconds a step, samples a second, bytes
+  double predicted = 0, measured = 0;  // seconds a step
+  double rate = 0;                     // samples a second, or FLOPS of a device
+  double memory = 0;                   // bytes
 };
 
 struct Dot {
@@ -68,6 +70,7 @@ Trial trial_of(const Json& entry) {
   for (const Json& value : entry.at("seconds").as_array()) seconds.push_back(value.as_number());
   trial.measured = median(seconds);
   if (trial.measured > 0) trial.rate = entry.at("train_batch_size").as_number() / trial.measured;
+  if (const Json* flops = entry.find("FLOPS_per_gpu")) trial.rate = flops->as_number();
   if (const Json* outcome = entry.find("outcome")) trial.outcome = outcome->as_string();
   if (const Json* reason = entry.find("reason")) trial.reason = reason->as_string();
   if (const Json* memory = entry.find("peak_memory")) trial.memory = memory->as_number();
@@ -123,7 +126,7 @@ std::vector<const Trial*> front_of(const std::vector<Trial>& trials) {
   return front;
 }
 
-std::string pareto_plot(const std::vector<Trial>& trials) {
+std::string pareto_plot(const std::vector<Trial>& trials, const std::string& rate_name) {
   const std::vector<const Trial*> front = front_of(trials);
   if (front.empty()) return "";
   std::vector<Dot> dots;
@@ -140,14 +143,14 @@ std::string pareto_plot(const std::vector<Trial>& trials) {
     path += (path.empty() ? "M" : "L") + number(x_place(trial->memory / 1e6, memory)) + " " +
             number(y_place(trial->rate, rate));
   }
-  return plot("Memory and rate", "MB of a process", "samples a second", dots, memory, rate,
+  return plot("Memory and rate", "MB of a process", rate_name, dots, memory, rate,
               "<path class=\"front\" d=\"" + path + "\"/>");
 }
 
-std::string table(const std::vector<Trial>& trials) {
+std::string table(const std::vector<Trial>& trials, const std::string& rate_name) {
   const std::vector<const Trial*> front = front_of(trials);
-  std::string out =
-      "<table><tr><th>trial</th><th>predicted ms</th><th>measured ms</th><th>samples/s</th><th>MB</th><th></th></tr>\n";
+  std::string out = "<table><tr><th>trial</th><th>predicted ms</th><th>measured ms</th><th>" + rate_name +
+                    "</th><th>MB</th><th></th></tr>\n";
   for (const Trial& trial : trials) {
     const bool on_front = std::find(front.begin(), front.end(), &trial) != front.end();
     const std::string remark = trial.measured > 0 ? (on_front ? "none beats it in both memory and rate" : "")
@@ -164,10 +167,12 @@ std::string table(const std::vector<Trial>& trials) {
 
 std::string tuning_page(const std::string& title, const Json& tuning) {
   std::vector<Trial> trials;
-  std::string best;
+  std::string best, rate_name = "samples a second";
   try {
     for (const Json& entry : tuning.at("tried").as_array()) trials.push_back(trial_of(entry));
     if (const Json* name = tuning.find("best")) best = name->as_string();
+    const Json* metric = tuning.find("metric");
+    if (metric && *metric == Json("FLOPS")) rate_name = "FLOPS of a device";
   } catch (const std::out_of_range&) {
     throw RuntimeFault(title + "/tuning.json: is not what 'capstan tune' writes.");
   } catch (const std::bad_variant_access&) {
@@ -178,7 +183,8 @@ std::string tuning_page(const std::string& title, const Json& tuning) {
          escaped(title) + "</title><style>" + kStyle + "</style><h1>" + escaped(title) + "</h1>\n<p>" +
          counted(static_cast<std::int64_t>(trials.size()), "trial") +
          (best.empty() ? "" : "; the fastest is " + escaped(best)) + ".</p><div class=\"plots\">" +
-         predicted_plot(trials, best) + pareto_plot(trials) + "</div>\n" + table(trials) + "</html>\n";
+         predicted_plot(trials, best) + pareto_plot(trials, rate_name) + "</div>\n" + table(trials, rate_name) +
+         "</html>\n";
 }
 
 }  // namespace capstan::cli

@@ -83,7 +83,7 @@ class SearchBar {
 class Tuning {
  public:
   Tuning(const TuneArguments& arguments, const TuneSetup& setup)
-      : arguments_(arguments), setup_(setup), bar_(arguments.progress) {}
+      : arguments_(arguments), setup_(setup), metric_(setup.tuning().metric), bar_(arguments.progress) {}
 
   int run();
 
@@ -112,6 +112,7 @@ class Tuning {
 
   const TuneArguments& arguments_;
   const TuneSetup& setup_;
+  TuningMetric metric_;
   SearchBar bar_;
   std::optional<TuneTrials> trials_;
   std::optional<PointPlanner> planner_;
@@ -226,10 +227,14 @@ std::optional<double> Tuning::rate_of_micro_batch(int stage, std::int64_t size) 
   const TrialOutcome& outcome = trials_->run(point);
   if (Stopping::requested()) return std::nullopt;
   bar_.clear();
+  // The least latency is that of the smallest micro-batch: what a larger one brings, the throughput tells.
+  TuningMetric throughput("throughput");
+  TuningMetric& metric = metric_.is_least() ? throughput : metric_;
   print("  micro-batch " + std::to_string(size) + " at stage " + std::to_string(stage) + ": " +
-        (outcome.ok() ? metric_text("throughput", point, outcome.latency) : outcome.outcome + ", " + outcome.reason) +
+        (outcome.ok() ? metric.text(point, metric.seconds(point, outcome)) : outcome.outcome + ", " + outcome.reason) +
         "\n");
-  return outcome.ok() ? std::optional(outcome.throughput) : std::nullopt;
+  if (!outcome.ok()) return std::nullopt;
+  return metric.counts_operations() ? outcome.flops : outcome.throughput;
 }
 
 /// Finds the largest micro-batch that fits and pays, and takes DeepSpeed's list below it. Doubling comes first, where
@@ -344,7 +349,7 @@ TuningFeatures Tuning::features(const std::vector<PointPlan>& plans) const {
 }
 
 SearchPoint Tuning::search_point(const PointPlan& plan) const {
-  return {plan.point.stage, plan.terms, tuning().metric == "latency" ? 1 : static_cast<double>(plan.point.train_batch)};
+  return {plan.point.stage, plan.terms, metric_.samples(plan.point)};
 }
 
 /// What a tuner that can save is to go on with; nothing where it is told everything again.
@@ -405,18 +410,17 @@ SearchResult Tuning::search_points(const std::vector<PointPlan>& plans) {
     if (outcome.outcome == "interrupted") return std::nullopt;
     done += number == 0;
     print("  " + std::string(number == 0 ? "" : "again ") + point.name + ": " +
-          (outcome.ok() ? metric_text(tuning().metric, point, outcome.latency)
+          (outcome.ok() ? metric_.text(point, metric_.seconds(point, outcome))
                         : outcome.outcome + ", " + outcome.reason) +
           "\n");
-    return outcome.ok() ? std::optional(outcome.latency) : std::nullopt;
+    return outcome.ok() ? std::optional(metric_.seconds(point, outcome)) : std::nullopt;
   };
   return search(
       tuner, points, planner_->guess(), limits, run, Stopping::requested, before, [&](const SearchResult& now) {
         keep(tuner, space, now);
         if (!now.best) return;
         const TuningPoint& point = plans[now.tried[*now.best].point].point;
-        const double samples = tuning().metric == "latency" ? 1 : static_cast<double>(point.train_batch);
-        best = point.name + " " + metric_text(tuning().metric, point, mean_of(now.tried[*now.best].costs) * samples);
+        best = point.name + " " + metric_.text(point, mean_of(now.tried[*now.best].costs) * metric_.samples(point));
       });
 }
 
@@ -460,10 +464,10 @@ int Tuning::record() {
 
 void Tuning::write_results(const std::vector<PointPlan>& plans, const SearchResult& result, double seconds) {
   const fs::path folder = trials_->results();
-  const std::string summary = summary_text(summary_rows(plans, result, tuning().metric), seconds);
+  const std::string summary = summary_text(summary_rows(plans, result, metric_), seconds);
   replace_file(folder / "summary.txt", summary);
   replace_file(folder / "tuning.json",
-               tuning_json(plans, result, tuning().metric, trials_->outcomes(), seconds).dump(2) + "\n");
+               tuning_json(plans, result, metric_, trials_->outcomes(), seconds).dump(2) + "\n");
   print(summary);
   if (!result.best) return;
   const PointPlan& best = plans[result.tried[*result.best].point];
@@ -472,6 +476,10 @@ void Tuning::write_results(const std::vector<PointPlan>& plans, const SearchResu
   replace_file(file, document.dump(2) + "\n");
   replace_file(folder / "cmd_optimal.txt", shell_text(command_words(setup_, file.string(), document)) + "\n");
   print("the fastest is " + best.point.name + ": " + file.string() + "\n");
+  if (setup_.train_batch && *setup_.train_batch != best.point.train_batch) {
+    print("its train_batch_size is " + std::to_string(best.point.train_batch) +
+          ", where the file that was tuned says " + std::to_string(*setup_.train_batch) + "\n");
+  }
 }
 
 int Tuning::report_failure(const SearchResult&) const {
@@ -514,7 +522,7 @@ int Tuning::run() {
       print("what the program's model needs is not known without a trial: nothing is excluded for its memory\n");
     }
     if (!setup_.micro_batches) print("micro-batches are doubled for as long as that pays:\n");
-    print(space_text(candidates().empty() ? plans_ : plans_, *planner_, tuning().metric));
+    print(space_text(plans_, *planner_, metric_));
     return 0;
   }
   make_points(setup_.micro_batches ? *setup_.micro_batches : ladder());

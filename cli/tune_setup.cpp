@@ -7,8 +7,10 @@
 #include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
+#include "core/config/command_line_problems.hpp"
 #include "core/config/config_document.hpp"
 #include "core/config/resolve/effective.hpp"
+#include "core/config/tools/gpu_verdict.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
@@ -17,7 +19,7 @@ namespace {
 
 const std::string kZero = "zero_optimization", kStage = "zero_optimization.stage",
                   kMicro = "train_micro_batch_size_per_gpu", kAccumulation = "gradient_accumulation_steps",
-                  kTrain = "train_batch_size";
+                  kTrain = "train_batch_size", kEnabled = "autotuning.enabled";
 
 /// The document as it is written, with what the command line puts into it; null where it cannot be read, which the
 /// reader of configurations says better.
@@ -177,12 +179,23 @@ void require_flags(const AutotuningConfig& tuning) {
   }
 }
 
-void require_enabled(const TuneSetup& setup, const std::string& source) {
+/// Whoever runs this command wants to tune, whatever the file says; the command line may still contradict itself.
+void require_enabled(const TuneSetup& setup) {
   if (setup.tuning().enabled) return;
-  throw ConfigError(source +
-                    ": autotuning.enabled: is not true, so this file is not to be tuned. Leave the section out, or "
-                    "write \"autotuning\": "
-                    "{\"enabled\": true}, or --set autotuning.enabled=true.");
+  throw ConfigError("command line: autotuning.enabled: is false, and 'capstan tune' tunes. Leave it out.");
+}
+
+void say_what_is_replaced(const Json& document, const TuneSetup& setup, const std::string& source) {
+  if (setup.train_batch) {
+    log::info(source + ": train_batch_size: " + std::to_string(*setup.train_batch) +
+              " is not kept: the search chooses the batch too, and the configuration that it finds trains with its own "
+              "train_batch_size. autotuning.max_train_batch_size bounds it.");
+  }
+  if (!document.find("autotuning")) {
+    log::info(source + ": has no section autotuning; the defaults of its keys say what is searched.");
+  } else if (const Json* enabled = find_path(document, kEnabled); enabled && *enabled == Json(false)) {
+    log::info(source + ": autotuning.enabled: is false, and is taken as true: 'capstan tune' tunes.");
+  }
 }
 
 }  // namespace
@@ -195,8 +208,6 @@ TuneSetup tune_setup(const TuneArguments& arguments) {
   if (!setup.program.empty()) {
     setup.config_word = config_place(setup.program);
     reading.file = setup.program[setup.config_word];
-  } else if (reading.file.empty()) {
-    reading.overrides.emplace(reading.overrides.begin(), "autotuning.enabled", true);
   }
   for (const std::string& path : arguments.config.plugin_paths) {
     setup.train_options.insert(setup.train_options.end(), {"--plugin-path", path});
@@ -210,10 +221,6 @@ TuneSetup tune_setup(const TuneArguments& arguments) {
   context.check_only = true;
   context.takes_steps = false;
   const Json document = raw_document(text, context);
-  if (!document.find("autotuning")) {
-    log::info(text.source + ": has no section autotuning; the defaults of its keys say what is searched.");
-    context.overrides.emplace(context.overrides.begin(), "autotuning.enabled", true);
-  }
   if (const Json* zero = document.find(kZero); zero && zero->is_object()) collect_lists(*zero, kZero, setup.lists);
   setup.stages = stages_of(find_path(document, kStage));
   const Json* micro = document.find(kMicro);
@@ -225,17 +232,18 @@ TuneSetup tune_setup(const TuneArguments& arguments) {
   }
   const bool given = micro && micro->is_integer();
   const Json* accumulation = document.find(kAccumulation);
-  const Json* train = document.find(kTrain);
-  if (train && train->is_integer()) {
-    log::info(text.source + ": train_batch_size: " + std::to_string(train->as_integer()) +
-              " is not used while tuning, nor in the configuration that is found: the batch follows from the "
-              "micro-batch, the accumulation and the processes.");
-  }
   const Json* elastic = find_path(document, "elasticity.enabled");
   setup.elastic = elastic && elastic->is_bool() && elastic->as_bool();
+  const Json* train = document.find(kTrain);
+  if (!setup.elastic && train && train->is_integer()) setup.train_batch = train->as_integer();
+  say_what_is_replaced(document, setup, text.source);
+  context.overrides.emplace(context.overrides.begin(), kEnabled, true);
   if (!setup.elastic) flatten(document, setup, context);
   setup.config = load_config(text, context, setup.plugins);
-  require_enabled(setup, text.source);
+  require_enabled(setup);
+  if (const auto notice = refused_on_gpus(text, context, setup.config, setup.plugins)) {
+    log::info(shown(*notice, text, context));
+  }
   require_flags(setup.tuning());
   if (setup.elastic) setup.micro_batches = std::vector<std::int64_t>{setup.config.batch.micro_batch_size};
   if (setup.tuning().mp_size != 1) {

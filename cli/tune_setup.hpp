@@ -23,16 +23,17 @@ struct TuneSetup {
   std::optional<std::vector<std::int64_t>> micro_batches;  // exactly these; none: found by trials
   std::int64_t first_micro_batch = 1;                      // the smallest to try
   std::int64_t accumulation = 1;
-  bool elastic = false;                    // elasticity chooses the batch
-  std::vector<std::string> program;        // its words; empty: our own 'train'
-  std::size_t config_word = 0;             // which of them is the configuration
-  std::vector<std::string> train_options;  // of our own 'train', beside the configuration
+  std::optional<std::int64_t> train_batch;  // of the user's file; points have their own
+  bool elastic = false;                     // elasticity chooses the batch
+  std::vector<std::string> program;         // its words; empty: our own 'train'
+  std::size_t config_word = 0;              // which of them is the configuration
+  std::vector<std::string> train_options;   // of our own 'train', beside the configuration
 
   const AutotuningConfig& tuning() const { return config.autotuning; }
 };
 
-/// Reads what is to be tuned. Throws ConfigError, with every problem of the configuration; a file whose autotuning is
-/// not enabled is one.
+/// Reads what is to be tuned, as if the section autotuning were enabled. Throws ConfigError, with every problem of the
+/// configuration.
 TuneSetup tune_setup(const TuneArguments& arguments);
 
 /// The configuration of a point, complete but for the section autotuning: the user's own with the point's values.

@@ -64,16 +64,6 @@ std::string duration_with_fraction(double seconds) {
 
 }  // namespace
 
-double metric_of(const std::string& metric, const TuningPoint& point, double seconds) {
-  return metric == "latency" ? seconds * 1e6 : static_cast<double>(point.train_batch) / seconds;
-}
-
-std::string metric_text(const std::string& metric, const TuningPoint& point, double seconds) {
-  if (metric == "latency") return fixed(seconds * 1e3, 1) + " ms a step";
-  const double rate = metric_of(metric, point, seconds);
-  return fixed(rate, rate < 100 ? 2 : 1) + " samples/s";
-}
-
 std::string summary_text(const std::vector<SummaryRow>& rows, double seconds) {
   std::vector<std::string> spaces, counts, names;
   int all = 0;
@@ -96,10 +86,10 @@ std::string summary_text(const std::vector<SummaryRow>& rows, double seconds) {
 }
 
 std::vector<SummaryRow> summary_rows(const std::vector<PointPlan>& plans, const SearchResult& result,
-                                     const std::string& metric) {
+                                     const TuningMetric& metric) {
   std::vector<SummaryRow> rows;
   SummaryRow global{"global", 0, 0, ""};
-  const bool least = metric == "latency";
+  const bool least = metric.is_least();
   for (const TriedPoint& tried : result.tried) {
     const TuningPoint& point = plans[tried.point].point;
     auto row = std::find_if(rows.begin(), rows.end(), [&](const SummaryRow& one) { return one.space == point.space; });
@@ -107,8 +97,7 @@ std::vector<SummaryRow> summary_rows(const std::vector<PointPlan>& plans, const 
     ++row->experiments;
     ++global.experiments;
     if (tried.costs.empty()) continue;
-    const double samples = metric == "latency" ? 1 : static_cast<double>(point.train_batch);
-    const double value = metric_of(metric, point, mean_of(tried.costs) * samples);
+    const double value = metric.value(point, mean_of(tried.costs) * metric.samples(point));
     for (SummaryRow* best : {&*row, &global}) {
       if (best->best == 0 || (least ? value < best->best : value > best->best)) {
         best->best = value;
@@ -121,7 +110,7 @@ std::vector<SummaryRow> summary_rows(const std::vector<PointPlan>& plans, const 
     const TriedPoint& best = result.tried[*result.best];
     const TuningPoint& point = plans[best.point].point;
     global.best_name = point.name;
-    global.best = metric_of(metric, point, mean_of(best.costs) * (least ? 1 : static_cast<double>(point.train_batch)));
+    global.best = metric.value(point, mean_of(best.costs) * metric.samples(point));
   }
   rows.push_back(global);
   return rows;
@@ -139,13 +128,13 @@ std::string excluded_text(const std::vector<PointPlan>& plans) {
   return "excluded without a trial: " + std::to_string(all) + "\n" + text;
 }
 
-std::string space_text(const std::vector<PointPlan>& plans, const PointPlanner& planner, const std::string& metric) {
+std::string space_text(const std::vector<PointPlan>& plans, const PointPlanner& planner, const TuningMetric& metric) {
   std::vector<std::pair<double, const PointPlan*>> ranked;
   CostModel model(planner.guess());
   for (const PointPlan& plan : plans) {
     if (!plan.excluded.empty()) continue;
     const double seconds = model.predict(plan.terms);
-    ranked.emplace_back(metric == "latency" ? seconds : seconds / static_cast<double>(plan.point.train_batch), &plan);
+    ranked.emplace_back(seconds / metric.samples(plan.point), &plan);
   }
   std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::vector<std::string>> rows = {{"  point", "memory of a process", "predicted cost, of the least"}};
@@ -160,7 +149,7 @@ std::string space_text(const std::vector<PointPlan>& plans, const PointPlanner& 
   return text + excluded_text(plans);
 }
 
-Json tuning_json(const std::vector<PointPlan>& plans, const SearchResult& result, const std::string& metric,
+Json tuning_json(const std::vector<PointPlan>& plans, const SearchResult& result, const TuningMetric& metric,
                  const std::vector<std::pair<std::string, TrialOutcome>>& outcomes, double seconds) {
   std::map<std::string, const TrialOutcome*> by_name;
   double in_trials = 0;
@@ -169,7 +158,7 @@ Json tuning_json(const std::vector<PointPlan>& plans, const SearchResult& result
     in_trials += outcome.seconds;
   }
   Json json = Json::object();
-  json["metric"] = metric;
+  json["metric"] = metric.name();
   json["stopped"] = result.stopped;
   json["seconds"] = seconds;
   json["seconds_in_trials"] = in_trials;
@@ -177,13 +166,16 @@ Json tuning_json(const std::vector<PointPlan>& plans, const SearchResult& result
   Json& list = json["tried"] = Json::array();
   for (const TriedPoint& tried : result.tried) {
     const TuningPoint& point = plans[tried.point].point;
-    const double samples = metric == "latency" ? 1 : static_cast<double>(point.train_batch);
+    const double samples = metric.samples(point);
     Json entry = Json::object();
     entry["name"] = point.name;
     entry["train_batch_size"] = point.train_batch;
     entry["predicted_seconds"] = tried.predicted * samples;
     Json& runs = entry["seconds"] = Json::array();
     for (const double cost : tried.costs) runs.push_back(cost * samples);
+    if (metric.counts_operations() && !tried.costs.empty()) {
+      entry["FLOPS_per_gpu"] = metric.value(point, mean_of(tried.costs) * samples);
+    }
     entry["planned_memory"] = plans[tried.point].bytes;
     if (const auto outcome = by_name.find(point.name); outcome != by_name.end()) {
       entry["outcome"] = outcome->second->outcome;

@@ -6,6 +6,7 @@
 
 #include "cli/tune_plan.hpp"
 #include "cli/tune_trials.hpp"
+#include "core/tuning/metric.hpp"
 #include "core/tuning/search.hpp"
 
 namespace capstan::cli {
@@ -22,19 +23,14 @@ struct SummaryRow {
 std::string summary_text(const std::vector<SummaryRow>& rows, double seconds);
 /// One row a space in the order of the trials, and one "global".
 std::vector<SummaryRow> summary_rows(const std::vector<PointPlan>& plans, const SearchResult& result,
-                                     const std::string& metric);
-
-/// The metric of a point whose steps take so long: samples a second, or microseconds.
-double metric_of(const std::string& metric, const TuningPoint& point, double seconds);
-/// "123.4 samples/s", "81.0 ms a step"
-std::string metric_text(const std::string& metric, const TuningPoint& point, double seconds);
+                                     const TuningMetric& metric);
 
 /// What a dry run says: points by their predicted cost, and what is excluded and why.
-std::string space_text(const std::vector<PointPlan>& plans, const PointPlanner& planner, const std::string& metric);
+std::string space_text(const std::vector<PointPlan>& plans, const PointPlanner& planner, const TuningMetric& metric);
 std::string excluded_text(const std::vector<PointPlan>& plans);
 
 /// tuning.json, from which `capstan report` makes its page. `seconds`: of the whole search.
-Json tuning_json(const std::vector<PointPlan>& plans, const SearchResult& result, const std::string& metric,
+Json tuning_json(const std::vector<PointPlan>& plans, const SearchResult& result, const TuningMetric& metric,
                  const std::vector<std::pair<std::string, TrialOutcome>>& outcomes, double seconds);
 
 }  // namespace capstan::cli

@@ -148,6 +148,10 @@ TrialOutcome TuneTrials::execute(const std::string& name, const fs::path& folder
     (*metrics)["FLOPS_per_gpu"] = outcome.flops;
     replace_file(folder / kMetricsFile, metrics->dump(2) + "\n");
   }
+  if (outcome.ok() && setup_.tuning().metric == "FLOPS" && outcome.flops <= 0) {
+    outcome.outcome = "failed";
+    outcome.reason = "it measured no FLOPS_per_gpu: no operation of a forward was profiled.";
+  }
   if (outcome.ok()) longest_ = std::max(longest_, result.seconds);
   return outcome;
 }

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "core/text/json.hpp"
-#include "tests/cli/programs.hpp"
+#include "tests/cli/tune_fixture.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -19,89 +19,6 @@ namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-/// A program of one's own: by its flags it measures nothing but says how fast it is, a pure function of the
-/// configuration, so that searches can be compared. It keeps what it was started with.
-constexpr const char* kProgram = R"(#!/bin/sh
-[ "${RANK:-0}" = 0 ] || exit 0
-config=; micro=1
-while [ $# -gt 0 ]; do
-  case $1 in
-    --deepspeed_config) config=$2; shift;;
-    --micro) micro=$2; shift;;
-  esac
-  shift
-done
-number() { sed -n "s/^ *\"$1\": \([0-9]*\).*/\1/p" "$config" | head -1; }
-text() { sed -n "s/^ *\"$1\": \"\(.*\)\".*/\1/p" "$config" | head -1; }
-info=$(text model_info_path); metric=$(text metric_path); stage=$(number stage); batch=$(number train_batch_size)
-echo "stage $stage micro $micro" >> "$TUNE_TEST_LOG"
-if [ -n "$info" ]; then
-  echo "{\"num_params\": 1000, \"activation_mem_per_gpu\": $((micro * 1000)), \"rank\": 0}" > "$info.part"
-  mv "$info.part" "$info"
-  exit 0
-fi
-BEHAVIOUR
-latency=$((10000 * stage + $(number gradient_accumulation_steps) * (1000 * micro + 5000)))
-echo "{\"latency\": $latency, \"throughput\": $((batch * 1000000 / latency))}" > "$metric.part"
-mv "$metric.part" "$metric"
-)";
-
-class Tune : public ::testing::Test {
- protected:
-  Tune() { write_bytes(folder_ / "text.txt", some_text()); }
-
-  void config(const std::string& rest) const {
-    write_bytes(
-        folder_ / "ds_config.json",
-        R"({"optimizer": {"type": "AdamW", "params": {"lr": 0.01}}, "capstan": {"model": "mlp"}, )" + rest + "}");
-  }
-  void program(const std::string& behaviour = "") const {
-    std::string text = kProgram;
-    text.replace(text.find("BEHAVIOUR"), 9, behaviour);
-    write_bytes(folder_ / "program.sh", text);
-    fs::permissions(folder_ / "program.sh", fs::perms::owner_all);
-  }
-  ProcessOptions logged() const {
-    ProcessOptions options;
-    options.environment = {"TUNE_TEST_LOG=" + (folder_ / "log").string()};
-    return options;
-  }
-  ProcessResult tune(const std::vector<std::string>& more) const {
-    std::vector<std::string> words = {"tune", "--config", "ds_config.json", "--data", "text.txt"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_capstan(folder_, words);
-  }
-  std::vector<std::string> program_words(const std::vector<std::string>& own = {}) const {
-    std::vector<std::string> words = {kCapstan, "tune"};
-    words.insert(words.end(), own.begin(), own.end());
-    for (const char* word : {"./program.sh", "--deepspeed_config", "ds_config.json", "--micro", "1"})
-      words.emplace_back(word);
-    return words;
-  }
-  ProcessResult tune_program(const std::vector<std::string>& own = {}) const {
-    ProcessOptions options = logged();
-    options.folder = folder_.path();
-    return run_process(program_words(own), options);
-  }
-  std::string result(const std::string& file) const { return read_bytes(folder_ / ("autotuning_results/" + file)); }
-  bool has(const std::string& file) const { return fs::exists(folder_ / ("autotuning_results/" + file)); }
-  /// Not a zombie either.
-  static bool lives(pid_t pid) {
-    std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-    std::string text;
-    std::getline(in, text);
-    return text.find(") ") != std::string::npos && text[text.rfind(") ") + 2] != 'Z';
-  }
-  std::vector<std::string> started() const {
-    std::vector<std::string> lines;
-    std::ifstream in(folder_ / "log");
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-    return lines;
-  }
-
-  TemporaryFolder folder_;
-};
 
 constexpr const char* kSmall =
     R"("autotuning": {"enabled": true, "start_profile_step": 1, "end_profile_step": 2}, "train_micro_batch_size_per_gpu": [2, 4])";
@@ -112,9 +29,7 @@ TEST_F(Tune, AFileWithoutTheSectionIsTunedByItsDefaults) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err,
               HasSubstr("ds_config.json: has no section autotuning; the defaults of its keys say what is searched."));
-  EXPECT_THAT(result.err, HasSubstr("train_batch_size: 8 is not used while tuning, nor in the configuration that is "
-                                    "found: the batch follows from the micro-batch, the accumulation and the "
-                                    "processes."));
+  EXPECT_THAT(result.err, HasSubstr("train_batch_size: 8 is not kept: the search chooses the batch too"));
 }
 
 TEST_F(Tune, FindsAConfigurationAndTrainsWithIt) {
@@ -407,10 +322,10 @@ TEST_F(Tune, SaysWhatIsWrongBeforeAnyTrial) {
        {},
        3,
        "gradient_accumulation_steps: must be"},
-      {R"("autotuning": {"enabled": false})",
-       {},
+      {R"("gradient_clipping": 1)",
+       {"--set", "autotuning.enabled=false"},
        3,
-       "autotuning.enabled: is not true, so this file is not to be tuned. Leave the section out, or write"},
+       "command line: autotuning.enabled: is false, and 'capstan tune' tunes. Leave it out."},
       {R"("autotuning": {"enabled": true, "tuner_type": "gridserch"})", {}, 3, "Did you mean 'gridsearch'"},
       {R"("autotuning": {"enabled": true, "mp_size": 2})",
        {"-n", "2"},
@@ -534,21 +449,6 @@ TEST_F(Tune, ObeysTheBoundsOfTheSection) {
       R"("zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": [1], "autotuning": {"enabled": true, "fast": false,
       "model_info": {"hidden_size": 100, "num_params": 1000000}})";
   EXPECT_THAT(shown(sized, {"-n", "2"}), HasSubstr("_sppt1000_"));
-}
-
-TEST_F(Tune, MeasuresOperationsWhereTheyAreTheMetric) {
-  config(
-      R"("train_micro_batch_size_per_gpu": [4], "autotuning": {"enabled": true, "metric": "flops", "start_profile_step": 1, "end_profile_step": 2})");
-  const ProcessResult found = tune({});
-  ASSERT_EQ(found.exit_code, 0) << found.err << found.out;
-  const Json metrics = Json::parse(result("z0_gas1_tmbspg4/metrics.json")),
-             profile = Json::parse(result("z0_gas1_tmbspg4/profile.json"));
-  double forward = 0;
-  for (const auto& [name, calls] : profile.at("forward").as_object())
-    forward += calls.at("work").at("flops").as_number();
-  EXPECT_GT(forward, 0);
-  EXPECT_NEAR(metrics.at("FLOPS_per_gpu").as_number(), 3 * forward * 1e6 / metrics.at("latency").as_number(),
-              1e-6 * forward * 1e6);
 }
 
 TEST_F(Tune, RecordsATableAndReplaysIt) {
