@@ -7,6 +7,7 @@
 #include "cli/program.hpp"
 #include "core/config/resolve/launcher_world.hpp"
 #include "core/errors.hpp"
+#include "core/log.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -26,8 +27,8 @@ Json result_json(const ElasticBatch& batch) {
 std::string result_text(const ElasticBatch& batch) {
   std::string sizes;
   for (const std::int64_t size : batch.sizes) sizes += (sizes.empty() ? "" : " ") + std::to_string(size);
-  std::string text = "train_batch_size " + std::to_string(batch.train_batch) + "\nfits data-parallel sizes " +
-                     (sizes.empty() ? "none" : sizes) + "\n";
+  std::string text = "train_batch_size " + std::to_string(batch.train_batch) + "\nfits data-parallel " +
+                     (batch.sizes.size() == 1 ? "size " : "sizes ") + (sizes.empty() ? "none" : sizes) + "\n";
   if (batch.size == 0) return text;
   return text + "on " + std::to_string(batch.size) + ": train_micro_batch_size_per_gpu " +
          std::to_string(batch.micro_batch) + ", gradient_accumulation_steps " + std::to_string(batch.accumulation) +
@@ -44,6 +45,7 @@ int elastic(const ElasticArguments& arguments) {
   const ElasticityConfig settings =
       read_elastic_config(config_text(arguments.config), config_context(arguments.config)).elasticity;
   const ElasticBatch batch = elastic_batch(settings, devices);
+  if (const std::string remark = batch.remark(settings); !remark.empty()) log::warning("elasticity: " + remark);
   print(arguments.json ? result_json(batch).dump(2) + "\n" : result_text(batch));
   return 0;
 }

@@ -19,6 +19,7 @@ constexpr std::array<std::int64_t, 38> kHighlyComposite = {
 struct Choice {
   std::int64_t batch = 0;
   std::vector<std::int64_t> sizes;
+  bool is_for_one_size = false;
 };
 
 /// The least common multiple, or nothing when it is above the limit.
@@ -106,7 +107,7 @@ Choice choose_by_nodes(const ElasticityConfig& settings, std::int64_t devices) {
                       std::to_string(ranks) + " data-parallel ranks: each takes at least " + std::to_string(*smallest) +
                       ".");
   }
-  return {*batch, {ranks}};
+  return {*batch, {ranks}, true};
 }
 
 std::string listed(const std::vector<std::int64_t>& numbers) {
@@ -135,6 +136,15 @@ void split(ElasticBatch& batch, const ElasticityConfig& settings, std::int64_t r
 
 }  // namespace
 
+std::string ElasticBatch::remark(const ElasticityConfig& settings) const {
+  const std::int64_t devices = size * settings.model_parallel, node = settings.devices_per_node;
+  if (!is_for_one_size || devices % node == 0) return "";
+  const std::string count = std::to_string(devices) + (devices == 1 ? " device" : " devices");
+  return "Version 0.2 counts whole nodes, and " + count + (devices == 1 ? " does" : " do") + " not fill nodes of " +
+         std::to_string(node) + " (num_gpus_per_node): this batch is for " + count +
+         " alone, and other numbers train with another one. 'capstan launch --elastic' refuses such numbers.";
+}
+
 ElasticBatch elastic_batch(const ElasticityConfig& settings, std::optional<std::int64_t> devices) {
   const bool by_nodes = settings.version > 0.15;
   if (by_nodes && !devices) {
@@ -143,6 +153,7 @@ ElasticBatch elastic_batch(const ElasticityConfig& settings, std::optional<std::
   Choice choice = by_nodes ? choose_by_nodes(settings, *devices)
                            : choose(settings, settings.max_batch, settings.min_devices, settings.max_devices);
   ElasticBatch batch{choice.batch, std::move(choice.sizes)};
+  batch.is_for_one_size = choice.is_for_one_size;
   if (devices) split(batch, settings, *devices / settings.model_parallel);
   return batch;
 }

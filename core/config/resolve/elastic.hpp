@@ -16,6 +16,10 @@ struct ElasticBatch {
   std::int64_t train_batch = 0;
   std::vector<std::int64_t> sizes;                           // ascending
   std::int64_t size = 0, micro_batch = 0, accumulation = 0;  // 0 when no number of devices was given
+  bool is_for_one_size = false;  // version 0.2: no batch of whole nodes fits, so this one is for `size` alone
+
+  /// A sentence about that where the devices do not fill whole nodes; empty otherwise.
+  std::string remark(const ElasticityConfig& settings) const;
 };
 
 /// A configuration without what depends on the number of processes. Throws ConfigError with every error of the

@@ -100,9 +100,11 @@ bool apply_elasticity(Effective& values, const ConfigContext& context, Problems&
       values.derive(kBatchKeys[1], batch.micro_batch);
       values.derive(kBatchKeys[2], batch.accumulation);
     }
+    const std::string remark = batch.remark(settings);
     problems.notice("elasticity", "the batch is " + std::to_string(batch.train_batch) +
                                       ", which fits the data-parallel " + sizes_text(batch.sizes) + "." +
-                                      (devices ? beyond_bounds(settings, *devices) : ""));
+                                      (devices ? beyond_bounds(settings, *devices) : "") +
+                                      (remark.empty() ? "" : " " + remark));
     return true;
   } catch (const ConfigError& error) {
     std::string text = error.what();
