@@ -42,7 +42,7 @@ void Definition::define_tune() {
   CLI::App& app = begin(app_, "tune", "Search the fastest configuration by short trials", kTuneExamples, tune_);
   TuneArguments& tune = tune_->arguments;
   config_option(app, tune.config);
-  count_option(app, "-n,--processes", tune.processes, "Processes of a trial; 1 without it");
+  count_option(app, "-n,--processes,--world", tune.processes, "Processes of a trial; 1 without it");
   flag(app, "--run", tune.run, "Train with the configuration that was found");
   flag(app, "--dry-run", tune.dry_run, "Show what would be tried, what is excluded and why; start nothing");
   app.add_option_function<std::string>(

@@ -16,6 +16,8 @@ void Definition::define_plan() {
   config_option(app, plan.config);
   Overrides& keys = overrides_.emplace_back(app, plan.config);
   keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:124m");
+  keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to plan for; a GPU where there is one without it");
+  keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
   count_option(app, "--world", plan.world, "Processes; WORLD_SIZE, else 1, without it");
   count_option(app, "--local-world", plan.local_world, "Processes on one host; all of them without it");
   flag(app, "--with-values", plan.with_values, "Build the model whole, where its code needs values to be built");
@@ -56,8 +58,8 @@ void Definition::define_validate() {
   CLI::App& app =
       begin(app_, "validate", "Check a configuration and report every problem at once", kValidateExamples, validate_);
   ValidateArguments& validate = validate_->arguments;
-  CLI::Option* file = text_option(app, "file", validate.config.file, "FILE",
-                                  "Configuration, JSON, TOML or YAML; - is JSON from standard input");
+  CLI::Option* file =
+      file_or_config(app, validate.config.file, "Configuration, JSON, TOML or YAML; - is JSON from standard input");
   CLI::Option* explain = text_option(app, "--explain", validate.explain, "KEY", "Say what a key means instead");
   explain->excludes(file);
   app.add_option_function<std::string>(
@@ -71,7 +73,10 @@ void Definition::define_validate() {
       ->type_name("N")
       ->take_last();
   flag(app, "--json", validate.json, "Print the problems as JSON");
-  overrides_.emplace_back(app, validate.config).common();
+  Overrides& keys = overrides_.emplace_back(app, validate.config);
+  keys.text("--device", "capstan.run.device", "cpu|cuda",
+            "Device that the run is checked for, also where this machine has none; the device here without it");
+  keys.common();
 }
 
 void Definition::define_schema() {
@@ -93,7 +98,7 @@ void Definition::define_report() {
 void Definition::define_upgrade() {
   CLI::App& app =
       begin(app_, "upgrade", "Write a configuration with today's spellings; comments stay", kUpgradeExamples, upgrade_);
-  text_option(app, "file", upgrade_->arguments.file, "FILE", "Configuration, JSON")->required();
+  file_or_config(app, upgrade_->arguments.file, "Configuration, JSON");
   flag(app, "--in-place", upgrade_->arguments.in_place, "Change the file instead of printing the new text");
 }
 
@@ -101,7 +106,7 @@ void Definition::define_elastic() {
   CLI::App& app =
       begin(app_, "elastic", "Compute the elastic batch and the world sizes that it fits", kElasticExamples, elastic_);
   ElasticArguments& elastic = elastic_->arguments;
-  text_option(app, "file", elastic.config.file, "FILE", "Configuration, JSON, TOML or YAML")->required();
+  file_or_config(app, elastic.config.file, "Configuration, JSON, TOML or YAML");
   app.add_option_function<std::string>(
          "--world",
          [&elastic](const std::string& given) {

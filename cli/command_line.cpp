@@ -25,6 +25,10 @@ std::string full_name(const CLI::App& app) {
   return parent ? full_name(*parent) + " " + app.get_name() : app.get_name();
 }
 
+void require_file(const std::string& file) {
+  if (file.empty()) throw UsageError("file is required.");
+}
+
 std::string help_text(const CLI::App& app) {
   const CLI::App* parent = app.get_parent();
   return app.help(parent ? full_name(*parent) : "");
@@ -257,8 +261,14 @@ std::optional<Arguments> Definition::taken() const {
   if (validate_->app->parsed()) return validate_->arguments;
   if (schema_->app->parsed()) return schema_->arguments;
   if (report_->app->parsed()) return report_->arguments;
-  if (upgrade_->app->parsed()) return upgrade_->arguments;
-  if (elastic_->app->parsed()) return elastic_->arguments;
+  if (upgrade_->app->parsed()) {
+    require_file(upgrade_->arguments.file);
+    return upgrade_->arguments;
+  }
+  if (elastic_->app->parsed()) {
+    require_file(elastic_->arguments.config.file);
+    return elastic_->arguments;
+  }
   if (check_->app->parsed()) return check_->arguments;
   if (list_->app->parsed()) return list_->arguments;
   if (inspect_->app->parsed()) return inspect_->arguments;

@@ -131,6 +131,12 @@ void config_option(CLI::App& app, ConfigArguments& config) {
               "Configuration, JSON, TOML or YAML; without it, the default one that comes with Capstan");
 }
 
+CLI::Option* file_or_config(CLI::App& app, std::string& target, const std::string& description) {
+  CLI::Option* file = text_option(app, "file", target, "FILE", description);
+  text_option(app, "-c,--config", target, "FILE", "The configuration, in place of the argument")->excludes(file);
+  return file;
+}
+
 void Overrides::text(const char* name, const char* path, const char* value, const char* description) {
   options_.emplace_back(name, path);
   app_.add_option_function<std::string>(

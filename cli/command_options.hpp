@@ -34,6 +34,8 @@ void launcher_names(CLI::App& app, CLI::Option* option,
                     const std::function<void(const std::string& name, const std::string& value)>& take);
 void plugin_path(CLI::App& app, Words& target);
 void config_option(CLI::App& app, ConfigArguments& config);
+/// The configuration as an argument, or behind --config as the commands that train take it.
+CLI::Option* file_or_config(CLI::App& app, std::string& target, const std::string& description);
 
 /// Options that stand for keys of the configuration.
 class Overrides {

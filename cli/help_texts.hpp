@@ -111,6 +111,8 @@ inline constexpr const char* kValidateExamples =
     "Examples:\n"
     "  capstan validate ds_config.json\n"
     "  capstan validate ds_config.json --world 8 --json\n"
+    "  capstan validate ds_config.json --world 8 --device cuda\n"
+    "      what GPUs take and refuse, on any machine\n"
     "  capstan validate --explain zero_optimization.stage3_prefetch_bucket_size\n"
     "\n"
     "Loads neither plugins nor LibTorch. Exit code 0 when the configuration can be run, otherwise 3.";

@@ -11,11 +11,14 @@
 #include "cli/plan_text.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
+#include "core/config/command_line_problems.hpp"
 #include "core/config/resolve/launcher_world.hpp"
+#include "core/config/tools/gpu_verdict.hpp"
 #include "core/elastic/world.hpp"
 #include "core/engine/planned_run.hpp"
 #include "core/engine/progress_report.hpp"
 #include "core/errors.hpp"
+#include "core/log.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -28,6 +31,8 @@ std::string precision_text(const Config& config) {
 }
 
 std::string lacks(const ZeroChoice& choice, const Config& config, const PluginIndex& plugins) {
+  const bool is_whole = choice.stage < 3 && choice.optimizer == MemoryTier::kMemory;
+  if (config.device != "cpu" && !is_whole) return "refused on " + config.device;
   const bool needs_nvme = (choice.optimizer == MemoryTier::kDisk && !config.optimizer_offload) ||
                           (choice.parameters == MemoryTier::kDisk && !config.parameter_offload);
   return needs_nvme && !plugins.find("offload", "nvme") ? "a plugin 'nvme' of kind offload" : "";
@@ -95,6 +100,9 @@ std::vector<PlannedLimit> limits_of(const Plan& plan, const Config& config, cons
     limit->what += what;
     limits.push_back({needed, *limit});
   };
+  for (const Limit& gpu : plan.on_cpu() ? std::vector<Limit>() : gpu_memory()) {
+    limits.push_back({plan.configured.memory.peak(MemoryTier::kMemory), gpu});
+  }
   for (const auto& [path, bytes] : offloaded_bytes(plan, config, plugins)) {
     disk(path, bytes * plan.run.local_world, ", offload");
   }
@@ -112,13 +120,24 @@ Config read(const PlanArguments& arguments, PluginIndex& plugins) {
   context.world_size_origin = arguments.world > 0 ? "--world" : launcher.origin;
   context.check_only = true;
   context.takes_steps = false;
-  Config config = load_config(config_text(arguments.config), context, plugins);
+  const ConfigText text = config_text(arguments.config);
+  Config config = load_config(text, context, plugins);
+  if (const auto notice = refused_on_gpus(text, context, config, plugins)) log::info(shown(*notice, text, context));
   if (!config.run.model) {
     throw ConfigError(
         "capstan.model: not given. Name a model with --model, for instance --model gpt:124m, or in the configuration: "
         "\"capstan\": {\"model\": \"gpt:124m\"}. 'capstan plugins list' shows the models.");
   }
   return config;
+}
+
+/// A batch of one sample a process, where nothing says how large it is. False where something does.
+bool assume_batch(BatchConfig& batch) {
+  if (batch.micro_batch_size > 0) return false;
+  batch.micro_batch_size = 1;
+  batch.gradient_accumulation_steps = std::max<std::int64_t>(batch.gradient_accumulation_steps, 1);
+  batch.train_batch_size = batch.gradient_accumulation_steps * batch.world_size;
+  return true;
 }
 
 int local_world_of(const PlanArguments& arguments, int world) {
@@ -167,10 +186,11 @@ std::optional<SparsePart> sparse_part(const PlannedPass& pass, const Config& con
 
 int plan(const PlanArguments& arguments) {
   PluginIndex plugins;
-  const Config config = read(arguments, plugins);
+  Config config = read(arguments, plugins);
+  Plan plan;
+  plan.assumes_batch = assume_batch(config.batch);
   const int local_world = local_world_of(arguments, config.batch.world_size);
   Model model = model_shapes(config, plugins, arguments.with_values);
-  Plan plan;
   plan.run = planned_run(model, config, plugins, local_world);
   plan.plain = follow_pass(model, config, plugins, false);
   plan.attention = sparse_part(plan.plain, config, plugins);
@@ -178,6 +198,8 @@ int plan(const PlanArguments& arguments) {
     plan.recomputing = follow_pass(model, config, plugins, true);
     plan.run.uses = places_in_run(model, plan.recomputing->uses);
   }
+  plan.device = config.device;
+  plan.micro_batch = config.batch.micro_batch_size;
   plan.model = config.run.model->type;
   plan.optimizer = config.optimizer ? config.optimizer->type : "no optimizer";
   plan.precision = precision_text(config);

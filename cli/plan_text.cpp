@@ -41,12 +41,20 @@ std::string head_text(const Plan& plan) {
           std::to_string(plan.configured.choice.stage) + ", " + grouped(run.world) +
           (run.world > 1 ? " processes" : " process");
   if (run.world > 1) text += ", " + std::to_string(run.local_world) + " of them on a host";
+  if (!plan.on_cpu()) text += ", on " + plan.device;
+  if (plan.assumes_batch) {
+    text +=
+        "\ntrain_micro_batch_size_per_gpu is not given: planned for micro-batches of 1 sample. For more: --set "
+        "train_micro_batch_size_per_gpu=8, for instance";
+  }
   return text + "\n";
 }
 
 /// What a micro-batch's forward and backward keep.
 std::string activations_text(const Plan& plan) {
-  if (!plan.plain.unknown.empty()) return "what forward keeps for backward (" + plan.plain.unknown + "), and ";
+  if (!plan.plain.unknown.empty()) {
+    return "what forward keeps for backward, which is not known (" + plan.plain.unknown + "), and ";
+  }
   const auto text = [](const PlannedPass& pass) {
     return bytes_text(pass.kept_bytes) + ", at most " + bytes_text(pass.peak_bytes) + " with what operators work on";
   };
@@ -131,7 +139,9 @@ std::string choices_text(const Plan& plan) {
     if (all_are_here) row.pop_back();
   }
   return "memory of a process, by stage and offload\n" + table_text(rows) +
-         "  >: as configured. This build computes on the CPU: memory and host are one.\n" + stage3_text(plan);
+         (plan.on_cpu() ? "  >: as configured. The model computes on the CPU: memory and host are one.\n"
+                        : "  >: as configured. Memory is that of a GPU.\n") +
+         (plan.on_cpu() ? stage3_text(plan) : "");
 }
 
 struct Sum {
@@ -167,9 +177,9 @@ std::string limits_text(const Plan& plan) {
     rows.push_back({"  " + one.limit.what, bytes_text(static_cast<std::int64_t>(one.limit.bytes)),
                     bytes_text(one.needed), one.fits() ? "fits" : "does not fit"});
   }
-  for (const Limit& gpu : plan.gpus) {
+  for (const Limit& gpu : plan.on_cpu() ? plan.gpus : std::vector<Limit>()) {
     rows.push_back({"  " + gpu.what, bytes_text(static_cast<std::int64_t>(gpu.bytes)), "0 B",
-                    "not used: this build computes on the CPU"});
+                    "not used: the model computes on the CPU"});
   }
   return table_text(rows);
 }
@@ -222,8 +232,8 @@ Json choice_json(const PlannedChoice& one) {
 }  // namespace
 
 std::int64_t Plan::process_bytes() const {
-  return program + configured.memory.peak(MemoryTier::kMemory) + configured.memory.training(MemoryTier::kHost) +
-         snapshots;
+  const std::int64_t model = on_cpu() ? configured.memory.peak(MemoryTier::kMemory) : 0;
+  return program + model + configured.memory.training(MemoryTier::kHost) + snapshots;
 }
 
 std::string plan_text(const Plan& plan) {
@@ -238,6 +248,9 @@ Json plan_json(const Plan& plan) {
   json["tensors"] = static_cast<std::int64_t>(plan.run.parameters.size());
   json["world"] = plan.run.world;
   json["local_world"] = plan.run.local_world;
+  json["device"] = plan.device;
+  json["micro_batch"] = plan.micro_batch;
+  if (plan.assumes_batch) json["micro_batch_assumed"] = true;
   json["program"] = plan.program;
   json["process"] = plan.process_bytes();
   json["checkpoint"] = plan.checkpoint;

@@ -35,7 +35,9 @@ struct SparsePart {
 
 /// All that `capstan plan` says.
 struct Plan {
-  std::string model, optimizer, precision;
+  std::string model, optimizer, precision, device = "cpu";
+  std::int64_t micro_batch = 1;  // samples
+  bool assumes_batch = false;    // the configuration does not say how many
   PlannedRun run;
   PlannedPass plain;                       // a micro-batch without recomputation
   std::optional<PlannedPass> recomputing;  // as configured; none: nothing is recomputed
@@ -49,7 +51,8 @@ struct Plan {
   std::vector<PlannedLimit> limits;
   std::vector<Limit> gpus;
 
-  /// Host memory of a process as it is configured: the CPU is where the model computes.
+  bool on_cpu() const { return device == "cpu"; }
+  /// Host memory of a process as it is configured.
   std::int64_t process_bytes() const;
 };
 

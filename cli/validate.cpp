@@ -1,14 +1,17 @@
 #include <algorithm>
+#include <utility>
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
 #include "cli/numbers.hpp"
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
+#include "cli/trackers.hpp"
 #include "cli/usage_error.hpp"
 #include "core/config/command_line_problems.hpp"
 #include "core/config/resolve/launcher_world.hpp"
 #include "core/config/tools/explain.hpp"
+#include "core/config/tools/gpu_verdict.hpp"
 #include "core/errors.hpp"
 
 namespace capstan::cli {
@@ -83,7 +86,15 @@ int validate(const ValidateArguments& arguments) {
   const bool piped = arguments.config.file == "-";
   const ConfigText text =
       piped ? ConfigText{read_config_text("/dev/stdin").text, "standard input", false} : config_text(arguments.config);
-  const Problems problems = read_config(text, context).problems;
+  ConfigReading reading = read_config(text, context);
+  Problems& problems = reading.problems;
+  if (reading.config) {
+    if (auto notice = refused_on_gpus(text, context, *reading.config, reading.plugins))
+      problems.all().push_back(std::move(*notice));
+    for (Problem& notice : missing_trackers(*reading.config, reading.plugins)) {
+      problems.all().push_back(std::move(notice));
+    }
+  }
   print(arguments.json ? problems_json(text, context, problems).dump(2) + "\n"
                        : problems_text(text, context, problems));
   return problems.has_errors() ? static_cast<int>(ExitCode::kConfig) : 0;

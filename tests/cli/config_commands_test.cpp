@@ -12,6 +12,7 @@ namespace capstan::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class ConfigCommands : public ::testing::Test {
  protected:
@@ -117,6 +118,56 @@ TEST_F(ConfigCommands, ValidateSaysWhatTrainingAloneWouldWant) {
                                   "--set optimizer.type=AdamW."));
 }
 
+TEST_F(ConfigCommands, ValidateTellsWhatGpusRefuse) {
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  const std::string path = file(R"({"train_micro_batch_size_per_gpu": 8, "gradient_clipping": 1,
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})");
+  const std::string notice =
+      "notice: " + path +
+      ": capstan.run.device: no GPU is visible here, so this is checked for CPUs. GPUs would refuse "
+      "zero_optimization.stage 3 and zero_optimization.offload_optimizer.device \"cpu\": --device cuda shows the "
+      "reasons.\n";
+  const ProgramEnd open = run_capstan({"validate", path, "--world", "8"});
+  EXPECT_EQ(open.exit_code, 0) << open.text;
+  EXPECT_THAT(open.text, HasSubstr(notice));
+  EXPECT_THAT(run_capstan({"validate", path}).text, Not(HasSubstr("no GPU is visible")));
+  EXPECT_THAT(run_capstan({"validate", path, "--world", "8", "--device", "cpu"}).text,
+              Not(HasSubstr("no GPU is visible")));
+  EXPECT_THAT(run_capstan({"validate", path, "--world", "8", "--json"}).text, HasSubstr("GPUs would refuse"));
+
+  const ProgramEnd cuda = run_capstan({"validate", "--config", path, "--world", "8", "--device", "cuda"});
+  EXPECT_EQ(cuda.exit_code, 3);
+  EXPECT_THAT(cuda.text, HasSubstr("zero_optimization.stage: stage 3 is not carried out on cuda in this release"));
+  EXPECT_THAT(cuda.text,
+              HasSubstr("zero_optimization.offload_optimizer.device: 'cpu' is not carried out on cuda in this "
+                        "release: optimizers update on the device. Remove the section."));
+  EXPECT_THAT(cuda.text, HasSubstr("not valid: 2 errors"));
+  EXPECT_EQ(run_capstan({"validate", path, "--device", "cuda", "--set", "zero_optimization={\"stage\": 2}"}).exit_code,
+            0);
+  unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+TEST_F(ConfigCommands, ValidateTellsThatTheTrackersPackageIsMissing) {
+  const std::filesystem::path python = folder_ / "python3";
+  std::ofstream(python) << "#!/bin/sh\nprintf '/opt/python3\\n\\n'\n";
+  std::filesystem::permissions(python, std::filesystem::perms::owner_all);
+  setenv("CAPSTAN_PYTHON", python.c_str(), 1);
+  const std::string path = file(R"({"train_batch_size": 8, "gradient_clipping": 1, "wandb": {"enabled": true}})");
+  const ProgramEnd stops = run_capstan({"validate", path});
+  EXPECT_EQ(stops.exit_code, 0);
+  EXPECT_THAT(stops.text,
+              HasSubstr("notice: " + path +
+                        ": wandb: the Python package 'wandb' is not installed for /opt/python3, so that training here "
+                        "would end before its first step. To install it: /opt/python3 -m pip install "
+                        "'wandb>=0.16.0'\n"));
+  EXPECT_THAT(run_capstan({"validate", path, "--set", "capstan.run.on_monitor_failure=continue"}).text,
+              HasSubstr("so that training here would go on without this monitor."));
+  EXPECT_THAT(run_capstan({"validate", path, "--set", "wandb.enabled=false"}).text,
+              Not(HasSubstr("wandb: the Python")));
+  unsetenv("CAPSTAN_PYTHON");
+}
+
 TEST_F(ConfigCommands, ValidateNeedsAFileOrAKey) {
   const ProgramEnd end = run_capstan({"validate"});
   EXPECT_EQ(end.exit_code, 2);
@@ -161,6 +212,22 @@ TEST_F(ConfigCommands, UpgradeSaysWhatItLeft) {
     EXPECT_THAT(end.text, HasSubstr("left as it is: " + path + line));
 }
 
+TEST_F(ConfigCommands, ElasticTellsThatABatchIsForOneNumberOfDevicesAlone) {
+  const std::string path =
+      file(R"({"gradient_clipping": 1, "elasticity": {"enabled": true, "max_train_batch_size": 2000,
+    "micro_batch_sizes": [2, 4, 6], "num_gpus_per_node": 4, "model_parallel_size": 1, "version": 0.2}})");
+  const std::string remark =
+      "Version 0.2 counts whole nodes, and 6 devices do not fill nodes of 4 (num_gpus_per_node): this batch is for 6 "
+      "devices alone, and other numbers train with another one. 'capstan launch --elastic' refuses such numbers.\n";
+  const ProgramEnd odd = run_capstan({"elastic", path, "--world", "6"});
+  EXPECT_EQ(odd.exit_code, 0);
+  EXPECT_THAT(odd.text, HasSubstr("warning: elasticity: " + remark));
+  EXPECT_THAT(odd.text, HasSubstr("fits data-parallel size 6\n"));
+  EXPECT_THAT(run_capstan({"validate", path, "--world", "6"}).text,
+              HasSubstr("which fits the data-parallel size 6. " + remark));
+  EXPECT_THAT(run_capstan({"elastic", path, "--world", "8"}).text, Not(HasSubstr("whole nodes")));
+}
+
 TEST_F(ConfigCommands, ElasticPrintsTheBatchAndItsSizes) {
   const std::string path = file(R"({"elasticity": {"enabled": true, "max_train_batch_size": 4, "max_gpus": 4,
                                     "micro_batch_sizes": [1, 2, 3, 4], "version": 0.1}})");
@@ -169,6 +236,10 @@ TEST_F(ConfigCommands, ElasticPrintsTheBatchAndItsSizes) {
   EXPECT_EQ(end.text,
             "train_batch_size 4\nfits data-parallel sizes 1 2 4\n"
             "on 2: train_micro_batch_size_per_gpu 2, gradient_accumulation_steps 1\n");
+  EXPECT_EQ(run_capstan({"elastic", "--config", path, "--world", "2"}).text, end.text);
+  const ProgramEnd neither = run_capstan({"elastic"});
+  EXPECT_EQ(neither.exit_code, 2);
+  EXPECT_THAT(neither.text, HasSubstr("file is required."));
   const std::string plain = file("{}");
   const ProgramEnd off = run_capstan({"elastic", plain});
   EXPECT_EQ(off.exit_code, 3);

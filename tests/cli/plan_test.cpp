@@ -46,7 +46,49 @@ TEST_F(Plan, SaysWhatItSaysToAPerson) {
                                     "processes, 2 of them on a host"));
   EXPECT_THAT(result.out, HasSubstr("> 2      none               none "));
   EXPECT_THAT(result.out, HasSubstr("together, stage 2"));
+  EXPECT_THAT(result.out, HasSubstr(">: as configured. The model computes on the CPU: memory and host are one.\n"));
   EXPECT_THAT(result.out, HasSubstr("host memory, available"));
+}
+
+TEST_F(Plan, TakesOneSampleWhereTheBatchIsLeftOpen) {
+  std::ofstream(folder_ / "ds.json") << R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto",
+    "gradient_clipping": 1.0, "optimizer": {"type": "AdamW", "params": {"lr": 0.001}}})";
+  const ProcessResult open = plan({"--model", "gpt:tiny", "--world", "2"});
+  ASSERT_EQ(open.exit_code, 0) << open.err;
+  EXPECT_THAT(open.out, HasSubstr("train_micro_batch_size_per_gpu is not given: planned for micro-batches of 1 sample. "
+                                  "For more: --set train_micro_batch_size_per_gpu=8, for instance\n"));
+  EXPECT_THAT(open.out, Not(HasSubstr("failed")));
+  const auto json = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--model", "gpt:tiny", "--json"});
+    return Json::parse(plan(more).out);
+  };
+  const Json assumed = json({}), given = json({"--set", "train_micro_batch_size_per_gpu=1"});
+  EXPECT_EQ(assumed.at("micro_batch_assumed"), Json(true));
+  EXPECT_EQ(given.find("micro_batch_assumed"), nullptr);
+  EXPECT_EQ(assumed.at("activations"), given.at("activations"));
+  // Half the tokens, less than half of what forward keeps: scores grow with their square.
+  const Json half = json({"--seq", "64"});
+  EXPECT_LE(2 * half.at("activations").at("kept_bytes").as_integer(),
+            assumed.at("activations").at("kept_bytes").as_integer() + 64);
+  EXPECT_THAT(plan({"--model", "gpt:tiny", "--seq", "4096"}).out,
+              HasSubstr("which is not known (a forward without values failed: model 'gpt', forward: input_ids: 4096 "
+                        "positions, this model has 128."));
+}
+
+TEST_F(Plan, IsMadeForGpusOnAMachineWithoutAny) {
+  const std::vector<std::string> words = {"--model", "gpt:tiny", "--world", "2", "--set", "optimizer.type=AdamW"};
+  std::vector<std::string> on_gpu = words, three = words;
+  on_gpu.insert(on_gpu.end(), {"--device", "cuda"});
+  three.insert(three.end(), {"--set", "zero_optimization.stage=3"});
+  const ProcessResult result = plan(on_gpu);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("2 processes, 2 of them on a host, on cuda\n"));
+  EXPECT_THAT(result.out, HasSubstr(">: as configured. Memory is that of a GPU.\n"));
+  EXPECT_THAT(result.out, ContainsRegex("\n  3 +none +none [^\n]+refused on cuda"));
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  EXPECT_THAT(plan(three).err,
+              HasSubstr("GPUs would refuse zero_optimization.stage 3: --device cuda shows the reasons."));
+  unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 TEST_F(Plan, SaysWhatALayoutLeavesOfAttention) {
