@@ -61,6 +61,8 @@ class Definition {
   const CLI::App& deepest() const;
   CommandLine misuse(const std::string& message) const;
   std::string unknown_word() const;
+  /// About required options and arguments that are missing, a line each, or empty.
+  std::string missing() const;
   /// About an option that `app` does not have; `next` is the word after it.
   std::string unknown_option(const CLI::App& app, const std::string& word, const std::string& next) const;
   /// About all options that the innermost command does not have, a line each.

@@ -47,6 +47,10 @@ void check_launch(const LaunchArguments& arguments) {
   }
   if (!elastic && arguments.spares > 0) throw UsageError("launch: --spares has no effect without --elastic.");
   if (!elastic && arguments.processes == 0) {
+    const std::string first = arguments.command.empty() ? "" : arguments.command.front();
+    if (!first.empty() && first.find_first_not_of("0123456789") == std::string::npos) {
+      throw UsageError("launch: '" + first + "' is not a command. Write -n " + first + " for the number of processes.");
+    }
     throw UsageError("launch: how many processes? For instance: capstan launch -n 2 train --config ds_config.json.");
   }
   if (!elastic && !arguments.rdzv.empty()) throw UsageError("launch: --rdzv has no effect without --elastic.");
@@ -79,8 +83,19 @@ std::string program_in_path(const std::string& word) {
   return "";
 }
 
+bool is_configuration(const std::string& word) { return word.ends_with(".json") || word.ends_with(".toml"); }
+
+/// " Did you mean '--data corpus'?" for a file or a folder that a command takes behind an option.
+std::string option_for_file(const CLI::App& app, const std::string& word) {
+  std::error_code error;
+  const char* option = is_configuration(word) ? "--config" : std::filesystem::exists(word, error) ? "--data" : nullptr;
+  if (!option || !app.get_option_no_throw(option)) return "";
+  return " Did you mean '" + std::string(option) + " " + word + "'?";
+}
+
 /// What to write in place of a word that is not a program; `otherwise` where nothing is known.
 std::string how_to_start(const std::string& word, const std::string& otherwise = "") {
+  if (is_configuration(word)) return " Write --config " + word + " for a configuration.";
   if (word.ends_with(".py")) return " Write python3 " + word + " to start a Python program.";
   std::error_code error;
   if (std::filesystem::is_regular_file(word, error)) return " Write ./" + word + " for the file in this folder.";
@@ -143,11 +158,14 @@ std::string Definition::unknown_option(const CLI::App& app, const std::string& w
   const std::string name = word.substr(0, word.find('='));
   std::string text = "unknown option '" + name + "' of '" + full_name(app) + "'.";
   if (app.get_option_no_throw("--set") || &app == launch_->app) {
-    const std::string advice = foreign_option_advice(word, next, [&](std::string_view path) {
-      std::string option;
-      for (const Overrides& keys : overrides_) option += keys.option_of(app, path);
-      return option;
-    });
+    const std::string advice = foreign_option_advice(
+        word, next,
+        [&](std::string_view path) {
+          std::string option;
+          for (const Overrides& keys : overrides_) option += keys.option_of(app, path);
+          return option;
+        },
+        app.get_option_no_throw("--world") ? "--world" : "");
     if (!advice.empty()) return text + advice;
   }
   Words known;
@@ -180,12 +198,22 @@ std::string Definition::unknown_word() const {
   }
   if (known.empty()) {
     return "'" + full_name(app) + "' does not take the argument '" + word + "'." +
-           (word == "help" ? " Did you mean '--help'?" : "");
+           (word == "help" ? " Did you mean '--help'?" : option_for_file(app, word));
   }
   std::string all;
   for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
   return "'" + full_name(app) + "' has no command '" + word + "'." +
          (word == "help" ? " Did you mean '--help'?" : suggestion(word, known)) + " It has: " + all + ".";
+}
+
+std::string Definition::missing() const {
+  std::string text;
+  for (const CLI::Option* option : deepest().get_options()) {
+    if (!option->get_required() || option->count() > 0) continue;
+    const std::string name = option->get_positional() ? option->get_type_name() : option->get_name();
+    text += (text.empty() ? "" : "\ncapstan: error: ") + name + " is required: " + option->get_description() + ".";
+  }
+  return text;
 }
 
 TuneArguments Definition::tune_arguments() const {
@@ -297,6 +325,9 @@ CommandLine Definition::read(int argc, const char* const* argv) {
     if (!unknown.empty()) return misuse(unknown);
     if (deepest().get_subcommands([](const CLI::App*) { return true; }).size() > 0) {
       return {{}, help_text(deepest()), static_cast<int>(ExitCode::kUsage)};
+    }
+    if (error.get_name() == "RequiredError") {
+      if (const std::string lacks = missing(); !lacks.empty()) return misuse(lacks);
     }
     return misuse(std::string(error.what()) + ".");
   }

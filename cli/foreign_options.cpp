@@ -103,14 +103,18 @@ std::string programs_with(std::string_view name) {
 
 }  // namespace
 
-std::string foreign_option_advice(const std::string& word, const std::string& next, const OptionOfKey& option_of) {
+std::string foreign_option_advice(const std::string& word, const std::string& next, const OptionOfKey& option_of,
+                                  const std::string& counts) {
   const auto equals = word.find('=');
   std::string name = word.substr(0, equals);
   name.erase(0, name.find_first_not_of('-'));
   std::replace(name.begin(), name.end(), '-', '_');
   const std::string value = equals != std::string::npos ? word.substr(equals + 1) : next.starts_with('-') ? "" : next;
   for (const Direct& direct : kDirect) {
-    if (direct.name == name) return filled(direct.advice, value.empty() ? std::string(direct.value) : value);
+    if (direct.name != name) continue;
+    const std::string shown = value.empty() ? std::string(direct.value) : value;
+    return direct.advice == std::string_view(kProcesses) && !counts.empty() ? " Write " + counts + " " + shown + "."
+                                                                            : filled(direct.advice, shown);
   }
   const std::string path = key_of(name, value);
   if (!path.empty()) {

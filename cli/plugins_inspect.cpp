@@ -1,3 +1,6 @@
+#include <filesystem>
+#include <system_error>
+
 #include "cli/commands.hpp"
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
@@ -20,6 +23,11 @@ PluginManifest read_manifest_only(const std::string& file) {
 
 int plugins_inspect(const PluginsInspectArguments& arguments) {
   IndexedPlugin plugin;
+  std::error_code error;
+  if (!std::filesystem::exists(arguments.file, error)) {
+    throw PluginError(arguments.file +
+                      ": there is no such file. 'capstan plugins list' shows the files of all plugins that are found.");
+  }
   if (arguments.manifest_only) {
     plugin.manifest = read_manifest_only(arguments.file);
   } else {

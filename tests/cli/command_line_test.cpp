@@ -162,14 +162,26 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"launch", "-n", "2", "train", "--stepz", "5"},
                "unknown option '--stepz' of 'capstan train'. Did you mean '--steps'?\n"},
         Misuse{{"launch", "--elastic", "1:2", "train", "--steps", "many"}, "--steps: 'many' is not a whole number.\n"},
-        Misuse{{"plugins", "inspect"}, "file is required.\n"},
+        Misuse{{"plugins", "inspect"}, "FILE is required: The plugin's .so file.\n"},
         Misuse{{"plugins", "lst"},
                "'capstan plugins' has no command 'lst'. Did you mean 'list'? It has: list, "
                "inspect, check, install, remove, new.\n"},
         Misuse{{"plugins", "new", "a", "--kind", "scheduler", "--lang", "rust"}, "--lang: rust not in {c,c++}.\n"},
         Misuse{{"plugins", "new", "a", "--kind", "observer", "--lang", "c", "--template", "batch"},
                "--lang excludes --template.\n"},
-        Misuse{{"model", "show"}, "model is required.\n"},
+        Misuse{{"model", "show"}, "TYPE[:SIZE]|FILE is required: Model, for instance gpt:124m, or a plugin's file.\n"},
+        Misuse{{"export", "--to", "pt"},
+               "--checkpoint is required: Checkpoint, the latest without TAG.\n"
+               "capstan: error: --out is required: The file or folder to write; older files of the same names are "
+               "replaced.\n"},
+        Misuse{{"train", "ds.json"},
+               "'capstan train' does not take the argument 'ds.json'. Did you mean '--config ds.json'?\n"},
+        Misuse{{"plan", "/"}, "'capstan plan' does not take the argument '/'.\n"},
+        Misuse{{"train", "/"}, "'capstan train' does not take the argument '/'. Did you mean '--data /'?\n"},
+        Misuse{{"tune", "ds.json"},
+               "tune: 'ds.json' is not a program in PATH. Write --config ds.json for a "
+               "configuration.\n"},
+        Misuse{{"launch", "2", "train"}, "launch: '2' is not a command. Write -n 2 for the number of processes.\n"},
         Misuse{{"export", "--checkpoint", "c", "--to", "safetensor", "--out", "o"},
                "--to: must be pt|safetensors|hf|gguf, got 'safetensor'. Did you mean 'safetensors'?\n"}));
 
@@ -224,6 +236,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "--no-python, mpirun or srun start those of several."},
         Foreign{{"train", "--logging_first_step", "1"},
                 "It is an option of the transformers Trainer, and nothing here does the same."},
+        Foreign{{"validate", "--num_gpus", "2"}, "Write --world 2."},
+        Foreign{{"plan", "--nproc_per_node=2"}, "Write --world 2."},
         Foreign{{"plan", "--zero_stage", "3"}, "Write --set zero_optimization.stage=3."},
         Foreign{{"launch", "--lr", "3e-4", "-n", "2"}, "Write --set optimizer.params.lr=3e-4."},
         Foreign{{"tune", "--lr", "3e-4"}, "Write --set optimizer.params.lr=3e-4."}));

@@ -358,6 +358,16 @@ TEST_F(Programs, PluginsInspectShowsRulesAndWarnings) {
                         "that offloads the optimizer refuses this one."));
 }
 
+TEST_F(Programs, PluginsInspectSaysWhereTheFilesAre) {
+  const ProcessResult result = run({"plugins", "inspect", "Adam"});
+
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_EQ(
+      result.err,
+      "capstan: error: Adam: there is no such file. 'capstan plugins list' shows the files of all plugins that are "
+      "found.\n");
+}
+
 TEST_F(Programs, PluginsInspectRefusesWhatIsNoPlugin) {
   const ProcessResult result = run({"plugins", "inspect", write("x.so", "text")});
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "core/config/language/foreign_keys.hpp"
 #include "core/config/language/language.hpp"
 #include "core/config/resolve/acting_component.hpp"
 #include "core/config/rules/compatibility.hpp"
@@ -180,6 +181,9 @@ std::string explain_key(std::string_view path, const PluginIndex& plugins) {
     for (const KeySpec& spec : section_keys(component)) paths.push_back(join_path(component.section, spec.name));
   });
   std::string near;
+  if (const std::string_view here = foreign_key_here(path); !here.empty()) {
+    near = " Did you mean '" + std::string(here) + "'?";
+  }
   const std::string last(path.substr(path.rfind('.') + 1));
   for (const std::string& candidate : paths) {
     if (near.empty() && name_distance(candidate.substr(candidate.rfind('.') + 1), last) == 0)

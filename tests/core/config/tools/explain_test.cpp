@@ -91,6 +91,11 @@ TEST(Explain, NamesTheNearestKey) {
   EXPECT_THAT([] { explain_key("overlap_comm", all_components()); },
               ThrowsMessage<ConfigError>(
                   "'overlap_comm': there is no such key. Did you mean 'zero_optimization.overlap_comm'?"));
+  for (const std::string name : {"lr", "learning-rate"}) {
+    EXPECT_THAT(
+        [&] { explain_key(name, all_components()); },
+        ThrowsMessage<ConfigError>("'" + name + "': there is no such key. Did you mean 'optimizer.params.lr'?"));
+  }
   EXPECT_THAT([] { explain_key("fp16.enabld", all_components()); },
               ThrowsMessage<ConfigError>("'fp16.enabld': there is no such key. Did you mean 'fp16.enabled'?"));
 }
