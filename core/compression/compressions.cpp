@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/compression/unmatched_groups.hpp"
 #include "core/errors.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/component_states.hpp"
+#include "core/registry/config_mistakes.hpp"
 #include "core/registry/plugin_call.hpp"
 
 namespace capstan {
@@ -28,20 +30,26 @@ void Compressions::add(Component component) {
 void Compressions::plan(Json modules) {
   modules_ = std::move(modules);
   const std::string text = modules_.dump();
-  for (const auto& member : members_) {
+  const auto plan_one = [&](Member& member) {
     const std::string answer =
-        plugin_text(member->component.function("plan"), member->where, [&](capstan_sink* sink, capstan_error* error) {
-          return member->table()->plan(member->self(), as_str(text), sink, error);
+        plugin_text(member.component.function("plan"), member.where, [&](capstan_sink* sink, capstan_error* error) {
+          return member.table()->plan(member.self(), as_str(text), sink, error);
         });
     Json json;
     try {
       json = Json::parse(answer);
     } catch (const std::exception& fault) {
-      throw PluginError(member->where + ", plan: answered what is no JSON: " + fault.what());
+      throw PluginError(member.where + ", plan: answered what is no JSON: " + fault.what());
     }
-    member->plan = read_plan(json, modules_, member->where);
-    check(*member);
-  }
+    member.plan = read_plan(json, modules_, member.where);
+    check(member);
+    if (!member.plan.parameters.empty() || !member.plan.operands.empty()) return;
+    const std::string& section = member.component.manifest().section;
+    member.plan.warnings.push_back(acts_on_nothing(section.empty() ? member.where : section));
+  };
+  ConfigMistakes mistakes;
+  for (const auto& member : members_) mistakes.gather([&] { plan_one(*member); });
+  mistakes.throw_if_any();
 }
 
 /// Throws PluginError for a plan that needs functions which the component lacks.

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "core/comm/as_one.hpp"
+#include "core/compression/unmatched_groups.hpp"
 #include "core/config/component_params.hpp"
 #include "core/engine/ranks.hpp"
 #include "core/engine/state.hpp"
@@ -21,6 +22,7 @@
 #include "core/model/layer_names.hpp"
 #include "core/model/parameter_classes.hpp"
 #include "core/parameters/run_needs.hpp"
+#include "core/registry/config_mistakes.hpp"
 #include "core/registry/guilty_plugin.hpp"
 #include "core/registry/host.hpp"
 #include "core/zero/offload_plan.hpp"
@@ -160,10 +162,13 @@ Compressions Engine::State::build_compressions() {
   if (config.compressions.empty()) return made;
   for (const ComponentChoice& choice : config.compressions) made.add(create(choice));
   made.plan(module_table(model, config.run.seed));
+  const UnmatchedGroups unmatched = unmatched_groups(made, config);
+  if (communicator->rank() == 0) {
+    for (const std::string& warning : unmatched.warnings) log::warning(warning);
+  }
+  unmatched.mistakes.throw_if_any();
   refuse_gradient_uses(made);
   add_trained_states(made, config.run.seed, model);
-  if (communicator->rank() > 0) return made;
-  for (const std::string& warning : made.warnings()) log::warning(warning);
   return made;
 }
 
@@ -266,7 +271,8 @@ OffloadTraffic Engine::State::offload_traffic() const {
 
 Engine::Engine(Model model, const Config& config, const PluginIndex& plugins,
                std::shared_ptr<Communicator> communicator)
-    : state_(std::make_unique<State>(std::move(model), config, plugins, std::move(communicator))) {
+    : state_(with_config_mistakes(
+          [&] { return std::make_unique<State>(std::move(model), config, plugins, std::move(communicator)); })) {
   for (const std::string& line : state_->store.offload_lines()) state_->report_line(line);
   for (const std::string& line : state_->compressions.report()) state_->report_line(line);
   const std::string line = state_->progress_report.state_line(state_->progress, state_->groups);
@@ -314,21 +320,28 @@ void Engine::start_sampler(std::int64_t samples, const std::string& fingerprint)
       .batch = config.batch.train_batch_size,
       .seed = section.enabled ? static_cast<std::uint64_t>(section.seed) : config.run.seed,
       .passes = section.enabled && section.data_sampling.enabled ? section.data_sampling.num_epochs : 0};
-  as_one(*state_->communicator, "start_sampler", [&] { state_->sampler->start(source); });
+  with_config_mistakes(
+      [&] { as_one(*state_->communicator, "start_sampler", [&] { state_->sampler->start(source); }); });
 }
 
 std::span<const std::int64_t> Engine::step_samples() {
   if (!state_->sampler) {
     throw RuntimeFault("the configuration names no sampler: capstan.data.sampler, or a section that switches one on.");
   }
-  return state_->sampler->of_step(state_->progress.global_steps);
+  return with_config_mistakes([&] { return state_->sampler->of_step(state_->progress.global_steps); });
 }
 
-at::Tensor Engine::forward(Batch& batch) { return state_->forward(batch); }
-void Engine::pass(PassKind kind, Batch& batch, const std::function<void()>& run) { state_->pass(kind, batch, run); }
-void Engine::backward(const at::Tensor& loss, BackwardOptions options) { state_->backward(loss, options); }
+at::Tensor Engine::forward(Batch& batch) {
+  return with_config_mistakes([&] { return state_->forward(batch); });
+}
+void Engine::pass(PassKind kind, Batch& batch, const std::function<void()>& run) {
+  with_config_mistakes([&] { state_->pass(kind, batch, run); });
+}
+void Engine::backward(const at::Tensor& loss, BackwardOptions options) {
+  with_config_mistakes([&] { state_->backward(loss, options); });
+}
 StepReport Engine::step() {
-  const StepReport report = state_->step();
+  const StepReport report = with_config_mistakes([&] { return state_->step(); });
   // Behind the update: thrown before it, the failure would leave a step that is never ended.
   state_->background_save.check();
   return report;

@@ -19,6 +19,7 @@
 #include "core/model/model.hpp"
 #include "core/parameters/parameter_groups.hpp"
 #include "core/parameters/parameter_store.hpp"
+#include "core/registry/config_mistakes.hpp"
 #include "core/registry/plugin_call.hpp"
 
 namespace capstan {
@@ -328,7 +329,13 @@ capstan_status hessian_vector(void* ctx, const capstan_str* parameters, const ca
 }
 
 capstan_status difficulty(void* ctx, capstan_str metric, std::int64_t step, std::int64_t* out, capstan_error* error) {
-  return guarded(error, [&] { *out = needed(static_cast<EngineHostContext*>(ctx)->pacing).at(as_view(metric), step); });
+  return guarded(error, [&] {
+    try {
+      *out = needed(static_cast<EngineHostContext*>(ctx)->pacing).at(as_view(metric), step);
+    } catch (const ConfigError& mistake) {  // a text alone goes through the plugin
+      throw RuntimeFault(std::string(kConfigMistakeMark) + mistake.what());
+    }
+  });
 }
 
 const PieceRanks& piece_ranks_of(void* ctx) {

@@ -15,6 +15,7 @@
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/host_words.hpp"
+#include "core/registry/config_mistakes.hpp"
 
 namespace capstan {
 namespace {
@@ -149,8 +150,17 @@ class Reduction {
     for (const auto& [name, entry] : teacher.weights) teacher_names_.push_back(name);
   }
 
+  /// Throws ConfigError with all that the section says of layers and modules which are not there.
   GivenWeights weights() {
-    check_depth();
+    ConfigMistakes mistakes;
+    mistakes.gather([&] { check_depth(); });
+    for (const std::string& module : section_.other_module_name) mistakes.gather([&] { check_module(module); });
+    // Of a prefix that is wrong the teacher has no layers either.
+    const bool known = layers_of(names_, section_.module_name_prefix) != "none";
+    for (std::size_t i = 0; known && i < section_.teacher_layer.size(); ++i) {
+      mistakes.gather([&] { check_teacher_layer(i); });
+    }
+    mistakes.throw_if_any();
     for (const std::string& name : names_) {
       if (const auto layer = number_behind(name, section_.module_name_prefix)) {
         const std::int64_t from = section_.teacher_layer[static_cast<std::size_t>(*layer)];
@@ -172,10 +182,10 @@ class Reduction {
     const bool fits = static_cast<std::int64_t>(layers.size()) == count && !layers.empty() && *layers.begin() == 0 &&
                       *layers.rbegin() == count - 1;
     if (fits) return;
-    throw RuntimeFault(std::string(kSection) + ".keep_number_layer: " + std::to_string(count) + ", but of '" +
-                       section_.module_name_prefix + "' the student has the layers " +
-                       layers_of(names_, section_.module_name_prefix) +
-                       ". Build the student with as many layers as are kept.");
+    throw ConfigError(
+        std::string(kSection) + ".keep_number_layer: " + std::to_string(count) + ", but of '" +
+        section_.module_name_prefix + "' the student has the layers " + layers_of(names_, section_.module_name_prefix) +
+        (layers.empty() ? ". Correct module_name_prefix." : ". Build the student with as many layers as are kept."));
   }
 
   void take(const std::string& name, const std::string& from) {
@@ -193,15 +203,27 @@ class Reduction {
     given_.insert_or_assign(name, found->second);
   }
 
+  void check_teacher_layer(std::size_t index) const {
+    const std::int64_t layer = section_.teacher_layer[index];
+    const bool there = std::any_of(teacher_names_.begin(), teacher_names_.end(), [&](const std::string& name) {
+      return number_behind(name, section_.module_name_prefix) == layer;
+    });
+    if (there) return;
+    throw ConfigError(std::string(kSection) + ".teacher_layer[" + std::to_string(index) + "]: " +
+                      std::to_string(layer) + ", and of '" + section_.module_name_prefix + "' " + teacher_.where +
+                      " has the layers " + layers_of(teacher_names_, section_.module_name_prefix) + ".");
+  }
+
+  void check_module(const std::string& module) const {
+    const bool there =
+        std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return is_within(name, module); });
+    if (there) return;
+    throw ConfigError(std::string(kSection) + ".other_module_name: the student has no module '" + module + "'.");
+  }
+
   void take_module(const std::string& module) {
-    bool any = false;
     for (const std::string& name : names_) {
-      if (!is_within(name, module)) continue;
-      any = true;
-      take(name, name);
-    }
-    if (!any) {
-      throw RuntimeFault(std::string(kSection) + ".other_module_name: the student has no module '" + module + "'.");
+      if (is_within(name, module)) take(name, name);
     }
   }
 

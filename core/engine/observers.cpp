@@ -8,6 +8,7 @@
 #include "core/errors.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/component_states.hpp"
+#include "core/registry/config_mistakes.hpp"
 
 namespace capstan {
 
@@ -38,10 +39,20 @@ void Observers::add(Component component) {
 }
 
 void Observers::emit(const capstan_event& event) {
+  const auto tell = [&](const Attached& observer) {
+    call_plugin(observer.component.function("event"), observer.where,
+                [&](capstan_error* error) { return observer.vtable()->event(observer.self(), &event, error); });
+  };
+  // Where the engine starts, one run shows all mistakes; a later event stops at the first one.
+  ConfigMistakes mistakes;
   for (const Attached* observer : events_) {
-    call_plugin(observer->component.function("event"), observer->where,
-                [&](capstan_error* error) { return observer->vtable()->event(observer->self(), &event, error); });
+    if (event.kind == CAPSTAN_EVENT_INITIALIZED) {
+      mistakes.gather([&] { tell(*observer); });
+    } else {
+      tell(*observer);
+    }
   }
+  mistakes.throw_if_any();
 }
 
 void Observers::change_batch(Batch& batch) {

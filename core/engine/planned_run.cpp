@@ -5,10 +5,12 @@
 #include <string>
 
 #include "core/compression/compressions.hpp"
+#include "core/compression/unmatched_groups.hpp"
 #include "core/config/component_params.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/model/dtype_names.hpp"
 #include "core/parameters/run_needs.hpp"
+#include "core/registry/config_mistakes.hpp"
 #include "core/zero/flat_parameters.hpp"
 
 namespace capstan {
@@ -147,7 +149,8 @@ class Planned {
       const Json params = component_params(choice, config_, plugins_);
       made.add(registry.create(choice.where, choice.kind, choice.type, params, model_host()));
     }
-    made.plan(module_table(model_, config_.run.seed));
+    with_config_mistakes([&] { made.plan(module_table(model_, config_.run.seed)); });
+    unmatched_groups(made, config_).mistakes.throw_if_any();
     return made;
   }
 

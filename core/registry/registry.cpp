@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/registry/config_mistakes.hpp"
 #include "core/registry/file_hash.hpp"
 #include "core/registry/file_trust.hpp"
 #include "core/registry/guilty_plugin.hpp"
@@ -107,10 +108,12 @@ Component Registry::create(std::string_view where, std::string_view kind, std::s
   const capstan_component* descriptor = load(ref);
   const std::string text = params.dump();
   void* self = nullptr;
-  call_plugin({label_of(ref), "create"},
-              std::string(where) + ": " + ref.component->kind + " '" + ref.component->type + "' (" +
-                  ref.plugin->file.string() + ") could not be created",
-              [&](capstan_error* error) { return descriptor->create(host, as_str(text), &self, error); });
+  with_config_mistakes([&] {
+    call_plugin({label_of(ref), "create"},
+                std::string(where) + ": " + ref.component->kind + " '" + ref.component->type + "' (" +
+                    ref.plugin->file.string() + ") could not be created",
+                [&](capstan_error* error) { return descriptor->create(host, as_str(text), &self, error); });
+  });
   return Component(descriptor, self, ref, index_);
 }
 

@@ -9,6 +9,7 @@
 
 #include "capstan/sdk/collectives.hpp"
 #include "capstan/sdk/compression.hpp"
+#include "capstan/sdk/config_mistake.hpp"
 #include "capstan/sdk/floats.hpp"
 #include "capstan/sdk/parallel.hpp"
 #include "capstan/sdk/quantize.hpp"
@@ -35,7 +36,7 @@ class ActivationQuantization {
       const std::int64_t bits =
           params.integer("/different_groups/" + sdk::Params::escaped(scope.name) + "/params/bits");
       if (bits != 4 && bits != 8) {
-        throw sdk::Error(scope.where + ".params.bits: must be 4 or 8, got " + std::to_string(bits) + ".");
+        throw sdk::ConfigMistake(scope.where + ".params.bits", "must be 4 or 8, got " + std::to_string(bits) + ".");
       }
       bits_.push_back(static_cast<int>(bits));
     }

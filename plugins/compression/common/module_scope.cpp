@@ -5,6 +5,8 @@
 #include <map>
 #include <regex>
 
+#include "capstan/sdk/config_mistake.hpp"
+
 namespace capstan::compression {
 namespace {
 
@@ -48,7 +50,7 @@ std::regex expression_of(const std::string& pattern, const std::string& where) {
   try {
     return std::regex(pattern);
   } catch (const std::regex_error& fault) {
-    throw sdk::Error(where + ": '" + pattern + "' is no regular expression: " + fault.what() + ".");
+    throw sdk::ConfigMistake(where, "'" + pattern + "' is not a regular expression: " + fault.what() + ".");
   }
 }
 
@@ -118,8 +120,8 @@ class Selector {
   void take(const GroupScope& scope, const std::string& where, const sdk::ModelModule& module) {
     const auto [found, is_new] = owner_.emplace(&module, where);
     if (!is_new) {
-      throw sdk::Error(where + ": module '" + module.path + "' is found here and by " + found->second +
-                       ". Each module belongs to one entry of one group.");
+      throw sdk::ConfigMistake(where, "module '" + module.path + "' is found here and by " + found->second +
+                                          ". Each module belongs to one entry of one group.");
     }
     if (!module.find("weight")->trained) {
       chosen_.warnings.push_back(scope.where + ": module '" + module.path +

@@ -38,12 +38,13 @@ struct Selection {
 };
 
 /// The modules of each group: those of an allowed kind whose path an expression is found in, or of a default kind for a
-/// group without expressions. A module whose weight is frozen is left out with a warning. Throws sdk::Error for an
-/// expression that is none, and for a module that is found twice.
+/// group without expressions. A module whose weight is frozen is left out with a warning. Throws sdk::ConfigMistake for
+/// an expression that is none, and for a module that is found twice.
 Selection select_modules(const sdk::ModelTable& model, const std::vector<GroupScope>& scopes,
                          const std::vector<ModuleKind>& allowed, const std::vector<ModuleKind>& by_default);
 
-/// The modules whose path an expression is found in, of whatever kind. Throws sdk::Error for one that is none.
+/// The modules whose path an expression is found in, of whatever kind. Throws sdk::ConfigMistake for one that is
+/// none.
 std::vector<const sdk::ModelModule*> search_modules(const sdk::ModelTable& model, const std::string& pattern,
                                                     const std::string& where);
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "capstan/sdk/config_mistake.hpp"
+
 namespace capstan::compression {
 namespace {
 
@@ -38,18 +40,19 @@ UnitPruning::UnitPruning(const UnitMethod& method, const sdk::Params& params)
   const std::string how = shared_text(params, "method", method.of_inputs ? "topk" : "l1");
   trained_ = how == "topk";
   if (how != "topk" && (how != "l1" || method.of_inputs)) {
-    throw sdk::Error(section_ + ".shared_parameters.method: must be " + (method.of_inputs ? "topk" : "l1 or topk") +
-                     ", got \"" + how + "\".");
+    throw sdk::ConfigMistake(
+        section_ + ".shared_parameters.method",
+        std::string("must be ") + (method.of_inputs ? "topk" : "l1 or topk") + ", got \"" + how + "\".");
   }
   if (method.of_inputs && heads_ < 1 && !scopes_.empty()) {
-    throw sdk::Error(section_ + ".shared_parameters.num_heads: is missing; head pruning needs it.");
+    throw sdk::ConfigMistake(section_ + ".shared_parameters.num_heads", "is missing; head pruning needs it.");
   }
   for (const GroupScope& scope : scopes_) {
     const std::string at = "/different_groups/" + sdk::Params::escaped(scope.name) + "/params/dense_ratio";
     const double ratio = params.number(at);
     if (!(ratio > 0 && ratio <= 1)) {
-      throw sdk::Error(scope.where + ".params.dense_ratio: must be above 0 and at most 1, got " +
-                       std::to_string(ratio) + ".");
+      throw sdk::ConfigMistake(scope.where + ".params.dense_ratio",
+                               "must be above 0 and at most 1, got " + std::to_string(ratio) + ".");
     }
     ratios_.push_back(ratio);
   }
@@ -64,13 +67,19 @@ std::size_t UnitPruning::count_fitting(const sdk::ModelTable& model) const {
 sdk::CompressionPlan UnitPruning::plan(const sdk::ModelTable& model) {
   const Selection chosen = select_modules(model, scopes_, {method_.kind}, {method_.kind});
   sdk::CompressionPlan plan;
+  sdk::ConfigMistakes mistakes;
   plan.warnings = chosen.warnings;
   for (std::size_t i = 0; i < scopes_.size(); ++i) {
-    for (const sdk::ModelModule* module : chosen.of_group[i]) add_target(plan, *module, scopes_[i], ratios_[i]);
+    for (const sdk::ModelModule* module : chosen.of_group[i]) {
+      mistakes.gather([&] { add_target(plan, *module, scopes_[i], ratios_[i]); });
+    }
     plan.report.push_back(
         report_line(method_.name, scopes_[i], chosen.of_group[i], count_fitting(model), percent(ratios_[i])));
   }
-  for (std::size_t i = 0; i < scopes_.size(); ++i) add_related(plan, model, scopes_[i], chosen.of_pattern[i]);
+  for (std::size_t i = 0; i < scopes_.size(); ++i) {
+    mistakes.gather([&] { add_related(plan, model, scopes_[i], chosen.of_pattern[i]); });
+  }
+  mistakes.throw_if_any();
   return plan;
 }
 
@@ -80,9 +89,9 @@ void UnitPruning::add_target(sdk::CompressionPlan& plan, const sdk::ModelModule&
   const std::uint64_t rows = static_cast<std::uint64_t>(shape[0]);
   const std::uint64_t columns = static_cast<std::uint64_t>(weight_numel(module)) / rows;
   if (method_.of_inputs && columns % static_cast<std::uint64_t>(heads_) != 0) {
-    throw sdk::Error(section_ + ".shared_parameters.num_heads: " + std::to_string(heads_) +
-                     " does not divide the inputs of '" + module.path + "', whose weight is " + shape_text(shape) +
-                     ".");
+    throw sdk::ConfigMistake(section_ + ".shared_parameters.num_heads",
+                             std::to_string(heads_) + " does not divide the inputs of '" + module.path +
+                                 "', whose weight is " + shape_text(shape) + ".");
   }
   Target target;
   target.weight = module.full_name("weight");
@@ -107,8 +116,9 @@ void UnitPruning::add_target(sdk::CompressionPlan& plan, const sdk::ModelModule&
   const sdk::ModelModule::Parameter* bias = module.find("bias");
   if (bias == nullptr || method_.of_inputs) return;
   if (!bias->trained) {
-    throw sdk::Error(scope.where + ".modules: the weight of '" + module.path +
-                     "' is trained and its bias is not, so that the bias of what is pruned would stay. Train both.");
+    throw sdk::ConfigMistake(scope.where + ".modules", "the weight of '" + module.path +
+                                                           "' is trained and its bias is not, so that the bias " +
+                                                           "of what is pruned would stay. Train both.");
   }
   add_masked(plan, module.full_name("bias"), index, {1, targets_[index].count});
 }
@@ -142,9 +152,9 @@ void UnitPruning::add_related(sdk::CompressionPlan& plan, const sdk::ModelTable&
     for (const std::string& pattern : scope.related[i]) {
       const auto found = search_modules(model, pattern, where);
       if (found.size() != of_pattern[i].size()) {
-        throw sdk::Error(where + ": '" + pattern + "' finds " + std::to_string(found.size()) + " modules, and '" +
-                         scope.patterns[i] + "' of modules[" + std::to_string(i) + "] " +
-                         std::to_string(of_pattern[i].size()) + "; each of these needs one.");
+        throw sdk::ConfigMistake(where, "'" + pattern + "' finds " + std::to_string(found.size()) + " modules, and '" +
+                                            scope.patterns[i] + "' of modules[" + std::to_string(i) + "] " +
+                                            std::to_string(of_pattern[i].size()) + "; each of these needs one.");
       }
       for (std::size_t j = 0; j < found.size(); ++j) {
         if (target_of_.contains(of_pattern[i][j]->path)) relate(plan, *of_pattern[i][j], *found[j], where);
@@ -156,10 +166,11 @@ void UnitPruning::add_related(sdk::CompressionPlan& plan, const sdk::ModelTable&
 void UnitPruning::check_fit(const sdk::ModelModule& module, const sdk::ModelModule& related, std::int64_t has,
                             std::int64_t needs, const char* what, const std::string& where) const {
   if (has == needs) return;
-  throw sdk::Error(where + ": '" + related.path + "', whose weight is " + shape_text(related.find("weight")->shape) +
-                   ", has " + std::to_string(has) + " " + what + ", and '" + module.path + "', whose weight is " +
-                   shape_text(module.find("weight")->shape) + ", needs " + std::to_string(needs) +
-                   ". Name the module that its " + method_.unit + " belong to.");
+  throw sdk::ConfigMistake(where, "'" + related.path + "', whose weight is " +
+                                      shape_text(related.find("weight")->shape) + ", has " + std::to_string(has) + " " +
+                                      what + ", and '" + module.path + "', whose weight is " +
+                                      shape_text(module.find("weight")->shape) + ", needs " + std::to_string(needs) +
+                                      ". Name the module that its " + method_.unit + " belong to.");
 }
 
 void UnitPruning::relate(sdk::CompressionPlan& plan, const sdk::ModelModule& module, const sdk::ModelModule& related,
@@ -191,12 +202,12 @@ void UnitPruning::relate(sdk::CompressionPlan& plan, const sdk::ModelModule& mod
   for (const sdk::ModelModule::Parameter& parameter : related.parameters) {
     add(related.full_name(parameter.name), 0, count, 1);
     if (!parameter.trained) {
-      throw sdk::Error(
-          where + ": '" + related.full_name(parameter.name) +
-          "' is not trained, and would be masked with its channel. Train it, or leave the batch norm out.");
+      throw sdk::ConfigMistake(
+          where, "'" + related.full_name(parameter.name) +
+                     "' is not trained, and would be masked with its channel. Train it, or leave the batch norm out.");
     }
     const std::string name = related.full_name(parameter.name);
-    if (masked_.contains(name)) throw sdk::Error(where + ": '" + name + "' belongs to two masks. Name it once.");
+    if (masked_.contains(name)) throw sdk::ConfigMistake(where, "'" + name + "' belongs to two masks. Name it once.");
     add_masked(plan, name, index, {1, target.count});
   }
   for (const sdk::ModelModule::Parameter& buffer : related.buffers) {

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "capstan/sdk/config_mistake.hpp"
+
 namespace capstan::compression {
 namespace {
 
@@ -39,10 +41,9 @@ BlockPattern BlockPattern::read(const std::string& text, const std::string& wher
   const bool channels = pattern.rows > 0 || pattern.columns == 1, inputs = pattern.columns > 0 || pattern.rows == 1;
   if (cut == std::string::npos || !counts || !channels || !inputs ||
       (pattern.of_groups && pattern.rows >= pattern.columns)) {
-    throw sdk::Error(where +
-                     ": must be NxM, channelx1, 1xchannel, or N:M with N below M, such as \"4x1\" or \"2:4\", "
-                     "got \"" +
-                     text + "\".");
+    throw sdk::ConfigMistake(
+        where,
+        "must be NxM, channelx1, 1xchannel, or N:M with N below M, such as \"4x1\" or \"2:4\", got \"" + text + "\".");
   }
   return pattern;
 }

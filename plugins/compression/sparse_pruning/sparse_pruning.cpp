@@ -7,6 +7,7 @@
 #include <string>
 
 #include "capstan/sdk/compression.hpp"
+#include "capstan/sdk/config_mistake.hpp"
 #include "masks.hpp"
 #include "module_scope.hpp"
 #include "snip_momentum.hpp"
@@ -38,8 +39,8 @@ class SparsePruning {
     for (const GroupScope& scope : scopes_) {
       ratios_.push_back(params.number("/different_groups/" + sdk::Params::escaped(scope.name) + "/params/dense_ratio"));
       if (ratios_.back() > 0 && ratios_.back() <= 1) continue;
-      throw sdk::Error(scope.where + ".params.dense_ratio: must be above 0 and at most 1, got " +
-                       std::to_string(ratios_.back()) + ".");
+      throw sdk::ConfigMistake(scope.where + ".params.dense_ratio",
+                               "must be above 0 and at most 1, got " + std::to_string(ratios_.back()) + ".");
     }
   }
 
@@ -112,22 +113,25 @@ class SparsePruning {
     const double dense =
         params.has("/shared_parameters/dense_ratio") ? params.number("/shared_parameters/dense_ratio") : 0.1;
     if (!(dense > 0 && dense < 1)) {
-      throw sdk::Error(shared + "dense_ratio: must be between 0 and 1, got " + std::to_string(dense) + ".");
+      throw sdk::ConfigMistake(shared + "dense_ratio", "must be between 0 and 1, got " + std::to_string(dense) + ".");
     }
     schedule_.first = offset_;
     schedule_.last = shared_integer(params, "schedule_offset_end", offset_);
     schedule_.stride = std::max<std::int64_t>(shared_integer(params, "schedule_offset_stride", 1), 1);
     schedule_.sparsity = 1 - dense;
     if (schedule_.last < schedule_.first) {
-      throw sdk::Error(shared + "schedule_offset_end: " + std::to_string(schedule_.last) +
-                       " is below schedule_offset, " + std::to_string(schedule_.first) + ".");
+      throw sdk::ConfigMistake(
+          shared + "schedule_offset_end",
+          std::to_string(schedule_.last) + " is below schedule_offset, " + std::to_string(schedule_.first) + ".");
     }
     pattern_ = BlockPattern::read(shared_text(params, "block_pattern", "4x1"), shared + "block_pattern");
     const double most = static_cast<double>(pattern_.rows) / static_cast<double>(pattern_.columns);
     if (pattern_.of_groups && schedule_.sparsity > most + 1e-9) {
-      throw sdk::Error(shared + "dense_ratio: " + std::to_string(dense) + " would prune more than the " +
-                       std::to_string(pattern_.rows) + " of " + std::to_string(pattern_.columns) +
-                       " inputs that block_pattern allows. Keep at least " + std::to_string(1 - most) + ".");
+      throw sdk::ConfigMistake(shared + "dense_ratio", std::to_string(dense) + " would prune more than the " +
+                                                           std::to_string(pattern_.rows) + " of " +
+                                                           std::to_string(pattern_.columns) +
+                                                           " inputs that block_pattern allows. Keep at least " +
+                                                           std::to_string(1 - most) + ".");
     }
   }
 

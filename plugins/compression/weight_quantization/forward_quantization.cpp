@@ -1,5 +1,7 @@
 #include "forward_quantization.hpp"
 
+#include "capstan/sdk/config_mistake.hpp"
+
 namespace capstan::compression {
 namespace {
 
@@ -23,12 +25,16 @@ ForwardQuantization::ForwardQuantization(const sdk::Params& params) : keys_(para
 sdk::CompressionPlan ForwardQuantization::plan(const sdk::ModelTable& model) {
   const auto [chosen, of] = choose_modules(model, keys_.scopes);
   sdk::CompressionPlan plan;
+  sdk::ConfigMistakes mistakes;
   plan.warnings = chosen.warnings;
   for (std::size_t i = 0; i < keys_.scopes.size(); ++i) {
-    for (const sdk::ModelModule* module : chosen.of_group[i]) add(plan, *module, keys_.scopes[i], bits_[i]);
+    for (const sdk::ModelModule* module : chosen.of_group[i]) {
+      mistakes.gather([&] { add(plan, *module, keys_.scopes[i], bits_[i]); });
+    }
     plan.report.push_back(
         report_line("weight_quantization", keys_.scopes[i], chosen.of_group[i], of, bits_text(bits_[i])));
   }
+  mistakes.throw_if_any();
   return plan;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "capstan/sdk/config_mistake.hpp"
+
 namespace capstan::compression {
 
 QuantizationKeys::QuantizationKeys(const sdk::Params& params) : scopes(read_scopes(params, kWeightSection)) {
@@ -19,7 +21,7 @@ std::int64_t QuantizationKeys::of_group(const sdk::Params& params, const GroupSc
 }
 
 void require(bool condition, const std::string& where, const std::string& text) {
-  if (!condition) throw sdk::Error(where + ": " + text);
+  if (!condition) throw sdk::ConfigMistake(where, text);
 }
 
 void check_groups(const sdk::ModelModule& module, std::uint64_t numel, std::uint64_t groups) {
@@ -29,9 +31,10 @@ void check_groups(const sdk::ModelModule& module, std::uint64_t numel, std::uint
   while (above < numel && numel % above != 0) ++above;
   std::string fits = std::to_string(below);
   if (above <= numel && numel % above == 0 && above != below) fits += " and " + std::to_string(above);
-  throw sdk::Error(kWeightSection + ".shared_parameters.quantize_groups: " + std::to_string(groups) +
-                   " does not divide the weight of '" + module.path + "', which has " + std::to_string(numel) +
-                   " elements; " + fits + (fits.find(' ') == std::string::npos ? " does." : " do."));
+  throw sdk::ConfigMistake(kWeightSection + ".shared_parameters.quantize_groups",
+                           std::to_string(groups) + " does not divide the weight of '" + module.path + "', which has " +
+                               std::to_string(numel) + " elements; " + fits +
+                               (fits.find(' ') == std::string::npos ? " does." : " do."));
 }
 
 ChosenModules choose_modules(const sdk::ModelTable& model, const std::vector<GroupScope>& scopes) {

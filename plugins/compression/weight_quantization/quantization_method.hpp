@@ -50,7 +50,7 @@ constexpr int kMostCodeBits = 8;
 
 /// Throws sdk::Error "where: text" unless `condition`.
 void require(bool condition, const std::string& where, const std::string& text);
-/// Throws sdk::Error unless `groups` divides the weight; what would is told, the nearest below and above.
+/// Throws sdk::ConfigMistake unless `groups` divides the weight; what would is told, the nearest below and above.
 void check_groups(const sdk::ModelModule& module, std::uint64_t numel, std::uint64_t groups);
 /// The modules of each group of the section, and how many could be chosen.
 struct ChosenModules {

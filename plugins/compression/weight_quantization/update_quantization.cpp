@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "capstan/sdk/config_mistake.hpp"
 #include "capstan/sdk/random.hpp"
 
 namespace capstan::compression {
@@ -69,14 +70,17 @@ sdk::CompressionPlan UpdateQuantization::plan(const sdk::ModelTable& model) {
   const auto [chosen, of] = choose_modules(model, keys_.scopes);
   seed_ = model.seed;
   sdk::CompressionPlan plan;
+  sdk::ConfigMistakes mistakes;
   plan.warnings = chosen.warnings;
   // In the model's order, whatever the order of the groups: the share of the mixture follows it.
   for (const sdk::ModelModule& module : model.modules) {
     for (std::size_t i = 0; i < keys_.scopes.size(); ++i) {
       const auto& modules = chosen.of_group[i];
-      if (std::find(modules.begin(), modules.end(), &module) != modules.end()) add(plan, module, of_groups_[i]);
+      if (std::find(modules.begin(), modules.end(), &module) == modules.end()) continue;
+      mistakes.gather([&] { add(plan, module, of_groups_[i]); });
     }
   }
+  mistakes.throw_if_any();
   for (std::size_t i = 0; i < keys_.scopes.size(); ++i) {
     plan.report.push_back(
         report_line("weight_quantization", keys_.scopes[i], chosen.of_group[i], of, bits_and_period(of_groups_[i])));

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "capstan/sdk/config_mistake.hpp"
 #include "capstan/sdk/sampler.hpp"
 #include "plugins/data/common/sequence_length.hpp"
 #include "plugins/data/curriculum/cluster_files.hpp"
@@ -150,7 +151,8 @@ class Curriculum {
               (metric.by_value ? "" : "percentile ") + std::to_string(metric.schedule.current());
       if (metric.by_value) text += " (the least is " + std::to_string(metric.index->least()) + ")";
     }
-    throw sdk::Error("no sample is as easy as the first step demands: " + text + ". Raise min_difficulty.");
+    throw sdk::ConfigMistake("data_efficiency.data_sampling.curriculum_learning.curriculum_metrics",
+                             "no sample is as easy as the first step demands: " + text + ". Raise min_difficulty.");
   }
 
   sdk::Host host_;

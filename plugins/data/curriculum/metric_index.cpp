@@ -6,6 +6,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "capstan/sdk/config_mistake.hpp"
+
 namespace capstan::curriculum {
 namespace {
 
@@ -42,8 +44,10 @@ MetricIndex::MetricIndex(const Files& files, std::int64_t samples, std::int64_t 
                      ": the metric was measured on other data, or at another sequence length.");
   }
   if (!values_ && count_ / percentiles_ == 0) {
-    throw sdk::Error("curriculum_metrics." + files.metric + ".max_difficulty: " + std::to_string(percentiles_) +
-                     " percentiles cannot be made of " + std::to_string(count_) + " samples. Lower it.");
+    throw sdk::ConfigMistake(
+        "data_efficiency.data_sampling.curriculum_learning.curriculum_metrics." + files.metric + ".max_difficulty",
+        std::to_string(percentiles_) + " percentiles cannot be made of " + std::to_string(count_) +
+            " samples. Lower it.");
   }
 }
 

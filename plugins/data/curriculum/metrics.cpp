@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "capstan/sdk/config_mistake.hpp"
 #include "capstan/sdk/output_folder.hpp"
 
 namespace capstan::curriculum {
@@ -29,6 +30,29 @@ void make_cluster_folder(const sdk::Host& host, const fs::path& folder) {
                    (reason ? std::string(reason) : error.message()) + ". Name a folder that can.");
 }
 
+/// Looks for the two files of each index before any is opened, so that one run names all that are missing.
+void refuse_missing_files(const std::vector<Metric>& metrics) {
+  sdk::ConfigMistakes mistakes;
+  const auto look = [&](const Metric& metric, const char* key, const std::string& name) {
+    if (name.empty()) return;
+    for (const char* ending : {".idx", ".bin"}) {
+      std::error_code error;
+      if (fs::exists(name + ending, error)) continue;
+      mistakes.add(key_of(metric.name, key), "'" + name + ending +
+                                                 "': " + (error ? error.message() : "there is no such file") +
+                                                 ". Make the index with 'capstan analyze', and name it without its "
+                                                 "ending.");
+      return;
+    }
+  };
+  for (const Metric& metric : metrics) {
+    if (!metric.clustered) continue;
+    look(metric, "index_to_sample_path", metric.files.index_to_sample);
+    look(metric, "index_to_metric_path", metric.files.index_to_metric);
+  }
+  mistakes.throw_if_any();
+}
+
 /// What `capstan analyze` says beside its files of the data that it measured; an empty text where it says nothing.
 std::string analysed_data(const sdk::Host& host, std::string index_to_sample) {
   for (const char* ending : {"_percentile_merged", "_index_to_sample"}) {
@@ -42,6 +66,10 @@ std::string analysed_data(const sdk::Host& host, std::string index_to_sample) {
 }
 
 }  // namespace
+
+std::string key_of(const std::string& metric, const std::string& key) {
+  return "data_efficiency.data_sampling.curriculum_learning.curriculum_metrics." + metric + "." + key;
+}
 
 std::vector<Metric> read_metrics(const sdk::Host& host, const sdk::Params& params) {
   std::vector<Metric> metrics;
@@ -68,6 +96,7 @@ std::vector<Metric> read_metrics(const sdk::Host& host, const sdk::Params& param
 void open_metrics(std::vector<Metric>& metrics, const sdk::Host& host, const sdk::Sampling& sampling,
                   const fs::path& folder, bool may_write) {
   if (may_write) make_cluster_folder(host, folder);
+  refuse_missing_files(metrics);
   for (Metric& metric : metrics) {
     if (!metric.clustered) continue;
     const std::string measured = analysed_data(host, metric.files.index_to_sample);

@@ -23,11 +23,15 @@ struct Metric {
   std::unique_ptr<MetricIndex> index;  // of a clustered metric, once it is opened
 };
 
+/// The path of a metric's key in the configuration, for messages.
+std::string key_of(const std::string& metric, const std::string& key);
+
 /// Reads them, in the order of the configuration. Throws sdk::Error naming the metric.
 std::vector<Metric> read_metrics(const sdk::Host& host, const sdk::Params& params);
 
 /// Opens the files of the clustered ones and looks at them, the first time at every sample. `folder` is that of the
-/// clusters, and is made where `may_write`. Throws sdk::Error naming the file.
+/// clusters, and is made where `may_write`. Throws sdk::Error naming the
+/// file, and sdk::ConfigMistake for files that are not there.
 void open_metrics(std::vector<Metric>& metrics, const sdk::Host& host, const sdk::Sampling& sampling,
                   const std::filesystem::path& folder, bool may_write);
 

@@ -9,6 +9,7 @@
 
 #include "boundaries.hpp"
 #include "capstan/sdk/aten.hpp"
+#include "capstan/sdk/config_mistake.hpp"
 #include "capstan/sdk/observer.hpp"
 #include "chosen_layers.hpp"
 
@@ -80,8 +81,9 @@ class ActivationCheckpointing {
   void choose_layers() {
     const std::vector<std::string> names = host_.layer_names();
     if (names.empty()) {
-      throw sdk::Error(
-          "capstan.recompute: the model has no layers that could be computed again: it neither lists \"layer_names\" "
+      throw sdk::ConfigMistake(
+          "capstan.recompute",
+          "the model has no layers that could be computed again: it neither lists \"layer_names\" "
           "in "
           "its description nor numbers modules of one class from 0. Its author calls layers through capstan::layer, or "
           "parts of the model through capstan::checkpoint, which needs no configuration.");

@@ -7,7 +7,7 @@
 #include <sstream>
 #include <utility>
 
-#include "capstan/sdk/component.hpp"
+#include "capstan/sdk/config_mistake.hpp"
 
 namespace capstan::activation_checkpointing {
 namespace {
@@ -62,17 +62,18 @@ std::uint64_t SlotBoundaries::pack(const at::Tensor& boundary, const std::string
     reserve(boundary, layer);
   }
   if (slots_[0].sizes() != boundary.sizes() || slots_.scalar_type() != boundary.scalar_type()) {
-    throw sdk::Error(
-        "contiguous_memory_optimization: the slots are of one shape, and layer '" + layer + "' is given " +
-        shown(boundary) + " where layer '" + layer_ + "' was given " + shown(slots_[0]) +
-        ". Leave one of them out (capstan.recompute.layers), or switch contiguous_memory_optimization off.");
+    throw sdk::ConfigMistake(
+        "activation_checkpointing.contiguous_memory_optimization",
+        "the slots are of one shape, and layer '" + layer + "' is given " + shown(boundary) + " where layer '" +
+            layer_ + "' was given " + shown(slots_[0]) +
+            ". Leave one of them out (capstan.recompute.layers), or switch contiguous_memory_optimization off.");
   }
   const auto free = std::find(free_.begin(), free_.end(), true);
   if (free == free_.end()) {
-    throw sdk::Error("number_checkpoints: " + std::to_string(free_.size()) +
-                     ", and all of them are in use when layer '" + layer +
-                     "' is to be kept. Give the number of layers that are recomputed, divided by "
-                     "capstan.recompute.every.");
+    throw sdk::ConfigMistake("activation_checkpointing.number_checkpoints",
+                             std::to_string(free_.size()) + ", and all of them are in use when layer '" + layer +
+                                 "' is to be kept. Give the number of layers that are recomputed, divided by "
+                                 "capstan.recompute.every.");
   }
   const auto id = static_cast<std::uint64_t>(free - free_.begin());
   slots_[static_cast<std::int64_t>(id)].copy_(boundary, /*non_blocking=*/true);

@@ -4,7 +4,7 @@
 #include <regex>
 #include <utility>
 
-#include "capstan/sdk/component.hpp"
+#include "capstan/sdk/config_mistake.hpp"
 
 namespace capstan::activation_checkpointing {
 namespace {
@@ -30,8 +30,8 @@ ChosenLayers::ChosenLayers(std::vector<std::string> names, const std::vector<std
   for (const std::string& pattern : patterns) {
     if (std::any_of(names.begin(), names.end(), [&](const std::string& name) { return fits(name, {pattern}); }))
       continue;
-    throw sdk::Error("capstan.recompute.layers: '" + pattern + "' fits no layer of the model, which has " +
-                     listed(names) + ".");
+    throw sdk::ConfigMistake("capstan.recompute.layers",
+                             "'" + pattern + "' fits no layer of the model, which has " + listed(names) + ".");
   }
   std::int64_t in_region = 0;  // layers of the region that is open
   for (std::size_t i = 0; i < names.size(); ++i) {

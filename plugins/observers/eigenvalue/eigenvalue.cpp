@@ -9,6 +9,7 @@
 #include <map>
 
 #include "capstan/sdk/aten.hpp"
+#include "capstan/sdk/config_mistake.hpp"
 
 namespace capstan::eigenvalue {
 namespace {
@@ -86,13 +87,14 @@ void Eigenvalue::find_blocks(const sdk::Parameters& parameters) {
     for (const auto& [name, count] : counts) {
       others += (others.empty() ? " It has '" : ", '") + name + "' (" + std::to_string(count) + ")";
     }
-    throw sdk::Error(kSection + ".layer_name: the model has no trained parameter under '" + layer_name_ + ".0', so '" +
-                     layer_name_ + "' is no container of numbered blocks." +
-                     (others.empty() ? " It has none at all." : others + "."));
+    throw sdk::ConfigMistake(kSection + ".layer_name", "the model has no trained parameter under '" + layer_name_ +
+                                                           ".0', so '" + layer_name_ +
+                                                           "' is not a container of numbered blocks." +
+                                                           (others.empty() ? " It has none at all." : others + "."));
   }
   if (layer_num_ > found->second) {
-    throw sdk::Error(kSection + ".layer_num: " + std::to_string(layer_num_) + ", and '" + layer_name_ + "' has " +
-                     std::to_string(found->second) + ".");
+    throw sdk::ConfigMistake(kSection + ".layer_num", std::to_string(layer_num_) + ", and '" + layer_name_ + "' has " +
+                                                          std::to_string(found->second) + ".");
   }
   for (std::int64_t b = 0; b < layer_num_; ++b) {
     Block& block = blocks_.emplace_back();
@@ -104,8 +106,8 @@ void Eigenvalue::find_blocks(const sdk::Parameters& parameters) {
       block.shapes.push_back(shapes[i]);
     }
     if (block.names.empty()) {
-      throw sdk::Error(kSection + ".layer_num: '" + layer_name_ + "." + std::to_string(b) +
-                       "' has no trained parameter.");
+      throw sdk::ConfigMistake(kSection + ".layer_num",
+                               "'" + layer_name_ + "." + std::to_string(b) + "' has no trained parameter.");
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "capstan/sdk/aten.hpp"
+#include "capstan/sdk/config_mistake.hpp"
 #include "capstan/sdk/random.hpp"
 
 namespace capstan::layer_drop {
@@ -23,7 +24,8 @@ ProgressiveLayerDrop::ProgressiveLayerDrop(sdk::Host host, const sdk::Params& pa
 
 void ProgressiveLayerDrop::event(const capstan_event& event) {
   if (event.kind == CAPSTAN_EVENT_INITIALIZED && host_.layer_names().empty()) {
-    throw sdk::Error(
+    throw sdk::ConfigMistake(
+        "progressive_layer_drop",
         "the model has no layers that could be left out: it neither lists \"layer_names\" in its description nor "
         "numbers modules of one class from 0. Take the section away, or name the layers.");
   }

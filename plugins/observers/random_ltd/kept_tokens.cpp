@@ -12,13 +12,15 @@
 #include <utility>
 #include <vector>
 
-#include "capstan/sdk/component.hpp"
+#include "capstan/sdk/config_mistake.hpp"
 
 namespace capstan::random_ltd {
 namespace {
 
 namespace autograd = torch::autograd;
 using autograd::variable_list;
+
+constexpr const char* kMaskName = "data_efficiency.data_routing.random_ltd.model_mask_name";
 
 bool needs_gradient(const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
 
@@ -99,9 +101,9 @@ std::string shown(const Shape& shape) {
 void check_mask(const at::Tensor& mask, std::int64_t tokens, std::int64_t least_dims) {
   const auto fits = [&](std::int64_t dim) { return mask.size(dim) == tokens || mask.size(dim) == 1; };
   if (mask.dim() >= least_dims && fits(-2) && fits(-1)) return;
-  throw sdk::Error("model_mask_name: the mask is " + shown(mask.sizes()) + "; its last two dimensions must be the " +
-                   std::to_string(tokens) + " tokens, or 1" +
-                   (least_dims > 2 ? ", and its first the samples, or 1." : "."));
+  throw sdk::ConfigMistake(kMaskName, "the mask is " + shown(mask.sizes()) + "; its last two dimensions must be the " +
+                                          std::to_string(tokens) + " tokens, or 1" +
+                                          (least_dims > 2 ? ", and its first the samples, or 1." : "."));
 }
 
 }  // namespace
@@ -153,8 +155,8 @@ at::Tensor rows_and_columns(const at::Tensor& mask, const at::Tensor& positions,
   check_mask(mask, tokens, 3);
   const std::int64_t samples = positions.size(0);
   if (mask.size(0) != 1 && mask.size(0) != samples) {
-    throw sdk::Error("model_mask_name: the mask is " + shown(mask.sizes()) + "; its first dimension must be the " +
-                     std::to_string(samples) + " samples, or 1.");
+    throw sdk::ConfigMistake(kMaskName, "the mask is " + shown(mask.sizes()) + "; its first dimension must be the " +
+                                            std::to_string(samples) + " samples, or 1.");
   }
   std::vector<at::Tensor> cut;
   for (std::int64_t i = 0; i < samples; ++i) {

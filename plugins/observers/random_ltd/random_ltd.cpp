@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "capstan/sdk/aten.hpp"
+#include "capstan/sdk/config_mistake.hpp"
 
 namespace capstan::random_ltd {
 namespace {
@@ -14,6 +15,8 @@ constexpr const char* kSection = "/data_routing/random_ltd/";
 constexpr const char* kPositionIds = "position_ids";
 
 std::string key(const char* name) { return kSection + std::string(name); }
+/// The path of a key in the configuration, for messages.
+std::string at(const char* name) { return std::string("data_efficiency.data_routing.random_ltd.") + name; }
 
 std::vector<std::int64_t> layer_ids(const sdk::Params& params) {
   std::vector<std::int64_t> ids;
@@ -61,15 +64,18 @@ void RandomLtd::find_layers() {
   if (ids_.empty()) return;
   const std::vector<std::string> names = host_.layer_names();
   if (names.empty()) {
-    throw sdk::Error(
-        "total_layer_num: the model has no layers that could drop tokens: it neither lists \"layer_names\" in its "
-        "description nor numbers modules of one class from 0.");
+    throw sdk::ConfigMistake(at("total_layer_num"),
+                             "the model has no layers that could drop tokens: it neither lists \"layer_names\" in its "
+                             "description nor numbers modules of one class from 0.");
   }
+  sdk::ConfigMistakes mistakes;
   if (static_cast<std::int64_t>(names.size()) != total_layers_) {
-    throw sdk::Error("total_layer_num: " + std::to_string(total_layers_) + ", but the model has " +
-                     std::to_string(names.size()) + " layers, '" + names.front() + "' to '" + names.back() + "'.");
+    mistakes.add(at("total_layer_num"), std::to_string(total_layers_) + ", but the model has " +
+                                            std::to_string(names.size()) + " layers, '" + names.front() + "' to '" +
+                                            names.back() + "'.");
   }
-  wrapped_ = WrappedLayers(names, ids_);
+  mistakes.gather([&] { wrapped_ = WrappedLayers(names, ids_); });
+  mistakes.throw_if_any();
 }
 
 void RandomLtd::batch(sdk::Batch& batch) {
@@ -101,8 +107,9 @@ capstan_tensor RandomLtd::layer(sdk::LayerRun& run) {
   const std::int64_t tokens = extent(hidden).tokens;
   warn_of_short_sequence(run, tokens);
   if (!mask_name_.empty() && run.argument(mask_name_) == nullptr) {
-    throw sdk::Error("model_mask_name: the layer takes no argument '" + mask_name_ +
-                     "'. Name the one that is its mask, or null where layers take none.");
+    throw sdk::ConfigMistake(at("model_mask_name"),
+                             "the layer takes no argument '" + mask_name_ +
+                                 "'. Name the one that is its mask, or null where layers take none.");
   }
   if (choice_.keep >= tokens) return run.run(run.hidden());
 
@@ -122,9 +129,11 @@ RandomLtd::Extent RandomLtd::extent(const at::Tensor& hidden) const {
   const bool batch_first = order_ == Order::kBatchSeq;
   const std::int64_t samples = choice_.samples.numel();
   if (hidden.dim() < 3 || hidden.size(batch_first ? 0 : 1) != samples) {
-    throw sdk::Error("hidden_state_order: by \"" + std::string(batch_first ? "batch_seq_dim" : "seq_batch_dim") +
-                     "\" the hidden states " + shown(hidden.sizes()) + " would have the " + std::to_string(samples) +
-                     " samples of the batch in their " + (batch_first ? "first" : "second") + " of three dimensions.");
+    throw sdk::ConfigMistake(at("hidden_state_order"),
+                             "by \"" + std::string(batch_first ? "batch_seq_dim" : "seq_batch_dim") +
+                                 "\" the hidden states " + shown(hidden.sizes()) + " would have the " +
+                                 std::to_string(samples) + " samples of the batch in their " +
+                                 (batch_first ? "first" : "second") + " of three dimensions.");
   }
   return {samples, hidden.size(batch_first ? 1 : 0)};
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "capstan/sdk/component.hpp"
+#include "capstan/sdk/config_mistake.hpp"
 
 namespace capstan::random_ltd {
 namespace {
@@ -27,9 +27,10 @@ WrappedLayers::WrappedLayers(const std::vector<std::string>& names, std::vector<
     const std::string text = std::to_string(id);
     while (next < names.size() && !has_component(names[next], text)) ++next;
     if (next == names.size()) {
-      throw sdk::Error("random_ltd_layer_id: " + text + " is no component of the name of a layer" +
-                       (count_ > 0 ? " behind " + listed_ : "") + "; the model has " + std::to_string(names.size()) +
-                       " layers, '" + names.front() + "' to '" + names.back() + "'.");
+      throw sdk::ConfigMistake("data_efficiency.data_routing.random_ltd.random_ltd_layer_id",
+                               "the model has no layer " + text + (count_ > 0 ? " behind " + listed_ : "") +
+                                   ": it has " + std::to_string(names.size()) + " layers, '" + names.front() +
+                                   "' to '" + names.back() + "'.");
     }
     listed_ += (count_ > 0 ? ", '" : "'") + names[next] + "'";
     places_[next++] = count_++;

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "capstan/sdk/config_mistake.hpp"
 #include "capstan/sdk/scheduler.hpp"
 
 namespace capstan::schedulers {
@@ -23,9 +24,12 @@ class PerGroup {
   /// Call it from start(): throws when there is a list of another length.
   void check_length(const sdk::ScheduleStart& start) const {
     if (!is_list_ || values_.size() == start.group_count()) return;
-    throw sdk::Error(key_ + ": the list has " + std::to_string(values_.size()) + " values, there are " +
-                     std::to_string(start.group_count()) +
-                     " parameter groups. Give one number for all, or one value a group.");
+    const std::string given = std::to_string(values_.size()) + (values_.size() == 1 ? " value" : " values");
+    const std::string groups = start.group_count() == 1
+                                   ? "there is 1 parameter group"
+                                   : "there are " + std::to_string(start.group_count()) + " parameter groups";
+    throw sdk::ConfigMistake("scheduler.params." + key_, "the list has " + given + ", " + groups +
+                                                             ". Give one number for all, or one value a group.");
   }
 
  private:

@@ -110,16 +110,24 @@ TEST_F(LoadTeacher, SaysWhatDoesNotFit) {
   };
   EXPECT_THAT(
       [&] { refused(section("[0, 2]", 2), model_of(3), file_); },
-      ThrowsMessage<RuntimeFault>(AllOf(HasSubstr("keep_number_layer: 2, but of 'blocks' the student has the layers "
-                                                  "0 to 2"))));
+      ThrowsMessage<ConfigError>(AllOf(HasSubstr("keep_number_layer: 2, but of 'blocks' the student has the layers "
+                                                 "0 to 2"))));
   EXPECT_THAT([&] { refused(section("[0, 7]", 2), model_of(2), file_); },
-              ThrowsMessage<RuntimeFault>(AllOf(HasSubstr("has no 'blocks.7."), HasSubstr("the layers 0 to 3"))));
+              ThrowsMessage<ConfigError>("compression_training.layer_reduction.teacher_layer[1]: 7, and of 'blocks' "
+                                         "teacher '" +
+                                         file_.string() + "' has the layers 0 to 3."));
+  EXPECT_THAT(
+      [&] { refused(section("[9, 7]", 2, R"(["embeddings"])"), model_of(2), file_); },
+      ThrowsMessage<ConfigError>(AllOf(HasSubstr("no module 'embeddings'.\n"), HasSubstr("teacher_layer[0]: 9, and"),
+                                       HasSubstr("teacher_layer[1]: 7, and"))));
   EXPECT_THAT([&] { refused(section("[0, 2]", 2), R"("layers": 2, "d": 64, "heads": 2, "seq": 16)", file_); },
               ThrowsMessage<RuntimeFault>(AllOf(HasSubstr("'blocks.0."), HasSubstr("of the student"))));
   EXPECT_THAT([&] { refused(section("[0, 2]", 2, R"(["embeddings"])"), model_of(2), file_); },
-              ThrowsMessage<RuntimeFault>(HasSubstr("other_module_name: the student has no module 'embeddings'")));
-  EXPECT_THAT([&] { refused(section("[0, 2]", 2, "[]", "layers"), model_of(2), file_); },
-              ThrowsMessage<RuntimeFault>(HasSubstr("of 'layers' the student has the layers none")));
+              ThrowsMessage<ConfigError>(HasSubstr("other_module_name: the student has no module 'embeddings'")));
+  EXPECT_THAT(
+      [&] { refused(section("[0, 2]", 2, "[]", "layers"), model_of(2), file_); },
+      ThrowsMessage<ConfigError>("compression_training.layer_reduction.keep_number_layer: 2, but of 'layers' the "
+                                 "student has the layers none. Correct module_name_prefix."));
   EXPECT_THAT([&] { refused(section("[0, 2]", 2), model_of(2), "no/such"); },
               ThrowsMessage<RuntimeFault>(HasSubstr("teacher 'no/such': there is no such checkpoint")));
 }

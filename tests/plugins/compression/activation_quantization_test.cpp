@@ -236,7 +236,7 @@ TEST(ActivationQuantization, RefusesOtherNumbersThanFloats) {
 
 TEST(ActivationQuantization, RefusesOtherBits) {
   EXPECT_THAT([] { quantizer({6}); },
-              ThrowsMessage<PluginError>(HasSubstr("compression_training.activation_quantization.different_groups.aq1."
+              ThrowsMessage<ConfigError>(HasSubstr("compression_training.activation_quantization.different_groups.aq1."
                                                    "params.bits: must be 4 or 8, got 6.")));
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/compression/compressions.hpp"
+#include "core/errors.hpp"
 #include "core/registry/host.hpp"
 
 namespace capstan {
@@ -52,7 +53,7 @@ std::string of(const std::string& modules, const std::string& related = "", cons
 }
 
 void refuses(const std::string& type, const std::string& shared, const std::string& group, const char* why) {
-  EXPECT_THAT([&] { planned(type, shared, group); }, ThrowsMessage<std::exception>(HasSubstr(why))) << type << group;
+  EXPECT_THAT([&] { planned(type, shared, group); }, ThrowsMessage<ConfigError>(HasSubstr(why))) << type << group;
 }
 
 TEST(UnitPruning, MasksWeightsBiasesAndRelatedBatchNorms) {
@@ -96,10 +97,21 @@ TEST(UnitPruning, RefusesWhatDoesNotFitTheModel) {
   }
 }
 
+TEST(UnitPruning, NamesAllThatDoesNotFitAtOnce) {
+  const std::string where = "compression_training.row_pruning.different_groups.g.";
+  EXPECT_THAT([&] { planned("row_pruning", R"("method": "l1")", of("\"fc\", \"half\"", R"([["other"]])")); },
+              ThrowsMessage<ConfigError>(::testing::StartsWith(
+                  where +
+                  "modules: the weight of 'half' is trained and its bias is not, so that the bias "
+                  "of what is pruned would stay. Train both.\n" +
+                  where + "related_modules[0]: 'other', whose weight is [12, 16], has 16 inputs")));
+}
+
 TEST(UnitPruning, WarnsOfAnExpressionThatFindsNothing) {
   const Compressions made = planned("row_pruning", R"("method": "l1")", of("\"attention.self\""));
-  ASSERT_EQ(made.warnings().size(), 1u);
+  ASSERT_EQ(made.warnings().size(), 2u);
   EXPECT_THAT(made.warnings()[0], HasSubstr("'attention.self' is found in the path of no module"));
+  EXPECT_THAT(made.warnings()[1], HasSubstr("compression_training.row_pruning: acts on no trained module"));
 }
 
 }  // namespace

@@ -230,7 +230,7 @@ TEST_F(UpdateQuantization, RefusesWhatCannotBe) {
                 "fp16_mixed_quantize.quantize_change_ratio: must be above 0: nothing would ever be quantised."},
         Refused{{.start = 8, .target = 4, .groups = 5},
                 "quantize_groups: 5 does not divide the weight of 'fc', which has 3072 elements; 4 and 6 do."}}) {
-    EXPECT_THAT([&] { after(one.moq, weight_, 0); }, ThrowsMessage<PluginError>(HasSubstr(one.text)));
+    EXPECT_THAT([&] { after(one.moq, weight_, 0); }, ThrowsMessage<ConfigError>(HasSubstr(one.text)));
   }
 }
 

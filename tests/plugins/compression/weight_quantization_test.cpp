@@ -230,6 +230,26 @@ TEST(WeightQuantization, WarnsOfExpressionsThatFindNothing) {
                           HasSubstr("module 'cold' is left as it is: its weight is not trained.")));
 }
 
+TEST(WeightQuantization, NamesAllThatDoesNotFitTheModelAtOnce) {
+  const std::vector<Layer> layers = {linear({4, 6}), linear({4, 5}, "rest"), linear({7, 5}, "head")};
+  const std::string key =
+      "compression_training.weight_quantization.shared_parameters.quantize_groups: 7 does not "
+      "divide the weight of '";
+  EXPECT_THAT(
+      [&] {
+        quantizer({8, "symmetric", 7, 0, R"("fc", "rest", "head")"}, layers);
+      },
+      ThrowsMessage<ConfigError>(key + "fc', which has 24 elements; 6 and 8 do.\n" + key +
+                                 "rest', which has 20 elements; 5 and 10 do."));
+}
+
+TEST(WeightQuantization, IsMarkedWhereNoGroupActsOnAnything) {
+  const Compressions made = quantizer({8, "symmetric", 1, 0, R"("attention.self")"}, {linear({4, 4}, "blocks.0.fc")});
+  EXPECT_THAT(made.warnings(), ElementsAre(HasSubstr("'attention.self' is found in the path of no module"),
+                                           HasSubstr("compression_training.weight_quantization: acts on no trained "
+                                                     "module of this model")));
+}
+
 struct Refused {
   Settings settings;
   const char* says;
@@ -245,13 +265,13 @@ TEST(WeightQuantization, RefusesWhatCannotBeWithAReason) {
                    "shared_parameters.quantize_groups: 5 does not divide the weight of 'fc', which has 24 elements; 4 "
                    "and 6 do."},
            Refused{{8, "symmetric", 100}, "which has 24 elements; 24 does."},
-           Refused{{8, "symmetric", 1, 0, R"("f[c")"}, "modules[0]: 'f[c' is no regular expression"},
+           Refused{{8, "symmetric", 1, 0, R"("f[c")"}, "modules[0]: 'f[c' is not a regular expression"},
            Refused{{8, "symmetric", 1, 0, R"("fc", "^f")"},
                    "modules[1]: module 'fc' is found here and by compression_training.weight_quantization."
                    "different_groups.wq1.modules[0]."},
            Refused{{3, "symmetric", 1, 0, R"("conv")"}, "convolutions need 4 bits or more, got 3, and 'conv' is one."},
        }) {
-    EXPECT_THAT([&] { quantizer(refused.settings, layers); }, ThrowsMessage<PluginError>(HasSubstr(refused.says)))
+    EXPECT_THAT([&] { quantizer(refused.settings, layers); }, ThrowsMessage<ConfigError>(HasSubstr(refused.says)))
         << refused.says;
   }
 }

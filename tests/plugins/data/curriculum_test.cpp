@@ -339,7 +339,8 @@ TEST_F(Curriculum, TellsWhatIsWrongWithIndexFiles) {
     EXPECT_THAT([&] { sampler(metrics, samples); }, ThrowsMessage<RuntimeFault>(HasSubstr(text)));
   };
   const std::string value = metric("len", 1, 3, 1), bin = path("len_index_to_sample.bin");
-  says("'" + path("len_index_to_sample.idx") + "': No such file or directory.", value);
+  says("'" + path("len_index_to_sample.idx") + "': there is no such file. Make the index with 'capstan analyze'",
+       value);
 
   write_metric("len", {1, 1, 2, 3});
   says(bin +
@@ -364,9 +365,9 @@ TEST_F(Curriculum, TellsWhatIsWrongWithIndexFiles) {
   says(bin + ": has 8 bytes, and", value);
   write_metric("len", {5, 6, 7, 8});
   Sampler empty = sampler(value, 4);
-  EXPECT_THAT([&] { next(empty, 0); }, ThrowsMessage<RuntimeFault>(HasSubstr(
-                                           "sampler 'curriculum', step 0: no sample is as easy as the first step "
-                                           "demands: 'len' up to 1 (the least is 5). Raise min_difficulty.")));
+  EXPECT_THAT([&] { next(empty, 0); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("curriculum_metrics: no sample is as easy as the first step "
+                                                    "demands: 'len' up to 1 (the least is 5). Raise min_difficulty.")));
   says("curriculum_metrics.len.max_difficulty: 100 percentiles cannot be made of 4 samples. Lower it.",
        metric("len", 1, 100, 1, "percentile"));
 }

@@ -178,8 +178,8 @@ TEST(ActivationCheckpointing, RefusesMoreInputsAtOnceThanSlots) {
 
 TEST(ActivationCheckpointing, RefusesLayersThatThereAreNot) {
   EXPECT_THAT([] { ProbeRun run(R"("recompute": {"layers": ["^block\\."]})"); },
-              ThrowsMessage<std::exception>(AllOf(HasSubstr("capstan.recompute.layers: '^block\\.' fits no layer"),
-                                                  HasSubstr("'blocks.0', 'blocks.1', 'blocks.2', 'blocks.3'"))));
+              ThrowsMessage<ConfigError>(AllOf(HasSubstr("capstan.recompute.layers: '^block\\.' fits no layer"),
+                                               HasSubstr("'blocks.0', 'blocks.1', 'blocks.2', 'blocks.3'"))));
   EXPECT_THAT([] { ProbeRun run(R"("recompute": {"layers": ["("]})"); },
               ThrowsMessage<ConfigError>(HasSubstr("capstan.recompute.layers[0]")));
   EXPECT_THAT([] { ProbeRun run(R"("recompute": {"every": 0})"); },

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/errors.hpp"
 #include "core/registry/host.hpp"
 #include "core/text/json.hpp"
 #include "plugins/data/common/difficulty_schedule.hpp"
@@ -142,10 +143,9 @@ TEST(CurriculumLearning, TakesACustomScheduleFromTheProgram) {
 
 TEST(CurriculumLearning, RefusesACustomScheduleThatNobodyGives) {
   ProbeRun run("", section(R"("schedule_type": "custom")"));
-  EXPECT_THAT([&] { run.step(); },
-              ThrowsMessage<std::exception>(HasSubstr(
-                  "observer 'curriculum_learning': the schedule of 'seqlen' is \"custom\", and nothing says its "
-                  "difficulty. Call Engine::set_difficulty_schedule(\"seqlen\", function)")));
+  EXPECT_THAT([&] { run.step(); }, ThrowsMessage<ConfigError>(HasSubstr(
+                                       "the schedule of 'seqlen' is \"custom\", and nothing says its "
+                                       "difficulty. Call Engine::set_difficulty_schedule(\"seqlen\", function)")));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "capstan/sdk/model.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
+#include "core/errors.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -298,9 +299,9 @@ TEST(ProgressiveLayerDrop, TellsMonitorsTheta) {
 
 TEST(ProgressiveLayerDrop, RefusesAModelWithoutLayers) {
   EXPECT_THAT([] { DropRun run(section(), Communicator::alone(), {.describes = R"({"layer_names": []})"}); },
-              ThrowsMessage<std::exception>(HasSubstr(
-                  "observer 'progressive_layer_drop': the model has no layers that could be left out: it neither lists "
-                  "\"layer_names\" in its description nor numbers modules of one class from 0.")));
+              ThrowsMessage<ConfigError>(
+                  HasSubstr("progressive_layer_drop: the model has no layers that could be left out: it neither lists "
+                            "\"layer_names\" in its description nor numbers modules of one class from 0.")));
 }
 
 TEST(ProgressiveLayerDrop, RefusesAModelThatDoesNotCallItsLayersThroughCapstan) {

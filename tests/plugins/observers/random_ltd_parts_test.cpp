@@ -146,15 +146,15 @@ TEST(WrappedLayers, RefuseAnIdThatNoLayerHas) {
       [] {
         WrappedLayers({"h.0", "h.10"}, {1});
       },
-      ThrowsMessage<sdk::Error>(
-          "random_ltd_layer_id: 1 is no component of the name of a layer; the model has 2 layers, "
-          "'h.0' to 'h.10'."));
+      ThrowsMessage<sdk::Error>("[configuration] data_efficiency.data_routing.random_ltd.random_ltd_layer_id: the "
+                                "model has no layer 1: it has 2 layers, "
+                                "'h.0' to 'h.10'."));
   EXPECT_THAT(
       [] {
         WrappedLayers({"h.0", "h.1", "h.2"}, {1, 1});
       },
-      ThrowsMessage<sdk::Error>(HasSubstr("random_ltd_layer_id: 1 is no component of the name of a layer behind 'h.1'; "
-                                          "the model has 3 layers, 'h.0' to 'h.2'.")));
+      ThrowsMessage<sdk::Error>(
+          HasSubstr("random_ltd_layer_id: the model has no layer 1 behind 'h.1': it has 3 layers, 'h.0' to 'h.2'.")));
 }
 
 /// What a layer does in these tests, and what comes before and behind it.
@@ -276,20 +276,23 @@ TEST(Masks, AreRefusedWhereTheyDoNotFitTheTokens) {
       [] {
         corner(torch::zeros({1, 1, 5, 5}), 4, 3);
       },
-      ThrowsMessage<sdk::Error>("model_mask_name: the mask is [1, 1, 5, 5]; its last two dimensions must be the 4 "
+      ThrowsMessage<sdk::Error>("[configuration] data_efficiency.data_routing.random_ltd.model_mask_name: the mask is "
+                                "[1, 1, 5, 5]; its last two dimensions must be the 4 "
                                 "tokens, or 1."));
   const at::Tensor positions = torch::zeros({2, 2}, at::kLong);
   EXPECT_THAT(
       [&] {
         rows_and_columns(torch::zeros({2, 4}), positions, 4);
       },
-      ThrowsMessage<sdk::Error>("model_mask_name: the mask is [2, 4]; its last two dimensions must be the 4 tokens, "
+      ThrowsMessage<sdk::Error>("[configuration] data_efficiency.data_routing.random_ltd.model_mask_name: the mask is "
+                                "[2, 4]; its last two dimensions must be the 4 tokens, "
                                 "or 1, and its first the samples, or 1."));
   EXPECT_THAT(
       [&] {
         rows_and_columns(torch::zeros({3, 1, 4, 4}), positions, 4);
       },
-      ThrowsMessage<sdk::Error>("model_mask_name: the mask is [3, 1, 4, 4]; its first dimension must be the 2 "
+      ThrowsMessage<sdk::Error>("[configuration] data_efficiency.data_routing.random_ltd.model_mask_name: the mask is "
+                                "[3, 1, 4, 4]; its first dimension must be the 2 "
                                 "samples, or 1."));
 }
 

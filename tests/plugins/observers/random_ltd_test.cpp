@@ -8,6 +8,7 @@
 #include "capstan/sdk/model.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
+#include "core/errors.hpp"
 #include "plugins/observers/random_ltd/drawn_positions.hpp"
 #include "tests/probes/probe_run.hpp"
 #include "tests/support/ranks.hpp"
@@ -399,20 +400,33 @@ void expect_refusal(const std::string& members, const Shape& shape, const std::s
       ThrowsMessage<std::exception>(HasSubstr("observer 'random_ltd'" + sentence)));
 }
 
-TEST(RandomLtd, RefusesCountsThatAreNotTheModels) {
+/// A mistake of the configuration, which has the exit code of one.
+void expect_mistake(const std::string& members, const Shape& shape, const std::string& sentence) {
+  EXPECT_THAT(
+      [&] {
+        TowerRun run(members, shape);
+        run.step();
+      },
+      ThrowsMessage<ConfigError>("data_efficiency.data_routing.random_ltd." + sentence));
+}
+
+TEST(RandomLtd, RefusesCountsThatAreNotTheModelsAllAtOnce) {
   std::string members = section();
   members.replace(members.find("\"total_layer_num\": 4"), 20, "\"total_layer_num\": 12");
-  expect_refusal(members, {}, ": total_layer_num: 12, but the model has 4 layers, 'blocks.0' to 'blocks.3'.");
+  const std::string count = "total_layer_num: 12, but the model has 4 layers, 'blocks.0' to 'blocks.3'.";
+  const std::string id =
+      "random_ltd_layer_id: the model has no layer 10 behind 'blocks.2': it has 4 layers, 'blocks.0' to 'blocks.3'.";
+  expect_mistake(members, {}, count);
+  members.replace(members.find("[1, 2]"), 6, "[2, 10]");
+  expect_mistake(members, {}, count + "\ndata_efficiency.data_routing.random_ltd." + id);
   members = section();
   members.replace(members.find("[1, 2]"), 6, "[2, 10]");
-  expect_refusal(members, {},
-                 ": random_ltd_layer_id: 10 is no component of the name of a layer behind 'blocks.2'; the model has 4 "
-                 "layers, 'blocks.0' to 'blocks.3'.");
+  expect_mistake(members, {}, id);
 }
 
 TEST(RandomLtd, RefusesAModelWithoutLayers) {
-  expect_refusal(section(), {.describes = R"({"layer_names": []})"},
-                 ": total_layer_num: the model has no layers that could drop tokens: it neither lists \"layer_names\" "
+  expect_mistake(section(), {.describes = R"({"layer_names": []})"},
+                 "total_layer_num: the model has no layers that could drop tokens: it neither lists \"layer_names\" "
                  "in its description nor numbers modules of one class from 0.");
   expect_refusal(
       section(), {.wraps = false},
@@ -422,17 +436,16 @@ TEST(RandomLtd, RefusesAModelWithoutLayers) {
 
 TEST(RandomLtd, RefusesAMaskThatTheLayersDoNotTake) {
   const std::string sentence =
-      ", layer 'blocks.1': model_mask_name: the layer takes no argument 'attention_mask'. Name the one that is its "
+      "model_mask_name: the layer takes no argument 'attention_mask'. Name the one that is its "
       "mask, or null where layers take none.";
-  expect_refusal(section("", 5, "decoder", R"("attention_mask")"), {}, sentence);
-  expect_refusal(section("", 5, "encoder", R"("attention_mask")"), {.encoder = true}, sentence);
+  expect_mistake(section("", 5, "decoder", R"("attention_mask")"), {}, sentence);
+  expect_mistake(section("", 5, "encoder", R"("attention_mask")"), {.encoder = true}, sentence);
 }
 
 TEST(RandomLtd, RefusesHiddenStatesInTheOtherOrder) {
-  expect_refusal(
-      section("", 5, "decoder", "null", "seq_batch_dim"), {},
-      ", layer 'blocks.1': hidden_state_order: by \"seq_batch_dim\" the hidden states [4, 12, 16] would have "
-      "the 4 samples of the batch in their second of three dimensions.");
+  expect_mistake(section("", 5, "decoder", "null", "seq_batch_dim"), {},
+                 "hidden_state_order: by \"seq_batch_dim\" the hidden states [4, 12, 16] would have "
+                 "the 4 samples of the batch in their second of three dimensions.");
 }
 
 TEST(RandomLtd, WarnsWhereSequencesAreShorterThanTheMostThatIsKept) {

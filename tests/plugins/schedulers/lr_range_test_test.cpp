@@ -26,8 +26,9 @@ TEST(LRRangeTest, GivesTheGoldenValuesOfTheStaircase) {
 
 TEST(LRRangeTest, RefusesAListOfAnotherLengthThanTheGroups) {
   EXPECT_THAT([] { range_test(R"({"lr_range_test_min_lr": [1, 2]})"); },
-              ThrowsMessage<std::runtime_error>("lr_range_test_min_lr: the list has 2 values, there are 1 parameter "
-                                                "groups. Give one number for all, or one value a group."));
+              ThrowsMessage<std::runtime_error>(
+                  "[configuration] scheduler.params.lr_range_test_min_lr: the list has 2 values, there is 1 parameter "
+                  "group. Give one number for all, or one value a group."));
 }
 
 }  // namespace

@@ -114,8 +114,9 @@ TEST(OneCycle, TakesListsAndRefusesThoseOfAnotherLength) {
   EXPECT_EQ(two.betas(0, 0).first, 0.7);
   EXPECT_THAT(
       [] { one_cycle(R"({"cycle_max_mom": [1, 2]})"); },
-      ThrowsMessage<std::runtime_error>("cycle_max_mom: the list has 2 values, there are 1 parameter groups. Give "
-                                        "one number for all, or one value a group."));
+      ThrowsMessage<std::runtime_error>(
+          "[configuration] scheduler.params.cycle_max_mom: the list has 2 values, there is 1 parameter group. Give "
+          "one number for all, or one value a group."));
 }
 
 TEST(OneCycle, GoesOnBehindAGivenIteration) {

@@ -68,14 +68,16 @@ TEST(WarmupLR, RefusesAListOfAnotherLengthThanTheGroups) {
       [] {
         warmup(R"({"warmup_min_lr": [0.1, 0.2], "warmup_max_lr": 1})", {1, 1, 1});
       },
-      ThrowsMessage<std::runtime_error>("warmup_min_lr: the list has 2 values, there are 3 parameter groups. "
-                                        "Give one number for all, or one value a group."));
+      ThrowsMessage<std::runtime_error>(
+          "[configuration] scheduler.params.warmup_min_lr: the list has 2 values, there are 3 parameter groups. "
+          "Give one number for all, or one value a group."));
   EXPECT_THAT(
       [] {
         warmup(R"({"warmup_max_lr": [1]})", {1, 1});
       },
-      ThrowsMessage<std::runtime_error>("warmup_max_lr: the list has 1 values, there are 2 parameter groups. "
-                                        "Give one number for all, or one value a group."));
+      ThrowsMessage<std::runtime_error>(
+          "[configuration] scheduler.params.warmup_max_lr: the list has 1 value, there are 2 parameter groups. "
+          "Give one number for all, or one value a group."));
 }
 
 TEST(WarmupLR, WarnsWhenItFalls) {
@@ -134,8 +136,9 @@ TEST(WarmupDecayLR, WarnsWhenItFallsAndChecksItsLists) {
       ElementsAre("warning: scheduler.params.warmup_min_lr: 1 exceeds warmup_max_lr, which is 0.001, so the rate "
                   "falls during the warm-up."));
   EXPECT_THAT([] { decay(R"({"warmup_max_lr": [1, 2], "total_num_steps": 2000})"); },
-              ThrowsMessage<std::runtime_error>("warmup_max_lr: the list has 2 values, there are 1 parameter groups. "
-                                                "Give one number for all, or one value a group."));
+              ThrowsMessage<std::runtime_error>(
+                  "[configuration] scheduler.params.warmup_max_lr: the list has 2 values, there is 1 parameter group. "
+                  "Give one number for all, or one value a group."));
 }
 
 TEST(WarmupCosineLR, GivesTheGoldenValuesOfTheLinearWarmup) {

@@ -73,6 +73,8 @@ std::span<const Key> capstan() {
      "Steps between evaluations; 0: only at the end.", "the program"},
     {"capstan.run.on_nan", "string", "\"stop\"", "stop|continue", 0, "ours",
      "What to do when the loss or a gradient is not a finite number.", "the program"},
+    {"capstan.run.on_mismatch", "string", "\"stop\"", "stop|continue", 0, "ours",
+     "What to do when a section of compression_training acts on no module of the model.", "the engine's start"},
     {"capstan.run.on_monitor_failure", "string", "\"stop\"", "stop|continue", 0, "ours",
      "What to do when a monitor cannot be started; one that fails later never stops training.", "the program"},
     {"capstan.elastic.every", "integer", "0", ">= 0", 0, "ours",
