@@ -54,6 +54,10 @@ Json parse_recorded(const std::string& text);
 /// themselves, and Adagrad turns chaotic.
 Tolerance tolerance_for(const Json& recorded);
 
+/// The first of the samples on which the peer's loss after cleaning was taken: the recorder counts a micro-batch a
+/// step, whatever gradient_accumulation_steps is.
+std::int64_t clean_sample(const Json& recorded);
+
 /// Whether the recorded run computes in 16 bits: bf16, fp16 or autocast.
 bool is_16_bit(const Json& recorded);
 

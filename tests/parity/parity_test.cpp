@@ -172,6 +172,37 @@ TEST(ParityReport, AllowsAnAutocastRunWhatItAllowsA16BitRun) {
   EXPECT_EQ(narrow.final_norm, bf16.final_norm);
 }
 
+TEST(ParityReport, AllowsWeightsOfA16BitRunWhatItAllowsItsLosses) {
+  const Json run = with(recorded("wq-sym8"), "bf16", R"({"enabled": true})");
+  EXPECT_EQ(tolerance_for(run).effective, tolerance_for(run).loss);
+  EXPECT_EQ(tolerance_for(recorded("wq-sym8")).effective, 1e-4);
+}
+
+TEST(ParityReport, TakesTheLossAfterCleaningOnTheSamplesOfTheRecorder) {
+  Json run = recorded("wq-sym8");  // 40 steps of 4 samples
+  EXPECT_EQ(clean_sample(run), 160);
+  run["ds_config"]["gradient_accumulation_steps"] = std::int64_t{2};
+  EXPECT_EQ(clean_sample(run), 160);
+}
+
+/// The final values of such runs are the float16 weights of the last recorded step, from which masters differ by what
+/// rounding to 4 bits takes away.
+TEST(ParityReport, ComparesWeightsThatAreRoundedInTheUpdateAsTheyAreRounded) {
+  Json run = recorded("moq-8-4-p4-z2");
+  const Json& weights = run.at("steps").at("weights");
+  for (auto& [name, values] : run["final"].as_object()) {
+    const Json* steps = weights.find(name);
+    if (steps == nullptr) {
+      values = Json();  // biases and norms, of which float16 keeps less
+      continue;
+    }
+    EXPECT_NEAR(values.as_array()[1].as_number() / steps->as_array().back().as_array()[1].as_number(), 1, 1e-9);
+  }
+  const Difference difference = repeat(run, kFolder + "/corpus.txt", {});
+  EXPECT_EQ(difference.final_norm.values, static_cast<std::int64_t>(weights.size()));
+  EXPECT_LE(difference.final_norm.greatest, 1e-3) << difference.final_norm_parameter;
+}
+
 TEST(ParityReport, NamesTheDepartureThatARunCannotBeComparedFor) {
   EXPECT_EQ(departure_of(recorded("base-z0")), "");
   EXPECT_EQ(departure_of(recorded("fp16dyn-z1")), "");
