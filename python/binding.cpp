@@ -15,9 +15,11 @@
 #include "core/data/batch_order.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
+#include "core/engine/kept_values.hpp"
 #include "core/errors.hpp"
 #include "core/host_words.hpp"
 #include "core/memory/forward_rerun.hpp"
+#include "core/registry/config_mistakes.hpp"
 #include "python/engine.hpp"
 
 namespace capstan::python {
@@ -180,6 +182,33 @@ void show_engine(py::module_& module) {
                 self.engine().gather(names, written_by));
           },
           py::keep_alive<0, 1>())
+      .def("trains",
+           [](PyEngine &self, const std::string &parameter) {
+             return KeptValues(self.engine()).trains(parameter);
+           })
+      .def("kept",
+           [](PyEngine &self, const std::string &parameter,
+              const std::string &name, bool whole) -> std::optional<at::Tensor> {
+             const Unlocked unlocked;
+             const KeptValues kept(self.engine());
+             const at::Tensor values = whole ? kept.whole({parameter, name})
+                                             : kept.part({parameter, name});
+             return values.defined() ? std::optional(values) : std::nullopt;
+           })
+      .def("set_kept",
+           [](PyEngine &self, const std::string &parameter,
+              const std::string &name, const at::Tensor &values, bool whole) {
+             const Unlocked unlocked;
+             const KeptValues kept(self.engine());
+             whole ? kept.set_whole({parameter, name}, values)
+                   : kept.set_part({parameter, name}, values);
+           })
+      .def("joined",
+           [](PyEngine &self, const std::string &parameter,
+              const at::Tensor &part) {
+             const Unlocked unlocked;
+             return KeptValues(self.engine()).joined(parameter, part);
+           })
       .def("set_boundary", &PyEngine::set_boundary)
       .def("at_boundary", &PyEngine::at_boundary)
       .def("begin_no_sync", &PyEngine::begin_no_sync)
@@ -286,7 +315,9 @@ at::Tensor in_host(const py::function& function, const Call& call) {
       return py::cast<at::Tensor>(function(input));
     });
   } catch (const sdk::HostFailure&) {
-    throw RuntimeFault(sdk::ForwardScope::current->error->text);
+    const std::string& text = sdk::ForwardScope::current->error->text;
+    if (has_config_mistake(text)) throw ConfigError(config_mistakes_of(text));
+    throw RuntimeFault(text);
   }
 }
 

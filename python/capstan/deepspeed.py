@@ -19,7 +19,7 @@ import types
 
 import torch
 
-from capstan import _distributed, engine, zero
+from capstan import _distributed, _kept, engine, zero
 from capstan._core import RuntimeFault
 
 __version__ = "0.19.8"
@@ -69,14 +69,8 @@ for _names, _reason in {
         "is not here; the engine is the optimizer of every ZeRO stage",
     "lion DeepSpeedCPULion FusedLion":
         "is not here; name the type Lion in the configuration's section optimizer",
-    "safe_get_full_grad safe_set_full_grad safe_get_local_grad":
-        "is not here; gradients are parts in the engine's buckets. tensor.register_hook() of a parameter shows each micro-batch's, "
-        "and the observer tensorboard_histograms the step's",
-    "safe_get_full_optimizer_state safe_set_full_optimizer_state safe_get_local_optimizer_state safe_set_local_optimizer_state "
-    "safe_get_local_fp32_param safe_set_local_fp32_param":
-        "is not here; engine.save_checkpoint() writes masters and states whole, as docs/how-to/checkpoints.md shows",
-    "safe_get_full_fp32_param safe_set_full_fp32_param":
-        "is not here; capstan.zero.GatheredParameters holds whole values, and with modifier_rank takes those that a rank has written",
+    "safe_update_full_grad_vectorized":
+        "is not here; deepspeed.utils.safe_set_full_grad sets the gradient of one parameter",
 }.items():
     _REASONS.update(dict.fromkeys(_names.split(), _reason))
 
@@ -294,8 +288,10 @@ def _stand_in():
             unregister_external_parameter=zero.unregister_external_parameter)
     _module("deepspeed.comm", **_communication())
     _module("deepspeed.accelerator", get_accelerator=get_accelerator)
+    kept = {name: getattr(_kept, name) for name in _kept.__all__}
     _module("deepspeed.utils", logger=logger, log_dist=lambda message, ranks=None, level=logging.INFO: logger.log(level, message),
-            set_z3_leaf_modules=set_z3_leaf_modules, see_memory_usage=see_memory_usage)
+            set_z3_leaf_modules=set_z3_leaf_modules, see_memory_usage=see_memory_usage, **kept)
+    _module("deepspeed.utils.tensor_fragment", **kept)
     _module("deepspeed.utils.logging", logger=logger)
     _module("deepspeed.checkpoint")
     _module("deepspeed.checkpoint.utils", clone_tensors_for_torch_save=clone_tensors_for_torch_save)

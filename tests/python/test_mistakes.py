@@ -122,8 +122,8 @@ class MistakesAreSentences(Fixture):
             "import deepspeed.moe.layer": "deepspeed.moe: mixture-of-experts layers of DeepSpeed are not here",
             "import deepspeed.ops.transformer": "is not among what transformers and accelerate use of DeepSpeed",
             "import deepspeed; deepspeed.initialize(model=3, config={})": "model: must be a torch.nn.Module, got int",
-            "from deepspeed.utils import safe_get_full_grad": "ImportError: deepspeed.utils.safe_get_full_grad: is not here; gradients are parts",
-            "from deepspeed.utils import safe_set_full_fp32_param": "safe_set_full_fp32_param: is not here; capstan.zero.GatheredParameters holds",
+            "from deepspeed.utils import safe_update_full_grad_vectorized":
+                "safe_update_full_grad_vectorized: is not here; deepspeed.utils.safe_set_full_grad sets the gradient of one",
             "from deepspeed.runtime.lr_schedules import WarmupLR": "WarmupLR: is not here; schedules are named in the configuration's section",
             "from deepspeed import DeepSpeedConfig": "ImportError: deepspeed.DeepSpeedConfig: is not here; engine.config is the configuration",
             "from deepspeed.ops.lion import FusedLion": "deepspeed.ops.lion: is not here; name the type Lion in the configuration's section",

@@ -1,0 +1,251 @@
+#include "core/engine/kept_values.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "core/comm/communicator.hpp"
+#include "core/engine/checkpoint_lookup.hpp"
+#include "core/errors.hpp"
+#include "core/parameters/parameter_store.hpp"
+
+namespace capstan {
+namespace {
+
+/// The engines of this process by their models: those of several ranks where threads stand for processes.
+struct Lenders {
+  std::mutex mutex;
+  std::map<const Model*, KeptValues::Lender> by_model;
+};
+
+Lenders& lenders() {
+  static Lenders all;
+  return all;
+}
+
+KeptValues::Lender lender_of(const Model& model) {
+  Lenders& all = lenders();
+  const std::lock_guard lock(all.mutex);
+  return all.by_model.at(&model);
+}
+
+/// Values that are given, as one dimension of float32.
+at::Tensor flat_values(const KeptValues::What& what, const at::Tensor& values, std::int64_t numel) {
+  if (values.numel() == numel) return values.detach().to(at::kFloat).contiguous().view({-1});
+  throw RuntimeFault(what.name + " of '" + what.parameter + "': takes " + std::to_string(numel) + " elements, got " +
+                     std::to_string(values.numel()) + ".");
+}
+
+[[noreturn]] void refuse_state(const KeptValues::What& what, const std::string& has) {
+  throw RuntimeFault("'" + what.name + "' of '" + what.parameter + "': the optimizer has no such state; it has " +
+                     (has.empty() ? "none" : has) + ".");
+}
+
+}  // namespace
+
+void KeptValues::lend(const Model& model, Lender lender) {
+  Lenders& all = lenders();
+  const std::lock_guard lock(all.mutex);
+  all.by_model.insert_or_assign(&model, std::move(lender));
+}
+
+void KeptValues::end_lending(const Model& model) {
+  Lenders& all = lenders();
+  const std::lock_guard lock(all.mutex);
+  all.by_model.erase(&model);
+}
+
+KeptValues::KeptValues(Engine& engine) : engine_(engine), lender_(lender_of(engine.model())) {}
+
+bool KeptValues::trains(const std::string& parameter) const {
+  const auto& entries = lender_.store->entries();
+  return std::any_of(entries.begin(), entries.end(),
+                     [&](const ParameterEntry& entry) { return entry.name == parameter; });
+}
+
+std::size_t KeptValues::index_of(const std::string& parameter) const {
+  const auto& entries = lender_.store->entries();
+  const auto found = std::find_if(entries.begin(), entries.end(),
+                                  [&](const ParameterEntry& entry) { return entry.name == parameter; });
+  if (found == entries.end()) throw RuntimeFault("parameter '" + parameter + "' is not trained by this engine.");
+  return static_cast<std::size_t>(found - entries.begin());
+}
+
+void KeptValues::refuse_within_step(const What& what) const {
+  if (engine_.at_accumulation_boundary()) return;
+  throw RuntimeFault("gradient of '" + what.parameter +
+                     "': gradients are averaged over ranks and micro-batches with the last backward of a step, and "
+                     "dropped by step(). Ask between the two, where is_gradient_accumulation_boundary() is true.");
+}
+
+/// The mean gradient of what this rank updates, as the engine keeps it: of any layout and type; undefined: none.
+at::Tensor KeptValues::gradient_of(std::size_t index) const {
+  ParameterStore& store = *lender_.store;
+  Sharding* sharding = store.sharding();
+  if (sharding == nullptr) return store.entries()[index].gradient();
+  GradientReducer& gradients = sharding->gradients();
+  if (gradients.local()) {
+    throw RuntimeFault("gradient of '" + store.entries()[index].name +
+                       "': the optimizer averages gradients by itself, so no rank has the mean before the update.");
+  }
+  if (gradients.away(index)) {
+    throw RuntimeFault("gradient of '" + store.entries()[index].name +
+                       "': it went to the store that zero_optimization.offload_optimizer names, and is read back by "
+                       "the update alone. Leave the section out to read gradients.");
+  }
+  return gradients.gradient(index);
+}
+
+/// Whether some rank has had a gradient of the parameter in this step.
+bool KeptValues::gradient_is_there(std::size_t index) const {
+  ParameterStore& store = *lender_.store;
+  Sharding* sharding = store.sharding();
+  if (sharding == nullptr) return store.entries()[index].gradient().defined();
+  const bool here = sharding->gradients().touched()[index] != 0;
+  Communicator& communicator = sharding->communicator();
+  if (communicator.size() == 1) return here;
+  const auto of_ranks = communicator.all_gather_text("whether ranks have a gradient", here ? "1" : "");
+  return std::any_of(of_ranks.begin(), of_ranks.end(), [](const std::string& text) { return !text.empty(); });
+}
+
+void KeptValues::visit(const What& what, bool changes, const std::function<void(at::Tensor, std::int64_t)>& use) const {
+  ParameterStore& store = *lender_.store;
+  const std::size_t index = index_of(what.parameter);
+  if (what.is_master()) {
+    store.visit_master(index, changes,
+                       [&](std::size_t, const at::Tensor& master, std::int64_t offset) { use(master, offset); });
+    return;
+  }
+  bool found = false;
+  std::string has;
+  for (const SubGroup& sub_group : store.sub_groups()) {
+    const auto pieces = store.pieces(sub_group);
+    if (std::none_of(pieces.begin(), pieces.end(), [&](const Piece& piece) { return piece.entry == index; })) continue;
+    store.acquire(sub_group);
+    for (Piece& piece : store.pieces(sub_group)) {
+      if (piece.entry != index) continue;
+      store.for_each_state(piece, [&](const StateSpec& spec, const at::Tensor& values) {
+        has += (has.empty() ? "'" : ", '") + spec.name + "'";
+        if (spec.name != what.name) return;
+        found = true;
+        use(values.view({-1}), is_cut(spec) ? spec.values_for(piece.offset, store.entries()[index].shape) : 0);
+      });
+    }
+    store.release(sub_group, changes);
+  }
+  if (!found) refuse_state(what, has);
+}
+
+at::Tensor KeptValues::part(const What& what) const {
+  const at::NoGradGuard no_grad;
+  lender_.store->settle();
+  if (what.is_gradient()) {
+    refuse_within_step(what);
+    at::Tensor gradient = gradient_of(index_of(what.parameter));
+    if (!gradient.defined()) return {};
+    if (gradient.layout() != at::kStrided) gradient = gradient.to_dense();
+    return gradient.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true)
+        .contiguous()
+        .view({-1})
+        .div_(lender_.loss_scale());
+  }
+  std::vector<std::pair<std::int64_t, at::Tensor>> runs;
+  std::int64_t numel = 0;
+  visit(what, /*changes=*/false, [&](const at::Tensor& values, std::int64_t offset) {
+    runs.emplace_back(offset, values.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true));
+    numel = std::max(numel, offset + values.numel());
+  });
+  if (runs.size() == 1) return runs.front().second;
+  at::Tensor all = at::empty({numel}, runs.empty() ? at::TensorOptions(at::kFloat) : runs.front().second.options());
+  for (const auto& [offset, values] : runs) all.narrow(0, offset, values.numel()).copy_(values);
+  return all;
+}
+
+at::Tensor KeptValues::joined(const std::string& parameter, const at::Tensor& part) const {
+  const at::NoGradGuard no_grad;
+  ParameterStore& store = *lender_.store;
+  const std::size_t index = index_of(parameter);
+  Sharding* sharding = store.sharding();
+  const bool cut = sharding != nullptr && sharding->partitioned();
+  const What what{parameter, "part"};
+  const at::Tensor given =
+      flat_values(what, part, cut ? sharding->updated(index).numel : store.entries()[index].parameter.numel());
+  const at::Tensor whole = cut ? sharding->gather_master("values that ranks keep", index, given) : given;
+  return whole.view(store.entries()[index].shape);
+}
+
+/// A state that is not cut, of the first rank that has elements of the parameter: the others do not update theirs.
+at::Tensor KeptValues::from_updater(std::size_t index, const at::Tensor& values) const {
+  Sharding* sharding = lender_.store->sharding();
+  if (sharding == nullptr || !sharding->partitioned()) return values;
+  int root = 0;
+  while (root + 1 < sharding->communicator().size() && sharding->updated(index, root).numel == 0) ++root;
+  sharding->communicator().broadcast("a state that ranks keep", {values}, root);
+  return values;
+}
+
+at::Tensor KeptValues::whole(const What& what) const {
+  const at::NoGradGuard no_grad;
+  ParameterStore& store = *lender_.store;
+  const std::size_t index = index_of(what.parameter);
+  if (what.is_gradient()) {
+    refuse_within_step(what);
+    store.settle();
+    if (!gradient_is_there(index)) return {};
+  }
+  const at::Tensor mine = part(what);
+  if (!what.is_gradient() && !what.is_master()) {
+    const auto spec = std::find_if(store.states().begin(), store.states().end(),
+                                   [&](const StateSpec& one) { return one.name == what.name; });
+    if (spec->like != StateSpec::Like::kParameter) {
+      if (!is_cut(*spec)) return from_updater(index, mine).view(state_shape(*spec, store.entries()[index], mine));
+      throw RuntimeFault("'" + what.name + "' of '" + what.parameter +
+                         "': has one value for a block of elements, which ranks keep in parts. "
+                         "engine.save_checkpoint() writes it whole.");
+    }
+  }
+  return joined(what.parameter, mine);
+}
+
+void KeptValues::set_part(const What& what, const at::Tensor& values) const {
+  const at::NoGradGuard no_grad;
+  lender_.store->settle();
+  if (what.is_gradient()) {
+    refuse_within_step(what);
+    const std::size_t index = index_of(what.parameter);
+    const at::Tensor gradient = gradient_of(index);
+    if (!gradient.defined()) {
+      throw RuntimeFault("gradient of '" + what.parameter + "': this step has none that could get other values.");
+    }
+    if (gradient.layout() != at::kStrided) {
+      throw RuntimeFault("gradient of '" + what.parameter + "': is sparse, and takes no other values.");
+    }
+    at::Tensor(gradient).copy_(
+        flat_values(what, values, gradient.numel()).view(gradient.sizes()).mul(lender_.loss_scale()));
+    if (Sharding* sharding = lender_.store->sharding()) sharding->gradients().note_given(index);
+    return;
+  }
+  const at::Tensor whole_part = part(what);
+  const at::Tensor given = flat_values(what, values, whole_part.numel());
+  visit(what, /*changes=*/true,
+        [&](at::Tensor to, std::int64_t offset) { to.copy_(given.narrow(0, offset, to.numel())); });
+}
+
+void KeptValues::set_whole(const What& what, const at::Tensor& values) const {
+  const at::NoGradGuard no_grad;
+  ParameterStore& store = *lender_.store;
+  const std::size_t index = index_of(what.parameter);
+  const at::Tensor given = flat_values(what, values, store.entries()[index].parameter.numel());
+  Sharding* sharding = store.sharding();
+  const bool cut = sharding != nullptr && sharding->partitioned();
+  const Range mine = cut ? sharding->updated(index) : Range{0, given.numel()};
+  set_part(what, given.narrow(0, mine.offset, mine.numel));
+  if (what.is_master()) lender_.masters_changed();
+}
+
+}  // namespace capstan
