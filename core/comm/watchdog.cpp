@@ -81,6 +81,19 @@ std::string whereabouts_table(const std::vector<Whereabouts>& all) {
   return table;
 }
 
+namespace {
+
+/// What helps where ranks gather other parameters at once: experts without tokens, branches that one rank takes.
+std::string advice(const Whereabouts& mine, const Whereabouts& other) {
+  const auto gathers = [](const Whereabouts& at) { return at.name.find(", gather of ") != std::string::npos; };
+  if (!gathers(mine) && !gathers(other)) return "";
+  return ". Where ranks use other parameters in one step (experts without tokens), set "
+         "zero_optimization.stage3_param_persistence_threshold above the number of elements of the largest of them, or "
+         "use stage 2";
+}
+
+}  // namespace
+
 std::string mismatch(const std::vector<Whereabouts>& all, int own) {
   const Whereabouts& mine = all[static_cast<std::size_t>(own)];
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -90,7 +103,7 @@ std::string mismatch(const std::vector<Whereabouts>& all, int own) {
       return other.gone == kFinished ? name + " has finished without it" : name + " stopped: " + other.gone;
     }
     if (!other.inside || other.call != mine.call) continue;
-    if (other.name != mine.name) return name + " is in another one, '" + other.name + "'";
+    if (other.name != mine.name) return name + " is in another one, '" + other.name + "'" + advice(mine, other);
     if (other.bytes != mine.bytes) {
       return name + " exchanges " + std::to_string(other.bytes) + " bytes in it, rank " + std::to_string(own) + " " +
              std::to_string(mine.bytes) + ": their tensors differ in shape";

@@ -112,9 +112,11 @@ void Engine::State::check_group_numbers(const SavedRun& saved, const std::string
 void Engine::State::restore_groups(const SavedRun& saved, const std::string& where) {
   if (!optimizer) return;  // nothing is trained
   if (saved.base_lrs.size() != groups.size()) {
+    if (communicator->rank() > 0) return;
     log::warning(where + ": was saved with " + std::to_string(saved.base_lrs.size()) +
                  (saved.base_lrs.size() == 1 ? " parameter group" : " parameter groups") + ", and this run has " +
-                 std::to_string(groups.size()) + ", which start from the numbers of the configuration.");
+                 std::to_string(groups.size()) + ", which " + (groups.size() == 1 ? "starts" : "start") +
+                 " from the numbers of the configuration.");
     return;
   }
   for (std::size_t i = 0; i < groups.size(); ++i) {

@@ -1,5 +1,7 @@
 #include "core/engine/initialize.hpp"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "core/comm/communicator.hpp"
@@ -19,6 +21,20 @@ ConfigContext context_of(const Rendezvous& rendezvous, const ProgramValues& prog
   context.world_size = rendezvous.size;
   if (rendezvous.size > 1) context.world_size_origin = rendezvous.origin;
   return context;
+}
+
+/// Rank 0 alone logs what all ranks find alike, as in 'capstan train'.
+void speak_as(const Rendezvous& rendezvous) {
+  if (rendezvous.rank == 0) return;
+  log::set_level(std::max(log::level(), log::Level::kError));
+  log::set_speaker("rank " + std::to_string(rendezvous.rank));
+}
+
+/// Where this process stands, by its launcher.
+Rendezvous rank_of_process() {
+  const Rendezvous rendezvous = read_rendezvous(process_environment());
+  speak_as(rendezvous);
+  return rendezvous;
 }
 
 }  // namespace
@@ -43,11 +59,11 @@ Dataset open_dataset(const Config& config, const PluginIndex& plugins, const Dat
 }
 
 Model build_model(const std::function<Model()>& build) {
-  return read_rendezvous(process_environment()).size > 1 ? without_values(build) : build();
+  return rank_of_process().size > 1 ? without_values(build) : build();
 }
 
 void use_device(const std::string& config_path_or_base64, const ProgramValues& program) {
-  ConfigContext context = context_of(read_rendezvous(process_environment()), program);
+  ConfigContext context = context_of(rank_of_process(), program);
   context.hidden_size = 1;  // there is no model yet, and no device follows from its size
   const ConfigReading reading = read_config(read_config_text(config_path_or_base64), context);
   if (reading.config) load_device(*reading.config, reading.plugins);
@@ -59,6 +75,7 @@ Engine initialize(Model model, const std::string& config_path_or_base64, const P
 }
 
 Engine initialize(Model model, const ConfigText& text, const Rendezvous& rendezvous, const ProgramValues& program) {
+  speak_as(rendezvous);
   ConfigContext context = context_of(rendezvous, program);
   const Json facts = model.describe();
   if (const Json* width = facts.find("hidden_size"); width && width->is_integer()) {

@@ -17,12 +17,14 @@ from capstan import _torch_check
 _torch_check.require_fitting_torch()
 
 from capstan import zero  # noqa: E402
+from capstan import _distributed  # noqa: E402
 from capstan._core import ConfigError, PluginError, RuntimeFault  # noqa: E402
 from capstan._distributed import init_distributed  # noqa: E402
 from capstan._hooks import checkpoint, layer  # noqa: E402
 from capstan.engine import Engine, initialize  # noqa: E402
 
 __version__ = _torch_check.VERSION
+_distributed.log_on_rank_0("capstan")
 
 __all__ = ["ConfigError", "Engine", "PluginError", "RuntimeFault", "checkpoint", "init_distributed", "initialize", "layer",
            "zero"]

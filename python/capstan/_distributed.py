@@ -1,5 +1,6 @@
 """The processes of a run, beside torch.distributed."""
 
+import logging
 import os
 import socket
 
@@ -23,6 +24,11 @@ def _of_launcher():
 def processes():
     """How many processes the launcher has started."""
     return _of_launcher()[1]
+
+
+def log_on_rank_0(name):
+    """What all ranks find alike is logged once: on other ranks the logger of this name drops all below errors."""
+    logging.getLogger(name).addFilter(lambda record: record.levelno >= logging.ERROR or _of_launcher()[0] == 0)
 
 
 def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_port=29500, verbose=True, timeout=None,

@@ -280,6 +280,29 @@ TEST_F(Train, EvaluatesEverySampleWhateverTheMicroBatch) {
   EXPECT_THAT(losses, testing::SizeIs(1)) << testing::PrintToString(losses);
 }
 
+/// An evaluation has no optimizer: neither the groups of one nor its type matter.
+TEST_F(Train, EvaluatesWithoutAWordOnTheOptimizer) {
+  ASSERT_EQ(train({"--save", "ckpt"}, "1").exit_code, 0);
+  const ProcessResult result =
+      run_capstan(folder_, {"eval", "--config", "config.json", "--data", "text.txt", "--checkpoint", "ckpt/", "--set",
+                            R"(capstan.parameter_groups=[{"match": "bias", "params": {"weight_decay": 0}}])", "--set",
+                            "optimizer.type=SGD", "--set", "scheduler=null"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("parameter group")));
+  EXPECT_THAT(result.out, HasSubstr("eval_loss="));
+}
+
+/// Of a run that goes on the groups' numbers matter.
+TEST_F(Train, ResumesWithAWordOnOtherParameterGroups) {
+  ASSERT_EQ(train({"--save", "ckpt"}, "1").exit_code, 0);
+  const ProcessResult result = train(
+      {"--resume", "ckpt/", "--set", R"(capstan.parameter_groups=[{"match": "bias", "params": {"weight_decay": 0}}])"},
+      "2");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("warning: ckpt/global_step1: was saved with 1 parameter group, and this run has 2, "
+                                    "which start from the numbers of the configuration.\n"));
+}
+
 TEST_F(Train, StopsAtALossThatIsNoNumber) {
   const ProcessResult result =
       train({"--set", "optimizer.params.lr=1e38", "--set", "scheduler=null", "--set", "gradient_clipping=0"});

@@ -43,6 +43,15 @@ TEST(Whereabouts, ShowARankInAnotherCollective) {
             "rank 1 is in another one, 'save_checkpoint global_step12'");
 }
 
+TEST(Whereabouts, SayWhatHelpsWhereRanksGatherOtherParameters) {
+  const auto here = at(57, "step 0, gather of moe.experts.2.weight", true, 2);
+  EXPECT_EQ(
+      mismatch({here, at(57, "step 0, gather of moe.experts.3.weight", true, 1)}, 0),
+      "rank 1 is in another one, 'step 0, gather of moe.experts.3.weight'. Where ranks use other parameters in one "
+      "step (experts without tokens), set zero_optimization.stage3_param_persistence_threshold above the number "
+      "of elements of the largest of them, or use stage 2");
+}
+
 TEST(Whereabouts, ShowARankWithAnotherShape) {
   EXPECT_EQ(mismatch({at(7, "broadcast", true, 2, 4096), at(7, "broadcast", true, 2, 4000)}, 1),
             "rank 0 exchanges 4096 bytes in it, rank 1 4000: their tensors differ in shape");
