@@ -13,6 +13,7 @@
 
 #include "capstan/layer.hpp"
 #include "core/engine/initialize.hpp"
+#include "core/engine/partial_load.hpp"
 #include "core/errors.hpp"
 #include "core/registry/plugin_call.hpp"
 #include "python/interrupts.hpp"
@@ -332,8 +333,11 @@ void PyEngine::end_no_sync() {
   engine().set_accumulation_boundary(boundary_);
 }
 
-std::string PyEngine::load_checkpoint(const std::string& dir, const std::string& tag, const py::function& fault_of) {
+std::string PyEngine::load_checkpoint(const std::string& dir, const std::string& tag, bool strict,
+                                      const py::function& fault_of) {
   Engine& engine = this->engine();
+  std::optional<PartialLoad> in_part;
+  if (!strict) in_part.emplace();
   std::string state;
   const auto check = [&](const Json& client_state) {
     const std::string text = client_state.dump();

@@ -3,9 +3,11 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/export.hpp"
@@ -13,6 +15,7 @@
 #include "core/comm/as_one.hpp"
 #include "core/config/resolve/elastic.hpp"
 #include "core/engine/checkpoint_lookup.hpp"
+#include "core/engine/partial_load.hpp"
 #include "core/engine/saved_run.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
@@ -33,26 +36,53 @@ void check_format(const Json& state, const std::string& where) {
                      ", this release reads format " + std::to_string(kStateFormat) + ".");
 }
 
-/// Every tensor of the model is there, and every parameter that is there is the model's. `without_frozen`: parameters
-/// that are not trained may be missing.
+thread_local bool loads_partly = false;  // PartialLoad
+
+/// Every tensor of the model is there, and every parameter that is there is the model's, unless the load is partial.
+/// `without_frozen`: parameters that are not trained may be missing.
 void check_model(const Model& model, const CheckpointContents& contents, const CheckpointLookup& lookup,
                  bool without_frozen) {
   std::set<std::string> known;
   for (const NamedTensor& parameter : model.parameters()) {
     known.insert(parameter.name);
-    const bool may_lack = parameter.added || (without_frozen && !parameter.trained());
+    const bool may_lack = loads_partly || parameter.added || (without_frozen && !parameter.trained());
     if (may_lack && !lookup.has(parameter.name, kParam)) continue;
     lookup.require(parameter.name, kParam, parameter.tensor.sizes());
   }
   // What compressions of that run have trained is nothing to a run without them.
   known.merge(trained_states(contents.state, state_file(lookup.where())));
   for (const NamedTensor& buffer : model.buffers()) {
-    if (buffer.persistent) lookup.require(buffer.name, kBuffer, buffer.tensor.sizes());
+    if (!buffer.persistent || (loads_partly && !lookup.has(buffer.name, kBuffer))) continue;
+    lookup.require(buffer.name, kBuffer, buffer.tensor.sizes());
   }
   for (const CheckpointTensor& tensor : contents.tensors) {
-    if (tensor.state != kParam || known.contains(tensor.parameter)) continue;
+    if (loads_partly || tensor.state != kParam || known.contains(tensor.parameter)) continue;
     throw RuntimeFault(lookup.where() + ": holds parameter '" + tensor.parameter +
                        "', which this model does not have. It was saved from another model.");
+  }
+}
+
+/// What a partial load leaves out on either side.
+void warn_of_differences(const Model& model, const CheckpointContents& contents, const CheckpointLookup& lookup) {
+  std::vector<std::string> missing, unknown;
+  std::set<std::string> known = trained_states(contents.state, state_file(lookup.where()));
+  for (const NamedTensor& parameter : model.parameters()) {
+    known.insert(parameter.name);
+    if (!parameter.added && !lookup.has(parameter.name, kParam)) missing.push_back(parameter.name);
+  }
+  for (const NamedTensor& buffer : model.buffers()) {
+    if (buffer.persistent && !lookup.has(buffer.name, kBuffer)) missing.push_back(buffer.name);
+  }
+  for (const std::string& name : lookup.with_state(kParam)) {
+    if (!known.contains(name)) unknown.push_back(name);
+  }
+  if (!missing.empty()) {
+    log::warning(lookup.where() + ": holds nothing for " + quoted_list(missing) + ", which " +
+                 (missing.size() == 1 ? "keeps the values that it has." : "keep the values that they have."));
+  }
+  if (!unknown.empty()) {
+    log::warning(lookup.where() + ": holds parameter " + quoted_list(unknown) +
+                 ", which this model does not have. The values are not used.");
   }
 }
 
@@ -69,6 +99,10 @@ void check_generator(const at::Generator& generator, const at::Tensor& bytes, co
 }
 
 }  // namespace
+
+PartialLoad::PartialLoad() : before_(std::exchange(loads_partly, true)) {}
+PartialLoad::~PartialLoad() { loads_partly = before_; }
+bool PartialLoad::on() { return loads_partly; }
 
 bool Engine::State::nodes_store() const { return config.checkpoint.use_node_local_storage && communicator->size() > 1; }
 
@@ -198,7 +232,7 @@ void Engine::State::load_components(const SavedRun& saved, const std::string& wh
 /// Parameters with their states: of each this rank's part.
 void Engine::State::load_entries(const CheckpointLookup& lookup) {
   for (const SubGroup& sub_group : store.sub_groups()) {
-    store.acquire(sub_group, TileStaging::Show::kNothing);
+    store.acquire(sub_group, loads_partly ? TileStaging::Show::kValues : TileStaging::Show::kNothing);
     for (Piece& piece : store.pieces(sub_group)) {
       const ParameterEntry& entry = store.entries()[piece.entry];
       const std::int64_t offset = entry.offset + piece.offset;
@@ -218,7 +252,7 @@ void Engine::State::load_entries(const CheckpointLookup& lookup) {
 }
 
 bool Engine::State::begins_anew(const ParameterEntry& entry, const CheckpointLookup& lookup) const {
-  return compressions.is_trained_state(entry.name) && !lookup.has(entry.name, kParam);
+  return (loads_partly || compressions.is_trained_state(entry.name)) && !lookup.has(entry.name, kParam);
 }
 
 /// A compression that the run had not when it was saved makes its states of the values that are loaded.
@@ -253,7 +287,7 @@ void Engine::State::load_frozen(const CheckpointLookup& lookup) {
     }
     store.set_frozen(k, [&](const at::Tensor& to, std::int64_t offset) { lookup.copy(name, kParam, to, offset); });
   }
-  if (kept == 0 || communicator->rank() > 0) return;
+  if (kept == 0 || loads_partly || communicator->rank() > 0) return;
   log::warning(lookup.where() + ": was saved without parameters that are not trained. The model's own values of " +
                std::to_string(kept) + " such parameters stay: load those that it was trained with before.");
 }
@@ -316,7 +350,7 @@ void Engine::State::apply(const CheckpointLookup& lookup, const SavedRun& saved)
   scaler.restore(saved.loss_scale);
   restore_groups(saved, where);
   load_generators(lookup, saved);
-  if (saved.world_size != config.batch.world_size) {
+  if (saved.world_size != config.batch.world_size && communicator->rank() == 0) {
     log::info(where + ": was saved by " + std::to_string(saved.world_size) +
               (saved.world_size == 1 ? " process and goes on with " : " processes and goes on with ") +
               std::to_string(config.batch.world_size) + ".");
@@ -329,6 +363,9 @@ void Engine::State::take_over(const CheckpointContents& contents, const SavedRun
   load_components(saved, where);
   half_loaded = true;
   as_one(*communicator, call + ", apply", [&] { apply(CheckpointLookup(contents, where), saved); });
+  if (loads_partly && communicator->rank() == 0) {
+    warn_of_differences(model, contents, CheckpointLookup(contents, where));
+  }
   store.refresh_all(transform_weight());
   half_loaded = false;
   wants_teacher = false;
@@ -353,7 +390,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given,
   SavedRun saved;
   as_one(*communicator, "load_checkpoint, check", [&] {
     const std::string tag = completed.empty() ? latest_tag(dir) : completed;
-    where = dir + "/" + tag;
+    where = std::filesystem::path(dir) / tag;
     contents = read_checkpoint(dir, tag, taken_tensors());
     saved = check(contents, CheckpointLookup(contents, where));
     if (const Json* of_program = contents.state.find("client_state"); of_program && check_client_state) {

@@ -341,8 +341,9 @@ class Engine(torch.nn.Module):
                         load_optimizer_states: bool = True, load_lr_scheduler_states: bool = True,
                         load_module_only: bool = False, custom_load_fn: Any = None) -> tuple[str | None, dict]:
         """Loads a tag, or the one that `latest` names. Returns the checkpoint's folder and the client state; (None, {}), with
-        a warning, where load_dir holds no checkpoint. Called by all ranks. Raises RuntimeFault naming what does not fit; the
-        engine is then as before."""
+        a warning, where load_dir holds no checkpoint. Without `load_module_strict`, parameters and buffers that the checkpoint or
+        the module lacks are named in a warning, and the module's stay as they are. Called by all ranks. Raises RuntimeFault naming
+        what does not fit; the engine is then as before."""
         if load_module_only or not load_optimizer_states or custom_load_fn is not None:
             raise RuntimeFault("load_checkpoint: takes a checkpoint as a whole. For the weights alone run 'capstan export "
                                "--checkpoint DIR --to safetensors --out FILE', and call engine.load_weights(FILE).")
@@ -365,7 +366,7 @@ class Engine(torch.nn.Module):
                 return str(fault)
             return ""
 
-        state = json.loads(self._core.load_checkpoint(load_dir, str(tag), fault_of))
+        state = json.loads(self._core.load_checkpoint(load_dir, str(tag), bool(load_module_strict), fault_of))
         if isinstance(state, dict):
             state.pop(RESERVED, None)
         if self._view is not None:

@@ -124,6 +124,26 @@ class FrozenParameters(unittest.TestCase):
             thawed.load_checkpoint(folder)
 
 
+class LoadModuleStrict(unittest.TestCase):
+    def test_false_takes_what_checkpoint_and_module_have_in_common(self):
+        """Saved by a process alone, loaded by two at stages 0 and 3 into a module with another head."""
+        folder = os.path.join(FOLDER, "partial")
+        told, result = in_processes(2, "partial_load.py", folder)
+        for rank in told:
+            for stage in ("0", "3"):
+                facts = rank[stage]
+                self.assertIn("'new.weight'", facts["strict"])
+                for fact in ("body", "state of body", "new", "state of new", "buffer", "trains"):
+                    self.assertTrue(facts[fact], fact)
+                self.assertIn("'body.weight' has shape [4, 4], this model's is [8, 4]", facts["shape"])
+        for text in ("holds nothing for 'new.weight', 'new.bias', 'seen', which keep the values that they have.",
+                     "holds parameter 'head.bias', 'head.weight', which this model does not have. The values are not used."):
+            self.assertEqual(result.stderr.count(text), 2, text)  # once a stage, by rank 0
+        # What every rank finds is said by rank 0: of three engines a stage, and of one call.
+        self.assertEqual(result.stderr.count("gradient_clipping: "), 6, result.stderr)
+        self.assertEqual(result.stderr.count("set_z3_leaf_modules: "), 1)
+
+
 class RunningStatistics(unittest.TestCase):
     def test_of_every_rank_come_back(self):
         told, _ = in_processes(2, "batch_norm.py", os.path.join(FOLDER, "norm"))
