@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -185,6 +186,11 @@ struct Config {
 /// 3e-4}}.
 using ProgramValues = std::vector<std::pair<std::string, Json>>;
 
+/// Paths of values in force that a run takes, each when it is taken: the keys from which batch sizes, precision, the
+/// device and settings of the run are worked out, and those handed to a component. What typed sections hold, and what a
+/// rule only checks, is not among them.
+using ConsumedKeys = std::set<std::string, std::less<>>;
+
 /// What the program knows beside the file.
 struct ConfigContext {
   int world_size = 1;
@@ -201,6 +207,7 @@ struct ConfigContext {
   bool takes_steps = true;                  // false: what is true of training steps alone is not said
   bool says_autos = true;                   // false: the file is the program's own, whose "auto" nobody asks about
   bool trains_alone = false;                // no program is to bring what the file lacks
+  ConsumedKeys* consumed = nullptr;         // gets what acts on the values in force; null: nobody asks
 };
 
 /// The text of a configuration and the name to show for it.

@@ -215,13 +215,13 @@ class Reader {
     options.tuning = autotunes(document);
     options.foreign_sections = foreign_sections(plugins_);
     Validated validated = validate(document, options, problems_);
-    Effective values(validated.effective, validated.origins);
+    Effective values(validated.effective, validated.origins, context_.consumed);
 
     Config config;
     config.source = text_.source;
     fill(config, document, values, validated);
     validated.unknown.insert(validated.unknown.begin(), misspelt.begin(), misspelt.end());
-    report_rest(values, config, validated);
+    report_rest(values.unconsumed(), config, validated);
     report_unknown_keys(validated.unknown, document, plugins_, {.warn = warns, .strict = context_.strict}, problems_);
     mark_overrides(validated.origins);
     mark_program_values(context_, as_written, validated.origins);
@@ -258,17 +258,18 @@ class Reader {
     ComponentChooser chooser(plugins_, builds, document, values, validated, problems_);
     config.optimizer = chooser.optimizer();
     config.scheduler = chooser.scheduler(config.optimizer);
-    derive_values(values);
-    settle_contiguous_memory(values, problems_);
+    Effective unconsumed = values.unconsumed();
+    derive_values(unconsumed);
+    settle_contiguous_memory(unconsumed, problems_);
     if (const ComponentRef found = config.optimizer
                                        ? plugins_.find("optimizer", config.optimizer->type, config.optimizer->device)
                                        : ComponentRef{}) {
-      keep_gradients_whole(values, *found.component, problems_);
-      widen_buffers(values, config, *found.component);
+      keep_gradients_whole(unconsumed, *found.component, problems_);
+      widen_buffers(unconsumed, config, *found.component);
     }
     // Without the elastic batch there is nothing to complete.
     const bool elastic = values.flag("elasticity.enabled");
-    const bool made = check_elasticity_rules(values, problems_) && apply_elasticity(values, context_, problems_);
+    const bool made = check_elasticity_rules(unconsumed, problems_) && apply_elasticity(values, context_, problems_);
     if (!elastic || made) {
       config.batch = resolve_batch(values, context_, problems_);
     } else {
@@ -301,7 +302,7 @@ class Reader {
     config.corrections = strings(values.find("capstan.corrections"));
     chooser.sections({config.monitors, config.observers, config.compressions, config.run.sampler});
     check_sha256(values, config, problems_);
-    report_missing(values, config, context_, problems_);
+    report_missing(unconsumed, config, context_, problems_);
   }
 
   void report_rest(const Effective& values, const Config& config, const Validated& validated) {

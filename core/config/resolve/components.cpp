@@ -296,6 +296,7 @@ std::optional<ComponentChoice> ComponentChooser::store(const std::string& own, c
     for (const auto& [key, value] : keys->as_object()) {
       if (!has_param(*found.component, key)) continue;
       known[key] = value;
+      values_.consume(join_path(from, key));
       if (from == "aio") of_aio.insert(key);
     }
   }
@@ -313,7 +314,9 @@ ComponentChoice ComponentChooser::section_part(const ComponentManifest& componen
   Json known = Json::object();
   const Json* keys = values_.find(section);
   for (const auto& [key, value] : keys->as_object()) {
-    if (has_param(component, key)) known[key] = value;
+    if (!has_param(component, key)) continue;
+    known[key] = value;
+    values_.consume(join_path(section, key));
   }
   ComponentChoice choice{component.kind, component.type, Json::object(), where};
   choice.params = checked_params(known, section, component);
@@ -472,7 +475,9 @@ std::optional<ComponentChoice> ComponentChooser::known_section(const IndexedPlug
   Json given = Json::object();
   if (const Json* section = values_.find(component.section); section && section->is_object()) {
     for (const auto& [key, value] : section->as_object()) {
-      if (has_param(component, key)) given[key] = value;
+      if (!has_param(component, key)) continue;
+      given[key] = value;
+      values_.consume(join_path(component.section, key));
     }
   }
   for (const HandedOn& key : handed_on()) {
@@ -480,7 +485,9 @@ std::optional<ComponentChoice> ComponentChooser::known_section(const IndexedPlug
     if (value == nullptr) continue;
     if (value->is_object()) {
       for (const auto& [name, member] : value->as_object()) {
-        if (has_param(component, name)) given[name] = member;
+        if (!has_param(component, name)) continue;
+        given[name] = member;
+        values_.consume(join_path(key.path, name));
       }
     } else if (has_param(component, key.param) && given.find(key.param) == nullptr && values_.given(key.path)) {
       given[key.param] = *value;

@@ -2,9 +2,22 @@
 
 #include <utility>
 
+#include "core/text/places.hpp"
+
 namespace capstan {
 
+namespace {
+
+void add_all(const Json& value, const std::string& path, ConsumedKeys& to) {
+  to.insert(path);
+  if (!value.is_object()) return;
+  for (const auto& [name, member] : value.as_object()) add_all(member, join_path(path, name), to);
+}
+
+}  // namespace
+
 const Json* Effective::find(std::string_view path) const {
+  if (consumed_) consumed_->emplace(path);
   const Json* at = &values_;
   while (at && !path.empty()) {
     const auto dot = path.find('.');
@@ -32,6 +45,11 @@ double Effective::number(std::string_view path, double otherwise) const {
 std::string Effective::text(std::string_view path) const {
   const Json* value = find(path);
   return value && value->is_string() ? value->as_string() : "";
+}
+
+void Effective::consume(const std::string& path) const {
+  if (!consumed_) return;
+  if (const Json* value = find(path)) add_all(*value, path, *consumed_);
 }
 
 bool Effective::given(const std::string& path) const {

@@ -8,6 +8,7 @@
 #include "core/config/resolve/acting_component.hpp"
 #include "core/config/rules/rules.hpp"
 #include "core/config/rules/section_rules.hpp"
+#include "core/schema/value.hpp"
 #include "core/text/nearest.hpp"
 #include "core/text/places.hpp"
 
@@ -51,7 +52,7 @@ class IdleKeys {
       if (!values_.given(member->path)) continue;
       if (std::find(kOffload.begin(), kOffload.end(), member->path) != kOffload.end()) continue;
       const bool leaf = member->members.empty();
-      if (leaf ? !differs(*member) : switched_off(*member)) continue;
+      if (leaf ? !differs(*member, values_) : switched_off(*member)) continue;
       if (!leaf && is_accounted_for(*member) && !is_conditional(*member) && !member->has(kNoEffect)) {
         visit(*member);
       } else if (!refused(member->path)) {
@@ -66,11 +67,6 @@ class IdleKeys {
       return problem.severity == Problem::Severity::kError && problem.path.starts_with(path) &&
              (problem.path.size() == path.size() || problem.path[path.size()] == '.');
     });
-  }
-
-  bool differs(const SchemaNode& node) const {
-    const Json* value = values_.find(node.path);
-    return value && !value->is_null() && !(node.spec.fallback && *value == *node.spec.fallback);
   }
 
   /// True when there is a word on the key already, such as what its "auto" is.
@@ -135,28 +131,66 @@ class IdleKeys {
   std::string below_stage3_;  // keys of stage 3 while the stage is lower
 };
 
-/// Keys of zero_optimization whose effect depends on other keys. `alone`: there is one process.
-void zero_keys(const Effective& values, bool alone, Problems& problems) {
+/// The key has no effect in this run, where it was given and `idle`.
+void note(const Effective& values, const char* key, bool idle, const std::string& text, Problems& problems) {
+  if (idle && values.given(key)) problems.notice(key, text);
+}
+
+/// Keys of zero_optimization whose effect depends on other keys, whatever the number of processes.
+void zero_keys(const Effective& values, Problems& problems) {
   const std::int64_t stage = values.integer(kStage);
-  const auto note = [&](const char* key, bool idle, const std::string& text) {
-    if (idle && values.given(key)) problems.notice(key, text);
-  };
   const std::string at_stage = "has no effect at stage " + std::to_string(stage);
-  const bool unused = !values.flag("zero_optimization.ignore_unused_parameters");
-  note("zero_optimization.ignore_unused_parameters", unused && (stage == 0 || stage == 3),
-       at_stage + ": stages 1 and 2 look for parameters that a step did not use.");
-  if (alone) return;
+  const char* const unused = "zero_optimization.ignore_unused_parameters";
+  note(values, unused, !values.flag(unused) && (stage == 0 || stage == 3),
+       at_stage + ": stages 1 and 2 look for parameters that a step did not use.", problems);
+}
+
+/// Keys of zero_optimization and of communication whose effect depends on other keys, with several processes.
+void zero_keys_of_several(const Effective& values, const Config& config, Problems& problems) {
+  const std::int64_t stage = values.integer(kStage);
+  const std::string at_stage = "has no effect at stage " + std::to_string(stage);
   const std::string no_gather = ": no process gathers parameters.";
-  note("zero_optimization.allgather_partitions", stage == 0 || stage == 3,
-       at_stage + (stage == 0 ? no_gather : ", which gathers before each operator."));
-  note("zero_optimization.allgather_bucket_size", stage == 0 || stage == 3,
-       at_stage + (stage == 0 ? no_gather : ", which gathers through its own buckets."));
-  note("zero_optimization.reduce_scatter", !values.flag("zero_optimization.reduce_scatter"),
-       "false has no effect but on the checks: gradients always go to their owners, with the same result.");
-  note("zero_optimization.grad_hooks", stage != 1 && !values.flag("zero_optimization.grad_hooks"),
-       "has an effect at stage 1 only.");
-  note("zero_optimization.zeropp_loco_param", stage == 3 && !values.flag("zero_optimization.zero_quantized_gradients"),
-       "has no effect without zero_quantized_gradients, whose errors it feeds back.");
+  note(values, "zero_optimization.allgather_partitions", stage == 0 || stage == 3,
+       at_stage + (stage == 0 ? no_gather : ", which gathers before each operator."), problems);
+  note(values, "zero_optimization.allgather_bucket_size", stage == 0 || stage == 3,
+       at_stage + (stage == 0 ? no_gather : ", which gathers through its own buckets."), problems);
+  note(values, "zero_optimization.reduce_scatter", !values.flag("zero_optimization.reduce_scatter"),
+       "false has no effect but on the checks: gradients always go to their owners, with the same result.", problems);
+  const char* const hooks = "zero_optimization.grad_hooks";
+  const bool overlaps = values.flag("zero_optimization.overlap_comm");
+  note(values, hooks, !values.flag(hooks) && (stage != 1 || overlaps),
+       stage != 1 ? "has an effect at stage 1 only."
+                  : "false has no effect beside overlap_comm, which reduces during backward.",
+       problems);
+  const char* const load = "zero_optimization.load_from_fp32_weights";
+  const bool fp32 = config.precision.compute == Precision::kFp32;
+  note(values, load, !values.flag(load) && (stage == 0 || fp32),
+       stage == 0 ? at_stage + "." : "false has no effect with float32: there are no 16-bit weights.", problems);
+  note(values, "zero_optimization.zeropp_loco_param",
+       stage == 3 && !values.flag("zero_optimization.zero_quantized_gradients"),
+       "has no effect without zero_quantized_gradients, whose errors it feeds back.", problems);
+  if (values.text("gradient_allreduce_op") == "sum") {
+    const std::string no_mean = "has no effect beside gradient_allreduce_op \"sum\": nothing is divided.";
+    note(values, "prescale_gradients", values.flag("prescale_gradients"), no_mean, problems);
+    note(values, "gradient_predivide_factor", values.number("gradient_predivide_factor", 1) != 1, no_mean, problems);
+  }
+}
+
+/// Keys of a dynamic loss scale where it is fixed, or where amp scales no loss.
+void scale_keys(const Effective& values, const Config& config, Problems& problems) {
+  const bool scales = config.precision.scales_loss;
+  if (scales ? config.precision.loss_scale == 0 : !values.flag("amp.enabled")) return;
+  const std::string section = scales ? config.precision.scaled_by : "amp";
+  std::string names;
+  for (const char* name : {"initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis",
+                           "min_loss_scale", "max_loss_scale"}) {
+    const SchemaNode* key = find_key(join_path(section, name));
+    if (key != nullptr && differs(*key, values)) names += (names.empty() ? "" : ", ") + std::string(name);
+  }
+  if (names.empty()) return;
+  const std::string why = scales ? "beside a fixed loss_scale, " + shown(Json(config.precision.loss_scale))
+                                 : "with opt_level \"" + values.text("amp.opt_level") + "\", which scales no loss here";
+  problems.notice(section, "without effect " + why + ": " + names + ".");
 }
 
 /// More ranks for the secondary copy than there are.
@@ -195,10 +229,12 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
   const bool away = config.parameter_offload ||
                     (values.integer(kStage, 3) == 3 && values.text("zero_optimization.offload_param.device") == "nvme");
   IdleKeys(values, alone, away, plugins, problems).report();
-  zero_keys(values, alone, problems);
+  zero_keys(values, problems);
+  if (!alone) zero_keys_of_several(values, config, problems);
   if (context.world_known && !alone) secondary_ranks(values, config.batch.world_size, problems);
   report_idle_offload_keys(values, config, plugins, problems);
   comms_logger_keys(values, problems);
+  scale_keys(values, config, problems);
   const ComponentRef optimizer =
       config.optimizer ? plugins.find("optimizer", config.optimizer->type, config.device) : ComponentRef{};
   if (optimizer && values.integer(kStage) == 1 && optimizer.component->has_trait("own_communication") &&
@@ -209,9 +245,14 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
   if (values.flag("torch_autocast.enabled") && config.precision.autocast_dtype.empty()) {
     problems.notice("torch_autocast", "has no effect with float32, in which the model computes anyway.");
   }
-  if (values.flag("prescale_gradients") && values.number("gradient_predivide_factor", 1) != 1) {
+  const bool divides_twice = values.flag("prescale_gradients") && values.number("gradient_predivide_factor", 1) != 1;
+  if (divides_twice && values.text("gradient_allreduce_op") != "sum") {
     problems.notice("gradient_predivide_factor", "has no effect while prescale_gradients is true.");
   }
+  const Json* printed = values.find("steps_per_print");
+  const bool prints = printed && !printed->is_null();
+  note(values, "timers.throughput.enabled", !prints && !values.flag("timers.throughput.enabled"),
+       "has no effect without steps_per_print, in whose line the throughput stands.", problems);
   if (context.takes_steps && !config.gradient_clipping_given) {
     problems.notice("gradient_clipping", "is not given, so gradients are clipped at 1.0; 0 switches clipping off.");
   }

@@ -11,11 +11,6 @@ namespace {
 
 constexpr const char* kUntaken = "is checked, but nothing in this installation acts on it.";
 
-bool differs(const SchemaNode& key, const Effective& values) {
-  const Json* value = values.find(key.path);
-  return values.given(key.path) && value && !value->is_null() && !(key.spec.fallback && *value == *key.spec.fallback);
-}
-
 /// True when there is a word on the key already: an error, or what the machine lacks for it.
 bool stands(const std::string& path, const Problems& problems) {
   return std::any_of(problems.all().begin(), problems.all().end(),
@@ -116,6 +111,11 @@ void aio_keys(const Effective& values, const Config& config, const PluginIndex& 
 }
 
 }  // namespace
+
+bool differs(const SchemaNode& key, const Effective& values) {
+  const Json* value = values.find(key.path);
+  return values.given(key.path) && value && !value->is_null() && !(key.spec.fallback && *value == *key.spec.fallback);
+}
 
 void report_idle_offload_keys(const Effective& values, const Config& config, const PluginIndex& plugins,
                               Problems& problems) {

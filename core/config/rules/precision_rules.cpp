@@ -44,6 +44,18 @@ void check_loss_scale(const Effective& values, Problems& problems) {
   }
 }
 
+/// A fixed scale leaves the keys of the dynamic one idle.
+void read_fp16_scale(const Effective& values, PrecisionConfig& precision) {
+  precision.scales_loss = true;
+  precision.loss_scale = values.number("fp16.loss_scale");
+  if (precision.loss_scale != 0) return;
+  precision.initial_scale_power = static_cast<int>(values.integer("fp16.initial_scale_power", 16));
+  precision.loss_scale_window = values.integer("fp16.loss_scale_window", 1000);
+  precision.hysteresis = static_cast<int>(std::min<std::int64_t>(values.integer("fp16.hysteresis", 2), 1'000'000'000));
+  precision.consecutive_hysteresis = values.flag("fp16.consecutive_hysteresis");
+  precision.min_loss_scale = values.number("fp16.min_loss_scale", 1);
+}
+
 /// The loss scaler of amp and of an fp16 autocast: that of torch's GradScaler and apex, which tolerate no overflow.
 void scale_as_amp(PrecisionConfig& precision, const char* section) {
   precision.scales_loss = true;
@@ -93,6 +105,7 @@ void read_amp_scale(const Effective& values, bool dynamic, PrecisionConfig& prec
   if (!dynamic && fixed == 1 && !float16) return;
   scale_as_amp(precision, "amp");
   precision.loss_scale = dynamic ? 0 : fixed;
+  if (!dynamic) return;
   precision.min_loss_scale = values.number(kFloor, precision.min_loss_scale);
   precision.max_loss_scale = values.number(kCeiling, precision.max_loss_scale);
   if (precision.min_loss_scale <= 0 || precision.min_loss_scale > precision.max_loss_scale) {
@@ -141,15 +154,9 @@ PrecisionConfig resolve_precision(const Effective& values, Problems& problems) {
   precision.compute = values.flag("fp16.enabled")   ? Precision::kFp16
                       : values.flag("bf16.enabled") ? Precision::kBf16
                                                     : Precision::kFp32;
-  precision.check_grad_overflow = values.flag("bf16.check_grad_overflow");
-  precision.scales_loss = precision.compute == Precision::kFp16;
-  precision.loss_scale = values.number("fp16.loss_scale");
-  precision.initial_scale_power = static_cast<int>(values.integer("fp16.initial_scale_power", 16));
-  precision.loss_scale_window = values.integer("fp16.loss_scale_window", 1000);
-  precision.hysteresis = static_cast<int>(std::min<std::int64_t>(values.integer("fp16.hysteresis", 2), 1'000'000'000));
-  precision.consecutive_hysteresis = values.flag("fp16.consecutive_hysteresis");
-  precision.min_loss_scale = values.number("fp16.min_loss_scale", 1);
-  check_loss_scale(values, problems);
+  if (precision.compute == Precision::kBf16) precision.check_grad_overflow = values.flag("bf16.check_grad_overflow");
+  if (precision.compute == Precision::kFp16) read_fp16_scale(values, precision);
+  check_loss_scale(values.unconsumed(), problems);
   resolve_amp(values, precision, problems);
   resolve_autocast(values, precision, problems);
 

@@ -214,7 +214,7 @@ void bound_read_ahead(ZeroConfig& zero) {
   zero.stage3_prefetch_bucket_size = std::min(zero.stage3_prefetch_bucket_size, bound);
 }
 
-void derive_values(Effective& values) {
+void derive_values(Effective& values, Problems& problems) {
   const Json* overlap = values.find("zero_optimization.overlap_comm");
   if (!overlap || overlap->is_null())
     values.derive("zero_optimization.overlap_comm", Json(values.integer(kStage) == 3));
@@ -222,8 +222,13 @@ void derive_values(Effective& values) {
       !values.flag("zero_optimization.contiguous_gradients")) {
     values.derive("zero_optimization.contiguous_gradients", Json(true));
   }
-  if (values.flag("zero_optimization.stage3_allgather_sequential"))
-    values.derive("zero_optimization.stage3_prefetch_bucket_size", Json(1));
+  if (values.flag("zero_optimization.stage3_allgather_sequential")) {
+    const std::string ahead = "zero_optimization.stage3_prefetch_bucket_size";
+    if (values.given(ahead) && values.integer(ahead) != 1) {
+      problems.notice(ahead, "is 1 beside stage3_allgather_sequential, which gathers parameters one by one.");
+    }
+    values.derive(ahead, Json(1));
+  }
   if (values.flag("flops_profiler.enabled") && !values.flag("wall_clock_breakdown"))
     values.derive("wall_clock_breakdown", Json(true));
 }

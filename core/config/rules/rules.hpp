@@ -7,7 +7,7 @@
 namespace capstan {
 
 /// What follows from other values: overlap_comm, contiguous_gradients, prefetch size, wall_clock_breakdown.
-void derive_values(Effective& values);
+void derive_values(Effective& values, Problems& problems);
 
 /// Switches reduce_scatter off, with a notice, where it would cut gradients that the optimizer needs whole.
 void keep_gradients_whole(Effective& values, const ComponentManifest& optimizer, Problems& problems);

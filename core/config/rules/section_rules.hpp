@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/config/config.hpp"
+#include "core/config/language/language.hpp"
 #include "core/config/resolve/effective.hpp"
 #include "core/text/problem.hpp"
 
@@ -15,6 +16,8 @@ void check_data_rules(const Effective& values, const Config& config,
 void check_compression_rules(const Effective& values, Problems& problems);  // compression_training, eigenvalue
 /// True when elasticity is on and its section is sound.
 bool check_elasticity_rules(const Effective& values, Problems& problems);
+/// True when the key was given another value than its default.
+bool differs(const SchemaNode& key, const Effective& values);
 /// True when the section's device is one to which something is moved.
 bool offloads(const Effective& values, const char* section);
 /// Stages, buffers and blocks of offload.
