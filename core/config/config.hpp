@@ -47,8 +47,10 @@ enum class Precision { kFp32, kBf16, kFp16 };
 
 struct PrecisionConfig {
   Precision compute = Precision::kFp32;
-  std::string grad_accum_dtype;     // "float32", "bfloat16", "float16"; resolved, never empty
-  std::string buffer_dtype;         // the same names; empty: buffers stay as loaded
+  std::string grad_accum_dtype;  // "float32", "bfloat16", "float16"; resolved, never empty
+  std::string buffer_dtype;      // the same names; empty: buffers stay as loaded
+  // Expressions for names of buffers that are fp32 whatever buffer_dtype says; absent: those that the model names.
+  std::optional<std::vector<std::string>> fp32_buffers;
   bool check_grad_overflow = true;  // bf16
   std::string autocast_dtype;       // "bfloat16", "float16": autocast runs the forward pass in it; empty: no autocast
   // What amp may ask for beside a compute type.

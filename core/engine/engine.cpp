@@ -20,6 +20,7 @@
 #include "core/log.hpp"
 #include "core/model/batch_norm_types.hpp"
 #include "core/model/dtype_names.hpp"
+#include "core/model/fp32_buffers.hpp"
 #include "core/model/layer_names.hpp"
 #include "core/model/parameter_classes.hpp"
 #include "core/parameters/run_needs.hpp"
@@ -150,10 +151,16 @@ Model Engine::State::join(Model built_model) {
 }
 
 void Engine::State::cast_buffers() {
+  const Fp32Buffers in_fp32 = fp32_buffers(config.precision, model);
+  for (const std::string& warning : in_fp32.warnings) {
+    if (communicator->rank() == 0) log::warning(warning);
+  }
   for (const NamedTensor& buffer : model.buffers()) {
     at::Tensor tensor = buffer.tensor;
     if (!at::isFloatingType(tensor.scalar_type())) continue;
-    if (!config.precision.buffer_dtype.empty()) {
+    if (in_fp32.names.contains(buffer.name)) {
+      tensor.set_data(tensor.to(at::kFloat));
+    } else if (!config.precision.buffer_dtype.empty()) {
       tensor.set_data(tensor.to(dtype_named(config.precision.buffer_dtype)));
     } else if (tensor.scalar_type() == at::kDouble) {
       // Parameters of double precision are trained in fp32 at most, and a buffer of double would widen what it meets.
@@ -451,7 +458,7 @@ CommsSummary Engine::comms_summary(bool stragglers) {
   return state_->communicator->comms_summary(stragglers);
 }
 
-void Engine::want_grad_norm(bool on) { state_->want_grad_norm = on; }
+void Engine::want_grad_norm(bool on) { state_->want_grad_norm = on && state_->config.zero.compute_grad_norm; }
 void Engine::set_report_output(std::function<void(std::string_view)> output) {
   state_->report_output = std::move(output);
 }

@@ -217,7 +217,8 @@ class Engine {
   /// The recorded calls; with `stragglers` compared over the ranks, all of which must call it then.
   CommsSummary comms_summary(bool stragglers = false);
 
-  /// Computes the gradient norm in every step, also when neither clipping nor an overflow test needs it.
+  /// Computes the gradient norm in every step, also when neither clipping nor an overflow test needs it, unless
+  /// zero_optimization.compute_grad_norm is false.
   void want_grad_norm(bool on);
   /// Where the lines of steps_per_print, wall_clock_breakdown and memory_breakdown go; default: standard output.
   void set_report_output(std::function<void(std::string_view)> output);

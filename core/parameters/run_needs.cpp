@@ -17,7 +17,9 @@ bool tests_overflow(const PrecisionConfig& precision) {
   return precision.scales_loss || (precision.compute == Precision::kBf16 && precision.check_grad_overflow);
 }
 
-bool needs_norm(const Config& config) { return tests_overflow(config.precision) || config.gradient_clipping > 0; }
+bool needs_norm(const Config& config) {
+  return config.gradient_clipping > 0 || (config.zero.compute_grad_norm && tests_overflow(config.precision));
+}
 
 bool communicates_by_itself(const ComponentManifest* optimizer) {
   return optimizer != nullptr && optimizer->has_trait("own_communication");

@@ -21,7 +21,7 @@ at::ScalarType communication_dtype(const Config& config);
 
 /// Whether a step looks for gradients that are not finite.
 bool tests_overflow(const PrecisionConfig& precision);
-/// Whether a step needs the norm of its gradients.
+/// Whether a step needs the norm of its gradients, or reports it.
 bool needs_norm(const Config& config);
 
 /// Optimizers; null: none.

@@ -1,6 +1,7 @@
 """What the engine is told of a torch.nn.Module."""
 
 import inspect
+import re
 from collections.abc import Mapping
 
 import torch
@@ -60,11 +61,26 @@ def saved_names_of(module):
             "tied": {name: first[id(tensor)] for name, tensor in named if name not in names and name not in left_out}}
 
 
+def fp32_buffers_of(module, buffers):
+    """The names of buffers that a model of transformers keeps in fp32, for each type that it may compute in."""
+    patterns = {"bfloat16": [], "float16": []}
+    for path, part in module.named_modules():
+        strict = getattr(part, "_keep_in_fp32_modules_strict", None) or ()
+        lenient = getattr(part, "_keep_in_fp32_modules", None) or ()
+        for names, dtypes in ((strict, ("bfloat16", "float16")), (lenient, ("float16",))):
+            found = [("^" + re.escape(path) + r"\..*" if path else "") + name.replace("*", ".*") for name in names]
+            for dtype in dtypes:
+                patterns[dtype] += found
+    return {dtype: [name for name, _ in buffers if any(re.search(pattern, name) for pattern in ones)]
+            for dtype, ones in patterns.items()}
+
+
 def facts_of(module):
     """What the engine may know of the model beyond its tensors: sizes of a configuration as transformers has it."""
     config = getattr(module, "config", None)
     config = getattr(config, "text_config", config)
     facts = saved_names_of(module)
+    facts["fp32_buffers"] = fp32_buffers_of(module, buffers_of(module))
     for name, keys in {"hidden_size": ("hidden_size", "n_embd", "d_model"), "vocab_size": ("vocab_size",),
                        "layers": ("num_hidden_layers", "n_layer"), "heads": ("num_attention_heads", "n_head")}.items():
         for key in keys:

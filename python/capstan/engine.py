@@ -449,7 +449,8 @@ class Engine(torch.nn.Module):
 
     def get_global_grad_norm(self) -> float | None:
         """The L2 norm of the last step's gradients over all ranks, before clipping, a float. None before the first step, and
-        at the first call where neither clipping nor an overflow test needs the norm: it is computed from then on."""
+        at the first call where neither clipping nor an overflow test needs the norm: it is computed from then on. Always None
+        where zero_optimization.compute_grad_norm is false."""
         self._core.want_grad_norm(True)
         norm = self._core.last_step()[3]
         return norm if self.global_steps > 0 and norm == norm else None

@@ -8,6 +8,7 @@ import threading
 import time
 import unittest
 import weakref
+from collections import OrderedDict
 
 import torch
 
@@ -379,6 +380,35 @@ class TheEngine(Fixture):
         step(engine)
         expected = torch.stack([p.grad.norm() for p in net.parameters()]).norm().item()
         self.assertAlmostEqual(engine.get_global_grad_norm(), expected, places=5)
+
+    def test_computes_no_norm_where_the_configuration_says_so(self):
+        engine = engine_of(gradient_clipping=0, zero_optimization={"compute_grad_norm": False})
+        for _ in range(3):
+            step(engine)
+            self.assertIsNone(engine.get_global_grad_norm())
+
+    def test_keeps_buffers_in_fp32_that_a_model_of_transformers_names(self):
+        class Routed(torch.nn.Module):
+            _keep_in_fp32_modules_strict = ["correction*bias"]
+            _keep_in_fp32_modules = ["angles"]
+
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(4, 1)
+                for name in ("correction_e_bias", "angles", "plain"):
+                    self.register_buffer(name, torch.ones(4))
+
+            def forward(self, x):
+                return self.inner((x * self.correction_e_bias * self.angles * self.plain).to(self.inner.weight.dtype))
+
+        for section, given, kept in (("bf16", "auto", {"outer.correction_e_bias"}),
+                                     ("fp16", "auto", {"outer.correction_e_bias", "outer.angles"}),
+                                     ("fp16", [], set()), ("bf16", ["outer.p*n"], {"outer.plain"})):
+            net = torch.nn.Sequential(OrderedDict(outer=Routed()))
+            engine = engine_of(net, **{section: {"enabled": True}},
+                               data_types={"buffer_dtype": section, "keep_in_fp32_modules": given})
+            step(engine)
+            self.assertEqual({name for name, buffer in net.named_buffers() if buffer.dtype == torch.float32}, kept)
 
     def test_hands_the_model_over_to_another(self):
         net = Net()

@@ -28,7 +28,14 @@ constexpr const char* kCosine = " A cosine is 'WarmupCosineLR', with total_num_s
 constexpr const char* kLinear = " A linear decay is 'WarmupDecayLR', with total_num_steps.";
 constexpr const char* kLbfgs =
     " L-BFGS evaluates the loss several times in a step, which step() after one backward cannot.";
+constexpr const char* kMup =
+    " mup scales rates by widths, which a configuration does not hold. In Python give initialize() the optimizer that "
+    "mup makes, a torch.optim one with a rate for each width; else write the plain type, and in "
+    "capstan.parameter_groups the lr of each width.";
 constexpr ForeignType kForeignTypes[] = {
+    {"optimizer", "muadam", kMup},
+    {"optimizer", "muadamw", kMup},
+    {"optimizer", "musgd", kMup},
     {"optimizer", "fusedadam", kFused},
     {"optimizer", "deepspeedcpuadam", kFused},
     {"optimizer", "cpuadam", kFused},

@@ -137,12 +137,19 @@ void note(const Effective& values, const char* key, bool idle, const std::string
 }
 
 /// Keys of zero_optimization whose effect depends on other keys, whatever the number of processes.
-void zero_keys(const Effective& values, Problems& problems) {
+void zero_keys(const Effective& values, const Config& config, Problems& problems) {
   const std::int64_t stage = values.integer(kStage);
   const std::string at_stage = "has no effect at stage " + std::to_string(stage);
   const char* const unused = "zero_optimization.ignore_unused_parameters";
   note(values, unused, !values.flag(unused) && (stage == 0 || stage == 3),
        at_stage + ": stages 1 and 2 look for parameters that a step did not use.", problems);
+  const char* const norm = "zero_optimization.compute_grad_norm";
+  note(values, norm, !values.flag(norm),
+       config.gradient_clipping > 0
+           ? "false has no effect: gradient_clipping " + shown(Json(config.gradient_clipping)) +
+                 " needs the norm. Set it to 0 to do without."
+           : "false: the norm of gradients is not computed, nor logged.",
+       problems);
 }
 
 /// Keys of zero_optimization and of communication whose effect depends on other keys, with several processes.
@@ -229,7 +236,7 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
   const bool away = config.parameter_offload ||
                     (values.integer(kStage, 3) == 3 && values.text("zero_optimization.offload_param.device") == "nvme");
   IdleKeys(values, alone, away, plugins, problems).report();
-  zero_keys(values, problems);
+  zero_keys(values, config, problems);
   if (!alone) zero_keys_of_several(values, config, problems);
   if (context.world_known && !alone) secondary_ranks(values, config.batch.world_size, problems);
   report_idle_offload_keys(values, config, plugins, problems);
@@ -244,6 +251,11 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
   }
   if (values.flag("torch_autocast.enabled") && config.precision.autocast_dtype.empty()) {
     problems.notice("torch_autocast", "has no effect with float32, in which the model computes anyway.");
+  }
+  if (config.precision.fp32_buffers && !config.precision.fp32_buffers->empty() &&
+      config.precision.compute == Precision::kFp32) {
+    problems.notice("data_types.keep_in_fp32_modules",
+                    "has no effect with float32, which all buffers but those of buffer_dtype have anyway.");
   }
   const bool divides_twice = values.flag("prescale_gradients") && values.number("gradient_predivide_factor", 1) != 1;
   if (divides_twice && values.text("gradient_allreduce_op") != "sum") {

@@ -3,10 +3,28 @@
 #include <string_view>
 
 #include "core/config/rules/rules.hpp"
+#include "core/schema/regular_expression.hpp"
 #include "core/schema/value.hpp"
+#include "core/text/places.hpp"
 
 namespace capstan {
 namespace {
+
+/// Expressions from patterns in which * stands for any characters, the rest being an expression already.
+std::vector<std::string> expressions(const Json& patterns, const std::string& where, Problems& problems) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    const Json& pattern = patterns.as_array()[i];
+    if (!pattern.is_string()) continue;  // reported already
+    std::string text;
+    for (const char character : pattern.as_string())
+      text += character == '*' ? std::string(".*") : std::string(1, character);
+    const std::string fault = expression_fault(text);
+    if (!fault.empty()) problems.error(element_path(where, i), fault);
+    out.push_back(std::move(text));
+  }
+  return out;
+}
 
 /// "torch.half", "fp16" and "float16" are one type; "" when the text is none.
 std::string canonical_dtype(std::string_view text) {
@@ -174,6 +192,10 @@ PrecisionConfig resolve_precision(const Effective& values, Problems& problems) {
   precision.buffer_dtype = canonical_dtype(values.text("data_types.buffer_dtype"));
   if (precision.buffer_dtype == "int8") {
     problems.error("data_types.buffer_dtype", "floating-point buffers cannot become int8. Use fp32, bf16 or fp16.");
+  }
+  const std::string in_fp32 = "data_types.keep_in_fp32_modules";
+  if (const Json* patterns = values.find(in_fp32); patterns && patterns->is_array()) {
+    precision.fp32_buffers = expressions(*patterns, in_fp32, problems);
   }
   const std::string parameter = canonical_dtype(values.text("data_types.param_dtype"));
   if (!parameter.empty() && parameter != model) {

@@ -55,7 +55,8 @@ DataTypesConfig read_data_types(const SectionValues& section) {
   DataTypesConfig to;
   section.read({{"grad_accum_dtype", &to.grad_accum_dtype},
                 {"param_dtype", &to.param_dtype},
-                {"buffer_dtype", &to.buffer_dtype}});
+                {"buffer_dtype", &to.buffer_dtype},
+                {"keep_in_fp32_modules", &to.keep_in_fp32_modules}});
   return to;
 }
 

@@ -53,6 +53,7 @@ struct TorchAutocastConfig {
 /// data_types, as written; PrecisionConfig has what follows from it.
 struct DataTypesConfig {
   std::optional<std::string> grad_accum_dtype, param_dtype, buffer_dtype;
+  std::optional<std::vector<std::string>> keep_in_fp32_modules;  // absent: "auto"
   bool operator==(const DataTypesConfig&) const = default;
 };
 

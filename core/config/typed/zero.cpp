@@ -87,6 +87,7 @@ ZeroConfig read_zero(const SectionValues& section) {
                 {"round_robin_gradients", &to.round_robin_gradients},
                 {"load_from_fp32_weights", &to.load_from_fp32_weights},
                 {"ignore_unused_parameters", &to.ignore_unused_parameters},
+                {"compute_grad_norm", &to.compute_grad_norm},
                 {"use_multi_rank_bucket_allreduce", &to.use_multi_rank_bucket_allreduce},
                 {"zero_hpz_partition_size", &to.zero_hpz_partition_size},
                 {"zero_quantized_weights", &to.zero_quantized_weights},

@@ -72,6 +72,7 @@ struct ZeroConfig {
   bool round_robin_gradients = false;
   bool load_from_fp32_weights = true;
   bool ignore_unused_parameters = true;
+  bool compute_grad_norm = true;
   bool use_multi_rank_bucket_allreduce = true;
 
   // Stage 3

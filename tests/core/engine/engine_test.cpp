@@ -99,6 +99,30 @@ TEST(Engine, ClipsByTheNormPlusAMillionth) {
   EXPECT_NEAR(distance(clipped.model, before), expected, 1e-3 * expected);
 }
 
+TEST(Engine, ComputesNoNormWhereTheConfigurationSaysSoAndNothingClips) {
+  const auto run = [](const char* clipping, const char* computed) {
+    SmallRun made(config(R"("bf16": {"enabled": true}, "gradient_clipping": )" + std::string(clipping) +
+                         R"(, "zero_optimization": {"compute_grad_norm": )" + computed + "}"));
+    made.engine.want_grad_norm(true);
+    const double loss = (made.steps(3), made.step());
+    return std::pair(loss, made.engine.last_step().grad_norm);
+  };
+  const auto with = run("0", "true"), without = run("0", "false"), clipped = run("1e-3", "false");
+  EXPECT_GT(with.second, 0);
+  EXPECT_TRUE(std::isnan(without.second));
+  EXPECT_EQ(without.first, with.first);
+  EXPECT_GT(clipped.second, 0);  // clipping needs it
+}
+
+TEST(Engine, SkipsAStepThatOverflowsWithoutANorm) {
+  SmallRun run(config(R"("bf16": {"enabled": true}, "gradient_clipping": 0,
+                         "zero_optimization": {"compute_grad_norm": false})"));
+  run.steps(2);
+  run.model.steep = true;
+  run.step();
+  EXPECT_FALSE(run.engine.last_step().applied);
+}
+
 TEST(Engine, UpdatesAtTheRateOfTheUpdateThatItMakes) {
   // StepLR halves the rate every 2 updates: 0.8, 0.8, 0.4, 0.4, 0.2, ...; a skipped step is no update.
   SmallRun run(R"({"train_batch_size": 8, "steps_per_print": null, "gradient_clipping": 0,

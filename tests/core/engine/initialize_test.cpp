@@ -162,6 +162,32 @@ TEST_F(Initialize, LeavesBuffersAsLoadedOtherwise) {
   EXPECT_EQ(module->line->weight.scalar_type(), torch::kBFloat16);
 }
 
+TEST_F(Initialize, KeepsBuffersInFp32WhoseNamesTheConfigurationGives) {
+  for (const char* pattern : {"scale", "s*le", "^scale$"}) {
+    for (const char* precision : {"bf16", "fp16"}) {
+      const auto module = std::make_shared<Scaled>();
+      module->scale.set_data(module->scale.to(torch::kHalf));
+      Engine engine = initialize(module, config("\"" + std::string(precision) +
+                                                R"(": {"enabled": true}, "data_types": {"buffer_dtype": "bf16",
+                                                       "keep_in_fp32_modules": [")" +
+                                                pattern + R"("]})"));
+      EXPECT_EQ(module->scale.scalar_type(), torch::kFloat) << pattern;
+      EXPECT_NE(module->line->weight.scalar_type(), torch::kFloat);
+    }
+  }
+}
+
+TEST_F(Initialize, CastsBuffersThatNoPatternFitsAndNamesThePattern) {
+  const auto module = std::make_shared<Scaled>();
+  ::testing::internal::CaptureStderr();
+  Engine engine = initialize(module, config(R"("bf16": {"enabled": true}, "data_types": {"buffer_dtype": "bf16",
+                                                 "keep_in_fp32_modules": ["scalf"]})"));
+
+  EXPECT_EQ(module->scale.scalar_type(), torch::kBFloat16);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("data_types.keep_in_fp32_modules: 'scalf' fits no buffer of the model. Did you mean 'scale'?"));
+}
+
 TEST_F(Initialize, TrainsADoublePrecisionModuleInFp32) {
   const auto module = std::make_shared<Scaled>();
   module->to(torch::kDouble);

@@ -70,6 +70,8 @@ std::span<const Key> precision() {
      "Explicit parameter type; must be the one that fp16 or bf16 implies.", "the validator, which compares it with the precision"},
     {"data_types.buffer_dtype", "string", "", "fp16|float16|half|bf16|bfloat16|fp32|float32|float|int8|torch.fp16|torch.float16|torch.half|torch.bf16|torch.bfloat16|torch.fp32|torch.float32|torch.float|torch.int8", 0, "DS",
      "Cast floating-point buffers to this; absent: leave them as loaded.", kEngine},
+    {"data_types.keep_in_fp32_modules", "string[]", "\"auto\"", "", kOrAuto, "DS",
+     "Patterns of names of buffers that are fp32 under fp16 and bf16, whatever buffer_dtype says; * stands for any characters. \"auto\": the buffers that a model of transformers names.", kEngine},
   };
   // clang-format on
   return kKeys;

@@ -49,8 +49,9 @@ bool held_elsewhere(const SchemaNode& node) {
   for (const std::string_view name : kElsewhere) {
     if (node.path == name || node.path.starts_with(std::string(name) + ".")) return true;
   }
-  // Idle keys; related_modules is idle for some methods of compression only.
-  return node.has(kNoEffect) && !node.path.ends_with("related_modules");
+  // Keys that nothing acts on; related_modules is idle for some methods of compression only.
+  const bool unread = node.key && *node.key->reader == '\0' && !node.is_section();
+  return (node.has(kNoEffect) || unread) && !node.path.ends_with("related_modules");
 }
 
 void missing_from(const SchemaNode& node, const std::set<std::string>& read_paths, std::vector<std::string>& missing) {
