@@ -13,7 +13,6 @@
 
 #include "capstan/layer.hpp"
 #include "core/engine/initialize.hpp"
-#include "core/engine/partial_load.hpp"
 #include "core/errors.hpp"
 #include "core/registry/plugin_call.hpp"
 #include "python/interrupts.hpp"
@@ -336,8 +335,6 @@ void PyEngine::end_no_sync() {
 std::string PyEngine::load_checkpoint(const std::string& dir, const std::string& tag, bool strict,
                                       const py::function& fault_of) {
   Engine& engine = this->engine();
-  std::optional<PartialLoad> in_part;
-  if (!strict) in_part.emplace();
   std::string state;
   const auto check = [&](const Json& client_state) {
     const std::string text = client_state.dump();
@@ -347,7 +344,7 @@ std::string PyEngine::load_checkpoint(const std::string& dir, const std::string&
   };
   {
     const Unlocked unlocked;
-    state = engine.load_checkpoint(dir, tag, check).dump();
+    state = engine.load_checkpoint(dir, tag, check, strict).dump();
   }
   forwards_ = 0;
   after_backward_ = false;

@@ -77,7 +77,7 @@ class PyEngine {
   /// Calls of step() so far.
   std::int64_t micro_steps() const { return micro_steps_; }
   /// `fault_of(client_state)` says, before anything changes, what is wrong with the client state, a text of JSON; "":
-  /// nothing is. Not `strict`: see PartialLoad.
+  /// nothing is. `strict`: as of Engine::load_checkpoint().
   std::string load_checkpoint(const std::string& dir, const std::string& tag, bool strict,
                               const pybind11::function& fault_of);
 

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <set>
-#include <utility>
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/export.hpp"
@@ -15,7 +14,6 @@
 #include "core/comm/as_one.hpp"
 #include "core/config/resolve/elastic.hpp"
 #include "core/engine/checkpoint_lookup.hpp"
-#include "core/engine/partial_load.hpp"
 #include "core/engine/saved_run.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
@@ -36,33 +34,31 @@ void check_format(const Json& state, const std::string& where) {
                      ", this release reads format " + std::to_string(kStateFormat) + ".");
 }
 
-thread_local bool loads_partly = false;  // PartialLoad
-
-/// Every tensor of the model is there, and every parameter that is there is the model's, unless the load is partial.
+/// Every tensor of the model is there, and every parameter that is there is the model's, unless the load is not strict.
 /// `without_frozen`: parameters that are not trained may be missing.
 void check_model(const Model& model, const CheckpointContents& contents, const CheckpointLookup& lookup,
                  bool without_frozen) {
   std::set<std::string> known;
   for (const NamedTensor& parameter : model.parameters()) {
     known.insert(parameter.name);
-    const bool may_lack = loads_partly || parameter.added || (without_frozen && !parameter.trained());
+    const bool may_lack = !lookup.strict() || parameter.added || (without_frozen && !parameter.trained());
     if (may_lack && !lookup.has(parameter.name, kParam)) continue;
     lookup.require(parameter.name, kParam, parameter.tensor.sizes());
   }
   // What compressions of that run have trained is nothing to a run without them.
   known.merge(trained_states(contents.state, state_file(lookup.where())));
   for (const NamedTensor& buffer : model.buffers()) {
-    if (!buffer.persistent || (loads_partly && !lookup.has(buffer.name, kBuffer))) continue;
+    if (!buffer.persistent || (!lookup.strict() && !lookup.has(buffer.name, kBuffer))) continue;
     lookup.require(buffer.name, kBuffer, buffer.tensor.sizes());
   }
   for (const CheckpointTensor& tensor : contents.tensors) {
-    if (loads_partly || tensor.state != kParam || known.contains(tensor.parameter)) continue;
+    if (!lookup.strict() || tensor.state != kParam || known.contains(tensor.parameter)) continue;
     throw RuntimeFault(lookup.where() + ": holds parameter '" + tensor.parameter +
                        "', which this model does not have. It was saved from another model.");
   }
 }
 
-/// What a partial load leaves out on either side.
+/// Names what a load that is not strict leaves out on either side.
 void warn_of_differences(const Model& model, const CheckpointContents& contents, const CheckpointLookup& lookup) {
   std::vector<std::string> missing, unknown;
   std::set<std::string> known = trained_states(contents.state, state_file(lookup.where()));
@@ -99,10 +95,6 @@ void check_generator(const at::Generator& generator, const at::Tensor& bytes, co
 }
 
 }  // namespace
-
-PartialLoad::PartialLoad() : before_(std::exchange(loads_partly, true)) {}
-PartialLoad::~PartialLoad() { loads_partly = before_; }
-bool PartialLoad::on() { return loads_partly; }
 
 bool Engine::State::nodes_store() const { return config.checkpoint.use_node_local_storage && communicator->size() > 1; }
 
@@ -232,7 +224,7 @@ void Engine::State::load_components(const SavedRun& saved, const std::string& wh
 /// Parameters with their states: of each this rank's part.
 void Engine::State::load_entries(const CheckpointLookup& lookup) {
   for (const SubGroup& sub_group : store.sub_groups()) {
-    store.acquire(sub_group, loads_partly ? TileStaging::Show::kValues : TileStaging::Show::kNothing);
+    store.acquire(sub_group, lookup.strict() ? TileStaging::Show::kNothing : TileStaging::Show::kValues);
     for (Piece& piece : store.pieces(sub_group)) {
       const ParameterEntry& entry = store.entries()[piece.entry];
       const std::int64_t offset = entry.offset + piece.offset;
@@ -252,7 +244,7 @@ void Engine::State::load_entries(const CheckpointLookup& lookup) {
 }
 
 bool Engine::State::begins_anew(const ParameterEntry& entry, const CheckpointLookup& lookup) const {
-  return (loads_partly || compressions.is_trained_state(entry.name)) && !lookup.has(entry.name, kParam);
+  return (!lookup.strict() || compressions.is_trained_state(entry.name)) && !lookup.has(entry.name, kParam);
 }
 
 /// A compression that the run had not when it was saved makes its states of the values that are loaded.
@@ -287,7 +279,7 @@ void Engine::State::load_frozen(const CheckpointLookup& lookup) {
     }
     store.set_frozen(k, [&](const at::Tensor& to, std::int64_t offset) { lookup.copy(name, kParam, to, offset); });
   }
-  if (kept == 0 || loads_partly || communicator->rank() > 0) return;
+  if (kept == 0 || !lookup.strict() || communicator->rank() > 0) return;
   log::warning(lookup.where() + ": was saved without parameters that are not trained. The model's own values of " +
                std::to_string(kept) + " such parameters stay: load those that it was trained with before.");
 }
@@ -359,13 +351,12 @@ void Engine::State::apply(const CheckpointLookup& lookup, const SavedRun& saved)
 }
 
 void Engine::State::take_over(const CheckpointContents& contents, const SavedRun& saved, const std::string& where,
-                              const std::string& call) {
+                              const std::string& call, bool strict) {
   load_components(saved, where);
   half_loaded = true;
-  as_one(*communicator, call + ", apply", [&] { apply(CheckpointLookup(contents, where), saved); });
-  if (loads_partly && communicator->rank() == 0) {
-    warn_of_differences(model, contents, CheckpointLookup(contents, where));
-  }
+  const CheckpointLookup lookup(contents, where, strict);
+  as_one(*communicator, call + ", apply", [&] { apply(lookup, saved); });
+  if (!strict && communicator->rank() == 0) warn_of_differences(model, contents, lookup);
   store.refresh_all(transform_weight());
   half_loaded = false;
   wants_teacher = false;
@@ -377,7 +368,7 @@ void Engine::State::take_over(const CheckpointContents& contents, const SavedRun
 }
 
 Json Engine::State::load(const std::string& dir, const std::string& tag_given,
-                         const std::function<void(const Json&)>& check_client_state) {
+                         const std::function<void(const Json&)>& check_client_state, bool strict) {
   background_save.finish();
   snapshots.forget();
   at::NoGradGuard no_grad;
@@ -392,7 +383,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given,
     const std::string tag = completed.empty() ? latest_tag(dir) : completed;
     where = std::filesystem::path(dir) / tag;
     contents = read_checkpoint(dir, tag, taken_tensors());
-    saved = check(contents, CheckpointLookup(contents, where));
+    saved = check(contents, CheckpointLookup(contents, where, strict));
     if (const Json* of_program = contents.state.find("client_state"); of_program && check_client_state) {
       try {
         check_client_state(*of_program);
@@ -401,7 +392,7 @@ Json Engine::State::load(const std::string& dir, const std::string& tag_given,
       }
     }
   });
-  take_over(contents, saved, where, "load_checkpoint");
+  take_over(contents, saved, where, "load_checkpoint", strict);
   note_checkpoint(where);
   const Json* client_state = contents.state.find("client_state");
   return client_state ? *client_state : Json::object();

@@ -45,7 +45,8 @@ std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntr
   return {values.numel()};
 }
 
-CheckpointLookup::CheckpointLookup(const CheckpointContents& contents, std::string where) : where_(std::move(where)) {
+CheckpointLookup::CheckpointLookup(const CheckpointContents& contents, std::string where, bool strict)
+    : where_(std::move(where)), strict_(strict) {
   for (const CheckpointTensor& tensor : contents.tensors) tensors_[{tensor.parameter, tensor.state}].push_back(&tensor);
 }
 

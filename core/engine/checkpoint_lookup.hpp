@@ -41,7 +41,10 @@ std::vector<std::int64_t> state_shape(const StateSpec& spec, const ParameterEntr
 class CheckpointLookup {
  public:
   /// `contents` must outlive this. `where` is the checkpoint's folder, for messages.
-  CheckpointLookup(const CheckpointContents& contents, std::string where);
+  /// Not `strict`: the checkpoint and the model may each lack parameters and buffers of the other.
+  CheckpointLookup(const CheckpointContents& contents, std::string where, bool strict = true);
+
+  bool strict() const { return strict_; }
 
   bool has(const std::string& parameter, const std::string& state) const {
     return tensors_.contains({parameter, state});
@@ -62,6 +65,7 @@ class CheckpointLookup {
 
  private:
   std::string where_;
+  bool strict_;
   std::map<std::pair<std::string, std::string>, std::vector<const CheckpointTensor*>> tensors_;
 };
 

@@ -419,8 +419,8 @@ bool Engine::saved_within(std::chrono::milliseconds patience) const {
 }
 void Engine::finish_saving() { state_->background_save.finish(); }
 Json Engine::load_checkpoint(const std::string& dir, const std::string& tag,
-                             const std::function<void(const Json& client_state)>& check) {
-  return state_->load(dir, tag, check);
+                             const std::function<void(const Json& client_state)>& check, bool strict) {
+  return state_->load(dir, tag, check, strict);
 }
 
 const std::string& Engine::run_id() const { return state_->run_id; }

@@ -124,9 +124,11 @@ class Engine {
   /// before. Whatever fails on one rank is thrown on all of them, on the others as a RuntimeFault that names the rank.
   /// When that happens after the engine has begun to change, memory that is lacking for instance, it refuses to be used
   /// until a load succeeds.
-  /// `check` may refuse the client state by throwing, before the engine changes.
+  /// `check` may refuse the client state by throwing, before the engine changes. Not `strict`: parameters and buffers
+  /// that the checkpoint or the model lacks are named in a warning, and the model's own stay as they are; a tensor of
+  /// another shape is refused all the same.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "",
-                       const std::function<void(const Json& client_state)>& check = nullptr);
+                       const std::function<void(const Json& client_state)>& check = nullptr, bool strict = true);
   /// Copies all that a checkpoint holds into this process's segments in shared memory, from which other processes, of
   /// whatever number and ZeRO stage, go on when some are lost. A thread copies beside the next forward and backward;
   /// the update that follows waits for it, as do functions that change values; only what forward changes is copied

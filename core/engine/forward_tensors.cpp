@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/engine/checkpoint_lookup.hpp"
-#include "core/engine/partial_load.hpp"
 #include "core/engine/state.hpp"
 #include "core/log.hpp"
 #include "core/xxh3.hpp"
@@ -59,7 +58,7 @@ void Engine::State::load_forward_tensors(const CheckpointLookup& lookup, const S
   const int rank = communicator->rank();
   std::vector<std::string> given_up;
   for (const ForwardTensor& one : forward_tensors()) {
-    if (PartialLoad::on() && !lookup.has(one.name, one.state)) continue;
+    if (!lookup.strict() && !lookup.has(one.name, one.state)) continue;
     const bool same_world = saved.world_size == config.batch.world_size;
     const std::string own = of_rank(one.state, rank);
     lookup.copy(one.name, same_world && lookup.has(one.name, own) ? own : one.state, one.tensor);

@@ -193,10 +193,11 @@ struct Engine::State {
   void refuse_to_save(const char* call) const;
   void settle_to_save(const char* call);
   std::string save(const std::string& dir, const std::string& tag, const Json& client_state, bool frozen);
-  Json load(const std::string& dir, const std::string& tag, const std::function<void(const Json&)>& check_client_state);
+  Json load(const std::string& dir, const std::string& tag, const std::function<void(const Json&)>& check_client_state,
+            bool strict);
   /// Becomes what check() has found to fit. `call`: how the collectives are named.
   void take_over(const CheckpointContents& contents, const SavedRun& saved, const std::string& where,
-                 const std::string& call);
+                 const std::string& call, bool strict = true);
   /// Which tensors of a checkpoint this rank reads: of trainable parameters those that lie in its part.
   std::function<bool(const CheckpointTensor&)> taken_tensors();
   /// Compares all of a checkpoint with this engine, and changes nothing. Throws RuntimeFault naming what does not fit.
