@@ -13,7 +13,6 @@
 #include "core/comm/as_one.hpp"
 #include "core/compression/unmatched_groups.hpp"
 #include "core/config/component_params.hpp"
-#include "core/engine/kept_values.hpp"
 #include "core/engine/ranks.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
@@ -126,20 +125,9 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   store.refresh_all(transform_weight());
   build_monitors();
   emit(CAPSTAN_EVENT_INITIALIZED);
-  // Last: where the constructor throws, nothing would end the lending.
-  KeptValues::lend(model, {.store = &store,
-                           .loss_scale = [this] { return scaler.scale(); },
-                           .masters_changed =
-                               [this] {
-                                 snapshots.forget();
-                                 store.refresh_all(transform_weight());
-                               }});
 }
 
-Engine::State::~State() {
-  KeptValues::end_lending(model);
-  communicator->log().configure({}, nullptr);
-}
+Engine::State::~State() { communicator->log().configure({}, nullptr); }
 
 bool Engine::trial_ended() const { return state_->trial && state_->trial->ended(); }
 

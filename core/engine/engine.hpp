@@ -246,6 +246,7 @@ class Engine {
 
  private:
   struct State;
+  friend class KeptValues;  // kept_values.hpp
   std::unique_ptr<State> state_;
 };
 

@@ -4,35 +4,16 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
-#include <optional>
 #include <utility>
 
 #include "core/comm/communicator.hpp"
 #include "core/engine/checkpoint_lookup.hpp"
+#include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/parameters/parameter_store.hpp"
 
 namespace capstan {
 namespace {
-
-/// The engines of this process by their models: those of several ranks where threads stand for processes.
-struct Lenders {
-  std::mutex mutex;
-  std::map<const Model*, KeptValues::Lender> by_model;
-};
-
-Lenders& lenders() {
-  static Lenders all;
-  return all;
-}
-
-KeptValues::Lender lender_of(const Model& model) {
-  Lenders& all = lenders();
-  const std::lock_guard lock(all.mutex);
-  return all.by_model.at(&model);
-}
 
 /// Values that are given, as one dimension of float32.
 at::Tensor flat_values(const KeptValues::What& what, const at::Tensor& values, std::int64_t numel) {
@@ -48,28 +29,16 @@ at::Tensor flat_values(const KeptValues::What& what, const at::Tensor& values, s
 
 }  // namespace
 
-void KeptValues::lend(const Model& model, Lender lender) {
-  Lenders& all = lenders();
-  const std::lock_guard lock(all.mutex);
-  all.by_model.insert_or_assign(&model, std::move(lender));
-}
-
-void KeptValues::end_lending(const Model& model) {
-  Lenders& all = lenders();
-  const std::lock_guard lock(all.mutex);
-  all.by_model.erase(&model);
-}
-
-KeptValues::KeptValues(Engine& engine) : engine_(engine), lender_(lender_of(engine.model())) {}
+KeptValues::KeptValues(Engine& engine) : engine_(engine), state_(*engine.state_) {}
 
 bool KeptValues::trains(const std::string& parameter) const {
-  const auto& entries = lender_.store->entries();
+  const auto& entries = state_.store.entries();
   return std::any_of(entries.begin(), entries.end(),
                      [&](const ParameterEntry& entry) { return entry.name == parameter; });
 }
 
 std::size_t KeptValues::index_of(const std::string& parameter) const {
-  const auto& entries = lender_.store->entries();
+  const auto& entries = state_.store.entries();
   const auto found = std::find_if(entries.begin(), entries.end(),
                                   [&](const ParameterEntry& entry) { return entry.name == parameter; });
   if (found == entries.end()) throw RuntimeFault("parameter '" + parameter + "' is not trained by this engine.");
@@ -85,7 +54,7 @@ void KeptValues::refuse_within_step(const What& what) const {
 
 /// The mean gradient of what this rank updates, as the engine keeps it: of any layout and type; undefined: none.
 at::Tensor KeptValues::gradient_of(std::size_t index) const {
-  ParameterStore& store = *lender_.store;
+  ParameterStore& store = state_.store;
   Sharding* sharding = store.sharding();
   if (sharding == nullptr) return store.entries()[index].gradient();
   GradientReducer& gradients = sharding->gradients();
@@ -103,7 +72,7 @@ at::Tensor KeptValues::gradient_of(std::size_t index) const {
 
 /// Whether some rank has had a gradient of the parameter in this step.
 bool KeptValues::gradient_is_there(std::size_t index) const {
-  ParameterStore& store = *lender_.store;
+  ParameterStore& store = state_.store;
   Sharding* sharding = store.sharding();
   if (sharding == nullptr) return store.entries()[index].gradient().defined();
   const bool here = sharding->gradients().touched()[index] != 0;
@@ -114,7 +83,7 @@ bool KeptValues::gradient_is_there(std::size_t index) const {
 }
 
 void KeptValues::visit(const What& what, bool changes, const std::function<void(at::Tensor, std::int64_t)>& use) const {
-  ParameterStore& store = *lender_.store;
+  ParameterStore& store = state_.store;
   const std::size_t index = index_of(what.parameter);
   if (what.is_master()) {
     store.visit_master(index, changes,
@@ -143,7 +112,7 @@ void KeptValues::visit(const What& what, bool changes, const std::function<void(
 
 at::Tensor KeptValues::part(const What& what) const {
   const at::NoGradGuard no_grad;
-  lender_.store->settle();
+  state_.store.settle();
   if (what.is_gradient()) {
     refuse_within_step(what);
     at::Tensor gradient = gradient_of(index_of(what.parameter));
@@ -152,7 +121,7 @@ at::Tensor KeptValues::part(const What& what) const {
     return gradient.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true)
         .contiguous()
         .view({-1})
-        .div_(lender_.loss_scale());
+        .div_(state_.scaler.scale());
   }
   std::vector<std::pair<std::int64_t, at::Tensor>> runs;
   std::int64_t numel = 0;
@@ -168,7 +137,7 @@ at::Tensor KeptValues::part(const What& what) const {
 
 at::Tensor KeptValues::joined(const std::string& parameter, const at::Tensor& part) const {
   const at::NoGradGuard no_grad;
-  ParameterStore& store = *lender_.store;
+  ParameterStore& store = state_.store;
   const std::size_t index = index_of(parameter);
   Sharding* sharding = store.sharding();
   const bool cut = sharding != nullptr && sharding->partitioned();
@@ -181,7 +150,7 @@ at::Tensor KeptValues::joined(const std::string& parameter, const at::Tensor& pa
 
 /// A state that is not cut, of the first rank that has elements of the parameter: the others do not update theirs.
 at::Tensor KeptValues::from_updater(std::size_t index, const at::Tensor& values) const {
-  Sharding* sharding = lender_.store->sharding();
+  Sharding* sharding = state_.store.sharding();
   if (sharding == nullptr || !sharding->partitioned()) return values;
   int root = 0;
   while (root + 1 < sharding->communicator().size() && sharding->updated(index, root).numel == 0) ++root;
@@ -191,7 +160,7 @@ at::Tensor KeptValues::from_updater(std::size_t index, const at::Tensor& values)
 
 at::Tensor KeptValues::whole(const What& what) const {
   const at::NoGradGuard no_grad;
-  ParameterStore& store = *lender_.store;
+  ParameterStore& store = state_.store;
   const std::size_t index = index_of(what.parameter);
   if (what.is_gradient()) {
     refuse_within_step(what);
@@ -214,7 +183,7 @@ at::Tensor KeptValues::whole(const What& what) const {
 
 void KeptValues::set_part(const What& what, const at::Tensor& values) const {
   const at::NoGradGuard no_grad;
-  lender_.store->settle();
+  state_.store.settle();
   if (what.is_gradient()) {
     refuse_within_step(what);
     const std::size_t index = index_of(what.parameter);
@@ -226,8 +195,8 @@ void KeptValues::set_part(const What& what, const at::Tensor& values) const {
       throw RuntimeFault("gradient of '" + what.parameter + "': is sparse, and takes no other values.");
     }
     at::Tensor(gradient).copy_(
-        flat_values(what, values, gradient.numel()).view(gradient.sizes()).mul(lender_.loss_scale()));
-    if (Sharding* sharding = lender_.store->sharding()) sharding->gradients().note_given(index);
+        flat_values(what, values, gradient.numel()).view(gradient.sizes()).mul(state_.scaler.scale()));
+    if (Sharding* sharding = state_.store.sharding()) sharding->gradients().note_given(index);
     return;
   }
   const at::Tensor whole_part = part(what);
@@ -238,14 +207,16 @@ void KeptValues::set_part(const What& what, const at::Tensor& values) const {
 
 void KeptValues::set_whole(const What& what, const at::Tensor& values) const {
   const at::NoGradGuard no_grad;
-  ParameterStore& store = *lender_.store;
+  ParameterStore& store = state_.store;
   const std::size_t index = index_of(what.parameter);
   const at::Tensor given = flat_values(what, values, store.entries()[index].parameter.numel());
   Sharding* sharding = store.sharding();
   const bool cut = sharding != nullptr && sharding->partitioned();
   const Range mine = cut ? sharding->updated(index) : Range{0, given.numel()};
   set_part(what, given.narrow(0, mine.offset, mine.numel));
-  if (what.is_master()) lender_.masters_changed();
+  if (!what.is_master()) return;
+  state_.snapshots.forget();
+  store.refresh_all(state_.transform_weight());
 }
 
 }  // namespace capstan

@@ -2,14 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
 #include "core/engine/engine.hpp"
 
 namespace capstan {
-
-class ParameterStore;
 
 /// What an engine keeps of a trained parameter beside the values that the model computes with: its fp32 master, its
 /// gradient between the last backward of a step and step(), and its optimizer's states. All ranks call each function
@@ -44,15 +43,6 @@ class KeptValues {
   /// The whole of which each rank gives its part.
   at::Tensor joined(const std::string& parameter, const at::Tensor& part) const;
 
-  /// What an engine lends. It is known by the engine's model.
-  struct Lender {
-    ParameterStore* store = nullptr;
-    std::function<double()> loss_scale;
-    std::function<void()> masters_changed;  // brings the model's values up to date
-  };
-  static void lend(const Model& model, Lender lender);
-  static void end_lending(const Model& model);
-
  private:
   std::size_t index_of(const std::string& parameter) const;
   at::Tensor gradient_of(std::size_t index) const;
@@ -63,7 +53,7 @@ class KeptValues {
   void visit(const What& what, bool changes, const std::function<void(at::Tensor, std::int64_t)>& use) const;
 
   Engine& engine_;
-  Lender lender_;
+  Engine::State& state_;
 };
 
 }  // namespace capstan
