@@ -259,7 +259,7 @@ class Reader {
     config.optimizer = chooser.optimizer();
     config.scheduler = chooser.scheduler(config.optimizer);
     Effective unconsumed = values.unconsumed();
-    derive_values(unconsumed);
+    derive_values(unconsumed, problems_);
     settle_contiguous_memory(unconsumed, problems_);
     if (const ComponentRef found = config.optimizer
                                        ? plugins_.find("optimizer", config.optimizer->type, config.optimizer->device)

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/config/resolve/launcher_world.hpp"
-#include "core/config/rules/section_rules.hpp"
+#include "core/config/resolve/offload_sections.hpp"
 
 namespace capstan {
 namespace {

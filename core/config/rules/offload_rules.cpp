@@ -73,11 +73,6 @@ void check_read_ahead(const Effective& values, const Config& config, Problems& p
 
 }  // namespace
 
-bool offloads(const Effective& values, const char* section) {
-  const std::string device = values.text(std::string(section) + ".device");
-  return device == "cpu" || device == "nvme";
-}
-
 std::int64_t least_buffers(const Config& config, const ComponentManifest& optimizer) {
   return static_cast<std::int64_t>(values_of_an_element(config, optimizer).size());
 }

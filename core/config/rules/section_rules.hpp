@@ -3,12 +3,10 @@
 #include "core/config/config.hpp"
 #include "core/config/language/language.hpp"
 #include "core/config/resolve/effective.hpp"
+#include "core/config/resolve/offload_sections.hpp"
 #include "core/text/problem.hpp"
 
 namespace capstan {
-
-inline constexpr const char* kOffloadOptimizer = "zero_optimization.offload_optimizer";
-inline constexpr const char* kOffloadParameters = "zero_optimization.offload_param";
 
 /// Rules inside one section: what must be given when it is on, and which of its values go together.
 void check_data_rules(const Effective& values, const Config& config,
@@ -18,8 +16,6 @@ void check_compression_rules(const Effective& values, Problems& problems);  // c
 bool check_elasticity_rules(const Effective& values, Problems& problems);
 /// True when the key was given another value than its default.
 bool differs(const SchemaNode& key, const Effective& values);
-/// True when the section's device is one to which something is moved.
-bool offloads(const Effective& values, const char* section);
 /// Stages, buffers and blocks of offload.
 void check_offload(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems);
 /// The values that the update of this optimizer needs of an element: its states, the master and the gradient.
