@@ -65,18 +65,19 @@ constexpr Keys kMegatron = {
 constexpr Keys kNeox = {
     "activation", "allow_chopped", "autotuning_config", "autotuning_run", "apply_query_key_layer_scaling", "attention_config", "attention_dropout",
     "attention_softmax_in_fp32", "bias_dropout_fusion", "bias_gelu_fusion", "checkpoint_activations",
-    "checkpoint_factor", "checkpoint_num_layers", "checkpoint_scale", "checkpoint_validation_with_forward_pass",
-    "data_impl", "data_path", "deepspeed_extra_args", "deepspeed_mpi", "deepspeed_slurm", "distributed_backend", "eval_interval", "eval_iters",
+    "checkpoint_factor", "checkpoint_in_cpu", "checkpoint_num_layers", "checkpoint_scale", "checkpoint_validation_with_forward_pass",
+    "comet_experiment_name", "comet_others", "comet_project", "comet_tags", "comet_workspace", "contiguous_checkpointing",
+    "data_impl", "data_path", "deepspeed", "deepspeed_activation_checkpointing", "deepspeed_extra_args", "deepspeed_mpi", "deepspeed_slurm", "distributed_backend", "eval_interval", "eval_iters",
     "extra_save_iters", "finetune", "gas", "gpt_j_residual", "hidden_dropout", "hidden_size", "hostfile",
     "include", "init_method", "iteration", "keep_last_n_checkpoints", "launcher", "layernorm_epsilon", "load", "log_dir",
     "log_interval", "lr_decay_iters", "lr_decay_style", "make_vocab_size_divisible_by", "max_position_embeddings",
     "merge_file", "min_lr", "model_parallel_size", "no_ssh_check", "no_weight_tying", "norm", "num_attention_heads", "num_kv_heads",
     "num_layers", "num_workers", "output_layer_init_method", "output_layer_parallelism", "partition_activations",
     "pipe_parallel_size", "pos_emb", "precision", "rms_norm_epsilon", "rotary_emb_base", "rotary_ndims", "rotary_pct", "save",
-    "save_interval", "scaled_masked_softmax_fusion", "scaled_upper_triang_masked_softmax_fusion", "seq_length",
+    "save_interval", "sequence_parallel", "scaled_masked_softmax_fusion", "scaled_upper_triang_masked_softmax_fusion", "seq_length",
     "split", "synchronize_each_layer", "tensorboard_dir", "test_data_paths", "tokenizer_type", "train_data_paths",
     "train_iters", "use_bnb_optimizer", "use_wandb", "valid_data_paths", "vocab_file", "wandb_group", "wandb_host", "wandb_project",
-    "wandb_team", "warmup", "weight_by_num_documents", "weight_decay", "weighted_sampler_alpha"};
+    "wandb_team", "use_comet", "warmup", "weight_by_num_documents", "weight_decay", "weighted_sampler_alpha"};
 
 constexpr Keys kLlamaFactory = {
     "additional_target", "booster", "cutoff_len", "dataset", "dataset_dir", "double_quantization", "eval_dataset", "finetuning_type",

@@ -51,8 +51,7 @@ constexpr KnownSlip kSlips[] = {
      "unknown key. Write pin_memory inside offload_optimizer and offload_param.", true},
     {"zero_optimization.disk_offload",
      "unknown key. In place of it and of cpu_offload write \"offload_optimizer\": {\"device\": \"nvme\"}, or "
-     "offload_param "
-     "so, with nvme_path beside it.",
+     "offload_param so, with nvme_path beside it.",
      true},
     {"zero_optimization.max_group_size", "unknown key, of the Gaudi fork; there is no equivalent here.", true},
     {"zero_optimization.native_reduce_scatter",
@@ -244,7 +243,7 @@ class Advisor {
     }
     if (auto inside = held_top_level_keys(key)) return *inside;
     if (key.key.find(':') != std::string::npos) return {colon(key), true, true};
-    if (names_settings(key.path)) {
+    if (names_settings(key.path) && !key.value.is_bool()) {
       return {key.value.is_string()
                   ? "unknown key. Give the file that it names, " + shown(key.value) + ", instead of this one."
                   : "unknown key. What it holds belongs at the top level of this file.",
@@ -264,7 +263,8 @@ class Advisor {
 
   /// GPT-NeoX writes the switch of fp16 twice.
   KeyAdvice switch_of_fp16(const UnknownKey& key) const {
-    const Json* enabled = document_.find("fp16")->find("enabled");
+    const Json* section = document_.find("fp16");
+    const Json* enabled = section ? section->find("enabled") : nullptr;
     if (enabled && *enabled == key.value) return said_already("enabled", key.value);
     return {"unknown key. The switch of this section is 'enabled'.", true, true};
   }

@@ -71,7 +71,7 @@ void parameter_keys(const Effective& values, const Config& config, const PluginI
     }
     return keys_in_use(kOffloadParameters, values, plugins, problems);
   }
-  if (values.integer("zero_optimization.stage", 3) < 3) return;  // said with the other keys of stage 3
+  if (values.integer("zero_optimization.stage", 3) < 3) return;  // report_idle_keys() lists it with the keys of stage 3
   if (values.text(std::string(kOffloadParameters) + ".device") != "cpu" || stands(kOffloadParameters, problems)) return;
   problems.notice(kOffloadParameters,
                   "has no effect in this run, whose device is the CPU: parameters are in host memory already.");

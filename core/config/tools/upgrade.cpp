@@ -106,7 +106,7 @@ std::string counted(std::size_t count, const char* noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-/// Writes commas, quotes and words as JSON has them, and says how many it changed.
+/// Writes commas, quotes and words as JSON has them, and lists the counts among the changes.
 void write_as_json(Upgraded& out) {
   Problems problems;
   const auto strict = make_strict(out.text, problems);
