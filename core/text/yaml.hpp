@@ -9,7 +9,7 @@
 
 namespace capstan {
 
-inline constexpr std::size_t kLargestYaml = 1024 * 1024;  // bytes
+inline constexpr std::size_t kLargestYaml = std::size_t{1} << 20;  // bytes
 
 /// True for a text whose first line, comments aside, is "---" or "key:" with the key outside quotes: JSON has neither.
 bool looks_like_yaml(std::string_view text);

@@ -32,6 +32,12 @@ struct Found {
   KeyAdvice advice;
 };
 
+std::vector<const UnknownKey*> keys_of(const std::vector<Found>& found) {
+  std::vector<const UnknownKey*> keys(found.size());
+  std::transform(found.begin(), found.end(), keys.begin(), [](const Found& one) { return one.key; });
+  return keys;
+}
+
 /// True for a name as programs give their options: words of small letters.
 bool is_option_name(std::string_view key) {
   return !key.empty() && std::all_of(key.begin(), key.end(), [](char c) {
@@ -218,8 +224,7 @@ class Reporter {
   bool nothing_is_known(const std::vector<Found>& top) {
     const auto meant = [](const Found& found) { return found.advice.meant_something; };
     if (top.size() < 2 || !has_no_key_of_the_language(top) || std::any_of(top.begin(), top.end(), meant)) return false;
-    std::vector<const UnknownKey*> keys;
-    for (const Found& found : top) keys.push_back(found.key);
+    const std::vector<const UnknownKey*> keys = keys_of(top);
     const std::string names = listed(keys);
     problems_.error(keys.front()->path, "this is not a configuration of DeepSpeed: none of its " +
                                             std::to_string(keys.size()) + " keys is of this language (" + names +
@@ -238,8 +243,7 @@ class Reporter {
       most = std::max(most, keys.size());
     }
     if (!program) return false;
-    std::vector<const UnknownKey*> keys;
-    for (const Found& found : top) keys.push_back(found.key);
+    const std::vector<const UnknownKey*> keys = keys_of(top);
     problems_.error(keys.front()->path, "this is a file of " + std::string(program->name) + ": " +
                                             "none of its keys is of this language (" + listed(keys) + "). " +
                                             program->remedy);
