@@ -235,8 +235,10 @@ TuneSetup tune_setup(const TuneArguments& arguments) {
   const Json* elastic = find_path(document, "elasticity.enabled");
   setup.elastic = elastic && elastic->is_bool() && elastic->as_bool();
   const Json* train = document.find(kTrain);
-  if (!setup.elastic && train && train->is_integer()) setup.train_batch = train->as_integer();
-  say_what_is_replaced(document, setup, text.source);
+  // What the default configuration says is not the user's.
+  const bool is_named = !reading.file.empty();
+  if (is_named && !setup.elastic && train && train->is_integer()) setup.train_batch = train->as_integer();
+  if (is_named) say_what_is_replaced(document, setup, text.source);
   context.overrides.emplace(context.overrides.begin(), kEnabled, true);
   if (!setup.elastic) flatten(document, setup, context);
   setup.config = load_config(text, context, setup.plugins);

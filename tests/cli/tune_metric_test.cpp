@@ -11,6 +11,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(Tune, MeasuresOperationsWhereTheyAreTheMetric) {
   config(
@@ -74,6 +75,12 @@ TEST_F(Tune, TunesAFileThatSaysNothingOfTuningAndTellsWhatBatchItFound) {
                       std::string::npos;
     EXPECT_EQ(told, *section != '\0') << found.err;
   }
+}
+
+TEST_F(Tune, TellsNothingOfTheDefaultConfiguration) {
+  const ProcessResult shown = run_capstan(folder_, {"tune", "--data", "text.txt", "--model", "mlp", "--dry-run"});
+  EXPECT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.err, Not(HasSubstr("default.json")));
 }
 
 TEST_F(Tune, TellsOfADryRunForGpus) {
