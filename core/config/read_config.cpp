@@ -143,10 +143,12 @@ RunConfig run_settings(const Effective& values) {
   run.seed = static_cast<std::uint64_t>(values.integer("capstan.run.seed"));
   if (values.find("capstan.run.steps")) run.steps = values.integer("capstan.run.steps");
   run.save_dir = values.text("capstan.run.save_dir");
-  run.save_every = values.integer("capstan.run.save_every");
-  run.keep = values.integer("capstan.run.keep");
-  run.overwrite = values.flag("capstan.run.overwrite");
-  run.eval_every = values.integer("capstan.run.eval_every");
+  const Effective unused = values.unconsumed();
+  const Effective& saving = run.save_dir.empty() ? unused : values;
+  run.save_every = saving.integer("capstan.run.save_every");
+  run.keep = saving.integer("capstan.run.keep");
+  run.overwrite = saving.flag("capstan.run.overwrite");
+  run.eval_every = (run.eval_data_paths.empty() ? unused : values).integer("capstan.run.eval_every");
   run.on_nan = values.text("capstan.run.on_nan");
   run.on_monitor_failure = values.text("capstan.run.on_monitor_failure");
   run.elastic = {values.integer("capstan.elastic.every"), values.number("capstan.elastic.overhead"),

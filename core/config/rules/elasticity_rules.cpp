@@ -13,6 +13,11 @@ namespace {
 constexpr std::int64_t kLargestBatch = 1'000'000'000;
 constexpr std::size_t kMostMicroBatches = 32;
 
+bool has_error_from(std::size_t first, const Problems& problems) {
+  return std::any_of(problems.all().begin() + static_cast<std::ptrdiff_t>(first), problems.all().end(),
+                     [](const Problem& problem) { return problem.severity == Problem::Severity::kError; });
+}
+
 }  // namespace
 
 bool check_elasticity_rules(const Effective& values, Problems& problems) {
@@ -55,12 +60,15 @@ bool check_elasticity_rules(const Effective& values, Problems& problems) {
   } else if (version == 0.1 && parallel > 1) {
     problems.error("elasticity.model_parallel_size", "above 1 needs version 0.2.");
   }
+  if (version == 0.1 && node > 1) {
+    problems.notice("elasticity.num_gpus_per_node", "has no effect in version 0.1, which counts devices, not nodes.");
+  }
   if (parallel > 0 && node % parallel != 0) {
     problems.error(
         "elasticity.num_gpus_per_node",
         std::to_string(node) + " is not a multiple of model_parallel_size, " + std::to_string(parallel) + ".");
   }
-  return cap && micros && problems.all().size() == before;
+  return cap && micros && !has_error_from(before, problems);
 }
 
 }  // namespace capstan

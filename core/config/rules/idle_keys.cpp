@@ -200,6 +200,18 @@ void scale_keys(const Effective& values, const Config& config, Problems& problem
   problems.notice(section, "without effect " + why + ": " + names + ".");
 }
 
+/// Keys of capstan.run that another one must go with. Who trains refuses them; a file that is only checked may be meant
+/// for a command line that gives the other one.
+void run_keys(const Effective& values, const Config& config, Problems& problems) {
+  const std::string save = "has no effect without capstan.run.save_dir (--save).";
+  const bool saves = !config.run.save_dir.empty();
+  note(values, "capstan.run.save_every", !saves && config.run.save_every > 0, save, problems);
+  note(values, "capstan.run.keep", !saves && config.run.keep > 0, save, problems);
+  note(values, "capstan.run.overwrite", !saves && config.run.overwrite, save, problems);
+  note(values, "capstan.run.eval_every", config.run.eval_data_paths.empty() && config.run.eval_every > 0,
+       "has no effect without capstan.data.eval_path (--eval-data).", problems);
+}
+
 /// More ranks for the secondary copy than there are.
 void secondary_ranks(const Effective& values, std::int64_t world, Problems& problems) {
   const std::string key = "zero_optimization.zero_hpz_partition_size";
@@ -242,6 +254,7 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
   report_idle_offload_keys(values, config, plugins, problems);
   comms_logger_keys(values, problems);
   scale_keys(values, config, problems);
+  if (context.check_only) run_keys(values, config, problems);
   const ComponentRef optimizer =
       config.optimizer ? plugins.find("optimizer", config.optimizer->type, config.device) : ComponentRef{};
   if (optimizer && values.integer(kStage) == 1 && optimizer.component->has_trait("own_communication") &&
