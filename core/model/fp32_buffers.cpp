@@ -10,6 +10,14 @@ namespace {
 
 constexpr const char* kFact = "fp32_buffers";
 
+/// As the configuration has it: each * of an expression is from a * of the pattern.
+std::string pattern_of(std::string expression) {
+  for (auto at = expression.find(".*"); at != std::string::npos; at = expression.find(".*", at + 1)) {
+    expression.erase(at, 1);
+  }
+  return expression;
+}
+
 void add_matches(const std::vector<std::string>& expressions, const Model& model, Fp32Buffers& found) {
   std::vector<std::string> all;
   for (const NamedTensor& buffer : model.buffers()) all.push_back(buffer.name);
@@ -22,8 +30,9 @@ void add_matches(const std::vector<std::string>& expressions, const Model& model
       found.names.insert(name);
     }
     if (fits) continue;
-    found.warnings.push_back("data_types.keep_in_fp32_modules: '" + text + "' fits no buffer of the model." +
-                             suggestion(text, all));
+    const std::string pattern = pattern_of(text);
+    found.warnings.push_back("data_types.keep_in_fp32_modules: '" + pattern + "' fits no buffer of the model." +
+                             suggestion(pattern, all));
   }
 }
 

@@ -181,11 +181,33 @@ TEST_F(Initialize, CastsBuffersThatNoPatternFitsAndNamesThePattern) {
   const auto module = std::make_shared<Scaled>();
   ::testing::internal::CaptureStderr();
   Engine engine = initialize(module, config(R"("bf16": {"enabled": true}, "data_types": {"buffer_dtype": "bf16",
-                                                 "keep_in_fp32_modules": ["scalf"]})"));
+                                                 "keep_in_fp32_modules": ["scalf", "^x.*y*$"]})"));
 
   EXPECT_EQ(module->scale.scalar_type(), torch::kBFloat16);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said,
               HasSubstr("data_types.keep_in_fp32_modules: 'scalf' fits no buffer of the model. Did you mean 'scale'?"));
+  EXPECT_THAT(said, HasSubstr("data_types.keep_in_fp32_modules: '^x.*y*$' fits no buffer of the model.\n"));
+}
+
+/// Says itself which of its buffers stay in fp32.
+struct Telling : Scaled {
+  explicit Telling(std::string told) : facts(std::move(told)) {}
+  std::string describe() const { return facts; }
+  std::string facts;
+};
+
+TEST_F(Initialize, KeepsBuffersInFp32ThatTheModelNames) {
+  const auto module = std::make_shared<Telling>(R"({"fp32_buffers": {"bfloat16": ["scale"], "float16": []}})");
+  Engine engine = initialize(module, config(R"("bf16": {"enabled": true}, "data_types": {"buffer_dtype": "bf16"})"));
+  EXPECT_EQ(module->scale.scalar_type(), torch::kFloat);
+
+  const auto wrong = [&] {
+    initialize(std::make_shared<Telling>(R"({"fp32_buffers": ["scale"]})"), config(R"("bf16": {"enabled": true})"));
+  };
+  EXPECT_THAT(wrong, ThrowsMessage<PluginError>(
+                         HasSubstr(", describe: fp32_buffers: must be an object with an array of names under "
+                                   "\"bfloat16\", got [\"scale\"].")));
 }
 
 TEST_F(Initialize, TrainsADoublePrecisionModuleInFp32) {
