@@ -1,5 +1,7 @@
 #include "core/compression/unmatched_groups.hpp"
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "core/text/json.hpp"
@@ -7,11 +9,15 @@
 namespace capstan {
 namespace {
 
+constexpr std::string_view kOnMismatch = "capstan.run.on_mismatch";
+
 /// What the configuration has in force; the typed Config has no field of it.
 bool goes_on(const Config& config) {
   const Json* chosen = &config.effective;
-  for (const char* name : {"capstan", "run", "on_mismatch"}) {
-    chosen = chosen != nullptr && chosen->is_object() ? chosen->find(name) : nullptr;
+  for (std::size_t begin = 0; chosen != nullptr && begin < kOnMismatch.size();) {
+    const std::size_t end = std::min(kOnMismatch.find('.', begin), kOnMismatch.size());
+    chosen = chosen->is_object() ? chosen->find(kOnMismatch.substr(begin, end - begin)) : nullptr;
+    begin = end + 1;
   }
   return chosen != nullptr && *chosen == Json("continue");
 }
