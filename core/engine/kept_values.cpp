@@ -27,6 +27,12 @@ at::Tensor flat_values(const KeptValues::What& what, const at::Tensor& values, s
                      (has.empty() ? "none" : has) + ".");
 }
 
+[[noreturn]] void refuse_blocks(const KeptValues::What& what) {
+  throw RuntimeFault(
+      "'" + what.name + "' of '" + what.parameter +
+      "': has one value for a block of elements, which ranks keep in parts. A checkpoint holds it whole.");
+}
+
 }  // namespace
 
 KeptValues::KeptValues(Engine& engine) : engine_(engine), state_(*engine.state_) {}
@@ -148,6 +154,15 @@ at::Tensor KeptValues::joined(const std::string& parameter, const at::Tensor& pa
   return whole.view(store.entries()[index].shape);
 }
 
+/// What the optimizer's manifest says of a state; null for masters and gradients, and where it has none of that name.
+const StateSpec* KeptValues::state_of(const What& what) const {
+  if (what.is_gradient() || what.is_master()) return nullptr;
+  const std::vector<StateSpec>& states = state_.store.states();
+  const auto found =
+      std::find_if(states.begin(), states.end(), [&](const StateSpec& one) { return one.name == what.name; });
+  return found == states.end() ? nullptr : &*found;
+}
+
 /// A state that is not cut, of the first rank that has elements of the parameter: the others do not update theirs.
 at::Tensor KeptValues::from_updater(std::size_t index, const at::Tensor& values) const {
   Sharding* sharding = state_.store.sharding();
@@ -168,17 +183,10 @@ at::Tensor KeptValues::whole(const What& what) const {
     if (!gradient_is_there(index)) return {};
   }
   const at::Tensor mine = part(what);
-  if (!what.is_gradient() && !what.is_master()) {
-    const auto spec = std::find_if(store.states().begin(), store.states().end(),
-                                   [&](const StateSpec& one) { return one.name == what.name; });
-    if (spec->like != StateSpec::Like::kParameter) {
-      if (!is_cut(*spec)) return from_updater(index, mine).view(state_shape(*spec, store.entries()[index], mine));
-      throw RuntimeFault("'" + what.name + "' of '" + what.parameter +
-                         "': has one value for a block of elements, which ranks keep in parts. "
-                         "engine.save_checkpoint() writes it whole.");
-    }
-  }
-  return joined(what.parameter, mine);
+  const StateSpec* spec = state_of(what);
+  if (spec == nullptr || spec->like == StateSpec::Like::kParameter) return joined(what.parameter, mine);
+  if (is_cut(*spec)) refuse_blocks(what);
+  return from_updater(index, mine).view(state_shape(*spec, store.entries()[index], mine));
 }
 
 void KeptValues::set_part(const What& what, const at::Tensor& values) const {
@@ -191,12 +199,16 @@ void KeptValues::set_part(const What& what, const at::Tensor& values) const {
     if (!gradient.defined()) {
       throw RuntimeFault("gradient of '" + what.parameter + "': this step has none that could get other values.");
     }
-    if (gradient.layout() != at::kStrided) {
-      throw RuntimeFault("gradient of '" + what.parameter + "': is sparse, and takes no other values.");
+    const at::Tensor given =
+        flat_values(what, values, gradient.numel()).view(gradient.sizes()).mul(state_.scaler.scale());
+    if (Sharding* sharding = state_.store.sharding()) {
+      at::Tensor(gradient).copy_(given);
+      sharding->gradients().note_given(index);
+    } else if (gradient.layout() == at::kStrided) {
+      at::Tensor(gradient).copy_(given);
+    } else {
+      state_.store.entries()[index].gradient() = given.to(gradient.scalar_type());
     }
-    at::Tensor(gradient).copy_(
-        flat_values(what, values, gradient.numel()).view(gradient.sizes()).mul(state_.scaler.scale()));
-    if (Sharding* sharding = state_.store.sharding()) sharding->gradients().note_given(index);
     return;
   }
   const at::Tensor whole_part = part(what);
@@ -209,6 +221,10 @@ void KeptValues::set_whole(const What& what, const at::Tensor& values) const {
   const at::NoGradGuard no_grad;
   ParameterStore& store = state_.store;
   const std::size_t index = index_of(what.parameter);
+  if (const StateSpec* spec = state_of(what); spec != nullptr && spec->like != StateSpec::Like::kParameter) {
+    if (is_cut(*spec)) refuse_blocks(what);
+    return set_part(what, values);  // each rank has all of it
+  }
   const at::Tensor given = flat_values(what, values, store.entries()[index].parameter.numel());
   Sharding* sharding = store.sharding();
   const bool cut = sharding != nullptr && sharding->partitioned();

@@ -10,6 +10,8 @@
 
 namespace capstan {
 
+struct StateSpec;
+
 /// What an engine keeps of a trained parameter beside the values that the model computes with: its fp32 master, its
 /// gradient between the last backward of a step and step(), and its optimizer's states. All ranks call each function
 /// that returns a whole tensor, with the same arguments, between two passes of the model. Tensors are float32 copies.
@@ -46,6 +48,7 @@ class KeptValues {
  private:
   std::size_t index_of(const std::string& parameter) const;
   at::Tensor gradient_of(std::size_t index) const;
+  const StateSpec* state_of(const What& what) const;
   at::Tensor from_updater(std::size_t index, const at::Tensor& values) const;
   bool gradient_is_there(std::size_t index) const;
   void refuse_within_step(const What& what) const;

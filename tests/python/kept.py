@@ -94,8 +94,11 @@ def seen(stage, **keys):
     safe_set_local_optimizer_state(weight, safe_get_local_optimizer_state(weight, "exp_avg") * 2, "exp_avg")
     facts["set in parts"] = torch.equal(safe_get_full_fp32_param(weight), master + 1 / 1024) and bool(
         (safe_get_full_optimizer_state(weight, "exp_avg") == 0.5).all())
+    hook = net.register_forward_hook(
+        lambda *_: facts.update(inside=said(safe_set_full_fp32_param, weight, torch.zeros(4, 4))))
     for step in (2, 3):
         micro_batch(engine, step)
+        hook.remove()
         engine.step()
     facts["after"] = digest(safe_get_full_fp32_param(p) for p in trained)
     engine.destroy()

@@ -20,6 +20,7 @@ class Kept(unittest.TestCase):
         self.assertIn("'momentum_buffer' of 'inner.weight': the optimizer has no such state; it has 'exp_avg', 'exp_avg_sq'",
                       seen["lacks"])
         self.assertIn("safe_set_full_fp32_param: no engine trains this parameter.", seen["others"])
+        self.assertIn("'inner.weight' takes no other values while the module runs. Call it outside of forward.", seen["inside"])
         self.assertIn("master of 'inner.weight': takes 16 elements, got 3.", seen["sizes"])
 
     def test_are_the_same_bits_at_every_stage_of_two_processes(self):
