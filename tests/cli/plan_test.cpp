@@ -203,7 +203,7 @@ TEST_F(Plan, NamesWhatIsWrong) {
   expect({}, 3, "capstan.model: not given. Name a model with --model, for instance --model gpt:124m");
   expect({"--model", "gpt:tiny", "--world", "0"}, 2, "--world: must be 1 to 1,000,000, got 0.");
   expect({"--model", "gpt:tiny", "--world", "many"}, 2, "--world: 'many' is not a whole number.");
-  expect({"--model", "gpt:tiny", "--world", "6", "--local-world", "4"}, 3,
+  expect({"--model", "gpt:tiny", "--world", "6", "--local-world", "4"}, 2,
          "--local-world: 4 processes a host do not make up 6. Give a divisor of it.");
   expect({"--model", "gpt:tiny", "--set", "zero_optimization.stages=1"}, 3, "Did you mean 'stage'");
   const std::string reads_values = R"(capstan.model={"type": "gpt", "params": {"init": "formula"}})";

@@ -217,6 +217,21 @@ TEST_F(Train, EvaluatesACheckpointOfAnotherOptimizerScheduleAndGroupsInSilence) 
   EXPECT_THAT(none.err, Not(HasSubstr("//")));
 }
 
+TEST_F(Train, CountsOneProcessAndOneGroupOfACheckpointInTheSingular) {
+  ASSERT_EQ(train({"--save", "ckpt"}, "1").exit_code, 0);
+  std::vector<std::string> words =
+      command({"--resume", "ckpt", "--set",
+               "capstan.parameter_groups=[{\"dims_below\": 2, \"params\": {\"weight_decay\": 0}}]"},
+              "2");
+  words.insert(words.begin(), {"launch", "-n", "2"});
+  const ProcessResult result = run_capstan(folder_, words);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("was saved by 1 process and goes on with 2."));
+  EXPECT_THAT(result.err,
+              HasSubstr("was saved with 1 parameter group, and this run has 2, which start from the numbers "
+                        "of the configuration."));
+}
+
 TEST_F(Train, ExportSaysWhenItReplacesAFile) {
   ASSERT_EQ(train({"--save", "ckpt"}, "1").exit_code, 0);
   const auto out_of = [&](const std::string& format, const std::string& out) {

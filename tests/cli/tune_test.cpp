@@ -365,7 +365,7 @@ TEST_F(Tune, SaysWhatIsWrongBeforeAnyTrial) {
 
 TEST_F(Tune, WantsAConfigurationAmongAProgramsArguments) {
   const ProcessResult refused = run_capstan(folder_, {"tune", "./program.sh", "--micro", "4"});
-  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("the program's arguments name no configuration, a file with '.json' in its name"));
   const ProcessResult misspelt = run_capstan(folder_, {"tune", "--dry-runn"});
   EXPECT_EQ(misspelt.exit_code, 2);
