@@ -313,6 +313,10 @@ CommandLine Definition::read(int argc, const char* const* argv) {
   } catch (const Answered& answer) {
     return answer.line;
   } catch (const CLI::CallForHelp&) {
+    // 'capstan help trian' asks for a command that is not there.
+    const bool has_commands = !deepest().get_subcommands([](const CLI::App*) { return true; }).empty();
+    const std::string unknown = has_commands ? unknown_word() : "";
+    if (!unknown.empty()) return misuse(unknown);
     return {{}, help_text(deepest()), 0};
   } catch (const CLI::CallForVersion& version) {
     return {{}, std::string(version.what()) + "\n", 0};

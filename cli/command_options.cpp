@@ -97,7 +97,7 @@ CLI::Option* count_option(CLI::App& app, const std::string& name, int& target, c
              name, [&target, name](const std::string& given) { target = count_of(name, given); }, description)
           ->type_name("N")
           ->take_last();
-  if (name == "-n,--processes") {
+  if (name.starts_with("-n,")) {
     launcher_names(app, option,
                    [&target](const std::string& as, const std::string& given) { target = count_of(as, given); });
   }

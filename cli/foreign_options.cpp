@@ -33,7 +33,7 @@ constexpr Direct kDirect[] = {
     {"deepspeed", kConfig, "ds_config.json"}, {"deepspeed_config", kConfig, "ds_config.json"},
     {"ds_config", kConfig, "ds_config.json"}, {"config_file", kConfig, "ds_config.json"},
     {"num_gpus", kProcesses, "2"}, {"nproc_per_node", kProcesses, "2"}, {"num_processes", kProcesses, "2"},
-    {"n_gpus", kProcesses, "2"}, {"gpus", kProcesses, "2"},
+    {"n", kProcesses, "2"}, {"n_gpus", kProcesses, "2"}, {"gpus", kProcesses, "2"},
     {"resume_from_checkpoint", kResume, "DIR"}, {"load", kResume, "DIR"}, {"load_dir", kResume, "DIR"},
     {"train_file", kData, "FILE"}, {"dataset", kData, "FILE"}, {"dataset_name", kData, "FILE"},
     {"data_dir", kData, "DIR"}, {"train_data", kData, "FILE"},

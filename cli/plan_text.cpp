@@ -133,8 +133,8 @@ std::string choices_text(const Plan& plan) {
                     bytes_text(one.memory.training(MemoryTier::kHost)),
                     bytes_text(one.memory.training(MemoryTier::kDisk)), one.lacks});
   }
-  const bool all_are_here = std::all_of(plan.choices.begin(), plan.choices.end(),
-                                        [](const PlannedChoice& one) { return one.lacks.empty(); });
+  const bool all_are_here =
+      std::all_of(plan.choices.begin(), plan.choices.end(), [](const PlannedChoice& one) { return one.lacks.empty(); });
   for (auto& row : rows) {
     if (all_are_here) row.pop_back();
   }
