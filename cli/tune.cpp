@@ -509,6 +509,10 @@ int Tuning::run() {
   if (arguments_.run && setup_.program.empty() && !setup_.config.run.steps) {
     throw ConfigError("capstan.run.steps: --run trains, so say how long: --steps 1000, for instance.");
   }
+  // Each trial would fail by it.
+  if (!arguments_.dry_run && setup_.program.empty() && setup_.config.run.data_paths.empty()) {
+    throw ConfigError("capstan.data.path: not given, and trials train. Name text files or folders: --data corpus/.");
+  }
   largest_micro_batch();
   if (!arguments_.dry_run) {
     trials_.emplace(setup_, arguments_.time_out, Stopping::requested);

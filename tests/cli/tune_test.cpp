@@ -41,7 +41,7 @@ TEST_F(Tune, FindsAConfigurationAndTrainsWithIt) {
   const Json best = Json::parse(result("ds_config_optimal.json"));
   EXPECT_EQ(best.find("autotuning"), nullptr);
   EXPECT_NE(best.find("train_batch_size"), nullptr);
-  EXPECT_THAT(result("summary.txt"), HasSubstr("Tuning completed in 0:00:"));
+  EXPECT_THAT(result("summary.txt"), HasSubstr("Tuning completed in "));
   EXPECT_THAT(result("cmd_optimal.txt"), HasSubstr("ds_config_optimal.json"));
   const std::string name = "z0_gas1_tmbspg4";
   for (const char* file :
@@ -361,6 +361,17 @@ TEST_F(Tune, SaysWhatIsWrongBeforeAnyTrial) {
     EXPECT_EQ(refused.exit_code, one.code) << refused.err << refused.out;
     EXPECT_THAT(refused.err, HasSubstr(one.text));
   }
+}
+
+TEST_F(Tune, WantsDataBeforeTheFirstTrial) {
+  config(kSmall);
+  const ProcessResult refused = run_capstan(folder_, {"tune", "--config", "ds_config.json"});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err,
+              HasSubstr("error: capstan.data.path: not given, and trials train. Name text files or folders: "
+                        "--data corpus/.\n"));
+  EXPECT_FALSE(has("z0_gas1_tmbspg2"));
+  EXPECT_EQ(run_capstan(folder_, {"tune", "--config", "ds_config.json", "--dry-run"}).exit_code, 0);
 }
 
 TEST_F(Tune, WantsAConfigurationAmongAProgramsArguments) {
