@@ -26,7 +26,7 @@ std::string full_name(const CLI::App& app) {
 }
 
 void require_file(const std::string& file) {
-  if (file.empty()) throw UsageError("file is required.");
+  if (file.empty()) throw UsageError("FILE is required: the configuration.");
 }
 
 std::string help_text(const CLI::App& app) {

@@ -239,7 +239,7 @@ TEST_F(ConfigCommands, ElasticPrintsTheBatchAndItsSizes) {
   EXPECT_EQ(run_capstan({"elastic", "--config", path, "--world", "2"}).text, end.text);
   const ProgramEnd neither = run_capstan({"elastic"});
   EXPECT_EQ(neither.exit_code, 2);
-  EXPECT_THAT(neither.text, HasSubstr("file is required."));
+  EXPECT_THAT(neither.text, HasSubstr("FILE is required: the configuration."));
   const std::string plain = file("{}");
   const ProgramEnd off = run_capstan({"elastic", plain});
   EXPECT_EQ(off.exit_code, 3);

@@ -165,9 +165,9 @@ class Walker {
       // false for a number that has no default is how people write that they want none.
       const bool none = given.is_bool() && !given.as_bool() && !node.spec.fallback;
       const bool dynamic = node.path == "fp16.loss_scale" && given == Json("dynamic");
-      if (offloads_to_the_gpu(node, given)) {
+      if (const std::string_view advice = advice_on_gpu(node, given); !advice.empty()) {
         if (const auto near = result.fault.find(" Did you mean"); near != std::string::npos) result.fault.erase(near);
-        result.fault += " \"none\" leaves it in the memory of the GPU.";
+        result.fault += advice;
       }
       problems_.error(path, result.fault + (none      ? " Leave the key out to have none."
                                             : dynamic ? " 0 is a dynamic one."
@@ -176,12 +176,15 @@ class Walker {
     return std::move(result.value);
   }
 
-  /// True for a word that says where things are without offload; one of them is near to "cpu".
-  static bool offloads_to_the_gpu(const SchemaNode& node, const Json& given) {
-    const bool device = node.path == "zero_optimization.offload_optimizer.device" ||
-                        node.path == "zero_optimization.offload_param.device";
-    if (!device || !given.is_string()) return false;
-    return name_distance(given.as_string(), "gpu") == 0 || name_distance(given.as_string(), "cuda") == 0;
+  /// For words that mean a GPU where the language has another one; "gpu" itself is near to "cpu".
+  static std::string_view advice_on_gpu(const SchemaNode& node, const Json& given) {
+    if (!given.is_string()) return "";
+    const bool gpu = name_distance(given.as_string(), "gpu") == 0;
+    if (node.path == "capstan.run.device" && gpu) return " Did you mean 'cuda'?";
+    const bool offload = node.path == "zero_optimization.offload_optimizer.device" ||
+                         node.path == "zero_optimization.offload_param.device";
+    if (!offload || !(gpu || name_distance(given.as_string(), "cuda") == 0)) return "";
+    return " \"none\" leaves it in the memory of the GPU.";
   }
 
   const ValidatorOptions& options_;
