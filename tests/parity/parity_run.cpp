@@ -143,6 +143,17 @@ bool masks_batch_norm(const Json& recorded) {
 
 double relative(double ours, double theirs) { return std::abs(ours - theirs) / std::max(std::abs(theirs), 1e-30); }
 
+double norm_of(const at::Tensor& values) {
+  return at::linalg_vector_norm(values.detach().to(at::kDouble)).item<double>();
+}
+
+/// Of a parameter after the last step; `theirs`: [sum, norm].
+void add_final(const std::string& parameter, const at::Tensor& values, const Json& theirs, Difference& difference) {
+  const double before = difference.final_norm.greatest;
+  difference.final_norm.add(relative(norm_of(values), theirs.as_array()[1].as_number()));
+  if (difference.final_norm.greatest > before) difference.final_norm_parameter = parameter;
+}
+
 std::int64_t config_stage(const Json& written) {
   const Json* zero = written.find("zero_optimization");
   const Json* stage = zero ? zero->find("stage") : nullptr;
@@ -175,8 +186,7 @@ Config config_of(const Json& recorded, const Overrides& overrides, int ranks, Pl
   if (config_stage(written) == 3) {
     context.overrides.emplace_back("zero_optimization.stage3_param_persistence_threshold", 0);
   }
-  const Json silent;  // null: print nothing
-  context.overrides.emplace_back("steps_per_print", silent);
+  context.overrides.emplace_back("steps_per_print", Json());  // nothing is printed
   Json taken = written;
   // The peer reads this section from where it is not, and does without it.
   if (taken.find("quantize_training")) taken.erase("quantize_training");
@@ -229,8 +239,7 @@ void compare_effective(Engine& engine, const Json& steps, std::int64_t step, Dif
     if (values == nullptr) continue;
     const Json& recorded = values->as_array()[static_cast<std::size_t>(step)];
     const Json& weight = recorded.is_array() ? recorded : recorded.at("weight");
-    const double ours = at::linalg_vector_norm(parameter.tensor.detach().to(at::kDouble)).item<double>();
-    difference.effective.add(relative(ours, weight.as_array()[1].as_number()));
+    difference.effective.add(relative(norm_of(parameter.tensor), weight.as_array()[1].as_number()));
   }
 }
 
@@ -243,8 +252,7 @@ void compare_quantized(Engine& engine, const Json& steps, std::int64_t updates, 
     const Json* values = weights->find(parameter.name);
     if (values == nullptr) continue;
     const Json& weight = values->as_array()[static_cast<std::size_t>(updates - 1)];
-    const double ours = at::linalg_vector_norm(parameter.tensor.detach().to(at::kDouble)).item<double>();
-    difference.effective.add(relative(ours, weight.as_array()[1].as_number()));
+    difference.effective.add(relative(norm_of(parameter.tensor), weight.as_array()[1].as_number()));
   }
 }
 
@@ -353,10 +361,7 @@ void compare_saved(Engine& engine, const Json& recorded, Difference& difference)
     const Json* theirs = master ? final_values.find(tensor.parameter) : nullptr;
     if (theirs != nullptr && !theirs->is_null() && tensor.values.numel() == c10::multiply_integers(tensor.shape) &&
         !is_rounding_alone(recorded_model(recorded), tensor.parameter)) {
-      const double ours = at::linalg_vector_norm(tensor.values.to(at::kDouble)).item<double>();
-      const double before = difference.final_norm.greatest;
-      difference.final_norm.add(relative(ours, theirs->as_array()[1].as_number()));
-      if (difference.final_norm.greatest > before) difference.final_norm_parameter = tensor.parameter;
+      add_final(tensor.parameter, tensor.values, *theirs, difference);
     }
     // "row_pruning.mask of blocks.0.mlp.fc.weight" is the peer's "blocks.0.mlp.fc:row".
     const auto method = tensor.state.find("_pruning.mask of "), end = tensor.state.rfind(".weight");
@@ -396,31 +401,13 @@ void compare_final(Engine& engine, const std::string& recorded_model, const Json
                    Difference& difference) {
   const GatherScope held = engine.gather();
   for (const NamedTensor& parameter : engine.model().parameters()) {
-    if (final_values.at(parameter.name).is_null()) continue;
-    const double theirs = final_values.at(parameter.name).as_array()[1].as_number();
-    const double ours = at::linalg_vector_norm(parameter.tensor.detach().to(at::kDouble)).item<double>();
-    if (is_rounding_alone(recorded_model, parameter.name)) continue;
-    const double before = difference.final_norm.greatest;
-    difference.final_norm.add(relative(ours, theirs));
-    if (difference.final_norm.greatest > before) difference.final_norm_parameter = parameter.name;
+    const Json& theirs = final_values.at(parameter.name);
+    if (theirs.is_null() || is_rounding_alone(recorded_model, parameter.name)) continue;
+    add_final(parameter.name, parameter.tensor, theirs, difference);
   }
 }
 
 }  // namespace
-
-void Compared::add(double difference) {
-  ++values;
-  // A difference that is not a number is the greatest of all.
-  if (!(difference <= greatest)) greatest = std::isnan(difference) ? INFINITY : difference;
-}
-
-bool Difference::within(const Tolerance& tolerance) const {
-  return loss.greatest <= tolerance.loss && grad_norm.greatest <= tolerance.grad_norm &&
-         final_norm.greatest <= tolerance.final_norm && lr.greatest <= tolerance.lr &&
-         momentum.greatest <= tolerance.momentum && effective.greatest <= tolerance.effective &&
-         masks.greatest <= tolerance.masks && clean_loss.greatest <= tolerance.clean_loss &&
-         eigenvalue.greatest <= tolerance.eigenvalue && scale_steps <= tolerance.scale_steps;
-}
 
 Json parse_recorded(const std::string& text) {
   Json recorded = Json::parse(text);
@@ -454,29 +441,6 @@ std::string departure_of(const Json& recorded) {
   if (!is_enabled(recorded, "fp16") || config_stage(recorded.at("ds_config")) != 0) return "";
   return "fp16 at stage 0: the peer divides gradients by a loss scale that it has not multiplied the loss by, and its "
          "scale knows no hysteresis and no floor (docs/explanation/coming-from-deepspeed.md, loss scaling).";
-}
-
-Json report(const Difference& difference, const Tolerance& tolerance) {
-  Json line = Json::object();
-  line["pass"] = difference.within(tolerance);
-  line["steps"] = difference.steps;
-  const auto add = [&](const char* name, const Compared& compared, double allowed) {
-    line[name]["difference"] = compared.values > 0 ? Json(compared.greatest) : Json();
-    line[name]["values"] = compared.values;
-    line[name]["tolerance"] = allowed;
-  };
-  add("loss", difference.loss, tolerance.loss);
-  add("grad_norm", difference.grad_norm, tolerance.grad_norm);
-  add("final_norm", difference.final_norm, tolerance.final_norm);
-  line["final_norm"]["parameter"] = difference.final_norm_parameter;
-  add("lr", difference.lr, tolerance.lr);
-  add("momentum", difference.momentum, tolerance.momentum);
-  add("effective", difference.effective, tolerance.effective);
-  add("masks", difference.masks, tolerance.masks);
-  add("clean_loss", difference.clean_loss, tolerance.clean_loss);
-  add("eigenvalue", difference.eigenvalue, tolerance.eigenvalue);
-  line["scale_steps"] = difference.scale_steps;
-  return line;
 }
 
 std::int64_t clean_sample(const Json& recorded) {
