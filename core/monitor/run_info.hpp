@@ -18,8 +18,8 @@ struct RunFacts {
   std::string device;                      // "cpu"
 };
 
-/// The document that monitors get when they are opened; docs/reference/plugins/monitor.md lists its members. Keys that hold
-/// credentials are blotted out everywhere.
+/// The document that monitors get when they are opened; docs/reference/plugins/monitor.md lists its members. Keys that
+/// hold credentials are blotted out everywhere.
 Json run_info(const Config& config, const RunFacts& facts);
 
 /// `document` with the value of every key that holds a credential replaced by "***".
