@@ -94,7 +94,7 @@ TEST_F(CappedMemory, ResumesWhereItTrained) {
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   const ProcessResult resumed = run("2", {"--resume", folder_.path_of("ck")});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, HasSubstr("trained 1 steps"));
+  EXPECT_THAT(resumed.out, HasSubstr("trained 1 step "));
 }
 
 /// The rows of a run's losses, with all their digits.
@@ -127,7 +127,7 @@ TEST_F(CappedMemory, TrainsSavesAndResumesOnADiskWhatItCannotHold) {
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   const ProcessResult resumed = offloaded("second", {"--steps", "3", "--resume", folder_.path_of("ck")});
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, HasSubstr("trained 1 steps"));
+  EXPECT_THAT(resumed.out, HasSubstr("trained 1 step "));
   EXPECT_TRUE(std::filesystem::is_empty(folder_ / "nvme"));
 
   const ProcessResult memory = run("unlimited", "memory", {"--steps", "3"});
