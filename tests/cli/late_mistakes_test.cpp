@@ -108,10 +108,6 @@ TEST_F(LateMistakes, OfComponentsThatLookAtLayersAreNamedTogether) {
             "target_bits": 6, "quantization_period": 2}, "modules": ["mlp"]}}}}, "quantize_training": {"eigenvalue": {
             "enabled": true, "layer_name": "bert.encoder.layer", "layer_num": 2}})",
           "quantize_training.eigenvalue.layer_name: the model has no trained parameter under 'bert.encoder.layer.0'");
-  refuses(
-      R"("activation_checkpointing": {"partition_activations": true, "contiguous_memory_optimization": true, "number_checkpoints": 3})",
-      "activation_checkpointing.number_checkpoints: 3, and all of them are in use when layer 'blocks.3' is to be "
-      "kept.");
 }
 
 TEST_F(LateMistakes, OfDataAndTeachersAreThoseOfTheConfigurationToo) {

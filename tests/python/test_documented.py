@@ -32,9 +32,17 @@ AROUND = {
         "x = torch.ones(4, 4)\nloss_of = lambda output: output.square().mean()",
         "assert first.global_steps == second.global_steps == 1"),
     ("docs/reference/python.md", 2): (
+        "import capstan.deepspeed\nfrom small_engine import engine_of\nimport torch\n"
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.head = torch.nn.Linear(4, 4)\n"
+        "    def forward(self, x):\n        return self.head(x)\n"
+        "model = Model()\nengine = engine_of(model, stage=2)\nloss = engine(torch.ones(4, 4)).square().mean()",
+        "assert gradient.shape == master.shape == moment.shape == (4, 4)\n"
+        "assert torch.allclose(moment / moment.norm(), gradient / gradient.norm())"),
+    ("docs/reference/python.md", 3): (
         DATA + "import capstan\nfrom support import config\nmodel = gpt2()\nmodel.head = torch.nn.Linear(2, 2)\n"
         "engine = capstan.initialize(model=model, config=config(stage=3))[0]", "import os\nassert os.path.exists('out/config.json')"),
-    ("docs/reference/python.md", 3): (DATA + "model = gpt2()\nimport os\nos.environ['ACCELERATE_USE_DEEPSPEED'] = 'true'\n", ""),
+    ("docs/reference/python.md", 4): (DATA + "model = gpt2()\nimport os\nos.environ['ACCELERATE_USE_DEEPSPEED'] = 'true'\n", ""),
     ("docs/how-to/exporting-compressed.md", 0): (
         "from transformers import OPTConfig, OPTForCausalLM\n"
         "OPTForCausalLM(OPTConfig(vocab_size=8, hidden_size=8, num_hidden_layers=1, ffn_dim=8, num_attention_heads=1, "

@@ -38,7 +38,7 @@ TEST_P(EveryKind, HasATemplateWhereItSaysSo) {
   const auto folder = kSource / "sdk/template" / name();
   ASSERT_EQ(std::filesystem::is_directory(folder), GetParam().has_template);
   if (GetParam().has_template) {
-    EXPECT_THAT(read_bytes(folder / "CMakeLists.txt"), HasSubstr("KIND " + name()));
+    EXPECT_THAT(read_bytes(folder / "plugin.toml"), HasSubstr("kind = \"" + name() + "\""));
   }
 }
 
