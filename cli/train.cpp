@@ -63,6 +63,8 @@ bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % eve
 /// One training run, from the first step of this process to the last.
 class TrainingRun {
  public:
+  using Kind = Interrupt::Kind;
+
   /// `member`: this process as one of an elastic launch, or null. `restart`: as one that torchrun starts anew, or null.
   TrainingRun(const TrainArguments& arguments, const LoadedConfig& loaded, Model model, Interrupt& interrupt,
               ElasticMember* member, const ElasticRestart* restart)
@@ -101,6 +103,16 @@ class TrainingRun {
     if (loaded.config.report.dump_state) print_line(engine_->state_dump() + "\n" + config_dump(loaded.config));
     pace_.emplace(loaded.config.batch.train_batch_size, data_.sequence_length());
   }
+
+  /// The engine waits for copies to other hosts that are under way. Where a host is gone and the launcher that would
+  /// end this process is gone as well, nothing else bounds that wait.
+  ~TrainingRun() {
+    const Interrupt::Part bounded(interrupt_, Kind::kStep, [this](const std::string& bound) {
+      log::warning("interrupted as the engine was closed, which did not end within " + bound + ". " + what_is_kept());
+    });
+    engine_.reset();
+  }
+  TrainingRun(const TrainingRun&) = delete;
 
   /// The exit code; nothing where an elastic run goes on with other processes.
   std::optional<int> run();
@@ -148,7 +160,6 @@ class TrainingRun {
   void report_step(double seconds_since_begin);
   bool train_step_or_leave();
   std::string what_is_kept() const;
-  using Kind = Interrupt::Kind;
   bool saved_in_background(std::chrono::milliseconds patience) const;
   Interrupt::Part part(Kind kind, const std::string& what);
   void evaluate();
