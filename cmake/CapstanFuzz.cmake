@@ -12,7 +12,7 @@ function(_capstan_add_fuzzed_archive)
   target_include_directories(capstan_fuzzed PUBLIC ${PROJECT_SOURCE_DIR})
   target_compile_options(capstan_fuzzed PUBLIC -O1 -g1 ${_capstan_fuzz_sanitizers} PRIVATE -fsanitize=fuzzer-no-link)
   target_link_libraries(capstan_fuzzed PUBLIC capstan::sdk
-    PRIVATE spdlog::spdlog_header_only Boost::headers ${CAPSTAN_NETTLE_LIBRARY} ${CMAKE_DL_LIBS})
+    PRIVATE spdlog::spdlog_header_only Boost::headers ${CAPSTAN_NETTLE_LIBRARY} ${CAPSTAN_YAML} ${CMAKE_DL_LIBS})
 endfunction()
 
 function(capstan_fuzzer name)
