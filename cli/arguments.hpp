@@ -131,7 +131,7 @@ struct LaunchArguments {
   std::string rdzv_secret_file;       // holds the secret that they share
   bool status = false;                // show elastic launches, start nothing
   int spares = 0;                     // processes that wait to take the place of one that is lost
-  std::vector<std::string> command;   // words of a command of ours, or of a program, whose file has a '/'
+  std::vector<std::string> command;   // a command of capstan, or a program as a path with a '/'
 };
 
 struct DataConvertArguments {

@@ -93,7 +93,7 @@ std::string option_for_file(const CLI::App& app, const std::string& word) {
   return " Did you mean '" + std::string(option) + " " + word + "'?";
 }
 
-/// What to write in place of a word that is not a program; `otherwise` where nothing is known.
+/// Advice for a word that is not a program; `otherwise` where nothing is known.
 std::string how_to_start(const std::string& word, const std::string& otherwise = "") {
   if (is_configuration(word)) return " Write --config " + word + " for a configuration.";
   if (word.ends_with(".py")) return " Write python3 " + word + " to start a Python program.";
@@ -102,12 +102,12 @@ std::string how_to_start(const std::string& word, const std::string& otherwise =
   return otherwise;
 }
 
-/// A command of ours that could not be understood, or that asks for help: another line, with the answer.
+/// The answer to a launched command of capstan that is misused or asks for help.
 struct Answered {
   CommandLine line;
 };
 
-/// Reads the line of a command of ours that is to be launched, so that a mistake is reported once and not by each rank.
+/// Reads a command of capstan before it is launched, so that a mistake is printed once and not by each rank.
 void check_command(const Words& command) {
   std::vector<const char*> words{"capstan"};
   for (const std::string& word : command) words.push_back(word.c_str());

@@ -13,7 +13,7 @@
 
 namespace capstan::cli {
 
-/// What is left of a run that a signal has ended between two steps.
+/// A run that a signal has ended between two steps.
 struct InterruptedRun {
   std::int64_t step, steps;
   std::string save_dir;  // empty: nothing was saved

@@ -28,7 +28,7 @@ std::string how_to_build(const std::string& folder) {
   return text;
 }
 
-/// What cannot be is a name, a kind or a template of the command line.
+/// Mistakes in the name, the kind or the template are those of the command line.
 std::vector<std::filesystem::path> created(const PluginsNewArguments& arguments) {
   try {
     return create_plugin_project(

@@ -4,12 +4,13 @@
 #include <string_view>
 #include <utility>
 
+#include "capstan/sdk/config_mistake.hpp"
 #include "core/errors.hpp"
 
 namespace capstan {
 
 /// Begins each line of a plugin's text that is a mistake of the configuration, see capstan/sdk/config_mistake.hpp.
-inline constexpr std::string_view kConfigMistakeMark = "[configuration] ";
+inline constexpr std::string_view kConfigMistakeMark = sdk::kConfigMistake;
 
 /// Whether a text holds such a mistake, behind whatever callers have put before it.
 bool has_config_mistake(std::string_view text);
