@@ -129,6 +129,7 @@ std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& 
 }
 
 SumOfSquares sum_of_squares(const std::vector<const at::Tensor*>& tensors) {
+  if (!tensors.empty() && !tensors.front()->is_cpu()) return sum_of_squares_on_device(tensors);
   SumOfSquares total;
   for (const SumOfSquares& sum : sums_of_squares(tensors)) total += sum;
   return total;

@@ -36,7 +36,7 @@ TEST_P(SumOfSquaresOf, EqualsTheDefinitionForEveryLength) {
   }
 }
 
-TEST_P(SumOfSquaresOf, GivesTheSameBlocksByOperatorsAsDevicesHaveThem) {
+TEST_P(SumOfSquaresOf, GivesTheSameSumsByOperatorsAsDevicesHaveThem) {
   const at::Tensor none = at::empty({0}).to(GetParam()), scalar = at::randn({}).to(GetParam());
   const at::Tensor small = at::randn({9}).to(GetParam()), large = at::randn({7'000'003}).to(GetParam());
   const auto here = sums_of_squares({&none, &scalar, &small, &large});
@@ -46,6 +46,12 @@ TEST_P(SumOfSquaresOf, GivesTheSameBlocksByOperatorsAsDevicesHaveThem) {
     EXPECT_NEAR(device[i].exact, here[i].exact, 1e-13 * here[i].exact) << i;
     EXPECT_EQ(device[i].rounded, device[i].exact) << i;
   }
+  const double sum = sum_of_squares({&none, &scalar, &small, &large}).exact;
+  const SumOfSquares by_operators = sum_of_squares_on_device({&none, &scalar, &small, &large});
+  // On the CPU the operator adds seven million squares one after the other.
+  EXPECT_NEAR(by_operators.exact, sum, 1e-11 * sum);
+  EXPECT_EQ(by_operators.rounded, by_operators.exact);
+  EXPECT_EQ(sum_of_squares_on_device({&none}).exact, 0);
 }
 
 TEST_P(SumOfSquaresOf, RoundsAsLibTorchsNormWithinABlock) {
