@@ -15,16 +15,22 @@ class Adam {
   void update(const sdk::Slots& slots, const sdk::Step& step) const {
     const auto groups = step.each_group([&](const sdk::Group& group) { return settings_.read(group); });
     StepNumbers<AdamNumbers> numbers;
+    AdamUpdates plain, amsgrad;
     for (const sdk::Slot raw : slots) {
       const sdk::CudaSlot slot(raw);
       const AdamGroup& group = groups[slot.group()];
       const std::int64_t t = ++slot.counter(kStep);
       const AdamNumbers& now =
           numbers.get(slot.group(), t, [&] { return settings_.numbers_at(group, t, step.grad_scale()); });
-      const DeviceBlock block = group.amsgrad ? block_of(slot, {kExpAvg, kExpAvgSq, kMaxExpAvgSq}, host_.cuda_stream())
-                                              : block_of(slot, {kExpAvg, kExpAvgSq}, host_.cuda_stream());
-      finish(slot, block, launch_adam(block, now, group.amsgrad));
+      if (group.amsgrad) {
+        amsgrad.push_back({block_of(slot, {kExpAvg, kExpAvgSq, kMaxExpAvgSq}), now});
+      } else {
+        plain.push_back({block_of(slot, {kExpAvg, kExpAvgSq}), now});
+      }
     }
+    check_launch(launch_adam(plain, false, host_.cuda_stream()));
+    check_launch(launch_adam(amsgrad, true, host_.cuda_stream()));
+    mark_written(slots);
   }
 
  private:

@@ -4,8 +4,8 @@
 
 namespace capstan::optimizers {
 
-const char* launch_adam(const DeviceBlock& block, const AdamNumbers& numbers, bool amsgrad) {
-  return amsgrad ? sweep<3>(block, AdamRule<true>{numbers}) : sweep<2>(block, AdamRule<false>{numbers});
+const char* launch_adam(const AdamUpdates& updates, bool amsgrad, void* stream) {
+  return amsgrad ? sweep<3, AdamRule<true>>(updates, stream) : sweep<2, AdamRule<false>>(updates, stream);
 }
 
 }  // namespace capstan::optimizers

@@ -21,7 +21,13 @@ struct DeviceBlock {
   DeviceValues copy;  // gets the new values, rounded; no data: no copy
   DeviceValues state[kMaxStates];
   std::size_t count;
-  void* stream;  // a cudaStream_t
+};
+
+/// A slot with the numbers of its rule.
+template <class Numbers>
+struct DeviceUpdate {
+  DeviceBlock block;
+  Numbers numbers;
 };
 
 }  // namespace capstan::optimizers

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <string>
 
 #include "capstan/sdk/cuda.hpp"
 #include "plugins/optimizers/common/device_block.hpp"
@@ -14,17 +15,24 @@ inline DeviceValues device_values(const sdk::Values& values) {
 }
 
 /// A slot, with its states by their numbers in the manifest, in the rule's order.
-inline DeviceBlock block_of(const sdk::CudaSlot& slot, std::initializer_list<std::size_t> states, void* stream) {
-  DeviceBlock block{slot.param(), device_values(slot.grad()), device_values(slot.compute()), {}, slot.numel(), stream};
+inline DeviceBlock block_of(const sdk::CudaSlot& slot, std::initializer_list<std::size_t> states) {
+  DeviceBlock block{slot.param(), device_values(slot.grad()), device_values(slot.compute()), {}, slot.numel()};
   std::size_t next = 0;
   for (const std::size_t index : states) block.state[next++] = device_values(slot.state(index));
   return block;
 }
 
-/// Marks the compute copy as written when `fault` is null, else throws it as the slot's failure.
-inline void finish(const sdk::CudaSlot& slot, const DeviceBlock& block, const char* fault) {
-  if (fault) slot.fail(fault);
-  if (block.copy.data) slot.mark_compute_written();
+/// Throws what kept kernels from being launched. `fault` is null where nothing did.
+inline void check_launch(const char* fault) {
+  if (fault) throw sdk::Error(std::string("launching the update on the device failed: ") + fault);
+}
+
+/// Call it where the updates of all slots were launched, because the launches write the compute copies.
+inline void mark_written(const sdk::Slots& slots) {
+  for (const sdk::Slot raw : slots) {
+    const sdk::CudaSlot slot(raw);
+    if (slot.compute().data) slot.mark_compute_written();
+  }
 }
 
 }  // namespace capstan::optimizers

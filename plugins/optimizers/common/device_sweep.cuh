@@ -4,11 +4,13 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "plugins/optimizers/common/device_block.hpp"
 
-// One pass of a GPU over a slot: each thread widens an element of gradient and states to float32, applies the rule,
-// rounds what it changed.
+// One pass of a GPU over many slots: each thread widens elements of gradient and states to float32, applies the rule,
+// rounds what it changed. A launch takes as many slots as its arguments hold, because launching them one by one takes
+// the host longer than most of them take the device.
 namespace capstan::optimizers {
 
 __device__ inline float widened(const DeviceValues& values, std::int64_t i) {
@@ -35,33 +37,104 @@ __device__ inline void put(const DeviceValues& values, std::int64_t i, float val
   }
 }
 
-template <int kStates, class Rule>
-__global__ void sweep_kernel(DeviceBlock block, Rule rule) {
-  const auto stride = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t i = blockIdx.x * static_cast<std::int64_t>(blockDim.x) + threadIdx.x;
-       i < static_cast<std::int64_t>(block.count); i += stride) {
-    float param = block.param[i];
-    float state[kStates > 0 ? kStates : 1];
-    for (int s = 0; s < kStates; ++s) state[s] = widened(block.state[s], i);
-    rule(param, widened(block.grad, i), state);
-    block.param[i] = param;
-    for (int s = 0; s < kStates; ++s) put(block.state[s], i, state[s]);
-    if (block.copy.data) put(block.copy, i, param);
+constexpr std::int64_t kSweepThreads = 256;
+constexpr std::int64_t kSweepChunk = 16384;  // elements that a block of threads updates
+constexpr int kSweepEach = 4;                // elements that a thread reads before it waits for the first
+
+/// Element k of out is element i + k * kSweepThreads of values, if it is before end.
+template <class Element, class Widen>
+__device__ inline void read_each(const void* values, std::int64_t i, std::int64_t end, float* out, Widen widen) {
+  Element read[kSweepEach] = {};
+#pragma unroll
+  for (int k = 0; k < kSweepEach; ++k) {
+    if (i + k * kSweepThreads < end) read[k] = static_cast<const Element*>(values)[i + k * kSweepThreads];
+  }
+#pragma unroll
+  for (int k = 0; k < kSweepEach; ++k) out[k] = widen(read[k]);
+}
+
+__device__ inline void read_each(const DeviceValues& values, std::int64_t i, std::int64_t end, float* out) {
+  switch (values.type) {
+    case ElementType::kBFloat16:
+      return read_each<__nv_bfloat16>(values.data, i, end, out, [](auto value) { return __bfloat162float(value); });
+    case ElementType::kFloat16:
+      return read_each<__half>(values.data, i, end, out, [](auto value) { return __half2float(value); });
+    default:
+      return read_each<float>(values.data, i, end, out, [](float value) { return value; });
   }
 }
 
-/// Puts the update of a slot into its stream. `rule(param, gradient, states)` changes param and states. Null, or why
-/// the launch failed.
+__device__ inline void put_each(const DeviceValues& values, std::int64_t i, std::int64_t end, const float* from) {
+#pragma unroll
+  for (int k = 0; k < kSweepEach; ++k) {
+    if (i + k * kSweepThreads < end) put(values, i + k * kSweepThreads, from[k]);
+  }
+}
+
+/// The arguments of a launch.
+template <class Rule>
+struct SweepList {
+  static constexpr std::size_t kBytes = 4096;  // of arguments, on every device
+  static constexpr std::size_t kMost =
+      (kBytes - sizeof(std::size_t) - sizeof(unsigned)) / (sizeof(DeviceBlock) + sizeof(Rule) + sizeof(unsigned));
+
+  DeviceBlock blocks[kMost];
+  Rule rules[kMost];
+  unsigned first[kMost + 1];  // blocks of threads before each slot's; the last: all of them
+  std::size_t slots = 0;
+};
+
 template <int kStates, class Rule>
-const char* sweep(const DeviceBlock& block, const Rule& rule) {
-  constexpr int kThreads = 256;
-  constexpr std::size_t kMostBlocks = 4096;  // more would only wait for their turn
-  if (block.count == 0) return nullptr;
-  const std::size_t blocks = (block.count + kThreads - 1) / kThreads;
-  sweep_kernel<kStates><<<static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks), kThreads, 0,
-                          static_cast<cudaStream_t>(block.stream)>>>(block, rule);
-  const cudaError_t error = cudaGetLastError();
-  return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
+__global__ void sweep_kernel(const __grid_constant__ SweepList<Rule> list) {
+  std::size_t slot = 0;
+  while (list.first[slot + 1] <= blockIdx.x) ++slot;
+  const DeviceBlock& block = list.blocks[slot];
+  const std::int64_t begin = (blockIdx.x - list.first[slot]) * kSweepChunk;
+  const std::int64_t end = min(begin + kSweepChunk, static_cast<std::int64_t>(block.count));
+  const DeviceValues params{block.param};
+  for (std::int64_t i = begin + threadIdx.x; i < end; i += kSweepThreads * kSweepEach) {
+    float param[kSweepEach], grad[kSweepEach], states[kStates > 0 ? kStates : 1][kSweepEach];
+    read_each(params, i, end, param);
+    read_each(block.grad, i, end, grad);
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) read_each(block.state[s], i, end, states[s]);
+#pragma unroll
+    for (int k = 0; k < kSweepEach; ++k) {
+      float state[kStates > 0 ? kStates : 1];
+      for (int s = 0; s < kStates; ++s) state[s] = states[s][k];
+      list.rules[slot](param[k], grad[k], state);
+      for (int s = 0; s < kStates; ++s) states[s][k] = state[s];
+    }
+    put_each(params, i, end, param);
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) put_each(block.state[s], i, end, states[s]);
+    if (block.copy.data) put_each(block.copy, i, end, param);
+  }
+}
+
+/// Puts updates into a stream, a cudaStream_t. A Rule{numbers} is called with (param, gradient, states) and changes
+/// param and states. Null, or why a launch failed.
+template <int kStates, class Rule, class Numbers>
+const char* sweep(const std::vector<DeviceUpdate<Numbers>>& updates, void* stream) {
+  static_assert(sizeof(SweepList<Rule>) <= SweepList<Rule>::kBytes);
+  auto update = updates.begin();
+  while (update != updates.end()) {
+    SweepList<Rule> list;
+    list.first[0] = 0;
+    for (; update != updates.end() && list.slots < list.kMost; ++update) {
+      if (update->block.count == 0) continue;
+      list.blocks[list.slots] = update->block;
+      list.rules[list.slots] = Rule{update->numbers};
+      const auto chunks = (static_cast<std::int64_t>(update->block.count) + kSweepChunk - 1) / kSweepChunk;
+      list.first[list.slots + 1] = list.first[list.slots] + static_cast<unsigned>(chunks);
+      ++list.slots;
+    }
+    if (list.slots == 0) break;
+    sweep_kernel<kStates><<<list.first[list.slots], kSweepThreads, 0, static_cast<cudaStream_t>(stream)>>>(list);
+    const cudaError_t error = cudaGetLastError();
+    if (error != cudaSuccess) return cudaGetErrorString(error);
+  }
+  return nullptr;
 }
 
 }  // namespace capstan::optimizers

@@ -4,6 +4,7 @@ namespace capstan::optimizers {
 
 /// Numbers of the averages that most optimizers keep of the gradient and of its square.
 struct Moments {
+  Moments() = default;  // values are set later
   Moments(double grad_scale, double l2, double beta1, double beta2)
       : grad_scale(static_cast<float>(grad_scale)),
         l2(static_cast<float>(l2)),

@@ -17,11 +17,13 @@ DeviceValues CudaDevice::grad(const sdk::Slot& slot) const { return device_value
 
 void CudaDevice::adaptive_update(const sdk::Slots& slots, MomentStates moments,
                                  const std::vector<AdaptiveNumbers>& numbers) {
+  std::vector<DeviceUpdate<AdaptiveNumbers>> updates;
   for (const sdk::Slot raw : slots) {
     const sdk::CudaSlot slot(raw);
-    const DeviceBlock block = block_of(slot, {moments.first, moments.second}, host_.cuda_stream());
-    finish(slot, block, launch_adaptive(block, numbers[slot.group()]));
+    updates.push_back({block_of(slot, {moments.first, moments.second}), numbers[slot.group()]});
   }
+  check_launch(launch_adaptive(updates, host_.cuda_stream()));
+  mark_written(slots);
 }
 
 }  // namespace capstan::optimizers

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "plugins/optimizers/onebit/kernels.hpp"
 
@@ -11,7 +12,7 @@ namespace capstan::optimizers {
 /// where Kernels says so. Throws std::runtime_error with CUDA's text.
 std::unique_ptr<Kernels> cuda_kernels(std::function<void*()> stream);
 
-/// Device::adaptive_update of one slot. States: exp_avg, exp_avg_sq. Null, or why the launch failed.
-const char* launch_adaptive(const DeviceBlock& block, const AdaptiveNumbers& numbers);
+/// Device::adaptive_update. States: exp_avg, exp_avg_sq. `stream` is a cudaStream_t. Null, or why a launch failed.
+const char* launch_adaptive(const std::vector<DeviceUpdate<AdaptiveNumbers>>& updates, void* stream);
 
 }  // namespace capstan::optimizers

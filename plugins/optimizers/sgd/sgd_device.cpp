@@ -12,15 +12,22 @@ class SGD {
 
   void update(const sdk::Slots& slots, const sdk::Step& step) const {
     const auto groups = step.each_group(&read_sgd);
+    SgdUpdates plain, with_momentum;
     for (const sdk::Slot raw : slots) {
       const sdk::CudaSlot slot(raw);
       const SgdGroup& group = groups[slot.group()];
       const bool momentum = group.momentum != 0;
       const bool first = momentum && ++slot.counter(kStep) == 1;
-      const DeviceBlock block =
-          momentum ? block_of(slot, {kMomentumBuffer}, host_.cuda_stream()) : block_of(slot, {}, host_.cuda_stream());
-      finish(slot, block, launch_sgd(block, sgd_numbers(group, first, step.grad_scale()), momentum));
+      const SgdNumbers numbers = sgd_numbers(group, first, step.grad_scale());
+      if (momentum) {
+        with_momentum.push_back({block_of(slot, {kMomentumBuffer}), numbers});
+      } else {
+        plain.push_back({block_of(slot, {}), numbers});
+      }
     }
+    check_launch(launch_sgd(plain, false, host_.cuda_stream()));
+    check_launch(launch_sgd(with_momentum, true, host_.cuda_stream()));
+    mark_written(slots);
   }
 
  private:

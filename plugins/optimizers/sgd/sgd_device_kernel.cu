@@ -4,8 +4,8 @@
 
 namespace capstan::optimizers {
 
-const char* launch_sgd(const DeviceBlock& block, const SgdNumbers& numbers, bool momentum) {
-  return momentum ? sweep<1>(block, SgdMomentumRule{numbers}) : sweep<0>(block, SgdRule{numbers});
+const char* launch_sgd(const SgdUpdates& updates, bool momentum, void* stream) {
+  return momentum ? sweep<1, SgdMomentumRule>(updates, stream) : sweep<0, SgdRule>(updates, stream);
 }
 
 }  // namespace capstan::optimizers
