@@ -70,6 +70,7 @@ __device__ Sum sum_of_block(const Sum& own) {
     __syncthreads();
     fold(sums, threadIdx.x, width);
   }
+  __syncthreads();
   const Sum sum = sums[0];
   __syncthreads();  // before the next one is made
   return sum;
