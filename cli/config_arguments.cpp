@@ -10,7 +10,11 @@ namespace capstan::cli {
 std::string default_config_file() { return (install_prefix() / "share/capstan/default.json").string(); }
 
 ConfigText config_text(const ConfigArguments& arguments) {
-  return read_config_text(arguments.file.empty() ? default_config_file() : arguments.file);
+  if (!arguments.file.empty()) return read_config_text(arguments.file);
+  ConfigText text = read_config_text(default_config_file());
+  text.source = "the default configuration (" + text.source + ")";
+  text.has_places = false;  // the user has not written it
+  return text;
 }
 
 namespace {

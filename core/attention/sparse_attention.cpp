@@ -10,6 +10,7 @@
 
 #include "core/errors.hpp"
 #include "core/precision/autocast.hpp"
+#include "core/registry/config_mistakes.hpp"
 #include "core/schema/value.hpp"
 
 namespace capstan {
@@ -115,7 +116,8 @@ std::shared_ptr<const PreparedLayout> SparseAttention::layout_for(std::int64_t h
   const std::lock_guard lock(mutex_);
   auto& prepared = prepared_[{heads, tokens, causal}];
   if (!prepared) {
-    BlockLayout layout = make_layout(layouts_, where_, heads, tokens, causal, seed_);
+    BlockLayout layout = mark_config_mistakes(  // the model called
+        [&] { return make_layout(layouts_, where_, heads, tokens, causal, seed_); });
     halved_ |= layout.drop_later() && !layout.says_so;
     prepared = std::make_shared<const PreparedLayout>(kernel_, layout);
   }

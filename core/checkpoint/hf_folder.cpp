@@ -208,4 +208,11 @@ std::vector<SafetensorsEntry> read_hf_folder(const fs::path& folder, const HfFor
   return weights;
 }
 
+std::optional<std::int64_t> hf_layers(const fs::path& folder, const HfFormat& format) {
+  const Json config = read_json(folder / kConfig);
+  const Json* count = config.find(format.layers_key);
+  if (count == nullptr || !count->is_integer()) return std::nullopt;
+  return count->as_integer();
+}
+
 }  // namespace capstan

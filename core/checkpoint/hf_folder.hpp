@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,5 +43,7 @@ void write_hf_folder(const std::filesystem::path& folder, const HfFormat& format
 /// files, and a matrix that lies the other way round there is a transposed view of them. Throws RuntimeFault when
 /// config.json describes another model, or naming tensors that have no place in this one.
 std::vector<SafetensorsEntry> read_hf_folder(const std::filesystem::path& folder, const HfFormat& format);
+/// The layers that a folder's config.json counts under format.layers_key; nothing where it has no such number.
+std::optional<std::int64_t> hf_layers(const std::filesystem::path& folder, const HfFormat& format);
 
 }  // namespace capstan

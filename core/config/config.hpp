@@ -114,6 +114,7 @@ struct RunConfig {
   std::int64_t eval_every = 0;              // steps; 0: only at the end
   std::string on_nan = "stop";              // stop, continue
   std::string on_monitor_failure = "stop";  // stop, continue: of a monitor that cannot be started
+  std::string on_mismatch = "stop";         // stop, continue: of a compression that acts on no module of the model
   ElasticRunConfig elastic;
 };
 

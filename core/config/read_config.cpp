@@ -151,6 +151,7 @@ RunConfig run_settings(const Effective& values) {
   run.eval_every = (run.eval_data_paths.empty() ? unused : values).integer("capstan.run.eval_every");
   run.on_nan = values.text("capstan.run.on_nan");
   run.on_monitor_failure = values.text("capstan.run.on_monitor_failure");
+  run.on_mismatch = values.text("capstan.run.on_mismatch");
   run.elastic = {values.integer("capstan.elastic.every"), values.number("capstan.elastic.overhead"),
                  values.number("capstan.elastic.wait"), values.integer("capstan.elastic.partners")};
   return run;

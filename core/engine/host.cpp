@@ -330,11 +330,8 @@ capstan_status hessian_vector(void* ctx, const capstan_str* parameters, const ca
 
 capstan_status difficulty(void* ctx, capstan_str metric, std::int64_t step, std::int64_t* out, capstan_error* error) {
   return guarded(error, [&] {
-    try {
-      *out = needed(static_cast<EngineHostContext*>(ctx)->pacing).at(as_view(metric), step);
-    } catch (const ConfigError& mistake) {  // a text alone goes through the plugin
-      throw RuntimeFault(std::string(kConfigMistakeMark) + mistake.what());
-    }
+    mark_config_mistakes(
+        [&] { *out = needed(static_cast<EngineHostContext*>(ctx)->pacing).at(as_view(metric), step); });
   });
 }
 

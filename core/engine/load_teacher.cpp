@@ -83,6 +83,26 @@ HfFormat teacher_format(const LayerReductionConfig& section, const Model& studen
   return format;
 }
 
+std::string no_such_layer(std::size_t index, const LayerReductionConfig& section, const std::string& where,
+                          const std::string& layers) {
+  return std::string(kSection) + ".teacher_layer[" + std::to_string(index) +
+         "]: " + std::to_string(section.teacher_layer[index]) + ", and of '" + section.module_name_prefix + "' " +
+         where + " has the layers " + layers + ".";
+}
+
+/// Throws ConfigError for layers that a folder of transformers lacks, by its config.json.
+void refuse_missing_layers(const fs::path& folder, const HfFormat& format, const LayerReductionConfig& section,
+                           const std::string& where) {
+  const std::optional<std::int64_t> count = hf_layers(folder, format);
+  if (!count || *count < 1) return;
+  const std::string there = *count == 1 ? "0" : "0 to " + std::to_string(*count - 1);
+  ConfigMistakes mistakes;
+  for (std::size_t i = 0; i < section.teacher_layer.size(); ++i) {
+    if (section.teacher_layer[i] >= *count) mistakes.add(no_such_layer(i, section, where, there));
+  }
+  mistakes.throw_if_any();
+}
+
 void read_teacher(const std::string& path, const LayerReductionConfig& section, const Model& student,
                   Teacher& teacher) {
   std::error_code error;
@@ -97,7 +117,9 @@ void read_teacher(const std::string& path, const LayerReductionConfig& section, 
       throw RuntimeFault(teacher.where + ": there is no such checkpoint or safetensors file.");
     }
     if (fs::exists(dir / "config.json", error) && !fs::exists(dir / "latest", error)) {
-      entries = read_hf_folder(dir, teacher_format(section, student, teacher.where));
+      const HfFormat format = teacher_format(section, student, teacher.where);
+      refuse_missing_layers(dir, format, section, teacher.where);
+      entries = read_hf_folder(dir, format);
     } else {
       const std::string tag = colon == std::string::npos ? latest_tag(dir) : path.substr(colon + 1);
       teacher.contents = read_checkpoint(dir, tag);
@@ -209,9 +231,8 @@ class Reduction {
       return number_behind(name, section_.module_name_prefix) == layer;
     });
     if (there) return;
-    throw ConfigError(std::string(kSection) + ".teacher_layer[" + std::to_string(index) + "]: " +
-                      std::to_string(layer) + ", and of '" + section_.module_name_prefix + "' " + teacher_.where +
-                      " has the layers " + layers_of(teacher_names_, section_.module_name_prefix) + ".");
+    throw ConfigError(
+        no_such_layer(index, section_, teacher_.where, layers_of(teacher_names_, section_.module_name_prefix)));
   }
 
   void check_module(const std::string& module) const {

@@ -56,4 +56,15 @@ decltype(auto) with_config_mistakes(Call&& call) {
   }
 }
 
+/// Calls `call`, whose caller is a plugin: of an exception only the text passes through one. A ConfigError is thrown as
+/// a RuntimeFault with marked text, which with_config_mistakes() finds again.
+template <class Call>
+decltype(auto) mark_config_mistakes(Call&& call) {
+  try {
+    return std::forward<Call>(call)();
+  } catch (const ConfigError& mistake) {
+    throw RuntimeFault(std::string(kConfigMistakeMark) + mistake.what());
+  }
+}
+
 }  // namespace capstan

@@ -110,6 +110,24 @@ TEST_F(LateMistakes, OfComponentsThatLookAtLayersAreNamedTogether) {
           "quantize_training.eigenvalue.layer_name: the model has no trained parameter under 'bert.encoder.layer.0'");
 }
 
+TEST_F(LateMistakes, OfLayoutsAreFoundByTheModelsFirstAttention) {
+  refuses(R"("sparse_attention": {"mode": "fixed", "block": 48})",
+          "sparse_attention.mode: attention 'fixed': a block has 48 tokens, and a sequence 16.");
+  refuses(R"("sparse_attention": {"mode": "bigbird", "block": 8, "num_random_blocks": 3})",
+          "sparse_attention.mode: attention 'bigbird': num_random_blocks: 3 is above the 2 blocks of a sequence.");
+}
+
+TEST_F(LateMistakes, OfOptimizersThatKnowTheGroups) {
+  const std::vector<std::string> one_bit = {
+      "--set", "optimizer.type=OneBitAdam",
+      "--set", R"(optimizer.params={"lr": 0.001, "freeze_step": 10})",
+      "--set", R"(capstan.parameter_groups=[{"dims_below": 2, "params": {"freeze_step": 20}}])"};
+  refuses(R"("steps_per_print": null)",
+          "optimizer.params.freeze_step: is one for all parameter groups; group 1 has another one. Set it in "
+          "optimizer.params alone.",
+          one_bit);
+}
+
 TEST_F(LateMistakes, OfDataAndTeachersAreThoseOfTheConfigurationToo) {
   refuses(R"("curriculum_learning": {"enabled": true, "curriculum_type": "seqlen", "min_difficulty": 4,
             "max_difficulty": 16, "schedule_type": "custom"})",

@@ -471,7 +471,8 @@ TEST_F(Train, UsesTheDefaultConfigurationWhenNoneIsNamed) {
   const ProcessResult result = run_capstan(folder_, {"train", "--data", "text.txt", "--steps", "2"});
 
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("  configuration  " CAPSTAN_TEST_BUILD_DIR "/share/capstan/default.json\n"));
+  EXPECT_THAT(result.out, HasSubstr("  configuration  the default configuration (" CAPSTAN_TEST_BUILD_DIR
+                                    "/share/capstan/default.json)\n"));
   EXPECT_THAT(result.out, HasSubstr("  model          gpt "));
 }
 

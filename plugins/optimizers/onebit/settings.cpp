@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "capstan/sdk/config_mistake.hpp"
+
 namespace capstan::optimizers {
 
 void check_settings(std::string_view type, const Device& device, const sdk::Host& host, const sdk::Params& params) {
@@ -47,8 +49,9 @@ AdaptiveNumbers OneBitGroup::numbers(double grad_scale) const {
 void require_same(const sdk::Step& step, const char* name, double value) {
   for (std::size_t i = 0; i < step.group_count(); ++i) {
     if (step.group(i).number(name) != value) {
-      throw sdk::Error(std::string(name) + ": is one for all parameter groups; group " + std::to_string(i) +
-                       " has another one. Set it in optimizer.params alone.");
+      throw sdk::ConfigMistake(std::string("optimizer.params.") + name,
+                               "is one for all parameter groups; group " + std::to_string(i) +
+                                   " has another one. Set it in optimizer.params alone.");
     }
   }
 }

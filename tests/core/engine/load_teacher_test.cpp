@@ -137,8 +137,10 @@ TEST_F(LoadTeacher, SaysWhatAFolderOfTransformersLacks) {
       folder_.path(), "taught", [&](const Json&) { return hf_format(teacher_.engine->model().describe(), "gpt"); },
       folder_ / "hf");
   ProbeRun deeper("", section("[0, 7]", 2), model_of(2)), wider("", section("[0, 2]", 2), R"("layers": 2, "d": 64)");
-  EXPECT_THAT([&] { deeper.engine->load_teacher(folder_ / "hf"); },
-              ThrowsMessage<RuntimeFault>(HasSubstr("Missing: 'transformer.h.7.")));
+  EXPECT_THAT(
+      [&] { deeper.engine->load_teacher(folder_ / "hf"); },
+      ThrowsMessage<ConfigError>("compression_training.layer_reduction.teacher_layer[1]: 7, and of 'blocks' teacher '" +
+                                 (folder_ / "hf").string() + "' has the layers 0 to 3."));
   EXPECT_THAT([&] { wider.engine->load_teacher(folder_ / "hf"); },
               ThrowsMessage<RuntimeFault>(HasSubstr("n_embd is 32, and that of model 'gpt' is 64")));
 }
