@@ -75,6 +75,18 @@ struct PlanArguments {
   bool json = false;
 };
 
+struct VerifyArguments {
+  ConfigArguments config;
+  int world = 2;     // processes of the variants with several
+  int steps = 4;     // of each run
+  std::string only;  // a part of the names of variants; empty: all
+  bool json = false;
+  // Of one process of a run that the command starts:
+  std::string record;        // the folder that takes what it did; empty: the command itself
+  std::string save, resume;  // a checkpoint at the end, and at the beginning; empty: none
+  int until = 0;             // the last step; 0: `steps`
+};
+
 struct ModelShowArguments {
   ConfigArguments config;
   std::string model;         // TYPE, TYPE:SIZE or a plugin's file
@@ -191,9 +203,9 @@ struct PluginsCheckArguments {
 
 using Arguments =
     std::variant<TrainArguments, TuneArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments,
-                 PlanArguments, ModelShowArguments, AttentionShowArguments, ValidateArguments, SchemaArguments,
-                 ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments, DataConvertArguments,
-                 DataShowArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
-                 PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
+                 PlanArguments, VerifyArguments, ModelShowArguments, AttentionShowArguments, ValidateArguments,
+                 SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments,
+                 DataConvertArguments, DataShowArguments, PluginsListArguments, PluginsInspectArguments,
+                 PluginsNewArguments, PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

@@ -46,6 +46,7 @@ class Definition {
   void define_analyze();
   void define_export();
   void define_plan();
+  void define_verify();
   void define_model();
   void define_attention();
   void define_validate();
@@ -83,6 +84,7 @@ class Definition {
   std::optional<Command<ExportArguments>> export_;
   std::optional<Command<DoctorArguments>> doctor_;
   std::optional<Command<PlanArguments>> plan_;
+  std::optional<Command<VerifyArguments>> verify_;
   std::optional<Command<ModelShowArguments>> model_show_;
   std::optional<Command<AttentionShowArguments>> attention_show_;
   std::optional<Command<ValidateArguments>> validate_;

@@ -25,6 +25,32 @@ void Definition::define_plan() {
   keys.common();
 }
 
+void Definition::define_verify() {
+  CLI::App& app =
+      begin(app_, "verify", "Check that stages, processes, accumulation, offload and resuming change nothing",
+            kVerifyExamples, verify_);
+  VerifyArguments& verify = verify_->arguments;
+  config_option(app, verify.config);
+  Overrides& keys = overrides_.emplace_back(app, verify.config);
+  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+  keys.list("--data", "capstan.data.path", "Files or folders to train on");
+  keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to train on; a GPU where there is one without it");
+  keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order and dropout");
+  keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
+  count_option(app, "-n,--processes,--world", verify.world, "Processes of the variants with several; 2 without it");
+  count_option(app, "--steps", verify.steps, "Steps of each run, at least 2; 4 without it");
+  text_option(app, "--only", verify.only, "TEXT",
+              "Variants whose name contains it, and those that they are compared with");
+  flag(app, "--json", verify.json, "Print the comparison as JSON");
+  // Of the runs that the command starts itself.
+  for (const auto& [name, value] :
+       {std::pair("--record", &verify.record), {"--save", &verify.save}, {"--resume", &verify.resume}}) {
+    text_option(app, name, *value, "DIR", "")->group("");
+  }
+  count_option(app, "--until", verify.until, "")->group("");
+  keys.common();
+}
+
 void Definition::define_model() {
   CLI::App& model = *app_.add_subcommand("model", "What a model is made of");
   model.require_subcommand(1);

@@ -28,6 +28,7 @@ int analyze(const AnalyzeArguments& arguments);
 int export_weights(const ExportArguments& arguments);
 int doctor(const DoctorArguments& arguments);
 int plan(const PlanArguments& arguments);
+int verify(const VerifyArguments& arguments);
 int model_show(const ModelShowArguments& arguments);
 int attention_show(const AttentionShowArguments& arguments);
 

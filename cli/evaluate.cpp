@@ -65,9 +65,6 @@ int evaluate(const EvalArguments& arguments) {
   LoadedConfig loaded = load_run(for_pruned_weights(arguments.config, arguments.init_from), Purpose::kEvaluation);
   // An evaluation is no part of the run: it leaves the run's metrics alone.
   loaded.config.monitors.clear();
-  // Nothing is updated: neither room for the optimizer's states nor a word on parameter groups is needed.
-  loaded.config.optimizer.reset();
-  loaded.config.scheduler.reset();
   loaded.config.report.steps_per_print = std::nullopt;
   // Nothing is updated: whatever optimizer, schedule and groups the checkpoint was trained with, it can be evaluated.
   loaded.config.optimizer.reset();

@@ -92,6 +92,14 @@ inline constexpr const char* kPlanExamples =
     "\n"
     "No values are computed, so a model that fits no machine can be planned on any.";
 
+inline constexpr const char* kVerifyExamples =
+    "Examples:\n"
+    "  capstan verify --config ds_config.json --model gpt:tiny --data corpus/\n"
+    "  capstan verify --config ds_config.json --plugin-path build/plugins --world 4 --json\n"
+    "  capstan verify --config ds_config.json --only \"stage 3\"\n"
+    "\n"
+    "Exit code 0 when every variant trains as it must, otherwise 1.";
+
 inline constexpr const char* kModelShowExamples =
     "Examples:\n"
     "  capstan model show gpt:124m\n"

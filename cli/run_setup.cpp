@@ -160,6 +160,13 @@ Dataset open_data(const std::vector<std::string>& paths, const std::string& key,
   return open_dataset(loaded.config, loaded.plugins, source);
 }
 
+Batch micro_batch(Engine& engine, const Dataset& data, const BatchOrder& order, std::int64_t micro_step) {
+  const std::int64_t rows = engine.config().batch.micro_batch_size;
+  const std::int64_t first = (micro_step * engine.world_size() + engine.rank()) * rows;
+  if (!engine.has_sampler()) return ordered_batch(data, order, engine.progress().global_samples + first, rows);
+  return data.read(engine.step_samples().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows)));
+}
+
 Evaluation::Evaluation(const Dataset& data, std::int64_t micro_batch_size, int rank, int ranks)
     : data_(data),
       order_(data.samples(), 0, /*shuffle=*/false),

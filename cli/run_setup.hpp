@@ -11,6 +11,7 @@
 #include "core/config/config.hpp"
 #include "core/data/batch_order.hpp"
 #include "core/data/dataset.hpp"
+#include "core/engine/engine.hpp"
 #include "core/model/model.hpp"
 
 namespace capstan::cli {
@@ -53,6 +54,9 @@ std::int64_t sequence_length(const Config& config, const Model& model);
 /// where paths come from, for messages.
 Dataset open_data(const std::vector<std::string>& paths, const std::string& key, const LoadedConfig& loaded,
                   const Model& model);
+
+/// This rank's micro-batch of the step under way, `micro_step` counted from 0.
+Batch micro_batch(Engine& engine, const Dataset& data, const BatchOrder& order, std::int64_t micro_step);
 
 /// All samples of `data`, in its order, in micro-batches that are dealt out to the ranks; the last is as small as what
 /// remains. Each rank has as many: one for which none remains repeats the first, which then counts for nothing.

@@ -387,15 +387,9 @@ void TrainingRun::check_passes() const {
                     ". Allow more passes, or take fewer steps.");
 }
 
-/// This rank's micro-batch of the step under way.
 Batch TrainingRun::next_batch(std::int64_t micro_step) {
   if (member_ && member_->is_over()) throw PeerFault("the step has no future: a process of the run is gone.");
-  const std::int64_t rows = loaded_.config.batch.micro_batch_size;
-  const std::int64_t first = (micro_step * engine_->world_size() + engine_->rank()) * rows;
-  if (!engine_->has_sampler()) {
-    return ordered_batch(data_, order_, engine_->progress().global_samples + first, rows);
-  }
-  return data_.read(engine_->step_samples().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows)));
+  return micro_batch(*engine_, data_, order_, micro_step);
 }
 
 void TrainingRun::train_step() {

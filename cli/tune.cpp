@@ -16,6 +16,7 @@
 #include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/progress_bar.hpp"
+#include "cli/stopping.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"
 #include "cli/tune_plan.hpp"
@@ -40,20 +41,6 @@ namespace fs = std::filesystem;
 constexpr double kGain = 0.05;
 constexpr std::size_t kMostPoints = 20'000;
 constexpr const char* kTunerFile = "tuner.json";
-
-volatile std::sig_atomic_t interrupted = 0;
-
-/// The first SIGINT or SIGTERM ends the search with a summary of what it has, the second the process.
-class Stopping {
- public:
-  Stopping() {
-    struct sigaction action {};
-    action.sa_handler = [](int) { interrupted = 1; };
-    action.sa_flags = SA_RESETHAND;
-    for (const int number : {SIGINT, SIGTERM}) sigaction(number, &action, nullptr);
-  }
-  static bool requested() { return interrupted != 0; }
-};
 
 /// One line at the bottom of a terminal: how far the search is.
 class SearchBar {

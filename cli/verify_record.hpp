@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "core/checkpoint/safetensors.hpp"
+
+namespace capstan::cli {
+
+/// The files by which a run of a verification tells what it did, in its own folder.
+struct RunRecord {
+  /// The run as JSON: "parameters", trained ones in the model's order; "first_step"; for each step "losses" (the mean),
+  /// "samples" (sorted digests of the rows that the ranks saw) and "present" (whether the step was applied).
+  static std::filesystem::path facts(const std::filesystem::path& folder) { return folder / "run.json"; }
+  /// Whole gradients before the update of a step, counted from 0: the mean over ranks and micro-batches, float32.
+  static std::filesystem::path gradients(const std::filesystem::path& folder, std::int64_t step) {
+    return folder / ("gradients" + std::to_string(step) + ".safetensors");
+  }
+  /// Whole float32 values before the first step and after the last.
+  static std::filesystem::path first_weights(const std::filesystem::path& folder) {
+    return folder / "first_weights.safetensors";
+  }
+  static std::filesystem::path weights(const std::filesystem::path& folder) { return folder / "weights.safetensors"; }
+};
+
+/// Trains as `capstan train` does, until step `arguments.until`, and records it in `arguments.record`. One of the
+/// processes of a run that `capstan verify` starts.
+int record_run(const VerifyArguments& arguments);
+
+}  // namespace capstan::cli
