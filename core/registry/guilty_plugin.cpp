@@ -176,6 +176,10 @@ void watch_exit() {
   if (watched.load() != 0) on_exit(on_exit_in_call, nullptr);
 }
 
+/// As long as the process: a signal may come at its very end. Used, or the compiler would drop the only pointer to it,
+/// and LeakSanitizer would report it.
+[[gnu::used]] const SignalStack* process_stack = nullptr;
+
 }  // namespace
 
 SignalStack::SignalStack() {
@@ -197,7 +201,7 @@ SignalStack::~SignalStack() {
 
 void name_guilty_plugins() {
   if (pid_t none = 0; !watched.compare_exchange_strong(none, getpid())) return;
-  [[maybe_unused]] static const auto& stack = *new SignalStack;  // as long as the process
+  process_stack = new SignalStack;
   for (const Signal& signal : kSignals) {
     struct sigaction action {};
     action.sa_sigaction = on_signal;

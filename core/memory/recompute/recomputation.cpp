@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/errors.hpp"
 #include "core/memory/recompute/activation_memory.hpp"
@@ -137,7 +138,13 @@ void Recomputation::run(const capstan_layer_call& call, const capstan_layer_inne
     recorder_.reset();
     throw;
   }
-  if (!how.stays_open) close();
+  if (how.stays_open) return;
+  try {
+    close();
+  } catch (...) {
+    take_tensor(std::exchange(*out, nullptr));  // nobody gets what the layer has computed
+    throw;
+  }
 }
 
 void Recomputation::end() noexcept {
