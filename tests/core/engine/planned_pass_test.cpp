@@ -72,12 +72,11 @@ TEST_P(PlannedPassOf, CountsWhatForwardKeepsForBackward) {
   run.steps(2);
   std::int64_t kept = 0;
   {
-    static CountingAllocator counting;  // tensors may outlive this test
+    const CountingAllocator counting;
     Batch batch = run.batch(0);
     const std::int64_t before = CountingAllocator::living;
     const at::Tensor loss = run.engine->forward(batch);
     kept = CountingAllocator::living - before;
-    c10::SetCPUAllocator(c10::GetDefaultCPUAllocator());
   }
   const PluginIndex plugins = PluginIndex::scan({});
   const PlannedPass planned = pass_of(run.engine->config(), plugins, !recompute.empty());
