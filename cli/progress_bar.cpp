@@ -31,9 +31,10 @@ std::string bar(std::int64_t step, std::int64_t steps, int length) {
 }  // namespace
 
 void Pace::step_took(double seconds) {
-  // The first steps allocate memory and say little: the average leans on what is new until there are ten.
+  // The first step allocates memory and loads kernels, on a GPU for a second where others take 25 ms: it counts until
+  // there is another. The average leans on what is new until there are ten.
   ++steps_;
-  const double weight = std::max(0.1, 1.0 / static_cast<double>(steps_));
+  const double weight = std::max(0.1, 1.0 / static_cast<double>(std::max<std::int64_t>(steps_ - 1, 1)));
   seconds_per_step_ += weight * (seconds - seconds_per_step_);
 }
 

@@ -99,7 +99,10 @@ class Verification {
       rows_.push_back(row);
       broken |= row.verdict == Verdict::kBroken || row.verdict == Verdict::kFailed;
       if (!arguments_.json) print(line_of(row) + "\n");
-      if (&variant == &variants_.front() && row.verdict != Verdict::kKept) break;
+      if (&variant == &variants_.front() && row.verdict != Verdict::kKept) {
+        if (arguments_.json) print(json().dump(2) + "\n");
+        return row.verdict == Verdict::kNotThere ? static_cast<int>(ExitCode::kConfig) : 1;
+      }
       if (&variant == &variants_.front() + 1 && row.verdict == Verdict::kBroken) {
         log::error(
             "two equal runs differ, so that no comparison tells anything. Give the model's random numbers to "

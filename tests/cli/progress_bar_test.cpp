@@ -80,9 +80,11 @@ TEST(Forecast, IsNotToldOfAShortRun) {
   EXPECT_EQ(forecast.after_step(facts, 6), std::nullopt);
 }
 
-TEST(Pace, AveragesTheFirstStepsAndThenForgets) {
+TEST(Pace, AveragesTheStepsBehindTheFirstAndThenForgets) {
   Pace pace(32, 128);
   EXPECT_EQ(pace.samples_per_second(), 0);
+  pace.step_took(64.0);
+  EXPECT_DOUBLE_EQ(pace.samples_per_second(), 0.5);
   pace.step_took(1.0);
   EXPECT_DOUBLE_EQ(pace.samples_per_second(), 32);
   pace.step_took(3.0);

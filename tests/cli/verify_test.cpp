@@ -63,6 +63,16 @@ TEST_F(Verify, NamesAnUpdateThatDependsOnItsPart) {
                                 HasSubstr("The update depends on which part of a parameter a rank has")));
 }
 
+TEST_F(Verify, EndsAtAModelThatIsRandomByItself) {
+  setenv("CAPSTAN_BAD", "clock", 1);
+  const ProcessResult result =
+      verify({"--plugin-path", CAPSTAN_TEST_BUILD_DIR "/tests/bad_plugins", "--model", "Bad", "--seq", "16"});
+  unsetenv("CAPSTAN_BAD");
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("the same once more"), HasSubstr("DIFFERS"), Not(HasSubstr("stage 1"))));
+  EXPECT_THAT(result.err, HasSubstr("two equal runs differ, so that no comparison tells anything."));
+}
+
 TEST_F(Verify, TellsWhatIsRefusedAndWhatCannotBeSplit) {
   const ProcessResult refused =
       verify({"--set", R"(optimizer={"type": "OneBitAdam", "params": {"lr": 0.001}})", "--only", "stage 3, 2"});
@@ -79,6 +89,10 @@ TEST_F(Verify, EndsWithTheConfigurationsOwnMistakes) {
   EXPECT_THAT(result.err, HasSubstr("optimizer.params.lr"));
   EXPECT_THAT(result.out, Not(HasSubstr("variant")));
   EXPECT_EQ(verify({"--steps", "1"}).exit_code, 2);
+  const ProcessResult late = verify({"--set", R"(sparse_attention={"mode": "fixed", "block": 48})"});
+  EXPECT_EQ(late.exit_code, 3) << late.err;
+  EXPECT_THAT(late.out, AllOf(HasSubstr("refused: sparse_attention.mode: attention 'fixed': a block has 48 tokens"),
+                              Not(HasSubstr("once more"))));
   const ProcessResult missing = verify({"--set", "capstan.data.path=[\"none.txt\"]"});
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_THAT(missing.out, AllOf(HasSubstr("FAILED"), HasSubstr("none.txt"), Not(HasSubstr("stage 1"))));

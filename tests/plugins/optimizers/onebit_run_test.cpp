@@ -112,8 +112,9 @@ TEST_P(EachType, KeepsOneSettingForAllGroups) {
   optimizer.add_group(changed);
   optimizer.add(tensor_of({1, 2}));
   EXPECT_THAT([&] { optimizer.update(); },
-              ThrowsMessage<std::runtime_error>(key + ": is one for all parameter groups; group 1 has another one. Set "
-                                                      "it in optimizer.params alone."));
+              ThrowsMessage<std::runtime_error>("[configuration] optimizer.params." + key +
+                                                ": is one for all parameter groups; group 1 has another one. Set "
+                                                "it in optimizer.params alone."));
 }
 
 TEST_P(EachType, GoesOnBitByBitFromACheckpoint) {
