@@ -18,8 +18,9 @@ Json params_schema(const ComponentManifest& component) {
   Json properties = Json::object();
   Json::Array required;
   for (const KeySpec& spec : component.params) {
-    properties[spec.name] = key_schema(spec, true);
-    for (const auto& alias : spec.aliases) properties[alias] = properties[spec.name];
+    const Json schema = key_schema(spec, true);
+    properties[spec.name] = schema;
+    for (const auto& alias : spec.aliases) properties[alias] = schema;
     if (spec.required && spec.aliases.empty()) required.push_back(spec.name);
   }
   Json schema = closed_object(std::move(properties));
