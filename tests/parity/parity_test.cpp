@@ -200,7 +200,9 @@ TEST(ParityReport, ComparesWeightsThatAreRoundedInTheUpdateAsTheyAreRounded) {
   }
   const Difference difference = repeat(run, kFolder + "/corpus.txt", {});
   EXPECT_EQ(difference.final_norm.values, static_cast<std::int64_t>(weights.size()));
-  EXPECT_LE(difference.final_norm.greatest, 1e-3) << difference.final_norm_parameter;
+  // A processor that multiplies float16 itself (AVX512-FP16) rounds products otherwise, so that a weight between two of
+  // the 16 values takes the other one: 1.6e-3 was seen there.
+  EXPECT_LE(difference.final_norm.greatest, 3e-3) << difference.final_norm_parameter;
 }
 
 TEST(ParityReport, NamesTheDepartureThatARunCannotBeComparedFor) {
