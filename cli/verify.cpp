@@ -1,11 +1,8 @@
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <string>
 
@@ -14,13 +11,13 @@
 #include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/stopping.hpp"
-#include "cli/terminal.hpp"
 #include "cli/usage_error.hpp"
 #include "cli/verify_compare.hpp"
 #include "cli/verify_record.hpp"
 #include "cli/verify_variants.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/tuning/trial_folder.hpp"
 #include "core/tuning/trial_process.hpp"
 
 namespace capstan::cli {
@@ -52,17 +49,6 @@ class Scratch {
   fs::path path_;
 };
 
-/// The first error that a run printed, without the program's name; empty: it printed none.
-std::string first_error(const fs::path& file) {
-  std::ifstream text(file);
-  const std::string mark = "error: ";
-  for (std::string line; std::getline(text, line);) {
-    const std::size_t at = line.find(mark);
-    if (at != std::string::npos) return line.substr(at + mark.size());
-  }
-  return "";
-}
-
 enum class Verdict { kKept, kBroken, kNotThere, kFailed };
 
 struct Row {
@@ -87,7 +73,6 @@ class Verification {
   int run() {
     const Stopping stopping;
     if (!arguments_.json) print(line_of({"variant", "loss", "gradients", "weights", ""}) + "\n");
-    bool broken = false;
     for (const VerifyVariant& variant : variants_) {
       if (!is_asked_for(variant)) continue;
       const Row row = row_of(variant);
@@ -97,7 +82,6 @@ class Verification {
         return static_cast<int>(ExitCode::kInterrupted);
       }
       rows_.push_back(row);
-      broken |= row.verdict == Verdict::kBroken || row.verdict == Verdict::kFailed;
       if (!arguments_.json) print(line_of(row) + "\n");
       if (&variant == &variants_.front() && row.verdict != Verdict::kKept) {
         if (arguments_.json) print(json().dump(2) + "\n");
@@ -111,7 +95,7 @@ class Verification {
       }
     }
     if (arguments_.json) print(json().dump(2) + "\n");
-    return broken ? 1 : 0;
+    return kept() ? 0 : 1;
   }
 
  private:
@@ -125,9 +109,8 @@ class Verification {
   }
 
   bool is_reference(const VerifyVariant& variant) const {
-    return &variant == &variants_.front() ||
-           std::any_of(variants_.begin(), variants_.end(),
-                       [&](const VerifyVariant& o) { return o.reference == variant.name; });
+    return std::any_of(variants_.begin(), variants_.end(),
+                       [&](const VerifyVariant& other) { return other.reference == variant.name; });
   }
 
   Row row_of(const VerifyVariant& variant) {
@@ -137,15 +120,14 @@ class Verification {
       row.verdict = Verdict::kNotThere;
       return row;
     }
-    const std::string reference = variant.reference.empty() ? variants_.front().name : variant.reference;
-    if (&variant != &variants_.front() && !records_.contains(reference)) {
-      row.remark = "'" + reference + "' has no record to compare with.";
+    if (!variant.reference.empty() && !records_.contains(variant.reference)) {
+      row.remark = "'" + variant.reference + "' has no record to compare with.";
       row.verdict = Verdict::kNotThere;
       return row;
     }
     const fs::path folder = scratch_.path() / std::to_string(next_folder_++);
     if (!train(variant, folder, row)) return row;
-    if (&variant != &variants_.front()) compare(variant, records_.at(reference), folder, row);
+    if (!variant.reference.empty()) compare(variant, records_.at(variant.reference), folder, row);
     if (is_reference(variant)) {
       records_.emplace(variant.name, folder);
     } else {
@@ -177,20 +159,14 @@ class Verification {
     command.time_out = kLongestRun;
     const TrialResult result = run_trial(command, Stopping::requested);
     if (result.end == TrialEnd::kEnded && result.signal == 0 && result.exit_code == 0) return true;
-    const std::string error = first_error(command.err);
     if (result.end == TrialEnd::kEnded && result.exit_code == static_cast<int>(ExitCode::kConfig)) {
       row.verdict = Verdict::kNotThere;
-      row.remark = "refused: " + error;
+      row.remark = "refused: " + failure_sentence(command.err);
       return false;
     }
     row.verdict = Verdict::kFailed;
     row.loss = row.gradients = row.weights = "FAILED";
-    row.remark = result.end == TrialEnd::kDiskFull      ? "the disk of " + scratch_.path().string() + " is full."
-                 : result.end == TrialEnd::kTimedOut    ? "it ran longer than half an hour."
-                 : result.end == TrialEnd::kInterrupted ? "interrupted."
-                 : !error.empty()                       ? error
-                 : result.signal != 0                   ? "killed by signal " + std::to_string(result.signal) + "."
-                                      : "it ended with exit code " + std::to_string(result.exit_code) + ".";
+    row.remark = judge_trial(result, folder, command).reason;
     return false;
   }
 
@@ -249,10 +225,15 @@ class Verification {
     return line;
   }
 
+  bool kept() const {
+    return std::none_of(rows_.begin(), rows_.end(), [](const Row& row) {
+      return row.verdict == Verdict::kBroken || row.verdict == Verdict::kFailed;
+    });
+  }
+
   Json json() const {
     Json all = Json::object();
     all["variants"] = Json::array();
-    bool kept = true;
     for (const Row& row : rows_) {
       Json one = Json::object();
       one["name"] = row.name;
@@ -267,9 +248,8 @@ class Verification {
         one[key] = text;
       }
       all["variants"].push_back(one);
-      kept = kept && row.verdict != Verdict::kBroken && row.verdict != Verdict::kFailed;
     }
-    all["kept"] = kept;
+    all["kept"] = kept();
     return all;
   }
 

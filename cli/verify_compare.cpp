@@ -8,15 +8,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "cli/verify_record.hpp"
 #include "core/errors.hpp"
 #include "core/text/json.hpp"
+#include "core/tuning/trial_folder.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -42,8 +42,9 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 class Record {
  public:
   explicit Record(fs::path folder) : folder_(std::move(folder)) {
-    std::ifstream file(RunRecord::facts(folder_));
-    facts_ = Json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
+    const std::optional<Json> facts = read_json(RunRecord::facts(folder_));
+    if (!facts) throw std::runtime_error(RunRecord::facts(folder_).filename().string() + " cannot be read");
+    facts_ = *facts;
     for (const Json& name : facts_.at("parameters").as_array()) parameters_.push_back(name.as_string());
   }
 

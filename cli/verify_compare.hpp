@@ -27,7 +27,8 @@ class VerifyBound {
   double loss_ = 0, first_ = 0, later_ = 0;
 };
 
-/// What a comparison found of one thing: 0 where all bits are equal, else the relative difference.
+/// How far losses, gradients or weights of two runs are apart. `size` is 0 where all bits are equal, else the relative
+/// difference.
 struct VerifyDifference {
   double size = 0;
   bool too_large = false;

@@ -5,7 +5,7 @@
 namespace capstan::cli {
 namespace {
 
-constexpr const char* kZero = "zero_optimization";
+constexpr const char *kZero = "zero_optimization", *kPlain = "plain: stage 0, 1 process";
 constexpr const char* kNotSaved =
     "Something that training depends on is not in the checkpoint: a state that the optimizer's manifest does not "
     "declare, "
@@ -66,21 +66,21 @@ std::vector<VerifyVariant> verify_variants(const Config& config, int processes, 
   const Settings alone = batch_of(batch, rows, 1), plain = {{kZero, stage(0)}};
 
   std::vector<VerifyVariant> variants;
-  variants.push_back({.name = "plain: stage 0, 1 process", .reference = "", .settings = alone + plain});
-  variants.push_back({.name = "the same once more", .reference = "", .settings = alone + plain});
+  variants.push_back({.name = kPlain, .reference = "", .settings = alone + plain});
+  variants.push_back({.name = "the same once more", .reference = kPlain, .settings = alone + plain});
 
   const std::int64_t other_rows = rows > 1 ? divisor(rows, rows / 2) : batch;
   variants.push_back({.name = "micro-batches of " + std::to_string(other_rows),
-                      .reference = "",
+                      .reference = kPlain,
                       .settings = batch_of(batch, other_rows, 1) + plain,
                       .bound = VerifyBound::within("products of other sizes, and sums of other micro-batches", epsilon),
                       .impossible = batch == 1 ? "train_batch_size is 1, which has no other split" : ""});
   variants.push_back({.name = "each layer computed again",
-                      .reference = "",
+                      .reference = kPlain,
                       .settings = alone + plain + Settings{{"capstan.recompute.every", 1}},
                       .hint = "A layer computes something else the second time: it keeps values between its calls."});
   variants.push_back({.name = "saved and resumed",
-                      .reference = "",
+                      .reference = kPlain,
                       .settings = alone + plain,
                       .hint = kNotSaved,
                       .saved_by = 1,
@@ -95,7 +95,7 @@ std::vector<VerifyVariant> verify_variants(const Config& config, int processes, 
                                            " cannot share. Choose a multiple, or another --world";
   const Settings shared = impossible.empty() ? batch_of(batch, divisor(share, rows), processes) : Settings();
   variants.push_back({.name = apart,
-                      .reference = "",
+                      .reference = kPlain,
                       .processes = processes,
                       .settings = shared + plain,
                       .bound = VerifyBound::within("sums of " + std::to_string(processes) + " ranks", epsilon),
@@ -127,7 +127,7 @@ std::vector<VerifyVariant> verify_variants(const Config& config, int processes, 
                       .saved_by = processes,
                       .saved_settings = shared + plain});
   variants.push_back({.name = "saved at stage 2, resumed by 1 process",
-                      .reference = "",
+                      .reference = kPlain,
                       .settings = alone + plain,
                       .bound = VerifyBound::within("sums of " + std::to_string(processes) + " ranks", epsilon),
                       .hint = kNotSaved,

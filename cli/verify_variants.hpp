@@ -16,7 +16,7 @@ using Settings = std::vector<std::pair<std::string, Json>>;
 /// One way to run the same training.
 struct VerifyVariant {
   std::string name;       // "stage 3, 2 processes"
-  std::string reference;  // the name of an earlier one that it is compared with; empty: the first
+  std::string reference;  // the name of an earlier one that it is compared with; empty: this is the first
   int processes = 1;
   Settings settings;
   VerifyBound bound = VerifyBound::equal();

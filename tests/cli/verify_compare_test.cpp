@@ -49,7 +49,7 @@ class Records : public ::testing::Test {
       write_safetensors(RunRecord::gradients(folder, step), entries);
     }
     Json facts = Json::parse(R"({"parameters": ["first.weight", "last.weight"], "first_step": 0, "losses": [2.5, 2.25],
-      "samples": [["a", "b"], ["c", "d"]], "applied": [true, true]})");
+      "samples": [["a", "b"], ["c", "d"]]})");
     if (change_facts) change_facts(facts);
     write_bytes(RunRecord::facts(folder), facts.dump());
     return folder;
