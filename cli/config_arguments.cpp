@@ -46,4 +46,12 @@ ConfigContext config_context(const ConfigArguments& arguments) {
   return context;
 }
 
+std::vector<std::string> reading_options(const ConfigArguments& arguments) {
+  std::vector<std::string> words;
+  for (const std::string& path : arguments.plugin_paths) words.insert(words.end(), {"--plugin-path", path});
+  if (arguments.lenient) words.emplace_back("--lenient");
+  if (arguments.strict) words.emplace_back("--strict");
+  return words;
+}
+
 }  // namespace capstan::cli

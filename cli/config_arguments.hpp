@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/arguments.hpp"
 #include "core/config/config.hpp"
@@ -14,5 +15,8 @@ std::string default_config_file();
 ConfigText config_text(const ConfigArguments& arguments);
 
 ConfigContext config_context(const ConfigArguments& arguments);
+
+/// How a configuration is read, as words for another process: --plugin-path, --lenient and --strict.
+std::vector<std::string> reading_options(const ConfigArguments& arguments);
 
 }  // namespace capstan::cli

@@ -209,11 +209,7 @@ TuneSetup tune_setup(const TuneArguments& arguments) {
     setup.config_word = config_place(setup.program);
     reading.file = setup.program[setup.config_word];
   }
-  for (const std::string& path : arguments.config.plugin_paths) {
-    setup.train_options.insert(setup.train_options.end(), {"--plugin-path", path});
-  }
-  if (arguments.config.lenient) setup.train_options.push_back("--lenient");
-  if (arguments.config.strict) setup.train_options.push_back("--strict");
+  setup.train_options = reading_options(arguments.config);
   const ConfigText text = config_text(reading);
   ConfigContext context = config_context(reading);
   context.world_size = arguments.processes;

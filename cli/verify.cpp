@@ -178,9 +178,8 @@ class Verification {
     words.insert(words.end(), more.begin(), more.end());
     const ConfigArguments& config = arguments_.config;
     if (!config.file.empty()) words.insert(words.end(), {"--config", config.file});
-    for (const std::string& path : config.plugin_paths) words.insert(words.end(), {"--plugin-path", path});
-    if (config.lenient) words.emplace_back("--lenient");
-    if (config.strict) words.emplace_back("--strict");
+    const std::vector<std::string> reading = reading_options(config);
+    words.insert(words.end(), reading.begin(), reading.end());
     const auto set = [&](const std::string& key, const Json& value) {
       words.insert(words.end(), {"--set", key + "=" + value.dump()});
     };
