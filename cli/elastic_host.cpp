@@ -24,6 +24,17 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookAgain{20};
 /// A process that stays stopped for so long is lost: the others wait for it.
 constexpr std::chrono::seconds kStopped{3};
+/// A process whose launcher was killed ends within the 10 s that cli/interrupt.cpp gives a step, unless it saves.
+constexpr std::chrono::seconds kOrphansEnd{12};
+
+/// A supervisor may start a launcher again at once, before the processes of the one that was killed have ended.
+WorldFolder folder_of(const std::string& launch) {
+  if (!WorldFolder::await_orphans(launch, WorldFolder::place_in_memory(), kOrphansEnd)) {
+    log::warning("launch: processes of an earlier launcher of this launch have not ended within " +
+                 std::to_string(kOrphansEnd.count()) + " s: the run goes on without what they hold.");
+  }
+  return WorldFolder::create(launch);
+}
 
 }  // namespace
 
@@ -88,7 +99,7 @@ Json HostReport::json() const {
 }
 
 ElasticHost::ElasticHost(const LaunchArguments& arguments, const ElasticPlan& plan)
-    : folder_(WorldFolder::create(plan.launched)),
+    : folder_(folder_of(plan.launched)),
       words_(words_of(arguments.command)),
       share_(static_cast<int>(std::max<std::int64_t>(plan.processes, 1))),
       wanted_(plan.processes),

@@ -108,7 +108,7 @@ Rendezvous ElasticMember::rendezvous() {
   out.address = world_.address;
   out.port_file = folder_.port_file(world_.generation).string();
   out.passing = true;
-  out.given_up = [this] { return is_over(); };
+  out.given_up = [this] { return is_over() || is_left_behind(); };
   return out;
 }
 
@@ -116,11 +116,14 @@ Communicator::Options ElasticMember::limits(Communicator::Options given) const {
   given.arrival = std::min(given.arrival, world_.generation == 1 ? kToMeet : kToMeetAgain);
   given.lingers = false;
   // A host that is cut off leaves connections behind on which nothing ever comes.
-  given.given_up = [folder = folder_, generation = world_.generation, seen = revision_, over = false]() mutable {
+  given.given_up = [folder = folder_, generation = world_.generation, spans_hosts = world_.spans_hosts(),
+                    seen = revision_, over = false]() mutable {
     try {
       if (const std::uint32_t now = folder.revision(); now != std::exchange(seen, now)) {
         over = folder.read().generation > generation;
       }
+      // The other hosts go on in a generation that nobody tells this process of.
+      over = over || (spans_hosts && !folder.launcher_lives());
     } catch (const RuntimeFault&) {
       over = true;  // this thread reads the folder next, and says why
     }
@@ -151,7 +154,7 @@ ElasticMember::Pause ElasticMember::pause(bool leaves) {
   while (true) {
     if (!latest().end.empty()) return Pause::kEnd;
     if (is_over()) return Pause::kGoOn;
-    if (is_orphan()) return world_.spans_hosts() ? Pause::kGoOn : Pause::kEnd;
+    if (is_orphan()) return is_left_behind() ? Pause::kGoOn : Pause::kEnd;
     folder_.await_other_than(revision_, kLookAgain);
   }
 }
@@ -170,5 +173,7 @@ bool ElasticMember::says_first(const std::string& why) const {
 }
 
 bool ElasticMember::is_orphan() const { return !folder_.launcher_lives(); }
+
+bool ElasticMember::is_left_behind() const { return world_.spans_hosts() && is_orphan(); }
 
 }  // namespace capstan::cli

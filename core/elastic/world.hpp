@@ -62,6 +62,10 @@ class WorldFolder {
   static WorldFolder create(const std::string& launch, const std::filesystem::path& place);
   /// In place_in_memory(). Logs a warning where that is not /dev/shm.
   static WorldFolder create(const std::string& launch);
+  /// Waits until all processes of launches of this text have ended whose launcher is gone, so that create() can take
+  /// their folder over. Returns false where one of them outlives `patience`.
+  static bool await_orphans(const std::string& launch, const std::filesystem::path& place,
+                            std::chrono::milliseconds patience);
   /// /dev/shm, or the folder for temporary files where /dev/shm cannot be written to. Throws RuntimeFault where there
   /// is neither. `why_not`: filled with why it is not /dev/shm.
   static std::filesystem::path place_in_memory(std::string* why_not = nullptr);

@@ -3,10 +3,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <system_error>
+#include <thread>
 
 #include "core/elastic/world_shared.hpp"
 #include "core/errors.hpp"
@@ -40,6 +43,18 @@ void warn_of_refused(const std::vector<std::string>& refused) {
   const std::size_t others = refused.size() - 1;
   log::warning("launch: " + refused.front() +
                (others == 0 ? "" : " " + std::to_string(others) + " more cannot be used: 'capstan launch --status'."));
+}
+
+/// Whether processes of a launch of this text have lost their launcher and have not ended yet.
+bool has_orphans(const fs::path& path, const std::string& launch) {
+  try {
+    const OwnFolder folder(path);
+    if (folder.read(kLaunchFile) != launch) return false;
+    const LifeLock life(folder, /*create=*/false);
+    return !life.is_held(LifeLock::Role::kLauncher) && life.is_held(LifeLock::Role::kMember);
+  } catch (const RuntimeFault&) {
+    return false;  // create() says why
+  }
 }
 
 /// Why a folder cannot be written to; empty where it can.
@@ -131,6 +146,19 @@ std::shared_ptr<WorldFolder::Shared> WorldFolder::search_left(const std::string&
   }
   warn_of_refused(refused);
   return found;
+}
+
+bool WorldFolder::await_orphans(const std::string& launch, const fs::path& place, std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kLookAgain{20};
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    const std::vector<fs::path> paths = named_as_launches(place);
+    if (std::none_of(paths.begin(), paths.end(), [&](const fs::path& path) { return has_orphans(path, launch); })) {
+      return true;
+    }
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kLookAgain);
+  }
 }
 
 WorldFolder WorldFolder::create(const std::string& launch) {

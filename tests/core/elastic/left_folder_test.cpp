@@ -5,11 +5,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "core/elastic/world.hpp"
 #include "core/errors.hpp"
@@ -122,6 +124,32 @@ TEST_F(LeftFolder, StaysWhereAProcessOfItsLaunchLives) {
   member.end();
   EXPECT_EQ(next_begins_with(), 4);
   EXPECT_FALSE(fs::exists(path));
+}
+
+TEST_F(LeftFolder, IsWaitedForUntilItsProcessesHaveEnded) {
+  const auto awaits = [&](const std::string& text, std::chrono::milliseconds patience) {
+    return WorldFolder::await_orphans(text, place_.path(), patience);
+  };
+  constexpr std::chrono::milliseconds kShort{50};
+  const auto launcher = launch(false);
+  const fs::path path = launcher->text();
+  LaunchProcess member(false, [&] {
+    static const WorldFolder folder(path);
+    folder.join();
+    return std::string("joined");
+  });
+  EXPECT_EQ(member.text(), "joined");
+  EXPECT_TRUE(awaits("the same", kShort)) << "the launcher lives";
+  launcher->end();
+  EXPECT_TRUE(awaits("another", kShort));
+  EXPECT_FALSE(awaits("the same", kShort));
+  std::thread end([&] {
+    std::this_thread::sleep_for(2 * kShort);
+    member.end();
+  });
+  EXPECT_TRUE(awaits("the same", std::chrono::minutes(5)));
+  EXPECT_EQ(next_begins_with(), 4);
+  end.join();
 }
 
 TEST_F(LeftFolder, IsJoinedByNobodyOnceAnotherLaunchHasIt) {
