@@ -45,6 +45,9 @@ class _Order(Sampler):
 def loader_of(engine, data, collate_fn=None, num_workers=0, **options):
     """A DataLoader over `data` in micro-batches of this rank."""
     facts = engine._facts
+    # Each pass draws a seed for the loader's processes. Out of torch's own generator, a resumed run, which begins a pass that
+    # the other one has begun before, would train with other random numbers.
+    options.setdefault("generator", torch.Generator().manual_seed(facts["seed"]))
     if isinstance(data, IterableDataset):
         return DataLoader(data, batch_size=facts["micro_batch_size"], collate_fn=collate_fn, num_workers=num_workers,
                           drop_last=facts["drop_last"], **options)
