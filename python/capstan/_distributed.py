@@ -43,6 +43,9 @@ def init_distributed(dist_backend=None, auto_mpi_discovery=True, distributed_por
     if dist_init_required is False or dist.is_initialized():
         return
     own, size = (rank, world_size) if rank >= 0 and world_size > 0 else _of_launcher()
+    if size > 1 and _engine_met:
+        raise RuntimeFault("init_distributed: an engine's processes have met at MASTER_PORT already. Call it before "
+                           "capstan.initialize().")
     if size <= 1 and _count("WORLD_SIZE") > 1:
         size = _count("WORLD_SIZE")  # and no RANK, which torch.distributed says
     if size > 1 and init_method is None:
@@ -88,9 +91,10 @@ def meeting():
         return None, None
     import torch.distributed as dist
 
+    global _engine_met, _listening, _place
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        _engine_met = True
         return None, None
-    global _listening, _place
     if _place is None:
         found = [None]
         if dist.get_rank() == 0:
@@ -105,4 +109,5 @@ def meeting():
 
 
 _listening = None
+_engine_met = False  # at MASTER_PORT, where torch.distributed then cannot
 _place = None  # the same for all engines of this process
