@@ -81,10 +81,14 @@ struct VerifyArguments {
   int steps = 4;     // of each run
   std::string only;  // a part of the names of variants; empty: all
   bool json = false;
+  std::string html, json_file;  // files that take the result; empty: none
+  // Of capstan.verify in Python: a program that trains as a file says, its last word, and loops to compare with.
+  std::vector<std::string> program, peers;
   // Of one process of a run that the command starts:
   std::string record;        // the folder that takes what it did; empty: the command itself
   std::string save, resume;  // a checkpoint at the end, and at the beginning; empty: none
   int until = 0;             // the last step; 0: `steps`
+  bool second = false;       // another engine of the process has trained a step before
 };
 
 struct ModelShowArguments {
@@ -199,6 +203,8 @@ struct PluginsCheckArguments {
   std::string params;                   // JSON; empty: the defaults
   bool in_process = false;
   bool json = false;
+  bool verify = false;  // train with it in every way as well
+  std::string html;     // a page with badges of that
 };
 
 using Arguments =

@@ -42,12 +42,18 @@ void Definition::define_verify() {
   text_option(app, "--only", verify.only, "TEXT",
               "Variants whose name contains it, and those that they are compared with");
   flag(app, "--json", verify.json, "Print the comparison as JSON");
+  text_option(app, "--json-file", verify.json_file, "FILE", "Write the comparison there as JSON");
+  text_option(app, "--html", verify.html, "FILE", "Write a page with badges there: stages, resuming, offload, worlds");
+  // Of capstan.verify in Python.
+  app.add_option("--peer", verify.peers)->allow_extra_args(false)->group("");
+  app.add_option("--program", verify.program)->allow_extra_args(false)->group("");
   // Of the runs that the command starts itself.
   for (const auto& [name, value] :
        {std::pair("--record", &verify.record), {"--save", &verify.save}, {"--resume", &verify.resume}}) {
     text_option(app, name, *value, "DIR", "")->group("");
   }
   count_option(app, "--until", verify.until, "")->group("");
+  flag(app, "--second", verify.second, "")->group("");
   keys.common();
 }
 
@@ -216,6 +222,9 @@ void Definition::define_plugins() {
               "Values of parameters in place of their defaults: '{\"names\": [\"attn\"]}'");
   flag(check, "--in-process", check_->arguments.in_process, "No processes of their own: for the debugger");
   flag(check, "--json", check_->arguments.json, "Print the results as JSON");
+  flag(check, "--verify", check_->arguments.verify,
+       "Then train with its optimizers, schedules and models in every way, as 'capstan verify' does");
+  text_option(check, "--html", check_->arguments.html, "FILE", "With --verify: write a page with badges there");
   CLI::App& install = begin(plugins, "install", "Copy plugins to where they are always found, and pin their bytes",
                             kInstallExamples, install_);
   text_option(install, "source", install_->arguments.source, "FILE|FOLDER", "A plugin's .so file, or a folder of them")

@@ -163,8 +163,9 @@ inline constexpr const char* kCheckExamples =
     "  capstan plugins check build/libcapstan_optimizer_signum.so\n"
     "  capstan plugins check build/libcapstan_optimizer_signum.so --only zero_gradient --in-process\n"
     "  capstan plugins check build/libcapstan_observer_prune.so --params '{\"names\": [\"attn\"]}' --timeout 10\n"
+    "  capstan plugins check build/libcapstan_optimizer_signum.so --verify --html badges.html\n"
     "\n"
-    "Exit code 0 when every case passed, otherwise 4.";
+    "Exit code 0 when every case passed and --verify found nothing, otherwise 4.";
 
 inline constexpr const char* kListExamples =
     "Examples:\n"

@@ -4,6 +4,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/numbers.hpp"
+#include "cli/plugins_verify.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
 #include "core/errors.hpp"
@@ -32,6 +33,18 @@ void check_file(const std::string& file) {
   if (!std::filesystem::exists(file, error)) throw PluginError(file + ": there is no such file.");
 }
 
+void check_verify(const PluginsCheckArguments& arguments) {
+  if (!arguments.verify) {
+    if (!arguments.html.empty()) throw UsageError("--html: is the page of --verify, which is not given.");
+    return;
+  }
+  if (arguments.json) throw UsageError("--verify: prints a table, and --json asks for one document. Give one of them.");
+  if (!can_be_verified(arguments.file)) {
+    throw UsageError("--verify: trains with optimizers, schedules and models for the CPU, and '" + arguments.file +
+                     "' has none.");
+  }
+}
+
 /// "5 cases: 4 passed, 1 skipped."
 std::string count_text(const std::vector<conformance::Result>& results) {
   const std::pair<conformance::Outcome, const char*> outcomes[] = {{conformance::Outcome::kPassed, "passed"},
@@ -51,6 +64,7 @@ std::string count_text(const std::vector<conformance::Result>& results) {
 
 int plugins_check(const PluginsCheckArguments& arguments) {
   check_file(arguments.file);
+  check_verify(arguments);
   conformance::Options options;
   options.only = arguments.only;
   options.in_process = arguments.in_process;
@@ -67,7 +81,10 @@ int plugins_check(const PluginsCheckArguments& arguments) {
   if (arguments.json) print(conformance::report(arguments.file, options, results).dump(2) + "\n");
   if (results.empty()) throw RuntimeFault(arguments.file + ": no case's name contains '" + arguments.only + "'.");
   if (!arguments.json) print(count_text(results));
-  return conformance::passed(results) ? 0 : static_cast<int>(ExitCode::kPlugin);
+  if (!conformance::passed(results)) return static_cast<int>(ExitCode::kPlugin);
+  if (!arguments.verify) return 0;
+  const int code = verify_plugin(arguments, options.params);
+  return code == 1 ? static_cast<int>(ExitCode::kPlugin) : code;
 }
 
 }  // namespace capstan::cli

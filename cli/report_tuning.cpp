@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "cli/html.hpp"
 #include "cli/numbers.hpp"
 #include "core/errors.hpp"
 
@@ -37,17 +38,6 @@ struct Dot {
   std::string title;
   bool best;
 };
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    out += c == '&'   ? std::string("&amp;")
-           : c == '<' ? std::string("&lt;")
-           : c == '>' ? std::string("&gt;")
-                      : std::string(1, c);
-  }
-  return out;
-}
 
 std::string number(double value, const char* form = "%.4g") {
   char text[32];
@@ -90,7 +80,7 @@ std::string plot(const std::string& title, const std::string& x_name, const std:
                     " 10V" + number(kHeight - kBottom) + "H508\"/>" + more;
   for (const Dot& dot : dots) {
     svg += "<circle r=\"4\" cx=\"" + number(x_place(dot.x, x_most)) + "\" cy=\"" + number(y_place(dot.y, y_most)) +
-           "\"" + (dot.best ? " class=\"best\"" : "") + "><title>" + escaped(dot.title) + "</title></circle>";
+           "\"" + (dot.best ? " class=\"best\"" : "") + "><title>" + html_escaped(dot.title) + "</title></circle>";
   }
   return svg + "<text x=\"508\" y=\"294\" text-anchor=\"end\">" + x_name + ", up to " + number(x_most) +
          "</text><text x=\"60\" y=\"12\">" + y_name + ", up to " + number(y_most) + "</text></svg></section>\n";
@@ -155,10 +145,10 @@ std::string table(const std::vector<Trial>& trials, const std::string& rate_name
     const bool on_front = std::find(front.begin(), front.end(), &trial) != front.end();
     const std::string remark = trial.measured > 0 ? (on_front ? "none beats it in both memory and rate" : "")
                                                   : trial.outcome + ": " + trial.reason;
-    out += "<tr><td>" + escaped(trial.name) + "</td><td>" + number(trial.predicted * 1e3) + "</td><td>" +
+    out += "<tr><td>" + html_escaped(trial.name) + "</td><td>" + number(trial.predicted * 1e3) + "</td><td>" +
            (trial.measured > 0 ? number(trial.measured * 1e3) : "") + "</td><td>" +
            (trial.rate > 0 ? number(trial.rate) : "") + "</td><td>" + number(trial.memory / 1e6, "%.0f") + "</td><td>" +
-           escaped(remark) + "</td></tr>\n";
+           html_escaped(remark) + "</td></tr>\n";
   }
   return out + "</table>\n";
 }
@@ -180,9 +170,9 @@ std::string tuning_page(const std::string& title, const Json& tuning) {
   }
   return "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" "
          "content=\"width=device-width\"><title>" +
-         escaped(title) + "</title><style>" + kStyle + "</style><h1>" + escaped(title) + "</h1>\n<p>" +
+         html_escaped(title) + "</title><style>" + kStyle + "</style><h1>" + html_escaped(title) + "</h1>\n<p>" +
          counted(static_cast<std::int64_t>(trials.size()), "trial") +
-         (best.empty() ? "" : "; the fastest is " + escaped(best)) + ".</p><div class=\"plots\">" +
+         (best.empty() ? "" : "; the fastest is " + html_escaped(best)) + ".</p><div class=\"plots\">" +
          predicted_plot(trials, best) + pareto_plot(trials, rate_name) + "</div>\n" + table(trials, rate_name) +
          "</html>\n";
 }

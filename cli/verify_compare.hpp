@@ -41,9 +41,10 @@ struct VerifyComparison {
   bool explained = false;  // `found` names a cause
 };
 
-/// Numbers that a wrong gradient may be off by, with what each would tell.
+/// Numbers that a wrong loss or gradient may be off by, with what each would tell.
 struct VerifyFactors {
   std::int64_t accumulation = 1, processes = 1;
+  double rows = 1;  // of a micro-batch, over those of the other run's
 };
 
 /// Compares two records (RunRecord) over the steps that both have, in the order of forward and backward: samples,

@@ -1,9 +1,12 @@
 #include "cli/verify_record.hpp"
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/equal.h>
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "cli/checkpoint_name.hpp"
 #include "cli/run_setup.hpp"
@@ -64,21 +67,24 @@ class RecordedRun {
       engine_.save_checkpoint(arguments_.save);
       engine_.finish_saving();
     }
+    facts_["draws"] = Json::array();
+    if (draws_) facts_["draws"].push_back("LibTorch");
     // Last: the record is whole where this file is there.
     if (writes()) write_file(RunRecord::facts(arguments_.record), facts_.dump() + "\n");
     return 0;
   }
 
- private:
-  bool writes() const { return engine_.rank() == 0; }
-
+  /// Trains a step. Its gradients are in the record until those of another run with the same folder.
   void step() {
     const std::int64_t step = engine_.progress().global_steps;
     std::vector<std::string> seen;
     for (std::int64_t micro_step = 0; micro_step < loaded_.config.batch.gradient_accumulation_steps; ++micro_step) {
       Batch batch = micro_batch(engine_, data_, order_, micro_step);
       for (std::string& digest : digests_of(batch, loaded_.config.batch.micro_batch_size)) seen.push_back(digest);
-      engine_.backward(engine_.forward(batch));
+      const at::Tensor generator = state_of_generator();
+      const at::Tensor loss = engine_.forward(batch);
+      draws_ = draws_ || !at::equal(generator, state_of_generator());
+      engine_.backward(loss);
     }
     write_gradients(step);
     // Before the update: with overlap_comm another thread sends parameters from there on.
@@ -86,6 +92,15 @@ class RecordedRun {
     engine_.step();
     const double loss = engine_.mean_loss();
     facts_["losses"].push_back(std::isfinite(loss) ? Json(loss) : Json("not finite"));
+  }
+
+ private:
+  bool writes() const { return engine_.rank() == 0; }
+
+  at::Tensor state_of_generator() const {
+    at::Generator generator = at::globalContext().defaultGenerator(at::Device(loaded_.config.device));
+    const std::lock_guard lock(generator.mutex());
+    return generator.get_state();
   }
 
   Json of_all_ranks(const std::vector<std::string>& seen, std::int64_t step) const {
@@ -126,6 +141,7 @@ class RecordedRun {
   KeptValues kept_;
   std::vector<std::string> parameters_;
   Json facts_ = Json::object();
+  bool draws_ = false;  // forward draws random numbers
 };
 
 }  // namespace
@@ -135,7 +151,10 @@ int record_run(const VerifyArguments& arguments) {
   // The record is all that the command reads of this run, so monitors and progress lines would only cost time.
   loaded.config.monitors.clear();
   loaded.config.report.steps_per_print = std::nullopt;
-  return run_as_one(loaded, [&] { return RecordedRun(arguments, loaded, build_model(loaded)).run(); });
+  return run_as_one(loaded, [&] {
+    if (arguments.second) RecordedRun(arguments, loaded, build_model(loaded)).step();
+    return RecordedRun(arguments, loaded, build_model(loaded)).run();
+  });
 }
 
 }  // namespace capstan::cli

@@ -6,6 +6,7 @@ namespace capstan::cli {
 namespace {
 
 constexpr const char *kZero = "zero_optimization", *kPlain = "plain: stage 0, 1 process";
+constexpr const char *kResume = "resuming", *kOffload = "offload";
 constexpr const char* kNotSaved =
     "Something that training depends on is not in the checkpoint: a state that the optimizer's manifest does not "
     "declare, "
@@ -60,7 +61,8 @@ double epsilon_of(const PrecisionConfig& precision) {
 
 }  // namespace
 
-std::vector<VerifyVariant> verify_variants(const Config& config, int processes, const std::filesystem::path& scratch) {
+std::vector<VerifyVariant> verify_variants(const Config& config, int processes, const std::filesystem::path& scratch,
+                                           const std::vector<std::string>& peers) {
   const std::int64_t batch = config.batch.train_batch_size, rows = config.batch.micro_batch_size;
   const double epsilon = epsilon_of(config.precision);
   const Settings alone = batch_of(batch, rows, 1), plain = {{kZero, stage(0)}};
@@ -69,20 +71,40 @@ std::vector<VerifyVariant> verify_variants(const Config& config, int processes, 
   variants.push_back({.name = kPlain, .reference = "", .settings = alone + plain});
   variants.push_back({.name = "the same once more", .reference = kPlain, .settings = alone + plain});
 
+  for (const std::string& peer : peers) {
+    variants.push_back({.name = peer == "plain" ? "PyTorch's own loop" : "DeepSpeed, stage 0, 1 process",
+                        .reference = kPlain,
+                        .settings = alone + plain,
+                        .bound = VerifyBound::within("another order of the optimizer's operations", epsilon),
+                        .badge = peer == "plain" ? "as PyTorch" : "as DeepSpeed",
+                        .peer = peer});
+  }
+
   const std::int64_t other_rows = rows > 1 ? divisor(rows, rows / 2) : batch;
-  variants.push_back({.name = "micro-batches of " + std::to_string(other_rows),
-                      .reference = kPlain,
-                      .settings = batch_of(batch, other_rows, 1) + plain,
-                      .bound = VerifyBound::within("products of other sizes, and sums of other micro-batches", epsilon),
-                      .impossible = batch == 1 ? "train_batch_size is 1, which has no other split" : ""});
+  variants.push_back(
+      {.name = "micro-batches of " + std::to_string(other_rows),
+       .reference = kPlain,
+       .settings = batch_of(batch, other_rows, 1) + plain,
+       .bound = VerifyBound::within("products of other sizes, and sums of other micro-batches", epsilon),
+       .hint = "The model depends on how a batch is cut: it mixes rows, or keeps values between its calls.",
+       .badge = "accumulation",
+       .impossible = batch == 1 ? "train_batch_size is 1, which has no other split" : ""});
   variants.push_back({.name = "each layer computed again",
                       .reference = kPlain,
                       .settings = alone + plain + Settings{{"capstan.recompute.every", 1}},
-                      .hint = "A layer computes something else the second time: it keeps values between its calls."});
+                      .hint = "A layer computes something else the second time: it keeps values between its calls.",
+                      .badge = "recomputation"});
+  variants.push_back(
+      {.name = "after another engine",
+       .reference = kPlain,
+       .settings = alone + plain,
+       .hint = "Something that training depends on is kept in the process, by a static object for instance.",
+       .second = true});
   variants.push_back({.name = "saved and resumed",
                       .reference = kPlain,
                       .settings = alone + plain,
                       .hint = kNotSaved,
+                      .badge = kResume,
                       .saved_by = 1,
                       .saved_settings = alone + plain});
 
@@ -99,30 +121,47 @@ std::vector<VerifyVariant> verify_variants(const Config& config, int processes, 
                       .processes = processes,
                       .settings = shared + plain,
                       .bound = VerifyBound::within("sums of " + std::to_string(processes) + " ranks", epsilon),
+                      .badge = several,
                       .impossible = impossible});
-  const auto add = [&](const std::string& name, const Settings& settings) {
+  if (std::find(peers.begin(), peers.end(), "deepspeed") != peers.end()) {
+    variants.push_back(
+        {.name = "DeepSpeed, stage 2, " + several,
+         .reference = apart,
+         .processes = processes,
+         .settings = shared + Settings{{kZero, stage(2)}},
+         .bound = VerifyBound::within("another order of sums and of the optimizer's operations", epsilon),
+         .badge = "as DeepSpeed",
+         .peer = "deepspeed",
+         .impossible = impossible});
+  }
+  const auto add = [&](const std::string& name, const std::string& badge, const Settings& settings) {
     variants.push_back({.name = name,
                         .reference = apart,
                         .processes = processes,
                         .settings = shared + settings,
                         .hint = kOfParts,
+                        .badge = badge,
                         .impossible = impossible});
   };
-  if (config.zero.stage > 0) add("as configured, " + several, {});
+  if (config.zero.stage > 0) add("as configured, " + several, "", {});
   for (const int number : {1, 2, 3}) {
-    add("stage " + std::to_string(number) + ", " + several, {{kZero, stage(number)}});
+    const std::string of = std::to_string(number);
+    add("stage " + of + ", " + several, "ZeRO " + of, {{kZero, stage(number)}});
   }
-  add("stage 2, overlapped, small buckets",
+  add("stage 2, overlapped, small buckets", "overlap",
       {{kZero,
         with(stage(2), {{"overlap_comm", true}, {"reduce_bucket_size", 5000}, {"allgather_bucket_size", 5000}})}});
-  add("stage 2, optimizer offloaded to cpu", {{kZero, with(stage(2), {{"offload_optimizer", device("cpu")}})}});
-  add("stage 3, all offloaded to nvme", {{kZero, with(stage(3), {{"offload_optimizer", device("nvme", scratch)},
-                                                                 {"offload_param", device("nvme", scratch)}})}});
+  add("stage 2, optimizer offloaded to cpu", kOffload,
+      {{kZero, with(stage(2), {{"offload_optimizer", device("cpu")}})}});
+  add("stage 3, all offloaded to nvme", kOffload,
+      {{kZero,
+        with(stage(3), {{"offload_optimizer", device("nvme", scratch)}, {"offload_param", device("nvme", scratch)}})}});
   variants.push_back({.name = "saved at stage 0, resumed at stage 3",
                       .reference = apart,
                       .processes = processes,
                       .settings = shared + Settings{{kZero, stage(3)}},
                       .hint = kNotSaved,
+                      .badge = kResume,
                       .impossible = impossible,
                       .saved_by = processes,
                       .saved_settings = shared + plain});
@@ -131,6 +170,7 @@ std::vector<VerifyVariant> verify_variants(const Config& config, int processes, 
                       .settings = alone + plain,
                       .bound = VerifyBound::within("sums of " + std::to_string(processes) + " ranks", epsilon),
                       .hint = kNotSaved,
+                      .badge = kResume,
                       .impossible = impossible,
                       .saved_by = processes,
                       .saved_settings = shared + Settings{{kZero, stage(2)}}});

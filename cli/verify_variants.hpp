@@ -21,6 +21,9 @@ struct VerifyVariant {
   Settings settings;
   VerifyBound bound = VerifyBound::equal();
   std::string hint;        // what to look for where it differs
+  std::string badge;       // what it shows, for a page: "ZeRO 3"
+  std::string peer;        // the loop of another library that runs it: "plain", "deepspeed"; empty: Capstan's
+  bool second = false;     // another engine trains a step in the process before
   std::string impossible;  // why this configuration has no such variant; empty: it has
   // A variant that goes on from a checkpoint: the run that saves it, after half of the steps.
   int saved_by = 0;  // its processes; 0: this one begins anew
@@ -28,7 +31,8 @@ struct VerifyVariant {
 };
 
 /// The table of variants. `config` is completed for one process. `processes`: of the variants with several. `scratch`:
-/// a folder for what is offloaded to files.
-std::vector<VerifyVariant> verify_variants(const Config& config, int processes, const std::filesystem::path& scratch);
+/// a folder for what is offloaded to files. `peers`: loops of other libraries to compare with.
+std::vector<VerifyVariant> verify_variants(const Config& config, int processes, const std::filesystem::path& scratch,
+                                           const std::vector<std::string>& peers = {});
 
 }  // namespace capstan::cli

@@ -11,6 +11,7 @@
 
 #include "capstan/layer.hpp"
 #include "core/comm/rendezvous.hpp"
+#include "core/checkpoint/safetensors.hpp"
 #include "core/config/config.hpp"
 #include "core/data/batch_order.hpp"
 #include "core/engine/engine.hpp"
@@ -360,6 +361,13 @@ PYBIND11_MODULE(_core, module) {
   show_engine(module);
   module.def("layer", &run_layer);
   module.def("checkpoint", &run_checkpoint);
+  module.def("write_safetensors",
+             [](const std::string& path, const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+               const Unlocked unlocked;
+               std::vector<SafetensorsEntry> entries;
+               for (const auto& [name, values] : tensors) entries.push_back({name, values});
+               write_safetensors(path, entries);
+             });
   module.def("order",
              [](std::int64_t samples, std::uint64_t seed, bool shuffle, std::int64_t first, std::int64_t count) {
                const BatchOrder order(samples, seed, shuffle);

@@ -342,7 +342,15 @@ bool fits(std::string_view path, const Json& value, Problems& problems) {
   return false;
 }
 
-std::optional<Json> parse_and_override(const ConfigText& text, const ConfigContext& context, Problems& problems) {
+}  // namespace
+
+std::optional<Json> config_document(const ConfigText& text, Problems& problems) {
+  if (text.toml) return toml_document(text, problems);
+  auto document = looks_like_yaml(text.text) ? parse_yaml(text.text, problems) : parse_relaxed(text.text, problems);
+  return document ? read_accelerate(std::move(*document), problems) : std::nullopt;
+}
+
+std::optional<Json> overridden_document(const ConfigText& text, const ConfigContext& context, Problems& problems) {
   auto document = config_document(text, problems);
   if (!document) return document;
   constexpr std::string_view kModelKeys = "capstan.model.";
@@ -357,17 +365,9 @@ std::optional<Json> parse_and_override(const ConfigText& text, const ConfigConte
   return document;
 }
 
-}  // namespace
-
-std::optional<Json> config_document(const ConfigText& text, Problems& problems) {
-  if (text.toml) return toml_document(text, problems);
-  auto document = looks_like_yaml(text.text) ? parse_yaml(text.text, problems) : parse_relaxed(text.text, problems);
-  return document ? read_accelerate(std::move(*document), problems) : std::nullopt;
-}
-
 ConfigReading read_config(const ConfigText& text, const ConfigContext& context) {
   ConfigReading reading;
-  auto document = parse_and_override(text, context, reading.problems);
+  auto document = overridden_document(text, context, reading.problems);
   if (!document) return reading;
   reading.plugins = PluginIndex::scan(plugin_folders(*document, context));
   reading.config = Reader(text, context, reading.plugins, reading.problems).read(std::move(*document));
@@ -377,7 +377,7 @@ ConfigReading read_config(const ConfigText& text, const ConfigContext& context) 
 ConfigReading read_config(const ConfigText& text, const ConfigContext& context, const PluginIndex& plugins) {
   ConfigReading reading;
   reading.plugins = plugins;
-  auto document = parse_and_override(text, context, reading.problems);
+  auto document = overridden_document(text, context, reading.problems);
   if (document) reading.config = Reader(text, context, plugins, reading.problems).read(std::move(*document));
   return reading;
 }

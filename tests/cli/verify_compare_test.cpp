@@ -175,5 +175,30 @@ TEST_F(Records, ThatAreNotWholeAreRefused) {
               ::testing::ThrowsMessage<RuntimeFault>(HasSubstr("is not the whole record of a run")));
 }
 
+TEST_F(Records, NameALossThatGrowsWithTheRows) {
+  const auto run = write("run", nullptr, [](Json& facts) { facts["losses"] = Json::parse("[1.25, 1.125]"); });
+  const VerifyFactors factors = {.accumulation = 2, .processes = 1, .rows = 0.5};
+  EXPECT_THAT(compare_records(write("reference"), run, VerifyBound::within("sums", kFloat), factors).found,
+              HasSubstr("the loss at step 0 is 1.25, and 2.5 there. It grows with the rows of a micro-batch"));
+}
+
+TEST_F(Records, DoNotCountWeightsThatMoveWithNothingButRounding) {
+  const auto small = [](const std::string& name, std::int64_t, at::Tensor& gradient) {
+    if (name == "last.weight") gradient = gradient * 1e-8;
+  };
+  const auto moved = [](at::Tensor& weight) {
+    if (weight.dim() == 1) weight.add_(0.5);
+  };
+  const VerifyBound bound = VerifyBound::within("sums of 2 ranks", kFloat);
+  EXPECT_THAT(compare_records(write("small", small), write("small moved", small, nullptr, moved), bound, {}).found,
+              IsEmpty());
+  EXPECT_THAT(compare_records(write("all"), write("all moved", nullptr, nullptr, moved), bound, {}).found,
+              HasSubstr("the weights of 'last.weight' differ at the end"));
+  EXPECT_THAT(
+      compare_records(write("small", small), write("small moved", small, nullptr, moved), VerifyBound::equal(), {})
+          .found,
+      HasSubstr("the weights of 'last.weight' differ at the end"));
+}
+
 }  // namespace
 }  // namespace capstan::cli

@@ -31,11 +31,16 @@ class Verify : public ::testing::Test {
 };
 
 TEST_F(Verify, FindsNothingWhereNothingIsWrong) {
-  const ProcessResult result = verify({"--json"});
+  const ProcessResult result = verify({"--json", "--json-file", "found.json", "--html", "page.html"});
   EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
   const Json found = Json::parse(result.out);
+  EXPECT_EQ(Json::parse(read_bytes(folder_ / "found.json")), found);
+  for (const char* badge : {"accumulation", "recomputation", "resuming", "2 processes", "ZeRO 1", "ZeRO 2", "ZeRO 3",
+                            "overlap", "offload"}) {
+    EXPECT_THAT(read_bytes(folder_ / "page.html"), HasSubstr(std::string("<li class=\"kept\">") + badge + "</li>"));
+  }
   EXPECT_EQ(found.at("kept"), Json(true));
-  EXPECT_EQ(found.at("variants").as_array().size(), 14u);
+  EXPECT_EQ(found.at("variants").as_array().size(), 15u);
   for (const Json& variant : found.at("variants").as_array()) {
     EXPECT_EQ(variant.at("verdict"), Json("kept")) << variant.dump();
   }
@@ -96,6 +101,26 @@ TEST_F(Verify, EndsWithTheConfigurationsOwnMistakes) {
   const ProcessResult missing = verify({"--set", "capstan.data.path=[\"none.txt\"]"});
   EXPECT_EQ(missing.exit_code, 1);
   EXPECT_THAT(missing.out, AllOf(HasSubstr("FAILED"), HasSubstr("none.txt"), Not(HasSubstr("stage 1"))));
+}
+
+TEST_F(Verify, GivesAPluginsAuthorAPageWithBadges) {
+  const auto check = [&](const char* file, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"plugins", "check", std::string(CAPSTAN_TEST_BUILD_DIR) + file};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_capstan(folder_, words);
+  };
+  constexpr const char* kBad = "/tests/bad_plugins/libcapstan_bad_optimizer.so";
+  setenv("CAPSTAN_BAD", "state_round_trip", 1);
+  const ProcessResult result = check(kBad, {"--only", "loading", "--verify", "--html", "page.html"});
+  unsetenv("CAPSTAN_BAD");
+  EXPECT_EQ(result.exit_code, 4) << result.out << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("optimizer 'Bad':"), HasSubstr("DIFFERS")));
+  EXPECT_THAT(read_bytes(folder_ / "page.html"), AllOf(HasSubstr("<li class=\"broken\">resuming: broken</li>"),
+                                                       HasSubstr("<li class=\"kept\">ZeRO 3</li>")));
+  EXPECT_THAT(check(kBad, {"--html", "page.html"}).err, HasSubstr("--html: is the page of --verify"));
+  EXPECT_THAT(check(kBad, {"--verify", "--json"}).err, HasSubstr("--verify: prints a table"));
+  EXPECT_THAT(check("/lib/capstan/plugins/offloads/libcapstan_offload_cpu.so", {"--verify"}).err,
+              HasSubstr("--verify: trains with optimizers, schedules and models"));
 }
 
 }  // namespace
