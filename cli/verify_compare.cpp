@@ -62,6 +62,11 @@ class Record {
   }
   std::map<std::string, at::Tensor> first_weights() const { return tensors(RunRecord::first_weights(folder_)); }
   std::map<std::string, at::Tensor> weights() const { return tensors(RunRecord::weights(folder_)); }
+  std::map<std::string, at::Tensor> states() const {
+    std::error_code error;
+    return fs::exists(RunRecord::states(folder_), error) ? tensors(RunRecord::states(folder_))
+                                                         : std::map<std::string, at::Tensor>();
+  }
 
  private:
   static std::map<std::string, at::Tensor> tensors(const fs::path& file) {
@@ -86,7 +91,10 @@ class Comparing {
     // A run that goes on from a checkpoint begins with weights that the other one has come to, not with its first ones.
     if (reference_.first_step() == run_.first_step()) compare_first_weights();
     for (std::int64_t step = begin; step < end; ++step) compare_step(step, step == 0);
-    if (reference_.end_step() == run_.end_step()) compare_weights();
+    if (reference_.end_step() == run_.end_step()) {
+      compare_weights();
+      compare_states();
+    }
     return result_;
   }
 
@@ -227,6 +235,29 @@ class Comparing {
     const double difference = std::sqrt(apart) / std::max(std::sqrt(way), 1e-30);
     result_.weights.size = std::max(result_.weights.size, difference);
     if (!(difference <= bound_.later())) fail(result_.weights, other);
+  }
+
+  /// As gradients: the states of a parameter that has next to nothing are measured by those of the same name.
+  void compare_states() {
+    const auto theirs = reference_.states(), ours = run_.states();
+    std::map<std::string, std::pair<double, int>> sizes;  // of all parameters' states of a name
+    for (const auto& [key, values] : theirs) {
+      auto& [squares, count] = sizes[key.substr(key.rfind('/'))];
+      squares += std::pow(norm_of(values), 2);
+      ++count;
+    }
+    for (const auto& [key, there] : theirs) {
+      const auto here = ours.find(key);
+      if (here == ours.end() || same_bits(here->second, there)) continue;
+      const std::size_t slash = key.rfind('/');
+      const auto& [squares, count] = sizes[key.substr(slash)];
+      const double least = std::sqrt(squares / count) / 100;
+      const double difference = norm_of(here->second - there) / std::max(norm_of(there), std::max(least, 1e-30));
+      result_.weights.size = std::max(result_.weights.size, difference);
+      if (difference <= bound_.later()) continue;
+      fail(result_.weights, "the state '" + key.substr(slash + 1) + "' of '" + key.substr(0, slash) +
+                                "' differs at the end" + place_of(there, here->second));
+    }
   }
 
   const Record reference_, run_;

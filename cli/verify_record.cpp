@@ -63,6 +63,7 @@ class RecordedRun {
     const std::int64_t end = arguments_.until > 0 ? arguments_.until : arguments_.steps;
     while (engine_.progress().global_steps < end) step();
     write_weights(RunRecord::weights(arguments_.record));
+    write_states();
     if (!arguments_.save.empty()) {
       engine_.save_checkpoint(arguments_.save);
       engine_.finish_saving();
@@ -122,6 +123,18 @@ class RecordedRun {
     write_whole(RunRecord::gradients(arguments_.record, step), KeptValues::kGradient);
   }
   void write_weights(const std::filesystem::path& file) const { write_whole(file, KeptValues::kMaster); }
+
+  void write_states() const {
+    const at::NoGradGuard no_grad;
+    std::vector<SafetensorsEntry> entries;
+    for (const std::string& parameter : parameters_) {
+      for (const std::string& state : kept_.states(parameter)) {
+        const at::Tensor values = kept_.whole({parameter, state});
+        if (writes()) entries.push_back({parameter + "/" + state, values.cpu()});
+      }
+    }
+    if (writes()) write_safetensors(RunRecord::states(arguments_.record), entries);
+  }
 
   void write_whole(const std::filesystem::path& file, const char* what) const {
     const at::NoGradGuard no_grad;

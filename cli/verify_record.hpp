@@ -26,6 +26,8 @@ struct RunRecord {
     return folder / "first_weights.safetensors";
   }
   static std::filesystem::path weights(const std::filesystem::path& folder) { return folder / "weights.safetensors"; }
+  /// Whole states of the optimizer after the last step, float32, by "PARAMETER/STATE"; missing where a peer has others.
+  static std::filesystem::path states(const std::filesystem::path& folder) { return folder / "states.safetensors"; }
 };
 
 /// Trains as `capstan train` does, until step `arguments.until`, and records it in `arguments.record`. One of the

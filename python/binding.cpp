@@ -187,6 +187,11 @@ void show_engine(py::module_& module) {
            [](PyEngine &self, const std::string &parameter) {
              return KeptValues(self.engine()).trains(parameter);
            })
+      .def("states",
+           [](PyEngine &self, const std::string &parameter) {
+             const Unlocked unlocked;
+             return KeptValues(self.engine()).states(parameter);
+           })
       .def("kept",
            [](PyEngine &self, const std::string &parameter,
               const std::string &name, bool whole) -> std::optional<at::Tensor> {

@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <set>
+#include <sstream>
 #include <utility>
 
 #include "core/comm/communicator.hpp"
@@ -88,6 +90,40 @@ bool KeptValues::gradient_is_there(std::size_t index) const {
   return std::any_of(of_ranks.begin(), of_ranks.end(), [](const std::string& text) { return !text.empty(); });
 }
 
+void KeptValues::visit_states(std::size_t index, bool changes,
+                              const std::function<void(const StateSpec&, const at::Tensor&, const Piece&)>& use) const {
+  ParameterStore& store = state_.store;
+  for (const SubGroup& sub_group : store.sub_groups()) {
+    const auto pieces = store.pieces(sub_group);
+    if (std::none_of(pieces.begin(), pieces.end(), [&](const Piece& piece) { return piece.entry == index; })) continue;
+    store.acquire(sub_group);
+    for (Piece& piece : store.pieces(sub_group)) {
+      if (piece.entry != index) continue;
+      store.for_each_state(piece, [&](const StateSpec& spec, const at::Tensor& values) { use(spec, values, piece); });
+    }
+    store.release(sub_group, changes);
+  }
+}
+
+std::vector<std::string> KeptValues::states(const std::string& parameter) const {
+  state_.store.settle();
+  std::set<std::string> names;
+  visit_states(index_of(parameter), /*changes=*/false, [&](const StateSpec& spec, const at::Tensor&, const Piece&) {
+    const bool is_of_parts = spec.per_rank || spec.reset_on_reshard || spec.scratch;
+    if (spec.like == StateSpec::Like::kParameter && !is_of_parts) names.insert(spec.name);
+  });
+  // A rank without elements of the parameter has no state of it.
+  if (Sharding* sharding = state_.store.sharding(); sharding != nullptr && sharding->communicator().size() > 1) {
+    std::string text;
+    for (const std::string& name : names) text += name + "\n";
+    for (const std::string& of_rank : sharding->communicator().all_gather_text("names of states", text)) {
+      std::istringstream lines(of_rank);
+      for (std::string name; std::getline(lines, name);) names.insert(name);
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
 void KeptValues::visit(const What& what, bool changes, const std::function<void(at::Tensor, std::int64_t)>& use) const {
   ParameterStore& store = state_.store;
   const std::size_t index = index_of(what.parameter);
@@ -98,21 +134,12 @@ void KeptValues::visit(const What& what, bool changes, const std::function<void(
   }
   bool found = false;
   std::string has;
-  for (const SubGroup& sub_group : store.sub_groups()) {
-    const auto pieces = store.pieces(sub_group);
-    if (std::none_of(pieces.begin(), pieces.end(), [&](const Piece& piece) { return piece.entry == index; })) continue;
-    store.acquire(sub_group);
-    for (Piece& piece : store.pieces(sub_group)) {
-      if (piece.entry != index) continue;
-      store.for_each_state(piece, [&](const StateSpec& spec, const at::Tensor& values) {
-        has += (has.empty() ? "'" : ", '") + spec.name + "'";
-        if (spec.name != what.name) return;
-        found = true;
-        use(values.view({-1}), is_cut(spec) ? spec.values_for(piece.offset, store.entries()[index].shape) : 0);
-      });
-    }
-    store.release(sub_group, changes);
-  }
+  visit_states(index, changes, [&](const StateSpec& spec, const at::Tensor& values, const Piece& piece) {
+    has += (has.empty() ? "'" : ", '") + spec.name + "'";
+    if (spec.name != what.name) return;
+    found = true;
+    use(values.view({-1}), is_cut(spec) ? spec.values_for(piece.offset, store.entries()[index].shape) : 0);
+  });
   if (!found) refuse_state(what, has);
 }
 

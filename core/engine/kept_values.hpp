@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/engine/engine.hpp"
 
 namespace capstan {
 
+struct Piece;
 struct StateSpec;
 
 /// What an engine keeps of a trained parameter beside the values that the model computes with: its fp32 master, its
@@ -31,6 +33,9 @@ class KeptValues {
 
   /// Whether the engine trains a parameter of that name.
   bool trains(const std::string& parameter) const;
+  /// Names of the optimizer's states of a parameter that have a value for each element, wherever it lies, and are
+  /// saved. All ranks call it.
+  std::vector<std::string> states(const std::string& parameter) const;
   /// The whole, in the parameter's shape; a state that has no value for each element in its own. A gradient is the mean
   /// over ranks and micro-batches, without the loss scale; undefined where no rank has one. Throws RuntimeFault for a
   /// state that the optimizer lacks, naming those that it has, and for a gradient in the middle of a step.
@@ -52,6 +57,9 @@ class KeptValues {
   at::Tensor from_updater(std::size_t index, const at::Tensor& values) const;
   bool gradient_is_there(std::size_t index) const;
   void refuse_within_step(const What& what) const;
+  /// Calls `use` for each state that this rank keeps of a parameter, with the place of its piece.
+  void visit_states(std::size_t index, bool changes,
+                    const std::function<void(const StateSpec&, const at::Tensor&, const Piece&)>& use) const;
   /// Calls `use` for each run of elements that this rank keeps of a master or a state, with its place in the part.
   void visit(const What& what, bool changes, const std::function<void(at::Tensor, std::int64_t)>& use) const;
 

@@ -131,8 +131,10 @@ class Recorder:
         torch.distributed.all_gather_object(values, value)
         return values
 
-    def end(self, weights):
+    def end(self, weights, states=None):
         self._write("weights.safetensors", weights)
+        if states is not None:
+            self._write("states.safetensors", states)
         if self.request.keep_batches:
             torch.save(self.batches, self.request.file(f"batches-{self.rank}.pt"))
         if self.rank > 0:
@@ -186,7 +188,9 @@ def record(request, build_model, data, collate_fn):
     if request.save:
         engine.save_checkpoint(request.save)
         engine.finish_saving()
-    recorder.end(kept("master"))
+    states = {f"{name}/{state}": engine._core.kept(name, state, True) for name in trained
+              for state in engine._core.states(name)}
+    recorder.end(kept("master"), states)
     engine.destroy()
     if torch.distributed.is_initialized():
         torch.distributed.barrier()  # rank 0 keeps the place where they meet

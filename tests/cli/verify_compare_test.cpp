@@ -175,6 +175,24 @@ TEST_F(Records, ThatAreNotWholeAreRefused) {
               ::testing::ThrowsMessage<RuntimeFault>(HasSubstr("is not the whole record of a run")));
 }
 
+TEST_F(Records, NameAStateThatDiffers) {
+  const auto with_states = [&](const std::string& name, double first, double second) {
+    const auto folder = write(name);
+    write_safetensors(RunRecord::states(folder), {{"last.weight/exp_avg", gradients_[1] * first},
+                                                  {"last.weight/exp_avg_sq", gradients_[1] * second}});
+    return folder;
+  };
+  const auto reference = with_states("states", 1, 1);
+  EXPECT_THAT(compare_records(reference, with_states("same", 1, 1), VerifyBound::equal(), {}).found, IsEmpty());
+  const VerifyComparison found = compare_records(reference, with_states("other", 1, 2), VerifyBound::equal(), {});
+  EXPECT_EQ(found.weights.text(), "DIFFERS");
+  EXPECT_THAT(found.found, HasSubstr("the state 'exp_avg_sq' of 'last.weight' differs at the end, element "));
+  const VerifyBound bound = VerifyBound::within("sums of 2 ranks", kFloat);
+  EXPECT_THAT(compare_records(reference, with_states("near", 1 + 8 * kFloat, 1), bound, {}).found, IsEmpty());
+  // A peer that tells of no states.
+  EXPECT_THAT(compare_records(reference, write("none"), VerifyBound::equal(), {}).found, IsEmpty());
+}
+
 TEST_F(Records, NameALossThatGrowsWithTheRows) {
   const auto run = write("run", nullptr, [](Json& facts) { facts["losses"] = Json::parse("[1.25, 1.125]"); });
   const VerifyFactors factors = {.accumulation = 2, .processes = 1, .rows = 0.5};

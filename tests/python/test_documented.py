@@ -26,6 +26,10 @@ TRAINED = "\nassert engine.global_steps == 2, engine.global_steps\n"
 # Names that a block leaves to its reader, and what must hold after the block: by page and place of the block in it.
 AROUND = {
     ("README.md", 0): (DATA + "net = gpt2()", TRAINED),
+    ("docs/explanation/numerics.md", 0): (  # one variant for all of them
+        "import capstan, functools\ncapstan.verify = functools.partial(capstan.verify, only='own loop')\n"
+        "open('my_model.py', 'w').write('from verify_models import labelled as build_model, tokens as data')\n",
+        "assert found.variants[1]['verdict'] == 'kept'"),
     ("docs/reference/python.md", 0): (DATA + "net = gpt2()", TRAINED + "import os\nassert os.path.exists('ckpt/latest')"),
     ("docs/reference/python.md", 1): (
         "import torch\nfrom small_engine import engine_of\nfirst, second = (engine_of(torch.nn.Linear(4, 4)) for _ in range(2))\n"

@@ -19,6 +19,7 @@ namespace capstan {
 namespace {
 
 using test::MixedRun;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -70,6 +71,10 @@ TEST(KeptValues, OfStatesThatHaveNoValueForEachElementAreWholeOrRefused) {
         },
         ThrowsMessage<RuntimeFault>(blocks));
     EXPECT_GT(kept.part({"large", "exp_avg_scale"}).numel(), 0);
+    EXPECT_THAT(kept.states("large"), ElementsAre("exp_avg_code", "exp_avg_sq_code"));
+    // One of the ranks has none of its elements.
+    EXPECT_THAT(kept.states("scalar"), ElementsAre("exp_avg", "exp_avg_sq"));
+    EXPECT_EQ(kept.whole({"scalar", "exp_avg"}).numel(), 1);
   });
 }
 
