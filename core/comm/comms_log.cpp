@@ -144,28 +144,51 @@ Json CommsSummary::json() const {
 }
 
 void CommsLog::configure(const CommsLoggerConfig& config, Print print) {
+  const std::lock_guard lock(mutex_);
   record_all_ = config.enabled && config.prof_all;
   ops_.clear();
-  if (config.enabled) record_ops(config.prof_ops, true);
+  if (config.enabled) {
+    for (const std::string& op : config.prof_ops) add_op(op, true);
+  }
   verbose_ = config.verbose;
   debug_ = config.debug;
   print_ = std::move(print);
 }
 
+void CommsLog::add_op(const std::string& op, bool on) {
+  const std::string name(collective_name(op));
+  std::erase(ops_, name);
+  if (on) ops_.push_back(name);
+}
+
+void CommsLog::record_all(bool on) {
+  const std::lock_guard lock(mutex_);
+  record_all_ = on;
+}
+
 void CommsLog::record_ops(const std::vector<std::string>& ops, bool on) {
-  for (const std::string& op : ops) {
-    const std::string name(collective_name(op));
-    std::erase(ops_, name);
-    if (on) ops_.push_back(name);
-  }
+  const std::lock_guard lock(mutex_);
+  for (const std::string& op : ops) add_op(op, on);
 }
 
 void CommsLog::reset() {
+  const std::lock_guard lock(mutex_);
   keys_.clear();
   calls_.clear();
 }
 
+CommsLog::TrafficByName CommsLog::traffic() const {
+  const std::lock_guard lock(mutex_);
+  return traffic_;
+}
+
+std::size_t CommsLog::recorded_calls() const {
+  const std::lock_guard lock(mutex_);
+  return calls_.size();
+}
+
 CommsLog::Traffic CommsLog::total() const {
+  const std::lock_guard lock(mutex_);
   Traffic sum;
   for (const auto& [name, one] : traffic_) {
     sum.calls += one.calls;
@@ -176,6 +199,7 @@ CommsLog::Traffic CommsLog::total() const {
 }
 
 std::vector<double> CommsLog::times() const {
+  const std::lock_guard lock(mutex_);
   std::vector<double> times;
   for (const Recorded& call : calls_) times.push_back(call.milliseconds);
   return times;
@@ -197,6 +221,7 @@ std::uint32_t CommsLog::key_of(const Call& call) {
 }
 
 void CommsLog::add(const Call& call) {
+  const std::lock_guard lock(mutex_);
   auto found = traffic_.find(call.op);
   if (found == traffic_.end()) found = traffic_.emplace(std::string(call.op), Traffic{}).first;
   ++found->second.calls;
@@ -213,6 +238,7 @@ void CommsLog::add(const Call& call) {
 }
 
 CommsSummary CommsLog::summary(int rank, int world_size, const std::vector<double>& fastest) const {
+  const std::lock_guard lock(mutex_);
   CommsSummary out;
   out.stragglers = !fastest.empty();
   out.rank = rank;
@@ -238,7 +264,7 @@ CommsSummary CommsLog::summary(int rank, int world_size, const std::vector<doubl
       own.push_back(milliseconds);
       algorithm.push_back(rate.algorithm);
       bus.push_back(rate.bus);
-      if (fastest.empty()) continue;
+      if (i >= fastest.size()) continue;
       least.push_back(fastest[i]);
       beyond.push_back(milliseconds - fastest[i]);
     }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,7 +53,8 @@ struct CommsSummary {
 };
 
 /// What this process's collectives send and how long they take. Bytes and times are always added up; single calls are
-/// recorded where `comms_logger` or record_all() asks for it. [the thread that communicates, one at a time]
+/// recorded where `comms_logger` or record_all() asks for it. [any thread: with overlap_comm another one than the
+/// engine's sends and adds]
 class CommsLog {
  public:
   struct Traffic {
@@ -64,19 +66,20 @@ class CommsLog {
 
   /// Records as the section says; `print` gets the lines of `verbose`.
   void configure(const CommsLoggerConfig& config, Print print);
-  void record_all(bool on) { record_all_ = on; }
+  void record_all(bool on);
   /// Ops by name; DeepSpeed's names for the same ("all_gather_into_tensor") are as good.
   void record_ops(const std::vector<std::string>& ops, bool on);
   /// Forgets the recorded calls.
   void reset();
 
   /// The traffic of every collective so far by name, whether its calls were recorded or not.
-  const TrafficByName& traffic() const { return traffic_; }
+  TrafficByName traffic() const;
   Traffic total() const;
-  std::size_t recorded_calls() const { return calls_.size(); }
+  std::size_t recorded_calls() const;
   /// This rank's time of every recorded call, in order.
   std::vector<double> times() const;
-  /// `fastest`: the least time of any rank for each recorded call; empty: no comparison.
+  /// `fastest`: the least time of any rank for each recorded call; empty: no comparison. Calls that were recorded after
+  /// those are not compared.
   CommsSummary summary(int rank, int world_size, const std::vector<double>& fastest = {}) const;
 
   struct Call {
@@ -98,9 +101,12 @@ class CommsLog {
     std::uint32_t key;
     float milliseconds;
   };
+  // Called with the mutex.
+  void add_op(const std::string& op, bool on);
   bool records(std::string_view op) const;
   std::uint32_t key_of(const Call& call);
 
+  mutable std::mutex mutex_;  // of all that follows
   bool record_all_ = false, verbose_ = false, debug_ = false;
   std::vector<std::string> ops_;
   Print print_;

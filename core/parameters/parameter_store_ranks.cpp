@@ -65,7 +65,9 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values,
     return;
   }
   if (is_part) return;
-  entry.master = at::empty({part.numel}, at::kFloat);
+  // A deferred model's parameters may have no device yet.
+  const at::Device device = full_values.is_meta() ? at::Device(at::kCPU) : full_values.device();
+  entry.master = at::empty({part.numel}, at::TensorOptions(at::kFloat).device(device));
   if (!deferred) entry.master.copy_(full_values.reshape({-1}).narrow(0, part.offset, part.numel));
 }
 

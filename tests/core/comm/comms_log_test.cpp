@@ -140,6 +140,37 @@ TEST(CommsLog, RecordsTheOpsThatAreNamedAndCountsAll) {
   EXPECT_THAT(log.times(), ElementsAre(1, 2));
 }
 
+TEST(CommsLog, IsReadWhileAnotherThreadAdds) {
+  CommsLog log;
+  log.configure(recording_all(), nullptr);
+  constexpr int kCalls = 5000;
+  std::thread adds([&] {
+    for (int i = 0; i < kCalls; ++i) log.add(call_of("op" + std::to_string(i % 500), 512, 1));
+  });
+  std::uint64_t seen = 0;
+  while (seen < kCalls) {
+    const std::uint64_t now = log.total().calls;
+    EXPECT_GE(now, seen);
+    seen = now;
+    EXPECT_LE(log.traffic().size(), 500u);
+    EXPECT_LE(log.summary(0, 2, log.times()).rows.size(), 500u);
+  }
+  adds.join();
+  EXPECT_EQ(log.recorded_calls(), kCalls);
+}
+
+TEST(CommsLog, ComparesNoCallsThatCameAfterTheOthersTimes) {
+  CommsLog log;
+  log.configure(recording_all(), nullptr);
+  log.add(call_of("broadcast", 512, 3));
+  const std::vector<double> fastest = {1};
+  log.add(call_of("broadcast", 512, 5));
+  const CommsRow row = log.summary(0, 2, fastest).rows.at(0);
+  EXPECT_EQ(row.count, 2u);
+  EXPECT_DOUBLE_EQ(row.comm_ms, 1);
+  EXPECT_DOUBLE_EQ(row.straggler_ms, 2);
+}
+
 TEST(CommsLog, RecordsNothingWhileItIsOff) {
   CommsLoggerConfig config = recording_all();
   config.enabled = false;

@@ -21,8 +21,9 @@ std::shared_ptr<Communicator> shared(Communicator& communicator) {
 }
 
 std::uint64_t sent_bytes(Communicator& communicator, const char* collective) {
-  const auto found = communicator.log().traffic().find(collective);
-  return found == communicator.log().traffic().end() ? 0 : found->second.bytes;
+  const auto traffic = communicator.log().traffic();
+  const auto found = traffic.find(collective);
+  return found == traffic.end() ? 0 : found->second.bytes;
 }
 
 /// What rank r has of piece i, the same wherever it is asked for.

@@ -399,8 +399,9 @@ TEST(QuantizedRanks, ShowNaNAndInfinitiesInTheSameBitsAtEveryStage) {
 
 /// Bytes that this rank has sent by gathering tensors.
 std::uint64_t gathered(Engine& engine) {
-  const auto found = engine.comms_log().traffic().find("all_gather");
-  return found == engine.comms_log().traffic().end() ? 0 : found->second.bytes;
+  const auto traffic = engine.comms_log().traffic();
+  const auto found = traffic.find("all_gather");
+  return found == traffic.end() ? 0 : found->second.bytes;
 }
 
 TEST(QuantizedRanks, SendCodesAtStageThree) {
