@@ -1,6 +1,7 @@
 """Loops of others that capstan.verify() compares with: they train the batches that Capstan's run has kept."""
 
 import inspect
+import json
 import os
 
 import torch
@@ -16,8 +17,6 @@ _HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 def _reference(request, rank=0):
     """The facts of Capstan's run and its micro-batches on this rank, in order."""
-    import json
-
     with open(os.path.join(request.reference, "run.json"), encoding="utf-8") as file:
         facts = json.load(file)
     return facts, torch.load(os.path.join(request.reference, f"batches-{rank}.pt"), weights_only=False)

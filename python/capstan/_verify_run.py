@@ -84,6 +84,7 @@ class Recorder:
 
     def __init__(self, request, rank=0, world=1):
         self.request, self.rank, self.world = request, rank, world
+        # Beside what cli/verify_record.hpp describes, for peers: "rates" of each step, and the whole "config".
         self.facts = {"losses": [], "samples": [], "token_losses": [], "draws": [], "batch_norms": [], "changed_inputs": [],
                       "rates": []}
         self.batches = []
@@ -179,7 +180,8 @@ def record(request, build_model, data, collate_fn):
         rate, step = engine.get_lr(), engine.global_steps
         for _ in range(engine.gradient_accumulation_steps()):
             batch = next(batches)
-            recorder.batches.append(batch) if request.keep_batches else None
+            if request.keep_batches:
+                recorder.batches.append(batch)
             engine.backward(recorder.forward(batch, lambda batch: loss_of(call(engine, batch))))
             if engine.is_gradient_accumulation_boundary():
                 recorder.gradients(step, kept("gradient"))
