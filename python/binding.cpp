@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "capstan/layer.hpp"
-#include "core/comm/rendezvous.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/comm/rendezvous.hpp"
 #include "core/config/config.hpp"
 #include "core/data/batch_order.hpp"
 #include "core/engine/engine.hpp"
