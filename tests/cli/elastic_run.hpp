@@ -101,13 +101,14 @@ class ElasticRun {
       return world.members.size() == members && folder.last_step().generation == world.generation;
     });
   }
-  /// So many processes wait to take the place of another.
+  /// The run has begun, and so many processes wait to take the place of another.
   bool await_waiting(std::size_t waiting) const {
     return while_it_runs([&](const WorldFolder& folder) {
       const World world = folder.read();
       std::size_t ready = 0;
       for (std::int64_t number = 0; number < 1000; ++number) ready += folder.is_ready(number) ? 1 : 0;
-      return world.waiting.size() >= waiting && ready >= world.members.size() + waiting;
+      // Before the first generation all processes wait.
+      return !world.members.empty() && world.waiting.size() >= waiting && ready >= world.members.size() + waiting;
     });
   }
   /// Ends the process that is this rank now. Returns its number.
