@@ -108,7 +108,7 @@ Rendezvous ElasticMember::rendezvous() {
   out.address = world_.address;
   out.port_file = folder_.port_file(world_.generation).string();
   out.passing = true;
-  out.given_up = [this] { return is_over() || is_left_behind(); };
+  out.given_up = [this] { return is_over() || (world_.spans_hosts() && is_orphan()); };
   return out;
 }
 
@@ -154,7 +154,7 @@ ElasticMember::Pause ElasticMember::pause(bool leaves) {
   while (true) {
     if (!latest().end.empty()) return Pause::kEnd;
     if (is_over()) return Pause::kGoOn;
-    if (is_orphan()) return is_left_behind() ? Pause::kGoOn : Pause::kEnd;
+    if (is_orphan()) return world_.spans_hosts() ? Pause::kGoOn : Pause::kEnd;
     folder_.await_other_than(revision_, kLookAgain);
   }
 }
@@ -173,7 +173,5 @@ bool ElasticMember::says_first(const std::string& why) const {
 }
 
 bool ElasticMember::is_orphan() const { return !folder_.launcher_lives(); }
-
-bool ElasticMember::is_left_behind() const { return world_.spans_hosts() && is_orphan(); }
 
 }  // namespace capstan::cli

@@ -63,8 +63,6 @@ class ElasticMember {
   /// What the launcher has written last.
   const World& latest();
   Task without_launcher();
-  /// The launcher is gone, and the run goes on, on other hosts.
-  bool is_left_behind() const;
 
   WorldFolder folder_;
   std::int64_t number_;

@@ -1,18 +1,15 @@
 #include "cli/plugins_verify.hpp"
 
-#include <spawn.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <csignal>
 #include <filesystem>
 #include <vector>
 
 #include "cli/launched_process.hpp"
 #include "cli/program.hpp"
 #include "cli/scratch_folder.hpp"
-#include "core/errors.hpp"
 #include "core/output_path.hpp"
 #include "core/registry/plugin_index.hpp"
 #include "sdk/conformance/component_under_test.hpp"
@@ -85,13 +82,9 @@ Json config_for(const ComponentManifest& component, const Json& params, const fs
 
 /// Runs a program with this one's input and output. Returns its exit code.
 int run(const std::vector<std::string>& words) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  pid_t process = 0;
-  if (const int failure = posix_spawn(&process, arguments[0], nullptr, nullptr, arguments.data(), environ)) {
-    throw RuntimeFault(words[0] + ": cannot be started: " + std::strerror(failure) + ".");
-  }
+  sigset_t mask;
+  sigprocmask(SIG_SETMASK, nullptr, &mask);
+  const pid_t process = start_process(words, mask, /*processes=*/1, [] {});
   int status = 0;
   while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
   }

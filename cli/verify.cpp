@@ -39,6 +39,7 @@ class Verification {
     PluginIndex plugins;
     const Config config = load_config(config_text(arguments.config), context, plugins);
     variants_ = verify_variants(config, arguments.world, scratch_.path() / "store", arguments.peers);
+    seed_ = config.run.seed;
     title_ = "capstan verify: " + (config.optimizer ? config.optimizer->type : std::string("no optimizer"));
     if (config.run.model) title_ += ", model " + config.run.model->type;
     fs::create_directories(scratch_.path() / "store");
@@ -126,7 +127,8 @@ class Verification {
   bool train(const VerifyVariant& variant, const fs::path& folder, Row& row) const {
     const auto reference = records_.find(variant.reference);
     const VerifyRuns::Result result =
-        VerifyRuns(arguments_).run(variant, folder, reference == records_.end() ? fs::path() : reference->second);
+        VerifyRuns(arguments_, seed_)
+            .run(variant, folder, reference == records_.end() ? fs::path() : reference->second);
     if (result.end == VerifyRuns::End::kRecorded) return true;
     if (result.end == VerifyRuns::End::kRefused) {
       row.verdict = Verdict::kNotThere;
@@ -188,6 +190,7 @@ class Verification {
   ScratchFolder scratch_{"capstan-verify-"};
   std::vector<VerifyVariant> variants_;
   std::string title_;
+  std::uint64_t seed_ = 0;
   std::vector<Row> rows_;
   std::map<std::string, fs::path> records_;  // of variants that others are compared with
   std::int64_t next_folder_ = 0;
@@ -198,6 +201,9 @@ class Verification {
 int verify(const VerifyArguments& arguments) {
   if (arguments.steps < 2) throw UsageError("--steps: at least 2, half of which are before a checkpoint.");
   if (!arguments.record.empty()) return record_run(arguments);
+  if (!arguments.peers.empty() && arguments.program.empty()) {
+    throw UsageError("--peer: is of capstan.verify in Python, whose program has the loops to compare with.");
+  }
   return Verification(arguments).run();
 }
 

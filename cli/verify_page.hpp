@@ -7,7 +7,7 @@
 
 namespace capstan::cli {
 
-/// What a verification found of one variant.
+/// One variant of a verification, and the result of its comparison.
 struct VerifyRow {
   enum class Verdict { kKept, kBroken, kNotThere, kFailed };
   std::string name;

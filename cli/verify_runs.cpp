@@ -99,6 +99,7 @@ void VerifyRuns::write_request(const Settings& settings, const VerifyVariant& va
   request["until"] = std::int64_t{checkpoint.saved.empty() ? arguments_.steps : arguments_.steps / 2};
   request["save"] = checkpoint.saved;
   request["resume"] = checkpoint.resumed;
+  request["seed"] = static_cast<std::int64_t>(seed_);
   request["peer"] = variant.peer;
   request["second"] = variant.second;
   request["keep_batches"] = !arguments_.peers.empty();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -9,11 +10,12 @@
 
 namespace capstan::cli {
 
-/// Runs the variants of a verification, each in processes of its own: `capstan verify --record`, or a program of the
-/// user's that gets a VerifyRequest.
+/// Runs the variants of a verification, each in processes of its own: `capstan verify --record`, or a program that reads
+/// how to train from a file, its last word.
 class VerifyRuns {
  public:
-  explicit VerifyRuns(const VerifyArguments& arguments) : arguments_(arguments) {}
+  /// `seed`: capstan.run.seed.
+  VerifyRuns(const VerifyArguments& arguments, std::uint64_t seed) : arguments_(arguments), seed_(seed) {}
 
   enum class End { kRecorded, kRefused, kFailed };
   struct Result {
@@ -36,6 +38,7 @@ class VerifyRuns {
                      const std::filesystem::path& folder, const std::filesystem::path& reference) const;
 
   const VerifyArguments& arguments_;
+  std::uint64_t seed_;
 };
 
 }  // namespace capstan::cli

@@ -3,8 +3,10 @@
 CALL holds the functions that make the module and the data; REQUEST is what cli/verify_runs.cpp writes. What it records is
 described in cli/verify_record.hpp."""
 
+import copy
 import hashlib
 import json
+import math
 import multiprocessing.spawn
 import os
 import pickle
@@ -20,7 +22,6 @@ from capstan._loader import loss_of
 from capstan._module import call
 
 _IGNORED = -100  # labels that do not count, as torch.nn.functional.cross_entropy has them
-_SEED = 1234     # of capstan.run.seed
 
 
 class Request:
@@ -28,7 +29,6 @@ class Request:
 
     def __init__(self, text: str):
         vars(self).update(json.loads(text))
-        self.seed = self.config.get("capstan", {}).get("run", {}).get("seed", _SEED)
 
     def file(self, name: str) -> str:
         return os.path.join(self.record, name)
@@ -55,10 +55,10 @@ def digests_of(batch):
 
 
 def counted_labels(batch):
-    """Labels that count in a loss over tokens; None: nothing is left out, so that every micro-batch has as many. The first
-    of a sequence has nothing before it that could predict it."""
+    """Labels that count in a loss over tokens; None: the batch has no labels of tokens. The first of a sequence has nothing
+    before it that could predict it."""
     labels = dict(tensors_of(batch)).get("labels")
-    if labels is None or labels.dim() < 2 or labels.is_floating_point() or not bool((labels == _IGNORED).any()):
+    if labels is None or labels.dim() < 2 or labels.is_floating_point():
         return None
     return int((labels[..., 1:] != _IGNORED).sum())
 
@@ -77,6 +77,10 @@ def seed_all(seed):
     random.seed(seed)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(seed % 2**32)
+
+
+def _number(value):
+    return value if math.isfinite(value) else "not finite"
 
 
 class Recorder:
@@ -119,10 +123,12 @@ class Recorder:
         micro_batches = [one for rank in ranks for one in rank]
         mean = sum(loss for _, loss, _ in micro_batches) / len(micro_batches)
         self.facts["samples"].append(sorted(digest for seen, _, _ in micro_batches for digest in seen))
-        self.facts["losses"].append(mean if mean == mean and abs(mean) != float("inf") else "not finite")
+        self.facts["losses"].append(_number(mean))
         counts = [labels for _, _, labels in micro_batches]
-        if all(count is not None for count in counts) and sum(counts) > 0:
-            self.facts["token_losses"].append(sum(loss * count for _, loss, count in micro_batches) / sum(counts))
+        tokens = sum(count or 0 for count in counts)
+        if tokens > 0:
+            mean_over_tokens = sum(loss * (count or 0) for _, loss, count in micro_batches) / tokens
+            self.facts["token_losses"].append(_number(mean_over_tokens))
         self.facts["rates"].append(rate)
 
     def _of_all_ranks(self, value):
@@ -156,6 +162,7 @@ def record(request, build_model, data, collate_fn):
     """Trains by Capstan."""
     if capstan._distributed.processes() > 1:
         capstan.init_distributed()
+
     def make():
         seed_all(request.seed)
         module = build_model()
@@ -181,7 +188,7 @@ def record(request, build_model, data, collate_fn):
         for _ in range(engine.gradient_accumulation_steps()):
             batch = next(batches)
             if request.keep_batches:
-                recorder.batches.append(batch)
+                recorder.batches.append(copy.deepcopy(batch))  # forward may change it in place
             engine.backward(recorder.forward(batch, lambda batch: loss_of(call(engine, batch))))
             if engine.is_gradient_accumulation_boundary():
                 recorder.gradients(step, kept("gradient"))

@@ -50,6 +50,14 @@ class LeftFolder : public ::testing::Test {
     return std::make_unique<LaunchProcess>(
         own_numbers, [this, text] { return launch_at(text, 7, of_generation(4), place_.path()); });
   }
+  /// A process beside the test that joins a launch.
+  static std::unique_ptr<LaunchProcess> member_of(const fs::path& path) {
+    return std::make_unique<LaunchProcess>(false, [path] {
+      static const WorldFolder folder(path);
+      folder.join();
+      return std::string("joined");
+    });
+  }
 
   test::TemporaryFolder place_;
 };
@@ -110,18 +118,14 @@ TEST_F(LeftFolder, OfTwoEachGoesToALauncherOfItsOwn) {
 TEST_F(LeftFolder, StaysWhereAProcessOfItsLaunchLives) {
   const auto launcher = launch(false);
   const fs::path path = launcher->text();
-  LaunchProcess member(false, [&] {
-    static const WorldFolder folder(path);
-    folder.join();
-    return std::string("joined");
-  });
-  EXPECT_EQ(member.text(), "joined");
+  const auto member = member_of(path);
+  EXPECT_EQ(member->text(), "joined");
   launcher->end();
   EXPECT_FALSE(WorldFolder(path).launcher_lives());
   EXPECT_THAT(WorldFolder::list(place_.path()).living, ElementsAre(path));
   EXPECT_EQ(next_begins_with(), 0);
   EXPECT_TRUE(fs::exists(path));
-  member.end();
+  member->end();
   EXPECT_EQ(next_begins_with(), 4);
   EXPECT_FALSE(fs::exists(path));
 }
@@ -133,19 +137,15 @@ TEST_F(LeftFolder, IsWaitedForUntilItsProcessesHaveEnded) {
   constexpr std::chrono::milliseconds kShort{50};
   const auto launcher = launch(false);
   const fs::path path = launcher->text();
-  LaunchProcess member(false, [&] {
-    static const WorldFolder folder(path);
-    folder.join();
-    return std::string("joined");
-  });
-  EXPECT_EQ(member.text(), "joined");
+  const auto member = member_of(path);
+  EXPECT_EQ(member->text(), "joined");
   EXPECT_TRUE(awaits("the same", kShort)) << "the launcher lives";
   launcher->end();
   EXPECT_TRUE(awaits("another", kShort));
   EXPECT_FALSE(awaits("the same", kShort));
   std::thread end([&] {
     std::this_thread::sleep_for(2 * kShort);
-    member.end();
+    member->end();
   });
   EXPECT_TRUE(awaits("the same", std::chrono::minutes(5)));
   EXPECT_EQ(next_begins_with(), 4);
