@@ -10,8 +10,8 @@
 
 namespace capstan::cli {
 
-/// Runs the variants of a verification, each in processes of its own: `capstan verify --record`, or a program that reads
-/// how to train from a file, its last word.
+/// Runs the variants of a verification, each in processes of its own: `capstan verify --record`, or a program that
+/// reads how to train from a file, its last word.
 class VerifyRuns {
  public:
   /// `seed`: capstan.run.seed.
