@@ -10,14 +10,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config/typed/attention.hpp"
 #include "core/config/typed/checkpoint.hpp"
 #include "core/config/typed/communication.hpp"
 #include "core/config/typed/compression.hpp"
 #include "core/config/typed/data_efficiency.hpp"
 #include "core/config/typed/elasticity.hpp"
-#include "core/config/typed/monitors.hpp"
-#include "core/config/typed/parallelism.hpp"
 #include "core/config/typed/precision.hpp"
 #include "core/config/typed/profiling.hpp"
 #include "core/config/typed/zero.hpp"
@@ -118,8 +115,7 @@ struct RunConfig {
   ElasticRunConfig elastic;
 };
 
-/// A whole configuration: read, completed, checked. No code reads raw JSON after this, except plugins their own
-/// parameters, which were validated against their manifests.
+/// A whole configuration: read, completed, checked.
 struct Config {
   std::string source;          // the file's name, for messages
   std::string device = "cpu";  // to train on: "cpu", or the type of an accelerator
@@ -130,40 +126,19 @@ struct Config {
   bool gradient_clipping_given = false;
   PrecisionConfig precision;
   ReportConfig report;
-  bool managed_gradient_accumulation = true;
   bool dataloader_drop_last = false;
-  bool graph_harvesting = false;
-  std::optional<std::int64_t> vocabulary_size;
 
-  // One member a section, whether or not a component reads it; absent: the section's absence means something.
+  // The sections that core acts on. Others go to plugins as JSON. Absent: the section's absence means something.
   ZeroConfig zero;
-  AioConfig aio;
-  Fp16Config fp16;
-  Bf16Config bf16;
-  AmpConfig amp;
   TorchAutocastConfig torch_autocast;
-  DataTypesConfig data_types;
   CommunicationConfig communication;
   CommsLoggerConfig comms_logger;
-  FlopsProfilerConfig flops_profiler;
   AutotuningConfig autotuning;
-  TensorboardConfig tensorboard;
-  WandbConfig wandb;
-  CsvMonitorConfig csv_monitor;
-  CometConfig comet;
-  ActivationCheckpointingConfig activation_checkpointing;
-  std::optional<SparseAttentionConfig> sparse_attention;
   CompressionConfig compression;
-  EigenvalueConfig eigenvalue;
-  ProgressiveLayerDropConfig progressive_layer_drop;
-  std::optional<StoredWeightQuantizationConfig> weight_quantization;
   DataEfficiencyConfig data_efficiency;
-  LegacyCurriculumConfig curriculum_learning;
   ElasticityConfig elasticity;
   CheckpointConfig checkpoint;
-  NebulaConfig nebula;
   std::optional<DatastatesConfig> datastates_ckpt;
-  ParallelismConfig parallelism;
 
   std::vector<ComponentChoice> monitors;      // enabled sections of monitors (csv_monitor, ...) and capstan.monitors
   std::vector<ComponentChoice> observers;     // capstan.observers and sections that observers own

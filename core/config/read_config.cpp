@@ -279,7 +279,7 @@ class Reader {
       config.batch.world_size = data_parallel_size(values, context_);
     }
     config.precision = resolve_precision(values, problems_);
-    read_typed_sections(SectionValues(&validated.effective, ""), config);
+    read_typed_sections(SectionValues(&validated.effective), config);
     // null: never printed, where an absent key has its default.
     if (const Json* steps = values.find("steps_per_print"); !steps || steps->is_null())
       config.report.steps_per_print.reset();

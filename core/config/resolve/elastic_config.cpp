@@ -84,7 +84,7 @@ std::string beyond_bounds(const ElasticityConfig& settings, std::int64_t devices
 
 bool apply_elasticity(Effective& values, const ConfigContext& context, Problems& problems) {
   compare_with_scheduler(values, context, problems);
-  const ElasticityConfig settings = read_elasticity(SectionValues(values.find("elasticity"), "elasticity"));
+  const ElasticityConfig settings = read_elasticity(SectionValues(values.find("elasticity")));
   try {
     std::optional<std::int64_t> devices;
     if (context.world_known) devices = context.world_size;

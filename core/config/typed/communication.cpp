@@ -28,8 +28,7 @@ CommunicationConfig read_communication(const SectionValues& root) {
              {"prescale_gradients", &to.prescale_gradients},
              {"gradient_predivide_factor", &to.gradient_predivide_factor},
              {"gradient_allreduce_op", &to.gradient_allreduce_op},
-             {"sparse_gradients", &to.sparse_gradients},
-             {"seq_parallel_communication_data_type", &to.seq_parallel_communication_data_type}});
+             {"sparse_gradients", &to.sparse_gradients}});
   return to;
 }
 

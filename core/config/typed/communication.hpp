@@ -16,7 +16,6 @@ struct CommunicationConfig {
   double gradient_predivide_factor = 1.0;
   std::string gradient_allreduce_op = "mean";  // mean, sum
   bool sparse_gradients = false;
-  std::string seq_parallel_communication_data_type = "fp32";
   bool operator==(const CommunicationConfig&) const = default;
 };
 

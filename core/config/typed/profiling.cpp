@@ -5,26 +5,11 @@ namespace {
 
 std::optional<ModelInfoConfig> read_model_info(const SectionValues& section) {
   ModelInfoConfig to;
-  section.read({{"profile", &to.profile},
-                {"num_params", &to.num_params},
-                {"hidden_size", &to.hidden_size},
-                {"num_layers", &to.num_layers}});
+  section.read({{"profile", &to.profile}, {"num_params", &to.num_params}, {"hidden_size", &to.hidden_size}});
   return section.present() ? std::optional(to) : std::nullopt;
 }
 
 }  // namespace
-
-FlopsProfilerConfig read_flops_profiler(const SectionValues& section) {
-  FlopsProfilerConfig to;
-  section.read({{"enabled", &to.enabled},
-                {"profile_step", &to.profile_step},
-                {"module_depth", &to.module_depth},
-                {"top_modules", &to.top_modules},
-                {"detailed", &to.detailed},
-                {"output_file", &to.output_file},
-                {"recompute_fwd_factor", &to.recompute_fwd_factor}});
-  return to;
-}
 
 AutotuningConfig read_autotuning(const SectionValues& section) {
   AutotuningConfig to;
@@ -47,7 +32,7 @@ AutotuningConfig read_autotuning(const SectionValues& section) {
                 {"tuner_num_trials", &to.tuner_num_trials},
                 {"metric_path", &to.metric_path},
                 {"model_info_path", &to.model_info_path}});
-  section.section("arg_mappings").read_named("<key>", to.arg_mappings);
+  section.section("arg_mappings").read_named(to.arg_mappings);
   to.model_info = read_model_info(section.section("model_info"));
   return to;
 }

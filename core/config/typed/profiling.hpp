@@ -9,21 +9,10 @@
 
 namespace capstan {
 
-struct FlopsProfilerConfig {
-  bool enabled = false;
-  std::int64_t profile_step = 1;
-  std::int64_t module_depth = -1;  // -1: the innermost
-  std::int64_t top_modules = 1;
-  bool detailed = true;
-  std::optional<std::string> output_file;  // absent: the standard output
-  double recompute_fwd_factor = 0.0;
-  bool operator==(const FlopsProfilerConfig&) const = default;
-};
-
 /// autotuning.model_info
 struct ModelInfoConfig {
   bool profile = false;
-  std::optional<std::int64_t> num_params, hidden_size, num_layers;
+  std::optional<std::int64_t> num_params, hidden_size;
   bool operator==(const ModelInfoConfig&) const = default;
 };
 
@@ -47,7 +36,6 @@ struct AutotuningConfig {
   bool operator==(const AutotuningConfig&) const = default;
 };
 
-FlopsProfilerConfig read_flops_profiler(const SectionValues& section);
 AutotuningConfig read_autotuning(const SectionValues& section);
 
 }  // namespace capstan

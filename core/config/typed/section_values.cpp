@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/text/places.hpp"
-
 namespace capstan {
 namespace {
 
@@ -30,8 +28,6 @@ void assign(const Json& value, std::string& to) {
   if (value.is_string()) to = value.as_string();
 }
 
-void assign(const Json& value, Json& to) { to = value; }
-
 template <class T>
 void assign(const Json& value, std::vector<T>& to) {
   if (!value.is_array()) return;
@@ -45,7 +41,6 @@ bool holds(const Json& value) {
   if constexpr (std::is_same_v<T, std::int64_t>) return value.is_integer();
   if constexpr (std::is_same_v<T, double>) return value.is_number();
   if constexpr (std::is_same_v<T, std::string>) return value.is_string();
-  return value.is_array();
 }
 
 template <class T>
@@ -55,43 +50,15 @@ void assign(const Json& value, std::optional<T>& to) {
 
 }  // namespace
 
-std::string SectionValues::below(std::string_view name) const { return join_path(path_, name); }
-
 void SectionValues::read(std::initializer_list<std::pair<const char*, Target>> members) const {
   for (const auto& [key, target] : members) {
-    if (read_paths_) read_paths_->insert(below(key));
     if (const Json* value = find(key)) std::visit([&](auto* to) { assign(*value, *to); }, target);
   }
 }
 
-SectionValues SectionValues::section(const char* name) const {
-  if (read_paths_) read_paths_->insert(below(name));
-  return {find(name), below(name), read_paths_};
-}
-
-void SectionValues::read_named(const char* placeholder, std::map<std::string, std::string>& to) const {
-  if (read_paths_) read_paths_->insert(below(placeholder));
+void SectionValues::read_named(std::map<std::string, std::string>& to) const {
   if (!values_) return;
   for (const auto& [name, value] : values_->as_object()) assign(value, to[name]);
-}
-
-std::vector<std::pair<std::string, SectionValues>> SectionValues::named(const char* placeholder) const {
-  if (read_paths_) read_paths_->insert(below(placeholder));
-  std::vector<std::pair<std::string, SectionValues>> out;
-  if (!values_) return out;
-  for (const auto& [name, value] : values_->as_object()) {
-    if (value.is_object()) out.emplace_back(name, SectionValues(&value, below(placeholder), read_paths_));
-  }
-  return out;
-}
-
-std::vector<SectionValues> SectionValues::elements(const char* key) const {
-  if (read_paths_) read_paths_->insert(below(key));
-  std::vector<SectionValues> out;
-  const Json* list = find(key);
-  if (!list || !list->is_array()) return out;
-  for (const Json& item : list->as_array()) out.emplace_back(&item, below(key) + "[]", read_paths_);
-  return out;
 }
 
 }  // namespace capstan
