@@ -69,7 +69,7 @@ function(capstan_add_plugin name)
   # The author's manifest, then what only the build knows.
   file(READ ${manifest} text)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${manifest})
-  string(APPEND text "\n[abi]\ncapstan = \"${CAPSTAN_PLUGIN_ABI}\"\n\n[abi.torch]\ntier = \"${arg_TIER}\"\n")
+  string(APPEND text "\n[abi]\nplugin = \"${CAPSTAN_PLUGIN_ABI}\"\n\n[abi.torch]\ntier = \"${arg_TIER}\"\n")
   if(arg_TIER STREQUAL "stable")
     string(APPEND text "min = \"${CAPSTAN_TORCH_STABLE_MIN}\"\n")
   elseif(arg_TIER STREQUAL "pinned")

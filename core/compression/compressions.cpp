@@ -65,8 +65,7 @@ void Compressions::check(const Member& member) const {
   require(!member.plan.operands.empty(), CAPSTAN_HAS(table, operand), "operand");
   for (const auto& [name, parameter] : member.plan.parameters) {
     require(!parameter.measures.empty(), CAPSTAN_HAS(table, measure), "measure");
-    const bool changes = CAPSTAN_HAS(table, code_bits) && CAPSTAN_HAS(table, encode_at);
-    require(parameter.bits > 0, CAPSTAN_HAS(table, encode) || changes, "encode");
+    require(parameter.bits > 0, CAPSTAN_HAS(table, encode), "encode");
     require(!parameter.states.empty(), CAPSTAN_HAS(table, prepare), "prepare");
     require(parameter.gradient, CAPSTAN_HAS(table, gradient), "gradient");
     for (const CompressionPlan::State& state : parameter.states) {

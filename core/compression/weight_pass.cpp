@@ -89,12 +89,9 @@ class Compressions::Pass {
                      at::empty({groups}, at::kInt)};
     const Member::Shown shown = shown_of(one, one.part->range);
     const capstan_compressed piece = piece_of(one, one.part->range, one.input, &shown);
-    const capstan_compression* table = member_.table();
-    const bool changes = CAPSTAN_HAS(table, encode_at);
-    call(changes ? "encode_at" : "encode", one, [&](capstan_error* error) {
-      const auto codes = handle_of(made.codes), scales = handle_of(made.scales), zeros = handle_of(made.zero_points);
-      return changes ? table->encode_at(member_.self(), &piece, updates, codes, scales, zeros, error)
-                     : table->encode(member_.self(), &piece, codes, scales, zeros, error);
+    call("encode", one, [&](capstan_error* error) {
+      return member_.table()->encode(member_.self(), &piece, updates, handle_of(made.codes), handle_of(made.scales),
+                                     handle_of(made.zero_points), error);
     });
     return made;
   }

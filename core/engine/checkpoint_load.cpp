@@ -357,7 +357,7 @@ void Engine::State::take_over(const CheckpointContents& contents, const SavedRun
   const CheckpointLookup lookup(contents, where, strict);
   as_one(*communicator, call + ", apply", [&] { apply(lookup, saved); });
   if (!strict && communicator->rank() == 0) warn_of_differences(model, contents, lookup);
-  store.refresh_all(transform_weight());
+  store.refresh_all();
   half_loaded = false;
   wants_teacher = false;
   note_step(progress.global_steps + 1);

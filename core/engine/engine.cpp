@@ -77,7 +77,6 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
       optimizer(config.optimizer ? std::optional<Optimizer>(create(*config.optimizer)) : std::nullopt),
       schedule(config.scheduler ? std::optional<Component>(create(*config.scheduler)) : std::nullopt, groups),
       store(model.parameters(), groups, *accelerator, store_options()),
-      operand_policy(observers.rewrites_operands() ? observers.operand_policy(model.parameters()) : nullptr),
       operand_inputs(compressions.operands().empty()
                          ? nullptr
                          : std::make_unique<OperandInputs>(compressions, model.parameters(), &rerun)),
@@ -122,7 +121,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   note_rank(communicator->rank(), communicator->size());
   note_step(1);
   schedule.apply(0);
-  store.refresh_all(transform_weight());
+  store.refresh_all();
   build_monitors();
   emit(CAPSTAN_EVENT_INITIALIZED);
 }
@@ -202,13 +201,6 @@ ParameterStore::Options Engine::State::store_options() {
   options.round_masters = !config.precision.fp32_masters;
   options.accumulation_dtype = dtype_named(config.precision.grad_accum_dtype);
   options.sub_group_size = config.zero.sub_group_size;
-  options.select_transform = [this](const NamedTensor& parameter) {
-    const int transform = observers.select_transform(parameter);
-    const std::string* compressor = compressions.compressor_of(parameter.name);
-    if (transform < 0 || compressor == nullptr) return transform;
-    throw ConfigError("parameter '" + parameter.name + "': " + observers.name_of(transform) + " transforms it, and " +
-                      *compressor + " changes it as well. Leave it out of one of them.");
-  };
   if (!compressions.empty()) {
     options.compressed = [this](const NamedTensor& parameter) { return compressions.compresses(parameter.name); };
     options.compress = [this](const std::string& step, CompressedParts& parts, bool fresh) {
@@ -246,11 +238,6 @@ OffloadOptions Engine::State::offload_options() {
     const bool same = offload.states && optimizer_choice->type == parameter_choice->type &&
                       optimizer_choice->params == parameter_choice->params;
     offload.parameters = same ? offload.states : std::make_shared<OffloadDevice>(create(*parameter_choice));
-    if (!offload.parameters->moves_ranges()) {
-      throw ConfigError(parameter_choice->where + ": '" + parameter_choice->type +
-                        "' moves whole buffers alone, and parameters need parts of them. Choose a store that has the "
-                        "function start (ABI 1.6), nvme for instance.");
-    }
   }
   offload.max_in_memory = parameter_offload_in_force(config.zero).max_in_cpu;
   const OffloadOptimizerConfig section = optimizer_offload_in_force(config.zero);

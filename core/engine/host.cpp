@@ -243,8 +243,8 @@ capstan_status batch_visit(capstan_batch* batch, const capstan_visitor* visitor,
   return CAPSTAN_OK;
 }
 
-capstan_status layer_call(capstan_batch* batch, const capstan_layer_call* call, const capstan_layer_inner* inner,
-                          capstan_tensor* out, capstan_error* error) {
+capstan_status layer(capstan_batch* batch, const capstan_layer_call* call, const capstan_inner* inner,
+                     capstan_tensor* out, capstan_error* error) {
   if (batch->layers == nullptr) {
     return inner->run(inner->ctx, call->hidden, call->arguments, call->argument_count, out, error);
   }
@@ -255,23 +255,7 @@ capstan_status layer_call(capstan_batch* batch, const capstan_layer_call* call, 
   });
 }
 
-/// What models of before ABI 1.8 call: a layer without arguments.
-capstan_status layer(capstan_batch* batch, capstan_str name, capstan_tensor hidden, const capstan_inner* inner,
-                     capstan_tensor* out, capstan_error* error) {
-  capstan_layer_call call{};
-  call.struct_size = sizeof call;
-  call.name = name;
-  call.hidden = hidden;
-  const capstan_layer_inner without_arguments = {sizeof without_arguments, const_cast<capstan_inner*>(inner),
-                                                 [](void* ctx, capstan_tensor input, const capstan_argument* const*,
-                                                    std::size_t, capstan_tensor* result, capstan_error* problem) {
-                                                   const auto* older = static_cast<const capstan_inner*>(ctx);
-                                                   return older->run(older->ctx, input, result, problem);
-                                                 }};
-  return layer_call(batch, &call, &without_arguments, out, error);
-}
-
-capstan_status recompute(capstan_batch* batch, const capstan_layer_call* call, const capstan_layer_inner* inner,
+capstan_status recompute(capstan_batch* batch, const capstan_layer_call* call, const capstan_inner* inner,
                          const capstan_recompute* how, capstan_tensor* out, capstan_error* error) {
   if (batch->recomputation == nullptr) {
     return inner->run(inner->ctx, call->hidden, call->arguments, call->argument_count, out, error);
@@ -285,14 +269,10 @@ capstan_status layer_names_of_model(void* ctx, void* taker, void (*take)(void*, 
   });
 }
 
-capstan_status record_metric(void* ctx, capstan_str tag, double value, capstan_error* error) {
+capstan_status record(void* ctx, capstan_str tag, double value, capstan_error* error) {
   return guarded(error, [&] {
     needed(static_cast<EngineHostContext*>(ctx)->recorded).insert_or_assign(std::string(as_view(tag)), value);
   });
-}
-
-capstan_status record(void* ctx, capstan_str tag, double value, capstan_error* error) {
-  return record_metric(ctx, as_str("Train/Samples/" + std::string(as_view(tag))), value, error);
 }
 
 capstan_status tell(void* ctx, capstan_str name, double value, capstan_error* error) {
@@ -378,7 +358,6 @@ void add_engine_functions(capstan_host& host) {
   host.batch_set_number = batch_set_number;
   host.batch_visit = batch_visit;
   host.layer = layer;
-  host.layer_call = layer_call;
   host.recompute = recompute;
   host.layer_names = layer_names_of_model;
   host.record = record;
@@ -386,7 +365,6 @@ void add_engine_functions(capstan_host& host) {
   host.sum_groups = sum_groups;
   host.select_largest = select_largest;
   host.gather_piece = gather_piece;
-  host.record_metric = record_metric;
   host.tell = tell;
   host.told = told;
   host.want_curvature = want_curvature;

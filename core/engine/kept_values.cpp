@@ -259,7 +259,7 @@ void KeptValues::set_whole(const What& what, const at::Tensor& values) const {
   set_part(what, given.narrow(0, mine.offset, mine.numel));
   if (!what.is_master()) return;
   state_.snapshots.forget();
-  store.refresh_all(state_.transform_weight());
+  store.refresh_all();
 }
 
 }  // namespace capstan

@@ -28,7 +28,7 @@ std::vector<std::string> LayerChain::never_ran() const {
   return names;
 }
 
-void LayerChain::run(const capstan_layer_call& call, const capstan_layer_inner& inner, capstan_tensor* out) {
+void LayerChain::run(const capstan_layer_call& call, const capstan_inner& inner, capstan_tensor* out) {
   const std::string name(as_view(call.name));
   const auto place = places_.find(name);
   Call known{call, &inner, CallInProgress::current(), "layer '" + name + "'"};
@@ -43,24 +43,17 @@ void LayerChain::run(const capstan_layer_call& call, const capstan_layer_inner& 
   calls.left_out = calls.left_out || !known.ran;
 }
 
-/// What a wrapper sees as its inner layer: the rest of the chain, with the arguments of the call unless it gives
-/// others.
+/// What a wrapper sees as its inner layer: the rest of the chain.
 struct LayerChain::Rest {
   const LayerChain* chain;
   std::size_t position;
   const Call* call;
-  const capstan_argument* const* arguments;
-  std::size_t argument_count;
 
-  static capstan_status run_with(void* ctx, capstan_tensor hidden, const capstan_argument* const* arguments,
-                                 std::size_t argument_count, capstan_tensor* out, capstan_error* error) {
+  static capstan_status run(void* ctx, capstan_tensor hidden, const capstan_argument* const* arguments,
+                            std::size_t argument_count, capstan_tensor* out, capstan_error* error) {
     const auto& self = *static_cast<Rest*>(ctx);
     return guarded(error,
                    [&] { *out = self.chain->run_from(self.position, *self.call, hidden, arguments, argument_count); });
-  }
-  static capstan_status run(void* ctx, capstan_tensor hidden, capstan_tensor* out, capstan_error* error) {
-    const auto& self = *static_cast<Rest*>(ctx);
-    return run_with(ctx, hidden, self.arguments, self.argument_count, out, error);
   }
 };
 
@@ -78,22 +71,14 @@ capstan_tensor LayerChain::run_from(std::size_t position, const Call& call, caps
   const Component& observer = *wrappers_[position];
   const auto* table = observer.vtable<capstan_observer>();
   const std::string where = "observer '" + observer.manifest().type + "', " + call.where;
-  Rest rest{this, position + 1, &call, arguments, argument_count};
-  if (CAPSTAN_HAS(table, layer_call)) {
-    capstan_layer_call described = call.described;
-    described.hidden = hidden;
-    described.arguments = arguments;
-    described.argument_count = argument_count;
-    const capstan_layer_inner next{sizeof next, &rest, &Rest::run_with};
-    call_plugin(observer.function("layer_call"), where, [&](capstan_error* error) {
-      return table->layer_call(observer.self(), &described, &next, &result, error);
-    });
-  } else {
-    const capstan_inner next{sizeof next, &rest, &Rest::run};
-    call_plugin(observer.function("layer"), where, [&](capstan_error* error) {
-      return table->layer(observer.self(), call.described.name, hidden, &next, &result, error);
-    });
-  }
+  Rest rest{this, position + 1, &call};
+  capstan_layer_call described = call.described;
+  described.hidden = hidden;
+  described.arguments = arguments;
+  described.argument_count = argument_count;
+  const capstan_inner next{sizeof next, &rest, &Rest::run};
+  call_plugin(observer.function("layer"), where,
+              [&](capstan_error* error) { return table->layer(observer.self(), &described, &next, &result, error); });
   return result;
 }
 

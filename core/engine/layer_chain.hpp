@@ -16,7 +16,7 @@ class LayerHost {
  public:
   virtual ~LayerHost() = default;
   /// `call` may lack its index and count, which the host knows.
-  virtual void run(const capstan_layer_call& call, const capstan_layer_inner& inner, capstan_tensor* out) = 0;
+  virtual void run(const capstan_layer_call& call, const capstan_inner& inner, capstan_tensor* out) = 0;
 };
 
 /// The observers that wrap layers, in the order of their manifests' `layer_order`: the first is outermost. [engine]
@@ -29,7 +29,7 @@ class LayerChain final : public LayerHost {
   /// The model's list of layers, which gives the calls their places.
   void set_names(const std::vector<std::string>& names);
 
-  void run(const capstan_layer_call& call, const capstan_layer_inner& inner, capstan_tensor* out) override;
+  void run(const capstan_layer_call& call, const capstan_inner& inner, capstan_tensor* out) override;
 
   /// The names of the model's layers that an observer has not run since the last call.
   std::set<std::string> take_left_out() { return std::exchange(left_out_, {}); }
@@ -41,7 +41,7 @@ class LayerChain final : public LayerHost {
   /// One call from the model, and the call in which the model runs its layer.
   struct Call {
     capstan_layer_call described;
-    const capstan_layer_inner* inner;
+    const capstan_inner* inner;
     PluginFunction model;
     std::string where;         // "layer 'blocks.3'"
     mutable bool ran = false;  // the model's layer did

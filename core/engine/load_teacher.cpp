@@ -272,7 +272,7 @@ void Engine::load_teacher(const std::string& path) {
   state.half_loaded = true;
   as_one(*state.communicator, "load_teacher, apply", [&] { take_weights(given, state.model, state.store); });
   state.store.set_initial(true);
-  state.store.refresh_all(state.transform_weight());
+  state.store.refresh_all();
   state.half_loaded = false;
   state.wants_teacher = false;
 }

@@ -74,7 +74,7 @@ void Engine::load_weights(const std::string& file) {
   state.half_loaded = true;
   as_one(*state.communicator, "load_weights, apply", [&] { take_weights(values, state.model, state.store); });
   state.store.set_initial(true);
-  state.store.refresh_all(state.transform_weight());
+  state.store.refresh_all();
   state.half_loaded = false;
   state.wants_teacher = false;
 }

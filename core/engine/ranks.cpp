@@ -248,7 +248,7 @@ void Engine::State::synchronize() {
   for (const SubGroup& sub_group : store.sub_groups()) store.acquire(sub_group);
   optimizer->synchronize(store.slots_without_gradients(), step_of_update(1.0));
   for (const SubGroup& sub_group : store.sub_groups()) store.release(sub_group, true);
-  store.refresh_all(transform_weight());
+  store.refresh_all();
 }
 
 void Engine::State::refuse_unused_parameters() {

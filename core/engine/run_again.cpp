@@ -8,10 +8,9 @@ namespace capstan {
 OperatorPolicy* Engine::State::policy_of_backward() {
   rerun.begin_backward();
   OperatorPolicy* always = store.operator_policy();
-  if (!operand_inputs && !operand_policy && !attention) return always;
+  if (!operand_inputs && !attention) return always;
   policies_run_again = {};
   if (operand_inputs) policies_run_again.add(*operand_inputs);
-  if (operand_policy) policies_run_again.add(*operand_policy);
   if (attention) policies_run_again.add(*attention);
   backward_policies.emplace(rerun, always, policies_run_again);
   return &*backward_policies;
@@ -27,7 +26,6 @@ at::Tensor Engine::State::forward_again(Batch& batch) {
     operand_inputs->begin(progress.updates, /*training=*/true);
     policies.add(*operand_inputs);
   }
-  if (operand_policy) policies.add(*operand_policy);
   if (attention) policies.add(*attention);
   std::optional<InterceptorScope> scope;
   if (!policies.empty()) scope.emplace(policies);
@@ -56,12 +54,11 @@ void Engine::State::lend_curvature() {
 void Engine::State::begin_recomputation(Batch& batch) {
   replay_policies = {};
   if (OperatorPolicy* policy = store.operator_policy()) replay_policies.add(*policy);
-  if (operand_policy) replay_policies.add(*operand_policy);
   if (attention) replay_policies.add(*attention);
   Recomputation::Policies policies;
   policies.outside = operand_inputs.get();
   policies.inside = replay_policies.empty() ? nullptr : &replay_policies;
-  policies.whole = operand_inputs || operand_policy || attention;
+  policies.whole = operand_inputs || attention;
   recomputation.begin_forward(policies, micro_steps_seen == 0);
   batch.recomputation = &recomputation;
 }

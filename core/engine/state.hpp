@@ -158,7 +158,6 @@ struct Engine::State {
   bool reports_norm() const { return needs_norm(config) || want_grad_norm; }
   void stop_or_skip(const std::string& what);
   std::string first_not_finite();
-  TransformWeight transform_weight();
   void report_line(const std::string& text);
 
   // Numbers of parameter groups (group_numbers.cpp).
@@ -272,13 +271,12 @@ struct Engine::State {
   std::optional<Optimizer> optimizer;
   Schedule schedule;
   ParameterStore store;
-  ForwardRerun rerun;                              // of the last forward, or of the backward under way
-  Batch batch_of_backward;                         // of the last pass that trained, for layers that run again
-  std::unique_ptr<OperatorPolicy> operand_policy;  // after the store, which casts what the policy knows by its storage
-  std::unique_ptr<OperandInputs> operand_inputs;   // of compressions; null: none changes an input
-  std::unique_ptr<SparseAttention> attention;      // null: attention is dense
-  OperatorPolicies forward_policies;               // what the last forward ran under
-  OperatorPolicies replay_policies;                // those of these under which operators run again in backward
+  ForwardRerun rerun;                                 // of the last forward, or of the backward under way
+  Batch batch_of_backward;                            // of the last pass that trained, for layers that run again
+  std::unique_ptr<OperandInputs> operand_inputs;      // of compressions; null: none changes an input
+  std::unique_ptr<SparseAttention> attention;         // null: attention is dense
+  OperatorPolicies forward_policies;                  // what the last forward ran under
+  OperatorPolicies replay_policies;                   // those of these under which operators run again in backward
   std::unique_ptr<OffloadDevice> activation_device;   // capstan.offload.activations; null: none
   std::unique_ptr<BoundaryOffload> activation_store;  // on that device
   OperatorPolicies policies_run_again;                // those of forward, in backward

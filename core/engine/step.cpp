@@ -213,7 +213,6 @@ void Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass, const 
     if (training) compressions.begin_micro_batch();
     forward_policies.add(*operand_inputs);
   }
-  if (operand_policy && pass == ParameterResidency::Pass::kTraining) forward_policies.add(*operand_policy);
   if (attention) {
     attention->begin_forward();
     forward_policies.add(*attention);
@@ -331,16 +330,12 @@ void Engine::State::backward(const at::Tensor& loss, BackwardOptions options) {
   if (config.report.memory_breakdown) report_line(memory_line("after backward", accelerator->memory()));
 }
 
-TransformWeight Engine::State::transform_weight() {
-  return [this](const ParameterEntry& entry) { observers.transform(entry, progress.updates); };
-}
-
 void Engine::State::update_sub_group(const SubGroup& sub_group, const capstan_step& step) {
   store.acquire(sub_group);
   const auto& slots = store.slots(sub_group);
   const std::vector<double> totals = measure(sub_group, slots, step);
   optimizer->update(slots, step, totals, communicator->rank());
-  store.refresh(sub_group, transform_weight());
+  store.refresh(sub_group);
   store.release(sub_group, true);
 }
 
@@ -368,7 +363,7 @@ void Engine::State::update_by_program(double grad_scale) {
   own_optimizer(slots);
   ++progress.updates;
   store.set_initial(false);
-  for (const SubGroup& sub_group : store.sub_groups()) store.refresh(sub_group, transform_weight());
+  for (const SubGroup& sub_group : store.sub_groups()) store.refresh(sub_group);
 }
 
 void Engine::State::update(double grad_scale) {
@@ -378,7 +373,6 @@ void Engine::State::update(double grad_scale) {
   capstan_step step = step_of_update(grad_scale);
   const std::vector<double> model_totals = measure_model(step);
   if (!model_totals.empty()) step.model_totals = model_totals.data();
-  // A weight transform sees the number of updates done, this one included.
   ++progress.updates;
   store.set_initial(false);
   {
@@ -387,7 +381,7 @@ void Engine::State::update(double grad_scale) {
   }
   store.compress(step_name());
   const Timers::Span span(optimizer_timers, "optimizer_allgather");
-  store.share(step_name(), transform_weight());
+  store.share(step_name());
 }
 
 StepReport Engine::State::step() {

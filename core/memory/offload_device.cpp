@@ -121,26 +121,12 @@ std::uint64_t OffloadDevice::start_ranges(std::span<const Range> ranges) {
   return ticket;
 }
 
-std::uint64_t OffloadDevice::start_whole(const Range& range) {
-  std::uint64_t ticket = 0;
-  call_plugin(component_.function(range.write ? "write_async" : "read_async"), where_, [&](capstan_error* error) {
-    return range.write
-               ? vtable()->write_async(component_.self(), range.buffer, range.memory, range.bytes, &ticket, error)
-               : vtable()->read_async(component_.self(), range.buffer, range.memory, range.bytes, &ticket, error);
-  });
-  return ticket;
-}
-
 OffloadDevice::Ticket OffloadDevice::start(std::span<const Range> ranges) {
   const std::lock_guard lock(mutex_);
   if (given_up_) std::rethrow_exception(given_up_);
   Transfer transfer;
   try {
-    if (moves_ranges()) {
-      transfer.tickets.push_back(start_ranges(ranges));
-    } else {
-      for (const Range& range : ranges) transfer.tickets.push_back(start_whole(range));
-    }
+    transfer.ticket = start_ranges(ranges);
   } catch (const PluginError& error) {
     throw RuntimeFault(std::string(error.what()) + " It was to move " + holds_[ranges.front().buffer] +
                        ". The last checkpoint is as it was.");
@@ -176,30 +162,15 @@ bool OffloadDevice::poll(std::uint64_t ticket) {
   return done != 0;
 }
 
-/// Without ranges a component's only word on a transfer is wait(), which blocks.
-void OffloadDevice::end_whole(Transfer& transfer) {
-  while (!transfer.tickets.empty()) {
-    const std::uint64_t ticket = transfer.tickets.back();
-    transfer.tickets.pop_back();
-    call_plugin(component_.function("wait"), where_,
-                [&](capstan_error* error) { return vtable()->wait(component_.self(), ticket, error); });
-  }
-}
-
 /// Whether it has ended.
 bool OffloadDevice::move_on(Transfer& transfer) {
   if (!transfer.failure) transfer.failure = given_up_;
   if (transfer.failure) return true;
   try {
-    if (moves_ranges()) {
-      if (!poll(transfer.tickets.front())) return false;
-    } else {
-      end_whole(transfer);
-    }
+    if (!poll(transfer.ticket)) return false;
   } catch (const PluginError& error) {
-    const std::string what = moves_ranges() ? lost(transfer.tickets.front()) : "";
-    transfer.failure = std::make_exception_ptr(
-        RuntimeFault(std::string(error.what()) + what + " The last checkpoint is as it was: resume from it."));
+    transfer.failure = std::make_exception_ptr(RuntimeFault(std::string(error.what()) + lost(transfer.ticket) +
+                                                            " The last checkpoint is as it was: resume from it."));
   }
   progress_ = Clock::now();
   return true;

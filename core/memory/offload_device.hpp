@@ -23,7 +23,7 @@ struct OffloadTraffic {
   OffloadTraffic& operator+=(const OffloadTraffic& other);
 };
 
-/// The host's side of a component of kind "offload". [any thread, where the component moves ranges; else the engine's]
+/// The host's side of a component of kind "offload". [any]
 ///
 /// A transfer that fails is told with what the buffer held, now and whenever its ticket is waited for again. One that
 /// does not end within the patience is given up: the component is then neither called nor destroyed any more, because
@@ -44,8 +44,6 @@ class OffloadDevice {
   using Ticket = std::uint64_t;
 
   const std::string& type() const { return component_.manifest().type; }
-  /// Whether parts of a buffer can be moved, from any thread. Else ranges are whole buffers.
-  bool moves_ranges() const { return CAPSTAN_HAS(vtable(), start); }
   /// Bytes: memory, offsets and lengths that are multiples of it travel without a copy.
   std::uint64_t alignment() const { return alignment_; }
   /// Bytes under way that keep the storage busy; 0: not known.
@@ -76,16 +74,14 @@ class OffloadDevice {
  private:
   using Clock = std::chrono::steady_clock;
   struct Transfer {
-    std::vector<std::uint64_t> tickets;  // the component's, that have not ended
+    std::uint64_t ticket = 0;  // the component's
     std::uint64_t bytes = 0;
     std::exception_ptr failure;
   };
   const capstan_offload* vtable() const { return component_.vtable<capstan_offload>(); }
   void ask_facts();
   std::uint64_t start_ranges(std::span<const Range> ranges);
-  std::uint64_t start_whole(const Range& range);
   bool move_on(Transfer& transfer);
-  void end_whole(Transfer& transfer);
   bool poll(std::uint64_t ticket);
   std::string lost(std::uint64_t ticket);
   void wait_until_ended(Ticket ticket);

@@ -47,7 +47,6 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     if (!is_trained(named)) continue;
     EntryPlan plan;
     plan.dtype = options_.stays_fp32 && options_.stays_fp32(named) ? at::kFloat : options_.compute_dtype;
-    plan.transform = options_.select_transform ? options_.select_transform(named) : -1;
     plan.whole = named.tensor.numel();
     plan.part = partitioned() ? sharding_->updated(plans_.size()) : Range{0, named.tensor.numel()};
     plan.compressed = options_.compressed && options_.compressed(named);
@@ -55,10 +54,8 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     plan.separate = plan.dtype != at::kFloat || plan.compressed || (!partitioned() && !named.tensor.is_contiguous());
     // All masters of compressed parameters, and their trained states, are read together.
     const bool read_together = plan.compressed || !plan.trained_state_of.empty();
-    const bool own_master = plan.separate && plan.transform < 0 && !read_together;
-    plan.master_away = own_master && options_.offload.states && options_.offload.states->moves_ranges();
-    // What a weight transform fills is not what the ranks hold.
-    plan.stays = persistence.stays(named.tensor.numel()) || plan.transform >= 0;
+    plan.master_away = plan.separate && !read_together && options_.offload.states != nullptr;
+    plan.stays = persistence.stays(named.tensor.numel());
     plans_.push_back(plan);
   }
   for (const NamedTensor& named : parameters) {
@@ -140,10 +137,8 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   entry.group = group;
   entry.role = named.role;
   entry.storage = storage_of(parameter);
-  entry.transform = plan.transform;
   entry.compressed = plan.compressed;
-  entry.separate =
-      entry.transform >= 0 || plan.compressed || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous();
+  entry.separate = plan.compressed || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous();
   entry.master = entry.compute;
   entries_.push_back(std::move(entry));
   if (partitioned()) return cut_entry(entries_.size() - 1, original, deferred);
@@ -399,20 +394,15 @@ void ParameterStore::drop_gradients(bool applied) {
   if (!applied) sharding_->gradients().forget_errors();
 }
 
-void ParameterStore::refresh(const SubGroup& sub_group, const TransformWeight& transform) {
+void ParameterStore::refresh(const SubGroup& sub_group) {
   for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
-    if (has_gradient_[pieces_[p].entry] && compute_written_[p] == 0) refresh_piece(pieces_[p], transform);
+    if (has_gradient_[pieces_[p].entry] && compute_written_[p] == 0) refresh_piece(pieces_[p]);
   }
 }
 
 /// Brings the compute copy of a piece, whose tensors show their values, up to date with the master.
-void ParameterStore::refresh_piece(Piece& piece, const TransformWeight& transform) {
+void ParameterStore::refresh_piece(Piece& piece) {
   ParameterEntry& entry = entries_[piece.entry];
-  // What ranks hold parts of is transformed when they share.
-  if (entry.transform >= 0) {
-    if (!partitioned()) transform(entry);
-    return;
-  }
   if (entry.compressed) return;                 // compress() does
   if (plans_[piece.entry].copy_away()) return;  // release() does
   at::Tensor compute = piece.compute;
@@ -425,20 +415,20 @@ void ParameterStore::refresh_piece(Piece& piece, const TransformWeight& transfor
 
 void ParameterStore::refresh_copies(const SubGroup& sub_group) {
   for (Piece& piece : pieces(sub_group)) {
-    if (entries_[piece.entry].master.is_meta()) refresh_piece(piece, {});
+    if (entries_[piece.entry].master.is_meta()) refresh_piece(piece);
   }
 }
 
-void ParameterStore::refresh_all(const TransformWeight& transform) {
+void ParameterStore::refresh_all() {
   for (const SubGroup& sub_group : sub_groups_) {
     for (Piece& piece : pieces(sub_group)) {
       // On a store, copies are brought up to date wherever masters change.
-      if (!entries_[piece.entry].master.is_meta()) refresh_piece(piece, transform);
+      if (!entries_[piece.entry].master.is_meta()) refresh_piece(piece);
     }
   }
   compress("all parameters");
   if (!partitioned()) return;
-  share("all parameters", transform);
+  share("all parameters");
   settle();
 }
 

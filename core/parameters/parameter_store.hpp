@@ -30,7 +30,7 @@ namespace capstan {
 
 /// All that belongs to one trainable parameter: the compute copy that the model uses, the master values that the
 /// optimizer updates, the gradient, the optimizer's state. Master and compute copy are one tensor unless something
-/// separates them: another dtype, a weight transform, a layout that is not contiguous.
+/// separates them: another dtype, a compression, a layout that is not contiguous.
 ///
 /// Where the optimizer's state is partitioned over ranks, master and state are those of this rank's part. At stage 3
 /// the values of parameter and compute are away between their uses.
@@ -42,7 +42,6 @@ struct ParameterEntry {
   std::int64_t offset = 0;  // where the part begins, in elements; 0 for a whole parameter
   at::Tensor compute;       // alias of the parameter's values, no autograd
   bool separate = false;    // master and compute copy have storages of their own
-  int transform = -1;       // index of the observer that fills the compute copy; -1: none does
   bool compressed = false;  // compressions fill the compute copy, or the part of it
   at::Tensor accumulated;   // gradient sum over micro-batches where its dtype is not the parameter's
   at::Tensor reduced;       // several processes: the mean gradient of the part, in a step that has one
@@ -77,9 +76,6 @@ struct SubGroup {
   std::size_t index = 0;  // among the store's sub-groups
 };
 
-/// Fills a compute copy from its master: a weight transform of an observer.
-using TransformWeight = std::function<void(const ParameterEntry&)>;
-
 /// Holds master values, compute copies, gradients and optimizer states of a model's trainable parameters. [engine]
 class ParameterStore {
  public:
@@ -88,9 +84,8 @@ class ParameterStore {
     std::function<bool(const NamedTensor&)> stays_fp32;  // whatever the compute type is; null: none
     bool round_masters = false;                          // masters hold values of the compute type
     at::ScalarType accumulation_dtype = at::kFloat;
-    std::int64_t sub_group_size = 1'000'000'000;              // elements
-    std::function<int(const NamedTensor&)> select_transform;  // -1: none
-    std::function<bool(const NamedTensor&)> compressed;       // whether `compress` fills the compute copy; null: none
+    std::int64_t sub_group_size = 1'000'000'000;         // elements
+    std::function<bool(const NamedTensor&)> compressed;  // whether `compress` fills the compute copy; null: none
     CompressParts compress;
     /// The parameter of which this one is a trained state of a compression; empty: it is none. null: none is.
     std::function<std::string(const NamedTensor&)> trained_state_of;
@@ -148,8 +143,6 @@ class ParameterStore {
   using VisitMaster = std::function<void(std::size_t entry, at::Tensor master, std::int64_t offset)>;
   /// Calls `use` for one piece after the other of entry i, wherever it is kept; `changes`: `use` changes the values.
   void visit_master(std::size_t i, bool changes, const VisitMaster& use);
-  /// The same for all entries.
-  void visit_masters(bool changes, const VisitMaster& use);
   const std::vector<capstan_tensor>& model_state() const { return model_state_handles_; }
   std::vector<at::Tensor>& model_state_tensors() { return model_state_; }
 
@@ -230,7 +223,7 @@ class ParameterStore {
   /// What a run that offloads starts with, a line a store.
   std::vector<std::string> offload_lines() const;
   /// Brings compute copies up to date with their masters, where the optimizer has not written them itself.
-  void refresh(const SubGroup& sub_group, const TransformWeight& transform);
+  void refresh(const SubGroup& sub_group);
   /// The same for all pieces of a sub-group that was acquired to be given other masters, as far as these are on a
   /// store: refresh_all() does it for the others.
   void refresh_copies(const SubGroup& sub_group);
@@ -245,8 +238,8 @@ class ParameterStore {
   /// What compressions work on, in the order of entries.
   const CompressedParts& compressed() const { return compressed_; }
   const CompressedPart& compressed_part(const std::string& parameter) const;
-  /// Called after that: where ranks update parts, every rank gets every part. `step` names the step.
-  void share(const std::string& step, const TransformWeight& transform);
+  /// Called after compress(): where ranks update parts, every rank gets every part. `step` names the step.
+  void share(const std::string& step);
   /// Keeps the values of parameters (of entries(), and after them of frozen()) in memory, for code that uses no
   /// operators / lets them leave again.
   void hold(const std::vector<std::size_t>& parameters);
@@ -257,13 +250,12 @@ class ParameterStore {
   /// other masters.
   void compress_taken(const std::vector<std::size_t>& parameters);
   /// All compute copies, after masters were loaded.
-  void refresh_all(const TransformWeight& transform);
+  void refresh_all();
 
  private:
   /// What is decided of a trainable parameter before anything is made of it.
   struct EntryPlan {
     at::ScalarType dtype = at::kFloat;  // of the compute copy
-    int transform = -1;
     bool compressed = false;
     std::string trained_state_of;                                             // a parameter's name; empty: none
     std::int64_t whole = 0;                                                   // elements
@@ -291,8 +283,7 @@ class ParameterStore {
   void build_residency(const std::vector<bool>& stays, const std::vector<bool>& movable_frozen);
   void make_deferred_values();
   bool take_deferred(const c10::Storage& storage);
-  void share_what_stays(const std::string& step, const TransformWeight& transform);
-  void transform_whole(const std::string& step, std::size_t index, const TransformWeight& transform);
+  void share_what_stays(const std::string& step);
   void cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred);
   void build_pieces(const ParameterGroups& groups);
   void build_tensors(std::size_t piece);
@@ -302,7 +293,7 @@ class ParameterStore {
   void read_piece(std::size_t piece, int tensor, std::int64_t from, at::Tensor to);
   at::Tensor staged(std::byte* memory, std::int64_t elements, at::ScalarType dtype) const;
   const at::Tensor& gradient_of(std::size_t piece);
-  void refresh_piece(Piece& piece, const TransformWeight& transform);
+  void refresh_piece(Piece& piece);
   void build_model_state();
   void build_slots();
   void build_compressed();

@@ -58,13 +58,12 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values,
   entry.offset = part.offset;
   // In fp32 the part of the memory that all parameters share is the master; see attach_sharding.
   const EntryPlan& plan = plans_[index];
-  const bool is_part = entry.transform < 0 && !plan.separate;
-  if (plan.master_away || (is_part && plan.parameter_away)) {
+  if (plan.master_away || (!plan.separate && plan.parameter_away)) {
     entry.master = at::empty({part.numel}, at::TensorOptions(at::kFloat).device(at::kMeta));
     if (plan.master_away && !deferred) put_master(index, full_values);
     return;
   }
-  if (is_part) return;
+  if (!plan.separate) return;
   // A deferred model's parameters may have no device yet.
   const at::Device device = full_values.is_meta() ? at::Device(at::kCPU) : full_values.device();
   entry.master = at::empty({part.numel}, at::TensorOptions(at::kFloat).device(device));
@@ -84,7 +83,7 @@ void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters)
       continue;
     }
     const ParameterEntry& entry = entries_[tensors.size()];
-    movable.push_back(entry.transform < 0 && alone[i] && stays[tensors.size()]);
+    movable.push_back(alone[i] && stays[tensors.size()]);
     tensors.push_back(entry.parameter);
     names.push_back(entry.name);
   }
@@ -92,7 +91,7 @@ void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters)
   if (!partitioned()) return;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     ParameterEntry& entry = entries_[i];
-    if (entry.transform >= 0 || plans_[i].parameter_away) continue;
+    if (plans_[i].parameter_away) continue;
     const at::Tensor values = sharding_->updated_values(i);
     if (!plans_[i].separate) {
       entry.master = values;
@@ -141,7 +140,7 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
     ParameterEntry& entry = entries_[one.index];
     sharding_->take(one.index, original);
     // In fp32 the part is the master.
-    if (entry.transform < 0 && !plans_[one.index].separate) continue;
+    if (!plans_[one.index].separate) continue;
     if (entry.master.is_meta()) {
       put_master(one.index, values);
     } else {
@@ -298,9 +297,9 @@ std::vector<double> ParameterStore::sum_model_measures(const std::string& name, 
   return sums;
 }
 
-void ParameterStore::share(const std::string& step, const TransformWeight& transform) {
+void ParameterStore::share(const std::string& step) {
   if (!partitioned()) return;
-  if (residency_) return share_what_stays(step, transform);
+  if (residency_) return share_what_stays(step);
   FlatParameters& parameters = sharding_->parameters();
   ArrivingParameters* arriving = sharding_->arriving();
   if (arriving) {
@@ -310,21 +309,10 @@ void ParameterStore::share(const std::string& step, const TransformWeight& trans
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     ParameterEntry& entry = entries_[i];
-    if (entry.transform >= 0) {
-      settle();
-      transform_whole(step, i, transform);
-    } else if (!parameters.moved(i) && entry.compute.numel() > 0) {
-      if (arriving) arriving->wait_for(i);
-      entry.compute.copy_(parameters.values(i).view(entry.shape));
-    }
+    if (parameters.moved(i) || entry.compute.numel() == 0) continue;
+    if (arriving) arriving->wait_for(i);
+    entry.compute.copy_(parameters.values(i).view(entry.shape));
   }
-}
-
-/// A weight transform needs the whole master.
-void ParameterStore::transform_whole(const std::string& step, std::size_t index, const TransformWeight& transform) {
-  ParameterEntry whole = entries_[index];
-  whole.master = sharding_->gather_master(step, index, whole.master);
-  transform(whole);
 }
 
 Range ParameterStore::frozen_part(std::size_t k) const {
@@ -416,21 +404,18 @@ void ParameterStore::compress_taken(const std::vector<std::size_t>& parameters) 
   if (!compresses_some(parameters)) return;
   const at::NoGradGuard no_grad;
   compress("values that were written");
-  // What observers transform has the values that were written.
-  if (partitioned()) share("values that were written", [](const ParameterEntry&) {});
+  if (partitioned()) share("values that were written");
   settle();
 }
 
-void ParameterStore::share_what_stays(const std::string& step, const TransformWeight& transform) {
+void ParameterStore::share_what_stays(const std::string& step) {
   residency_->drop();
   sharding_->parts().forget();
   std::vector<ParameterSource::Request> wholes;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const ParameterEntry& entry = entries_[i];
     if (!residency_->stays(i) || sharding_->in_place(i) || entry.compute.numel() == 0) continue;
-    if (entry.transform >= 0) {
-      transform_whole(step, i, transform);
-    } else if (entry.compute.is_contiguous()) {
+    if (entry.compute.is_contiguous()) {
       wholes.push_back({i, entry.compute.view({-1})});
     } else {
       wholes.push_back({i, at::empty({entry.compute.numel()}, entry.compute.options())});

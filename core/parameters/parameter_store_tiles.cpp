@@ -85,13 +85,12 @@ void ParameterStore::plan_whole() {
 
 TileEntry ParameterStore::tile_entry(EntryPlan& plan, const NamedTensor& named, const capstan_group& group) const {
   const std::vector<std::int64_t> shape = named.tensor.sizes().vec();
-  plan.gradient_away = plan.parameter_away && options_.offload.states && options_.offload.states->moves_ranges();
+  plan.gradient_away = plan.parameter_away && options_.offload.states != nullptr;
   const std::int64_t ranks = partitioned() ? sharding_->communicator().size() : 1;
   TileEntry entry;
   entry.numel = plan.part.numel;
   entry.planned = (named.tensor.numel() + ranks - 1) / ranks;
-  entry.may_be_cut =
-      options_.offload.may_cut && (partitioned() || (plan.transform < 0 && named.tensor.is_contiguous()));
+  entry.may_be_cut = options_.offload.may_cut && (partitioned() || named.tensor.is_contiguous());
   if (plan.copy_away()) entry.compute = c10::elementSize(plan.dtype);
   if (plan.parameter_away && !plan.separate) entry.master_with_parameters = sizeof(float);
   if (plan.master_away) entry.master = sizeof(float);
@@ -181,7 +180,7 @@ KeptAway ParameterStore::kept_away() {
   for (const EntryPlan& plan : plans_) kept.away.push_back(plan.parameter_away);
   kept.tier = stored_parts_.get();
   kept.frozen = frozen_away_;
-  if (options_.offload.states && options_.offload.states->moves_ranges()) {
+  if (options_.offload.states) {
     stored_gradients_ =
         std::make_unique<StoredGradients>(*options_.offload.states, options_.accumulation_dtype, std::move(gradients));
     kept.sink = stored_gradients_.get();
@@ -220,7 +219,7 @@ void ParameterStore::build_tensors(std::size_t p) {
     piece.compute = staged(staging_->parameters_memory(tile) + places_[p].compute, piece.numel, plan.dtype);
   } else if (partitioned()) {
     if (entry.compute_part.defined()) piece.compute = part_of(entry.compute_part);
-  } else if (entry.separate && entry.transform < 0 && entry.compute.is_contiguous() && plan.dtype != at::kFloat) {
+  } else if (entry.separate && entry.compute.is_contiguous() && plan.dtype != at::kFloat) {
     piece.compute = part_of(entry.compute);
   }
   if (plan.gradient_away) {
@@ -305,15 +304,6 @@ void ParameterStore::put_master(std::size_t i, const at::Tensor& values) {
   store.wait(store.start(ranges));
 }
 
-void ParameterStore::visit_masters(bool changes, const VisitMaster& use) {
-  for (const SubGroup& sub_group : sub_groups_) {
-    acquire(sub_group);
-    for (Piece& piece : pieces(sub_group)) use(piece.entry, piece.master.view({-1}), piece.offset);
-    if (changes) refresh_copies(sub_group);
-    release(sub_group, changes);
-  }
-}
-
 void ParameterStore::visit_master(std::size_t i, bool changes, const VisitMaster& use) {
   for (std::size_t p = first_piece_[i]; p < first_piece_[i + 1]; ++p) {
     Piece& piece = pieces_[p];
@@ -321,7 +311,7 @@ void ParameterStore::visit_master(std::size_t i, bool changes, const VisitMaster
     if (away) acquire(sub_groups_[sub_group_of_[p]]);
     use(i, piece.master.view({-1}), piece.offset);
     if (!away) continue;
-    if (changes) refresh_piece(piece, {});
+    if (changes) refresh_piece(piece);
     release(sub_groups_[sub_group_of_[p]], changes);
   }
 }
@@ -385,7 +375,7 @@ void ParameterStore::read_piece(std::size_t p, int tensor, std::int64_t from, at
     to.copy_(all.narrow(0, from, to.numel()));
   } else if (tensor != kMaster && !staging_->updated(sub_group.index)) {
     to.fill_(entry_spec(tensor).init);
-  } else if (resident || !store->moves_ranges()) {
+  } else if (resident) {
     acquire(sub_group);
     to.copy_(all.view({-1}).narrow(0, from, to.numel()));
     release(sub_group, false);

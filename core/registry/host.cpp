@@ -153,11 +153,9 @@ capstan_host make_host() {
   host.batch_visit = [](capstan_batch*, const capstan_visitor*, capstan_error* error) {
     return no_engine(error, "batch_visit");
   };
-  host.layer = [](capstan_batch*, capstan_str, capstan_tensor, const capstan_inner*, capstan_tensor*,
+  host.layer = [](capstan_batch*, const capstan_layer_call*, const capstan_inner*, capstan_tensor*,
                   capstan_error* error) { return no_engine(error, "layer"); };
-  host.layer_call = [](capstan_batch*, const capstan_layer_call*, const capstan_layer_inner*, capstan_tensor*,
-                       capstan_error* error) { return no_engine(error, "layer_call"); };
-  host.recompute = [](capstan_batch*, const capstan_layer_call*, const capstan_layer_inner*, const capstan_recompute*,
+  host.recompute = [](capstan_batch*, const capstan_layer_call*, const capstan_inner*, const capstan_recompute*,
                       capstan_tensor*, capstan_error* error) { return no_engine(error, "recompute"); };
   host.layer_names = [](void*, void*, void (*)(void*, capstan_str), capstan_error* error) {
     return no_engine(error, "layer_names");
@@ -165,9 +163,6 @@ capstan_host make_host() {
   host.record = [](void*, capstan_str, double, capstan_error* error) { return no_engine(error, "record"); };
   host.difficulty = [](void*, capstan_str, std::int64_t, std::int64_t*, capstan_error* error) {
     return no_engine(error, "difficulty");
-  };
-  host.record_metric = [](void*, capstan_str, double, capstan_error* error) {
-    return no_engine(error, "record_metric");
   };
   host.tell = [](void*, capstan_str, double, capstan_error* error) { return no_engine(error, "tell"); };
   host.told = [](void*, capstan_str, double*, int*, capstan_error* error) { return no_engine(error, "told"); };

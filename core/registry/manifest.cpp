@@ -34,7 +34,7 @@ const Names kTraits = {"elementwise",
                        "graph_safe",
                        "cpu",
                        "cuda"};
-const Names kAttachments = {"events", "weights", "operands", "layers", "batch"};
+const Names kAttachments = {"events", "layers", "batch"};
 
 /// Traits that contradict each other. What an older plugin may say and train with all the same is a warning.
 void check_traits(const ManifestTable& table, const ComponentManifest& component) {
@@ -130,7 +130,7 @@ ComponentManifest read_component(const ManifestTable& table) {
 }
 
 std::optional<std::pair<std::uint32_t, std::uint32_t>> read_abi_version(const ManifestTable& abi) {
-  const std::string text = abi.text("capstan");
+  const std::string text = abi.text("plugin");
   if (text.empty()) return std::nullopt;
   std::uint32_t major = 0, minor = 0;
   const char* const end = text.data() + text.size();
@@ -139,8 +139,17 @@ std::optional<std::pair<std::uint32_t, std::uint32_t>> read_abi_version(const Ma
     const auto [last, minor_error] = std::from_chars(dot + 1, end, minor);
     if (minor_error == std::errc() && last == end) return {{major, minor}};
   }
-  abi.fail("capstan", "must be a version such as \"1.0\", got '" + text + "'.");
+  abi.fail("plugin", "must be a version such as \"1.0\", got '" + text + "'.");
   return std::nullopt;
+}
+
+/// SDKs from before the first release wrote their version under another key, and their numbers meet those of releases.
+void refuse_unreleased_abi(const ManifestTable& abi, const std::string& where) {
+  if (!abi.find("capstan")) return;
+  throw PluginError(where + ": built for plugin ABI " + abi.text("capstan") +
+                    " from before Capstan's first release, which is older than the " +
+                    std::to_string(CAPSTAN_ABI_MAJOR) + "." + std::to_string(CAPSTAN_ABI_MINOR) +
+                    " that this engine speaks. Rebuild it with the SDK of this release.");
 }
 
 void check_abi(const PluginManifest& manifest, const std::string& where) {
@@ -211,6 +220,7 @@ void read_versions(const ManifestTable& root, ManifestProblems& problems, const 
     problems.throw_errors(where);
   }
   const ManifestTable abi = root.table("abi");
+  refuse_unreleased_abi(abi, where);
   if (const auto version = read_abi_version(abi)) {
     std::tie(manifest.abi_major, manifest.abi_minor) = *version;
     check_abi(manifest, where);

@@ -66,7 +66,7 @@ struct ComponentManifest {
   int measures_model = 0;        // optimizers: sums over the whole model
   std::vector<std::string>
       traits;  // optimizers: what they need of the engine, and cpu, cuda; docs/reference/plugins/optimizer.md
-  std::vector<std::string> attach;  // observers: events, weights, operands, layers, batch
+  std::vector<std::string> attach;  // observers: events, layers, batch
   int layer_order = 50;             // observers of layers: those of lower numbers lie around the others
   int order = 50;                   // compressions: those of lower numbers come first
   std::string section;              // a section of the configuration that selects this component; may be nested

@@ -67,13 +67,11 @@ void lend_batches(capstan_host& host) {
     }
     return CAPSTAN_OK;
   };
-  host.layer = [](capstan_batch*, capstan_str, capstan_tensor hidden, const capstan_inner* inner, capstan_tensor* out,
-                  capstan_error* error) { return inner->run(inner->ctx, hidden, out, error); };
-  host.layer_call = [](capstan_batch*, const capstan_layer_call* call, const capstan_layer_inner* inner,
-                       capstan_tensor* out, capstan_error* error) {
+  host.layer = [](capstan_batch*, const capstan_layer_call* call, const capstan_inner* inner, capstan_tensor* out,
+                  capstan_error* error) {
     return inner->run(inner->ctx, call->hidden, call->arguments, call->argument_count, out, error);
   };
-  host.recompute = [](capstan_batch*, const capstan_layer_call* call, const capstan_layer_inner* inner,
+  host.recompute = [](capstan_batch*, const capstan_layer_call* call, const capstan_inner* inner,
                       const capstan_recompute*, capstan_tensor* out, capstan_error* error) {
     return inner->run(inner->ctx, call->hidden, call->arguments, call->argument_count, out, error);
   };
@@ -82,7 +80,6 @@ void lend_batches(capstan_host& host) {
     return CAPSTAN_OK;
   };
   host.record = [](void*, capstan_str, double, capstan_error*) { return CAPSTAN_OK; };
-  host.record_metric = host.record;
   host.tell = host.record;
   host.told = [](void*, capstan_str, double*, int* found, capstan_error*) {
     *found = 0;

@@ -227,12 +227,11 @@ void CompressionUnderTest::check_functions() const {
   require(!plan_.operands.empty(), CAPSTAN_HAS(table_, operand), "operands", "operand");
   for (const auto& [name, parameter] : plan_.parameters) {
     require(!parameter.measures.empty(), CAPSTAN_HAS(table_, measure), "measures", "measure");
-    require(parameter.bits > 0, CAPSTAN_HAS(table_, encode) || CAPSTAN_HAS(table_, encode_at), "bits", "encode");
+    require(parameter.bits > 0, CAPSTAN_HAS(table_, encode), "bits", "encode");
     require(!parameter.states.empty(), CAPSTAN_HAS(table_, prepare), "states", "prepare");
     require(parameter.gradient, CAPSTAN_HAS(table_, gradient), "gradients", "gradient");
   }
   expect(CAPSTAN_HAS(table_, save) == CAPSTAN_HAS(table_, load), "save and load belong together.");
-  expect(CAPSTAN_HAS(table_, code_bits) == CAPSTAN_HAS(table_, encode_at), "code_bits and encode_at belong together.");
 }
 
 void CompressionUnderTest::must_call(const std::string& function, const std::string& what,
@@ -408,11 +407,8 @@ PieceCodes CompressionUnderTest::encode(const Planned& planned, const at::Tensor
   Shown shown;
   const capstan_compressed piece = piece_of(planned, input, range, statistics, shown);
   must_call("encode", "'" + planned.name + "'", [&](void* self, capstan_error* error) {
-    if (CAPSTAN_HAS(table_, encode_at)) {
-      return table_->encode_at(self, &piece, first_active(), handle(codes), handle(scales.tensor()),
-                               handle(zero_points), error);
-    }
-    return table_->encode(self, &piece, handle(codes), handle(scales.tensor()), handle(zero_points), error);
+    return table_->encode(self, &piece, first_active(), handle(codes), handle(scales.tensor()), handle(zero_points),
+                          error);
   });
   before.check("encode");
   scales.check("encode");

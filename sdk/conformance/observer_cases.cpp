@@ -1,11 +1,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -55,55 +53,10 @@ struct ObserverUnderTest {
     }
   }
 
-  bool selects(const std::string& name, const at::Tensor& master) {
-    int yes = 0;
-    must("selects_weight", [&](capstan_error* error) {
-      return table->selects_weight(component.self(), as_str(name), master.sizes().data(),
-                                   static_cast<std::uint32_t>(master.dim()), &yes, error);
-    });
-    return yes != 0;
-  }
-
-  void transform(const std::string& name, at::Tensor& master, at::Tensor& compute) {
-    must("transform_weight", [&](capstan_error* error) {
-      return table->transform_weight(component.self(), as_str(name), handle(master), handle(compute), 0, error);
-    });
-  }
-
-  /// What takes the operand's place; nothing where it stays.
-  at::Tensor rewrite(const std::string& name, at::Tensor& operand) {
-    const std::string op = "aten::linear";
-    capstan_tensor out = nullptr;
-    must("rewrite_operand", [&](capstan_error* error) {
-      return table->rewrite_operand(component.self(), as_str(op), as_str(name), handle(operand), &out, error);
-    });
-    return take(out);
-  }
-
-  /// What the wrapped layer gives, and how often it ran the layer within.
+  /// What the wrapped layer gives, and how often it ran the layer within. An attention mask and positions go with it.
   std::pair<at::Tensor, int> layer(at::Tensor& hidden) {
     int runs = 0;
     capstan_inner inner{};
-    inner.struct_size = sizeof inner;
-    inner.ctx = &runs;
-    inner.run = [](void* ctx, capstan_tensor input, capstan_tensor* out, capstan_error*) {
-      ++*static_cast<int*>(ctx);
-      *out = reinterpret_cast<capstan_tensor>(new at::Tensor(reinterpret_cast<at::Tensor*>(input)->add(1)));
-      return CAPSTAN_OK;
-    };
-    const std::string name = "blocks.0";
-    capstan_tensor out = nullptr;
-    if (CAPSTAN_HAS(table, layer_call)) return layer_call(hidden);
-    must("layer", [&](capstan_error* error) {
-      return table->layer(component.self(), as_str(name), handle(hidden), &inner, &out, error);
-    });
-    return {take(out), runs};
-  }
-
-  /// The same for one that takes the whole call: an attention mask and positions go with it.
-  std::pair<at::Tensor, int> layer_call(at::Tensor& hidden) {
-    int runs = 0;
-    capstan_layer_inner inner{};
     inner.struct_size = sizeof inner;
     inner.ctx = &runs;
     inner.run = [](void* ctx, capstan_tensor input, const capstan_argument* const*, std::size_t, capstan_tensor* out,
@@ -129,8 +82,7 @@ struct ObserverUnderTest {
     call.arguments = pointers;
     call.argument_count = std::size(pointers);
     capstan_tensor out = nullptr;
-    must("layer_call",
-         [&](capstan_error* error) { return table->layer_call(component.self(), &call, &inner, &out, error); });
+    must("layer", [&](capstan_error* error) { return table->layer(component.self(), &call, &inner, &out, error); });
     return {take(out), runs};
   }
 
@@ -148,19 +100,14 @@ struct ObserverUnderTest {
 void check_attach(const Context& context, const ComponentManifest& component) {
   const ObserverUnderTest observer(context, component);
   const auto* table = observer.table;
-  const std::pair<const char*, bool> places[] = {
-      {"events", CAPSTAN_HAS(table, event)},
-      {"weights", CAPSTAN_HAS(table, transform_weight)},
-      {"operands", CAPSTAN_HAS(table, rewrite_operand)},
-      {"layers", CAPSTAN_HAS(table, layer_call) || CAPSTAN_HAS(table, layer)},
-      {"batch", CAPSTAN_HAS(table, batch)}};
+  const std::pair<const char*, bool> places[] = {{"events", CAPSTAN_HAS(table, event)},
+                                                 {"layers", CAPSTAN_HAS(table, layer)},
+                                                 {"batch", CAPSTAN_HAS(table, batch)}};
   for (const auto& [place, has] : places) {
     expect(has == component.attaches(place),
            has ? std::string("its code attaches to ") + place + ", but the manifest's attach does not say so."
                : std::string("the manifest's attach says ") + place + ", but its code does not.");
   }
-  expect(CAPSTAN_HAS(table, selects_weight) == CAPSTAN_HAS(table, transform_weight),
-         "selects_weight and transform_weight belong together.");
 }
 
 void check_events(const Context& context, const ComponentManifest& component) {
@@ -195,58 +142,6 @@ void check_round_trip(const Context& context, const ComponentManifest& component
   expect(save(after) == saved, "what it saves after loading is not what it loaded: " + text);
 }
 
-/// Names of weights that a component may look for: a plain one, and those that its parameters name as a whole or in
-/// part, without what makes them patterns.
-std::vector<std::string> weight_names(const ComponentManifest& component) {
-  std::vector<std::string> names = {"layer.weight"};
-  const auto add = [&](const Json& value) {
-    if (!value.is_string()) return;
-    std::string text = value.as_string();
-    std::erase_if(text, [](char c) { return std::string_view("*^$\\?()[]+").find(c) != std::string_view::npos; });
-    while (text.starts_with('.')) text.erase(0, 1);
-    while (text.ends_with('.')) text.pop_back();
-    if (text.empty()) return;
-    for (const auto& name : {text, text + ".weight", "layer." + text + ".weight"}) names.push_back(name);
-  };
-  for (const KeySpec& spec : component.params) {
-    if (!spec.fallback) continue;
-    add(*spec.fallback);
-    if (spec.fallback->is_array()) {
-      for (const Json& item : spec.fallback->as_array()) add(item);
-    }
-  }
-  return names;
-}
-
-std::string one_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (const auto& name : names) text += (text.empty() ? "'" : " or '") + name + "'";
-  return text;
-}
-
-at::Tensor some_weight() { return at::arange(12).to(at::kFloat).div(7).sub(0.8).view({3, 4}); }
-
-/// A weight that it selects; throws Skip where there is none.
-std::string selected_weight(ObserverUnderTest& observer, const ComponentManifest& component) {
-  const at::Tensor weight = some_weight();
-  const auto names = weight_names(component);
-  const auto selected =
-      std::find_if(names.begin(), names.end(), [&](const auto& name) { return observer.selects(name, weight); });
-  if (selected != names.end()) return *selected;
-  throw Skip("it selects no weight of two dimensions whose name is " + one_of(names) +
-             ". Let its parameters name another, with --params or in the defaults of its manifest.");
-}
-
-void check_weights(const Context& context, const ComponentManifest& component) {
-  if (!component.attaches("weights")) throw Skip("it does not attach to weights.");
-  ObserverUnderTest observer(context, component);
-  at::Tensor master = some_weight();
-  at::Tensor compute = at::full({3, 4}, std::nan(""));
-  observer.transform(selected_weight(observer, component), master, compute);
-  expect(master.equal(some_weight()), "transform_weight changes the master values.");
-  expect(at::isfinite(compute).all().item<bool>(), "transform_weight does not fill the compute copy.");
-}
-
 void check_layers(const Context& context, const ComponentManifest& component) {
   if (!component.attaches("layers")) throw Skip("it does not attach to layers.");
   ObserverUnderTest observer(context, component);
@@ -255,16 +150,6 @@ void check_layers(const Context& context, const ComponentManifest& component) {
   expect(out.defined(), "layer gives nothing to the model.");
   expect(out.sizes() == hidden.sizes(), "layer gives the model a tensor of another shape.");
   expect(runs <= 1, "layer runs the layer more than once.");
-}
-
-void check_operands(const Context& context, const ComponentManifest& component) {
-  if (!component.attaches("operands")) throw Skip("it does not attach to operands.");
-  ObserverUnderTest observer(context, component);
-  at::Tensor operand = at::full({3, 4}, 0.5);
-  for (const std::string& name : weight_names(component)) {
-    const at::Tensor out = observer.rewrite(name, operand);
-    if (out.defined()) expect(out.sizes() == operand.sizes(), "rewrite_operand gives an operand of another shape.");
-  }
 }
 
 void check_batch(const Context& context, const ComponentManifest& component) {
@@ -278,19 +163,10 @@ void check_batch(const Context& context, const ComponentManifest& component) {
 
 void check_observer_leaks(const Context& context, const ComponentManifest& component) {
   ObserverUnderTest observer(context, component);
-  at::Tensor tensor = some_weight(), compute = some_weight();
+  at::Tensor hidden = at::zeros({2, 8, 4});
   if (component.attaches("events")) expect_no_leak("event in a step", [&] { observer.run_steps(1, 1.5); });
   if (component.attaches("batch")) expect_no_leak("batch", [&] { observer.take_tokens(); });
-  if (component.attaches("layers")) expect_no_leak("layer", [&] { observer.layer(tensor); });
-  if (component.attaches("operands")) {
-    expect_no_leak("rewrite_operand", [&] {
-      for (const std::string& name : weight_names(component)) observer.rewrite(name, tensor);
-    });
-  }
-  if (component.attaches("weights")) {
-    const std::string name = selected_weight(observer, component);
-    expect_no_leak("transform_weight", [&] { observer.transform(name, tensor, compute); });
-  }
+  if (component.attaches("layers")) expect_no_leak("layer", [&] { observer.layer(hidden); });
 }
 
 }  // namespace
@@ -305,9 +181,7 @@ Cases observer_cases(const ComponentManifest& component) {
       {prefix + "events", "It takes every event, norms that are NaN and kinds that it does not know.",
        bound(check_events)},
       {prefix + "state_round_trip", "What it saves, it loads.", bound(check_round_trip)},
-      {prefix + "weights", "It fills the compute copy and leaves the master alone.", bound(check_weights)},
       {prefix + "layers", "A wrapped layer runs at most once and keeps its shape.", bound(check_layers)},
-      {prefix + "operands", "A rewritten operand keeps its shape.", bound(check_operands)},
       {prefix + "batch", "It takes batches, an empty one too.", bound(check_batch)},
       {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_observer_leaks)},
   };

@@ -37,7 +37,7 @@ class Pages {
 
 void check_done(const Context& context, const ComponentManifest& component) {
   constexpr std::size_t kBytes = 300'001, kReads = 8;
-  OffloadUnderTest offload = with_ranges(context, component);
+  OffloadUnderTest offload(context, component);
   auto random = context.random();
   const std::string data = random_bytes(random, kBytes);
   std::string memory = data;
@@ -74,7 +74,7 @@ void round_trip(OffloadUnderTest& offload, std::mt19937_64& random, std::uint64_
 
 void check_lend(const Context& context, const ComponentManifest& component) {
   constexpr std::size_t kBytes = 2 << 20;
-  OffloadUnderTest offload = with_ranges(context, component);
+  OffloadUnderTest offload(context, component);
   if (!offload.can_lend()) throw Skip("has no lend and take_back.");
   auto random = context.random();
   Pages lent(kBytes), second(kBytes), other(kBytes);
@@ -115,7 +115,7 @@ void check_free_bytes(OffloadUnderTest& offload, std::uint64_t free_bytes) {
 }
 
 void check_facts(const Context& context, const ComponentManifest& component) {
-  OffloadUnderTest offload = with_ranges(context, component);
+  OffloadUnderTest offload(context, component);
   const auto facts = offload.facts();
   if (!facts) throw Skip("has no facts.");
   const std::uint64_t alignment = facts->alignment;
@@ -145,7 +145,7 @@ void check_facts(const Context& context, const ComponentManifest& component) {
 
 void check_release(const Context& context, const ComponentManifest& component) {
   constexpr std::size_t kBytes = 100'003;
-  OffloadUnderTest offload = with_ranges(context, component);
+  OffloadUnderTest offload(context, component);
   if (!offload.can_release()) throw Skip("has no release_buffer.");
   auto random = context.random();
   const std::string kept = random_bytes(random, kBytes), data = random_bytes(random, kBytes);
@@ -172,7 +172,8 @@ void check_release(const Context& context, const ComponentManifest& component) {
 
 void check_destroy(const Context& context, const ComponentManifest& component) {
   constexpr std::size_t kTickets = 16, kBytes = 256 << 10, kRounds = 6;
-  with_ranges(context, component).destroy();  // what a first one leaves for the next ones is create_footprint's matter
+  OffloadUnderTest(context, component)
+      .destroy();  // what a first one leaves for the next ones is create_footprint's matter
   const Footprint before;
   auto random = context.random();
   const std::string data = random_bytes(random, kTickets * kBytes);
@@ -181,7 +182,7 @@ void check_destroy(const Context& context, const ComponentManifest& component) {
     memory.push_back(std::make_unique<Pages>(kTickets * kBytes));
     Pages& pages = *memory.back();
     data.copy(pages.data(), data.size());
-    OffloadUnderTest offload = with_ranges(context, component);
+    OffloadUnderTest offload(context, component);
     for (std::size_t i = 0; i < kTickets; ++i) {
       char* const at = pages.data() + i * kBytes;
       expect(offload.register_buffer(i, kBytes) && offload.move(write_of(i, 0, at, kBytes)), "cannot write a buffer.");

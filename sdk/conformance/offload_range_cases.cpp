@@ -33,7 +33,7 @@ std::vector<std::pair<std::uint64_t, std::uint64_t>> pieces(std::mt19937_64& ran
 
 void check_ranges(const Context& context, const ComponentManifest& component) {
   constexpr std::uint64_t kBytes = 300'007;
-  OffloadUnderTest offload = with_ranges(context, component);
+  OffloadUnderTest offload(context, component);
   auto random = context.random();
   std::string image = random_bytes(random, kBytes);
   expect(offload.register_buffer(1, kBytes), "cannot register a buffer of 300007 bytes.");
@@ -112,7 +112,7 @@ void move_overlapping(OffloadUnderTest& offload, std::mt19937_64& random, std::u
 }
 
 void check_overlaps(const Context& context, const ComponentManifest& component) {
-  OffloadUnderTest offload = with_ranges(context, component);
+  OffloadUnderTest offload(context, component);
   auto random = context.random();
   for (std::uint64_t buffer = 1; buffer <= 8; ++buffer) move_overlapping(offload, random, buffer, 100'003);
   for (std::uint64_t buffer = 9; buffer <= 10; ++buffer) move_overlapping(offload, random, buffer, 2'000'003);
@@ -120,7 +120,7 @@ void check_overlaps(const Context& context, const ComponentManifest& component) 
 
 void check_many_ranges(const Context& context, const ComponentManifest& component) {
   constexpr std::uint64_t kBuffers = 8, kRanges = 100, kRange = 4096, kBytes = kRanges * kRange;
-  OffloadUnderTest offload = with_ranges(context, component);
+  OffloadUnderTest offload(context, component);
   auto random = context.random();
   std::string data = random_bytes(random, kBuffers * kBytes), back(data.size(), '\0');
   std::vector<capstan_range> writes, reads;
@@ -139,7 +139,7 @@ void check_many_ranges(const Context& context, const ComponentManifest& componen
 
 void check_tickets(const Context& context, const ComponentManifest& component) {
   constexpr std::size_t kTickets = 40, kBytes = 200'003;
-  OffloadUnderTest offload = with_ranges(context, component);
+  OffloadUnderTest offload(context, component);
   auto random = context.random();
   std::vector<std::string> data, back(kTickets, std::string(kBytes, '\0'));
   std::vector<std::size_t> order;
@@ -181,7 +181,7 @@ bool poll_sleeps(OffloadUnderTest& offload, const capstan_range& range) {
 void check_poll(const Context& context, const ComponentManifest& component) {
   constexpr std::size_t kBytes = 8 << 20;
   constexpr int kRounds = 12;
-  OffloadUnderTest offload = with_ranges(context, component);
+  OffloadUnderTest offload(context, component);
   std::string data(kBytes, 'p'), back(kBytes, '\0');
   expect(offload.register_buffer(1, kBytes), "cannot register a buffer of 8 MiB.");
   int slept = 0;
@@ -202,7 +202,7 @@ void in_another_thread(Body&& body) {
 
 void check_threads(const Context& context, const ComponentManifest& component) {
   constexpr std::size_t kBytes = 1 << 20, kBuffers = 8;
-  OffloadUnderTest offload = with_ranges(context, component);
+  OffloadUnderTest offload(context, component);
   auto random = context.random();
   std::vector<std::string> data, back(kBuffers, std::string(kBytes, '\0'));
   std::vector<std::optional<Ticket>> tickets(kBuffers);

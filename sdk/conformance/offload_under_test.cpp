@@ -48,12 +48,10 @@ OffloadUnderTest::OffloadUnderTest(const Context& context, const ComponentManife
     : files_before_(files_for_writing()),
       component_(std::make_unique<ComponentUnderTest>(context, manifest)),
       table_(component_->vtable<capstan_offload>()) {
-  expect(CAPSTAN_HAS(table_, start) == CAPSTAN_HAS(table_, poll), "has one of start and poll, which come together.");
   expect(CAPSTAN_HAS(table_, lend) == CAPSTAN_HAS(table_, take_back),
          "has one of lend and take_back, which come together.");
 }
 
-bool OffloadUnderTest::has_ranges() const { return CAPSTAN_HAS(table_, start); }
 bool OffloadUnderTest::can_lend() const { return CAPSTAN_HAS(table_, lend); }
 bool OffloadUnderTest::has_fault() const { return CAPSTAN_HAS(table_, fault); }
 bool OffloadUnderTest::can_release() const { return CAPSTAN_HAS(table_, release_buffer); }
@@ -84,22 +82,12 @@ bool OffloadUnderTest::release_buffer(std::uint64_t buffer) {
 std::optional<OffloadUnderTest::Ticket> OffloadUnderTest::write(std::uint64_t buffer, const void* from,
                                                                 std::uint64_t bytes) {
   const capstan_range range = write_of(buffer, 0, from, bytes);
-  if (has_ranges()) return start({&range, 1});
-  Ticket ticket = 0;
-  const bool taken = ask("write_async", [&](void* self, capstan_error* error) {
-    return table_->write_async(self, buffer, from, bytes, &ticket, error);
-  });
-  return taken ? std::optional(ticket) : std::nullopt;
+  return start({&range, 1});
 }
 
 std::optional<OffloadUnderTest::Ticket> OffloadUnderTest::read(std::uint64_t buffer, void* to, std::uint64_t bytes) {
   const capstan_range range = read_of(buffer, 0, to, bytes);
-  if (has_ranges()) return start({&range, 1});
-  Ticket ticket = 0;
-  const bool taken = ask("read_async", [&](void* self, capstan_error* error) {
-    return table_->read_async(self, buffer, to, bytes, &ticket, error);
-  });
-  return taken ? std::optional(ticket) : std::nullopt;
+  return start({&range, 1});
 }
 
 std::optional<OffloadUnderTest::Ticket> OffloadUnderTest::start(std::span<const capstan_range> ranges) {
@@ -167,12 +155,6 @@ std::vector<int> OffloadUnderTest::files() const {
   std::vector<int> made;
   std::set_difference(now.begin(), now.end(), files_before_.begin(), files_before_.end(), std::back_inserter(made));
   return made;
-}
-
-OffloadUnderTest with_ranges(const Context& context, const ComponentManifest& manifest) {
-  OffloadUnderTest offload(context, manifest);
-  if (!offload.has_ranges()) throw Skip("has no start and poll: it moves whole buffers alone, as before ABI 1.6.");
-  return offload;
 }
 
 GuardedBytes::GuardedBytes(std::uint64_t bytes, std::uint64_t alignment, std::uint64_t displaced)

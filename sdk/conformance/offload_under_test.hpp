@@ -26,8 +26,6 @@ class OffloadUnderTest {
 
   OffloadUnderTest(const Context& context, const ComponentManifest& manifest);
 
-  /// Whether it moves ranges: what came with ABI 1.6.
-  bool has_ranges() const;
   bool can_lend() const;
   bool has_fault() const;
   bool can_release() const;
@@ -71,9 +69,6 @@ class OffloadUnderTest {
   const capstan_offload* table_;
   std::string refusal_;
 };
-
-/// The component, or Skip where it moves whole buffers alone.
-OffloadUnderTest with_ranges(const Context& context, const ComponentManifest& manifest);
 
 /// Bytes `displaced` from an address that is a multiple of `alignment`, between bytes that nobody may change.
 class GuardedBytes {

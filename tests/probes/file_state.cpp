@@ -2,10 +2,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <future>
 #include <map>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "capstan/sdk/offload.hpp"
 
@@ -24,20 +27,18 @@ class FileState {
     }
   }
 
-  std::uint64_t write_async(std::uint64_t buffer, const void* from, std::uint64_t bytes) {
-    return start([path = path(buffer), from, bytes] {
-      const int file = opened(path, O_CREAT | O_TRUNC | O_WRONLY);
-      const auto* at = static_cast<const char*>(from);
-      transfer(file, path, bytes, [&](std::uint64_t done, std::uint64_t rest) { return write(file, at + done, rest); });
-    });
+  std::uint64_t start(std::span<const sdk::Range> ranges) {
+    transfers_.emplace(++tickets_,
+                       std::async(std::launch::async, [this, moved = std::vector(ranges.begin(), ranges.end())] {
+                         for (const sdk::Range& range : moved) move(range);
+                       }));
+    return tickets_;
   }
 
-  std::uint64_t read_async(std::uint64_t buffer, void* to, std::uint64_t bytes) {
-    return start([path = path(buffer), to, bytes] {
-      const int file = opened(path, O_RDONLY);
-      auto* at = static_cast<char*>(to);
-      transfer(file, path, bytes, [&](std::uint64_t done, std::uint64_t rest) { return read(file, at + done, rest); });
-    });
+  bool poll(std::uint64_t ticket) {
+    if (transfers_.at(ticket).wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+    wait(ticket);
+    return true;
   }
 
   void wait(std::uint64_t ticket) { transfers_.extract(ticket).mapped().get(); }
@@ -45,10 +46,14 @@ class FileState {
  private:
   std::string path(std::uint64_t buffer) const { return folder_ + "/" + std::to_string(buffer) + ".state"; }
 
-  template <class Transfer>
-  std::uint64_t start(Transfer transfer) {
-    transfers_.emplace(++tickets_, std::async(std::launch::async, transfer));
-    return tickets_;
+  void move(const sdk::Range& range) const {
+    const std::string path = this->path(range.buffer_id);
+    const int file = opened(path, range.write != 0 ? O_CREAT | O_WRONLY : O_RDONLY);
+    auto* at = static_cast<char*>(range.memory);
+    transfer(file, path, range.bytes, [&](std::uint64_t done, std::uint64_t rest) {
+      const auto offset = static_cast<off_t>(range.offset + done);
+      return range.write != 0 ? pwrite(file, at + done, rest, offset) : pread(file, at + done, rest, offset);
+    });
   }
 
   static int opened(const std::string& path, int flags) {

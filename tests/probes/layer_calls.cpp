@@ -1,4 +1,4 @@
-// Observers that show what reaches a layer, and a pacing: what plugin ABI 1.8 brought.
+// Observers that show what reaches a layer, and a pacing.
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -29,14 +29,14 @@ class Around {
   std::string replaces_;
 };
 
-/// One of before 1.8: doubles what goes in.
-class Older {
+/// Doubles what goes in.
+class Doubled {
  public:
-  Older(const sdk::Host&, const sdk::Params&) {}
+  Doubled(const sdk::Host&, const sdk::Params&) {}
 
-  capstan_tensor layer(std::string_view, capstan_tensor hidden, const sdk::InnerLayer& inner) {
-    const at::Tensor input = sdk::borrow(hidden).mul(2);
-    return inner.run(sdk::lend(input));
+  capstan_tensor layer(sdk::LayerRun& run) {
+    const at::Tensor input = sdk::borrow(run.hidden()).mul(2);
+    return run.run(sdk::lend(input));
   }
 };
 
@@ -89,5 +89,5 @@ class Stairs {
 }  // namespace
 
 CAPSTAN_PLUGIN(&capstan::sdk::observer<Around, "LayerOuter">, &capstan::sdk::observer<Around, "LayerInner">,
-               &capstan::sdk::observer<Older, "LayerOlder">, &capstan::sdk::observer<Log, "LayerLog">,
+               &capstan::sdk::observer<Doubled, "LayerDoubled">, &capstan::sdk::observer<Log, "LayerLog">,
                &capstan::sdk::pacing<Stairs, "Stairs">)

@@ -20,7 +20,7 @@ class LayerCalls : public ::testing::Test {
  protected:
   void add(const std::string& type, const std::string& params = "{}") {
     Json given = Json::parse(params);
-    if (type != "LayerOlder" && given.find("replaces") == nullptr) given["replaces"] = "";
+    if (type != "LayerDoubled" && given.find("replaces") == nullptr) given["replaces"] = "";
     components_.push_back(std::make_unique<Component>(registry_.create("test", "observer", type, given, model_host())));
     chain_.add(*components_.back());
   }
@@ -45,20 +45,20 @@ class LayerCalls : public ::testing::Test {
 TEST_F(LayerCalls, LieAroundEachOtherInTheOrderOfTheirManifests) {
   // Added from the inside to the outside: outer(older(inner)).
   add("LayerInner");
-  add("LayerOlder");
+  add("LayerDoubled");
   add("LayerOuter");
 
   EXPECT_EQ(run(3, torch::ones({2})), 10 * 10 * (2 * (3 + 1) + 1 + 2));
 }
 
 TEST_F(LayerCalls, HandArgumentsOnThroughAnObserverThatKnowsNone) {
-  add("LayerOlder");
+  add("LayerDoubled");
   EXPECT_EQ(run(3, torch::ones({2})), 2 * 3 + 2);
 }
 
 TEST_F(LayerCalls, HandOnTheArgumentThatAnOuterObserverHasReplaced) {
   add("LayerOuter", R"({"replaces": "attention_mask"})");
-  add("LayerOlder");
+  add("LayerDoubled");
 
   EXPECT_EQ(run(3, torch::ones({2})), 10 * (2 * (3 + 1) + 0));
 }

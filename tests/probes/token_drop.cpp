@@ -19,13 +19,14 @@ class TokenDrop {
     }
   }
 
-  capstan_tensor layer(std::string_view name, capstan_tensor hidden, const sdk::InnerLayer& inner) {
-    if (!training_ || std::find(layers_.begin(), layers_.end(), name) == layers_.end()) return inner.run(hidden);
-    const at::Tensor& all = sdk::borrow(hidden);
+  capstan_tensor layer(sdk::LayerRun& run) {
+    const bool chosen = std::find(layers_.begin(), layers_.end(), run.name()) != layers_.end();
+    if (!training_ || !chosen) return run.run(run.hidden());
+    const at::Tensor& all = sdk::borrow(run.hidden());
     const auto kept = static_cast<std::int64_t>(static_cast<double>(all.size(1)) * keep_);
     const at::Tensor places = std::get<0>(at::randperm(all.size(1), all.device()).narrow(0, 0, kept).sort());
     const at::Tensor some = all.index_select(1, places);
-    return sdk::give(all.index_copy(1, places, sdk::take(inner.run(sdk::lend(some)))));
+    return sdk::give(all.index_copy(1, places, sdk::take(run.run(sdk::lend(some)))));
   }
 
   void event(const capstan_event& event) {

@@ -30,13 +30,14 @@ TEST(TokenDropProbe, LetsHalfOfTheTokensPassTwoLayersBy) {
   const double loss = run.step();
 
   TestLayers layers;
-  layers.wrap = [](std::string_view name, capstan_tensor hidden, const capstan_inner& inner) {
-    if (name != "blocks.1" && name != "blocks.2") return TestLayers::run_inner(inner, hidden);
-    const at::Tensor all = sdk::borrow(hidden);
+  layers.wrap = [](const capstan_layer_call& call, const capstan_inner& inner) {
+    const std::string name(sdk::to_view(call.name));
+    if (name != "blocks.1" && name != "blocks.2") return TestLayers::run_inner(call, inner, call.hidden);
+    const at::Tensor all = sdk::borrow(call.hidden);
     const auto mask = torch::zeros({16}, torch::kBool).index_fill(0, torch::randperm(16).slice(0, 0, 8), true);
     at::Tensor out = all.clone();
     const at::Tensor some = all.index({torch::indexing::Slice(), mask}).contiguous();
-    out.index_put_({torch::indexing::Slice(), mask}, sdk::take(TestLayers::run_inner(inner, sdk::lend(some))));
+    out.index_put_({torch::indexing::Slice(), mask}, sdk::take(TestLayers::run_inner(call, inner, sdk::lend(some))));
     return sdk::give(out);
   };
   Model model = testing::built_model("gpt", Json::parse(R"({"size": "tiny", "layers": 4, "d": 32, "heads": 2,

@@ -164,7 +164,7 @@ class MistakesAreSentences(Fixture):
         folder = os.path.join(os.environ["CAPSTAN_TEST_FOLDER"], "plugins")
         os.makedirs(folder)
         with open(os.path.join(folder, "libcapstan_optimizer_lion.so"), "wb") as file:
-            file.write(re.sub(rb'capstan = "1\.', b'capstan = "7.', plugin).replace(b'type = "Lion"', b'type = "Lior"'))
+            file.write(re.sub(rb'plugin = "1\.', b'plugin = "7.', plugin).replace(b'type = "Lion"', b'type = "Lior"'))
         keys = config(optimizer={"type": "Lior"}, capstan={"plugins": {"path": folder}})
         with self.assertRaises((capstan.ConfigError, capstan.PluginError)) as caught:
             capstan.initialize(model=Net(), config=keys)

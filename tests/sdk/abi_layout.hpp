@@ -46,9 +46,6 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_argument, struct_size);
   FIELD(capstan_argument, name);
   FIELD(capstan_argument, tensor);
-  FIELD(capstan_layer_inner, struct_size);
-  FIELD(capstan_layer_inner, ctx);
-  FIELD(capstan_layer_inner, run);
   FIELD(capstan_layer_call, struct_size);
   FIELD(capstan_layer_call, index);
   FIELD(capstan_layer_call, count);
@@ -101,7 +98,6 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_host, visit_parameters);
   FIELD(capstan_host, split);
   FIELD(capstan_host, json_names);
-  FIELD(capstan_host, layer_call);
   FIELD(capstan_host, layer_names);
   FIELD(capstan_host, record);
   FIELD(capstan_host, difficulty);
@@ -109,7 +105,6 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_host, sum_groups);
   FIELD(capstan_host, select_largest);
   FIELD(capstan_host, gather_piece);
-  FIELD(capstan_host, record_metric);
   FIELD(capstan_host, tell);
   FIELD(capstan_host, told);
   FIELD(capstan_host, want_curvature);
@@ -208,19 +203,13 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_event, skipped);
   FIELD(capstan_observer, struct_size);
   FIELD(capstan_observer, event);
-  FIELD(capstan_observer, selects_weight);
-  FIELD(capstan_observer, transform_weight);
-  FIELD(capstan_observer, rewrite_operand);
   FIELD(capstan_observer, layer);
   FIELD(capstan_observer, batch);
   FIELD(capstan_observer, save);
   FIELD(capstan_observer, load);
-  FIELD(capstan_observer, layer_call);
 
   FIELD(capstan_offload, struct_size);
   FIELD(capstan_offload, register_buffer);
-  FIELD(capstan_offload, write_async);
-  FIELD(capstan_offload, read_async);
   FIELD(capstan_offload, wait);
   FIELD(capstan_offload, stats);
   FIELD(capstan_offload, facts);
@@ -282,7 +271,6 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_compression, before_update);
   FIELD(capstan_compression, keep);
   FIELD(capstan_compression, code_bits);
-  FIELD(capstan_compression, encode_at);
 
   FIELD(capstan_data_source, struct_size);
   FIELD(capstan_data_source, paths);

@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 cat >"$work/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(shelf LANGUAGES C CXX)
-find_package(CapstanSDK 1.6 REQUIRED)
+find_package(CapstanSDK 1.0 REQUIRED)
 capstan_add_plugin(shelf KIND offload TIER none SOURCES shelf.cpp)
 END
 printf '%s\n' 'schema = 1' 'name = "shelf"' 'version = "1.0"' '[[components]]' 'kind = "offload"' 'type = "Shelf"' >"$work/plugin.toml"

@@ -46,10 +46,10 @@ TEST_F(Layer, PassesThroughTheHostInsideAForward) {
 }
 
 TEST_F(Layer, KeepsTheGraphThroughAWrapperThatChangesBothSides) {
-  layers.wrap = [](std::string_view, capstan_tensor hidden, const capstan_inner& inner) {
-    const at::Tensor input = borrow(hidden).slice(0, 1);
-    const at::Tensor inner_result = take(TestLayers::run_inner(inner, sdk::lend(input)));
-    return give(torch::cat({borrow(hidden).slice(0, 0, 1), inner_result}));
+  layers.wrap = [](const capstan_layer_call& call, const capstan_inner& inner) {
+    const at::Tensor input = borrow(call.hidden).slice(0, 1);
+    const at::Tensor inner_result = take(TestLayers::run_inner(call, inner, sdk::lend(input)));
+    return give(torch::cat({borrow(call.hidden).slice(0, 0, 1), inner_result}));
   };
 
   const at::Tensor out = run([](const at::Tensor& hidden) { return hidden.square(); });
@@ -60,7 +60,7 @@ TEST_F(Layer, KeepsTheGraphThroughAWrapperThatChangesBothSides) {
 }
 
 TEST_F(Layer, MayBeLeftOut) {
-  layers.wrap = [](std::string_view, capstan_tensor hidden, const capstan_inner&) { return give(borrow(hidden)); };
+  layers.wrap = [](const capstan_layer_call& call, const capstan_inner&) { return give(borrow(call.hidden)); };
 
   EXPECT_TRUE(run([](const at::Tensor&) -> at::Tensor { throw std::logic_error("ran"); }).equal(x));
 }
@@ -95,11 +95,11 @@ TEST_F(Layer, GivesTheOriginalExceptionBack) {
 }
 
 TEST_F(Layer, GivesTheExceptionBackEvenFromAWrapperThatHidesIt) {
-  layers.wrap = [](std::string_view, capstan_tensor hidden, const capstan_inner& inner) {
+  layers.wrap = [](const capstan_layer_call& call, const capstan_inner& inner) {
     try {
-      return TestLayers::run_inner(inner, hidden);
+      return TestLayers::run_inner(call, inner, call.hidden);
     } catch (const PluginError&) {
-      return give(borrow(hidden));
+      return give(borrow(call.hidden));
     }
   };
 
@@ -109,9 +109,9 @@ TEST_F(Layer, GivesTheExceptionBackEvenFromAWrapperThatHidesIt) {
 
 TEST_F(Layer, TellsTheWrapperTheShortTextOfALibTorchError) {
   std::string told;
-  layers.wrap = [&](std::string_view, capstan_tensor hidden, const capstan_inner& inner) -> capstan_tensor {
+  layers.wrap = [&](const capstan_layer_call& call, const capstan_inner& inner) -> capstan_tensor {
     try {
-      return TestLayers::run_inner(inner, hidden);
+      return TestLayers::run_inner(call, inner, call.hidden);
     } catch (const PluginError& thrown) {
       told = thrown.what();
       throw;
@@ -123,7 +123,7 @@ TEST_F(Layer, TellsTheWrapperTheShortTextOfALibTorchError) {
 }
 
 TEST_F(Layer, ReportsAWrapperThatFails) {
-  layers.wrap = [](std::string_view, capstan_tensor, const capstan_inner&) -> capstan_tensor {
+  layers.wrap = [](const capstan_layer_call&, const capstan_inner&) -> capstan_tensor {
     throw PluginError("observer 'X', layer 'blocks.3': too hot");
   };
 
@@ -132,9 +132,9 @@ TEST_F(Layer, ReportsAWrapperThatFails) {
 }
 
 TEST_F(Layer, MayRunOnlyOnce) {
-  layers.wrap = [](std::string_view, capstan_tensor hidden, const capstan_inner& inner) {
-    take(TestLayers::run_inner(inner, hidden));
-    return TestLayers::run_inner(inner, hidden);
+  layers.wrap = [](const capstan_layer_call& call, const capstan_inner& inner) {
+    take(TestLayers::run_inner(call, inner, call.hidden));
+    return TestLayers::run_inner(call, inner, call.hidden);
   };
 
   EXPECT_THROW(run(twice), sdk::HostFailure);
@@ -142,7 +142,7 @@ TEST_F(Layer, MayRunOnlyOnce) {
 }
 
 TEST_F(Layer, MustComeBackWithATensor) {
-  layers.wrap = [](std::string_view, capstan_tensor, const capstan_inner&) -> capstan_tensor { return nullptr; };
+  layers.wrap = [](const capstan_layer_call&, const capstan_inner&) -> capstan_tensor { return nullptr; };
 
   EXPECT_THAT([&] { run(twice); }, ThrowsMessage<sdk::Error>("layer 'blocks.3' came back without a tensor"));
 }

@@ -112,7 +112,7 @@ void Recomputation::close() {
   recorder_.reset();
 }
 
-void Recomputation::run(const capstan_layer_call& call, const capstan_layer_inner& inner, const capstan_recompute& how,
+void Recomputation::run(const capstan_layer_call& call, const capstan_inner& inner, const capstan_recompute& how,
                         capstan_tensor* out) {
   const auto run_inner = [&] {
     capstan_error error;

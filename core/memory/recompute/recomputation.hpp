@@ -52,7 +52,7 @@ class Recomputation {
   bool waits() const;
 
   /// capstan_host.recompute, between begin_forward and end_forward.
-  void run(const capstan_layer_call& call, const capstan_layer_inner& inner, const capstan_recompute& how,
+  void run(const capstan_layer_call& call, const capstan_inner& inner, const capstan_recompute& how,
            capstan_tensor* out);
 
   /// No region computes anything any more, or calls whom it was run for.

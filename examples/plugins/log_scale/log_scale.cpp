@@ -96,7 +96,7 @@ class LogScale {
     });
   }
 
-  void encode(const sdk::CompressedPiece& piece, const sdk::Codes& to) const {
+  void encode(const sdk::CompressedPiece& piece, std::int64_t, const sdk::Codes& to) const {
     piece.for_each_group([&](std::size_t group, std::size_t begin, std::size_t end) {
       const double largest = piece.statistics(group, 1)[0];
       if (!std::isfinite(largest)) {

@@ -58,7 +58,7 @@ class Curriculum {
       const std::int64_t limit = metric.schedule.current();
       const bool truncate = metric.name == kTruncate, reshape = metric.name == kReshape;
       batch.set_number("difficulty_" + metric.name, static_cast<double>(limit));
-      host_.record("curriculum_difficulty_" + metric.name, static_cast<double>(limit));
+      host_.record("Train/Samples/curriculum_difficulty_" + metric.name, static_cast<double>(limit));
       if (!truncate && !reshape) continue;
       if (limit < 1) {
         throw sdk::Error("curriculum_metrics." + metric.name + ": the difficulty is " + std::to_string(limit) +

@@ -26,7 +26,7 @@ class CurriculumLearning {
                        std::to_string(length) + ", and a sequence needs a token. Raise min_difficulty.");
     }
     batch.set_number("curriculum_seqlen", static_cast<double>(length));
-    host_.record("curriculum_difficulty", static_cast<double>(length));
+    host_.record("Train/Samples/curriculum_difficulty", static_cast<double>(length));
     capstan::data::SequenceLength(batch).cut(length);
   }
 

@@ -157,7 +157,7 @@ void Eigenvalue::found(const capstan_event& event, const Evaluation& evaluation)
   tell();
   std::string text;
   for (std::size_t b = 0; b < relative_.size(); ++b) {
-    host_.record_metric("Train/Eigenvalues/ModelBlockParam_" + std::to_string(b), relative_[b]);
+    host_.record("Train/Eigenvalues/ModelBlockParam_" + std::to_string(b), relative_[b]);
     text += (b == 0 ? " " : ", ") + layer_name_ + "." + std::to_string(b) + " " +
             shown(evaluation.blocks[b].eigenvalue) + " (" + shown(relative_[b]) + ", " +
             std::to_string(evaluation.blocks[b].products) + " products)";

@@ -70,14 +70,14 @@ class FlopsProfiler {
     }
   }
 
-  capstan_tensor layer(std::string_view name, capstan_tensor hidden, const sdk::InnerLayer& inner) {
-    if (!recorder_.on()) return inner.run(hidden);
+  capstan_tensor layer(sdk::LayerRun& run) {
+    if (!recorder_.on()) return run.run(run.hidden());
     struct Scope {
       Recorder& recorder;
       Scope(Recorder& r, std::string_view layer) : recorder(r) { recorder.enter_layer(std::string(layer)); }
       ~Scope() { recorder.leave_layer(); }
-    } scope(recorder_, name);
-    return inner.run(hidden);
+    } scope(recorder_, run.name());
+    return run.run(run.hidden());
   }
 
  private:

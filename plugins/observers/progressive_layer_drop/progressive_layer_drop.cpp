@@ -47,7 +47,7 @@ void ProgressiveLayerDrop::batch(sdk::Batch& batch) {
   now_ = theta_at(step_);
   batch.set_number("progressive_layer_drop", 1);
   batch.set_number("pld_theta", now_);
-  host_.record("pld_theta", now_);
+  host_.record("Train/Samples/pld_theta", now_);
 }
 
 capstan_tensor ProgressiveLayerDrop::layer(sdk::LayerRun& run) {

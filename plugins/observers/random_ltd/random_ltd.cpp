@@ -90,8 +90,8 @@ void RandomLtd::batch(sdk::Batch& batch) {
   // once.
   const std::int64_t samples = (choice_.micro_step + 1) * choice_.samples.numel() * host_.world_size();
   consumed_ = consumed_before_ + samples * layer_tokens();
-  host_.record("random_ltd_kept", static_cast<double>(choice_.keep));
-  host_.record("consumed_layer_tokens", static_cast<double>(consumed_));
+  host_.record("Train/Samples/random_ltd_kept", static_cast<double>(choice_.keep));
+  host_.record("Train/Samples/consumed_layer_tokens", static_cast<double>(consumed_));
 }
 
 /// What the layers compute with for one sample.

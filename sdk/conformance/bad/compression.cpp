@@ -92,7 +92,7 @@ class Bad {
     }
   }
 
-  void encode(const sdk::CompressedPiece& piece, const sdk::Codes& to) {
+  void encode(const sdk::CompressedPiece& piece, std::int64_t, const sdk::Codes& to) {
     piece.for_each_group([&](std::size_t group, std::size_t begin, std::size_t end) {
       to.scales[group] = scale_of(piece, group, begin, end);
       if (breaks("codes_zero")) to.zero_points[group] = 1;

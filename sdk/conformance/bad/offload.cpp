@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <map>
+#include <span>
 #include <string>
 
 #include "bad.hpp"
@@ -22,33 +23,25 @@ class Bad {
     for (const auto& [id, fd] : files_) ::close(fd);
   }
 
-  void register_buffer(std::uint64_t id, std::uint64_t) {
+  void register_buffer(std::uint64_t id, std::uint64_t bytes) {
     const std::string name = "buffer_" + std::to_string(id);
     const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) throw sdk::Error(name + ": " + std::strerror(errno) + ".");
     files_[id] = fd;
+    sizes_[id] = bytes;
   }
 
-  std::uint64_t write_async(std::uint64_t id, const void* from, std::uint64_t bytes) {
-    const auto wanted = static_cast<ssize_t>(breaks("sizes") ? bytes / 512 * 512 : bytes);
-    if (breaks("order") && written_[id]++) return ++tickets_;
-    const ssize_t done = ::pwrite(files_.at(id), from, static_cast<std::size_t>(wanted), 0);
-    const int error = errno;
-    if (done != wanted && !breaks("full_disk")) {
-      throw sdk::Error("buffer_" + std::to_string(id) + ": " + (done < 0 ? std::strerror(error) : "short write") + ".");
+  std::uint64_t start(std::span<const sdk::Range> ranges) {
+    for (const sdk::Range& range : ranges) {
+      const std::uint64_t size = sizes_.contains(range.buffer_id) ? sizes_[range.buffer_id] : 0;
+      if (range.bytes > size || range.offset > size - range.bytes)
+        throw sdk::Error("a range is outside of its buffer.");
     }
+    for (const sdk::Range& range : ranges) range.write != 0 ? write(range) : read(range);
     return ++tickets_;
   }
 
-  std::uint64_t read_async(std::uint64_t id, void* to, std::uint64_t bytes) {
-    leak_in_call();
-    const ssize_t done = ::pread(files_.at(id), to, bytes, 0);
-    if (done != static_cast<ssize_t>(bytes) && !breaks("short_read") && !breaks("sizes")) {
-      throw sdk::Error("buffer_" + std::to_string(id) + ": has " + std::to_string(done) + " bytes of " +
-                       std::to_string(bytes) + ".");
-    }
-    return ++tickets_;
-  }
+  bool poll(std::uint64_t) { return true; }
 
   void wait(std::uint64_t ticket) {
     if (breaks("in_flight") && ticket + 8 < tickets_) throw sdk::Error("that ticket is forgotten.");
@@ -56,7 +49,28 @@ class Bad {
   }
 
  private:
+  void write(const sdk::Range& range) {
+    const auto wanted = static_cast<ssize_t>(breaks("sizes") ? range.bytes / 512 * 512 : range.bytes);
+    if (breaks("order") && written_[range.buffer_id]++) return;
+    const auto offset = static_cast<off_t>(range.offset);
+    const ssize_t done = ::pwrite(files_.at(range.buffer_id), range.memory, static_cast<std::size_t>(wanted), offset);
+    const int error = errno;
+    if (done == wanted || breaks("full_disk")) return;
+    throw sdk::Error("buffer_" + std::to_string(range.buffer_id) + ": " +
+                     (done < 0 ? std::strerror(error) : "short write") + ".");
+  }
+
+  void read(const sdk::Range& range) {
+    leak_in_call();
+    const ssize_t done =
+        ::pread(files_.at(range.buffer_id), range.memory, range.bytes, static_cast<off_t>(range.offset));
+    if (done == static_cast<ssize_t>(range.bytes) || breaks("short_read") || breaks("sizes")) return;
+    throw sdk::Error("buffer_" + std::to_string(range.buffer_id) + ": has " + std::to_string(done) + " bytes of " +
+                     std::to_string(range.bytes) + ".");
+  }
+
   std::map<std::uint64_t, int> files_, written_;
+  std::map<std::uint64_t, std::uint64_t> sizes_;
   std::uint64_t tickets_ = 0;
 };
 

@@ -72,7 +72,7 @@ at::Tensor call_in_host(const ForwardScope& scope, std::string_view name, const 
                         const Arguments& arguments, F& f, const HostCall& host_call) {
   using Call = LayerCall<F>;
   Call call{scope.host, name, f};
-  const capstan_layer_inner inner{sizeof inner, &call, &Call::run};
+  const capstan_inner inner{sizeof inner, &call, &Call::run};
   const LentArguments lent(arguments);
   capstan_layer_call described{};
   described.struct_size = sizeof described;
@@ -107,7 +107,7 @@ at::Tensor layer(std::string_view name, const at::Tensor& hidden, const Argument
 
   return sdk::call_in_host(*scope, name, hidden, arguments, f,
                            [scope](const capstan_layer_call& call, const auto& inner, capstan_tensor* out) {
-                             return scope->host->layer_call(scope->batch, &call, &inner, out, scope->error);
+                             return scope->host->layer(scope->batch, &call, &inner, out, scope->error);
                            });
 }
 

@@ -1,4 +1,4 @@
-/* The Capstan plugin ABI, version 1.12: all that crosses between the engine and a plugin.
+/* The Capstan plugin ABI, version 1.0: all that crosses between the engine and a plugin.
  *
  * Plain C. A plugin exports one symbol, capstan_plugin_v1. C++ authors include capstan/sdk/<kind>.hpp instead,
  * which wraps what is here in ordinary classes.
@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 #define CAPSTAN_ABI_MAJOR 1u /* changes only when an existing field changes meaning */
-#define CAPSTAN_ABI_MINOR 12u /* grows when a field is appended */
+#define CAPSTAN_ABI_MINOR 0u /* grows when a field is appended */
 
 typedef struct AtenTensorOpaque* capstan_tensor;  /* the same type as LibTorch's AtenTensorHandle */
 typedef struct capstan_error capstan_error;       /* host-owned */
@@ -43,7 +43,7 @@ typedef struct capstan_str {
   size_t size;
 } capstan_str;
 
-/* Since 1.5, for authors in C. CAPSTAN_LITERAL("rate") initialises a capstan_str, of static storage too;
+/* For authors in C. CAPSTAN_LITERAL("rate") initialises a capstan_str, of static storage too;
  * CAPSTAN_STR(text) is one of any null-terminated text, for a call. */
 #define CAPSTAN_LITERAL(text) {"" text, sizeof("" text) - 1}
 #ifndef __cplusplus
@@ -67,7 +67,7 @@ typedef enum capstan_role {
   CAPSTAN_ROLE_MASTER = 3     /* host to plugin only: its fp32 master values */
 } capstan_role;
 
-/* Since 1.5: what a parameter is to its model, from what the model's describe() says under "roles", the classes of its
+/* What a parameter is to its model, from what the model's describe() says under "roles", the classes of its
  * modules and the parameter's shape. */
 typedef enum capstan_param_role {
   CAPSTAN_PARAM_OTHER = 0,     /* one dimension or none, in a module that is none of those below */
@@ -86,30 +86,23 @@ typedef struct capstan_visitor {
   void (*module)(void* ctx, capstan_str path, capstan_str class_name);
 } capstan_visitor;
 
-/* Computes one layer: `out` = f(hidden). Runs at most once per capstan_layer that it is part of. */
-typedef struct capstan_inner {
-  uint32_t struct_size;
-  void* ctx;
-  capstan_status (*run)(void* ctx, capstan_tensor hidden, capstan_tensor* out, capstan_error*);
-} capstan_inner;
-
-/* Since 1.8: a tensor that a layer takes beside its hidden states: "attention_mask", "position_ids". */
+/* A tensor that a layer takes beside its hidden states: "attention_mask", "position_ids". */
 typedef struct capstan_argument {
   uint32_t struct_size;
   capstan_str name;
   capstan_tensor tensor;
 } capstan_argument;
 
-/* Since 1.8: computes one layer: `out` = f(hidden, arguments). Runs at most once, and only within the call that it is
+/* Computes one layer: `out` = f(hidden, arguments). Runs at most once, and only within the call that it is
  * part of. `arguments` has the names that the call has; each tensor is the call's own or one that takes its place. */
-typedef struct capstan_layer_inner {
+typedef struct capstan_inner {
   uint32_t struct_size;
   void* ctx;
   capstan_status (*run)(void* ctx, capstan_tensor hidden, const capstan_argument* const* arguments,
                         size_t argument_count, capstan_tensor* out, capstan_error*);
-} capstan_layer_inner;
+} capstan_inner;
 
-/* Since 1.8: a model's call of one of its layers. */
+/* A model's call of one of its layers. */
 typedef struct capstan_layer_call {
   uint32_t struct_size;
   uint32_t index, count; /* its place in the model's list of layers, and that list's length, as capstan_host.layer_names
@@ -121,14 +114,14 @@ typedef struct capstan_layer_call {
   size_t argument_count;
 } capstan_layer_call;
 
-/* Since 1.9: where a region's backward has come to. */
+/* Where a region's backward has come to. */
 typedef enum capstan_recompute_moment {
   CAPSTAN_RECOMPUTE_BEGIN = 0,   /* backward asks for the first activation: it is about to be run again */
   CAPSTAN_RECOMPUTE_END = 1,     /* all that backward asks for is there */
   CAPSTAN_RECOMPUTE_RELEASED = 2 /* backward has used it all; comes without the others where it asked for nothing */
 } capstan_recompute_moment;
 
-/* Since 1.9: how a layer is run whose activations are computed again in backward (activation checkpointing). The layer's
+/* How a layer is run whose activations are computed again in backward (activation checkpointing). The layer's
  * operators are recorded, and those whose results backward asks for are run again: a region is what is run again at once.
  * Its boundary is the hidden states that its first layer is given. Zeroes and null pointers mean: nothing of it. */
 typedef struct capstan_recompute {
@@ -190,55 +183,52 @@ typedef struct capstan_host {
   capstan_status (*batch_set_number)(capstan_batch*, capstan_str name, double value, capstan_error*);
   capstan_status (*batch_visit)(capstan_batch*, const capstan_visitor*, capstan_error*);
 
-  /* Runs `inner` on `hidden` as the layer `name` of the model, through the observers that wrap layers. Only from
-   * within the model's forward. [engine] */
-  capstan_status (*layer)(capstan_batch*, capstan_str name, capstan_tensor hidden, const capstan_inner* inner,
-                          capstan_tensor* out, capstan_error*);
+  /* Runs `inner` on call->hidden with call->arguments, through the observers that wrap layers. `call` needs name, hidden
+   * and arguments. Only from within the model's forward. [engine] */
+  capstan_status (*layer)(capstan_batch*, const capstan_layer_call* call, const capstan_inner* inner, capstan_tensor* out,
+                          capstan_error*);
 
   /* Visits the model's modules, its parameters, their masters and gradients. [engine, not within update] */
   capstan_status (*visit_parameters)(void* ctx, const capstan_visitor*, capstan_error*);
 
-  /* Since 1.2: ranks that give the same color become a group, in the order of their ranks. `group` is a host whose
+  /* Ranks that give the same color become a group, in the order of their ranks. `group` is a host whose
    * collectives, rank and world_size are the group's; it lives as long as this one. All ranks call it together, and
    * from then on all of them make each call on their groups together, whatever its tensors: a rank alone in its group
    * too. [engine, every rank] */
   capstan_status (*split)(void* ctx, uint32_t color, const struct capstan_host** group, capstan_error*);
 
-  /* Since 1.7: hands the names of an object's members to take(ctx, name), in their order; of anything else none. [any] */
+  /* Hands the names of an object's members to take(ctx, name), in their order; of anything else none. [any] */
   capstan_status (*json_names)(capstan_str json, capstan_str pointer, void* ctx, void (*take)(void* ctx, capstan_str),
                                capstan_error*);
 
-  /* Since 1.8: as `layer`, with the arguments that the layer takes; `call` needs name, hidden and arguments. [engine] */
-  capstan_status (*layer_call)(capstan_batch*, const capstan_layer_call* call, const capstan_layer_inner* inner,
-                               capstan_tensor* out, capstan_error*);
-  /* Since 1.8: hands the names of the model's layers to take(taker, name), in their order: what the model's describe()
+  /* Hands the names of the model's layers to take(taker, name), in their order: what the model's describe()
    * says under "layer_names", else modules of one class that a path numbers from 0, "blocks.0", "blocks.1". None where
    * neither is there. [engine] */
   capstan_status (*layer_names)(void* ctx, void* taker, void (*take)(void* taker, capstan_str name), capstan_error*);
-  /* Since 1.8: a number of the step under way, for monitors, under Train/Samples/<tag>. The last one of a step counts, and
-   * rank 0's. [engine] */
+  /* A number of the step under way, for monitors, under its whole tag: "Train/Samples/kept_tokens". The last one of a step
+   * counts, and rank 0's. [engine] */
   capstan_status (*record)(void* ctx, capstan_str tag, double value, capstan_error*);
-  /* Since 1.8: the difficulty of a curriculum's metric in step `step`, 1 for the first, where the schedule is "custom":
+  /* The difficulty of a curriculum's metric in step `step`, 1 for the first, where the schedule is "custom":
    * from the program's function or the component of kind "pacing". Fails, and says what to do, where there is neither.
    * [engine] */
   capstan_status (*difficulty)(void* ctx, capstan_str metric, int64_t step, int64_t* out, capstan_error*);
-  /* Since 1.9: runs `inner` on call->hidden with call->arguments, which an observer of layers may have changed, and forgets
+  /* Runs `inner` on call->hidden with call->arguments, which an observer of layers may have changed, and forgets
    * its activations until backward. Outside of training, and inside of a region that is open already, it just runs
    * `inner`. Within an observer's `layer`, or within a model's forward. `call` needs name, hidden and arguments.
    * [engine] */
-  capstan_status (*recompute)(capstan_batch*, const capstan_layer_call* call, const capstan_layer_inner* inner,
+  capstan_status (*recompute)(capstan_batch*, const capstan_layer_call* call, const capstan_inner* inner,
                               const capstan_recompute* how, capstan_tensor* out, capstan_error*);
 
   /* What follows is for compressions, within their functions `prepare`, `gradient` and `before_update`, on every rank in
    * the same order and about the same pieces. [engine, every rank] */
-  /* Since 1.10: adds up what was measured of pieces. group_sizes[i] consecutive elements of piece i's flattened parameter
+  /* Adds up what was measured of pieces. group_sizes[i] consecutive elements of piece i's flattened parameter
    * make a group. partials[i]: a number for each segment of the piece, which ends where a group ends and at multiples of
    * 32,768. totals[i]: full_numel / group_sizes[i] sums, of every group of the parameter, the same bits on all ranks and
    * however the parameter is cut. */
   capstan_status (*sum_groups)(void* ctx, const struct capstan_compressed* const* pieces, size_t piece_count,
                                const uint64_t* group_sizes, const double* const* partials, double* const* totals,
                                capstan_error*);
-  /* Since 1.10: the exact k-th largest of sets of float32 values, without NaN, whose parts lie on the ranks as those of
+  /* The exact k-th largest of sets of float32 values, without NaN, whose parts lie on the ranks as those of
    * pieces do. parts[i]: this rank's part i, contiguous, of set sets[i]; every rank has as many parts. k[s]: 0 to the
    * number of values of set s. thresholds[s]: its k[s]-th largest; infinity for k[s] = 0. masks: NULL, or for each part a
    * uint8 tensor of as many elements, or NULL: becomes 1 for the k[s] largest of its set, else 0; among equal values the
@@ -246,21 +236,19 @@ typedef struct capstan_host {
   capstan_status (*select_largest)(void* ctx, const capstan_tensor* parts, const uint32_t* sets, size_t part_count,
                                    const uint64_t* k, size_t set_count, float* thresholds, const capstan_tensor* masks,
                                    capstan_error*);
-  /* Since 1.10: fills `whole`, one dimension, full_numel elements, with what all ranks have in `part`, the piece's elements
+  /* Fills `whole`, one dimension, full_numel elements, with what all ranks have in `part`, the piece's elements
    * of the same dtype. */
   capstan_status (*gather_piece)(void* ctx, const struct capstan_compressed* piece, capstan_tensor part,
                                  capstan_tensor whole, capstan_error*);
 
-  /* Since 1.12: as `record`, under the whole tag: "Train/Eigenvalues/ModelBlockParam_0". [engine] */
-  capstan_status (*record_metric)(void* ctx, capstan_str tag, double value, capstan_error*);
-  /* Since 1.12: what components of one engine tell each other: a number under a name, until it is told anew. Checkpoints do
+  /* What components of one engine tell each other: a number under a name, until it is told anew. Checkpoints do
    * not hold it. *found = 0: nobody has told it. [engine] */
   capstan_status (*tell)(void* ctx, capstan_str name, double value, capstan_error*);
   capstan_status (*told)(void* ctx, capstan_str name, double* out, int* found, capstan_error*);
-  /* Since 1.12: from the next step on the engine keeps what hessian_vector needs: the last micro-batch of each step, and the
+  /* From the next step on the engine keeps what hessian_vector needs: the last micro-batch of each step, and the
    * state that random number generators had before its forward. In the event INITIALIZED or later. [engine] */
   capstan_status (*want_curvature)(void* ctx, capstan_error*);
-  /* Since 1.12: products of the Hessian of the last micro-batch's loss, the mean over ranks, with a vector. Both have a
+  /* Products of the Hessian of the last micro-batch's loss, the mean over ranks, with a vector. Both have a
    * tensor for each of the named trainable parameters, of its shape, float32; hv[i] is a new handle. The second derivatives
    * of these parameters alone: a block of the whole Hessian. What float16 cannot hold is 0. The first product of an event,
    * and of other parameters, takes a forward and a backward more. Changes no gradient, buffer or generator. Within the event
@@ -292,12 +280,12 @@ typedef struct capstan_slot {
                                   elements of it, which update() may write with the new values rounded to nearest
                                   even; NULL otherwise. */
   int* compute_written;        /* set *compute_written = 1 after writing `compute`; the engine copies it otherwise */
-  size_t state_count;          /* since 1.4: how many entries `state` has, the NULL ones included */
-  uint32_t role;               /* since 1.5: capstan_param_role */
-  const int64_t* grad_rows;    /* since 1.5, with the trait sparse_rows, where the step's gradient came sparse on every
+  size_t state_count;          /* how many entries `state` has, the NULL ones included */
+  uint32_t role;               /* capstan_param_role */
+  const int64_t* grad_rows;    /* with the trait sparse_rows, where the step's gradient came sparse on every
                                   rank: the rows along the first dimension that it has on any of them, ascending;
                                   `grad` is 0 in all others. NULL where it came dense, and without the trait */
-  size_t grad_row_count;       /* since 1.5: how many rows; 0 is possible */
+  size_t grad_row_count;       /* how many rows; 0 is possible */
 } capstan_slot;
 
 typedef struct capstan_step {
@@ -308,8 +296,8 @@ typedef struct capstan_step {
   const capstan_group* const* groups;
   size_t group_count;
   const capstan_tensor* model_state; /* states declared with extent = "model", in manifest order */
-  size_t model_state_count;          /* since 1.4: how many entries `model_state` has */
-  const double* model_totals;  /* since 1.4, in update: `measures_model` numbers, each the sum of what measure_model
+  size_t model_state_count;          /* how many entries `model_state` has */
+  const double* model_totals;  /* in update: `measures_model` numbers, each the sum of what measure_model
                                   gave over all parameters and ranks; NULL when measures_model = 0 */
 } capstan_step;
 
@@ -335,7 +323,7 @@ typedef struct capstan_optimizer {
    * update; slots have no gradient. [engine, every rank] */
   capstan_status (*synchronize_step)(void* self, const capstan_slot* const* slots, size_t slot_count,
                                      const capstan_step*, capstan_error*);
-  /* Since 1.4, with `measures_model = k` in the manifest: k partial sums a slot, as measure. The engine calls it for
+  /* With `measures_model = k` in the manifest: k partial sums a slot, as measure. The engine calls it for
    * all slots of an update before the first call of update, and adds everything up to capstan_step.model_totals: the
    * same bits on every rank and at every ZeRO stage. No collective may be called in here. [engine] */
   capstan_status (*measure_model)(void* self, const capstan_slot* const* slots, size_t slot_count, const capstan_step*,
@@ -397,7 +385,7 @@ typedef struct capstan_model {
   capstan_status (*training)(void* self, int on, capstan_error*);
   /* Optional: facts as a JSON object: sequence_length, hidden_size, vocab_size, layers ... */
   capstan_status (*describe)(void* self, capstan_sink*, capstan_error*);
-  /* Since 1.3, optional: fails with what is wrong with a micro-batch. Called before `forward`, while its tensors are
+  /* Optional: fails with what is wrong with a micro-batch. Called before `forward`, while its tensors are
    * still in host memory: there a look costs no wait for the device, where an index out of range ends the process's
    * use of it. [engine] */
   capstan_status (*check)(void* self, capstan_batch*, capstan_error*);
@@ -432,41 +420,26 @@ typedef struct capstan_event {
   int64_t global_samples; /* samples seen so far */
   double grad_norm;       /* of the unscaled gradients; NaN where not known */
   capstan_tensor loss;    /* of the micro-batch (FORWARD_END) or the step's mean (STEP_END); else NULL */
-  int skipped;            /* STEP_END, UPDATE_END, since 1.12 UPDATE_BEGIN: 1 when the update is skipped */
+  int skipped;            /* STEP_END, UPDATE_END, UPDATE_BEGIN: 1 when the update is skipped */
 } capstan_event;
 
 /* Components that watch or change training. A null function is not attached; the manifest's `attach` names those that
- * are not: any of "events", "weights", "operands", "layers", "batch". [engine] */
+ * are not: any of "events", "layers", "batch". [engine] */
 typedef struct capstan_observer {
   uint32_t struct_size;
   capstan_status (*event)(void* self, const capstan_event*, capstan_error*);
-  /* Weight transform, master -> compute copy. selects_weight is asked once a parameter. transform_weight fills
-   * `compute` (the shape of the parameter, the model's dtype) from `master` (fp32); the gradient of the compute copy
-   * is applied to the master: the straight-through estimator. */
-  capstan_status (*selects_weight)(void* self, capstan_str name, const int64_t* shape, uint32_t dims, int* yes,
-                                   capstan_error*);
-  capstan_status (*transform_weight)(void* self, capstan_str name, capstan_tensor master, capstan_tensor compute,
-                                     int64_t update_index, capstan_error*);
-  /* Operand rewrite: called for each operand of an operator that is a parameter or a view of one. Leave *out NULL to
-   * keep the operand, or return a replacement; operators called in here are seen by autograd. */
-  capstan_status (*rewrite_operand)(void* self, capstan_str op, capstan_str parameter, capstan_tensor operand,
-                                    capstan_tensor* out, capstan_error*);
-  /* Wraps a layer of the model: call inner->run with `hidden` or something made from it, and return what the layer
-   * gives to the model. */
-  capstan_status (*layer)(void* self, capstan_str name, capstan_tensor hidden, const capstan_inner* inner,
-                          capstan_tensor* out, capstan_error*);
+  /* Wraps a layer of the model: call inner->run with call->hidden, or a tensor made from it, and arguments of the call's
+   * names, and return what the layer gives to the model. */
+  capstan_status (*layer)(void* self, const capstan_layer_call* call, const capstan_inner* inner, capstan_tensor* out,
+                          capstan_error*);
   capstan_status (*batch)(void* self, capstan_batch*, capstan_error*); /* before forward: change or add to the batch */
   capstan_status (*save)(void* self, capstan_sink*, capstan_error*);
   capstan_status (*load)(void* self, capstan_str json, capstan_error*);
-  /* Since 1.8, in place of `layer`: what a layer takes beside its hidden states, its place in the model, the batch. Call
-   * inner->run with arguments of the call's names. */
-  capstan_status (*layer_call)(void* self, const capstan_layer_call*, const capstan_layer_inner* inner,
-                               capstan_tensor* out, capstan_error*);
 } capstan_observer;
 
 /* ---- kind "offload" ----------------------------------------------------------------------------------------- */
 
-/* Since 1.6: bytes of a buffer, and the memory that they come from or go to. */
+/* Bytes of a buffer, and the memory that they come from or go to. */
 typedef struct capstan_range {
   uint32_t struct_size;
   uint32_t write; /* 1: from memory to the buffer; 0: from the buffer to memory */
@@ -476,7 +449,7 @@ typedef struct capstan_range {
   void* memory; /* the host's, which leaves it alone until the ticket is done */
 } capstan_range;
 
-/* Since 1.6: what a back end says of itself. */
+/* What a back end says of itself. */
 typedef struct capstan_offload_facts {
   uint32_t struct_size;
   uint32_t alignment; /* a power of two: memory, offset and bytes that are multiples of it travel without a copy; 1: all
@@ -485,7 +458,7 @@ typedef struct capstan_offload_facts {
   uint64_t free_bytes;      /* there is room for so many; UINT64_MAX: not known */
 } capstan_offload_facts;
 
-/* Since 1.6: why a ticket failed, beside the text that says it in words. */
+/* Why a ticket failed, beside the text that says it in words. */
 typedef struct capstan_offload_fault {
   uint32_t struct_size;
   int32_t error;  /* an errno; 0: none */
@@ -507,23 +480,18 @@ typedef struct capstan_offload {
   uint32_t struct_size;
   /* Once a buffer, before its first transfer: reserves the room, so that what does not fit is refused here. */
   capstan_status (*register_buffer)(void* self, uint64_t buffer_id, uint64_t bytes, capstan_error*);
-  /* A whole buffer each. Not called where there is `start`. */
-  capstan_status (*write_async)(void* self, uint64_t buffer_id, const void* from, uint64_t bytes, uint64_t* ticket,
-                                capstan_error*);
-  capstan_status (*read_async)(void* self, uint64_t buffer_id, void* to, uint64_t bytes, uint64_t* ticket,
-                               capstan_error*);
+  /* One submission of all ranges, one ticket. When it fails, nothing was begun. */
+  capstan_status (*start)(void* self, const capstan_range* const* ranges, size_t count, uint64_t* ticket,
+                          capstan_error*);
+  capstan_status (*poll)(void* self, uint64_t ticket, int* done, capstan_error*); /* never blocks; moves things on */
   capstan_status (*wait)(void* self, uint64_t ticket, capstan_error*); /* the memory is free again, or full */
-  capstan_status (*stats)(void* self, capstan_sink*, capstan_error*);  /* optional, JSON */
-  /* Since 1.6, and optional, but that `poll` and `start` come together. */
+  /* All that follow are optional. */
+  capstan_status (*stats)(void* self, capstan_sink*, capstan_error*);  /* JSON */
   capstan_status (*facts)(void* self, capstan_offload_facts*, capstan_error*); /* before register_buffer */
   /* Memory that transfers will use again and again: pin it, register it. A failure is said once and costs speed only.
    * take_back: nothing of it is in flight, and no transfer will use it. */
   capstan_status (*lend)(void* self, void* memory, uint64_t bytes, capstan_error*);
   void (*take_back)(void* self, void* memory);
-  /* One submission of all ranges, one ticket. When it fails, nothing was begun. */
-  capstan_status (*start)(void* self, const capstan_range* const* ranges, size_t count, uint64_t* ticket,
-                          capstan_error*);
-  capstan_status (*poll)(void* self, uint64_t ticket, int* done, capstan_error*); /* never blocks; moves things on */
   capstan_status (*fault)(void* self, uint64_t ticket, capstan_offload_fault*, capstan_error*); /* of one that failed,
                                                                                   * right after it was ended */
   capstan_status (*release_buffer)(void* self, uint64_t buffer_id, capstan_error*); /* its bytes are not needed any
@@ -532,7 +500,7 @@ typedef struct capstan_offload {
 
 /* ---- kind "compression" ------------------------------------------------------------------------------------- */
 
-/* Since 1.7: elements of a parameter whose values a compression changes. full_numel / groups consecutive elements of the
+/* Elements of a parameter whose values a compression changes. full_numel / groups consecutive elements of the
  * flattened parameter make a group, which has statistics of its own. A segment is what lies between two cuts, of the
  * elements [offset, offset + numel), at the ends of groups and at multiples of 32,768. */
 typedef struct capstan_compressed {
@@ -548,7 +516,7 @@ typedef struct capstan_compressed {
                              * round 1 and so on, joined over the whole parameter and all ranks. In measure() those of
                              * earlier rounds are there. NULL where the plan has no measures. */
 
-  /* Since 1.10. The states that the plan declares for the parameter, or for that of its `states_of`, in the plan's order:
+  /* The states that the plan declares for the parameter, or for that of its `states_of`, in the plan's order:
    * contiguous, one dimension. One with a value an element has these elements, and is NULL by way of `states_of`; others
    * are whole, the same on all ranks. A trained one is read only. */
   const capstan_tensor* states;
@@ -561,7 +529,7 @@ typedef struct capstan_compressed {
                                       * `grad` is; NULL for the others and by way of `states_of`. Else NULL */
 } capstan_compressed;
 
-/* Since 1.7. Changes the values of parameters on their way to the compute copies, and the inputs of operators. The
+/* Changes the values of parameters on their way to the compute copies, and the inputs of operators. The
  * gradient of what it makes is applied to what it was made of: the straight-through estimator. The engine may cut a
  * parameter at any multiples of 32,768 elements, and results must not depend on the cut. [engine] */
 typedef struct capstan_compression {
@@ -574,7 +542,7 @@ typedef struct capstan_compression {
    * for messages. `measures`: for each round, how each number is joined: max, min or sum; sums are added in the order of
    * segments. `bits`: encode() gives codes of so many bits, 1 to 8; absent: the parameter has no codes. What is not named
    * costs nothing.
-   * Since 1.10 a parameter may have "states": [{"name": "mask", "dtype": "uint8", "numel": 64}], "uint8" or "float32", 0 at
+   * A parameter may have "states": [{"name": "mask", "dtype": "uint8", "numel": 64}], "uint8" or "float32", 0 at
    * first, kept in checkpoints; without "numel" there is one value an element, which lies where the element is updated.
    * {"name": "row_mask_scores", "trained": true, "shape": [64, 1], "bound": 1.0} is a float32 state that the optimizer trains
    * in the parameter's group, under the name "blocks.0.fc.row_mask_scores"; it begins uniform in [-bound, bound); of the
@@ -588,12 +556,12 @@ typedef struct capstan_compression {
   /* With parameters: fills `values`, float32, one dimension, numel, which may be `input` itself. */
   capstan_status (*transform)(void* self, const capstan_compressed*, int64_t updates, capstan_tensor values,
                               capstan_error*);
-  /* With bits: what transform makes of the input, as int8 codes [numel], and for each group that has one of these
-   * elements a float32 scale and an int32 zero point: value = (code - zero point) * scale, rounded once. Codes lie in
-   * [-2^(bits - 1), 2^(bits - 1)); of 1 bit they are -1 and 1, and 0 for a value of exactly 0. A
-   * group with a value that is not finite gets a scale of NaN. */
-  capstan_status (*encode)(void* self, const capstan_compressed*, capstan_tensor codes, capstan_tensor scales,
-                           capstan_tensor zero_points, capstan_error*);
+  /* With bits: what transform makes of the input once `updates` updates are done, as int8 codes [numel], and for each group
+   * that has one of these elements a float32 scale and an int32 zero point: value = (code - zero point) * scale, rounded
+   * once. Codes lie in [-2^(bits - 1), 2^(bits - 1)); of 1 bit they are -1 and 1, and 0 for a value of exactly 0. A group
+   * with a value that is not finite gets a scale of NaN. */
+  capstan_status (*encode)(void* self, const capstan_compressed*, int64_t updates, capstan_tensor codes,
+                           capstan_tensor scales, capstan_tensor zero_points, capstan_error*);
   /* With operands: fills `out` with what the operator that uses a planned module's weight gets in place of `input`; both
    * are contiguous, of one shape and dtype. Called outside autograd, in training (1) and evaluation (0). */
   capstan_status (*operand)(void* self, capstan_str module, capstan_tensor input, int64_t updates, int training,
@@ -606,7 +574,7 @@ typedef struct capstan_compression {
   capstan_status (*save)(void* self, capstan_sink*, capstan_error*);
   capstan_status (*load)(void* self, capstan_str json, capstan_error*); /* optional */
 
-  /* What follows is since 1.10 and optional. `pieces`: of all parameters of the plan, in the plan's order, those without an
+  /* All that follow are optional. `pieces`: of all parameters of the plan, in the plan's order, those without an
    * element here too. */
   /* Before the first forward, after each update and after values were loaded, before transform(), whether it acts or not.
    * May write states that are not trained, and masters. `fresh`, not 0: the states are not those of a run that goes on, and
@@ -626,17 +594,14 @@ typedef struct capstan_compression {
    * entry an axis; indices rise. What is not named stays as transform() makes it. [engine] */
   capstan_status (*keep)(void* self, const capstan_compressed* const* pieces, size_t piece_count, int64_t updates,
                          capstan_sink*, capstan_error*);
-  /* Since 1.12, optional: where codes change as training goes on. code_bits: how many bits a parameter's codes have once
-   * `updates` updates are done, at most as many as the plan says; 0: it has none now. encode_at: encode() of that time, in its
-   * place. [engine] */
+  /* Where the number of bits changes as training goes on: how many bits a parameter's codes have once `updates` updates are
+   * done, at most as many as the plan says; 0: it has none now. Absent: as many as the plan says. [engine] */
   int (*code_bits)(void* self, capstan_str parameter, int64_t updates);
-  capstan_status (*encode_at)(void* self, const capstan_compressed*, int64_t updates, capstan_tensor codes,
-                              capstan_tensor scales, capstan_tensor zero_points, capstan_error*);
 } capstan_compression;
 
 /* ---- kind "dataset" ----------------------------------------------------------------------------------------- */
 
-/* Since 1.8: what a run's configuration says of data, and what the model says of itself. */
+/* What a run's configuration says of data, and what the model says of itself. */
 typedef struct capstan_data_source {
   uint32_t struct_size;
   const capstan_str* paths; /* capstan.data.path, or capstan.data.eval_path: files and folders */
@@ -645,7 +610,7 @@ typedef struct capstan_data_source {
   int64_t vocabulary;       /* of the model; 0: it does not say. A token that is not below it is an error of `read` */
 } capstan_data_source;
 
-/* Since 1.8. Samples by number, of which all have tensors of the same names. */
+/* Samples by number, of which all have tensors of the same names. */
 typedef struct capstan_dataset {
   uint32_t struct_size;
   /* Once, before all others. [engine] */
@@ -660,7 +625,7 @@ typedef struct capstan_dataset {
 
 /* ---- kind "sampler" ----------------------------------------------------------------------------------------- */
 
-/* Since 1.8: what a sampler orders. */
+/* What a sampler orders. */
 typedef struct capstan_sampling {
   uint32_t struct_size;
   int64_t samples;         /* of the data set */
@@ -669,7 +634,7 @@ typedef struct capstan_sampling {
   capstan_str fingerprint; /* of the data set */
 } capstan_sampling;
 
-/* Since 1.8. The order of samples in training: the same on every rank, without communication, clock or shared random
+/* The order of samples in training: the same on every rank, without communication, clock or shared random
  * numbers. [engine] */
 typedef struct capstan_sampler {
   uint32_t struct_size;
@@ -685,7 +650,7 @@ typedef struct capstan_sampler {
 
 /* ---- kind "metric" ------------------------------------------------------------------------------------------ */
 
-/* Since 1.8. What `capstan analyze` measures of each sample, for curricula. */
+/* What `capstan analyze` measures of each sample, for curricula. */
 typedef struct capstan_sample_metric {
   uint32_t struct_size;
   /* Answers {"width": 0, "needs": ["total_vocab_freq"]}: width 0 for one number a sample; else so many, which are summed
@@ -701,7 +666,7 @@ typedef struct capstan_sample_metric {
 
 /* ---- kind "pacing" ------------------------------------------------------------------------------------------ */
 
-/* Since 1.8. How difficult the samples of a step may be, for curricula whose schedule_type is "custom". */
+/* How difficult the samples of a step may be, for curricula whose schedule_type is "custom". */
 typedef struct capstan_pacing {
   uint32_t struct_size;
   /* Pure: the same arguments always give the same difficulty. `step`: 1 for the first. [engine] */
@@ -710,14 +675,14 @@ typedef struct capstan_pacing {
 
 /* ---- kind "attention" --------------------------------------------------------------------------------------- */
 
-/* Since 1.11: what all layouts of a component have in common. */
+/* What all layouts of a component have in common. */
 typedef struct capstan_attention_facts {
   uint32_t struct_size;
   uint32_t block;  /* tokens of a block, 1 or more */
   uint32_t causal; /* 1: no token attends to a later one, inside of blocks too */
 } capstan_attention_facts;
 
-/* Since 1.11: for what a layout is wanted. */
+/* For what a layout is wanted. */
 typedef struct capstan_attention_shape {
   uint32_t struct_size;
   uint32_t heads;
@@ -725,7 +690,7 @@ typedef struct capstan_attention_shape {
   uint64_t seed;   /* of the run: randomness must be a function of it, a head and a row */
 } capstan_attention_shape;
 
-/* Since 1.11: a layout as kernels get it. */
+/* A layout as kernels get it. */
 typedef struct capstan_attention_layout {
   uint32_t struct_size;
   uint32_t heads, block, blocks;
@@ -733,7 +698,7 @@ typedef struct capstan_attention_layout {
   const uint8_t* cells; /* [heads][blocks of queries][blocks of keys]: 1 where there are scores, else 0 */
 } capstan_attention_layout;
 
-/* Since 1.11: what joins the scores. */
+/* What joins the scores. */
 typedef struct capstan_attention_term {
   uint32_t struct_size;
   uint32_t mask;         /* 1: bool, and a score whose element is false is left out; 0: float32, and added */
@@ -742,7 +707,7 @@ typedef struct capstan_attention_term {
                           * 0: gets the gradient of the scores */
 } capstan_attention_term;
 
-/* Since 1.11: out = softmax(scale * q k^T + terms) v over the blocks that the layout sets. A query without a key has zeros
+/* Out = softmax(scale * q k^T + terms) v over the blocks that the layout sets. A query without a key has zeros
  * in `out`, and gives no gradient. */
 typedef struct capstan_attention_call {
   uint32_t struct_size;
@@ -753,7 +718,7 @@ typedef struct capstan_attention_call {
   size_t term_count;
 } capstan_attention_call;
 
-/* Since 1.11. A component has `facts` and `layout`, and says which blocks attend to which; or the other four, and computes
+/* A component has `facts` and `layout`, and says which blocks attend to which; or the other four, and computes
  * with any layout, on the device of its manifest. */
 typedef struct capstan_attention {
   uint32_t struct_size;
@@ -777,7 +742,7 @@ typedef struct capstan_attention {
 
 /* ---- kind "tuner" ------------------------------------------------------------------------------------------- */
 
-/* Since 1.12: the points among which a tuner chooses: configurations of one run. Valid during `start`. */
+/* The points among which a tuner chooses: configurations of one run. Valid during `start`. */
 typedef struct capstan_tuning_space {
   uint32_t struct_size;
   size_t point_count, feature_count;
@@ -788,7 +753,7 @@ typedef struct capstan_tuning_space {
   uint64_t seed;               /* randomness must be a function of it and of what was told */
 } capstan_tuning_space;
 
-/* Since 1.12: what became of a point. */
+/* What became of a point. */
 typedef struct capstan_tuning_result {
   uint32_t struct_size;
   uint32_t measured; /* 0: the trial ran out of memory, failed or did not end; `cost` means nothing then */
@@ -796,7 +761,7 @@ typedef struct capstan_tuning_result {
   double cost; /* above 0, to be made small: seconds a sample, or what the metric makes of them */
 } capstan_tuning_result;
 
-/* Since 1.12. The order in which `capstan tune` tries points. [engine] */
+/* The order in which `capstan tune` tries points. [engine] */
 typedef struct capstan_tuner {
   uint32_t struct_size;
   capstan_status (*start)(void* self, const capstan_tuning_space*, capstan_error*); /* once, first */
@@ -857,10 +822,10 @@ typedef struct capstan_accelerator {
   void (*abort)(void* self, void* exchange); /* ends `wait`; the link is of no use afterwards [any] */
   void (*end)(void* self, void* exchange);   /* after wait */
 
-  /* Since 1.3, optional: makes the device that `open` chose the calling thread's current one. Called once on each thread
+  /* Optional: makes the device that `open` chose the calling thread's current one. Called once on each thread
    * of the host that will use the device, except the thread of `open` itself and those that only call `abort`. [any] */
   capstan_status (*bind_thread)(void* self, capstan_error*);
-  /* Since 1.3, optional: a copy on the device of a tensor in host memory, with the values that it has now. The calling
+  /* Optional: a copy on the device of a tensor in host memory, with the values that it has now. The calling
    * thread's stream waits for the copy, the thread need not. Without it LibTorch's blocking copy is used. [any] */
   capstan_status (*upload)(void* self, capstan_tensor host, capstan_tensor* out, capstan_error*);
 } capstan_accelerator;

@@ -55,7 +55,7 @@ class TemplatePlugin {
   }
 
   /// The same values as codes: (code - zero point) * scale.
-  void encode(const sdk::CompressedPiece& piece, const sdk::Codes& to) {
+  void encode(const sdk::CompressedPiece& piece, std::int64_t, const sdk::Codes& to) {
     piece.for_each_group([&](std::size_t group, std::size_t begin, std::size_t end) {
       to.scales[group] = template_plugin_scale(piece.statistics(group, 1)[0], bits_);
       for (std::size_t i = begin; i < end; ++i) {

@@ -27,7 +27,7 @@ const PluginIndex& bundled_plugins() {
     std::vector<IndexedPlugin> plugins;
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(CAPSTAN_TEST_SOURCE_DIR) / "plugins")) {
       if (entry.path().filename() != "plugin.toml") continue;
-      const std::string text = "abi.capstan = \"1.12\"\nabi.torch.tier = \"none\"\n" + read_text(entry.path());
+      const std::string text = "abi.plugin = \"1.0\"\nabi.torch.tier = \"none\"\n" + read_text(entry.path());
       plugins.push_back({entry.path(), PluginManifest::parse(text, entry.path().string())});
     }
     std::sort(plugins.begin(), plugins.end(), [](const auto& a, const auto& b) { return a.file < b.file; });

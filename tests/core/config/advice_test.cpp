@@ -19,7 +19,7 @@ TEST(Advice, TellsTwoPluginsOfOneTypeApart) {
 name = "test"
 version = "1.0"
 [abi]
-capstan = "1.2"
+plugin = "1.0"
 [abi.torch]
 tier = "none"
 [[components]]

@@ -95,7 +95,7 @@ const PluginIndex& all_components() {
     // Bundled layouts are checked against what they say of themselves, to which the build adds the lines before.
     for (const char* folder : {"layouts", "block_sparse"}) {
       const auto file = std::filesystem::path(CAPSTAN_TEST_SOURCE_DIR) / "plugins/attention" / folder / "plugin.toml";
-      const std::string text = "abi.capstan = \"1.12\"\nabi.torch.tier = \"none\"\n" + read_text(file);
+      const std::string text = "abi.plugin = \"1.0\"\nabi.torch.tier = \"none\"\n" + read_text(file);
       plugins.push_back({file, PluginManifest::parse(text, std::string(folder) + ".toml")});
     }
     std::sort(plugins.begin(), plugins.end(), [](const auto& a, const auto& b) { return a.file < b.file; });

@@ -22,7 +22,7 @@ constexpr const char* kManifest = R"(
 schema = 1
 name = "fuzz"
 version = "1.0.0"
-abi.capstan = "1.0"
+abi.plugin = "1.0"
 abi.torch.tier = "none"
 [[components]]
 kind = "optimizer"

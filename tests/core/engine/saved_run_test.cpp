@@ -76,8 +76,8 @@ const std::vector<Damage>& damages() {
       {[](Json& state) { state["optimizer"].erase("state"); }, "state.json: optimizer.state: is missing."},
       {[](Json& state) { state["scheduler"] = Json::array(); },
        "state.json: scheduler: is [], and an object is expected."},
-      {[](Json& state) { state["observers"]["FakeQuant"] = 1; },
-       "state.json: observers.FakeQuant: is 1, and a text is expected."},
+      {[](Json& state) { state["observers"]["Freeze"] = 1; },
+       "state.json: observers.Freeze: is 1, and a text is expected."},
       {[](Json& state) { state.erase("rng"); }, "state.json: rng: is missing."},
       {[](Json& state) { state["rng"].erase("cpu"); }, "state.json: rng.cpu: is missing."},
       {[](Json& state) { state["rng"]["cpu"] = "00zz"; },
@@ -133,7 +133,7 @@ TEST(SavedRun, NamesWhatItHoldsAndNothingKeeps) {
   const std::string where = folder.path().string() + "/more";
   EXPECT_EQ(logged_by([&] { run.engine.load_checkpoint(folder.path(), "good"); }), "");
   CheckpointContents contents = read_checkpoint(folder.path(), "good");
-  contents.state["observers"]["FakeQuant"] = "text";
+  contents.state["observers"]["Freeze"] = "text";
   contents.state["compressions"] = Json::parse(R"({"3 sparse_pruning": "text"})");
   contents.state["scheduler"] = Json::parse(R"({"type": "WarmupLR", "state": "text"})");
   const at::Tensor values = at::zeros_like(run.model.buffer);
@@ -143,7 +143,7 @@ TEST(SavedRun, NamesWhatItHoldsAndNothingKeeps) {
   write_checkpoint(folder.path(), "more", contents);
   const std::string logged = logged_by([&] { run.engine.load_checkpoint(folder.path(), "more"); });
   for (const char* sentence :
-       {": holds a state of observer 'FakeQuant', which this run does not have. The state is not used.",
+       {": holds a state of observer 'Freeze', which this run does not have. The state is not used.",
         ": holds a state of compression 'sparse_pruning', which this run does not have. The state is not used.",
         ": was saved with scheduler WarmupLR, this run has none: learning rates stay those of the configuration.",
         ": holds buffer 'running', which this model does not have. The values are not used.",

@@ -31,15 +31,12 @@ class FakeStore {
   int lent = 0, destroyed = 0, calls = 0;  // of any function
   std::uint32_t alignment = 512;
 
-  /// A device over this store, which must outlive it. `whole`: it has the functions of ABI 1.2 alone.
-  std::unique_ptr<OffloadDevice> device(bool whole = false,
-                                        std::chrono::milliseconds patience = std::chrono::minutes(1)) {
+  /// A device over this store, which must outlive it.
+  std::unique_ptr<OffloadDevice> device(std::chrono::milliseconds patience = std::chrono::minutes(1)) {
     static ComponentManifest manifest;
     manifest.type = "fake";
-    static const capstan_component with_ranges{sizeof(capstan_component), {}, {}, nullptr, &destroy, &ranges_table()};
-    static const capstan_component with_buffers{sizeof(capstan_component), {}, {}, nullptr, &destroy, &whole_table()};
-    return std::make_unique<OffloadDevice>(
-        Component(whole ? &with_buffers : &with_ranges, this, ComponentRef{nullptr, &manifest}), patience);
+    static const capstan_component component{sizeof(capstan_component), {}, {}, nullptr, &destroy, &table()};
+    return std::make_unique<OffloadDevice>(Component(&component, this, ComponentRef{nullptr, &manifest}), patience);
   }
   std::size_t under_way() const { return pending_.size(); }
   std::uint64_t last_ticket() const { return tickets_; }
@@ -106,7 +103,7 @@ class FakeStore {
     return CAPSTAN_FAILED;
   }
 
-  static const capstan_offload& ranges_table() {
+  static const capstan_offload& table() {
     static const capstan_offload instance = [] {
       capstan_offload table{};
       table.struct_size = sizeof table;
@@ -135,29 +132,6 @@ class FakeStore {
         fault->offset = range.offset;
         fault->bytes = range.bytes;
         return CAPSTAN_OK;
-      };
-      return table;
-    }();
-    return instance;
-  }
-
-  static const capstan_offload& whole_table() {
-    static const capstan_offload instance = [] {
-      capstan_offload table{};
-      table.struct_size = offsetof(capstan_offload, facts);
-      table.register_buffer = &add_buffer;
-      table.write_async = [](void* self, std::uint64_t id, const void* from, std::uint64_t bytes, std::uint64_t* ticket,
-                             capstan_error*) {
-        *ticket = of(self).start({{sizeof(capstan_range), 1, id, 0, bytes, const_cast<void*>(from)}});
-        return CAPSTAN_OK;
-      };
-      table.read_async = [](void* self, std::uint64_t id, void* to, std::uint64_t bytes, std::uint64_t* ticket,
-                            capstan_error*) {
-        *ticket = of(self).start({{sizeof(capstan_range), 0, id, 0, bytes, to}});
-        return CAPSTAN_OK;
-      };
-      table.wait = [](void* self, std::uint64_t ticket, capstan_error* error) {
-        return of(self).ended_well(ticket) ? CAPSTAN_OK : refuse(error);
       };
       return table;
     }();

@@ -35,18 +35,6 @@ TEST(OffloadDevice, MovesRangesOfABuffer) {
   EXPECT_EQ(traffic.transfers, 2u);
 }
 
-TEST(OffloadDevice, MovesWholeBuffersWhereTheComponentIsOfAbi12) {
-  FakeStore fake;
-  const auto device = fake.device(/*whole=*/true);
-  EXPECT_FALSE(device->moves_ranges());
-  const std::uint64_t buffer = device->add_buffer(4, "things");
-  std::array<char, 4> from{'a', 'b', 'c', 'd'}, to{};
-  const Range write{buffer, 0, 4, from.data(), true}, read{buffer, 0, 4, to.data(), false};
-  device->wait(device->start({&write, 1}));
-  device->wait(device->start({&read, 1}));
-  EXPECT_EQ(to, from);
-}
-
 TEST(OffloadDevice, SaysWhatWasLostWheneverItIsAsked) {
   FakeStore fake;
   const auto device = fake.device();
@@ -68,7 +56,7 @@ TEST(OffloadDevice, GivesUpWhatDoesNotEndAndTouchesTheComponentNoMore) {
   FakeStore fake;
   std::array<char, 8> memory{};
   {
-    const auto device = fake.device(/*whole=*/false, std::chrono::milliseconds(50));
+    const auto device = fake.device(std::chrono::milliseconds(50));
     const std::uint64_t buffer = device->add_buffer(100, "things");
     fake.stuck = true;
     const Range write{buffer, 0, 8, memory.data(), true};

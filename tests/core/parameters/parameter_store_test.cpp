@@ -77,7 +77,7 @@ TEST(ParameterStore, KeepsMastersThatRoundingWouldChange) {
   EXPECT_EQ(entry.master.scalar_type(), at::kFloat);
   EXPECT_TRUE(entry.compute.equal(entry.master.to(at::kBFloat16)));
   entry.master.add_(1);
-  run.store.refresh_all(nullptr);
+  run.store.refresh_all();
   EXPECT_TRUE(run.model[0].tensor.detach().equal(entry.master.to(at::kBFloat16)));
 }
 

@@ -27,7 +27,7 @@ constexpr std::int64_t kLarge = 100'000, kSmall = 4;
 
 /// A store of two parameters, the values 3 and 4, whose states `fake` keeps in tiles of 32,768 elements.
 struct Offloaded {
-  Offloaded(FakeStore& fake, std::vector<StateSpec> states, bool whole_buffers = false, bool may_cut = true)
+  Offloaded(FakeStore& fake, std::vector<StateSpec> states, bool may_cut = true)
       : store(parameters, groups, accelerator, [&] {
           ParameterStore::Options options;
           options.sub_group_size = 1;
@@ -35,7 +35,7 @@ struct Offloaded {
           options.state_dtype = [](const StateSpec& spec) {
             return spec.dtype == "uint8" ? at::kByte : spec.dtype == "int64" ? at::kLong : at::kFloat;
           };
-          options.offload.states = fake.device(whole_buffers);
+          options.offload.states = fake.device();
           options.offload.may_cut = may_cut;
           return options;
         }()) {}
@@ -66,7 +66,7 @@ TEST(ParameterStoreTiles, CutAnEntryIntoPiecesThatCoverIt) {
 
 TEST(ParameterStoreTiles, KeepEntriesWholeForOptimizersThatNeedThem) {
   FakeStore fake;
-  Offloaded offloaded(fake, {state("first", 1)}, /*whole_buffers=*/false, /*may_cut=*/false);
+  Offloaded offloaded(fake, {state("first", 1)}, /*may_cut=*/false);
   ASSERT_EQ(offloaded.store.pieces().size(), 2u);
   EXPECT_EQ(offloaded.store.pieces()[0].numel, kLarge);
 }
@@ -95,20 +95,18 @@ TEST(ParameterStoreTiles, GiveSlotsOfPiecesTheirGradients) {
 }
 
 TEST(ParameterStoreTiles, KeepInitialValues) {
-  for (const bool whole_buffers : {false, true}) {
-    FakeStore fake;
-    Offloaded offloaded(fake, {state("first", 1), state("second", 2)}, whole_buffers);
-    ParameterStore& store = offloaded.store;
-    for (int round = 0; round < 2; ++round) {
-      for (const SubGroup& sub_group : store.sub_groups()) {
-        store.acquire(sub_group);
-        for (Piece& piece : store.pieces(sub_group)) {
-          EXPECT_THAT(values(piece.state[0]), Each(1 + round));
-          EXPECT_THAT(values(piece.state[1]), Each(2));
-          piece.state[0].fill_(2);
-        }
-        store.release(sub_group, true);
+  FakeStore fake;
+  Offloaded offloaded(fake, {state("first", 1), state("second", 2)});
+  ParameterStore& store = offloaded.store;
+  for (int round = 0; round < 2; ++round) {
+    for (const SubGroup& sub_group : store.sub_groups()) {
+      store.acquire(sub_group);
+      for (Piece& piece : store.pieces(sub_group)) {
+        EXPECT_THAT(values(piece.state[0]), Each(1 + round));
+        EXPECT_THAT(values(piece.state[1]), Each(2));
+        piece.state[0].fill_(2);
       }
+      store.release(sub_group, true);
     }
   }
 }
@@ -157,25 +155,23 @@ TEST(ParameterStoreTiles, KeepBytesAndBlocksAndWhatBeginsAsTheParameters) {
 }
 
 TEST(ParameterStoreTiles, AreReadWithoutBeingShown) {
-  for (const bool whole_buffers : {false, true}) {
-    FakeStore fake;
-    Offloaded offloaded(fake, {state("first", 1)}, whole_buffers);
-    ParameterStore& store = offloaded.store;
-    const at::Tensor read = at::zeros({40'000});
-    store.read_stored(0, 0, 30'000, read);
-    EXPECT_THAT(values(read), Each(1)) << "before the first update";
-    for (const SubGroup& sub_group : store.sub_groups()) {
-      store.acquire(sub_group);
-      for (Piece& piece : store.pieces(sub_group)) {
-        piece.state[0].copy_(at::arange(piece.offset, piece.offset + piece.numel, at::kFloat));
-      }
-      store.release(sub_group, true);
+  FakeStore fake;
+  Offloaded offloaded(fake, {state("first", 1)});
+  ParameterStore& store = offloaded.store;
+  const at::Tensor read = at::zeros({40'000});
+  store.read_stored(0, 0, 30'000, read);
+  EXPECT_THAT(values(read), Each(1)) << "before the first update";
+  for (const SubGroup& sub_group : store.sub_groups()) {
+    store.acquire(sub_group);
+    for (Piece& piece : store.pieces(sub_group)) {
+      piece.state[0].copy_(at::arange(piece.offset, piece.offset + piece.numel, at::kFloat));
     }
-    EXPECT_FALSE(store.is_here(0, 0));
-    EXPECT_TRUE(store.is_here(0, ParameterStore::kMaster)) << "in fp32 the parameter is the master";
-    store.read_stored(0, 0, 30'000, read);
-    EXPECT_TRUE(read.equal(at::arange(30'000, 70'000, at::kFloat))) << "over the bounds of tiles";
+    store.release(sub_group, true);
   }
+  EXPECT_FALSE(store.is_here(0, 0));
+  EXPECT_TRUE(store.is_here(0, ParameterStore::kMaster)) << "in fp32 the parameter is the master";
+  store.read_stored(0, 0, 30'000, read);
+  EXPECT_TRUE(read.equal(at::arange(30'000, 70'000, at::kFloat))) << "over the bounds of tiles";
 }
 
 }  // namespace

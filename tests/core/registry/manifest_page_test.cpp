@@ -14,7 +14,7 @@
 namespace capstan {
 namespace {
 
-constexpr const char* kStable = "[abi]\ncapstan = '1.0'\ntorch = { tier = 'stable', min = '2.11' }\n";
+constexpr const char* kStable = "[abi]\nplugin = '1.0'\ntorch = { tier = 'stable', min = '2.11' }\n";
 
 /// Everything that the reader looks for, in manifests of every kind and tier.
 ManifestVocabulary known_vocabulary() {
@@ -31,7 +31,7 @@ ManifestVocabulary known_vocabulary() {
   add(head + "kind = 'observer'\nattach = ['layers']\n" + kStable);
   const std::string optimizer =
       "kind = 'optimizer'\nparams.p = { type = 'number' }\nstate = [{ name = 's' }]\n"
-      "rules = [{ check = 'p > 0', message = 'm' }]\n[abi]\ncapstan = '1.0'\n";
+      "rules = [{ check = 'p > 0', message = 'm' }]\n[abi]\nplugin = '1.0'\n";
   add(head + optimizer + "torch.tier = 'none'\n");
   add(head + optimizer + "torch = { tier = 'pinned', version = '2.11', build_id = 'b' }\n");
   return all;

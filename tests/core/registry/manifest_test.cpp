@@ -145,7 +145,7 @@ TEST(Manifest, PrintsItselfAsJsonThatSaysTheSame) {
 TEST(Manifest, ReadsEachTier) {
   const std::string head =
       "schema = 1\nname = 'n'\nversion = '1'\n[[components]]\nkind = 'observer'\ntype = 'T'\n"
-      "attach = ['events', 'batch']\n[abi]\ncapstan = '1.0'\n[abi.torch]\n";
+      "attach = ['events', 'batch']\n[abi]\nplugin = '1.0'\n[abi.torch]\n";
 
   EXPECT_EQ(parse(head + "tier = 'none'").tier, PluginManifest::Tier::kNone);
   const auto pinned = parse(head + "tier = 'pinned'\nversion = '2.11.0'\nbuild_id = 'fb74'\ncuda = '13.0'");
@@ -153,7 +153,7 @@ TEST(Manifest, ReadsEachTier) {
   EXPECT_EQ(pinned.torch_build_id, "fb74");
   EXPECT_EQ(pinned.cuda, "13.0");
   EXPECT_TRUE(pinned.components[0].attaches("batch"));
-  EXPECT_FALSE(pinned.components[0].attaches("weights"));
+  EXPECT_FALSE(pinned.components[0].attaches("layers"));
 }
 
 TEST(Manifest, ReadsTheOrderOfCompressions) {
@@ -180,9 +180,18 @@ TEST(Manifest, ReadsTheOrderOfCompressions) {
             "manifest: components[0].order: unknown key.");
 }
 
+TEST(Manifest, RefusesAnAbiFromBeforeTheFirstReleaseAsOlder) {
+  for (const char* version : {"1.12", "1.0"}) {
+    EXPECT_EQ(refusal("schema = 1\nsomething_old = 1\n[abi]\ncapstan = '" + std::string(version) + "'\n"),
+              "built for plugin ABI " + std::string(version) +
+                  " from before Capstan's first release, which is older than the " + abi_version() +
+                  " that this engine speaks. Rebuild it with the SDK of this release.");
+  }
+}
+
 TEST(Manifest, RefusesAnotherAbiAndSaysWhatToDo) {
   const auto with_abi = [](const std::string& version) {
-    return "schema = 1\nsomething_new = 1\n[abi]\ncapstan = '" + version + "'\n";
+    return "schema = 1\nsomething_new = 1\n[abi]\nplugin = '" + version + "'\n";
   };
 
   EXPECT_EQ(refusal(with_abi("2.0")),
@@ -195,7 +204,7 @@ TEST(Manifest, RefusesAnotherAbiAndSaysWhatToDo) {
   EXPECT_EQ(refusal(with_abi("0.9")), "built for Capstan plugin ABI 0.9, this engine speaks " + abi_version() +
                                           ". Rebuild it with the SDK of this release.");
   EXPECT_THAT(refusal(with_abi("one")),
-              ::testing::HasSubstr("manifest: abi.capstan: must be a version such as \"1.0\", got 'one'."));
+              ::testing::HasSubstr("manifest: abi.plugin: must be a version such as \"1.0\", got 'one'."));
 }
 
 TEST(Manifest, RefusesASchemaItDoesNotKnow) {

@@ -8,7 +8,7 @@
 
 namespace capstan::test {
 
-inline constexpr const char* kAbi = "\n[abi]\ncapstan = '1.0'\n[abi.torch]\ntier = 'stable'\nmin = '2.11'\n";
+inline constexpr const char* kAbi = "\n[abi]\nplugin = '1.0'\n[abi.torch]\ntier = 'stable'\nmin = '2.11'\n";
 
 inline PluginManifest parse(const std::string& toml) { return PluginManifest::parse(toml, "/p/lib.so"); }
 

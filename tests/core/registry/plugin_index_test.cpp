@@ -129,7 +129,7 @@ TEST_F(PluginIndexTest, ListsBrokenFilesWithTheirReason) {
   add("libcapstan_good.so");
   write_bytes(folder_ / "libcapstan_text.so", "not a library");
   const std::string version = "2" + abi_version().substr(1);  // of the same length, for the patch
-  const auto newer = add("libcapstan_newer.so", "capstan = \"" + abi_version() + "\"", "capstan = \"" + version + "\"");
+  const auto newer = add("libcapstan_newer.so", "plugin = \"" + abi_version() + "\"", "plugin = \"" + version + "\"");
   const PluginIndex index = scan();
 
   EXPECT_THAT(files_of(index), ElementsAre("libcapstan_good.so"));

@@ -52,7 +52,7 @@ TEST_P(EveryKind, IsNamedWhereItSaysInTheConfiguration) {
 
 TEST_P(EveryKind, IsAcceptedInManifests) {
   const std::string text =
-      "schema = 1\nname = \"p\"\nversion = \"1.0\"\n[abi]\ncapstan = \"1.2\"\n[abi.torch]\ntier = \"none\"\n"
+      "schema = 1\nname = \"p\"\nversion = \"1.0\"\n[abi]\nplugin = \"1.0\"\n[abi.torch]\ntier = \"none\"\n"
       "[[components]]\nkind = \"" +
       name() + "\"\ntype = \"T\"\n";
   EXPECT_EQ(PluginManifest::parse(text, "p.so").components.at(0).kind, name());

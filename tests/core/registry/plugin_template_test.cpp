@@ -62,28 +62,14 @@ TEST(PluginTemplate, OfAVariantTakesItsSourcesAndTheRestFromTheKind) {
   EXPECT_THAT(read_bytes(folder / "made/acme_signum.c"), HasSubstr(".type = CAPSTAN_LITERAL(\"Signum\")"));
 }
 
-TEST(PluginTemplate, OfAVariantHasItsOwnTierInAProjectThatAllKindsShare) {
-  TemporaryFolder folder;
-  create_plugin_project({"acme-signum", "observer", folder / "plain"});
-  create_plugin_project({"acme-signum", "observer", folder / "weights", "weights"});
-
-  EXPECT_THAT(read_bytes(folder / "plain/CMakeLists.txt"), HasSubstr("\n  KIND observer\n  TIER none\n"));
-  EXPECT_THAT(read_bytes(folder / "weights/CMakeLists.txt"), HasSubstr("\n  KIND observer\n  TIER stable\n"));
-  EXPECT_EQ(read_bytes(folder / "plain/.github/workflows/ci.yml"),
-            read_bytes(folder / "weights/.github/workflows/ci.yml"));
-  EXPECT_THAT(read_bytes(folder / "weights/README.md"),
-              HasSubstr("\n\"capstan\": {\"observers\": [{\"type\": \"Signum\", \"params\": {\"levels\": 127}}]}\n"));
-}
-
 TEST(PluginTemplate, NamesTheVariantsThatAKindHas) {
-  EXPECT_THAT(template_variants("observer"), ::testing::ElementsAre("batch", "weights"));
+  EXPECT_THAT(template_variants("observer"), ::testing::ElementsAre("batch"));
   EXPECT_THAT(
       [] {
-        create_plugin_project({"acme", "observer", "/nowhere", "weihgts"});
+        create_plugin_project({"acme", "observer", "/nowhere", "bacth"});
       },
-      ThrowsMessage<ConfigError>(
-          StrEq("plugins new: kind 'observer' has no template 'weihgts', only its plain one and: "
-                "batch, weights. Did you mean 'weights'?")));
+      ThrowsMessage<ConfigError>(StrEq("plugins new: kind 'observer' has no template 'bacth', only its plain one and: "
+                                       "batch. Did you mean 'batch'?")));
   EXPECT_THAT(
       [] {
         create_plugin_project({"acme", "model", "/nowhere", "c"});

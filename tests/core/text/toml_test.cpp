@@ -144,7 +144,7 @@ TEST(Toml, ReadsALongLineInLinearTime) {
 
 TEST(Toml, SurvivesMutatedDocuments) {
   const std::string seed =
-      "# c\nname = \"acme\"\n[abi]\ncapstan = '1.0'\n[[components]]\nkind = \"optimizer\"\nparams = { lr = { type = "
+      "# c\nname = \"acme\"\n[abi]\nplugin = '1.0'\n[[components]]\nkind = \"optimizer\"\nparams = { lr = { type = "
       "\"number\", min = 0.0 } }\nlist = [1, 2.5, true, \"\\u00e4\", '''x\ny''']\n[[components.state]]\na.b = 1_000\n";
   std::mt19937 random(7);
   const std::string spice = "[]{}=.,#\"'\\\n\r\t\xff\xc3 0_-+:Tie";

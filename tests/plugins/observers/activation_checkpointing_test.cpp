@@ -61,10 +61,6 @@ void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; 
 const Setting kSettings[] = {
     {"plain", "", ""},
     {"accumulation", "", R"("train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2)"},
-    {"fake_quantised_weights", R"("observers": [{"type": "FakeQuant", "params": {"bits": 3, "modules": "blocks."}}])",
-     ""},
-    {"rewritten_operands",
-     R"("observers": [{"type": "ZeroOperand", "params": {"parameter": "blocks.1.mlp.fc.weight"}}])", ""},
     {"dropped_tokens",
      R"("observers": [{"type": "TokenDrop", "params": {"layers": ["blocks.1", "blocks.2"], "keep": 0.5}}])", ""},
     {"random_ltd", "",

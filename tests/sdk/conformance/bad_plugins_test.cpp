@@ -142,8 +142,6 @@ std::vector<Control> controls() {
        "leaves a file open each time it is created and destroyed."},
       {"scheduler", "create_detached", "scheduler/Bad/create_footprint",
        "starts a thread each time it is created, which is still there when it has been destroyed."},
-      {"observer", "transform_leak", "observer/Bad/calls_leak", " bytes of each call of transform_weight."},
-      {"observer", "rewrite_leak", "observer/Bad/calls_leak", " bytes of each call of rewrite_operand."},
       {"observer", "layer_leak", "observer/Bad/calls_leak", " bytes of each call of layer."},
       {"observer", "batch_leak", "observer/Bad/calls_leak", " bytes of each call of batch."},
       {"optimizer", "hang", "optimizer/Bad/create_defaults", "did not end within 2 s (--timeout)."},
@@ -189,9 +187,8 @@ std::vector<Control> controls() {
   for (const auto& [kind, function] :
        {std::pair("scheduler", "rate"), std::pair("optimizer", "update"), std::pair("monitor", "write"),
         std::pair("observer", "event in a step"), std::pair("model", "forward"),
-        std::pair("offload", "write_async and read_async"), std::pair("pacing", "difficulty"),
-        std::pair("sampler", "next"), std::pair("tuner", "ask"), std::pair("dataset", "read"),
-        std::pair("metric", "measure")}) {
+        std::pair("offload", "start, wait and poll"), std::pair("pacing", "difficulty"), std::pair("sampler", "next"),
+        std::pair("tuner", "ask"), std::pair("dataset", "read"), std::pair("metric", "measure")}) {
     all.push_back({kind, "calls_leak", std::string(kind) + "/Bad/calls_leak",
                    std::string(" bytes of each call of ") + function + "."});
   }
@@ -201,7 +198,7 @@ std::vector<Control> controls() {
         "zero_rate", "guards", "nan_gradient", "gradient_dtypes", "compute_copy", "grad_scale", "quadratic"}},
       {"scheduler", {"finite", "pure", "any_order", "resume"}},
       {"monitor", {"many", "odd_metrics", "full_disk", "close_twice", "never_opened", "resumed"}},
-      {"observer", {"events", "state_round_trip", "weights", "layers", "operands", "batch"}},
+      {"observer", {"events", "state_round_trip", "layers", "batch"}},
       {"model", {"visit", "describe", "loss", "evaluation", "deterministic", "learns"}},
       {"offload", {"sizes", "in_flight", "order", "short_read", "full_disk", "fork"}},
       {"dataset", {"describe", "rows", "again", "threads", "missing"}},
@@ -375,20 +372,6 @@ TEST(Check, SaysThatAThreadIsLeftWhereItsMemoryWouldShow) {
 
   EXPECT_EQ(results.at(0).text,
             "starts a thread each time it is created, which is still there when it has been destroyed.");
-}
-
-TEST(Check, TriesTransformsOnTheWeightsThatTheirParametersName) {
-  const auto named = run("observer", "", "observer/BadNamed/weights");
-  EXPECT_EQ(named.at(0).text, "transform_weight changes the master values.");
-
-  const auto check_part = [](const char* part) {
-    Json params = Json::object();
-    params["part"] = std::string(part);
-    return check(plugin("observer"), {.only = "observer/BadNamed/weights", .params = params}).at(0).text;
-  };
-  EXPECT_EQ(check_part("mlp.w1"), "transform_weight changes the master values.");
-  EXPECT_THAT(check_part("*"),
-              ::testing::HasSubstr("Let its parameters name another, with --params or in the defaults"));
 }
 
 TEST(Check, RefusesAParameterThatNoComponentHas) {

@@ -102,7 +102,7 @@ class Multiples {
   void transform(const sdk::CompressedPiece& piece, std::int64_t, std::span<float> values) const {
     for_each(piece, [&](std::size_t i, std::size_t, float scale, float code) { values[i] = code * scale; });
   }
-  void encode(const sdk::CompressedPiece& piece, const sdk::Codes& to) const {
+  void encode(const sdk::CompressedPiece& piece, std::int64_t, const sdk::Codes& to) const {
     for_each(piece, [&](std::size_t i, std::size_t group, float scale, float code) {
       to.scales[group] = scale;
       to.codes[i] = static_cast<std::int8_t>(code);

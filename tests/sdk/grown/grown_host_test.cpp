@@ -239,7 +239,7 @@ TEST(GrownHost, AnOldCompressionReadsAGrownPiece) {
   EXPECT_EQ(values[3].item<float>(), 4.5f);
   EXPECT_EQ(values[4].item<float>(), 9.0f);
   EXPECT_EQ(values[5].item<float>(), 0.0f);  // 2 / 4.5 is nearest to 0
-  ASSERT_EQ(multiples->encode(multiples.self(), &piece, handle(codes), handle(scales), handle(zero_points),
+  ASSERT_EQ(multiples->encode(multiples.self(), &piece, 0, handle(codes), handle(scales), handle(zero_points),
                               multiples.error()),
             CAPSTAN_OK);
   EXPECT_EQ(codes[4].item<int>(), 2);

@@ -1,5 +1,4 @@
-// An observer of layers as it was built with the SDK of ABI 1.2: its table ends behind `load`. What lies there would
-// crash whoever called it.
+// An observer whose table ends behind `event`. The numbers behind it would crash whoever called them.
 #include <cstddef>
 #include <cstdint>
 
@@ -7,50 +6,43 @@
 
 namespace {
 
-/// The struct of 1.2, as sdk/abi/v1.2.layout has it.
 struct Table {
   std::uint32_t struct_size;
-  void* before_layer[4];  // event, selects_weight, transform_weight, rewrite_operand
-  capstan_status (*layer)(void*, capstan_str, capstan_tensor, const capstan_inner*, capstan_tensor*, capstan_error*);
-  void* behind_layer[3];  // batch, save, load
+  capstan_status (*event)(void*, const capstan_event*, capstan_error*);
 };
-static_assert(offsetof(Table, layer) == offsetof(capstan_observer, layer));
-static_assert(sizeof(Table) == offsetof(capstan_observer, layer_call));
+static_assert(offsetof(Table, event) == offsetof(capstan_observer, event));
+static_assert(sizeof(Table) == offsetof(capstan_observer, layer));
 
-int runs = 0;
-
-capstan_status layer(void*, capstan_str, capstan_tensor hidden, const capstan_inner* inner, capstan_tensor* out,
-                     capstan_error* error) {
-  ++runs;
-  return inner->run(inner->ctx, hidden, out, error);
+/// Fails in its third event, so that a test sees that it was called.
+capstan_status event(void* self, const capstan_event*, capstan_error*) {
+  return ++*static_cast<int*>(self) == 3 ? CAPSTAN_FAILED : CAPSTAN_OK;
 }
 
 capstan_status create(const capstan_host*, capstan_str, void** self, capstan_error*) {
-  *self = &runs;
+  *self = new int(0);
   return CAPSTAN_OK;
 }
 
-void destroy(void*) {}
+void destroy(void* self) { delete static_cast<int*>(self); }
 
 struct {
-  Table table = {sizeof(Table), {}, &layer, {}};
-  std::uintptr_t behind[4] = {0xdead, 0xdead, 0xdead, 0xdead};
-} const kLayers;
+  Table table = {sizeof(Table), &event};
+  std::uintptr_t behind[8] = {0xdead, 0xdead, 0xdead, 0xdead, 0xdead, 0xdead, 0xdead, 0xdead};
+} const kEvents;
 
-const capstan_component kComponent = {sizeof(capstan_component),
-                                      CAPSTAN_LITERAL("observer"),
-                                      CAPSTAN_LITERAL("older_layers"),
-                                      &create,
-                                      &destroy,
-                                      &kLayers.table};
+constexpr capstan_component kComponents[] = {{sizeof(capstan_component), CAPSTAN_LITERAL("observer"),
+                                              CAPSTAN_LITERAL("older_events"), &create, &destroy, &kEvents.table},
+                                             {sizeof(capstan_component), CAPSTAN_LITERAL("observer"),
+                                              CAPSTAN_LITERAL("older_layers"), &create, &destroy, &kEvents.table}};
 
 }  // namespace
 
 extern "C" {
 extern const char capstan_manifest[] __attribute__((visibility("hidden")));
 __attribute__((visibility("default"))) const capstan_plugin* capstan_plugin_v1(void) {
-  static const capstan_component* const components[] = {&kComponent};
-  static const capstan_plugin plugin = {sizeof(capstan_plugin), 1, 2, capstan_manifest, components, 1};
+  static const capstan_component* const components[] = {&kComponents[0], &kComponents[1]};
+  static const capstan_plugin plugin = {sizeof(capstan_plugin), CAPSTAN_ABI_MAJOR, CAPSTAN_ABI_MINOR,
+                                        capstan_manifest,       components,        2};
   return &plugin;
 }
 }

@@ -18,7 +18,7 @@
 ///   };
 ///   CAPSTAN_PLUGIN(&capstan::sdk::attention<Dilated, "dilated">)
 ///
-/// Kernels, which compute with layouts, are in capstan/sdk/attention_kernel.hpp. Since plugin ABI 1.11.
+/// Kernels, which compute with layouts, are in capstan/sdk/attention_kernel.hpp.
 namespace capstan::sdk {
 
 struct AttentionFacts {

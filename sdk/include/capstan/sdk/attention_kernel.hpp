@@ -23,7 +23,7 @@
 ///   };
 ///   CAPSTAN_PLUGIN(&capstan::sdk::attention_kernel<Kernel, "block_sparse">)
 ///
-/// All calls may come from any thread, several at once. Since plugin ABI 1.11.
+/// All calls may come from any thread, several at once.
 namespace capstan::sdk {
 
 /// A layout as it is handed to kernels; valid during prepare().

@@ -70,13 +70,8 @@ class Collectives {
 
   /// The collectives of the group of ranks that give the same color: its rank() and world_size() count the group's
   /// members, in the order of their ranks. All ranks call it together, and then make the same calls on their groups
-  /// together, with tensors of any sizes that fit the group. Asking again for the same groups costs little. Throws
-  /// Error where the engine speaks a plugin ABI older than 1.2.
+  /// together, with tensors of any sizes that fit the group. Asking again for the same groups costs little.
   Collectives split(std::uint32_t color) const {
-    if (host_->struct_size <= offsetof(capstan_host, split)) {
-      throw Error("groups of ranks need an engine with plugin ABI 1.2; this one speaks " +
-                  std::to_string(host_->abi_major) + "." + std::to_string(host_->abi_minor) + ".");
-    }
     const capstan_host* group = nullptr;
     check(host_->split(host_->ctx, color, &group, error_));
     return {group, error_, place_};

@@ -76,8 +76,8 @@ class Host {
   /// The cudaStream_t that the engine works on: launch there and do not wait. Null on the CPU. [engine]
   void* cuda_stream() const { return host_->cuda_stream(host_->ctx); }
 
-  // Since ABI 1.8, from within a function that the engine calls. [engine] Each throws the host's text.
-  /// A number of the step under way, which monitors get as Train/Samples/<tag>.
+  // What follows is called from within a function that the engine calls. [engine] Each throws the host's text.
+  /// A number of the step under way, which monitors get under its whole tag: "Train/Samples/kept_tokens".
   void record(std::string_view tag, double value) const {
     check(host_->record(host_->ctx, to_str(tag), value, current_error));
   }
@@ -97,11 +97,6 @@ class Host {
     return value;
   }
 
-  // Since ABI 1.12, likewise.
-  /// As record(), under the whole tag: "Train/Eigenvalues/ModelBlockParam_0".
-  void record_metric(std::string_view tag, double value) const {
-    check(host_->record_metric(host_->ctx, to_str(tag), value, current_error));
-  }
   /// A number for the other components of the engine, by a name that they know.
   void tell(std::string_view name, double value) const {
     check(host_->tell(host_->ctx, to_str(name), value, current_error));
@@ -181,7 +176,7 @@ class Document {
     check(host_->json_size(json_, to_str(pointer(key)), &value, error_));
     return value;
   }
-  /// The names of an object's members, in their order; of anything else none. Since ABI 1.7.
+  /// The names of an object's members, in their order; of anything else none.
   std::vector<std::string> names(std::string_view key) const {
     std::vector<std::string> found;
     check(host_->json_names(

@@ -30,11 +30,10 @@
 ///     // parameters: values from values, piece by piece; measure() gives the numbers of a round, segment by segment
 ///     void measure(const capstan::sdk::CompressedPiece& piece, unsigned round, double* partials);
 ///     void transform(const capstan::sdk::CompressedPiece& piece, std::int64_t updates, std::span<float> values);
-///     void encode(const capstan::sdk::CompressedPiece& piece, const capstan::sdk::Codes& codes);
-///     // or, where codes change as training goes on: how many bits they have after so many updates, 0 for none
-///     int code_bits(std::string_view parameter, std::int64_t updates);
 ///     void encode(const capstan::sdk::CompressedPiece& piece, std::int64_t updates,
 ///                 const capstan::sdk::Codes& codes);
+///     // where the bits of codes change as training goes on: how many after so many updates, 0 for none
+///     int code_bits(std::string_view parameter, std::int64_t updates);
 ///     // operands: the input of the operator that uses a planned module's weight
 ///     void operand(std::string_view module, capstan_tensor input, std::int64_t updates, bool training,
 ///                  capstan_tensor out);
@@ -148,11 +147,10 @@ class CompressedPiece {
   /// The statistics of a group: `numbers` a group, those of round 0 first.
   const double* statistics(std::size_t group, std::size_t numbers) const { return raw_->statistics + group * numbers; }
 
-  /// Since 1.10: a state of the plan, by its index there: of the elements here, or whole. Empty where it is not shown.
+  /// A state of the plan, by its index there: of the elements here, or whole. Empty where it is not shown.
   /// Throws Error where the engine's plugin ABI is older.
   template <class T>
   std::span<T> state(std::size_t index) const {
-    need_states();
     return index < raw_->state_count ? span_of<T>(raw_->states[index]) : std::span<T>();
   }
   /// In prepare(): the masters.
@@ -193,10 +191,6 @@ class CompressedPiece {
     return 1 + inside(kBlock) + inside(group_size()) - twice;
   }
 
-  void need_states() const {
-    if (raw_->struct_size > offsetof(capstan_compressed, state_count)) return;
-    throw Error("states need an engine with plugin ABI 1.10.");
-  }
   template <class T>
   static std::span<T> span_of(capstan_tensor tensor) {
     if (tensor == nullptr) return {};
@@ -209,14 +203,14 @@ class CompressedPiece {
   const float* input_ = nullptr;
 };
 
-/// Since 1.10: which indices of an axis are left of a tensor once training is over.
+/// Which indices of an axis are left of a tensor once training is over.
 struct KeptAxis {
   std::string tensor;  // "blocks.0.fc.weight", or a buffer
   std::int64_t axis = 0, of = 0;
   std::vector<std::int64_t> kept;  // rising
 };
 
-/// Since 1.10: what the ranks find out together about their pieces, within prepare(), gradient() and before_update().
+/// What the ranks find out together about their pieces, within prepare(), gradient() and before_update().
 /// Every rank makes the same calls in the same order. Throws the host's text when another process is gone.
 class PieceRanks {
  public:
@@ -301,11 +295,10 @@ struct CompressionThunks {
     t.transform(piece, std::int64_t{}, to);
   };
   static constexpr bool kEncodes = requires(T & t, const CompressedPiece& piece, const Codes& to) {
-    t.encode(piece, to);
-  };
-  static constexpr bool kEncodesAt = requires(T & t, const CompressedPiece& piece, const Codes& to) {
-    { t.code_bits(std::string_view(), std::int64_t{}) } -> std::convertible_to<int>;
     t.encode(piece, std::int64_t{}, to);
+  };
+  static constexpr bool kChangesBits = requires(T & t) {
+    { t.code_bits(std::string_view(), std::int64_t{}) } -> std::convertible_to<int>;
   };
   static constexpr bool kOperands = requires(T & t, capstan_tensor h) {
     t.operand(std::string_view(), h, std::int64_t{}, true, h);
@@ -331,6 +324,7 @@ struct CompressionThunks {
   static constexpr bool kSaves = requires(T & t, const Sink& sink) { t.save(sink); };
   static constexpr bool kLoads = requires(T & t, const Document& saved) { t.load(saved); };
   static_assert(kSaves == kLoads, "save and load belong together.");
+  static_assert(kEncodes || !kChangesBits, "code_bits needs encode.");
 
   template <class Body>
   static capstan_status call(void* self, capstan_error* error, Body&& body) {
@@ -377,23 +371,16 @@ struct CompressionThunks {
     std::fill(to.zero_points.begin(), to.zero_points.end(), 0);
     return to;
   }
-  static capstan_status encode(void* self, const capstan_compressed* raw, capstan_tensor codes, capstan_tensor scales,
-                               capstan_tensor zero_points, capstan_error* error) {
+  static capstan_status encode(void* self, const capstan_compressed* raw, std::int64_t updates, capstan_tensor codes,
+                               capstan_tensor scales, capstan_tensor zero_points, capstan_error* error) {
     return call(self, error, [&](T& object, const capstan_host*) {
       const CompressedPiece piece(raw);
-      if constexpr (kEncodes) object.encode(piece, codes_of(piece, codes, scales, zero_points));
+      if constexpr (kEncodes) object.encode(piece, updates, codes_of(piece, codes, scales, zero_points));
     });
   }
   static int code_bits(void* self, capstan_str parameter, std::int64_t updates) {
-    if constexpr (kEncodesAt) return static_cast<Self*>(self)->object.code_bits(to_view(parameter), updates);
+    if constexpr (kChangesBits) return static_cast<Self*>(self)->object.code_bits(to_view(parameter), updates);
     return 0;
-  }
-  static capstan_status encode_at(void* self, const capstan_compressed* raw, std::int64_t updates, capstan_tensor codes,
-                                  capstan_tensor scales, capstan_tensor zero_points, capstan_error* error) {
-    return call(self, error, [&](T& object, const capstan_host*) {
-      const CompressedPiece piece(raw);
-      if constexpr (kEncodesAt) object.encode(piece, updates, codes_of(piece, codes, scales, zero_points));
-    });
   }
   static capstan_status operand(void* self, capstan_str module, capstan_tensor input, std::int64_t updates,
                                 int training, capstan_tensor out, capstan_error* error) {
@@ -481,8 +468,7 @@ struct CompressionThunks {
                                                   kChangesGradients ? &gradient : nullptr,
                                                   kSeesUpdates ? &before_update : nullptr,
                                                   kKeeps ? &keep : nullptr,
-                                                  kEncodesAt ? &code_bits : nullptr,
-                                                  kEncodesAt ? &encode_at : nullptr};
+                                                  kChangesBits ? &code_bits : nullptr};
 };
 
 /// The descriptor of compression class T.

@@ -22,8 +22,8 @@ struct ModelModule {
   };
   std::string path, class_name;  // "blocks.0.fc", "torch.nn.Linear"
   std::vector<Parameter> parameters;
-  std::vector<Parameter> buffers;  // since 1.10; `trained` is false
-  std::int64_t fused = 1;          // since 1.10: how many layers of one shape its rows are: 3 where q, k and v are one
+  std::vector<Parameter> buffers;  // `trained` is false
+  std::int64_t fused = 1;          // how many layers of one shape its rows are: 3 where q, k and v are one
 
   const Parameter* find(std::string_view name) const {
     for (const Parameter& parameter : parameters) {
@@ -77,7 +77,7 @@ enum class Join { kMax, kMin, kSum };
 
 /// What a compression acts on.
 struct CompressionPlan {
-  /// Since 1.10: values that the engine keeps for a parameter, on the ranks and in checkpoints.
+  /// Values that the engine keeps for a parameter, on the ranks and in checkpoints.
   struct State {
     /// One value an element of the parameter, where that is updated; 0 at first.
     static State of_elements(std::string name, Dtype dtype) { return {std::move(name), dtype, 0, {}, 0}; }
@@ -103,7 +103,6 @@ struct CompressionPlan {
     std::vector<std::vector<Join>> measures;  // one list a round: a round knows what earlier ones measured
     int bits = 0;                             // of the codes that encode() gives, 1 to 8; 0: none
     bool zero_points = false;                 // whether a zero point may be other than 0
-    // Since 1.10.
     std::vector<State> states;
     std::string states_of;  // the parameter whose whole states this one's pieces show as well
     bool gradient = false;  // gradient() is called for it

@@ -2,7 +2,6 @@
 
 #include <concepts>
 #include <exception>
-#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -11,24 +10,15 @@
 #include "capstan/sdk/batch.hpp"
 #include "capstan/sdk/component.hpp"
 
-/// Observers: components that watch or change training at five places. Write those functions that you need; the rest
-/// stays unattached and costs nothing. The manifest's `attach` must name the places: events, weights, operands, layers,
-/// batch.
+/// Observers: components that watch or change training at three places. Write those functions that you need; the rest
+/// stays unattached and costs nothing. The manifest's `attach` must name the places: events, layers, batch.
 ///
 ///   class Freeze {
 ///    public:
 ///     Freeze(capstan::sdk::Host host, const capstan::sdk::Params& params);
 ///     // events: the life cycle of the run
 ///     void event(const capstan_event& event);  // or event(event, const capstan::sdk::Parameters& parameters)
-///     // weights: master values -> the copy that the model computes with
-///     bool selects_weight(std::string_view name, std::span<const std::int64_t> shape);
-///     void transform_weight(std::string_view name, capstan_tensor master, capstan_tensor compute,
-///                           std::int64_t update_index);
-///     // operands: a replacement (a new handle) for a parameter where an operator uses it, or null to keep it
-///     capstan_tensor rewrite_operand(std::string_view op, std::string_view parameter, capstan_tensor operand);
-///     // layers: what the layer gives to the model, a new handle; usually inner.run(...) of something
-///     capstan_tensor layer(std::string_view name, capstan_tensor hidden, const capstan::sdk::InnerLayer& inner);
-///     // or, with what the layer takes beside its hidden states, its place in the model and the batch
+///     // layers: what the layer gives to the model, a new handle; usually run.run(...) of something
 ///     capstan_tensor layer(capstan::sdk::LayerRun& run);
 ///     // batch: before each forward
 ///     void batch(capstan::sdk::Batch& batch);
@@ -42,23 +32,6 @@
 /// Handles that arrive are borrowed for the call; handles that are returned are new and belong to the engine. Read them
 /// with torch::stable::Tensor (stable tier) or capstan/sdk/aten.hpp (pinned tier).
 namespace capstan::sdk {
-
-/// The layer that an observer wraps. Valid during layer().
-class InnerLayer {
- public:
-  InnerLayer(const capstan_inner* inner, capstan_error* error) : inner_(inner), error_(error) {}
-
-  /// Runs the layer; the result is a new handle that the caller owns. At most once.
-  capstan_tensor run(capstan_tensor hidden) const {
-    capstan_tensor out = nullptr;
-    check(inner_->run(inner_->ctx, hidden, &out, error_));
-    return out;
-  }
-
- private:
-  const capstan_inner* inner_;
-  capstan_error* error_;
-};
 
 /// The engine's parameters, with their masters and gradients, as the event finds them. Valid during event().
 class Parameters {
@@ -109,8 +82,7 @@ class Parameters {
 /// A model's call of one of its layers. Valid during layer().
 class LayerRun {
  public:
-  LayerRun(const capstan_host* host, const capstan_layer_call* call, const capstan_layer_inner* inner,
-           capstan_error* error)
+  LayerRun(const capstan_host* host, const capstan_layer_call* call, const capstan_inner* inner, capstan_error* error)
       : host_(host), call_(call), inner_(inner), error_(error) {
     for (std::size_t i = 0; i < call->argument_count; ++i) arguments_.push_back(*call->arguments[i]);
   }
@@ -148,8 +120,8 @@ class LayerRun {
     return out;
   }
 
-  /// The same, with activations that are forgotten and computed again in backward (since ABI 1.9). `how.ctx` must be
-  /// valid until the event CLOSING, its list of operators during this call.
+  /// Runs the layer with activations that are forgotten and computed again in backward. `how.ctx` must be valid until
+  /// the event CLOSING, its list of operators during this call.
   capstan_tensor recompute(capstan_tensor hidden, const capstan_recompute& how) const {
     const std::vector<const capstan_argument*> given = pointers();
     capstan_layer_call call = *call_;
@@ -170,7 +142,7 @@ class LayerRun {
 
   const capstan_host* host_;
   const capstan_layer_call* call_;
-  const capstan_layer_inner* inner_;
+  const capstan_inner* inner_;
   capstan_error* error_;
   std::vector<capstan_argument> arguments_;
 };
@@ -185,25 +157,12 @@ struct ObserverThunks {
     t.event(event, parameters);
   };
   static constexpr bool kEvents = kPlainEvents || kEventsWithParameters;
-  static constexpr bool kSelectsWeights = requires(T & t, std::span<const std::int64_t> shape) {
-    { t.selects_weight(std::string_view(), shape) } -> std::convertible_to<bool>;
-  };
-  static constexpr bool kTransformsWeights = requires(T & t, capstan_tensor h) {
-    t.transform_weight(std::string_view(), h, h, std::int64_t{});
-  };
-  static constexpr bool kRewritesOperands = requires(T & t, capstan_tensor h) {
-    { t.rewrite_operand(std::string_view(), std::string_view(), h) } -> std::same_as<capstan_tensor>;
-  };
-  static constexpr bool kWrapsLayers = requires(T & t, capstan_tensor h, const InnerLayer& inner) {
-    { t.layer(std::string_view(), h, inner) } -> std::same_as<capstan_tensor>;
-  };
-  static constexpr bool kWrapsLayerCalls = requires(T & t, LayerRun& run) {
+  static constexpr bool kWrapsLayers = requires(T & t, LayerRun& run) {
     { t.layer(run) } -> std::same_as<capstan_tensor>;
   };
   static constexpr bool kChangesBatches = requires(T & t, Batch& batch) { t.batch(batch); };
   static constexpr bool kSaves = requires(T & t, const Sink& sink) { t.save(sink); };
   static constexpr bool kLoads = requires(T & t, const Document& saved) { t.load(saved); };
-  static_assert(kSelectsWeights == kTransformsWeights, "selects_weight and transform_weight belong together.");
   static_assert(kSaves == kLoads, "save and load belong together.");
 
   static capstan_status event(void* self, const capstan_event* event, capstan_error* error) {
@@ -217,51 +176,11 @@ struct ObserverThunks {
     });
   }
 
-  static capstan_status selects_weight(void* self, capstan_str name, const std::int64_t* shape, std::uint32_t dims,
-                                       int* yes, capstan_error* error) {
-    auto& observer = *static_cast<Self*>(self);
-    return guarded(observer.host, error, [&] {
-      if constexpr (kSelectsWeights) {
-        *yes = observer.object.selects_weight(to_view(name), std::span<const std::int64_t>(shape, dims)) ? 1 : 0;
-      }
-    });
-  }
-
-  static capstan_status transform_weight(void* self, capstan_str name, capstan_tensor master, capstan_tensor compute,
-                                         std::int64_t update_index, capstan_error* error) {
-    auto& observer = *static_cast<Self*>(self);
-    return guarded(observer.host, error, [&] {
-      if constexpr (kTransformsWeights) {
-        observer.object.transform_weight(to_view(name), master, compute, update_index);
-      }
-    });
-  }
-
-  static capstan_status rewrite_operand(void* self, capstan_str op, capstan_str parameter, capstan_tensor operand,
-                                        capstan_tensor* out, capstan_error* error) {
-    auto& observer = *static_cast<Self*>(self);
-    return guarded(observer.host, error, [&] {
-      if constexpr (kRewritesOperands) {
-        *out = observer.object.rewrite_operand(to_view(op), to_view(parameter), operand);
-      }
-    });
-  }
-
-  static capstan_status layer(void* self, capstan_str name, capstan_tensor hidden, const capstan_inner* inner,
+  static capstan_status layer(void* self, const capstan_layer_call* call, const capstan_inner* inner,
                               capstan_tensor* out, capstan_error* error) {
     auto& observer = *static_cast<Self*>(self);
     return guarded(observer.host, error, [&] {
       if constexpr (kWrapsLayers) {
-        *out = observer.object.layer(to_view(name), hidden, InnerLayer(inner, error));
-      }
-    });
-  }
-
-  static capstan_status layer_call(void* self, const capstan_layer_call* call, const capstan_layer_inner* inner,
-                                   capstan_tensor* out, capstan_error* error) {
-    auto& observer = *static_cast<Self*>(self);
-    return guarded(observer.host, error, [&] {
-      if constexpr (kWrapsLayerCalls) {
         LayerRun run(observer.host, call, inner, error);
         *out = observer.object.layer(run);
       }
@@ -294,14 +213,10 @@ struct ObserverThunks {
 
   static constexpr capstan_observer kVtable = {sizeof(capstan_observer),
                                                kEvents ? &event : nullptr,
-                                               kSelectsWeights ? &selects_weight : nullptr,
-                                               kTransformsWeights ? &transform_weight : nullptr,
-                                               kRewritesOperands ? &rewrite_operand : nullptr,
                                                kWrapsLayers ? &layer : nullptr,
                                                kChangesBatches ? &batch : nullptr,
                                                save_call(),
-                                               load_call(),
-                                               kWrapsLayerCalls ? &layer_call : nullptr};
+                                               load_call()};
 };
 
 /// The descriptor of observer class T.

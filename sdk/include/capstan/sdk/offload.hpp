@@ -34,11 +34,6 @@
 /// the order of their calls: a read gives what the last write before it wrote; nothing else keeps any order. A transfer
 /// that comes short goes on in here. Each ticket is ended once, by wait or by a poll that says done or throws. Calls
 /// come one at a time, from any thread. The destructor returns when nothing touches the host's memory any more.
-///
-/// The simpler form moves whole buffers, and cannot hold parameters: in place of start and poll
-///     std::uint64_t write_async(std::uint64_t buffer_id, const void* from, std::uint64_t bytes);  // a ticket
-///     std::uint64_t read_async(std::uint64_t buffer_id, void* to, std::uint64_t bytes);           // a ticket
-/// Its calls come from the engine's thread.
 namespace capstan::sdk {
 
 using Range = capstan_range;
@@ -52,22 +47,6 @@ struct OffloadThunks {
   static capstan_status register_buffer(void* self, std::uint64_t buffer_id, std::uint64_t bytes,
                                         capstan_error* error) {
     return call(self, error, [&](T& object) { object.register_buffer(buffer_id, bytes); });
-  }
-
-  static capstan_status write_async(void* self, std::uint64_t buffer_id, const void* from, std::uint64_t bytes,
-                                    std::uint64_t* ticket, capstan_error* error) {
-    return call(self, error, [&](T& object) {
-      if constexpr (kWhole) *ticket = object.write_async(buffer_id, from, bytes);
-      if constexpr (!kWhole) *ticket = start_one(object, buffer_id, const_cast<void*>(from), bytes, 1);
-    });
-  }
-
-  static capstan_status read_async(void* self, std::uint64_t buffer_id, void* to, std::uint64_t bytes,
-                                   std::uint64_t* ticket, capstan_error* error) {
-    return call(self, error, [&](T& object) {
-      if constexpr (kWhole) *ticket = object.read_async(buffer_id, to, bytes);
-      if constexpr (!kWhole) *ticket = start_one(object, buffer_id, to, bytes, 0);
-    });
   }
 
   static capstan_status wait(void* self, std::uint64_t ticket, capstan_error* error) {
@@ -105,20 +84,16 @@ struct OffloadThunks {
   static capstan_status start(void* self, const capstan_range* const* ranges, std::size_t count, std::uint64_t* ticket,
                               capstan_error* error) {
     return call(self, error, [&](T& object) {
-      if constexpr (kRanges) {
-        std::vector<Range> list(count);
-        for (std::size_t i = 0; i < count; ++i) {
-          std::memcpy(&list[i], ranges[i], std::min<std::size_t>(ranges[i]->struct_size, sizeof(Range)));
-        }
-        *ticket = object.start(std::span<const Range>(list));
+      std::vector<Range> list(count);
+      for (std::size_t i = 0; i < count; ++i) {
+        std::memcpy(&list[i], ranges[i], std::min<std::size_t>(ranges[i]->struct_size, sizeof(Range)));
       }
+      *ticket = object.start(std::span<const Range>(list));
     });
   }
 
   static capstan_status poll(void* self, std::uint64_t ticket, int* done, capstan_error* error) {
-    return call(self, error, [&](T& object) {
-      if constexpr (kRanges) *done = object.poll(ticket) ? 1 : 0;
-    });
+    return call(self, error, [&](T& object) { *done = object.poll(ticket) ? 1 : 0; });
   }
 
   static capstan_status fault(void* self, std::uint64_t ticket, capstan_offload_fault* out, capstan_error* error) {
@@ -137,14 +112,6 @@ struct OffloadThunks {
     });
   }
 
-  static constexpr bool kWhole = requires(T & t, void* memory, const void* from) {
-    { t.write_async(std::uint64_t{}, from, std::uint64_t{}) } -> std::convertible_to<std::uint64_t>;
-    { t.read_async(std::uint64_t{}, memory, std::uint64_t{}) } -> std::convertible_to<std::uint64_t>;
-  };
-  static constexpr bool kRanges = requires(T & t, std::span<const Range> ranges) {
-    { t.start(ranges) } -> std::convertible_to<std::uint64_t>;
-    { t.poll(std::uint64_t{}) } -> std::convertible_to<bool>;
-  };
   static constexpr bool kCounts = requires(const T& t) {
     { t.stats() } -> std::convertible_to<std::string>;
   };
@@ -159,19 +126,16 @@ struct OffloadThunks {
     { t.fault(std::uint64_t{}) } -> std::convertible_to<OffloadFault>;
   };
   static constexpr bool kReleases = requires(T & t) { t.release_buffer(std::uint64_t{}); };
-  static_assert(kWhole || kRanges, "an offload class needs start and poll, or write_async and read_async");
 
   static constexpr capstan_offload kVtable = {sizeof(capstan_offload),
                                               &register_buffer,
-                                              &write_async,
-                                              &read_async,
+                                              &start,
+                                              &poll,
                                               &wait,
                                               kCounts ? &stats : nullptr,
                                               kFacts ? &facts : nullptr,
                                               kPins ? &lend : nullptr,
                                               kPins ? &take_back : nullptr,
-                                              kRanges ? &start : nullptr,
-                                              kRanges ? &poll : nullptr,
                                               kFaults ? &fault : nullptr,
                                               kReleases ? &release_buffer : nullptr};
 
@@ -180,12 +144,6 @@ struct OffloadThunks {
   static capstan_status call(void* self, capstan_error* error, Body&& body) {
     auto& offload = *static_cast<Self*>(self);
     return guarded(offload.host, error, [&] { std::forward<Body>(body)(offload.object); });
-  }
-
-  static std::uint64_t start_one(T& object, std::uint64_t buffer_id, void* memory, std::uint64_t bytes,
-                                 std::uint32_t write) {
-    const Range range{sizeof(Range), write, buffer_id, 0, bytes, memory};
-    return object.start(std::span<const Range>(&range, 1));
   }
 };
 

@@ -27,7 +27,7 @@
 ///   };
 ///   CAPSTAN_PLUGIN(&capstan::sdk::tuner<Halves, "halves">)
 ///
-/// The same space, seed and costs must give the same points. Everything runs on one thread. Since plugin ABI 1.12.
+/// The same space, seed and costs must give the same points. Everything runs on one thread.
 namespace capstan::sdk {
 
 /// The points among which a tuner chooses. Valid during start().

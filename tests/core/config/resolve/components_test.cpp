@@ -26,7 +26,7 @@ IndexedPlugin plugin(const std::string& kind, const std::string& type, const std
                      const std::string& params = "") {
   const std::string file = type + ".so";
   return {file,
-          PluginManifest::parse("schema = 1\nname = \"test\"\nversion = \"1.0\"\n[abi]\ncapstan = \"1.2\"\n"
+          PluginManifest::parse("schema = 1\nname = \"test\"\nversion = \"1.0\"\n[abi]\nplugin = \"1.0\"\n"
                                 "[abi.torch]\ntier = \"none\"\n[[components]]\nkind = \"" +
                                     kind + "\"\ntype = \"" + type + "\"\nsection = \"" + section + "\"\n" + params,
                                 file)};
@@ -233,7 +233,7 @@ TEST(Sections, ParametersOfAMonitorKeepTheRulesOfItsManifest) {
 
 TEST(Components, ARuleThatIsBrokenIsNamedWithItsPlaceInTheFile) {
   const auto acme = PluginManifest::parse(
-      "schema = 1\nname = \"test\"\nversion = \"1.0\"\nabi = { capstan = \"1.2\", torch = { tier = \"none\" } }\n"
+      "schema = 1\nname = \"test\"\nversion = \"1.0\"\nabi = { plugin = \"1.0\", torch = { tier = \"none\" } }\n"
       "[[components]]\nkind = \"scheduler\"\ntype = \"Acme\"\n"
       "params.warmup_updates = { type = \"integer\", default = 5 }\n"
       "params.total_updates = { type = \"integer\", required = true }\n"
@@ -254,7 +254,7 @@ TEST(Components, ARuleThatIsBrokenIsNamedWithItsPlaceInTheFile) {
 
 TEST(Components, ARegularExpressionThatAStateTakesIsCheckedWhenTheFileIsRead) {
   const auto acme = PluginManifest::parse(
-      "schema = 1\nname = \"test\"\nversion = \"1.0\"\nabi = { capstan = \"1.4\", torch = { tier = \"none\" } }\n"
+      "schema = 1\nname = \"test\"\nversion = \"1.0\"\nabi = { plugin = \"1.0\", torch = { tier = \"none\" } }\n"
       "[[components]]\nkind = \"optimizer\"\ntype = \"Acme\"\ntraits = [\"cpu\"]\n"
       "params.names = { type = \"string[]\", default = [\"emb\"] }\n"
       "state = [{ name = \"s\", when_names = \"names\" }, { name = \"t\", when_names = \"names\" }]\n",
@@ -326,7 +326,7 @@ TEST(Components, BundledOptimizersTakeARateOf0WhereTorchDoes) {
     const std::string text{std::istreambuf_iterator<char>(in), {}};
     // The build adds these lines.
     const auto manifest =
-        PluginManifest::parse("abi.capstan = \"1.12\"\nabi.torch.tier = \"none\"\n" + text, file.string());
+        PluginManifest::parse("abi.plugin = \"1.0\"\nabi.torch.tier = \"none\"\n" + text, file.string());
     for (const ComponentManifest& component : manifest.components) {
       for (const KeySpec& spec : component.params) {
         if (spec.name != "lr") continue;

@@ -18,7 +18,7 @@ constexpr const char* kHead = R"(schema = 1
 name = "test"
 version = "1.0"
 [abi]
-capstan = "1.2"
+plugin = "1.0"
 [abi.torch]
 tier = "none"
 )";

@@ -28,7 +28,7 @@ class Unprivileged {
 
 PluginIndex with_nvme() {
   constexpr const char* kManifest =
-      "schema = 1\nname = \"disk\"\nversion = \"1.0.0\"\nabi.capstan = \"1.0\"\n"
+      "schema = 1\nname = \"disk\"\nversion = \"1.0.0\"\nabi.plugin = \"1.0\"\n"
       "abi.torch.tier = \"none\"\n[[components]]\nkind = \"offload\"\ntype = \"nvme\"\n"
       "params.nvme_path = {type = \"path\", required = true}\n";
   return PluginIndex::of({{"disk.so", PluginManifest::parse(kManifest, "disk")}});

@@ -10,7 +10,7 @@ constexpr const char* kManifest = R"(
 schema = 1
 name = "sections"
 version = "1.0.0"
-abi.capstan = "1.0"
+abi.plugin = "1.0"
 abi.torch.tier = "none"
 components = [{kind = "observer", type = "nebula", section = "nebula"}]
 )";
@@ -83,7 +83,7 @@ TEST(TypedSections, KeepDefaultsWhereOnlyAutotuningTakesTheValue) {
 
 Config with_stores(const std::string& sections, int world) {
   constexpr const char* kManifest =
-      "schema = 1\nname = \"disk\"\nversion = \"1.0.0\"\nabi.capstan = \"1.0\"\nabi.torch.tier = \"none\"\n"
+      "schema = 1\nname = \"disk\"\nversion = \"1.0.0\"\nabi.plugin = \"1.0\"\nabi.torch.tier = \"none\"\n"
       "[[components]]\nkind = \"offload\"\ntype = \"nvme\"\n"
       "params.nvme_path = {type = \"path\", default = \"/local_nvme\"}\n"
       "params.queue_depth = {type = \"integer\", default = 0}\n"
@@ -127,7 +127,7 @@ TEST(Offload, KeepsStage3InOneProcessWhereParametersAreAway) {
 
 TEST(Offload, IsRefusedForAnOptimizerThatCannotUpdateOnTheHost) {
   constexpr const char* kManifest =
-      "schema = 1\nname = \"both\"\nversion = \"1.0.0\"\nabi.capstan = \"1.0\"\nabi.torch.tier = \"none\"\n"
+      "schema = 1\nname = \"both\"\nversion = \"1.0.0\"\nabi.plugin = \"1.0\"\nabi.torch.tier = \"none\"\n"
       "[[components]]\nkind = \"offload\"\ntype = \"Tape\"\n"
       "[[components]]\nkind = \"optimizer\"\ntype = \"OnDevice\"\ntraits = [\"elementwise\"]\n";
   const ConfigReading reading =

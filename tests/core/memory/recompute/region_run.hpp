@@ -30,7 +30,7 @@ inline at::Tensor run_region(Recomputation& recomputation, const std::string& na
   call.struct_size = sizeof call;
   call.name = as_str(name);
   call.hidden = handle_of(hidden);
-  const capstan_layer_inner table{sizeof table, &inner, &Inner::run};
+  const capstan_inner table{sizeof table, &inner, &Inner::run};
   capstan_tensor out = nullptr;
   recomputation.run(call, table, how, &out);
   return take_tensor(out);
