@@ -28,6 +28,10 @@ void Definition::define_train() {
             "Checkpoint (DIR[:TAG]) or safetensors file that layer reduction takes layers from");
   keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on");
   keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
+  keys.on("--keep-best", "capstan.run.keep_best",
+          "Save and keep the checkpoint with the lowest evaluation loss, DIR:best");
+  keys.integer("--patience", "capstan.run.patience",
+               "Evaluations without a lower loss that end the training; 0: none do");
   keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order and dropout");
   keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
   app.add_flag_function(
@@ -75,6 +79,10 @@ void Definition::define_tune() {
   text_option(app, "--init-from", tune.init_from, "PATH", "Weights that --run starts from");
   keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on with --run");
   keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
+  keys.on("--keep-best", "capstan.run.keep_best",
+          "Save and keep the checkpoint with the lowest evaluation loss, DIR:best");
+  keys.integer("--patience", "capstan.run.patience",
+               "Evaluations without a lower loss that end the training; 0: none do");
   keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order, dropout and the tuner");
   keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
   app.add_flag_function(

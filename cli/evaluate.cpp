@@ -10,6 +10,7 @@
 #include "cli/program.hpp"
 #include "cli/run_setup.hpp"
 #include "cli/usage_error.hpp"
+#include "core/checkpoint/checkpoint.hpp"
 #include "core/compression/removal_record.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
@@ -23,7 +24,7 @@ int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) 
   Engine engine(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
   if (arguments.init_from.empty()) {
     const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
-    engine.load_checkpoint(name.dir, name.tag);
+    engine.load_checkpoint(name.dir, tag_named(name.dir, name.tag));
   } else {
     engine.load_weights(arguments.init_from);
   }

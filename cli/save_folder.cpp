@@ -103,6 +103,10 @@ Json SaveFolder::restarting_parents() const {
   return list;
 }
 
+void SaveFolder::mark_best(const std::string& tag) const {
+  if (leads()) note_best(loaded_.config.run.save_dir, tag);
+}
+
 void SaveFolder::add(const std::string& tag) {
   own_.insert(tag);
   if (leads()) prune_checkpoints(loaded_.config.run.save_dir, loaded_.config.run.keep, own_);

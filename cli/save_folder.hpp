@@ -25,6 +25,8 @@ class SaveFolder {
   void go_on(const std::string& run, std::int64_t step);
   /// For the client state of a checkpoint: the processes that start this run again where a process is lost.
   Json restarting_parents() const;
+  /// `tag` has the lowest evaluation loss so far: capstan.run.keep spares it.
+  void mark_best(const std::string& tag) const;
   /// This run has saved `tag`. Deletes its oldest checkpoints as capstan.run.keep says.
   void add(const std::string& tag);
 

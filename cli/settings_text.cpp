@@ -109,7 +109,7 @@ std::string saving_text(const RunConfig& run) {
   if (run.save_dir.empty()) return "none (--save is not given)";
   return run.save_dir +
          (run.save_every ? ", every " + grouped(run.save_every) + " steps and at the end" : ", at the end") +
-         (run.keep ? ", the newest " + grouped(run.keep) + " kept" : "") +
+         (run.keep ? ", the newest " + grouped(run.keep) + " kept" : "") + (run.keep_best ? ", and the best" : "") +
          (run.overwrite ? ", over another run's checkpoints" : "");
 }
 
@@ -184,9 +184,12 @@ std::string settings_text(const Config& config, const PluginIndex& plugins, cons
   if (!config.run.eval_data_paths.empty()) {
     rows.insert(
         rows.begin() + 3,
-        {"evaluation", joined(config.run.eval_data_paths) +
-                           (config.run.eval_every ? ", every " + grouped(config.run.eval_every) + " steps" : "") +
-                           " and at the end"});
+        {"evaluation",
+         joined(config.run.eval_data_paths) +
+             (config.run.eval_every ? ", every " + grouped(config.run.eval_every) + " steps" : "") + " and at the end" +
+             (config.run.patience ? ", until " + counted(config.run.patience, "evaluation") + " in a row " +
+                                        (config.run.patience == 1 ? "has" : "have") + " no lower loss"
+                                  : "")});
   }
   if (config.device != "cpu") rows.insert(rows.begin() + 2, {"device", config.device});
   if (!config.parameter_groups.empty()) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "cli/best_evaluation.hpp"
 #include "cli/checkpoint_name.hpp"
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
@@ -46,8 +47,14 @@ void check_run(const RunConfig& run) {
   needs(run.save_every > 0, !run.save_dir.empty(), "capstan.run.save_every", "capstan.run.save_dir (--save)");
   needs(run.keep > 0, !run.save_dir.empty(), "capstan.run.keep", "capstan.run.save_dir (--save)");
   needs(run.overwrite, !run.save_dir.empty(), "capstan.run.overwrite", "capstan.run.save_dir (--save)");
-  needs(run.eval_every > 0, !run.eval_data_paths.empty(), "capstan.run.eval_every",
-        "capstan.data.eval_path (--eval-data)");
+  needs(run.keep_best, !run.save_dir.empty(), "capstan.run.keep_best", "capstan.run.save_dir (--save)");
+  const std::pair<bool, const char*> evaluating[] = {{run.eval_every > 0, "capstan.run.eval_every"},
+                                                     {run.keep_best, "capstan.run.keep_best"},
+                                                     {run.patience > 0, "capstan.run.patience"}};
+  for (const auto& [used, key] : evaluating) {
+    needs(used, !run.eval_data_paths.empty(), key, "capstan.data.eval_path (--eval-data)");
+    needs(used, run.eval_every > 0, key, "capstan.run.eval_every (--eval-every)");
+  }
 }
 
 /// A checkpoint's folder as --resume takes it.
@@ -165,6 +172,9 @@ class TrainingRun {
   void evaluate();
   void save();
   void note_saved();
+  void mark_best();
+  bool out_of_patience() const { return run_.patience > 0 && best_.since() >= run_.patience; }
+  std::string best_text() const;
   void finish_saving();
   void finish(double seconds);
   void close_run();
@@ -191,6 +201,7 @@ class TrainingRun {
   std::string saving_;  // the checkpoint that is under way; empty: none
   std::string kept_;    // the last that is complete; empty: none
   std::optional<std::int64_t> saved_step_, evaluated_step_;
+  BestEvaluation best_;
   double first_loss_ = 0;
   std::int64_t steps_here_ = 0;
   ElasticAccount account_;
@@ -226,6 +237,7 @@ bool TrainingRun::go_on() {
     account_ = ElasticAccount::go_on(kept->at("account"), since, waited, now());
     first_loss_ = kept->at("first_loss").as_number();
     steps_here_ = kept->at("steps_here").as_integer();
+    best_.load(kept->find("best"));
   }
   if (generation() > 1 && (!member_ || member_->world().end.empty())) {
     print_line("generation " + grouped(generation()) + ": " + grouped(engine_->world_size()) +
@@ -268,6 +280,7 @@ Json TrainingRun::kept_with_snapshot() const {
   kept["account"] = account_.json(now());
   kept["first_loss"] = first_loss_;
   kept["steps_here"] = steps_here_;
+  kept["best"] = best_.json();
   return kept;
 }
 
@@ -319,9 +332,11 @@ void TrainingRun::take_teacher() {
 }
 
 void TrainingRun::resume(const CheckpointName& name) {
-  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : name.tag;
+  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : tag_named(name.dir, name.tag);
   const std::string checkpoint = (std::filesystem::path(name.dir) / tag).string();
-  warn_about_other_data(engine_->load_checkpoint(name.dir, tag), checkpoint);
+  const Json client_state = engine_->load_checkpoint(name.dir, tag);
+  warn_about_other_data(client_state, checkpoint);
+  best_.load(client_state.find("best"));
   folder_.go_on(engine_->run_id(), step());
   saved_step_ = step();
   kept_ = checkpoint;
@@ -433,6 +448,20 @@ void TrainingRun::evaluate() {
   evaluated_step_ = step();
   print_line("step=" + std::to_string(step()) + ", eval_loss=" + fixed(loss, 4) + " over " +
              grouped(evaluation.samples()) + " samples");
+  if (!best_.take(step(), loss) || !run_.keep_best) return;
+  save();
+  mark_best();  // where this step was saved before
+}
+
+/// Names the checkpoint of the lowest evaluation loss once it is complete.
+void TrainingRun::mark_best() {
+  const std::filesystem::path checkpoint = kept_;
+  const bool is_best = run_.keep_best && saving_.empty() && best_.step() && saved_step_ == best_.step();
+  if (is_best && checkpoint.parent_path() == run_.save_dir) folder_.mark_best(checkpoint.filename().string());
+}
+
+std::string TrainingRun::best_text() const {
+  return "step " + grouped(*best_.step()) + " (eval_loss " + fixed(best_.loss(), 4) + ")";
 }
 
 void TrainingRun::save() {
@@ -442,6 +471,7 @@ void TrainingRun::save() {
   Json client_state = Json::object();
   client_state["data"] = data_identity();
   client_state["restarting_parents"] = folder_.restarting_parents();
+  client_state["best"] = best_.json();
   finish_saving();
   saving_ = (std::filesystem::path(run_.save_dir) / engine_->save_checkpoint(run_.save_dir, "", client_state)).string();
   saved_step_ = step();
@@ -459,6 +489,7 @@ void TrainingRun::note_saved() {
     cli::note_saved(member_->folder(), *saved_step_,
                     {checkpoint.parent_path().string(), checkpoint.filename().string()});
   }
+  mark_best();
   folder_.add(std::filesystem::path(kept_).filename().string());
   print_line("saved " + kept_);
 }
@@ -488,6 +519,12 @@ void TrainingRun::finish(double seconds) {
     print_line("trained " + counted(steps_here_, "step") + " in " + duration_text(seconds) + ": loss " +
                fixed(first_loss_, 4) + " -> " + fixed(engine_->mean_loss(), 4));
   }
+  if (out_of_patience()) {
+    print_line("stopped after step " + grouped(step()) + ": " + counted(best_.since(), "evaluation") +
+               " in a row had no lower loss" + (best_.step() ? " than that after " + best_text() : "") +
+               " (capstan.run.patience)");
+  }
+  if (run_.keep_best && best_.step()) print_line("best: " + best_text() + ", " + run_.save_dir + ":best");
   if (member_) print_line(account_.text(member_->world().losses, now()));
   close_run();
   if (restart_ && loaded_.communicator->local_rank() == 0) restart_->remove();
@@ -532,7 +569,7 @@ std::optional<int> TrainingRun::run() {
   if (!snapshots_) account_.begun = now();
   const auto seconds = [&] { return now() - account_.begun; };
   try {
-    while (step() < *run_.steps) {
+    while (step() < *run_.steps && !out_of_patience()) {
       if (stop_requested()) return member_ ? pause() : interrupted();
       if (asked_to_stop()) engine_->ask_to_stop();
       if (!train_step_or_leave()) return static_cast<int>(ExitCode::kInterrupted);

@@ -143,8 +143,8 @@ void quieten(Json& document) {
   for (const char* path :
        {"tensorboard", "wandb", "csv_monitor", "comet", "flops_profiler", "comms_logger", "wall_clock_breakdown",
         "memory_breakdown", "dump_state", "capstan.monitors", "capstan.run.save_dir", "capstan.run.save_every",
-        "capstan.run.keep", "capstan.run.overwrite", "capstan.run.eval_every", "capstan.data.eval_path",
-        "capstan.tuner"}) {
+        "capstan.run.keep", "capstan.run.keep_best", "capstan.run.overwrite", "capstan.run.eval_every",
+        "capstan.run.patience", "capstan.data.eval_path", "capstan.tuner"}) {
     erase_path(document, path);
   }
   document["steps_per_print"] = Json();

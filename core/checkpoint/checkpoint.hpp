@@ -51,6 +51,15 @@ void write_checkpoint(const std::filesystem::path& dir, const std::string& tag, 
 /// The tag that <dir>/latest names. Throws RuntimeFault when there is none.
 std::string latest_tag(const std::filesystem::path& dir);
 
+/// Names `tag` in <dir>/best, the checkpoint with the lowest evaluation loss, which prune_checkpoints() keeps. Throws
+/// RuntimeFault.
+void note_best(const std::filesystem::path& dir, const std::string& tag);
+/// The tag that <dir>/best names; empty where there is no such file. Throws RuntimeFault when it holds no name.
+std::string best_tag(const std::filesystem::path& dir);
+/// The tag that a user means by `tag`: that of <dir>/best for "best", where no checkpoint has this name. Throws
+/// RuntimeFault.
+std::string tag_named(const std::filesystem::path& dir, const std::string& tag);
+
 /// Reads and verifies all of a checkpoint: presence, sizes, checksums. Throws RuntimeFault naming the file, the tensor
 /// and what is wrong. Tensors are mapped from the file where possible and must be copied to be written.
 CheckpointContents read_checkpoint(const std::filesystem::path& dir, const std::string& tag);
@@ -63,7 +72,7 @@ CheckpointContents read_checkpoint(const std::filesystem::path& dir, const std::
 Json read_checkpoint_state(const std::filesystem::path& dir, const std::string& tag);
 
 /// Of the checkpoints `own` that are there (folders global_step<N> with an index), deletes the oldest, so that `keep`
-/// remain; never the one that `latest` names. keep 0: all stay.
+/// remain; never those that `latest` and `best` name. keep 0: all stay.
 void prune_checkpoints(const std::filesystem::path& dir, std::int64_t keep, const std::set<std::string>& own);
 
 }  // namespace capstan

@@ -141,10 +141,19 @@ fs::path put_in_place(const fs::path& aside, const fs::path& dir, const std::str
   return old;
 }
 
-void write_latest(const fs::path& dir, const std::string& tag, const fs::path& from) {
-  const fs::path next = path_aside(from, kLatestName);
+namespace {
+
+/// Writes the file `name` of `dir`, which names `tag`, aside in the folder `from`.
+void write_name(const fs::path& dir, const char* name, const std::string& tag, const fs::path& from) {
+  const fs::path next = path_aside(from, name);
   write_file(next, tag);
-  rename_synced(next, dir / kLatestName);
+  rename_synced(next, dir / name);
+}
+
+}  // namespace
+
+void write_latest(const fs::path& dir, const std::string& tag, const fs::path& from) {
+  write_name(dir, kLatestName, tag, from);
 }
 
 fs::path find_checkpoint(const fs::path& dir, const std::string& tag) {
@@ -203,21 +212,54 @@ std::string checkpoint_there(const fs::path& dir) {
   }
 }
 
+namespace {
+
+/// The tag that the file <dir>/<name> holds.
+std::string tag_in(const fs::path& dir, const char* name) {
+  const MappedFile file(dir / name);
+  std::string tag(reinterpret_cast<const char*>(file.data()), file.size());
+  tag.erase(tag.find_last_not_of(" \t\r\n") + 1);
+  try {
+    check_tag(tag);
+  } catch (const RuntimeFault&) {
+    throw RuntimeFault("checkpoints in '" + dir.string() + "': the file '" + name +
+                       "' does not hold a checkpoint's name." + tags_text(dir));
+  }
+  return tag;
+}
+
+}  // namespace
+
 std::string latest_tag(const fs::path& dir) {
   const std::string where = "checkpoints in '" + dir.string() + "': ";
   std::error_code error;
   if (!fs::is_directory(dir, error)) throw RuntimeFault(where + "there is no such folder.");
   if (!is_there(dir / kLatestName))
     throw RuntimeFault(where + "there is no file 'latest' to tell which." + tags_text(dir));
-  const MappedFile file(dir / kLatestName);
-  std::string tag(reinterpret_cast<const char*>(file.data()), file.size());
-  tag.erase(tag.find_last_not_of(" \t\r\n") + 1);
-  try {
-    check_tag(tag);
-  } catch (const RuntimeFault&) {
-    throw RuntimeFault(where + "the file 'latest' does not hold a checkpoint's name." + tags_text(dir));
+  return tag_in(dir, kLatestName);
+}
+
+std::string best_tag(const fs::path& dir) {
+  std::error_code error;
+  return fs::is_regular_file(dir / kBestName, error) ? tag_in(dir, kBestName) : "";
+}
+
+std::string tag_named(const fs::path& dir, const std::string& tag) {
+  const std::string best = tag == kBestName ? best_tag(dir) : "";
+  return best.empty() ? tag : best;
+}
+
+void note_best(const fs::path& dir, const std::string& tag) {
+  const SaveToken token = save_token();
+  const fs::path place = enter_save_fence(dir, token);
+  const FolderLock lock(dir, !token.run.empty());
+  std::error_code error;
+  if (fs::is_directory(dir / kBestName, error)) {
+    throw RuntimeFault(
+        "checkpoints in '" + dir.string() + "': '" + kBestName +
+        "' is a folder, and capstan.run.keep_best writes a file of that name. Save into another folder.");
   }
-  return tag;
+  write_name(dir, kBestName, tag, place);
 }
 
 void prune_checkpoints(const fs::path& dir, std::int64_t keep, const std::set<std::string>& own) {
@@ -227,13 +269,13 @@ void prune_checkpoints(const fs::path& dir, std::int64_t keep, const std::set<st
   // by then, so that its renames into the fence fail.
   const fs::path place = enter_save_fence(dir, token);
   const FolderLock lock(dir, !token.run.empty());
-  const std::string latest = is_there(dir / kLatestName) ? latest_tag(dir) : "";
+  const std::string latest = is_there(dir / kLatestName) ? latest_tag(dir) : "", best = best_tag(dir);
   auto tags = checkpoint_tags(dir);
   std::erase_if(tags, [&](const auto& tag) { return step_of(tag) < 0 || !own.contains(tag); });
   auto excess = static_cast<std::int64_t>(tags.size()) - keep;
   for (const auto& tag : tags) {
     if (excess <= 0) break;
-    if (tag == latest) continue;
+    if (tag == latest || tag == best) continue;
     // Out of its name first: a checkpoint that is half deleted must not look like one.
     const fs::path doomed = path_aside(place, tag);
     rename_synced(dir / tag, doomed);

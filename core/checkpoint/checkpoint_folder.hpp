@@ -7,16 +7,17 @@
 
 namespace capstan {
 
-// Names in a checkpoint folder beside the tags and `latest`. A tag never begins with a dot.
+// Names in a checkpoint folder beside the tags, `latest` and `best`. A tag never begins with a dot.
 //   .<tag>.partial-<pid>   being written, or taken out of use and being deleted
 //   .<tag>.replaced        the old one while a new one takes its place, where the file system cannot swap the two
-//   .latest.partial-<pid>  the next `latest`
+//   .latest.partial-<pid>  the next `latest`; .best.partial-<pid> likewise
 //   .run-<run>-<term>-<generation>/, .run-<run>.left
 //                          what an elastic run is writing, and that another run has kept one out: save_fence.hpp
 
 inline constexpr const char* kIndexName = "index.json";
 inline constexpr const char* kStateName = "state.json";
 inline constexpr const char* kLatestName = "latest";
+inline constexpr const char* kBestName = "best";
 
 /// Keeps others from saving into the folder for as long as it lives. Where the file system has no locks it holds none.
 class FolderLock {

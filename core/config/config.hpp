@@ -109,6 +109,8 @@ struct RunConfig {
   std::int64_t keep = 0;                    // newest checkpoints kept; 0: all
   bool overwrite = false;                   // replaces checkpoints of another run in save_dir
   std::int64_t eval_every = 0;              // steps; 0: only at the end
+  bool keep_best = false;                   // the checkpoint of the lowest evaluation loss is saved and kept
+  std::int64_t patience = 0;                // evaluations without a lower loss that end the run; 0: none do
   std::string on_nan = "stop";              // stop, continue
   std::string on_monitor_failure = "stop";  // stop, continue: of a monitor that cannot be started
   std::string on_mismatch = "stop";         // stop, continue: of a compression that acts on no module of the model

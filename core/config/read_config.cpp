@@ -148,7 +148,10 @@ RunConfig run_settings(const Effective& values) {
   run.save_every = saving.integer("capstan.run.save_every");
   run.keep = saving.integer("capstan.run.keep");
   run.overwrite = saving.flag("capstan.run.overwrite");
-  run.eval_every = (run.eval_data_paths.empty() ? unused : values).integer("capstan.run.eval_every");
+  const Effective& evaluating = run.eval_data_paths.empty() ? unused : values;
+  run.eval_every = evaluating.integer("capstan.run.eval_every");
+  run.keep_best = (run.save_dir.empty() ? unused : evaluating).flag("capstan.run.keep_best");
+  run.patience = evaluating.integer("capstan.run.patience");
   run.on_nan = values.text("capstan.run.on_nan");
   run.on_monitor_failure = values.text("capstan.run.on_monitor_failure");
   run.on_mismatch = values.text("capstan.run.on_mismatch");

@@ -121,7 +121,7 @@ void read_teacher(const std::string& path, const LayerReductionConfig& section, 
       refuse_missing_layers(dir, format, section, teacher.where);
       entries = read_hf_folder(dir, format);
     } else {
-      const std::string tag = colon == std::string::npos ? latest_tag(dir) : path.substr(colon + 1);
+      const std::string tag = colon == std::string::npos ? latest_tag(dir) : tag_named(dir, path.substr(colon + 1));
       teacher.contents = read_checkpoint(dir, tag);
       entries = exported_weights(teacher.contents, (dir / tag).string());
     }

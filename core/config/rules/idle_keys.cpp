@@ -208,8 +208,13 @@ void run_keys(const Effective& values, const Config& config, Problems& problems)
   note(values, "capstan.run.save_every", !saves && config.run.save_every > 0, save, problems);
   note(values, "capstan.run.keep", !saves && config.run.keep > 0, save, problems);
   note(values, "capstan.run.overwrite", !saves && config.run.overwrite, save, problems);
-  note(values, "capstan.run.eval_every", config.run.eval_data_paths.empty() && config.run.eval_every > 0,
-       "has no effect without capstan.data.eval_path (--eval-data).", problems);
+  const bool evaluates = !config.run.eval_data_paths.empty(), often = config.run.eval_every > 0;
+  const std::string evaluate = evaluates ? "has no effect without capstan.run.eval_every (--eval-every)."
+                                         : "has no effect without capstan.data.eval_path (--eval-data).";
+  note(values, "capstan.run.eval_every", !evaluates && often, evaluate, problems);
+  note(values, "capstan.run.keep_best", config.run.keep_best && !saves, save, problems);
+  note(values, "capstan.run.keep_best", config.run.keep_best && saves && !(evaluates && often), evaluate, problems);
+  note(values, "capstan.run.patience", config.run.patience > 0 && !(evaluates && often), evaluate, problems);
 }
 
 /// More ranks for the secondary copy than there are.

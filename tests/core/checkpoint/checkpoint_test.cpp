@@ -397,6 +397,28 @@ TEST(PruneCheckpoints, TheNewestStayAndOthersAreNotTouched) {
               ElementsAre("best", "global_step1", "global_step100", "global_step200", "global_step2x", "latest"));
 }
 
+TEST(PruneCheckpoints, TheBestStays) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(best_tag(folder.path()), "");
+  for (int step : {1, 2, 3, 4})
+    write_checkpoint(folder.path(), "global_step" + std::to_string(step), sample_checkpoint(step));
+  EXPECT_EQ(tag_named(folder.path(), "best"), "best") << "nothing tells another one";
+  note_best(folder.path(), "global_step1");
+  note_best(folder.path(), "global_step2");
+  EXPECT_EQ(best_tag(folder.path()), "global_step2");
+  EXPECT_EQ(tag_named(folder.path(), "best"), "global_step2");
+  EXPECT_EQ(tag_named(folder.path(), ""), "");
+  EXPECT_EQ(tag_named(folder.path(), "global_step3"), "global_step3");
+
+  prune_checkpoints(folder.path(), 1, {"global_step1", "global_step2", "global_step3", "global_step4"});
+
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("best", "global_step2", "global_step4", "latest"));
+  folder.write("best", "a/b");
+  EXPECT_EQ(fault_of([&] { best_tag(folder.path()); }),
+            "checkpoints in '" + folder.path().string() +
+                "': the file 'best' does not hold a checkpoint's name. Checkpoints there: global_step2, global_step4.");
+}
+
 TEST(PruneCheckpoints, OthersThanTheOwnAreNeitherCountedNorTouched) {
   const TemporaryFolder folder;
   for (int step : {1, 2, 3, 50, 60})
