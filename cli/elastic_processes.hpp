@@ -152,7 +152,6 @@ class ElasticProcesses {
   bool finishing_ = false;               // some members have ended well
   bool ending_ = false;                  // all processes are to end
   bool asked_ = false;                   // they have been asked kindly
-  bool gave_up_ = false;                 // no more processes are started, and that was said
   int interrupts_ = 0, savers_ = 0;
   int code_ = 0;
 };

@@ -17,7 +17,6 @@ class Terminal {
   /// The text as a heading, or as it is where there are no colours.
   std::string bold(const std::string& text) const { return colour_ ? "\x1b[1m" + text + "\x1b[0m" : text; }
   std::string dim(const std::string& text) const { return colour_ ? "\x1b[2m" + text + "\x1b[0m" : text; }
-  std::string green(const std::string& text) const { return colour_ ? "\x1b[32m" + text + "\x1b[0m" : text; }
 
  private:
   int descriptor_;

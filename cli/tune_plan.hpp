@@ -54,7 +54,6 @@ class PointPlanner {
   std::optional<ModelEstimate> estimate_;
   ActivationBytes program_activations_;
   std::map<bool, ActivationBytes> activations_;  // by whether they are recomputed
-  std::map<std::string, std::int64_t> effects_;
 };
 
 /// Bytes as people write them: "1.50 GB".

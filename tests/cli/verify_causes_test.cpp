@@ -54,6 +54,7 @@ TEST_F(Causes, AreCountsOfTokensWhereTheMeanOverTokensIsTheSame) {
   EXPECT_THAT(cause(with("2.5", "2.25"), with("2.375", "2.25")),
               HasSubstr("the mean of their means is 2.5 here and 2.375 there, the mean over tokens is 2.25 in both."));
   EXPECT_THAT(cause(with("2.5", "2.5"), with("2.375", "2.375")), IsEmpty());
+  EXPECT_THAT(cause(with("2.5", "2.251"), with("2.375", "2.25")), IsEmpty());
   EXPECT_THAT(cause(R"({"losses": ["not finite"], "token_losses": [2]})", with("2", "2")), IsEmpty());
 }
 

@@ -164,6 +164,8 @@ TEST_F(Records, OfAResumedRunAreComparedOverItsOwnSteps) {
         facts["losses"] = Json::parse("[2.25]");
         facts["samples"] = Json::parse(R"([["c", "d"]])");
       });
+  // They are the weights of the checkpoint.
+  write_safetensors(RunRecord::first_weights(run), {{kNames[0], weights_[0] + 1}, {kNames[1], weights_[1] + 1}});
   EXPECT_THAT(compared(run).found, IsEmpty());
 }
 

@@ -78,6 +78,16 @@ TEST_F(Verify, EndsAtAModelThatIsRandomByItself) {
   EXPECT_THAT(result.err, HasSubstr("two equal runs differ, so that no comparison tells anything."));
 }
 
+TEST_F(Verify, NamesWhatAnEarlierEngineOfTheProcessLeaves) {
+  setenv("CAPSTAN_BAD", "deterministic", 1);  // its weights depend on how many were made
+  const ProcessResult result = verify({"--plugin-path", CAPSTAN_TEST_BUILD_DIR "/tests/bad_plugins", "--model", "Bad",
+                                       "--seq", "16", "--only", "after another engine"});
+  unsetenv("CAPSTAN_BAD");
+  EXPECT_EQ(result.exit_code, 1) << result.err;
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("after another engine"), HasSubstr("the initial values of 'weights' differ")));
+}
+
 TEST_F(Verify, TellsWhatIsRefusedAndWhatCannotBeSplit) {
   const ProcessResult refused =
       verify({"--set", R"(optimizer={"type": "OneBitAdam", "params": {"lr": 0.001}})", "--only", "stage 3, 2"});

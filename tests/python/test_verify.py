@@ -37,6 +37,13 @@ class EveryWay(Fixture):
         self.assertTrue(found.kept, str(found))
         self.assertEqual([one["verdict"] for one in found.variants], ["kept", "kept"], str(found))
 
+    def test_an_engine_before_it_changes_nothing(self):
+        self.assertTrue(verify(models.dropout, only="after another engine").kept)
+
+    def test_peers_get_batches_as_they_were_before_forward(self):
+        found = verify(models.in_place, peer="plain", only="own loop")
+        self.assertTrue(found.kept, str(found))
+
     def test_dropout_goes_on_with_the_random_numbers_of_the_run(self):
         self.assertTrue(verify(models.dropout, only="saved and resumed").kept)
 

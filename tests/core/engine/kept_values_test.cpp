@@ -75,7 +75,26 @@ TEST(KeptValues, OfStatesThatHaveNoValueForEachElementAreWholeOrRefused) {
     // One of the ranks has none of its elements.
     EXPECT_THAT(kept.states("scalar"), ElementsAre("exp_avg", "exp_avg_sq"));
     EXPECT_EQ(kept.whole({"scalar", "exp_avg"}).numel(), 1);
+    // On a store it has not even a piece of it.
+    MixedRun away(config_of(2, kAdam, R"({"stage": 2, "offload_optimizer": {"device": "cpu"}})"), shared(communicator));
+    away.model.skips = false;
+    away.step();
+    EXPECT_THAT(KeptValues(away.engine).states("scalar"), ElementsAre("exp_avg", "exp_avg_sq"));
   });
+}
+
+TEST(KeptValues, OfGradientsAreWithoutTheLossScale) {
+  const auto gradient_of = [](const std::string& more) {
+    MixedRun run(R"({"train_micro_batch_size_per_gpu": 12, "steps_per_print": null, "gradient_clipping": 0,
+                     "optimizer": )" +
+                     std::string(kAdam) + more + "}",
+                 Communicator::alone());
+    backward(run);
+    return KeptValues(run.engine).whole({"large", KeptValues::kGradient});
+  };
+  const at::Tensor plain = gradient_of(""), half = gradient_of(R"(, "fp16": {"enabled": true, "loss_scale": 512})");
+  EXPECT_GT(plain.norm().item<float>(), 0);
+  EXPECT_LT((half - plain).norm().item<float>(), 0.01 * plain.norm().item<float>());
 }
 
 TEST(KeptValues, OfAParameterWithoutAGradientAreNoGradient) {
