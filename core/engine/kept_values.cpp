@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "core/comm/communicator.hpp"
@@ -112,15 +111,6 @@ std::vector<std::string> KeptValues::states(const std::string& parameter) const 
     const bool is_of_parts = spec.per_rank || spec.reset_on_reshard || spec.scratch;
     if (spec.like == StateSpec::Like::kParameter && !is_of_parts) names.insert(spec.name);
   });
-  // A rank without elements of the parameter has no state of it.
-  if (Sharding* sharding = state_.store.sharding(); sharding != nullptr && sharding->communicator().size() > 1) {
-    std::string text;
-    for (const std::string& name : names) text += name + "\n";
-    for (const std::string& of_rank : sharding->communicator().all_gather_text("names of states", text)) {
-      std::istringstream lines(of_rank);
-      for (std::string name; std::getline(lines, name);) names.insert(name);
-    }
-  }
   return {names.begin(), names.end()};
 }
 

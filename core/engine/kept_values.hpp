@@ -34,7 +34,7 @@ class KeptValues {
   /// Whether the engine trains a parameter of that name.
   bool trains(const std::string& parameter) const;
   /// Names of the optimizer's states of a parameter that have a value for each element, wherever it lies, and are
-  /// saved. All ranks call it.
+  /// saved: the same on every rank.
   std::vector<std::string> states(const std::string& parameter) const;
   /// The whole, in the parameter's shape; a state that has no value for each element in its own. A gradient is the mean
   /// over ranks and micro-batches, without the loss scale; undefined where no rank has one. Throws RuntimeFault for a

@@ -5,6 +5,7 @@
 #include <regex>
 
 #include "core/checkpoint/checkpoint_folder.hpp"
+#include "tests/cli/elastic_run.hpp"
 #include "tests/cli/programs.hpp"
 
 namespace capstan::cli {
@@ -138,6 +139,42 @@ TEST_F(BestCheckpoint, IsTheSameOfARunThatWasResumedAndOfSeveralProcesses) {
   EXPECT_EQ(two.exit_code, 0) << two.err;
   EXPECT_EQ(losses(two.out).rbegin()->first, end);
   EXPECT_EQ(best("two"), best("whole"));
+}
+
+TEST_F(BestCheckpoint, IsThatOfAnUndisturbedRunWhereAnElasticOneLosesAProcess) {
+  const std::vector<std::string> evaluating = {
+      "--eval-data", "held_out.txt", "--eval-every", "1", "--keep-best", "--keep", "1", "--patience", "300"};
+  const auto words = [&](const std::string& dir) {
+    std::vector<std::string> words = {
+        "--config",
+        "config.json",
+        "--data",
+        "text.txt",
+        "--steps",
+        "100000",
+        "--no-progress",
+        "--save",
+        dir,
+        "--set",
+        "train_batch_size=null",
+        "--set",
+        R"(elasticity={"enabled": true, "max_train_batch_size": 8, "micro_batch_sizes": [2, 4], "version": 0.1})"};
+    words.insert(words.end(), evaluating.begin(), evaluating.end());
+    return words;
+  };
+  const ProcessResult whole = ElasticRun(folder_, {"-n", "2", "--elastic", "2:2"}, words("whole")).wait();
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  ElasticRun run(folder_, {"-n", "2", "--elastic", "2:2"}, words("ckpt"));
+  for (const std::int64_t generation : {1, 2}) {
+    ASSERT_TRUE(run.await(30 * generation, generation));  // behind the lowest loss
+    ASSERT_NE(run.kill_rank(static_cast<std::size_t>(generation - 1)), 0);
+  }
+  const ProcessResult killed = run.wait();
+  ASSERT_EQ(killed.exit_code, 0) << killed.err;
+  EXPECT_THAT(killed.out, HasSubstr("2 processes lost"));
+  const auto end_of = [](const std::string& out) { return out.substr(out.find("stopped after step "), 100); };
+  EXPECT_EQ(end_of(killed.out), end_of(whole.out));
+  EXPECT_EQ(best(), best("whole"));
 }
 
 TEST_F(BestCheckpoint, NeedsEvaluationsAndAFolder) {
