@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/progress_bar.hpp"
+#include "cli/run_checks.hpp"
 #include "cli/run_setup.hpp"
 #include "cli/save_folder.hpp"
 #include "cli/settings_text.hpp"
@@ -38,24 +38,6 @@ namespace {
 
 /// Ends an evaluation that a signal interrupts.
 struct Interrupted {};
-
-/// What cannot be known from one key alone.
-void check_run(const RunConfig& run) {
-  const auto needs = [](bool used, bool there, const char* key, const char* other) {
-    if (used && !there) throw ConfigError(std::string(key) + ": has no effect without " + other + ".");
-  };
-  needs(run.save_every > 0, !run.save_dir.empty(), "capstan.run.save_every", "capstan.run.save_dir (--save)");
-  needs(run.keep > 0, !run.save_dir.empty(), "capstan.run.keep", "capstan.run.save_dir (--save)");
-  needs(run.overwrite, !run.save_dir.empty(), "capstan.run.overwrite", "capstan.run.save_dir (--save)");
-  needs(run.keep_best, !run.save_dir.empty(), "capstan.run.keep_best", "capstan.run.save_dir (--save)");
-  const std::pair<bool, const char*> evaluating[] = {{run.eval_every > 0, "capstan.run.eval_every"},
-                                                     {run.keep_best, "capstan.run.keep_best"},
-                                                     {run.patience > 0, "capstan.run.patience"}};
-  for (const auto& [used, key] : evaluating) {
-    needs(used, !run.eval_data_paths.empty(), key, "capstan.data.eval_path (--eval-data)");
-    needs(used, run.eval_every > 0, key, "capstan.run.eval_every (--eval-every)");
-  }
-}
 
 /// A checkpoint's folder as --resume takes it.
 std::string resume_name(const std::string& checkpoint) {
@@ -94,7 +76,7 @@ class TrainingRun {
     engine_.emplace(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
     if (!report_.empty()) engine_->comms_log().record_all(true);
     engine_->start_sampler(data_.samples(), data_.fingerprint());
-    check_passes();
+    check_passes(loaded.config, data_.samples());
     engine_->set_report_output([this](std::string_view text) { print_line(text); });
     if (!member && !restart) {
       begin(arguments);
@@ -159,7 +141,6 @@ class TrainingRun {
   }
   void resume(const CheckpointName& name);
   void take_teacher();
-  void check_passes() const;
   Batch next_batch(std::int64_t micro_step);
   Json data_identity() const;
   void warn_about_other_data(const Json& client_state, const std::string& checkpoint) const;
@@ -387,21 +368,6 @@ bool TrainingRun::train_step_or_leave() {
   }
 }
 
-/// A run that would need more passes over the data than data_efficiency allows is refused before it begins.
-void TrainingRun::check_passes() const {
-  const DataEfficiencyConfig& section = loaded_.config.data_efficiency;
-  if (!section.enabled || !section.data_sampling.enabled) return;
-  const std::int64_t batch = loaded_.config.batch.train_batch_size;
-  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
-  const std::int64_t passes = std::min(section.data_sampling.num_epochs, kMost / data_.samples());
-  const std::int64_t most = passes * data_.samples() / batch;
-  if (*run_.steps <= most) return;
-  throw ConfigError("data_efficiency.data_sampling.num_epochs: " + grouped(section.data_sampling.num_epochs) +
-                    " passes over " + grouped(data_.samples()) + " samples are " + grouped(most) + " steps of " +
-                    grouped(batch) + " samples, and capstan.run.steps is " + grouped(*run_.steps) +
-                    ". Allow more passes, or take fewer steps.");
-}
-
 Batch TrainingRun::next_batch(std::int64_t micro_step) {
   if (member_ && member_->is_over()) throw PeerFault("the step has no future: a process of the run is gone.");
   return micro_batch(*engine_, data_, order_, micro_step);
@@ -457,7 +423,10 @@ void TrainingRun::evaluate() {
 void TrainingRun::mark_best() {
   const std::filesystem::path checkpoint = kept_;
   const bool is_best = run_.keep_best && saving_.empty() && best_.step() && saved_step_ == best_.step();
-  if (is_best && checkpoint.parent_path() == run_.save_dir) folder_.mark_best(checkpoint.filename().string());
+  std::error_code error;
+  if (is_best && std::filesystem::equivalent(checkpoint.parent_path(), run_.save_dir, error)) {
+    folder_.mark_best(checkpoint.filename().string());
+  }
 }
 
 std::string TrainingRun::best_text() const {

@@ -57,7 +57,7 @@ class BestCheckpoint : public ::testing::Test {
 };
 
 TEST_F(BestCheckpoint, IsSavedKeptAndNamed) {
-  const ProcessResult result = train("30", {"--keep-best", "--keep", "1"});
+  const ProcessResult result = train("30", {"--keep-best", "--keep", "1"}, "ckpt/");
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const auto found = losses(result.out);
   const std::int64_t step = lowest(found);
@@ -67,7 +67,7 @@ TEST_F(BestCheckpoint, IsSavedKeptAndNamed) {
   EXPECT_EQ(best(), "global_step" + std::to_string(step));
   EXPECT_EQ(checkpoint_tags(folder_ / "ckpt"), (std::vector<std::string>{best(), "global_step30"}));
   EXPECT_EQ(read_bytes(folder_ / "ckpt/latest"), "global_step30");
-  EXPECT_THAT(result.out, HasSubstr("checkpoints    ckpt, at the end, the newest 1 kept, and the best\n"));
+  EXPECT_THAT(result.out, HasSubstr("checkpoints    ckpt/, at the end, the newest 1 kept, and the best\n"));
   EXPECT_THAT(result.out, HasSubstr("\nbest: step " + std::to_string(step) + " (eval_loss "));
 
   const ProcessResult evaluated =
