@@ -22,8 +22,8 @@ def _reference(request, rank=0):
     return facts, torch.load(os.path.join(request.reference, f"batches-{rank}.pt"), weights_only=False)
 
 
-def _own_optimizer(config, parameters):
-    """The optimizer of torch.optim that the configuration names."""
+def _own_optimizer(config, groups, parameters):
+    """The optimizer of torch.optim that the configuration names, with Capstan's parameter groups."""
     section = config["optimizer"]
     kind, given = section["type"], dict(section["params"])
     if kind.lower() in ("adam", "adamw"):
@@ -35,7 +35,12 @@ def _own_optimizer(config, parameters):
     make = getattr(torch.optim, found)
     takes = inspect.signature(make).parameters
     options = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items() if key in takes}
-    return make(parameters, **options)
+    made = []
+    for group in groups:
+        numbers = {key: values[0] if len(values) == 1 else tuple(values) for key, values in group["numbers"].items()}
+        made.append({"params": [parameters[name] for name in group["parameters"]],
+                     **{key: value for key, value in numbers.items() if key in options}})
+    return make(made, **options)
 
 
 def _autocast(config):
@@ -55,11 +60,9 @@ def plain(request, build_model, _data, _collate_fn):
         if config.get(section, {}).get("enabled"):
             raise ConfigError(f"peer \"plain\": the configuration trains with '{section}', and this loop computes in float32 or "
                               "by torch_autocast.")
-    if config.get("capstan", {}).get("parameter_groups"):
-        raise ConfigError("peer \"plain\": this loop has one parameter group, and capstan.parameter_groups makes several.")
     module = build_model()
     trained = {name: parameter for name, parameter in module.named_parameters() if name in facts["parameters"]}
-    optimizer = _own_optimizer(config, list(trained.values()))
+    optimizer = _own_optimizer(config, facts["groups"], trained)
     autocast = _autocast(config)
     recorder = Recorder(request)
     recorder.begin(0, module, {name: value.detach().clone() for name, value in trained.items()})
@@ -77,8 +80,8 @@ def plain(request, build_model, _data, _collate_fn):
         recorder.gradients(step, {name: value.grad for name, value in trained.items()})
         if config.get("gradient_clipping"):
             torch.nn.utils.clip_grad_norm_(list(trained.values()), config["gradient_clipping"])
-        for group in optimizer.param_groups:
-            group["lr"] = rates[0]
+        for group, rate in zip(optimizer.param_groups, rates):
+            group["lr"] = rate
         optimizer.step()
         optimizer.zero_grad()
         recorder.end_step(rates)
@@ -96,6 +99,8 @@ def deepspeed(request, build_model, _data, _collate_fn):
 
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     facts, batches = _reference(request, rank)
+    if len(facts["groups"]) > 1:
+        raise ConfigError("peer \"deepspeed\": the configuration has capstan.parameter_groups, which DeepSpeed does not read.")
     config = {key: value for key, value in request.config.items() if key != "capstan"}
     config["gradient_clipping"] = facts["config"].get("gradient_clipping", 0.0)
     if config.get("optimizer", {}).get("type", "").lower() in ("adam", "adamw"):

@@ -88,7 +88,8 @@ class Recorder:
 
     def __init__(self, request, rank=0, world=1):
         self.request, self.rank, self.world = request, rank, world
-        # Beside what cli/verify_record.hpp describes, for peers: "rates" of each step, and the whole "config".
+        # Beside what cli/verify_record.hpp describes, for peers: "rates" of each step, the optimizer's "groups", and the whole
+        # "config".
         self.facts = {"losses": [], "samples": [], "token_losses": [], "draws": [], "batch_norms": [], "changed_inputs": [],
                       "rates": []}
         self.batches = []
@@ -182,6 +183,7 @@ def record(request, build_model, data, collate_fn):
         return {name: engine._core.kept(name, what, True) for name in trained}
 
     recorder.begin(engine.global_steps, module, kept("master"), engine.config)
+    recorder.facts["groups"] = [{"numbers": dict(numbers), "parameters": names} for numbers, names in engine._core.groups()]
     batches = (batch for _ in iter(int, 1) for batch in loader)
     while engine.global_steps < request.until:
         rate, step = engine.get_lr(), engine.global_steps

@@ -37,6 +37,12 @@ class EveryWay(Fixture):
         self.assertTrue(found.kept, str(found))
         self.assertEqual([one["verdict"] for one in found.variants], ["kept", "kept"], str(found))
 
+    def test_parameter_groups_train_as_by_torchs_loop(self):
+        rule = {"match": ["bias$"], "params": {"weight_decay": 0, "lr": 0.02, "betas": [0.8, 0.9]}}
+        found = verify(models.plain, config={**CONFIG, "capstan": {"parameter_groups": [rule]}}, peer="plain", only="own loop")
+        self.assertTrue(found.kept, str(found))
+        self.assertEqual(rows(found)["PyTorch's own loop"]["verdict"], "kept", str(found))
+
     def test_an_engine_before_it_changes_nothing(self):
         self.assertTrue(verify(models.dropout, only="after another engine").kept)
 
