@@ -28,6 +28,8 @@ class ElasticMember {
   /// `asked_to_leave`: whether a signal has asked it.
   Task next(const std::function<void()>& prepare, bool (*asked_to_leave)());
   const World& world() const { return world_; }
+  /// Processes that the run has lost so far; world() has those of the time when its generation began.
+  std::int64_t losses() { return latest().losses; }
 
   /// Where they meet. It is used while this object lives.
   Rendezvous rendezvous();

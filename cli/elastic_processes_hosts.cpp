@@ -344,6 +344,7 @@ void ElasticProcesses::lose_host(std::int64_t number, bool silently) {
   hosts_.erase(number);
   rendezvous_->membership().lose(host.id);
   changed_hosts_ = true;
+  const std::int64_t losses = world_.losses;
   std::string ranks;
   bool member = false;
   for (auto child = children_.begin(); child != children_.end();) {
@@ -361,7 +362,11 @@ void ElasticProcesses::lose_host(std::int64_t number, bool silently) {
   const std::string what = host.name + " is gone" + (silently ? ": nothing was heard of it for 5 s" : "") +
                            (member ? " (rank " + ranks + ")" : "");
   if (ending_) return;
-  if (!member) return log::info("launch: " + what + ".");
+  if (!member) {
+    log::info("launch: " + what + ".");
+    if (world_.losses > losses) publish();
+    return;
+  }
   finishing_ = false;
   regroup(what);
 }

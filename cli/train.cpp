@@ -247,7 +247,7 @@ void TrainingRun::write_elastic_metrics() {
   const std::pair<const char*, double> metrics[] = {
       {"generation", static_cast<double>(generation())},
       {"processes", engine_->world_size()},
-      {"losses", member_ ? static_cast<double>(member_->world().losses) : static_cast<double>(generation() - 1)},
+      {"losses", member_ ? static_cast<double>(member_->losses()) : static_cast<double>(generation() - 1)},
       {"seconds_repeated", account_.repeated},
       {"seconds_regrouping", account_.regrouping},
       {"seconds_waiting", account_.waiting},
@@ -473,7 +473,7 @@ int TrainingRun::interrupted() {
   if (snapshots_ && restart_) snapshots_->take(*engine_, kept_with_snapshot());
   if (steps_here_ > 0) save();
   finish_saving();
-  if (member_) print_line(account_.text(member_->world().losses, now()));
+  if (member_) print_line(account_.text(member_->losses(), now()));
   close_run();
   log::info(interrupted_text({step(), *run_.steps, run_.save_dir, !run_.eval_data_paths.empty()}));
   return static_cast<int>(ExitCode::kInterrupted);
@@ -494,7 +494,7 @@ void TrainingRun::finish(double seconds) {
                " (capstan.run.patience)");
   }
   if (run_.keep_best && best_.step()) print_line("best: " + best_text() + ", " + run_.save_dir + ":best");
-  if (member_) print_line(account_.text(member_->world().losses, now()));
+  if (member_) print_line(account_.text(member_->losses(), now()));
   close_run();
   if (restart_ && loaded_.communicator->local_rank() == 0) restart_->remove();
 }

@@ -20,6 +20,7 @@
 #include "core/errors.hpp"
 #include "core/host_words.hpp"
 #include "core/memory/forward_rerun.hpp"
+#include "core/memory/vector_math.hpp"
 #include "core/registry/config_mistakes.hpp"
 #include "python/engine.hpp"
 
@@ -345,6 +346,7 @@ at::Tensor run_checkpoint(const at::Tensor& hidden, const py::function& function
 
 PYBIND11_MODULE(_core, module) {
   module.doc() = "The engine behind the package capstan.";
+  prepare_vector_math();  // a program may compute before it has an engine
   host_words() = {
       "capstan.zero.GatheredParameters, or 'with engine.gather():' "
       "(kernels of torch.compile take memory: its backend "

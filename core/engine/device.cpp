@@ -9,6 +9,7 @@
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/memory/plugin_accelerator.hpp"
+#include "core/memory/vector_math.hpp"
 
 namespace capstan {
 namespace {
@@ -41,6 +42,7 @@ void load_device(const Config& config, const PluginIndex& plugins) {
 }
 
 std::unique_ptr<Accelerator> Engine::State::build_accelerator() {
+  prepare_vector_math();
   if (config.device == "cpu") return std::make_unique<CpuAccelerator>();
   std::unique_ptr<Accelerator> made;
   try {

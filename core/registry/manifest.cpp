@@ -145,11 +145,12 @@ std::optional<std::pair<std::uint32_t, std::uint32_t>> read_abi_version(const Ma
 
 /// SDKs from before the first release wrote their version under another key, and their numbers meet those of releases.
 void refuse_unreleased_abi(const ManifestTable& abi, const std::string& where) {
-  if (!abi.find("capstan")) return;
-  throw PluginError(where + ": built for plugin ABI " + abi.text("capstan") +
-                    " from before Capstan's first release, which is older than the " +
-                    std::to_string(CAPSTAN_ABI_MAJOR) + "." + std::to_string(CAPSTAN_ABI_MINOR) +
-                    " that this engine speaks. Rebuild it with the SDK of this release.");
+  const Json* version = abi.find_unread("capstan");
+  if (version == nullptr) return;
+  throw PluginError(
+      where + ": built for plugin ABI " + (version->is_string() ? version->as_string() : version->dump()) +
+      " from before Capstan's first release, which is older than the " + std::to_string(CAPSTAN_ABI_MAJOR) + "." +
+      std::to_string(CAPSTAN_ABI_MINOR) + " that this engine speaks. Rebuild it with the SDK of this release.");
 }
 
 void check_abi(const PluginManifest& manifest, const std::string& where) {

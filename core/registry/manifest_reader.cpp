@@ -63,6 +63,8 @@ ManifestTable::ManifestTable(const Json& table, ManifestProblems& problems, std:
   }
 }
 
+const Json* ManifestTable::find_unread(const std::string& key) const { return json_ ? json_->find(key) : nullptr; }
+
 const Json* ManifestTable::find(const std::string& key) const {
   asked_->keys.insert(key);
   problems_->asked(sort_of(path_), key);

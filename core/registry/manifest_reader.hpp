@@ -20,6 +20,8 @@ class ManifestTable {
   ManifestTable(const Json& table, ManifestProblems& problems, std::string path);
 
   const Json* find(const std::string& key) const;
+  /// A key that is none of the language any more.
+  const Json* find_unread(const std::string& key) const;
 
   // Without a default the key is required.
   std::string text(const std::string& key) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/memory/vector_math.hpp"
 #include "core/model/batch.hpp"
 #include "core/registry/plugin_call.hpp"
 #include "core/registry/plugin_library.hpp"
@@ -158,6 +159,7 @@ Json default_params(const ComponentManifest& component) {
 ComponentUnderTest::ComponentUnderTest(const Context& context, const ComponentManifest& manifest, const Json& params,
                                        const std::function<void(capstan_host&)>& change)
     : host_(std::make_unique<capstan_host>(make_test_host())) {
+  prepare_vector_math();  // as an engine does
   if (change) change(*host_);
   try {
     registry_ = std::make_unique<Registry>(PluginIndex::of({read_plugin(context.plugin)}));

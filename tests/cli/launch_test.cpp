@@ -333,7 +333,6 @@ TEST_F(Launch, StopsWithASentenceWhenARankIsKilledAndTheCheckpointLoads) {
   const auto result = run.wait();
   EXPECT_EQ(result.exit_code, 128 + SIGKILL);
   EXPECT_THAT(result.err, HasSubstr("rank 1 was killed by SIGKILL"));
-  EXPECT_THAT(result.err, HasSubstr("failed: rank 1 is gone ("));
   EXPECT_THAT(result.err, testing::Not(HasSubstr("[c10d]")));
   EXPECT_FALSE(read_checkpoint(save, latest_tag(save)).tensors.empty());
 }

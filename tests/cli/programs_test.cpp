@@ -52,7 +52,7 @@ TEST_F(Programs, HelpPromisesOneValueForEachOptionThatMayBeRepeated) {
 }
 
 TEST_F(Programs, VersionNamesTheBuildOfLibTorch) {
-  EXPECT_THAT(run({"--version"}).out, MatchesRegex("Capstan 0\\.1\\.0\nplugin ABI 1\\.12\n"
+  EXPECT_THAT(run({"--version"}).out, MatchesRegex("Capstan 0\\.1\\.0\nplugin ABI 1\\.0\n"
                                                    "LibTorch 2\\.11\\.0 \\(build [0-9a-f]{40}\\) in /.*/lib\n"));
 }
 

@@ -331,7 +331,7 @@ ComponentChoice ComponentChooser::section_part(const ComponentManifest& componen
 }
 
 std::optional<ComponentChoice> ComponentChooser::attention() {
-  const std::string own = "capstan.attention", section = "sparse_attention", where = section + ".mode";
+  const std::string own = "capstan.attention", section = "sparse_attention", where = "sparse_attention.mode";
   const Json* entry = values_.find(own);
   const Json* keys = values_.find(section);
   const bool by_mode = keys != nullptr && keys->is_object();

@@ -239,10 +239,11 @@ void check_layer_reduction(const Effective& values, Problems& problems) {
     if (!values.find(join_path(path, key)))
       problems.error(join_path(path, key), "is missing; layer reduction needs it.");
   }
-  const Json *teacher = values.find(path + ".teacher_layer"), *keep = values.find(path + ".keep_number_layer");
+  const char* const count = "compression_training.layer_reduction.keep_number_layer";
+  const Json *teacher = values.find(path + ".teacher_layer"), *keep = values.find(count);
   if (teacher && keep && keep->is_integer() && static_cast<std::int64_t>(teacher->size()) != keep->as_integer()) {
-    problems.error(path + ".keep_number_layer", shown(*keep) + " is not the number of entries of teacher_layer, " +
-                                                    std::to_string(teacher->size()) + ".");
+    problems.error(count, shown(*keep) + " is not the number of entries of teacher_layer, " +
+                              std::to_string(teacher->size()) + ".");
   }
   if (values.find(path + ".module_name_prefix") && values.text(path + ".module_name_prefix").empty())
     problems.error(path + ".module_name_prefix",

@@ -20,11 +20,14 @@ class Bad {
  public:
   Bad(const sdk::Host&, const sdk::Params& params) { create_badly(params); }
   ~Bad() {
-    for (const auto& [id, fd] : files_) ::close(fd);
+    for (const auto& [id, fd] : files_) {
+      ::close(fd);
+      ::unlink(name_of(id).c_str());
+    }
   }
 
   void register_buffer(std::uint64_t id, std::uint64_t bytes) {
-    const std::string name = "buffer_" + std::to_string(id);
+    const std::string name = name_of(id);
     const int fd = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) throw sdk::Error(name + ": " + std::strerror(errno) + ".");
     files_[id] = fd;
@@ -49,6 +52,8 @@ class Bad {
   }
 
  private:
+  static std::string name_of(std::uint64_t id) { return "buffer_" + std::to_string(id); }
+
   void write(const sdk::Range& range) {
     const auto wanted = static_cast<ssize_t>(breaks("sizes") ? range.bytes / 512 * 512 : range.bytes);
     if (breaks("order") && written_[range.buffer_id]++) return;
@@ -56,8 +61,7 @@ class Bad {
     const ssize_t done = ::pwrite(files_.at(range.buffer_id), range.memory, static_cast<std::size_t>(wanted), offset);
     const int error = errno;
     if (done == wanted || breaks("full_disk")) return;
-    throw sdk::Error("buffer_" + std::to_string(range.buffer_id) + ": " +
-                     (done < 0 ? std::strerror(error) : "short write") + ".");
+    throw sdk::Error(name_of(range.buffer_id) + ": " + (done < 0 ? std::strerror(error) : "short write") + ".");
   }
 
   void read(const sdk::Range& range) {
@@ -65,7 +69,7 @@ class Bad {
     const ssize_t done =
         ::pread(files_.at(range.buffer_id), range.memory, range.bytes, static_cast<off_t>(range.offset));
     if (done == static_cast<ssize_t>(range.bytes) || breaks("short_read") || breaks("sizes")) return;
-    throw sdk::Error("buffer_" + std::to_string(range.buffer_id) + ": has " + std::to_string(done) + " bytes of " +
+    throw sdk::Error(name_of(range.buffer_id) + ": has " + std::to_string(done) + " bytes of " +
                      std::to_string(range.bytes) + ".");
   }
 

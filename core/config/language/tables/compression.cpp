@@ -17,7 +17,7 @@ std::span<const Key> compression() {
     {LAYERS "enabled", "boolean", "false", "", 0, "002 DS",
      "Initialise a shallower student from a teacher.", "the engine"},
     {LAYERS "keep_number_layer", "integer", "", "> 0", 0, "002 DS",
-     "Layers of the student.", "the engine"},
+     "Layers of the student.", "the validator"},
     {LAYERS "module_name_prefix", "string", "", "", 0, "002 DS",
      "Name before the number of the layer.", "the engine"},
     {LAYERS "teacher_layer", "integer[]", "", ">= 0", 0, "002 DS",
