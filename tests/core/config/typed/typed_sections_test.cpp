@@ -47,7 +47,7 @@ TEST(TypedSections, HaveTheDefaultsOfTheLanguage) {
 TEST(TypedSections, HoldWhatTheFileSaysOfZero) {
   const Config config = read(R"({"train_batch_size": 8, "optimizer": null, "zero_optimization": {
     "stage": 3, "sub_group_size": 0, "allgather_bucket_size": 11, "reduce_bucket_size": 12,
-    "stage3_max_live_parameters": 13, "stage3_param_persistence_threshold": 14, 
+    "stage3_max_live_parameters": 13, "stage3_param_persistence_threshold": 14,
     "zero_hpz_partition_size": 8, "zeropp_loco_param": {"err_beta": 0.5},
     "offload_param": {"device": "cpu", "max_in_cpu": 15}}})");
 
