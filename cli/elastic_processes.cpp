@@ -254,7 +254,7 @@ void ElasticProcesses::lost(std::int64_t number, const Child& child, int status)
   if (!leaves && child.was_member) ++world_.losses;
   if (!member) {
     // Its generation has ended with another process of it, and the next one is told of this loss too.
-    if (child.was_member) return publish();
+    if (!leaves && child.was_member) return publish();
     if (leaves || (child.able && WIFSIGNALED(status))) return;
     if (const auto host = hosts_.find(child.host); host != hosts_.end()) ++host->second.failed_starts;
     log::warning("launch: " + what + " before it could join.");
