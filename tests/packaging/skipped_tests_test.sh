@@ -39,6 +39,8 @@ cat >"$work/tests.xml" <<XML
 [  FAILED  ] 2 tests, listed below:
 [  FAILED  ] A.One
 [  FAILED  ] A.Two
+x_test.cpp:9: Failure
+Expected equality of these values:
 </system-out></testcase>
   <testcase name="dies" status="fail"><failure message=""/><system-out>[ RUN      ] B.Dies
 </system-out></testcase>
@@ -46,3 +48,6 @@ cat >"$work/tests.xml" <<XML
 XML
 "$source/scripts/skipped_tests" "$work/tests.xml" >"$work/out" || fail "failed tests are taken for unknown skips"
 grep -qx "197 passed, 3 failed, 0 skipped" "$work/out" || fail "the tests of one process are not counted"
+grep -qx "failed: some_fail" "$work/out" || fail "the failed test is not named"
+grep -qx "  x_test.cpp:9: Failure" "$work/out" || fail "the failed assertion is not printed"
+grep -qx "  \[ RUN      \] B.Dies" "$work/out" || fail "the last lines of a test without a failed assertion are not printed"
