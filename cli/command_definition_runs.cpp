@@ -6,6 +6,24 @@
 #include "cli/help_texts.hpp"
 
 namespace capstan::cli {
+namespace {
+
+/// The options of train and of tune's --run.
+void saving_options(Overrides& keys) {
+  keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
+  keys.integer("--keep", "capstan.run.keep", "This run's newest checkpoints that are kept; 0: all");
+  keys.on("--overwrite", "capstan.run.overwrite", "Save into a folder that holds checkpoints of another run");
+}
+
+void evaluation_options(Overrides& keys) {
+  keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
+  keys.on("--keep-best", "capstan.run.keep_best",
+          "Save and keep the checkpoint with the lowest evaluation loss, DIR:best");
+  keys.integer("--patience", "capstan.run.patience",
+               "Evaluations without a lower loss that end the training; 0: none do");
+}
+
+}  // namespace
 
 void Definition::define_train() {
   CLI::App& app = begin(app_, "train", "Train a model", kTrainExamples, train_);
@@ -17,9 +35,7 @@ void Definition::define_train() {
   keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to train on; a GPU where there is one without it");
   keys.integer("--steps", "capstan.run.steps", "Steps to train, counted from the beginning of the run");
   keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints");
-  keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
-  keys.integer("--keep", "capstan.run.keep", "This run's newest checkpoints that are kept; 0: all");
-  keys.on("--overwrite", "capstan.run.overwrite", "Save into a folder that holds checkpoints of another run");
+  saving_options(keys);
   text_option(app, "--resume", train.resume, "DIR[:TAG]", "Continue from a checkpoint, the latest without TAG");
   text_option(app, "--init-from", train.init_from, "PATH",
               "Start from the weights of a safetensors file, or of a folder of transformers")
@@ -27,11 +43,7 @@ void Definition::define_train() {
   keys.text("--teacher", "capstan.teacher.path", "PATH",
             "Checkpoint (DIR[:TAG]) or safetensors file that layer reduction takes layers from");
   keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on");
-  keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
-  keys.on("--keep-best", "capstan.run.keep_best",
-          "Save and keep the checkpoint with the lowest evaluation loss, DIR:best");
-  keys.integer("--patience", "capstan.run.patience",
-               "Evaluations without a lower loss that end the training; 0: none do");
+  evaluation_options(keys);
   keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order and dropout");
   keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
   app.add_flag_function(
@@ -73,16 +85,10 @@ void Definition::define_tune() {
   keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to train on; a GPU where there is one without it");
   keys.integer("--steps", "capstan.run.steps", "Steps to train with --run");
   keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints of --run");
-  keys.integer("--save-every", "capstan.run.save_every", "Steps between checkpoints; 0: one at the end");
-  keys.integer("--keep", "capstan.run.keep", "This run's newest checkpoints that are kept; 0: all");
-  keys.on("--overwrite", "capstan.run.overwrite", "Save into a folder that holds checkpoints of another run");
+  saving_options(keys);
   text_option(app, "--init-from", tune.init_from, "PATH", "Weights that --run starts from");
   keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on with --run");
-  keys.integer("--eval-every", "capstan.run.eval_every", "Steps between evaluations; 0: one at the end");
-  keys.on("--keep-best", "capstan.run.keep_best",
-          "Save and keep the checkpoint with the lowest evaluation loss, DIR:best");
-  keys.integer("--patience", "capstan.run.patience",
-               "Evaluations without a lower loss that end the training; 0: none do");
+  evaluation_options(keys);
   keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order, dropout and the tuner");
   keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
   app.add_flag_function(
