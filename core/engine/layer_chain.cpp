@@ -43,7 +43,7 @@ void LayerChain::run(const capstan_layer_call& call, const capstan_inner& inner,
   calls.left_out = calls.left_out || !known.ran;
 }
 
-/// What a wrapper sees as its inner layer: the rest of the chain.
+/// The inner layer that a wrapper gets: the rest of the chain.
 struct LayerChain::Rest {
   const LayerChain* chain;
   std::size_t position;

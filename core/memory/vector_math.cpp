@@ -21,7 +21,7 @@
 namespace capstan {
 
 void prepare_vector_math() {
-  // Those of ATen/cpu/vml.h that MKL computes. So few elements take no second thread.
+  // MKL computes these functions of ATen/cpu/vml.h. LibTorch computes eight elements in the calling thread.
   static const bool prepared = [] {
     for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
       const at::Tensor x = at::full({8}, 0.5, type);

@@ -18,7 +18,7 @@ struct NewPlugin {
 /// The kinds that have a template, as a sentence lists them: "optimizer, scheduler and monitor".
 std::string template_kinds(std::string_view conjunction);
 
-/// What there is of a kind beside its plain template, in order of name: "batch" of observers, "c" of kinds that
+/// The variants that a kind has beside its plain template, in order of name: "batch" of observers, "c" of kinds that
 /// plain C can write.
 std::vector<std::string> template_variants(const std::string& kind);
 

@@ -53,7 +53,7 @@ struct ObserverUnderTest {
     }
   }
 
-  /// What the wrapped layer gives, and how often it ran the layer within. An attention mask and positions go with it.
+  /// The output of the wrapped layer, and how often the layer within ran. The call has an attention mask and positions.
   std::pair<at::Tensor, int> layer(at::Tensor& hidden) {
     int runs = 0;
     capstan_inner inner{};

@@ -76,7 +76,8 @@ class Host {
   /// The cudaStream_t that the engine works on: launch there and do not wait. Null on the CPU. [engine]
   void* cuda_stream() const { return host_->cuda_stream(host_->ctx); }
 
-  // What follows is called from within a function that the engine calls. [engine] Each throws the host's text.
+  // A component calls these functions from within a function that the engine calls. [engine] Each throws the host's
+  // text.
   /// A number of the step under way, which monitors get under its whole tag: "Train/Samples/kept_tokens".
   void record(std::string_view tag, double value) const {
     check(host_->record(host_->ctx, to_str(tag), value, current_error));
