@@ -17,9 +17,8 @@
 
 #include "capstan/sdk/indexed_file.hpp"
 #include "cli/commands.hpp"
-#include "cli/numbers.hpp"
+#include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
-#include "cli/run_setup.hpp"
 #include "cli/usage_error.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/comm/as_one.hpp"
@@ -31,6 +30,10 @@
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/registry/registry.hpp"
+#include "core/run/load_run.hpp"
+#include "core/run/run_data.hpp"
+#include "core/run/run_model.hpp"
+#include "core/text/numbers.hpp"
 #include "core/xxh3.hpp"
 
 namespace capstan::cli {
@@ -309,7 +312,7 @@ class Analysis {
 }  // namespace
 
 int analyze(const AnalyzeArguments& arguments) {
-  const LoadedConfig loaded = load_run(arguments.config, Purpose::kAnalysis);
+  const LoadedConfig loaded = load_run(source_of(arguments.config), Purpose::kAnalysis);
   return run_as_one(loaded, [&] { return Analysis(arguments, loaded).run(); });
 }
 

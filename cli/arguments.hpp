@@ -145,6 +145,7 @@ struct LaunchArguments {
   std::optional<Elastic> elastic;
   std::vector<LauncherAddress> rdzv;  // where the launchers of several hosts find together; empty: there is one host
   std::string rdzv_secret_file;       // holds the secret that they share
+  ConfigArguments config;             // with elastic, of a program that trains
   bool status = false;                // show elastic launches, start nothing
   int spares = 0;                     // processes that wait to take the place of one that is lost
   std::vector<std::string> command;   // a command of capstan, or a program as a path with a '/'

@@ -7,9 +7,9 @@
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
 #include "cli/layout_maker.hpp"
-#include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "core/errors.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -144,6 +144,8 @@ void Definition::define_launch() {
   text_option(app, "--rdzv-secret-file", launch_->arguments.rdzv_secret_file, "FILE",
               "With --rdzv: a file of yours alone that holds the secret of all launchers; CAPSTAN_RDZV_SECRET holds it "
               "as well");
+  text_option(app, "-c,--config", launch_->arguments.config.file, "FILE",
+              "With --elastic and a program of yours: the configuration that the program trains with");
   app.add_flag("--status", launch_->arguments.status,
                "Show the elastic launches on this host, or that at --rdzv, and start nothing");
   app.prefix_command();

@@ -54,6 +54,9 @@ void check_launch(const LaunchArguments& arguments) {
     throw UsageError("launch: how many processes? For instance: capstan launch -n 2 train --config ds_config.json.");
   }
   if (!elastic && !arguments.rdzv.empty()) throw UsageError("launch: --rdzv has no effect without --elastic.");
+  if (!elastic && !arguments.config.file.empty()) {
+    throw UsageError("launch: --config has no effect without --elastic. Give it to the command, behind its name.");
+  }
   if (!arguments.rdzv.empty() && arguments.processes == 0 && !arguments.witness) {
     throw UsageError(
         "launch: --rdzv needs -n, the number of processes on this host; MIN:MAX of --elastic count those "

@@ -46,6 +46,12 @@ ConfigContext config_context(const ConfigArguments& arguments) {
   return context;
 }
 
+RunSource source_of(const ConfigArguments& arguments) {
+  ConfigContext context = config_context(arguments);
+  context.trains_alone = true;
+  return {[arguments] { return config_text(arguments); }, context};
+}
+
 std::vector<std::string> reading_options(const ConfigArguments& arguments) {
   std::vector<std::string> words;
   for (const std::string& path : arguments.plugin_paths) words.insert(words.end(), {"--plugin-path", path});

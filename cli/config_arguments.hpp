@@ -5,6 +5,7 @@
 
 #include "cli/arguments.hpp"
 #include "core/config/config.hpp"
+#include "core/run/loaded_config.hpp"
 
 namespace capstan::cli {
 
@@ -15,6 +16,9 @@ std::string default_config_file();
 ConfigText config_text(const ConfigArguments& arguments);
 
 ConfigContext config_context(const ConfigArguments& arguments);
+
+/// Both, for the functions of core/run. A training needs all that 'capstan train' needs.
+RunSource source_of(const ConfigArguments& arguments);
 
 /// How a configuration is read, as words for another process: --plugin-path, --lenient and --strict.
 std::vector<std::string> reading_options(const ConfigArguments& arguments);

@@ -6,12 +6,12 @@
 
 #include "cli/commands.hpp"
 #include "cli/data_formats.hpp"
-#include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/output_path.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -6,11 +6,11 @@
 
 #include "cli/commands.hpp"
 #include "cli/data_formats.hpp"
-#include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/table.hpp"
 #include "core/errors.hpp"
 #include "core/text/json.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

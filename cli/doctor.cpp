@@ -18,6 +18,7 @@
 #include "cli/version.hpp"
 #include "core/errors.hpp"
 #include "core/registry/registry.hpp"
+#include "core/version.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -37,8 +38,8 @@ FindingGroup this_installation() {
   const TorchIdentity torch = running_torch();
   FindingGroup group{"Capstan", {}};
   group.findings.push_back({"version", Finding::State::kFine,
-                            std::string(built.capstan_version) + ", plugin ABI " + std::to_string(CAPSTAN_ABI_MAJOR) +
-                                "." + std::to_string(CAPSTAN_ABI_MINOR) + " (" + install_prefix().string() + ")",
+                            std::string(version()) + ", plugin ABI " + std::to_string(CAPSTAN_ABI_MAJOR) + "." +
+                                std::to_string(CAPSTAN_ABI_MINOR) + " (" + install_prefix().string() + ")",
                             ""});
   Finding libtorch{"LibTorch", Finding::State::kFine,
                    torch.version + " (build " + torch.build_id + ") in " +

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "cli/launched_process.hpp"
-#include "cli/save_progress.hpp"
+#include "core/elastic/save_progress.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kLookAgain{20};
 /// A process that stays stopped for so long is lost: the others wait for it.
 constexpr std::chrono::seconds kStopped{3};
-/// A process whose launcher was killed ends within the 10 s that cli/interrupt.cpp gives a step, unless it saves.
+/// A process whose launcher was killed ends within the 10 s that core/run/interrupt.cpp gives a step, unless it saves.
 constexpr std::chrono::seconds kOrphansEnd{12};
 
 /// A supervisor may start a launcher again at once, before the processes of the one that was killed have ended.
@@ -101,6 +101,7 @@ Json HostReport::json() const {
 ElasticHost::ElasticHost(const LaunchArguments& arguments, const ElasticPlan& plan)
     : folder_(folder_of(plan.launched)),
       words_(words_of(arguments.command)),
+      train_batch_(plan.train_batch),
       share_(static_cast<int>(std::max<std::int64_t>(plan.processes, 1))),
       wanted_(plan.processes),
       spares_(arguments.spares),
@@ -127,6 +128,7 @@ void ElasticHost::start(std::int64_t number) {
   children_[number].process = start_process(words_, before_, share_, [&] {
     setenv("CAPSTAN_ELASTIC_FOLDER", folder_.path().c_str(), 1);
     set_variable("CAPSTAN_ELASTIC_MEMBER", number);
+    set_variable("CAPSTAN_ELASTIC_BATCH", train_batch_);
     for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
       unsetenv(name);
     }

@@ -107,6 +107,7 @@ class ElasticHost {
 
   const WorldFolder folder_;
   const std::vector<std::string> words_;
+  const std::int64_t train_batch_;
   const int share_;  // so many processes share the cores
   std::int64_t wanted_, spares_;
   bool leaving_ = false;

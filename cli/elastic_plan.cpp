@@ -10,19 +10,37 @@
 #include "cli/version.hpp"
 #include "core/config/resolve/elastic.hpp"
 #include "core/errors.hpp"
+#include "core/registry/build_id.hpp"
 
 namespace capstan::cli {
 namespace {
 
-TrainArguments train_arguments(const std::vector<std::string>& command) {
-  if (command.front() != "train") {
-    throw UsageError("launch: --elastic goes with 'train' alone, and the command is '" + command.front() +
-                     "': a program that goes on with other processes has to begin its loop anew.");
+/// The configuration that the processes are going to train with.
+ConfigArguments config_of(const LaunchArguments& launch) {
+  const std::vector<std::string>& command = launch.command;
+  if (command.front() == "train") {
+    if (!launch.config.file.empty()) {
+      throw UsageError(
+          "launch: --config stands before 'train', which takes it itself: capstan launch --elastic ... train "
+          "--config " +
+          launch.config.file + ".");
+    }
+    std::vector<const char*> words{"capstan"};
+    for (const std::string& word : command) words.push_back(word.c_str());
+    const CommandLine line = read_command_line(static_cast<int>(words.size()), words.data());
+    return std::get<TrainArguments>(line.arguments.value()).config;
   }
-  std::vector<const char*> words{"capstan"};
-  for (const std::string& word : command) words.push_back(word.c_str());
-  const CommandLine line = read_command_line(static_cast<int>(words.size()), words.data());
-  return std::get<TrainArguments>(line.arguments.value());
+  const bool own = command.front().find('/') == std::string::npos;
+  if (own) {
+    throw UsageError("launch: --elastic goes with 'train' and with programs, and the command is '" + command.front() +
+                     "'.");
+  }
+  if (launch.config.file.empty()) {
+    throw UsageError("launch: --elastic needs the configuration that the program '" + command.front() +
+                     "' trains with. Give it as --config FILE, before the program, which trains by capstan::Run or, in "
+                     "Python, capstan.Run.");
+  }
+  return launch.config;
 }
 
 std::string list_of(const std::vector<std::int64_t>& numbers) {
@@ -87,9 +105,9 @@ std::string launched(const std::vector<std::string>& command, const ConfigText& 
 }  // namespace
 
 ElasticPlan elastic_plan(const LaunchArguments& arguments) {
-  const TrainArguments train = train_arguments(arguments.command);
-  const ConfigText text = config_text(train.config);
-  const Config config = read_elastic_config(text, config_context(train.config));
+  const ConfigArguments given = config_of(arguments);
+  const ConfigText text = config_text(given);
+  const Config config = read_elastic_config(text, config_context(given));
   const ElasticityConfig& settings = config.elasticity;
   const LaunchArguments::Elastic& asked = *arguments.elastic;
   ElasticPlan plan;

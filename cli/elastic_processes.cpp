@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "cli/launched_process.hpp"
-#include "cli/numbers.hpp"
-#include "cli/save_progress.hpp"
 #include "core/comm/port_file.hpp"
+#include "core/elastic/save_progress.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

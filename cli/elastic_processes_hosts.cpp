@@ -9,10 +9,10 @@
 #include "cli/elastic_identity.hpp"
 #include "cli/elastic_processes.hpp"
 #include "cli/elastic_status.hpp"
-#include "cli/numbers.hpp"
 #include "core/comm/port_file.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

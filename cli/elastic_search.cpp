@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "cli/elastic_identity.hpp"
-#include "cli/numbers.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

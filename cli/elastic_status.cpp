@@ -12,9 +12,9 @@
 
 #include "cli/elastic_link.hpp"
 #include "cli/elastic_secret.hpp"
-#include "cli/numbers.hpp"
 #include "cli/table.hpp"
 #include "core/errors.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -1,26 +1,31 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 
-#include "cli/checkpoint_name.hpp"
 #include "cli/commands.hpp"
-#include "cli/numbers.hpp"
+#include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
-#include "cli/run_setup.hpp"
 #include "cli/usage_error.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/checkpoint_name.hpp"
 #include "core/compression/removal_record.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
+#include "core/run/load_run.hpp"
+#include "core/run/run_data.hpp"
+#include "core/run/run_model.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {
 
 int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) {
   Model model = build_model(loaded);
-  const Dataset data = open_data(loaded.config.run.eval_data_paths, "capstan.data.eval_path", loaded, model);
+  const RunData data = run_data(std::make_shared<const Dataset>(
+      open_data(loaded.config.run.eval_data_paths, "capstan.data.eval_path", loaded, model)));
   Engine engine(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
   if (arguments.init_from.empty()) {
     const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
@@ -32,7 +37,7 @@ int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) 
   const double loss = engine.eval_batch([&] { return evaluation.next(); }, evaluation.own_batches());
   if (engine.rank() > 0) return 0;
   print("step=" + std::to_string(engine.progress().global_steps) + ", eval_loss=" + fixed(loss, 6) + " over " +
-        grouped(evaluation.samples()) + " samples of " + grouped(data.sequence_length()) + " tokens\n");
+        grouped(evaluation.samples()) + " samples of " + grouped(data.sequence_length) + " tokens\n");
   return 0;
 }
 
@@ -63,7 +68,8 @@ int evaluate(const EvalArguments& arguments) {
   if (arguments.checkpoint.empty() && arguments.init_from.empty()) {
     throw UsageError("eval: no weights are named. Give --checkpoint DIR[:TAG], or --init-from model.safetensors.");
   }
-  LoadedConfig loaded = load_run(for_pruned_weights(arguments.config, arguments.init_from), Purpose::kEvaluation);
+  LoadedConfig loaded =
+      load_run(source_of(for_pruned_weights(arguments.config, arguments.init_from)), Purpose::kEvaluation);
   // An evaluation is no part of the run: it leaves the run's metrics alone.
   loaded.config.monitors.clear();
   loaded.config.report.steps_per_print = std::nullopt;

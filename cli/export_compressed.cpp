@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/saved_setup.hpp"
 #include "cli/table.hpp"
@@ -17,6 +16,7 @@
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/output_path.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

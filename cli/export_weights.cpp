@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "cli/checkpoint_name.hpp"
 #include "cli/commands.hpp"
 #include "cli/export_compressed.hpp"
 #include "cli/program.hpp"
 #include "cli/saved_setup.hpp"
 #include "cli/usage_error.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/checkpoint_name.hpp"
 #include "core/checkpoint/export.hpp"
 #include "core/compression/removal_record.hpp"
 #include "core/errors.hpp"

@@ -59,6 +59,8 @@ inline constexpr const char* kLaunchExamples =
     "  capstan launch -n 4 ./my_program --its-own-options\n"
     "      a program of yours: a first word that is not a command of capstan, with a '/' or found in PATH\n"
     "  capstan launch -n 2 python3 my_training.py\n"
+    "  capstan launch --elastic 1:4 --config ds_config.json python3 my_training.py\n"
+    "      trains by capstan.Run, or in C++ by capstan::Run\n"
     "\n"
     "When one process ends badly, the others are ended too, and its exit code is the launcher's. On several hosts, "
     "start "

@@ -5,12 +5,12 @@
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
 #include "cli/model_shapes.hpp"
-#include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/table.hpp"
 #include "core/errors.hpp"
 #include "core/registry/parameter_role.hpp"
 #include "core/text/nearest.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

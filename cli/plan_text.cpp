@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "cli/numbers.hpp"
 #include "cli/table.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "cli/commands.hpp"
-#include "cli/numbers.hpp"
 #include "cli/plugins_verify.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
 #include "core/errors.hpp"
+#include "core/text/numbers.hpp"
 #include "sdk/conformance/conformance.hpp"
 
 namespace capstan::cli {

@@ -15,6 +15,7 @@
 #include "cli/usage_error.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/shared_failure.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -23,9 +24,6 @@ constexpr const char* kOutOfMemory =
     "out of memory, or of what 'ulimit' lets this process have. A smaller train_micro_batch_size_per_gpu, sequence or "
     "model needs less, and so does a higher zero_optimization.stage with several processes; offload_optimizer and "
     "offload_param keep on a disk what does not fit. 'capstan plan' tells how much.";
-
-/// Whether another process says what this one would.
-bool said_by_another = false;
 
 /// Whether the exception that is being handled says that there is no memory, or no thread, to be had.
 bool lacks_memory() noexcept {
@@ -63,7 +61,7 @@ std::terminate_handler terminate_otherwise = nullptr;
 }
 
 int failed(ExitCode code, std::string_view message) {
-  if (!said_by_another) log::error(message);
+  if (!failure_is_left_to_another()) log::error(message);
   return static_cast<int>(code);
 }
 
@@ -72,8 +70,6 @@ int failed(ExitCode code, std::string_view message) {
 std::filesystem::path install_prefix() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
 }
-
-void another_says_it() { said_by_another = true; }
 
 int run_command(const std::function<int()>& command) {
   try {

@@ -9,14 +9,13 @@ namespace capstan::cli {
 /// <prefix>/libexec/capstan-engine. The build folder has the same layout.
 std::filesystem::path install_prefix();
 
-/// Runs a command, reports what it throws as one message on standard error, and gives the exit code of its type.
+/// Runs a command, reports what it throws as one message on standard error, unless another process prints that, and
+/// gives the exit code of its type.
 int run_command(const std::function<int()>& command);
 
 /// From here on std::terminate ends the process as run_command() does where memory is the reason: what a library's
 /// initialisation or a thread throws reaches no run_command(). May be called before the libraries are initialised.
 void end_orderly_without_memory() noexcept;
-/// From here on run_command reports nothing: another process says the same.
-void another_says_it();
 
 /// Writes to standard output. Throws RuntimeFault when that is not possible, a full disk for instance.
 void print(std::string_view text);

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cstdio>
 
-#include "cli/numbers.hpp"
 #include "core/log.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -30,19 +30,7 @@ std::string bar(std::int64_t step, std::int64_t steps, int length) {
 
 }  // namespace
 
-void Pace::step_took(double seconds) {
-  // The first step allocates memory and loads kernels, on a GPU for a second where others take 25 ms: it counts until
-  // there is another. The average leans on what is new until there are ten.
-  ++steps_;
-  const double weight = std::max(0.1, 1.0 / static_cast<double>(std::max<std::int64_t>(steps_ - 1, 1)));
-  seconds_per_step_ += weight * (seconds - seconds_per_step_);
-}
-
-double Pace::samples_per_second() const {
-  return seconds_per_step_ > 0 ? static_cast<double>(samples_) / seconds_per_step_ : 0;
-}
-
-std::string bar_text(const StepFacts& facts, int width) {
+std::string bar_text(const StepProgress& facts, int width) {
   const std::string head = "step " + std::to_string(facts.step) + "/" + std::to_string(facts.steps) + " ";
   const std::string tail = "loss " + fixed(facts.loss, 4) + "  lr " + short_number(facts.lr) + "  " +
                            fixed(facts.samples_per_second, 1) + " samples/s  " +
@@ -56,19 +44,6 @@ std::string bar_text(const StepFacts& facts, int width) {
   return text.substr(0, static_cast<std::size_t>(std::max(width - 1, 0)));
 }
 
-std::string plain_text(const StepFacts& facts) {
-  return "loss=" + fixed(facts.loss, 4) + ", samples/s=" + fixed(facts.samples_per_second, 1) +
-         ", tokens/s=" + fixed(facts.tokens_per_second, 0) + ", eta=" + duration_text(facts.seconds_left);
-}
-
-std::optional<std::string> Forecast::after_step(const StepFacts& facts, double seconds_since_begin) {
-  if (decided_ || (++steps_ < 3 && seconds_since_begin < kLongEnough)) return std::nullopt;
-  decided_ = true;
-  if (facts.seconds_left < kShortRun) return std::nullopt;
-  return counted(facts.steps - facts.step, "step") + " to go, about " + duration_text(facts.seconds_left) +
-         " at the pace of the first";
-}
-
 ProgressBar::ProgressBar(bool wanted) : terminal_(STDERR_FILENO), on_(wanted && terminal_.interactive()) {
   if (on_) log::set_before_line(&ProgressBar::clear);
 }
@@ -79,7 +54,7 @@ ProgressBar::~ProgressBar() {
   log::set_before_line(nullptr);
 }
 
-void ProgressBar::show(const StepFacts& facts) {
+void ProgressBar::show(const StepProgress& facts) {
   const auto now = std::chrono::steady_clock::now();
   if (!on_ || (now - drawn_ < kBetweenDrawings && facts.step < facts.steps)) return;
   drawn_ = now;

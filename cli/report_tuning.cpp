@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/html.hpp"
-#include "cli/numbers.hpp"
 #include "core/errors.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -2,11 +2,12 @@
 
 #include <utility>
 
-#include "cli/run_setup.hpp"
+#include "core/comm/communicator.hpp"
 #include "core/config/component_params.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/registry/registry.hpp"
+#include "core/run/run_model.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -4,9 +4,9 @@
 #include <set>
 #include <vector>
 
-#include "cli/numbers.hpp"
 #include "cli/table.hpp"
-#include "cli/version.hpp"
+#include "core/text/numbers.hpp"
+#include "core/version.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -197,7 +197,7 @@ std::string settings_text(const Config& config, const PluginIndex& plugins, cons
                                                (config.parameter_groups.size() == 1 ? " rule" : " rules") +
                                                " of capstan.parameter_groups"});
   }
-  return terminal.bold(std::string("Capstan ") + built_with().capstan_version) + "\n" + rows_text(rows, terminal);
+  return terminal.bold(std::string("Capstan ") + version()) + "\n" + rows_text(rows, terminal);
 }
 
 }  // namespace capstan::cli

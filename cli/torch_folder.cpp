@@ -9,6 +9,7 @@
 #include "cli/program.hpp"
 #include "cli/version.hpp"
 #include "core/errors.hpp"
+#include "core/registry/build_id.hpp"
 
 namespace capstan::cli {
 namespace {

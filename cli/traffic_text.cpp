@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "cli/numbers.hpp"
 #include "cli/table.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

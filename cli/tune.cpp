@@ -13,7 +13,6 @@
 #include <set>
 
 #include "cli/commands.hpp"
-#include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/stopping.hpp"
@@ -29,6 +28,7 @@
 #include "core/log.hpp"
 #include "core/output_path.hpp"
 #include "core/registry/registry.hpp"
+#include "core/text/numbers.hpp"
 #include "core/tuning/micro_batches.hpp"
 #include "core/tuning/tuning_table.hpp"
 

@@ -4,10 +4,10 @@
 
 #include "cli/limits.hpp"
 #include "cli/model_shapes.hpp"
-#include "cli/numbers.hpp"
 #include "core/engine/planned_pass.hpp"
 #include "core/engine/progress_report.hpp"
 #include "core/errors.hpp"
+#include "core/text/numbers.hpp"
 #include "core/zero/memory_plan.hpp"
 #include "core/zero/partition.hpp"
 

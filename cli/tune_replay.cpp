@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/table.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/registry/registry.hpp"
+#include "core/text/numbers.hpp"
 #include "core/tuning/trial_folder.hpp"
 #include "core/tuning/tuning_table.hpp"
 

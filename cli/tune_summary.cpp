@@ -6,8 +6,8 @@
 #include <map>
 #include <numeric>
 
-#include "cli/numbers.hpp"
 #include "cli/table.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -3,7 +3,6 @@
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
-#include "cli/numbers.hpp"
 #include "cli/plugin_text.hpp"
 #include "cli/program.hpp"
 #include "cli/trackers.hpp"
@@ -13,6 +12,7 @@
 #include "core/config/tools/explain.hpp"
 #include "core/config/tools/gpu_verdict.hpp"
 #include "core/errors.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -5,7 +5,6 @@
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
-#include "cli/numbers.hpp"
 #include "cli/program.hpp"
 #include "cli/scratch_folder.hpp"
 #include "cli/stopping.hpp"
@@ -19,6 +18,7 @@
 #include "core/checkpoint/output_file.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {

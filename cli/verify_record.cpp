@@ -8,11 +8,14 @@
 #include <cmath>
 #include <mutex>
 
-#include "cli/checkpoint_name.hpp"
-#include "cli/run_setup.hpp"
+#include "cli/config_arguments.hpp"
+#include "core/checkpoint/checkpoint_name.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/engine/engine.hpp"
 #include "core/engine/kept_values.hpp"
+#include "core/run/load_run.hpp"
+#include "core/run/run_data.hpp"
+#include "core/run/run_model.hpp"
 #include "core/xxh3.hpp"
 
 namespace capstan::cli {
@@ -80,7 +83,7 @@ class RecordedRun {
     const std::int64_t step = engine_.progress().global_steps;
     std::vector<std::string> seen;
     for (std::int64_t micro_step = 0; micro_step < loaded_.config.batch.gradient_accumulation_steps; ++micro_step) {
-      Batch batch = micro_batch(engine_, data_, order_, micro_step);
+      Batch batch = data_.read(samples_of(engine_, order_, micro_step));
       for (std::string& digest : digests_of(batch, loaded_.config.batch.micro_batch_size)) seen.push_back(digest);
       const at::Tensor generator = state_of_generator();
       const at::Tensor loss = engine_.forward(batch);
@@ -160,7 +163,7 @@ class RecordedRun {
 }  // namespace
 
 int record_run(const VerifyArguments& arguments) {
-  LoadedConfig loaded = load_run(arguments.config, Purpose::kTraining);
+  LoadedConfig loaded = load_run(source_of(arguments.config), Purpose::kTraining);
   // The record is all that the command reads of this run, so monitors and progress lines would only cost time.
   loaded.config.monitors.clear();
   loaded.config.report.steps_per_print = std::nullopt;

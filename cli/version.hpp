@@ -10,14 +10,10 @@ std::string version_text();
 
 /// The LibTorch that Capstan was built with: its version, and where it lay then.
 struct BuiltWith {
-  const char* capstan_version;
   const char* torch_version;
   const char* torch_lib_dir;
   const char* torch_build_id;
 };
 BuiltWith built_with();
-
-/// The build id of an ELF file, in hexadecimal; empty when it has none or cannot be read.
-std::string build_id_of(const std::string& file);
 
 }  // namespace capstan::cli

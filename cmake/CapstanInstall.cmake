@@ -41,6 +41,7 @@ foreach(_header
     model/batch.hpp model/model.hpp
     registry/call_in_progress.hpp registry/guilty_plugin.hpp registry/manifest.hpp registry/plugin_call.hpp
     registry/plugin_index.hpp registry/registry.hpp
+    run/loaded_config.hpp run/pace.hpp run/run.hpp run/run_data.hpp run/run_parts.hpp
     schema/param_expression.hpp schema/param_rule.hpp schema/schema.hpp
     text/json.hpp text/problem.hpp)
   _capstan_install_header(core/${_header} core/${_header})

@@ -11,6 +11,7 @@
 
 #include "capstan/layer.hpp"
 #include "core/checkpoint/safetensors.hpp"
+#include "core/comm/communicator.hpp"
 #include "core/comm/rendezvous.hpp"
 #include "core/config/config.hpp"
 #include "core/data/batch_order.hpp"
@@ -23,6 +24,7 @@
 #include "core/memory/vector_math.hpp"
 #include "core/registry/config_mistakes.hpp"
 #include "python/engine.hpp"
+#include "python/run.hpp"
 
 namespace capstan::python {
 namespace {
@@ -101,118 +103,145 @@ void show_error(py::module_& module, const char* name, PyObject* base, const cha
   });
 }
 
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;
+
+ConfigText config_text(const std::string& config, const std::string& source, bool in_memory) {
+  return in_memory ? ConfigText{config, source, false, false} : read_config_text(config);
+}
+
+const Deferral* deferral_of(const py::object& given) {
+  return given.is_none() ? nullptr : py::cast<const Deferral*>(given);
+}
+
+std::unique_ptr<PyEngine> make_engine(const std::string& description, NamedTensors parameters, NamedTensors buffers,
+                                      NamedTexts modules, const std::string& facts, py::handle owner,
+                                      std::vector<std::string> arguments, const std::vector<std::string>& left_out,
+                                      const std::string& config, const std::string& source, bool in_memory,
+                                      const NamedTexts& program,
+                                      const std::optional<std::pair<std::string, int>>& place,
+                                      std::optional<int> listening_socket, const py::object& deferral) {
+  ProgramValues values;
+  for (const auto& [path, json] : program) values.emplace_back(path, Json::parse(json));
+  const ConfigText text = config_text(config, source, in_memory);
+  const Rendezvous rendezvous = meeting(place, listening_socket);
+  return std::make_unique<PyEngine>(
+      ModuleFacts{description, std::move(parameters), std::move(buffers), std::move(modules), facts}, owner,
+      std::move(arguments), left_out, deferral_of(deferral),
+      [&](Model model) { return initialize(std::move(model), text, rendezvous, values); });
+}
+
+std::unique_ptr<PyEngine> make_engine_of_run(const std::string& description, NamedTensors parameters,
+                                             NamedTensors buffers, NamedTexts modules, const std::string& facts,
+                                             py::handle owner, std::vector<std::string> arguments,
+                                             const std::vector<std::string>& left_out, const py::object& deferral,
+                                             const RunEngine& run) {
+  return std::make_unique<PyEngine>(
+      ModuleFacts{description, std::move(parameters), std::move(buffers), std::move(modules), facts}, owner,
+      std::move(arguments), left_out, deferral_of(deferral), run.make);
+}
+
+/// Runs, whose parts are functions of capstan/_run.py.
+void show_run(py::module_& module) {
+  py::class_<RunEngine>(module, "RunEngine");
+  py::class_<PyRun>(module, "Run")
+      .def(py::init([](const std::string& config, const std::string& source, bool in_memory, RunFunctions functions,
+                       std::pair<std::int64_t, std::string> data, std::optional<std::int64_t> eval_samples,
+                       std::string resume, std::string init_from, bool handles_signals) {
+             return std::make_unique<PyRun>(RunSource{[=] { return config_text(config, source, in_memory); }, {}},
+                                            std::move(functions), std::move(data), eval_samples,
+                                            RunOptions{std::move(resume), std::move(init_from), handles_signals});
+           }),
+           py::kw_only(), py::arg("config"), py::arg("source"), py::arg("in_memory"), py::arg("functions"),
+           py::arg("data"), py::arg("eval_samples"), py::arg("resume"), py::arg("init_from"),
+           py::arg("handles_signals"))
+      .def("train", &PyRun::train)
+      .def("next", &PyRun::next)
+      .def("exit_code", &PyRun::exit_code);
+}
+
 void show_engine(py::module_& module) {
   py::class_<GatherScope>(module, "GatherScope").def("close", [](GatherScope& scope) {
     const Unlocked unlocked;
     scope.close();
   });
   py::class_<PyEngine>(module, "Engine")
-      .def(py::init(
-               [](const std::string &description,
-                  std::vector<std::pair<std::string, at::Tensor>> parameters,
-                  std::vector<std::pair<std::string, at::Tensor>> buffers,
-                  std::vector<std::pair<std::string, std::string>> modules,
-                  const std::string &facts, py::handle owner,
-                  std::vector<std::string> arguments,
-                  const std::vector<std::string> &left_out,
-                  const std::string &config,
-                  const std::string &source, bool in_memory,
-                  const std::vector<std::pair<std::string, std::string>>
-                      &program,
-                  const std::optional<std::pair<std::string, int>> &place,
-                  std::optional<int> listening_socket,
-                  const Deferral *deferral) {
-                 ProgramValues values;
-                 for (const auto &[path, json] : program)
-                   values.emplace_back(path, Json::parse(json));
-                 const ConfigText text =
-                     in_memory ? ConfigText{config, source, false, false}
-                               : read_config_text(config);
-                 return std::make_unique<PyEngine>(
-                     ModuleFacts{description, std::move(parameters),
-                                 std::move(buffers), std::move(modules), facts},
-                     owner, std::move(arguments), left_out, text,
-                     meeting(place, listening_socket), values, deferral);
-               }),
-           py::kw_only(), py::arg("description"), py::arg("parameters"),
-           py::arg("buffers"), py::arg("modules"), py::arg("facts"),
-           py::arg("module"), py::arg("arguments"), py::arg("left_out"), py::arg("config"),
-           py::arg("source"), py::arg("in_memory"), py::arg("program"),
-           py::arg("place"), py::arg("listening_socket"), py::arg("deferral"))
+      .def(py::init(&make_engine), py::kw_only(), py::arg("description"), py::arg("parameters"), py::arg("buffers"),
+           py::arg("modules"), py::arg("facts"), py::arg("module"), py::arg("arguments"), py::arg("left_out"),
+           py::arg("config"), py::arg("source"), py::arg("in_memory"), py::arg("program"), py::arg("place"),
+           py::arg("listening_socket"), py::arg("deferral"))
+      .def(py::init(&make_engine_of_run), py::kw_only(), py::arg("description"), py::arg("parameters"),
+           py::arg("buffers"), py::arg("modules"), py::arg("facts"), py::arg("module"), py::arg("arguments"),
+           py::arg("left_out"), py::arg("deferral"), py::arg("run"))
       .def("run", &PyEngine::run)
       .def("evaluate", &PyEngine::evaluate)
       .def("inside", &PyEngine::inside)
       .def("backward", &PyEngine::backward)
       .def("waits_for", &PyEngine::waits_for)
       .def("step", &PyEngine::step)
-      .def("eval_batch", &PyEngine::eval_batch)
+      .def("eval_batch",
+           [](PyEngine& self, std::function<at::Tensor()> step, std::int64_t micro_batches) {
+             return self.eval_batch(std::move(step), micro_batches, [] { return Batch(); });
+           })
       .def("destroy", &PyEngine::destroy)
       .def("refuse_open_gathers", &PyEngine::refuse_open_gathers)
       .def("zero_grad",
-           [](PyEngine &self) {
+           [](PyEngine& self) {
              const Unlocked unlocked;
              self.engine().zero_grad();
            })
       .def("save_checkpoint",
-           [](PyEngine &self, const std::string &dir, const std::string &tag,
-              const std::string &state, bool frozen) {
+           [](PyEngine& self, const std::string& dir, const std::string& tag, const std::string& state, bool frozen) {
              const Unlocked unlocked;
              return self.engine().save_checkpoint(dir, tag, Json::parse(state), frozen);
            })
       .def("load_checkpoint", &PyEngine::load_checkpoint)
       .def("finish_saving",
-           [](PyEngine &self) {
+           [](PyEngine& self) {
              const Unlocked unlocked;
              self.engine().finish_saving();
            })
       .def("load_weights",
-           [](PyEngine &self, const std::string &path) {
+           [](PyEngine& self, const std::string& path) {
              const Unlocked unlocked;
              self.engine().load_weights(path);
            })
       .def("load_teacher",
-           [](PyEngine &self, const std::string &path) {
+           [](PyEngine& self, const std::string& path) {
              const Unlocked unlocked;
              self.engine().load_teacher(path);
            })
       .def(
           "gather",
-          [](PyEngine &self, const std::vector<std::string> &names,
-             std::optional<int> written_by) {
+          [](PyEngine& self, const std::vector<std::string>& names, std::optional<int> written_by) {
             const Unlocked unlocked;
-            return std::make_unique<GatherScope>(
-                self.engine().gather(names, written_by));
+            return std::make_unique<GatherScope>(self.engine().gather(names, written_by));
           },
           py::keep_alive<0, 1>())
       .def("trains",
-           [](PyEngine &self, const std::string &parameter) {
-             return KeptValues(self.engine()).trains(parameter);
-           })
+           [](PyEngine& self, const std::string& parameter) { return KeptValues(self.engine()).trains(parameter); })
       .def("states",
-           [](PyEngine &self, const std::string &parameter) {
+           [](PyEngine& self, const std::string& parameter) {
              const Unlocked unlocked;
              return KeptValues(self.engine()).states(parameter);
            })
       .def("kept",
-           [](PyEngine &self, const std::string &parameter,
-              const std::string &name, bool whole) -> std::optional<at::Tensor> {
+           [](PyEngine& self, const std::string& parameter, const std::string& name,
+              bool whole) -> std::optional<at::Tensor> {
              const Unlocked unlocked;
              const KeptValues kept(self.engine());
-             const at::Tensor values = whole ? kept.whole({parameter, name})
-                                             : kept.part({parameter, name});
+             const at::Tensor values = whole ? kept.whole({parameter, name}) : kept.part({parameter, name});
              return values.defined() ? std::optional(values) : std::nullopt;
            })
       .def("set_kept",
-           [](PyEngine &self, const std::string &parameter,
-              const std::string &name, const at::Tensor &values, bool whole) {
+           [](PyEngine& self, const std::string& parameter, const std::string& name, const at::Tensor& values,
+              bool whole) {
              const Unlocked unlocked;
              const KeptValues kept(self.engine());
-             whole ? kept.set_whole({parameter, name}, values)
-                   : kept.set_part({parameter, name}, values);
+             whole ? kept.set_whole({parameter, name}, values) : kept.set_part({parameter, name}, values);
            })
       .def("joined",
-           [](PyEngine &self, const std::string &parameter,
-              const at::Tensor &part) {
+           [](PyEngine& self, const std::string& parameter, const at::Tensor& part) {
              const Unlocked unlocked;
              return KeptValues(self.engine()).joined(parameter, part);
            })
@@ -222,94 +251,71 @@ void show_engine(py::module_& module) {
       .def("end_no_sync", &PyEngine::end_no_sync)
       .def("micro_steps", &PyEngine::micro_steps)
       .def("groups",
-           [](PyEngine &self) {
+           [](PyEngine& self) {
              py::list groups;
-             for (const ParameterGroupView &group :
-                  self.engine().parameter_groups()) {
+             for (const ParameterGroupView& group : self.engine().parameter_groups()) {
                groups.append(py::make_tuple(group.numbers, group.parameters));
              }
              return groups;
            })
-      .def("group_numbers",
-           [](PyEngine &self) { return self.engine().group_numbers(); })
+      .def("group_numbers", [](PyEngine& self) { return self.engine().group_numbers(); })
       .def("set_group_number",
-           [](PyEngine &self, std::size_t group, const std::string &name,
-              const std::vector<double> &values) {
+           [](PyEngine& self, std::size_t group, const std::string& name, const std::vector<double>& values) {
              self.engine().set_group_number(group, name, values);
            })
       .def("set_own_optimizer",
-           [](PyEngine &self, py::function update) {
-             self.engine().set_own_optimizer(
-                 [update = kept(std::move(update))](
-                     const std::vector<OwnSlot> &slots) {
-                   const py::gil_scoped_acquire lock;
-                   py::list list;
-                   for (const OwnSlot &slot : slots)
-                     list.append(
-                         py::make_tuple(slot.name, slot.master, slot.gradient));
-                   (*update)(list);
-                 });
+           [](PyEngine& self, py::function update) {
+             self.engine().set_own_optimizer([update = kept(std::move(update))](const std::vector<OwnSlot>& slots) {
+               const py::gil_scoped_acquire lock;
+               py::list list;
+               for (const OwnSlot& slot : slots) list.append(py::make_tuple(slot.name, slot.master, slot.gradient));
+               (*update)(list);
+             });
            })
-      .def("want_grad_norm",
-           [](PyEngine &self, bool on) { self.engine().want_grad_norm(on); })
+      .def("want_grad_norm", [](PyEngine& self, bool on) { self.engine().want_grad_norm(on); })
       .def("last_step",
-           [](PyEngine &self) {
-             const StepReport &report = self.engine().last_step();
-             return py::make_tuple(report.applied, report.lr, report.momentum,
-                                   report.grad_norm, report.loss_scale);
+           [](PyEngine& self) {
+             const StepReport& report = self.engine().last_step();
+             return py::make_tuple(report.applied, report.lr, report.momentum, report.grad_norm, report.loss_scale);
            })
       .def("progress",
-           [](PyEngine &self) {
-             const Progress &progress = self.engine().progress();
-             return py::make_tuple(progress.global_steps, progress.updates,
-                                   progress.skipped_steps,
+           [](PyEngine& self) {
+             const Progress& progress = self.engine().progress();
+             return py::make_tuple(progress.global_steps, progress.updates, progress.skipped_steps,
                                    progress.global_samples);
            })
-      .def("mean_loss",
-           [](PyEngine &self) { return self.engine().mean_loss(); })
-      .def("next_lr", [](PyEngine &self) { return self.engine().next_lr(); })
-      .def("facts", [](PyEngine &self) { return facts_of(self.engine()); })
-      .def("rank", [](PyEngine &self) { return self.engine().rank(); })
-      .def("world_size",
-           [](PyEngine &self) { return self.engine().world_size(); })
-      .def("tell_failure",
-           [](PyEngine &self, const std::string &why) {
-             self.engine().tell_failure(why);
-           })
-      .def("has_sampler",
-           [](PyEngine &self) { return self.engine().has_sampler(); })
+      .def("mean_loss", [](PyEngine& self) { return self.engine().mean_loss(); })
+      .def("next_lr", [](PyEngine& self) { return self.engine().next_lr(); })
+      .def("facts", [](PyEngine& self) { return facts_of(self.engine()); })
+      .def("rank", [](PyEngine& self) { return self.engine().rank(); })
+      .def("world_size", [](PyEngine& self) { return self.engine().world_size(); })
+      .def("tell_failure", [](PyEngine& self, const std::string& why) { self.engine().tell_failure(why); })
+      .def("has_sampler", [](PyEngine& self) { return self.engine().has_sampler(); })
       .def("start_sampler",
-           [](PyEngine &self, std::int64_t samples,
-              const std::string &fingerprint) {
+           [](PyEngine& self, std::int64_t samples, const std::string& fingerprint) {
              const Unlocked unlocked;
              self.engine().start_sampler(samples, fingerprint);
            })
       .def("step_samples",
-           [](PyEngine &self) {
+           [](PyEngine& self) {
              const auto samples = self.engine().step_samples();
              return std::vector<std::int64_t>(samples.begin(), samples.end());
            })
       .def("write_metric",
-           [](PyEngine &self, const std::string &tag, double value) {
-             self.engine().write_metric(tag, value);
-           })
+           [](PyEngine& self, const std::string& tag, double value) { self.engine().write_metric(tag, value); })
       .def("flush_monitors",
-           [](PyEngine &self) {
+           [](PyEngine& self) {
              const Unlocked unlocked;
              self.engine().flush_monitors();
            })
-      .def(
-          "set_difficulty_schedule",
-          [](PyEngine &self, const std::string &metric, py::function function) {
-            self.engine().set_difficulty_schedule(
-                metric,
-                [function = kept(std::move(function))](std::int64_t step) {
-                  const py::gil_scoped_acquire lock;
-                  return py::cast<std::int64_t>((*function)(step));
-                });
-          })
-      .def("state_dump",
-           [](PyEngine &self) { return self.engine().state_dump(); });
+      .def("set_difficulty_schedule",
+           [](PyEngine& self, const std::string& metric, py::function function) {
+             self.engine().set_difficulty_schedule(metric, [function = kept(std::move(function))](std::int64_t step) {
+               const py::gil_scoped_acquire lock;
+               return py::cast<std::int64_t>((*function)(step));
+             });
+           })
+      .def("state_dump", [](PyEngine& self) { return self.engine().state_dump(); });
 }
 
 /// Runs `call(f)`, a layer of the host, where f(hidden) calls the function.
@@ -359,6 +365,9 @@ PYBIND11_MODULE(_core, module) {
   show_error<RuntimeFault>(module, "RuntimeFault", PyExc_RuntimeError,
                            "What goes wrong in a run: data, disks, "
                            "checkpoints, processes, numbers.");
+  show_error<PeerFault>(module, "PeerFault", module.attr("RuntimeFault").ptr(),
+                        "Another process of the run is gone, or does not come.");
+  show_run_errors();
   py::class_<Deferral>(module, "Deferral")
       .def(py::init<>())
       .def("enter", &Deferral::enter)
@@ -366,6 +375,7 @@ PYBIND11_MODULE(_core, module) {
       .def("has", &Deferral::has)
       .def("make", &Deferral::make);
   show_engine(module);
+  show_run(module);
   module.def("layer", &run_layer);
   module.def("checkpoint", &run_checkpoint);
   module.def("write_safetensors",

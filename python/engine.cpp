@@ -119,8 +119,7 @@ py::tuple changed(const Batch& batch, py::tuple args, const std::vector<std::str
 }  // namespace
 
 PyEngine::PyEngine(ModuleFacts facts, py::handle module, std::vector<std::string> arguments,
-                   const std::vector<std::string>& left_out, const ConfigText& text, const Rendezvous& rendezvous,
-                   const ProgramValues& program, const Deferral* deferral)
+                   const std::vector<std::string>& left_out, const Deferral* deferral, const MakeEngine& make)
     : model_(std::move(facts), module),
       arguments_(std::move(arguments)),
       forks_(forks_so_far()),
@@ -131,7 +130,7 @@ PyEngine::PyEngine(ModuleFacts facts, py::handle module, std::vector<std::string
   if (deferral != nullptr) model.set_deferred(deferral->values());
   try {
     const Unlocked unlocked;
-    engine_.emplace(initialize(std::move(model), text, rendezvous, program));
+    engine_.emplace(make(std::move(model)));
   } catch (...) {
     model_.rethrow();
     throw;
@@ -298,13 +297,13 @@ void PyEngine::step(const py::list& holders, const py::object& updated) {
   if (!updated.is_none()) updated(applied);
 }
 
-double PyEngine::eval_batch(std::function<at::Tensor()> step, std::int64_t micro_batches) {
+double PyEngine::eval_batch(std::function<at::Tensor()> step, std::int64_t micro_batches, const NextBatch& next) {
   model_.step = std::move(step);
   const Inside inside(inside_);
   try {
     Engine& engine = this->engine();
     const Unlocked unlocked;
-    return engine.eval_batch([] { return Batch(); }, micro_batches);
+    return engine.eval_batch(next, micro_batches);
   } catch (...) {
     model_.rethrow();
     throw;

@@ -10,10 +10,10 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/comm/rendezvous.hpp"
 #include "core/config/config.hpp"
 #include "core/engine/engine.hpp"
 #include "core/memory/deferred_values.hpp"
+#include "core/run/run_parts.hpp"
 #include "python/model.hpp"
 
 namespace capstan::python {
@@ -38,10 +38,10 @@ class PyEngine {
  public:
   /// `module` belongs to the engine's object of Python's, which outlives this one; `arguments`: the names of its
   /// forward's positional arguments.
-  /// `left_out`: parameters that are not to be trained, though they require gradients.
+  /// `left_out`: parameters that are not to be trained, though they require gradients. `make` makes the engine, and is
+  /// called without the interpreter's lock.
   PyEngine(ModuleFacts facts, pybind11::handle module, std::vector<std::string> arguments,
-           const std::vector<std::string>& left_out, const ConfigText& text, const Rendezvous& rendezvous,
-           const ProgramValues& program, const Deferral* deferral);
+           const std::vector<std::string>& left_out, const Deferral* deferral, const MakeEngine& make);
   ~PyEngine();
 
   /// Throws RuntimeFault after destroy(), and in a process that was forked from the engine's.
@@ -66,7 +66,8 @@ class PyEngine {
   /// `holders`: for each parameter the dict that holds it, its key there, the parameter, and its name. After an update,
   /// and before an interrupt counts, calls `updated(applied)` where that is not None.
   void step(const pybind11::list& holders, const pybind11::object& updated);
-  double eval_batch(std::function<at::Tensor()> step, std::int64_t micro_batches);
+  /// `step` computes the loss of the batch that `next` has read.
+  double eval_batch(std::function<at::Tensor()> step, std::int64_t micro_batches, const NextBatch& next);
 
   /// The program's own count of micro-batches, see Engine::set_accumulation_boundary().
   void set_boundary(std::optional<bool> last);

@@ -8,6 +8,7 @@
 #include "core/comm/rendezvous.hpp"
 #include "core/comm/time_limits.hpp"
 #include "core/engine/host.hpp"
+#include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/model/deferred_model.hpp"
 #include "core/registry/host.hpp"
@@ -35,6 +36,16 @@ Rendezvous rank_of_process() {
   const Rendezvous rendezvous = read_rendezvous(process_environment());
   speak_as(rendezvous);
   return rendezvous;
+}
+
+/// Each process of such a launch would train alone: none of them is told of the others but by a Run.
+void refuse_elastic_launch() {
+  const Environment environment = process_environment();
+  if (!environment("CAPSTAN_ELASTIC_MEMBER") || environment("RANK")) return;
+  throw RuntimeFault(
+      "initialize: 'capstan launch --elastic' has started this program, which makes its engine itself, and so cannot "
+      "go "
+      "on with other processes. Train by capstan::Run, or capstan.Run in Python, or start it without --elastic.");
 }
 
 }  // namespace
@@ -75,6 +86,7 @@ Engine initialize(Model model, const std::string& config_path_or_base64, const P
 }
 
 Engine initialize(Model model, const ConfigText& text, const Rendezvous& rendezvous, const ProgramValues& program) {
+  refuse_elastic_launch();
   speak_as(rendezvous);
   ConfigContext context = context_of(rendezvous, program);
   const Json facts = model.describe();

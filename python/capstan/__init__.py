@@ -23,9 +23,10 @@ from capstan._distributed import init_distributed  # noqa: E402
 from capstan._hooks import checkpoint, layer  # noqa: E402
 from capstan._verify import Verification, verify  # noqa: E402
 from capstan.engine import Engine, initialize  # noqa: E402
+from capstan._run import Run  # noqa: E402
 
 __version__ = _torch_check.VERSION
 _distributed.log_on_rank_0("capstan")
 
-__all__ = ["ConfigError", "Engine", "PluginError", "RuntimeFault", "Verification", "checkpoint", "init_distributed",
+__all__ = ["ConfigError", "Engine", "PluginError", "Run", "RuntimeFault", "Verification", "checkpoint", "init_distributed",
            "initialize", "layer", "verify", "zero"]

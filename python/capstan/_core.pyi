@@ -1,7 +1,7 @@
 """The extension module behind the package; programs use the package."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from torch import Tensor
 
@@ -14,6 +14,9 @@ class PluginError(RuntimeError):
 class RuntimeFault(RuntimeError):
     """What goes wrong in a run: data, disks, checkpoints, processes, numbers."""
 
+class PeerFault(RuntimeFault):
+    """Another process of the run is gone, or does not come."""
+
 class Deferral:
     """Values of tensors that are made on this thread between enter() and exit(), written down instead of made."""
 
@@ -25,7 +28,28 @@ class Deferral:
 class GatherScope:
     def close(self) -> None: ...
 
+class RunEngine:
+    """Makes the engine of a run's generation."""
+
+class Run:
+    """A run, whose functions are those of capstan._run."""
+
+    def __init__(
+        self, *, config: str, source: str, in_memory: bool, functions: dict[str, Callable[..., Any]], data: tuple[int, str],
+        eval_samples: int | None, resume: str, init_from: str, handles_signals: bool,
+    ) -> None: ...
+    def train(self) -> int: ...
+    def next(self) -> Any: ...
+    def exit_code(self) -> int: ...
+
 class Engine:
+    @overload
+    def __init__(
+        self, *, description: str, parameters: list[tuple[str, Tensor]], buffers: list[tuple[str, Tensor]],
+        modules: list[tuple[str, str]], facts: str, module: Any, arguments: tuple[str, ...], left_out: list[str],
+        deferral: Deferral | None, run: RunEngine,
+    ) -> None: ...
+    @overload
     def __init__(
         self, *, description: str, parameters: list[tuple[str, Tensor]], buffers: list[tuple[str, Tensor]],
         modules: list[tuple[str, str]], facts: str, module: Any, arguments: tuple[str, ...], left_out: list[str],

@@ -1,6 +1,7 @@
 """What the engine is told of a torch.nn.Module."""
 
 import inspect
+import json
 import re
 from collections.abc import Mapping
 
@@ -110,6 +111,14 @@ def positional_names(forward):
     except (TypeError, ValueError):
         return ()
     return tuple(p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD))
+
+
+def shown_of(module):
+    """What _core.Engine takes of a module."""
+    return {"description": type(module).__name__, "parameters": once(module.named_parameters(remove_duplicate=False)),
+            "buffers": buffers_of(module),
+            "modules": [(path, class_name(part)) for path, part in module.named_modules()],
+            "facts": json.dumps(facts_of(module)), "module": module, "arguments": positional_names(module.forward)}
 
 
 def call(function, batch):

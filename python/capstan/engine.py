@@ -15,8 +15,7 @@ from capstan import _backward, _core, _distributed, _hooks, zero
 from capstan._config import source_of
 from capstan._core import ConfigError, RuntimeFault
 from capstan._loader import loader_of, loss_of
-from capstan._module import (buffers_of, call, class_name, facts_of, next_of, once, positional_names, refuse_tied_data,
-                             refuse_wrapped)
+from capstan._module import call, next_of, once, refuse_tied_data, refuse_wrapped, shown_of
 from capstan._optimizers import is_translated, left_out, numbers_of, of_program
 from capstan._states import RESERVED, check_schedule, packed, schedule_text, states_of
 from capstan._views import OptimizerView, OwnOptimizer, ScheduleView
@@ -35,12 +34,13 @@ class Engine(torch.nn.Module):
     Errors are ConfigError, PluginError and RuntimeFault, with a sentence each; what the module raises is raised as it is.
     """
 
-    def __init__(self, module, config, optimizer=None, model_parameters=None, lr_scheduler=None):
+    def __init__(self, module, config, optimizer=None, model_parameters=None, lr_scheduler=None, run=None):
+        """`run`: the maker of a capstan.Run's engine, whose configuration and processes are the run's."""
         super().__init__()
         refuse_wrapped(module)
         if isinstance(module, Engine):
             raise ConfigError("model: is an engine already. Give initialize() the module itself: engine.module.")
-        source = source_of(config)
+        source = source_of(config) if run is None else None
         earlier = zero.engine_of(module)
         if earlier is not None:
             earlier.destroy(gather=True)
@@ -52,16 +52,10 @@ class Engine(torch.nn.Module):
         self.module = module
         self._own = None
         groups, program = of_program(optimizer, model_parameters, parameters)
-        meeting, listening = _distributed.meeting()
         self._core = _core.Engine(
-            description=type(module).__name__, parameters=parameters,
-            buffers=buffers_of(module),
-            modules=[(path, class_name(part)) for path, part in module.named_modules()],
-            facts=json.dumps(facts_of(module)), module=module, arguments=positional_names(module.forward),
-            left_out=left_out("model_parameters" if optimizer is None else "optimizer", groups, parameters),
-            config=source.config, source=source.source, in_memory=source.in_memory,
-            program=[(path, json.dumps(value)) for path, value in program], place=meeting, listening_socket=listening,
-            deferral=zero.deferral_of([p for _, p in parameters]))
+            **shown_of(module), left_out=left_out("model_parameters" if optimizer is None else "optimizer", groups, parameters),
+            deferral=zero.deferral_of([p for _, p in parameters]),
+            **({"run": run} if run is not None else self._start_of(source, program)))
         self._facts = self._core.facts()
         self._names_of = {id(parameter): name for name, parameter in parameters if parameter.is_floating_point()}
         # Whether they still are where they were is asked at each step.
@@ -75,6 +69,14 @@ class Engine(torch.nn.Module):
         zero.add_engine(self)
         _backward.intercept()
         _hooks.tell_of_failures()
+
+    @staticmethod
+    def _start_of(source, program):
+        """The configuration of an engine that stands by itself, and where its processes meet."""
+        meeting, listening = _distributed.meeting()
+        return {"config": source.config, "source": source.source, "in_memory": source.in_memory,
+                "program": [(path, json.dumps(value)) for path, value in program], "place": meeting,
+                "listening_socket": listening}
 
     def _take_optimizer(self, optimizer, groups, parameters):
         self.optimizer = self._view = None

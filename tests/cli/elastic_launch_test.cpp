@@ -254,8 +254,14 @@ TEST_F(Elastic, SaysWhatIsWrongBeforeItStartsAnything) {
                 "4, 6, 12."));
   EXPECT_THAT(error_of({"--elastic", "1:2"}, {"--set", "elasticity.enabled=false"}),
               HasSubstr("elasticity.enabled: must be true for an elastic batch"));
-  const ProcessResult other = run_capstan(folder_, {"launch", "--elastic", "1:2", "./my_program"});
-  EXPECT_THAT(other.err, HasSubstr("launch: --elastic goes with 'train' alone, and the command is './my_program'"));
+  const ProcessResult program = run_capstan(folder_, {"launch", "--elastic", "1:2", "./my_program"});
+  EXPECT_THAT(program.err, HasSubstr("launch: --elastic needs the configuration that the program './my_program' trains "
+                                     "with. Give it as --config FILE, before the program"));
+  const ProcessResult other = run_capstan(folder_, {"launch", "--elastic", "1:2", "eval"});
+  EXPECT_THAT(other.err,
+              HasSubstr("launch: --elastic goes with 'train' and with programs, and the command is 'eval'."));
+  EXPECT_THAT(error_of({"--elastic", "1:2", "--config", "elastic.json"}, {}),
+              HasSubstr("launch: --config stands before 'train', which takes it itself"));
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ inline bool eventually(const std::function<bool()>& condition,
 /// How an elastic launch is started.
 struct ElasticStart {
   std::vector<std::string> program = {kCapstan};  // words before "launch"
+  std::string command = "train";                  // what is launched
   std::vector<std::string> environment;
   bool own_memory = false;       // `program` gives the launch a /dev/shm of its own
   std::filesystem::path memory;  // not empty: `program` gives the launch this folder as its /dev/shm
@@ -59,7 +60,7 @@ class ElasticRun {
       : own_memory_(start.own_memory),
         memory_(start.memory),
         own_numbers_(start.own_numbers),
-        process_(words_of(start.program, launch, train), options_in(folder, start.environment)) {}
+        process_(words_of(start.program, launch, start.command, train), options_in(folder, start.environment)) {}
 
   pid_t launcher() const {
     if (!own_numbers_) return process_.pid();
@@ -149,10 +150,10 @@ class ElasticRun {
     return in_time && met;
   }
   static std::vector<std::string> words_of(std::vector<std::string> words, const std::vector<std::string>& launch,
-                                           const std::vector<std::string>& train) {
+                                           const std::string& command, const std::vector<std::string>& train) {
     words.emplace_back("launch");
     words.insert(words.end(), launch.begin(), launch.end());
-    words.emplace_back("train");
+    words.emplace_back(command);
     words.insert(words.end(), train.begin(), train.end());
     return words;
   }

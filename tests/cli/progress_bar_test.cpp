@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "cli/numbers.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -13,13 +13,13 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-const StepFacts kFacts{.step = 120,
-                       .steps = 200,
-                       .loss = 2.45312,
-                       .lr = 3e-4,
-                       .samples_per_second = 112.04,
-                       .tokens_per_second = 14336.6,
-                       .seconds_left = 41.2};
+const StepProgress kFacts{.step = 120,
+                          .steps = 200,
+                          .loss = 2.45312,
+                          .lr = 3e-4,
+                          .samples_per_second = 112.04,
+                          .tokens_per_second = 14336.6,
+                          .seconds_left = 41.2};
 
 TEST(ProgressBar, ShowsStepLossRateSpeedAndTimeLeft) {
   EXPECT_EQ(bar_text(kFacts, 120),
@@ -41,7 +41,7 @@ TEST(ProgressBar, DropsTheBarBeforeTheNumbersInANarrowTerminal) {
 }
 
 TEST(ProgressBar, IsFullAtTheEndAndEmptyAtTheStart) {
-  StepFacts facts = kFacts;
+  StepProgress facts = kFacts;
   facts.step = 200;
   EXPECT_THAT(bar_text(facts, 130), HasSubstr("[==============================]"));
   facts.step = 0;
@@ -53,7 +53,7 @@ TEST(PlainLine, HasTheSameFactsWithoutABar) {
 }
 
 TEST(Forecast, CountsOneStepInTheSingular) {
-  StepFacts facts = kFacts;
+  StepProgress facts = kFacts;
   facts.step = facts.steps - 1;
   EXPECT_EQ(Forecast().after_step(facts, 100), "1 step to go, about 0:00:42 at the pace of the first");
 }
@@ -72,7 +72,7 @@ TEST(Forecast, DoesNotWaitForTheThirdOfLongSteps) {
 }
 
 TEST(Forecast, IsNotToldOfAShortRun) {
-  StepFacts facts = kFacts;
+  StepProgress facts = kFacts;
   facts.seconds_left = 3;
   Forecast forecast;
   for (int step = 0; step < 5; ++step) EXPECT_EQ(forecast.after_step(facts, step), std::nullopt);

@@ -2,8 +2,9 @@
 
 #include <gmock/gmock.h>
 
-#include "cli/checkpoint_name.hpp"
 #include "cli/version.hpp"
+#include "core/checkpoint/checkpoint_name.hpp"
+#include "core/registry/build_id.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace capstan::cli {

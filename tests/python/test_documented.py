@@ -21,11 +21,22 @@ class Data(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids}
 data = Data()
 """
+CLASSIFIED = """
+import torch, sys
+class Net(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+data = torch.utils.data.TensorDataset(torch.randn(4, 4), torch.tensor([0, 1, 0, 1]))
+"""
+LOSS = "loss = lambda model, batch: torch.nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
 TRAINED = "\nassert engine.global_steps == 2, engine.global_steps\n"
 
 # Names that a block leaves to its reader, and what must hold after the block: by page and place of the block in it.
 AROUND = {
     ("README.md", 0): (DATA + "net = gpt2()", TRAINED),
+    ("docs/how-to/runs.md", 0): (DATA + "from models import gpt2 as Net\nheld_out = data\n", ""),
+    ("docs/how-to/runs.md", 1): (CLASSIFIED + "import capstan\n", "assert run.train() == 0"),
+    ("docs/how-to/runs.md", 2): (CLASSIFIED + LOSS + "import capstan\nrun = capstan.Run(Net, 'ds_config.json', data)\n", ""),
     ("docs/explanation/numerics.md", 0): (  # one variant for all of them
         "import capstan, functools\ncapstan.verify = functools.partial(capstan.verify, only='own loop')\n"
         "open('my_model.py', 'w').write('from verify_models import labelled as build_model, tokens as data')\n",
@@ -77,7 +88,8 @@ class Documented(unittest.TestCase):
         by_trainer = "Trainer" in code  # which wants its own arguments wherever it finds a value
         with open(os.path.join(folder, "ds_config.json"), "w", encoding="utf-8") as file:
             json.dump({"train_micro_batch_size_per_gpu": "auto" if by_trainer else 2, "zero_optimization": {"stage": 1},
-                       "optimizer": {"type": "AdamW", "params": {"lr": "auto" if by_trainer else 1e-3}}}, file)
+                       "optimizer": {"type": "AdamW", "params": {"lr": "auto" if by_trainer else 1e-3}},
+                       "capstan": {"run": {"steps": 2}}}, file)
         first = "import capstan.deepspeed\n" if "capstan.deepspeed" in code else ""  # before the imports of `before`
         result = subprocess.run([sys.executable, "-W", "ignore", "-c", f"{first}{before}\n{code}\n{after}"], cwd=folder,
                                 capture_output=True, text=True, timeout=300)

@@ -7,6 +7,7 @@
 #include "core/config/language/language.hpp"
 #include "core/config/resolve/acting_component.hpp"
 #include "core/config/rules/rules.hpp"
+#include "core/config/rules/run_keys.hpp"
 #include "core/config/rules/section_rules.hpp"
 #include "core/schema/value.hpp"
 #include "core/text/nearest.hpp"
@@ -200,23 +201,6 @@ void scale_keys(const Effective& values, const Config& config, Problems& problem
   problems.notice(section, "without effect " + why + ": " + names + ".");
 }
 
-/// Keys of capstan.run that another one must go with. Who trains refuses them; a file that is only checked may be meant
-/// for a command line that gives the other one.
-void run_keys(const Effective& values, const Config& config, Problems& problems) {
-  const std::string save = "has no effect without capstan.run.save_dir (--save).";
-  const bool saves = !config.run.save_dir.empty();
-  note(values, "capstan.run.save_every", !saves && config.run.save_every > 0, save, problems);
-  note(values, "capstan.run.keep", !saves && config.run.keep > 0, save, problems);
-  note(values, "capstan.run.overwrite", !saves && config.run.overwrite, save, problems);
-  const bool evaluates = !config.run.eval_data_paths.empty(), often = config.run.eval_every > 0;
-  const std::string evaluate = evaluates ? "has no effect without capstan.run.eval_every (--eval-every)."
-                                         : "has no effect without capstan.data.eval_path (--eval-data).";
-  note(values, "capstan.run.eval_every", !evaluates && often, evaluate, problems);
-  note(values, "capstan.run.keep_best", config.run.keep_best && !saves, save, problems);
-  note(values, "capstan.run.keep_best", config.run.keep_best && saves && !(evaluates && often), evaluate, problems);
-  note(values, "capstan.run.patience", config.run.patience > 0 && !(evaluates && often), evaluate, problems);
-}
-
 /// More ranks for the secondary copy than there are.
 void secondary_ranks(const Effective& values, std::int64_t world, Problems& problems) {
   const std::string key = "zero_optimization.zero_hpz_partition_size";
@@ -259,7 +243,11 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
   report_idle_offload_keys(values, config, plugins, problems);
   comms_logger_keys(values, problems);
   scale_keys(values, config, problems);
-  if (context.check_only) run_keys(values, config, problems);
+  if (context.check_only) {
+    for (const IdleRunKey& idle : idle_run_keys(config.run, !config.run.eval_data_paths.empty())) {
+      note(values, idle.key, true, idle.why, problems);
+    }
+  }
   const ComponentRef optimizer =
       config.optimizer ? plugins.find("optimizer", config.optimizer->type, config.device) : ComponentRef{};
   if (optimizer && values.integer(kStage) == 1 && optimizer.component->has_trait("own_communication") &&

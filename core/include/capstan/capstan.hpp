@@ -11,6 +11,7 @@
 #include "core/engine/engine.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/registry/guilty_plugin.hpp"
+#include "core/run/run.hpp"
 
 /// Training an ordinary torch::nn::Module with Capstan:
 ///
