@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "cli/launcher_address.hpp"
+#include "cli/launch/launcher_address.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan::cli {

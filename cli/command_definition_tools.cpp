@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "cli/command_definition.hpp"
+#include "cli/data/token_formats.hpp"
 #include "cli/help_texts.hpp"
-#include "cli/token_formats.hpp"
 #include "core/registry/plugin_template.hpp"
 
 namespace capstan::cli {

@@ -10,7 +10,7 @@
 #include "capstan/plugin.h"
 #include "cli/commands.hpp"
 #include "cli/machine.hpp"
-#include "cli/plugin_text.hpp"
+#include "cli/plugins/plugin_text.hpp"
 #include "cli/program.hpp"
 #include "cli/table.hpp"
 #include "cli/terminal.hpp"

@@ -10,17 +10,7 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string bytes_text(std::int64_t bytes) {
-  static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  for (; value >= 999.5 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
-  return (unit == 0 ? std::to_string(bytes)
-                    : fixed(value, value < 9.995   ? 2
-                                   : value < 99.95 ? 1
-                                                   : 0)) +
-         " " + kUnits[unit];
-}
+std::string amount(std::int64_t bytes) { return bytes_text(static_cast<std::uint64_t>(bytes)); }
 
 const char* tier_text(MemoryTier tier) {
   return tier == MemoryTier::kMemory ? "memory" : tier == MemoryTier::kHost ? "host" : "disk";
@@ -56,7 +46,7 @@ std::string activations_text(const Plan& plan) {
     return "what forward keeps for backward, which is not known (" + plan.plain.unknown + "), and ";
   }
   const auto text = [](const PlannedPass& pass) {
-    return bytes_text(pass.kept_bytes) + ", at most " + bytes_text(pass.peak_bytes) + " with what operators work on";
+    return amount(pass.kept_bytes) + ", at most " + amount(pass.peak_bytes) + " with what operators work on";
   };
   if (!plan.recomputing || !plan.recomputing->unknown.empty()) {
     return "what a micro-batch's forward keeps for backward, " + text(plan.plain) + ";\n  ";
@@ -69,18 +59,18 @@ std::string memory_text(const Plan& plan) {
   Rows rows = {{"memory of a process", "", ""}};
   const MemoryPlan& memory = plan.configured.memory;
   for (const PlannedBytes& item : memory.items) {
-    rows.push_back({"  " + item.what, bytes_text(item.bytes), tier_text(item.tier)});
+    rows.push_back({"  " + item.what, amount(item.bytes), tier_text(item.tier)});
   }
   for (const MemoryTier tier : {MemoryTier::kMemory, MemoryTier::kHost, MemoryTier::kDisk}) {
     const std::int64_t bytes = memory.training(tier);
-    if (bytes > 0) rows.push_back({"  together", bytes_text(bytes), tier_text(tier)});
+    if (bytes > 0) rows.push_back({"  together", amount(bytes), tier_text(tier)});
   }
   if (memory.building > memory.training(MemoryTier::kMemory)) {
-    rows.push_back({"  while the model is built", bytes_text(memory.building), "memory"});
+    rows.push_back({"  while the model is built", amount(memory.building), "memory"});
   }
-  rows.push_back({"  the program and its libraries", bytes_text(plan.program), "host"});
+  rows.push_back({"  the program and its libraries", amount(plan.program), "host"});
   if (plan.snapshots > 0) {
-    rows.push_back({"  snapshots of an elastic launch", bytes_text(plan.snapshots), "host, /dev/shm"});
+    rows.push_back({"  snapshots of an elastic launch", amount(plan.snapshots), "host, /dev/shm"});
   }
   return table_text(rows) + "  Beside these, " + activations_text(plan) +
          "up to 64 MB of freed memory that the heap keeps.\n";
@@ -117,7 +107,7 @@ std::string stage3_text(const Plan& plan) {
   for (const PlannedBytes& item : third->items) {
     const bool shared = std::any_of(second->items.begin(), second->items.end(),
                                     [&](const PlannedBytes& other) { return other.what == item.what; });
-    if (!shared) beside.push_back(bytes_text(item.bytes) + " of " + item.what);
+    if (!shared) beside.push_back(amount(item.bytes) + " of " + item.what);
   }
   return "  Stage 3 needs more than stage 2: it holds " + joined(beside) +
          " beside its shards.\n  A lower stage3_max_reuse_distance (now " +
@@ -129,9 +119,9 @@ std::string choices_text(const Plan& plan) {
   for (const PlannedChoice& one : plan.choices) {
     const char* mark = one.choice == plan.configured.choice ? "> " : "  ";
     rows.push_back({mark + std::to_string(one.choice.stage), device_text(one.choice.optimizer),
-                    device_text(one.choice.parameters), bytes_text(one.memory.peak(MemoryTier::kMemory)),
-                    bytes_text(one.memory.training(MemoryTier::kHost)),
-                    bytes_text(one.memory.training(MemoryTier::kDisk)), one.lacks});
+                    device_text(one.choice.parameters), amount(one.memory.peak(MemoryTier::kMemory)),
+                    amount(one.memory.training(MemoryTier::kHost)), amount(one.memory.training(MemoryTier::kDisk)),
+                    one.lacks});
   }
   const bool all_are_here =
       std::all_of(plan.choices.begin(), plan.choices.end(), [](const PlannedChoice& one) { return one.lacks.empty(); });
@@ -174,12 +164,11 @@ std::string traffic_text(const Plan& plan) {
 std::string limits_text(const Plan& plan) {
   Rows rows = {{"on this host", "there is", "needed", ""}};
   for (const PlannedLimit& one : plan.limits) {
-    rows.push_back({"  " + one.limit.what, bytes_text(static_cast<std::int64_t>(one.limit.bytes)),
-                    bytes_text(one.needed), one.fits() ? "fits" : "does not fit"});
+    rows.push_back(
+        {"  " + one.limit.what, bytes_text(one.limit.bytes), amount(one.needed), one.fits() ? "fits" : "does not fit"});
   }
   for (const Limit& gpu : plan.on_cpu() ? plan.gpus : std::vector<Limit>()) {
-    rows.push_back({"  " + gpu.what, bytes_text(static_cast<std::int64_t>(gpu.bytes)), "0 B",
-                    "not used: the model computes on the CPU"});
+    rows.push_back({"  " + gpu.what, bytes_text(gpu.bytes), "0 B", "not used: the model computes on the CPU"});
   }
   return table_text(rows);
 }

@@ -1,5 +1,5 @@
 #include "cli/commands.hpp"
-#include "cli/plugin_text.hpp"
+#include "cli/plugins/plugin_text.hpp"
 #include "cli/program.hpp"
 #include "core/config/tools/explain.hpp"
 #include "core/config/tools/json_schema.hpp"

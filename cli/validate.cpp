@@ -3,7 +3,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
-#include "cli/plugin_text.hpp"
+#include "cli/plugins/plugin_text.hpp"
 #include "cli/program.hpp"
 #include "cli/trackers.hpp"
 #include "cli/usage_error.hpp"

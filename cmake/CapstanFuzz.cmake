@@ -10,6 +10,7 @@ function(_capstan_add_fuzzed_archive)
   list(TRANSFORM sources REPLACE "^([^/].*)$" "${PROJECT_SOURCE_DIR}/core/\\1")  # where the library is made
   add_library(capstan_fuzzed STATIC EXCLUDE_FROM_ALL ${sources})
   target_include_directories(capstan_fuzzed PUBLIC ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(capstan_fuzzed PRIVATE "CAPSTAN_VERSION=\"${PROJECT_VERSION}\"")
   target_compile_options(capstan_fuzzed PUBLIC -O1 -g1 ${_capstan_fuzz_sanitizers} PRIVATE -fsanitize=fuzzer-no-link)
   target_link_libraries(capstan_fuzzed PUBLIC capstan::sdk
     PRIVATE spdlog::spdlog_header_only Boost::headers ${CAPSTAN_NETTLE_LIBRARY} ${CAPSTAN_YAML} ${CMAKE_DL_LIBS})

@@ -290,6 +290,8 @@ void show_engine(py::module_& module) {
       .def("rank", [](PyEngine& self) { return self.engine().rank(); })
       .def("world_size", [](PyEngine& self) { return self.engine().world_size(); })
       .def("tell_failure", [](PyEngine& self, const std::string& why) { self.engine().tell_failure(why); })
+      .def("first_sample",
+           [](PyEngine& self, std::int64_t micro_batch) { return first_sample(self.engine(), micro_batch); })
       .def("has_sampler", [](PyEngine& self) { return self.engine().has_sampler(); })
       .def("start_sampler",
            [](PyEngine& self, std::int64_t samples, const std::string& fingerprint) {

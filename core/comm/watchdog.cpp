@@ -7,6 +7,8 @@
 #include <sstream>
 #include <thread>
 
+#include "core/text/numbers.hpp"
+
 namespace capstan {
 namespace {
 
@@ -22,14 +24,6 @@ constexpr const char* kUnknown = "cannot be asked";
 std::string seconds_text(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
-  return text;
-}
-
-std::string bytes_text(std::uint64_t bytes) {
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  char text[32];
-  const double kib = static_cast<double>(bytes) / 1024;
-  std::snprintf(text, sizeof text, kib < 1024 ? "%.1f KiB" : "%.1f MiB", kib < 1024 ? kib : kib / 1024);
   return text;
 }
 

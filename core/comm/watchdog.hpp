@@ -31,7 +31,7 @@ struct Whereabouts {
 /// is nothing. The sentence of a rank that stopped, of one in another collective, or with another size of the same.
 std::string mismatch(const std::vector<Whereabouts>& all, int own);
 
-/// "  rank 0  in 'step 12, norm' (call 57, 1.0 KiB) for 12 s\n  rank 1 ..."
+/// "  rank 0  in 'step 12, norm' (call 57, 2.05 kB) for 12 s\n  rank 1 ..."
 std::string whereabouts_table(const std::vector<Whereabouts>& all);
 
 /// A thread that tells the other ranks where this one is, and ends a collective that cannot end.

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "core/text/numbers.hpp"
+
 namespace capstan {
 namespace {
 
@@ -22,12 +24,6 @@ std::string list(const std::vector<double>& values) {
   std::string text = "[";
   for (std::size_t i = 0; i < values.size(); ++i) text += (i ? ", " : "") + shortest(values[i]);
   return text + "]";
-}
-
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
 }
 
 /// A "Name:   123 kB" line of a /proc file, in bytes; 0 when there is none.

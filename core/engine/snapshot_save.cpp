@@ -12,6 +12,7 @@
 #include "core/engine/snapshot_partners.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
+#include "core/text/numbers.hpp"
 #include "core/xxh3.hpp"
 
 namespace capstan {
@@ -46,8 +47,6 @@ struct RoomNeeded {
   }
 };
 
-std::string megabytes(std::uint64_t bytes) { return std::to_string((bytes + 999'999) / 1'000'000) + " MB"; }
-
 /// These ranks share a host's memory. Throws RuntimeFault where it has no room for their snapshots: for the first of
 /// each beside what others have left, which goes once that is whole, or for both of each after that. `copies`: bytes of
 /// what ranks of other hosts send here.
@@ -64,8 +63,8 @@ void check_room(const std::vector<RoomNeeded>& ranks, std::uint64_t copies) {
   throw RuntimeFault(
       "elasticity: the snapshots of " + std::to_string(ranks.size()) + (ranks.size() == 1 ? " process" : " processes") +
       " on this host, two of each part of the training's state" + (copies > 0 ? ", and copies of other hosts'" : "") +
-      ", need " + megabytes(needed) + " in '" + ranks.front().folder + "', and there " + megabytes(free) + " are free" +
-      (in_folder > 0 ? " beside " + megabytes(in_folder) + " of snapshots" : "") +
+      ", need " + bytes_text(needed) + " in '" + ranks.front().folder + "', and there " + bytes_text(free) +
+      " are free" + (in_folder > 0 ? " beside " + bytes_text(in_folder) + " of snapshots" : "") +
       ". Give shared memory more room (mount -o remount,size=" + enough + " /dev/shm, or --shm-size=" + enough +
       " of a container), or train without --elastic and save checkpoints to disk.");
 }

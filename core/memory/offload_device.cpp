@@ -1,24 +1,18 @@
 #include "core/memory/offload_device.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <thread>
 #include <utility>
 
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/text/json.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan {
 namespace {
 
 constexpr std::chrono::microseconds kShortestSleep{20}, kLongestSleep{1000};
-
-std::string mebibytes(std::uint64_t bytes) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  return text;
-}
 
 }  // namespace
 
@@ -69,8 +63,8 @@ void OffloadDevice::ask_facts() {
 
 void OffloadDevice::require_room(std::uint64_t bytes, const std::string& what) {
   if (bytes <= free_bytes_) return;
-  throw RuntimeFault(where_ + ": " + what + " need " + mebibytes(bytes) + ", and there is room for " +
-                     mebibytes(free_bytes_) + " at " + about() + ". Make room, or choose another place.");
+  throw RuntimeFault(where_ + ": " + what + " need " + bytes_text(bytes) + ", and there is room for " +
+                     bytes_text(free_bytes_) + " at " + about() + ". Make room, or choose another place.");
 }
 
 std::uint64_t OffloadDevice::add_buffer(std::uint64_t bytes, std::string holds) {
@@ -195,7 +189,7 @@ void OffloadDevice::give_up() {
   const std::string place = about();
   given_up_ = std::make_exception_ptr(
       RuntimeFault(where_ + ": " + std::to_string(in_flight) + (in_flight == 1 ? " transfer" : " transfers") + " of " +
-                   mebibytes(bytes) + " in flight for " +
+                   bytes_text(bytes) + " in flight for " +
                    std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) + " s" +
                    (place.empty() ? "" : " at " + place) +
                    ", and none has ended. Is the storage still there? The last checkpoint is as it was."));

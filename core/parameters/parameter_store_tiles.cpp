@@ -11,6 +11,7 @@
 #include "core/memory/sum_of_squares.hpp"
 #include "core/parameters/parameter_store.hpp"
 #include "core/parameters/run_needs.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan {
 namespace {
@@ -401,12 +402,11 @@ OffloadTraffic ParameterStore::offload_traffic() const {
 std::vector<std::string> ParameterStore::offload_lines() const {
   std::vector<std::string> lines;
   const auto& [states, parameters] = std::pair(options_.offload.states, options_.offload.parameters);
-  const auto mebibytes = [](std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
   const auto add = [&](const std::string& what, const OffloadDevice& store) {
     const std::string about = store.about();
     lines.push_back("offload: " + what + " on " + store.type() + (about.empty() ? "" : " (" + about + ")") + ", " +
-                    mebibytes(store.reserved_bytes()) + " of a rank; staging " + std::to_string(staging_->slots()) +
-                    " x " + mebibytes(staging_->slot_bytes()) +
+                    bytes_text(store.reserved_bytes()) + " of a rank; staging " + std::to_string(staging_->slots()) +
+                    " x " + bytes_text(staging_->slot_bytes()) +
                     (options_.offload.read_ahead ? "" : ", not read ahead") +
                     (options_.offload.write_behind ? "" : ", not written behind"));
   };

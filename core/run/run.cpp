@@ -1,5 +1,6 @@
 #include "core/run/run.hpp"
 
+#include <atomic>
 #include <utility>
 
 #include "core/comm/rendezvous.hpp"
@@ -58,6 +59,11 @@ void Run::State::end() {
 }
 
 int Run::State::train_in(ElasticMember& member) {
+  static std::atomic<bool> trained = false;
+  if (trained.exchange(true)) {
+    throw RuntimeFault(
+        "train: this process has trained a run of 'capstan launch --elastic', and a launch has one run.");
+  }
   Interrupt* const interrupts = signals(/*speaks=*/false);
   ElasticTraining elastic(source, parts, member, interrupts);
   return elastic.run([&](const LoadedConfig& loaded, bool only_to_save) {

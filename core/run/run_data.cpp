@@ -40,10 +40,13 @@ Dataset open_data(const std::vector<std::string>& paths, const std::string& key,
   return open_dataset(loaded.config, loaded.plugins, source);
 }
 
+std::int64_t first_sample(const Engine& engine, std::int64_t micro_batch) {
+  return (micro_batch * engine.world_size() + engine.rank()) * engine.config().batch.micro_batch_size;
+}
+
 std::vector<std::int64_t> samples_of(Engine& engine, const BatchOrder& order, std::int64_t micro_step) {
-  const std::int64_t rows = engine.config().batch.micro_batch_size;
-  const std::int64_t first = (micro_step * engine.world_size() + engine.rank()) * rows;
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows));
+  const std::int64_t first = first_sample(engine, micro_step);
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(engine.config().batch.micro_batch_size));
   if (engine.has_sampler()) {
     const auto own = engine.step_samples().subspan(static_cast<std::size_t>(first), numbers.size());
     std::copy(own.begin(), own.end(), numbers.begin());

@@ -35,6 +35,10 @@ Dataset open_data(const std::vector<std::string>& paths, const std::string& key,
 /// Tokens a sample: capstan.data.sequence_length, or the model's. Throws ConfigError where neither is known.
 std::int64_t sequence_length(const Config& config, const Model& model);
 
+/// Where this rank's micro-batch begins among the samples of all ranks. Micro-batches are counted from where samples
+/// are: from the begin of the run, or of a step.
+std::int64_t first_sample(const Engine& engine, std::int64_t micro_batch);
+
 /// The samples of this rank's micro-batch of the step under way, `micro_step` counted from 0. `order`: of the whole
 /// run.
 std::vector<std::int64_t> samples_of(Engine& engine, const BatchOrder& order, std::int64_t micro_step);

@@ -34,6 +34,15 @@ std::string fixed(double value, int digits) { return formatted("%.*f", digits, v
 
 std::string short_number(double value) { return formatted("%.4g", value); }
 
+std::string bytes_text(std::uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+  auto value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; value >= 999.5 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  if (unit == 0) return std::to_string(bytes) + " B";
+  return fixed(value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0) + " " + kUnits[unit];
+}
+
 std::string duration_text(double seconds) {
   // A pace that is not known yet, or absurdly slow, is no duration.
   if (!(seconds >= 0) || seconds > 1e9) return "-:--:--";

@@ -10,6 +10,7 @@
 
 #include "core/errors.hpp"
 #include "core/output_path.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan {
 namespace {
@@ -32,8 +33,6 @@ std::string shortened(std::string text) {
   if (text.size() > kLongestSentence) text = text.substr(0, kLongestSentence) + "...";
   return text;
 }
-
-std::string megabytes(std::int64_t bytes) { return std::to_string((bytes + 500'000) / 1'000'000) + " MB"; }
 
 double number_of(const Json& json, const char* name) {
   const Json* value = json.find(name);
@@ -119,14 +118,14 @@ TrialOutcome judge_trial(const TrialResult& result, const fs::path& folder, cons
                    std::to_string(std::chrono::duration_cast<std::chrono::seconds>(command.time_out).count()) + " s.");
       break;
     case TrialEnd::kOutOfMemory:
-      made = with("out of memory", "a process had " + megabytes(result.peak_bytes) + ", and the limit is " +
-                                       megabytes(command.process_bytes) + ".");
+      made = with("out of memory", "a process had " + bytes_text(result.peak_bytes) + ", and the limit is " +
+                                       bytes_text(command.process_bytes) + ".");
       break;
     case TrialEnd::kTooMuchOutput:
-      made = with("failed", "wrote more than " + megabytes(command.output_bytes) + " of output.");
+      made = with("failed", "wrote more than " + bytes_text(command.output_bytes) + " of output.");
       break;
     case TrialEnd::kDiskFull:
-      made = with("failed", "left less than " + megabytes(command.spare_disk_bytes) + " free on the disk of " +
+      made = with("failed", "left less than " + bytes_text(command.spare_disk_bytes) + " free on the disk of " +
                                 folder.string() + ".");
       break;
     case TrialEnd::kInterrupted:

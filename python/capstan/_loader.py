@@ -13,8 +13,7 @@ class _Order(Sampler):
         self._engine, self._samples = engine, samples
         facts = engine._facts
         self._rows = facts["micro_batch_size"]
-        self._ranks, self._rank = engine._core.world_size(), engine._core.rank()
-        together = self._rows * self._ranks
+        together = self._rows * engine._core.world_size()
         self._count = max(1, samples // together if drop_last else -(-samples // together))
         if engine._core.has_sampler():
             engine._core.start_sampler(samples, "")
@@ -32,13 +31,13 @@ class _Order(Sampler):
         facts = self._engine._facts
         position = self._engine._micro_batches()
         for place in range(position, position + self._count):
-            first = (place * self._ranks + self._rank) * self._rows
+            first = core.first_sample(place)
             yield _core.order(self._samples, facts["seed"], facts["shuffle"], first, self._rows)
 
     def _of_sampler(self, core):
         for _ in range(self._count):
             samples = core.step_samples()
-            first = (self._engine._micro_batches() % self._engine._facts["accumulation"] * self._ranks + self._rank) * self._rows
+            first = core.first_sample(self._engine._micro_batches() % self._engine._facts["accumulation"])
             yield samples[first : first + self._rows]
 
 

@@ -1,7 +1,7 @@
 """One process of a run that capstan.verify() compares: python -m capstan._verify_run CALL REQUEST
 
-CALL holds the functions that make the module and the data; REQUEST is what cli/verify_runs.cpp writes. What it records is
-described in cli/verify_record.hpp."""
+CALL holds the functions that make the module and the data; REQUEST is what cli/verify/verify_runs.cpp writes. What it records is
+described in cli/verify/verify_record.hpp."""
 
 import copy
 import hashlib
@@ -88,7 +88,7 @@ class Recorder:
 
     def __init__(self, request, rank=0, world=1):
         self.request, self.rank, self.world = request, rank, world
-        # Beside what cli/verify_record.hpp describes, for peers: "rates" of each step, the optimizer's "groups", and the whole
+        # Beside what cli/verify/verify_record.hpp describes, for peers: "rates" of each step, the optimizer's "groups", and the whole
         # "config".
         self.facts = {"losses": [], "samples": [], "token_losses": [], "draws": [], "batch_norms": [], "changed_inputs": [],
                       "rates": []}

@@ -1,4 +1,4 @@
-#include "cli/elastic_identity.hpp"
+#include "cli/launch/elastic_identity.hpp"
 
 #include <gmock/gmock.h>
 

@@ -12,9 +12,9 @@
 #include <sstream>
 #include <utility>
 
-#include "cli/elastic_callers.hpp"
-#include "cli/elastic_identity.hpp"
-#include "cli/elastic_link.hpp"
+#include "cli/launch/elastic_callers.hpp"
+#include "cli/launch/elastic_identity.hpp"
+#include "cli/launch/elastic_link.hpp"
 #include "tests/cli/elastic_fixture.hpp"
 #include "tests/support/free_port.hpp"
 

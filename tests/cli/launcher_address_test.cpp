@@ -1,4 +1,4 @@
-#include "cli/launcher_address.hpp"
+#include "cli/launch/launcher_address.hpp"
 
 #include <gtest/gtest.h>
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/elastic_host.hpp"
-#include "cli/elastic_identity.hpp"
+#include "cli/launch/elastic_host.hpp"
+#include "cli/launch/elastic_identity.hpp"
 #include "core/elastic/launcher/membership.hpp"
 #include "core/elastic/launcher/sealed_lines.hpp"
 #include "core/elastic/world.hpp"

@@ -106,7 +106,7 @@ TEST_F(Tune, SaysWhatTheSmallestWouldNeedWhereNothingFits) {
   const ProcessResult shown = tune({"--dry-run", "--limit", "1M"});
   EXPECT_EQ(shown.exit_code, 1);
   EXPECT_THAT(shown.err,
-              AllOf(HasSubstr("no point is left to try, with at most 1.0 MB a process (--limit). The smallest, "
+              AllOf(HasSubstr("no point is left to try, with at most 1.00 MB a process (--limit). The smallest, "
                               "z0_gas2_tmbspg1, needs"),
                     HasSubstr("'the program and its libraries'")));
 }

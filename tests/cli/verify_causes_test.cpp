@@ -1,8 +1,8 @@
-#include "cli/verify_causes.hpp"
+#include "cli/verify/verify_causes.hpp"
 
 #include <gmock/gmock.h>
 
-#include "cli/verify_record.hpp"
+#include "cli/verify/verify_record.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace capstan::cli {

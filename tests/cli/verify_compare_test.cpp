@@ -1,4 +1,4 @@
-#include "cli/verify_compare.hpp"
+#include "cli/verify/verify_compare.hpp"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
@@ -6,7 +6,7 @@
 
 #include <functional>
 
-#include "cli/verify_record.hpp"
+#include "cli/verify/verify_record.hpp"
 #include "core/errors.hpp"
 #include "tests/support/temporary_folder.hpp"
 

@@ -6,6 +6,7 @@
 #include "core/config/language/old_names.hpp"
 #include "core/config/tools/member_span.hpp"
 #include "core/errors.hpp"
+#include "core/text/numbers.hpp"
 #include "core/text/relaxed.hpp"
 #include "core/text/yaml.hpp"
 
@@ -102,10 +103,6 @@ std::vector<Replacement> replacements(const ConfigText& text, const std::string&
   return found;
 }
 
-std::string counted(std::size_t count, const char* noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 /// Writes commas, quotes and words as JSON has them, and lists the counts among the changes.
 void write_as_json(Upgraded& out) {
   Problems problems;
@@ -116,9 +113,12 @@ void write_as_json(Upgraded& out) {
     out.text.replace(fix->offset, fix->size, fix->text);
     ++(fix->size == 0 ? added : fix->text.empty() ? removed : spelt);
   }
-  if (added > 0) out.changes.push_back(counted(added, "missing comma") + " added");
-  if (removed > 0) out.changes.push_back(counted(removed, "comma") + " before a closing bracket removed");
-  if (spelt > 0) out.changes.push_back(counted(spelt, "value") + " spelt as in JSON: quotes, null, true, false");
+  if (added > 0) out.changes.push_back(counted(static_cast<std::int64_t>(added), "missing comma") + " added");
+  if (removed > 0)
+    out.changes.push_back(counted(static_cast<std::int64_t>(removed), "comma") + " before a closing bracket removed");
+  if (spelt > 0)
+    out.changes.push_back(counted(static_cast<std::int64_t>(spelt), "value") +
+                          " spelt as in JSON: quotes, null, true, false");
 }
 
 }  // namespace

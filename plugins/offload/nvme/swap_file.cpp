@@ -36,8 +36,8 @@ auto uninterrupted(Call call) {
 }  // namespace
 
 std::string bytes_text(std::uint64_t bytes) {
-  constexpr std::uint64_t kMiB = 1 << 20;
-  return bytes < kMiB ? std::to_string(bytes) + " bytes" : std::to_string(bytes / kMiB) + " MiB";
+  constexpr std::uint64_t kMegabyte = 1'000'000;
+  return bytes < kMegabyte ? std::to_string(bytes) + " bytes" : std::to_string(bytes / kMegabyte) + " MB";
 }
 
 SwapFile::SwapFile(const std::filesystem::path& folder, const sdk::Host& host) : folder_(folder) {

@@ -72,7 +72,7 @@ class SwapFile {
   std::map<std::uint64_t, std::uint64_t> gaps_;  // offset -> bytes, below end_
 };
 
-/// "48 MiB", and bytes where it is none.
+/// "48 MB", and bytes below that.
 std::string bytes_text(std::uint64_t bytes);
 
 }  // namespace capstan::offload

@@ -313,7 +313,7 @@ TEST(Communicator, SaysWhoIsWhereWhenTheTimeIsUp) {
                       },
                       {.timeout = std::chrono::milliseconds(500), .watch_every = std::chrono::milliseconds(50)});
   expect_stopped(results[0], {"rank 0: collective 'step 7, norm' failed: it did not end within 0.5 s.\n"
-                              "  rank 0  is in 'step 7, norm' (call 3, 2.0 KiB) for ",
+                              "  rank 0  is in 'step 7, norm' (call 3, 2.05 kB) for ",
                               "\n  rank 1  computes for ", "; its last was 'step 7, pids' (call 2, "});
 }
 

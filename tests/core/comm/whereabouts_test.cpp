@@ -29,8 +29,8 @@ TEST(Whereabouts, AreATableOfWhoIsWhere) {
   gone.gone = "no memory";
   EXPECT_EQ(whereabouts_table({at(57, "step 12, norm", true, 12.25), at(56, "step 12, bucket 0", false, 3.04, 5 << 20),
                                gone, Whereabouts{}}),
-            "\n  rank 0  is in 'step 12, norm' (call 57, 2.0 KiB) for 12 s"
-            "\n  rank 1  computes for 3.0 s; its last was 'step 12, bucket 0' (call 56, 5.0 MiB)"
+            "\n  rank 0  is in 'step 12, norm' (call 57, 2.05 kB) for 12 s"
+            "\n  rank 1  computes for 3.0 s; its last was 'step 12, bucket 0' (call 56, 5.24 MB)"
             "\n  rank 2  stopped: no memory"
             "\n  rank 3  has been in no collective yet");
 }

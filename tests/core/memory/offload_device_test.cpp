@@ -63,7 +63,7 @@ TEST(OffloadDevice, GivesUpWhatDoesNotEndAndTouchesTheComponentNoMore) {
     device->start({&write, 1});
     const auto ticket = device->start({&write, 1});
     EXPECT_THAT([&] { device->wait(ticket); },
-                ThrowsMessage<RuntimeFault>(AllOf(HasSubstr("2 transfers of 0.0 MiB in flight for 0 s"),
+                ThrowsMessage<RuntimeFault>(AllOf(HasSubstr("2 transfers of 16 B in flight for 0 s"),
                                                   HasSubstr("Is the storage still there?"))));
     fake.calls = 0;
   }

@@ -171,7 +171,7 @@ TEST(TileFailures, AStoreThatIsGivenUpIsNotAskedAgain) {
   const OffloadDevice::Range second{buffer, 64, 64, memory.data() + 64, true};
   const auto one = device.start({&first, 1}), other = device.start({&second, 1});
 
-  const auto said = ThrowsMessage<RuntimeFault>(HasSubstr("2 transfers of 0.0 MiB in flight for 0 s"));
+  const auto said = ThrowsMessage<RuntimeFault>(HasSubstr("2 transfers of 128 B in flight for 0 s"));
   EXPECT_THAT([&] { device.wait(one); }, said);
   const int polls = faulty.polls;
   EXPECT_THAT([&] { device.wait(one); }, said);

@@ -32,7 +32,8 @@ int run_as(const std::string& how, capstan::Run& run) {
   if (how == "handlers") return run_between_handlers(run);
   if (how == "engine") return run.engine().rank();
   if (how == "twice") run.train();
-  return run.train();
+  const int code = run.train();
+  return how == "forgets its code" ? 0 : code;
 }
 
 }  // namespace

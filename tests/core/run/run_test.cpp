@@ -224,6 +224,28 @@ TEST_F(ElasticExample, NamesAnotherConfigurationOfTheLauncher) {
                         "given has 24."));
 }
 
+TEST_F(ElasticExample, GoesOnWithoutAProcessThatLeavesWithoutTheCodeOfItsRun) {
+  write_bytes(folder_ / "text.txt", some_text());
+  std::string config = R"({"elasticity": {"enabled": true, "version": 0.1, "max_train_batch_size": 12,
+      "micro_batch_sizes": [2, 3], "max_gpus": 4}, "optimizer": {"type": "AdamW", "params": {"lr": 0.005}},
+      "steps_per_print": null, "capstan": {"data": {"path": "text.txt"}, "run": {"steps": 1000000},
+      "model": {"type": "gpt", "params": {"layers": 1, "d": 16, "heads": 2, "seq": 16}}}})";
+  write_bytes(folder_ / "config.json", config);
+  ElasticStart program;
+  program.command = kProgram;
+  ElasticRun run(folder_, {"--elastic", "1:2", "--config", "config.json"}, {"forgets its code", "config.json"},
+                 program);
+  ASSERT_TRUE(run.await_members(2));
+  ASSERT_NE(run.kill_rank(1, SIGTERM), 0);
+  ASSERT_TRUE(run.await_members(1));
+  ASSERT_TRUE(run.await(run.step() + 10));
+  run.send(SIGTERM);
+  const ProcessResult result = run.wait();
+  EXPECT_EQ(result.exit_code, 130) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("has left"));
+  EXPECT_THAT(result.out, HasSubstr("0 processes lost"));
+}
+
 TEST_F(ElasticExample, CannotBeALoopOfTheProgram) {
   write_config("run", 2);
   ElasticStart loop;

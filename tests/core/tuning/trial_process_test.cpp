@@ -143,7 +143,7 @@ TEST_F(TrialProcess, WritesWithoutEndAndIsEnded) {
   command.output_bytes = 1 << 20;
   const TrialOutcome outcome = judged(command);
   EXPECT_EQ(outcome.outcome, "failed");
-  EXPECT_THAT(outcome.reason, HasSubstr("wrote more than 1 MB of output"));
+  EXPECT_THAT(outcome.reason, HasSubstr("wrote more than 1.05 MB of output"));
   EXPECT_LE(std::filesystem::file_size(here("stdout.log")), 1u << 20);
 }
 

@@ -1,0 +1,123 @@
+// `capstan data convert`: tokens from one kind of file to another.
+
+#include <csignal>
+#include <filesystem>
+#include <optional>
+
+#include "cli/commands.hpp"
+#include "cli/data/data_formats.hpp"
+#include "cli/program.hpp"
+#include "cli/usage_error.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/output_path.hpp"
+#include "core/text/numbers.hpp"
+
+namespace capstan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+volatile std::sig_atomic_t interrupted = 0;
+
+struct Interrupted {};
+
+/// Counts what goes through.
+class Counted final : public TokenSink {
+ public:
+  explicit Counted(TokenSink& to) : to_(to) {}
+  void append(std::span<const std::int64_t> tokens) override {
+    to_.append(tokens);
+    this->tokens += static_cast<std::int64_t>(tokens.size());
+  }
+  void end_document() override {
+    to_.end_document();
+    ++documents;
+  }
+  void finish() override { to_.finish(); }
+
+  std::int64_t tokens = 0, documents = 0;
+
+ private:
+  TokenSink& to_;
+};
+
+std::vector<fs::path> results(const DataConvertArguments& arguments) {
+  if (arguments.to != "indexed") return {arguments.out};
+  return {arguments.out + ".bin", arguments.out + ".idx"};
+}
+
+/// The widest of the inputs' types; text is of bytes.
+sdk::IndexedType widest(const std::vector<std::pair<std::string, std::string>>& inputs) {
+  std::optional<sdk::IndexedType> type;
+  for (const auto& [path, format] : inputs) {
+    const sdk::IndexedType one = type_of(path, format);
+    if (!type || sdk::width_of(one) > sdk::width_of(*type)) type = one;
+  }
+  return *type;
+}
+
+void refuse_to_replace(const DataConvertArguments& arguments) {
+  for (const fs::path& result : results(arguments)) {
+    // A device or a pipe is not replaced.
+    if (arguments.force || !fs::is_regular_file(result)) continue;
+    throw UsageError("--out: '" + result.string() + "' exists. Choose another name, or replace it with --force.");
+  }
+}
+
+}  // namespace
+
+int data_convert(const DataConvertArguments& arguments) {
+  std::vector<std::pair<std::string, std::string>> inputs;
+  for (const std::string& path : with_files_of_folders(arguments.inputs)) {
+    try {
+      inputs.emplace_back(path, arguments.from.empty() ? format_of(path) : arguments.from);
+    } catch (const sdk::Error& error) {
+      throw RuntimeFault(error.what());
+    }
+  }
+  const bool is_stream =
+      arguments.to != "indexed" && !fs::is_directory(arguments.out) && output_path(arguments.out).is_stream;
+  if (const fs::path out = arguments.out;
+      arguments.to == "indexed" && fs::exists(out) && !fs::is_regular_file(out) && !fs::is_directory(out)) {
+    throw UsageError("--out: '" + arguments.out +
+                     "' is a device or a pipe, and --to indexed writes two files, NAME.bin and NAME.idx. Give a name "
+                     "for them.");
+  }
+  for (const fs::path& result : results(arguments)) {
+    for (const auto& [path, format] : inputs) {
+      std::error_code error;
+      if (fs::equivalent(result, path, error)) {
+        throw UsageError("--out: '" + result.string() + "' is what is read. Choose another name.");
+      }
+    }
+  }
+  TokenOptions options{.key = arguments.key,
+                       .end_token = arguments.end_token,
+                       .deepspeed_numbers = arguments.numbering == "deepspeed",
+                       .on_chunk = [] {
+                         if (interrupted) throw Interrupted{};
+                       }};
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = 1; });
+  try {
+    const auto sink = make_sink(arguments.out, arguments.to, widest(inputs), options);
+    // Now that no other process writes there.
+    refuse_to_replace(arguments);
+    Counted counted(*sink);
+    for (const auto& [path, format] : inputs) read_tokens(path, format, options, counted);
+    if (counted.tokens == 0) throw RuntimeFault("the inputs hold no token.");
+    counted.finish();
+    const std::string done = arguments.out + ": " + grouped(counted.documents) + " document" +
+                             (counted.documents == 1 ? "" : "s") + ", " + grouped(counted.tokens) + " tokens";
+    // Standard output may be what was written.
+    is_stream ? log::info(done) : print(done + "\n");
+  } catch (const Interrupted&) {
+    log::info(is_stream ? "interrupted; what was written has no end" : "interrupted; nothing was written");
+    return static_cast<int>(ExitCode::kInterrupted);
+  } catch (const sdk::Error& error) {
+    throw RuntimeFault(error.what());
+  }
+  return 0;
+}
+
+}  // namespace capstan::cli

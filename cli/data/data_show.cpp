@@ -1,0 +1,90 @@
+// `capstan data show`: what a file of tokens, or an index of a metric, is.
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+
+#include "cli/commands.hpp"
+#include "cli/data/data_formats.hpp"
+#include "cli/program.hpp"
+#include "cli/table.hpp"
+#include "core/errors.hpp"
+#include "core/text/json.hpp"
+#include "core/text/numbers.hpp"
+
+namespace capstan::cli {
+namespace {
+
+/// Looks at every token.
+class Survey final : public TokenSink {
+ public:
+  void append(std::span<const std::int64_t> values) override {
+    tokens += static_cast<std::int64_t>(values.size());
+    for (const std::int64_t value : values) {
+      least = std::min(least, value);
+      greatest = std::max(greatest, value);
+    }
+  }
+  void end_document() override { ++documents; }
+  void finish() override {}
+
+  std::int64_t tokens = 0, documents = 0;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max(), greatest = std::numeric_limits<std::int64_t>::min();
+};
+
+/// "uint16 (8, as Megatron numbers types)".
+std::string type_text(const std::string& index, sdk::IndexedType type) {
+  const int code = sdk::MappedFile(index).at<std::uint8_t>(17);
+  const std::string name = sdk::name_of(type);
+  if (code < 6) return name + " (" + std::to_string(code) + ")";
+  const bool megatron = code == 8 && type == sdk::IndexedType::kU16;
+  return name + " (" + std::to_string(code) + ", as " + (megatron ? "Megatron" : "DeepSpeed") + " numbers types)";
+}
+
+void add_index(const std::string& path, Json& facts) {
+  const bool ends = path.ends_with(".idx") || path.ends_with(".bin");
+  const sdk::IndexedRows rows(ends ? path.substr(0, path.size() - 4) : path);
+  facts["type"] = type_text(rows.index_path(), rows.type());
+  facts["rows"] = rows.rows();
+  std::int64_t shortest = std::numeric_limits<std::int64_t>::max(), longest = 0;
+  for (std::int64_t row = 0; row < rows.rows(); ++row) {
+    shortest = std::min(shortest, rows.size(row));
+    longest = std::max(longest, rows.size(row));
+  }
+  if (rows.rows() == 0) return;
+  facts["shortest row"] = shortest;
+  facts["longest row"] = longest;
+}
+
+}  // namespace
+
+int data_show(const DataShowArguments& arguments) {
+  Json facts = Json::object();
+  try {
+    const std::string format = arguments.from.empty() ? format_of(arguments.file) : arguments.from;
+    facts["format"] = format;
+    if (format == "indexed") add_index(arguments.file, facts);
+    Survey survey;
+    read_tokens(arguments.file, format, {.key = arguments.key, .on_chunk = {}}, survey);
+    facts["documents"] = survey.documents;
+    facts["tokens"] = survey.tokens;
+    if (survey.tokens > 0) {
+      facts["smallest token"] = survey.least;
+      facts["largest token"] = survey.greatest;
+    }
+  } catch (const sdk::Error& error) {
+    throw RuntimeFault(error.what());
+  }
+  if (arguments.json) {
+    print(facts.dump() + "\n");
+    return 0;
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const auto& [name, value] : facts.as_object()) {
+    rows.push_back({name, value.is_integer() ? grouped(value.as_integer()) : value.as_string()});
+  }
+  print(table_text(rows));
+  return 0;
+}
+
+}  // namespace capstan::cli

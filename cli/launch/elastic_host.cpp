@@ -1,0 +1,258 @@
+#include "cli/launch/elastic_host.hpp"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+#include <utility>
+
+#include "cli/launch/launched_process.hpp"
+#include "core/elastic/save_progress.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// How often what gives no signal is looked at.
+constexpr std::chrono::milliseconds kLookAgain{20};
+/// A process that stays stopped for so long is lost: the others wait for it.
+constexpr std::chrono::seconds kStopped{3};
+/// A process whose launcher was killed ends within the 10 s that core/run/interrupt.cpp gives a step, unless it saves.
+constexpr std::chrono::seconds kOrphansEnd{12};
+
+/// A supervisor may start a launcher again at once, before the processes of the one that was killed have ended.
+WorldFolder folder_of(const std::string& launch) {
+  if (!WorldFolder::await_orphans(launch, WorldFolder::place_in_memory(), kOrphansEnd)) {
+    log::warning("launch: processes of an earlier launcher of this launch have not ended within " +
+                 std::to_string(kOrphansEnd.count()) + " s: the run goes on without what they hold.");
+  }
+  return WorldFolder::create(launch);
+}
+
+}  // namespace
+
+std::int64_t count_in(const Json& json, const char* key, std::int64_t most) {
+  const std::int64_t value = json.at(key).as_integer();
+  if (value >= 0 && value <= most) return value;
+  throw std::out_of_range("'" + std::string(key) + "' is " + std::to_string(value) + ", not from 0 to " +
+                          std::to_string(most));
+}
+
+bool has_left(int status) {
+  if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGINT || WTERMSIG(status) == SIGTERM;
+  return WEXITSTATUS(status) == static_cast<int>(ExitCode::kInterrupted);
+}
+
+std::string name_in(const World& world, std::int64_t number, std::int64_t process) {
+  const std::string name = process > 0 ? "process " + std::to_string(process) : "";
+  const auto member = std::find(world.members.begin(), world.members.end(), number);
+  if (member == world.members.end()) return name;
+  return "rank " + std::to_string(member - world.members.begin()) + (name.empty() ? "" : " (" + name + ")");
+}
+
+HostReport HostReport::of(const Json& json) {
+  HostReport report;
+  for (const Json& one : json.at("processes").as_array()) {
+    report.processes.push_back({count_in(one, "number"), count_in(one, "process"), one.at("able").as_bool(),
+                                one.at("leaves").as_bool(), count_in(one, "paused")});
+  }
+  report.wanted = count_in(json, "wanted");
+  report.spares = count_in(json, "spares");
+  report.broken = count_in(json, "broken");
+  report.meeting = count_in(json, "meeting");
+  report.place = {static_cast<int>(count_in(json, "port", 65535)), json.at("secret").as_string()};
+  if (json.find("written") != nullptr) report.written = count_in(json, "written", std::int64_t{1} << 48);
+  report.step = {count_in(json, "generation"), json.at("step").as_integer(), json.at("at").as_number()};
+  return report;
+}
+
+Json HostReport::json() const {
+  Json out = Json::object();
+  out["processes"] = Json::array();
+  for (const Process& one : processes) {
+    Json process = Json::object();
+    process["number"] = one.number;
+    process["process"] = one.process;
+    process["able"] = one.able;
+    process["leaves"] = one.leaves;
+    process["paused"] = one.paused;
+    out["processes"].push_back(std::move(process));
+  }
+  out["wanted"] = wanted;
+  out["spares"] = spares;
+  out["broken"] = broken;
+  out["meeting"] = meeting;
+  out["port"] = std::int64_t{place.port};
+  out["secret"] = place.secret;
+  out["generation"] = step.generation;
+  out["step"] = step.step;
+  out["at"] = step.at;
+  if (written > 0) out["written"] = written;
+  return out;
+}
+
+ElasticHost::ElasticHost(const LaunchArguments& arguments, const ElasticPlan& plan)
+    : folder_(folder_of(plan.launched)),
+      words_(words_of(arguments.command)),
+      train_batch_(plan.train_batch),
+      share_(static_cast<int>(std::max<std::int64_t>(plan.processes, 1))),
+      wanted_(plan.processes),
+      spares_(arguments.spares),
+      world_(folder_.read()) {
+  sigemptyset(&signals_);
+  for (const int number : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1}) sigaddset(&signals_, number);
+  sigprocmask(SIG_BLOCK, &signals_, &before_);
+  signal_descriptor_ = signalfd(-1, &signals_, SFD_NONBLOCK | SFD_CLOEXEC);
+}
+
+ElasticHost::~ElasticHost() {
+  send(SIGKILL);
+  while (waitpid(-1, nullptr, 0) > 0) {
+  }
+  folder_.remove();
+  if (signal_descriptor_ >= 0) close(signal_descriptor_);
+  sigprocmask(SIG_SETMASK, &before_, nullptr);
+}
+
+void ElasticHost::start(std::int64_t number) {
+  if (children_.contains(number)) {
+    throw std::invalid_argument("process number " + std::to_string(number) + " is there already");
+  }
+  children_[number].process = start_process(words_, before_, share_, [&] {
+    setenv("CAPSTAN_ELASTIC_FOLDER", folder_.path().c_str(), 1);
+    set_variable("CAPSTAN_ELASTIC_MEMBER", number);
+    set_variable("CAPSTAN_ELASTIC_BATCH", train_batch_);
+    for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+      unsetenv(name);
+    }
+  });
+}
+
+void ElasticHost::send(int signal) const {
+  for (const auto& [unused, child] : children_) kill(child.process, signal);
+}
+
+void ElasticHost::await(std::vector<int> descriptors) const {
+  descriptors.push_back(signal_descriptor_);
+  std::vector<pollfd> all;
+  for (const int one : descriptors) all.push_back({one, POLLIN, 0});
+  poll(all.data(), all.size(), static_cast<int>(kLookAgain.count()));
+}
+
+int ElasticHost::next_signal() const {
+  signalfd_siginfo facts{};
+  return read(signal_descriptor_, &facts, sizeof facts) == sizeof facts ? static_cast<int>(facts.ssi_signo) : 0;
+}
+
+std::vector<EndedProcess> ElasticHost::collect() {
+  std::vector<EndedProcess> ended;
+  for (auto& [number, child] : children_) {
+    int status = 0;
+    if (waitpid(child.process, &status, WNOHANG | WUNTRACED | WCONTINUED) != child.process) continue;
+    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+      child.stopped_since = WIFSTOPPED(status) ? std::optional(Clock::now()) : std::nullopt;
+      continue;
+    }
+    // A program that leaves may not return the exit code of its run.
+    if (child.leaves && status == 0) status = W_EXITCODE(static_cast<int>(ExitCode::kInterrupted), 0);
+    if (has_left(status)) want_one_less(child);
+    ended.push_back({number, status});
+  }
+  for (const EndedProcess& one : ended) children_.erase(one.number);
+  check_stopped();
+  return ended;
+}
+
+void ElasticHost::check_stopped() {
+  for (auto& [number, child] : children_) {
+    // When the launcher was stopped with the others, by Ctrl-Z, it goes on with them.
+    if (!child.stopped_since || Clock::now() - *child.stopped_since < kStopped) continue;
+    log::warning("launch: " + name_in(world_, number, child.process) + " has been stopped for " +
+                 std::to_string(kStopped.count()) + " s: it counts as lost, and is ended.");
+    kill(child.process, SIGKILL);
+    child.stopped_since.reset();
+  }
+}
+
+HostReport ElasticHost::report() {
+  HostReport report;
+  for (auto& [number, child] : children_) {
+    child.able = child.able || folder_.is_ready(number);
+    const bool paused = world_.generation > 0 && folder_.has_paused(world_.generation, number);
+    if (paused && folder_.leaves(number)) want_one_less(child);
+    report.processes.push_back({number, child.process, child.able, child.leaves, paused ? world_.generation : 0});
+  }
+  report.wanted = wanted_;
+  report.spares = spares_;
+  report.broken = folder_.is_broken(world_.generation) ? world_.generation : 0;
+  report.step = folder_.last_step();
+  // While the run goes on, such a number would make each report a new one.
+  for (const auto& [unused, child] : children_) report.written += world_.end.empty() ? 0 : written_by(child.process);
+  const bool leads = world_.spans_hosts() && children_.contains(world_.members.front());
+  if (const auto place = leads ? PortFile(folder_.port_file(world_.generation)).peek() : std::nullopt) {
+    report.meeting = world_.generation;
+    report.place = *place;
+  }
+  return report;
+}
+
+void ElasticHost::want_one_less(Child& child) {
+  if (std::exchange(child.leaves, true) || leaving_) return;
+  std::int64_t& number = child.was_member ? wanted_ : spares_;
+  number = std::max<std::int64_t>(number - 1, 0);
+}
+
+void ElasticHost::leave() {
+  leaving_ = true;
+  wanted_ = spares_ = 0;
+  send(SIGTERM);
+}
+
+void ElasticHost::end(std::int64_t number) const {
+  if (const auto child = children_.find(number); child != children_.end()) kill(child->second.process, SIGKILL);
+}
+
+void ElasticHost::halt(const std::string& why) {
+  World world = world_;
+  if (world.members.empty() || children_.empty()) return;
+  ++world.generation;
+  world.members.clear();
+  world.hosts.clear();
+  world.processes.clear();
+  world.wish.clear();
+  world.change = why;
+  world.since = folder_.seconds();
+  world.waited = 0;
+  write(world);
+}
+
+void ElasticHost::remember(const std::string& votes) {
+  world_.votes = votes;
+  folder_.write(world_);
+}
+
+void ElasticHost::write(const World& world) {
+  const std::string votes = std::move(world_.votes);
+  world_ = world;
+  world_.votes = votes;
+  for (const std::int64_t number : world.members) {
+    if (const auto child = children_.find(number); child != children_.end()) child->second.was_member = true;
+  }
+  if (shown_ && world.members.empty()) shown_.reset();
+  folder_.write(world_);
+}
+
+void ElasticHost::show_meeting(std::int64_t generation, const PortEntry& place) {
+  if (generation != world_.generation || !world_.spans_hosts() || children_.contains(world_.members.front())) return;
+  shown_ = std::make_unique<PortFile>(folder_.port_file(generation));
+  shown_->write(place);
+}
+
+}  // namespace capstan::cli

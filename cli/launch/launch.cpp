@@ -1,0 +1,157 @@
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "cli/commands.hpp"
+#include "cli/launch/elastic_launch.hpp"
+#include "cli/launch/elastic_status.hpp"
+#include "cli/launch/launched_process.hpp"
+#include "cli/program.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// How long the others may take to notice that a rank is gone and to say so, and then to end when asked to.
+constexpr std::chrono::milliseconds kNoticing{2000}, kEnding{1000};
+/// How long the others may take to end when a rank has ended because of a signal: they end after the same step.
+constexpr std::chrono::seconds kEndingToo{30};
+
+/// A socket at which rank 0 will open its store: bound here, so that no other program can take the port in between.
+class Listener {
+ public:
+  Listener() : descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    if (descriptor_ < 0 || bind(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+        listen(descriptor_, SOMAXCONN) != 0 ||
+        getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+      throw RuntimeFault(std::string("launch: no port to listen at: ") + std::strerror(errno) + ".");
+    }
+    port_ = ntohs(address.sin_port);
+  }
+  ~Listener() { close(descriptor_); }
+  Listener(const Listener&) = delete;
+  int descriptor() const { return descriptor_; }
+  int port() const { return port_; }
+
+ private:
+  int descriptor_, port_ = 0;
+};
+
+/// The processes of one start. While it lives, SIGINT, SIGTERM and SIGCHLD are taken from next_signal only.
+class Processes {
+ public:
+  explicit Processes(const LaunchArguments& arguments) {
+    sigemptyset(&signals_);
+    for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals_, number);
+    sigprocmask(SIG_BLOCK, &signals_, &before_);
+    const Listener listener;
+    for (int rank = 0; rank < arguments.processes; ++rank) start(arguments, rank, listener);
+  }
+  ~Processes() {
+    send(SIGKILL);
+    while (waitpid(-1, nullptr, 0) > 0) {
+    }
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Processes(const Processes&) = delete;
+
+  /// Until all have ended. The exit code of the first that failed.
+  int run() {
+    while (running_ > 0) {
+      siginfo_t info{};
+      const timespec patience{0, 200'000'000};
+      const int number = sigtimedwait(&signals_, &info, &patience);
+      if (number == SIGINT || number == SIGTERM) {
+        // The terminal's own Ctrl-C goes to all processes in front of it.
+        if (info.si_code == SI_USER) send(number);
+      }
+      collect();
+      hurry();
+    }
+    return code_;
+  }
+
+ private:
+  void start(const LaunchArguments& arguments, int rank, const Listener& listener) {
+    processes_.push_back(start_process(words_of(arguments.command), before_, arguments.processes, [&] {
+      set_variable("RANK", rank);
+      set_variable("LOCAL_RANK", rank);
+      set_variable("WORLD_SIZE", arguments.processes);
+      set_variable("LOCAL_WORLD_SIZE", arguments.processes);
+      setenv("MASTER_ADDR", "127.0.0.1", 1);
+      set_variable("MASTER_PORT", listener.port());
+      // Rank 0 takes it over; where that ends, others are to be refused, not left waiting.
+      if (rank == 0) fcntl(listener.descriptor(), F_SETFD, 0);
+      set_variable("CAPSTAN_LISTENING_SOCKET", listener.descriptor());
+      for (const char* name : {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"}) unsetenv(name);
+    }));
+    ++running_;
+  }
+
+  void collect() {
+    int status = 0;
+    for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
+      if (processes_[rank] == 0 || waitpid(processes_[rank], &status, WNOHANG) != processes_[rank]) continue;
+      processes_[rank] = 0;
+      --running_;
+      if (code_of(status) == 0 || code_ != 0) continue;
+      code_ = code_of(status);
+      if (code_ == static_cast<int>(ExitCode::kInterrupted)) {
+        end_at_ = Clock::now() + kEndingToo;
+        continue;
+      }
+      log::error("rank " + std::to_string(rank) + " " + how_it_ended(status) +
+                 (running_ > 0 ? "; the others are ended." : "."));
+      end_at_ = Clock::now() + kNoticing;
+    }
+  }
+
+  /// Ends those that are left after a failure: kindly, then not.
+  void hurry() {
+    if (!end_at_ || running_ == 0 || Clock::now() < *end_at_) return;
+    send(asked_ ? SIGKILL : SIGTERM);
+    asked_ = true;
+    end_at_ = Clock::now() + kEnding;
+  }
+
+  void send(int number) const {
+    for (const pid_t process : processes_) {
+      if (process > 0) kill(process, number);
+    }
+  }
+
+  sigset_t signals_, before_;
+  std::vector<pid_t> processes_;  // 0: has ended
+  int running_ = 0;
+  int code_ = 0;
+  std::optional<Clock::time_point> end_at_;
+  bool asked_ = false;
+};
+
+}  // namespace
+
+int launch(const LaunchArguments& arguments) {
+  if (arguments.status) {
+    print(arguments.rdzv.empty() ? elastic_status() : elastic_status_at(arguments));
+    return 0;
+  }
+  return arguments.elastic ? launch_elastic(arguments) : Processes(arguments).run();
+}
+
+}  // namespace capstan::cli
