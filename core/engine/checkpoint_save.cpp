@@ -5,11 +5,10 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/comm/as_one.hpp"
-#include "core/engine/checkpoint_lookup.hpp"
-#include "core/engine/saved_run.hpp"
-#include "core/engine/state.hpp"
+#include "core/engine/keep.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/monitor/monitor_host.hpp"
 #include "core/registry/guilty_plugin.hpp"
 
 namespace capstan {
@@ -32,12 +31,12 @@ Json groups_json(const ParameterGroups& groups) {
 
 }  // namespace
 
-std::vector<std::pair<const StateSpec*, at::Tensor*>> Engine::State::model_states() {
+std::vector<std::pair<const StateSpec*, at::Tensor*>> Keep::model_states() {
   std::vector<std::pair<const StateSpec*, at::Tensor*>> states;
   std::size_t index = 0;
-  for (const StateSpec& spec : store.states()) {
+  for (const StateSpec& spec : parts_.store.states()) {
     if (spec.extent != StateSpec::Extent::kModel) continue;
-    at::Tensor& values = store.model_state_tensors()[index++];
+    at::Tensor& values = parts_.store.model_state_tensors()[index++];
     if (!spec.scratch) states.emplace_back(&spec, &values);
   }
   return states;
@@ -45,16 +44,16 @@ std::vector<std::pair<const StateSpec*, at::Tensor*>> Engine::State::model_state
 
 /// What is saved of a tensor of entry i, from element `from` on: the values, or where they are not in one piece of
 /// memory how to read them. `whole` tells dtype and shape.
-void Engine::State::add_values(CheckpointContents& contents, CheckpointTensor tensor, std::size_t i, int which,
-                               const at::Tensor& whole, std::int64_t from, std::int64_t count,
-                               const std::shared_ptr<ValuesRoom>& room) {
-  if (store.is_here(i, which)) {
+void Keep::add_values(CheckpointContents& contents, CheckpointTensor tensor, std::size_t i, int which,
+                      const at::Tensor& whole, std::int64_t from, std::int64_t count,
+                      const std::shared_ptr<ValuesRoom>& room) {
+  if (parts_.store.is_here(i, which)) {
     tensor.values = whole.view({-1}).narrow(0, from, count);
   } else {
     tensor.values = values_elsewhere({count}, whole.scalar_type());
     tensor.read = [this, i, which, from, room, dtype = whole.scalar_type()](std::int64_t begin, std::int64_t numel) {
       const at::Tensor values = room->of(numel, dtype);
-      store.read_stored(i, which, from + begin, values);
+      parts_.store.read_stored(i, which, from + begin, values);
       return values;
     };
   }
@@ -63,21 +62,21 @@ void Engine::State::add_values(CheckpointContents& contents, CheckpointTensor te
 
 /// Parameters with their states: of each this rank's part. Where every rank holds all of it, each saves a part all the
 /// same.
-void Engine::State::add_entries(CheckpointContents& contents) {
-  const bool first_rank = communicator->rank() == 0;
+void Keep::add_entries(CheckpointContents& contents) {
+  const bool first_rank = parts_.communicator->rank() == 0;
   const auto room = std::make_shared<ValuesRoom>();
-  for (std::size_t i = 0; i < store.entries().size(); ++i) {
-    const ParameterEntry& entry = store.entries()[i];
-    const Range part = store.saved_part(i);
+  for (std::size_t i = 0; i < parts_.store.entries().size(); ++i) {
+    const ParameterEntry& entry = parts_.store.entries()[i];
+    const Range part = parts_.store.saved_part(i);
     const bool empty = entry.parameter.numel() == 0;
     if (part.numel == 0 && !(empty && first_rank)) continue;
     const std::int64_t from = part.offset - entry.offset;
     add_values(contents, {entry.name, kParam, entry.shape, part.offset, {}}, i, ParameterStore::kMaster, entry.master,
                from, part.numel, room);
     int which = -1;
-    for (const StateSpec& spec : store.states()) {
+    for (const StateSpec& spec : parts_.store.states()) {
       if (spec.extent == StateSpec::Extent::kModel) continue;
-      const at::Tensor& of_piece = store.first_piece(i).state[static_cast<std::size_t>(++which)];
+      const at::Tensor& of_piece = parts_.store.first_piece(i).state[static_cast<std::size_t>(++which)];
       if (!of_piece.defined() || spec.scratch || (!is_cut(spec) && part.offset > 0)) continue;
       const auto count = [&](std::int64_t elements) { return spec.values_for(elements, entry.shape); };
       const bool cut = is_cut(spec);
@@ -89,14 +88,14 @@ void Engine::State::add_entries(CheckpointContents& contents) {
 }
 
 /// States of compressions: of those with a value an element this rank's part, of whole ones rank 0's.
-void Engine::State::add_compression_states(CheckpointContents& contents) {
-  for (const CompressionState& state : compressions.states_to_save()) {
+void Keep::add_compression_states(CheckpointContents& contents) {
+  for (const CompressionState& state : parts_.compressions.states_to_save()) {
     if (state.parameter.empty()) {
-      if (communicator->rank() == 0) contents.tensors.push_back({"", state.state, state.shape, 0, state.values});
+      if (parts_.communicator->rank() == 0) contents.tensors.push_back({"", state.state, state.shape, 0, state.values});
       continue;
     }
-    const CompressedPart& part = store.compressed_part(state.parameter);
-    const Range saved = store.saved_part(part.entry);
+    const CompressedPart& part = parts_.store.compressed_part(state.parameter);
+    const Range saved = parts_.store.saved_part(part.entry);
     if (saved.numel == 0) continue;
     contents.tensors.push_back({state.parameter, state.state, state.shape, saved.offset,
                                 state.values.narrow(0, saved.offset - part.range.offset, saved.numel)});
@@ -104,56 +103,57 @@ void Engine::State::add_compression_states(CheckpointContents& contents) {
 }
 
 /// Frozen parameters as they are: rank 0 saves them, at stage 3 each rank its parts.
-void Engine::State::add_frozen(CheckpointContents& contents) {
-  for (std::size_t k = 0; k < store.frozen().size(); ++k) {
-    const NamedTensor& frozen = store.frozen()[k];
-    const Range part = store.frozen_part(k);
-    const bool first = communicator->rank() == 0;
-    const bool saves = store.parts_only() ? part.numel > 0 || (frozen.tensor.numel() == 0 && first) : first;
+void Keep::add_frozen(CheckpointContents& contents) {
+  for (std::size_t k = 0; k < parts_.store.frozen().size(); ++k) {
+    const NamedTensor& frozen = parts_.store.frozen()[k];
+    const Range part = parts_.store.frozen_part(k);
+    const bool first = parts_.communicator->rank() == 0;
+    const bool saves = parts_.store.parts_only() ? part.numel > 0 || (frozen.tensor.numel() == 0 && first) : first;
     if (!saves) continue;
-    contents.tensors.push_back({frozen.name, kParam, frozen.tensor.sizes().vec(), part.offset, store.frozen_values(k)});
+    contents.tensors.push_back(
+        {frozen.name, kParam, frozen.tensor.sizes().vec(), part.offset, parts_.store.frozen_values(k)});
   }
 }
 
 /// The tag of rank 0, after what checkpoint.tag_validation asks for.
-std::string Engine::State::agreed_tag(const std::string& tag) {
-  const auto tags = communicator->all_gather_text("save_checkpoint, tag", tag);
+std::string Keep::agreed_tag(const std::string& tag) {
+  const auto tags = parts_.communicator->all_gather_text("save_checkpoint, tag", tag);
   for (std::size_t rank = 1; rank < tags.size(); ++rank) {
-    if (tags[rank] == tags[0] || config.checkpoint.tag_validation == "Ignore") continue;
+    if (tags[rank] == tags[0] || parts_.config.checkpoint.tag_validation == "Ignore") continue;
     const std::string text = "checkpoint tag: rank " + std::to_string(rank) + " saves '" + tags[rank] +
                              "' and rank 0 '" + tags[0] +
                              "'. A tag that differs by rank cannot be loaded by another "
                              "number of processes; give all of them the same.";
-    if (config.checkpoint.tag_validation == "Fail") throw RuntimeFault(text);
+    if (parts_.config.checkpoint.tag_validation == "Fail") throw RuntimeFault(text);
     log::warning(text + " Saved as '" + tags[0] + "'.");
   }
   return tags[0];
 }
 
 /// Now, or from a copy while training goes on.
-void Engine::State::write(const std::string& dir, const std::string& tag, CheckpointContents contents) {
-  const bool leads = nodes_store() ? communicator->local_rank() == 0 : communicator->rank() == 0;
+void Keep::write(const std::string& dir, const std::string& tag, CheckpointContents contents) {
+  const bool leads = nodes_store() ? parts_.communicator->local_rank() == 0 : parts_.communicator->rank() == 0;
   const auto write_with = [dir, tag, leads](const CheckpointContents& what, Communicator& ranks) {
     write_checkpoint(dir, tag, what, {ranks.rank(), leads, [&](const std::string& phase, const std::string& text) {
                                         return ranks.all_gather_text(phase, text, "save_checkpoint");
                                       }});
     note_checkpoint((std::filesystem::path(dir) / tag).string());
   };
-  const bool later = background_save.takes(contents, config, *communicator);
+  const bool later = background_save_.takes(contents, parts_.config, *parts_.communicator);
   // Files are written from host memory; later, training will have gone on with the tensors themselves.
   for (CheckpointTensor& tensor : contents.tensors) {
     if (tensor.read) continue;
     if (later || !tensor.values.is_cpu())
       tensor.values = tensor.values.to(at::kCPU, tensor.values.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   }
-  if (!later) return write_with(contents, *communicator);
-  if (!saving_ranks) saving_ranks = communicator->duplicate_for_thread("saving");
-  background_save.start([write_with, copy = std::move(contents), ranks = saving_ranks] { write_with(copy, *ranks); });
+  if (!later) return write_with(contents, *parts_.communicator);
+  if (!saving_ranks_) saving_ranks_ = parts_.communicator->duplicate_for_thread("saving");
+  background_save_.start([write_with, copy = std::move(contents), ranks = saving_ranks_] { write_with(copy, *ranks); });
 }
 
 /// What belongs to this rank alone, and from rank 0 what all ranks have alike.
-void Engine::State::add_rest(CheckpointContents& contents, const char* call) {
-  const int rank = communicator->rank();
+void Keep::add_rest(CheckpointContents& contents, const char* call) {
+  const int rank = parts_.communicator->rank();
   for (const auto& [spec, values] : model_states()) {
     if (!spec->per_rank && rank > 0) continue;
     const std::string name = spec->per_rank ? of_rank(spec->name, rank) : spec->name;
@@ -162,71 +162,71 @@ void Engine::State::add_rest(CheckpointContents& contents, const char* call) {
   add_forward_tensors(contents, call);
   // Rank 0's generators are in state.json.
   if (rank == 0) return;
-  for (const auto& [device, generator] : generators()) {
+  for (const auto& [device, generator] : parts_.generators()) {
     const at::Tensor values = generator.get_state();
     contents.tensors.push_back({"", generator_state(device, rank), values.sizes().vec(), 0, values});
   }
 }
 
 /// The text of state.json: what read_saved_run() reads, and what describes the run.
-Json Engine::State::run_state(const Json& client_state) const {
+Json Keep::run_state(const Json& client_state) const {
   Json state = Json::object();
   state["format"] = kStateFormat;
-  if (!run_id.empty()) state["run"] = run_id;
-  state["model"] = model.description();
-  state["global_steps"] = progress.global_steps;
-  state["updates"] = progress.updates;
-  state["skipped_steps"] = progress.skipped_steps;
-  state["global_samples"] = progress.global_samples;
-  state["world_size"] = config.batch.world_size;
-  state["loss_scaler"] = scaler.save();
-  state["groups"] = groups_json(groups);
-  if (optimizer) {
-    state["optimizer"]["type"] = optimizer->manifest().type;
-    state["optimizer"]["state"] = optimizer->save();
+  if (!run_id_.empty()) state["run"] = run_id_;
+  state["model"] = parts_.model.description();
+  state["global_steps"] = parts_.progress.global_steps;
+  state["updates"] = parts_.progress.updates;
+  state["skipped_steps"] = parts_.progress.skipped_steps;
+  state["global_samples"] = parts_.progress.global_samples;
+  state["world_size"] = parts_.config.batch.world_size;
+  state["loss_scaler"] = parts_.scaler.save();
+  state["groups"] = groups_json(parts_.groups);
+  if (parts_.optimizer) {
+    state["optimizer"]["type"] = parts_.optimizer->manifest().type;
+    state["optimizer"]["state"] = parts_.optimizer->save();
   }
-  if (config.scheduler) {
-    state["scheduler"]["type"] = config.scheduler->type;
-    state["scheduler"]["state"] = schedule.save();
+  if (parts_.config.scheduler) {
+    state["scheduler"]["type"] = parts_.config.scheduler->type;
+    state["scheduler"]["state"] = parts_.schedule.save();
   }
-  state["observers"] = observers.save();
-  if (sampler) state["sampler"] = sampler_json(sampler->save(progress.global_steps));
-  if (!compressions.empty()) {
-    state["compressions"] = compressions.save();
-    state["modules"] = compressions.modules();
+  state["observers"] = parts_.observers.save();
+  if (parts_.sampler) state["sampler"] = sampler_json(parts_.sampler->save(parts_.progress.global_steps));
+  if (!parts_.compressions.empty()) {
+    state["compressions"] = parts_.compressions.save();
+    state["modules"] = parts_.compressions.modules();
     state["trained_states"] = Json::array();
-    for (const CompressionPlan::State* trained : compressions.trained()) {
+    for (const CompressionPlan::State* trained : parts_.compressions.trained()) {
       state["trained_states"].push_back(trained->parameter);
     }
   }
-  for (const auto& [device, generator] : generators()) state["rng"][device] = hex_of(generator.get_state());
-  state["config"] = config.effective;
-  if (!model.tied().empty()) {
+  for (const auto& [device, generator] : parts_.generators()) state["rng"][device] = hex_of(generator.get_state());
+  state["config"] = parts_.config.effective;
+  if (!parts_.model.tied().empty()) {
     state["tied"] = Json::object();
-    for (const auto& [name, first] : model.tied()) state["tied"][name] = first;
+    for (const auto& [name, first] : parts_.model.tied()) state["tied"][name] = first;
   }
   state["client_state"] = client_state;
   return state;
 }
 
-void Engine::State::refuse_to_save(const char* call) const {
+void Keep::refuse_to_save(const char* call) const {
   refuse_half_loaded();
-  if (under_way.micro_step == 0) return;
-  throw RuntimeFault(std::string(call) + " in the middle of a step (" + std::to_string(under_way.micro_step) + " of " +
-                     std::to_string(config.batch.gradient_accumulation_steps) +
+  if (steps_.micro_steps_done() == 0) return;
+  throw RuntimeFault(std::string(call) + " in the middle of a step (" + std::to_string(steps_.micro_steps_done()) +
+                     " of " + std::to_string(parts_.config.batch.gradient_accumulation_steps) +
                      " micro-batches done): its gradients would be lost. Save after step().");
 }
 
-void Engine::State::settle_to_save(const char* call) {
-  store.settle();
-  if (!store.readable_after_release()) {
+void Keep::settle_to_save(const char* call) {
+  parts_.store.settle();
+  if (!parts_.store.readable_after_release()) {
     as_one(
-        *communicator, std::string(call) + ", stores", [&] { store.settle_stores(); }, call);
+        *parts_.communicator, std::string(call) + ", stores", [&] { parts_.store.settle_stores(); }, call);
   }
-  synchronize();
+  steps_.synchronize();
 }
 
-CheckpointContents Engine::State::saved_contents(const char* call, bool frozen) {
+CheckpointContents Keep::saved_contents(const char* call, bool frozen) {
   CheckpointContents contents;
   add_entries(contents);
   add_compression_states(contents);
@@ -235,22 +235,21 @@ CheckpointContents Engine::State::saved_contents(const char* call, bool frozen) 
   return contents;
 }
 
-std::string Engine::State::save(const std::string& dir, const std::string& tag_given, const Json& client_state,
-                                bool frozen) {
+std::string Keep::save(const std::string& dir, const std::string& tag_given, const Json& client_state, bool frozen) {
   refuse_to_save("save_checkpoint");
-  background_save.finish();
+  background_save_.finish();
   at::NoGradGuard no_grad;
   settle_to_save("save_checkpoint");
-  emit(CAPSTAN_EVENT_SAVE_BEGIN);
+  steps_.tell(CAPSTAN_EVENT_SAVE_BEGIN);
   const std::string tag =
-      agreed_tag(tag_given.empty() ? "global_step" + std::to_string(progress.global_steps) : tag_given);
+      agreed_tag(tag_given.empty() ? "global_step" + std::to_string(parts_.progress.global_steps) : tag_given);
   CheckpointContents contents = saved_contents("save_checkpoint", frozen);
   contents.state = run_state(client_state);
   if (!frozen) contents.state["without_frozen"] = 1;
   // A run that goes on from here must find the rows of all steps before.
-  if (monitors) monitors->flush();
+  if (MonitorHost* monitors = steps_.opened_monitors()) monitors->flush();
   write(dir, tag, std::move(contents));
-  emit(CAPSTAN_EVENT_SAVE_END);
+  steps_.tell(CAPSTAN_EVENT_SAVE_END);
   return tag;
 }
 

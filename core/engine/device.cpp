@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "core/engine/initialize.hpp"
-#include "core/engine/state.hpp"
+#include "core/engine/parts.hpp"
 #include "core/errors.hpp"
 #include "core/memory/plugin_accelerator.hpp"
 #include "core/memory/vector_math.hpp"
@@ -41,7 +41,7 @@ void load_device(const Config& config, const PluginIndex& plugins) {
   }
 }
 
-std::unique_ptr<Accelerator> Engine::State::build_accelerator() {
+std::unique_ptr<Accelerator> EngineParts::build_accelerator() {
   prepare_vector_math();
   if (config.device == "cpu") return std::make_unique<CpuAccelerator>();
   std::unique_ptr<Accelerator> made;
@@ -58,7 +58,7 @@ std::unique_ptr<Accelerator> Engine::State::build_accelerator() {
   return made;
 }
 
-Model Engine::State::move_to_device(Model built) const {
+Model EngineParts::move_to_device(Model built) const {
   if (accelerator->is_host()) return built;
   const at::NoGradGuard no_grad;
   for (const auto* list : {&built.parameters(), &built.buffers()}) {
@@ -70,7 +70,7 @@ Model Engine::State::move_to_device(Model built) const {
   return built;
 }
 
-std::vector<std::pair<std::string, at::Generator>> Engine::State::generators() const {
+std::vector<std::pair<std::string, at::Generator>> EngineParts::generators() const {
   std::vector<std::pair<std::string, at::Generator>> all = {{"cpu", generator_of(at::kCPU)}};
   if (!accelerator->is_host()) all.emplace_back(config.device, generator_of(accelerator->device()));
   return all;

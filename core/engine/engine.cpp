@@ -34,15 +34,6 @@ namespace {
 /// How long an engine that ends by an exception waits for the other ranks.
 constexpr std::chrono::seconds kLeaving{5};
 
-capstan_host engine_host(EngineHostContext& context, Communicator& communicator) {
-  capstan_host host = make_host();
-  host.ctx = &context;
-  host.rank = static_cast<std::uint32_t>(communicator.rank());
-  host.world_size = static_cast<std::uint32_t>(communicator.size());
-  add_engine_functions(host);
-  return host;
-}
-
 /// SGD and RMSprop have a momentum where the others have betas; the progress line shows whichever there is.
 bool shows_momentum(const ParameterGroups& groups) {
   return groups.size() > 0 && groups[0].find("betas") == nullptr && groups[0].find("momentum") != nullptr;
@@ -52,31 +43,7 @@ bool shows_momentum(const ParameterGroups& groups) {
 
 Engine::State::State(Model built_model, const Config& built_config, const PluginIndex& index,
                      std::shared_ptr<Communicator> ranks)
-    : communicator(ranks ? std::move(ranks) : Communicator::alone()),
-      config(built_config),
-      // One rank speaks for all.
-      report_output([speaks = communicator->rank() == 0](std::string_view text) {
-        if (!speaks) return;
-        std::fwrite(text.data(), 1, text.size(), stdout);
-        std::fputc('\n', stdout);
-        std::fflush(stdout);
-      }),
-      plugins(index),
-      host(engine_host(host_context, *communicator)),
-      registry(plugins, config.plugin_sha256),
-      accelerator(build_accelerator()),
-      model(move_to_device(join(std::move(built_model)))),
-      observers([this] {
-        Observers attached;
-        for (const ComponentChoice& choice : config.observers) attached.add(create(choice));
-        return attached;
-      }()),
-      compressions(build_compressions()),
-      groups(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups,
-             [this](const std::string& name) { return compressions.parent_of(name); }),
-      optimizer(config.optimizer ? std::optional<Optimizer>(create(*config.optimizer)) : std::nullopt),
-      schedule(config.scheduler ? std::optional<Component>(create(*config.scheduler)) : std::nullopt, groups),
-      store(model.parameters(), groups, *accelerator, store_options()),
+    : EngineParts(std::move(built_model), built_config, index, std::move(ranks)),
       operand_inputs(compressions.operands().empty()
                          ? nullptr
                          : std::make_unique<OperandInputs>(compressions, model.parameters(), &rerun)),
@@ -84,13 +51,13 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
                     ? std::make_unique<SparseAttention>(create(*config.attention), create(*config.attention_kernel),
                                                         config.attention->where, config.run.seed)
                     : nullptr),
-      scaler(config.precision),
       trial(TuningTrial::of(config, communicator->rank())),
       micro_timers(*accelerator, config.report.wall_clock_breakdown || trial),
       step_timers(*accelerator, config.report.wall_clock_breakdown || trial),
       optimizer_timers(*accelerator,
                        config.report.wall_clock_breakdown && config.zero.stage > 0 && store.sharding() != nullptr),
-      progress_report(config, shows_momentum(groups)) {
+      progress_report(config, shows_momentum(groups)),
+      keep(*this, *this) {
   host_context.store = &store;
   host_context.compressions = &compressions;
   host_context.model = &model;
@@ -114,7 +81,6 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   }
   cast_buffers();
   open_activation_store();
-  wants_teacher = config.compression.layer_reduction.enabled;
   // One rank writes for all.
   if (communicator->rank() > 0) config.monitors.clear();
   model.set_training(true);
@@ -122,20 +88,13 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   note_step(1);
   schedule.apply(0);
   store.refresh_all();
-  build_monitors();
+  renew_monitors();
   emit(CAPSTAN_EVENT_INITIALIZED);
 }
 
 Engine::State::~State() { communicator->log().configure({}, nullptr); }
 
 bool Engine::trial_ended() const { return state_->trial && state_->trial->ended(); }
-
-Model Engine::State::join(Model built_model) {
-  CommsLog::Print print;
-  if (communicator->rank() == 0) print = [this](const std::string& line) { report_line(line); };
-  communicator->log().configure(config.comms_logger, std::move(print));
-  return join_ranks(std::move(built_model), config, *communicator);
-}
 
 void Engine::State::cast_buffers() {
   const Fp32Buffers in_fp32 = fp32_buffers(config.precision, model);
@@ -155,99 +114,6 @@ void Engine::State::cast_buffers() {
     }
   }
   match_batch_norm_types(model);
-}
-
-Component Engine::State::create(const ComponentChoice& choice) {
-  // Corrected forms are asked for once, in the capstan section.
-  const Json params = component_params(choice, config, plugins);
-  return registry.create(choice.where, choice.kind, choice.type, params, &host, choice.device);
-}
-
-Compressions Engine::State::build_compressions() {
-  Compressions made;
-  if (config.compressions.empty()) return made;
-  for (const ComponentChoice& choice : config.compressions) made.add(create(choice));
-  made.plan(module_table(model, config.run.seed));
-  const UnmatchedGroups unmatched = unmatched_groups(made, config);
-  if (communicator->rank() == 0) {
-    for (const std::string& warning : unmatched.warnings) log::warning(warning);
-  }
-  unmatched.mistakes.throw_if_any();
-  refuse_gradient_uses(made);
-  add_trained_states(made, config.run.seed, model);
-  return made;
-}
-
-void Engine::State::refuse_gradient_uses(const Compressions& made) const {
-  if (!made.uses_gradients() || !config.optimizer) return;
-  const ComponentManifest* chosen = plugins.find("optimizer", config.optimizer->type, config.device).component;
-  if (!communicates_by_itself(chosen)) return;
-  throw ConfigError(
-      config.optimizer->where + ": '" + config.optimizer->type +
-      "' averages gradients by itself, and compression_training masks gradients before that. Choose another "
-      "optimizer, or leave pruning out.");
-}
-
-ParameterStore::Options Engine::State::store_options() {
-  ParameterStore::Options options;
-  options.compute_dtype = compute_dtype(config.precision);
-  if (config.precision.keep_batchnorm_fp32) {
-    options.stays_fp32 = [classes = ParameterClasses(model)](const NamedTensor& parameter) {
-      return classes.of(parameter.name).find("BatchNorm") != std::string::npos;
-    };
-  }
-  options.sparse_gradients = config.communication.sparse_gradients;
-  options.sparse_rows = takes_sparse_rows(manifest());
-  options.round_masters = !config.precision.fp32_masters;
-  options.accumulation_dtype = dtype_named(config.precision.grad_accum_dtype);
-  options.sub_group_size = config.zero.sub_group_size;
-  if (!compressions.empty()) {
-    options.compressed = [this](const NamedTensor& parameter) { return compressions.compresses(parameter.name); };
-    options.compress = [this](const std::string& step, CompressedParts& parts, bool fresh) {
-      const bool cut = !parts.parameters.front().of_ranks.empty();
-      compressions.fill(step, parts, progress.updates, fresh, cut ? communicator.get() : nullptr);
-    };
-    options.trained_state_of = [this](const NamedTensor& parameter) { return compressions.parent_of(parameter.name); };
-  }
-  if (optimizer) options.states = declared_states(optimizer->manifest(), *config.optimizer);
-  // Ranks that talk to each other must all be asked once an update, about the same.
-  if (communicates_by_itself(manifest())) {
-    options.sub_group_size = std::numeric_limits<std::int64_t>::max();
-    options.every_slot = true;
-  }
-  options.residency = {.max_live = config.zero.stage3_max_live_parameters,
-                       .max_reuse_distance = config.zero.stage3_max_reuse_distance,
-                       .prefetch = config.zero.stage3_prefetch_bucket_size};
-  options.deferred = model.deferred();
-  options.frozen_as_int8 = config.zero.zero_quantized_nontrainable_weights;
-  options.persistent_max_elements = config.zero.stage3_param_persistence_threshold;
-  options.persistent_total_elements = config.zero.stage3_model_persistence_threshold;
-  options.state_dtype = [this](const StateSpec& spec) { return state_dtype(spec, config); };
-  if (is_sharded(config, *communicator)) options.sharding = sharding_options();
-  options.offload = offload_options();
-  return options;
-}
-
-OffloadOptions Engine::State::offload_options() {
-  OffloadOptions offload;
-  const auto& optimizer_choice = config.optimizer_offload;
-  const auto& parameter_choice = config.parameter_offload;
-  if (optimizer_choice && optimizer) offload.states = std::make_shared<OffloadDevice>(create(*optimizer_choice));
-  if (parameter_choice) {
-    // One store where both sections mean the same one.
-    const bool same = offload.states && optimizer_choice->type == parameter_choice->type &&
-                      optimizer_choice->params == parameter_choice->params;
-    offload.parameters = same ? offload.states : std::make_shared<OffloadDevice>(create(*parameter_choice));
-  }
-  offload.max_in_memory = parameter_offload_in_force(config.zero).max_in_cpu;
-  const OffloadOptimizerConfig section = optimizer_offload_in_force(config.zero);
-  offload.buffer_count = section.buffer_count;
-  offload.ratio = section.ratio;
-  offload.slots = tile_slots(section);
-  offload.read_ahead = section.pipeline_read.value_or(true);
-  offload.write_behind = section.pipeline_write.value_or(true);
-  offload.may_cut = manifest() != nullptr && manifest()->has_trait("elementwise") && manifest()->measures == 0;
-  return offload;
 }
 
 void Engine::State::open_activation_store() {
@@ -337,7 +203,7 @@ void Engine::backward(const at::Tensor& loss, BackwardOptions options) {
 StepReport Engine::step() {
   const StepReport report = with_config_mistakes([&] { return state_->step(); });
   // Behind the update: thrown before it, the failure would leave a step that is never ended.
-  state_->background_save.check();
+  state_->keep.background_save().check();
   return report;
 }
 
@@ -386,19 +252,30 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
 
 std::string Engine::save_checkpoint(const std::string& dir, const std::string& tag, const Json& client_state,
                                     bool frozen) {
-  return state_->save(dir, tag, client_state, frozen);
+  return state_->keep.save(dir, tag, client_state, frozen);
 }
-bool Engine::saving() const { return state_->background_save.under_way(); }
+bool Engine::saving() const { return state_->keep.background_save().under_way(); }
 bool Engine::saved_within(std::chrono::milliseconds patience) const {
-  return state_->background_save.written_within(patience);
+  return state_->keep.background_save().written_within(patience);
 }
-void Engine::finish_saving() { state_->background_save.finish(); }
+void Engine::finish_saving() { state_->keep.background_save().finish(); }
 Json Engine::load_checkpoint(const std::string& dir, const std::string& tag,
                              const std::function<void(const Json& client_state)>& check, bool strict) {
-  return state_->load(dir, tag, check, strict);
+  return state_->keep.load(dir, tag, check, strict);
 }
 
-const std::string& Engine::run_id() const { return state_->run_id; }
+void Engine::load_weights(const std::string& file) { state_->keep.load_weights(file); }
+void Engine::load_teacher(const std::string& path) { state_->keep.load_teacher(path); }
+void Engine::begin_snapshot(SnapshotFolder& folder, const Json& client_state) {
+  state_->keep.begin_snapshot(folder, client_state);
+}
+std::optional<Json> Engine::load_snapshot(SnapshotFolder& folder) { return state_->keep.load_snapshot(folder); }
+bool Engine::finish_snapshot() { return state_->keep.snapshots().finish(); }
+void Engine::want_snapshots(bool on) { state_->keep.snapshots().want(on); }
+bool Engine::snapshot_due() const { return state_->keep.snapshots().due(); }
+double Engine::snapshot_seconds() const { return state_->keep.snapshots().seconds(); }
+
+const std::string& Engine::run_id() const { return state_->keep.run_id(); }
 const Progress& Engine::progress() const { return state_->progress; }
 const StepReport& Engine::last_step() const { return state_->last_step; }
 double Engine::mean_loss() const { return state_->mean_loss; }
@@ -437,6 +314,4 @@ void Engine::want_grad_norm(bool on) { state_->want_grad_norm = on && state_->co
 void Engine::set_report_output(std::function<void(std::string_view)> output) {
   state_->report_output = std::move(output);
 }
-void Engine::State::report_line(const std::string& text) { report_output(text); }
-
 }  // namespace capstan

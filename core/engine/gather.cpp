@@ -55,7 +55,7 @@ GatherScope Engine::gather(const std::vector<std::string>& names, std::optional<
     throw RuntimeFault("gather: there is no rank " + std::to_string(*written_by) + "; ranks are 0 to " +
                        std::to_string(world_size() - 1) + ".");
   }
-  if (written_by) state.snapshots.forget();
+  if (written_by) state.keep.snapshots().forget();
   const std::vector<ParameterEntry>& entries = state.store.entries();
   const std::vector<NamedTensor>& frozen = state.store.frozen();
   std::vector<std::size_t> parameters;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/engine/saved_run.hpp"
+#include "core/engine/keep.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -81,8 +81,8 @@ std::vector<std::string> Engine::group_numbers() const {
   return names;
 }
 
-void Engine::State::check_group_number(std::size_t group, const std::string& name,
-                                       const std::vector<double>& values) const {
+void EngineParts::check_group_number(std::size_t group, const std::string& name,
+                                     const std::vector<double>& values) const {
   const std::string which = "parameter group " + std::to_string(group);
   const ComponentManifest& manifest = optimizer->manifest();
   check_number(which, manifest, name, values);
@@ -96,12 +96,12 @@ void Engine::State::check_group_number(std::size_t group, const std::string& nam
   }
 }
 
-void Engine::State::check_group_numbers(const SavedRun& saved, const std::string& where) const {
-  if (!optimizer || !saved.group_numbers || saved.group_numbers->size() != groups.size()) return;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
+void Keep::check_group_numbers(const SavedRun& saved, const std::string& where) const {
+  if (!parts_.optimizer || !saved.group_numbers || saved.group_numbers->size() != parts_.groups.size()) return;
+  for (std::size_t i = 0; i < parts_.groups.size(); ++i) {
     for (const auto& [name, values] : (*saved.group_numbers)[i]) {
       try {
-        check_group_number(i, name, values);
+        parts_.check_group_number(i, name, values);
       } catch (const RuntimeFault& fault) {
         throw RuntimeFault(where + ", numbers that the program had set: " + fault.what());
       }
@@ -109,23 +109,23 @@ void Engine::State::check_group_numbers(const SavedRun& saved, const std::string
   }
 }
 
-void Engine::State::restore_groups(const SavedRun& saved, const std::string& where) {
-  if (!optimizer) return;  // nothing is trained
-  if (saved.base_lrs.size() != groups.size()) {
-    if (communicator->rank() > 0) return;
+void Keep::restore_groups(const SavedRun& saved, const std::string& where) {
+  if (!parts_.optimizer) return;  // nothing is trained
+  if (saved.base_lrs.size() != parts_.groups.size()) {
+    if (parts_.communicator->rank() > 0) return;
     log::warning(where + ": was saved with " + std::to_string(saved.base_lrs.size()) +
                  (saved.base_lrs.size() == 1 ? " parameter group" : " parameter groups") + ", and this run has " +
-                 std::to_string(groups.size()) + ", which " + (groups.size() == 1 ? "starts" : "start") +
+                 std::to_string(parts_.groups.size()) + ", which " + (parts_.groups.size() == 1 ? "starts" : "start") +
                  " from the numbers of the configuration.");
     return;
   }
-  for (std::size_t i = 0; i < groups.size(); ++i) {
+  for (std::size_t i = 0; i < parts_.groups.size(); ++i) {
     if (saved.group_numbers) {
       ParameterGroups::Written written = (*saved.group_numbers)[i];
-      std::erase_if(written, [&](const auto& number) { return schedule.sets(number.first); });
-      groups.restore(i, written);
+      std::erase_if(written, [&](const auto& number) { return parts_.schedule.sets(number.first); });
+      parts_.groups.restore(i, written);
     }
-    if (schedule.present()) groups.set_base_lr(i, saved.base_lrs[i]);
+    if (parts_.schedule.present()) parts_.groups.set_base_lr(i, saved.base_lrs[i]);
   }
 }
 

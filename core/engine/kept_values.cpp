@@ -248,7 +248,7 @@ void KeptValues::set_whole(const What& what, const at::Tensor& values) const {
   const Range mine = cut ? sharding->updated(index) : Range{0, given.numel()};
   set_part(what, given.narrow(0, mine.offset, mine.numel));
   if (!what.is_master()) return;
-  state_.snapshots.forget();
+  state_.keep.snapshots().forget();
   store.refresh_all();
 }
 

@@ -11,8 +11,7 @@
 #include "core/checkpoint/export.hpp"
 #include "core/checkpoint/hf_folder.hpp"
 #include "core/comm/as_one.hpp"
-#include "core/engine/given_weights.hpp"
-#include "core/engine/state.hpp"
+#include "core/engine/keep.hpp"
 #include "core/errors.hpp"
 #include "core/host_words.hpp"
 #include "core/registry/config_mistakes.hpp"
@@ -257,28 +256,21 @@ class Reduction {
 
 }  // namespace
 
-void Engine::load_teacher(const std::string& path) {
+void Keep::load_teacher(const std::string& path) {
   const at::NoGradGuard no_grad;
-  State& state = *state_;
-  const LayerReductionConfig& section = state.config.compression.layer_reduction;
+  const LayerReductionConfig& section = parts_.config.compression.layer_reduction;
   if (!section.enabled) throw ConfigError(std::string(kSection) + ": is not enabled, so that a teacher is of no use.");
   Teacher teacher;
   GivenWeights given;
-  as_one(*state.communicator, "load_teacher, check", [&] {
-    read_teacher(path, section, state.model, teacher);
-    given = Reduction(section, state.model, teacher).weights();
+  as_one(*parts_.communicator, "load_teacher, check", [&] {
+    read_teacher(path, section, parts_.model, teacher);
+    given = Reduction(section, parts_.model, teacher).weights();
   });
-  state.snapshots.forget();
-  state.half_loaded = true;
-  as_one(*state.communicator, "load_teacher, apply", [&] { take_weights(given, state.model, state.store); });
-  state.store.set_initial(true);
-  state.store.refresh_all();
-  state.half_loaded = false;
-  state.wants_teacher = false;
+  take_given(given, "load_teacher");
 }
 
-void Engine::State::refuse_without_teacher() const {
-  if (!wants_teacher) return;
+void Keep::refuse_without_teacher() const {
+  if (!wants_teacher_) return;
   throw RuntimeFault(std::string(kSection) + ": the student has no layers of a teacher yet. Call " +
                      engine_call("load_teacher") + ", or load a checkpoint.");
 }

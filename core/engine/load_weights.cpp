@@ -8,8 +8,7 @@
 #include "core/checkpoint/hf_folder.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/comm/as_one.hpp"
-#include "core/engine/given_weights.hpp"
-#include "core/engine/state.hpp"
+#include "core/engine/keep.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
@@ -62,21 +61,25 @@ void check_values(const std::string& file, GivenWeights& values, const Model& mo
 
 }  // namespace
 
-void Engine::load_weights(const std::string& file) {
-  at::NoGradGuard no_grad;
-  State& state = *state_;
+void Keep::take_given(const GivenWeights& values, const char* call) {
+  snapshots_.forget();
+  half_loaded_ = true;
+  as_one(*parts_.communicator, std::string(call) + ", apply",
+         [&] { take_weights(values, parts_.model, parts_.store); });
+  parts_.store.set_initial(true);
+  parts_.store.refresh_all();
+  half_loaded_ = false;
+  wants_teacher_ = false;
+}
+
+void Keep::load_weights(const std::string& file) {
+  const at::NoGradGuard no_grad;
   GivenWeights values;
-  as_one(*state.communicator, "load_weights, check", [&] {
-    values = read_values(file, state.model);
-    check_values(file, values, state.model);
+  as_one(*parts_.communicator, "load_weights, check", [&] {
+    values = read_values(file, parts_.model);
+    check_values(file, values, parts_.model);
   });
-  state.snapshots.forget();
-  state.half_loaded = true;
-  as_one(*state.communicator, "load_weights, apply", [&] { take_weights(values, state.model, state.store); });
-  state.store.set_initial(true);
-  state.store.refresh_all();
-  state.half_loaded = false;
-  state.wants_teacher = false;
+  take_given(values, "load_weights");
 }
 
 }  // namespace capstan

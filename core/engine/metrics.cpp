@@ -32,7 +32,7 @@ std::string dotted(const std::string& name, const std::string& value, const std:
 
 }  // namespace
 
-void Engine::State::build_monitors() {
+void Engine::State::renew_monitors() {
   monitors.reset();
   monitor_components.clear();
   for (const ComponentChoice& choice : config.monitors) {
@@ -52,8 +52,8 @@ MonitorHost& Engine::State::open_monitors() {
   if (!monitors) {
     // Opened at the first metric: by then a resumed run knows where it goes on.
     RunFacts facts;
-    facts.run = run_id;
-    facts.resumed_at = resumed_at;
+    facts.run = keep.run_id();
+    facts.resumed_at = keep.resumed_at();
     facts.model = model.description();
     for (const NamedTensor& parameter : model.parameters()) facts.parameters += parameter.tensor.numel();
     facts.device = accelerator->device().str();

@@ -135,7 +135,7 @@ double mean_over_ranks(Communicator& communicator, double sum, double weight) {
   return all > 0 ? total / all : 0.0;
 }
 
-std::vector<GradientTransport> Engine::State::gradient_transports() const {
+std::vector<GradientTransport> EngineParts::gradient_transports() const {
   const ParameterClasses classes(model);
   const bool sparse = config.communication.sparse_gradients;
   std::vector<std::string> low;
@@ -165,7 +165,7 @@ std::vector<GradientTransport> Engine::State::gradient_transports() const {
   return transports;
 }
 
-ShardingOptions Engine::State::sharding_options() {
+ShardingOptions EngineParts::sharding_options() {
   const double ranks = communicator->size();
   ShardingOptions options;
   options.communicator = communicator;
@@ -211,8 +211,8 @@ std::string Engine::State::step_name() const { return "step " + std::to_string(p
 void Engine::State::agree_on_step(bool norm) {
   read_losses();
   // Once all ranks have come here, all have sealed what they had begun.
-  const bool lost = !snapshots.finish();
-  const bool due = communicator->rank() == 0 && snapshots.is_due(progress.global_steps + 1);
+  const bool lost = !keep.snapshots().finish();
+  const bool due = communicator->rank() == 0 && keep.snapshots().is_due(progress.global_steps + 1);
   const RankReport own{under_way.loss_sum, under_way.loss_finite, under_way.bad_micro_step, stop_asked, due, lost};
   std::vector<RankReport> reports = {own};
   if (store.sharding()) {
@@ -233,7 +233,7 @@ void Engine::State::agree_on_step(bool norm) {
   const auto any = [&](bool RankReport::*flag) {
     return std::any_of(reports.begin(), reports.end(), [&](const RankReport& report) { return report.*flag; });
   };
-  snapshots.agree(any(&RankReport::snapshot_due), !any(&RankReport::snapshot_lost));
+  keep.snapshots().agree(any(&RankReport::snapshot_due), !any(&RankReport::snapshot_lost));
   mean_loss =
       under_way.loss_sum / static_cast<double>((under_way.micro_step - under_way.dropped) * communicator->size());
 }

@@ -3,24 +3,24 @@
 #include <ATen/core/grad_mode.h>
 
 #include "core/checkpoint/snapshot.hpp"
+#include "core/engine/keep.hpp"
 #include "core/engine/snapshot_parts.hpp"
-#include "core/engine/state.hpp"
 #include "core/log.hpp"
 
 namespace capstan {
 
-std::optional<Json> Engine::State::load_snapshot(SnapshotFolder& folder) {
-  background_save.finish();
-  snapshots.forget();
+std::optional<Json> Keep::load_snapshot(SnapshotFolder& folder) {
+  background_save_.finish();
+  snapshots_.forget();
   at::NoGradGuard no_grad;
-  if (const std::string failure = store.give_up_what_failed(); !failure.empty()) {
+  if (const std::string failure = parts_.store.give_up_what_failed(); !failure.empty()) {
     log::warning("load_snapshot: what was under way has failed, and the snapshot takes its place: " + failure);
   }
   const auto warn = [&](const std::string& sentence) {
-    if (communicator->rank() == 0) log::warning(sentence + " It is not used.");
+    if (parts_.communicator->rank() == 0) log::warning(sentence + " It is not used.");
   };
   const SnapshotFolder::Found found = folder.find();
-  const FoundSnapshots all = found_by_all(found, *communicator);
+  const FoundSnapshots all = found_by_all(found, *parts_.communicator);
   for (const std::string& sentence : all.damaged) warn(sentence);
   for (const SnapshotCandidate& candidate : all.candidates) {
     if (!candidate.is_whole()) continue;
@@ -38,10 +38,10 @@ std::optional<Json> Engine::State::load_snapshot(SnapshotFolder& folder) {
   return std::nullopt;
 }
 
-std::optional<Json> Engine::State::take_snapshot(const SnapshotFolder::Found& found, const SnapshotCandidate& candidate,
-                                                 const std::string& where) {
+std::optional<Json> Keep::take_snapshot(const SnapshotFolder::Found& found, const SnapshotCandidate& candidate,
+                                        const std::string& where) {
   std::string defect;
-  const CheckpointContents contents = read_parts(candidate, found, taken_tensors(), *communicator, defect);
+  const CheckpointContents contents = read_parts(candidate, found, taken_tensors(), *parts_.communicator, defect);
   SavedRun saved;
   try {
     if (defect.empty()) check_parts(contents.tensors, where);
@@ -50,9 +50,10 @@ std::optional<Json> Engine::State::take_snapshot(const SnapshotFolder::Found& fo
     defect = error.what();
   }
   // Not as_one(): that a rank is lost meanwhile is no fault of the snapshot.
-  for (const std::string& told : communicator->all_gather_text("load_snapshot, check", defect, "load_snapshot")) {
+  for (const std::string& told :
+       parts_.communicator->all_gather_text("load_snapshot, check", defect, "load_snapshot")) {
     if (told.empty()) continue;
-    if (communicator->rank() == 0)
+    if (parts_.communicator->rank() == 0)
       log::warning(told + " The snapshot of step " + std::to_string(candidate.step) + " is not used.");
     return std::nullopt;
   }
@@ -60,7 +61,5 @@ std::optional<Json> Engine::State::take_snapshot(const SnapshotFolder::Found& fo
   const Json* client_state = contents.state.find("client_state");
   return client_state ? *client_state : Json::object();
 }
-
-std::optional<Json> Engine::load_snapshot(SnapshotFolder& folder) { return state_->load_snapshot(folder); }
 
 }  // namespace capstan

@@ -9,9 +9,10 @@
 #include "core/checkpoint/snapshot.hpp"
 #include "core/checkpoint/state_text.hpp"
 #include "core/elastic/snapshot_folder.hpp"
+#include "core/engine/keep.hpp"
 #include "core/engine/snapshot_partners.hpp"
-#include "core/engine/state.hpp"
 #include "core/errors.hpp"
+#include "core/monitor/monitor_host.hpp"
 #include "core/text/numbers.hpp"
 #include "core/xxh3.hpp"
 
@@ -71,31 +72,32 @@ void check_room(const std::vector<RoomNeeded>& ranks, std::uint64_t copies) {
 
 }  // namespace
 
-std::uint64_t Engine::State::layout_hash() {
-  if (known_layout) return *known_layout;
-  std::string text = model.description() + "\n" + (optimizer ? optimizer->manifest().type : "none") + "\n";
-  for (const auto* list : {&model.parameters(), &model.buffers()}) {
+std::uint64_t Keep::layout_hash() {
+  if (known_layout_) return *known_layout_;
+  std::string text =
+      parts_.model.description() + "\n" + (parts_.optimizer ? parts_.optimizer->manifest().type : "none") + "\n";
+  for (const auto* list : {&parts_.model.parameters(), &parts_.model.buffers()}) {
     for (const NamedTensor& named : *list) {
       if (!named.persistent) continue;
       text += named.name + " " + c10::str(named.tensor.sizes()) + (named.trained() ? "\n" : " fixed\n");
     }
   }
-  for (const StateSpec& spec : store.states()) {
-    if (!spec.scratch) text += spec.name + " " + c10::toString(state_dtype(spec, config)) + "\n";
+  for (const StateSpec& spec : parts_.store.states()) {
+    if (!spec.scratch) text += spec.name + " " + c10::toString(state_dtype(spec, parts_.config)) + "\n";
   }
-  known_layout = xxh3(text.data(), text.size());
-  return *known_layout;
+  known_layout_ = xxh3(text.data(), text.size());
+  return *known_layout_;
 }
 
-CheckpointContents Engine::State::snapshot_contents() {
+CheckpointContents Keep::snapshot_contents() {
   CheckpointContents contents = saved_contents("begin_snapshot");
   // What the next forward may change. Everything else is an update's to change.
   std::set<std::string> parameters, of_optimizer;
   for (const auto& [spec, values] : model_states()) {
-    of_optimizer.insert(spec->per_rank ? of_rank(spec->name, communicator->rank()) : spec->name);
+    of_optimizer.insert(spec->per_rank ? of_rank(spec->name, parts_.communicator->rank()) : spec->name);
   }
-  for (const ParameterEntry& entry : store.entries()) parameters.insert(entry.name);
-  for (const NamedTensor& frozen : store.frozen()) parameters.insert(frozen.name);
+  for (const ParameterEntry& entry : parts_.store.entries()) parameters.insert(entry.name);
+  for (const NamedTensor& frozen : parts_.store.frozen()) parameters.insert(frozen.name);
   for (CheckpointTensor& tensor : contents.tensors) {
     const bool of_update =
         tensor.parameter.empty() ? of_optimizer.contains(tensor.state) : parameters.contains(tensor.parameter);
@@ -105,66 +107,67 @@ CheckpointContents Engine::State::snapshot_contents() {
   return contents;
 }
 
-void Engine::State::agree_on_room(SnapshotFolder& folder, std::uint64_t segment) {
+void Keep::agree_on_room(SnapshotFolder& folder, std::uint64_t segment) {
   std::vector<std::int64_t> members;
   for (const std::string& text :
-       communicator->all_gather_text("snapshots, members", std::to_string(folder.member()), "begin_snapshot")) {
+       parts_.communicator->all_gather_text("snapshots, members", std::to_string(folder.member()), "begin_snapshot")) {
     members.push_back(std::stoll(text));
   }
   // What others have left of snapshots that nobody will load makes room.
-  if (communicator->local_rank() == 0) folder.remove_others(members, /*superseded=*/false);
-  communicator->all_gather_text("snapshots, others", "", "begin_snapshot");
+  if (parts_.communicator->local_rank() == 0) folder.remove_others(members, /*superseded=*/false);
+  parts_.communicator->all_gather_text("snapshots, others", "", "begin_snapshot");
   const RoomNeeded own{segment, folder.allocated_next(), folder.allocated(), folder.free_bytes(),
                        folder.path().string()};
-  const std::vector<int>& hosts = communicator->hosts();
+  const std::vector<int>& hosts = parts_.communicator->hosts();
   const auto host_of = [&](int rank) { return hosts[static_cast<std::size_t>(rank)]; };
   std::map<int, std::vector<RoomNeeded>> by_host;
   std::map<int, std::uint64_t> copies;
   int rank = 0;
-  for (const std::string& text : communicator->all_gather_text("snapshots, room", own.text(), "begin_snapshot")) {
+  for (const std::string& text :
+       parts_.communicator->all_gather_text("snapshots, room", own.text(), "begin_snapshot")) {
     by_host[host_of(rank)].push_back(RoomNeeded::read(text));
-    for (int k = 1; k <= partner_copies(config.run.elastic.partners, hosts); ++k) {
+    for (int k = 1; k <= partner_copies(parts_.config.run.elastic.partners, hosts); ++k) {
       copies[host_of(partner_of(rank, k, hosts))] += 2 * by_host[host_of(rank)].back().segment;
     }
     ++rank;
   }
   for (const auto& [host, ranks] : by_host) check_room(ranks, copies[host]);
-  snapshots.note_room(std::move(members));
+  snapshots_.note_room(std::move(members));
 }
 
-void Engine::State::connect_partners() {
-  if (partner_copies(config.run.elastic.partners, communicator->hosts()) == 0) return;
-  snapshots.partners = communicator->duplicate_for_thread("snapshots");
+void Keep::connect_partners() {
+  if (partner_copies(parts_.config.run.elastic.partners, parts_.communicator->hosts()) == 0) return;
+  snapshots_.partners = parts_.communicator->duplicate_for_thread("snapshots");
 }
 
-void Engine::State::begin_snapshot(SnapshotFolder& folder, const Json& client_state) {
+void Keep::begin_snapshot(SnapshotFolder& folder, const Json& client_state) {
   refuse_to_save("begin_snapshot");
-  if (snapshots.is_newest()) return;
+  if (snapshots_.is_newest()) return;
   const double begun = Snapshots::thread_seconds();
   at::NoGradGuard no_grad;
   settle_to_save("begin_snapshot");
   auto contents = std::make_shared<CheckpointContents>(snapshot_contents());
-  const bool first_rank = communicator->rank() == 0;
+  const bool first_rank = parts_.communicator->rank() == 0;
   if (first_rank) contents->state = run_state(client_state);
-  const auto places = snapshots.layout_of(contents->tensors);
+  const auto places = snapshots_.layout_of(contents->tensors);
   const std::string state = first_rank ? state_text(contents->state) : "";
   const std::uint64_t bytes = places->sizes(first_rank ? with_room(state.size()) : 0).file();
-  if (snapshots.is_first()) {
+  if (snapshots_.is_first()) {
     agree_on_room(folder, bytes);
     connect_partners();
   }
-  if (communicator->local_rank() == 0) snapshots.remove_others(folder);
+  if (parts_.communicator->local_rank() == 0) snapshots_.remove_others(folder);
 
   const bool elsewhere = std::any_of(contents->tensors.begin(), contents->tensors.end(),
                                      [](const CheckpointTensor& tensor) { return tensor.read != nullptr; });
   SnapshotSegment& segment = folder.next();
-  const SnapshotFacts facts{.step = progress.global_steps,
-                            .world = communicator->size(),
-                            .rank = communicator->rank(),
+  const SnapshotFacts facts{.step = parts_.progress.global_steps,
+                            .world = parts_.communicator->size(),
+                            .rank = parts_.communicator->rank(),
                             .layout = layout_hash()};
-  MonitorHost* rows = monitors.get();
+  MonitorHost* rows = steps_.opened_monitors();
   const auto write = [=, this, &segment](SnapshotId id) {
-    accelerator->bind_thread();
+    parts_.accelerator->bind_thread();
     segment.reserve(places->sizes(state.size()).file(), bytes);
     // A run that goes on from here must find the rows of all steps before.
     if (rows) rows->flush(kMonitorsMs);
@@ -176,10 +179,11 @@ void Engine::State::begin_snapshot(SnapshotFolder& folder, const Json& client_st
     return Snapshots::thread_seconds() - from;
   };
   const auto write_and_send = [=, this, &segment, &folder](SnapshotId id) {
-    if (!snapshots.partners) return write(id);
+    if (!snapshots_.partners) return write(id);
     const double from = Snapshots::thread_seconds();
     const auto send = [&](const SnapshotSegment* sealed) {
-      copy_to_partners(folder, sealed, id, config.run.elastic.partners, snapshots.members(), *snapshots.partners);
+      copy_to_partners(folder, sealed, id, parts_.config.run.elastic.partners, snapshots_.members(),
+                       *snapshots_.partners);
     };
     try {
       write(id);
@@ -195,15 +199,7 @@ void Engine::State::begin_snapshot(SnapshotFolder& folder, const Json& client_st
     return Snapshots::thread_seconds() - from;
   };
   // A store's values are read by the thread that also reads them for the update.
-  snapshots.start(folder, write_and_send, /*now=*/elsewhere, begun);
+  snapshots_.start(folder, write_and_send, /*now=*/elsewhere, begun);
 }
-
-void Engine::begin_snapshot(SnapshotFolder& folder, const Json& client_state) {
-  state_->begin_snapshot(folder, client_state);
-}
-bool Engine::finish_snapshot() { return state_->snapshots.finish(); }
-void Engine::want_snapshots(bool on) { state_->snapshots.want(on); }
-bool Engine::snapshot_due() const { return state_->snapshots.due(); }
-double Engine::snapshot_seconds() const { return state_->snapshots.seconds(); }
 
 }  // namespace capstan

@@ -98,7 +98,7 @@ void Engine::State::refuse_unused_operands() const {
 
 void Engine::State::begin_forward(Batch& batch, bool of_model) {
   refuse_unfinished_step();
-  refuse_without_teacher();
+  keep.refuse_without_teacher();
   refuse_unfrozen();
   if (under_way.micro_step == 0) {
     observers.layers().take_left_out();  // of a step that was given up
@@ -198,7 +198,7 @@ void Engine::State::place_batch(Batch& batch) const {
 }
 
 void Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass, const std::function<void()>& run) {
-  refuse_half_loaded();
+  keep.refuse_half_loaded();
   model.check(batch);
   for (auto& [name, tensor] : batch.tensors) tensor = accelerator->upload(tensor);
   std::optional<InterceptorScope> scope;

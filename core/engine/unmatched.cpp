@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "core/engine/checkpoint_lookup.hpp"
-#include "core/engine/state.hpp"
+#include "core/engine/keep.hpp"
 #include "core/log.hpp"
 #include "core/registry/component_states.hpp"
 
@@ -18,30 +17,31 @@ std::vector<std::string> keys_of(const Json& states) {
 
 }  // namespace
 
-void Engine::State::warn_of_other_components(const SavedRun& saved, const std::string& where) const {
-  if (communicator->rank() > 0) return;
-  for (const std::string& text : unmatched_states("observer", keys_of(saved.observers), observers.state_keys())) {
+void Keep::warn_of_other_components(const SavedRun& saved, const std::string& where) const {
+  if (parts_.communicator->rank() > 0) return;
+  for (const std::string& text :
+       unmatched_states("observer", keys_of(saved.observers), parts_.observers.state_keys())) {
     log::warning(where + ": " + text);
   }
   for (const std::string& text :
-       unmatched_states("compression", keys_of(saved.compressions), compressions.state_keys())) {
+       unmatched_states("compression", keys_of(saved.compressions), parts_.compressions.state_keys())) {
     log::warning(where + ": " + text);
   }
   const std::string had = saved.scheduler ? saved.scheduler->type : "none";
-  const std::string has = config.scheduler ? config.scheduler->type : "none";
-  if (had == has || !optimizer) return;
+  const std::string has = parts_.config.scheduler ? parts_.config.scheduler->type : "none";
+  if (had == has || !parts_.optimizer) return;
   log::warning(where + ": was saved with scheduler " + had + ", this run has " + has +
-               (config.scheduler ? ", which goes on at update " + std::to_string(saved.progress.updates) + "."
-                                 : ": learning rates stay those of the configuration."));
+               (parts_.config.scheduler ? ", which goes on at update " + std::to_string(saved.progress.updates) + "."
+                                        : ": learning rates stay those of the configuration."));
 }
 
-void Engine::State::warn_of_other_buffers(const CheckpointLookup& lookup) const {
-  if (communicator->rank() > 0) return;
+void Keep::warn_of_other_buffers(const CheckpointLookup& lookup) const {
+  if (parts_.communicator->rank() > 0) return;
   std::vector<std::string> left_out, unknown;
   for (const std::string& name : lookup.with_state(kBuffer)) {
-    const auto buffer = std::find_if(model.buffers().begin(), model.buffers().end(),
+    const auto buffer = std::find_if(parts_.model.buffers().begin(), parts_.model.buffers().end(),
                                      [&](const NamedTensor& one) { return one.name == name; });
-    if (buffer == model.buffers().end()) {
+    if (buffer == parts_.model.buffers().end()) {
       unknown.push_back(name);
     } else if (!buffer->persistent) {
       left_out.push_back(name);
@@ -57,12 +57,12 @@ void Engine::State::warn_of_other_buffers(const CheckpointLookup& lookup) const 
   }
 }
 
-void Engine::State::warn_of_other_states(const CheckpointLookup& lookup) {
-  if (!optimizer || communicator->rank() > 0) return;
+void Keep::warn_of_other_states(const CheckpointLookup& lookup) {
+  if (!parts_.optimizer || parts_.communicator->rank() > 0) return;
   std::set<std::string> unknown = lookup.state_names();
   for (const char* name : {kParam, kBuffer}) unknown.erase(name);
-  for (const StateSpec& spec : store.states()) unknown.erase(spec.name);
-  for (const CompressionState& state : compressions.states_to_save()) unknown.erase(without_of(state.state));
+  for (const StateSpec& spec : parts_.store.states()) unknown.erase(spec.name);
+  for (const CompressionState& state : parts_.compressions.states_to_save()) unknown.erase(without_of(state.state));
   // Of a device that this run does not use.
   std::erase_if(unknown, [](const std::string& name) { return name.ends_with("generator"); });
   if (unknown.empty()) return;
