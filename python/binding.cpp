@@ -147,14 +147,16 @@ void show_run(py::module_& module) {
   py::class_<PyRun>(module, "Run")
       .def(py::init([](const std::string& config, const std::string& source, bool in_memory, RunFunctions functions,
                        std::pair<std::int64_t, std::string> data, std::optional<std::int64_t> eval_samples,
-                       std::string resume, std::string init_from, bool handles_signals) {
+                       std::string resume, std::string init_from, bool handles_signals,
+                       const std::optional<std::pair<std::string, int>>& place, std::optional<int> listening_socket) {
              return std::make_unique<PyRun>(RunSource{[=] { return config_text(config, source, in_memory); }, {}},
                                             std::move(functions), std::move(data), eval_samples,
-                                            RunOptions{std::move(resume), std::move(init_from), handles_signals});
+                                            RunOptions{std::move(resume), std::move(init_from), handles_signals,
+                                                       [=] { return meeting(place, listening_socket); }});
            }),
            py::kw_only(), py::arg("config"), py::arg("source"), py::arg("in_memory"), py::arg("functions"),
            py::arg("data"), py::arg("eval_samples"), py::arg("resume"), py::arg("init_from"),
-           py::arg("handles_signals"))
+           py::arg("handles_signals"), py::arg("place"), py::arg("listening_socket"))
       .def("train", &PyRun::train)
       .def("next", &PyRun::next)
       .def("exit_code", &PyRun::exit_code);

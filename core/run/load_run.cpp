@@ -62,7 +62,10 @@ void connect(LoadedConfig& loaded, const Rendezvous& rendezvous, const Communica
 }  // namespace
 
 LoadedConfig load_run(const RunSource& source, Purpose purpose) {
-  const Rendezvous rendezvous = read_rendezvous(process_environment());
+  return load_run(source, purpose, read_rendezvous(process_environment()));
+}
+
+LoadedConfig load_run(const RunSource& source, Purpose purpose, const Rendezvous& rendezvous) {
   LoadedConfig loaded;
   note_rank(rendezvous.rank, rendezvous.size);
   if (rendezvous.rank > 0) {

@@ -15,6 +15,8 @@ enum class Purpose { kTraining, kEvaluation, kAnalysis };
 /// optimizer, model, data and steps may lack. An analysis has no batches: they may be of any size. Throws ConfigError,
 /// PluginError, RuntimeFault. A mistake that all ranks find is left to rank 0 to print.
 LoadedConfig load_run(const RunSource& source, Purpose purpose);
+/// As above for processes that meet at a place of their own.
+LoadedConfig load_run(const RunSource& source, Purpose purpose, const Rendezvous& rendezvous);
 
 /// A start of processes that somebody else has brought together.
 struct RunStart {

@@ -37,10 +37,11 @@ struct Run::State {
 
 /// The processes of a launcher, which stay what they are.
 void Run::State::begin_alone() {
-  Interrupt* const interrupts = signals(/*speaks=*/read_rendezvous(process_environment()).rank == 0);
+  const Rendezvous rendezvous = options.meeting ? options.meeting() : read_rendezvous(process_environment());
+  Interrupt* const interrupts = signals(/*speaks=*/rendezvous.rank == 0);
   ConfigText text;
   const RunSource once{[&] { return text = source.text(); }, source.context};
-  loaded = load_run(once, Purpose::kTraining);
+  loaded = load_run(once, Purpose::kTraining, rendezvous);
   run_as_one(*loaded, [&] {
     check_run(loaded->config, static_cast<bool>(parts.eval_data));
     restart = ElasticRestart::of(*loaded, text);

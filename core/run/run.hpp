@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,12 +10,16 @@
 
 namespace capstan {
 
+struct Rendezvous;
+
 struct RunOptions {
   std::string resume;     // a checkpoint, DIR or DIR:TAG; empty: from the start
   std::string init_from;  // a safetensors file or a folder of transformers; empty: the model's own initial values
   /// SIGINT and SIGTERM end the run after the step under way, which is saved; a second one ends the process at once.
   /// The handlers are those of the Run while it trains. False: signals are the program's business.
   bool handles_signals = true;
+  /// Where the processes meet; empty: where the environment of their launcher says.
+  std::function<Rendezvous()> meeting;
 };
 
 /// A training as `capstan train` does it: the order of samples, evaluations, saves (capstan.run), signals, resume, and

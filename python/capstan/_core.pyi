@@ -36,7 +36,8 @@ class Run:
 
     def __init__(
         self, *, config: str, source: str, in_memory: bool, functions: dict[str, Callable[..., Any]], data: tuple[int, str],
-        eval_samples: int | None, resume: str, init_from: str, handles_signals: bool,
+        eval_samples: int | None, resume: str, init_from: str, handles_signals: bool, place: tuple[str, int] | None,
+        listening_socket: int | None,
     ) -> None: ...
     def train(self) -> int: ...
     def next(self) -> Any: ...

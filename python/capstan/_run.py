@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import default_collate
 
-from capstan import _core
+from capstan import _core, _distributed
 from capstan._config import source_of
 from capstan._core import ConfigError, RuntimeFault
 from capstan._loader import loss_of
@@ -103,13 +103,14 @@ class Run:
             raise ConfigError("model: must be a function that makes the module, or its class: where processes change, another "
                               f"one is made. Got a {type(model).__name__}; write lambda: ... around what makes it.")
         source = source_of(config)
+        meeting, listening = _distributed.meeting()
         self._parts = _Parts(model, data, eval_data, loss or _loss, collate_fn or default_collate)
         self._handles_signals = handles_signals and threading.current_thread() is threading.main_thread()
         self._core = _core.Run(
             config=source.config, source=source.source, in_memory=source.in_memory, functions=self._parts.functions(),
             data=(_count(data, "data"), fingerprint),
             eval_samples=None if eval_data is None else _count(eval_data, "eval_data"), resume=str(resume),
-            init_from=str(init_from), handles_signals=self._handles_signals)
+            init_from=str(init_from), handles_signals=self._handles_signals, place=meeting, listening_socket=listening)
 
     @property
     def engine(self) -> Engine:

@@ -22,10 +22,12 @@ DATA = torch.utils.data.TensorDataset(X, X.sum(1, keepdim=True).sin())
 
 
 def main(how, config):
+    if how == "beside torch.distributed":
+        capstan.init_distributed()
     if how == "own engine":
         capstan.initialize(model=Net(), config=config)
     run = capstan.Run(Net, config, DATA, eval_data=DATA)
-    if how == "train":
+    if how != "loop":
         return run.train()
     for batch in run:
         run.engine.backward(run.engine(*batch))

@@ -120,6 +120,13 @@ class Runs(Fixture):
         self.assertIn("1 process lost", out)
         self.assert_equal_runs("straight", "killed", "global_step600")
 
+    def test_runs_beside_torch_distributed(self):
+        for how in ("train", "beside torch.distributed"):
+            name = how.replace(" ", "-")
+            result = train(how, config_of(name, {"steps": 4, "eval_every": 2}), launch=("-n", "2"))
+            self.assertEqual(result.returncode, 0, result.stderr)
+        self.assert_equal_runs("train", "beside-torch.distributed", "global_step4")
+
     def test_is_ended_by_a_signal_after_the_step(self):
         for how in ("train", "loop"):
             run = started(how, config_of(how, {"steps": 10**9}))
