@@ -44,10 +44,12 @@ TrainingRun::TrainingRun(const RunParts& parts, const RunOptions& options, const
       speaks_(loaded.communicator->rank() == 0) {
   if (parts_.begin) {
     seed_values(loaded);
-    engine_ = &parts_.begin(loaded, [this](Model model) {
+    Engine& engine = parts_.begin(loaded, [this](Model model) {
       seed_rank(loaded_);
       return make_engine(std::move(model));
     });
+    program_engine_ = {&engine, EndOfProgram{&parts_}};
+    engine_ = &engine;
   } else {
     own_engine_.emplace(make_engine(build_model(parts_, loaded)));
     engine_ = &*own_engine_;
@@ -96,9 +98,13 @@ TrainingRun::~TrainingRun() {
     });
   }
   own_engine_.reset();
-  if (!parts_.end) return;
+  program_engine_.reset();
+}
+
+void TrainingRun::EndOfProgram::operator()(Engine*) const {
+  if (!parts->end) return;
   try {
-    parts_.end();
+    parts->end();
   } catch (const std::exception& error) {
     log::error(std::string("the engine of the run was not closed: ") + error.what());
   }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,6 +49,12 @@ class TrainingRun {
  private:
   using Kind = Interrupt::Kind;
   using Part = std::optional<Interrupt::Part>;
+
+  /// Lets the program give its engine up, also where this object is not made to its end.
+  struct EndOfProgram {
+    const RunParts* parts;
+    void operator()(Engine* engine) const;
+  };
 
   Engine make_engine(Model model);
   void begin();
@@ -110,9 +117,10 @@ class TrainingRun {
   RunData data_;
   std::optional<BatchOrder> order_;
   std::optional<RunData> eval_data_;
-  bool speaks_;                                // one rank does, for all
-  std::optional<ElasticSnapshots> snapshots_;  // of an elastic run
-  std::optional<Engine> own_engine_;           // where the program does not hold it
+  bool speaks_;                                           // one rank does, for all
+  std::optional<ElasticSnapshots> snapshots_;             // of an elastic run
+  std::optional<Engine> own_engine_;                      // where the program does not hold it
+  std::unique_ptr<Engine, EndOfProgram> program_engine_;  // where it does
   Engine* engine_ = nullptr;
   std::optional<Pace> pace_;
   Forecast forecast_;
