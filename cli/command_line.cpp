@@ -55,7 +55,9 @@ void check_launch(const LaunchArguments& arguments) {
   }
   if (!elastic && !arguments.rdzv.empty()) throw UsageError("launch: --rdzv has no effect without --elastic.");
   if (!elastic && !arguments.config.file.empty()) {
-    throw UsageError("launch: --config has no effect without --elastic. Give it to the command, behind its name.");
+    throw UsageError(
+        "launch: --config has no effect without --elastic. It is an option of 'capstan train': write it "
+        "behind 'train'.");
   }
   if (!arguments.rdzv.empty() && arguments.processes == 0 && !arguments.witness) {
     throw UsageError(

@@ -109,8 +109,8 @@ class Run:
         self._core = _core.Run(
             config=source.config, source=source.source, in_memory=source.in_memory, functions=self._parts.functions(),
             data=(_count(data, "data"), fingerprint),
-            eval_samples=None if eval_data is None else _count(eval_data, "eval_data"), resume=str(resume),
-            init_from=str(init_from), handles_signals=self._handles_signals, place=meeting, listening_socket=listening)
+            eval_samples=None if eval_data is None else _count(eval_data, "eval_data"), resume=str(resume or ""),
+            init_from=str(init_from or ""), handles_signals=self._handles_signals, place=meeting, listening_socket=listening)
 
     @property
     def engine(self) -> Engine:

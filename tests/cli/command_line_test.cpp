@@ -151,9 +151,12 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"train", "help"}, "'capstan train' does not take the argument 'help'. Did you mean '--help'?\n"},
         Misuse{{"tune", "no_such_program"}, "tune: 'no_such_program' is not a program in PATH.\n"},
         Misuse{{"launch", "-n", "2", "--stepz", "5", "train"}, "unknown option '--stepz' of 'capstan launch'.\n"},
-        Misuse{{"launch", "-n", "2", "-c", "a.json", "train"},
-               "unknown option '-c' of 'capstan launch'. It is an option of 'capstan train': write it behind "
+        Misuse{{"launch", "-n", "2", "--steps", "3", "train"},
+               "unknown option '--steps' of 'capstan launch'. It is an option of 'capstan train': write it behind "
                "'train'.\n"},
+        Misuse{{"launch", "-n", "2", "-c", "a.json", "train"},
+               "launch: --config has no effect without --elastic. It is an option of 'capstan train': write it behind "
+               "'train'."},
         Misuse{{"launch", "--num_gpus", "two", "train"}, "--num_gpus: 'two' is not a whole number.\n"},
         Misuse{{"launch", "--num_gpus", "2", "-n", "2", "train"},
                "-n and --num_gpus are the same: give one of them.\n"},

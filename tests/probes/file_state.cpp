@@ -14,7 +14,8 @@
 
 namespace capstan::probes {
 
-/// One file a buffer, written and read by a thread a transfer.
+/// One file a buffer, written and read by a thread a transfer, which waits for the transfer before: ranges of a buffer
+/// keep the order of their calls.
 class FileState {
  public:
   FileState(sdk::Host, const sdk::Params& params)
@@ -28,10 +29,12 @@ class FileState {
   }
 
   std::uint64_t start(std::span<const sdk::Range> ranges) {
-    transfers_.emplace(++tickets_,
-                       std::async(std::launch::async, [this, moved = std::vector(ranges.begin(), ranges.end())] {
-                         for (const sdk::Range& range : moved) move(range);
-                       }));
+    newest_ =
+        std::async(std::launch::async, [this, before = newest_, moved = std::vector(ranges.begin(), ranges.end())] {
+          if (before.valid()) before.wait();
+          for (const sdk::Range& range : moved) move(range);
+        }).share();
+    transfers_.emplace(++tickets_, newest_);
     return tickets_;
   }
 
@@ -75,7 +78,8 @@ class FileState {
   std::string folder_;
   std::uint64_t limit_;
   std::uint64_t tickets_ = 0;
-  std::map<std::uint64_t, std::future<void>> transfers_;
+  std::map<std::uint64_t, std::shared_future<void>> transfers_;
+  std::shared_future<void> newest_;
 };
 
 }  // namespace capstan::probes

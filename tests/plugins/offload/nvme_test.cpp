@@ -238,10 +238,10 @@ TEST_F(Nvme, TellsAFileSizeLimitAtTheReservationAndSurvivesItAtAWrite) {
           plugin.wait(plugin.write(1, 0, kMiB, memory.get()));  // what lies below the limit goes on
           return text;
         }),
-        AllOf(HasSubstr("no room for buffer 2: it needs 1 MiB beside the 4 MiB that are reserved, the limit of a "
-                        "file's size is 2 MiB. Raise it: ulimit -f unlimited."),
+        AllOf(HasSubstr("no room for buffer 2: it needs 1 MB beside the 4 MB that are reserved, the limit of a "
+                        "file's size is 2 MB. Raise it: ulimit -f unlimited."),
               HasSubstr("writing 4194304 bytes at offset 0 of buffer 1 failed after 2101248 bytes: File too large, "
-                        "the limit of a file's size is 2 MiB. Raise it: ulimit -f unlimited."),
+                        "the limit of a file's size is 2 MB. Raise it: ulimit -f unlimited."),
               HasSubstr(" fault 27 1 1 4194304 2101248"), Not(HasSubstr("signal"))))
         << engine;
   }
@@ -257,10 +257,10 @@ TEST_F(Nvme, GoesOnUnregisteredWhereMemoryMayNotBeLocked) {
         return round_trip(plugin);
       }),
       AllOf(HasSubstr("equal"), Not(HasSubstr("registered buffers")),
-            HasSubstr("pin_memory: 2 MiB of memory cannot be registered with the kernel (Cannot allocate memory; "
+            HasSubstr("pin_memory: 2 MB of memory cannot be registered with the kernel (Cannot allocate memory; "
                       "ulimit -l: 1024 KiB). Transfers go on unregistered, at up to twice the CPU time. Raise the "
                       "limit: ulimit -l unlimited.\n"),
-            Not(HasSubstr("3 MiB of memory"))));
+            Not(HasSubstr("3 MB of memory"))));
   EXPECT_THAT(in_child([&] {
                 lock_at_most(0);
                 OffloadPlugin plugin("nvme", at(folder_.path()));
@@ -291,8 +291,8 @@ TEST_F(NvmeAsRoot, TellsWhatADiskLacksBeforeAnythingIsWritten) {
         plugin.add_buffer(2, 6 * kMiB);
         return text + plugin.log();
       }),
-      AllOf(HasSubstr("no room for buffer 2: it needs 6 MiB beside the 5 MiB that are reserved, the file system has "
-                      "3 MiB. Free some, or name a folder on a larger disk."),
+      AllOf(HasSubstr("no room for buffer 2: it needs 6 MB beside the 5 MB that are reserved, the file system has "
+                      "3 MB. Free some, or name a folder on a larger disk."),
             HasSubstr("is in memory (tmpfs): what is offloaded there takes memory all the same. Name a folder on a "
                       "disk."),
             Not(HasSubstr("threw"))));
@@ -314,7 +314,7 @@ TEST_F(NvmeAsRoot, TellsADiskThatFillsUpWhereRoomCannotBeReserved) {
         text += thrown_by([&] { plugin.wait(ticket); });
         return text + std::to_string(plugin.fault(ticket).error);
       }),
-      AllOf(HasSubstr("no room for buffer 1: it needs 9 MiB, the file system has 8 MiB."),
+      AllOf(HasSubstr("no room for buffer 1: it needs 9 MB, the file system has 8 MB."),
             HasSubstr("writing 6291456 bytes at offset 0 of buffer 2 failed after "),
             HasSubstr("No space left on device, the file system has 0 bytes. Free some, or use a larger disk.28")));
 }
