@@ -17,7 +17,7 @@
 namespace capstan::cli {
 namespace {
 
-/// What the command shows of a run.
+/// The output of the command: settings, lines, a progress bar, and the report of --report.
 class Shown {
  public:
   explicit Shown(const TrainArguments& arguments) : report_(arguments.report), progress_(arguments.progress) {}

@@ -110,40 +110,26 @@ ConfigText config_text(const std::string& config, const std::string& source, boo
   return in_memory ? ConfigText{config, source, false, false} : read_config_text(config);
 }
 
-const Deferral* deferral_of(const py::object& given) {
-  return given.is_none() ? nullptr : py::cast<const Deferral*>(given);
+/// Makes engines that stand by themselves: of this configuration, and processes that meet there.
+EngineMaker maker_of(const std::string& config, const std::string& source, bool in_memory, const NamedTexts& program,
+                     const std::optional<std::pair<std::string, int>>& place, std::optional<int> listening_socket) {
+  ProgramValues values;
+  for (const auto& [path, json] : program) values.emplace_back(path, Json::parse(json));
+  return {[text = config_text(config, source, in_memory), rendezvous = meeting(place, listening_socket),
+           values = std::move(values)](Model model) { return initialize(std::move(model), text, rendezvous, values); }};
 }
 
 std::unique_ptr<PyEngine> make_engine(const std::string& description, NamedTensors parameters, NamedTensors buffers,
                                       NamedTexts modules, const std::string& facts, py::handle owner,
                                       std::vector<std::string> arguments, const std::vector<std::string>& left_out,
-                                      const std::string& config, const std::string& source, bool in_memory,
-                                      const NamedTexts& program,
-                                      const std::optional<std::pair<std::string, int>>& place,
-                                      std::optional<int> listening_socket, const py::object& deferral) {
-  ProgramValues values;
-  for (const auto& [path, json] : program) values.emplace_back(path, Json::parse(json));
-  const ConfigText text = config_text(config, source, in_memory);
-  const Rendezvous rendezvous = meeting(place, listening_socket);
+                                      const Deferral* deferral, const EngineMaker& maker) {
   return std::make_unique<PyEngine>(
       ModuleFacts{description, std::move(parameters), std::move(buffers), std::move(modules), facts}, owner,
-      std::move(arguments), left_out, deferral_of(deferral),
-      [&](Model model) { return initialize(std::move(model), text, rendezvous, values); });
-}
-
-std::unique_ptr<PyEngine> make_engine_of_run(const std::string& description, NamedTensors parameters,
-                                             NamedTensors buffers, NamedTexts modules, const std::string& facts,
-                                             py::handle owner, std::vector<std::string> arguments,
-                                             const std::vector<std::string>& left_out, const py::object& deferral,
-                                             const RunEngine& run) {
-  return std::make_unique<PyEngine>(
-      ModuleFacts{description, std::move(parameters), std::move(buffers), std::move(modules), facts}, owner,
-      std::move(arguments), left_out, deferral_of(deferral), run.make);
+      std::move(arguments), left_out, deferral, maker.make);
 }
 
 /// Runs, whose parts are functions of capstan/_run.py.
 void show_run(py::module_& module) {
-  py::class_<RunEngine>(module, "RunEngine");
   py::class_<PyRun>(module, "Run")
       .def(py::init([](const std::string& config, const std::string& source, bool in_memory, RunFunctions functions,
                        std::pair<std::int64_t, std::string> data, std::optional<std::int64_t> eval_samples,
@@ -163,6 +149,9 @@ void show_run(py::module_& module) {
 }
 
 void show_engine(py::module_& module) {
+  py::class_<EngineMaker>(module, "EngineMaker")
+      .def(py::init(&maker_of), py::kw_only(), py::arg("config"), py::arg("source"), py::arg("in_memory"),
+           py::arg("program"), py::arg("place"), py::arg("listening_socket"));
   py::class_<GatherScope>(module, "GatherScope").def("close", [](GatherScope& scope) {
     const Unlocked unlocked;
     scope.close();
@@ -170,11 +159,7 @@ void show_engine(py::module_& module) {
   py::class_<PyEngine>(module, "Engine")
       .def(py::init(&make_engine), py::kw_only(), py::arg("description"), py::arg("parameters"), py::arg("buffers"),
            py::arg("modules"), py::arg("facts"), py::arg("module"), py::arg("arguments"), py::arg("left_out"),
-           py::arg("config"), py::arg("source"), py::arg("in_memory"), py::arg("program"), py::arg("place"),
-           py::arg("listening_socket"), py::arg("deferral"))
-      .def(py::init(&make_engine_of_run), py::kw_only(), py::arg("description"), py::arg("parameters"),
-           py::arg("buffers"), py::arg("modules"), py::arg("facts"), py::arg("module"), py::arg("arguments"),
-           py::arg("left_out"), py::arg("deferral"), py::arg("run"))
+           py::arg("deferral"), py::arg("maker"))
       .def("run", &PyEngine::run)
       .def("evaluate", &PyEngine::evaluate)
       .def("inside", &PyEngine::inside)
@@ -389,13 +374,8 @@ PYBIND11_MODULE(_core, module) {
                for (const auto& [name, values] : tensors) entries.push_back({name, values});
                write_safetensors(path, entries);
              });
-  module.def("order",
-             [](std::int64_t samples, std::uint64_t seed, bool shuffle, std::int64_t first, std::int64_t count) {
-               const BatchOrder order(samples, seed, shuffle);
-               std::vector<std::int64_t> list;
-               for (std::int64_t n = first; n < first + count; ++n) list.push_back(order.sample(n));
-               return list;
-             });
+  module.def("order", [](std::int64_t samples, std::uint64_t seed, bool shuffle, std::int64_t first,
+                         std::int64_t count) { return BatchOrder(samples, seed, shuffle).samples(first, count); });
 }
 
 }  // namespace capstan::python

@@ -108,7 +108,7 @@ RunParts PyRun::parts() {
   }
   parts.begin = [this](const LoadedConfig&, const MakeEngine& make) -> Engine& {
     const Locked locked;
-    engine_ = call("begin", RunEngine{make});
+    engine_ = call("begin", EngineMaker{make});
     return py::cast<PyEngine&>(engine_).engine();
   };
   parts.end = [this] {

@@ -14,8 +14,8 @@
 
 namespace capstan::python {
 
-/// Makes the engine of a Run's generation of a module: what Python's side hands on to the engine's object.
-struct RunEngine {
+/// Makes the engine of a module: one that stands by itself, or that of a Run's generation.
+struct EngineMaker {
   MakeEngine make;
 };
 

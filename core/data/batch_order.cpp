@@ -21,10 +21,14 @@ std::int64_t BatchOrder::sample(std::int64_t n) const {
   return static_cast<std::int64_t>(permutation(static_cast<std::uint64_t>(place)));
 }
 
+std::vector<std::int64_t> BatchOrder::samples(std::int64_t first, std::int64_t count) const {
+  std::vector<std::int64_t> list;
+  for (std::int64_t n = first; n < first + count; ++n) list.push_back(sample(n));
+  return list;
+}
+
 Batch ordered_batch(const Dataset& data, const BatchOrder& order, std::int64_t first, std::int64_t rows) {
-  std::vector<std::int64_t> samples;
-  for (std::int64_t row = 0; row < rows; ++row) samples.push_back(order.sample(first + row));
-  return data.read(samples);
+  return data.read(order.samples(first, rows));
 }
 
 }  // namespace capstan

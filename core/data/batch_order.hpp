@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/data/dataset.hpp"
 
@@ -16,6 +17,8 @@ class BatchOrder {
   /// The sample that stands at global position `n` (0 for the first of the run). Throws std::invalid_argument for a
   /// negative one.
   std::int64_t sample(std::int64_t n) const;
+  /// Those at positions first, first + 1, ...
+  std::vector<std::int64_t> samples(std::int64_t first, std::int64_t count) const;
 
  private:
   std::int64_t samples_;

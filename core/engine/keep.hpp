@@ -42,8 +42,8 @@ struct KeptSteps {
   virtual void renew_monitors() = 0;
 };
 
-/// What survives the process: checkpoints, snapshots, and weights that come from elsewhere. It is destroyed before the
-/// parts and steps, which its threads use. [engine]
+/// Saves an engine and loads it: checkpoints, snapshots, and weights that come from elsewhere. A Keep is destroyed
+/// before the parts and steps of the engine, which the threads of the Keep use. [engine]
 class Keep {
  public:
   Keep(EngineParts& parts, KeptSteps& steps);
@@ -134,12 +134,12 @@ class Keep {
   /// A rank's own, or rank 0's: where all were alike, and with another number of processes.
   void load_forward_tensors(const CheckpointLookup& lookup, const SavedRun& saved);
 
-  // What a checkpoint and this run do not have in common (unmatched.cpp), which rank 0 logs.
+  // Differences of a checkpoint and this run (unmatched.cpp), which rank 0 logs.
   void warn_of_other_components(const SavedRun& saved, const std::string& where) const;
   void warn_of_other_buffers(const CheckpointLookup& lookup) const;
   void warn_of_other_states(const CheckpointLookup& lookup);
 
-  /// What a snapshot of this step holds, of which nothing changes before the next update.
+  /// The contents of a snapshot of this step. Nothing of them changes before the next update.
   CheckpointContents snapshot_contents();
   /// Throws RuntimeFault on all ranks where shared memory of some host has no room.
   void agree_on_room(SnapshotFolder& folder, std::uint64_t segment);

@@ -2,7 +2,6 @@
 
 #include "core/engine/parts.hpp"
 
-#include <cstdio>
 #include <limits>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "core/model/parameter_classes.hpp"
 #include "core/parameters/run_needs.hpp"
 #include "core/registry/host.hpp"
+#include "core/standard_output.hpp"
 #include "core/zero/offload_plan.hpp"
 
 namespace capstan {
@@ -38,10 +38,7 @@ EngineParts::EngineParts(Model built_model, const Config& built_config, const Pl
       config(built_config),
       // One rank speaks for all.
       report_output([speaks = communicator->rank() == 0](std::string_view text) {
-        if (!speaks) return;
-        std::fwrite(text.data(), 1, text.size(), stdout);
-        std::fputc('\n', stdout);
-        std::fflush(stdout);
+        if (speaks) write_to_standard_output(text);
       }),
       plugins(index),
       host(engine_host(host_context, *communicator)),

@@ -28,8 +28,9 @@
 
 namespace capstan {
 
-/// What an engine is built of, before its first step: the model on its device, the components that the configuration
-/// names, and the store of the parameters. Members are built in this order and destroyed in the reverse one. [engine]
+/// The parts that an engine is built of before its first step: the model on its device, the components that the
+/// configuration names, and the store of the parameters. Members are built in this order and destroyed in the reverse
+/// one. [engine]
 struct EngineParts {
   EngineParts(Model model, const Config& config, const PluginIndex& plugins,
               std::shared_ptr<Communicator> communicator);

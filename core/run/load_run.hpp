@@ -28,8 +28,8 @@ struct RunStart {
 /// As above for such a start. Each rank throws what it finds wrong.
 LoadedConfig load_run(const ConfigContext& context, Purpose purpose, const RunStart& start);
 
-/// What `run` returns. The other ranks are told what it throws; a failure that all of them have is left to rank 0 to
-/// print.
+/// Calls `run`, and returns its exit code. Tells the other ranks an exception of `run`; a failure that all ranks have
+/// is left to rank 0 to print.
 int run_as_one(const LoadedConfig& loaded, const std::function<int()>& run);
 
 }  // namespace capstan

@@ -34,7 +34,7 @@ struct StepProgress {
 /// where samples have no length.
 std::string plain_text(const StepProgress& facts);
 
-/// What a run prints once, in its first seconds: how long it will take.
+/// The line that a run prints once, in its first seconds: how long the run will take.
 class Forecast {
  public:
   /// After each step, with the seconds since the run began: the sentence, or nothing. It comes after the third step,

@@ -45,16 +45,10 @@ std::int64_t first_sample(const Engine& engine, std::int64_t micro_batch) {
 }
 
 std::vector<std::int64_t> samples_of(Engine& engine, const BatchOrder& order, std::int64_t micro_step) {
-  const std::int64_t first = first_sample(engine, micro_step);
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(engine.config().batch.micro_batch_size));
-  if (engine.has_sampler()) {
-    const auto own = engine.step_samples().subspan(static_cast<std::size_t>(first), numbers.size());
-    std::copy(own.begin(), own.end(), numbers.begin());
-    return numbers;
-  }
-  std::int64_t position = engine.progress().global_samples + first;
-  for (std::int64_t& number : numbers) number = order.sample(position++);
-  return numbers;
+  const std::int64_t first = first_sample(engine, micro_step), rows = engine.config().batch.micro_batch_size;
+  if (!engine.has_sampler()) return order.samples(engine.progress().global_samples + first, rows);
+  const auto own = engine.step_samples().subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows));
+  return {own.begin(), own.end()};
 }
 
 Evaluation::Evaluation(RunData data, std::int64_t micro_batch_size, int rank, int ranks)

@@ -1,6 +1,5 @@
 #include "core/run/training_run.hpp"
 
-#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -10,6 +9,7 @@
 #include "core/log.hpp"
 #include "core/run/run_checks.hpp"
 #include "core/run/run_model.hpp"
+#include "core/standard_output.hpp"
 #include "core/text/numbers.hpp"
 
 namespace capstan {
@@ -119,10 +119,7 @@ double TrainingRun::now() const {
 
 void TrainingRun::print_line(std::string_view text) const {
   if (!speaks_) return;
-  if (parts_.print) return parts_.print(text);
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fputc('\n', stdout);
-  std::fflush(stdout);
+  parts_.print ? parts_.print(text) : write_to_standard_output(text);
 }
 
 /// A part of the run that a signal bounds.

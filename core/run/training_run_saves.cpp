@@ -216,7 +216,7 @@ void TrainingRun::save() {
   note_saved();
 }
 
-/// Says so once a checkpoint is written, perhaps long after save().
+/// Prints that a checkpoint is complete, perhaps long after save().
 void TrainingRun::note_saved() {
   if (saving_.empty() || engine_->saving()) return;
   const Part bounded = part(Kind::kSave, "as older checkpoints were removed, which did not get on");

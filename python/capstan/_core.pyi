@@ -1,7 +1,7 @@
 """The extension module behind the package; programs use the package."""
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any
 
 from torch import Tensor
 
@@ -28,8 +28,13 @@ class Deferral:
 class GatherScope:
     def close(self) -> None: ...
 
-class RunEngine:
-    """Makes the engine of a run's generation."""
+class EngineMaker:
+    """Makes the engine of a module: one that stands by itself, or that of a run's generation."""
+
+    def __init__(
+        self, *, config: str, source: str, in_memory: bool, program: list[tuple[str, str]], place: tuple[str, int] | None,
+        listening_socket: int | None,
+    ) -> None: ...
 
 class Run:
     """A run, whose functions are those of capstan._run."""
@@ -44,18 +49,10 @@ class Run:
     def exit_code(self) -> int: ...
 
 class Engine:
-    @overload
     def __init__(
         self, *, description: str, parameters: list[tuple[str, Tensor]], buffers: list[tuple[str, Tensor]],
         modules: list[tuple[str, str]], facts: str, module: Any, arguments: tuple[str, ...], left_out: list[str],
-        deferral: Deferral | None, run: RunEngine,
-    ) -> None: ...
-    @overload
-    def __init__(
-        self, *, description: str, parameters: list[tuple[str, Tensor]], buffers: list[tuple[str, Tensor]],
-        modules: list[tuple[str, str]], facts: str, module: Any, arguments: tuple[str, ...], left_out: list[str],
-        config: str, source: str, in_memory: bool, program: list[tuple[str, str]], place: tuple[str, int] | None, listening_socket: int | None,
-        deferral: Deferral | None,
+        deferral: Deferral | None, maker: EngineMaker,
     ) -> None: ...
     def run(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
     def evaluate(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...

@@ -1,5 +1,7 @@
 """The loop of `capstan train` for modules of PyTorch."""
 
+import contextlib
+import functools
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +24,7 @@ def _loss(model, batch):
 
 
 class _Parts:
-    """What the core calls while it runs. It does not refer to the Run, which owns the core's object."""
+    """The functions that the core calls while it runs. They do not refer to the Run, which owns the core's object."""
 
     def __init__(self, model, data, eval_data, loss, collate_fn):
         self.engine = None
@@ -30,8 +32,8 @@ class _Parts:
         self._built = None
 
     def functions(self):
-        return {name: getattr(self, name) for name in
-                ("describe", "begin", "end", "read", "read_eval", "step", "eval_loss", "print")}
+        own = {name: getattr(self, name) for name in ("describe", "begin", "end", "step", "eval_loss", "print")}
+        return {**own, "read": functools.partial(self._read, self._data), "read_eval": functools.partial(self._read, self._eval_data)}
 
     def _module(self):
         module = self._build()
@@ -45,7 +47,7 @@ class _Parts:
 
     def begin(self, make):
         module, self._built = self._built, None
-        self.engine = Engine(self._module() if module is None else module, None, run=make)
+        self.engine = Engine(self._module() if module is None else module, None, maker=make)
         return self.engine._core
 
     def end(self):
@@ -53,11 +55,8 @@ class _Parts:
         if engine is not None:
             engine.destroy()
 
-    def read(self, numbers):
-        return self._collate([self._data[number] for number in numbers])
-
-    def read_eval(self, numbers):
-        return self._collate([self._eval_data[number] for number in numbers])
+    def _read(self, data, numbers):
+        return self._collate([data[number] for number in numbers])
 
     def step(self, batch):
         self.engine.backward(self._loss(self.engine, batch))
@@ -145,25 +144,15 @@ class Run:
         return self._core.exit_code()
 
     def _signals(self):
-        return _OwnHandler() if self._handles_signals else _NoHandler()
+        return _own_handler() if self._handles_signals else contextlib.nullcontext()
 
 
-class _NoHandler:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
-
-
-class _OwnHandler(_NoHandler):
+@contextlib.contextmanager
+def _own_handler():
     """Marks SIGINT as handled: engine.step() raises no KeyboardInterrupt then. The core's handler takes the place of this one,
     and gives it back."""
-
-    def __enter__(self):
-        self._before = signal.signal(signal.SIGINT, lambda *_: None)
-        return self
-
-    def __exit__(self, *_):
-        signal.signal(signal.SIGINT, self._before)
-        return False
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

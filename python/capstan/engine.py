@@ -34,13 +34,13 @@ class Engine(torch.nn.Module):
     Errors are ConfigError, PluginError and RuntimeFault, with a sentence each; what the module raises is raised as it is.
     """
 
-    def __init__(self, module, config, optimizer=None, model_parameters=None, lr_scheduler=None, run=None):
-        """`run`: the maker of a capstan.Run's engine, whose configuration and processes are the run's."""
+    def __init__(self, module, config, optimizer=None, model_parameters=None, lr_scheduler=None, maker=None):
+        """`maker`: makes the engine of a capstan.Run, with the configuration and the processes of the run."""
         super().__init__()
         refuse_wrapped(module)
         if isinstance(module, Engine):
             raise ConfigError("model: is an engine already. Give initialize() the module itself: engine.module.")
-        source = source_of(config) if run is None else None
+        source = source_of(config) if maker is None else None
         earlier = zero.engine_of(module)
         if earlier is not None:
             earlier.destroy(gather=True)
@@ -54,8 +54,7 @@ class Engine(torch.nn.Module):
         groups, program = of_program(optimizer, model_parameters, parameters)
         self._core = _core.Engine(
             **shown_of(module), left_out=left_out("model_parameters" if optimizer is None else "optimizer", groups, parameters),
-            deferral=zero.deferral_of([p for _, p in parameters]),
-            **({"run": run} if run is not None else self._start_of(source, program)))
+            deferral=zero.deferral_of([p for _, p in parameters]), maker=maker or self._maker_of(source, program))
         self._facts = self._core.facts()
         self._names_of = {id(parameter): name for name, parameter in parameters if parameter.is_floating_point()}
         # Whether they still are where they were is asked at each step.
@@ -71,12 +70,12 @@ class Engine(torch.nn.Module):
         _hooks.tell_of_failures()
 
     @staticmethod
-    def _start_of(source, program):
-        """The configuration of an engine that stands by itself, and where its processes meet."""
+    def _maker_of(source, program):
+        """Makes an engine that stands by itself."""
         meeting, listening = _distributed.meeting()
-        return {"config": source.config, "source": source.source, "in_memory": source.in_memory,
-                "program": [(path, json.dumps(value)) for path, value in program], "place": meeting,
-                "listening_socket": listening}
+        return _core.EngineMaker(config=source.config, source=source.source, in_memory=source.in_memory,
+                                 program=[(path, json.dumps(value)) for path, value in program], place=meeting,
+                                 listening_socket=listening)
 
     def _take_optimizer(self, optimizer, groups, parameters):
         self.optimizer = self._view = None
