@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <map>
 #include <optional>
 #include <string>
@@ -61,6 +62,12 @@ class ElasticRun {
         memory_(start.memory),
         own_numbers_(start.own_numbers),
         process_(words_of(start.program, launch, start.command, train), options_in(folder, start.environment)) {}
+
+  ~ElasticRun() {
+    if (!::testing::Test::HasFailure()) return;
+    const ProcessResult& so_far = process_.drain();
+    std::cerr << "what the launch of process " << process_.pid() << " has printed:\n" << so_far.out << so_far.err;
+  }
 
   pid_t launcher() const {
     if (!own_numbers_) return process_.pid();
@@ -143,6 +150,7 @@ class ElasticRun {
   bool while_it_runs(const std::function<bool(const WorldFolder&)>& condition) const {
     bool met = false;
     const bool in_time = eventually([&] {
+      process_.drain();
       const auto folder = this->folder();
       met = folder && condition(*folder);
       return met || has_ended();
@@ -168,7 +176,7 @@ class ElasticRun {
   bool own_memory_;
   std::filesystem::path memory_;
   bool own_numbers_;
-  Process process_;
+  mutable Process process_;
 };
 
 }  // namespace capstan::cli

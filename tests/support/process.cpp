@@ -69,10 +69,12 @@ Process::~Process() {
   }
 }
 
-bool Process::read_some() {
+bool Process::read_some(int patience) {
   pollfd watched[2] = {{out_, POLLIN, 0}, {err_, POLLIN, 0}};
   if (out_ < 0 && err_ < 0) return false;
-  if (poll(watched, 2, -1) < 0 && errno != EINTR) throw std::runtime_error("poll failed");
+  const int ready = poll(watched, 2, patience);
+  if (ready < 0 && errno != EINTR) throw std::runtime_error("poll failed");
+  if (ready == 0) return false;
   for (auto [stream, text] : {std::pair{&out_, &result_.out}, std::pair{&err_, &result_.err}}) {
     const pollfd& events = watched[stream == &out_ ? 0 : 1];
     if (*stream < 0 || events.revents == 0) continue;
@@ -93,15 +95,21 @@ bool Process::wait_for_output(const std::string& text) {
     return result_.out.find(text) != std::string::npos || result_.err.find(text) != std::string::npos;
   };
   while (!there()) {
-    if (!read_some()) return false;
+    if (!read_some(-1)) return false;
   }
   return true;
+}
+
+const ProcessResult& Process::drain() {
+  while (read_some(0)) {
+  }
+  return result_;
 }
 
 void Process::send(int signal) const { kill(pid_, signal); }
 
 ProcessResult Process::wait() {
-  while (read_some()) {
+  while (read_some(-1)) {
   }
   int status = 0;
   waitpid(pid_, &status, 0);

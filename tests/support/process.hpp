@@ -34,9 +34,12 @@ class Process {
   void send(int signal) const;
   /// Reads to the end and waits.
   ProcessResult wait();
+  /// Reads what it has written so far, without waiting: a process whose pipe is full stands still.
+  const ProcessResult& drain();
 
  private:
-  bool read_some();  // false at the end of both streams
+  /// Waits for so many milliseconds, -1: for ever. False at the end of both streams, and where nothing came in time.
+  bool read_some(int patience);
 
   pid_t pid_ = -1;
   int out_ = -1, err_ = -1;
