@@ -107,6 +107,10 @@ std::string elastic_status() {
     }
   }
   if (text.empty()) text = "There is no elastic launch of this user on this host.\n";
+  for (const auto& path : listed.left) {
+    text += "left by a launch that was lost with all its processes: " + path.string() +
+            "\n  the same command goes on from there; another launch removes it ten minutes after its last step\n";
+  }
   for (const std::string& one : listed.refused) text += "not shown: " + one + "\n";
   return text;
 }

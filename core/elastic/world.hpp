@@ -58,7 +58,8 @@ class WorldFolder {
   explicit WorldFolder(std::filesystem::path path);
   /// A folder whose launcher is this process, in `place`. `launch` says what it starts, as a text. Where a launcher of
   /// the same text is gone with all of its processes, which had no time to end their run, its folder is taken over,
-  /// with its snapshots and its last world. Folders that other launches have left are removed. Locks tell who lives.
+  /// with its snapshots and its last world. Folders that other launches have left
+  /// are removed, but for runs that can go on and did their last step less than ten minutes ago. Locks tell who lives.
   static WorldFolder create(const std::string& launch, const std::filesystem::path& place);
   /// In place_in_memory(). Logs a warning where that is not /dev/shm.
   static WorldFolder create(const std::string& launch);
@@ -74,6 +75,7 @@ class WorldFolder {
     std::vector<std::filesystem::path> living;  // a process of the launch lives
     std::vector<std::string> refused;           // a sentence for each folder that cannot be used
   };
+    std::vector<std::filesystem::path> left;    // none does, and the run can go on in a launch of the same text
   /// The folders with names of this user's launches.
   static Listed list(const std::filesystem::path& place = place_in_memory());
   /// The process number of the launcher that made a folder, by its name; 0 where none did. It is for people to read:
@@ -135,8 +137,11 @@ class WorldFolder {
   static std::shared_ptr<Shared> lock_if_left(const std::filesystem::path& path, const std::string* not_of);
   static std::shared_ptr<Shared> search_left(const std::string& launch, const std::filesystem::path& place);
   static WorldFolder furnish(const std::shared_ptr<Shared>& shared, const std::string& launch, bool taken_over);
-  /// Whether its run can go on in a launch of that text.
-  bool goes_on_in(const std::string& launch) const;
+  static bool is_left(const std::filesystem::path& path);
+  /// Whether its run can go on in another launch of its text.
+  bool can_go_on() const;
+  /// Whether less than `seconds` have passed since the last step.
+  bool is_younger_than(double seconds) const;
   void reserve_memory() const;
   void give_reserve_if_full() const;
   /// Removes what told of the processes that are gone.

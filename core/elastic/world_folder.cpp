@@ -66,8 +66,14 @@ void WorldFolder::give_reserve_if_full() const {
   shared_->folder.remove(kReserve);
 }
 
-bool WorldFolder::goes_on_in(const std::string& launch) const {
-  return read().end.empty() && last_step().step > 0 && read(kLaunchFile) == launch && !paths_in(snapshots()).empty();
+bool WorldFolder::can_go_on() const {
+  return read().end.empty() && last_step().step > 0 && !paths_in(snapshots()).empty();
+}
+
+bool WorldFolder::is_younger_than(double seconds) const {
+  // Below 0: the host has been started anew since, where the folder is on a disk.
+  const double age = this->seconds() - last_step().at;
+  return age >= 0 && age < seconds;
 }
 
 void WorldFolder::forget_processes() const {

@@ -22,6 +22,9 @@ namespace fs = std::filesystem;
 
 /// So long a folder without kLaunchFile may be one that is being made.
 constexpr double kBeingMade = 60;
+/// So long after its last step the run of a launch that is gone stays for another launch of the same text: whoever
+/// starts such launches anew does it sooner.
+constexpr double kStays = 600;
 
 /// "capstan-elastic-1000-": what the folders of this user begin with; the launcher's number and six letters follow.
 std::string prefix_of_launches() { return "capstan-elastic-" + std::to_string(geteuid()) + "-"; }
@@ -89,6 +92,15 @@ int WorldFolder::launcher_of(const fs::path& folder) {
   return read.ec == std::errc() && launcher > 0 ? launcher : 0;
 }
 
+/// Whether the run of a launch that is gone can go on from the folder.
+bool WorldFolder::is_left(const fs::path& path) {
+  try {
+    return WorldFolder(path).can_go_on();
+  } catch (const RuntimeFault&) {
+    return false;  // create() says why, and removes it
+  }
+}
+
 WorldFolder::Listed WorldFolder::list(const fs::path& place) {
   Listed listed;
   for (const fs::path& path : named_as_launches(place)) {
@@ -97,7 +109,11 @@ WorldFolder::Listed WorldFolder::list(const fs::path& place) {
       if (!folder.has(kLaunchFile)) continue;
       const LifeLock life(folder, /*create=*/false);
       const bool lives = life.is_held(LifeLock::Role::kLauncher) || life.is_held(LifeLock::Role::kMember);
-      if (lives) listed.living.push_back(path);
+      if (lives) {
+        listed.living.push_back(path);
+      } else if (is_left(path)) {
+        listed.left.push_back(path);
+      }
     } catch (const RuntimeFault& fault) {
       if (!is_gone(path)) listed.refused.emplace_back(fault.what());
     }
@@ -119,7 +135,8 @@ std::shared_ptr<WorldFolder::Shared> WorldFolder::lock_if_left(const fs::path& p
   return shared->life.take_all() && shared->folder.is_at_its_path() ? shared : nullptr;
 }
 
-/// A folder that a launch of `launch` can go on from, with its locks, or null. Removes folders that others have left.
+/// A folder that a launch of `launch` can go on from, with its locks, or null. Removes folders from which nobody goes
+/// on any more.
 std::shared_ptr<WorldFolder::Shared> WorldFolder::search_left(const std::string& launch, const fs::path& place) {
   std::shared_ptr<Shared> found;
   std::vector<std::string> refused;
@@ -132,10 +149,12 @@ std::shared_ptr<WorldFolder::Shared> WorldFolder::search_left(const std::string&
     }
     if (!left) continue;
     try {
-      if (left->folder.has(kLaunchFile) && WorldFolder(left).goes_on_in(launch)) {
+      if (left->folder.has(kLaunchFile)) {
+        const WorldFolder folder(left);
+        const bool is_same = folder.read(kLaunchFile) == launch, can_go_on = folder.can_go_on();
         // A second one is for another launcher of the same launch that begins now.
-        found = left;
-        continue;
+        if (is_same && can_go_on) found = left;
+        if (can_go_on && (is_same || folder.is_younger_than(kStays))) continue;
       }
     } catch (const RuntimeFault& fault) {
       log::warning("launch: " + std::string(fault.what()) +

@@ -100,7 +100,27 @@ TEST_F(LeftFolder, IsNotTakenOverWhereTheRunHasEndedOrAnotherIsLaunched) {
   ended.end = "the run has finished";
   expect_removed("the same", 7, ended);
   expect_removed("the same", 0, of_generation(4));
-  expect_removed("another", 7, of_generation(4));
+  expect_removed("another", 0, of_generation(4));
+}
+
+TEST_F(LeftFolder, OfAnotherLaunchThatCanGoOnStaysForTenMinutesAfterItsLastStep) {
+  const fs::path left = left_by_another("another", 7, of_generation(4), place_.path());
+  const auto at = [&](double seconds_ago) {
+    const WorldFolder folder(left);
+    folder.tell_step({4, 7, folder.seconds() - seconds_ago});
+  };
+  at(590);
+  EXPECT_THAT(WorldFolder::list(place_.path()).left, ElementsAre(left));
+  EXPECT_EQ(next_begins_with(), 0);
+  EXPECT_TRUE(fs::exists(left / "snapshots/member-0.0"));
+  at(-1000);  // before the host was started anew
+  EXPECT_EQ(next_begins_with(), 0);
+  EXPECT_FALSE(fs::exists(left));
+  const fs::path older = left_by_another("another", 7, of_generation(4), place_.path());
+  const WorldFolder folder(older);
+  folder.tell_step({4, 7, folder.seconds() - 601});
+  EXPECT_EQ(next_begins_with(), 0);
+  EXPECT_FALSE(fs::exists(older));
 }
 
 TEST_F(LeftFolder, OfTwoEachGoesToALauncherOfItsOwn) {
