@@ -114,8 +114,8 @@ ElasticHost::ElasticHost(const LaunchArguments& arguments, const ElasticPlan& pl
 
 ElasticHost::~ElasticHost() {
   send(SIGKILL);
-  while (waitpid(-1, nullptr, 0) > 0) {
-  }
+  // Not any process: whoever became this launcher by exec may have others, which do not end with it.
+  for (const auto& [unused, child] : children_) waitpid(child.process, nullptr, 0);
   folder_.remove();
   if (signal_descriptor_ >= 0) close(signal_descriptor_);
   sigprocmask(SIG_SETMASK, &before_, nullptr);

@@ -65,7 +65,9 @@ class Processes {
   }
   ~Processes() {
     send(SIGKILL);
-    while (waitpid(-1, nullptr, 0) > 0) {
+    // Not any process: whoever became this launcher by exec may have others, which do not end with it.
+    for (const pid_t process : processes_) {
+      if (process > 0) waitpid(process, nullptr, 0);
     }
     sigprocmask(SIG_SETMASK, &before_, nullptr);
   }

@@ -193,12 +193,15 @@ TEST_F(ElasticContainer, IsNotLedAstrayByAFolderOfTorchrunsRestarts) {
 // The processes are in another namespace than the launcher: their parent has the number 0. Process 1 there is none of
 // them, because the kernel kills all others when it ends.
 TEST_F(ElasticContainer, MayHoldTheProcessesWithoutTheirLauncher) {
-  const std::string script = "sleep 60 > /dev/null 2>&1 & exec \"$0\" \"$@\"";
+  const std::string script = "sleep 600 > /dev/null 2>&1 & echo $! > sleeper; exec \"$0\" \"$@\"";
   ElasticRun run(folder_, {"--elastic", "2:2"}, train("inside", 5),
                  {.program = {"unshare", "--pid", "sh", "-c", script, kCapstan}});
   const ProcessResult result = run.wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   expect_each_sample_once("inside", result.out, 5);
+  const pid_t sleeper = std::atoi(read_bytes(folder_ / "sleeper").c_str());
+  ASSERT_GT(sleeper, 0);
+  EXPECT_EQ(kill(sleeper, SIGKILL), 0) << "the launcher has waited for a process that it has not started";
 }
 
 }  // namespace
