@@ -81,8 +81,8 @@ void ElasticFollower::obey(const Json& message) {
                          {static_cast<int>(count_in(message, "port", 65535)), message.at("secret").as_string()});
     }
     if (const Json* step = message.find("step")) {
-      host_.folder().tell_step(
-          {message.at("generation").as_integer(), step->as_integer(), message.at("at").as_number()});
+      host_.folder().tell_step({message.at("generation").as_integer(), step->as_integer(), message.at("at").as_number(),
+                                message.at("kept").as_integer()});
     }
   } catch (const RuntimeFault&) {
     throw;  // of this host: there is no process to start, or no room

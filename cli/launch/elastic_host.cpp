@@ -66,10 +66,12 @@ HostReport HostReport::of(const Json& json) {
   report.wanted = count_in(json, "wanted");
   report.spares = count_in(json, "spares");
   report.broken = count_in(json, "broken");
+  report.lacks = count_in(json, "lacks");
   report.meeting = count_in(json, "meeting");
   report.place = {static_cast<int>(count_in(json, "port", 65535)), json.at("secret").as_string()};
   if (json.find("written") != nullptr) report.written = count_in(json, "written", std::int64_t{1} << 48);
-  report.step = {count_in(json, "generation"), json.at("step").as_integer(), json.at("at").as_number()};
+  report.step = {count_in(json, "generation"), json.at("step").as_integer(), json.at("at").as_number(),
+                 json.at("kept").as_integer()};
   return report;
 }
 
@@ -88,12 +90,14 @@ Json HostReport::json() const {
   out["wanted"] = wanted;
   out["spares"] = spares;
   out["broken"] = broken;
+  out["lacks"] = lacks;
   out["meeting"] = meeting;
   out["port"] = std::int64_t{place.port};
   out["secret"] = place.secret;
   out["generation"] = step.generation;
   out["step"] = step.step;
   out["at"] = step.at;
+  out["kept"] = step.kept;
   if (written > 0) out["written"] = written;
   return out;
 }
@@ -192,6 +196,7 @@ HostReport ElasticHost::report() {
   report.wanted = wanted_;
   report.spares = spares_;
   report.broken = folder_.is_broken(world_.generation) ? world_.generation : 0;
+  report.lacks = folder_.is_lacking(world_.generation) ? world_.generation : 0;
   report.step = folder_.last_step();
   // While the run goes on, such a number would make each report a new one.
   for (const auto& [unused, child] : children_) report.written += world_.end.empty() ? 0 : written_by(child.process);

@@ -105,6 +105,7 @@ std::optional<int> ElasticProcesses::run() {
     if (outnumbered_) return std::nullopt;
     if (is_settled()) {
       check_broken();
+      check_lacking();
       check_paused();
     }
     if (!ending_ && is_settled()) decide();
@@ -271,6 +272,16 @@ void ElasticProcesses::check_broken() {
   }
 }
 
+/// A generation without the newest state of the run makes room for one with more hosts.
+void ElasticProcesses::check_lacking() {
+  if (ending_ || world_.members.empty()) return;
+  if (last_step().generation == world_.generation) lacking_.clear();
+  const auto lacks = [&](const auto& one) { return one.second.report.lacks == world_.generation; };
+  if (std::none_of(hosts_.begin(), hosts_.end(), lacks)) return;
+  lacking_.insert(world_.hosts.begin(), world_.hosts.end());
+  regroup("the snapshot of step " + grouped(world_.kept) + " was not found");
+}
+
 /// Once all members have ended the same step, the next generation begins, or the run ends where all of them leave.
 void ElasticProcesses::check_paused() {
   if (ending_ || world_.members.empty()) return;
@@ -331,8 +342,23 @@ std::int64_t ElasticProcesses::size_for(std::size_t able) const {
   return size;
 }
 
+/// Whether the host has no process that can train, and perhaps will have one.
+bool ElasticProcesses::may_come(std::int64_t number) const {
+  const Host& host = hosts_.at(number);
+  if (host.leaves || host.failed_starts > kFailedStarts || host.report.wanted + host.report.spares == 0) return false;
+  const std::vector<std::int64_t> ready = able();
+  return std::none_of(ready.begin(), ready.end(), [&](std::int64_t one) { return children_.at(one).host == number; });
+}
+
+/// Whether there are hosts that may have what the processes that can train have not found.
+bool ElasticProcesses::is_elsewhere() const {
+  return std::any_of(hosts_.begin(), hosts_.end(),
+                     [&](const auto& one) { return !lacking_.contains(one.first) && may_come(one.first); });
+}
+
 /// "1 process is left where at least 2 are needed".
 std::string ElasticProcesses::too_few() const {
+  if (waits_for_state()) return "the processes that are left have no snapshot as new as that of other hosts";
   const auto left = static_cast<std::int64_t>(able().size());
   return grouped(left) + (left == 1 ? " process is" : " processes are") + " left where at least " +
          grouped(plan_.sizes.front()) + " are needed";
@@ -362,7 +388,9 @@ void ElasticProcesses::regroup(const std::string& change) {
                 static_cast<int>(ExitCode::kFailure));
   }
   std::vector<std::int64_t> members = able();
-  members.resize(static_cast<std::size_t>(size_for(members.size())));
+  members.resize(waits_for_state() ? 0 : static_cast<std::size_t>(size_for(members.size())));
+  world_.kept = step.kept;
+  world_.elsewhere = is_elsewhere();
   if (members.empty()) {
     if (!waiting_since_) waiting_since_ = Clock::now();
   } else {
@@ -422,7 +450,7 @@ void ElasticProcesses::replace() {
 void ElasticProcesses::grow() {
   const std::int64_t size = size_for(able().size());
   const auto members = static_cast<std::int64_t>(world_.members.size());
-  if (size <= members || !world_.wish.empty() || finishing_) return;
+  if (size <= members || !world_.wish.empty() || finishing_ || waits_for_state()) return;
   const std::string who =
       joined_ && children_.contains(*joined_) ? name_of(*joined_) + " has joined" : "there are more processes";
   if (members == 0) {

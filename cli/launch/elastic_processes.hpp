@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,7 @@ class ElasticProcesses {
   void lost(std::int64_t number, const Child& child, int status);
   void decide();
   void check_broken();
+  void check_lacking();
   void check_paused();
   void replace();
   void start(std::int64_t host);
@@ -105,6 +107,9 @@ class ElasticProcesses {
   std::vector<std::int64_t> able() const;
   std::int64_t size_for(std::size_t able) const;
   std::string too_few() const;
+  bool may_come(std::int64_t host) const;
+  bool is_elsewhere() const;
+  bool waits_for_state() const { return !lacking_.empty() && is_elsewhere(); }
   WorldFolder::Step last_step() const;
   std::int64_t written() const;
   bool has_begun() const { return last_step().step > 0; }
@@ -142,6 +147,7 @@ class ElasticProcesses {
   World world_;
   std::vector<std::int64_t> ranks_;     // the members of the last world that had some
   std::optional<std::int64_t> joined_;  // the last that became able
+  std::set<std::int64_t> lacking_;      // hosts whose processes have not found the newest state since the last step
   std::int64_t best_step_ = 0;          // the farthest that the run has come
   int without_progress_ = 0;            // generations since then
   Clock::time_point changed_at_ = Clock::now();

@@ -173,6 +173,7 @@ void ElasticProcesses::hear_hosts() {
   message["step"] = step.step;
   message["generation"] = step.generation;
   message["at"] = step.at;
+  message["kept"] = step.kept;
   for (const auto& [number, host] : hosts_) {
     const bool knows = !world_.hosts.empty() && world_.hosts.front() == number;
     if (host.link && !knows) host.link->send(message);
@@ -192,7 +193,7 @@ bool ElasticProcesses::has_members(std::int64_t host) const {
 void ElasticProcesses::keep_own_facts(std::int64_t host, HostReport& report) const {
   const bool has_first = !world_.hosts.empty() && world_.hosts.front() == host;
   if (!has_first) report.meeting = 0;
-  if (!has_members(host)) report.broken = 0;
+  if (!has_members(host)) report.broken = report.lacks = 0;
   // Hosts repeat the step that they were told last; none knows a generation that is not decided yet.
   const std::int64_t told = host_.folder().last_step().step;
   const bool is_current = report.step.generation == world_.generation;

@@ -38,9 +38,9 @@ constexpr std::uint64_t mixed(std::uint64_t sum, std::int64_t value) {
 /// The checksum of a record of zeros is 0: a new board is whole.
 struct StepRecord {
   static constexpr off_t kAt = 64;
-  std::int64_t generation, step, at_us;
+  std::int64_t generation, step, at_us, kept;
   std::uint64_t sum;
-  std::uint64_t expected() const { return mixed(mixed(mixed(0, generation), step), at_us); }
+  std::uint64_t expected() const { return mixed(mixed(mixed(mixed(0, generation), step), at_us), kept); }
   bool is_whole() const { return sum == expected(); }
 };
 
@@ -115,11 +115,11 @@ void Board::await_other_than(std::uint32_t revision, std::chrono::milliseconds p
 
 WorldStep Board::step() const {
   const auto record = load<StepRecord>();
-  return {record.generation, record.step, static_cast<double>(record.at_us) * 1e-6};
+  return {record.generation, record.step, static_cast<double>(record.at_us) * 1e-6, record.kept};
 }
 
 void Board::set_step(const WorldStep& step) const {
-  StepRecord record{step.generation, step.step, microseconds(step.at), 0};
+  StepRecord record{step.generation, step.step, microseconds(step.at), step.kept, 0};
   record.sum = record.expected();
   store(record);
 }

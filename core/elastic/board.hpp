@@ -14,6 +14,7 @@ inline constexpr const char* kBoardFile = "board";
 struct WorldStep {
   std::int64_t generation = 0, step = 0;
   double at = 0;
+  std::int64_t kept = 0;  // the step of the newest snapshot that was known to be whole by then; 0: none
   bool operator==(const WorldStep&) const = default;
 };
 

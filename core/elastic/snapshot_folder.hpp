@@ -40,8 +40,13 @@ class SnapshotFolder {
   };
   Found find() const;
 
-  /// All parts of this snapshot are sealed, on all ranks: it must last until another one is.
-  void keep(SnapshotId whole) { kept_ = whole; }
+  /// All parts of this snapshot, of a step, are sealed, on all ranks: it must last until another one is.
+  void keep(SnapshotId whole, std::int64_t step) {
+    kept_ = whole;
+    kept_step_ = step;
+  }
+  /// The step of the kept snapshot; 0: none is kept.
+  std::int64_t kept_step() const { return kept_step_; }
   /// The segment whose snapshot is not the kept one.
   SnapshotSegment& next();
   /// The number of the next snapshot.
@@ -76,6 +81,7 @@ class SnapshotFolder {
   std::filesystem::path path_;
   std::int64_t member_, generation_, sequence_ = 0;
   SnapshotId kept_;
+  std::int64_t kept_step_ = 0;
   Pair own_;
   std::vector<Pair> copies_;
 };

@@ -70,6 +70,8 @@ Json World::json() const {
   json["since"] = since;
   json["waited"] = waited;
   json["losses"] = losses;
+  json["kept"] = kept;
+  json["elsewhere"] = elsewhere;
   json["wish"] = wish;
   json["end"] = end;
   json["end_code"] = std::int64_t{end_code};
@@ -94,6 +96,8 @@ World World::of(const Json& json) {
   world.since = json.at("since").as_number();
   world.waited = json.at("waited").as_number();
   world.losses = json.at("losses").as_integer();
+  world.kept = json.at("kept").as_integer();
+  world.elsewhere = json.at("elsewhere").as_bool();
   world.wish = json.at("wish").as_string();
   world.end = json.at("end").as_string();
   world.end_code = static_cast<int>(json.at("end_code").as_integer());

@@ -25,6 +25,8 @@ struct World {
   double since = 0;         // when the launcher learned of the change, by WorldFolder::seconds()
   double waited = 0;        // seconds since then with too few processes
   std::int64_t losses = 0;  // processes that the run has lost so far
+  std::int64_t kept = 0;    // the step of the newest snapshot that the launcher knows of; 0: none
+  bool elsewhere = false;   // hosts without a process that can train may have newer snapshots than those of the members
   std::string wish;         // not empty: members are to pause after a step, and why
   std::string end;          // not empty: all processes end, and why
   int end_code = 0;         // the exit code of processes that end for that reason
@@ -73,9 +75,9 @@ class WorldFolder {
 
   struct Listed {
     std::vector<std::filesystem::path> living;  // a process of the launch lives
+    std::vector<std::filesystem::path> left;    // none does, and the run can go on in a launch of the same text
     std::vector<std::string> refused;           // a sentence for each folder that cannot be used
   };
-    std::vector<std::filesystem::path> left;    // none does, and the run can go on in a launch of the same text
   /// The folders with names of this user's launches.
   static Listed list(const std::filesystem::path& place = place_in_memory());
   /// The process number of the launcher that made a folder, by its name; 0 where none did. It is for people to read:
@@ -111,6 +113,9 @@ class WorldFolder {
   /// connected: the launcher decides anew.
   void tell_broken(std::int64_t generation) const;
   bool is_broken(std::int64_t generation) const;
+  /// The processes of a generation have no snapshot as new as the newest one, which is elsewhere.
+  void tell_lacking(std::int64_t generation) const;
+  bool is_lacking(std::int64_t generation) const;
   /// Writes a file that is not there yet; false where it is, which stays.
   bool offer(const std::string& name, const std::string& text) const;
   /// The content of a file; empty where there is none.

@@ -25,6 +25,7 @@ constexpr std::uint64_t kReserved = 64 << 10;
 std::string ready_name(std::int64_t member) { return "ready-" + std::to_string(member); }
 std::string leaves_name(std::int64_t member) { return "leaves-" + std::to_string(member); }
 std::string broken_name(std::int64_t generation) { return "broken-" + std::to_string(generation); }
+std::string lacking_name(std::int64_t generation) { return "lacking-" + std::to_string(generation); }
 std::string paused_name(std::int64_t generation, std::int64_t member) {
   return "paused-" + std::to_string(generation) + "-" + std::to_string(member);
 }
@@ -128,6 +129,9 @@ bool WorldFolder::leaves(std::int64_t member) const { return shared_->folder.has
 
 void WorldFolder::tell_broken(std::int64_t generation) const { shared_->folder.write(broken_name(generation), ""); }
 bool WorldFolder::is_broken(std::int64_t generation) const { return shared_->folder.has(broken_name(generation)); }
+
+void WorldFolder::tell_lacking(std::int64_t generation) const { shared_->folder.write(lacking_name(generation), ""); }
+bool WorldFolder::is_lacking(std::int64_t generation) const { return shared_->folder.has(lacking_name(generation)); }
 
 bool WorldFolder::offer(const std::string& name, const std::string& text) const {
   return shared_->folder.write_first(name, text);

@@ -31,7 +31,7 @@ std::optional<Json> Keep::load_snapshot(SnapshotFolder& folder) {
       continue;
     }
     if (auto client_state = take_snapshot(found, candidate, where)) {
-      folder.keep(candidate.id);
+      folder.keep(candidate.id, candidate.step);
       return client_state;
     }
   }

@@ -199,7 +199,7 @@ void Keep::begin_snapshot(SnapshotFolder& folder, const Json& client_state) {
     return Snapshots::thread_seconds() - from;
   };
   // A store's values are read by the thread that also reads them for the update.
-  snapshots_.start(folder, write_and_send, /*now=*/elsewhere, begun);
+  snapshots_.start(folder, facts.step, write_and_send, /*now=*/elsewhere, begun);
 }
 
 }  // namespace capstan

@@ -32,7 +32,7 @@ bool Snapshots::is_due(std::int64_t steps) const { return wanted_ && pace_.is_du
 void Snapshots::agree(bool due, bool sealed) {
   due_ = due;
   if (!std::exchange(unconfirmed_, false) || !sealed) return;
-  folder_->keep(id_);
+  folder_->keep(id_, step_);
   whole_ = true;
 }
 
@@ -45,8 +45,9 @@ std::shared_ptr<const SnapshotLayout> Snapshots::layout_of(const std::vector<Che
   return layout_;
 }
 
-void Snapshots::start(SnapshotFolder& folder, Write write, bool now, double begun) {
+void Snapshots::start(SnapshotFolder& folder, std::int64_t step, Write write, bool now, double begun) {
   folder_ = &folder;
+  step_ = step;
   id_ = folder.next_id();
   *written_ = {};
   under_way_ = unconfirmed_ = true;

@@ -45,8 +45,8 @@ class Snapshots {
   /// Seals a segment of that number. Returns what it has cost, in seconds.
   using Write = std::function<double(SnapshotId id)>;
   /// Has a thread run `write`, or runs it here where `now`. `begun`: what thread_seconds() was when the engine turned
-  /// to this snapshot.
-  void start(SnapshotFolder& folder, Write write, bool now, double begun);
+  /// to this snapshot, which is of `step`.
+  void start(SnapshotFolder& folder, std::int64_t step, Write write, bool now, double begun);
   /// Seconds of CPU time of the thread that calls.
   static double thread_seconds();
 
@@ -78,6 +78,7 @@ class Snapshots {
   std::vector<std::int64_t> members_;
   SnapshotFolder* folder_ = nullptr;
   SnapshotId id_;
+  std::int64_t step_ = 0;
   std::shared_ptr<const SnapshotLayout> layout_;
   std::shared_ptr<Written> written_ = std::make_shared<Written>();
   std::shared_ptr<std::string> told_ = std::make_shared<std::string>();  // why the last one is not made

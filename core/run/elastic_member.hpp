@@ -44,6 +44,8 @@ class ElasticMember {
   bool was_ended_by_others(std::chrono::milliseconds patience);
   /// The processes of this generation do not find together.
   void tell_broken() const { folder_.tell_broken(world_.generation); }
+  /// They have no snapshot as new as the newest one, which is on other hosts.
+  void tell_lacking() const { folder_.tell_lacking(world_.generation); }
 
   enum class Pause { kGoOn, kEnd };
   /// This process has ended its last step of this generation. Waits whether the run goes on with another generation, or

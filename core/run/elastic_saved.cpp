@@ -31,16 +31,15 @@ void note_saved(const WorldFolder& folder, std::int64_t step, const CheckpointNa
   }
 }
 
-std::optional<CheckpointName> last_saved(const WorldFolder& folder, Communicator& ranks) {
-  std::int64_t newest = -1;
-  std::optional<CheckpointName> found;
+std::optional<SavedStep> last_saved(const WorldFolder& folder, Communicator& ranks) {
+  std::optional<SavedStep> found;
   for (const std::string& text :
        ranks.all_gather_text("go on, checkpoints", folder.read(std::string("snapshots/") + kNote))) {
     if (text.empty()) continue;
     const Json note = Json::parse(text);
-    if (note.at("step").as_integer() <= newest) continue;
-    newest = note.at("step").as_integer();
-    found = CheckpointName{note.at("dir").as_string(), note.at("tag").as_string()};
+    const std::int64_t step = note.at("step").as_integer();
+    if (found && step <= found->step) continue;
+    found = SavedStep{step, {note.at("dir").as_string(), note.at("tag").as_string()}};
   }
   return found;
 }

@@ -14,7 +14,11 @@ namespace capstan {
 /// stays.
 void note_saved(const WorldFolder& folder, std::int64_t step, const CheckpointName& checkpoint);
 
+struct SavedStep {
+  std::int64_t step = 0;
+  CheckpointName checkpoint;
+};
 /// The newest checkpoint that the folder of any rank tells of, the same on all ranks. Called by all of them.
-std::optional<CheckpointName> last_saved(const WorldFolder& folder, Communicator& ranks);
+std::optional<SavedStep> last_saved(const WorldFolder& folder, Communicator& ranks);
 
 }  // namespace capstan

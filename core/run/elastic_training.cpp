@@ -12,6 +12,7 @@
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/run/elastic_made_of.hpp"
+#include "core/run/elastic_snapshots.hpp"
 #include "core/run/run_data.hpp"
 #include "core/run/run_model.hpp"
 #include "core/shared_failure.hpp"
@@ -112,6 +113,9 @@ std::optional<int> ElasticTraining::train_in_generation(const Train& train, bool
     // Not as many as have trained, but one of each host: together they hold all that there is.
     if (only_to_save) loaded.config.batch.world_size = loaded.communicator->size();
     return train(loaded, only_to_save);
+  } catch (const StateElsewhere&) {
+    member_.tell_lacking();
+    rethrow_unless_over(kPeerGone);
   } catch (const PeerFault&) {
     if (!member_.was_ended_by_others(connected ? kPerhapsFailed : kPerhapsGone)) member_.tell_broken();
     rethrow_unless_over(kPeerGone);

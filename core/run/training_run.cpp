@@ -66,6 +66,9 @@ TrainingRun::TrainingRun(const RunParts& parts, const RunOptions& options, const
     }
     account_.begun = now();
     take_first_snapshot();
+  } else if (member_ && member_->world().spans_hosts() && member_->world().end.empty()) {
+    // Hosts that have joined have nothing of the snapshot that the others have loaded.
+    take_first_snapshot();
   }
   if (snapshots_ && speaks_) write_elastic_metrics();
   if (loaded.config.report.dump_state) print_line(engine_->state_dump() + "\n" + config_dump(loaded.config));
@@ -165,7 +168,9 @@ void TrainingRun::train_step() {
 void TrainingRun::step_took(double seconds, double loss) {
   pace_->step_took(seconds);
   if (steps_here_++ == 0) first_loss_ = loss;
-  if (member_ && speaks_) member_->folder().tell_step({member_->world().generation, step(), now()});
+  if (member_ && speaks_) {
+    member_->folder().tell_step({member_->world().generation, step(), now(), snapshots_->kept_step()});
+  }
 }
 
 void TrainingRun::report_step(double seconds_since_begin) {

@@ -59,7 +59,7 @@ class TrainingRun {
   Engine make_engine(Model model);
   void begin();
   bool go_on();
-  void go_on_from_disk();
+  bool go_on_from_disk(bool has_snapshot);
   std::int64_t generation() const { return member_ ? member_->world().generation : restart_->generation(); }
   void take_first_snapshot();
   Json kept_with_snapshot() const;

@@ -33,21 +33,33 @@ void TrainingRun::begin() {
   if (!options_.resume.empty()) resume(CheckpointName::parse(options_.resume));
 }
 
-/// From what an elastic run has saved last, if anything, where it has no snapshot that can be used.
-void TrainingRun::go_on_from_disk() {
-  if (!member_) return;
-  const std::optional<CheckpointName> saved = last_saved(member_->folder(), *loaded_.communicator);
-  if (!saved) return;
-  if (speaks_)
-    log::warning("no snapshot of the run can be used: it goes on from the newest checkpoint that it has saved.");
-  resume(*saved);
+/// From the checkpoint that an elastic run has saved last, where that is newer than the snapshot that was loaded, if
+/// any. Returns whether there is one. Throws StateElsewhere where hosts that are not ready yet may have a newer state.
+bool TrainingRun::go_on_from_disk(bool has_snapshot) {
+  const World& world = member_->world();
+  const std::optional<SavedStep> saved = last_saved(member_->folder(), *loaded_.communicator);
+  if (world.elsewhere && world.end.empty() && (!saved || saved->step < world.kept)) {
+    throw StateElsewhere("the snapshot of step " + grouped(world.kept) + " is on hosts that are not ready yet.");
+  }
+  const std::string lost = has_snapshot ? "the snapshot of step " + grouped(world.kept) + " cannot be used: "
+                                        : "no snapshot of the run can be used: ";
+  if (!saved || (has_snapshot && saved->step <= step())) {
+    const std::string then = has_snapshot ? "the run goes on from step " + grouped(step()) + "."
+                                          : "it has saved no checkpoint either, and begins anew.";
+    if (speaks_ && world.kept > 0) log::warning(lost + then);
+    return false;
+  }
+  if (speaks_) log::warning(lost + "it goes on from the newest checkpoint that it has saved.");
+  resume(saved->checkpoint);
+  return true;
 }
 
 /// From the newest snapshot of an elastic run, or a checkpoint in its place. False where there is no snapshot.
 bool TrainingRun::go_on() {
   member_ ? snapshots_.emplace(*member_) : snapshots_.emplace(*restart_);
-  const std::optional<Json> kept = snapshots_->load(*engine_);
-  if (!kept) go_on_from_disk();
+  std::optional<Json> kept = snapshots_->load(*engine_);
+  const bool is_newest = !member_ || (kept && step() >= member_->world().kept);
+  if (!is_newest && go_on_from_disk(kept.has_value())) kept.reset();
   if (kept) {
     folder_.go_on(engine_->run_id(), step());
     // What torchrun has done with the time since then nobody knows.

@@ -74,6 +74,25 @@ TEST_F(ElasticHosts, LeaveWithoutALossWhereTheirLaunchersAreAskedTo) {
   expect_each_sample_once("log", left.out + end.out, end.step);
 }
 
+// Without copies a host alone has its part of the state, and what has replaced its process is not ready at once.
+TEST_F(ElasticHosts, WaitForTheHostThatHasTheStateWhereItsProcessIsReplaced) {
+  const std::vector<std::string> words = train("log", kEndless, {"--set", "capstan.elastic.partners=0"});
+  ElasticRun first(folder_, launch("1:2", 1, here()), words);
+  await_leader();
+  ElasticRun second(folder_, launch("1:2", 1, here()), words);
+  ASSERT_TRUE(first.await_members(2));
+  ASSERT_TRUE(first.await(first.step() + 20));
+  const std::int64_t step = first.step(), generation = first.world()->generation;
+  for (const pid_t process : processes_of(second.launcher())) kill(process, SIGKILL);
+  ASSERT_TRUE(eventually([&] { return first.world()->generation > generation; }));
+  ASSERT_TRUE(first.await_members(2));
+  EXPECT_GT(first.step(), step - 2 * 7);  // at most a snapshot's steps, and those while one is written, are done again
+  const End end = end_all("log", {&first, &second});
+  EXPECT_THAT(end.err, HasSubstr(" was not found; the processes that are left have no snapshot as new as that of other "
+                                 "hosts: the run waits for more."));
+  expect_each_sample_once("log", end.out, end.step);
+}
+
 TEST_F(ElasticHosts, EndAndSaveWhereAllMembersLeaveAndWhoIsLeftHasNoState) {
   const std::vector<std::string> words = train("log", kEndless);
   ElasticRun first(folder_, launch("2:2", 1, here()), words);

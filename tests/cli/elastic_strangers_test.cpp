@@ -106,7 +106,8 @@ Json report_of(const std::vector<std::int64_t>& processes) {
     process["paused"] = 0;
     report["processes"].push_back(std::move(process));
   }
-  for (const char* key : {"wanted", "spares", "broken", "meeting", "port", "generation", "step"}) report[key] = 0;
+  for (const char* key : {"wanted", "spares", "broken", "lacks", "meeting", "port", "generation", "step", "kept"})
+    report[key] = 0;
   report["secret"] = "";
   report["at"] = 0.0;
   return report;

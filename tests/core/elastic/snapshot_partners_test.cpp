@@ -105,7 +105,7 @@ TEST(SnapshotPartners, KeepTheOlderCopyWhereOneIsKilledInTheMiddleOfATransfer) {
             EXPECT_THROW(copy_to_partners(snapshots, &sealed, id, 1, kMembers, ranks), RuntimeFault);
           } else {
             copy_to_partners(snapshots, &sealed, id, 1, kMembers, ranks);
-            snapshots.keep(id);
+            snapshots.keep(id, 1);
           }
         }
         if (killer.joinable()) killer.detach();

@@ -57,7 +57,7 @@ void write(SnapshotFolder& folder, std::int64_t step, const std::vector<Checkpoi
   segment.reserve(bytes, bytes);
   write_snapshot(segment, layout, tensors, state, facts_of(id, step));
   folder.note_sealed(id);
-  folder.keep(id);
+  folder.keep(id, 1);
 }
 
 void write(SnapshotFolder& folder, std::int64_t step, std::int64_t numel) {
@@ -113,7 +113,7 @@ TEST(SnapshotFolder, WritesOverWhatIsNotKept) {
   write(folder, 2, 10);
   // A world in which another rank has lost its part of the second: all went back to the first.
   folder.enter(2);
-  folder.keep({1, 1});
+  folder.keep({1, 1}, 1);
   SnapshotSegment& next = folder.next();
   const auto tensors = tensors_of(3, 10);
   const SnapshotLayout layout(tensors);
@@ -161,7 +161,7 @@ TEST(SnapshotFolder, LeavesOthersPartsOfTheKeptSnapshotUntilItIsSuperseded) {
   }
   SnapshotFolder folder(place.path(), 0, 2);
   EXPECT_EQ(folder.find().segments.size(), 4u);
-  folder.keep({1, 2});
+  folder.keep({1, 2}, 1);
   folder.remove_others({0}, /*superseded=*/false);
   const auto found = folder.find();
   ASSERT_EQ(found.segments.size(), 3u);
