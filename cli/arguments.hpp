@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "cli/launch/launcher_address.hpp"
+#include "core/elastic/launcher/address.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan::cli {

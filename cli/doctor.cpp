@@ -12,12 +12,12 @@
 #include "cli/machine.hpp"
 #include "cli/plugins/plugin_text.hpp"
 #include "cli/program.hpp"
-#include "cli/table.hpp"
 #include "cli/terminal.hpp"
 #include "cli/trackers.hpp"
 #include "cli/version.hpp"
 #include "core/errors.hpp"
 #include "core/registry/registry.hpp"
+#include "core/text/table.hpp"
 #include "core/version.hpp"
 
 namespace capstan::cli {

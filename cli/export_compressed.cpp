@@ -7,7 +7,6 @@
 
 #include "cli/program.hpp"
 #include "cli/saved_setup.hpp"
-#include "cli/table.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/state_reader.hpp"
@@ -17,6 +16,7 @@
 #include "core/log.hpp"
 #include "core/output_path.hpp"
 #include "core/text/numbers.hpp"
+#include "core/text/table.hpp"
 
 namespace capstan::cli {
 namespace {

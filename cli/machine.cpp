@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "cli/shared_library.hpp"
-#include "cli/table.hpp"
+#include "core/text/table.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -6,11 +6,11 @@
 #include "cli/config_arguments.hpp"
 #include "cli/model_shapes.hpp"
 #include "cli/program.hpp"
-#include "cli/table.hpp"
 #include "core/errors.hpp"
 #include "core/registry/parameter_role.hpp"
 #include "core/text/nearest.hpp"
 #include "core/text/numbers.hpp"
+#include "core/text/table.hpp"
 
 namespace capstan::cli {
 namespace {

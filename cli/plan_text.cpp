@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "cli/table.hpp"
 #include "core/text/numbers.hpp"
+#include "core/text/table.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -71,6 +71,14 @@ std::filesystem::path install_prefix() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
 }
 
+std::vector<std::string> words_of(const std::vector<std::string>& command) {
+  std::vector<std::string> words = command;
+  if (words.front().find('/') == std::string::npos) {
+    words.insert(words.begin(), (install_prefix() / "bin/capstan").string());
+  }
+  return words;
+}
+
 int run_command(const std::function<int()>& command) {
   try {
     return command();

@@ -2,12 +2,18 @@
 
 #include <filesystem>
 #include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace capstan::cli {
 
 /// The folder above the one that this program lies in: <prefix> of <prefix>/bin/capstan and
 /// <prefix>/libexec/capstan-engine. The build folder has the same layout.
 std::filesystem::path install_prefix();
+
+/// The words to execute: a program where the first names a file, otherwise a command of this program.
+std::vector<std::string> words_of(const std::vector<std::string>& command);
 
 /// Runs a command, reports what it throws as one message on standard error, unless another process prints that, and
 /// gives the exit code of its type.

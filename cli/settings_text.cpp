@@ -4,8 +4,8 @@
 #include <set>
 #include <vector>
 
-#include "cli/table.hpp"
 #include "core/text/numbers.hpp"
+#include "core/text/table.hpp"
 #include "core/version.hpp"
 
 namespace capstan::cli {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "cli/table.hpp"
 #include "core/text/numbers.hpp"
+#include "core/text/table.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -7,10 +7,10 @@
 #include "cli/commands.hpp"
 #include "cli/data/data_formats.hpp"
 #include "cli/program.hpp"
-#include "cli/table.hpp"
 #include "core/errors.hpp"
 #include "core/text/json.hpp"
 #include "core/text/numbers.hpp"
+#include "core/text/table.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -111,6 +111,9 @@ ElasticPlan elastic_plan(const LaunchArguments& arguments) {
   const ElasticityConfig& settings = config.elasticity;
   const LaunchArguments::Elastic& asked = *arguments.elastic;
   ElasticPlan plan;
+  plan.most = asked.most;
+  plan.spares = arguments.spares;
+  plan.witness = arguments.witness;
   plan.launched = launched(arguments.command, text);
   // Of several hosts all processes together must have a number of the table, whenever they train.
   const bool several_hosts = !arguments.rdzv.empty();

@@ -13,9 +13,10 @@
 
 #include "cli/commands.hpp"
 #include "cli/launch/elastic_launch.hpp"
-#include "cli/launch/elastic_status.hpp"
-#include "cli/launch/launched_process.hpp"
 #include "cli/program.hpp"
+#include "core/elastic/launcher/launched_process.hpp"
+#include "core/elastic/launcher/secret.hpp"
+#include "core/elastic/launcher/status.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 
@@ -150,7 +151,9 @@ class Processes {
 
 int launch(const LaunchArguments& arguments) {
   if (arguments.status) {
-    print(arguments.rdzv.empty() ? elastic_status() : elastic_status_at(arguments));
+    print(arguments.rdzv.empty()
+              ? elastic_status()
+              : elastic_status_at(arguments.rdzv, RendezvousSecret::of(arguments.rdzv, arguments.rdzv_secret_file)));
     return 0;
   }
   return arguments.elastic ? launch_elastic(arguments) : Processes(arguments).run();

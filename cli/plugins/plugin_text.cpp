@@ -1,8 +1,8 @@
 #include "cli/plugins/plugin_text.hpp"
 
-#include "cli/table.hpp"
 #include "core/config/language/language.hpp"
 #include "core/config/resolve/switched_sections.hpp"
+#include "core/text/table.hpp"
 
 namespace capstan::cli {
 namespace {

@@ -4,8 +4,8 @@
 #include "cli/commands.hpp"
 #include "cli/plugins/plugin_text.hpp"
 #include "cli/program.hpp"
-#include "cli/table.hpp"
 #include "core/log.hpp"
+#include "core/text/table.hpp"
 
 namespace capstan::cli {
 namespace {

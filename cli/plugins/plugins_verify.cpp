@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <vector>
 
-#include "cli/launch/launched_process.hpp"
 #include "cli/program.hpp"
 #include "cli/scratch_folder.hpp"
+#include "core/elastic/launcher/launched_process.hpp"
 #include "core/output_path.hpp"
 #include "core/registry/plugin_index.hpp"
 #include "sdk/conformance/component_under_test.hpp"

@@ -16,7 +16,6 @@
 #include "cli/program.hpp"
 #include "cli/progress_bar.hpp"
 #include "cli/stopping.hpp"
-#include "cli/table.hpp"
 #include "cli/terminal.hpp"
 #include "cli/tune/tune_plan.hpp"
 #include "cli/tune/tune_replay.hpp"
@@ -29,6 +28,7 @@
 #include "core/output_path.hpp"
 #include "core/registry/registry.hpp"
 #include "core/text/numbers.hpp"
+#include "core/text/table.hpp"
 #include "core/tuning/micro_batches.hpp"
 #include "core/tuning/tuning_table.hpp"
 

@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "cli/program.hpp"
-#include "cli/table.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/registry/registry.hpp"
 #include "core/text/numbers.hpp"
+#include "core/text/table.hpp"
 #include "core/tuning/trial_folder.hpp"
 #include "core/tuning/tuning_table.hpp"
 

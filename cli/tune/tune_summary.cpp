@@ -6,8 +6,8 @@
 #include <map>
 #include <numeric>
 
-#include "cli/table.hpp"
 #include "core/text/numbers.hpp"
+#include "core/text/table.hpp"
 
 namespace capstan::cli {
 namespace {

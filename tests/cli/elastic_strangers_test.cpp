@@ -12,9 +12,9 @@
 #include <sstream>
 #include <utility>
 
-#include "cli/launch/elastic_callers.hpp"
-#include "cli/launch/elastic_identity.hpp"
-#include "cli/launch/elastic_link.hpp"
+#include "core/elastic/launcher/callers.hpp"
+#include "core/elastic/launcher/identity.hpp"
+#include "core/elastic/launcher/link.hpp"
 #include "tests/cli/elastic_fixture.hpp"
 #include "tests/support/free_port.hpp"
 
