@@ -109,18 +109,20 @@ SumOfSquares sum_of_block(const Block& block) {
   }
 }
 
-}  // namespace
-
-std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& tensors) {
-  if (!tensors.empty() && !tensors.front()->is_cpu()) return sums_of_squares_on_device(tensors);
-  std::vector<Block> blocks;
-  blocks.reserve(tensors.size());
+/// Of tensors on the host, as sums_of_squares() gives them, until the next call in this thread. The memory is kept: to
+/// allocate it anew has malloc sort all that was freed since, which takes longer than the sums of small tensors.
+const std::vector<SumOfSquares>& sums_on_host(const std::vector<const at::Tensor*>& tensors) {
+  thread_local std::vector<Block> kept_blocks;
+  thread_local std::vector<SumOfSquares> kept_sums;
+  std::vector<Block>& blocks = kept_blocks;
+  std::vector<SumOfSquares>& sums = kept_sums;
+  blocks.clear();
   for (const at::Tensor* tensor : tensors) {
     for (std::int64_t begin = 0; begin < tensor->numel(); begin += kSquareBlock) {
       blocks.push_back({tensor, begin, std::min(kSquareBlock, tensor->numel() - begin)});
     }
   }
-  std::vector<SumOfSquares> sums(blocks.size());
+  sums.resize(blocks.size());
   const auto sum_range = [&](std::int64_t from, std::int64_t to) {
     for (std::int64_t i = from; i < to; ++i) sums[i] = sum_of_block(blocks[i]);
   };
@@ -128,10 +130,17 @@ std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& 
   return sums;
 }
 
+}  // namespace
+
+std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& tensors) {
+  const bool on_host = tensors.empty() || tensors.front()->is_cpu();
+  return on_host ? sums_on_host(tensors) : sums_of_squares_on_device(tensors);
+}
+
 SumOfSquares sum_of_squares(const std::vector<const at::Tensor*>& tensors) {
   if (!tensors.empty() && !tensors.front()->is_cpu()) return sum_of_squares_on_device(tensors);
   SumOfSquares total;
-  for (const SumOfSquares& sum : sums_of_squares(tensors)) total += sum;
+  for (const SumOfSquares& sum : sums_on_host(tensors)) total += sum;
   return total;
 }
 

@@ -1,6 +1,7 @@
 #include "plugins/optimizers/common/elementwise.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "capstan/sdk/parallel.hpp"
 #include "plugins/optimizers/common/convert.hpp"
@@ -21,6 +22,20 @@ bool is_bf16(const sdk::Values& values) { return values.dtype == sdk::Dtype::kBF
 bool is_fp32(const sdk::Values& values) { return values.dtype == sdk::Dtype::kFloat32; }
 
 }  // namespace
+
+std::vector<ElementwiseUpdate::Work>& ElementwiseUpdate::kept() {
+  thread_local std::vector<Work> kept;
+  return kept;
+}
+
+ElementwiseUpdate::ElementwiseUpdate(std::size_t slot_count) : work_(std::exchange(kept(), {})) {
+  work_.reserve(slot_count);
+}
+
+ElementwiseUpdate::~ElementwiseUpdate() {
+  work_.clear();
+  kept() = std::move(work_);
+}
 
 void ElementwiseUpdate::add(const sdk::Slot& slot, std::initializer_list<std::size_t> states, BlockKernel kernel,
                             const void* numbers) {

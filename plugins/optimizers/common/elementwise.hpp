@@ -16,7 +16,9 @@ namespace capstan::optimizers {
 /// threads there are nor on how a parameter is cut into slots.
 class ElementwiseUpdate {
  public:
-  explicit ElementwiseUpdate(std::size_t slot_count) { work_.reserve(slot_count); }
+  explicit ElementwiseUpdate(std::size_t slot_count);
+  ~ElementwiseUpdate();
+  ElementwiseUpdate(const ElementwiseUpdate&) = delete;
 
   /// Adds a slot, its states by their numbers in the manifest, in the kernel's order. `numbers` must live until run().
   void add(const sdk::Slot& slot, std::initializer_list<std::size_t> states, BlockKernel kernel, const void* numbers);
@@ -39,6 +41,8 @@ class ElementwiseUpdate {
     std::int64_t first_unit;
   };
 
+  /// What the last update of this thread has left: to allocate so much anew has malloc sort all that was freed since.
+  static std::vector<Work>& kept();
   /// Elements [begin, end) of a slot; measures where there are `sums`.
   static void run(const Work& work, std::size_t begin, std::size_t end, double* sums = nullptr);
   static Block block_of(const Work& work, std::size_t begin, std::size_t end, double* sums);

@@ -161,16 +161,16 @@ class Slot {
     return raw_->state[index];
   }
   void* scalar(std::size_t index, Dtype dtype, const char* expected) const {
-    return of_type(index, dtype, std::string("as ") + expected);
+    return of_type(index, dtype, "as", expected);
   }
   void* integers(std::size_t index, Dtype dtype, const char* expected) const {
-    return of_type(index, dtype, std::string("in ") + expected);
+    return of_type(index, dtype, "in", expected);
   }
-  void* of_type(std::size_t index, Dtype dtype, const std::string& expected) const {
+  void* of_type(std::size_t index, Dtype dtype, const char* how, const char* expected) const {
     const capstan_tensor tensor = state_tensor(index);
     const Values values = values_of(tensor);
     if (values.dtype != dtype || !on_cpu(tensor)) {
-      fail(std::string(optimizer_) + " keeps state " + std::to_string(index) + " " + expected +
+      fail(std::string(optimizer_) + " keeps state " + std::to_string(index) + " " + how + " " + expected +
            " in host memory; this one is " + (on_cpu(tensor) ? dtype_name(tensor) : std::string("on another device")) +
            ".");
     }
