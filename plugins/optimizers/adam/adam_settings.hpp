@@ -5,6 +5,7 @@
 
 #include "capstan/sdk/optimizer.hpp"
 #include "plugins/optimizers/adam/adam_kernel.hpp"
+#include "plugins/optimizers/common/moment_group.hpp"
 
 namespace capstan::optimizers {
 
@@ -12,8 +13,7 @@ namespace capstan::optimizers {
 enum AdamState : std::size_t { kExpAvg, kExpAvgSq, kMaxExpAvgSq, kStep };
 
 /// A group's numbers, as configured.
-struct AdamGroup {
-  double lr, beta1, beta2, eps, weight_decay;
+struct AdamGroup : MomentGroup {
   bool amsgrad;
 };
 
@@ -34,14 +34,7 @@ class AdamSettings {
   }
 
   AdamGroup read(const sdk::Group& group) const {
-    double betas[2];
-    group.read("betas", betas, 2);
-    return {group.number("lr"),
-            betas[0],
-            betas[1],
-            group.number("eps"),
-            group.number_or("weight_decay", default_decay_),
-            group.boolean("amsgrad")};
+    return {MomentGroup::of(group, group.number_or("weight_decay", default_decay_)), group.boolean("amsgrad")};
   }
 
   /// The numbers that the kernel takes of a group at step `t`, 1 for the first.

@@ -6,6 +6,7 @@
 
 #include "capstan/sdk/optimizer.hpp"
 #include "plugins/optimizers/common/elementwise.hpp"
+#include "plugins/optimizers/common/moment_group.hpp"
 #include "plugins/optimizers/lamb/lamb_kernel.hpp"
 
 namespace capstan::optimizers {
@@ -14,8 +15,8 @@ namespace {
 enum State : std::size_t { kExpAvg, kExpAvgSq, kStep, kTrust };
 enum Measure : std::size_t { kWeights, kDirections };
 
-struct LambGroup {
-  double lr, beta1, beta2, eps, weight_decay, min_coeff, max_coeff;
+struct LambGroup : MomentGroup {
+  double min_coeff, max_coeff;
   bool bias_correction, eps_inside_sqrt;
 };
 
@@ -55,17 +56,8 @@ class Lamb {
 
  private:
   static LambGroup read(const sdk::Group& group) {
-    double betas[2];
-    group.read("betas", betas, 2);
-    return {group.number("lr"),
-            betas[0],
-            betas[1],
-            group.number("eps"),
-            group.number("weight_decay"),
-            group.number("min_coeff"),
-            group.number("max_coeff"),
-            group.boolean("bias_correction"),
-            group.boolean("eps_inside_sqrt")};
+    return {MomentGroup::of(group), group.number("min_coeff"), group.number("max_coeff"),
+            group.boolean("bias_correction"), group.boolean("eps_inside_sqrt")};
   }
 
   /// Bias correction enters here alone, not the ratio.

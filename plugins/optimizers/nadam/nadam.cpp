@@ -4,6 +4,7 @@
 
 #include "capstan/sdk/optimizer.hpp"
 #include "plugins/optimizers/common/elementwise.hpp"
+#include "plugins/optimizers/common/moment_group.hpp"
 #include "plugins/optimizers/nadam/nadam_kernel.hpp"
 
 namespace capstan::optimizers {
@@ -11,8 +12,8 @@ namespace {
 
 enum State : std::size_t { kExpAvg, kExpAvgSq, kStep, kMuProduct };
 
-struct NadamGroup {
-  double lr, beta1, beta2, eps, weight_decay, momentum_decay;
+struct NadamGroup : MomentGroup {
+  double momentum_decay;
   bool decoupled;
 };
 
@@ -35,15 +36,7 @@ class NAdam {
 
  private:
   static NadamGroup read(const sdk::Group& group) {
-    double betas[2];
-    group.read("betas", betas, 2);
-    return {group.number("lr"),
-            betas[0],
-            betas[1],
-            group.number("eps"),
-            group.number("weight_decay"),
-            group.number("momentum_decay"),
-            group.boolean("decoupled_weight_decay")};
+    return {MomentGroup::of(group), group.number("momentum_decay"), group.boolean("decoupled_weight_decay")};
   }
 
   /// The momentum of update `t`: it rises towards beta1.

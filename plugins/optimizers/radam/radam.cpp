@@ -3,6 +3,7 @@
 
 #include "capstan/sdk/optimizer.hpp"
 #include "plugins/optimizers/common/elementwise.hpp"
+#include "plugins/optimizers/common/moment_group.hpp"
 #include "plugins/optimizers/common/step_numbers.hpp"
 #include "plugins/optimizers/radam/radam_kernel.hpp"
 
@@ -11,8 +12,7 @@ namespace {
 
 enum State : std::size_t { kExpAvg, kExpAvgSq, kStep };
 
-struct RadamGroup {
-  double lr, beta1, beta2, eps, weight_decay;
+struct RadamGroup : MomentGroup {
   bool decoupled;
 };
 
@@ -40,14 +40,7 @@ class RAdam {
 
  private:
   static RadamGroup read(const sdk::Group& group) {
-    double betas[2];
-    group.read("betas", betas, 2);
-    return {group.number("lr"),
-            betas[0],
-            betas[1],
-            group.number("eps"),
-            group.number("weight_decay"),
-            group.boolean("decoupled_weight_decay")};
+    return {MomentGroup::of(group), group.boolean("decoupled_weight_decay")};
   }
 
   static RadamStep step_at(const RadamGroup& group, std::int64_t t, double grad_scale) {
