@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "cli/report/report.hpp"
+#include "core/text/numbers.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -11,26 +11,15 @@ namespace {
 constexpr double kWidth = 720, kHeight = 260, kLeft = 64, kRight = 12, kTop = 10, kBottom = 34;
 constexpr std::size_t kColumns = 600;  // parts of the width that points are thinned to
 
-std::string fixed(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f", value);
-  return text;
-}
+/// A place in the picture.
+std::string at(double place) { return fixed(place, 1); }
 
-/// As short as a reader wants it: "0.0003", "12.5k", "3e-07".
-std::string short_number(double value) {
-  char text[32];
+/// A number beside an axis: "0.0003", "12.5k", "3e-07".
+std::string mark_text(double value) {
   const double size = std::abs(value);
-  if (size >= 1e9) {
-    std::snprintf(text, sizeof text, "%.4gG", value / 1e9);
-  } else if (size >= 1e6) {
-    std::snprintf(text, sizeof text, "%.4gM", value / 1e6);
-  } else if (size >= 1e4) {
-    std::snprintf(text, sizeof text, "%.4gk", value / 1e3);
-  } else {
-    std::snprintf(text, sizeof text, "%.4g", value);
-  }
-  return text;
+  if (size >= 1e9) return short_number(value / 1e9) + "G";
+  if (size >= 1e6) return short_number(value / 1e6) + "M";
+  return size >= 1e4 ? short_number(value / 1e3) + "k" : short_number(value);
 }
 
 struct Range {
@@ -72,7 +61,7 @@ struct Frame {
   double top(double value) const {
     return kHeight - kBottom - (value - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom);
   }
-  std::string point(double at, double value) const { return fixed(left(at)) + "," + fixed(top(value)); }
+  std::string point(double sample, double value) const { return at(left(sample)) + "," + at(top(value)); }
 };
 
 /// Keeps, for each part of the width, the first point with the least and the first with the greatest value, in order.
@@ -99,16 +88,16 @@ Series thinned(const Series& series) {
 std::string axes(const Frame& frame) {
   std::string out;
   for (const double tick : ticks(frame.y)) {
-    const std::string y = fixed(frame.top(tick));
-    out += "<line class=\"grid\" x1=\"" + fixed(kLeft) + "\" x2=\"" + fixed(kWidth - kRight) + "\" y1=\"" + y +
-           "\" y2=\"" + y + "\"/><text x=\"" + fixed(kLeft - 6) + "\" y=\"" + y +
-           "\" text-anchor=\"end\" dominant-baseline=\"middle\">" + short_number(tick) + "</text>";
+    const std::string y = at(frame.top(tick));
+    out += "<line class=\"grid\" x1=\"" + at(kLeft) + "\" x2=\"" + at(kWidth - kRight) + "\" y1=\"" + y + "\" y2=\"" +
+           y + "\"/><text x=\"" + at(kLeft - 6) + "\" y=\"" + y +
+           "\" text-anchor=\"end\" dominant-baseline=\"middle\">" + mark_text(tick) + "</text>";
   }
   for (const double tick : ticks(frame.x)) {
-    out += "<text x=\"" + fixed(frame.left(tick)) + "\" y=\"" + fixed(kHeight - kBottom + 16) +
-           "\" text-anchor=\"middle\">" + short_number(tick) + "</text>";
+    out += "<text x=\"" + at(frame.left(tick)) + "\" y=\"" + at(kHeight - kBottom + 16) + "\" text-anchor=\"middle\">" +
+           mark_text(tick) + "</text>";
   }
-  return out + "<text class=\"unit\" x=\"" + fixed(kWidth - kRight) + "\" y=\"" + fixed(kHeight - 4) +
+  return out + "<text class=\"unit\" x=\"" + at(kWidth - kRight) + "\" y=\"" + at(kHeight - 4) +
          "\" text-anchor=\"end\">samples</text>";
 }
 
@@ -120,7 +109,7 @@ std::string line_svg(const Frame& frame, const Series& series, std::size_t color
   for (const auto& [x, value] : thinned(series)) {
     if (!std::isfinite(value)) {
       pen_down = false;
-      marks += "<circle class=\"bad\" cx=\"" + fixed(frame.left(static_cast<double>(x))) + "\" cy=\"" + fixed(kTop) +
+      marks += "<circle class=\"bad\" cx=\"" + at(frame.left(static_cast<double>(x))) + "\" cy=\"" + at(kTop) +
                "\" r=\"3\"><title>no finite number</title></circle>";
       continue;
     }
@@ -129,8 +118,8 @@ std::string line_svg(const Frame& frame, const Series& series, std::size_t color
   }
   std::string out = "<path class=\"line " + css + "\" d=\"" + path + "\"/>";
   if (series.size() == 1 && !path.empty()) {
-    out += "<circle class=\"dot " + css + "\" cx=\"" + fixed(frame.left(static_cast<double>(series[0].first))) +
-           "\" cy=\"" + fixed(frame.top(series[0].second)) + "\" r=\"3\"/>";
+    out += "<circle class=\"dot " + css + "\" cx=\"" + at(frame.left(static_cast<double>(series[0].first))) +
+           "\" cy=\"" + at(frame.top(series[0].second)) + "\" r=\"3\"/>";
   }
   return out + marks;
 }
@@ -184,7 +173,7 @@ std::string plot_svg(const std::vector<std::pair<std::string, const Series*>>& l
   if (stacked) frame.y.add(0);
   frame.x.widen();
   frame.y.widen();
-  std::string out = "<svg viewBox=\"0 0 " + fixed(kWidth) + " " + fixed(kHeight) + "\" role=\"img\">" + axes(frame);
+  std::string out = "<svg viewBox=\"0 0 " + at(kWidth) + " " + at(kHeight) + "\" role=\"img\">" + axes(frame);
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (!stacked) {
       out += line_svg(frame, *lines[i].second, i);
