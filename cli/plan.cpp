@@ -11,7 +11,7 @@
 #include "cli/plan_text.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
-#include "core/config/command_line_problems.hpp"
+#include "core/config/resolve/command_line_problems.hpp"
 #include "core/config/resolve/launcher_world.hpp"
 #include "core/config/tools/gpu_verdict.hpp"
 #include "core/elastic/world.hpp"

@@ -2,7 +2,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/program.hpp"
-#include "core/config/command_line_problems.hpp"
+#include "core/config/resolve/command_line_problems.hpp"
 #include "core/log.hpp"
 #include "core/output_path.hpp"
 

@@ -7,7 +7,7 @@
 #include "cli/program.hpp"
 #include "cli/trackers.hpp"
 #include "cli/usage_error.hpp"
-#include "core/config/command_line_problems.hpp"
+#include "core/config/resolve/command_line_problems.hpp"
 #include "core/config/resolve/launcher_world.hpp"
 #include "core/config/tools/explain.hpp"
 #include "core/config/tools/gpu_verdict.hpp"

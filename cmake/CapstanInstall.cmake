@@ -26,14 +26,14 @@ endfunction()
 
 _capstan_install_header(core/include/capstan/capstan.hpp capstan.hpp)
 # What capstan.hpp includes, log lines, data sets and snapshots, and no more: the rest of core/ is nobody's business. The structs
-# of the configuration's sections are those that config.hpp includes.
-set(_config ${PROJECT_SOURCE_DIR}/core/config/config.hpp)
+# of the configuration's sections are those that typed/config.hpp includes.
+set(_config ${PROJECT_SOURCE_DIR}/core/config/typed/config.hpp)
 file(STRINGS ${_config} _sections REGEX "^#include \"core/config/typed/")
 list(TRANSFORM _sections REPLACE "^#include \"core/(.*)\"$" "\\1")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_config})
 foreach(_header
     comm/comms_log.hpp
-    config/config.hpp config/typed/section_values.hpp ${_sections}
+    config/config.hpp config/typed/config.hpp config/typed/section_values.hpp ${_sections}
     data/batch_order.hpp data/dataset.hpp
     elastic/snapshot_folder.hpp elastic/snapshot_segment.hpp
     engine/engine.hpp engine/gather.hpp engine/initialize.hpp

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/config/command_line_problems.hpp"
 #include "core/config/config.hpp"
 #include "core/config/config_document.hpp"
 #include "core/config/language/accelerate.hpp"
@@ -11,6 +10,7 @@
 #include "core/config/language/validator.hpp"
 #include "core/config/resolve/autos.hpp"
 #include "core/config/resolve/batch_sizes.hpp"
+#include "core/config/resolve/command_line_problems.hpp"
 #include "core/config/resolve/components.hpp"
 #include "core/config/resolve/device.hpp"
 #include "core/config/resolve/effective.hpp"

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "core/config/config.hpp"
 #include "core/config/language/validator.hpp"
+#include "core/config/typed/config.hpp"
 #include "core/text/problem.hpp"
 
 namespace capstan {

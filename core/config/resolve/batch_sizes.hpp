@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/config/config.hpp"
 #include "core/config/resolve/effective.hpp"
+#include "core/config/typed/config.hpp"
 #include "core/text/problem.hpp"
 
 namespace capstan {

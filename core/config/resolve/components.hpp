@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/config/config.hpp"
 #include "core/config/language/validator.hpp"
 #include "core/config/resolve/effective.hpp"
 #include "core/config/resolve/switched_sections.hpp"
+#include "core/config/typed/config.hpp"
 #include "core/registry/plugin_index.hpp"
 #include "core/text/problem.hpp"
 

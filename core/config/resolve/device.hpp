@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "core/config/config.hpp"
 #include "core/config/resolve/effective.hpp"
+#include "core/config/typed/config.hpp"
 #include "core/text/problem.hpp"
 
 namespace capstan {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/config/config.hpp"
+#include "core/config/typed/config.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "core/config/config.hpp"
 #include "core/config/resolve/effective.hpp"
+#include "core/config/typed/config.hpp"
 #include "core/text/problem.hpp"
 
 namespace capstan {
@@ -21,10 +21,6 @@ struct ElasticBatch {
   /// A sentence about that where the devices do not fill whole nodes; empty otherwise.
   std::string remark(const ElasticityConfig& settings) const;
 };
-
-/// A configuration without what depends on the number of processes. Throws ConfigError with every error of the
-/// configuration, and when elasticity is not enabled.
-Config read_elastic_config(const ConfigText& text, ConfigContext context);
 
 /// The batch that as many data-parallel sizes as possible divide. The same settings give the same batch everywhere.
 /// `devices`: the number of devices now; version 0.2 needs it. Throws ConfigError when no batch or micro-batch fits.

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config/config.hpp"
+#include "core/config/typed/config.hpp"
 
 namespace capstan {
 

@@ -1,9 +1,9 @@
 #pragma once
 
-#include "core/config/config.hpp"
 #include "core/config/language/language.hpp"
 #include "core/config/resolve/effective.hpp"
 #include "core/config/resolve/offload_sections.hpp"
+#include "core/config/typed/config.hpp"
 #include "core/text/problem.hpp"
 
 namespace capstan {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/config/config.hpp"
+#include "core/config/typed/config.hpp"
 
 namespace capstan {
 

@@ -1,4 +1,4 @@
-#include "core/config/command_line_problems.hpp"
+#include "core/config/resolve/command_line_problems.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,8 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/config/command_line_problems.hpp"
+#include "core/config/config.hpp"
+#include "core/config/resolve/command_line_problems.hpp"
 #include "core/config/resolve/elastic.hpp"
 #include "core/errors.hpp"
 #include "core/schema/value.hpp"

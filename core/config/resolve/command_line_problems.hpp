@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "core/config/config.hpp"
+#include "core/config/typed/config.hpp"
 
 namespace capstan {
 
