@@ -96,6 +96,12 @@ TEST_F(ElasticContainer, ThatIsRestartedGoesOnFromWhatItHasLeft) {
     // Of the process of this start, and of those whose snapshot it has gone on from.
     EXPECT_LE(entries(fs::directory_iterator(memory_)->path() / "snapshots"), 4);
     EXPECT_EQ(killed.err.find("lost with all its processes") != std::string::npos, start > 1) << killed.err;
+    EXPECT_THAT(run_there({"launch", "--status"}).out,
+                HasSubstr("left by a launch that was lost with all its processes: /dev/shm/capstan-elastic-0-"));
+    // One of another command leaves it alone.
+    std::vector<std::string> other = {"launch", "--elastic", "1:1", "train"};
+    for (const std::string& word : train("other-" + std::to_string(start), 3)) other.push_back(word);
+    EXPECT_EQ(run_there(other).exit_code, 0);
     EXPECT_EQ(folders(), 1);
   }
   EXPECT_EQ(folders(), 0);
