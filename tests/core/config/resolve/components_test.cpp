@@ -9,6 +9,7 @@
 #include <iterator>
 #include <set>
 
+#include "core/config/config.hpp"
 #include "core/config/language/language.hpp"
 #include "core/config/resolve/switched_sections.hpp"
 #include "core/schema/value.hpp"

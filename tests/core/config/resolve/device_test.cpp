@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "core/config/config.hpp"
 #include "core/config/resolve/launcher_world.hpp"
 #include "core/config/tools/gpu_verdict.hpp"
 

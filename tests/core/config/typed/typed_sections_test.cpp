@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/config/config.hpp"
+
 namespace capstan::testing {
 namespace {
 
