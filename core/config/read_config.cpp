@@ -407,4 +407,24 @@ Config load_config(const ConfigText& text, const ConfigContext& context, PluginI
   return std::move(*reading.config);
 }
 
+Config read_elastic_config(const ConfigText& text, ConfigContext context) {
+  context.check_only = true;
+  context.world_known = false;
+  ConfigReading reading = read_config(text, context);
+  std::string errors;
+  for (const Problem& problem : reading.problems.all()) {
+    if (problem.severity == Problem::Severity::kError)
+      errors += (errors.empty() ? "" : "\n") + shown(problem, text, context);
+  }
+  if (!reading.config) throw ConfigError(errors);
+  if (!reading.config->elasticity.enabled) {
+    throw ConfigError(
+        text.source +
+        ": elasticity.enabled: must be true for an elastic batch; the section is absent or off. An example of "
+        "it: \"elasticity\": {\"enabled\": true, \"max_train_batch_size\": 512, \"micro_batch_sizes\": "
+        "[2, 4, 8], \"version\": 0.1}; train_batch_size and its like are then left out.");
+  }
+  return *reading.config;
+}
+
 }  // namespace capstan

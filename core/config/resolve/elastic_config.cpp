@@ -1,8 +1,6 @@
 #include <cstdlib>
 #include <string>
 
-#include "core/config/config.hpp"
-#include "core/config/resolve/command_line_problems.hpp"
 #include "core/config/resolve/elastic.hpp"
 #include "core/errors.hpp"
 #include "core/schema/value.hpp"
@@ -128,26 +126,6 @@ std::string elastic_conflict(const Json& saved_effective, const Json& effective)
            shown(*theirs) + ". Resume with the same value, or start from its weights alone with --init-from.";
   }
   return "";
-}
-
-Config read_elastic_config(const ConfigText& text, ConfigContext context) {
-  context.check_only = true;
-  context.world_known = false;
-  ConfigReading reading = read_config(text, context);
-  std::string errors;
-  for (const Problem& problem : reading.problems.all()) {
-    if (problem.severity == Problem::Severity::kError)
-      errors += (errors.empty() ? "" : "\n") + shown(problem, text, context);
-  }
-  if (!reading.config) throw ConfigError(errors);
-  if (!reading.config->elasticity.enabled) {
-    throw ConfigError(
-        text.source +
-        ": elasticity.enabled: must be true for an elastic batch; the section is absent or off. An example of "
-        "it: \"elasticity\": {\"enabled\": true, \"max_train_batch_size\": 512, \"micro_batch_sizes\": "
-        "[2, 4, 8], \"version\": 0.1}; train_batch_size and its like are then left out.");
-  }
-  return *reading.config;
 }
 
 }  // namespace capstan
