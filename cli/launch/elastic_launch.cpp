@@ -22,8 +22,10 @@ int launch_elastic(const LaunchArguments& arguments) {
   std::optional<RendezvousSecret> secret;
   if (!arguments.rdzv.empty()) secret = RendezvousSecret::of(arguments.rdzv, arguments.rdzv_secret_file);
   const ElasticPlan plan = elastic_plan(arguments);
+  // Before signals are taken: it may wait for processes of a launch before this one.
+  WorldFolder folder = launch_folder(plan.launched);
   HostSystem system(words_of(arguments.command), static_cast<int>(std::max<std::int64_t>(plan.processes, 1)));
-  ElasticHost host(plan, system, launch_folder(plan.launched));
+  ElasticHost host(plan, system, std::move(folder));
   if (!secret) return ElasticProcesses(plan, host, nullptr).run().value();
   ElasticRendezvous rendezvous(arguments.rdzv, std::move(*secret), plan.launched, host, plan.wait.count());
   while (true) {

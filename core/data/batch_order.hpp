@@ -17,7 +17,7 @@ class BatchOrder {
   /// The sample that stands at global position `n` (0 for the first of the run). Throws std::invalid_argument for a
   /// negative one.
   std::int64_t sample(std::int64_t n) const;
-  /// Those at positions first, first + 1, ...
+  /// The samples at `count` positions from `first` on.
   std::vector<std::int64_t> samples(std::int64_t first, std::int64_t count) const;
 
  private:

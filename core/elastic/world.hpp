@@ -61,7 +61,7 @@ class WorldFolder {
   /// A folder whose launcher is this process, in `place`. `launch` says what it starts, as a text. Where a launcher of
   /// the same text is gone with all of its processes, which had no time to end their run, its folder is taken over,
   /// with its snapshots and its last world. Folders that other launches have left
-  /// are removed, but for runs that can go on and did their last step less than ten minutes ago. Locks tell who lives.
+  /// are removed once nobody can go on from them, or ten minutes after their last step. Locks tell who lives.
   static WorldFolder create(const std::string& launch, const std::filesystem::path& place);
   /// In place_in_memory(). Logs a warning where that is not /dev/shm.
   static WorldFolder create(const std::string& launch);

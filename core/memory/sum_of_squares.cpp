@@ -109,8 +109,9 @@ SumOfSquares sum_of_block(const Block& block) {
   }
 }
 
-/// Of tensors on the host, as sums_of_squares() gives them, until the next call in this thread. The memory is kept: to
-/// allocate it anew has malloc sort all that was freed since, which takes longer than the sums of small tensors.
+/// Of tensors on the host, as sums_of_squares() gives them, until the next call in this thread. The memory is
+/// kept: allocating it in each step makes malloc sort all that was freed since, which takes longer than the sums of
+/// small tensors.
 const std::vector<SumOfSquares>& sums_on_host(const std::vector<const at::Tensor*>& tensors) {
   thread_local std::vector<Block> kept_blocks;
   thread_local std::vector<SumOfSquares> kept_sums;

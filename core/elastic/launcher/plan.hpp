@@ -7,7 +7,7 @@
 
 namespace capstan {
 
-/// What the launcher of an elastic run knows of the training.
+/// The facts of a training that its launcher needs.
 struct ElasticPlan {
   std::string launched;             // what the processes are made of: program, folder, command, configuration
   std::vector<std::int64_t> sizes;  // numbers of processes that may train together, ascending

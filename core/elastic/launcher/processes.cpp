@@ -380,9 +380,10 @@ void ElasticProcesses::regroup(const std::string& change) {
   } else if (!change.empty()) {
     world_.change += "; " + change;
   }
-  // A generation of nobody is no attempt.
-  if (step.step > best_step_ || !world_.members.empty()) {
-    without_progress_ = step.step > best_step_ ? 0 : without_progress_ + 1;
+  if (step.step > best_step_) {
+    without_progress_ = 0;
+  } else if (!world_.members.empty()) {  // a generation of nobody is no attempt
+    ++without_progress_;
   }
   best_step_ = std::max(best_step_, step.step);
   if (without_progress_ >= kWithoutProgress) {

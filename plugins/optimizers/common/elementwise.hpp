@@ -41,7 +41,7 @@ class ElementwiseUpdate {
     std::int64_t first_unit;
   };
 
-  /// What the last update of this thread has left: to allocate so much anew has malloc sort all that was freed since.
+  /// Memory of this thread's last update. Allocating as much in each step makes malloc sort all that was freed since.
   static std::vector<Work>& kept();
   /// Elements [begin, end) of a slot; measures where there are `sums`.
   static void run(const Work& work, std::size_t begin, std::size_t end, double* sums = nullptr);

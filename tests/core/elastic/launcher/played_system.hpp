@@ -126,7 +126,7 @@ class PlayedSystem final : public LauncherSystem {
   static constexpr std::int64_t kMostTurns = 200'000;
 
   Process& at(pid_t process) { return processes_.at(static_cast<std::size_t>(process - kFirst)); }
-  /// What a process does in a turn. Its place among all that were started is its number in the launch.
+  /// Plays one turn of the i-th process that was started; i is its number in the launch.
   void live(std::size_t i) {
     Process& one = processes_[i];
     const auto number = static_cast<std::int64_t>(i);
