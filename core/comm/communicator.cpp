@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <exception>
+#include <functional>
 #include <optional>
 
 #include "core/comm/device_link.hpp"
@@ -35,6 +36,15 @@ std::uint32_t tag_of(std::uint64_t call, const std::string& name) {
 void ignore_broken_pipes() {
   struct sigaction current {};
   if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
+/// Where processes do not connect, one of the others is at fault.
+void connecting(const std::function<void()>& connect) {
+  try {
+    connect();
+  } catch (const RuntimeFault& fault) {
+    throw PeerFault(fault.what());
+  }
 }
 
 }  // namespace
@@ -164,13 +174,12 @@ std::shared_ptr<Communicator> Communicator::connect(const Rendezvous& rendezvous
   state->options = options;
   if (rendezvous.size > 1) {
     ignore_broken_pipes();
-    try {
-      state->transport = with_host_memory(connect_gloo(rendezvous, options.arrival), rendezvous.rank, rendezvous.size,
-                                          options.arrival);
-    } catch (const RuntimeFault& fault) {
-      throw PeerFault(fault.what());
-    }
-    state->start_watchdog();
+    connecting([&] {
+      const std::chrono::milliseconds connection = options.connection.value_or(options.arrival);
+      state->transport = with_host_memory(connect_gloo(rendezvous, options.arrival, connection), rendezvous.rank,
+                                          rendezvous.size, connection);
+      state->start_watchdog();
+    });
   }
   return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
 }
@@ -184,8 +193,10 @@ std::shared_ptr<Communicator> Communicator::duplicate_for_thread(const std::stri
   state->ranks_per_host = state_->ranks_per_host;
   state->hosts = state_->hosts;
   state->options = state_->options;
-  state->transport = state_->transport->duplicate_for_thread(purpose);
-  state->start_watchdog();
+  connecting([&] {
+    state->transport = state_->transport->duplicate_for_thread(purpose);
+    state->start_watchdog();
+  });
   return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
 }
 

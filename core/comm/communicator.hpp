@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ class Communicator {
   struct Options {
     std::chrono::milliseconds timeout = std::chrono::minutes(30);  // the longest that one collective may take
     std::chrono::milliseconds arrival = std::chrono::minutes(5);   // the longest wait for all processes to appear
+    std::optional<std::chrono::milliseconds> connection;           // to those that have appeared; none: `arrival`
     std::chrono::milliseconds watch_every = std::chrono::seconds(1);
     bool lingers = true;  // after a failure rank 0 stays until the others have read why, for 2 s at most
     // Asked now and then while a collective waits: true ends it. Null: nobody is asked. [a thread of the communicator]

@@ -19,6 +19,7 @@
 
 #include "core/comm/agreed_start.hpp"
 #include "core/comm/attendance.hpp"
+#include "core/comm/no_name_server.hpp"
 #include "core/comm/port_file.hpp"
 #include "core/comm/socket_patience.hpp"
 #include "core/comm/transport.hpp"
@@ -149,6 +150,7 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, PortFile* 
   if (port_file) rendezvous.port = entry.port;
   options.port = static_cast<std::uint16_t>(rendezvous.port);
   if (!options.isServer && rendezvous.given_up) await_listener(rendezvous, patience);
+  const NoNameServer quick(is_numeric_address(rendezvous.address));
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(rendezvous.address, options);
     if (port_file && options.isServer) {
@@ -172,15 +174,17 @@ struct MeetingPlace {
   std::mutex opening;
   c10::intrusive_ptr<c10d::TCPStore> store;
   int port = 0;
+  bool numeric = false;  // its address
   bool passing = false;
   std::string start;  // which start of the processes this is, where the store has seen others
   int starts = 0;     // counts the starts in this process, whose keys must not meet
 
-  /// Another connection to rank 0.
-  c10::intrusive_ptr<c10d::Store> connection() const { return bounded(store->clone()); }
-  c10::intrusive_ptr<c10d::Store> bounded(c10::intrusive_ptr<c10d::Store> one) const {
+  /// Another connection to rank 0, like `one`.
+  c10::intrusive_ptr<c10d::Store> clone(c10d::Store& one) const {
+    const NoNameServer quick(numeric);
+    auto another = one.clone();
     if (passing) limit_waits_for_port(port, kStoreAnswers);
-    return one;
+    return another;
   }
 };
 
@@ -337,7 +341,7 @@ class GlooTransport final : public Transport {
   std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) override {
     const Quiet quiet;
     try {
-      auto store = c10::make_intrusive<c10d::PrefixStore>(purpose, meeting_->bounded(store_->clone()));
+      auto store = c10::make_intrusive<c10d::PrefixStore>(purpose, meeting_->clone(*store_));
       auto another = connect(meeting_, std::move(store), group_->getRank(), group_->getSize(), device_, patience_);
       if (meeting_->passing) retransmit_often();
       return another;
@@ -349,7 +353,11 @@ class GlooTransport final : public Transport {
 
   std::shared_ptr<Transport> for_thread() override {
     const Quiet quiet;
-    return std::make_shared<GlooTransport>(meeting_, meeting_->bounded(store_->clone()), nullptr, device_, patience_);
+    try {
+      return std::make_shared<GlooTransport>(meeting_, meeting_->clone(*store_), nullptr, device_, patience_);
+    } catch (const std::exception& error) {
+      throw RuntimeFault("rank 0, which keeps the place where the processes meet, is gone: " + first_line(error));
+    }
   }
 
  private:
@@ -397,7 +405,7 @@ std::string prefix_of(const MeetingPlace& meeting) {
 
 /// Finds out which start this is in a store that outlives starts. Throws RuntimeFault where rank 0 does not say.
 AgreedStart agree_on_start(MeetingPlace& meeting, const Rendezvous& rendezvous, milliseconds patience) {
-  const auto store = c10::make_intrusive<c10d::PrefixStore>("capstan", meeting.store->clone());
+  const auto store = c10::make_intrusive<c10d::PrefixStore>("capstan", meeting.clone(*meeting.store));
   AgreedStart agreed({board_of(store), [store](const std::string& key) { return store->add(key, 1); }}, rendezvous.rank,
                      rendezvous.size);
   const auto number = agreed.number(patience);
@@ -411,19 +419,22 @@ AgreedStart agree_on_start(MeetingPlace& meeting, const Rendezvous& rendezvous, 
 /// thread]
 c10::intrusive_ptr<c10d::Store> store_of_start(MeetingPlace& meeting, Rendezvous& rendezvous,
                                                std::optional<PortFile>& port_file, std::optional<AgreedStart>& agreed,
-                                               milliseconds patience) {
+                                               milliseconds patience, milliseconds connection) {
   // Ranks of one process that are threads open places of their own: rank 1 waits for rank 0's port.
   const std::lock_guard lock(meeting.opening);
   if (!meeting.store) {
     if (rendezvous.port == 0) port_file.emplace(rendezvous.port_file);
     meeting.store = open_store(rendezvous, port_file ? &*port_file : nullptr, patience);
     meeting.port = rendezvous.port;
+    meeting.numeric = is_numeric_address(rendezvous.address);
+    // Further connections to it are tried for so long, without a question whether the meeting is over.
+    if (meeting.passing) meeting.store->setTimeout(connection);
   }
   rendezvous.port = meeting.port;
   ++meeting.starts;
   try {
     if (rendezvous.store_exists && meeting.start.empty()) agreed = agree_on_start(meeting, rendezvous, patience);
-    return c10::make_intrusive<c10d::PrefixStore>(prefix_of(meeting), meeting.connection());
+    return c10::make_intrusive<c10d::PrefixStore>(prefix_of(meeting), meeting.clone(*meeting.store));
   } catch (const RuntimeFault&) {
     throw;
   } catch (const std::exception& error) {
@@ -483,14 +494,15 @@ void await_arrivals(c10d::Store& store, Attendance& attendance, const Rendezvous
 
 }  // namespace
 
-std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, milliseconds patience) {
+std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, milliseconds patience,
+                                        milliseconds connection) {
   const Quiet quiet;
   Rendezvous rendezvous = rendezvous_given;
   std::optional<PortFile> port_file;
   const auto until = std::chrono::steady_clock::now() + patience;
   std::optional<AgreedStart> agreed;
   const auto meeting = meeting_place(rendezvous);
-  const auto store = store_of_start(*meeting, rendezvous, port_file, agreed, patience);
+  const auto store = store_of_start(*meeting, rendezvous, port_file, agreed, patience, connection);
   Attendance attendance = attendance_in(store, rendezvous);
   attendance.arrived();
   if (agreed && rendezvous.rank == 0) {
@@ -503,7 +515,7 @@ std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous_given, mill
   const auto device = open_device(rendezvous, attendance);
   try {
     // Where the others give up earlier, a process that still tries misses their next attempts.
-    const milliseconds each = rendezvous.passing ? patience / kGlooAttempts : patience;
+    const milliseconds each = rendezvous.passing ? connection / kGlooAttempts : connection;
     const auto transport = GlooTransport::connect(meeting, store, rendezvous.rank, rendezvous.size, device, each);
     if (rendezvous.passing) retransmit_often();
     attendance.connected();

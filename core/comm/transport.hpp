@@ -60,7 +60,8 @@ class Transport {
 };
 
 /// Connects all processes over TCP: LibTorch's c10d with gloo. Throws RuntimeFault when they do not all appear within
-/// `patience`.
-std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous, std::chrono::milliseconds patience);
+/// `patience`, or when those that have appeared do not connect within `connection`.
+std::shared_ptr<Transport> connect_gloo(const Rendezvous& rendezvous, std::chrono::milliseconds patience,
+                                        std::chrono::milliseconds connection);
 
 }  // namespace capstan

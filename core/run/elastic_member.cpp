@@ -15,9 +15,11 @@ using std::chrono::milliseconds;
 
 /// How often a process that waits looks whether its launcher lives.
 constexpr milliseconds kLookAgain{50};
-/// Processes that have been together need no longer to find each other, however busy the machine; the first ones load
-/// programs meanwhile.
-constexpr milliseconds kToMeetAgain = std::chrono::seconds(5), kToMeet = std::chrono::minutes(2);
+/// How long processes wait for each other to appear: the first ones load programs meanwhile.
+constexpr milliseconds kToMeet = std::chrono::minutes(2), kToMeetAgain = std::chrono::seconds(20);
+/// How long they may take to connect after that, however busy the machine. Meanwhile none of them asks whether another
+/// generation has begun.
+constexpr milliseconds kToConnect = std::chrono::seconds(5);
 /// A signal from a terminal reaches the launcher as well, which then ends the run.
 constexpr milliseconds kToEnd = std::chrono::seconds(1);
 
@@ -114,6 +116,7 @@ Rendezvous ElasticMember::rendezvous() {
 
 Communicator::Options ElasticMember::limits(Communicator::Options given) const {
   given.arrival = std::min(given.arrival, world_.generation == 1 ? kToMeet : kToMeetAgain);
+  given.connection = std::min(given.arrival, kToConnect);
   given.lingers = false;
   // A host that is cut off leaves connections behind on which nothing ever comes.
   given.given_up = [folder = folder_, generation = world_.generation, spans_hosts = world_.spans_hosts(),

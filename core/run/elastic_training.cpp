@@ -35,8 +35,9 @@ void end_this_process() {
   kill(getpid(), SIGKILL);
 }
 
-/// What plugins and models that ask the environment find there, as after any other launch. Nothing else runs meanwhile
-/// that would.
+/// What plugins and models that ask the environment find there, as after any other launch. It is called before the
+/// processes connect: setenv() may move the variables while another thread reads them, and rank 0's thread that answers
+/// the others does, at each connection.
 void note_in_environment(const Rendezvous& rendezvous, std::int64_t generation) {
   const auto set = [](const char* name, std::int64_t value) { setenv(name, std::to_string(value).c_str(), 1); };
   set("RANK", rendezvous.rank);
@@ -104,11 +105,11 @@ std::optional<int> ElasticTraining::train_in_generation(const Train& train, bool
     const ElasticGuard::Generation generation(guard_);
     const RunStart start = this->start(only_to_save);
     speak_as(start.rendezvous);
+    note_in_environment(start.rendezvous, member_.world().generation);
     LoadedConfig loaded = load_run(context_, Purpose::kTraining, start);
     connected = true;
     check_batch(loaded.config);
     keep_older_out(loaded, start.rendezvous.rank == 0);
-    note_in_environment(start.rendezvous, member_.world().generation);
     log::set_level(start.rendezvous.rank == 0 ? level_ : log::Level::kError);
     // Not as many as have trained, but one of each host: together they hold all that there is.
     if (only_to_save) loaded.config.batch.world_size = loaded.communicator->size();

@@ -129,7 +129,7 @@ class MeetingTest : public PortFileTest {
     rendezvous.size = 2;
     rendezvous.address = "127.0.0.1";
     rendezvous.port_file = file.string();
-    return std::async([rendezvous] { return connect_gloo(rendezvous, seconds(60)); });
+    return std::async([rendezvous] { return connect_gloo(rendezvous, seconds(60), seconds(60)); });
   }
 };
 
