@@ -110,9 +110,9 @@ class WorldFolder {
   bool has_paused(std::int64_t generation, std::int64_t member) const;
   bool leaves(std::int64_t member) const;
   /// The processes of a generation cannot train together, for instance because one has ended before they were
-  /// connected: the launcher decides anew.
-  void tell_broken(std::int64_t generation) const;
-  bool is_broken(std::int64_t generation) const;
+  /// connected: the launcher decides anew. `why` of the first that tells counts.
+  void tell_broken(std::int64_t generation, const std::string& why) const;
+  std::optional<std::string> why_broken(std::int64_t generation) const;
   /// The processes of a generation have no snapshot as new as the newest one, which is elsewhere.
   void tell_lacking(std::int64_t generation) const;
   bool is_lacking(std::int64_t generation) const;

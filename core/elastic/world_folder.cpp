@@ -127,8 +127,16 @@ bool WorldFolder::has_paused(std::int64_t generation, std::int64_t member) const
 }
 bool WorldFolder::leaves(std::int64_t member) const { return shared_->folder.has(leaves_name(member)); }
 
-void WorldFolder::tell_broken(std::int64_t generation) const { shared_->folder.write(broken_name(generation), ""); }
-bool WorldFolder::is_broken(std::int64_t generation) const { return shared_->folder.has(broken_name(generation)); }
+void WorldFolder::tell_broken(std::int64_t generation, const std::string& why) const {
+  try {
+    shared_->folder.write_first(broken_name(generation), why);
+  } catch (const RuntimeFault&) {
+    shared_->folder.write(broken_name(generation), "");  // a memory that is full takes a file without content
+  }
+}
+std::optional<std::string> WorldFolder::why_broken(std::int64_t generation) const {
+  return shared_->folder.read(broken_name(generation));
+}
 
 void WorldFolder::tell_lacking(std::int64_t generation) const { shared_->folder.write(lacking_name(generation), ""); }
 bool WorldFolder::is_lacking(std::int64_t generation) const { return shared_->folder.has(lacking_name(generation)); }

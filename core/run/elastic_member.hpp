@@ -42,8 +42,8 @@ class ElasticMember {
   bool is_over();
   /// Whether a failure of this process comes from the end of its generation: that is so, or becomes so soon.
   bool was_ended_by_others(std::chrono::milliseconds patience);
-  /// The processes of this generation do not find together.
-  void tell_broken() const { folder_.tell_broken(world_.generation); }
+  /// The processes of this generation do not find together, or no more, as `why` tells.
+  void tell_broken(const std::string& why) const { folder_.tell_broken(world_.generation, why); }
   /// They have no snapshot as new as the newest one, which is on other hosts.
   void tell_lacking() const { folder_.tell_lacking(world_.generation); }
 

@@ -117,8 +117,8 @@ std::optional<int> ElasticTraining::train_in_generation(const Train& train, bool
   } catch (const StateElsewhere&) {
     member_.tell_lacking();
     rethrow_unless_over(kPeerGone);
-  } catch (const PeerFault&) {
-    if (!member_.was_ended_by_others(connected ? kPerhapsFailed : kPerhapsGone)) member_.tell_broken();
+  } catch (const PeerFault& fault) {
+    if (!member_.was_ended_by_others(connected ? kPerhapsFailed : kPerhapsGone)) member_.tell_broken(fault.what());
     rethrow_unless_over(kPeerGone);
   } catch (const RuntimeFault&) {
     rethrow_unless_over(is_kept_out() ? kPeerGone : kPerhapsGone);

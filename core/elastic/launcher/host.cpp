@@ -20,6 +20,8 @@ constexpr std::chrono::seconds kStopped{3};
 /// A process whose launcher was killed ends within the 10 s that core/run/interrupt.cpp gives a step, unless it saves.
 /// A supervisor may start a launcher again at once, before such processes have ended.
 constexpr std::chrono::seconds kOrphansEnd{12};
+/// So many characters of a reason are passed on.
+constexpr std::size_t kLongestReason = 500;
 
 }  // namespace
 
@@ -51,6 +53,7 @@ HostReport HostReport::of(const Json& json) {
   report.wanted = count_in(json, "wanted");
   report.spares = count_in(json, "spares");
   report.broken = count_in(json, "broken");
+  if (const Json* why = json.find("why_broken")) report.why_broken = why->as_string();
   report.lacks = count_in(json, "lacks");
   report.meeting = count_in(json, "meeting");
   report.place = {static_cast<int>(count_in(json, "port", 65535)), json.at("secret").as_string()};
@@ -75,6 +78,7 @@ Json HostReport::json() const {
   out["wanted"] = wanted;
   out["spares"] = spares;
   out["broken"] = broken;
+  if (!why_broken.empty()) out["why_broken"] = why_broken;
   out["lacks"] = lacks;
   out["meeting"] = meeting;
   out["port"] = std::int64_t{place.port};
@@ -169,7 +173,10 @@ HostReport ElasticHost::report() {
   }
   report.wanted = wanted_;
   report.spares = spares_;
-  report.broken = folder_.is_broken(world_.generation) ? world_.generation : 0;
+  if (const auto why = folder_.why_broken(world_.generation)) {
+    report.broken = world_.generation;
+    report.why_broken = why->substr(0, std::min(why->find('\n'), kLongestReason));
+  }
   report.lacks = folder_.is_lacking(world_.generation) ? world_.generation : 0;
   report.step = folder_.last_step();
   // While the run goes on, such a number would make each report a new one.

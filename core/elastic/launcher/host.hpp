@@ -32,7 +32,8 @@ struct HostReport {
   };
   std::vector<Process> processes;
   std::int64_t wanted = 0, spares = 0;  // processes that are to train, and to wait, on this host
-  std::int64_t broken = 0;   // the last generation whose processes lost a connection, or did not find together
+  std::int64_t broken = 0;   // the last generation whose processes lost a connection, or did not find together ...
+  std::string why_broken;    // ... as one of them tells
   std::int64_t lacks = 0;    // the last generation whose members found no state as new as what other hosts may have
   std::int64_t meeting = 0;  // the last generation whose rank 0 is on this host, once it listens ...
   PortEntry place;           // ... there

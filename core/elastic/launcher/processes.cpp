@@ -229,7 +229,7 @@ void ElasticProcesses::ended(std::int64_t number, int status) {
     if (!expected && code_ != 0 && (world_.saver < 0 || saves)) appoint_saver();
     return;
   }
-  if (code == 0) return ended_well(number);
+  if (code == 0) return ended_well(number, child);
   if (!WIFSIGNALED(status) && !has_left(status) && child.was_member) {
     // What a process refuses or fails at by itself, others would as well.
     const std::string who = name_of(number);
@@ -240,9 +240,11 @@ void ElasticProcesses::ended(std::int64_t number, int status) {
   lost(number, child, status);
 }
 
-void ElasticProcesses::ended_well(std::int64_t number) {
-  const bool leads = is_member(number) && rank_of(number) == 0;
+void ElasticProcesses::ended_well(std::int64_t number, const Child& child) {
+  const bool member = is_member(number), leads = member && rank_of(number) == 0;
   children_.erase(number);
+  // Another member was lost after this one had ended its last step: the next generation does those steps again.
+  if (!member && child.was_member) return publish();
   finishing_ = true;
   if (leads) end("the run has finished", 0, false);
 }
@@ -268,7 +270,9 @@ void ElasticProcesses::lost(std::int64_t number, const Child& child, int status)
 void ElasticProcesses::check_broken() {
   if (ending_ || world_.members.empty()) return;
   for (const auto& [unused, host] : hosts_) {
-    if (host.report.broken == world_.generation) return regroup("processes lost their connection");
+    if (host.report.broken != world_.generation) continue;
+    const std::string& why = host.report.why_broken;
+    return regroup("processes lost their connection" + (why.empty() ? "" : " (" + why + ")"));
   }
 }
 

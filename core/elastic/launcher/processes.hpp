@@ -83,7 +83,7 @@ class ElasticProcesses {
   bool has_work() const;
   void take(std::int64_t host, HostReport report);
   void ended(std::int64_t number, int status);
-  void ended_well(std::int64_t number);
+  void ended_well(std::int64_t number, const Child& child);
   void lost(std::int64_t number, const Child& child, int status);
   void decide();
   void check_broken();

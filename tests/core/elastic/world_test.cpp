@@ -104,9 +104,10 @@ TEST_F(WorldFolderTest, TellsWhatProcessesSay) {
   EXPECT_FALSE(other.has_paused(1, 3));
   EXPECT_FALSE(other.leaves(3));
   EXPECT_TRUE(other.leaves(4));
-  folder_.tell_broken(2);
-  EXPECT_TRUE(other.is_broken(2));
-  EXPECT_FALSE(other.is_broken(3));
+  folder_.tell_broken(2, "rank 1 is gone");
+  folder_.tell_broken(2, "rank 0 is gone");
+  EXPECT_EQ(other.why_broken(2), "rank 1 is gone");
+  EXPECT_EQ(other.why_broken(3), std::nullopt);
   folder_.tell_step({2, 50, 1.5});
   EXPECT_EQ(other.last_step().generation, 2);
   EXPECT_EQ(other.last_step().step, 50);

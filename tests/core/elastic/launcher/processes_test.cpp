@@ -102,6 +102,27 @@ TEST_F(Launcher, GoesOnAtOnceWithoutTwoThatAreLostTogetherAndGrowsAgain) {
   EXPECT_EQ(last_.losses, 2);
 }
 
+TEST_F(Launcher, DoesTheLastStepsAgainWhereRankZeroIsLostAsTheOthersHaveEnded) {
+  plan_.sizes = {3};
+  system_.when(system_.train(3), [&] {
+    system_.end(system_.process_of_rank(0), SIGSEGV);
+    for (const std::size_t rank : {1U, 2U}) system_.end(system_.process_of_rank(rank), 0);
+  });
+  system_.when(system_.train(3), [&] {
+    EXPECT_THAT(system_.world().change, HasSubstr("rank 0 (process 5000000) was killed by SIGSEGV"));
+    EXPECT_THAT(system_.world().members, ElementsAre(3, 4, 5));
+    for (const std::size_t rank : {1U, 2U, 0U}) system_.end(system_.process_of_rank(rank), 0);
+  });
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(last_.losses, 1);
+}
+
+TEST_F(Launcher, StartsNothingAnewWhereAProgramEndsWellWithoutTraining) {
+  system_.ends_at_start = 0;
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(system_.started(), 3U);
+}
+
 TEST_F(Launcher, LeavesJoinersWaitingUntilMinTimeHasPassed) {
   plan_.processes = 2;
   plan_.min_time = minutes(5);
