@@ -1,6 +1,7 @@
 #include "core/registry/guilty_plugin.hpp"
 
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <link.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -117,14 +118,42 @@ void add_call(Line& line, PluginFunction function) {
   }
 }
 
-/// Names the plugin that this thread was in, if any. `code` is the one whose file the fault lies in, or null.
+/// The functions that this thread was in, a line each. The unwinder waits for the loader's lock, which the fault may
+/// have left taken: SIGALRM ends the process then.
+void print_stack() {
+  constexpr unsigned kSeconds = 5;
+  struct sigaction ends {
+  }, previous{};
+  ends.sa_handler = SIG_DFL;
+  sigaction(SIGALRM, &ends, &previous);
+  sigset_t alone, mask;
+  sigemptyset(&alone);
+  sigaddset(&alone, SIGALRM);
+  pthread_sigmask(SIG_UNBLOCK, &alone, &mask);
+  const unsigned left = alarm(kSeconds);
+  std::array<void*, 64> frames;
+  backtrace_symbols_fd(frames.data(), backtrace(frames.data(), static_cast<int>(frames.size())), STDERR_FILENO);
+  alarm(left);
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  sigaction(SIGALRM, &previous, nullptr);
+}
+
+/// Names the plugin that this thread was in, or what else it was in. `code` is the plugin whose file the fault lies in,
+/// or null.
 void accuse(const char* signal, const char* code, bool lost_pages) {
   const PluginFunction function = CallInProgress::current();
   const bool in_call =
       function.component != nullptr && (code == nullptr || std::string_view(function.component).starts_with(code));
-  if (!in_call && code == nullptr) return;
   Line line;
-  line << "capstan: error: " << signal << " in ";
+  line << "capstan: error: " << signal;
+  if (!in_call && code == nullptr) {
+    line << " outside of plugins";
+    add_run(line);
+    line << " The functions that were called, the last first:\n";
+    line.write();
+    return print_stack();
+  }
+  line << " in ";
   if (in_call) {
     add_call(line, function);
   } else {
@@ -202,6 +231,9 @@ SignalStack::~SignalStack() {
 void name_guilty_plugins() {
   if (pid_t none = 0; !watched.compare_exchange_strong(none, getpid())) return;
   process_stack = new SignalStack;
+  // The first call loads what the unwinder needs.
+  void* frame = nullptr;
+  backtrace(&frame, 1);
   for (const Signal& signal : kSignals) {
     struct sigaction action {};
     action.sa_sigaction = on_signal;

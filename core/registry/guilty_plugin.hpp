@@ -14,8 +14,9 @@ struct IndexedPlugin;
 ///   capstan: error: SIGSEGV in plugin acme-muon (/opt/libmuon.so), optimizer 'Muon', function update, step 12; the
 ///   last checkpoint is ckpt/global_step10. Tell the plugin's author.
 ///
-/// Then the signal goes where it went before: to the handler that this call found, or to the end of the process with
-/// that signal. exit() ends the process at once with its code. What happens outside of a plugin goes as ever. The
+/// Outside of plugins the signals print the functions that were called. Then the signal goes where it went before: to
+/// the handler that this call found, or to the end of the process with that signal. exit() inside a plugin ends the
+/// process at once with its code. The
 /// handlers run on an alternate stack, which the calling thread gets where it has none. Call it once, from the thread
 /// that trains, after installing handlers of your own; later calls do nothing. Capstan's programs call it, the library
 /// never does.
