@@ -134,7 +134,9 @@ class Plugin final : public Mover {
     if (read >= 0) tickets.push_back(start(read, 0));
     if (write >= 0) tickets.push_back(start(write, 1));
     for (const std::uint64_t ticket : tickets) {
-      call([&](capstan_error* error) { return table_->wait(component_.self(), ticket, error); });
+      for (int done = 0; done == 0;) {
+        call([&](capstan_error* error) { return table_->poll(component_.self(), ticket, &done, error); });
+      }
     }
   }
 

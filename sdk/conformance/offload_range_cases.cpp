@@ -154,11 +154,8 @@ void check_tickets(const Context& context, const ComponentManifest& component) {
   std::shuffle(order.begin(), order.end(), random);
   for (const std::size_t i : order) {
     offload.demand(tickets[i].has_value(), "refuses a transfer with 40 in flight");
-    const bool polled = i % 2 == 0;
-    const std::string end = polled ? "poll" : "wait";
-    offload.demand(polled ? offload.poll_to_the_end(*tickets[i]) : offload.wait(tickets[i]),
-                   end + " fails for one of 40 tickets");
-    expect(data[i] == back[i], end + " ends a ticket, and its bytes are not there.");
+    offload.demand(offload.wait(tickets[i]), "poll fails for one of 40 tickets");
+    expect(data[i] == back[i], "poll ends a ticket, and its bytes are not there.");
   }
 }
 
@@ -174,7 +171,7 @@ bool poll_sleeps(OffloadUnderTest& offload, const capstan_range& range) {
   const long before = switches();
   const std::optional<int> done = offload.poll(*ticket);
   const bool slept = switches() > before;
-  offload.demand(done && (*done != 0 || offload.poll_to_the_end(*ticket)), "poll fails");
+  offload.demand(done && (*done != 0 || offload.wait(ticket)), "poll fails");
   return *done != 0 && slept;
 }
 
@@ -207,8 +204,7 @@ void check_threads(const Context& context, const ComponentManifest& component) {
   std::vector<std::string> data, back(kBuffers, std::string(kBytes, '\0'));
   std::vector<std::optional<Ticket>> tickets(kBuffers);
   const auto end = [&](std::size_t i) {
-    offload.demand(i % 2 == 0 ? offload.wait(tickets[i]) : tickets[i] && offload.poll_to_the_end(*tickets[i]),
-                   "a ticket that another thread began, which has ended, fails");
+    offload.demand(offload.wait(tickets[i]), "a ticket that another thread began, which has ended, fails");
   };
   for (std::size_t i = 0; i < kBuffers; ++i) {
     data.push_back(random_bytes(random, kBytes));
@@ -237,8 +233,7 @@ Cases offload_range_cases(const ComponentManifest& component) {
        bound(check_ranges)},
       {prefix + "overlaps", "Ranges of one buffer that overlap keep the order of their calls.", bound(check_overlaps)},
       {prefix + "many_ranges", "One ticket may have hundreds of ranges.", bound(check_many_ranges)},
-      {prefix + "tickets", "Tickets are ended in any order, by wait or by poll; then their bytes are there.",
-       bound(check_tickets)},
+      {prefix + "tickets", "Tickets are ended in any order; then their bytes are there.", bound(check_tickets)},
       {prefix + "poll", "poll never blocks, and comes to done.", bound(check_poll)},
       {prefix + "threads", "Calls come from any thread, one at a time.", bound(check_threads)},
   };

@@ -100,10 +100,6 @@ std::optional<OffloadUnderTest::Ticket> OffloadUnderTest::start(std::span<const 
   return taken ? std::optional(ticket) : std::nullopt;
 }
 
-bool OffloadUnderTest::wait(std::optional<Ticket> ticket) {
-  return ticket && ask("wait", [&](void* self, capstan_error* error) { return table_->wait(self, *ticket, error); });
-}
-
 std::optional<int> OffloadUnderTest::poll(Ticket ticket) {
   int done = 0;
   const bool worked =
@@ -111,12 +107,13 @@ std::optional<int> OffloadUnderTest::poll(Ticket ticket) {
   return worked ? std::optional(done) : std::nullopt;
 }
 
-bool OffloadUnderTest::poll_to_the_end(Ticket ticket) {
-  for (;;) {
-    const std::optional<int> done = poll(ticket);
+bool OffloadUnderTest::wait(std::optional<Ticket> ticket) {
+  while (ticket) {
+    const std::optional<int> done = poll(*ticket);
     if (!done || *done != 0) return done.has_value();
     std::this_thread::yield();
   }
+  return false;
 }
 
 std::optional<capstan_offload_facts> OffloadUnderTest::facts() {

@@ -36,11 +36,10 @@ class OffloadUnderTest {
   std::optional<Ticket> write(std::uint64_t buffer, const void* from, std::uint64_t bytes);
   std::optional<Ticket> read(std::uint64_t buffer, void* to, std::uint64_t bytes);
   std::optional<Ticket> start(std::span<const capstan_range> ranges);
-  bool wait(std::optional<Ticket> ticket);
   /// 1: done, 0: not yet; nothing: it failed.
   std::optional<int> poll(Ticket ticket);
-  /// Polls until it is done, or failed.
-  bool poll_to_the_end(Ticket ticket);
+  /// Polls until it is done. False where it failed, or was refused.
+  bool wait(std::optional<Ticket> ticket);
   /// Starts them and waits: whether all of that worked.
   bool move(std::span<const capstan_range> ranges) { return wait(start(ranges)); }
   bool move(const capstan_range& range) { return move(std::span(&range, 1)); }

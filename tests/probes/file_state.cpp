@@ -40,11 +40,9 @@ class FileState {
 
   bool poll(std::uint64_t ticket) {
     if (transfers_.at(ticket).wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
-    wait(ticket);
+    transfers_.extract(ticket).mapped().get();
     return true;
   }
-
-  void wait(std::uint64_t ticket) { transfers_.extract(ticket).mapped().get(); }
 
  private:
   std::string path(std::uint64_t buffer) const { return folder_ + "/" + std::to_string(buffer) + ".state"; }

@@ -210,7 +210,6 @@ inline void print_abi_layout(std::ostream& out) {
 
   FIELD(capstan_offload, struct_size);
   FIELD(capstan_offload, register_buffer);
-  FIELD(capstan_offload, wait);
   FIELD(capstan_offload, stats);
   FIELD(capstan_offload, facts);
   FIELD(capstan_offload, lend);

@@ -46,10 +46,9 @@ class CompressedMemory {
   }
   bool poll(std::uint64_t ticket) {
     if (tickets_.at(ticket).wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
-    wait(ticket);
+    tickets_.extract(ticket).mapped().get();
     return true;
   }
-  void wait(std::uint64_t ticket) { tickets_.extract(ticket).mapped().get(); }
 
   std::string stats() const {
     return "{\"about\": \"memory compressed by zlib, level " + std::to_string(level_) + "\"}";

@@ -73,7 +73,6 @@ class Cpu {
   }
 
   bool poll(std::uint64_t) { return true; }
-  void wait(std::uint64_t) {}
 
   std::string stats() const {
     return "{\"about\": \"host memory\", \"bytes_held\": " + std::to_string(held_) +

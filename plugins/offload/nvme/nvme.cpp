@@ -105,7 +105,6 @@ class Nvme {
 
   std::uint64_t start(std::span<const sdk::Range> ranges) { return transfers_.start(ranges); }
   bool poll(std::uint64_t ticket) { return transfers_.poll(ticket); }
-  void wait(std::uint64_t ticket) { transfers_.wait(ticket); }
   sdk::OffloadFault fault(std::uint64_t ticket) { return transfers_.fault(ticket); }
 
   std::string stats() const {

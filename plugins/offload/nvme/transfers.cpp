@@ -96,28 +96,6 @@ bool Transfers::poll(std::uint64_t id) {
   return true;
 }
 
-void Transfers::wait(std::uint64_t id) {
-  const auto found = tickets_.find(id);
-  if (found == tickets_.end()) throw sdk::Error("ticket " + std::to_string(id) + " has ended already.");
-  const Ticket& ticket = found->second;
-  reap(0);
-  pump();
-  while (ticket.spans > 0) {
-    reap(worth_waiting_for(ticket));
-    pump();
-  }
-  end(id);
-}
-
-/// Waking for each completion costs more than the transfers. What the ticket has in flight must end in any case; but
-/// while more is to be submitted, the disk must not run dry.
-std::size_t Transfers::worth_waiting_for(const Ticket& ticket) const {
-  if (!pace_.overlap) return in_flight_;
-  std::size_t count = std::max<std::size_t>(ticket.in_flight, 1);
-  if (!ready_.empty()) count = std::min(count, pieces_.size() / 4);
-  return std::clamp<std::size_t>(count, 1, in_flight_);
-}
-
 void Transfers::end(std::uint64_t id) {
   const Ticket ticket = std::move(tickets_.extract(id).mapped());
   if (!ticket.fault) return;
@@ -168,7 +146,6 @@ std::size_t Transfers::submit() {
     taken += more;
     if (more < step) break;
   }
-  for (std::size_t i = 0; i < taken; ++i) ++pieces_[batch_[i].tag].span->ticket->in_flight;
   in_flight_ += taken;
   traffic_.requests += taken;
   for (std::size_t i = batch_.size(); i-- > taken;) retries_.push_front(batch_[i].tag);
@@ -247,7 +224,6 @@ void Transfers::reap(std::size_t at_least) {
 void Transfers::completed(std::size_t slot, std::int64_t result) {
   --in_flight_;
   Piece& piece = pieces_[slot];
-  --piece.span->ticket->in_flight;
   if (result == -EAGAIN || result == -EINTR) return retries_.push_back(slot);
   // Direct I/O goes on where a unit begins.
   const auto moved = result > 0 ? down(static_cast<std::uint64_t>(result), file_.alignment()) : 0;

@@ -40,9 +40,8 @@ class Transfers {
 
   /// Throws sdk::Error for a range outside its buffer; nothing was begun then.
   std::uint64_t start(std::span<const sdk::Range> ranges);
-  /// Both end the ticket with sdk::Error when one of its ranges failed.
+  /// Ends the ticket with sdk::Error when one of its ranges failed.
   bool poll(std::uint64_t ticket);
-  void wait(std::uint64_t ticket);
   /// Of the ticket that failed last.
   sdk::OffloadFault fault(std::uint64_t ticket) const;
 
@@ -53,8 +52,7 @@ class Transfers {
  private:
   struct Span;
   struct Ticket {
-    std::size_t spans = 0;      // ranges that are not done
-    std::size_t in_flight = 0;  // requests
+    std::size_t spans = 0;  // ranges that are not done
     std::optional<sdk::OffloadFault> fault;
     const Span* failed = nullptr;
   };
@@ -96,7 +94,6 @@ class Transfers {
   void finish(std::size_t slot);
   void end_if_done(Span& span);
   static void fail(const Piece& piece, int error);
-  std::size_t worth_waiting_for(const Ticket& ticket) const;
   void end(std::uint64_t id);
   std::string text_of(const sdk::OffloadFault& fault) const;
 

@@ -44,11 +44,10 @@ class Bad {
     return ++tickets_;
   }
 
-  bool poll(std::uint64_t) { return true; }
-
-  void wait(std::uint64_t ticket) {
+  bool poll(std::uint64_t ticket) {
     if (breaks("in_flight") && ticket + 8 < tickets_) throw sdk::Error("that ticket is forgotten.");
     if (breaks("fork")) std::abort();
+    return true;
   }
 
  private:

@@ -186,29 +186,19 @@ class Bad {
   }
 
   bool poll(std::uint64_t ticket) {
-    if (breaks("poll")) {
-      wait(ticket);
-      return true;
+    std::unique_lock lock(mutex_);
+    if (breaks("late_write") && !late_.empty() && late_.back().ticket == ticket) return true;
+    if (breaks("threads") && began_by_[ticket] != std::this_thread::get_id()) {
+      throw sdk::Error("this thread has no ticket " + std::to_string(ticket) + ".");
     }
-    const std::lock_guard lock(mutex_);
     if (breaks("tickets")) {
       std::erase_if(queue_, [&](const Job& job) { return job.ticket == ticket; });
       return true;
     }
-    return end(ticket);
-  }
-
-  void wait(std::uint64_t ticket) {
-    std::unique_lock lock(mutex_);
-    if (breaks("late_write") && !late_.empty() && late_.back().ticket == ticket) return;
-    if (breaks("threads") && began_by_[ticket] != std::this_thread::get_id()) {
-      throw sdk::Error("this thread has no ticket " + std::to_string(ticket) + ".");
-    }
-    ++waiting_;
+    polled_ = true;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return done_.contains(ticket); });
-    --waiting_;
-    end(ticket);
+    if (breaks("poll")) changed_.wait(lock, [&] { return done_.contains(ticket); });
+    return end(ticket);
   }
 
   sdk::OffloadFault fault(std::uint64_t) const { return failed_; }
@@ -221,7 +211,7 @@ class Bad {
     std::vector<sdk::Range> ranges;
   };
 
-  /// Whether it waits with its work until somebody waits for it: then what is wrong shows every time.
+  /// Whether it waits with its work until somebody polls: then what is wrong shows every time.
   static bool lazy() { return breaks("overlaps") || breaks("tickets") || breaks("poll") || breaks("destroy"); }
 
   /// Forgets a ticket that is done, and throws why it failed. False while it is under way.
@@ -255,7 +245,7 @@ class Bad {
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] { return ends_ || (!queue_.empty() && (waiting_ > 0 || !lazy())); });
+      changed_.wait(lock, [&] { return ends_ || (!queue_.empty() && (polled_ || !lazy())); });
       if (ends_) return;
       const Job job = breaks("overlaps") ? queue_.back() : queue_.front();
       breaks("overlaps") ? queue_.pop_back() : queue_.pop_front();
@@ -263,6 +253,7 @@ class Bad {
       auto failure = carry_out(job);
       lock.lock();
       done_[job.ticket] = std::move(failure);
+      polled_ = polled_ && !queue_.empty();
       changed_.notify_all();
     }
   }
@@ -279,7 +270,7 @@ class Bad {
   std::string lent_pages_;  // what its address meant when it was lent
   bool stale_ = false;
   std::uint64_t tickets_ = 0;
-  int waiting_ = 0;
+  bool polled_ = false;
   bool ends_ = false;
   std::thread thread_;
 };

@@ -471,8 +471,9 @@ typedef struct capstan_offload_fault {
  *
  * Threads: the host calls one function at a time, from any of its threads; a component without `start` is called by the
  * engine's thread alone. A component may have threads of its own.
- * Ownership: memory is the host's, buffers and tickets are the component's. Each ticket is ended once, by `wait` or by
- * a `poll` that says done. `destroy` returns when nothing touches the host's memory any more, and leaves nothing behind.
+ * Ownership: memory is the host's, buffers and tickets are the component's. Each ticket is ended once, by a
+ * `poll` that says done or fails. `destroy` returns when nothing touches the host's memory any more, and leaves nothing
+ * behind.
  * Order: ranges of one buffer that overlap keep the order of their calls; nothing else keeps any.
  * Short transfers are the component's to finish; no progress before a range's end is an error.
  * What was never written has no value: reading it may fail, or give anything. */
@@ -483,8 +484,8 @@ typedef struct capstan_offload {
   /* One submission of all ranges, one ticket. When it fails, nothing was begun. */
   capstan_status (*start)(void* self, const capstan_range* const* ranges, size_t count, uint64_t* ticket,
                           capstan_error*);
-  capstan_status (*poll)(void* self, uint64_t ticket, int* done, capstan_error*); /* never blocks; moves things on */
-  capstan_status (*wait)(void* self, uint64_t ticket, capstan_error*); /* the memory is free again, or full */
+  /* Never blocks; moves things on. Done: the memory is free again, or full. */
+  capstan_status (*poll)(void* self, uint64_t ticket, int* done, capstan_error*);
   /* All that follow are optional. */
   capstan_status (*stats)(void* self, capstan_sink*, capstan_error*);  /* JSON */
   capstan_status (*facts)(void* self, capstan_offload_facts*, capstan_error*); /* before register_buffer */

@@ -64,12 +64,6 @@ class TemplatePlugin {
     return ended_.contains(ticket) && end(ticket);
   }
 
-  void wait(std::uint64_t ticket) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ended_.contains(ticket); });
-    end(ticket);
-  }
-
   /// Of the ticket that failed last.
   sdk::OffloadFault fault(std::uint64_t) const { return fault_; }
 

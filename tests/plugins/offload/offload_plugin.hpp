@@ -8,6 +8,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/registry/host.hpp"
@@ -50,7 +51,7 @@ class OffloadPlugin {
     return done != 0;
   }
   void wait(std::uint64_t ticket) {
-    call([&](capstan_error* error) { return table_->wait(component_.self(), ticket, error); });
+    while (!poll(ticket)) std::this_thread::yield();
   }
   capstan_offload_fault fault(std::uint64_t ticket) {
     capstan_offload_fault fault{};

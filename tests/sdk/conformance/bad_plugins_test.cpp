@@ -29,7 +29,7 @@ std::ostream& operator<<(std::ostream& out, const Control& control) {
 std::vector<Control> offload_controls() {
   const std::string ranges = "offload_ranges", cases = "offload/Bad/";
   return {
-      {ranges, "calls_leak", cases + "calls_leak", " bytes of each call of start, wait and poll."},
+      {ranges, "calls_leak", cases + "calls_leak", " bytes of each call of start and poll."},
       {ranges, "ranges", cases + "ranges", "ranges come back changed: "},
       {ranges, "lost_write", cases + "ranges", "ranges come back changed: "},
       {ranges, "overlaps", cases + "overlaps",
@@ -186,9 +186,9 @@ std::vector<Control> controls() {
   };
   for (const auto& [kind, function] :
        {std::pair("scheduler", "rate"), std::pair("optimizer", "update"), std::pair("monitor", "write"),
-        std::pair("observer", "event in a step"), std::pair("model", "forward"),
-        std::pair("offload", "start, wait and poll"), std::pair("pacing", "difficulty"), std::pair("sampler", "next"),
-        std::pair("tuner", "ask"), std::pair("dataset", "read"), std::pair("metric", "measure")}) {
+        std::pair("observer", "event in a step"), std::pair("model", "forward"), std::pair("offload", "start and poll"),
+        std::pair("pacing", "difficulty"), std::pair("sampler", "next"), std::pair("tuner", "ask"),
+        std::pair("dataset", "read"), std::pair("metric", "measure")}) {
     all.push_back({kind, "calls_leak", std::string(kind) + "/Bad/calls_leak",
                    std::string(" bytes of each call of ") + function + "."});
   }

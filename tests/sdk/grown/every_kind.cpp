@@ -79,7 +79,6 @@ class Store {
     return ranges.size();
   }
   bool poll(std::uint64_t) { return true; }
-  void wait(std::uint64_t) {}
   sdk::OffloadFacts facts() const { return {sizeof(sdk::OffloadFacts), 8, 64, 16}; }
   sdk::OffloadFault fault(std::uint64_t) const { return {sizeof(sdk::OffloadFault), 5, 1, 2, 3, 4, 1}; }
 

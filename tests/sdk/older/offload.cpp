@@ -12,7 +12,6 @@ struct Table {
   capstan_status (*register_buffer)(void*, std::uint64_t, std::uint64_t, capstan_error*);
   capstan_status (*start)(void*, const capstan_range* const*, std::size_t, std::uint64_t*, capstan_error*);
   capstan_status (*poll)(void*, std::uint64_t, int*, capstan_error*);
-  capstan_status (*wait)(void*, std::uint64_t, capstan_error*);
   capstan_status (*stats)(void*, capstan_sink*, capstan_error*);
 };
 static_assert(offsetof(Table, stats) == offsetof(capstan_offload, stats));
@@ -55,8 +54,6 @@ capstan_status poll(void*, std::uint64_t, int* done, capstan_error*) {
   return CAPSTAN_OK;
 }
 
-capstan_status wait(void*, std::uint64_t, capstan_error*) { return CAPSTAN_OK; }
-
 capstan_status create(const capstan_host* host, capstan_str, void** self, capstan_error*) {
   *self = new Memory{host, {}};
   return CAPSTAN_OK;
@@ -65,7 +62,7 @@ capstan_status create(const capstan_host* host, capstan_str, void** self, capsta
 void destroy(void* self) { delete static_cast<Memory*>(self); }
 
 struct {
-  Table table = {sizeof(Table), &register_buffer, &start, &poll, &wait, nullptr};
+  Table table = {sizeof(Table), &register_buffer, &start, &poll, nullptr};
   std::uintptr_t behind[8] = {0xdead, 0xdead, 0xdead, 0xdead, 0xdead, 0xdead, 0xdead, 0xdead};
 } const kMemory;
 

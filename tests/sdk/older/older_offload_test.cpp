@@ -22,7 +22,7 @@ TEST(OlderOffload, HasNoFunctionBeyondItsTable) {
   const auto* table = component.vtable<capstan_offload>();
 
   EXPECT_TRUE(CAPSTAN_HAS(table, start));
-  EXPECT_TRUE(CAPSTAN_HAS(table, wait));
+  EXPECT_TRUE(CAPSTAN_HAS(table, poll));
   EXPECT_FALSE(CAPSTAN_HAS(table, facts));
   EXPECT_FALSE(CAPSTAN_HAS(table, lend));
   EXPECT_FALSE(CAPSTAN_HAS(table, fault));

@@ -19,7 +19,6 @@
 ///     void register_buffer(std::uint64_t buffer_id, std::uint64_t bytes);  // once, before its first transfer
 ///     std::uint64_t start(std::span<const capstan::sdk::Range> ranges);    // all of them at once; a ticket
 ///     bool poll(std::uint64_t ticket);  // whether it is done, never blocks; throws with errno's text, offset and path
-///     void wait(std::uint64_t ticket);  // the same at its end
 ///     // All that follows is optional.
 ///     capstan::sdk::OffloadFacts facts();                   // before register_buffer
 ///     void lend(void* memory, std::uint64_t bytes);         // transfers will use it again and again: pin, register
@@ -32,7 +31,7 @@
 ///
 /// Memory belongs to the host, which leaves it alone until the ticket is done. Ranges of one buffer that overlap keep
 /// the order of their calls: a read gives what the last write before it wrote; nothing else keeps any order. A transfer
-/// that comes short goes on in here. Each ticket is ended once, by wait or by a poll that says done or throws. Calls
+/// that comes short goes on in here. Each ticket is ended once, by a poll that says done or throws. Calls
 /// come one at a time, from any thread. The destructor returns when nothing touches the host's memory any more.
 namespace capstan::sdk {
 
@@ -47,10 +46,6 @@ struct OffloadThunks {
   static capstan_status register_buffer(void* self, std::uint64_t buffer_id, std::uint64_t bytes,
                                         capstan_error* error) {
     return call(self, error, [&](T& object) { object.register_buffer(buffer_id, bytes); });
-  }
-
-  static capstan_status wait(void* self, std::uint64_t ticket, capstan_error* error) {
-    return call(self, error, [&](T& object) { object.wait(ticket); });
   }
 
   static capstan_status stats(void* self, capstan_sink* sink, capstan_error* error) {
@@ -131,7 +126,6 @@ struct OffloadThunks {
                                               &register_buffer,
                                               &start,
                                               &poll,
-                                              &wait,
                                               kCounts ? &stats : nullptr,
                                               kFacts ? &facts : nullptr,
                                               kPins ? &lend : nullptr,
