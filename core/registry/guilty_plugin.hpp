@@ -16,10 +16,9 @@ struct IndexedPlugin;
 ///
 /// Outside of plugins the signals print the functions that were called. Then the signal goes where it went before: to
 /// the handler that this call found, or to the end of the process with that signal. exit() inside a plugin ends the
-/// process at once with its code. The
-/// handlers run on an alternate stack, which the calling thread gets where it has none. Call it once, from the thread
-/// that trains, after installing handlers of your own; later calls do nothing. Capstan's programs call it, the library
-/// never does.
+/// process at once with its code. The handlers run on an alternate stack, which the calling thread gets where it has
+/// none. Call it once, from the thread that trains, after installing handlers of your own; later calls do nothing.
+/// Capstan's programs call it, the library never does.
 void name_guilty_plugins();
 
 /// An alternate stack for signal handlers, where name_guilty_plugins() was called and the thread has none: without it
