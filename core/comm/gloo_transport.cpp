@@ -79,9 +79,13 @@ class Quiet {
 
 std::string place(const Rendezvous& rendezvous) { return rendezvous.address + ":" + std::to_string(rendezvous.port); }
 
+/// `where`: " (address:port)", or nothing.
+std::string gone_text(const std::string& where, const std::exception& error) {
+  return "rank 0, which keeps the place where the processes meet" + where + ", is gone: " + first_line(error);
+}
+
 std::string gone_text(const Rendezvous& rendezvous, const std::exception& error) {
-  return "rank " + std::to_string(rendezvous.rank) + ": rank 0, which keeps the place where the processes meet (" +
-         place(rendezvous) + "), is gone: " + first_line(error);
+  return "rank " + std::to_string(rendezvous.rank) + ": " + gone_text(" (" + place(rendezvous) + ")", error);
 }
 
 /// A key of the store that only rank 0 sets, and only when its port is told through a file.
@@ -150,7 +154,6 @@ c10::intrusive_ptr<c10d::TCPStore> open_store(Rendezvous& rendezvous, PortFile* 
   if (port_file) rendezvous.port = entry.port;
   options.port = static_cast<std::uint16_t>(rendezvous.port);
   if (!options.isServer && rendezvous.given_up) await_listener(rendezvous, patience);
-  const NoNameServer quick(is_numeric_address(rendezvous.address));
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(rendezvous.address, options);
     if (port_file && options.isServer) {
@@ -356,7 +359,7 @@ class GlooTransport final : public Transport {
     try {
       return std::make_shared<GlooTransport>(meeting_, meeting_->clone(*store_), nullptr, device_, patience_);
     } catch (const std::exception& error) {
-      throw RuntimeFault("rank 0, which keeps the place where the processes meet, is gone: " + first_line(error));
+      throw RuntimeFault(gone_text("", error));
     }
   }
 
@@ -424,9 +427,10 @@ c10::intrusive_ptr<c10d::Store> store_of_start(MeetingPlace& meeting, Rendezvous
   const std::lock_guard lock(meeting.opening);
   if (!meeting.store) {
     if (rendezvous.port == 0) port_file.emplace(rendezvous.port_file);
+    meeting.numeric = is_numeric_address(rendezvous.address);
+    const NoNameServer quick(meeting.numeric);
     meeting.store = open_store(rendezvous, port_file ? &*port_file : nullptr, patience);
     meeting.port = rendezvous.port;
-    meeting.numeric = is_numeric_address(rendezvous.address);
     // Further connections to it are tried for so long, without a question whether the meeting is over.
     if (meeting.passing) meeting.store->setTimeout(connection);
   }
