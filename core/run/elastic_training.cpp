@@ -35,9 +35,8 @@ void end_this_process() {
   kill(getpid(), SIGKILL);
 }
 
-/// What plugins and models that ask the environment find there, as after any other launch. It is called before the
-/// processes connect: setenv() may move the variables while another thread reads them, and rank 0's thread that answers
-/// the others does, at each connection.
+/// Sets RANK and the like, which plugins and models read after any launch. The processes must not have connected yet:
+/// setenv() may move the variables, and rank 0's store thread reads them at each connection.
 void note_in_environment(const Rendezvous& rendezvous, std::int64_t generation) {
   const auto set = [](const char* name, std::int64_t value) { setenv(name, std::to_string(value).c_str(), 1); };
   set("RANK", rendezvous.rank);

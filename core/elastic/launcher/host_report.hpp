@@ -13,7 +13,7 @@ namespace capstan {
 /// from it stays far from the end of 64 bits.
 std::int64_t count_in(const Json& json, const char* key, std::int64_t most = 1'000'000'000);
 
-/// What a launcher tells of its host.
+/// The report that a launcher sends about its host.
 struct HostReport {
   struct Process {
     std::int64_t number = 0, process = 0;  // that of the launch, and that of the host's system

@@ -31,8 +31,8 @@
 ///
 /// Memory belongs to the host, which leaves it alone until the ticket is done. Ranges of one buffer that overlap keep
 /// the order of their calls: a read gives what the last write before it wrote; nothing else keeps any order. A transfer
-/// that comes short goes on in here. Each ticket is ended once, by a poll that says done or throws. Calls
-/// come one at a time, from any thread. The destructor returns when nothing touches the host's memory any more.
+/// that comes short goes on in here. Each ticket is ended once, by a poll that says done or throws. Calls come one at a
+/// time, from any thread. The destructor returns when nothing touches the host's memory any more.
 namespace capstan::sdk {
 
 using Range = capstan_range;
