@@ -35,8 +35,8 @@
 
 #include "bench/bound.hpp"
 #include "capstan/layer.hpp"
+#include "core/components/layer_chain.hpp"
 #include "core/engine/initialize.hpp"
-#include "core/engine/layer_chain.hpp"
 #include "core/registry/plugin_call.hpp"
 
 namespace {

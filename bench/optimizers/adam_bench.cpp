@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "core/engine/host.hpp"
+#include "core/components/host.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/parameters/parameter_groups.hpp"
 #include "core/registry/host.hpp"

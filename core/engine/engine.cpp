@@ -13,7 +13,6 @@
 #include "core/comm/as_one.hpp"
 #include "core/compression/unmatched_groups.hpp"
 #include "core/config/component_params.hpp"
-#include "core/engine/ranks.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -218,36 +217,6 @@ double Engine::train_batch(const NextBatch& next) {
     step();
   } while (state_->under_way.micro_step != 0);
   return state_->mean_loss;
-}
-
-double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
-  State& state = *state_;
-  at::NoGradGuard no_grad;
-  state.store.settle();
-  state.store.settle_stores();
-  state.synchronize();
-  state.emit(CAPSTAN_EVENT_EVAL_BEGIN);
-  state.model.set_training(false);
-  double sum = 0, weight = 0;
-  try {
-    for (std::int64_t i = 0; i < micro_batches; ++i) {
-      Batch batch = next();
-      at::Tensor value;
-      state.run_pass(batch, ParameterResidency::Pass::kEvaluation, [&] { value = state.run_model(batch); });
-      const double loss = value.item<double>();
-      if (batch.weight == 0) continue;  // whatever the loss is, infinity too
-      sum += batch.weight * loss;
-      weight += batch.weight;
-    }
-  } catch (...) {
-    state.model.set_training(true);
-    throw;
-  }
-  state.model.set_training(true);
-  const double mean = mean_over_ranks(*state.communicator, sum, weight);
-  write_metric("Train/Samples/eval_loss", mean);
-  state.emit(CAPSTAN_EVENT_EVAL_END);
-  return mean;
 }
 
 std::string Engine::save_checkpoint(const std::string& dir, const std::string& tag, const Json& client_state,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/comm/comms_log.hpp"
+#include "core/components/progress.hpp"
 #include "core/config/config.hpp"
 #include "core/engine/gather.hpp"
 #include "core/model/batch.hpp"
@@ -19,14 +20,6 @@ namespace capstan {
 
 class Communicator;
 class SnapshotFolder;
-
-/// Counters of a run, in global samples and steps so that they keep their meaning on another world size.
-struct Progress {
-  std::int64_t global_steps = 0;  // steps done, skipped ones included
-  std::int64_t updates = 0;       // steps whose optimizer ran
-  std::int64_t skipped_steps = 0;
-  std::int64_t global_samples = 0;
-};
 
 /// What a step did.
 struct StepReport {

@@ -7,11 +7,10 @@
 #include "core/comm/communicator.hpp"
 #include "core/comm/rendezvous.hpp"
 #include "core/comm/time_limits.hpp"
-#include "core/engine/host.hpp"
+#include "core/components/device.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/model/deferred_model.hpp"
-#include "core/registry/host.hpp"
 
 namespace capstan {
 namespace {
@@ -49,17 +48,6 @@ void refuse_elastic_launch() {
 }
 
 }  // namespace
-
-const capstan_host* model_host() {
-  static EngineHostContext no_engine;
-  static const capstan_host host = [] {
-    capstan_host table = make_host();
-    table.ctx = &no_engine;
-    add_engine_functions(table);
-    return table;
-  }();
-  return &host;
-}
 
 Dataset open_dataset(const Config& config, const PluginIndex& plugins, const Dataset::Source& source) {
   Registry registry(plugins, config.plugin_sha256);

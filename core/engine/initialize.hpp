@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "capstan/plugin.h"
+#include "core/components/model_host.hpp"
 #include "core/data/dataset.hpp"
 #include "core/engine/engine.hpp"
 
@@ -11,18 +11,12 @@ namespace capstan {
 
 struct Rendezvous;
 
-/// The host table for models, which exist before the engine that will run them: errors, log, JSON, batches, layers.
-const capstan_host* model_host();
-
 /// Loads what the device of a configuration needs (capstan.run.device), so that LibTorch finds it: LibTorch looks for
 /// devices once in a process, at the first seed (torch::manual_seed) or pinned tensor. A program that may train on a
 /// GPU calls this function first of all; where the configuration says "cpu" it does nothing. What is wrong in the
 /// configuration is left to initialize(). Throws ConfigError when it cannot be opened, PluginError when the device's
 /// plugin cannot be loaded.
 void use_device(const std::string& config_path_or_base64, const ProgramValues& program = {});
-
-/// The same for a configuration that has been read.
-void load_device(const Config& config, const PluginIndex& plugins);
 
 /// A model for initialize(). In several processes its large parameters have no memory until the engine takes them, so
 /// that one that fits no process can be built for ZeRO stage 3; see without_values().

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "core/comm/communicator.hpp"
-#include "core/engine/checkpoint_lookup.hpp"
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
+#include "core/keep/checkpoint_lookup.hpp"
 #include "core/parameters/parameter_store.hpp"
 
 namespace capstan {

@@ -13,9 +13,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/components/host.hpp"
+#include "core/components/observers.hpp"
 #include "core/config/component_params.hpp"
-#include "core/engine/host.hpp"
-#include "core/engine/observers.hpp"
 #include "core/memory/operands.hpp"
 #include "core/memory/recompute/recomputation.hpp"
 #include "core/memory/shapes_by_host.hpp"

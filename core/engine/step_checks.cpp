@@ -102,4 +102,16 @@ bool Engine::State::check_and_measure(StepReport& report, double& grad_scale) {
   return true;
 }
 
+void Engine::State::refuse_unused_parameters() {
+  if (config.zero.ignore_unused_parameters) return;
+  const std::vector<ParameterEntry>& entries = store.entries();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (store.has_gradient(i) || entries[i].parameter.numel() == 0) continue;
+    if (compressions.is_trained_state(entries[i].name)) continue;  // until the compression acts
+    throw RuntimeFault("parameter '" + entries[i].name + "' got no gradient at " + step_name() +
+                       ", and zero_optimization.ignore_unused_parameters is false. Freeze it "
+                       "(requires_grad_(false)), or set the key to true.");
+  }
+}
+
 }  // namespace capstan

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/comm/time_limits.hpp"
+#include "core/components/device.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/log.hpp"
 #include "core/registry/guilty_plugin.hpp"

@@ -3,7 +3,7 @@
 
 #include "capstan/layer.hpp"
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/engine/layer_chain.hpp"
+#include "core/components/layer_chain.hpp"
 #include "core/errors.hpp"
 #include "tests/probes/probe_run.hpp"
 #include "tests/support/temporary_folder.hpp"

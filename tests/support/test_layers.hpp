@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "capstan/plugin.h"
-#include "core/engine/layer_chain.hpp"
+#include "core/components/layer_chain.hpp"
 #include "core/registry/plugin_call.hpp"
 
 namespace capstan::testing {

@@ -14,8 +14,8 @@
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_reader.hpp"
 #include "core/checkpoint/state_text.hpp"
-#include "core/engine/saved_run.hpp"
 #include "core/errors.hpp"
+#include "core/keep/saved_run.hpp"
 #include "core/xxh3.hpp"
 
 namespace capstan {

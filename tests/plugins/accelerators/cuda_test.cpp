@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/components/host.hpp"
 #include "core/config/resolve/launcher_world.hpp"
-#include "core/engine/host.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/memory/plugin_accelerator.hpp"

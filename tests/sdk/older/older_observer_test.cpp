@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
+#include "core/components/observers.hpp"
 #include "core/engine/initialize.hpp"
-#include "core/engine/observers.hpp"
 #include "core/errors.hpp"
 #include "core/model/batch.hpp"
 #include "core/registry/registry.hpp"

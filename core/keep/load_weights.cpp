@@ -1,0 +1,85 @@
+// How an engine takes parameter values from a file that is not a checkpoint of its own.
+
+#include <ATen/core/grad_mode.h>
+
+#include <filesystem>
+#include <set>
+
+#include "core/checkpoint/hf_folder.hpp"
+#include "core/checkpoint/safetensors.hpp"
+#include "core/comm/as_one.hpp"
+#include "core/errors.hpp"
+#include "core/keep/keep.hpp"
+#include "core/log.hpp"
+
+namespace capstan {
+namespace {
+
+GivenWeights read_values(const std::string& file, const Model& model) {
+  std::error_code error;
+  auto entries = std::filesystem::is_directory(file, error)
+                     ? read_hf_folder(file, hf_format(model.describe(), model.description()))
+                     : read_safetensors(file);
+  GivenWeights values;
+  for (SafetensorsEntry& entry : entries) values.emplace(entry.name, std::move(entry));
+  return values;
+}
+
+/// Leaves out what the model does not keep in files. Throws unless every parameter of the model is there in its shape,
+/// and a buffer that is there in its own.
+void check_values(const std::string& file, GivenWeights& values, const Model& model) {
+  std::string missing, misshapen, unexpected;
+  std::set<std::string> known;
+  const auto compare = [&](const NamedTensor& tensor, bool needed) {
+    known.insert(tensor.name);
+    const auto found = values.find(tensor.name);
+    if (found == values.end()) {
+      if (needed) missing += " '" + tensor.name + "'";
+    } else if (found->second.values.sizes() != tensor.tensor.sizes()) {
+      misshapen += " '" + tensor.name + "' (" + c10::str(found->second.values.sizes()) + " in the file, " +
+                   c10::str(tensor.tensor.sizes()) + " in the model)";
+    }
+  };
+  for (const NamedTensor& parameter : model.parameters()) compare(parameter, !parameter.added);
+  for (const NamedTensor& buffer : model.buffers()) {
+    if (buffer.persistent) compare(buffer, /*needed=*/false);
+  }
+  for (auto value = values.begin(); value != values.end();) {
+    const bool used = known.contains(value->first);
+    if (!used) unexpected += " '" + value->first + "'";
+    value = used ? std::next(value) : values.erase(value);
+  }
+  if (!missing.empty() || !misshapen.empty()) {
+    throw RuntimeFault(file + ": does not fit model '" + model.description() + "'." +
+                       (missing.empty() ? "" : " Missing:" + missing + ".") +
+                       (misshapen.empty() ? "" : " Of another shape:" + misshapen + ".") +
+                       (unexpected.empty() ? "" : " In the file only:" + unexpected + "."));
+  }
+  if (!unexpected.empty())
+    log::warning(file + ": holds what this model does not save, which is not used:" + unexpected + ".");
+}
+
+}  // namespace
+
+void Keep::take_given(const GivenWeights& values, const char* call) {
+  snapshots_.forget();
+  half_loaded_ = true;
+  as_one(*parts_.communicator, std::string(call) + ", apply",
+         [&] { take_weights(values, parts_.model, parts_.store); });
+  parts_.store.set_initial(true);
+  parts_.store.refresh_all();
+  half_loaded_ = false;
+  wants_teacher_ = false;
+}
+
+void Keep::load_weights(const std::string& file) {
+  const at::NoGradGuard no_grad;
+  GivenWeights values;
+  as_one(*parts_.communicator, "load_weights, check", [&] {
+    values = read_values(file, parts_.model);
+    check_values(file, values, parts_.model);
+  });
+  take_given(values, "load_weights");
+}
+
+}  // namespace capstan
