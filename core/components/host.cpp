@@ -185,14 +185,16 @@ capstan_status visit_parameters(void* ctx, const capstan_visitor* visitor, capst
       }
     }
     if (!CAPSTAN_HAS(visitor, tensor)) return;
-    for (ParameterEntry& entry : store_of(ctx).entries()) {
+    ParameterStore& store = store_of(ctx);
+    for (std::size_t i = 0; i < store.entries().size(); ++i) {
+      ParameterEntry& entry = store.entries()[i];
       visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.parameter), CAPSTAN_ROLE_PARAMETER);
       // A part is left out: a visitor could not tell which part it is.
       if (entry.master.numel() != entry.parameter.numel()) continue;
       if (entry.master.is_meta()) continue;  // on a store: there is no tensor of all of it
       visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.master), CAPSTAN_ROLE_MASTER);
-      if (entry.gradient().defined()) {
-        visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.gradient()), CAPSTAN_ROLE_GRADIENT);
+      if (at::Tensor& gradient = store.gradients().shown(i); gradient.defined()) {
+        visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(gradient), CAPSTAN_ROLE_GRADIENT);
       }
     }
   });

@@ -62,28 +62,23 @@ void KeptValues::refuse_within_step(const What& what) const {
 /// The mean gradient of what this rank updates, as the engine keeps it: of any layout and type; undefined: none.
 at::Tensor KeptValues::gradient_of(std::size_t index) const {
   ParameterStore& store = state_.store;
-  Sharding* sharding = store.sharding();
-  if (sharding == nullptr) return store.entries()[index].gradient();
-  GradientReducer& gradients = sharding->gradients();
+  StepGradients& gradients = store.gradients();
   if (gradients.local()) {
     throw RuntimeFault("gradient of '" + store.entries()[index].name +
                        "': the optimizer averages gradients by itself, so no rank has the mean before the update.");
   }
-  if (gradients.away(index)) {
+  if (gradients.stored(index)) {
     throw RuntimeFault("gradient of '" + store.entries()[index].name +
                        "': it went to the store that zero_optimization.offload_optimizer names, and is read back by "
                        "the update alone. Leave the section out to read gradients.");
   }
-  return gradients.gradient(index);
+  return gradients.kept(index);
 }
 
 /// Whether some rank has had a gradient of the parameter in this step.
 bool KeptValues::gradient_is_there(std::size_t index) const {
-  ParameterStore& store = state_.store;
-  Sharding* sharding = store.sharding();
-  if (sharding == nullptr) return store.entries()[index].gradient().defined();
-  const bool here = sharding->gradients().touched()[index] != 0;
-  Communicator& communicator = sharding->communicator();
+  const bool here = state_.store.gradients().is_here(index);
+  Communicator& communicator = *state_.communicator;
   if (communicator.size() == 1) return here;
   const auto of_ranks = communicator.all_gather_text("whether ranks have a gradient", here ? "1" : "");
   return std::any_of(of_ranks.begin(), of_ranks.end(), [](const std::string& text) { return !text.empty(); });
@@ -216,16 +211,8 @@ void KeptValues::set_part(const What& what, const at::Tensor& values) const {
     if (!gradient.defined()) {
       throw RuntimeFault("gradient of '" + what.parameter + "': this step has none that could get other values.");
     }
-    const at::Tensor given =
-        flat_values(what, values, gradient.numel()).view(gradient.sizes()).mul(state_.scaler.scale());
-    if (Sharding* sharding = state_.store.sharding()) {
-      at::Tensor(gradient).copy_(given);
-      sharding->gradients().note_given(index);
-    } else if (gradient.layout() == at::kStrided) {
-      at::Tensor(gradient).copy_(given);
-    } else {
-      state_.store.entries()[index].gradient() = given.to(gradient.scalar_type());
-    }
+    const at::Tensor given = flat_values(what, values, gradient.numel());
+    state_.store.gradients().set(index, given.mul(state_.scaler.scale()));
     return;
   }
   const at::Tensor whole_part = part(what);
@@ -243,9 +230,7 @@ void KeptValues::set_whole(const What& what, const at::Tensor& values) const {
     return set_part(what, values);  // each rank has all of it
   }
   const at::Tensor given = flat_values(what, values, store.entries()[index].parameter.numel());
-  Sharding* sharding = store.sharding();
-  const bool cut = sharding != nullptr && sharding->partitioned();
-  const Range mine = cut ? sharding->updated(index) : Range{0, given.numel()};
+  const Range mine = store.updated(index);
   set_part(what, given.narrow(0, mine.offset, mine.numel));
   if (!what.is_master()) return;
   state_.keep.snapshots().forget();

@@ -41,8 +41,8 @@ std::string Engine::State::first_not_finite() {
   for (const SubGroup& sub_group : store.sub_groups()) {
     store.acquire(sub_group);
     for (const Piece& piece : store.pieces(sub_group)) {
-      ParameterEntry& entry = store.entries()[piece.entry];
-      const at::Tensor& values = piece.gradient.defined() ? piece.gradient : entry.gradient();
+      const ParameterEntry& entry = store.entries()[piece.entry];
+      const at::Tensor& values = piece.gradient.defined() ? piece.gradient : store.gradients().shown(piece.entry);
       const bool has_one = values.defined() && store.has_gradient(piece.entry);
       if (parameter.empty() && !all_finite(piece.master)) parameter = entry.name;
       if (gradient.empty() && has_one && !all_finite(values)) gradient = entry.name;

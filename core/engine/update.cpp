@@ -78,9 +78,10 @@ void Engine::State::update_sub_group(const SubGroup& sub_group, const capstan_st
 void Engine::State::update_by_program(double grad_scale) {
   std::vector<OwnSlot> slots;
   for (std::size_t i = 0; i < store.entries().size(); ++i) {
-    ParameterEntry& entry = store.entries()[i];
-    if (!store.has_gradient(i) || !entry.gradient().defined()) continue;
-    at::Tensor gradient = entry.gradient().detach().to(at::kFloat);
+    const ParameterEntry& entry = store.entries()[i];
+    const at::Tensor* collected = store.gradients().collected(i);
+    if (!store.has_gradient(i) || collected == nullptr) continue;
+    at::Tensor gradient = collected->detach().to(at::kFloat);
     if (grad_scale != 1) gradient = gradient.mul(grad_scale);
     slots.push_back({entry.name, entry.master.view(entry.shape), gradient.view(entry.shape)});
   }

@@ -25,15 +25,12 @@ ParameterStore::ParameterStore(const std::vector<NamedTensor>& parameters, const
     : accelerator_(accelerator), options_(std::move(options)) {
   at::NoGradGuard no_grad;
   if (options_.sharding) build_sharding(parameters);
+  home_ = make_home(sharding_.get(), options_.residency);
   plan_entries(parameters);
   plan_sub_groups(parameters, groups);
   for (std::size_t i = 0; i < parameters.size(); ++i) build_entry(parameters[i], groups.group_of(i));
-  if (sharding_) attach_sharding(parameters);
-  if (options_.sparse_rows && !sharding_) {
-    std::vector<at::Tensor> tensors;
-    for (const ParameterEntry& entry : entries_) tensors.push_back(entry.parameter);
-    rows_.emplace(tensors);
-  }
+  attach(parameters);
+  build_gradients();
   build_pieces(groups);
   build_model_state();
   build_slots();
@@ -48,7 +45,7 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     EntryPlan plan;
     plan.dtype = options_.stays_fp32 && options_.stays_fp32(named) ? at::kFloat : options_.compute_dtype;
     plan.whole = named.tensor.numel();
-    plan.part = partitioned() ? sharding_->updated(plans_.size()) : Range{0, named.tensor.numel()};
+    plan.part = home_->updated(plans_.size(), plan.whole);
     plan.compressed = options_.compressed && options_.compressed(named);
     if (options_.trained_state_of) plan.trained_state_of = options_.trained_state_of(named);
     plan.separate = plan.dtype != at::kFloat || plan.compressed || (!partitioned() && !named.tensor.is_contiguous());
@@ -183,18 +180,17 @@ void ParameterStore::build_model_state() {
 }
 
 void ParameterStore::build_compressed() {
-  const auto of_ranks = [this](std::size_t i) {
-    std::vector<Range> ranges;
-    for (int rank = 0; partitioned() && rank < sharding_->communicator().size(); ++rank) {
-      ranges.push_back(sharding_->updated(i, rank));
-    }
-    return ranges;
-  };
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const ParameterEntry& entry = entries_[i];
     if (!plans_[i].trained_state_of.empty()) {
-      compressed_.states.push_back(
-          {i, entry.name, plans_[i].whole, plans_[i].part, of_ranks(i), entry.master.view({-1}), {}, false});
+      compressed_.states.push_back({i,
+                                    entry.name,
+                                    plans_[i].whole,
+                                    plans_[i].part,
+                                    home_->updated_by_ranks(i),
+                                    entry.master.view({-1}),
+                                    {},
+                                    false});
     }
     if (!entry.compressed) continue;
     CompressedPart& part = compressed_.parameters.emplace_back();
@@ -205,8 +201,8 @@ void ParameterStore::build_compressed() {
     part.master = entry.master.view({-1});
     part.compute = entry.compute_part;
     if (!partitioned()) part.compute = entry.compute.contiguous().view({-1});
-    part.wants_scales = residency_ && sharding_->communicator().size() > 1;
-    part.of_ranks = of_ranks(i);
+    part.wants_scales = home_->sends_codes();
+    part.of_ranks = home_->updated_by_ranks(i);
   }
 }
 
@@ -216,7 +212,7 @@ void ParameterStore::compress(const std::string& step) {
   settle();
   options_.compress(step, compressed_, initial_);
   for (CompressedPart& part : compressed_.parameters) {
-    if (part.wants_scales) sharding_->set_scales(part.entry, std::exchange(part.scales, std::nullopt));
+    if (part.wants_scales) home_->set_scales(part.entry, std::exchange(part.scales, std::nullopt));
     ParameterEntry& entry = entries_[part.entry];
     if (!partitioned() && !entry.compute.is_contiguous()) entry.compute.copy_(part.compute.view(entry.shape));
   }
@@ -226,8 +222,6 @@ void ParameterStore::build_slots() {
   compute_written_.resize(pieces_.size());
   state_handles_.resize(pieces_.size());
   piece_gradients_.resize(pieces_.size());
-  gradients_.resize(entries_.size());
-  has_gradient_.resize(entries_.size());
   for (std::size_t p = 0; p < pieces_.size(); ++p) {
     Piece& piece = pieces_[p];
     ParameterEntry& entry = entries_[piece.entry];
@@ -256,91 +250,36 @@ void ParameterStore::build_slots() {
 
 void ParameterStore::begin_backward(const std::string& step, bool last, bool local,
                                     const std::vector<std::size_t>& left_out) {
-  if (sharding_) sharding_->gradients().begin(step, last, local, left_out);
-  if (staging_ && last) staging_->prefetch();
+  gradients_->begin_backward(step, last, local, left_out);
+  if (last) staging_->prefetch();
 }
 
 void ParameterStore::end_backward() {
-  if (residency_) residency_->end_pass();
-  if (sharding_) return sharding_->gradients().end();
-  if (options_.accumulation_dtype == options_.compute_dtype) return;  // the parameters' own gradients add up
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    ParameterEntry& entry = entries_[i];
-    at::Tensor& gradient = entry.parameter.mutable_grad();
-    if (!gradient.defined()) continue;
-    if (rows_) rows_->note(i, gradient);
-    if (gradient.layout() != at::kStrided && options_.sparse_gradients) gradient = gradient.to_dense();
-    if (entry.accumulated.defined()) {
-      entry.accumulated.add_(gradient);
-    } else {
-      entry.accumulated = gradient.to(options_.accumulation_dtype);
-    }
-    gradient.reset();
-  }
+  home_->end_backward();
+  gradients_->end_backward();
 }
 
 void ParameterStore::give_zeros(const std::vector<std::size_t>& entries) {
-  for (const std::size_t i : entries) {
-    if (sharding_) {
-      sharding_->gradients().give_zeros(i);
-    } else if (at::Tensor& gradient = entries_[i].gradient(); !gradient.defined()) {
-      entries_[i].accumulated =
-          at::zeros(entries_[i].shape, entries_[i].parameter.options().dtype(options_.accumulation_dtype));
-    }
-  }
+  for (const std::size_t i : entries) gradients_->give_zeros(i);
 }
 
 const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
-  present_.clear();
-  contiguous_copies_.clear();
-  contiguous_copies_.reserve(entries_.size());
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    ParameterEntry& entry = entries_[i];
-    if (storage_of(entry.parameter) != entry.storage) {
-      throw RuntimeFault("parameter '" + entry.name +
-                         "': its storage was exchanged after the engine was built (module->to(), set_data?), so "
-                         "updates would not reach the model. Move the model first, then build the engine.");
-    }
-    gradients_[i] = nullptr;
-    has_gradient_[i] = 0;
-    if (sharding_) {
-      const bool wanted = !present_on_any_.empty() && present_on_any_[i] && entry.master.numel() > 0;
-      if (!wanted && !options_.every_slot) continue;
-      if (plans_[i].gradient_away) {
-        has_gradient_[i] = wanted;
-        continue;
-      }
-      entry.reduced = sharding_->gradients().gradient(i);
-    }
-    at::Tensor& gradient = entry.gradient();
-    if (!gradient.defined()) continue;
-    if (rows_ && !entry.accumulated.defined()) rows_->note(i, gradient);
-    if (gradient.layout() != at::kStrided) {
-      if (!options_.sparse_gradients) {
-        throw RuntimeFault("parameter '" + entry.name +
-                           "': has a sparse gradient, and optimizers update dense ones. Set sparse_gradients, or build "
-                           "the embedding with sparse = false.");
-      }
-      gradient = gradient.to_dense();
-    }
-    if (gradient.is_contiguous()) {
-      gradients_[i] = &gradient;
-    } else {
-      gradients_[i] = &contiguous_copies_.emplace_back(gradient.contiguous());
-    }
-    has_gradient_[i] = 1;
-    present_.push_back(gradients_[i]);
+  for (const ParameterEntry& entry : entries_) {
+    if (storage_of(entry.parameter) == entry.storage) continue;
+    throw RuntimeFault("parameter '" + entry.name +
+                       "': its storage was exchanged after the engine was built (module->to(), set_data?), so "
+                       "updates would not reach the model. Move the model first, then build the engine.");
   }
-  if (stored_gradients_) stored_gradients_->settle();
-  if (staging_) staging_->set_gradients(true);
-  return present_;
+  const std::vector<const at::Tensor*>& collected = gradients_->collect();
+  staging_->set_gradients(true);
+  return collected;
 }
 
 /// The gradient of a piece, whose entry has one.
 const at::Tensor& ParameterStore::gradient_of(std::size_t piece_index) {
   const Piece& piece = pieces_[piece_index];
   if (piece.gradient.defined()) return piece.gradient;
-  const at::Tensor& whole = *gradients_[piece.entry];
+  const at::Tensor& whole = *gradients_->collected(piece.entry);
   // In a local step a gradient is the whole parameter's, of which this rank may have a part.
   if (first_piece_[piece.entry] + 1 == first_piece_[piece.entry + 1]) return whole;
   return piece_gradients_[piece_index] = whole.view({-1}).narrow(0, piece.offset, piece.numel);
@@ -348,10 +287,10 @@ const at::Tensor& ParameterStore::gradient_of(std::size_t piece_index) {
 
 const std::vector<const capstan_slot*>& ParameterStore::slots(const SubGroup& sub_group) {
   slot_list_.clear();
-  const SparseRows* taken = sparse_rows();
+  const SparseRows* taken = gradients_->rows();
   for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
     const std::size_t i = pieces_[p].entry;
-    if (!has_gradient_[i]) continue;
+    if (!gradients_->has(i)) continue;
     slots_[p].grad = handle_of(gradient_of(p));
     const std::vector<std::int64_t>* rows = taken ? taken->rows(i) : nullptr;
     slots_[p].grad_rows = rows ? rows->data() : nullptr;
@@ -372,31 +311,15 @@ const std::vector<const capstan_slot*>& ParameterStore::slots_without_gradients(
   return slot_list_;
 }
 
-const SparseRows* ParameterStore::sparse_rows() const {
-  if (sharding_) return sharding_->gradients().sparse_rows();
-  return rows_ ? &*rows_ : nullptr;
-}
-
 void ParameterStore::drop_gradients(bool applied) {
-  if (rows_) rows_->drop();
-  for (ParameterEntry& entry : entries_) {
-    entry.parameter.mutable_grad().reset();
-    entry.accumulated.reset();
-    entry.reduced.reset();
-  }
+  gradients_->drop(applied);
   for (at::Tensor& gradient : piece_gradients_) gradient.reset();
-  if (staging_) staging_->set_gradients(false);
-  std::fill(has_gradient_.begin(), has_gradient_.end(), 0);
-  present_on_any_.clear();
-  if (!sharding_) return;
-  sharding_->gradients().drop();
-  // What is lost of a number that is not finite is not finite, and would spoil the next gradients.
-  if (!applied) sharding_->gradients().forget_errors();
+  staging_->set_gradients(false);
 }
 
 void ParameterStore::refresh(const SubGroup& sub_group) {
   for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
-    if (has_gradient_[pieces_[p].entry] && compute_written_[p] == 0) refresh_piece(pieces_[p]);
+    if (gradients_->has(pieces_[p].entry) && compute_written_[p] == 0) refresh_piece(pieces_[p]);
   }
 }
 
@@ -427,7 +350,6 @@ void ParameterStore::refresh_all() {
     }
   }
   compress("all parameters");
-  if (!partitioned()) return;
   share("all parameters");
   settle();
 }

@@ -19,6 +19,8 @@
 #include "core/parameters/compressed_part.hpp"
 #include "core/parameters/offload_options.hpp"
 #include "core/parameters/parameter_groups.hpp"
+#include "core/parameters/parameter_home.hpp"
+#include "core/parameters/step_gradients.hpp"
 #include "core/parameters/stored_parts.hpp"
 #include "core/parameters/tile_staging.hpp"
 #include "core/parameters/tiles.hpp"
@@ -43,19 +45,11 @@ struct ParameterEntry {
   at::Tensor compute;       // alias of the parameter's values, no autograd
   bool separate = false;    // master and compute copy have storages of their own
   bool compressed = false;  // compressions fill the compute copy, or the part of it
-  at::Tensor accumulated;   // gradient sum over micro-batches where its dtype is not the parameter's
-  at::Tensor reduced;       // several processes: the mean gradient of the part, in a step that has one
   at::Tensor compute_part;  // the part of the compute copy, where it is not the master itself
   std::vector<std::int64_t> shape;
   std::uint32_t group = 0;
   capstan_param_role role = CAPSTAN_PARAM_OTHER;
   const void* storage = nullptr;  // the parameter's storage when the store was built
-
-  /// The gradient as it stands: undefined when this step gave none.
-  at::Tensor& gradient() {
-    if (reduced.defined()) return reduced;
-    return accumulated.defined() ? accumulated : parameter.mutable_grad();
-  }
 };
 
 /// A run of an entry's elements that is updated at once: all of what this rank updates, or less where its states are on
@@ -110,13 +104,13 @@ class ParameterStore {
 
   std::vector<ParameterEntry>& entries() { return entries_; }
   /// Stage 3, with one process where parameters are offloaded: this rank holds parts of parameters.
-  bool parts_only() const { return sharding_ && sharding_->parts_only(); }
+  bool parts_only() const { return home_->parts_only(); }
   /// Floating-point parameters that are not trained, in the model's order; the tensors are aliases of their values.
   const std::vector<NamedTensor>& frozen() const { return frozen_; }
   /// What this rank holds of frozen parameter k: at stage 3 a part, else all of it.
-  Range frozen_part(std::size_t k) const;
+  Range frozen_part(std::size_t k) const { return home_->frozen_part(k); }
   /// That part in the compute type, one dimension.
-  at::Tensor frozen_values(std::size_t k);
+  at::Tensor frozen_values(std::size_t k) const { return home_->frozen_values(k); }
   /// Gives frozen parameter k other values: calls `fill(to, offset)` for each run of elements that is kept here.
   void set_frozen(std::size_t k, const std::function<void(at::Tensor to, std::int64_t offset)>& fill);
   const std::vector<SubGroup>& sub_groups() const { return sub_groups_; }
@@ -149,7 +143,7 @@ class ParameterStore {
   /// Null in a single process that holds everything.
   Sharding* sharding() { return sharding_.get(); }
   /// Brings the parameters that operators use; null while all are here to stay.
-  OperatorPolicy* operator_policy();
+  OperatorPolicy* operator_policy() { return home_->operator_policy(); }
   /// Waits until no other thread exchanges anything with the ranks. Throws RuntimeFault.
   void settle();
   /// The same after an exception: gives up what of the step has failed, and returns why ("": nothing has). Parameters
@@ -167,7 +161,9 @@ class ParameterStore {
   /// after the step's last end_backward().
   void give_zeros(const std::vector<std::size_t>& entries);
   /// Several processes: the parameters that some rank has a gradient of in this step.
-  void set_present(const std::vector<std::uint8_t>& present);
+  void set_present(const std::vector<std::uint8_t>& present) { gradients_->set_present(present); }
+  /// The elements of parameter i that this rank updates.
+  Range updated(std::size_t i) const { return plans_[i].part; }
   /// What this rank saves of parameter i: all of it in a single process.
   Range saved_part(std::size_t i) const;
   /// The sum of what each rank gives, where ranks hold parts; else the value itself. `name` says what is summed.
@@ -176,7 +172,9 @@ class ParameterStore {
   double squares_of_master(std::size_t i);
   double squares_of_gradient(std::size_t i);
   /// Whether parameter i has a gradient in this step, on any rank; after collect_gradients.
-  bool has_gradient(std::size_t i) const;
+  bool has_gradient(std::size_t i) const { return gradients_->on_any_rank(i); }
+  /// The gradients of the step, one for each of entries().
+  StepGradients& gradients() { return *gradients_; }
   /// Adds up what an optimizer measured: `width` numbers for each block of each slot of the sub-group. Returns `width`
   /// totals a slot, over all ranks.
   std::vector<double> sum_measures(const std::string& name, const SubGroup& sub_group,
@@ -210,7 +208,7 @@ class ParameterStore {
   /// Ends that; `changed`: their values are kept, else the earlier ones.
   void release(const SubGroup& sub_group, bool changed);
   /// Whether the tensors of a released sub-group still show its values.
-  bool readable_after_release() const { return staging_ == nullptr; }
+  bool readable_after_release() const { return staging_->empty(); }
   /// A tensor of an entry's pieces: the master, or a state by its index in Piece::state.
   static constexpr int kMaster = -1;
   /// Whether that tensor of entry i is one tensor in memory: the entry's master, or the state of its first piece.
@@ -239,11 +237,11 @@ class ParameterStore {
   const CompressedParts& compressed() const { return compressed_; }
   const CompressedPart& compressed_part(const std::string& parameter) const;
   /// Called after compress(): where ranks update parts, every rank gets every part. `step` names the step.
-  void share(const std::string& step);
+  void share(const std::string& step) { home_->share(step); }
   /// Keeps the values of parameters (of entries(), and after them of frozen()) in memory, for code that uses no
   /// operators / lets them leave again.
   void hold(const std::vector<std::size_t>& parameters);
-  void let_go(const std::vector<std::size_t>& parameters);
+  void let_go(const std::vector<std::size_t>& parameters) { home_->let_go(parameters); }
   /// Makes the values that rank `root` has in its compute copies, which are held, those of all ranks and masters.
   void take_values(const std::vector<std::size_t>& parameters, int root);
   /// Called after take_values() and let_go(): has those of them compressed that are to be, which take_values() gave
@@ -278,12 +276,13 @@ class ParameterStore {
   KeptAway kept_away();
   void build_entry(const NamedTensor& parameter, std::uint32_t group);
   void put_master(std::size_t index, const at::Tensor& values);
-  void attach_sharding(const std::vector<NamedTensor>& parameters);
+  void attach(const std::vector<NamedTensor>& parameters);
   std::vector<bool> staying() const;
-  void build_residency(const std::vector<bool>& stays, const std::vector<bool>& movable_frozen);
+  void build_home(const std::vector<bool>& stays, std::vector<bool> movable_frozen);
+  void build_gradients();
+  void give_first_values();
   void make_deferred_values();
   bool take_deferred(const c10::Storage& storage);
-  void share_what_stays(const std::string& step);
   void cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred);
   void build_pieces(const ParameterGroups& groups);
   void build_tensors(std::size_t piece);
@@ -299,15 +298,12 @@ class ParameterStore {
   void build_compressed();
   CompressedParts compressed_as_they_were(const std::vector<std::size_t>& parameters);
   std::vector<std::uint8_t> compressed_present(const std::string& step);
-  at::Tensor gradient_here(std::size_t i);
   void give_gradient(TrainedPart& part);
   bool compresses_some(const std::vector<std::size_t>& parameters) const;
   std::vector<double> totals_of_entries(const std::string& name, std::size_t begin, std::size_t end,
                                         const std::vector<double>& per_block, std::size_t width);
   bool has_state(const StateSpec& spec, const ParameterEntry& entry, const ParameterGroups& groups) const;
-  bool partitioned() const { return sharding_ && sharding_->partitioned(); }
-  /// Null where the optimizer takes no rows.
-  const SparseRows* sparse_rows() const;
+  bool partitioned() const { return home_->partitioned(); }
 
   /// A parameter whose values are still to be made.
   struct Deferred {
@@ -322,9 +318,8 @@ class ParameterStore {
   std::unique_ptr<StoredParts> stored_parts_;          // stage 3: of parameters that are on a store
   std::unique_ptr<StoredGradients> stored_gradients_;  // and of their gradients
   std::unique_ptr<Sharding> sharding_;                 // uses both
-  std::unique_ptr<ParameterResidency> residency_;
-  std::vector<std::uint8_t> present_on_any_;  // one an entry
-  std::optional<SparseRows> rows_;            // a single process: the rows of sparse gradients, where they are taken
+  std::unique_ptr<ParameterHome> home_;
+  std::unique_ptr<StepGradients> gradients_;
   CompressedParts compressed_;
   bool initial_ = true;
   std::vector<Deferred> deferred_;  // while the store is built
@@ -337,17 +332,13 @@ class ParameterStore {
   std::vector<std::size_t> sub_group_of_;  // one a piece
   std::vector<std::size_t> first_piece_;   // one an entry, and the number of all pieces
   std::vector<SubGroup> sub_groups_;
-  std::unique_ptr<TileStaging> staging_;  // null: everything is in memory
+  std::unique_ptr<TileStaging> staging_;  // empty: everything is in memory
   std::vector<at::Tensor> model_state_;
   std::vector<capstan_tensor> model_state_handles_;
   std::vector<std::vector<capstan_tensor>> state_handles_;
-  std::vector<capstan_slot> slots_;            // one a piece, filled once
-  std::vector<int> compute_written_;           // one a piece
-  std::vector<at::Tensor> piece_gradients_;    // one a piece: the current step's, where it is cut
-  std::vector<std::uint8_t> has_gradient_;     // one an entry: the current step has one of what this rank updates
-  std::vector<const at::Tensor*> gradients_;   // the current step's, one an entry; null: it has none
-  std::vector<const at::Tensor*> present_;     // the gradients that are not null
-  std::vector<at::Tensor> contiguous_copies_;  // stand in for gradients that are not contiguous
+  std::vector<capstan_slot> slots_;          // one a piece, filled once
+  std::vector<int> compute_written_;         // one a piece
+  std::vector<at::Tensor> piece_gradients_;  // one a piece: the current step's, where it is cut
   std::vector<const capstan_slot*> slot_list_;
 };
 

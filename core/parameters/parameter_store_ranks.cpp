@@ -70,7 +70,7 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values,
   if (!deferred) entry.master.copy_(full_values.reshape({-1}).narrow(0, part.offset, part.numel));
 }
 
-void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters) {
+void ParameterStore::attach(const std::vector<NamedTensor>& parameters) {
   const std::vector<bool> alone = alone_in_storage(parameters);
   const std::vector<bool> stays = parts_only() ? staying() : std::vector<bool>(entries_.size() + frozen_.size(), true);
   std::vector<at::Tensor> tensors;
@@ -87,9 +87,8 @@ void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters)
     tensors.push_back(entry.parameter);
     names.push_back(entry.name);
   }
-  sharding_->attach(tensors, names, movable, kept_away());
-  if (!partitioned()) return;
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
+  if (sharding_) sharding_->attach(tensors, names, movable, kept_away());
+  for (std::size_t i = 0; partitioned() && i < entries_.size(); ++i) {
     ParameterEntry& entry = entries_[i];
     if (plans_[i].parameter_away) continue;
     const at::Tensor values = sharding_->updated_values(i);
@@ -99,7 +98,45 @@ void ParameterStore::attach_sharding(const std::vector<NamedTensor>& parameters)
       entry.compute_part = values;
     }
   }
-  if (sharding_->parts_only()) build_residency(stays, movable_frozen);
+  build_home(stays, std::move(movable_frozen));
+}
+
+void ParameterStore::build_home(const std::vector<bool>& stays, std::vector<bool> movable_frozen) {
+  ParameterHome::Parameters all;
+  for (const ParameterEntry& entry : entries_) {
+    all.trained.push_back({entry.name, entry.parameter});
+    all.compute.push_back(entry.compute);
+  }
+  all.frozen = frozen_;
+  all.stays = stays;
+  all.movable_frozen = std::move(movable_frozen);
+  all.frozen_dtype = options_.compute_dtype;
+  all.frozen_as_int8 = options_.frozen_as_int8;
+  home_->attach(std::move(all));
+  if (parts_only()) give_first_values();
+}
+
+void ParameterStore::build_gradients() {
+  GradientOptions options;
+  for (const ParameterEntry& entry : entries_) {
+    options.parameters.push_back(entry.parameter);
+    options.names.push_back(entry.name);
+  }
+  options.accumulation = options_.accumulation_dtype;
+  options.accumulates_apart = options_.accumulation_dtype != options_.compute_dtype;
+  options.sparse = options_.sparse_gradients;
+  options.sparse_rows = options_.sparse_rows;
+  if (!sharding_) {
+    gradients_ = std::make_unique<OneProcessGradients>(std::move(options));
+    return;
+  }
+  ReducedGradients::Options reduced{.sharding = sharding_.get(), .store = stored_gradients_.get()};
+  for (const EntryPlan& plan : plans_) {
+    reduced.stored.push_back(plan.gradient_away);
+    reduced.updates.push_back(plan.part.numel > 0);
+  }
+  reduced.every_slot = options_.every_slot;
+  gradients_ = std::make_unique<ReducedGradients>(std::move(options), std::move(reduced));
 }
 
 /// Stage 3: for each parameter of entries(), and after them of frozen(), whether it is to stay whole in memory.
@@ -126,7 +163,7 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
     sharding_->communicator().broadcast("start: values of the model", {values}, 0);
     if (!original.is_contiguous()) original.copy_(values);
     const bool copied = storage_of(one.parameter) != storage_of(original);
-    const bool leaves = !residency_->stays(one.frozen ? entries_.size() + one.index : one.index);
+    const bool leaves = !home_->stays(one.frozen ? entries_.size() + one.index : one.index);
     may_go = copied || leaves;
     if (copied && !leaves) {
       bring_back(*one.parameter.storage().unsafeGetStorageImpl(),
@@ -150,22 +187,8 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
   return may_go;
 }
 
-void ParameterStore::build_residency(const std::vector<bool>& stays, const std::vector<bool>& movable_frozen) {
-  std::vector<ParameterResidency::Parameter> parameters;
-  std::vector<at::Tensor> frozen_tensors;
-  for (const ParameterEntry& entry : entries_) {
-    parameters.push_back({entry.name, entry.parameter, stays[parameters.size()]});
-  }
-  for (const NamedTensor& frozen : frozen_) {
-    parameters.push_back({frozen.name, frozen.tensor, stays[parameters.size()]});
-    frozen_tensors.push_back(frozen.tensor);
-  }
-  residency_ = std::make_unique<ParameterResidency>(parameters, sharding_->parts(), options_.residency);
-  std::vector<bool> coded;
-  for (std::size_t k = 0; k < frozen_.size(); ++k) {
-    coded.push_back(options_.frozen_as_int8 && !residency_->stays(entries_.size() + k));
-  }
-  sharding_->attach_frozen(frozen_tensors, options_.compute_dtype, std::move(coded), movable_frozen);
+/// Stage 3: gives this rank's parts their first values, and lets the parameters leave memory.
+void ParameterStore::give_first_values() {
   const auto has_values = [&](std::size_t index, bool frozen) {
     return std::none_of(deferred_.begin(), deferred_.end(),
                         [&](const Deferred& one) { return one.index == index && one.frozen == frozen; });
@@ -177,22 +200,14 @@ void ParameterStore::build_residency(const std::vector<bool>& stays, const std::
     if (has_values(k, true)) sharding_->frozen().take(k, frozen_[k].tensor);
   }
   make_deferred_values();
-  residency_->drop();
+  home_->begin();
   malloc_trim(0);  // the whole model was here, and its memory would stay the heap's
 }
 
-OperatorPolicy* ParameterStore::operator_policy() {
-  if (residency_) return residency_.get();
-  ArrivingParameters* arriving = sharding_ ? sharding_->arriving() : nullptr;
-  return arriving && arriving->under_way() ? arriving : nullptr;
-}
-
 void ParameterStore::settle() {
-  if (residency_) residency_->settle();
-  if (!sharding_) return;
-  if (sharding_->arriving()) sharding_->arriving()->settle();
+  home_->settle();
   // A backward that an exception has ended leaves reductions under way.
-  sharding_->settle();
+  gradients_->settle();
 }
 
 std::string ParameterStore::give_up_what_failed() {
@@ -205,28 +220,20 @@ std::string ParameterStore::give_up_what_failed() {
     }
   };
   // First, so that nothing that waits below is under way.
-  if (sharding_) attempt([&] { sharding_->settle(); });
+  attempt([&] { gradients_->settle(); });
   attempt([&] { settle(); });
-  if (stored_gradients_) attempt([&] { stored_gradients_->settle(); });
+  attempt([&] { gradients_->settle_store(); });
   attempt([&] { settle_stores(); });
   return failure;
 }
 
 void ParameterStore::begin_forward(const std::string& step, ParameterResidency::Pass pass) {
-  if (!residency_) return;
-  sharding_->parts().name(step);
-  residency_->begin_pass(pass);
+  home_->begin_forward(step, pass);
 }
 
 void ParameterStore::end_forward(ParameterResidency::Pass pass) {
   settle();
-  if (!residency_) return;
-  if (pass == ParameterResidency::Pass::kEvaluation) residency_->end_pass();
-}
-
-void ParameterStore::set_present(const std::vector<std::uint8_t>& present) {
-  present_on_any_ = present;
-  sharding_->gradients().expect(present);
+  home_->end_forward(pass);
 }
 
 Range ParameterStore::saved_part(std::size_t i) const {
@@ -245,10 +252,6 @@ double ParameterStore::sum_over_ranks(const std::string& name, double value) {
   return sum;
 }
 
-bool ParameterStore::has_gradient(std::size_t i) const {
-  return sharding_ ? present_on_any_[i] != 0 : has_gradient_[i] != 0;
-}
-
 /// `width` totals for each entry, zeros for those that have no piece in [begin, end). Of an entry that has one all are
 /// there.
 std::vector<double> ParameterStore::totals_of_entries(const std::string& name, std::size_t begin, std::size_t end,
@@ -259,7 +262,7 @@ std::vector<double> ParameterStore::totals_of_entries(const std::string& name, s
   auto at = per_block.begin();
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const std::int64_t count = blocks_in(entries_[i].master.numel()) * static_cast<std::int64_t>(width);
-    if (i >= first && i < last && has_gradient_[i]) {
+    if (i >= first && i < last && gradients_->has(i)) {
       blocks.insert(blocks.end(), at, at + count);
       at += count;
     } else {
@@ -282,7 +285,7 @@ std::vector<double> ParameterStore::sum_measures(const std::string& name, const 
   std::vector<double> of_slots;
   for (const Piece& piece : pieces(sub_group)) {
     const std::size_t i = piece.entry;
-    if (!has_gradient_[i]) continue;
+    if (!gradients_->has(i)) continue;
     for (std::size_t k = 0; k < width; ++k) of_slots.push_back(totals[i * width + k]);
   }
   return of_slots;
@@ -297,51 +300,15 @@ std::vector<double> ParameterStore::sum_model_measures(const std::string& name, 
   return sums;
 }
 
-void ParameterStore::share(const std::string& step) {
-  if (!partitioned()) return;
-  if (residency_) return share_what_stays(step);
-  FlatParameters& parameters = sharding_->parameters();
-  ArrivingParameters* arriving = sharding_->arriving();
-  if (arriving) {
-    arriving->start(step);
-  } else {
-    parameters.gather(sharding_->communicator(), step);
-  }
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    ParameterEntry& entry = entries_[i];
-    if (parameters.moved(i) || entry.compute.numel() == 0) continue;
-    if (arriving) arriving->wait_for(i);
-    entry.compute.copy_(parameters.values(i).view(entry.shape));
-  }
-}
-
-Range ParameterStore::frozen_part(std::size_t k) const {
-  return parts_only() ? sharding_->frozen_part(k) : Range{0, frozen_[k].tensor.numel()};
-}
-
-at::Tensor ParameterStore::frozen_values(std::size_t k) {
-  return parts_only() ? sharding_->frozen().part(k) : frozen_[k].tensor.reshape({-1});
-}
-
 void ParameterStore::set_frozen(std::size_t k, const std::function<void(at::Tensor to, std::int64_t offset)>& fill) {
   const at::NoGradGuard no_grad;
-  if (!parts_only() || residency_->stays(entries_.size() + k)) fill(frozen_[k].tensor, 0);
-  if (!parts_only()) return;
-  const Range part = sharding_->frozen_part(k);
-  const at::Tensor values = at::empty({part.numel}, frozen_[k].tensor.options());
-  fill(values, part.offset);
-  sharding_->frozen().take_part(k, values);
-  sharding_->parts().forget_frozen();
+  home_->set_frozen(k, fill);
 }
 
 void ParameterStore::hold(const std::vector<std::size_t>& parameters) {
   settle();
   settle_stores();
-  if (residency_) residency_->hold(parameters);
-}
-
-void ParameterStore::let_go(const std::vector<std::size_t>& parameters) {
-  if (residency_) residency_->let_go(parameters);
+  home_->hold(parameters);
 }
 
 void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int root) {
@@ -377,8 +344,7 @@ void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int
       });
     }
     if (entry.compute_part.defined() && partitioned()) entry.compute_part.copy_(part);
-    // At stages 1 and 2 a parameter that could not be moved has a second copy.
-    if (partitioned() && !residency_) sharding_->parameters().values(parameters[k]).copy_(values[k]);
+    home_->note_written(parameters[k], values[k]);
   }
 }
 
@@ -404,30 +370,8 @@ void ParameterStore::compress_taken(const std::vector<std::size_t>& parameters) 
   if (!compresses_some(parameters)) return;
   const at::NoGradGuard no_grad;
   compress("values that were written");
-  if (partitioned()) share("values that were written");
+  share("values that were written");
   settle();
-}
-
-void ParameterStore::share_what_stays(const std::string& step) {
-  residency_->drop();
-  sharding_->parts().forget();
-  std::vector<ParameterSource::Request> wholes;
-  for (std::size_t i = 0; i < entries_.size(); ++i) {
-    const ParameterEntry& entry = entries_[i];
-    if (!residency_->stays(i) || sharding_->in_place(i) || entry.compute.numel() == 0) continue;
-    if (entry.compute.is_contiguous()) {
-      wholes.push_back({i, entry.compute.view({-1})});
-    } else {
-      wholes.push_back({i, at::empty({entry.compute.numel()}, entry.compute.options())});
-    }
-  }
-  if (wholes.empty()) return;
-  sharding_->parts().name(step);
-  sharding_->parts().wait(sharding_->parts().fetch("parameters that stay", wholes));
-  for (const auto& [i, values] : wholes) {
-    at::Tensor& compute = entries_[i].compute;
-    if (!compute.is_contiguous()) compute.copy_(values.view(compute.sizes()));
-  }
 }
 
 }  // namespace capstan

@@ -37,6 +37,7 @@ std::uint64_t bytes_per_element(const TileEntry& entry) {
 
 void ParameterStore::plan_sub_groups(const std::vector<NamedTensor>& parameters, const ParameterGroups& groups) {
   const OffloadOptions& offload = options_.offload;
+  staging_ = std::make_unique<TileStaging>();
   if (!offload.states && !offload.parameters) return plan_whole();
   std::vector<TileEntry> entries;
   for (std::size_t k = 0; k < parameters.size(); ++k) {
@@ -68,7 +69,7 @@ void ParameterStore::plan_whole() {
   std::int64_t elements = 0;
   SubGroup current;
   // Ranks that measure together need the same sub-groups, whatever their parts are.
-  const std::int64_t ranks = partitioned() ? sharding_->communicator().size() : 1;
+  const std::int64_t ranks = home_->ranks();
   for (std::size_t i = 0; i < plans_.size(); ++i) {
     first_piece_.push_back(i);
     pieces_.push_back({.entry = i, .numel = plans_[i].part.numel});
@@ -87,7 +88,7 @@ void ParameterStore::plan_whole() {
 TileEntry ParameterStore::tile_entry(EntryPlan& plan, const NamedTensor& named, const capstan_group& group) const {
   const std::vector<std::int64_t> shape = named.tensor.sizes().vec();
   plan.gradient_away = plan.parameter_away && options_.offload.states != nullptr;
-  const std::int64_t ranks = partitioned() ? sharding_->communicator().size() : 1;
+  const std::int64_t ranks = home_->ranks();
   TileEntry entry;
   entry.numel = plan.part.numel;
   entry.planned = (named.tensor.numel() + ranks - 1) / ranks;
@@ -258,30 +259,27 @@ void ParameterStore::fill_states(const SubGroup& sub_group) {
 }
 
 void ParameterStore::acquire(const SubGroup& sub_group, TileStaging::Show show) {
-  if (!staging_) return;
   const bool updated = staging_->acquire(sub_group.index, show);
   if (options_.offload.states && (!updated || show == TileStaging::Show::kNothing)) fill_states(sub_group);
 }
 
 void ParameterStore::release(const SubGroup& sub_group, bool changed) {
-  if (!staging_) return;
-  // What goes to the parameters' store goes whole, copies of parameters without a gradient among it.
+  // A tile is written whole, with the copies of parameters that have no gradient.
   for (std::size_t p = sub_group.begin; changed && p < sub_group.end; ++p) {
+    if (!plans_[pieces_[p].entry].copy_away()) continue;
     const bool written = std::exchange(compute_written_[p], 0) != 0;
-    if (plans_[pieces_[p].entry].copy_away() && !written) accelerator_.copy(pieces_[p].compute, pieces_[p].master);
+    if (!written) accelerator_.copy(pieces_[p].compute, pieces_[p].master);
   }
   staging_->release(sub_group.index, changed);
 }
 
-void ParameterStore::settle_stores() {
-  if (staging_) staging_->settle();
-}
+void ParameterStore::settle_stores() { staging_->settle(); }
 
 void ParameterStore::abandon_step() {
   drop_gradients(/*applied=*/false);
   // An update that was ended half way may have written copies that are made anew now.
   std::fill(compute_written_.begin(), compute_written_.end(), 0);
-  if (staging_) staging_->give_up();
+  staging_->give_up();
 }
 
 /// Gives the master of entry i, which is on a store, its first values: those of the whole parameter.
@@ -326,11 +324,11 @@ double ParameterStore::squares_of_master(std::size_t i) {
 
 double ParameterStore::squares_of_gradient(std::size_t i) {
   if (!plans_[i].gradient_away) {
-    const at::Tensor& gradient = entries_[i].gradient();
+    const at::Tensor& gradient = gradients_->shown(i);
     return gradient.defined() ? sum_of_squares({&gradient}).exact : 0;
   }
   double sum = 0;
-  for (std::size_t p = first_piece_[i]; has_gradient_[i] && p < first_piece_[i + 1]; ++p) {
+  for (std::size_t p = first_piece_[i]; gradients_->has(i) && p < first_piece_[i + 1]; ++p) {
     const SubGroup& sub_group = sub_groups_[sub_group_of_[p]];
     acquire(sub_group);
     sum += sum_of_squares({&pieces_[p].gradient}).exact;

@@ -20,25 +20,11 @@ const CompressedPart& ParameterStore::compressed_part(const std::string& paramet
                        [&](const CompressedPart& part) { return part.name == parameter; });
 }
 
-/// The mean gradient of what this rank updates of entry i, one dimension, in its own memory; undefined: there is none.
-at::Tensor ParameterStore::gradient_here(std::size_t i) {
-  if (sharding_) return sharding_->gradients().gradient(i);
-  at::Tensor& gradient = entries_[i].gradient();
-  if (!gradient.defined()) return {};
-  if (gradient.layout() != at::kStrided) {
-    if (!options_.sparse_gradients) return {};  // collect_gradients() refuses it
-    gradient = gradient.to_dense();
-  }
-  if (!gradient.is_contiguous()) gradient = gradient.contiguous();
-  return gradient.view({-1});
-}
-
 /// Whether some rank has a gradient of each compressed parameter.
 std::vector<std::uint8_t> ParameterStore::compressed_present(const std::string& step) {
   std::vector<std::uint8_t> present;
   for (const CompressedPart& part : compressed_.parameters) {
-    present.push_back(sharding_ ? sharding_->gradients().touched()[part.entry]
-                                : entries_[part.entry].gradient().defined());
+    present.push_back(gradients_->is_here(part.entry) ? 1 : 0);
   }
   if (!sharding_ || sharding_->communicator().size() == 1) return present;
   std::vector<at::Tensor> of_ranks;
@@ -55,21 +41,13 @@ std::vector<std::uint8_t> ParameterStore::compressed_present(const std::string& 
   return present;
 }
 
-/// Makes what was filled of a trained state's gradient that of the step, or says that there is none.
+/// Makes the values that were filled in the gradient of a trained state, or forgets it.
 void ParameterStore::give_gradient(TrainedPart& part) {
   const at::Tensor filled = std::exchange(part.gradient, at::Tensor());
-  const bool given = std::exchange(part.has_gradient, false);
-  if (!sharding_) {
-    if (given)
-      entries_[part.entry].accumulated = filled.to(options_.accumulation_dtype).view(entries_[part.entry].shape);
-    return;
-  }
-  at::Tensor kept = sharding_->gradients().gradient(part.entry);
-  if (given) {
-    if (!kept.is_alias_of(filled)) kept.copy_(filled);
-    sharding_->gradients().note_given(part.entry);
+  if (std::exchange(part.has_gradient, false)) {
+    gradients_->set(part.entry, filled);
   } else {
-    kept.zero_();  // what an earlier step has left there
+    gradients_->forget(part.entry);
   }
 }
 
@@ -86,13 +64,12 @@ void ParameterStore::show_gradients(const std::string& step, bool changes,
   std::vector<at::Tensor> kept;
   for (std::size_t k = 0; k < present.size(); ++k) {
     CompressedPart& part = compressed_.parameters[k];
-    kept.push_back(present[k] != 0 ? gradient_here(part.entry) : at::Tensor());
+    kept.push_back(present[k] != 0 ? gradients_->flat(part.entry) : at::Tensor());
     if (kept[k].defined()) part.gradient = is_plain(kept[k]) ? kept[k] : kept[k].to(at::kFloat);
   }
   for (TrainedPart& part : compressed_.states) {
     if (!changes) break;
-    if (sharding_) part.gradient = sharding_->gradients().gradient(part.entry);
-    if (!part.gradient.defined() || !is_plain(part.gradient)) part.gradient = at::empty({part.range.numel}, at::kFloat);
+    part.gradient = at::empty({part.range.numel}, at::kFloat);
   }
   use(compressed_);
   for (std::size_t k = 0; k < present.size(); ++k) {

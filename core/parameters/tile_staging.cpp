@@ -191,6 +191,7 @@ void TileStaging::read_ahead(std::size_t tile) {
 }
 
 bool TileStaging::acquire(std::size_t tile, Show show) {
+  if (empty()) return true;
   if (!moves(tile)) return updated_[tile];
   Slot& slot = slot_of(tile);
   if (show == Show::kNothing) {
@@ -211,6 +212,7 @@ bool TileStaging::acquire(std::size_t tile, Show show) {
 }
 
 void TileStaging::release(std::size_t tile, bool changed) {
+  if (empty()) return;
   if (changed) updated_[tile] = true;
   if (!moves(tile)) return;
   Slot& slot = slot_of(tile);

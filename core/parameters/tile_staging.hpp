@@ -38,11 +38,14 @@ class TileStaging {
   /// What is asked of a tile's memory.
   enum class Show { kValues, kNothing };
 
+  /// Of no tiles: everything is in memory, so that no call does anything.
+  TileStaging() : TileStaging({}, Options{}) {}
   /// Makes room for the tiles' buffers, and the staging memory. Throws RuntimeFault.
   TileStaging(std::vector<Tile> tiles, const Options& options);
   ~TileStaging();
   TileStaging(const TileStaging&) = delete;
 
+  bool empty() const { return tiles_.empty(); }
   /// Where a tile's bytes of each store are shown.
   std::byte* parameters_memory(std::size_t tile) const;
   std::byte* states_memory(std::size_t tile) const;

@@ -99,7 +99,7 @@ class Sharding {
   /// Stages 1 and 2 with overlap: what gathers the compute copies while forward goes on; else null.
   ArrivingParameters* arriving() { return arriving_.get(); }
   /// Stage 3: what gathers whole parameters from the ranks' parts.
-  PartGatherer& parts() { return *gatherer_; }
+  PartGatherer& gatherer() { return *gatherer_; }
 
   /// The whole of parameter i in fp32, from the ranks' parts.
   at::Tensor gather_master(const std::string& step, std::size_t i, const at::Tensor& part);

@@ -96,10 +96,10 @@ struct Sharded {
       wholes.push_back(at::empty({parameters[i % parameters.size()].numel()}, parameters.front().scalar_type()));
       requests.push_back({i, wholes.back()});
     }
-    return sharding->parts().fetch("some", requests);
+    return sharding->gatherer().fetch("some", requests);
   }
   std::vector<at::Tensor> fetched(const std::vector<std::size_t>& which) {
-    sharding->parts().wait(fetch(which));
+    sharding->gatherer().wait(fetch(which));
     return wholes;
   }
   /// One backward; `round` changes what the gradients are.
@@ -159,7 +159,7 @@ TEST_P(PartsAway, MakeTheWholesThatPartsInMemoryMake) {
       for (Sharded* one : {&away, &here}) {
         const at::NoGradGuard no_grad;
         one->sharding->take(4, one->parameters[4].detach() * 2);
-        one->sharding->parts().forget();
+        one->sharding->gatherer().forget();
       }
       expect_equal(away.fetched({4}), here.fetched({4}));
     }
@@ -212,12 +212,12 @@ TEST(OneProcess, ReadsAheadWithoutAThreadAndInAnyOrder) {
   const auto second = run.fetch({4, 6});
   EXPECT_THAT(tier.started, testing::ElementsAre(0, 4, 6));
   EXPECT_EQ(tier.under_way(), 3);
-  run.sharding->parts().wait(second);
+  run.sharding->gatherer().wait(second);
   EXPECT_TRUE(at::equal(run.wholes[0], run.parameters[4]));
   EXPECT_EQ(tier.under_way(), 1);
-  run.sharding->parts().wait(first);
+  run.sharding->gatherer().wait(first);
   EXPECT_TRUE(at::equal(of_first[0], run.parameters[0]));
-  run.sharding->parts().wait(first);  // for as often as it is asked
+  run.sharding->gatherer().wait(first);  // for as often as it is asked
 }
 
 TEST(OneProcess, SaysOfAFailedReadWhenItIsAskedAndAgain) {
@@ -226,7 +226,7 @@ TEST(OneProcess, SaysOfAFailedReadWhenItIsAskedAndAgain) {
   tier.fails = 4;
   const auto before = run.fetch({0}), failed = run.fetch({4, 6}), after = run.fetch({6});
   const auto wait = [&](ParameterSource::Ticket ticket) {
-    return thrown_by([&] { run.sharding->parts().wait(ticket); });
+    return thrown_by([&] { run.sharding->gatherer().wait(ticket); });
   };
   EXPECT_EQ(wait(failed), "part 4 cannot be read");
   EXPECT_EQ(tier.under_way(), 2);  // 6 of the same fetch was waited for
