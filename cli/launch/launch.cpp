@@ -17,8 +17,10 @@
 #include "core/elastic/launcher/launched_process.hpp"
 #include "core/elastic/launcher/secret.hpp"
 #include "core/elastic/launcher/status.hpp"
+#include "core/elastic/launcher/system.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/process/child.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -54,13 +56,11 @@ class Listener {
   int descriptor_, port_ = 0;
 };
 
-/// The processes of one start. While it lives, SIGINT, SIGTERM and SIGCHLD are taken from next_signal only.
+/// The processes of one start.
 class Processes {
  public:
-  explicit Processes(const LaunchArguments& arguments) {
-    sigemptyset(&signals_);
-    for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals_, number);
-    sigprocmask(SIG_BLOCK, &signals_, &before_);
+  explicit Processes(const LaunchArguments& arguments)
+      : system_(words_of(arguments.command), arguments.processes, {SIGINT, SIGTERM}) {
     const Listener listener;
     for (int rank = 0; rank < arguments.processes; ++rank) start(arguments, rank, listener);
   }
@@ -68,21 +68,18 @@ class Processes {
     send(SIGKILL);
     // Not any process: whoever became this launcher by exec may have others, which do not end with it.
     for (const pid_t process : processes_) {
-      if (process > 0) waitpid(process, nullptr, 0);
+      if (process > 0) system_.await_end(process);
     }
-    sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
   Processes(const Processes&) = delete;
 
   /// Until all have ended. The exit code of the first that failed.
   int run() {
     while (running_ > 0) {
-      siginfo_t info{};
-      const timespec patience{0, 200'000'000};
-      const int number = sigtimedwait(&signals_, &info, &patience);
-      if (number == SIGINT || number == SIGTERM) {
+      system_.await({});
+      while (const int number = system_.next_signal()) {
         // The terminal's own Ctrl-C goes to all processes in front of it.
-        if (info.si_code == SI_USER) send(number);
+        if (number != SIGCHLD && system_.sent_by_process()) send(number);
       }
       collect();
       hurry();
@@ -92,7 +89,7 @@ class Processes {
 
  private:
   void start(const LaunchArguments& arguments, int rank, const Listener& listener) {
-    processes_.push_back(start_process(words_of(arguments.command), before_, arguments.processes, [&] {
+    processes_.push_back(system_.start([&] {
       set_variable("RANK", rank);
       set_variable("LOCAL_RANK", rank);
       set_variable("WORLD_SIZE", arguments.processes);
@@ -108,18 +105,18 @@ class Processes {
   }
 
   void collect() {
-    int status = 0;
     for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
-      if (processes_[rank] == 0 || waitpid(processes_[rank], &status, WNOHANG) != processes_[rank]) continue;
+      const std::optional<int> status = processes_[rank] > 0 ? system_.change_of(processes_[rank]) : std::nullopt;
+      if (!status || WIFSTOPPED(*status) || WIFCONTINUED(*status)) continue;
       processes_[rank] = 0;
       --running_;
-      if (code_of(status) == 0 || code_ != 0) continue;
-      code_ = code_of(status);
+      if (code_of(*status) == 0 || code_ != 0) continue;
+      code_ = code_of(*status);
       if (code_ == static_cast<int>(ExitCode::kInterrupted)) {
         end_at_ = Clock::now() + kEndingToo;
         continue;
       }
-      log::error("rank " + std::to_string(rank) + " " + how_it_ended(status) +
+      log::error("rank " + std::to_string(rank) + " " + how_it_ended(*status) +
                  (running_ > 0 ? "; the others are ended." : "."));
       end_at_ = Clock::now() + kNoticing;
     }
@@ -133,13 +130,13 @@ class Processes {
     end_at_ = Clock::now() + kEnding;
   }
 
-  void send(int number) const {
+  void send(int number) {
     for (const pid_t process : processes_) {
-      if (process > 0) kill(process, number);
+      if (process > 0) system_.send(process, number);
     }
   }
 
-  sigset_t signals_, before_;
+  HostSystem system_;
   std::vector<pid_t> processes_;  // 0: has ended
   int running_ = 0;
   int code_ = 0;

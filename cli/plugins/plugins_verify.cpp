@@ -9,8 +9,8 @@
 
 #include "cli/program.hpp"
 #include "cli/scratch_folder.hpp"
-#include "core/elastic/launcher/launched_process.hpp"
 #include "core/output_path.hpp"
+#include "core/process/child.hpp"
 #include "core/registry/plugin_index.hpp"
 #include "sdk/conformance/component_under_test.hpp"
 
@@ -84,7 +84,7 @@ Json config_for(const ComponentManifest& component, const Json& params, const fs
 int run(const std::vector<std::string>& words) {
   sigset_t mask;
   sigprocmask(SIG_SETMASK, nullptr, &mask);
-  const pid_t process = start_process(words, mask, /*processes=*/1, [] {});
+  const pid_t process = start_child({.words = words, .mask = mask, .caller = "plugins verify: "});
   int status = 0;
   while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
   }

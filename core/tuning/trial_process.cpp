@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "core/errors.hpp"
+#include "core/process/child.hpp"
 
 namespace capstan {
 namespace {
@@ -98,10 +99,7 @@ bool is_there(const fs::path& file) { return !file.empty() && ::access(file.c_st
 /// The process between this one and the trial: it waits for both, and outlives neither.
 class Keeper {
  public:
-  explicit Keeper(const TrialCommand& command) : command_(command) {
-    for (const std::string& word : command_.words) argv_.push_back(const_cast<char*>(word.c_str()));
-    argv_.push_back(nullptr);
-  }
+  explicit Keeper(const TrialCommand& command) : command_(command) {}
 
   [[noreturn]] void run(int report, pid_t parent) {
     sigset_t signals;
@@ -123,31 +121,22 @@ class Keeper {
 
  private:
   void start(const sigset_t& mask) {
-    const pid_t keeper = getpid();
-    trial_ = fork();
-    if (trial_ < 0) {
-      result_.exit_code = 127;
-      return;
-    }
-    if (trial_ > 0) {
+    const auto prepare = [this] {
+      setpgid(0, 0);
+      redirect(command_.out, STDOUT_FILENO);
+      redirect(command_.err, STDERR_FILENO);
+      const int nothing = open("/dev/null", O_RDONLY);
+      if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+      bound(RLIMIT_CORE, 0);
+      if (command_.process_bytes > 0) bound(RLIMIT_DATA, 2 * static_cast<rlim_t>(command_.process_bytes) + (1u << 30));
+    };
+    try {
+      trial_ = start_child(
+          {.words = command_.words, .mask = mask, .caller = "", .signal_of_parent = SIGKILL, .prepare = prepare});
       setpgid(trial_, trial_);
-      return;
+    } catch (const RuntimeFault&) {
+      result_.exit_code = 127;
     }
-    setpgid(0, 0);
-    sigprocmask(SIG_SETMASK, &mask, nullptr);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != keeper) _exit(1);
-    redirect(command_.out, STDOUT_FILENO);
-    redirect(command_.err, STDERR_FILENO);
-    const int nothing = open("/dev/null", O_RDONLY);
-    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-    bound(RLIMIT_CORE, 0);
-    if (command_.process_bytes > 0) bound(RLIMIT_DATA, 2 * static_cast<rlim_t>(command_.process_bytes) + (1u << 30));
-    execv(argv_[0], argv_.data());
-    const std::string text =
-        "capstan: error: '" + command_.words[0] + "' cannot be started: " + strerror(errno) + ".\n";
-    (void)!::write(STDERR_FILENO, text.data(), text.size());
-    _exit(127);
   }
 
   static void redirect(const fs::path& file, int descriptor) {
@@ -264,7 +253,6 @@ class Keeper {
   }
 
   const TrialCommand& command_;
-  std::vector<char*> argv_;
   TrialResult result_;
   pid_t trial_ = -1;
   bool trial_ended_ = false;

@@ -3,19 +3,15 @@
 #include <sys/types.h>
 
 #include <csignal>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace capstan {
 
-/// How a process ended, as a shell says it.
-int code_of(int status);
-/// "was killed by signal Killed", "ended with exit code 1".
-std::string how_it_ended(int status);
-
-/// Starts a process that is asked to end when this one does, with the signal mask `mask`. `prepare` runs in it, before
-/// it becomes the program; `processes`: so many share the cores. Throws RuntimeFault.
+/// Starts a process of a launch, with the signal mask `mask`; it is asked to end when this process does. `prepare` runs
+/// in it before it becomes the program; `processes`: so many share the cores. Throws RuntimeFault.
 pid_t start_process(const std::vector<std::string>& words, const sigset_t& mask, int processes,
                     const std::function<void()>& prepare);
 

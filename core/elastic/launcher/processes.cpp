@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "core/comm/port_file.hpp"
-#include "core/elastic/launcher/launched_process.hpp"
 #include "core/elastic/save_progress.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/process/child.hpp"
 #include "core/text/numbers.hpp"
 
 namespace capstan {

@@ -17,9 +17,11 @@ constexpr std::chrono::milliseconds kLookAgain{20};
 
 }  // namespace
 
-HostSystem::HostSystem(std::vector<std::string> words, int share) : words_(std::move(words)), share_(share) {
+HostSystem::HostSystem(std::vector<std::string> words, int share, std::initializer_list<int> signals)
+    : words_(std::move(words)), share_(share) {
   sigemptyset(&signals_);
-  for (const int number : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1}) sigaddset(&signals_, number);
+  sigaddset(&signals_, SIGCHLD);
+  for (const int number : signals) sigaddset(&signals_, number);
   sigprocmask(SIG_BLOCK, &signals_, &before_);
   signal_descriptor_ = signalfd(-1, &signals_, SFD_NONBLOCK | SFD_CLOEXEC);
 }
@@ -51,7 +53,9 @@ void HostSystem::await(const std::vector<int>& descriptors) {
 
 int HostSystem::next_signal() {
   signalfd_siginfo facts{};
-  return read(signal_descriptor_, &facts, sizeof facts) == sizeof facts ? static_cast<int>(facts.ssi_signo) : 0;
+  if (read(signal_descriptor_, &facts, sizeof facts) != sizeof facts) return 0;
+  sent_by_process_ = facts.ssi_code == SI_USER;
+  return static_cast<int>(facts.ssi_signo);
 }
 
 }  // namespace capstan

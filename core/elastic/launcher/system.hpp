@@ -5,6 +5,7 @@
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,12 +32,13 @@ class LauncherSystem {
   virtual int next_signal() = 0;
 };
 
-/// The system of this host. While it lives, SIGINT, SIGTERM, SIGUSR1 and SIGCHLD are taken from next_signal() only. One
-/// thread uses it, which must be the process's only one.
+/// The system of this host. While it lives, SIGCHLD and `signals` are taken from next_signal() only. One thread uses
+/// it, which must be the process's only one.
 class HostSystem final : public LauncherSystem {
  public:
   /// `words`: what its processes execute. `share`: so many of them share the cores.
-  HostSystem(std::vector<std::string> words, int share);
+  HostSystem(std::vector<std::string> words, int share,
+             std::initializer_list<int> signals = {SIGINT, SIGTERM, SIGUSR1});
   ~HostSystem() override;
   HostSystem(const HostSystem&) = delete;
 
@@ -47,12 +49,15 @@ class HostSystem final : public LauncherSystem {
   void await_end(pid_t process) override;
   void await(const std::vector<int>& descriptors) override;
   int next_signal() override;
+  /// Whether a process sent the signal that next_signal() returned last: not the terminal, which tells all processes.
+  bool sent_by_process() const { return sent_by_process_; }
 
  private:
   const std::vector<std::string> words_;
   const int share_;
   sigset_t signals_, before_;
   int signal_descriptor_ = -1;
+  bool sent_by_process_ = false;
 };
 
 }  // namespace capstan
