@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "core/errors.hpp"
-#include "core/memory/away_storage.hpp"
 #include "core/memory/operands.hpp"
 #include "core/memory/page_pool.hpp"
+#include "core/memory/remote_storage.hpp"
 
 namespace capstan {
 namespace {
@@ -132,7 +132,7 @@ class DeferredValues::Recorder final : public OperatorPolicy {
   void replay(Group& group);
   void make_now(Group& group);
   void give_memory(const c10::Storage& storage) {
-    bring_back(*storage.unsafeGetStorageImpl(), pages_.allocate(storage.nbytes()));
+    restore_memory(*storage.unsafeGetStorageImpl(), pages_.allocate(storage.nbytes()));
   }
 
   std::int64_t smallest_;
@@ -189,7 +189,7 @@ void DeferredValues::Recorder::make_without_memory(const c10::OperatorHandle& op
     return;
   }
   const c10::Storage& storage = tensor.storage();
-  send_away(*storage.unsafeGetStorageImpl(), sentence());
+  drop_memory(*storage.unsafeGetStorageImpl(), sentence());
   auto group = std::make_shared<Group>();
   group->storages.emplace_back(number_++, storage);
   groups_[storage.unsafeGetStorageImpl()] = std::move(group);
@@ -229,7 +229,7 @@ bool DeferredValues::Recorder::record(const c10::OperatorHandle& op, const Opera
     give_memory(self.storage());
     OperatorStack arguments = record.arguments;
     op.callBoxed(&arguments);
-    send_away(*self.storage().unsafeGetStorageImpl(), sentence());
+    drop_memory(*self.storage().unsafeGetStorageImpl(), sentence());
   }
   ++number_;
   group->records.push_back(std::move(record));
@@ -294,7 +294,7 @@ void DeferredValues::Recorder::make(const std::function<bool(const c10::Storage&
   for (auto& group : groups) {
     replay(*group);
     for (auto& [number, storage] : group->storages) {
-      if (storage.use_count() > 1 && made(storage)) send_away(*storage.unsafeGetStorageImpl(), sentence());
+      if (storage.use_count() > 1 && made(storage)) drop_memory(*storage.unsafeGetStorageImpl(), sentence());
     }
     group.reset();
   }
@@ -312,7 +312,7 @@ void DeferredValues::make(const std::function<bool(const c10::Storage&)>& made) 
 
 at::Tensor DeferredValues::without_memory(const at::Tensor& like, at::ScalarType dtype) {
   at::Tensor tensor = at::empty_like(like, like.options().dtype(dtype).requires_grad(false));
-  send_away(*tensor.storage().unsafeGetStorageImpl(), sentence());
+  drop_memory(*tensor.storage().unsafeGetStorageImpl(), sentence());
   return tensor;
 }
 

@@ -12,13 +12,13 @@
 #include "core/errors.hpp"
 #include "core/host_words.hpp"
 #include "core/log.hpp"
-#include "core/memory/away_storage.hpp"
 #include "core/memory/operands.hpp"
+#include "core/memory/remote_storage.hpp"
 
 namespace capstan {
 namespace {
 
-enum class Presence { kHere, kAway, kComing };
+enum class Presence { kHere, kRemote, kComing };
 
 constexpr std::size_t kKeptBytes = 32 << 20;  // a few large layers
 
@@ -134,7 +134,7 @@ ParameterResidency::~ParameterResidency() {
   for (auto& unit : units_) {
     if (unit->presence != Presence::kComing) continue;
     comes(unit->ticket);  // the source writes to memory that goes with the unit
-    unit->presence = Presence::kAway;
+    unit->presence = Presence::kRemote;
   }
 }
 
@@ -193,19 +193,19 @@ std::vector<ParameterResidency::Use> ParameterResidency::pin_operands(const c10:
   std::vector<Use> uses;
   for (const std::size_t unit : units) {
     uses.push_back({unit, inside_ ? trace().use(unit) : 0});
-    if (inside_) send_left_out_away();
+    if (inside_) send_off_left_out();
   }
   if (uses.empty()) return uses;
   fetch(units);
   if (inside_) {
-    fetch(trace().ahead(live_, [this](std::size_t unit) { return units_[unit]->presence == Presence::kAway; }));
+    fetch(trace().ahead(live_, [this](std::size_t unit) { return units_[unit]->presence == Presence::kRemote; }));
   }
   pin(units);
   return uses;
 }
 
 /// What was fetched ahead in vain, and may leave. Waiting for it costs nothing that later fetches would not wait for.
-void ParameterResidency::send_left_out_away() {
+void ParameterResidency::send_off_left_out() {
   const auto [first, end] = trace().left_out();
   for (std::size_t position = first; position < end; ++position) {
     Unit& unit = *units_[trace().unit_at(position)];
@@ -279,7 +279,7 @@ void ParameterResidency::fetch(const std::vector<std::size_t>& units) {
   std::vector<Unit*> coming;
   for (const std::size_t index : units) {
     Unit& unit = *units_[index];
-    if (unit.presence == Presence::kAway && std::find(coming.begin(), coming.end(), &unit) == coming.end()) {
+    if (unit.presence == Presence::kRemote && std::find(coming.begin(), coming.end(), &unit) == coming.end()) {
       coming.push_back(&unit);
     }
   }
@@ -310,7 +310,7 @@ void ParameterResidency::arrive(Unit& unit) {
     abandon(unit.ticket);
     throw;
   }
-  bring_back(*unit.storage.unsafeGetStorageImpl(), std::move(unit.memory));
+  restore_memory(*unit.storage.unsafeGetStorageImpl(), std::move(unit.memory));
   unit.presence = Presence::kHere;
   if (unit.direct) return;
   try {
@@ -341,15 +341,15 @@ void ParameterResidency::abandon(ParameterSource::Ticket failed) {
     if (unit->presence != Presence::kComing || unit->ticket < failed) continue;
     if (unit->ticket > failed && comes(unit->ticket)) continue;
     unit->forget_room();
-    unit->presence = Presence::kAway;
+    unit->presence = Presence::kRemote;
     live_ -= unit->numel;
   }
 }
 
 void ParameterResidency::leave(Unit& unit) {
   if (unit.presence != Presence::kHere || unit.pins > 0) return;
-  send_away(*unit.storage.unsafeGetStorageImpl(), unit.sentence);
-  unit.presence = Presence::kAway;
+  drop_memory(*unit.storage.unsafeGetStorageImpl(), unit.sentence);
+  unit.presence = Presence::kRemote;
   live_ -= unit.numel;
 }
 

@@ -81,7 +81,7 @@ class ParameterResidency final : public OperatorPolicy {
   const Operator& facts(const c10::OperatorHandle& op);
   void use(const at::Tensor& operand, bool written, const c10::OperatorHandle& op, std::vector<std::size_t>& units);
   std::vector<Use> pin_operands(const c10::OperatorHandle& op, OperatorStack& stack, std::size_t argument_count);
-  void send_left_out_away();
+  void send_off_left_out();
   void pin(const std::vector<std::size_t>& units);
   void fetch(const std::vector<std::size_t>& units);
   std::vector<ParameterSource::Request> make_room(Unit& unit);

@@ -133,7 +133,7 @@ bool UseTrace::is_kept(std::size_t position) const {
   return follows_ && distance_[position] < limits_.max_reuse_distance;
 }
 
-std::vector<std::size_t> UseTrace::ahead(std::int64_t live, const std::function<bool(std::size_t)>& is_away) const {
+std::vector<std::size_t> UseTrace::ahead(std::int64_t live, const std::function<bool(std::size_t)>& is_remote) const {
   std::vector<std::size_t> chosen;
   if (!follows_) return chosen;
   ++search_;
@@ -144,7 +144,7 @@ std::vector<std::size_t> UseTrace::ahead(std::int64_t live, const std::function<
     if (seen_[unit] == search_) continue;
     seen_[unit] = search_;
     window += numels_[unit];
-    if (!is_away(unit)) continue;
+    if (!is_remote(unit)) continue;
     if (live + fetched >= limits_.max_live) break;
     chosen.push_back(unit);
     fetched += numels_[unit];

@@ -43,7 +43,7 @@ class UseTrace {
   bool is_kept(std::size_t position) const;
   /// The units to fetch now, in the order of use: those of the next `prefetch` elements that are away, once they are
   /// worth a call. `live`: elements that are in memory or being fetched.
-  std::vector<std::size_t> ahead(std::int64_t live, const std::function<bool(std::size_t)>& is_away) const;
+  std::vector<std::size_t> ahead(std::int64_t live, const std::function<bool(std::size_t)>& is_remote) const;
 
  private:
   bool is_settled();

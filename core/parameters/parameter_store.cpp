@@ -51,7 +51,7 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     plan.separate = plan.dtype != at::kFloat || plan.compressed || (!partitioned() && !named.tensor.is_contiguous());
     // All masters of compressed parameters, and their trained states, are read together.
     const bool read_together = plan.compressed || !plan.trained_state_of.empty();
-    plan.master_away = plan.separate && !read_together && options_.offload.states != nullptr;
+    plan.master_stored = plan.separate && !read_together && options_.offload.states != nullptr;
     plan.stays = persistence.stays(named.tensor.numel());
     plans_.push_back(plan);
   }
@@ -59,12 +59,12 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     const bool frozen = !named.trained() && at::isFloatingType(named.tensor.scalar_type());
     if (frozen) frozen_stays_.push_back(persistence.stays(named.tensor.numel()));
   }
-  frozen_away_.resize(frozen_stays_.size());
-  if (options_.offload.parameters) plan_parameters_away(parameters);
+  frozen_stored_.resize(frozen_stays_.size());
+  if (options_.offload.parameters) plan_stored_parameters(parameters);
 }
 
 /// Parameters stay in memory in the model's order, as many as max_in_cpu allows.
-void ParameterStore::plan_parameters_away(const std::vector<NamedTensor>& parameters) {
+void ParameterStore::plan_stored_parameters(const std::vector<NamedTensor>& parameters) {
   const bool alone = sharding_->communicator().size() == 1;
   // Codes of frozen parameters stay, which are a half or a quarter of the values; one process has no codes.
   const bool coded = options_.frozen_as_int8 && !alone;
@@ -80,17 +80,17 @@ void ParameterStore::plan_parameters_away(const std::vector<NamedTensor>& parame
     may_leave.emplace_back(is_one, i);
     numels.push_back(named.tensor.numel());
   }
-  const std::vector<bool> away =
-      parameters_away(numels, sharding_->communicator().size(), options_.offload.max_in_memory);
-  for (std::size_t k = 0; k < away.size(); ++k) {
+  const std::vector<bool> stored =
+      stored_parameters(numels, sharding_->communicator().size(), options_.offload.max_in_memory);
+  for (std::size_t k = 0; k < stored.size(); ++k) {
     const auto [is_trained, i] = may_leave[k];
     // With one process the part of a parameter is all of it, which in memory has no other place to come from.
     if (is_trained) {
-      plans_[i].parameter_away = away[k];
-      plans_[i].stays = alone && !away[k];
+      plans_[i].parameter_stored = stored[k];
+      plans_[i].stays = alone && !stored[k];
     } else {
-      frozen_away_[i] = away[k];
-      frozen_stays_[i] = alone && !away[k];
+      frozen_stored_[i] = stored[k];
+      frozen_stays_[i] = alone && !stored[k];
     }
   }
 }
@@ -140,7 +140,7 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   entries_.push_back(std::move(entry));
   if (partitioned()) return cut_entry(entries_.size() - 1, original, deferred);
   ParameterEntry& built = entries_.back();
-  if (plan.master_away) {
+  if (plan.master_stored) {
     built.master = at::empty(built.shape, at::TensorOptions(at::kFloat).device(at::kMeta));
     return put_master(entries_.size() - 1, options_.round_masters ? built.compute : original);
   }
@@ -326,8 +326,8 @@ void ParameterStore::refresh(const SubGroup& sub_group) {
 /// Brings the compute copy of a piece, whose tensors show their values, up to date with the master.
 void ParameterStore::refresh_piece(Piece& piece) {
   ParameterEntry& entry = entries_[piece.entry];
-  if (entry.compressed) return;                 // compress() does
-  if (plans_[piece.entry].copy_away()) return;  // release() does
+  if (entry.compressed) return;                   // compress() does
+  if (plans_[piece.entry].copy_stored()) return;  // release() does
   at::Tensor compute = piece.compute;
   if (!compute.defined() && !partitioned() && entry.separate) compute = entry.compute;
   if (!compute.defined()) return;

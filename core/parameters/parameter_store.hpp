@@ -35,7 +35,7 @@ namespace capstan {
 /// separates them: another dtype, a compression, a layout that is not contiguous.
 ///
 /// Where the optimizer's state is partitioned over ranks, master and state are those of this rank's part. At stage 3
-/// the values of parameter and compute are away between their uses.
+/// the values of parameter and compute are remote between their uses.
 struct ParameterEntry {
   std::string name;
   at::Tensor parameter;     // the model's own
@@ -255,25 +255,25 @@ class ParameterStore {
   struct EntryPlan {
     at::ScalarType dtype = at::kFloat;  // of the compute copy
     bool compressed = false;
-    std::string trained_state_of;                                             // a parameter's name; empty: none
-    std::int64_t whole = 0;                                                   // elements
-    Range part;                                                               // what this rank updates
-    bool separate = false;                                                    // the master is a tensor of its own
-    bool stays = false;                                                       // stage 3: whole in memory at all times
-    bool parameter_away = false, master_away = false, gradient_away = false;  // on a store
-    bool copy_away() const { return parameter_away && separate; }
+    std::string trained_state_of;  // a parameter's name; empty: none
+    std::int64_t whole = 0;        // elements
+    Range part;                    // what this rank updates
+    bool separate = false;         // the master is a tensor of its own
+    bool stays = false;            // stage 3: whole in memory at all times
+    bool parameter_stored = false, master_stored = false, gradient_stored = false;  // on a store
+    bool copy_stored() const { return parameter_stored && separate; }
   };
 
   void build_sharding(const std::vector<NamedTensor>& parameters);
   void add_given(const std::vector<NamedTensor>& parameters);
   void plan_entries(const std::vector<NamedTensor>& parameters);
-  void plan_parameters_away(const std::vector<NamedTensor>& parameters);
+  void plan_stored_parameters(const std::vector<NamedTensor>& parameters);
   void plan_sub_groups(const std::vector<NamedTensor>& parameters, const ParameterGroups& groups);
   void plan_whole();
   TileEntry tile_entry(EntryPlan& plan, const NamedTensor& parameter, const capstan_group& group) const;
   void take_tiles(const std::vector<PlannedTile>& tiles);
   void add_staging(const std::vector<PlannedTile>& tiles, const OffloadStaging& limits);
-  KeptAway kept_away();
+  StoredValues stored_values();
   void build_entry(const NamedTensor& parameter, std::uint32_t group);
   void put_master(std::size_t index, const at::Tensor& values);
   void attach(const std::vector<NamedTensor>& parameters);
@@ -325,8 +325,8 @@ class ParameterStore {
   std::vector<Deferred> deferred_;  // while the store is built
   std::vector<ParameterEntry> entries_;
   std::vector<NamedTensor> frozen_;
-  std::vector<EntryPlan> plans_;                  // one an entry
-  std::vector<bool> frozen_stays_, frozen_away_;  // one of frozen(): whole in memory at all times; on a store
+  std::vector<EntryPlan> plans_;                    // one an entry
+  std::vector<bool> frozen_stays_, frozen_stored_;  // one of frozen(): whole in memory at all times; on a store
   std::vector<Piece> pieces_;
   std::vector<TilePiece> places_;          // one a piece, where there are stores
   std::vector<std::size_t> sub_group_of_;  // one a piece

@@ -11,7 +11,7 @@
 #include <exception>
 #include <functional>
 
-#include "core/memory/away_storage.hpp"
+#include "core/memory/remote_storage.hpp"
 #include "core/parameters/parameter_store.hpp"
 
 namespace capstan {
@@ -58,9 +58,9 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values,
   entry.offset = part.offset;
   // In fp32 the part of the memory that all parameters share is the master; see attach_sharding.
   const EntryPlan& plan = plans_[index];
-  if (plan.master_away || (!plan.separate && plan.parameter_away)) {
+  if (plan.master_stored || (!plan.separate && plan.parameter_stored)) {
     entry.master = at::empty({part.numel}, at::TensorOptions(at::kFloat).device(at::kMeta));
-    if (plan.master_away && !deferred) put_master(index, full_values);
+    if (plan.master_stored && !deferred) put_master(index, full_values);
     return;
   }
   if (!plan.separate) return;
@@ -87,10 +87,10 @@ void ParameterStore::attach(const std::vector<NamedTensor>& parameters) {
     tensors.push_back(entry.parameter);
     names.push_back(entry.name);
   }
-  if (sharding_) sharding_->attach(tensors, names, movable, kept_away());
+  if (sharding_) sharding_->attach(tensors, names, movable, stored_values());
   for (std::size_t i = 0; partitioned() && i < entries_.size(); ++i) {
     ParameterEntry& entry = entries_[i];
-    if (plans_[i].parameter_away) continue;
+    if (plans_[i].parameter_stored) continue;
     const at::Tensor values = sharding_->updated_values(i);
     if (!plans_[i].separate) {
       entry.master = values;
@@ -132,7 +132,7 @@ void ParameterStore::build_gradients() {
   }
   ReducedGradients::Options reduced{.sharding = sharding_.get(), .store = stored_gradients_.get()};
   for (const EntryPlan& plan : plans_) {
-    reduced.stored.push_back(plan.gradient_away);
+    reduced.stored.push_back(plan.gradient_stored);
     reduced.updates.push_back(plan.part.numel > 0);
   }
   reduced.every_slot = options_.every_slot;
@@ -166,8 +166,8 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
     const bool leaves = !home_->stays(one.frozen ? entries_.size() + one.index : one.index);
     may_go = copied || leaves;
     if (copied && !leaves) {
-      bring_back(*one.parameter.storage().unsafeGetStorageImpl(),
-                 c10::GetAllocator(c10::kCPU)->allocate(one.parameter.nbytes()));
+      restore_memory(*one.parameter.storage().unsafeGetStorageImpl(),
+                  c10::GetAllocator(c10::kCPU)->allocate(one.parameter.nbytes()));
       at::Tensor(one.parameter).copy_(original);
     }
     if (one.frozen) {

@@ -87,16 +87,16 @@ void ParameterStore::plan_whole() {
 
 TileEntry ParameterStore::tile_entry(EntryPlan& plan, const NamedTensor& named, const capstan_group& group) const {
   const std::vector<std::int64_t> shape = named.tensor.sizes().vec();
-  plan.gradient_away = plan.parameter_away && options_.offload.states != nullptr;
+  plan.gradient_stored = plan.parameter_stored && options_.offload.states != nullptr;
   const std::int64_t ranks = home_->ranks();
   TileEntry entry;
   entry.numel = plan.part.numel;
   entry.planned = (named.tensor.numel() + ranks - 1) / ranks;
   entry.may_be_cut = options_.offload.may_cut && (partitioned() || named.tensor.is_contiguous());
-  if (plan.copy_away()) entry.compute = c10::elementSize(plan.dtype);
-  if (plan.parameter_away && !plan.separate) entry.master_with_parameters = sizeof(float);
-  if (plan.master_away) entry.master = sizeof(float);
-  if (plan.gradient_away) entry.gradient = c10::elementSize(options_.accumulation_dtype);
+  if (plan.copy_stored()) entry.compute = c10::elementSize(plan.dtype);
+  if (plan.parameter_stored && !plan.separate) entry.master_with_parameters = sizeof(float);
+  if (plan.master_stored) entry.master = sizeof(float);
+  if (plan.gradient_stored) entry.gradient = c10::elementSize(options_.accumulation_dtype);
   for (const StateSpec& spec : options_.states) {
     if (!per_entry(spec)) continue;
     TileEntry::State& state = entry.states.emplace_back();
@@ -153,17 +153,17 @@ void ParameterStore::add_staging(const std::vector<PlannedTile>& planned, const 
 }
 
 /// Where the parts of parameters, and their gradients, are on stores.
-KeptAway ParameterStore::kept_away() {
+StoredValues ParameterStore::stored_values() {
   if (!options_.offload.parameters) return {};
-  KeptAway kept;
+  StoredValues kept;
   OffloadDevice& store = *options_.offload.parameters;
   std::vector<std::vector<StoredExtent>> parts(plans_.size()), gradients(plans_.size());
   for (std::size_t p = 0; p < pieces_.size(); ++p) {
     const Piece& piece = pieces_[p];
     const EntryPlan& plan = plans_[piece.entry];
     const std::size_t tile = sub_group_of_[p];
-    if (!plan.parameter_away) continue;
-    const std::uint64_t place = plan.copy_away() ? places_[p].compute : places_[p].master;
+    if (!plan.parameter_stored) continue;
+    const std::uint64_t place = plan.copy_stored() ? places_[p].compute : places_[p].master;
     parts[piece.entry].push_back({staging_->parameters_buffer(tile), place, nullptr, piece.offset, piece.numel});
     std::byte* const here =
         staging_->states_resident(tile) ? staging_->states_memory(tile) + places_[p].gradient : nullptr;
@@ -172,20 +172,20 @@ KeptAway ParameterStore::kept_away() {
   }
   for (std::size_t k = 0; k < frozen_.size(); ++k) {
     auto& extents = parts.emplace_back();
-    if (!frozen_away_[k]) continue;
+    if (!frozen_stored_[k]) continue;
     const std::int64_t numel = sharding_->frozen_part(k).numel;
     const std::uint64_t bytes = static_cast<std::uint64_t>(numel) * c10::elementSize(frozen_[k].tensor.scalar_type());
     if (numel > 0)
       extents.push_back({store.add_buffer(bytes, "parameter '" + frozen_[k].name + "'"), 0, nullptr, 0, numel});
   }
   stored_parts_ = std::make_unique<StoredParts>(store, std::move(parts));
-  for (const EntryPlan& plan : plans_) kept.away.push_back(plan.parameter_away);
-  kept.tier = stored_parts_.get();
-  kept.frozen = frozen_away_;
+  for (const EntryPlan& plan : plans_) kept.trained.push_back(plan.parameter_stored);
+  kept.parts = stored_parts_.get();
+  kept.frozen = frozen_stored_;
   if (options_.offload.states) {
     stored_gradients_ =
         std::make_unique<StoredGradients>(*options_.offload.states, options_.accumulation_dtype, std::move(gradients));
-    kept.sink = stored_gradients_.get();
+    kept.gradients = stored_gradients_.get();
   }
   return kept;
 }
@@ -211,20 +211,20 @@ void ParameterStore::build_tensors(std::size_t p) {
     return whole ? tensor.view({-1}) : tensor.view({-1}).narrow(0, piece.offset, piece.numel);
   };
   if (entry.master.is_meta()) {
-    std::byte* memory = plan.master_away ? staging_->states_memory(tile) : staging_->parameters_memory(tile);
+    std::byte* memory = plan.master_stored ? staging_->states_memory(tile) : staging_->parameters_memory(tile);
     piece.master = staged(memory + places_[p].master, piece.numel, at::kFloat);
     if (whole) piece.master = piece.master.view(entry.master.sizes());
   } else {
     piece.master = whole ? entry.master : part_of(entry.master);
   }
-  if (plan.copy_away()) {
+  if (plan.copy_stored()) {
     piece.compute = staged(staging_->parameters_memory(tile) + places_[p].compute, piece.numel, plan.dtype);
   } else if (partitioned()) {
     if (entry.compute_part.defined()) piece.compute = part_of(entry.compute_part);
   } else if (entry.separate && entry.compute.is_contiguous() && plan.dtype != at::kFloat) {
     piece.compute = part_of(entry.compute);
   }
-  if (plan.gradient_away) {
+  if (plan.gradient_stored) {
     piece.gradient =
         staged(staging_->states_memory(tile) + places_[p].gradient, piece.numel, options_.accumulation_dtype);
   }
@@ -266,7 +266,7 @@ void ParameterStore::acquire(const SubGroup& sub_group, TileStaging::Show show) 
 void ParameterStore::release(const SubGroup& sub_group, bool changed) {
   // A tile is written whole, with the copies of parameters that have no gradient.
   for (std::size_t p = sub_group.begin; changed && p < sub_group.end; ++p) {
-    if (!plans_[pieces_[p].entry].copy_away()) continue;
+    if (!plans_[pieces_[p].entry].copy_stored()) continue;
     const bool written = std::exchange(compute_written_[p], 0) != 0;
     if (!written) accelerator_.copy(pieces_[p].compute, pieces_[p].master);
   }
@@ -306,10 +306,10 @@ void ParameterStore::put_master(std::size_t i, const at::Tensor& values) {
 void ParameterStore::visit_master(std::size_t i, bool changes, const VisitMaster& use) {
   for (std::size_t p = first_piece_[i]; p < first_piece_[i + 1]; ++p) {
     Piece& piece = pieces_[p];
-    const bool away = entries_[i].master.is_meta() || plans_[i].copy_away();
-    if (away) acquire(sub_groups_[sub_group_of_[p]]);
+    const bool stored = entries_[i].master.is_meta() || plans_[i].copy_stored();
+    if (stored) acquire(sub_groups_[sub_group_of_[p]]);
     use(i, piece.master.view({-1}), piece.offset);
-    if (!away) continue;
+    if (!stored) continue;
     if (changes) refresh_piece(piece);
     release(sub_groups_[sub_group_of_[p]], changes);
   }
@@ -323,7 +323,7 @@ double ParameterStore::squares_of_master(std::size_t i) {
 }
 
 double ParameterStore::squares_of_gradient(std::size_t i) {
-  if (!plans_[i].gradient_away) {
+  if (!plans_[i].gradient_stored) {
     const at::Tensor& gradient = gradients_->shown(i);
     return gradient.defined() ? sum_of_squares({&gradient}).exact : 0;
   }
@@ -367,7 +367,7 @@ void ParameterStore::read_stored(std::size_t i, int tensor, std::int64_t from, a
 void ParameterStore::read_piece(std::size_t p, int tensor, std::int64_t from, at::Tensor to) {
   const SubGroup& sub_group = sub_groups_[sub_group_of_[p]];
   const at::Tensor& all = tensor == kMaster ? pieces_[p].master : pieces_[p].state[static_cast<std::size_t>(tensor)];
-  const bool with_parameters = tensor == kMaster && !plans_[pieces_[p].entry].master_away;
+  const bool with_parameters = tensor == kMaster && !plans_[pieces_[p].entry].master_stored;
   const auto& store = with_parameters ? options_.offload.parameters : options_.offload.states;
   const bool resident = !with_parameters && staging_->states_resident(sub_group.index);
   if (tensor != kMaster && !options_.offload.states) {

@@ -31,7 +31,7 @@ OffloadDevice::Ticket StoredParts::start(std::size_t parameter, const at::Tensor
   return ranges.empty() ? 0 : store_.start(ranges);
 }
 
-PartTier::Ticket StoredParts::read(std::size_t parameter, const at::Tensor& to) {
+PartStore::Ticket StoredParts::read(std::size_t parameter, const at::Tensor& to) {
   return start(parameter, to, /*write=*/false);
 }
 

@@ -9,9 +9,9 @@
 
 #include "core/memory/huge_pages.hpp"
 #include "core/memory/offload_device.hpp"
-#include "core/zero/gradient_sink.hpp"
+#include "core/zero/gradient_store.hpp"
 #include "core/zero/offload_plan.hpp"
-#include "core/zero/part_tier.hpp"
+#include "core/zero/part_store.hpp"
 
 namespace capstan {
 
@@ -23,7 +23,7 @@ struct StoredExtent {
 };
 
 /// Parts of parameters on a store. `extents[i]`: of parameter i, in order.
-class StoredParts final : public PartTier {
+class StoredParts final : public PartStore {
  public:
   /// The store must outlive this.
   StoredParts(OffloadDevice& store, std::vector<std::vector<StoredExtent>> extents)
@@ -41,7 +41,7 @@ class StoredParts final : public PartTier {
 };
 
 /// Gradients of these parts on a store, through a little staging memory.
-class StoredGradients final : public GradientSink {
+class StoredGradients final : public GradientStore {
  public:
   /// The store must outlive this.
   StoredGradients(OffloadDevice& store, at::ScalarType dtype, std::vector<std::vector<StoredExtent>> extents);

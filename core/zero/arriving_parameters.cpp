@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "core/host_words.hpp"
-#include "core/memory/away_storage.hpp"
 #include "core/memory/operands.hpp"
+#include "core/memory/remote_storage.hpp"
 
 namespace capstan {
 
@@ -35,7 +35,7 @@ void ArrivingParameters::start(const std::string& step) {
     if (!parameter.storage || parameter.memory) continue;  // one that a gather which failed has left away stays so
     c10::StorageImpl& storage = *parameter.storage.unsafeGetStorageImpl();
     parameter.memory = storage.set_data_ptr(at::DataPtr(nullptr, storage.device()));
-    send_away(storage, parameter.sentence);
+    drop_memory(storage, parameter.sentence);
   }
   missing_ = parameter_at_.size();
 }
@@ -43,7 +43,7 @@ void ArrivingParameters::start(const std::string& step) {
 void ArrivingParameters::arrive(Parameter& parameter) {
   if (!parameter.memory) return;
   queue_.wait(parameter.ticket);
-  bring_back(*parameter.storage.unsafeGetStorageImpl(), std::exchange(parameter.memory, at::DataPtr()));
+  restore_memory(*parameter.storage.unsafeGetStorageImpl(), std::exchange(parameter.memory, at::DataPtr()));
   --missing_;
 }
 

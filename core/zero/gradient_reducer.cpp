@@ -25,7 +25,7 @@ struct GradientReducer::Hook final : torch::autograd::FunctionPostHook {
 
 GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, WorkQueue& queue,
                                  const Partition& partition, std::vector<at::Tensor> parameters,
-                                 std::vector<std::string> names, const Options& options, GradientsAway away)
+                                 std::vector<std::string> names, const Options& options, GradientsOnStore stored)
     : communicator_(std::move(communicator)),
       partition_(partition),
       parameters_(std::move(parameters)),
@@ -57,7 +57,7 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
   if (whole_gradients()) {
     flat_ = at::zeros({partition_.numel()}, memory(options_.accumulation));
   } else {
-    owned_.emplace(partition_, communicator_->rank(), memory(options_.accumulation), std::move(away));
+    owned_.emplace(partition_, communicator_->rank(), memory(options_.accumulation), std::move(stored));
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto node = torch::autograd::impl::grad_accumulator(parameters_[i]);
@@ -373,8 +373,8 @@ void GradientReducer::expect(const std::vector<std::uint8_t>& present) {
 
 void GradientReducer::give_zeros(std::size_t i) {
   if (touched_[i]) return;
-  touched_[i] = 1;  // what nobody filled is zero by now, but for what went to a sink
-  if (keeps_alone() && owned_->away(i))
+  touched_[i] = 1;  // what nobody filled is zero by now, but for what went to a store
+  if (keeps_alone() && owned_->stored(i))
     owned_->keep(i, at::zeros({parameters_[i].numel()}, parameters_[i].options()), false, true);
 }
 

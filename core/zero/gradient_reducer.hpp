@@ -52,10 +52,10 @@ class GradientReducer {
     std::optional<ErrorFeedback> feedback;
   };
 
-  /// `queue` does what the ranks do together, and must outlive this. `away`: from stage 2 on.
+  /// `queue` does what the ranks do together, and must outlive this. `stored`: from stage 2 on.
   GradientReducer(std::shared_ptr<Communicator> communicator, WorkQueue& queue, const Partition& partition,
                   std::vector<at::Tensor> parameters, std::vector<std::string> names, const Options& options,
-                  GradientsAway away = {});
+                  GradientsOnStore stored = {});
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
 
@@ -68,11 +68,11 @@ class GradientReducer {
   bool local() const { return local_; }
   /// The mean gradient, over ranks, of the range that this rank updates of parameter i, one dimension; valid after
   /// end() of the last micro-batch. In a local step it is this rank's own gradient of the whole parameter. Undefined
-  /// where it went to a sink.
+  /// where it went to a store.
   at::Tensor gradient(std::size_t i) const;
-  /// Whether the gradient of parameter i went to a sink; then the squares of its blocks, valid as gradient().
-  bool away(std::size_t i) const { return owned_ && owned_->away(i); }
-  const std::vector<SumOfSquares>& squares_away(std::size_t i) const { return owned_->squares(i); }
+  /// Whether the gradient of parameter i went to a store; then the squares of its blocks, valid as gradient().
+  bool stored(std::size_t i) const { return owned_ && owned_->stored(i); }
+  const std::vector<SumOfSquares>& squares_of_stored(std::size_t i) const { return owned_->squares(i); }
   /// Some rank has had a gradient of the parameters whose element is not 0.
   void expect(const std::vector<std::uint8_t>& present);
   /// 1 for parameters that got a gradient on this rank in this step.

@@ -206,11 +206,11 @@ class Planner {
 
   bool gradients_leave() const { return parameters_leave() && optimizer_leaves(); }
 
-  /// Where parameters and states are away, gradients of parameters that are away go to the states; one is being made
+  /// Where parameters and states are stored, gradients of stored parameters go to the states; one is being made
   /// and one, where several add up, being read.
   void gradients(std::int64_t elements) {
     if (!gradients_leave()) return add("gradients", elements * run_.accumulation_bytes, gradients_tier());
-    const std::int64_t leave = std::min(elements, elements_away_);
+    const std::int64_t leave = std::min(elements, elements_stored_);
     add("gradients", leave * run_.accumulation_bytes, optimizer_tier());
     const std::int64_t under_way = (run_.micro_steps > 1 ? 2 : 1) * largest_trainable(run_);
     add("gradients", (elements - leave + std::min(leave, under_way)) * run_.accumulation_bytes);
@@ -243,8 +243,8 @@ class Planner {
     add("parameters", elements * bytes);
   }
 
-  /// Bytes of this rank's parts, of the rank that has most, of the parameters that are away.
-  std::int64_t count_away(const Stage3Plan& stage3) {
+  /// Bytes of this rank's parts, of the rank that has most, of the parameters that are stored.
+  std::int64_t count_stored(const Stage3Plan& stage3) {
     std::vector<std::int64_t> numels;
     std::vector<std::size_t> indices;
     for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
@@ -252,19 +252,19 @@ class Planner {
       numels.push_back(run_.parameters[i].numel);
       indices.push_back(i);
     }
-    const std::vector<bool> away =
-        parameters_away(numels, run_.world, parameter_offload_in_force(run_.zero).max_in_cpu);
+    const std::vector<bool> stored =
+        stored_parameters(numels, run_.world, parameter_offload_in_force(run_.zero).max_in_cpu);
     std::int64_t most = 0;
     for (int rank = 0; rank < run_.world; ++rank) {
       std::int64_t trained = 0, all = 0;
-      for (std::size_t i = 0; i < away.size(); ++i) {
-        if (!away[i]) continue;
+      for (std::size_t i = 0; i < stored.size(); ++i) {
+        if (!stored[i]) continue;
         const std::int64_t part = stage3.part(indices[i], rank);
         all += part;
         if (run_.parameters[indices[i]].trainable) trained += part;
       }
       most = std::max(most, all);
-      elements_away_ = std::max(elements_away_, trained);
+      elements_stored_ = std::max(elements_stored_, trained);
     }
     return most * run_.compute_bytes;
   }
@@ -274,9 +274,9 @@ class Planner {
     const Stage3Plan stage3(run_);
     std::int64_t frozen = 0, kept = 0, buffers = 0, slices = 0, parts = 0;
     for (int rank = 0; rank < run_.world; ++rank) frozen = std::max(frozen, stage3.frozen_bytes(rank));
-    const std::int64_t away = parameters_leave() ? count_away(stage3) : 0;
-    add("parameters", away, parameter_tier());
-    add("parameters", share.elements * bytes + frozen - away,
+    const std::int64_t stored = parameters_leave() ? count_stored(stage3) : 0;
+    add("parameters", stored, parameter_tier());
+    add("parameters", share.elements * bytes + frozen - stored,
         parameters_leave() ? MemoryTier::kMemory : choice_.parameters);
     for (std::size_t i = 0; i < run_.parameters.size(); ++i) {
       if (stage3.stays(i)) kept += run_.parameters[i].numel;
@@ -290,13 +290,13 @@ class Planner {
       parts = std::max(parts, read);
     });
     // A single process reads a parameter into its place, and has those that stay once.
-    if (run_.world == 1) return add("live parameters", std::min(live * bytes, away + share.compressed * bytes));
+    if (run_.world == 1) return add("live parameters", std::min(live * bytes, stored + share.compressed * bytes));
     add("scales of compressed weights", stage3.scale_bytes());
     add("persistent parameters", kept * bytes);
     add("live parameters", live * bytes);
     add("buffers of gathering", buffers);
     if (stage3.secondary_ranks() > 1) add("secondary copy (hpZ)", slices);
-    if (parameters_leave()) add("parts that are read", std::min(parts, away));
+    if (parameters_leave()) add("parts that are read", std::min(parts, stored));
   }
 
   void exchange_buffers(const Partition& partition) {
@@ -317,7 +317,7 @@ class Planner {
     add("gradient buckets", bytes);
   }
 
-  /// The tiles through which the update reads and writes what is away.
+  /// The tiles through which the update reads and writes what is stored.
   void staging(const Partition& partition, const Share& share) {
     std::int64_t bytes = parameters_leave() ? run_.compute_bytes : 0;
     if (optimizer_leaves()) {
@@ -328,9 +328,9 @@ class Planner {
     const std::vector<std::int64_t> groups = sub_groups(run_, partition, partitioned());
     const std::int64_t largest = groups.empty() ? 0 : *std::max_element(groups.begin(), groups.end());
     const auto in_memory = static_cast<std::int64_t>(share_in_memory() * static_cast<double>(share.elements));
-    const std::int64_t elements = optimizer_leaves() ? share.elements - in_memory : elements_away_;
+    const std::int64_t elements = optimizer_leaves() ? share.elements - in_memory : elements_stored_;
     const OffloadStaging tiles = offload_staging(bytes, run_.whole_parameters ? largest_trainable(run_) : 0,
-                                                 run_.zero.sub_group_size, std::max(elements, elements_away_),
+                                                 run_.zero.sub_group_size, std::max(elements, elements_stored_),
                                                  staging_bound(offload.buffer_count, largest), tile_slots(offload));
     add("staging of offload", tiles.slots * tiles.tile_elements * bytes, MemoryTier::kHost);
     if (gradients_leave()) add("staging of gradients", kGradientBuffers * kGradientBufferBytes, MemoryTier::kHost);
@@ -339,7 +339,7 @@ class Planner {
   const PlannedRun& run_;
   ZeroChoice choice_;
   MemoryPlan plan_;
-  std::int64_t elements_away_ = 0;  // of trainable parameters, of the rank that has most
+  std::int64_t elements_stored_ = 0;  // of trainable parameters, of the rank that has most
 };
 
 MemoryTier tier_named(const std::string& device) {

@@ -19,9 +19,9 @@ OffloadOptimizerConfig optimizer_offload_in_force(const ZeroConfig& zero) {
 OffloadParamConfig parameter_offload_in_force(const ZeroConfig& zero) {
   const auto& section = zero.offload_param;
   if (section && section->device != "none") return *section;
-  OffloadParamConfig all_away;
-  all_away.max_in_cpu = 0;
-  return all_away;
+  OffloadParamConfig all_stored;
+  all_stored.max_in_cpu = 0;
+  return all_stored;
 }
 
 std::int64_t tile_slots(const OffloadOptimizerConfig& offload) {
@@ -56,15 +56,15 @@ std::int64_t sub_groups_in_memory(double ratio, std::int64_t sub_groups) {
   return static_cast<std::int64_t>((1 - ratio) * static_cast<double>(sub_groups));
 }
 
-std::vector<bool> parameters_away(std::span<const std::int64_t> numels, int world, std::int64_t max_in_cpu) {
-  std::vector<bool> away;
-  away.reserve(numels.size());
+std::vector<bool> stored_parameters(std::span<const std::int64_t> numels, int world, std::int64_t max_in_cpu) {
+  std::vector<bool> stored;
+  stored.reserve(numels.size());
   for (const std::int64_t numel : numels) {
     const std::int64_t part = (numel + world - 1) / world;
-    away.push_back(part > max_in_cpu);
-    if (!away.back()) max_in_cpu -= part;
+    stored.push_back(part > max_in_cpu);
+    if (!stored.back()) max_in_cpu -= part;
   }
-  return away;
+  return stored;
 }
 
 }  // namespace capstan

@@ -26,14 +26,14 @@ inline constexpr std::int64_t kGradientBuffers = 3, kGradientBufferBytes = std::
 
 /// What counts of offload_optimizer: its defaults where the section is absent or its device none.
 OffloadOptimizerConfig optimizer_offload_in_force(const ZeroConfig& zero);
-/// The same of offload_param; without the section all parameters are away, not max_in_cpu's default fewer.
+/// The same of offload_param; without the section all parameters are on a store, not max_in_cpu's default fewer.
 OffloadParamConfig parameter_offload_in_force(const ZeroConfig& zero);
 
 /// Tiles that are in memory at a time: one more for reading ahead and one for writing behind, where they overlap.
 std::int64_t tile_slots(const OffloadOptimizerConfig& offload);
 
-/// The staging of a rank that has `elements` away. A tile has at most kTileBytes and `sub_group_size` elements, and as
-/// few that `slots` of them take at most `bound_bytes`; but it has Partition::kBlock elements at least, and
+/// The staging of a rank that has `elements` on a store. A tile has at most kTileBytes and `sub_group_size` elements,
+/// and as few that `slots` of them take at most `bound_bytes`; but it has Partition::kBlock elements at least, and
 /// `largest_whole` where the optimizer cannot have parts of a parameter (the elements of the largest parameter of this
 /// rank; else 0). Where `bound_bytes` is too small for that, there are fewer slots, one at least.
 /// `bytes_per_element`: of all that a tile stages. No work, no staging: {0, 0} without elements or bytes.
@@ -44,11 +44,12 @@ OffloadStaging offload_staging(std::int64_t bytes_per_element, std::int64_t larg
 /// What is too large to be counted is INT64_MAX.
 std::int64_t staging_bound(std::int64_t buffer_count, std::int64_t largest_sub_group);
 
-/// How many of the first sub-groups keep their state in memory under offload_optimizer.ratio, the share that is away.
+/// How many of the first sub-groups keep their state in memory under offload_optimizer.ratio, the share that is on a
+/// store.
 std::int64_t sub_groups_in_memory(double ratio, std::int64_t sub_groups);
 
-/// Which parameters are away from every rank, where `max_in_cpu` elements of each rank stay in memory: those that still
+/// Which parameters are on a store, where `max_in_cpu` elements of each rank stay in memory: those that still
 /// fit stay, in the order given. `numels`: elements of the whole parameters.
-std::vector<bool> parameters_away(std::span<const std::int64_t> numels, int world, std::int64_t max_in_cpu);
+std::vector<bool> stored_parameters(std::span<const std::int64_t> numels, int world, std::int64_t max_in_cpu);
 
 }  // namespace capstan

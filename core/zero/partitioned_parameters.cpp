@@ -9,10 +9,10 @@
 
 namespace capstan {
 
-void PartReads::start(PartTier& tier, std::size_t parameter, const at::Tensor& to) {
-  under_way_.emplace_back(&tier, PartTier::Ticket{});
+void PartReads::start(PartStore& store, std::size_t parameter, const at::Tensor& to) {
+  under_way_.emplace_back(&store, PartStore::Ticket{});
   try {
-    under_way_.back().second = tier.read(parameter, to);
+    under_way_.back().second = store.read(parameter, to);
   } catch (...) {
     under_way_.pop_back();
     throw;
@@ -20,9 +20,9 @@ void PartReads::start(PartTier& tier, std::size_t parameter, const at::Tensor& t
 }
 
 void PartReads::end() noexcept {
-  for (const auto& [tier, ticket] : under_way_) {
+  for (const auto& [store, ticket] : under_way_) {
     try {
-      tier->wait(ticket);
+      store->wait(ticket);
     } catch (...) {
       if (!failure_) failure_ = std::current_exception();
     }
@@ -35,18 +35,17 @@ void PartReads::wait() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-PartitionedParameters::PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype,
-                                             Elsewhere elsewhere)
-    : partition_(partition), rank_(rank), dtype_(dtype), elsewhere_(std::move(elsewhere)) {
+PartitionedParameters::PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype, Places places)
+    : partition_(partition), rank_(rank), dtype_(dtype), places_(std::move(places)) {
   const at::NoGradGuard no_grad;
   const std::size_t count = partition.order().size();
-  elsewhere_.coded.resize(count);
-  elsewhere_.in_place.resize(count);
-  elsewhere_.away.resize(count);
+  places_.coded.resize(count);
+  places_.in_place.resize(count);
+  places_.stored.resize(count);
   codes_.resize(count);
   scales_.resize(count);
   const auto has_room = [&](std::size_t i) {
-    return !elsewhere_.coded[i] && !elsewhere_.away[i] && !elsewhere_.in_place[i].defined();
+    return !places_.coded[i] && !places_.stored[i] && !places_.in_place[i].defined();
   };
   std::vector<std::int64_t> first;
   std::int64_t elements = 0;
@@ -57,7 +56,7 @@ PartitionedParameters::PartitionedParameters(const Partition& partition, int ran
   const at::Tensor memory = at::empty({elements}, dtype);
   for (std::size_t i = 0; i < count; ++i) {
     const bool here = has_room(i);
-    parts_.push_back(here ? memory.narrow(0, first[i], partition.part(i, rank).numel) : elsewhere_.in_place[i]);
+    parts_.push_back(here ? memory.narrow(0, first[i], partition.part(i, rank).numel) : places_.in_place[i]);
   }
 }
 
@@ -68,11 +67,11 @@ void PartitionedParameters::take(std::size_t i, const at::Tensor& whole) {
 
 void PartitionedParameters::take_part(std::size_t i, const at::Tensor& values) {
   const at::NoGradGuard no_grad;
-  if (away(i)) {
-    if (values.numel() > 0) elsewhere_.tier->write(elsewhere_.first_in_tier + i, values.to(dtype_).contiguous());
+  if (stored(i)) {
+    if (values.numel() > 0) places_.store->write(places_.first_in_store + i, values.to(dtype_).contiguous());
     return;
   }
-  if (!elsewhere_.coded[i]) {
+  if (!places_.coded[i]) {
     parts_[i].copy_(values);
     return;
   }
@@ -81,13 +80,13 @@ void PartitionedParameters::take_part(std::size_t i, const at::Tensor& values) {
 }
 
 at::Tensor PartitionedParameters::part(std::size_t i) const {
-  if (!codes_[i].defined() && !away(i)) return parts_[i];
+  if (!codes_[i].defined() && !stored(i)) return parts_[i];
   const at::Tensor values = at::empty({partition_.part(i, rank_).numel}, dtype_);
   if (codes_[i].defined()) {
     decode_weights(codes_[i], values);
   } else if (values.numel() > 0) {
     PartReads reads;
-    reads.start(*elsewhere_.tier, elsewhere_.first_in_tier + i, values);
+    reads.start(*places_.store, places_.first_in_store + i, values);
     reads.wait();
   }
   return values;
@@ -96,7 +95,7 @@ at::Tensor PartitionedParameters::part(std::size_t i) const {
 void PartitionedParameters::start_read(const ParameterSource::Request& whole, PartReads& reads) const {
   const Range range = partition_.part(whole.parameter, rank_);
   if (range.numel == 0) return;
-  reads.start(*elsewhere_.tier, elsewhere_.first_in_tier + whole.parameter,
+  reads.start(*places_.store, places_.first_in_store + whole.parameter,
               whole.values.narrow(0, range.offset, range.numel));
 }
 
@@ -117,7 +116,7 @@ void PartitionedParameters::gather(Communicator& communicator, const std::string
       parts.push_back(values.narrow(0, range.offset, range.numel));
     }
     if (parts_[parameter].defined()) parts[static_cast<std::size_t>(rank_)].copy_(parts_[parameter]);
-    const bool is_coded = elsewhere_.coded[parameter];
+    const bool is_coded = places_.coded[parameter];
     if (is_coded) codes.push_back(codes_[parameter]);
     (is_coded ? coded : pieces).push_back(std::move(parts));
   }
@@ -165,7 +164,7 @@ void PartGatherer::start_reads(const Wholes& wholes, PartReads& reads) const {
   const auto start = [&](const PartitionedParameters& parts, const SecondaryPartition& secondary,
                          const std::vector<Request>& requests) {
     for (const Request& whole : requests) {
-      if (parts.away(whole.parameter) && !secondary.has(whole.parameter)) parts.start_read(whole, reads);
+      if (parts.stored(whole.parameter) && !secondary.has(whole.parameter)) parts.start_read(whole, reads);
     }
   };
   start(parts_, secondary_, wholes.trained);

@@ -14,28 +14,29 @@
 #include "core/comm/communicator.hpp"
 #include "core/memory/parameter_source.hpp"
 #include "core/zero/coded_parts.hpp"
-#include "core/zero/part_tier.hpp"
+#include "core/zero/part_store.hpp"
 #include "core/zero/partition.hpp"
 #include "core/zero/secondary_partition.hpp"
 #include "core/zero/work_queue.hpp"
 
 namespace capstan {
 
-/// Reads from a tier that are under way. Whoever drops the reads waits for them: nothing may write to memory that goes.
+/// Reads from a store that are under way. Whoever drops the reads waits for them: nothing may write to memory that
+/// goes.
 class PartReads {
  public:
   PartReads() = default;
   ~PartReads() { end(); }
   PartReads(const PartReads&) = delete;
 
-  void start(PartTier& tier, std::size_t parameter, const at::Tensor& to);
+  void start(PartStore& store, std::size_t parameter, const at::Tensor& to);
   /// Waits for all of them; throws what the first that failed threw, now and again.
   void wait();
 
  private:
   void end() noexcept;
 
-  std::vector<std::pair<PartTier*, PartTier::Ticket>> under_way_;
+  std::vector<std::pair<PartStore*, PartStore::Ticket>> under_way_;
   std::exception_ptr failure_;
 };
 
@@ -44,36 +45,36 @@ class PartReads {
 class PartitionedParameters {
  public:
   /// Where parts are that do not lie in the common memory. An empty list: none of them.
-  struct Elsewhere {
+  struct Places {
     std::vector<bool> coded;           // kept as 8-bit codes (zero_quantized_nontrainable_weights)
     std::vector<at::Tensor> in_place;  // where it is defined: the part's own memory, one dimension
-    PartTier* tier = nullptr;          // must outlive this; keeps the parts of those that are away
-    std::vector<bool> away;
-    std::size_t first_in_tier = 0;  // what the tier calls parameter 0
+    PartStore* store = nullptr;        // must outlive this; keeps the parts of the stored parameters
+    std::vector<bool> stored;
+    std::size_t first_in_store = 0;  // the number of parameter 0 in the store
   };
 
   /// Makes room, without values.
-  PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype, Elsewhere elsewhere);
+  PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype, Places places);
 
   std::size_t size() const { return parts_.size(); }
-  bool away(std::size_t i) const { return elsewhere_.away[i]; }
+  bool stored(std::size_t i) const { return places_.stored[i]; }
   /// Whether the part's memory was given, so that who gave it needs no copy.
-  bool in_place(std::size_t i) const { return elsewhere_.in_place[i].defined(); }
-  /// Copies this rank's part of the values of parameter i. Throws RuntimeFault where a tier fails.
+  bool in_place(std::size_t i) const { return places_.in_place[i].defined(); }
+  /// Copies this rank's part of the values of parameter i. Throws RuntimeFault where a store fails.
   void take(std::size_t i, const at::Tensor& whole);
   /// The same from the part alone, one dimension.
   void take_part(std::size_t i, const at::Tensor& values);
   /// From here on parameter i travels as codes, and its values are those of these scales; or as values again. On all
   /// ranks alike.
   void set_scales(std::size_t i, std::optional<PartScales> scales) { scales_[i] = std::move(scales); }
-  /// This rank's part of parameter i, one dimension; of one that is coded or away, a copy.
+  /// This rank's part of parameter i, one dimension; of one that is coded or stored, a copy.
   at::Tensor part(std::size_t i) const;
   /// The same where it lies in memory, else undefined.
   const at::Tensor& part_in_memory(std::size_t i) const { return parts_[i]; }
-  /// Starts to read this rank's part of a parameter that is away into its place in the whole.
+  /// Starts to read this rank's part of a stored parameter into its place in the whole.
   void start_read(const ParameterSource::Request& whole, PartReads& reads) const;
   /// Fills wholes with the parts of all ranks, in one call; `quantized`: with what 8-bit codes stand for (qwZ). Of
-  /// those that are away this rank's part must have been read.
+  /// stored parameters this rank's part must have been read.
   void gather(Communicator& communicator, const std::string& name, const std::vector<ParameterSource::Request>& wholes,
               bool quantized) const;
 
@@ -81,16 +82,16 @@ class PartitionedParameters {
   const Partition& partition_;
   int rank_;
   at::ScalarType dtype_;
-  Elsewhere elsewhere_;
+  Places places_;
   void gather_coded(Communicator& communicator, const std::string& name,
                     const std::vector<ParameterSource::Request>& wholes) const;
 
-  std::vector<at::Tensor> parts_, codes_;  // a parameter that is not away has an entry in one of the two
+  std::vector<at::Tensor> parts_, codes_;  // a parameter that is not stored has an entry in one of the two
   std::vector<std::optional<PartScales>> scales_;
 };
 
 /// Gathers whole parameters from the ranks' parts, through a queue: in the order of the calls, which is the same on all
-/// ranks. Parts that are away are read from the call of fetch() on, whatever the queue is busy with. A single process
+/// ranks. Stored parts are read from the call of fetch() on, whatever the queue is busy with. A single process
 /// has nothing to gather: what it fetches has come as soon as the reads are done, in any order.
 class PartGatherer final : public ParameterSource {
  public:

@@ -23,10 +23,10 @@ std::vector<Partition::Parameter> partition_inputs(const std::vector<std::int64_
 
 /// The memory of parameters that are their own parts.
 std::vector<at::Tensor> own_memory(const std::vector<at::Tensor>& parameters, const std::vector<bool>& movable,
-                                   const std::vector<bool>& away) {
+                                   const std::vector<bool>& stored) {
   std::vector<at::Tensor> memory(parameters.size());
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (movable[i] && (away.empty() || !away[i])) memory[i] = parameters[i].detach().view({-1});
+    if (movable[i] && (stored.empty() || !stored[i])) memory[i] = parameters[i].detach().view({-1});
   }
   return memory;
 }
@@ -48,15 +48,15 @@ Range Sharding::updated(std::size_t i, int rank) const {
 }
 
 void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
-                      const std::vector<bool>& movable, KeptAway kept_away) {
-  kept_away_ = std::move(kept_away);
+                      const std::vector<bool>& movable, StoredValues stored_values) {
+  stored_ = std::move(stored_values);
   const bool alone = options_.communicator->size() == 1;
   if (parts_only()) {
-    PartitionedParameters::Elsewhere elsewhere{.tier = kept_away_.tier, .away = kept_away_.away};
-    if (alone) elsewhere.in_place = own_memory(parameters, movable, kept_away_.away);
+    PartitionedParameters::Places places{.store = stored_.parts, .stored = stored_.trained};
+    if (alone) places.in_place = own_memory(parameters, movable, stored_.trained);
     parts_ = std::make_unique<PartitionedParameters>(partition_, options_.communicator->rank(),
                                                      parameters.empty() ? at::kFloat : parameters.front().scalar_type(),
-                                                     std::move(elsewhere));
+                                                     std::move(places));
     gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_, options_.parts);
   } else if (partitioned()) {
     FlatParameters::Gathering gathering{options_.gather_bucket_size, options_.gather_by_broadcast};
@@ -67,23 +67,23 @@ void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vect
       arriving_ = std::make_unique<ArrivingParameters>(parameters, names, *parameters_, *options_.communicator, queue_);
     }
   }
-  GradientsAway gradients_away;
-  if (kept_away_.sink != nullptr) gradients_away = {kept_away_.sink, kept_away_.away};
+  GradientsOnStore gradients_on_store;
+  if (stored_.gradients != nullptr) gradients_on_store = {stored_.gradients, stored_.trained};
   gradients_ = std::make_unique<GradientReducer>(options_.communicator, queue_, partition_, parameters, names,
-                                                 options_.gradients, std::move(gradients_away));
+                                                 options_.gradients, std::move(gradients_on_store));
 }
 
 void Sharding::attach_frozen(const std::vector<at::Tensor>& frozen, at::ScalarType dtype, std::vector<bool> coded,
                              const std::vector<bool>& movable) {
-  PartitionedParameters::Elsewhere elsewhere{
-      .tier = kept_away_.tier, .away = kept_away_.frozen, .first_in_tier = numels_.size()};
+  PartitionedParameters::Places places{
+      .store = stored_.parts, .stored = stored_.frozen, .first_in_store = numels_.size()};
   if (options_.communicator->size() == 1) {
-    elsewhere.in_place = own_memory(frozen, movable, kept_away_.frozen);
+    places.in_place = own_memory(frozen, movable, stored_.frozen);
   } else {
-    elsewhere.coded = std::move(coded);
+    places.coded = std::move(coded);
   }
   frozen_ = std::make_unique<PartitionedParameters>(frozen_partition_, options_.communicator->rank(), dtype,
-                                                    std::move(elsewhere));
+                                                    std::move(places));
   gatherer_->set_frozen(frozen_.get());
 }
 
@@ -131,7 +131,7 @@ std::vector<SumOfSquares> Sharding::own_squares(bool by_block) const {
   std::vector<at::Tensor> mine(numels_.size());
   std::vector<const at::Tensor*> here;
   for (std::size_t i = 0; i < numels_.size(); ++i) {
-    if (gradients_->away(i)) continue;
+    if (gradients_->stored(i)) continue;
     const Range part = partition_.part(i, options_.communicator->rank());
     const at::Tensor gradient = gradients_->gradient(i);
     mine[i] = local || partitioned() ? gradient : gradient.narrow(0, part.offset, part.numel);
@@ -141,8 +141,8 @@ std::vector<SumOfSquares> Sharding::own_squares(bool by_block) const {
   std::vector<SumOfSquares> blocks;  // in the order of the parameters
   auto next = of_here.begin();
   for (std::size_t i = 0; i < numels_.size(); ++i) {
-    if (gradients_->away(i)) {
-      const std::vector<SumOfSquares>& taken = gradients_->squares_away(i);
+    if (gradients_->stored(i)) {
+      const std::vector<SumOfSquares>& taken = gradients_->squares_of_stored(i);
       blocks.insert(blocks.end(), taken.begin(), taken.end());
     } else {
       const auto end = next + blocks_in(mine[i].numel());

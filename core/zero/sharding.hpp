@@ -39,11 +39,11 @@ struct ShardingOptions {
   GradientReducer::Options gradients;
 };
 
-/// Stage 3: what is kept outside memory. Tier and sink must outlive the sharding.
-struct KeptAway {
-  PartTier* tier = nullptr;
-  GradientSink* sink = nullptr;    // null: gradients stay in memory
-  std::vector<bool> away, frozen;  // one a trained, one a frozen parameter; empty: none is
+/// Stage 3: what is kept outside memory. The stores must outlive the sharding.
+struct StoredValues {
+  PartStore* parts = nullptr;
+  GradientStore* gradients = nullptr;  // null: gradients stay in memory
+  std::vector<bool> trained, frozen;   // one a trained, one a frozen parameter; empty: none is
 };
 
 /// What the ranks tell each other at the end of a step.
@@ -55,7 +55,7 @@ struct StepAgreement {
 };
 
 /// The partition of a model over the ranks, the exchange of its gradients and, from stage 1 on, of its parameters,
-/// which at stage 3 are away between their uses.
+/// which at stage 3 are remote between their uses.
 class Sharding {
  public:
   /// `numels`, `frozen_numels`: elements of the trainable and the frozen parameters; stage 3 partitions both.
@@ -77,10 +77,10 @@ class Sharding {
   /// parts at stage 3, and hooks on their gradients. At stage 3 in a single process a movable parameter's own memory is
   /// that of its part, and must stay; with several, nothing is moved.
   void attach(const std::vector<at::Tensor>& parameters, const std::vector<std::string>& names,
-              const std::vector<bool>& movable, KeptAway kept_away = {});
+              const std::vector<bool>& movable, StoredValues stored_values = {});
   GradientReducer& gradients() { return *gradients_; }
   /// The part of the compute copy of parameter i that this rank updates, one dimension. There is one from stage 1 on,
-  /// but undefined where it is away.
+  /// but undefined where it is on a store.
   at::Tensor updated_values(std::size_t i) const;
   /// Stage 3: makes room for this rank's parts of the frozen parameters. `coded[k]`: kept as 8-bit codes, which a
   /// single process does without. `movable` as in attach().
@@ -126,7 +126,7 @@ class Sharding {
   ShardingOptions options_;
   std::vector<std::int64_t> numels_;
   Partition partition_, frozen_partition_;
-  KeptAway kept_away_;
+  StoredValues stored_;
   std::unique_ptr<FlatParameters> parameters_;
   std::unique_ptr<PartitionedParameters> parts_, frozen_;
   WorkQueue queue_;  // its thread uses what the next ones hold while they live, and the above

@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/zero/gradient_sink.hpp"
-#include "core/zero/part_tier.hpp"
+#include "core/zero/gradient_store.hpp"
+#include "core/zero/part_store.hpp"
 
 namespace capstan::test {
 
 /// Keeps parts in memory, and gives them as late as it may: when they are waited for. Several threads may call it.
-class LateTier final : public PartTier {
+class LateStore final : public PartStore {
  public:
   Ticket read(std::size_t parameter, const at::Tensor& to) override {
     const std::lock_guard lock(mutex_);
@@ -53,7 +53,7 @@ class LateTier final : public PartTier {
 };
 
 /// Keeps gradients in memory of its own.
-class CopySink final : public GradientSink {
+class CopyStore final : public GradientStore {
  public:
   void keep(std::size_t parameter, at::Tensor values, bool add) override {
     if (fails == parameter) throw std::runtime_error("gradient " + std::to_string(parameter) + " cannot be kept");

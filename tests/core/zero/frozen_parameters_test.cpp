@@ -26,7 +26,7 @@ std::string config_of(int ranks, const std::string& zero, const std::string& mor
          zero + more + "}";
 }
 
-constexpr const char* kAway = R"({"stage": 3, "stage3_param_persistence_threshold": 0)";
+constexpr const char* kRemote = R"({"stage": 3, "stage3_param_persistence_threshold": 0)";
 
 /// A MixedModel of which half is frozen, in storages of their own and together with trained ones.
 class FrozenRun {
@@ -101,9 +101,9 @@ TEST_P(Frozen, ParametersThatComeAndGoGiveTheSameBits) {
       const auto losses = plain.steps(3);
       const at::Tensor expected = plain.values();
       for (const std::string& zero :
-           {std::string(R"({"stage": 3})"), std::string(kAway) + "}",
-            std::string(kAway) + R"(, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0})",
-            std::string(kAway) + R"(, "zero_hpz_partition_size": )" + std::to_string(communicator.size()) + "}"}) {
+           {std::string(R"({"stage": 3})"), std::string(kRemote) + "}",
+            std::string(kRemote) + R"(, "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0})",
+            std::string(kRemote) + R"(, "zero_hpz_partition_size": )" + std::to_string(communicator.size()) + "}"}) {
         for (const bool deferred : {false, true}) {
           FrozenRun run(communicator, config_of(communicator.size(), zero, more), deferred);
           EXPECT_EQ(run.steps(3), losses) << zero << more;
@@ -116,7 +116,7 @@ TEST_P(Frozen, ParametersThatComeAndGoGiveTheSameBits) {
 
 TEST_P(Frozen, ParametersAreAwayBetweenTheirUses) {
   test::expect_on_ranks(GetParam(), [](Communicator& communicator) {
-    FrozenRun run(communicator, config_of(communicator.size(), std::string(kAway) + "}"));
+    FrozenRun run(communicator, config_of(communicator.size(), std::string(kRemote) + "}"));
     run.steps(1);
     EXPECT_ANY_THROW(run.tensor("large").const_data_ptr());
     EXPECT_ANY_THROW(run.tensor("transposed").const_data_ptr());
@@ -129,7 +129,7 @@ TEST_P(Frozen, ParametersAreAwayBetweenTheirUses) {
 TEST_P(Frozen, ParametersTakeTheValuesThatOneRankWrites) {
   test::expect_on_ranks(GetParam(), [](Communicator& communicator) {
     at::Tensor expected;
-    for (const std::string& zero : {std::string(R"({"stage": 0})"), std::string(kAway) + "}"}) {
+    for (const std::string& zero : {std::string(R"({"stage": 0})"), std::string(kRemote) + "}"}) {
       FrozenRun run(communicator, config_of(communicator.size(), zero));
       {
         const at::NoGradGuard no_grad;
@@ -149,7 +149,7 @@ TEST_P(Frozen, ParametersGoThroughACheckpointToAnyStage) {
   setenv("CAPSTAN_TEST_FOLDER", folder.path().c_str(), 0);
   test::expect_on_ranks(GetParam(), [](Communicator& communicator) {
     const std::string dir = std::getenv("CAPSTAN_TEST_FOLDER");
-    const std::string stages[] = {R"({"stage": 1})", std::string(kAway) + "}"};
+    const std::string stages[] = {R"({"stage": 1})", std::string(kRemote) + "}"};
     for (const std::string& from : stages) {
       FrozenRun saved(communicator, config_of(communicator.size(), from));
       {

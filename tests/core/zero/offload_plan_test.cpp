@@ -113,11 +113,11 @@ TEST(OffloadRatio, LeavesTheFirstSubGroupsInMemory) {
 
 TEST(ParametersAway, AreThoseThatMaxInCpuHasNoRoomFor) {
   const std::int64_t numels[] = {100, 1000, 50, 7};
-  EXPECT_EQ(parameters_away(numels, 1, 0), (std::vector<bool>{true, true, true, true}));
-  EXPECT_EQ(parameters_away(numels, 1, 150), (std::vector<bool>{false, true, false, true}));
+  EXPECT_EQ(stored_parameters(numels, 1, 0), (std::vector<bool>{true, true, true, true}));
+  EXPECT_EQ(stored_parameters(numels, 1, 150), (std::vector<bool>{false, true, false, true}));
   // Parts of two ranks: 50, 500, 25, 4.
-  EXPECT_EQ(parameters_away(numels, 2, 79), (std::vector<bool>{false, true, false, false}));
-  EXPECT_EQ(parameters_away(numels, 2, 1'000'000'000), (std::vector<bool>{false, false, false, false}));
+  EXPECT_EQ(stored_parameters(numels, 2, 79), (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ(stored_parameters(numels, 2, 1'000'000'000), (std::vector<bool>{false, false, false, false}));
 }
 
 }  // namespace

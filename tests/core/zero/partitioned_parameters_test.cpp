@@ -65,7 +65,7 @@ void expect_fetches(PartGatherer& gatherer, int version, at::ScalarType dtype, c
 struct Setting {
   const char* name;
   at::ScalarType dtype = at::kFloat;
-  bool threaded = true, away = false;
+  bool threaded = true, stored = false;
   int secondary_ranks = 1;
 };
 
@@ -73,22 +73,22 @@ const Setting kSettings[] = {
     {"in memory"},
     {"without a thread", at::kFloat, false},
     {"bfloat16", at::kBFloat16},
-    {"every other one away", at::kFloat, true, true},
+    {"every other one on a store", at::kFloat, true, true},
     {"second copies over two ranks", at::kFloat, true, false, 2},
-    {"second copies of what is away", at::kFloat, true, true, 2},
+    {"second copies of stored parts", at::kFloat, true, true, 2},
 };
 
 TEST(PartitionedParameters, GiveTheWholeOfWhatTheRanksTook) {
   expect_on_ranks(4, [](Communicator& communicator) {
     const Partition partition = partition_over(communicator.size());
     for (const Setting& setting : kSettings) {
-      test::LateTier tier;
-      PartitionedParameters::Elsewhere elsewhere;
-      if (setting.away) {
-        elsewhere.tier = &tier;
-        for (std::size_t i = 0; i < kSizes.size(); ++i) elsewhere.away.push_back(i % 2 != 0);
+      test::LateStore store;
+      PartitionedParameters::Places places;
+      if (setting.stored) {
+        places.store = &store;
+        for (std::size_t i = 0; i < kSizes.size(); ++i) places.stored.push_back(i % 2 != 0);
       }
-      PartitionedParameters parameters(partition, communicator.rank(), setting.dtype, std::move(elsewhere));
+      PartitionedParameters parameters(partition, communicator.rank(), setting.dtype, std::move(places));
       WorkQueue queue(setting.threaded);
       PartGatherer gatherer(communicator, queue, parameters, {false, setting.secondary_ranks});
       for (int version = 0; version < 3; ++version) {
@@ -103,7 +103,7 @@ TEST(PartitionedParameters, GiveTheWholeOfWhatTheRanksTook) {
         }
       }
       queue.drain();
-      EXPECT_EQ(tier.under_way(), 0U) << setting.name;
+      EXPECT_EQ(store.under_way(), 0U) << setting.name;
     }
   });
 }

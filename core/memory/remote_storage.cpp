@@ -1,4 +1,4 @@
-#include "core/memory/away_storage.hpp"
+#include "core/memory/remote_storage.hpp"
 
 #include <utility>
 
@@ -17,13 +17,13 @@ template struct Reach<&c10::StorageImpl::throw_on_immutable_data_ptr_>;
 
 }  // namespace
 
-void send_away(c10::StorageImpl& storage, std::string sentence) {
+void drop_memory(c10::StorageImpl& storage, std::string sentence) {
   const c10::Device device = storage.device();
   storage.set_data_ptr_noswap(at::DataPtr(nullptr, device));
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(sentence));
 }
 
-void bring_back(c10::StorageImpl& storage, at::DataPtr memory) {
+void restore_memory(c10::StorageImpl& storage, at::DataPtr memory) {
   refuses(storage) = false;
   storage.set_data_ptr_noswap(std::move(memory));  // and counts the refusal out
 }

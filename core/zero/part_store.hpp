@@ -12,9 +12,9 @@ namespace capstan {
 /// Parameters are counted as ParameterSource::Request counts them: the trained ones first, then the frozen ones. Reads
 /// are started by the threads that run operators and waited for by the thread that talks to the ranks, so that calls
 /// may come from several threads at once; a wait must not keep others from starting a read.
-class PartTier {
+class PartStore {
  public:
-  virtual ~PartTier() = default;
+  virtual ~PartStore() = default;
   using Ticket = std::uint64_t;
 
   /// Starts to fill `to` (one dimension, contiguous, of the compute type, the size of the part) with this rank's part

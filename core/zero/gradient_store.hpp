@@ -7,9 +7,9 @@
 namespace capstan {
 
 /// Keeps mean gradients of this rank's parts of parameters outside memory. [any thread, one call at a time]
-class GradientSink {
+class GradientStore {
  public:
-  virtual ~GradientSink() = default;
+  virtual ~GradientStore() = default;
 
   /// Takes the mean gradient of this rank's part of trained parameter `parameter`: of the accumulation type, one
   /// dimension, contiguous, of at least one element. `add`: `values` become the sum with what is kept already, in place

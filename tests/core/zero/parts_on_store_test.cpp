@@ -23,8 +23,8 @@
 namespace capstan {
 namespace {
 
-using test::CopySink;
-using test::LateTier;
+using test::CopyStore;
+using test::LateStore;
 
 /// On one rank by itself, or on several.
 void on_ranks(int ranks, const std::function<void(const std::shared_ptr<Communicator>&)>& body) {
@@ -47,9 +47,9 @@ std::vector<at::Tensor> some_parameters(at::ScalarType type) {
 
 /// Every other one, the empty one among them.
 std::vector<bool> every_other(std::size_t count, std::size_t first) {
-  std::vector<bool> away(count);
-  for (std::size_t i = first; i < count; i += 2) away[i] = true;
-  return away;
+  std::vector<bool> stored(count);
+  for (std::size_t i = first; i < count; i += 2) stored[i] = true;
+  return stored;
 }
 
 struct Setting {
@@ -62,7 +62,7 @@ struct Setting {
 
 /// A sharding, and what it needs to live.
 struct Sharded {
-  Sharded(const std::shared_ptr<Communicator>& ranks, const Setting& setting, KeptAway kept_away,
+  Sharded(const std::shared_ptr<Communicator>& ranks, const Setting& setting, StoredValues stored_values,
           const std::vector<bool>& movable = std::vector<bool>(7))
       : parameters(some_parameters(setting.type)) {
     ShardingOptions options;
@@ -78,7 +78,7 @@ struct Sharded {
     for (const at::Tensor& parameter : parameters) numels.push_back(parameter.numel());
     std::vector<std::string> names(parameters.size(), "p");
     sharding.emplace(options, numels, numels);
-    sharding->attach(parameters, names, movable, std::move(kept_away));
+    sharding->attach(parameters, names, movable, std::move(stored_values));
     if (setting.stage < 3) return;
     frozen = some_parameters(setting.type);
     sharding->attach_frozen(frozen, setting.type, {}, movable);
@@ -139,29 +139,29 @@ TEST_P(PartsAway, MakeTheWholesThatPartsInMemoryMake) {
     const int near = ranks->size() % 2 == 0 ? 2 : 1;
     for (const Setting& setting : {Setting{}, Setting{.overlap = true}, Setting{.type = at::kBFloat16},
                                    Setting{.overlap = true, .secondary_ranks = near}, Setting{.quantized = true}}) {
-      LateTier tier;
-      Sharded away(ranks, setting, {.tier = &tier, .away = every_other(7, 0), .frozen = every_other(7, 1)});
+      LateStore store;
+      Sharded stored(ranks, setting, {.parts = &store, .trained = every_other(7, 0), .frozen = every_other(7, 1)});
       Sharded here(ranks, setting, {});
       const std::vector<std::vector<std::size_t>> groups = {{0, 1, 4}, {8, 3, 10}, {2, 5, 6, 7, 9, 11, 13}, {4, 8}};
       for (int round = 0; round < 2; ++round) {
-        for (const auto& group : groups) expect_equal(away.fetched(group), here.fetched(group));
+        for (const auto& group : groups) expect_equal(stored.fetched(group), here.fetched(group));
       }
       for (std::size_t i = 0; i < 7; ++i) {
-        EXPECT_TRUE(at::equal(away.sharding->frozen().part(i), here.sharding->frozen().part(i)));
-        EXPECT_EQ(away.sharding->updated_values(i).defined(), i % 2 == 1);
+        EXPECT_TRUE(at::equal(stored.sharding->frozen().part(i), here.sharding->frozen().part(i)));
+        EXPECT_EQ(stored.sharding->updated_values(i).defined(), i % 2 == 1);
       }
-      EXPECT_EQ(tier.under_way(), 0);
+      EXPECT_EQ(store.under_way(), 0);
       // Second copies are near: 4 is asked for four times and read once until it changes.
-      const auto reads = std::count(tier.started.begin(), tier.started.end(), 4);
+      const auto reads = std::count(store.started.begin(), store.started.end(), 4);
       if (setting.secondary_ranks > 1) {
         EXPECT_LE(reads, 1);
       }
-      for (Sharded* one : {&away, &here}) {
+      for (Sharded* one : {&stored, &here}) {
         const at::NoGradGuard no_grad;
         one->sharding->take(4, one->parameters[4].detach() * 2);
         one->sharding->gatherer().forget();
       }
-      expect_equal(away.fetched({4}), here.fetched({4}));
+      expect_equal(stored.fetched({4}), here.fetched({4}));
     }
   });
 }
@@ -171,10 +171,10 @@ TEST_P(PartsAway, LeaveGradientsAndTheirSquaresTheSameBits) {
     for (const Setting& setting :
          {Setting{}, Setting{.overlap = true, .bucket = 1}, Setting{.stage = 2, .accumulation = at::kBFloat16},
           Setting{.type = at::kBFloat16}, Setting{.type = at::kHalf, .accumulation = at::kHalf, .bucket = 1'000'000}}) {
-      LateTier tier;
-      CopySink sink;
-      const std::vector<bool> away = every_other(7, 0);
-      Sharded sunk(ranks, setting, {.tier = &tier, .sink = &sink, .away = away, .frozen = {}});
+      LateStore store;
+      CopyStore gradients;
+      const std::vector<bool> stored = every_other(7, 0);
+      Sharded sunk(ranks, setting, {.parts = &store, .gradients = &gradients, .trained = stored, .frozen = {}});
       Sharded here(ranks, setting, {});
       for (int rounds : {1, 3, 1}) {
         for (Sharded* one : {&sunk, &here}) {
@@ -191,9 +191,9 @@ TEST_P(PartsAway, LeaveGradientsAndTheirSquaresTheSameBits) {
         for (std::size_t i = 0; i + 1 < 7; ++i) {
           const at::Tensor expected = here.sharding->gradients().gradient(i);
           at::Tensor found = sunk.sharding->gradients().gradient(i);
-          EXPECT_EQ(found.defined(), !away[i]);
-          if (away[i]) found = at::empty_like(expected);
-          if (away[i] && found.numel() > 0) sink.read(i, found);
+          EXPECT_EQ(found.defined(), !stored[i]);
+          if (stored[i]) found = at::empty_like(expected);
+          if (stored[i] && found.numel() > 0) gradients.read(i, found);
           EXPECT_TRUE(at::equal(found, expected)) << i << " after " << rounds;
         }
         for (Sharded* one : {&sunk, &here}) one->sharding->gradients().drop();
@@ -205,80 +205,85 @@ TEST_P(PartsAway, LeaveGradientsAndTheirSquaresTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Ranks, PartsAway, testing::Values(1, 2, 3));
 
 TEST(OneProcess, ReadsAheadWithoutAThreadAndInAnyOrder) {
-  LateTier tier;
-  Sharded run(Communicator::alone(), {}, {.tier = &tier, .sink = nullptr, .away = every_other(7, 0), .frozen = {}});
+  LateStore store;
+  Sharded run(Communicator::alone(), {},
+              {.parts = &store, .gradients = nullptr, .trained = every_other(7, 0), .frozen = {}});
   const auto first = run.fetch({0});
   const std::vector<at::Tensor> of_first = run.wholes;
   const auto second = run.fetch({4, 6});
-  EXPECT_THAT(tier.started, testing::ElementsAre(0, 4, 6));
-  EXPECT_EQ(tier.under_way(), 3);
+  EXPECT_THAT(store.started, testing::ElementsAre(0, 4, 6));
+  EXPECT_EQ(store.under_way(), 3);
   run.sharding->gatherer().wait(second);
   EXPECT_TRUE(at::equal(run.wholes[0], run.parameters[4]));
-  EXPECT_EQ(tier.under_way(), 1);
+  EXPECT_EQ(store.under_way(), 1);
   run.sharding->gatherer().wait(first);
   EXPECT_TRUE(at::equal(of_first[0], run.parameters[0]));
   run.sharding->gatherer().wait(first);  // for as often as it is asked
 }
 
 TEST(OneProcess, SaysOfAFailedReadWhenItIsAskedAndAgain) {
-  LateTier tier;
-  Sharded run(Communicator::alone(), {}, {.tier = &tier, .sink = nullptr, .away = every_other(7, 0), .frozen = {}});
-  tier.fails = 4;
+  LateStore store;
+  Sharded run(Communicator::alone(), {},
+              {.parts = &store, .gradients = nullptr, .trained = every_other(7, 0), .frozen = {}});
+  store.fails = 4;
   const auto before = run.fetch({0}), failed = run.fetch({4, 6}), after = run.fetch({6});
   const auto wait = [&](ParameterSource::Ticket ticket) {
     return thrown_by([&] { run.sharding->gatherer().wait(ticket); });
   };
   EXPECT_EQ(wait(failed), "part 4 cannot be read");
-  EXPECT_EQ(tier.under_way(), 2);  // 6 of the same fetch was waited for
+  EXPECT_EQ(store.under_way(), 2);  // 6 of the same fetch was waited for
   EXPECT_EQ(wait(failed), "part 4 cannot be read");
   EXPECT_EQ(wait(after), "nothing was thrown");
   EXPECT_EQ(wait(before), "nothing was thrown");
-  tier.fails = LateTier::kNone;
+  store.fails = LateStore::kNone;
   EXPECT_EQ(wait(run.fetch({4})), "nothing was thrown");
   EXPECT_EQ(wait(failed), "part 4 cannot be read");
 }
 
 TEST(OneProcess, HasTheGradientsOfTheNextStepAfterOneThatFailed) {
-  LateTier tier;
-  CopySink sink;
-  Sharded sunk(Communicator::alone(), {}, {.tier = &tier, .sink = &sink, .away = every_other(7, 0), .frozen = {}});
+  LateStore store;
+  CopyStore gradients;
+  Sharded sunk(Communicator::alone(), {},
+               {.parts = &store, .gradients = &gradients, .trained = every_other(7, 0), .frozen = {}});
   Sharded here(Communicator::alone(), {}, {});
   sunk.backward(0, 1);
-  sink.fails = 4;
+  gradients.fails = 4;
   EXPECT_EQ(thrown_by([&] { sunk.backward(1, 1); }), "gradient 4 cannot be kept");
-  sink.fails = LateTier::kNone;
+  gradients.fails = LateStore::kNone;
   sunk.sharding->gradients().drop();
   for (Sharded* one : {&sunk, &here}) one->backward(1, 1);
   EXPECT_EQ(sunk.sharding->exchange("step 1", {}, true).squares.rounded,
             here.sharding->exchange("step 1", {}, true).squares.rounded);
   at::Tensor found = at::empty_like(here.sharding->gradients().gradient(4));
-  sink.read(4, found);
+  gradients.read(4, found);
   EXPECT_TRUE(at::equal(found, here.sharding->gradients().gradient(4)));
 }
 
 TEST(OneProcess, SendsNoGradientThatThereIsNot) {
-  LateTier tier;
-  CopySink sink;
-  Sharded run(Communicator::alone(), {}, {.tier = &tier, .sink = &sink, .away = every_other(7, 0), .frozen = {}});
+  LateStore store;
+  CopyStore gradients;
+  Sharded run(Communicator::alone(), {},
+              {.parts = &store, .gradients = &gradients, .trained = every_other(7, 0), .frozen = {}});
   for (int round = 0; round < 2; ++round) run.backward(round, 1, /*with_fourth=*/round == 0);
-  EXPECT_TRUE(sink.has(4));
-  EXPECT_FALSE(sink.has(6));
-  EXPECT_EQ(sink.reads, 1);  // for the squares of a gradient that the last micro-batch did not touch
+  EXPECT_TRUE(gradients.has(4));
+  EXPECT_FALSE(gradients.has(6));
+  EXPECT_EQ(gradients.reads, 1);  // for the squares of a gradient that the last micro-batch did not touch
 }
 
 TEST(OneProcess, LeavesNothingUnderWayWhenAReadCannotBegin) {
-  LateTier tier;
-  Sharded run(Communicator::alone(), {}, {.tier = &tier, .sink = nullptr, .away = every_other(7, 0), .frozen = {}});
-  tier.refuses = 6;
+  LateStore store;
+  Sharded run(Communicator::alone(), {},
+              {.parts = &store, .gradients = nullptr, .trained = every_other(7, 0), .frozen = {}});
+  store.refuses = 6;
   EXPECT_EQ(thrown_by([&] { run.fetch({0, 4, 6}); }), "no room for another read");
-  EXPECT_EQ(tier.under_way(), 0);
+  EXPECT_EQ(store.under_way(), 0);
 }
 
 TEST(OneProcess, HasWhatStaysOnce) {
   const std::vector<bool> movable = {true, true, false, false, true, true, true};
-  LateTier tier;
-  Sharded run(Communicator::alone(), {}, {.tier = &tier, .sink = nullptr, .away = every_other(7, 4), .frozen = {}},
-              movable);
+  LateStore store;
+  Sharded run(Communicator::alone(), {},
+              {.parts = &store, .gradients = nullptr, .trained = every_other(7, 4), .frozen = {}}, movable);
   for (const std::size_t i : {0, 1, 5}) {
     EXPECT_TRUE(run.sharding->in_place(i));
     EXPECT_EQ(run.sharding->updated_values(i).const_data_ptr(), run.parameters[i].const_data_ptr()) << i;
@@ -291,10 +296,10 @@ TEST(OneProcess, HasWhatStaysOnce) {
 
 TEST(SeveralProcesses, ReadWhileTheQueueIsBusyAndNothingComesAfterAFailure) {
   test::expect_on_ranks(2, [](Communicator& communicator) {
-    LateTier tier;
+    LateStore store;
     const Partition partition({{70'000}, {70'000}}, 1, 2);
     PartitionedParameters parts(partition, communicator.rank(), at::kFloat,
-                                {.coded = {}, .in_place = {}, .tier = &tier, .away = {true, true}});
+                                {.coded = {}, .in_place = {}, .store = &store, .stored = {true, true}});
     const at::Tensor values = at::randn({70'000});
     for (const std::size_t i : {0, 1}) parts.take(i, values);
     std::vector<at::Tensor> wholes;
@@ -304,20 +309,20 @@ TEST(SeveralProcesses, ReadWhileTheQueueIsBusyAndNothingComesAfterAFailure) {
     std::mutex mutex;
     mutex.lock();
     queue.submit([&] { const std::lock_guard lock(mutex); });
-    tier.fails = 1;
+    store.fails = 1;
     const auto first = gatherer.fetch("0", {{0, wholes[0]}});
     const auto second = gatherer.fetch("1", {{1, wholes[1]}});
     const auto third = gatherer.fetch("0 again", {{0, wholes[2]}});
-    EXPECT_THAT(tier.started, testing::ElementsAre(0, 1, 0));
-    EXPECT_EQ(tier.under_way(), 3);
+    EXPECT_THAT(store.started, testing::ElementsAre(0, 1, 0));
+    EXPECT_EQ(store.under_way(), 3);
     mutex.unlock();
     const auto wait = [&](ParameterSource::Ticket ticket) { return thrown_by([&] { gatherer.wait(ticket); }); };
     EXPECT_EQ(wait(first), "nothing was thrown");
     EXPECT_EQ(wait(third), "part 1 cannot be read");  // dropped, and its read waited for
-    EXPECT_EQ(tier.under_way(), 0);
+    EXPECT_EQ(store.under_way(), 0);
     EXPECT_EQ(wait(second), "part 1 cannot be read");
     EXPECT_EQ(thrown_by([&] { queue.drain(); }), "part 1 cannot be read");
-    tier.fails = LateTier::kNone;
+    store.fails = LateStore::kNone;
     EXPECT_EQ(wait(gatherer.fetch("1", {{1, wholes[1]}})), "nothing was thrown");
     EXPECT_EQ(wait(second), "part 1 cannot be read");
     communicator.all_gather_text("test: end", "");
