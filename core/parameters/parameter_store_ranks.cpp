@@ -167,7 +167,7 @@ bool ParameterStore::take_deferred(const c10::Storage& storage) {
     may_go = copied || leaves;
     if (copied && !leaves) {
       restore_memory(*one.parameter.storage().unsafeGetStorageImpl(),
-                  c10::GetAllocator(c10::kCPU)->allocate(one.parameter.nbytes()));
+                     c10::GetAllocator(c10::kCPU)->allocate(one.parameter.nbytes()));
       at::Tensor(one.parameter).copy_(original);
     }
     if (one.frozen) {
