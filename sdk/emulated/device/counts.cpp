@@ -1,0 +1,70 @@
+#include "device/counts.hpp"
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string_view>
+
+#include "device/device.hpp"
+
+namespace capstan::emulated {
+namespace {
+
+using Table = std::map<std::string, std::uint64_t>;
+
+// Never destroyed, so that whatever ends after this file's statics may count.
+Table& waits() {
+  static auto* table = new Table;
+  return *table;
+}
+Table& operators() {
+  static auto* table = new Table;
+  return *table;
+}
+
+std::string_view statistics() {
+  const char* asked = std::getenv("CAPSTAN_EMULATED_STATS");
+  return asked == nullptr ? "" : asked;
+}
+
+void print(const char* kind, const Table& table) {
+  for (const auto& [name, count] : table) std::fprintf(stderr, "  %s %-48s %" PRIu64 "\n", kind, name.c_str(), count);
+}
+
+void print_all() {
+  const Counts& all = counts();
+  std::fprintf(stderr,
+               "emulated device: %" PRIu64 " operators, %" PRIu64 " kernels, %" PRIu64 " host waits, %" PRIu64
+               " blocking copies, %" PRIu64 " B to device, %" PRIu64 " B to host, %" PRIu64 " faults\n",
+               all.operators, all.kernels, all.waits, all.blocking_copies, all.bytes_to_device, all.bytes_to_host,
+               all.faults);
+  print("wait", waits());
+  if (statistics() == "operators") print("operator", operators());
+}
+
+const bool g_prints = [] {
+  if (!statistics().empty() && statistics() != "0") std::atexit(print_all);
+  return true;
+}();
+
+}  // namespace
+
+Counts& counts() {
+  static auto* all = new Counts;
+  return *all;
+}
+
+void note_wait(const char* why) {
+  const std::lock_guard lock(device_mutex());
+  ++counts().waits;
+  ++waits()[why];
+}
+
+void note_operator(const std::string& name) {
+  const std::lock_guard lock(device_mutex());
+  ++counts().operators;
+  ++operators()[name];
+}
+
+}  // namespace capstan::emulated
