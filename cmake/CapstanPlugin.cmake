@@ -123,3 +123,36 @@ function(capstan_add_plugin name)
     install(TARGETS ${target} LIBRARY DESTINATION lib/capstan/plugins/${arg_KIND}s ${optional})
   endif()
 endfunction()
+
+# capstan_run_kernels_on_cpu(<target>): compiles the .cu sources of a target as C++, with kernels that run on the CPU, so that
+# a test of them needs neither a GPU nor nvcc.
+#
+#   add_executable(lion_kernel_test lion_kernel_test.cpp lion_kernel.cu)
+#   capstan_run_kernels_on_cpu(lion_kernel_test)
+#
+# Kernels must be started by capstan::sdk::launch() of capstan/sdk/launch.hpp, whose on_cpu/ folder has the part of CUDA that they
+# may use. All sources of the target find that folder's cuda_runtime.h, cuda_bf16.h and cuda_fp16.h before a toolkit's. They are
+# compiled without contraction of multiply-adds, as nvcc does it with --fmad=false, and need not be compiled for CUDA
+# elsewhere: a plugin in the same folder may have the same .cu file in its SOURCES.
+function(capstan_run_kernels_on_cpu target)
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(source_dir ${target} SOURCE_DIR)
+  get_target_property(binary_dir ${target} BINARY_DIR)
+  # A language is a property of a file in all targets of a folder. So the target gets C++ files that include the .cu files.
+  set(replaced "")
+  foreach(source IN LISTS sources)
+    if(source MATCHES "\\.cu$")
+      get_filename_component(kernel ${source} ABSOLUTE BASE_DIR ${source_dir})
+      string(MAKE_C_IDENTIFIER ${source} name)
+      set(source ${binary_dir}/${target}_on_cpu/${name}.cpp)
+      file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${kernel}\"\n" @ONLY)
+    endif()
+    list(APPEND replaced ${source})
+  endforeach()
+  set_property(TARGET ${target} PROPERTY SOURCES ${replaced})
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  get_target_property(sdk capstan::sdk INTERFACE_INCLUDE_DIRECTORIES)
+  target_include_directories(${target} BEFORE PRIVATE ${sdk}/capstan/sdk/on_cpu ${sdk})
+  target_compile_options(${target} PRIVATE -ffp-contract=off -Wno-unknown-pragmas)
+  target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
+endfunction()
