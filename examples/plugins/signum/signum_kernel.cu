@@ -2,6 +2,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <capstan/sdk/launch.hpp>
 #include <cstdint>
 
 #include "signum_kernel.hpp"
@@ -29,8 +30,8 @@ template <class Gradient>
 void start(float* weights, float* means, const void* gradients, std::size_t count, const Numbers& numbers,
            cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
-  update<<<blocks, kThreads, 0, stream>>>(weights, means, static_cast<const Gradient*>(gradients),
-                                          static_cast<std::int64_t>(count), numbers);
+  capstan::sdk::launch(update<Gradient>, blocks, kThreads, stream)(
+      weights, means, static_cast<const Gradient*>(gradients), static_cast<std::int64_t>(count), numbers);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "capstan/sdk/launch.hpp"
 #include "plugins/attention/cuda/kernels.hpp"
 
 // Block-sparse attention, flash style (Dao et al. 2022, arXiv 2205.14135, algorithms 1 and 4). Four threads share a
@@ -271,15 +272,15 @@ const char* last_error() {
 
 template <int kWidth>
 const char* forward_of(const DeviceCall& call, const DeviceRows& out, float* log_sum_exp, cudaStream_t stream) {
-  forward_kernel<kWidth><<<grid_of(call), kThreads, 0, stream>>>(call, out, log_sum_exp);
+  sdk::launch(forward_kernel<kWidth>, grid_of(call), kThreads, stream)(call, out, log_sum_exp);
   return last_error();
 }
 
 template <int kWidth>
 const char* backward_of(const DeviceCall& call, const DeviceGradients& gradients, cudaStream_t stream) {
-  query_kernel<kWidth><<<grid_of(call), kThreads, 0, stream>>>(call, gradients);
+  sdk::launch(query_kernel<kWidth>, grid_of(call), kThreads, stream)(call, gradients);
   if (const char* error = last_error()) return error;
-  key_kernel<kWidth><<<grid_of(call), kThreads, 0, stream>>>(call, gradients);
+  sdk::launch(key_kernel<kWidth>, grid_of(call), kThreads, stream)(call, gradients);
   return last_error();
 }
 

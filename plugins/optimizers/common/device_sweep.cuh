@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "capstan/sdk/launch.hpp"
 #include "plugins/optimizers/common/device_block.hpp"
 
 // One pass of a GPU over many slots: each thread widens elements of gradient and states to float32, applies the rule,
@@ -130,7 +131,8 @@ const char* sweep(const std::vector<DeviceUpdate<Numbers>>& updates, void* strea
       ++list.slots;
     }
     if (list.slots == 0) break;
-    sweep_kernel<kStates><<<list.first[list.slots], kSweepThreads, 0, static_cast<cudaStream_t>(stream)>>>(list);
+    sdk::launch(sweep_kernel<kStates, Rule>, list.first[list.slots], kSweepThreads,
+                static_cast<cudaStream_t>(stream))(list);
     const cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return cudaGetErrorString(error);
   }

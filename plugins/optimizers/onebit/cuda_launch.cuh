@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "capstan/sdk/launch.hpp"
 #include "plugins/optimizers/common/device_sweep.cuh"
 #include "plugins/optimizers/onebit/fixed_order.hpp"
 
@@ -63,7 +64,7 @@ struct UnitTable {
 /// The threads' sums of a block, folded; the result is for thread 0.
 template <class Sum>
 __device__ Sum sum_of_block(const Sum& own) {
-  __shared__ alignas(Sum) unsigned char memory[kSumThreads * sizeof(Sum)];
+  alignas(Sum) __shared__ unsigned char memory[kSumThreads * sizeof(Sum)];
   auto* sums = reinterpret_cast<Sum*>(memory);
   sums[threadIdx.x] = own;
   for (std::size_t width = kSumThreads / 2; width > 0; width /= 2) {
@@ -156,7 +157,7 @@ class CudaLaunch {
   template <class Body>
   void each(std::size_t count, const Body& body) {
     if (count == 0) return;
-    each_kernel<<<blocks((count + kSumThreads - 1) / kSumThreads), kSumThreads, 0, stream()>>>(count, body);
+    sdk::launch(each_kernel<Body>, blocks((count + kSumThreads - 1) / kSumThreads), kSumThreads, stream())(count, body);
     check_cuda(cudaGetLastError());
   }
 
@@ -164,7 +165,7 @@ class CudaLaunch {
   void each_of(const std::vector<std::size_t>& counts, const Body& body) {
     const auto [table, units] = cut(counts);
     if (units == 0) return;
-    each_of_kernel<<<blocks(units), kSumThreads, 0, stream()>>>(table, body);
+    sdk::launch(each_of_kernel<Body>, blocks(units), kSumThreads, stream())(table, body);
     check_cuda(cudaGetLastError());
   }
 
@@ -184,10 +185,10 @@ class CudaLaunch {
     const auto [table, units] = cut(counts);
     auto* sums = static_cast<Total*>(sums_.reserve(units * sizeof(Total)));
     if (units > 0) {
-      sums_of_kernel<<<blocks(units), kSumThreads, 0, stream()>>>(table, body, sums);
+      sdk::launch(sums_of_kernel<Body>, blocks(units), kSumThreads, stream())(table, body, sums);
       check_cuda(cudaGetLastError());
     }
-    finish_of_kernel<<<static_cast<unsigned>(counts.size()), kSumThreads, 0, stream()>>>(table, sums, body);
+    sdk::launch(finish_of_kernel<Body>, static_cast<unsigned>(counts.size()), kSumThreads, stream())(table, sums, body);
     check_cuda(cudaGetLastError());
   }
 
@@ -224,10 +225,10 @@ class CudaLaunch {
     const std::size_t units = units_of(count);
     auto* sums = static_cast<Sum*>(sums_.reserve(units * sizeof(Sum)));
     if (units > 0) {
-      sums_kernel<<<blocks(units), kSumThreads, 0, stream()>>>(count, body, sums);
+      sdk::launch(sums_kernel<Sum, Body>, blocks(units), kSumThreads, stream())(count, body, sums);
       check_cuda(cudaGetLastError());
     }
-    finish_kernel<<<1, kSumThreads, 0, stream()>>>(units, sums, put);
+    sdk::launch(finish_kernel<Sum, Put>, 1, kSumThreads, stream())(units, sums, put);
     check_cuda(cudaGetLastError());
   }
 
