@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# example.sh BUILD TORCH SOURCE: builds an example plugin against nothing but the installed SDK, and checks it.
+# example.sh BUILD TORCH SOURCE: builds an example plugin against nothing but the installed SDK, runs its tests
+# where it has some, and checks it.
 set -euo pipefail
 readonly build=$1 torch=$2 source=$3
 
@@ -13,6 +14,7 @@ cp -r "$source" "$work/source"
     env -i PATH="$PATH" HOME="$work" cmake --build "$work/build"
 } >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 if grep 'warning:' "$work/log"; then exit 1; fi
+ctest --test-dir "$work/build" --output-on-failure
 for plugin in "$work"/build/lib/capstan/plugins/*/libcapstan_*.so; do
   "$build/tests/check_plugin" "$plugin"
 done

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <random>
 #include <set>
@@ -154,6 +157,36 @@ TEST(Launch, ShowsThatABarrierLacksByAnotherResult) {
   EXPECT_GE(wrong_orders(1), 1);  // numbers are written before all are read
 }
 
+__global__ void note_threads(unsigned* noted, int* count) {
+  noted[(*count)++] = threadIdx.x;
+  __syncthreads();
+  noted[(*count)++] = threadIdx.x;
+}
+
+/// The threads of a block in the order in which they came, before and after a barrier.
+std::pair<std::vector<unsigned>, std::vector<unsigned>> order_of(const char* name) {
+  constexpr unsigned kCount = 70;  // two warps and a part
+  std::vector<unsigned> noted(2 * kCount);
+  int count = 0;
+  setenv("CAPSTAN_LAUNCH_ORDER", name, 1);
+  sdk::launch(note_threads, 1, kCount, nullptr)(noted.data(), &count);
+  unsetenv("CAPSTAN_LAUNCH_ORDER");
+  return {{noted.begin(), noted.begin() + kCount}, {noted.begin() + kCount, noted.end()}};
+}
+
+TEST(Launch, RunsThreadsInTheOrderThatIsAskedFor) {
+  std::vector<unsigned> upwards(70);
+  std::iota(upwards.begin(), upwards.end(), 0u);
+  const std::vector<unsigned> downwards(upwards.rbegin(), upwards.rend());
+  EXPECT_EQ(order_of("forwards"), std::pair(upwards, upwards));
+  EXPECT_EQ(order_of("backwards"), std::pair(downwards, downwards));
+  const auto [before, after] = order_of("scattered");
+  EXPECT_NE(before, after);
+  EXPECT_EQ(std::set<unsigned>(before.begin(), before.end()).size(), 70u);
+  EXPECT_EQ(std::set<unsigned>(after.begin(), after.end()).size(), 70u);
+  EXPECT_EQ(order_of("scattered"), std::pair(before, after));
+}
+
 __global__ void count_elements(int* counts, int count) {
   const int stride = static_cast<int>(gridDim.x * blockDim.x);
   for (int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < count; i += stride) ++counts[i];
@@ -229,7 +262,8 @@ TEST(Launch, AtomicAddReturnsWhatWasThere) {
     float total = 0;
     std::vector<unsigned> tickets(3 * kThreads);
     sdk::launch(draw_tickets, 3, kThreads, nullptr)(&counter, &total, tickets.data());
-    EXPECT_EQ(std::set<unsigned>(tickets.begin(), tickets.end()).size(), tickets.size());
+    std::sort(tickets.begin(), tickets.end());
+    for (unsigned i = 0; i < tickets.size(); ++i) ASSERT_EQ(tickets[i], i);
     EXPECT_EQ(counter, 3 * kThreads);
     EXPECT_EQ(total, 1.5f * kThreads);
   });
@@ -321,15 +355,22 @@ TEST(LaunchDeathTest, RefusesAnOrderThatItDoesNotKnow) {
   unsetenv("CAPSTAN_LAUNCH_ORDER");
 }
 
-__global__ void outgrow_stack(volatile char* out) {
-  volatile char array[512 << 10];
+/// A function of its own, because its array lies on the stack as long as it runs.
+__attribute__((noinline)) __device__ void write_large_array() {
+  volatile char array[300 << 10];
   for (std::size_t i = sizeof array; i > 0; i -= 512) array[i - 1] = 1;
-  *out = array[511];
+}
+
+/// Thread 32 writes a little beyond its stack while the stacks of others lie around it.
+__global__ void outgrow_stack() {
+  __syncthreads();
+  if (threadIdx.x != 32) return;
+  write_large_array();
+  std::_Exit(0);
 }
 
 TEST(LaunchDeathTest, AKernelThatOutgrowsItsStackFaults) {
-  char out = 0;
-  EXPECT_DEATH(sdk::launch(outgrow_stack, 1, 2, nullptr)(&out), "");
+  EXPECT_DEATH(sdk::launch(outgrow_stack, 1, 64, nullptr)(), "");
 }
 
 }  // namespace

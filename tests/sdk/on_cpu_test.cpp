@@ -1,4 +1,4 @@
-// What stands in for CUDA's headers where kernels run on a CPU: numbers of 16 bits, memory, and the emulated device.
+// The stand-ins for CUDA's headers where kernels run on a CPU: numbers of 16 bits, memory, and the emulated device.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <dlfcn.h>

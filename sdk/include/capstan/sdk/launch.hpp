@@ -8,7 +8,6 @@
     "capstan/sdk/launch.hpp needs nvcc, or capstan/sdk/on_cpu first on the include path: see capstan_run_kernels_on_cpu()"
 #endif
 #include <cstdio>
-#include <source_location>
 #include <string>
 #include <tuple>
 #endif
@@ -31,7 +30,7 @@ class Launch {
     kernel_<<<blocks_, threads_, 0, stream_>>>(arguments...);
   }
 #else
-  Launch(Kernel kernel, dim3 blocks, dim3 threads, const std::source_location& at)
+  Launch(Kernel kernel, dim3 blocks, dim3 threads, const kernels_on_cpu::SourceLine& at)
       : kernel_(kernel), blocks_(blocks), threads_(threads), at_(at) {}
 
   void operator()(const Parameters&... arguments) const {
@@ -42,9 +41,9 @@ class Launch {
       std::apply([](Kernel kernel, const Parameters&... values) { kernel(values...); },
                  *static_cast<decltype(call)*>(context));
     };
-    const on_cpu::EmulatedDevice& device = on_cpu::EmulatedDevice::get();
-    if (device.kernel_begin) device.kernel_begin(on_cpu::place_of(at_).c_str());
-    on_cpu::BlockRunner::of_this_thread().run(blocks_, threads_, one_thread, &call, at_);
+    const kernels_on_cpu::EmulatedDevice& device = kernels_on_cpu::EmulatedDevice::get();
+    if (device.kernel_begin) device.kernel_begin(at_.text().c_str());
+    kernels_on_cpu::BlockRunner::of_this_thread().run(blocks_, threads_, one_thread, &call, at_);
     if (device.kernel_end) device.kernel_end();
   }
 #endif
@@ -60,8 +59,8 @@ class Launch {
     std::fprintf(stderr,
                  "capstan: the launch at %s asks for (%u, %u, %u) blocks of (%u, %u, %u) threads; CUDA takes at most "
                  "(2147483647, 65535, 65535) blocks of 1 to 1024 threads, of which z counts at most 64.\n",
-                 on_cpu::place_of(at_).c_str(), blocks_.x, blocks_.y, blocks_.z, threads_.x, threads_.y, threads_.z);
-    on_cpu::last_error = cudaErrorInvalidConfiguration;
+                 at_.text().c_str(), blocks_.x, blocks_.y, blocks_.z, threads_.x, threads_.y, threads_.z);
+    kernels_on_cpu::last_error = cudaErrorInvalidConfiguration;
     return false;
   }
 #endif
@@ -71,7 +70,7 @@ class Launch {
 #ifdef __CUDACC__
   cudaStream_t stream_;
 #else
-  std::source_location at_;
+  kernels_on_cpu::SourceLine at_;
 #endif
 };
 
@@ -93,8 +92,8 @@ Launch<Parameters...> launch(void (*kernel)(Parameters...), dim3 blocks, dim3 th
 #else
 template <class... Parameters>
 Launch<Parameters...> launch(void (*kernel)(Parameters...), dim3 blocks, dim3 threads, cudaStream_t,
-                             const std::source_location& at = std::source_location::current()) {
-  return {kernel, blocks, threads, at};
+                             const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  return {kernel, blocks, threads, {file, line}};
 }
 #endif
 

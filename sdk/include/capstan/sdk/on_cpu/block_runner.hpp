@@ -1,19 +1,20 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <source_location>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capstan/sdk/on_cpu/fibers.hpp"
 #include "capstan/sdk/on_cpu/launch_order.hpp"
 
-/// As in CUDA.
+/// Three counts or indices, as in CUDA.
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
@@ -21,13 +22,22 @@ struct dim3 {
 inline constinit thread_local dim3 threadIdx(0, 0, 0), blockIdx(0, 0, 0), blockDim, gridDim;
 inline constexpr int warpSize = 32;
 
-namespace capstan::sdk::on_cpu {
+namespace capstan::sdk::kernels_on_cpu {
 
-/// "kernels.cu:274"
-inline std::string place_of(const std::source_location& at) {
-  const char* slash = std::strrchr(at.file_name(), '/');
-  return std::string(slash ? slash + 1 : at.file_name()) + ":" + std::to_string(at.line());
-}
+/// A line of a kernel's source: where it was launched, or waits. Not std::source_location, which clang 14 lacks.
+struct SourceLine {
+  const char* file = "";
+  int line = 0;
+
+  /// "kernels.cu:274"
+  std::string text() const {
+    const char* slash = std::strrchr(file, '/');
+    return std::string(slash ? slash + 1 : file) + ":" + std::to_string(line);
+  }
+  bool operator==(const SourceLine& other) const {
+    return line == other.line && (file == other.file || std::strcmp(file, other.file) == 0);
+  }
+};
 
 /// Runs a kernel: blocks follow one another, the threads of a block are fibers that run one at a time, up to where they
 /// wait. A warp goes as far as it can before the next one begins, so that what only a barrier orders is out of order
@@ -41,7 +51,7 @@ class BlockRunner {
 
   /// Calls kernel(context) once for each thread of each block. Ends the process with a sentence where a block can not
   /// go on because its threads wait in different places.
-  void run(dim3 blocks, dim3 threads, Fiber::Task kernel, void* context, const std::source_location& launched) {
+  void run(dim3 blocks, dim3 threads, Fiber::Task kernel, void* context, const SourceLine& launched) {
     kernel_ = kernel;
     context_ = context;
     launched_ = launched;
@@ -58,10 +68,10 @@ class BlockRunner {
     }
   }
 
-  // For the thread that runs.
+  // The thread of the kernel that runs calls these.
 
   /// Goes on when all threads of the block that have not returned wait at `at`.
-  void wait_for_block(const std::source_location& at) {
+  void wait_for_block(const SourceLine& at) {
     Thread& self = threads_[current_];
     self.state = State::kAtBarrier;
     self.operation = "__syncthreads";
@@ -70,7 +80,7 @@ class BlockRunner {
   }
   /// Goes on when all lanes in `mask` that have not returned wait in the same operation at `at`, with what lane `from`
   /// has given: bytes of 0xff where that lane takes no part.
-  std::uint64_t exchange(const char* operation, const std::source_location& at, unsigned mask, std::uint64_t given,
+  std::uint64_t exchange(std::string_view operation, const SourceLine& at, unsigned mask, std::uint64_t given,
                          int from) {
     Thread& self = threads_[current_];
     self.state = State::kInExchange;
@@ -89,8 +99,8 @@ class BlockRunner {
   struct Thread {
     State state = State::kReady;
     Fiber* fiber = nullptr;  // since it began
-    const char* operation = nullptr;
-    std::source_location at;
+    std::string_view operation;
+    SourceLine at;
     unsigned mask = 0;
     int from = 0;
     std::uint64_t given = 0, got = 0;
@@ -104,7 +114,7 @@ class BlockRunner {
     } while (open_barrier());
   }
 
-  /// Until none of its lanes can go on by itself. `first` is the thread that is its lane 0.
+  /// Runs a warp until none of its lanes can go on by itself. `first` is the thread that is its lane 0.
   void run_warp(std::size_t first) {
     const std::size_t lanes = std::min(kWarp, threads_.size() - first);
     do {
@@ -141,11 +151,7 @@ class BlockRunner {
     return fiber;
   }
 
-  static bool same_place(const Thread& a, const Thread& b) {
-    const char *a_file = a.at.file_name(), *b_file = b.at.file_name();
-    return a.at.line() == b.at.line() && a.operation == b.operation &&
-           (a_file == b_file || std::strcmp(a_file, b_file) == 0);
-  }
+  static bool same_place(const Thread& a, const Thread& b) { return a.operation == b.operation && a.at == b.at; }
 
   /// Whether all lanes that `lane` waits for have come.
   bool is_met(std::size_t first, std::size_t lanes, std::size_t lane) const {
@@ -200,12 +206,12 @@ class BlockRunner {
     std::map<std::string, int> counts;
     for (const Thread& thread : threads_) {
       const bool returned = thread.state == State::kReturned;
-      ++counts[returned ? "have returned" : std::string("wait in ") + thread.operation + " at " + place_of(thread.at)];
+      ++counts[returned ? "have returned" : "wait in " + std::string(thread.operation) + " at " + thread.at.text()];
     }
     std::string text;
     for (const auto& [where, count] : counts) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + where;
     std::fprintf(stderr, "capstan: block (%u, %u, %u) of the kernel launched at %s stands still: of its threads %s.\n",
-                 blockIdx.x, blockIdx.y, blockIdx.z, place_of(launched_).c_str(), text.c_str());
+                 blockIdx.x, blockIdx.y, blockIdx.z, launched_.text().c_str(), text.c_str());
     std::abort();
   }
 
@@ -216,7 +222,7 @@ class BlockRunner {
   LaunchOrder order_;
   Fiber::Task kernel_ = nullptr;
   void* context_ = nullptr;
-  std::source_location launched_;
+  SourceLine launched_;
 };
 
-}  // namespace capstan::sdk::on_cpu
+}  // namespace capstan::sdk::kernels_on_cpu

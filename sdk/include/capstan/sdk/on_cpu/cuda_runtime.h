@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <source_location>
+#include <string_view>
 #include <type_traits>
 
 #include "capstan/sdk/on_cpu/block_runner.hpp"
@@ -41,7 +41,7 @@ enum cudaMemcpyKind {
   cudaMemcpyDefault,
 };
 
-namespace capstan::sdk::on_cpu {
+namespace capstan::sdk::kernels_on_cpu {
 
 inline thread_local cudaError_t last_error = cudaSuccess;
 
@@ -52,9 +52,9 @@ inline void* host_memory(const void* memory) {
   return view ? view : const_cast<void*>(memory);
 }
 
-/// What lane `from` of the warp gives in this operation.
+/// Returns the value that lane `from` of the warp gives in this operation.
 template <class T>
-T shuffled(const char* operation, const std::source_location& at, unsigned mask, T value, int from) {
+T shuffled(std::string_view operation, const SourceLine& at, unsigned mask, T value, int from) {
   static_assert(sizeof(T) <= sizeof(std::uint64_t) && std::is_trivially_copyable_v<T>,
                 "a shuffle moves a number of at most 8 bytes");
   std::uint64_t bits = 0;
@@ -64,39 +64,39 @@ T shuffled(const char* operation, const std::source_location& at, unsigned mask,
   return value;
 }
 
-}  // namespace capstan::sdk::on_cpu
+}  // namespace capstan::sdk::kernels_on_cpu
 
-// Inside kernels. The place of the call is found by itself; a call gives the other arguments alone.
+// Inside kernels. The file and the line of a call are found by themselves; a call gives the other arguments alone.
 
 /// All threads of a block that have not returned must come to the same call; else the process ends with a sentence.
-inline void __syncthreads(const std::source_location& at = std::source_location::current()) {
-  capstan::sdk::on_cpu::BlockRunner::of_this_thread().wait_for_block(at);
+inline void __syncthreads(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  capstan::sdk::kernels_on_cpu::BlockRunner::of_this_thread().wait_for_block({file, line});
 }
 
 /// Shuffles among the lanes in `mask`, in groups of `width` lanes, a power of 2. A lane that takes no part gives bytes
 /// of 0xff, which is a NaN.
 template <class T>
-T __shfl_sync(unsigned mask, T value, int lane, int width = warpSize,
-              const std::source_location& at = std::source_location::current()) {
-  const int own = capstan::sdk::on_cpu::BlockRunner::of_this_thread().lane();
+T __shfl_sync(unsigned mask, T value, int lane, int width = warpSize, const char* file = __builtin_FILE(),
+              int line = __builtin_LINE()) {
+  const int own = capstan::sdk::kernels_on_cpu::BlockRunner::of_this_thread().lane();
   const int from = (own & -width) | (lane & (width - 1));
-  return capstan::sdk::on_cpu::shuffled("__shfl_sync", at, mask, value, from);
+  return capstan::sdk::kernels_on_cpu::shuffled("__shfl_sync", {file, line}, mask, value, from);
 }
 template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize,
-                   const std::source_location& at = std::source_location::current()) {
-  const int own = capstan::sdk::on_cpu::BlockRunner::of_this_thread().lane();
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = warpSize, const char* file = __builtin_FILE(),
+                   int line = __builtin_LINE()) {
+  const int own = capstan::sdk::kernels_on_cpu::BlockRunner::of_this_thread().lane();
   const int from = own + static_cast<int>(delta);
   const bool inside = delta < static_cast<unsigned>(width) && from < (own & -width) + width;
-  return capstan::sdk::on_cpu::shuffled("__shfl_down_sync", at, mask, value, inside ? from : own);
+  return capstan::sdk::kernels_on_cpu::shuffled("__shfl_down_sync", {file, line}, mask, value, inside ? from : own);
 }
 template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = warpSize,
-                  const std::source_location& at = std::source_location::current()) {
-  const int own = capstan::sdk::on_cpu::BlockRunner::of_this_thread().lane();
+T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = warpSize, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  const int own = capstan::sdk::kernels_on_cpu::BlockRunner::of_this_thread().lane();
   const int from = own ^ lanes;
   const bool inside = from >= 0 && from < (own & -width) + width;
-  return capstan::sdk::on_cpu::shuffled("__shfl_xor_sync", at, mask, value, inside ? from : own);
+  return capstan::sdk::kernels_on_cpu::shuffled("__shfl_xor_sync", {file, line}, mask, value, inside ? from : own);
 }
 
 /// Returns what was there before. Threads of the host that launch at the same time may add to one number.
@@ -121,10 +121,10 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
 
 // On the host. A launch and a copy are over when the call returns, whatever the stream.
 
-/// The last error of this thread, which is then forgotten.
+/// Returns the last error of this thread and forgets it.
 inline cudaError_t cudaGetLastError() {
-  const cudaError_t error = capstan::sdk::on_cpu::last_error;
-  capstan::sdk::on_cpu::last_error = cudaSuccess;
+  const cudaError_t error = capstan::sdk::kernels_on_cpu::last_error;
+  capstan::sdk::kernels_on_cpu::last_error = cudaSuccess;
   return error;
 }
 inline const char* cudaGetErrorString(cudaError_t error) {
@@ -142,14 +142,14 @@ inline const char* cudaGetErrorString(cudaError_t error) {
 /// Memory of the emulated device where there is one, else of the host; with values that nobody has set.
 template <class T>
 cudaError_t cudaMalloc(T** out, std::size_t bytes) {
-  const auto& device = capstan::sdk::on_cpu::EmulatedDevice::get();
+  const auto& device = capstan::sdk::kernels_on_cpu::EmulatedDevice::get();
   *out = static_cast<T*>(device.allocate ? device.allocate(bytes) : std::malloc(bytes));
   if (*out || bytes == 0) return cudaSuccess;
-  return capstan::sdk::on_cpu::last_error = cudaErrorMemoryAllocation;
+  return capstan::sdk::kernels_on_cpu::last_error = cudaErrorMemoryAllocation;
 }
 inline cudaError_t cudaFree(void* memory) {
-  const auto& device = capstan::sdk::on_cpu::EmulatedDevice::get();
-  // What was allocated before the device was loaded is the host's.
+  const auto& device = capstan::sdk::kernels_on_cpu::EmulatedDevice::get();
+  // Memory that was allocated before the device was loaded is the host's.
   const bool of_device = device.release && (!device.host_view || device.host_view(memory));
   if (of_device) {
     device.release(memory);
@@ -159,16 +159,16 @@ inline cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  using capstan::sdk::on_cpu::host_memory;
+  using capstan::sdk::kernels_on_cpu::host_memory;
   if (bytes > 0) std::memcpy(host_memory(to), host_memory(from), bytes);
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
-  if (bytes > 0) std::memset(capstan::sdk::on_cpu::host_memory(to), value, bytes);
+  if (bytes > 0) std::memset(capstan::sdk::kernels_on_cpu::host_memory(to), value, bytes);
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  const auto& device = capstan::sdk::on_cpu::EmulatedDevice::get();
+  const auto& device = capstan::sdk::kernels_on_cpu::EmulatedDevice::get();
   if (device.synchronize) device.synchronize(stream);
   return cudaSuccess;
 }

@@ -4,10 +4,10 @@
 
 #include <cstddef>
 
-namespace capstan::sdk::on_cpu {
+namespace capstan::sdk::kernels_on_cpu {
 
-/// What a device in this process that is emulated on the CPU offers: libcapstan_emulated_device.so, once somebody has
-/// loaded it. Each member is null where the library lacks the function.
+/// Functions of the device that libcapstan_emulated_device.so emulates in this process, once somebody has loaded it.
+/// Each member is null where the library lacks the function.
 struct EmulatedDevice {
   void (*kernel_begin)(const char* name) = nullptr;
   void (*kernel_end)() = nullptr;
@@ -42,4 +42,4 @@ struct EmulatedDevice {
   }
 };
 
-}  // namespace capstan::sdk::on_cpu
+}  // namespace capstan::sdk::kernels_on_cpu

@@ -8,6 +8,14 @@
 #include <cstddef>
 #include <new>
 
+#if defined(__has_feature)  // clang's way to say what GCC defines by itself
+#if __has_feature(address_sanitizer) && !defined(__SANITIZE_ADDRESS__)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#if __has_feature(thread_sanitizer) && !defined(__SANITIZE_THREAD__)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -19,7 +27,7 @@
 /// stacks.
 extern "C" [[noreturn]] void capstan_on_cpu_jump(jmp_buf to, int value) __asm__("_longjmp");
 
-namespace capstan::sdk::on_cpu {
+namespace capstan::sdk::kernels_on_cpu {
 
 /// A function on a stack of its own, which stops where it calls yield() and goes on at the next resume(). A fiber stays
 /// on the thread that made it.
@@ -145,4 +153,4 @@ class Fiber {
   bool started_ = false, done_ = true;
 };
 
-}  // namespace capstan::sdk::on_cpu
+}  // namespace capstan::sdk::kernels_on_cpu

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace capstan::sdk::on_cpu {
+namespace capstan::sdk::kernels_on_cpu {
 
 /// The order in which the threads of a block run between two barriers. A kernel without a race gives the same result in
 /// each of them.
@@ -43,4 +43,4 @@ class LaunchOrder {
   std::mt19937 random_;
 };
 
-}  // namespace capstan::sdk::on_cpu
+}  // namespace capstan::sdk::kernels_on_cpu
