@@ -32,7 +32,8 @@ void Definition::define_train() {
   Overrides& keys = overrides_.emplace_back(app, train.config);
   keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
   keys.list("--data", "capstan.data.path", "Files or folders to train on: text as bytes, .bin as 16-bit tokens");
-  keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to train on; a GPU where there is one without it");
+  keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE",
+            "Device to train on; a GPU where there is one without it");
   keys.integer("--steps", "capstan.run.steps", "Steps to train, counted from the beginning of the run");
   keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints");
   saving_options(keys);
@@ -82,7 +83,8 @@ void Definition::define_tune() {
   Overrides& keys = overrides_.emplace_back(app, tune.config);
   keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
   keys.list("--data", "capstan.data.path", "Files or folders to train on");
-  keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to train on; a GPU where there is one without it");
+  keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE",
+            "Device to train on; a GPU where there is one without it");
   keys.integer("--steps", "capstan.run.steps", "Steps to train with --run");
   keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints of --run");
   saving_options(keys);
@@ -157,7 +159,7 @@ void Definition::define_eval() {
   config_option(app, eval.config);
   Overrides& keys = overrides_.emplace_back(app, eval.config);
   keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
-  keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to run on; a GPU where there is one without it");
+  keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE", "Device to run on; a GPU where there is one without it");
   keys.list("--data", "capstan.data.eval_path", "Files or folders to evaluate on");
   text_option(app, "--checkpoint", eval.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG");
   text_option(app, "--init-from", eval.init_from, "PATH",

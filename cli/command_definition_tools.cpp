@@ -16,7 +16,8 @@ void Definition::define_plan() {
   config_option(app, plan.config);
   Overrides& keys = overrides_.emplace_back(app, plan.config);
   keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:124m");
-  keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to plan for; a GPU where there is one without it");
+  keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE",
+            "Device to plan for; a GPU where there is one without it");
   keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
   count_option(app, "--world", plan.world, "Processes; WORLD_SIZE, else 1, without it");
   count_option(app, "--local-world", plan.local_world, "Processes on one host; all of them without it");
@@ -34,7 +35,8 @@ void Definition::define_verify() {
   Overrides& keys = overrides_.emplace_back(app, verify.config);
   keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
   keys.list("--data", "capstan.data.path", "Files or folders to train on");
-  keys.text("--device", "capstan.run.device", "cpu|cuda", "Device to train on; a GPU where there is one without it");
+  keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE",
+            "Device to train on; a GPU where there is one without it");
   keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order and dropout");
   keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
   count_option(app, "-n,--processes,--world", verify.world, "Processes of the variants with several; 2 without it");
@@ -106,7 +108,7 @@ void Definition::define_validate() {
       ->take_last();
   flag(app, "--json", validate.json, "Print the problems as JSON");
   Overrides& keys = overrides_.emplace_back(app, validate.config);
-  keys.text("--device", "capstan.run.device", "cpu|cuda",
+  keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE",
             "Device that the run is checked for, also where this machine has none; the device here without it");
   keys.common();
 }

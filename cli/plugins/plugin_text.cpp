@@ -103,7 +103,7 @@ PluginIndex scan_plugins(const std::vector<std::string>& plugin_paths) {
 }
 
 std::string component_name(const ComponentManifest& component) {
-  const std::string device = component.device == "cpu" ? "" : " (" + component.device + ")";
+  const std::string device = component.runs_on("cpu") ? "" : " (" + component.device + ")";
   return component.kind + " " + component.type + device;
 }
 

@@ -23,7 +23,7 @@ std::vector<ComponentManifest> components_that_train(const std::string& file) {
   std::vector<ComponentManifest> found;
   for (const ComponentManifest& component : read_plugin(file).manifest.components) {
     const bool trains = component.kind == "optimizer" || component.kind == "scheduler" || component.kind == "model";
-    if (trains && component.device == "cpu") found.push_back(component);
+    if (trains && component.runs_on("cpu")) found.push_back(component);
   }
   return found;
 }

@@ -93,7 +93,7 @@ std::string SparseAttention::dense_reason(const Call& call) const {
                                              k.scalar_type() != dtype || v.scalar_type() != dtype)) {
     return std::string("is of ") + c10::toString(dtype);
   }
-  if (q.device().type() != (kernel_->manifest().device == "cpu" ? at::kCPU : at::kCUDA)) {
+  if (!kernel_->manifest().runs_on(c10::DeviceTypeName(q.device().type(), /*lower_case=*/true))) {
     return "is on " + q.device().str();
   }
   const bool same_heads = q.dim() < 3 || (k.size(-3) == q.size(-3) && v.size(-3) == q.size(-3));

@@ -59,7 +59,7 @@ void check_traits(const ManifestTable& table, const ComponentManifest& component
     table.fail("traits", "state '" + state.name + "' has a value a row or column, which needs the trait " +
                              "needs_full_param: a part of a parameter has not got whole ones.");
   }
-  if (component.device == "cpu" && !component.has_trait("cpu")) {
+  if (component.runs_on("cpu") && !component.has_trait("cpu")) {
     table.warn("traits",
                "'cpu' is missing, so a configuration that offloads the optimizer refuses this one. Add it: "
                "with device = 'cpu' it updates on the host anyway.");
@@ -102,13 +102,31 @@ std::string read_python_package(const ManifestTable& table) {
   return text;
 }
 
+/// The device that a component is made for: the type of an accelerator, "cpu", or any.
+std::string read_device(const ManifestTable& table) {
+  const std::string device = table.text("device", ""), devices = table.text("devices", "");
+  if (!devices.empty() && devices != ComponentManifest::kAnyDevice) {
+    table.fail("devices",
+               "must be \"any\", got '" + devices + "'. A component that is made for one device has 'device'.");
+  }
+  if (!device.empty() && !devices.empty()) {
+    table.fail("devices", "says that the component runs on every device, and 'device' names one. Leave one out.");
+  }
+  if (!devices.empty()) return devices;
+  static const std::regex kForm("[a-z][a-z0-9_]*");
+  if (!device.empty() && !std::regex_match(device, kForm)) {
+    table.fail("device", "must be \"cpu\" or the type of an accelerator, such as \"cuda\", got '" + device + "'.");
+  }
+  return device.empty() ? "cpu" : device;
+}
+
 ComponentManifest read_component(const ManifestTable& table) {
   ComponentManifest component;
   component.kind = table.choice("kind", "", plugin_kind_names());
   component.type = table.name("type");
   component.aliases = table.names("aliases");
   component.summary = table.text("summary", "");
-  component.device = table.choice("device", "cpu", {"cpu", "cuda"});
+  component.device = read_device(table);
   component.section = table.text("section", "");
   component.python_package = read_python_package(table);
   for (const auto& [name, param] : table.tables("params")) component.params.push_back(read_param(name, param));
@@ -206,7 +224,8 @@ namespace {
 
 bool is_provided(const std::vector<ComponentManifest>& components, const ComponentManifest& wanted) {
   return std::any_of(components.begin(), components.end(), [&](const ComponentManifest& one) {
-    return one.kind == wanted.kind && one.device == wanted.device && one.answers_to(wanted.type);
+    const bool meet = one.runs_on(wanted.device) || wanted.runs_on(one.device);
+    return one.kind == wanted.kind && meet && one.answers_to(wanted.type);
   });
 }
 

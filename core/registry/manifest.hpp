@@ -58,7 +58,7 @@ struct ComponentManifest {
   std::string kind, type;  // "optimizer", "Lion"
   std::vector<std::string> aliases;
   std::string summary;
-  std::string device = "cpu";  // the registry's key is (kind, type, device)
+  std::string device = "cpu";  // that it is made for: "cpu", the type of an accelerator, or kAnyDevice
   std::vector<KeySpec> params;
   std::vector<ParamRule> rules;  // between parameters
   std::vector<StateSpec> state;  // optimizers
@@ -71,6 +71,10 @@ struct ComponentManifest {
   int order = 50;                   // compressions: those of lower numbers come first
   std::string section;              // a section of the configuration that selects this component; may be nested
   std::string python_package;       // what the Python that it starts must have: "wandb", "wandb>=0.16.0"; may be empty
+
+  /// Of a component that computes by LibTorch's operators alone, or on no tensor: `devices = "any"` in the manifest.
+  static constexpr const char* kAnyDevice = "any";
+  bool runs_on(std::string_view on) const { return device == on || device == kAnyDevice; }
 
   bool has_trait(std::string_view trait) const;
   bool attaches(std::string_view place) const;

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 bool provides(const ComponentManifest& component, std::string_view kind, std::string_view type,
               std::string_view device) {
-  return component.kind == kind && component.device == device && component.answers_to(type);
+  return component.kind == kind && component.runs_on(device) && component.answers_to(type);
 }
 
 std::vector<std::string> split_path_list(const char* list) {

@@ -36,7 +36,7 @@ std::string PluginIndex::missing_reason(std::string_view kind, std::string_view 
         (component.kind == kind ? other_devices : other_kinds)
             .insert(component.kind == kind ? component.device : with_article(component.kind));
       }
-      if (component.kind != kind || component.device != device) continue;
+      if (component.kind != kind || !component.runs_on(device)) continue;
       types.insert(component.type);
       names.push_back(component.type);
       names.insert(names.end(), component.aliases.begin(), component.aliases.end());

@@ -84,7 +84,7 @@ Cases all_cases(const fs::path& plugin, const Json& params) {
     const auto add = [&](Cases more) { std::move(more.begin(), more.end(), std::back_inserter(all)); };
     add(creation_cases(component));
     // The kit makes its tensors in host memory.
-    if (component.device != "cpu") continue;
+    if (!component.runs_on("cpu")) continue;
     for (const Suite& suite : kSuites) {
       if (suite.kind == component.kind) add(suite.cases(component));
     }

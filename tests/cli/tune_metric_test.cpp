@@ -98,7 +98,7 @@ TEST_F(Tune, TellsOfADryRunForGpus) {
               HasSubstr("GPUs would refuse zero_optimization.stage 3: --device cuda shows the reasons."));
   const ProcessResult cuda = dry({"--world", "2", "--device", "cuda"});
   EXPECT_EQ(cuda.exit_code, 3);
-  EXPECT_THAT(cuda.err, HasSubstr("stage 3 is not carried out on cuda"));
+  EXPECT_THAT(cuda.err, HasSubstr("stage 3 does not run on cuda"));
   EXPECT_EQ(dry({"--world", "2", "--device", "cuda", "--set", "zero_optimization.stage=2"}).exit_code, 0);
 }
 

@@ -5,17 +5,29 @@
 
 #include "core/config/resolve/launcher_world.hpp"
 #include "core/config/resolve/offload_sections.hpp"
+#include "core/text/nearest.hpp"
 
 namespace capstan {
 namespace {
 
 constexpr const char* kDevice = "capstan.run.device";
-constexpr const char* kCuda = "cuda";
+constexpr const char *kOnCpu = "cpu", *kCuda = "cuda";
 
 /// CUDA_VISIBLE_DEVICES hides all of them when it is empty or begins with -1.
 bool hides_gpus() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return visible != nullptr && (*visible == '\0' || std::string_view(visible).starts_with("-1"));
+}
+
+/// Why there is no device of that type, and which there are.
+std::string no_such_device(const std::string& asked, const PluginIndex& plugins) {
+  std::string text = plugins.missing_reason("accelerator", asked), hint;
+  if (asked == kCuda) hint = " It is built where a CUDA toolkit is found.";
+  if (const auto near = nearest_name(asked, {kOnCpu, kCuda}); near || asked == "gpu") {
+    if (asked != kCuda) hint = " Did you mean '" + near.value_or(kCuda) + "'?";
+  }
+  text.insert(text.find("\n  looked in"), hint + or_on_cpu(asked));
+  return text;
 }
 
 }  // namespace
@@ -32,21 +44,21 @@ std::string resolve_device(const Effective& values, const PluginIndex& plugins, 
   const std::string asked = values.text(kDevice);
   if (asked == "auto") {
     const int gpus = plugins.find("accelerator", kCuda) && !hides_gpus() ? visible_gpus() : 0;
-    if (gpus == 0) return "cpu";
+    if (gpus == 0) return kOnCpu;
     problems.notice(kDevice, "\"auto\" is \"cuda\": " + std::to_string(gpus) +
                                  (gpus == 1 ? " GPU is visible." : " GPUs are visible.") + or_on_cpu(kCuda));
     return kCuda;
   }
-  if (asked == kCuda && !plugins.find("accelerator", kCuda) && check_only) {
+  if (asked.empty() || asked == kOnCpu) return kOnCpu;  // of another type than a string: reported already
+  if (plugins.find("accelerator", asked)) return asked;
+  if (asked == kCuda && check_only) {
     problems.notice(kDevice,
                     "the plugin for cuda is not installed here, so this is checked without it: types of optimizers are "
                     "those of the CPU, of which cuda may have fewer.");
-  } else if (asked == kCuda && !plugins.find("accelerator", kCuda)) {
-    std::string text = plugins.missing_reason("accelerator", kCuda);
-    text.insert(text.find("\n  looked in"), " It is built where a CUDA toolkit is found." + or_on_cpu(kCuda));
-    problems.error(kDevice, text);
+    return kCuda;
   }
-  return asked == kCuda ? kCuda : "cpu";
+  problems.error(kDevice, no_such_device(asked, plugins));
+  return asked == kCuda ? kCuda : kOnCpu;
 }
 
 void check_device(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems) {
@@ -56,18 +68,18 @@ void check_device(const Effective& values, const Config& config, const PluginInd
     problems.error(path, text + or_on_cpu(device));
   };
   if (config.zero.stage == 3) {
-    refuse("zero_optimization.stage", "stage 3 is not carried out on " + device +
+    refuse("zero_optimization.stage", "stage 3 does not run on " + device +
                                           " in this release, where parameters that come and go live in host memory. "
                                           "Set it to 0, 1 or 2.");
   }
   const auto refuse_offload = [&](const char* section, const char* store, const char* reason) {
     const std::string where = std::string(section) + ".device";
     if (offloads(values, section)) {
-      refuse(where, "'" + values.text(where) + "' is not carried out on " + device + " in this release: " + reason +
+      refuse(where, "'" + values.text(where) + "' does not run on " + device + " in this release: " + reason +
                         " Remove the section.");
     }
     if (values.find(store)) {
-      refuse(store, "is not carried out on " + device + " in this release: " + reason + " Remove it.");
+      refuse(store, "does not run on " + device + " in this release: " + reason + " Remove it.");
     }
   };
   refuse_offload(kOffloadOptimizer, "capstan.offload.optimizer", "optimizers update on the device.");

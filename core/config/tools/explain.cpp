@@ -86,7 +86,7 @@ std::string explain_parameter(std::string_view path, const PluginIndex& plugins)
     for (const auto& plugin : plugins.plugins()) {
       for (const auto& component : plugin.manifest.components) {
         if (component.kind != kind) continue;
-        if (component.device != "cpu" && plugins.find(kind, component.type)) continue;  // it takes the same
+        if (!component.runs_on("cpu") && plugins.find(kind, component.type)) continue;  // it takes the same
         for (const KeySpec& spec : component.params) {
           if (spec.name != path.substr(prefix.size())) continue;
           text += "  " + component.type + ": " + type_and_range(spec, false) + "; default " + default_text(spec) +

@@ -41,7 +41,7 @@ Json component_schema(const PluginIndex& plugins, const std::string& kind, Json 
     for (const auto& component : plugin.manifest.components) {
       if (component.kind != kind) continue;
       // A component for another device takes the same parameters as its type does on the CPU.
-      if (component.device != "cpu" && plugins.find(kind, component.type)) continue;
+      if (!component.runs_on("cpu") && plugins.find(kind, component.type)) continue;
       const Json params = params_schema(component);
       const bool needs = params.find("required") != nullptr;
       Json then = object({{"properties", object({{"params", params}})}});

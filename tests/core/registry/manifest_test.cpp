@@ -16,6 +16,7 @@ using test::refusal;
 using test::with_component;
 using test::with_param;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::StrEq;
 using ::testing::ThrowsMessage;
 
@@ -375,6 +376,23 @@ TEST(Manifest, WarnsOfAHostOptimizerThatDoesNotSayCpu) {
   EXPECT_THAT(warnings("traits = ['elementwise']\nkind = 'optimizer'\ntype = 'T'\n"), ElementsAre(warning));
   EXPECT_THAT(warnings("traits = ['cpu']\nkind = 'optimizer'\ntype = 'T'\n"), ElementsAre());
   EXPECT_THAT(warnings("traits = ['cuda']\ndevice = 'cuda'\nkind = 'optimizer'\ntype = 'T'\n"), ElementsAre());
+}
+
+TEST(Manifest, NamesTheDeviceThatAComponentIsFor) {
+  const auto device_of = [](const std::string& line) {
+    return parse(with_component("kind = 'observer'\ntype = 'T'\n" + line)).components.front().device;
+  };
+  EXPECT_EQ(device_of(""), "cpu");
+  EXPECT_EQ(device_of("device = 'npu'\n"), "npu");
+  EXPECT_EQ(device_of("devices = 'any'\n"), "any");
+  const auto refused = [](const std::string& line) {
+    return refusal(with_component("kind = 'observer'\ntype = 'T'\n" + line));
+  };
+  EXPECT_THAT(refused("device = 'NPU 3'\n"),
+              HasSubstr("device: must be \"cpu\" or the type of an accelerator, such as \"cuda\", got 'NPU 3'."));
+  EXPECT_THAT(refused("devices = 'all'\n"),
+              HasSubstr("devices: must be \"any\", got 'all'. A component that is made for one device has 'device'."));
+  EXPECT_THAT(refused("device = 'npu'\ndevices = 'any'\n"), HasSubstr("'device' names one. Leave one out."));
 }
 
 TEST(Manifest, RefusesATypeThatItProvidesTwice) {

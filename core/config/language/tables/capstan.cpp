@@ -57,8 +57,9 @@ std::span<const Key> capstan() {
      "Where layer reduction takes layers from: a checkpoint, or a safetensors file.", "the engine"},
     {"capstan.run.steps", "integer", "", "> 0", 0, "ours",
      "Steps to train.", "the program"},
-    {"capstan.run.device", "string", "\"auto\"", "auto|cpu|cuda", kOrAuto, "ours",
-     "Device to train on; auto: a GPU where there is one and its plugin is installed.", "the program"},
+    {"capstan.run.device", "string", "\"auto\"", "", kOrAuto, "ours",
+     "Device to train on: cpu, cuda, or the type of an accelerator that is installed; auto: a GPU where there is one "
+     "and its plugin is installed.", "the program"},
     {"capstan.run.seed", "integer", "1234", ">= 0", 0, "ours",
      "Seed of initial values, data order and dropout.", "the program"},
     {"capstan.run.save_dir", "path", "\"\"", "", 0, "ours",

@@ -44,6 +44,11 @@ kind = "observer"
 type = "watcher"
 attach = ["events"]
 [[components]]
+kind = "observer"
+type = "everywhere"
+devices = "any"
+attach = ["events"]
+[[components]]
 kind = "compression"
 type = "squeeze"
 [[components]]
@@ -64,6 +69,12 @@ lr = { type = "number", default = 1e-3 }
 )";
 
 PluginIndex with_cuda() { return PluginIndex::of({plugin("cpu.so", kOptimizers), plugin("cuda.so", kCuda)}); }
+/// A stranger's device, for which there is one optimizer.
+PluginIndex with_npu() {
+  std::string npu = kCuda;
+  for (std::size_t at = 0; (at = npu.find("cuda", at)) != std::string::npos;) npu.replace(at, 4, "npu");
+  return PluginIndex::of({plugin("cpu.so", kOptimizers), plugin("npu.so", npu)});
+}
 PluginIndex without_cuda() { return PluginIndex::of({plugin("cpu.so", kOptimizers)}); }
 
 ConfigText text_with(const std::string& more) {
@@ -128,15 +139,46 @@ TEST(Device, SaysThatItsPluginIsMissing) {
   EXPECT_THAT(text, HasSubstr("It is built where a CUDA toolkit is found. Or train on the CPU: --device cpu."));
 }
 
-TEST(Device, RefusesWhatIsNotCarriedOutThere) {
+TEST(Device, IsAnyAcceleratorThatIsInstalled) {
+  const std::string on_npu = R"(, "capstan": {"run": {"device": "npu"}, "observers": [{"type": "everywhere"}]})";
+  const ConfigReading reading = read(on_npu + R"(, "optimizer": {"type": "Adam"})", with_npu());
+  ASSERT_TRUE(reading.config) << errors(reading);
+  EXPECT_EQ(reading.config->device, "npu");
+  EXPECT_EQ(reading.config->optimizer->device, "npu");
+  EXPECT_THAT(errors(read(on_npu + R"(, "optimizer": {"type": "Lion"})", with_npu())),
+              HasSubstr("no plugin provides an optimizer 'Lion' for this device, only for cpu. Available: Adam."));
+}
+
+TEST(Device, NamesTheDevicesThatThereAre) {
+  const auto asked = [](const std::string& device, const PluginIndex& plugins) {
+    return errors(read(R"(, "capstan": {"run": {"device": ")" + device + "\"}}", plugins));
+  };
+  EXPECT_THAT(asked("tpu", with_npu()),
+              HasSubstr("capstan.run.device: no plugin provides an accelerator 'tpu'. Did you "
+                        "mean 'npu' (test 1.0)? Available: npu. Or train on the CPU: "
+                        "--device cpu."));
+  EXPECT_THAT(asked("gpu", without_cuda()), HasSubstr("no plugin provides an accelerator 'gpu'. Available: none. Did "
+                                                      "you mean 'cuda'? Or train on the CPU: --device cpu."));
+  EXPECT_THAT(asked("cpus", without_cuda()), HasSubstr("Did you mean 'cpu'?"));
+}
+
+TEST(Device, HasTheObserversThatRunOnAnyDevice) {
+  for (const char* device : {"cpu", "cuda"}) {
+    const auto reading = read(
+        std::string(R"(, "capstan": {"observers": [{"type": "everywhere"}], "run": {"device": ")") + device + "\"}}");
+    EXPECT_TRUE(reading.config) << errors(reading);
+  }
+}
+
+TEST(Device, RefusesWhatDoesNotRunThere) {
   EXPECT_THAT(errors(read(kOnCuda + R"(, "zero_optimization": {"stage": 3})", with_cuda(), 2)),
-              HasSubstr("zero_optimization.stage: stage 3 is not carried out on cuda in this release, where parameters "
+              HasSubstr("zero_optimization.stage: stage 3 does not run on cuda in this release, where parameters "
                         "that come and go live in host memory. Set it to 0, 1 or 2. Or train on the CPU: "
                         "--device cpu."));
   EXPECT_THAT(errors(read(kOnCuda + R"(, "optimizer": {"type": "Adam"},
                           "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}})",
                           with_cuda(), 2)),
-              HasSubstr("zero_optimization.offload_optimizer.device: 'cpu' is not carried out on cuda in this release: "
+              HasSubstr("zero_optimization.offload_optimizer.device: 'cpu' does not run on cuda in this release: "
                         "optimizers update on the device. Remove the section."));
   EXPECT_THAT(errors(read(R"(, "capstan": {"run": {"device": "cuda"}, "observers": [{"type": "watcher"}]})")),
               HasSubstr("observer 'watcher' is made for the CPU, and this run is on cuda. Switch it off."));
@@ -154,7 +196,7 @@ TEST(Device, NeedsNoPluginWhereAFileIsOnlyChecked) {
       "the plugin for cuda is not installed here, so this is checked without it: types of optimizers are those of "
       "the CPU, of which cuda may have fewer.");
   EXPECT_THAT(errors(read(kOnCuda + R"(, "zero_optimization": {"stage": 3})", without_cuda(), 2)),
-              HasSubstr("stage 3 is not carried out on cuda"));
+              HasSubstr("stage 3 does not run on cuda"));
 }
 
 /// Of each offload, at every stage and for one and two processes: one error, which names the device.
@@ -176,7 +218,7 @@ TEST(Device, GivesOneErrorForOneFault) {
           const std::string reason = std::string(section) == "offload_param" ? "parameters stay on the device."
                                                                              : "optimizers update on the device.";
           const std::string expected = std::string("zero_optimization.") + section + ".device: '" + place +
-                                       "' is not carried out on cuda in this release: " + reason +
+                                       "' does not run on cuda in this release: " + reason +
                                        " Remove the section. Or train on the CPU: --device cpu.\n";
           EXPECT_EQ(text, expected);
         }
