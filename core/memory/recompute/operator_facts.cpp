@@ -36,7 +36,8 @@ bool holds_tensors(const c10::TypePtr& type) {
 /// A kernel of a device goes before the composite one. (One of the alias key Autograd does not.)
 bool has_kernel_of_its_own(const c10::OperatorHandle& op) {
   for (const c10::DispatchKey key :
-       {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
+       {c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::PrivateUse1, c10::DispatchKey::AutogradCPU,
+        c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradPrivateUse1}) {
     if (op.hasKernelForDispatchKey(key)) return true;
   }
   return false;

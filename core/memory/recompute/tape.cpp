@@ -1,6 +1,7 @@
 #include "core/memory/recompute/tape.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
@@ -24,26 +25,27 @@ TORCH_API void set_autocast_cache_enabled(bool enabled);
 namespace capstan {
 namespace {
 
-constexpr c10::DeviceType kAutocastDevices[] = {c10::DeviceType::CPU, c10::DeviceType::CUDA};
+constexpr c10::DeviceType kAutocastDevices[] = {c10::DeviceType::CPU, c10::DeviceType::CUDA,
+                                                c10::DeviceType::PrivateUse1};
 
 /// Autocast as a region's forward had it, whatever backward runs under. Casts are not kept: nobody would drop them.
 class AutocastAsThen {
  public:
-  explicit AutocastAsThen(const c10::ScalarType (&dtypes)[2]) : cached_(at::autocast::is_autocast_cache_enabled()) {
-    for (int i = 0; i < 2; ++i) {
+  explicit AutocastAsThen(const c10::ScalarType (&dtypes)[3]) : cached_(at::autocast::is_autocast_cache_enabled()) {
+    for (int i = 0; i < 3; ++i) {
       now_[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
       at::autocast::set_autocast_dtype(kAutocastDevices[i], dtypes[i]);
     }
     at::autocast::set_autocast_cache_enabled(false);
   }
   ~AutocastAsThen() {
-    for (int i = 0; i < 2; ++i) at::autocast::set_autocast_dtype(kAutocastDevices[i], now_[i]);
+    for (int i = 0; i < 3; ++i) at::autocast::set_autocast_dtype(kAutocastDevices[i], now_[i]);
     at::autocast::set_autocast_cache_enabled(cached_);
   }
   AutocastAsThen(const AutocastAsThen&) = delete;
 
  private:
-  c10::ScalarType now_[2];
+  c10::ScalarType now_[3];
   bool cached_;
 };
 
@@ -77,9 +79,23 @@ std::string shape_of(const at::Tensor& tensor) { return c10::str(tensor.scalar_t
 
 }  // namespace
 
+/// Each element's bits times an odd number of its place, summed up modulo 2^64: one number is sent to the host, and
+/// another value of any single element gives another sum.
+std::uint64_t digest_on_device(const at::Tensor& tensor) {
+  constexpr auto kOdd = static_cast<std::int64_t>(0x9E3779B97F4A7C15);
+  const at::ScalarType integer = tensor.element_size() == 1   ? at::kByte
+                                 : tensor.element_size() == 2 ? at::kShort
+                                 : tensor.element_size() == 4 ? at::kInt
+                                                              : at::kLong;
+  const at::Tensor bits = tensor.contiguous().view({-1}).view(integer).to(at::kLong);
+  const at::Tensor places = at::arange(bits.numel(), bits.options()).mul_(kOdd).bitwise_or_(1);
+  return static_cast<std::uint64_t>(bits.mul(places).sum().item<std::int64_t>());
+}
+
 std::uint64_t digest_of(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   const UnseenScope unseen;
+  if (!tensor.is_cpu() && tensor.element_size() <= 8) return digest_on_device(tensor.detach());
   const at::Tensor values = tensor.detach().cpu().contiguous();
   return xxh3(values.const_data_ptr(), values.nbytes());
 }
@@ -122,7 +138,7 @@ class Tape::Collector final : public SavedTensorTaker {
 
 Tape::Tape(std::string layer, OperatorPolicy* inside, std::unique_ptr<RegionKeeper> keeper)
     : layer_(std::move(layer)), inside_(inside), keeper_(std::move(keeper)) {
-  for (int i = 0; i < 2; ++i) autocast_[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
+  for (int i = 0; i < 3; ++i) autocast_[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
 }
 
 Tape::~Tape() {

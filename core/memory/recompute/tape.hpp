@@ -127,7 +127,7 @@ class Tape {
   std::string layer_;
   OperatorPolicy* inside_;
   std::unique_ptr<RegionKeeper> keeper_;
-  c10::ScalarType autocast_[2];  // of the host and of the accelerator
+  c10::ScalarType autocast_[3];  // of the host, of CUDA and of another accelerator
   std::mutex mutex_;             // guards all, once the region is closed
   std::vector<Entry> entries_;
   std::vector<External> externals_;

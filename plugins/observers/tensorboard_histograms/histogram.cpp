@@ -48,8 +48,8 @@ Layout layout_of(capstan_tensor tensor) {
 }  // namespace
 
 monitors::Histogram histogram_of(capstan_tensor tensor) {
+  if (!sdk::on_cpu(tensor)) return histogram_of(sdk::HostCopy(tensor).tensor());
   monitors::Histogram histogram;
-  if (!sdk::on_cpu(tensor)) return histogram;
   const sdk::Values values = sdk::values_of(tensor);
   if (values.data == nullptr || !values.is_float()) return histogram;
   const Layout layout = layout_of(tensor);

@@ -53,14 +53,14 @@ class CudaSlot {
   void* integers(std::size_t index, Dtype dtype, const char* expected) const {
     const capstan_tensor tensor = slot_.state_tensor(index);
     const Values values = values_of(tensor);
-    if (!on_cuda(tensor) || values.dtype != dtype) {
+    if (on_cpu(tensor) || values.dtype != dtype) {
       slot_.fail("state " + std::to_string(index) + " must be " + expected + " in the memory of a CUDA device.");
     }
     return values.data;
   }
 
   Values floats(capstan_tensor tensor, const char* what) const {
-    if (!on_cuda(tensor)) slot_.fail(std::string("the ") + what + " is not in the memory of a CUDA device.");
+    if (on_cpu(tensor)) slot_.fail(std::string("the ") + what + " is not in the memory of a CUDA device.");
     const Values values = values_of(tensor);
     if (!values.is_float()) {
       slot_.fail(std::string("the ") + what + " must be float32, bfloat16 or float16; it is " + dtype_name(tensor) +
@@ -80,7 +80,7 @@ inline float* cuda_model_state(const Step& step, std::size_t index) {
   }
   const capstan_tensor tensor = step.raw()->model_state[index];
   const Values values = values_of(tensor);
-  if (values.dtype != Dtype::kFloat32 || !on_cuda(tensor)) {
+  if (values.dtype != Dtype::kFloat32 || on_cpu(tensor)) {
     throw Error("state " + std::to_string(index) + " of the model: must be float32 in the memory of a CUDA device.");
   }
   return static_cast<float*>(values.data);

@@ -53,13 +53,6 @@ inline bool on_cpu(capstan_tensor tensor) {
   return device == detail::torch_codes().cpu;
 }
 
-/// True for a tensor in the memory of a CUDA device.
-inline bool on_cuda(capstan_tensor tensor) {
-  std::int32_t device = 0;
-  detail::check_torch(aoti_torch_get_device_type(tensor, &device), "get_device_type");
-  return device == aoti_torch_device_type_cuda();
-}
-
 /// How many elements a tensor has.
 inline std::int64_t numel_of(capstan_tensor tensor) {
   std::int64_t numel = 0;
@@ -86,6 +79,34 @@ inline std::int32_t device_type(Place place) {
 /// The index by which LibTorch takes the current device of that type.
 inline std::int32_t device_index(Place place) { return place == Place::kCuda ? -1 : 0; }
 }  // namespace detail
+
+/// A tensor's values in host memory, contiguous: a copy, for which the calling thread waits. Throws Error.
+class HostCopy {
+ public:
+  explicit HostCopy(capstan_tensor tensor) {
+    const std::span<const std::int64_t> shape = shape_of(tensor);
+    std::int64_t strides[kMostDims], stride = 1;
+    if (shape.size() > kMostDims) throw Error("a tensor has more than 64 dimensions.");
+    for (std::size_t i = shape.size(); i-- > 0; stride *= shape[i]) strides[i] = stride;
+    std::int32_t dtype = 0;
+    detail::check_torch(aoti_torch_get_dtype(tensor, &dtype), "get_dtype");
+    detail::check_torch(aoti_torch_empty_strided(static_cast<std::int64_t>(shape.size()), shape.data(), strides, dtype,
+                                                 detail::torch_codes().cpu, 0, &copy_),
+                        "empty_strided");
+    if (aoti_torch_copy_(copy_, tensor, /*non_blocking=*/0) == 0) return;
+    aoti_torch_delete_tensor_object(copy_);
+    throw Error("LibTorch: a tensor could not be copied to host memory.");
+  }
+  ~HostCopy() { aoti_torch_delete_tensor_object(copy_); }
+  HostCopy(const HostCopy&) = delete;
+
+  capstan_tensor tensor() const { return copy_; }
+
+ private:
+  static constexpr std::size_t kMostDims = 64;  // of LibTorch
+
+  AtenTensorHandle copy_ = nullptr;
+};
 
 /// The values of a contiguous tensor.
 inline Values values_of(capstan_tensor tensor) {
