@@ -69,6 +69,7 @@ ShardingOptions EngineParts::sharding_options() {
   options.gather_by_broadcast = !config.zero.allgather_partitions;
   options.overlap = config.zero.overlap_comm;
   options.bind_thread = [this] { accelerator->bind_thread(); };
+  if (!accelerator->is_host()) options.after_this = [this] { return accelerator->after_this(); };
   options.whole_parameters = needs_whole_parameters(manifest());
   GradientReducer::Options& gradients = options.gradients;
   gradients.stage = can_be_partitioned(manifest()) ? config.zero.stage : 0;

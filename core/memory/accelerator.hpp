@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -46,6 +47,9 @@ class Accelerator {
   virtual std::unique_ptr<DeviceEvent> record() const = 0;
   /// The calling thread's current stream, a cudaStream_t on CUDA; null on the host. [any thread]
   virtual void* stream() const = 0;
+  /// Orders work of another thread behind the work that the calling thread has queued so far: the current stream of a
+  /// thread that calls the result waits for it, and the thread itself does not. Null on the host. [any thread]
+  virtual std::function<void()> after_this() const { return nullptr; }
   /// The device's memory; zeros for the host, whose memory other processes share.
   virtual DeviceMemory memory() const = 0;
   /// Null on the host, where tensors need no link of their own to be sent.

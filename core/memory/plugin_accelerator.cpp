@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
 
@@ -206,6 +208,13 @@ at::Tensor PluginAccelerator::upload(const at::Tensor& tensor) const {
     return plugin_->table()->upload(plugin_->self(), handle_of(tensor), &copy, error);
   });
   return take_tensor(copy);
+}
+
+std::function<void()> PluginAccelerator::after_this() const {
+  const c10::impl::VirtualGuardImpl guard(device_.type());
+  const auto event = std::make_shared<c10::Event>(device_.type());
+  event->record(guard.getStream(device_));
+  return [event, guard, device = device_] { event->block(guard.getStream(device)); };
 }
 
 void PluginAccelerator::bind_thread() const {

@@ -23,6 +23,7 @@ class PluginAccelerator final : public Accelerator {
   at::Tensor upload(const at::Tensor& tensor) const override;
   void bind_thread() const override;
   std::unique_ptr<DeviceEvent> record() const override;
+  std::function<void()> after_this() const override;
   void* stream() const override { return plugin_->table()->stream(plugin_->self()); }
   DeviceMemory memory() const override;
   DeviceLinks* links() const override { return links_.get(); }

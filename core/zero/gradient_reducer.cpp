@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -167,6 +168,9 @@ void GradientReducer::take(std::size_t i, at::Tensor& gradient) {
     here.copy_(gradient);
   }
   filled_[i] = touched_[i] = 1;
+  // The program's stream may have made the gradient, and autograd runs this on the stream of the parameter.
+  if (!gradient.is_cpu())
+    gradient.record_stream(c10::impl::VirtualGuardImpl(gradient.device().type()).getStream(gradient.device()));
   gradient.reset();
 }
 

@@ -41,7 +41,7 @@ Sharding::Sharding(ShardingOptions options, const std::vector<std::int64_t>& num
                  options_.communicator->size()),
       frozen_partition_(partition_inputs(frozen_numels, false), options_.reduce_bucket_size,
                         options_.communicator->size()),
-      queue_(options_.overlap, options_.bind_thread) {}
+      queue_(options_.overlap, options_.bind_thread, options_.after_this) {}
 
 Range Sharding::updated(std::size_t i, int rank) const {
   return partitioned() ? partition_.part(i, rank) : Range{0, numels_[i]};

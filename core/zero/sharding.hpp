@@ -28,6 +28,7 @@ struct ShardingOptions {
   bool gather_by_broadcast = false;
   bool overlap = false;               // a thread talks to the other ranks while forward and backward go on
   std::function<void()> bind_thread;  // called by that thread before anything else
+  WorkQueue::AfterThis after_this;    // orders streams of the device where threads hand work over; null: the host
   bool whole_parameters = false;      // the optimizer needs each of them in one piece
   /// Trainable parameters whose gradients are made from those of others; see Partition::Parameter.
   struct Given {

@@ -19,7 +19,8 @@ std::exception_ptr failure_of(const std::function<void()>& work) noexcept {
 
 }  // namespace
 
-WorkQueue::WorkQueue(bool threaded, std::function<void()> begin) {
+WorkQueue::WorkQueue(bool threaded, std::function<void()> begin, AfterThis after_this)
+    : after_this_(std::move(after_this)) {
   if (threaded) thread_ = std::thread([this, begin = std::move(begin)] { run(begin); });
 }
 
@@ -39,6 +40,12 @@ WorkQueue::Ticket WorkQueue::submit(std::function<void()> work) {
     work();
     return ended_ = ++submitted_;
   }
+  if (after_this_) {
+    work = [after_submitter = after_this_(), work = std::move(work)] {
+      after_submitter();
+      work();
+    };
+  }
   Ticket ticket = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -57,6 +64,7 @@ void WorkQueue::wait(Ticket ticket) {
   for (const Lost& lost : lost_) {
     if (lost.first <= ticket && ticket <= lost.last) std::rethrow_exception(lost.why);
   }
+  if (after_work_) after_work_();
 }
 
 void WorkQueue::lose_the_rest() {
@@ -75,6 +83,7 @@ void WorkQueue::drain() {
   changed_.wait(lock, [&] { return work_.empty() && !busy_; });
   lose_the_rest();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  if (after_work_) after_work_();
 }
 
 void WorkQueue::discard() noexcept {
@@ -95,8 +104,11 @@ void WorkQueue::run(const std::function<void()>& begin) {
     work_.pop_front();
     busy_ = true;
     lock.unlock();
-    const std::exception_ptr failure = not_begun ? not_begun : failure_of(work);
+    std::exception_ptr failure = not_begun ? not_begun : failure_of(work);
+    std::function<void()> after_work;
+    if (after_this_ && !failure) failure = failure_of([&] { after_work = after_this_(); });
     lock.lock();
+    if (after_work) after_work_ = std::move(after_work);
     busy_ = false;
     if (failure) {
       failure_ = failure;
