@@ -6,6 +6,7 @@
 #     [PLUGINS capstan_optimizer_lion ...]     # plugin targets that must be built first
 #     [TIMEOUT seconds]                        # of one test, default 120
 #     [THREADS n]                              # LibTorch's, default 2
+#     [LABEL name]                             # for ctest -L
 #     [ONE_PROCESS]                            # many quick tests, none skipped: ctest starts the program once for all of
 #                                              # them, where each would spend half a second on loading LibTorch
 #     [GPU]                                    # sees the GPUs of the machine; other tests are of the CPU
@@ -33,7 +34,7 @@ target_link_libraries(capstan_gmock_pch PRIVATE GTest::gmock)
 target_precompile_headers(capstan_gmock_pch PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
 
 function(capstan_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_API;GPU;ONE_PROCESS" "TIMEOUT;THREADS" "SOURCES;LIBRARIES;PLUGINS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH_API;GPU;ONE_PROCESS" "TIMEOUT;THREADS;LABEL" "SOURCES;LIBRARIES;PLUGINS")
   if(NOT arg_LIBRARIES)
     set(arg_LIBRARIES capstan)
   endif()
@@ -69,12 +70,16 @@ function(capstan_add_test name)
   if(NOT arg_GPU)
     list(APPEND environment "CUDA_VISIBLE_DEVICES=")
   endif()
+  set(label "")
+  if(arg_LABEL)
+    set(label LABELS ${arg_LABEL})
+  endif()
   if(arg_ONE_PROCESS)
     add_test(NAME ${name} COMMAND ${name})
     math(EXPR together "2 * ${arg_TIMEOUT}")
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${together} ENVIRONMENT "${environment}")
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${together} ENVIRONMENT "${environment}" ${label})
   else()
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES TIMEOUT ${arg_TIMEOUT}
-      ENVIRONMENT "${environment}")
+      ENVIRONMENT "${environment}" ${label})
   endif()
 endfunction()

@@ -9,6 +9,7 @@
 #include <array>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "torch/compute.hpp"
 #include "torch/registration.hpp"
@@ -38,7 +39,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const char* name, const 
                                                         const Shape& shape, std::array<bool, 3> mask) {
   const int device = launch_reading(name, {gradient, input, weight});
   const auto [of_input, of_weight, of_bias] = at::convolution_backward(
-      view_of(gradient), view_of(input), view_of(weight), at::OptionalIntArrayRef({weight.size(0)}), shape.stride,
+      view_of(gradient), view_of(input), view_of(weight),
+      at::OptionalIntArrayRef({shape.transposed ? weight.size(1) * shape.groups : weight.size(0)}), shape.stride,
       shape.padding, shape.dilation, shape.transposed, shape.output_padding, shape.groups, mask);
   return {given(of_input, device), given(of_weight, device), given(of_bias, device)};
 }
@@ -60,6 +62,26 @@ std::tuple<at::Tensor, at::Tensor> depthwise_backward(const at::Tensor& gradient
       backward("_conv_depthwise2d_backward", gradient, input, weight,
                {stride, padding, dilation, false, none, input.size(1)}, {mask[0], mask[1], false});
   return {of_input, of_weight};
+}
+
+/// A convolution that is dilated, of two or three dimensions.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> dilated_backward(const at::Tensor& gradient, const at::Tensor& input,
+                                                                const at::Tensor& weight, at::IntArrayRef,
+                                                                at::IntArrayRef stride, at::IntArrayRef padding,
+                                                                at::IntArrayRef dilation, std::array<bool, 3> mask) {
+  const std::vector<std::int64_t> none(stride.size());
+  return backward("slow_conv_dilated_backward", gradient, input, weight, {stride, padding, dilation, false, none, 1},
+                  mask);
+}
+
+/// A convolution that is transposed, of two or three dimensions.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> transposed_backward(const at::Tensor& gradient, const at::Tensor& input,
+                                                                   const at::Tensor& weight, at::IntArrayRef,
+                                                                   at::IntArrayRef stride, at::IntArrayRef padding,
+                                                                   at::IntArrayRef output_padding,
+                                                                   at::IntArrayRef dilation, std::array<bool, 3> mask) {
+  return backward("slow_conv_transpose_backward", gradient, input, weight,
+                  {stride, padding, dilation, true, output_padding, 1}, mask);
 }
 
 at::Tensor overrideable(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
@@ -85,6 +107,10 @@ void register_convolutions(torch::Library& aten) {
   if (dispatch_key() == c10::DispatchKey::CUDA) {
     aten.impl("_conv_depthwise2d", depthwise);
     at::native::conv_depthwise2d_backward_stub.set_cuda_dispatch_ptr(&depthwise_backward);
+    at::native::slow_conv_dilated2d_backward_stub.set_cuda_dispatch_ptr(&dilated_backward);
+    at::native::slow_conv_dilated3d_backward_stub.set_cuda_dispatch_ptr(&dilated_backward);
+    at::native::slow_conv_transpose2d_backward_stub.set_cuda_dispatch_ptr(&transposed_backward);
+    at::native::slow_conv_transpose3d_backward_stub.set_cuda_dispatch_ptr(&transposed_backward);
   } else {
     aten.impl("convolution_overrideable", overrideable);
     aten.impl("convolution_backward_overrideable", overrideable_backward);

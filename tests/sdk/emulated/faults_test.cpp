@@ -1,0 +1,133 @@
+// The emulated device finds each kind of fault, at once, and names it; the same work in order has none.
+
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/sdk/emulated/face.hpp"
+
+namespace capstan::test {
+namespace {
+
+class EmulatedFaultsDeathTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    testing::FLAGS_gtest_death_test_style = "threadsafe";
+    setenv("CAPSTAN_EMULATED_ABORT", "1", 1);  // a fault ends the process
+  }
+};
+
+c10::impl::VirtualGuardImpl guard() { return c10::impl::VirtualGuardImpl(device().type()); }
+
+/// Work on a stream beside the default one, while one lives.
+class OnSideStream {
+ public:
+  OnSideStream() : stream_(guard().getNewStream(device())), before_(guard().exchangeStream(stream_)) {}
+  ~OnSideStream() { guard().exchangeStream(before_); }
+  OnSideStream(const OnSideStream&) = delete;
+  c10::Stream stream() const { return stream_; }
+
+ private:
+  c10::Stream stream_, before_;
+};
+
+TEST_F(EmulatedFaultsDeathTest, HostCodeThatReadsDeviceMemory) {
+  EXPECT_DEATH(
+      {
+        const auto values = torch::ones({4}, device());
+        std::printf("%f", static_cast<double>(*values.data_ptr<float>()));
+      },
+      "emulated device: host code touched device memory at .*: block of 16 B, byte 0");
+}
+
+TEST_F(EmulatedFaultsDeathTest, AReadOfACopyThatNobodyHasWaitedFor) {
+  const auto copied = [] {
+    return torch::ones({1024}, device()).to(torch::kCPU, torch::kFloat, /*non_blocking=*/true);
+  };
+  EXPECT_DEATH({ std::printf("%f", static_cast<double>(copied().data_ptr<float>()[0])); },
+               "host code touched pinned memory before it waited for the copy");
+  const auto waited = copied();
+  guard().synchronizeStream(guard().getStream(device()));
+  EXPECT_EQ(waited.data_ptr<float>()[0], 1);
+}
+
+TEST_F(EmulatedFaultsDeathTest, APinnedBufferThatIsWrittenUnderItsCopy) {
+  EXPECT_DEATH(
+      {
+        auto host = torch::ones({1024}).pin_memory();
+        const auto there = host.to(device(), /*non_blocking=*/true);
+        host.data_ptr<float>()[0] = 2;
+      },
+      "host code touched pinned memory before it waited for the copy");
+}
+
+TEST_F(EmulatedFaultsDeathTest, AReadThatNothingOrdersBehindAWrite) {
+  EXPECT_DEATH(
+      {
+        auto values = torch::ones({8}, device());
+        guard().synchronizeStream(guard().getStream(device()));
+        {
+          const OnSideStream side;
+          values.mul_(2);
+        }
+        values.sum();
+      },
+      "race: 'aten::sum.* on stream 0 reads memory that 'aten::mul.* wrote on another stream, and nothing orders them");
+}
+
+TEST_F(EmulatedFaultsDeathTest, AWriteThatNothingOrdersBehindARead) {
+  EXPECT_DEATH(
+      {
+        auto values = torch::ones({8}, device());
+        guard().synchronizeStream(guard().getStream(device()));
+        torch::Tensor sum;
+        {
+          const OnSideStream side;
+          sum = values.sum();
+        }
+        values.mul_(2);
+      },
+      "race: 'aten::mul.* on stream 0 writes memory that 'aten::sum.* reads on another stream");
+}
+
+TEST_F(EmulatedFaultsDeathTest, MemoryThatIsFreedUnderUse) {
+  EXPECT_DEATH(
+      {
+        auto values = torch::ones({8}, device());
+        guard().synchronizeStream(guard().getStream(device()));
+        torch::Tensor sum;
+        {
+          const OnSideStream side;
+          sum = values.sum();
+        }
+        values.reset();
+      },
+      "race: memory of 32 B is freed while 'aten::sum.*' on another stream may use it");
+}
+
+TEST_F(EmulatedFaultsDeathTest, WorkInOrderHasNone) {
+  auto values = torch::ones({8}, device());
+  torch::Tensor sum;
+  c10::Event ready(device().type()), done(device().type());
+  ready.record(guard().getStream(device()));
+  {
+    const OnSideStream side;
+    ready.block(side.stream());
+    sum = values.mul_(2).sum();
+    done.record(side.stream());
+    values.record_stream(side.stream());
+  }
+  done.block(guard().getStream(device()));
+  EXPECT_EQ(sum.item<float>(), 16);
+  EXPECT_EQ(values.add_(1).sum().item<float>(), 24);
+}
+
+TEST_F(EmulatedFaultsDeathTest, ValuesThatNobodyWroteAreNoNumbers) {
+  EXPECT_TRUE(torch::empty({16}, device()).isnan().all().item<bool>());
+  EXPECT_TRUE(torch::empty({16}, torch::TensorOptions(torch::kBFloat16).device(device())).isnan().all().item<bool>());
+}
+
+}  // namespace
+}  // namespace capstan::test

@@ -1,0 +1,183 @@
+// `capstan train` on the emulated device, as "cuda" and as a stranger's device, beside the CPU: losses within the
+// roundings of the type, no fault in memory or order, two waits of the host a step.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace capstan::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kSteps = 3;
+const std::string kEmulated = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/emulated";
+
+struct Setting {
+  std::string name;
+  std::vector<std::string> sets;  // key=value
+  int processes = 1;
+  double bound = 1e-6;  // of the difference of losses, which are about 5
+  bool strangers_too = true;
+};
+
+struct Outcome {
+  std::vector<double> losses;
+  int exit_code = 0;
+  std::string err;
+};
+
+class EmulatedTraining : public testing::TestWithParam<Setting> {
+ protected:
+  Outcome train(const std::string& device, int steps = kSteps) {
+    const Setting& setting = GetParam();
+    const std::string metrics = (folder_.path() / (device + std::to_string(steps))).string();
+    std::vector<std::string> words{CAPSTAN_TEST_BUILD_DIR "/bin/capstan"};
+    if (setting.processes > 1) words.insert(words.end(), {"launch", "-n", std::to_string(setting.processes)});
+    const std::string config = (folder_.path() / "config.json").string();
+    std::ofstream(config) << R"({"train_micro_batch_size_per_gpu": 2,
+      "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+      "csv_monitor": {"enabled": true, "job_name": "run", "output_path": ")"
+                          << metrics << "\"}}";
+    words.insert(words.end(),
+                 {"train", "--config", config, "--data", "/usr/share/common-licenses/GPL-3", "--model", "gpt:tiny",
+                  "--steps", std::to_string(steps), "--seed", "3", "--device", device, "--plugin-path", kEmulated});
+    for (const std::string& set : setting.sets) words.insert(words.end(), {"--set", set});
+    setenv("CAPSTAN_EMULATED_STATS", "1", 1);
+    const ProcessResult ended = run_process(words);
+    Outcome outcome{{}, ended.exit_code, ended.err};
+    std::ifstream file(metrics + "/run/Train_Samples_train_loss.csv");
+    std::string line;
+    std::getline(file, line);  // names of the columns
+    while (std::getline(file, line)) outcome.losses.push_back(std::stod(line.substr(line.find(',') + 1)));
+    return outcome;
+  }
+
+  /// A number of the line that the device prints at the end of each process: the most of all.
+  static long count_of(const Outcome& outcome, const std::string& what) {
+    const std::regex number("([0-9]+) " + what);
+    long most = -1;
+    std::istringstream lines(outcome.err);
+    for (std::string line; std::getline(lines, line);) {
+      std::smatch found;
+      if (line.starts_with("emulated device: ") && std::regex_search(line, found, number)) {
+        most = std::max(most, std::stol(found[1]));
+      }
+    }
+    return most;
+  }
+
+  void expect_as_on_the_cpu(const std::string& device, const std::vector<double>& host) {
+    SCOPED_TRACE(device);
+    const Outcome there = train(device);
+    ASSERT_EQ(there.exit_code, 0) << there.err;
+    ASSERT_EQ(there.losses.size(), host.size());
+    for (std::size_t i = 0; i < host.size(); ++i) EXPECT_NEAR(there.losses[i], host[i], GetParam().bound) << i;
+    EXPECT_EQ(count_of(there, "faults"), 0) << there.err;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_P(EmulatedTraining, IsThatOfTheCpu) {
+  const Outcome host = train("cpu");
+  ASSERT_EQ(host.exit_code, 0) << host.err;
+  ASSERT_EQ(host.losses.size(), static_cast<std::size_t>(kSteps));
+  expect_as_on_the_cpu("cuda", host.losses);
+  if (GetParam().strangers_too) expect_as_on_the_cpu("emulated", host.losses);
+}
+
+const Setting kSettings[] = {
+    {"fp32", {}},
+    {"bf16", {"bf16.enabled=true"}, 1, 5e-3},
+    {"fp16_stage1", {"fp16.enabled=true", "zero_optimization.stage=1"}, 2, 5e-3},
+    {"bf16_stage2_overlap",
+     {"bf16.enabled=true", "zero_optimization.stage=2", "zero_optimization.overlap_comm=true",
+      "gradient_accumulation_steps=2"},
+     2,
+     5e-3},
+    {"activation_checkpointing",
+     {"activation_checkpointing.number_checkpoints=2", "activation_checkpointing.cpu_checkpointing=true"}},
+    {"observers",
+     {"flops_profiler.enabled=true", "flops_profiler.profile_step=1", "progressive_layer_drop.enabled=true",
+      R"(capstan.observers=[{"type": "tensorboard_histograms"}])"}},
+    {"sparse_attention", {"sparse_attention.mode=fixed"}, 1, 1e-6, false},
+    {"OneBitAdam", {"optimizer.type=OneBitAdam"}, 2, 1e-6, false},
+};
+INSTANTIATE_TEST_SUITE_P(Settings, EmulatedTraining, testing::ValuesIn(kSettings),
+                         [](const auto& info) { return info.param.name; });
+
+class EmulatedWaits : public EmulatedTraining {};
+
+TEST_P(EmulatedWaits, AreTwoAStep) {
+  const Outcome few = train("cuda", kSteps), more = train("cuda", 2 * kSteps);
+  ASSERT_EQ(few.exit_code, 0) << few.err;
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_EQ(count_of(more, "host waits") - count_of(few, "host waits"), 2 * kSteps);
+}
+
+const Setting kWaitSettings[] = {
+    {"fp32", {}},
+    {"bf16", {"bf16.enabled=true"}},
+    {"accumulation", {"gradient_accumulation_steps=2"}},
+    {"progressive_layer_drop", {"progressive_layer_drop.enabled=true"}},
+};
+INSTANTIATE_TEST_SUITE_P(Settings, EmulatedWaits, testing::ValuesIn(kWaitSettings),
+                         [](const auto& info) { return info.param.name; });
+
+class EmulatedErrors : public EmulatedTraining {};
+
+TEST_P(EmulatedErrors, NameTheReason) {
+  const auto err_of = [this](const std::string& device) {
+    const Outcome outcome = train(device, 1);
+    EXPECT_EQ(outcome.exit_code, 3);
+    return outcome.err;
+  };
+  EXPECT_THAT(err_of("emulator"), HasSubstr("capstan.run.device: no plugin provides an accelerator 'emulator'. Did you "
+                                            "mean 'emulated' (capstan-emulated-emulated 0.1.0)?"));
+}
+const Setting kErrorSettings[] = {{"device", {}}};
+INSTANTIATE_TEST_SUITE_P(Settings, EmulatedErrors, testing::ValuesIn(kErrorSettings),
+                         [](const auto& info) { return info.param.name; });
+
+/// A program that has made another stream its current one, whose gradients are averaged by a thread of their own.
+TEST(EmulatedStreams, ProgramsMayHaveOneOfTheirOwn) {
+  const TemporaryFolder folder;
+  const std::string config = (folder.path() / "config.json").string();
+  std::ofstream(config) << R"({"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW"},
+    "zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 300},
+    "capstan": {"run": {"device": "cuda"}}})";
+  setenv("CAPSTAN_PLUGIN_PATH", kEmulated.c_str(), 1);
+  setenv("CAPSTAN_EMULATED_STATS", "1", 1);
+  std::string losses[2];
+  for (const bool own : {false, true}) {
+    std::vector<std::string> words{CAPSTAN_TEST_BUILD_DIR "/bin/capstan",
+                                   "launch",
+                                   "-n",
+                                   "2",
+                                   CAPSTAN_TEST_BUILD_DIR "/tests/emulated_own_stream",
+                                   config};
+    if (own) words.push_back("own");
+    const ProcessResult ended = run_process(words);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(", 0 faults")) << ended.err;
+    EXPECT_THAT(ended.err, testing::Not(HasSubstr("race"))) << ended.err;
+    losses[own] = ended.out;
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  unsetenv("CAPSTAN_PLUGIN_PATH");
+}
+
+}  // namespace
+}  // namespace capstan::test
