@@ -153,7 +153,7 @@ void ReducedGradients::drop(bool applied) {
   for (at::Tensor& gradient : shown_) gradient.reset();
   present_.clear();
   reducer_.drop();
-  // What is lost of a number that is not finite is not finite, and would spoil the next gradients.
+  // The rounding error of a number that is not finite is not finite, and would spoil the next gradients.
   if (!applied) reducer_.forget_errors();
 }
 

@@ -26,7 +26,7 @@ inline constexpr std::int64_t kGradientBuffers = 3, kGradientBufferBytes = std::
 
 /// What counts of offload_optimizer: its defaults where the section is absent or its device none.
 OffloadOptimizerConfig optimizer_offload_in_force(const ZeroConfig& zero);
-/// The same of offload_param; without the section all parameters are on a store, not max_in_cpu's default fewer.
+/// offload_param as it acts; without the section all parameters are on a store, not max_in_cpu's default fewer.
 OffloadParamConfig parameter_offload_in_force(const ZeroConfig& zero);
 
 /// Tiles that are in memory at a time: one more for reading ahead and one for writing behind, where they overlap.

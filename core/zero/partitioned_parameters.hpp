@@ -67,7 +67,7 @@ class PartitionedParameters {
   /// From here on parameter i travels as codes, and its values are those of these scales; or as values again. On all
   /// ranks alike.
   void set_scales(std::size_t i, std::optional<PartScales> scales) { scales_[i] = std::move(scales); }
-  /// This rank's part of parameter i, one dimension; of one that is coded or stored, a copy.
+  /// The part that this rank has of parameter i, one dimension; a copy where the part is coded or stored.
   at::Tensor part(std::size_t i) const;
   /// The same where it lies in memory, else undefined.
   const at::Tensor& part_in_memory(std::size_t i) const { return parts_[i]; }

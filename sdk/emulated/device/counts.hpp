@@ -5,7 +5,7 @@
 
 namespace capstan::emulated {
 
-/// What the device has done so far. With CAPSTAN_EMULATED_STATS=1 the process prints it at its end, with
+/// Counts of the device's work so far. The process prints them at its end with CAPSTAN_EMULATED_STATS=1, and with
 /// CAPSTAN_EMULATED_STATS=operators also how often each operator ran.
 struct Counts {
   std::uint64_t operators = 0;  // of LibTorch

@@ -1,4 +1,4 @@
-// What kernels that run on the CPU ask of the device: see capstan/sdk/on_cpu.
+// The functions that kernels on the CPU find by their names: see capstan/sdk/on_cpu.
 
 #include "device/device.hpp"
 #include "device/memory.hpp"

@@ -155,7 +155,7 @@ void register_operators() {
   const auto library = [](const char* name) {
     return new torch::Library(torch::Library::IMPL, name, dispatch_key(), __FILE__, __LINE__);
   };
-  // They live as long as the process: LibTorch would forget the operators with them.
+  // LibTorch would forget the operators with their library, so that both live as long as the process.
   static torch::Library* fallback = library("_");
   static torch::Library* aten = library("aten");
   fallback->fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_cpu>());
