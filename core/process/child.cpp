@@ -14,8 +14,8 @@
 namespace capstan {
 namespace {
 
-/// Tells a child that its parent is gone. The parent's number would not: a child in a PID namespace of its own sees 0 in
-/// place of it.
+/// Tells a child that its parent is gone. The parent's number would not: a child in a PID namespace of its own sees 0
+/// in place of it.
 class Parent {
  public:
   Parent() : number_(getpid()), watched_(static_cast<int>(syscall(SYS_pidfd_open, number_, 0))) {}

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -35,6 +36,50 @@ TEST(WorkQueue, WithoutAThreadLeavesTheCallersAsItIs) {
   queue.submit([&] { order.push_back(1); });
 
   EXPECT_THAT(order, ElementsAre(1));
+}
+
+/// Streams of a device, by their threads: each is ordered behind the marks in its list.
+class Streams {
+ public:
+  WorkQueue::AfterThis after_this() {
+    return [this] {
+      const std::lock_guard lock(mutex_);
+      const std::string mark =
+          (std::this_thread::get_id() == caller_ ? "caller " : "thread ") + std::to_string(++marks_);
+      return [this, mark] {
+        const std::lock_guard inner(mutex_);
+        (std::this_thread::get_id() == caller_ ? caller_is_after : thread_is_after).push_back(mark);
+      };
+    };
+  }
+  std::vector<std::string> caller_is_after, thread_is_after;
+
+ private:
+  std::mutex mutex_;
+  const std::thread::id caller_ = std::this_thread::get_id();
+  int marks_ = 0;
+};
+
+TEST(WorkQueue, OrdersTheStreamsOfWhoSubmitsAndWhoWaits) {
+  Streams streams;
+  WorkQueue queue(/*threaded=*/true, {}, streams.after_this());
+  std::vector<std::string> when_working;
+  const auto first = queue.submit([&] { when_working = streams.thread_is_after; });
+  queue.wait(first);
+  EXPECT_THAT(when_working, ElementsAre("caller 1"));             // as it was when it submitted
+  EXPECT_THAT(streams.caller_is_after, ElementsAre("thread 2"));  // the work's end
+  queue.submit([] {});
+  queue.drain();
+  EXPECT_THAT(streams.thread_is_after, ElementsAre("caller 1", "caller 3"));
+  EXPECT_THAT(streams.caller_is_after, ElementsAre("thread 2", "thread 4"));
+}
+
+TEST(WorkQueue, OrdersNoStreamWithoutAThread) {
+  Streams streams;
+  WorkQueue queue(/*threaded=*/false, {}, streams.after_this());
+  queue.submit([] {});
+  queue.drain();
+  EXPECT_TRUE(streams.thread_is_after.empty() && streams.caller_is_after.empty());
 }
 
 TEST(WorkQueue, ThrowsForAllWorkWhatKeptItsThreadFromBeginning) {
