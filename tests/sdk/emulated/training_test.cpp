@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/cli/elastic_run.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -150,6 +152,44 @@ TEST_P(EmulatedErrors, NameTheReason) {
 const Setting kErrorSettings[] = {{"device", {}}};
 INSTANTIATE_TEST_SUITE_P(Settings, EmulatedErrors, testing::ValuesIn(kErrorSettings),
                          [](const auto& info) { return info.param.name; });
+
+/// Rank 0 waits for a link that has lost its other end, and must neither hang nor crash.
+TEST(EmulatedLinks, EndWithASentenceWhereAProcessIsKilled) {
+  const TemporaryFolder folder;
+  const std::string config = (folder.path() / "config.json").string(), save = (folder.path() / "saved").string();
+  std::ofstream(config) << R"({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "AdamW"},
+                               "zero_optimization": {"stage": 2, "overlap_comm": true}})";
+  Process run({CAPSTAN_TEST_BUILD_DIR "/bin/capstan",
+               "launch",
+               "-n",
+               "2",
+               "train",
+               "--config",
+               config,
+               "--data",
+               "/usr/share/common-licenses/GPL-3",
+               "--model",
+               "gpt:tiny",
+               "--steps",
+               "1000000",
+               "--device",
+               "cuda",
+               "--plugin-path",
+               kEmulated,
+               "--save",
+               save,
+               "--save-every",
+               "2"});
+  ASSERT_TRUE(run.wait_for_output("saved " + save + "/global_step4"));
+  const auto ranks = children_of(run.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGKILL);
+  const ProcessResult ended = run.wait();
+  EXPECT_EQ(ended.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(ended.err, HasSubstr("rank 1 was killed by SIGKILL"));
+  EXPECT_THAT(ended.err, testing::Not(HasSubstr("terminate called"))) << ended.err;
+  EXPECT_THAT(ended.err, testing::Not(HasSubstr("emulated device: race"))) << ended.err;
+}
 
 /// A program that has made another stream its current one, whose gradients are averaged by a thread of their own.
 TEST(EmulatedStreams, ProgramsMayHaveOneOfTheirOwn) {
