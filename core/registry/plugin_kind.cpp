@@ -92,7 +92,7 @@ const std::vector<PluginKind> kKinds = {
                    CAPSTAN_FUNCTION(capstan_accelerator, record),
                    CAPSTAN_FUNCTION(capstan_accelerator, elapsed),
                    CAPSTAN_FUNCTION(capstan_accelerator, forget)},
-     .page = "how-to/gpus.md"},
+     .page = "reference/plugins/accelerator.md"},
 };
 // clang-format on
 #undef CAPSTAN_FUNCTION

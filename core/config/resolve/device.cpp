@@ -22,9 +22,11 @@ bool hides_gpus() {
 /// Why there is no device of that type, and which there are.
 std::string no_such_device(const std::string& asked, const PluginIndex& plugins) {
   std::string text = plugins.missing_reason("accelerator", asked), hint;
-  if (asked == kCuda) hint = " It is built where a CUDA toolkit is found.";
-  if (const auto near = nearest_name(asked, {kOnCpu, kCuda}); near || asked == "gpu") {
-    if (asked != kCuda) hint = " Did you mean '" + near.value_or(kCuda) + "'?";
+  if (asked == kCuda) {
+    hint = " It is built where a CUDA toolkit is found.";
+  } else if (text.find("Did you mean") == std::string::npos) {
+    const auto near = asked == "gpu" ? std::optional<std::string>(kCuda) : nearest_name(asked, {kOnCpu, kCuda});
+    if (near) hint = " Did you mean '" + *near + "'?";
   }
   text.insert(text.find("\n  looked in"), hint + or_on_cpu(asked));
   return text;

@@ -88,6 +88,8 @@ Exchange::Exchange(const std::vector<int>& sockets, const std::vector<sdk::Messa
 Exchange::~Exchange() {
   aborted_ = true;
   worker_.join();
+  // Nothing of the exchange uses the memory any more, whether or not somebody waited.
+  if (!waited_) emulated::wait(event_, "link exchange that was given up");
 }
 
 void Exchange::add(const std::vector<int>& sockets, const sdk::Message& message, bool write, std::vector<Queue>& to,
@@ -144,6 +146,7 @@ bool Exchange::wait() {
   changed_.wait(lock, [&] { return done_; });
   if (broken_ && !aborted_) throw sdk::Error("the link broke: a process of the group is gone.");
   emulated::wait(event_, "link exchange");
+  waited_ = true;
   return !aborted_;
 }
 

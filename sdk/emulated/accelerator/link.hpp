@@ -46,6 +46,7 @@ class Exchange {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false, broken_ = false;  // guarded by mutex_
+  bool waited_ = false;
   std::atomic<bool> aborted_{false};
   std::thread worker_;  // last: it uses the members above
 };

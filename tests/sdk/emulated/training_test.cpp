@@ -181,7 +181,7 @@ TEST(EmulatedLinks, EndWithASentenceWhereAProcessIsKilled) {
                "--save-every",
                "2"});
   ASSERT_TRUE(run.wait_for_output("saved " + save + "/global_step4"));
-  const auto ranks = children_of(run.pid());
+  const auto ranks = cli::children_of(run.pid());
   ASSERT_EQ(ranks.size(), 2u);
   kill(ranks[1], SIGKILL);
   const ProcessResult ended = run.wait();

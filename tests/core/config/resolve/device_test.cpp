@@ -72,6 +72,7 @@ PluginIndex with_cuda() { return PluginIndex::of({plugin("cpu.so", kOptimizers),
 /// A stranger's device, for which there is one optimizer.
 PluginIndex with_npu() {
   std::string npu = kCuda;
+  npu.erase(npu.find(", \"cuda\"]"), 8);
   for (std::size_t at = 0; (at = npu.find("cuda", at)) != std::string::npos;) npu.replace(at, 4, "npu");
   return PluginIndex::of({plugin("cpu.so", kOptimizers), plugin("npu.so", npu)});
 }
