@@ -69,6 +69,10 @@ std::pair<int, std::uint32_t> accept_one(int listener, std::uint32_t size) {
 
 Exchange::Exchange(const std::vector<int>& sockets, const std::vector<sdk::Message>& send,
                    const std::vector<sdk::Message>& receive, int device) {
+  if (current_device() != device) {
+    report_fault("device",
+                 "an exchange is started by a thread that has another device; bind_thread() makes it the link's");
+  }
   std::vector<Queue> out(sockets.size()), in(sockets.size());
   Queue own_out, own_in;
   for (const sdk::Message& message : send) add(sockets, message, /*write=*/false, out, own_out);
