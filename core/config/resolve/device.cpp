@@ -43,7 +43,7 @@ std::string device_of_builds(const std::string& device, const PluginIndex& plugi
 }
 
 std::string resolve_device(const Effective& values, const PluginIndex& plugins, bool check_only, Problems& problems) {
-  const std::string asked = values.text(kDevice);
+  std::string asked = values.text(kDevice);
   if (asked == "auto") {
     const int gpus = plugins.find("accelerator", kCuda) && !hides_gpus() ? visible_gpus() : 0;
     if (gpus == 0) return kOnCpu;
