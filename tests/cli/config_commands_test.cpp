@@ -139,9 +139,8 @@ TEST_F(ConfigCommands, ValidateTellsWhatGpusRefuse) {
   const ProgramEnd cuda = run_capstan({"validate", "--config", path, "--world", "8", "--device", "cuda"});
   EXPECT_EQ(cuda.exit_code, 3);
   EXPECT_THAT(cuda.text, HasSubstr("zero_optimization.stage: stage 3 does not run on cuda in this release"));
-  EXPECT_THAT(cuda.text,
-              HasSubstr("zero_optimization.offload_optimizer.device: 'cpu' does not run on cuda in this "
-                        "release: optimizers update on the device. Remove the section."));
+  EXPECT_THAT(cuda.text, HasSubstr("zero_optimization.offload_optimizer.device: 'cpu' does not run on cuda in this "
+                                   "release: optimizers update on the device. Remove the section."));
   EXPECT_THAT(cuda.text, HasSubstr("not valid: 2 errors"));
   EXPECT_EQ(run_capstan({"validate", path, "--device", "cuda", "--set", "zero_optimization={\"stage\": 2}"}).exit_code,
             0);
