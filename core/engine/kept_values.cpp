@@ -160,8 +160,7 @@ at::Tensor KeptValues::joined(const std::string& parameter, const at::Tensor& pa
   Sharding* sharding = store.sharding();
   const bool cut = sharding != nullptr && sharding->partitioned();
   const What what{parameter, "part"};
-  const at::Tensor given =
-      flat_values(what, part, cut ? sharding->updated(index).numel : store.entries()[index].parameter.numel());
+  const at::Tensor given = flat_values(what, part, store.updated(index).numel);
   const at::Tensor whole = cut ? sharding->gather_master("values that ranks keep", index, given) : given;
   return whole.view(store.entries()[index].shape);
 }

@@ -25,27 +25,27 @@ TORCH_API void set_autocast_cache_enabled(bool enabled);
 namespace capstan {
 namespace {
 
-constexpr c10::DeviceType kAutocastDevices[] = {c10::DeviceType::CPU, c10::DeviceType::CUDA,
-                                                c10::DeviceType::PrivateUse1};
+constexpr std::array<c10::DeviceType, std::tuple_size_v<AutocastTypes>> kAutocastDevices = {
+    c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1};
 
 /// Autocast as a region's forward had it, whatever backward runs under. Casts are not kept: nobody would drop them.
 class AutocastAsThen {
  public:
-  explicit AutocastAsThen(const c10::ScalarType (&dtypes)[3]) : cached_(at::autocast::is_autocast_cache_enabled()) {
-    for (int i = 0; i < 3; ++i) {
+  explicit AutocastAsThen(const AutocastTypes& dtypes) : cached_(at::autocast::is_autocast_cache_enabled()) {
+    for (std::size_t i = 0; i < now_.size(); ++i) {
       now_[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
       at::autocast::set_autocast_dtype(kAutocastDevices[i], dtypes[i]);
     }
     at::autocast::set_autocast_cache_enabled(false);
   }
   ~AutocastAsThen() {
-    for (int i = 0; i < 3; ++i) at::autocast::set_autocast_dtype(kAutocastDevices[i], now_[i]);
+    for (std::size_t i = 0; i < now_.size(); ++i) at::autocast::set_autocast_dtype(kAutocastDevices[i], now_[i]);
     at::autocast::set_autocast_cache_enabled(cached_);
   }
   AutocastAsThen(const AutocastAsThen&) = delete;
 
  private:
-  c10::ScalarType now_[3];
+  AutocastTypes now_;
   bool cached_;
 };
 
@@ -138,7 +138,8 @@ class Tape::Collector final : public SavedTensorTaker {
 
 Tape::Tape(std::string layer, OperatorPolicy* inside, std::unique_ptr<RegionKeeper> keeper)
     : layer_(std::move(layer)), inside_(inside), keeper_(std::move(keeper)) {
-  for (int i = 0; i < 3; ++i) autocast_[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
+  for (std::size_t i = 0; i < autocast_.size(); ++i)
+    autocast_[i] = at::autocast::get_autocast_dtype(kAutocastDevices[i]);
 }
 
 Tape::~Tape() {

@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,9 @@
 #include "core/memory/interceptor.hpp"
 
 namespace capstan {
+
+/// The dtypes of autocast on the host, on CUDA, and on an accelerator under PrivateUse1.
+using AutocastTypes = std::array<c10::ScalarType, 3>;
 
 /// What a region is told of, and where its boundary waits between forward and backward. Calls come from the thread that
 /// trains and from those of autograd, one at a time.
@@ -127,8 +131,8 @@ class Tape {
   std::string layer_;
   OperatorPolicy* inside_;
   std::unique_ptr<RegionKeeper> keeper_;
-  c10::ScalarType autocast_[3];  // of the host, of CUDA and of another accelerator
-  std::mutex mutex_;             // guards all, once the region is closed
+  AutocastTypes autocast_;
+  std::mutex mutex_;  // guards all, once the region is closed
   std::vector<Entry> entries_;
   std::vector<External> externals_;
   std::vector<Fill> fills_;
