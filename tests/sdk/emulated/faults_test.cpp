@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "tests/sdk/emulated/face.hpp"
 
@@ -32,6 +33,14 @@ class OnSideStream {
  private:
   c10::Stream stream_, before_;
 };
+
+/// Values, and their sum, which a side stream makes and nobody waits for.
+std::pair<torch::Tensor, torch::Tensor> read_on_side_stream() {
+  const auto values = torch::ones({8}, device());
+  guard().synchronizeStream(guard().getStream(device()));
+  const OnSideStream side;
+  return {values, values.sum()};
+}
 
 TEST_F(EmulatedFaultsDeathTest, HostCodeThatReadsDeviceMemory) {
   EXPECT_DEATH(
@@ -80,14 +89,8 @@ TEST_F(EmulatedFaultsDeathTest, AReadThatNothingOrdersBehindAWrite) {
 TEST_F(EmulatedFaultsDeathTest, AWriteThatNothingOrdersBehindARead) {
   EXPECT_DEATH(
       {
-        auto values = torch::ones({8}, device());
-        guard().synchronizeStream(guard().getStream(device()));
-        torch::Tensor sum;
-        {
-          const OnSideStream side;
-          sum = values.sum();
-        }
-        values.mul_(2);
+        auto values_and_sum = read_on_side_stream();
+        values_and_sum.first.mul_(2);
       },
       "race: 'aten::mul.* on stream 0 writes memory that 'aten::sum.* reads on another stream");
 }
@@ -95,14 +98,8 @@ TEST_F(EmulatedFaultsDeathTest, AWriteThatNothingOrdersBehindARead) {
 TEST_F(EmulatedFaultsDeathTest, MemoryThatIsFreedUnderUse) {
   EXPECT_DEATH(
       {
-        auto values = torch::ones({8}, device());
-        guard().synchronizeStream(guard().getStream(device()));
-        torch::Tensor sum;
-        {
-          const OnSideStream side;
-          sum = values.sum();
-        }
-        values.reset();
+        auto values_and_sum = read_on_side_stream();
+        values_and_sum.first.reset();
       },
       "race: memory of 32 B is freed while 'aten::sum.*' on another stream may use it");
 }
