@@ -102,7 +102,7 @@ void Engine::State::backward(const at::Tensor& loss, BackwardOptions options) {
       if (recomputation.waits()) memory.emplace();
       loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed), options.retain_graph);
     }
-    // An exchange on this thread is no part of autograd; an exchange of another thread costs autograd nothing.
+    // The time of autograd leaves out exchanges on this thread. Exchanges on another thread do not delay autograd.
     if (micro_timers.on() && communicator->size() > 1 && !config.zero.overlap_comm) {
       micro_timers.add("bwd_inner", exchanging - communicator->log().total().milliseconds);
     }

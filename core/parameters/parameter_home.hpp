@@ -80,7 +80,7 @@ class ParameterHome {
   Parameters parameters_;
 };
 
-/// The home of parameters whose elements the ranks of `sharding` share out: null where they do not.
+/// Makes the home for the stage of `sharding`, which must outlive it; null: one process trains whole parameters.
 std::unique_ptr<ParameterHome> make_home(Sharding* sharding, const ResidencyLimits& limits);
 
 }  // namespace capstan

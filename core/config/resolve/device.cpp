@@ -19,7 +19,7 @@ bool hides_gpus() {
   return visible != nullptr && (*visible == '\0' || std::string_view(visible).starts_with("-1"));
 }
 
-/// Why there is no device of that type, and which there are.
+/// The sentence for a device that no plugin provides: it lists the devices that plugins provide.
 std::string no_such_device(const std::string& asked, const PluginIndex& plugins) {
   std::string text = plugins.missing_reason("accelerator", asked), hint;
   if (asked == kCuda) {

@@ -108,7 +108,7 @@ void Exchange::add(const std::vector<int>& sockets, const sdk::Message& message,
   (sockets[peer] < 0 ? own : to[peer]).push_back({sockets[peer], host, tensor.nbytes()});
 }
 
-/// Sends or receives as much as goes without waiting. False: a peer is gone.
+/// Sends or receives as many bytes as the sockets take without waiting. Returns false where a peer is gone.
 bool Exchange::move(std::vector<Queue>& queues, bool sending) {
   for (Queue& queue : queues) {
     if (queue.empty()) continue;

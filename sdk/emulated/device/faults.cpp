@@ -24,8 +24,7 @@ void hand_on(int signal, siginfo_t* info, void* context) {
   raise(signal);
 }
 
-/// The process is about to end, in the thread that holds no lock of ours but perhaps the heap's: whatever goes wrong
-/// here leaves the fault as it was.
+/// Runs in a process that is about to end. A second fault in the handler ends the process as the first one would have.
 void on_fault(int signal, siginfo_t* info, void* context) {
   const char* kind = nullptr;
   std::string detail;

@@ -52,7 +52,7 @@ TEST(ReadPaths, AreKeysOfTheTables) {
     const std::string text = read_text(entry.path());
     for (std::sregex_iterator at(text.begin(), text.end(), read), end; at != end; ++at) {
       const std::string path = (*at)[1];
-      EXPECT_TRUE(known.have(path)) << entry.path() << " reads '" << path << "', which is no key of the tables";
+      EXPECT_TRUE(known.have(path)) << entry.path() << " reads '" << path << "', which is not a key of the tables";
       ++count;
     }
   }

@@ -23,7 +23,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-/// longjmp under a name of ours. By its own name _FORTIFY_SOURCE checks it and ends a process that jumps between
+/// Calls longjmp by another name: _FORTIFY_SOURCE checks calls of longjmp, and ends a process that jumps between
 /// stacks.
 extern "C" [[noreturn]] void capstan_on_cpu_jump(jmp_buf to, int value) __asm__("_longjmp");
 
