@@ -36,7 +36,7 @@ GROUP_NUMBERS = function(P, Str, ctypes.POINTER(ctypes.c_double), ctypes.c_size_
 class Host(ctypes.Structure):  # capstan_host, as far as Adam looks
     _fields_ = ([("struct_size", ctypes.c_uint32), ("abi_major", ctypes.c_uint32), ("abi_minor", ctypes.c_uint32),
                  ("ctx", P), ("set_error", SET_ERROR)]
-                + [(name, P) for name in ("log", "all_reduce_sum", "all_to_all", "param_norm", "cuda_stream", "sink_write")]
+                + [(name, P) for name in ("log", "all_reduce_sum", "all_to_all", "param_norm", "stream", "sink_write")]
                 + [("rank", ctypes.c_uint32), ("world_size", ctypes.c_uint32), ("all_gather", P), ("broadcast", P),
                    ("json_number", JSON_NUMBER), ("json_text", P), ("json_size", P), ("group_numbers", GROUP_NUMBERS)])
 

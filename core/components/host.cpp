@@ -344,7 +344,7 @@ capstan_status gather_piece(void* ctx, const capstan_compressed* piece, capstan_
 }  // namespace
 
 void add_engine_functions(capstan_host& host) {
-  host.cuda_stream = [](void* ctx) -> void* {
+  host.stream = [](void* ctx) -> void* {
     const Accelerator* accelerator = static_cast<EngineHostContext*>(ctx)->accelerator;
     return accelerator ? accelerator->stream() : nullptr;
   };

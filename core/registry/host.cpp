@@ -107,7 +107,7 @@ capstan_host make_host() {
   host.json_text = &json_text;
   host.json_size = &json_size;
   host.json_names = &json_names;
-  host.cuda_stream = [](void*) -> void* { return nullptr; };
+  host.stream = [](void*) -> void* { return nullptr; };
   host.rank = 0;
   host.world_size = 1;
 

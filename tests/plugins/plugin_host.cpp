@@ -109,7 +109,7 @@ PluginHost::PluginHost(Seat seat) : seat_(seat) {
     const char* levels[] = {"debug: ", "info: ", "warning: ", "error: "};
     static_cast<PluginHost*>(ctx)->log_.push_back(levels[level] + std::string(as_view(text)));
   };
-  table_.cuda_stream = [](void*) -> void* { return nullptr; };  // where LibTorch works unless told otherwise
+  table_.stream = [](void*) -> void* { return nullptr; };  // where LibTorch works unless told otherwise
   table_.sink_write = [](capstan_sink* sink, capstan_str text) { sink->text += as_view(text); };
   table_.json_number = &json_number;
   table_.json_text = &json_text;

@@ -79,7 +79,7 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_host, all_reduce_sum);
   FIELD(capstan_host, all_to_all);
   FIELD(capstan_host, param_norm);
-  FIELD(capstan_host, cuda_stream);
+  FIELD(capstan_host, stream);
   FIELD(capstan_host, sink_write);
   FIELD(capstan_host, rank);
   FIELD(capstan_host, world_size);

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "capstan/sdk/cuda.hpp"
+#include "capstan/sdk/device.hpp"
 
 namespace capstan::sdk {
 namespace {
@@ -68,17 +68,17 @@ TEST_F(SlotOfBytes, NamesAStateOfAnotherType) {
   EXPECT_THAT([&] { slot_.state(0); },
               ThrowsMessage<Error>("parameter 'w': Lion8bit takes float32, bfloat16 or float16 states in host memory; "
                                    "state 0 is uint8."));
-  EXPECT_THAT([&] { CudaSlot(slot_).bytes(0); },
-              ThrowsMessage<Error>("parameter 'w': state 0 must be uint8 in the memory of a CUDA device."));
-  EXPECT_THAT([&] { CudaSlot(slot_).signed_bytes(1); },
-              ThrowsMessage<Error>("parameter 'w': state 1 must be int8 in the memory of a CUDA device."));
+  EXPECT_THAT([&] { DeviceSlot(slot_).bytes(0); },
+              ThrowsMessage<Error>("parameter 'w': state 0 must be uint8 in the memory of a device."));
+  EXPECT_THAT([&] { DeviceSlot(slot_).signed_bytes(1); },
+              ThrowsMessage<Error>("parameter 'w': state 1 must be int8 in the memory of a device."));
 }
 
 TEST_F(SlotOfBytes, NamesAStateThatIsNotThere) {
   EXPECT_THAT([&] { slot_.has_state(4); },
               ThrowsMessage<Error>("parameter 'w': has no state 4: the manifest of Lion8bit declares 4 for a slot, "
                                    "numbered from 0."));
-  EXPECT_THAT([&] { CudaSlot(slot_).state(3); },
+  EXPECT_THAT([&] { DeviceSlot(slot_).state(3); },
               ThrowsMessage<Error>("parameter 'w': has no state 3: the manifest of Lion8bit leaves it out here. Ask "
                                    "has_state(3) first."));
 }
@@ -93,7 +93,7 @@ TEST(StepOfAnUpdate, NamesStatesAndTotalsOfTheModelThatAreNotThere) {
                                    "manifest."));
   const char* const text = "state 0 of the model: the manifest declares 0, numbered from 0.";
   EXPECT_THAT([&] { without.model_state(0); }, ThrowsMessage<Error>(text));
-  EXPECT_THAT([&] { cuda_model_state(without, 0); }, ThrowsMessage<Error>(text));
+  EXPECT_THAT([&] { device_model_state(without, 0); }, ThrowsMessage<Error>(text));
   raw.model_totals = totals;
   EXPECT_EQ(without.model_total(1), 2.5);
 }

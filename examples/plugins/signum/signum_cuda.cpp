@@ -1,5 +1,5 @@
 // Signum for device "cuda". The kernel is apart: nvcc sees plain C++, this file the SDK.
-#include <capstan/sdk/cuda.hpp>
+#include <capstan/sdk/device.hpp>
 
 #include "signum_kernel.hpp"
 
@@ -23,11 +23,10 @@ class Signum {
                              static_cast<float>(group.number("weight_decay")), static_cast<float>(step.grad_scale())};
     });
     for (const sdk::Slot slot : slots) {
-      const sdk::CudaSlot device(slot);
+      const sdk::DeviceSlot device(slot);
       const sdk::Values gradients = device.grad();
-      const char* fault =
-          signum::launch(device.param(), static_cast<float*>(device.state(0).data), gradients.data, type_of(gradients),
-                         device.numel(), numbers[device.group()], host_.cuda_stream());
+      const char* fault = signum::launch(device.param(), static_cast<float*>(device.state(0).data), gradients.data,
+                                         type_of(gradients), device.numel(), numbers[device.group()], host_.stream());
       if (fault) device.fail(fault);
     }
   }

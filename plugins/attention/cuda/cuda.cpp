@@ -73,14 +73,14 @@ class BlockSparse {
     return std::make_unique<Plan>(layout, capstan::attention::lists_of(layout));
   }
   void forward(const Plan& plan, const sdk::AttentionCall& call, const sdk::Rows& out, float* log_sum_exp) const {
-    must_launch(capstan::attention::launch_forward(device_call(plan, call), device_rows(out), log_sum_exp,
-                                                   host_.cuda_stream()));
+    must_launch(
+        capstan::attention::launch_forward(device_call(plan, call), device_rows(out), log_sum_exp, host_.stream()));
   }
   void backward(const Plan& plan, const sdk::AttentionCall& call, const sdk::AttentionGradients& gradients) const {
     const capstan::attention::DeviceGradients to{device_rows(gradients.out),  gradients.log_sum_exp,
                                                  device_rows(gradients.grad), device_rows(gradients.q),
                                                  device_rows(gradients.k),    device_rows(gradients.v)};
-    must_launch(capstan::attention::launch_backward(device_call(plan, call), to, host_.cuda_stream()));
+    must_launch(capstan::attention::launch_backward(device_call(plan, call), to, host_.stream()));
   }
 
  private:

@@ -17,7 +17,7 @@ class Adam {
     StepNumbers<AdamNumbers> numbers;
     AdamUpdates plain, amsgrad;
     for (const sdk::Slot raw : slots) {
-      const sdk::CudaSlot slot(raw);
+      const sdk::DeviceSlot slot(raw);
       const AdamGroup& group = groups[slot.group()];
       const std::int64_t t = ++slot.counter(kStep);
       const AdamNumbers& now =
@@ -28,8 +28,8 @@ class Adam {
         plain.push_back({block_of(slot, {kExpAvg, kExpAvgSq}), now});
       }
     }
-    check_launch(launch_adam(plain, false, host_.cuda_stream()));
-    check_launch(launch_adam(amsgrad, true, host_.cuda_stream()));
+    check_launch(launch_adam(plain, false, host_.stream()));
+    check_launch(launch_adam(amsgrad, true, host_.stream()));
     mark_written(slots);
   }
 

@@ -3,7 +3,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "capstan/sdk/cuda.hpp"
+#include "capstan/sdk/device.hpp"
 #include "plugins/optimizers/common/device_block.hpp"
 
 namespace capstan::optimizers {
@@ -15,7 +15,7 @@ inline DeviceValues device_values(const sdk::Values& values) {
 }
 
 /// A slot, with its states by their numbers in the manifest, in the rule's order.
-inline DeviceBlock block_of(const sdk::CudaSlot& slot, std::initializer_list<std::size_t> states) {
+inline DeviceBlock block_of(const sdk::DeviceSlot& slot, std::initializer_list<std::size_t> states) {
   DeviceBlock block{slot.param(), device_values(slot.grad()), device_values(slot.compute()), {}, slot.numel()};
   std::size_t next = 0;
   for (const std::size_t index : states) block.state[next++] = device_values(slot.state(index));
@@ -30,7 +30,7 @@ inline void check_launch(const char* fault) {
 /// Call it where the updates of all slots were launched, because the launches write the compute copies.
 inline void mark_written(const sdk::Slots& slots) {
   for (const sdk::Slot raw : slots) {
-    const sdk::CudaSlot slot(raw);
+    const sdk::DeviceSlot slot(raw);
     if (slot.compute().data) slot.mark_compute_written();
   }
 }

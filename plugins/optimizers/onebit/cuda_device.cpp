@@ -5,24 +5,25 @@
 
 namespace capstan::optimizers {
 
-CudaDevice::CudaDevice(const sdk::Host& host)
-    : host_(host), kernels_(cuda_kernels([host] { return host.cuda_stream(); })) {}
+CudaDevice::CudaDevice(const sdk::Host& host) : host_(host), kernels_(cuda_kernels([host] { return host.stream(); })) {}
 
-float* CudaDevice::param(const sdk::Slot& slot) const { return sdk::CudaSlot(slot).param(); }
-float* CudaDevice::floats(const sdk::Slot& slot, std::size_t state) const { return sdk::CudaSlot(slot).floats(state); }
-float* CudaDevice::model_state(const sdk::Step& step, std::size_t state) const {
-  return sdk::cuda_model_state(step, state);
+float* CudaDevice::param(const sdk::Slot& slot) const { return sdk::DeviceSlot(slot).param(); }
+float* CudaDevice::floats(const sdk::Slot& slot, std::size_t state) const {
+  return sdk::DeviceSlot(slot).floats(state);
 }
-DeviceValues CudaDevice::grad(const sdk::Slot& slot) const { return device_values(sdk::CudaSlot(slot).grad()); }
+float* CudaDevice::model_state(const sdk::Step& step, std::size_t state) const {
+  return sdk::device_model_state(step, state);
+}
+DeviceValues CudaDevice::grad(const sdk::Slot& slot) const { return device_values(sdk::DeviceSlot(slot).grad()); }
 
 void CudaDevice::adaptive_update(const sdk::Slots& slots, MomentStates moments,
                                  const std::vector<AdaptiveNumbers>& numbers) {
   std::vector<DeviceUpdate<AdaptiveNumbers>> updates;
   for (const sdk::Slot raw : slots) {
-    const sdk::CudaSlot slot(raw);
+    const sdk::DeviceSlot slot(raw);
     updates.push_back({block_of(slot, {moments.first, moments.second}), numbers[slot.group()]});
   }
-  check_launch(launch_adaptive(updates, host_.cuda_stream()));
+  check_launch(launch_adaptive(updates, host_.stream()));
   mark_written(slots);
 }
 

@@ -14,7 +14,7 @@ class SGD {
     const auto groups = step.each_group(&read_sgd);
     SgdUpdates plain, with_momentum;
     for (const sdk::Slot raw : slots) {
-      const sdk::CudaSlot slot(raw);
+      const sdk::DeviceSlot slot(raw);
       const SgdGroup& group = groups[slot.group()];
       const bool momentum = group.momentum != 0;
       const bool first = momentum && ++slot.counter(kStep) == 1;
@@ -25,8 +25,8 @@ class SGD {
         plain.push_back({block_of(slot, {}), numbers});
       }
     }
-    check_launch(launch_sgd(plain, false, host_.cuda_stream()));
-    check_launch(launch_sgd(with_momentum, true, host_.cuda_stream()));
+    check_launch(launch_sgd(plain, false, host_.stream()));
+    check_launch(launch_sgd(with_momentum, true, host_.stream()));
     mark_written(slots);
   }
 

@@ -158,7 +158,8 @@ typedef struct capstan_host {
   /* The L2 norm over all shards of a parameter: which = 0 its master values, 1 its gradient. Not inside update or
    * measure, where a rank may own no part of it. */
   capstan_status (*param_norm)(void* ctx, capstan_str param, int which, double* out, capstan_error*);
-  void* (*cuda_stream)(void* ctx);                             /* NULL on CPU */
+  /* The calling thread's current stream on the device that the host trains on, a cudaStream_t on CUDA; NULL on CPU. */
+  void* (*stream)(void* ctx);
   void (*sink_write)(capstan_sink*, capstan_str text);
   uint32_t rank, world_size;                                   /* in the data-parallel group */
   capstan_status (*all_gather)(void* ctx, capstan_tensor out, capstan_tensor in, capstan_error*);
@@ -469,8 +470,7 @@ typedef struct capstan_offload_fault {
 
 /* Keeps bytes outside memory: on a disk, compressed, on another host.
  *
- * Threads: the host calls one function at a time, from any of its threads; a component without `start` is called by the
- * engine's thread alone. A component may have threads of its own.
+ * Threads: the host calls one function at a time, from any of its threads. A component may have threads of its own.
  * Ownership: memory is the host's, buffers and tickets are the component's. Each ticket is ended once, by a
  * `poll` that says done or fails. `destroy` returns when nothing touches the host's memory any more, and leaves nothing
  * behind.
@@ -793,7 +793,8 @@ typedef struct capstan_device_memory {
 
 /* One kind of device; `type` is its name in LibTorch ("cuda"). Loading the plugin brings LibTorch's own operators for it,
  * which allocate, copy and compute there; here is what they do not have. Every call is made on the device that `open`
- * chose, and work is ordered with what the calling thread queued before on its current stream. */
+ * chose, and work is ordered with what the calling thread queued before on its current stream. The host takes pinned
+ * memory, streams of its own and waits between streams from LibTorch, whose hooks and guard for the device bring them. */
 typedef struct capstan_accelerator {
   uint32_t struct_size;
   /* How many devices this process sees. Fails with the reason where there is none. [engine] */
@@ -810,7 +811,7 @@ typedef struct capstan_accelerator {
   void (*forget)(void* self, void* event);
 
   /* Links between the devices of `size` processes. One of them asks for an id, a text, and all hand it to `connect`.
-   * [engine] Optional, all of them or none: without them tensors travel through host memory. */
+   * [engine] Optional, all of them or none: without them one process trains on the device. */
   capstan_status (*link_id)(void* self, capstan_sink*, capstan_error*);
   capstan_status (*connect)(void* self, capstan_str id, uint32_t rank, uint32_t size, void** link, capstan_error*);
   void (*disconnect)(void* self, void* link);

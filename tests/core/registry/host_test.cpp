@@ -46,7 +46,7 @@ TEST(Host, IsThatOfOneProcess) {
   EXPECT_EQ(kHost.abi_major, CAPSTAN_ABI_MAJOR);
   EXPECT_EQ(kHost.rank, 0u);
   EXPECT_EQ(kHost.world_size, 1u);
-  EXPECT_EQ(kHost.cuda_stream(nullptr), nullptr);
+  EXPECT_EQ(kHost.stream(nullptr), nullptr);
 }
 
 TEST(Host, ReadsNumbersByPointer) {

@@ -73,8 +73,9 @@ class Host {
 
   std::uint32_t rank() const { return host_->rank; }              // the index in the data-parallel group
   std::uint32_t world_size() const { return host_->world_size; }  // the size of the data-parallel group
-  /// The cudaStream_t that the engine works on: launch there and do not wait. Null on the CPU. [engine]
-  void* cuda_stream() const { return host_->cuda_stream(host_->ctx); }
+  /// The stream that the engine works on, a cudaStream_t on CUDA: launch there and do not wait. Null on the CPU.
+  /// [engine]
+  void* stream() const { return host_->stream(host_->ctx); }
 
   // A component calls these functions from within a function that the engine calls. [engine] Each throws the host's
   // text.

@@ -4,14 +4,14 @@
 
 #include "capstan/sdk/optimizer.hpp"
 
-/// For optimizers whose manifest says device = "cuda".
+/// For optimizers whose manifest names a device, `device = "cuda"`.
 namespace capstan::sdk {
 
 /// A slot whose tensors are in device memory: the same accessors as Slot, with device pointers. They throw, naming the
 /// parameter, when a tensor is elsewhere or of another type.
-class CudaSlot {
+class DeviceSlot {
  public:
-  explicit CudaSlot(const Slot& slot) : slot_(slot) {}
+  explicit DeviceSlot(const Slot& slot) : slot_(slot) {}
 
   std::uint32_t group() const { return slot_.group(); }
   std::size_t numel() const { return slot_.numel(); }
@@ -54,13 +54,13 @@ class CudaSlot {
     const capstan_tensor tensor = slot_.state_tensor(index);
     const Values values = values_of(tensor);
     if (on_cpu(tensor) || values.dtype != dtype) {
-      slot_.fail("state " + std::to_string(index) + " must be " + expected + " in the memory of a CUDA device.");
+      slot_.fail("state " + std::to_string(index) + " must be " + expected + " in the memory of a device.");
     }
     return values.data;
   }
 
   Values floats(capstan_tensor tensor, const char* what) const {
-    if (on_cpu(tensor)) slot_.fail(std::string("the ") + what + " is not in the memory of a CUDA device.");
+    if (on_cpu(tensor)) slot_.fail(std::string("the ") + what + " is not in the memory of a device.");
     const Values values = values_of(tensor);
     if (!values.is_float()) {
       slot_.fail(std::string("the ") + what + " must be float32, bfloat16 or float16; it is " + dtype_name(tensor) +
@@ -73,7 +73,7 @@ class CudaSlot {
 };
 
 /// State `index` among those declared with `extent = "model"`, in float32: as Step::model_state(), a device pointer.
-inline float* cuda_model_state(const Step& step, std::size_t index) {
+inline float* device_model_state(const Step& step, std::size_t index) {
   if (index >= step.raw()->model_state_count) {
     throw Error("state " + std::to_string(index) + " of the model: the manifest declares " +
                 std::to_string(step.raw()->model_state_count) + ", numbered from 0.");
@@ -81,7 +81,7 @@ inline float* cuda_model_state(const Step& step, std::size_t index) {
   const capstan_tensor tensor = step.raw()->model_state[index];
   const Values values = values_of(tensor);
   if (values.dtype != Dtype::kFloat32 || on_cpu(tensor)) {
-    throw Error("state " + std::to_string(index) + " of the model: must be float32 in the memory of a CUDA device.");
+    throw Error("state " + std::to_string(index) + " of the model: must be float32 in the memory of a device.");
   }
   return static_cast<float*>(values.data);
 }
