@@ -141,11 +141,19 @@ void Keep::write(const std::string& dir, const std::string& tag, CheckpointConte
   };
   const bool later = background_save_.takes(contents, parts_.config, *parts_.communicator);
   // Files are written from host memory; later, training will have gone on with the tensors themselves.
+  std::vector<CheckpointTensor*> elsewhere;
+  std::vector<at::Tensor> values;
   for (CheckpointTensor& tensor : contents.tensors) {
     if (tensor.read) continue;
-    if (later || !tensor.values.is_cpu())
+    if (!tensor.values.is_cpu()) {
+      elsewhere.push_back(&tensor);
+      values.push_back(tensor.values);
+    } else if (later) {
       tensor.values = tensor.values.to(at::kCPU, tensor.values.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+    }
   }
+  values = parts_.accelerator->to_host(values);
+  for (std::size_t i = 0; i < values.size(); ++i) elsewhere[i]->values = std::move(values[i]);
   if (!later) return write_with(contents, *parts_.communicator);
   if (!saving_ranks_) saving_ranks_ = parts_.communicator->duplicate_for_thread("saving");
   background_save_.start([write_with, copy = std::move(contents), ranks = saving_ranks_] { write_with(copy, *ranks); });

@@ -29,6 +29,12 @@ void CpuAccelerator::copy(at::Tensor& to, const at::Tensor& from) const {
   to.copy_(from);
 }
 
+std::vector<at::Tensor> CpuAccelerator::to_host(const std::vector<at::Tensor>& tensors) const {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& tensor : tensors) copies.push_back(tensor.clone(at::MemoryFormat::Contiguous));
+  return copies;
+}
+
 std::unique_ptr<DeviceEvent> CpuAccelerator::record() const { return std::make_unique<CpuEvent>(); }
 
 }  // namespace capstan

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/comm/device_link.hpp"
 
@@ -40,6 +41,9 @@ class Accelerator {
   /// The tensor on the device, with the values that it has now; the device's later work waits for a copy, the calling
   /// thread where it must.
   virtual at::Tensor upload(const at::Tensor& tensor) const = 0;
+  /// Copies of tensors of the device in host memory, contiguous, of values that the device's later work does not
+  /// change. Waits for them.
+  virtual std::vector<at::Tensor> to_host(const std::vector<at::Tensor>& tensors) const = 0;
   /// Makes the device the calling thread's current one. Every thread that uses the device calls it once, except the
   /// thread that built the accelerator. Throws PluginError. [any thread]
   virtual void bind_thread() const = 0;
@@ -63,6 +67,7 @@ class CpuAccelerator final : public Accelerator {
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) const override;
   void copy(at::Tensor& to, const at::Tensor& from) const override;
   at::Tensor upload(const at::Tensor& tensor) const override { return tensor.to(at::kCPU); }
+  std::vector<at::Tensor> to_host(const std::vector<at::Tensor>& tensors) const override;
   void bind_thread() const override {}
   std::unique_ptr<DeviceEvent> record() const override;
   void* stream() const override { return nullptr; }

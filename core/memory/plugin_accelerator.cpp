@@ -184,6 +184,7 @@ PluginAccelerator::Plugin::Plugin(Component made)
 PluginAccelerator::PluginAccelerator(Component component, int local_rank)
     : plugin_(std::make_shared<const Plugin>(std::move(component))),
       device_(choose_device(*plugin_, local_rank)),
+      copies_(device_),
       links_(std::make_unique<Links>(plugin_)) {
   const std::string facts =
       plugin_text(plugin_->component.function("open"), plugin_->where, [&](capstan_sink* sink, capstan_error* error) {
@@ -208,6 +209,11 @@ at::Tensor PluginAccelerator::upload(const at::Tensor& tensor) const {
     return plugin_->table()->upload(plugin_->self(), handle_of(tensor), &copy, error);
   });
   return take_tensor(copy);
+}
+
+std::vector<at::Tensor> PluginAccelerator::to_host(const std::vector<at::Tensor>& tensors) const {
+  const at::NoGradGuard no_grad;
+  return copies_.to_host(tensors);
 }
 
 std::function<void()> PluginAccelerator::after_this() const {

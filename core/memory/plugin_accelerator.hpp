@@ -5,6 +5,7 @@
 
 #include "capstan/plugin.h"
 #include "core/memory/accelerator.hpp"
+#include "core/memory/pinned_copies.hpp"
 #include "core/registry/registry.hpp"
 
 namespace capstan {
@@ -21,6 +22,7 @@ class PluginAccelerator final : public Accelerator {
   at::Tensor allocate(at::IntArrayRef shape, at::ScalarType dtype) const override;
   void copy(at::Tensor& to, const at::Tensor& from) const override;
   at::Tensor upload(const at::Tensor& tensor) const override;
+  std::vector<at::Tensor> to_host(const std::vector<at::Tensor>& tensors) const override;
   void bind_thread() const override;
   std::unique_ptr<DeviceEvent> record() const override;
   std::function<void()> after_this() const override;
@@ -40,6 +42,7 @@ class PluginAccelerator final : public Accelerator {
  private:
   std::shared_ptr<const Plugin> plugin_;
   at::Device device_;
+  mutable PinnedCopies copies_;  // memory alone
   std::unique_ptr<DeviceLinks> links_;
 };
 

@@ -114,7 +114,8 @@ TEST(OnCpuLast, UsesAnEmulatedDeviceOnceOneIsLoaded) {
 
   EXPECT_EQ(host, 5);
   EXPECT_THAT(calls(),
-              ::testing::MatchesRegex("allocate 4, synchronize, begin on_cpu_test.cpp:[0-9]+, end, synchronize, "
+              ::testing::MatchesRegex("allocate 4, begin cudaMemcpyAsync, end, synchronize, "
+                                      "begin on_cpu_test.cpp:[0-9]+, end, begin cudaMemcpyAsync, end, synchronize, "
                                       "release, "));
 }
 

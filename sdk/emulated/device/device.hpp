@@ -14,6 +14,8 @@ constexpr int kStreams = 8;  // of a device; 0 is the default stream, the last o
 /// A fault that the device has found: it is printed with the device's name, and ends the process where
 /// CAPSTAN_EMULATED_ABORT=1.
 void report_fault(const char* kind, const char* text);
+/// "<kind>: <text>" of the first one, for the process's life; null where there was none.
+const char* first_fault();
 
 /// One lock for all of the device: operators of several threads are rare in tests, and order is what they are about.
 std::recursive_mutex& device_mutex();

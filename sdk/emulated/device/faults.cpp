@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <string>
 
-#include "device/device.hpp"
+#include "device/kernels.hpp"
 #include "device/memory.hpp"
 
 namespace capstan::emulated {
@@ -24,20 +24,23 @@ void hand_on(int signal, siginfo_t* info, void* context) {
   raise(signal);
 }
 
-/// Runs in a process that is about to end. A second fault in the handler ends the process as the first one would have.
+/// Lets a kernel have what it may touch. Any other fault is named, in a process that is about to end: a second one in
+/// the handler ends the process as the first one would have.
 void on_fault(int signal, siginfo_t* info, void* context) {
-  const char* kind = nullptr;
-  std::string detail;
+  if (device_of(info->si_addr) >= 0 && let_kernel_touch(info->si_addr)) return;
+  std::string kind, detail;
   if (device_of(info->si_addr) >= 0) {
-    kind = "host code touched device memory";
+    const char* kernel = running_kernel();
+    kind = kernel ? "the kernel launched at " + std::string(kernel) + " touched device memory"
+                  : "host code touched device memory";
     detail = describe(info->si_addr);
   } else if (is_pinned(info->si_addr)) {
     kind = "host code touched pinned memory before it waited for the copy";
   }
-  if (kind != nullptr) {
+  if (!kind.empty()) {
     char text[512];
-    const int length = std::snprintf(text, sizeof text, "\nemulated device: %s at %p%s%s\n", kind, info->si_addr,
-                                     detail.empty() ? "" : ": ", detail.c_str());
+    const int length = std::snprintf(text, sizeof text, "\nemulated device: %s at %p%s%s\n", kind.c_str(),
+                                     info->si_addr, detail.empty() ? "" : ": ", detail.c_str());
     (void)!write(STDERR_FILENO, text, static_cast<std::size_t>(length));
     void* frames[40];
     backtrace_symbols_fd(frames, backtrace(frames, 40), STDERR_FILENO);

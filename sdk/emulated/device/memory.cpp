@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <vector>
 
-#include "device/counts.hpp"
 #include "device/device.hpp"
 #include "device/order.hpp"
 
@@ -38,10 +38,11 @@ struct Arena {
   MemoryBytes bytes;
 };
 
-std::uint64_t memory_limit() {
-  const char* asked = std::getenv("CAPSTAN_EMULATED_MEMORY_MB");
+/// Bytes that a variable gives in MiB, or else `otherwise`.
+std::uint64_t bytes_of(const char* variable, std::uint64_t otherwise) {
+  const char* asked = std::getenv(variable);
   const std::uint64_t megabytes = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 0;
-  return megabytes > 0 ? megabytes << 20 : std::uint64_t{16} << 30;
+  return megabytes > 0 ? megabytes << 20 : otherwise;
 }
 
 void map_arena(Arena& arena) {
@@ -53,7 +54,7 @@ void map_arena(Arena& arena) {
   if (device == MAP_FAILED || host == MAP_FAILED) std::abort();
   arena.device = static_cast<char*>(device);
   arena.host = static_cast<char*>(host);
-  arena.bytes.total = memory_limit();
+  arena.bytes.total = bytes_of("CAPSTAN_EMULATED_MEMORY_MB", std::uint64_t{16} << 30);
 }
 
 std::vector<Arena>& arenas() {
@@ -94,12 +95,11 @@ std::size_t take_pages(Arena& arena, std::size_t pages) {
   return at;
 }
 
-int g_open = 0;  // raw kernels that run
-
-void protect_all(int protection) {
-  for (Arena& arena : arenas()) {
-    if (arena.end > 0) mprotect(arena.device, arena.end, protection);
-  }
+void protect(const Arena& arena, const Block& block, Protection protection) {
+  const int allowed = protection == Protection::kClosed     ? PROT_NONE
+                      : protection == Protection::kReadable ? PROT_READ
+                                                            : PROT_READ | PROT_WRITE;
+  mprotect(arena.device + block.begin, (block.pages - 1) * kPage, allowed);
 }
 
 struct Pinned {
@@ -121,7 +121,6 @@ void* allocate(int device, std::size_t bytes) {
   // At the end of its pages, so that whatever runs over it meets the page that is not mapped.
   const std::size_t slack = ((pages - 1) * kPage - bytes) / kAlignment * kAlignment;
   char* const block = arena.device + begin + slack;
-  if (g_open > 0) mprotect(arena.device + begin, (pages - 1) * kPage, PROT_READ | PROT_WRITE);
   arena.blocks[block] = {begin, bytes, pages, current_stream(device)};
   arena.bytes.in_use += bytes;
   arena.bytes.peak = std::max(arena.bytes.peak, arena.bytes.in_use);
@@ -138,6 +137,7 @@ void release(void* pointer) {
   if (found == arena->blocks.end()) return;
   const Block block = found->second;
   forget_block(pointer, static_cast<int>(arena - arenas().data()), block.stream, block.bytes);
+  protect(*arena, block, Protection::kClosed);
   arena->bytes.in_use -= block.bytes;
   fallocate(arena->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block.begin),
             static_cast<off_t>(block.pages * kPage));
@@ -174,19 +174,17 @@ MemoryBytes memory_of(int device) {
   return arenas().at(static_cast<std::size_t>(device)).bytes;
 }
 
-void open_memory() {
+void protect_block(const void* block, Protection protection) {
   const std::lock_guard lock(device_mutex());
-  if (g_open++ == 0) protect_all(PROT_READ | PROT_WRITE);
-  ++counts().kernels;
-}
-
-void close_memory() {
-  const std::lock_guard lock(device_mutex());
-  if (--g_open == 0) protect_all(PROT_NONE);
+  const Arena* arena = arena_of(block);
+  if (arena == nullptr) return;
+  const auto found = arena->blocks.find(static_cast<const char*>(block));
+  if (found != arena->blocks.end()) protect(*arena, found->second, protection);
 }
 
 void* allocate_pinned(std::size_t bytes) {
   const std::size_t size = (std::max<std::size_t>(bytes, 1) + kPage - 1) / kPage * kPage;
+  if (size > bytes_of("CAPSTAN_EMULATED_PINNED_MB", UINT64_MAX)) return nullptr;
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   const std::lock_guard lock(device_mutex());

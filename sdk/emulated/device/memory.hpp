@@ -27,11 +27,12 @@ struct MemoryBytes {
 };
 MemoryBytes memory_of(int device);
 
-/// While one is open, device memory may be touched at the addresses that tensors have: what a raw kernel does.
-void open_memory();
-void close_memory();
+/// What all threads may do at the addresses that a block's tensors have; kClosed where no raw kernel runs.
+enum class Protection { kClosed, kReadable, kWritable };
+/// Nothing happens where `block` was released.
+void protect_block(const void* block, Protection protection);
 
-/// Pinned host memory, in pages of its own.
+/// Pinned host memory, in pages of its own; null beyond what CAPSTAN_EMULATED_PINNED_MB lets one allocation have.
 void* allocate_pinned(std::size_t bytes);
 void release_pinned(void* memory);
 bool is_pinned(const void* pointer);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "capstan/sdk/on_cpu/emulated_device.hpp"
 #include "tests/sdk/emulated/face.hpp"
 
 namespace capstan::test {
@@ -102,6 +103,56 @@ TEST_F(EmulatedFaultsDeathTest, MemoryThatIsFreedUnderUse) {
         values_and_sum.first.reset();
       },
       "race: memory of 32 B is freed while 'aten::sum.*' on another stream may use it");
+}
+
+/// A raw kernel, which adds one to the first of some values, or only reads the value.
+void run_kernel(const torch::Tensor& values, bool writes, std::int64_t at = 0) {
+  const auto& emulated = sdk::kernels_on_cpu::EmulatedDevice::get();
+  emulated.kernel_begin("scale.cu:7");
+  auto* first = static_cast<volatile float*>(values.data_ptr()) + at;
+  const float before = *first;
+  if (writes) *first = before + 1;
+  emulated.kernel_end();
+}
+
+TEST_F(EmulatedFaultsDeathTest, AKernelThatNothingOrdersBehindAWrite) {
+  const auto scaled_on_side_stream = [] {
+    auto values = torch::ones({8}, device());
+    guard().synchronizeStream(guard().getStream(device()));
+    const OnSideStream side;
+    return values.mul_(2);
+  };
+  EXPECT_DEATH(run_kernel(scaled_on_side_stream(), /*writes=*/false),
+               "race: 'scale.cu:7' on stream 0 reads memory that 'aten::mul.* wrote on another stream");
+  EXPECT_DEATH(run_kernel(scaled_on_side_stream(), /*writes=*/true),
+               "race: 'scale.cu:7' on stream 0 writes memory that 'aten::mul.* wrote on another stream");
+}
+
+TEST_F(EmulatedFaultsDeathTest, AnOperatorThatNothingOrdersBehindAKernel) {
+  const auto read_by_kernel = [](bool writes) {
+    auto values = torch::ones({8}, device());
+    guard().synchronizeStream(guard().getStream(device()));
+    const OnSideStream side;
+    run_kernel(values, writes);
+    return values;
+  };
+  EXPECT_DEATH(read_by_kernel(true).sum(), "'aten::sum.* on stream 0 reads memory that 'scale.cu:7' wrote");
+  EXPECT_DEATH(read_by_kernel(false).mul_(2), "'aten::mul.* on stream 0 writes memory that 'scale.cu:7' reads");
+  const auto values = read_by_kernel(false);
+  EXPECT_EQ(values.sum().item<float>(), 8);     // two readers need no order
+  guard().synchronizeDevice(device().index());  // or the side stream might use what is freed now
+}
+
+TEST_F(EmulatedFaultsDeathTest, AKernelThatRunsOverTheEndOfItsBlock) {
+  EXPECT_DEATH(run_kernel(torch::ones({1024}, device()), /*writes=*/true, /*at=*/1024),
+               "the kernel launched at scale.cu:7 touched device memory at .*: no block");
+}
+
+TEST_F(EmulatedFaultsDeathTest, HostCodeBehindAKernelThatHadTheSameMemory) {
+  const auto values = torch::ones({4}, device());
+  run_kernel(values, /*writes=*/true);
+  EXPECT_EQ(values.sum().item<float>(), 5);
+  EXPECT_DEATH(std::printf("%f", static_cast<double>(*values.data_ptr<float>())), "host code touched device memory");
 }
 
 TEST_F(EmulatedFaultsDeathTest, WorkInOrderHasNone) {

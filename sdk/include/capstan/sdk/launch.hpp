@@ -41,10 +41,9 @@ class Launch {
       std::apply([](Kernel kernel, const Parameters&... values) { kernel(values...); },
                  *static_cast<decltype(call)*>(context));
     };
-    const kernels_on_cpu::EmulatedDevice& device = kernels_on_cpu::EmulatedDevice::get();
-    if (device.kernel_begin) device.kernel_begin(at_.text().c_str());
+    const std::string name = at_.text();
+    const kernels_on_cpu::DeviceWork work(name.c_str());
     kernels_on_cpu::BlockRunner::of_this_thread().run(blocks_, threads_, one_thread, &call, at_);
-    if (device.kernel_end) device.kernel_end();
   }
 #endif
 

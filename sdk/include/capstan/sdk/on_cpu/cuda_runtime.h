@@ -45,12 +45,21 @@ namespace capstan::sdk::kernels_on_cpu {
 
 inline thread_local cudaError_t last_error = cudaSuccess;
 
-/// Where the host may read and write `memory`.
-inline void* host_memory(const void* memory) {
-  const EmulatedDevice& device = EmulatedDevice::get();
-  void* view = device.host_view ? device.host_view(memory) : nullptr;
-  return view ? view : const_cast<void*>(memory);
-}
+/// Work on the device's memory, between whose begin and end the host may touch the memory: the emulated device, where
+/// there is one, checks its order as a kernel's.
+class DeviceWork {
+ public:
+  explicit DeviceWork(const char* name) : device_(EmulatedDevice::get()) {
+    if (device_.kernel_begin) device_.kernel_begin(name);
+  }
+  ~DeviceWork() {
+    if (device_.kernel_end) device_.kernel_end();
+  }
+  DeviceWork(const DeviceWork&) = delete;
+
+ private:
+  const EmulatedDevice& device_;
+};
 
 /// Returns the value that lane `from` of the warp gives in this operation.
 template <class T>
@@ -159,12 +168,13 @@ inline cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  using capstan::sdk::kernels_on_cpu::host_memory;
-  if (bytes > 0) std::memcpy(host_memory(to), host_memory(from), bytes);
+  const capstan::sdk::kernels_on_cpu::DeviceWork work("cudaMemcpyAsync");
+  if (bytes > 0) std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
-  if (bytes > 0) std::memset(capstan::sdk::kernels_on_cpu::host_memory(to), value, bytes);
+  const capstan::sdk::kernels_on_cpu::DeviceWork work("cudaMemsetAsync");
+  if (bytes > 0) std::memset(to, value, bytes);
   return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t stream) {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace capstan::sdk::kernels_on_cpu {
 
@@ -15,6 +16,8 @@ struct EmulatedDevice {
   void (*release)(void* memory) = nullptr;
   void* (*host_view)(const void* memory) = nullptr;  // null: not memory of the device
   void (*synchronize)(void* stream) = nullptr;
+  std::uint64_t (*waits)() = nullptr;  // how often the host has waited for the device so far
+  const char* (*fault)() = nullptr;    // the first fault so far; null: none
 
   /// Empty without the library, which is looked for at each call until it is found: a plugin may be loaded first. Safe
   /// from several threads.
@@ -35,6 +38,8 @@ struct EmulatedDevice {
     find(library, "capstan_emulated_release", release);
     find(library, "capstan_emulated_host_view", host_view);
     find(library, "capstan_emulated_synchronize", synchronize);
+    find(library, "capstan_emulated_waits", waits);
+    find(library, "capstan_emulated_fault", fault);
   }
   template <class Function>
   static void find(void* library, const char* name, Function& function) {
