@@ -1,4 +1,5 @@
-# Targets that look at the sources: the plugin boundary and the core's floors (parts of every build), format, format-check and tidy.
+# Targets that look at the sources: the plugin boundary, the core's floors and whose memory its tensors take (parts of every build),
+# format, format-check and tidy.
 
 add_custom_target(capstan_plugin_boundary ALL
   COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/CheckPluginIncludes.cmake
@@ -6,6 +7,9 @@ add_custom_target(capstan_plugin_boundary ALL
 add_custom_target(capstan_core_floors ALL
   COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/CheckCoreFloors.cmake
   COMMENT "Checking that no folder of the core includes one above it")
+add_custom_target(capstan_device_memory ALL
+  COMMAND ${CMAKE_COMMAND} -DROOT=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/CheckDeviceMemory.cmake
+  COMMENT "Checking that the core says whose memory its tensors take")
 
 set(_sources "git ls-files '*.cpp' '*.hpp' '*.h' '*.cu'")
 find_program(CAPSTAN_CLANG_FORMAT NAMES clang-format-14 clang-format)

@@ -1,6 +1,5 @@
 #include "core/checkpoint/node_storage.hpp"
 
-#include <ATen/ops/empty.h>
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 #include "core/comm/as_one.hpp"
 #include "core/data/mapped_file.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/text/json.hpp"
 #include "core/xxh3.hpp"
 
@@ -109,7 +109,7 @@ void pass_on(const std::string& name, std::int64_t bytes, int owner, const fs::p
   std::optional<OutputFile> out;
   if (wanted) attempt([&] { out.emplace(aside); });
   for (std::int64_t first = 0; first < bytes; first += kChunk) {
-    const at::Tensor chunk = at::empty({std::min(kChunk, bytes - first)}, at::kByte);
+    const at::Tensor chunk = host_empty({std::min(kChunk, bytes - first)}, at::kByte);
     const auto size = static_cast<std::size_t>(chunk.numel());
     if (source) std::memcpy(chunk.mutable_data_ptr(), source->data() + first, size);
     communicator.broadcast(what, {chunk}, owner);

@@ -1,4 +1,3 @@
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "core/checkpoint/nesting.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -140,9 +140,9 @@ std::vector<SafetensorsHeaderEntry> parse_safetensors_header(const std::byte* by
 
 at::Tensor mapped_tensor(const std::shared_ptr<const MappedFile>& file, const SafetensorsHeaderEntry& entry) {
   const std::byte* begin = file->data() + entry.begin;
-  if (entry.begin == entry.end) return at::empty(entry.shape, entry.type);
+  if (entry.begin == entry.end) return host_empty(entry.shape, entry.type);
   if (reinterpret_cast<std::uintptr_t>(begin) % c10::elementSize(entry.type) != 0) {
-    at::Tensor copy = at::empty(entry.shape, entry.type);
+    at::Tensor copy = host_empty(entry.shape, entry.type);
     std::memcpy(copy.mutable_data_ptr(), begin, entry.end - entry.begin);
     return copy;
   }

@@ -8,6 +8,7 @@
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/xxh3.hpp"
 
 namespace capstan {
@@ -112,7 +113,7 @@ at::Tensor values_elsewhere(at::IntArrayRef shape, at::ScalarType type) {
 
 at::Tensor ValuesRoom::of(std::int64_t count, at::ScalarType type) {
   const std::int64_t bytes = count * static_cast<std::int64_t>(c10::elementSize(type));
-  if (!bytes_.defined() || bytes_.numel() < bytes) bytes_ = at::empty({bytes}, at::kByte);
+  if (!bytes_.defined() || bytes_.numel() < bytes) bytes_ = host_empty({bytes}, at::kByte);
   return bytes_.narrow(0, 0, bytes).view(type);
 }
 

@@ -1,6 +1,5 @@
 #include "core/checkpoint/snapshot.hpp"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "core/checkpoint/copy_past_caches.hpp"
 #include "core/checkpoint/dtypes.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/xxh3.hpp"
 
 namespace capstan {
@@ -66,7 +66,7 @@ std::uint64_t copy_values(std::byte* to, const CheckpointTensor& tensor, CopyPat
 
 /// LibTorch makes no tensor of constant memory: the cast is safe because the storage gives the memory to readers only.
 at::Tensor tensor_in(const SealedSegment& segment, const IndexedTensor& place) {
-  if (place.numel == 0) return at::empty({0}, place.type);
+  if (place.numel == 0) return host_empty({0}, place.type);
   auto* begin = const_cast<std::byte*>(segment.data().data() + place.begin);
   at::Tensor tensor = at::from_blob(
       begin, {place.numel}, [memory = segment.memory()](void*) {}, at::TensorOptions().dtype(place.type));

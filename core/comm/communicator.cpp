@@ -17,6 +17,7 @@
 #include "core/comm/transport.hpp"
 #include "core/comm/watchdog.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -247,7 +248,7 @@ CommsSummary Communicator::comms_summary(bool stragglers) {
   }
   std::vector<at::Tensor> parts;
   for (int peer = 0; peer < size(); ++peer) {
-    parts.push_back(at::empty({static_cast<std::int64_t>(fastest.size())}, at::kDouble));
+    parts.push_back(host_empty({static_cast<std::int64_t>(fastest.size())}, at::kDouble));
   }
   std::copy(fastest.begin(), fastest.end(), parts[static_cast<std::size_t>(rank())].mutable_data_ptr<double>());
   all_gather("comms_summary, times", parts);
@@ -378,7 +379,7 @@ std::vector<std::string> Communicator::all_gather_text(const std::string& name, 
                                                        Caller caller) {
   if (!connected()) return {text};
   const State::Logged logged(*state_, "all_gather_object", caller, text.size());
-  at::Tensor lengths = at::empty({size()}, at::kLong);
+  at::Tensor lengths = host_empty({size()}, at::kLong);
   lengths.mutable_data_ptr<std::int64_t>()[rank()] = static_cast<std::int64_t>(text.size());
   std::vector<at::Tensor> parts;
   for (int peer = 0; peer < size(); ++peer) parts.push_back(lengths.narrow(0, peer, 1));

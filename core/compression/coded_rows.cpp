@@ -1,7 +1,5 @@
 #include "core/compression/coded_rows.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/util/Half.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <limits>
 
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -80,7 +79,7 @@ at::Tensor packed_words(const at::Tensor& codes, int bits) {
   const at::Tensor from = codes.contiguous();
   const std::int64_t rows = from.size(0), columns = from.size(1);
   const std::int64_t words = (columns * bits + kWordBits - 1) / kWordBits;
-  const at::Tensor packed = at::zeros({rows, words}, at::kInt);
+  const at::Tensor packed = host_zeros({rows, words}, at::kInt);
   const auto* code = from.const_data_ptr<std::int8_t>();
   auto* row = reinterpret_cast<std::uint32_t*>(packed.mutable_data_ptr<std::int32_t>());
   const std::uint32_t mask = (1u << bits) - 1;
@@ -100,7 +99,7 @@ at::Tensor gguf_blocks(const CodedRows& rows) {
   const at::Tensor codes = rows.codes.contiguous(), scales = rows.scales.contiguous();
   const std::int64_t blocks = codes.numel() / kBlock, per_scale = blocks / scales.numel();
   const std::int64_t bytes = static_cast<std::int64_t>(sizeof(c10::Half)) + kBlock * rows.bits / 8;
-  const at::Tensor made = at::empty({blocks * bytes}, at::kByte);
+  const at::Tensor made = host_empty({blocks * bytes}, at::kByte);
   const auto* code = codes.const_data_ptr<std::int8_t>();
   const auto* scale = scales.const_data_ptr<float>();
   auto* out = made.mutable_data_ptr<std::uint8_t>();

@@ -1,7 +1,6 @@
 #include "core/compression/compressed_weights.hpp"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 
@@ -10,6 +9,7 @@
 #include <variant>
 
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 
@@ -34,7 +34,7 @@ std::vector<std::int64_t> kept_columns(const std::vector<std::int64_t>& shape,
   const std::int64_t columns = c10::multiply_integers(shape.begin() + 1, shape.end());
   const std::vector<std::int64_t> of_row(shape.begin() + 1, shape.end());
   const std::vector<std::vector<std::int64_t>> rest(kept.begin() + 1, kept.end());
-  const at::Tensor left = without_removed(at::arange(columns, at::kLong).view(of_row), rest).view({-1});
+  const at::Tensor left = without_removed(at::arange(columns, host_options(at::kLong)).view(of_row), rest).view({-1});
   return {left.const_data_ptr<std::int64_t>(), left.const_data_ptr<std::int64_t>() + left.numel()};
 }
 
@@ -124,7 +124,7 @@ at::Tensor CompressedWeights::read_state(const std::string& parameter, const std
   std::int64_t found = 0;
   for (const CheckpointTensor& part : contents_.tensors) {
     if (part.parameter != parameter || part.state != state) continue;
-    if (!whole.defined()) whole = at::empty({c10::multiply_integers(part.shape)}, part.values.scalar_type());
+    if (!whole.defined()) whole = host_empty({c10::multiply_integers(part.shape)}, part.values.scalar_type());
     whole.narrow(0, part.offset, part.values.numel()).copy_(part.values.view({-1}));
     found += part.values.numel();
   }

@@ -1,6 +1,5 @@
 // Codes as compressed-tensors' "pack-quantized" has them.
 
-#include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "core/compression/export_compressed.hpp"
 #include "core/compression/named_pieces.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -126,7 +126,7 @@ class PackedFile {
     });
     const std::vector<std::int64_t> shape = entries_.back().values.sizes().vec();
     entries_.push_back(made_when_written(piece.place.name + "_zero_point", shape, at::kFloat,
-                                         [shape] { return at::full(shape, -0.5, at::kFloat); }));
+                                         [shape] { return host_full(shape, -0.5, at::kFloat); }));
     note_scheme(piece, 1, false);
     piece.count(report_, described(1, piece.weight->groups), bytes_of_last(4));
   }

@@ -1,7 +1,5 @@
 #include "core/compression/named_pieces.hpp"
 
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -9,6 +7,7 @@
 #include "core/checkpoint/dtypes.hpp"
 #include "core/checkpoint/read_values.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -59,7 +58,7 @@ SafetensorsEntry NamedPiece::values(CompressedWeights& weights, at::ScalarType d
     const std::int64_t empty = std::clamp<std::int64_t>(zeros - from, 0, count);
     const std::int64_t at = skipped + from + empty - zeros;
     if (empty == 0) return elements(at, count).to(dtype);
-    const at::Tensor made = at::zeros({count}, dtype);
+    const at::Tensor made = host_zeros({count}, dtype);
     if (empty < count) made.narrow(0, empty, count - empty).copy_(elements(at, count - empty));
     return made;
   };

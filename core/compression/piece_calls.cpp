@@ -1,8 +1,6 @@
 // How compressions are asked about all pieces of this rank at once: to prepare states, to change gradients.
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <deque>
@@ -10,6 +8,7 @@
 
 #include "core/compression/compressions.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/plugin_call.hpp"
 
@@ -161,7 +160,7 @@ void Compressions::bind(CompressedParts& parts) {
           }
           states[i] = trained->master;
         } else if (!states[i].defined()) {
-          states[i] = at::zeros({state.of_elements ? part.range.numel : state.numel}, state.dtype);
+          states[i] = host_zeros({state.of_elements ? part.range.numel : state.numel}, state.dtype);
         }
       }
     }
@@ -244,7 +243,7 @@ void Compressions::show_gradients(Member& member, CompressedParts& parts, double
         at::Tensor& gradient = gradients.emplace_back();
         if (!state.trained) continue;
         TrainedPart* trained = find_trained(parts, state.parameter);
-        gradient = state.of_elements ? trained->gradient : at::zeros({state.numel}, at::kFloat);
+        gradient = state.of_elements ? trained->gradient : host_zeros({state.numel}, at::kFloat);
         given.push_back({trained, state.of_elements ? at::Tensor() : gradient});
       }
       call.show_state_gradients(piece);

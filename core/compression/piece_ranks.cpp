@@ -1,12 +1,11 @@
 #include "core/compression/piece_ranks.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 
 #include "core/compression/group_layout.hpp"
 #include "core/compression/select_largest.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/plugin_call.hpp"
 
@@ -70,7 +69,7 @@ void PieceRanks::sum_groups(const capstan_compressed* const* pieces, std::size_t
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     std::int64_t segments = 0;
     for (std::size_t i = 0; i < count; ++i) segments += layouts[i].segments_in(ranges[i][rank]);
-    parts.push_back(at::empty({segments}, at::kDouble));
+    parts.push_back(host_empty({segments}, at::kDouble));
   }
   const auto own = static_cast<std::size_t>(ranks_->rank());
   auto* mine = parts[own].mutable_data_ptr<double>();

@@ -1,8 +1,5 @@
 #include "core/compression/select_largest.hpp"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +7,7 @@
 
 #include "core/compression/selection_kernels.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -65,7 +63,7 @@ class Selection {
   }
 
   void count() {
-    const at::Tensor numels = at::zeros({static_cast<std::int64_t>(searches_.size())}, at::kLong);
+    const at::Tensor numels = host_zeros({static_cast<std::int64_t>(searches_.size())}, at::kLong);
     auto* numel = numels.mutable_data_ptr<std::int64_t>();
     for (const SelectionPart& part : parts_) numel[part.set] += part.numel;
     add_up("values of selections", numels);
@@ -86,7 +84,7 @@ class Selection {
     }
     const int count = ranks_ != nullptr ? ranks_->size() : 1, own = ranks_ != nullptr ? ranks_->rank() : 0;
     std::vector<at::Tensor> samples;
-    for (int rank = 0; rank < count; ++rank) samples.push_back(at::empty({sets * kSamples}, at::kLong));
+    for (int rank = 0; rank < count; ++rank) samples.push_back(host_empty({sets * kSamples}, at::kLong));
     fill_samples(samples[static_cast<std::size_t>(own)].mutable_data_ptr<std::int64_t>());
     if (ranks_ != nullptr) ranks_->all_gather(step_ + ", samples of selections", samples);
     for (std::size_t s = 0; s < searches_.size(); ++s) {
@@ -130,7 +128,7 @@ class Selection {
   /// Takes the values inside of the brackets, and counts those above; false: some bracket has missed.
   bool collect() {
     const auto sets = static_cast<std::int64_t>(searches_.size());
-    const at::Tensor counts = at::zeros({2, sets}, at::kLong);
+    const at::Tensor counts = host_zeros({2, sets}, at::kLong);
     auto *above = counts.mutable_data_ptr<std::int64_t>(), *inside = above + sets;
     for (Search& search : searches_) search.inside.clear();
     for (const SelectionPart& part : parts_) {
@@ -170,7 +168,7 @@ class Selection {
   /// The next digit of each set's key: a histogram of those that begin with the digits known so far.
   void find_digit(std::size_t digit) {
     const auto sets = static_cast<std::int64_t>(searches_.size());
-    const at::Tensor histograms = at::zeros({sets, static_cast<std::int64_t>(kMostBins)}, at::kLong);
+    const at::Tensor histograms = host_zeros({sets, static_cast<std::int64_t>(kMostBins)}, at::kLong);
     auto* all = histograms.mutable_data_ptr<std::int64_t>();
     const Key digits = (Key{1} << kBits[digit]) - 1;
     for (std::size_t s = 0; s < searches_.size(); ++s) {
@@ -201,7 +199,7 @@ class Selection {
     const int count = ranks_ != nullptr ? ranks_->size() : 1, own = ranks_ != nullptr ? ranks_->rank() : 0;
     std::vector<at::Tensor> equals;  // of each rank, a part
     for (int rank = 0; rank < count; ++rank) {
-      equals.push_back(at::zeros({static_cast<std::int64_t>(parts_.size())}, at::kLong));
+      equals.push_back(host_zeros({static_cast<std::int64_t>(parts_.size())}, at::kLong));
     }
     auto* mine = equals[static_cast<std::size_t>(own)].mutable_data_ptr<std::int64_t>();
     for (std::size_t p = 0; p < parts_.size(); ++p) mine[p] = write_mask(parts_[p]);

@@ -2,12 +2,12 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/uniform.h>
 
 #include <optional>
 
 #include "core/compression/compressions.hpp"
+#include "core/host_tensor.hpp"
 #include "core/memory/deferred_values.hpp"
 #include "core/xxh3.hpp"
 
@@ -19,7 +19,7 @@ void add_trained_states(const Compressions& compressions, std::uint64_t seed, Mo
     std::optional<DeferredValues::Scope> scope;
     if (model.deferred()) scope.emplace(*model.deferred());
     const std::string& name = state->parameter;
-    at::Tensor values = at::empty(state->shape, at::kFloat);
+    at::Tensor values = host_empty(state->shape, at::kFloat);
     // A function of seed and name: it depends on no other random number of the run.
     values.uniform_(-state->bound, state->bound,
                     at::make_generator<at::CPUGeneratorImpl>(seed ^ xxh3(name.data(), name.size())));

@@ -1,7 +1,6 @@
 // How compressions make compute copies of masters: measured, joined over the ranks, transformed.
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 
 #include "core/compression/compressions.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/plugin_call.hpp"
 
@@ -84,9 +84,9 @@ class Compressions::Pass {
     WeightCodes made{one.plan->layout,
                      one.plan->bits,
                      one.plan->zero_points,
-                     at::empty({one.part->range.numel}, at::kChar),
-                     at::empty({groups}, at::kFloat),
-                     at::empty({groups}, at::kInt)};
+                     host_empty({one.part->range.numel}, at::kChar),
+                     host_empty({groups}, at::kFloat),
+                     host_empty({groups}, at::kInt)};
     const Member::Shown shown = shown_of(one, one.part->range);
     const capstan_compressed piece = piece_of(one, one.part->range, one.input, &shown);
     call("encode", one, [&](capstan_error* error) {
@@ -196,7 +196,7 @@ class Compressions::Pass {
         }
       }
       all += count;
-      parts.push_back(at::empty({count}, at::kDouble));
+      parts.push_back(host_empty({count}, at::kDouble));
     }
     if (all == 0) return;
     at::Tensor& here = parts[static_cast<std::size_t>(ranks.rank())];
@@ -263,11 +263,11 @@ void Compressions::fill(const std::string& step, CompressedParts& all, std::int6
       if (part.wants_scales && last[indices[w]] == member.get()) part.scales = pass.scales(one, updates);
       const bool direct = part.compute.scalar_type() == at::kFloat;
       if (direct || last[indices[w]] != member.get()) {
-        if (!to.defined()) to = direct ? part.compute : at::empty({part.range.numel}, at::kFloat);
+        if (!to.defined()) to = direct ? part.compute : host_empty({part.range.numel}, at::kFloat);
         pass.transform(one, part.range, one.input, updates, to);
         continue;
       }
-      const at::Tensor chunk = at::empty({std::min(kChunk, part.range.numel)}, at::kFloat);
+      const at::Tensor chunk = host_empty({std::min(kChunk, part.range.numel)}, at::kFloat);
       for (std::int64_t at = 0; at < part.range.numel; at += kChunk) {
         const std::int64_t count = std::min(kChunk, part.range.numel - at);
         const at::Tensor made = chunk.narrow(0, 0, count);

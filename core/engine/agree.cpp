@@ -1,12 +1,12 @@
 // The exchange between ranks that ends a step, and the numbers that each rank brings to it.
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/engine/state.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 
@@ -71,7 +71,7 @@ void Engine::ask_to_stop() { state_->stop_asked = true; }
 bool Engine::stop_agreed() const { return state_->stop_agreed; }
 bool Engine::any_rank(bool asks) {
   if (world_size() == 1) return asks;
-  at::Tensor count = at::empty({1}, at::kLong).fill_(asks ? 1 : 0);
+  at::Tensor count = host_empty({1}, at::kLong).fill_(asks ? 1 : 0);
   state_->communicator->all_reduce_exact("any rank", count);
   return count.item<std::int64_t>() > 0;
 }

@@ -1,10 +1,10 @@
 // The mean loss over batches that nothing is trained on.
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 /// The mean over all ranks of sums of weighted losses; 0 when there are none.
 double mean_over_ranks(Communicator& communicator, double sum, double weight) {
   std::vector<at::Tensor> parts;
-  for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(at::empty({2}, at::kDouble));
+  for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(host_empty({2}, at::kDouble));
   auto* mine = parts[static_cast<std::size_t>(communicator.rank())].mutable_data_ptr<double>();
   mine[0] = sum;
   mine[1] = weight;

@@ -8,6 +8,7 @@
 
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/host_words.hpp"
 #include "core/log.hpp"
 #include "core/model/dtype_names.hpp"
@@ -37,7 +38,7 @@ void Engine::State::place_batch(Batch& batch) const {
   const std::int64_t rows = config.batch.micro_batch_size;
   const std::int64_t first =
       progress.global_samples + (under_way.micro_step * communicator->size() + communicator->rank()) * rows;
-  batch.tensors.emplace("sample_position", at::arange(first, first + rows, at::kLong));
+  batch.tensors.emplace("sample_position", at::arange(first, first + rows, host_options(at::kLong)));
 }
 
 void Engine::State::change_by_sampler(Batch& batch) {

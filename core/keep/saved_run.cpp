@@ -1,9 +1,8 @@
 #include "core/keep/saved_run.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include <limits>
 
+#include "core/host_tensor.hpp"
 #include "core/registry/component_states.hpp"
 
 namespace capstan {
@@ -20,7 +19,7 @@ int digit_value(char c) {
 
 at::Tensor bytes_of(const StateReader& state, const std::string& key) {
   const std::string& text = state.text(key);
-  at::Tensor bytes = at::empty({static_cast<std::int64_t>(text.size() / 2)}, at::kByte);
+  at::Tensor bytes = host_empty({static_cast<std::int64_t>(text.size() / 2)}, at::kByte);
   auto* data = bytes.mutable_data_ptr<std::uint8_t>();
   for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
     const int high = digit_value(text[i]), low = digit_value(text[i + 1]);

@@ -1,6 +1,5 @@
 #include "core/keep/snapshot_partners.hpp"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 
 #include "core/comm/as_one.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -73,7 +73,7 @@ void copy_to_partners(SnapshotFolder& folder, const SnapshotSegment* segment, Sn
         }
       },
       kCopyCaller);
-  const at::Tensor nothing = at::empty({0}, at::kByte);
+  const at::Tensor nothing = host_empty({0}, at::kByte);
   const std::vector<at::Tensor> none(static_cast<std::size_t>(size), nothing);
   for (int k = 1; k <= copies; ++k) {
     const auto to = static_cast<std::size_t>(partner_of(ranks.rank(), k, ranks.hosts()));
@@ -83,7 +83,7 @@ void copy_to_partners(SnapshotFolder& folder, const SnapshotSegment* segment, Sn
     const auto& coming = rooms[static_cast<std::size_t>(k - 1)];
     for (const auto& [rank, room] : coming) {
       bodies_in[static_cast<std::size_t>(rank)] = tensor_of(room->open_copy(body_of(rank)));
-      heads_in[static_cast<std::size_t>(rank)] = at::empty({static_cast<std::int64_t>(kSnapshotHead)}, at::kByte);
+      heads_in[static_cast<std::size_t>(rank)] = host_empty({static_cast<std::int64_t>(kSnapshotHead)}, at::kByte);
     }
     ranks.all_to_all("snapshot, copy", bodies_out, bodies_in, kCopyCaller);
     ranks.all_to_all("snapshot, head of the copy", heads_out, heads_in, kCopyCaller);

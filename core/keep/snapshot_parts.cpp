@@ -1,7 +1,5 @@
 #include "core/keep/snapshot_parts.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -10,6 +8,7 @@
 #include "core/checkpoint/snapshot.hpp"
 #include "core/checkpoint/state_text.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/xxh3.hpp"
 
 namespace capstan {
@@ -157,7 +156,7 @@ class Sending {
       sizes[static_cast<std::size_t>(one.from)] += room_for(one.place);
     }
     std::vector<at::Tensor> send;
-    for (const std::int64_t bytes : sizes) received_.push_back(at::empty({bytes}, at::kByte));
+    for (const std::int64_t bytes : sizes) received_.push_back(host_empty({bytes}, at::kByte));
     for (const std::string& text : ranks_.all_gather_text("load_snapshot, wishes", wishes.dump(), kCaller)) {
       send.push_back(wished(Json::parse(text)));
     }
@@ -179,7 +178,7 @@ class Sending {
       tensors.emplace_back(segment.data().data() + place.begin, place);
       bytes += room_for(place);
     }
-    at::Tensor out = at::empty({bytes}, at::kByte);
+    at::Tensor out = host_empty({bytes}, at::kByte);
     auto* to = static_cast<std::byte*>(out.mutable_data_ptr());
     for (const auto& [from, place] : tensors) {
       std::memcpy(to, from, place.end - place.begin);

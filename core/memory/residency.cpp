@@ -4,12 +4,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/host_words.hpp"
 #include "core/log.hpp"
 #include "core/memory/operands.hpp"
@@ -34,7 +34,7 @@ bool covers(const std::vector<at::Tensor>& tensors) {
   std::int64_t numel = 0;
   for (const at::Tensor& tensor : tensors) numel += tensor.numel();
   if (numel != elements) return false;
-  const at::Tensor seen = at::zeros({elements}, at::kBool);
+  const at::Tensor seen = host_zeros({elements}, at::kBool);
   for (const at::Tensor& tensor : tensors) {
     if (tensor.scalar_type() != tensors.front().scalar_type()) return false;
     seen.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset()).fill_(true);

@@ -11,6 +11,7 @@
 #include <exception>
 #include <functional>
 
+#include "core/host_tensor.hpp"
 #include "core/memory/remote_storage.hpp"
 #include "core/parameters/parameter_store.hpp"
 
@@ -245,7 +246,7 @@ double ParameterStore::sum_over_ranks(const std::string& name, double value) {
   settle();
   std::vector<at::Tensor> parts;
   Communicator& communicator = sharding_->communicator();
-  for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(at::empty({1}, at::kDouble).fill_(value));
+  for (int rank = 0; rank < communicator.size(); ++rank) parts.push_back(host_empty({1}, at::kDouble).fill_(value));
   communicator.all_gather(name, parts);
   double sum = 0;
   for (const at::Tensor& part : parts) sum += *part.const_data_ptr<double>();

@@ -1,6 +1,5 @@
 // How a parameter store's pieces come to be, and where their tensors are: in memory, or in tiles on stores.
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -8,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/host_tensor.hpp"
 #include "core/memory/sum_of_squares.hpp"
 #include "core/parameters/parameter_store.hpp"
 #include "core/parameters/run_needs.hpp"
@@ -241,7 +241,7 @@ void ParameterStore::build_states(std::size_t p, const ParameterGroups& groups) 
     const std::int64_t values = spec.values_for(piece.numel, entry.shape);
     const at::ScalarType dtype = options_.state_dtype(spec);
     if (is_counter(spec)) {
-      state = at::empty({values}, dtype).fill_(spec.init);
+      state = host_empty({values}, dtype).fill_(spec.init);
     } else if (options_.offload.states) {
       state = staged(staging_->states_memory(sub_group_of_[p]) + places_[p].states[index], values, dtype);
     } else {

@@ -1,11 +1,11 @@
 // How a parameter store shows compressions the gradients of a step.
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "core/host_tensor.hpp"
 #include "core/parameters/parameter_store.hpp"
 
 namespace capstan {
@@ -30,7 +30,7 @@ std::vector<std::uint8_t> ParameterStore::compressed_present(const std::string& 
   std::vector<at::Tensor> of_ranks;
   Communicator& communicator = sharding_->communicator();
   for (int rank = 0; rank < communicator.size(); ++rank) {
-    of_ranks.push_back(at::empty({static_cast<std::int64_t>(present.size())}, at::kByte));
+    of_ranks.push_back(host_empty({static_cast<std::int64_t>(present.size())}, at::kByte));
   }
   std::copy(present.begin(), present.end(),
             of_ranks[static_cast<std::size_t>(communicator.rank())].mutable_data_ptr<std::uint8_t>());
@@ -69,7 +69,7 @@ void ParameterStore::show_gradients(const std::string& step, bool changes,
   }
   for (TrainedPart& part : compressed_.states) {
     if (!changes) break;
-    part.gradient = at::empty({part.range.numel}, at::kFloat);
+    part.gradient = host_empty({part.range.numel}, at::kFloat);
   }
   use(compressed_);
   for (std::size_t k = 0; k < present.size(); ++k) {

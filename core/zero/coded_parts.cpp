@@ -1,12 +1,12 @@
 #include "core/zero/coded_parts.hpp"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -80,7 +80,7 @@ std::int64_t CodeFormat::bytes(const Range& range) const {
 
 at::Tensor encode_part(const PartScales& made, const Range& part, const at::Tensor& values) {
   const CodeFormat& format = made.format;
-  const at::Tensor bytes = at::empty({format.bytes(part)}, at::kByte);
+  const at::Tensor bytes = host_empty({format.bytes(part)}, at::kByte);
   if (part.numel == 0) return bytes;
   const Places to(format, part, bytes.mutable_data_ptr<std::uint8_t>());
   const auto groups = static_cast<std::size_t>(format.groups_in(part));
@@ -122,7 +122,7 @@ void decode_part(const CodeFormat& format, const Range& part, const at::Tensor& 
       std::uint8_t codes[kGrain];
       unpack(width, at, stop, from.codes, codes);
       const bool plain = values.scalar_type() == at::kFloat;
-      const at::Tensor wide = plain ? values.narrow(0, at, stop - at) : at::empty({stop - at}, at::kFloat);
+      const at::Tensor wide = plain ? values.narrow(0, at, stop - at) : host_empty({stop - at}, at::kFloat);
       auto* out = wide.mutable_data_ptr<float>();
       for_each_group(format, part, at, stop, [&](std::int64_t group, std::int64_t first, std::int64_t until) {
         const float scale = load(from.scales, group), zero = zero_point(format, from.zero_points, group);

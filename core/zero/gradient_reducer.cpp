@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 /// Runs after a gradient was added to its parameter.
@@ -314,7 +315,7 @@ void GradientReducer::keep(std::size_t b, const at::Tensor& all, const at::Tenso
 void GradientReducer::reduce_late() {
   std::vector<at::Tensor> all;
   for (int rank = 0; rank < communicator_->size(); ++rank) {
-    all.push_back(at::zeros({static_cast<std::int64_t>(buckets_.size())}, at::kByte));
+    all.push_back(host_zeros({static_cast<std::int64_t>(buckets_.size())}, at::kByte));
   }
   std::copy(late_.begin(), late_.end(),
             all[static_cast<std::size_t>(communicator_->rank())].mutable_data_ptr<std::uint8_t>());

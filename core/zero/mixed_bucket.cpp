@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "core/host_tensor.hpp"
+
 namespace capstan {
 namespace {
 
@@ -35,7 +37,7 @@ void average_rows(Communicator& communicator, const std::string& name, at::Tenso
 
   std::vector<at::Tensor> counts, indices, rows;
   for (int rank = 0; rank < communicator.size(); ++rank) {
-    counts.push_back(at::empty({1}, at::kLong).fill_(own.numel()));
+    counts.push_back(host_empty({1}, at::kLong).fill_(own.numel()));
   }
   communicator.all_gather(name + ", numbers of rows", counts);
   for (const at::Tensor& count : counts) {

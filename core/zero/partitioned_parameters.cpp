@@ -1,10 +1,10 @@
 #include "core/zero/partitioned_parameters.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
 #include <utility>
 
+#include "core/host_tensor.hpp"
 #include "core/zero/quantized_collectives.hpp"
 
 namespace capstan {
@@ -53,7 +53,7 @@ PartitionedParameters::PartitionedParameters(const Partition& partition, int ran
     first.push_back(elements);
     if (has_room(i)) elements += Partition::aligned(partition.part(i, rank).numel);
   }
-  const at::Tensor memory = at::empty({elements}, dtype);
+  const at::Tensor memory = host_empty({elements}, dtype);
   for (std::size_t i = 0; i < count; ++i) {
     const bool here = has_room(i);
     parts_.push_back(here ? memory.narrow(0, first[i], partition.part(i, rank).numel) : places_.in_place[i]);
@@ -81,7 +81,7 @@ void PartitionedParameters::take_part(std::size_t i, const at::Tensor& values) {
 
 at::Tensor PartitionedParameters::part(std::size_t i) const {
   if (!codes_[i].defined() && !stored(i)) return parts_[i];
-  const at::Tensor values = at::empty({partition_.part(i, rank_).numel}, dtype_);
+  const at::Tensor values = host_empty({partition_.part(i, rank_).numel}, dtype_);
   if (codes_[i].defined()) {
     decode_weights(codes_[i], values);
   } else if (values.numel() > 0) {
@@ -136,7 +136,7 @@ void PartitionedParameters::gather_coded(Communicator& communicator, const std::
     for (int rank = 0; rank < communicator.size(); ++rank) {
       const Range range = partition_.part(parameter, rank);
       parts.push_back(rank == rank_ ? encode_part(*scales_[parameter], range, parts_[parameter])
-                                    : at::empty({scales_[parameter]->format.bytes(range)}, at::kByte));
+                                    : host_empty({scales_[parameter]->format.bytes(range)}, at::kByte));
     }
   }
   communicator.all_gather(name, pieces);

@@ -2,13 +2,12 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/nan_to_num.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <stdexcept>
 
+#include "core/host_tensor.hpp"
 #include "core/zero/block_quantization.hpp"
 
 namespace capstan {
@@ -33,7 +32,7 @@ at::Tensor weight_codes(const at::Tensor& part) {
   const at::NoGradGuard no_grad;
   const BlockFormat format = weight_format(part.numel());
   if (format.block == 0) return {};
-  at::Tensor message = at::empty({format.message_bytes()}, at::kByte);
+  at::Tensor message = host_empty({format.message_bytes()}, at::kByte);
   encode(format, part.contiguous(), message);
   return message;
 }
@@ -42,7 +41,7 @@ void decode_weights(const at::Tensor& codes, at::Tensor part) {
   const at::NoGradGuard no_grad;
   const BlockFormat format = weight_format(part.numel());
   std::byte* const message = bytes_of(codes);
-  const at::Tensor values = part.scalar_type() == at::kFloat ? part : at::empty({part.numel()}, at::kFloat);
+  const at::Tensor values = part.scalar_type() == at::kFloat ? part : host_empty({part.numel()}, at::kFloat);
   dequantize(format, scales_of(message), codes_of(message, format.blocks()), values.mutable_data_ptr<float>());
   if (part.scalar_type() != at::kFloat) part.copy_(values.view(part.sizes()));
 }
@@ -59,7 +58,7 @@ void quantized_all_gather(Communicator& communicator, const std::string& name,
       if (format.block > 0) bytes += format.message_bytes();
     }
   }
-  const at::Tensor memory = at::empty({bytes}, at::kByte);
+  const at::Tensor memory = host_empty({bytes}, at::kByte);
   std::int64_t at = 0;
   std::vector<std::vector<at::Tensor>> messages;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -121,7 +120,7 @@ QuantizedReduceScatter::QuantizedReduceScatter(std::shared_ptr<Communicator> com
 
 /// The quantised elements of a part in fp32, in memory of their own.
 at::Tensor QuantizedReduceScatter::quantized_elements(std::size_t rank, const at::Tensor& values) const {
-  at::Tensor elements = at::empty({parts_[rank].numel}, at::kFloat);
+  at::Tensor elements = host_empty({parts_[rank].numel}, at::kFloat);
   std::int64_t from = 0, to = 0;
   for (const GradientRange& range : ranges_[rank]) {
     if (range.block > 0) {
@@ -152,11 +151,11 @@ void QuantizedReduceScatter::encode(const Part& part, at::Tensor values, Errors&
       const BlockFormat kept{8, format.numel, format.block};
       float* const error_scales = errors.scales.data() + block;
       std::uint8_t* const error_codes = errors.codes.data() + element;
-      at::Tensor error = at::empty({format.numel}, at::kFloat);
+      at::Tensor error = host_empty({format.numel}, at::kFloat);
       dequantize(kept, error_scales, error_codes, error.mutable_data_ptr<float>());
       x.add_(error);
       quantize(format, numbers, scales + block, codes + byte);
-      at::Tensor lost = at::empty({format.numel}, at::kFloat);
+      at::Tensor lost = host_empty({format.numel}, at::kFloat);
       dequantize(format, scales + block, codes + byte, lost.mutable_data_ptr<float>());
       error.mul_(feedback_->beta).add_(x.sub(lost), 1.0 - feedback_->beta);
       // An overflow is no error to make good later.
@@ -188,11 +187,11 @@ at::Tensor QuantizedReduceScatter::within_node(const std::string& name, const st
     for (int node = 0; node < nodes_; ++node) bytes += part(node, place).bytes;
     return bytes;
   };
-  std::vector<at::Tensor> send(parts.size(), at::empty({0}, at::kByte)), receive = send;
+  std::vector<at::Tensor> send(parts.size(), host_empty({0}, at::kByte)), receive = send;
   for (int place = 0; place < per_node_; ++place) {
     const auto peer = static_cast<std::size_t>(node_ * per_node_ + place);
-    send[peer] = at::empty({size_for(place)}, at::kByte);
-    receive[peer] = at::empty({size_for(place_)}, at::kByte);
+    send[peer] = host_empty({size_for(place)}, at::kByte);
+    receive[peer] = host_empty({size_for(place_)}, at::kByte);
     std::byte* message = bytes_of(send[peer]);
     for (int node = 0; node < nodes_; ++node) {
       const auto target = static_cast<std::size_t>(node * per_node_ + place);
@@ -204,7 +203,7 @@ at::Tensor QuantizedReduceScatter::within_node(const std::string& name, const st
 
   std::int64_t numel = 0;
   for (int node = 0; node < nodes_; ++node) numel += part(node, place_).numel;
-  at::Tensor sums = at::zeros({numel}, at::kFloat);
+  at::Tensor sums = host_zeros({numel}, at::kFloat);
   for (int place = 0; place < per_node_; ++place) {
     const std::byte* message = bytes_of(receive[static_cast<std::size_t>(node_ * per_node_ + place)]);
     auto* sum = sums.mutable_data_ptr<float>();
@@ -220,19 +219,19 @@ at::Tensor QuantizedReduceScatter::within_node(const std::string& name, const st
 /// The sum over nodes of what this rank owns.
 at::Tensor QuantizedReduceScatter::between_nodes(const std::string& name, const at::Tensor& sums) {
   const Part& own = part(node_, place_);
-  std::vector<at::Tensor> send(parts_.size(), at::empty({0}, at::kByte)), receive = send;
+  std::vector<at::Tensor> send(parts_.size(), host_empty({0}, at::kByte)), receive = send;
   std::int64_t element = 0;
   for (int node = 0; node < nodes_; ++node) {
     const auto peer = static_cast<std::size_t>(node * per_node_ + place_);
     const Part& of_peer = parts_[peer];
-    send[peer] = at::empty({of_peer.bytes}, at::kByte);
-    receive[peer] = at::empty({own.bytes}, at::kByte);
+    send[peer] = host_empty({of_peer.bytes}, at::kByte);
+    receive[peer] = host_empty({own.bytes}, at::kByte);
     encode(of_peer, sums.narrow(0, element, of_peer.numel), second_[static_cast<std::size_t>(node)],
            bytes_of(send[peer]));
     element += of_peer.numel;
   }
   communicator_->all_to_all(name + ", between nodes", send, receive);
-  at::Tensor sum = at::zeros({own.numel}, at::kFloat);
+  at::Tensor sum = host_zeros({own.numel}, at::kFloat);
   for (int node = 0; node < nodes_; ++node) {
     add(own, bytes_of(receive[static_cast<std::size_t>(node * per_node_ + place_)]), sum.mutable_data_ptr<float>());
   }
@@ -245,7 +244,7 @@ at::Tensor QuantizedReduceScatter::reduce(const std::string& name, const std::ve
     for (auto* list : {&first_, &second_}) std::fill(list->begin(), list->end(), Errors{});
   }
   const auto own = static_cast<std::size_t>(communicator_->rank());
-  at::Tensor sum = at::empty({parts[own].numel()}, at::kFloat);
+  at::Tensor sum = host_empty({parts[own].numel()}, at::kFloat);
   const at::Tensor quantized = between_nodes(name, within_node(name, parts));
 
   // Parts that have no blocks travel as they are.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/host_tensor.hpp"
+
 namespace capstan {
 namespace {
 
@@ -166,8 +168,8 @@ StepAgreement Sharding::exchange(const std::string& step, const std::vector<doub
   for (int rank = 0; rank < options_.communicator->size(); ++rank) {
     const std::int64_t sums = by_block ? blocks_of(rank) : 1;
     const auto count = static_cast<std::int64_t>(numbers.size()) + 2 * sums;
-    doubles.push_back(at::empty({count}, at::kDouble));
-    bytes.push_back(at::empty({static_cast<std::int64_t>(numels_.size())}, at::kByte));
+    doubles.push_back(host_empty({count}, at::kDouble));
+    bytes.push_back(host_empty({static_cast<std::int64_t>(numels_.size())}, at::kByte));
   }
   auto* mine = doubles[static_cast<std::size_t>(own)].mutable_data_ptr<double>();
   mine = std::copy(numbers.begin(), numbers.end(), mine);
@@ -213,7 +215,7 @@ std::vector<double> Sharding::sum_blocks(const std::string& name, const std::vec
   }
   std::vector<at::Tensor> parts;
   for (int rank = 0; rank < options_.communicator->size(); ++rank) {
-    parts.push_back(at::empty({blocks_of(rank) * static_cast<std::int64_t>(width)}, at::kDouble));
+    parts.push_back(host_empty({blocks_of(rank) * static_cast<std::int64_t>(width)}, at::kDouble));
   }
   std::copy(per_block.begin(), per_block.end(),
             parts[static_cast<std::size_t>(options_.communicator->rank())].mutable_data_ptr<double>());

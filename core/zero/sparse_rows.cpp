@@ -1,8 +1,8 @@
 #include "core/zero/sparse_rows.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
+
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 
@@ -29,7 +29,7 @@ void SparseRows::note(std::size_t i, const at::Tensor& gradient) {
 void SparseRows::agree(Communicator& communicator, const std::string& step) {
   std::vector<at::Tensor> all;
   for (int rank = 0; rank < communicator.size(); ++rank) {
-    all.push_back(at::empty({static_cast<std::int64_t>(marks_.size())}, at::kByte));
+    all.push_back(host_empty({static_cast<std::int64_t>(marks_.size())}, at::kByte));
   }
   std::copy(marks_.begin(), marks_.end(),
             all[static_cast<std::size_t>(communicator.rank())].mutable_data_ptr<std::uint8_t>());
