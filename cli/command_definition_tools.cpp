@@ -222,6 +222,8 @@ void Definition::define_plugins() {
       ->take_last();
   text_option(check, "--params", check_->arguments.params, "JSON",
               "Values of parameters in place of their defaults: '{\"names\": [\"attn\"]}'");
+  text_option(check, "--device", check_->arguments.device, "TYPE",
+              "Try components for an accelerator there; emulated: on every machine, and strictly");
   flag(check, "--in-process", check_->arguments.in_process, "No processes of their own: for the debugger");
   flag(check, "--json", check_->arguments.json, "Print the results as JSON");
   flag(check, "--verify", check_->arguments.verify,

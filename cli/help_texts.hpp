@@ -166,6 +166,7 @@ inline constexpr const char* kCheckExamples =
     "  capstan plugins check build/libcapstan_optimizer_signum.so --only zero_gradient --in-process\n"
     "  capstan plugins check build/libcapstan_observer_prune.so --params '{\"names\": [\"attn\"]}' --timeout 10\n"
     "  capstan plugins check build/libcapstan_optimizer_signum.so --verify --html badges.html\n"
+    "  capstan plugins check build/lib/capstan/emulated/libcapstan_optimizer_signum_on_cpu.so --device emulated\n"
     "\n"
     "Exit code 0 when every case passed and --verify found nothing, otherwise 4.";
 

@@ -38,6 +38,10 @@ void check_verify(const PluginsCheckArguments& arguments) {
     if (!arguments.html.empty()) throw UsageError("--html: is the page of --verify, which is not given.");
     return;
   }
+  if (!arguments.device.empty()) {
+    throw UsageError(
+        "--verify: trains on the CPU, and --device asks for the cases of another device. Give one of them.");
+  }
   if (arguments.json) throw UsageError("--verify: prints a table, and --json asks for one document. Give one of them.");
   if (!can_be_verified(arguments.file)) {
     throw UsageError("--verify: trains with optimizers, schedules and models for the CPU, and '" + arguments.file +
@@ -68,6 +72,7 @@ int plugins_check(const PluginsCheckArguments& arguments) {
   conformance::Options options;
   options.only = arguments.only;
   options.in_process = arguments.in_process;
+  options.device = arguments.device;
   if (arguments.seed) options.seed = static_cast<std::uint64_t>(*arguments.seed);
   if (arguments.timeout) {
     if (*arguments.timeout < 1)

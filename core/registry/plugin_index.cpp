@@ -170,6 +170,8 @@ fs::path installed_plugin_folder() {
   return error ? fs::path() : library.parent_path() / "capstan" / "plugins";
 }
 
+fs::path emulated_device_folder() { return installed_plugin_folder().parent_path() / "emulated"; }
+
 fs::path user_plugin_folder() {
   const auto value = [](const char* name) {
     const char* text = std::getenv(name);

@@ -96,6 +96,9 @@ class PluginIndex {
 /// The folder of the plugins that are installed with this library.
 std::filesystem::path installed_plugin_folder();
 
+/// The folder of the device that is emulated on every machine, which no search finds by itself. It may not be there.
+std::filesystem::path emulated_device_folder();
+
 /// Where `capstan plugins install` puts plugins: $XDG_DATA_HOME/capstan/plugins, or ~/.local/share/capstan/plugins.
 /// Empty for a user without $HOME.
 std::filesystem::path user_plugin_folder();

@@ -11,6 +11,7 @@
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/plugin_call.hpp"
 #include "sdk/conformance/component_under_test.hpp"
+#include "sdk/conformance/device_under_test.hpp"
 #include "sdk/conformance/footprint.hpp"
 
 /// What components of kind attention keep to: those that have layouts, and those that compute with them.
@@ -19,10 +20,12 @@ namespace {
 
 class AttentionUnderTest {
  public:
-  AttentionUnderTest(const Context& context, const ComponentManifest& manifest) : component_(context, manifest) {}
+  AttentionUnderTest(const Context& context, const ComponentManifest& manifest)
+      : component_(context, manifest), device_(device_of(manifest)) {}
 
   const capstan_attention* table() const { return component_.vtable<capstan_attention>(); }
   void* self() const { return component_.self(); }
+  c10::Device device() const { return device_; }
   bool has_layouts() const { return CAPSTAN_HAS(table(), facts) && CAPSTAN_HAS(table(), layout); }
   bool is_kernel() const {
     return CAPSTAN_HAS(table(), prepare) && CAPSTAN_HAS(table(), release) && CAPSTAN_HAS(table(), forward) &&
@@ -58,6 +61,7 @@ class AttentionUnderTest {
 
  private:
   ComponentUnderTest component_;
+  c10::Device device_;
 };
 
 void need_layouts(const AttentionUnderTest& attention) {
@@ -132,7 +136,7 @@ class KernelRun {
       for (float *at = made.data_ptr<float>(), *end = at + made.numel(); at < end; ++at) {
         *at = std::normal_distribution<float>()(random);
       }
-      return made.to(dtype).transpose(1, 2);
+      return made.to(attention.device(), dtype).transpose(1, 2);
     };
     q = draw(kWidth);
     k = draw(kWidth);
@@ -147,7 +151,7 @@ class KernelRun {
   }
 
   void add_term(const at::Tensor& values) {
-    terms_.push_back(values.expand({q.size(0), q.size(1), q.size(2), q.size(2)}));
+    terms_.push_back(values.to(attention_.device()).expand({q.size(0), q.size(1), q.size(2), q.size(2)}));
   }
 
   struct Result {
@@ -161,7 +165,7 @@ class KernelRun {
     Result made;
     const float none = std::numeric_limits<float>::quiet_NaN();
     made.out = at::full({q.size(0), q.size(2), q.size(1), v.size(3)}, none, q.options()).transpose(1, 2);
-    made.log_sum_exp = at::full({q.size(0), q.size(1), q.size(2)}, none);
+    made.log_sum_exp = at::full({q.size(0), q.size(1), q.size(2)}, none, q.options().dtype(at::kFloat));
     made.grad_q = at::full(q.sizes(), none, q.options());
     made.grad_k = at::full(k.sizes(), none, q.options());
     made.grad_v = at::full(v.sizes(), none, q.options());
@@ -169,7 +173,7 @@ class KernelRun {
     std::vector<const capstan_attention_term*> pointers;
     for (std::size_t i = 0; i < terms.size(); ++i) {
       terms[i] = {sizeof terms[i], terms_[i].scalar_type() == at::kBool, handle_of(terms_[i]), nullptr};
-      made.grad_terms.push_back(at::zeros(terms_[i].sizes()));
+      made.grad_terms.push_back(at::zeros(terms_[i].sizes(), q.options().dtype(at::kFloat)));
       if (!terms[i].mask) terms[i].grad = handle_of(made.grad_terms.back());
       pointers.push_back(&terms[i]);
     }
@@ -190,15 +194,20 @@ class KernelRun {
                              error);
     });
     table->release(attention_.self(), plan);
+    for (at::Tensor* tensor : {&made.out, &made.log_sum_exp, &made.grad_q, &made.grad_k, &made.grad_v}) {
+      *tensor = tensor->to(at::kCPU);
+    }
+    for (at::Tensor& tensor : made.grad_terms) tensor = tensor.to(at::kCPU);
     return made;
   }
 
   /// Masked dense attention in double precision, with its gradients by hand.
   Result expected() const {
-    const at::Tensor dq = q.to(at::kDouble), dk = k.to(at::kDouble), dv = v.to(at::kDouble),
-                     dout = grad.to(at::kDouble);
+    const auto exact = [](const at::Tensor& tensor) { return tensor.to(at::kCPU, at::kDouble); };
+    const at::Tensor dq = exact(q), dk = exact(k), dv = exact(v), dout = exact(grad);
     at::Tensor scores = at::matmul(dq, dk.transpose(-1, -2)).mul(kScale), allowed = allowed_;
-    for (const at::Tensor& term : terms_) {
+    for (const at::Tensor& of_device : terms_) {
+      const at::Tensor term = of_device.to(at::kCPU);
       if (term.scalar_type() == at::kBool) {
         allowed = allowed.logical_and(term);
       } else {
@@ -234,9 +243,8 @@ class KernelRun {
   std::vector<at::Tensor> terms_;
 };
 
-void need_kernel(const AttentionUnderTest& attention, const ComponentManifest& component) {
+void need_kernel(const AttentionUnderTest& attention) {
   if (!attention.is_kernel()) throw Skip("it computes nothing.");
-  if (!component.runs_on("cpu")) throw Skip("it computes on another device.");
 }
 
 void expect_near(const std::string& what, const at::Tensor& found, const at::Tensor& wanted, double tolerance) {
@@ -252,7 +260,7 @@ double tolerance_of(at::ScalarType dtype) { return dtype == at::kFloat ? 1e-5 : 
 
 void check_forward(const Context& context, const ComponentManifest& component) {
   const AttentionUnderTest attention(context, component);
-  need_kernel(attention, component);
+  need_kernel(attention);
   auto random = context.random();
   for (const at::ScalarType dtype : kKernelDtypes) {
     for (const bool causal : {false, true}) {
@@ -272,7 +280,7 @@ void check_forward(const Context& context, const ComponentManifest& component) {
 
 void check_gradients(const Context& context, const ComponentManifest& component) {
   const AttentionUnderTest attention(context, component);
-  need_kernel(attention, component);
+  need_kernel(attention);
   auto random = context.random();
   for (const at::ScalarType dtype : kKernelDtypes) {
     for (const bool causal : {false, true}) {
@@ -288,7 +296,7 @@ void check_gradients(const Context& context, const ComponentManifest& component)
 
 void check_terms(const Context& context, const ComponentManifest& component) {
   const AttentionUnderTest attention(context, component);
-  need_kernel(attention, component);
+  need_kernel(attention);
   auto random = context.random();
   KernelRun run(attention, random, false, at::kFloat);
   const std::int64_t tokens = run.q.size(2);
@@ -312,7 +320,7 @@ void check_terms(const Context& context, const ComponentManifest& component) {
 
 void check_threads(const Context& context, const ComponentManifest& component) {
   const AttentionUnderTest attention(context, component);
-  need_kernel(attention, component);
+  need_kernel(attention);
   auto random = context.random();
   const KernelRun run(attention, random, true, at::kFloat, 301);
   const int before = at::get_num_threads();
@@ -329,7 +337,7 @@ void check_threads(const Context& context, const ComponentManifest& component) {
 void check_leak(const Context& context, const ComponentManifest& component) {
   const AttentionUnderTest attention(context, component);
   if (attention.has_layouts()) return expect_no_leak("layout", [&] { attention.layout(2, 10, 1); });
-  need_kernel(attention, component);
+  need_kernel(attention);
   auto random = context.random();
   const KernelRun run(attention, random, true, at::kFloat);
   expect_no_leak("forward and backward", [&] { run.run(); });

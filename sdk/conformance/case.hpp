@@ -32,6 +32,7 @@ inline void expect(bool condition, const std::string& text) {
 struct Context {
   std::filesystem::path plugin;  // absolute
   std::uint64_t seed = 0;
+  std::string device;  // Options::device
   std::mt19937_64 random() const { return std::mt19937_64(seed); }
 };
 
@@ -45,7 +46,8 @@ using Cases = std::vector<Case>;
 Cases loading_cases(const std::filesystem::path& plugin);
 Cases creation_cases(const ComponentManifest& component);
 Cases optimizer_cases(const ComponentManifest& component);
-Cases rank_cases(const ComponentManifest& component);  // optimizers that communicate by themselves
+Cases device_wait_cases(const ComponentManifest& component);  // optimizers on the emulated device
+Cases rank_cases(const ComponentManifest& component);         // optimizers that communicate by themselves
 Cases scheduler_cases(const ComponentManifest& component);
 Cases monitor_cases(const ComponentManifest& component);
 Cases model_cases(const ComponentManifest& component);

@@ -16,6 +16,7 @@
 #include "core/log.hpp"
 #include "sdk/conformance/case.hpp"
 #include "sdk/conformance/conformance.hpp"
+#include "sdk/conformance/device_under_test.hpp"
 
 namespace capstan::conformance {
 namespace {
@@ -27,14 +28,16 @@ using Clock = std::chrono::steady_clock;
 struct Suite {
   std::string_view kind;
   Cases (*cases)(const ComponentManifest& component);
+  bool on_devices = false;  // its tensors may be in the memory of a device
 };
 
-constexpr Suite kSuites[] = {{"optimizer", optimizer_cases},
-                             {"optimizer", rank_cases},
+constexpr Suite kSuites[] = {{"optimizer", optimizer_cases, true},
+                             {"optimizer", rank_cases, true},
+                             {"optimizer", device_wait_cases, true},
                              {"scheduler", scheduler_cases},
                              {"monitor", monitor_cases},
                              {"model", model_cases},
-                             {"observer", observer_cases},
+                             {"observer", observer_cases, true},
                              {"offload", offload_cases},
                              {"offload", offload_range_cases},
                              {"offload", offload_memory_cases},
@@ -45,7 +48,7 @@ constexpr Suite kSuites[] = {{"optimizer", optimizer_cases},
                              {"metric", metric_cases},
                              {"sampler", sampler_cases},
                              {"pacing", pacing_cases},
-                             {"attention", attention_cases},
+                             {"attention", attention_cases, true},
                              {"tuner", tuner_cases},
                              {"accelerator", accelerator_cases}};
 
@@ -71,7 +74,29 @@ void override_params(PluginManifest& manifest, const Json& params) {
                     "'. 'capstan plugins inspect' shows what it has.");
 }
 
-Cases all_cases(const fs::path& plugin, const Json& params) {
+/// The components that are tried, as they are tried.
+std::vector<ComponentManifest> components_on(const PluginManifest& manifest, const std::string& device) {
+  std::vector<ComponentManifest> chosen;
+  for (const ComponentManifest& component : manifest.components) {
+    if (auto made_for_it = on_device(component, device)) chosen.push_back(std::move(*made_for_it));
+  }
+  if (!chosen.empty()) {
+    for (const ComponentManifest& component : chosen) {
+      if (!component.runs_on("cpu") && !device.empty()) accelerator_for(component, device);
+    }
+    return chosen;
+  }
+  std::set<std::string> devices;
+  for (const ComponentManifest& component : manifest.components) devices.insert(component.device);
+  std::string list;
+  for (const std::string& one : devices) list += (list.empty() ? "" : ", ") + one;
+  throw ConfigError("--device " + device + ": no component of " + manifest.name +
+                    " is made for it. They are made for " + list +
+                    ". A manifest names the device: device = \"cuda\", or devices = \"any\" for what computes by "
+                    "LibTorch's operators alone.");
+}
+
+Cases all_cases(const fs::path& plugin, const Json& params, const std::string& device) {
   Cases all = loading_cases(plugin);
   std::optional<IndexedPlugin> indexed;
   try {
@@ -80,13 +105,13 @@ Cases all_cases(const fs::path& plugin, const Json& params) {
     return all;  // loading/manifest says it
   }
   override_params(indexed->manifest, params);
-  for (const ComponentManifest& component : indexed->manifest.components) {
+  for (const ComponentManifest& component : components_on(indexed->manifest, device)) {
     const auto add = [&](Cases more) { std::move(more.begin(), more.end(), std::back_inserter(all)); };
     add(creation_cases(component));
-    // The kit makes its tensors in host memory.
-    if (!component.runs_on("cpu")) continue;
+    const bool on_cpu = component.runs_on("cpu");
+    if (!on_cpu && device.empty()) continue;
     for (const Suite& suite : kSuites) {
-      if (suite.kind == component.kind) add(suite.cases(component));
+      if (suite.kind == component.kind && (on_cpu || suite.on_devices)) add(suite.cases(component));
     }
   }
   return all;
@@ -115,6 +140,7 @@ class Workplace {
 std::string run_here(const Case& test, const Context& context) {
   try {
     test.run(context);
+    expect_no_fault();
     return "P";
   } catch (const Skip& skip) {
     return std::string("S") + skip.what();
@@ -213,7 +239,7 @@ const char* outcome_name(Outcome outcome) {
 
 std::vector<CaseName> cases(const fs::path& plugin) {
   std::vector<CaseName> names;
-  for (const Case& test : all_cases(plugin, Json::object())) names.push_back({test.name, test.rule});
+  for (const Case& test : all_cases(plugin, Json::object(), "")) names.push_back({test.name, test.rule});
   return names;
 }
 
@@ -223,10 +249,10 @@ bool has_suite(std::string_view kind) {
 
 std::vector<Result> check(const fs::path& plugin, const Options& options,
                           const std::function<void(const Result&)>& seen) {
-  const Context context{fs::absolute(plugin), options.seed};
+  const Context context{fs::absolute(plugin), options.seed, options.device};
   std::vector<Result> results;
   std::string closed;  // the gate that failed
-  for (const Case& test : all_cases(context.plugin, options.params)) {
+  for (const Case& test : all_cases(context.plugin, options.params, options.device)) {
     if (test.name.find(options.only) == std::string::npos) continue;
     Result result{.name = test.name, .rule = test.rule};
     if (closed.empty()) {
@@ -256,6 +282,7 @@ Json report(const fs::path& plugin, const Options& options, const std::vector<Re
   Json json = Json::object();
   json["plugin"] = fs::absolute(plugin).string();
   json["seed"] = std::to_string(options.seed);
+  if (!options.device.empty()) json["device"] = options.device;
   json["passed"] = passed(results);
   json["cases"] = Json::array();
   for (const Result& result : results) {
@@ -275,7 +302,8 @@ std::string line(const Result& result, const fs::path& plugin, const Options& op
   if (!result.text.empty()) text += ": " + result.text;
   if (result.outcome == Outcome::kFailed) {
     text += "\n        the rule: " + result.rule + "\n        alone: capstan plugins check " + plugin.string() +
-            " --in-process --only " + result.name + " --seed " + std::to_string(options.seed);
+            " --in-process --only " + result.name + " --seed " + std::to_string(options.seed) +
+            (options.device.empty() ? "" : " --device " + options.device);
   }
   return text;
 }

@@ -9,6 +9,7 @@
 #include "core/model/batch.hpp"
 #include "core/registry/plugin_call.hpp"
 #include "core/registry/plugin_library.hpp"
+#include "sdk/conformance/device_under_test.hpp"
 
 namespace capstan::conformance {
 namespace {
@@ -160,6 +161,7 @@ ComponentUnderTest::ComponentUnderTest(const Context& context, const ComponentMa
                                        const std::function<void(capstan_host&)>& change)
     : host_(std::make_unique<capstan_host>(make_test_host())) {
   prepare_vector_math();  // as an engine does
+  open_device(context, manifest);
   if (change) change(*host_);
   try {
     registry_ = std::make_unique<Registry>(PluginIndex::of({read_plugin(context.plugin)}));

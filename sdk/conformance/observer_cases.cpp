@@ -9,6 +9,7 @@
 
 #include "core/model/batch.hpp"
 #include "sdk/conformance/component_under_test.hpp"
+#include "sdk/conformance/device_under_test.hpp"
 #include "sdk/conformance/footprint.hpp"
 
 namespace capstan::conformance {
@@ -23,7 +24,7 @@ at::Tensor take(capstan_tensor owned) {
 
 struct ObserverUnderTest {
   ObserverUnderTest(const Context& context, const ComponentManifest& manifest)
-      : component(context, manifest), table(component.vtable<capstan_observer>()) {}
+      : component(context, manifest), table(component.vtable<capstan_observer>()), device(device_of(manifest)) {}
 
   void event(capstan_event_kind kind, std::int64_t step, double norm = std::nan(""), at::Tensor loss = {}) {
     if (!CAPSTAN_HAS(table, event)) return;
@@ -44,12 +45,12 @@ struct ObserverUnderTest {
     for (std::int64_t step = 0; step < count; ++step) {
       event(CAPSTAN_EVENT_STEP_BEGIN, step);
       event(CAPSTAN_EVENT_FORWARD_BEGIN, step);
-      event(CAPSTAN_EVENT_FORWARD_END, step, std::nan(""), at::full({}, 2.5));
+      event(CAPSTAN_EVENT_FORWARD_END, step, std::nan(""), at::full({}, 2.5, device));
       event(CAPSTAN_EVENT_BACKWARD_BEGIN, step);
       event(CAPSTAN_EVENT_BACKWARD_END, step);
       event(CAPSTAN_EVENT_UPDATE_BEGIN, step, norm);
       event(CAPSTAN_EVENT_UPDATE_END, step, norm);
-      event(CAPSTAN_EVENT_STEP_END, step, norm, at::full({}, 2.5));
+      event(CAPSTAN_EVENT_STEP_END, step, norm, at::full({}, 2.5, device));
     }
   }
 
@@ -66,13 +67,14 @@ struct ObserverUnderTest {
       return CAPSTAN_OK;
     };
     const std::int64_t rows = hidden.size(0), tokens = hidden.dim() > 1 ? hidden.size(1) : 1;
-    at::Tensor mask = at::ones({1, 1, tokens, tokens}).tril(), positions = at::arange(tokens).unsqueeze(0);
+    at::Tensor mask = at::ones({1, 1, tokens, tokens}, device).tril();
+    at::Tensor positions = at::arange(tokens, device).unsqueeze(0);
     const capstan_argument given[] = {{sizeof(capstan_argument), as_str("attention_mask"), handle(mask)},
                                       {sizeof(capstan_argument), as_str("position_ids"), handle(positions)}};
     const capstan_argument* const pointers[] = {&given[0], &given[1]};
     Batch batch;
     batch.numbers = {{"global_step", 0}, {"micro_step", 0}};
-    batch.tensors["sample_position"] = at::arange(rows);
+    batch.tensors["sample_position"] = at::arange(rows, device);
     capstan_layer_call call{};
     call.struct_size = sizeof call;
     call.count = 2;
@@ -88,13 +90,14 @@ struct ObserverUnderTest {
 
   void take_tokens() {
     Batch batch;
-    batch.tensors["input_ids"] = at::arange(16).view({2, 8});
-    batch.tensors["labels"] = at::arange(16).view({2, 8});
+    batch.tensors["input_ids"] = at::arange(16, device).view({2, 8});
+    batch.tensors["labels"] = at::arange(16, device).view({2, 8});
     must("batch", [&](capstan_error* error) { return table->batch(component.self(), &batch, error); });
   }
 
   ComponentUnderTest component;
   const capstan_observer* table;
+  c10::Device device;  // of the tensors
 };
 
 void check_attach(const Context& context, const ComponentManifest& component) {
@@ -145,7 +148,7 @@ void check_round_trip(const Context& context, const ComponentManifest& component
 void check_layers(const Context& context, const ComponentManifest& component) {
   if (!component.attaches("layers")) throw Skip("it does not attach to layers.");
   ObserverUnderTest observer(context, component);
-  at::Tensor hidden = at::zeros({2, 8, 4});
+  at::Tensor hidden = at::zeros({2, 8, 4}, observer.device);
   const auto [out, runs] = observer.layer(hidden);
   expect(out.defined(), "layer gives nothing to the model.");
   expect(out.sizes() == hidden.sizes(), "layer gives the model a tensor of another shape.");
@@ -163,7 +166,7 @@ void check_batch(const Context& context, const ComponentManifest& component) {
 
 void check_observer_leaks(const Context& context, const ComponentManifest& component) {
   ObserverUnderTest observer(context, component);
-  at::Tensor hidden = at::zeros({2, 8, 4});
+  at::Tensor hidden = at::zeros({2, 8, 4}, observer.device);
   if (component.attaches("events")) expect_no_leak("event in a step", [&] { observer.run_steps(1, 1.5); });
   if (component.attaches("batch")) expect_no_leak("batch", [&] { observer.take_tokens(); });
   if (component.attaches("layers")) expect_no_leak("layer", [&] { observer.layer(hidden); });

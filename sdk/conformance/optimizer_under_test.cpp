@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "capstan/sdk/share.hpp"
+#include "sdk/conformance/device_under_test.hpp"
 
 namespace capstan::conformance {
 namespace {
@@ -79,25 +80,28 @@ capstan_tensor handle(at::Tensor& tensor) {
   return tensor.defined() ? reinterpret_cast<capstan_tensor>(&tensor) : nullptr;
 }
 
+at::Tensor on_host(const at::Tensor& tensor) { return tensor.to(at::kCPU); }
+
 at::Tensor from_values(const std::vector<float>& values) {
   return at::from_blob(const_cast<float*>(values.data()), {static_cast<std::int64_t>(values.size())}).clone();
 }
 
 std::string bytes_of(const at::Tensor& tensor) {
-  return std::string(static_cast<const char*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.nbytes()));
+  const at::Tensor values = on_host(tensor);
+  return std::string(static_cast<const char*>(values.data_ptr()), static_cast<std::size_t>(values.nbytes()));
 }
 
 }  // namespace
 
 Piece::Piece(const ComponentManifest& manifest, const Json& numbers, std::string piece_name,
              const std::vector<float>& values, const Options& options)
-    : name(std::move(piece_name)) {
+    : name(std::move(piece_name)), device_(device_of(manifest)) {
   const auto numel = static_cast<std::int64_t>(values.size());
-  param_tensor = guarded(numel, c10::ScalarType::Float, 0);
+  param_tensor = guarded(numel, c10::ScalarType::Float, 0, device_);
   param_tensor.copy_(from_values(values));
-  grad_tensor = guarded(numel, options.grad_dtype, 0);
+  grad_tensor = guarded(numel, options.grad_dtype, 0, device_);
   if (options.compute_copy) {
-    compute_tensor = guarded(numel, c10::ScalarType::BFloat16, 0);
+    compute_tensor = guarded(numel, c10::ScalarType::BFloat16, 0, device_);
     compute_tensor.copy_(param_tensor);
   }
   const std::int64_t full = options.full_numel > 0 ? options.full_numel : numel;
@@ -109,8 +113,10 @@ Piece::Piece(const ComponentManifest& manifest, const Json& numbers, std::string
       states.emplace_back();
       continue;
     }
+    // A count of steps costs no wait for a device.
+    const c10::Device place = state.like == StateSpec::Like::kScalar ? c10::Device(at::kCPU) : device_;
     states.push_back(guarded(state_count(state, state.extent == StateSpec::Extent::kFull ? full : numel, shape_),
-                             dtype_of(state.dtype), state.init));
+                             dtype_of(state.dtype), state.init, place));
     if (state.init_param) states.back().copy_(param_tensor);
   }
   slot.struct_size = sizeof slot;
@@ -125,8 +131,8 @@ Piece::Piece(const ComponentManifest& manifest, const Json& numbers, std::string
   }
 }
 
-at::Tensor Piece::guarded(std::int64_t numel, c10::ScalarType dtype, double value) {
-  whole_.push_back(at::full({numel + 2 * kGuard}, kGuardValue, at::TensorOptions().dtype(dtype)));
+at::Tensor Piece::guarded(std::int64_t numel, c10::ScalarType dtype, double value, c10::Device place) {
+  whole_.push_back(at::full({numel + 2 * kGuard}, kGuardValue, at::TensorOptions().dtype(dtype).device(place)));
   at::Tensor inner = whole_.back().narrow(0, kGuard, numel);
   inner.fill_(value);
   return inner;
@@ -135,8 +141,9 @@ at::Tensor Piece::guarded(std::int64_t numel, c10::ScalarType dtype, double valu
 void Piece::set_grad(const std::vector<float>& values) { grad_tensor.copy_(from_values(values)); }
 
 std::vector<float> Piece::param() const {
-  const auto* data = param_tensor.const_data_ptr<float>();
-  return {data, data + param_tensor.numel()};
+  const at::Tensor values = on_host(param_tensor);
+  const auto* data = values.const_data_ptr<float>();
+  return {data, data + values.numel()};
 }
 
 std::string Piece::bytes() const {
@@ -209,7 +216,8 @@ void OptimizerUnderTest::make_model_states(const std::vector<Piece*>& pieces) {
       const auto numel = static_cast<std::int64_t>(piece->slot.full_numel);
       count += state_count(state, numel, {piece->slot.full_shape, piece->slot.full_dims}, world_size_);
     }
-    model_states.push_back(at::full({count}, state.init, at::TensorOptions().dtype(dtype_of(state.dtype))));
+    const auto options = at::TensorOptions().dtype(dtype_of(state.dtype)).device(device_of(manifest));
+    model_states.push_back(at::full({count}, state.init, options));
   }
 }
 

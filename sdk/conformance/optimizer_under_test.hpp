@@ -44,8 +44,9 @@ class Piece {
   const capstan_slot* raw();
 
  private:
-  at::Tensor guarded(std::int64_t numel, c10::ScalarType dtype, double value);
+  at::Tensor guarded(std::int64_t numel, c10::ScalarType dtype, double value, c10::Device place);
 
+  c10::Device device_;
   std::vector<at::Tensor> whole_;  // with their guards
   std::vector<capstan_tensor> state_handles_;
   std::vector<std::int64_t> shape_;

@@ -18,3 +18,6 @@ ctest --test-dir "$work/build" --output-on-failure
 for plugin in "$work"/build/lib/capstan/plugins/*/libcapstan_*.so; do
   "$build/tests/check_plugin" "$plugin"
 done
+for plugin in "$work"/build/lib/capstan/emulated/libcapstan_*.so; do
+  [[ ! -e $plugin ]] || "$build/bin/capstan" plugins check "$plugin" --device emulated
+done

@@ -250,6 +250,48 @@ INSTANTIATE_TEST_SUITE_P(EveryRule, NegativeControl, ::testing::ValuesIn(control
                            return info.param.plugin + "_" + info.param.rule;
                          });
 
+/// Code for a device, on the emulated one.
+class CheckOnADevice : public ::testing::Test {
+ protected:
+  static std::vector<Result> check_with(const std::string& rule, const std::string& only) {
+    ::setenv("CAPSTAN_BAD", rule.c_str(), 1);
+    return check(plugin("device"), {.only = only, .device = "emulated"});
+  }
+  static std::string failure(const std::string& rule, const std::string& only) {
+    const auto results = check_with(rule, "optimizer/Bad/" + only);
+    EXPECT_EQ(results.size(), 1u);
+    return results.empty() || results[0].outcome != Outcome::kFailed ? "" : results[0].text;
+  }
+};
+
+TEST_F(CheckOnADevice, PassesWhatBreaksNothing) {
+  for (const Result& result : check_with("", "")) {
+    EXPECT_NE(result.outcome, Outcome::kFailed) << result.name << ": " << result.text;
+  }
+}
+
+TEST_F(CheckOnADevice, FindsHostCodeThatTouchesTheDevicesMemory) {
+  EXPECT_THAT(failure("host_access", "finite"), ::testing::HasSubstr("crashed: signal 11"));
+}
+
+TEST_F(CheckOnADevice, FindsAKernelThatRunsOverABlock) {
+  EXPECT_THAT(failure("overrun", "finite"), ::testing::HasSubstr("crashed: signal 11"));
+}
+
+TEST_F(CheckOnADevice, FindsAnUpdateThatWaits) {
+  EXPECT_EQ(failure("device_waits", "device_waits"),
+            "update 1 of three parameters waits for the device 1 times. Launch, and return.");
+}
+
+TEST_F(CheckOnADevice, SaysWhatIsMadeForNoSuchDevice) {
+  EXPECT_THAT([&] { check(plugin("optimizer"), {.device = "emulated"}); },
+              ::testing::ThrowsMessage<ConfigError>(::testing::StartsWith(
+                  "--device emulated: no component of bad-optimizer is made for it. They are made for cpu.")));
+  EXPECT_THAT([&] { check(plugin("device"), {.device = "npu"}); },
+              ::testing::ThrowsMessage<ConfigError>(::testing::StartsWith(
+                  "--device npu: no component of bad-device is made for it. They are made for cuda.")));
+}
+
 TEST(NegativeControls, CoverEveryCaseOfEveryKind) {
   std::set<std::string> found;
   for (const Control& control : controls()) found.insert(control.found_by);
