@@ -39,6 +39,10 @@ class Verification {
     PluginIndex plugins;
     const Config config = load_config(config_text(arguments.config), context, plugins);
     variants_ = verify_variants(config, arguments.world, scratch_.path() / "store", arguments.peers);
+    // A program in Python may have loaded LibTorch for CUDA, which excludes the emulated device.
+    if (!arguments.program.empty()) {
+      std::erase_if(variants_, [](const VerifyVariant& variant) { return !variant.plugin_path.empty(); });
+    }
     seed_ = config.run.seed;
     title_ = "capstan verify: " + (config.optimizer ? config.optimizer->type : std::string("no optimizer"));
     if (config.run.model) title_ += ", model " + config.run.model->type;

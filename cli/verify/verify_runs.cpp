@@ -44,6 +44,7 @@ VerifyRuns::Result VerifyRuns::start(int processes, const Settings& settings, co
   std::vector<std::string> words = arguments_.program;
   if (words.empty()) {
     words = words_of(settings, checkpoint, folder);
+    if (!variant.plugin_path.empty()) words.insert(words.end(), {"--plugin-path", variant.plugin_path});
     if (variant.second) words.emplace_back("--second");
     if (processes == 1) words.insert(words.begin(), (install_prefix() / "bin/capstan").string());
   } else {

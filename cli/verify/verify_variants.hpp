@@ -19,6 +19,7 @@ struct VerifyVariant {
   std::string reference;  // the name of an earlier one that it is compared with; empty: this is the first
   int processes = 1;
   Settings settings;
+  std::string plugin_path;  // a folder that is searched before all others; empty: none
   VerifyBound bound = VerifyBound::equal();
   std::string hint;        // what to look for where it differs
   std::string badge;       // what it shows, for a page: "ZeRO 3"
