@@ -1,7 +1,7 @@
-// parity_check RUN.json --data corpus.txt [--steps N]: repeats a recorded run, or its first N steps, and prints one
-// JSON line, the greatest differences. Started with torchrun, mpirun, srun or `capstan launch` as the recorded
-// processes, it repeats the run in as many. Exit code 0 within the tolerance, 1 past it, 2 when it could not run, or
-// when Capstan departs from the peer there.
+// parity_check RUN.json --data corpus.txt [--steps N] [--set KEY=JSON ...]: repeats a recorded run, or its first N
+// steps, with settings over those of the configuration, and prints one JSON line, the greatest differences. Started
+// with torchrun, mpirun, srun or `capstan launch` as the recorded processes, it repeats the run in as many. Exit code 0
+// within the tolerance, 1 past it, 2 when it could not run, or when Capstan departs from the peer there.
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +11,8 @@
 #include <iterator>
 #include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/parity/parity_run.hpp"
 
@@ -22,7 +24,10 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-int run(const std::string& recorded_path, const std::string& corpus, std::int64_t at_most_steps) {
+using Settings = std::vector<std::pair<std::string, capstan::Json>>;
+
+int run(const std::string& recorded_path, const std::string& corpus, std::int64_t at_most_steps,
+        const Settings& settings) {
   using namespace capstan;
   const Json recorded = parity::parse_recorded(read_file(recorded_path));
   const parity::Tolerance tolerance = parity::tolerance_for(recorded);
@@ -31,7 +36,7 @@ int run(const std::string& recorded_path, const std::string& corpus, std::int64_
   }
   const Rendezvous rendezvous = read_rendezvous(process_environment());
   const auto communicator = Communicator::connect(rendezvous, {});
-  const parity::Difference difference = parity::repeat(recorded, corpus, {}, communicator, at_most_steps);
+  const parity::Difference difference = parity::repeat(recorded, corpus, settings, communicator, at_most_steps);
   Json line = parity::report(difference, tolerance);
   line["run"] = recorded_path;
   line["processes"] = communicator->size();
@@ -42,13 +47,26 @@ int run(const std::string& recorded_path, const std::string& corpus, std::int64_
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool has_steps = argc == 6 && std::strcmp(argv[4], "--steps") == 0 && std::atoll(argv[5]) > 0;
-  if ((argc != 4 && !has_steps) || std::strcmp(argv[2], "--data") != 0) {
-    std::fprintf(stderr, "usage: parity_check RUN.json --data corpus.txt [--steps N]\n");
-    return 2;
-  }
+  std::int64_t steps = std::numeric_limits<std::int64_t>::max();
+  Settings settings;
+  bool is_understood = argc >= 4 && argc % 2 == 0 && std::strcmp(argv[2], "--data") == 0;
   try {
-    return run(argv[1], argv[3], has_steps ? std::atoll(argv[5]) : std::numeric_limits<std::int64_t>::max());
+    for (int i = 4; is_understood && i < argc; i += 2) {
+      const std::string option = argv[i], value = argv[i + 1];
+      const std::size_t equals = value.find('=');
+      if (option == "--steps") {
+        steps = std::atoll(value.c_str());
+      } else if (option == "--set" && equals != std::string::npos) {
+        settings.emplace_back(value.substr(0, equals), capstan::Json::parse(value.substr(equals + 1)));
+      } else {
+        is_understood = false;
+      }
+    }
+    if (!is_understood || steps <= 0) {
+      std::fprintf(stderr, "usage: parity_check RUN.json --data corpus.txt [--steps N] [--set KEY=JSON ...]\n");
+      return 2;
+    }
+    return run(argv[1], argv[3], steps, settings);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "parity_check: %s\n", error.what());
     return 2;

@@ -27,7 +27,7 @@ constexpr c10::DeviceType kType = c10::DeviceType::CAPSTAN_EMULATED_AS;
 /// exception cannot leave the loading: the component throws it.
 const std::exception_ptr g_failure = []() -> std::exception_ptr {
   try {
-    become(kType);
+    become(kType, CAPSTAN_EMULATED_TYPE);
     return nullptr;
   } catch (...) {
     return std::current_exception();

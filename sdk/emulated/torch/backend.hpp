@@ -9,8 +9,8 @@ namespace capstan::emulated {
 
 /// Makes the emulated device LibTorch's device of this type, CUDA or PrivateUse1, once in a process: allocators, guard,
 /// hooks, generators, and operators, which run by the CPU's kernels. Throws std::runtime_error where the process has
-/// the emulated device as another type, or CUDA's own.
-void become(c10::DeviceType type);
+/// the emulated device as another type, or CUDA's own. `name` is what LibTorch calls PrivateUse1: "emulated".
+void become(c10::DeviceType type, const char* name);
 
 /// The type that become() was given.
 c10::DeviceType device_type();
@@ -20,7 +20,7 @@ c10::Allocator& device_allocator();
 /// The pinned host memory's, at::HostAllocator.
 void register_host_allocator();
 void register_guard();
-void register_hooks();
+void register_hooks(const char* name);
 
 /// The generator of a device; a negative index: the current device's.
 const at::Generator& default_generator(c10::DeviceIndex index);

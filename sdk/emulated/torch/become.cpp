@@ -22,7 +22,7 @@ c10::DispatchKey dispatch_key() {
   return device_type() == c10::DeviceType::CUDA ? c10::DispatchKey::CUDA : c10::DispatchKey::PrivateUse1;
 }
 
-void become(c10::DeviceType type) {
+void become(c10::DeviceType type, const char* name) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   if (device_type() == type) return;
@@ -32,14 +32,14 @@ void become(c10::DeviceType type) {
   }
   if (c10::impl::hasDeviceGuardImpl(type)) {
     throw std::runtime_error("this process has another device of type '" + c10::DeviceTypeName(type, true) +
-                             "': LibTorch for CUDA is loaded. Use the emulated device as 'emulated', or a LibTorch "
+                             "': LibTorch for CUDA is loaded. Use the emulated device as another type, or a LibTorch "
                              "without CUDA.");
   }
   g_type = type;
   register_guard();
   c10::SetAllocator(type, &device_allocator());
   register_host_allocator();
-  register_hooks();
+  register_hooks(name);
   register_operators();
   name_faults();
 }

@@ -59,7 +59,7 @@ std::int64_t choose_math(const at::Tensor&, const at::Tensor&, const at::Tensor&
 
 }  // namespace
 
-void register_hooks() {
+void register_hooks(const char* name) {
   if (device_type() == c10::DeviceType::CUDA) {
     at::CUDAHooksRegistry()->Register(
         "CUDAHooks",
@@ -70,7 +70,7 @@ void register_hooks() {
     at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&choose_math);
   } else {
     at::RegisterPrivateUse1HooksInterface(new PrivateHooks);
-    c10::register_privateuse1_backend("emulated");
+    c10::register_privateuse1_backend(name);
   }
 }
 

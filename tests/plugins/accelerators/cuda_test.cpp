@@ -1,4 +1,5 @@
-// The accelerator on a GPU. Skipped where there is none.
+// The accelerator on a GPU, or with CAPSTAN_TEST_EMULATED on the emulated device of type "cuda". Skipped where neither
+// is.
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty_like.h>
@@ -7,6 +8,9 @@
 #include <ATen/ops/randn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
 
 #include "core/components/host.hpp"
 #include "core/config/resolve/launcher_world.hpp"
@@ -22,14 +26,22 @@
 namespace capstan {
 namespace {
 
+const bool kEmulated = std::getenv("CAPSTAN_TEST_EMULATED") != nullptr;
+constexpr const char* kEmulatedFolder = CAPSTAN_TEST_BUILD_DIR "/lib/capstan/emulated";
+
 PluginIndex build_plugins() {
-  return PluginIndex::scan({{CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins", "the build"}});
+  std::vector<std::pair<std::filesystem::path, std::string>> folders;
+  if (kEmulated) folders.emplace_back(kEmulatedFolder, "the emulated device");
+  folders.emplace_back(CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins", "the build");
+  return PluginIndex::scan(folders);
 }
+
+int gpus() { return kEmulated ? 4 : visible_gpus(); }
 
 class Cuda : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (visible_gpus() == 0) GTEST_SKIP() << "this machine has no NVIDIA GPU";
+    if (gpus() == 0) GTEST_SKIP() << "this machine has no NVIDIA GPU";
     try {
       cuda_ = std::make_unique<PluginAccelerator>(
           registry_.create("test", "accelerator", "cuda", Json::object(), model_host()), 0);
@@ -202,6 +214,7 @@ std::vector<double> losses(const std::vector<std::string>& more, const std::vect
     words.emplace_back(word);
   }
   words.insert(words.end(), more.begin(), more.end());
+  if (kEmulated) words.insert(words.end(), {"--plugin-path", kEmulatedFolder});
   const ProcessResult result = cli::run_capstan(folder, words);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   std::istringstream rows(read_bytes(folder / "metrics/run/Train_Samples_train_loss.csv"));
@@ -232,7 +245,7 @@ TEST_F(Cuda, TrainsInSixteenBitsAsInThirtyTwo) {
 }
 
 TEST_F(Cuda, TrainsOnTwoAsOnOneAtEveryStage) {
-  if (visible_gpus() < 2) GTEST_SKIP() << "this machine has one GPU";
+  if (gpus() < 2) GTEST_SKIP() << "this machine has one GPU";
   const std::vector<std::string> two = {"launch", "-n", "2"};
   const auto alone = losses({"--device", "cuda"});
   expect_near(losses({"--device", "cuda"}, two), alone, 2e-3);
@@ -244,7 +257,7 @@ TEST_F(Cuda, TrainsOnTwoAsOnOneAtEveryStage) {
 }
 
 TEST_F(Cuda, ExchangesOneBitAnElementBetweenTwo) {
-  if (visible_gpus() < 2) GTEST_SKIP() << "this machine has one GPU";
+  if (gpus() < 2) GTEST_SKIP() << "this machine has one GPU";
   const std::vector<std::string> two = {"launch", "-n", "2"};
   for (const char* type : {"OneBitAdam", "OneBitLamb", "ZeroOneAdam"}) {
     const std::string freeze =
