@@ -88,7 +88,7 @@ Compressions EngineParts::build_compressions() {
 
 void EngineParts::refuse_gradient_uses(const Compressions& made) const {
   if (!made.uses_gradients() || !config.optimizer) return;
-  const ComponentManifest* chosen = plugins.find("optimizer", config.optimizer->type, config.device).component;
+  const ComponentManifest* chosen = plugins.find("optimizer", config.optimizer->type, config.optimizer->device).component;
   if (!communicates_by_itself(chosen)) return;
   throw ConfigError(
       config.optimizer->where + ": '" + config.optimizer->type +
@@ -107,6 +107,7 @@ ParameterStore::Options EngineParts::store_options() {
   options.sparse_gradients = config.communication.sparse_gradients;
   options.sparse_rows = takes_sparse_rows(manifest());
   options.round_masters = !config.precision.fp32_masters;
+  options.updates_on_host = updates_on_host(config);
   options.accumulation_dtype = dtype_named(config.precision.grad_accum_dtype);
   options.sub_group_size = config.zero.sub_group_size;
   if (!compressions.empty()) {

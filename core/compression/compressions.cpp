@@ -1,10 +1,13 @@
 #include "core/compression/compressions.hpp"
 
+#include <ATen/ops/empty_like.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "core/compression/unmatched_groups.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/registry/component_states.hpp"
 #include "core/registry/config_mistakes.hpp"
@@ -188,12 +191,15 @@ bool Compressions::operand(const std::string& module, const at::Tensor& input, s
   for (const auto& member : members_) {
     const auto& operands = member->plan.operands;
     if (std::find(operands.begin(), operands.end(), module) == operands.end() || !member->active(updates)) continue;
-    const at::Tensor from = changed ? out.clone() : input;
+    // Compressions compute in host memory.
+    const at::Tensor from = changed && out.is_cpu() ? out.clone() : (changed ? out : input).to(at::kCPU);
+    const at::Tensor to = out.is_cpu() ? out : at::empty_like(out, host_options(out.scalar_type()));
     call_plugin(member->component.function("operand"), member->where + ", module '" + module + "'",
                 [&](capstan_error* error) {
                   return member->table()->operand(member->self(), as_str(module), handle_of(from), updates,
-                                                  training ? 1 : 0, handle_of(out), error);
+                                                  training ? 1 : 0, handle_of(to), error);
                 });
+    if (!out.is_cpu()) out.copy_(to);
     changed = true;
   }
   return changed;

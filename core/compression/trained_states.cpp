@@ -23,6 +23,7 @@ void add_trained_states(const Compressions& compressions, std::uint64_t seed, Mo
     // A function of seed and name: it depends on no other random number of the run.
     values.uniform_(-state->bound, state->bound,
                     at::make_generator<at::CPUGeneratorImpl>(seed ^ xxh3(name.data(), name.size())));
+    if (!model.parameters().empty()) values = values.to(model.parameters().front().tensor.device());
     model.add_parameter({.name = name, .tensor = values.requires_grad_(true), .added = true});
   }
 }

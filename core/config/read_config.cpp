@@ -307,6 +307,7 @@ class Reader {
     config.parameter_groups = chooser.parameter_groups(config.optimizer);
     config.corrections = strings(values.find("capstan.corrections"));
     chooser.sections({config.monitors, config.observers, config.compressions, config.run.sampler});
+    update_where_compressions_work(config, plugins_, problems_);
     check_sha256(values, config, problems_);
     report_missing(unconsumed, config, context_, problems_);
   }

@@ -26,7 +26,7 @@ class Planned {
         plugins_(plugins),
         compressions_(compressions()),
         groups_(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups) {
-    if (config.optimizer) optimizer_ = plugins.find("optimizer", config.optimizer->type, config.device).component;
+    if (config.optimizer) optimizer_ = plugins.find("optimizer", config.optimizer->type, config.optimizer->device).component;
   }
 
   PlannedRun run(int local_world) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 #include "core/memory/persistence.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/parameters/run_needs.hpp"
@@ -48,7 +49,8 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     plan.part = home_->updated(plans_.size(), plan.whole);
     plan.compressed = options_.compressed && options_.compressed(named);
     if (options_.trained_state_of) plan.trained_state_of = options_.trained_state_of(named);
-    plan.separate = plan.dtype != at::kFloat || plan.compressed || (!partitioned() && !named.tensor.is_contiguous());
+    plan.separate = plan.dtype != at::kFloat || plan.compressed || options_.updates_on_host ||
+                    (!partitioned() && !named.tensor.is_contiguous());
     // All masters of compressed parameters, and their trained states, are read together.
     const bool read_together = plan.compressed || !plan.trained_state_of.empty();
     plan.master_stored = plan.separate && !read_together && options_.offload.states != nullptr;
@@ -135,7 +137,8 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   entry.role = named.role;
   entry.storage = storage_of(parameter);
   entry.compressed = plan.compressed;
-  entry.separate = plan.compressed || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous();
+  entry.separate = plan.compressed || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous() ||
+                   options_.updates_on_host;
   entry.master = entry.compute;
   entries_.push_back(std::move(entry));
   if (partitioned()) return cut_entry(entries_.size() - 1, original, deferred);
@@ -144,7 +147,8 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
     built.master = at::empty(built.shape, at::TensorOptions(at::kFloat).device(at::kMeta));
     return put_master(entries_.size() - 1, options_.round_masters ? built.compute : original);
   }
-  if (built.separate) built.master = original.to(at::kFloat).contiguous();
+  const at::Device place = options_.updates_on_host ? at::Device(at::kCPU) : original.device();
+  if (built.separate) built.master = original.to(place, at::kFloat).contiguous();
   if (built.separate && storage_of(built.master) == built.storage) built.master = built.master.clone();
 }
 
@@ -167,6 +171,10 @@ void ParameterStore::start_states() {
   }
 }
 
+at::Tensor ParameterStore::allocate_state(at::IntArrayRef shape, at::ScalarType dtype) const {
+  return options_.updates_on_host ? host_empty(shape, dtype) : accelerator_.allocate(shape, dtype);
+}
+
 void ParameterStore::build_model_state() {
   std::vector<std::int64_t> numels;
   for (const ParameterEntry& entry : entries_) numels.push_back(entry.parameter.numel());
@@ -174,7 +182,7 @@ void ParameterStore::build_model_state() {
   for (const StateSpec& spec : options_.states) {
     if (spec.extent != StateSpec::Extent::kModel) continue;
     model_state_.push_back(
-        accelerator_.allocate({model_state_numel(spec, numels, ranks)}, options_.state_dtype(spec)).fill_(spec.init));
+        allocate_state({model_state_numel(spec, numels, ranks)}, options_.state_dtype(spec)).fill_(spec.init));
   }
   for (const at::Tensor& state : model_state_) model_state_handles_.push_back(handle_of(state));
 }
@@ -201,6 +209,7 @@ void ParameterStore::build_compressed() {
     part.master = entry.master.view({-1});
     part.compute = entry.compute_part;
     if (!partitioned()) part.compute = entry.compute.contiguous().view({-1});
+    if (options_.updates_on_host) part.compute = host_empty({part.range.numel}, entry.compute.scalar_type());
     part.wants_scales = home_->sends_codes();
     part.of_ranks = home_->updated_by_ranks(i);
   }
@@ -214,7 +223,12 @@ void ParameterStore::compress(const std::string& step) {
   for (CompressedPart& part : compressed_.parameters) {
     if (part.wants_scales) home_->set_scales(part.entry, std::exchange(part.scales, std::nullopt));
     ParameterEntry& entry = entries_[part.entry];
-    if (!partitioned() && !entry.compute.is_contiguous()) entry.compute.copy_(part.compute.view(entry.shape));
+    if (options_.updates_on_host) {
+      const at::Tensor& to = partitioned() ? entry.compute_part : entry.compute;
+      send_to_device(to, part.compute.view(to.sizes()));
+    } else if (!partitioned() && !entry.compute.is_contiguous()) {
+      entry.compute.copy_(part.compute.view(entry.shape));
+    }
   }
 }
 
@@ -279,13 +293,30 @@ const std::vector<const at::Tensor*>& ParameterStore::collect_gradients() {
 const at::Tensor& ParameterStore::gradient_of(std::size_t piece_index) {
   const Piece& piece = pieces_[piece_index];
   if (piece.gradient.defined()) return piece.gradient;
+  if (options_.updates_on_host) return piece_gradients_[piece_index];
   const at::Tensor& whole = *gradients_->collected(piece.entry);
   // In a local step a gradient is the whole parameter's, of which this rank may have a part.
   if (first_piece_[piece.entry] + 1 == first_piece_[piece.entry + 1]) return whole;
   return piece_gradients_[piece_index] = whole.view({-1}).narrow(0, piece.offset, piece.numel);
 }
 
+/// Copies the gradients of a sub-group to host memory, unless they are there.
+void ParameterStore::bring_gradients(const SubGroup& sub_group) {
+  std::vector<std::size_t> brought;
+  std::vector<at::Tensor> there;
+  for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
+    const Piece& piece = pieces_[p];
+    const at::Tensor* whole = gradients_->has(piece.entry) ? gradients_->collected(piece.entry) : nullptr;
+    if (whole == nullptr || piece_gradients_[p].defined()) continue;
+    brought.push_back(p);
+    there.push_back(whole->view({-1}).narrow(0, piece.offset, piece.numel));
+  }
+  std::vector<at::Tensor> here = accelerator_.to_host(there);
+  for (std::size_t k = 0; k < brought.size(); ++k) piece_gradients_[brought[k]] = std::move(here[k]);
+}
+
 const std::vector<const capstan_slot*>& ParameterStore::slots(const SubGroup& sub_group) {
+  if (options_.updates_on_host) bring_gradients(sub_group);
   slot_list_.clear();
   const SparseRows* taken = gradients_->rows();
   for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
@@ -319,7 +350,13 @@ void ParameterStore::drop_gradients(bool applied) {
 
 void ParameterStore::refresh(const SubGroup& sub_group) {
   for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
-    if (gradients_->has(pieces_[p].entry) && compute_written_[p] == 0) refresh_piece(pieces_[p]);
+    Piece& piece = pieces_[p];
+    if (!gradients_->has(piece.entry)) continue;
+    if (compute_written_[p] == 0) {
+      refresh_piece(piece);
+    } else if (piece.on_device.defined()) {
+      send_to_device(piece.on_device, piece.compute);
+    }
   }
 }
 
@@ -328,12 +365,21 @@ void ParameterStore::refresh_piece(Piece& piece) {
   ParameterEntry& entry = entries_[piece.entry];
   if (entry.compressed) return;                   // compress() does
   if (plans_[piece.entry].copy_stored()) return;  // release() does
-  at::Tensor compute = piece.compute;
+  at::Tensor compute = options_.updates_on_host ? piece.on_device : piece.compute;
   if (!compute.defined() && !partitioned() && entry.separate) compute = entry.compute;
   if (!compute.defined()) return;
   const at::Tensor master = piece.master.view(compute.sizes());
-  accelerator_.copy(compute, master);
+  if (options_.updates_on_host) {
+    send_to_device(compute, master);
+  } else {
+    accelerator_.copy(compute, master);
+  }
   if (!partitioned() && options_.round_masters) accelerator_.copy(piece.master, compute.view(piece.master.sizes()));
+}
+
+/// The calling thread need not wait: the device's later work does.
+void ParameterStore::send_to_device(const at::Tensor& to, const at::Tensor& from) const {
+  at::Tensor(to).copy_(accelerator_.upload(from));
 }
 
 void ParameterStore::refresh_copies(const SubGroup& sub_group) {

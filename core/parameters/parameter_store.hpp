@@ -59,7 +59,9 @@ struct Piece {
   std::int64_t offset = 0, numel = 0;  // in elements, of what this rank updates
   at::Tensor master;                   // contiguous
   at::Tensor compute;                  // the compute copy's elements, one dimension; undefined where they are none
-                                       // beside the master, or not contiguous
+                                       // beside the master, or not contiguous. Where updates are made in host memory:
+                                       // a 16-bit copy there, for the optimizer to write
+  at::Tensor on_device;                // and then the compute copy's elements, on the device; undefined: not contiguous
   at::Tensor gradient;                 // one dimension, where gradients are on a store
   std::vector<at::Tensor> state;       // manifest order; undefined where a parameter switches it off
 };
@@ -77,6 +79,7 @@ class ParameterStore {
     at::ScalarType compute_dtype = at::kFloat;
     std::function<bool(const NamedTensor&)> stays_fp32;  // whatever the compute type is; null: none
     bool round_masters = false;                          // masters hold values of the compute type
+    bool updates_on_host = false;                        // a device trains; masters, states, slots are in host memory
     at::ScalarType accumulation_dtype = at::kFloat;
     std::int64_t sub_group_size = 1'000'000'000;         // elements
     std::function<bool(const NamedTensor&)> compressed;  // whether `compress` fills the compute copy; null: none
@@ -292,7 +295,10 @@ class ParameterStore {
   void read_piece(std::size_t piece, int tensor, std::int64_t from, at::Tensor to);
   at::Tensor staged(std::byte* memory, std::int64_t elements, at::ScalarType dtype) const;
   const at::Tensor& gradient_of(std::size_t piece);
+  void bring_gradients(const SubGroup& sub_group);
+  at::Tensor allocate_state(at::IntArrayRef shape, at::ScalarType dtype) const;
   void refresh_piece(Piece& piece);
+  void send_to_device(const at::Tensor& to, const at::Tensor& from) const;
   void build_model_state();
   void build_slots();
   void build_compressed();
@@ -338,7 +344,7 @@ class ParameterStore {
   std::vector<std::vector<capstan_tensor>> state_handles_;
   std::vector<capstan_slot> slots_;          // one a piece, filled once
   std::vector<int> compute_written_;         // one a piece
-  std::vector<at::Tensor> piece_gradients_;  // one a piece: the current step's, where it is cut
+  std::vector<at::Tensor> piece_gradients_;  // one a piece: the current step's, where it is cut, or was brought here
   std::vector<const capstan_slot*> slot_list_;
 };
 

@@ -66,7 +66,8 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values,
   }
   if (!plan.separate) return;
   // A deferred model's parameters may have no device yet.
-  const at::Device device = full_values.is_meta() ? at::Device(at::kCPU) : full_values.device();
+  const bool on_host = full_values.is_meta() || options_.updates_on_host;
+  const at::Device device = on_host ? at::Device(at::kCPU) : full_values.device();
   entry.master = at::empty({part.numel}, at::TensorOptions(at::kFloat).device(device));
   if (!deferred) entry.master.copy_(full_values.reshape({-1}).narrow(0, part.offset, part.numel));
 }
@@ -330,7 +331,8 @@ void ParameterStore::take_values(const std::vector<std::size_t>& parameters, int
     }
     ParameterEntry& entry = entries_[parameters[k]];
     if (!entry.compute.is_contiguous()) entry.compute.copy_(values[k].view(entry.shape));
-    const at::Tensor part = values[k].narrow(0, entry.offset, entry.master.numel());
+    at::Tensor part = values[k].narrow(0, entry.offset, entry.master.numel());
+    if (options_.updates_on_host) part = part.to(at::kCPU);
     if (entry.compressed) {
       // What nobody has written keeps its master, of which the compute copy has lost the last bits.
       const auto before = std::find_if(unwritten.begin(), unwritten.end(),

@@ -219,6 +219,10 @@ void ParameterStore::build_tensors(std::size_t p) {
   }
   if (plan.copy_stored()) {
     piece.compute = staged(staging_->parameters_memory(tile) + places_[p].compute, piece.numel, plan.dtype);
+  } else if (options_.updates_on_host) {
+    const at::Tensor& there = partitioned() ? entry.compute_part : entry.compute;
+    if (there.is_contiguous()) piece.on_device = part_of(there);
+    if (piece.on_device.defined() && plan.dtype != at::kFloat) piece.compute = host_empty({piece.numel}, plan.dtype);
   } else if (partitioned()) {
     if (entry.compute_part.defined()) piece.compute = part_of(entry.compute_part);
   } else if (entry.separate && entry.compute.is_contiguous() && plan.dtype != at::kFloat) {
@@ -245,7 +249,7 @@ void ParameterStore::build_states(std::size_t p, const ParameterGroups& groups) 
     } else if (options_.offload.states) {
       state = staged(staging_->states_memory(sub_group_of_[p]) + places_[p].states[index], values, dtype);
     } else {
-      state = accelerator_.allocate({values}, dtype).fill_(spec.init);
+      state = allocate_state({values}, dtype).fill_(spec.init);
     }
   }
 }
@@ -270,6 +274,10 @@ void ParameterStore::release(const SubGroup& sub_group, bool changed) {
     const bool written = std::exchange(compute_written_[p], 0) != 0;
     if (!written) accelerator_.copy(pieces_[p].compute, pieces_[p].master);
   }
+  // A change is the update, behind which nobody asks for what was brought of the gradients.
+  for (std::size_t p = sub_group.begin; changed && options_.updates_on_host && p < sub_group.end; ++p) {
+    piece_gradients_[p].reset();
+  }
   staging_->release(sub_group.index, changed);
 }
 
@@ -285,7 +293,7 @@ void ParameterStore::abandon_step() {
 /// Gives the master of entry i, which is on a store, its first values: those of the whole parameter.
 void ParameterStore::put_master(std::size_t i, const at::Tensor& values) {
   const Range part = plans_[i].part;
-  const at::Tensor mine = values.reshape({-1}).narrow(0, part.offset, part.numel).to(at::kFloat).contiguous();
+  const at::Tensor mine = values.reshape({-1}).narrow(0, part.offset, part.numel).to(at::kCPU, at::kFloat).contiguous();
   std::vector<OffloadDevice::Range> ranges;
   for (std::size_t p = first_piece_[i]; p < first_piece_[i + 1]; ++p) {
     const std::size_t tile = sub_group_of_[p];

@@ -13,6 +13,10 @@ at::ScalarType communication_dtype(const Config& config) {
   return dtype_named(*told == "fp16" ? "float16" : *told == "bf16" ? "bfloat16" : "float32");
 }
 
+bool updates_on_host(const Config& config) {
+  return config.device != "cpu" && config.optimizer && config.optimizer->device == "cpu";
+}
+
 bool tests_overflow(const PrecisionConfig& precision) {
   return precision.scales_loss || (precision.compute == Precision::kBf16 && precision.check_grad_overflow);
 }

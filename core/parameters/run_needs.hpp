@@ -19,6 +19,10 @@ namespace capstan {
 /// The type in which gradients travel between ranks: as told, else the one that the model computes in.
 at::ScalarType communication_dtype(const Config& config);
 
+/// Whether a device trains and the optimizer updates in host memory, because its states are offloaded or the optimizer
+/// has no kernel for the device.
+bool updates_on_host(const Config& config);
+
 /// Whether a step looks for gradients that are not finite.
 bool tests_overflow(const PrecisionConfig& precision);
 /// Whether a step needs the norm of its gradients, or reports it.

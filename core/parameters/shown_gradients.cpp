@@ -11,7 +11,8 @@
 namespace capstan {
 namespace {
 
-bool is_plain(const at::Tensor& gradient) { return gradient.scalar_type() == at::kFloat; }
+/// Whether compressions may work on it as it is.
+bool is_plain(const at::Tensor& gradient) { return gradient.is_cpu() && gradient.scalar_type() == at::kFloat; }
 
 }  // namespace
 
@@ -65,7 +66,7 @@ void ParameterStore::show_gradients(const std::string& step, bool changes,
   for (std::size_t k = 0; k < present.size(); ++k) {
     CompressedPart& part = compressed_.parameters[k];
     kept.push_back(present[k] != 0 ? gradients_->flat(part.entry) : at::Tensor());
-    if (kept[k].defined()) part.gradient = is_plain(kept[k]) ? kept[k] : kept[k].to(at::kFloat);
+    if (kept[k].defined()) part.gradient = is_plain(kept[k]) ? kept[k] : kept[k].to(at::kCPU, at::kFloat);
   }
   for (TrainedPart& part : compressed_.states) {
     if (!changes) break;

@@ -100,11 +100,11 @@ void OneProcessGradients::set(std::size_t i, const at::Tensor& values) {
   at::Tensor& gradient = shown(i);
   const at::Tensor given = values.view(options_.parameters[i].sizes());
   if (!gradient.defined()) {
-    accumulated_[i] = given.to(options_.accumulation);
+    accumulated_[i] = given.to(options_.parameters[i].device(), options_.accumulation);
   } else if (gradient.layout() == at::kStrided) {
     gradient.copy_(given);
   } else {
-    gradient = given.to(gradient.scalar_type());
+    gradient = given.to(gradient.device(), gradient.scalar_type());
   }
 }
 

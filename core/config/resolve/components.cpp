@@ -9,6 +9,7 @@
 #include "core/config/language/params.hpp"
 #include "core/config/resolve/acting_component.hpp"
 #include "core/config/resolve/device.hpp"
+#include "core/config/resolve/offload_sections.hpp"
 #include "core/config/resolve/switched_sections.hpp"
 #include "core/schema/regular_expression.hpp"
 #include "core/schema/value.hpp"
@@ -128,13 +129,26 @@ Json ComponentChooser::checked_params(const Json& given, const std::string& path
   return params;
 }
 
+/// The device whose memory an optimizer works on: the run's, or the CPU, where its states are offloaded or where it has
+/// no kernel for the run's.
+std::string ComponentChooser::optimizer_device(const std::string& type) {
+  if (device_ == kCpu || !plugins_.find("optimizer", type)) return device_;
+  if (offloads(values_, kOffloadOptimizer) || values_.find("capstan.offload.optimizer")) return kCpu;
+  if (plugins_.find("optimizer", type, device_)) return device_;
+  problems_.notice("optimizer.type",
+                   "no plugin provides an optimizer '" + type + "' for " + device_ +
+                       ", so that it updates in host memory: gradients are copied there, and parameters "
+                       "back, once a step.");
+  return kCpu;
+}
+
 std::optional<ComponentChoice> ComponentChooser::choose_at(const Json& entry, const std::string& section,
                                                            const std::string& kind, const Json& params_given) {
   const Json* type = entry.find("type");
   if (!type || !type->is_string()) return std::nullopt;  // reported already
   const std::string where = join_path(section, "type");
   // An optimizer works on the memory of its device; what else there is works through LibTorch, or on no tensors.
-  const std::string& device = kind == "optimizer" ? device_ : kCpu;
+  const std::string device = kind == "optimizer" ? optimizer_device(type->as_string()) : kCpu;
   const ComponentRef found = plugins_.find(kind, type->as_string(), device);
   if (!found) {
     missing(where, kind, type->as_string());

@@ -80,6 +80,8 @@ class ComponentChooser {
   void schedule_rate(const ComponentChoice& scheduler, const ComponentChoice& optimizer);
 
   const PluginIndex& plugins_;
+  std::string optimizer_device(const std::string& type);
+
   std::string device_;
   const Json& document_;
   Effective& values_;

@@ -63,6 +63,14 @@ std::string resolve_device(const Effective& values, const PluginIndex& plugins, 
   return asked == kCuda ? kCuda : kOnCpu;
 }
 
+void update_where_compressions_work(Config& config, const PluginIndex& plugins, Problems& problems) {
+  if (config.device == kOnCpu || config.compressions.empty() || !config.optimizer) return;
+  if (config.optimizer->device == kOnCpu || !plugins.find("optimizer", config.optimizer->type)) return;
+  config.optimizer->device = kOnCpu;
+  problems.notice("optimizer.type", "compressions read master values in host memory, so that optimizer '" +
+                                        config.optimizer->type + "' updates there.");
+}
+
 void check_device(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems) {
   const std::string& device = config.device;
   if (device == "cpu") return;
@@ -84,11 +92,12 @@ void check_device(const Effective& values, const Config& config, const PluginInd
       refuse(store, "does not run on " + device + " in this release: " + reason + " Remove it.");
     }
   };
-  refuse_offload(kOffloadOptimizer, "capstan.offload.optimizer", "optimizers update on the device.");
   refuse_offload(kOffloadParameters, "capstan.offload.parameters", "parameters stay on the device.");
   for (const ComponentChoice& compression : config.compressions) {
-    refuse(compression.where, "compression '" + compression.type + "' works in host memory, and this run is on " +
-                                  device + ". Switch it off.");
+    if (config.optimizer && config.optimizer->device == kOnCpu) continue;
+    refuse(compression.where, "compression '" + compression.type +
+                                  "' works in host memory, where no optimizer of this run " +
+                                  "updates. Choose an optimizer that has a build for the CPU, or switch it off.");
   }
   for (const ComponentChoice& observer : config.observers) {
     if (plugins.find("observer", observer.type, device)) continue;

@@ -249,7 +249,7 @@ void report_idle_keys(const Effective& values, const Config& config, const Confi
     }
   }
   const ComponentRef optimizer =
-      config.optimizer ? plugins.find("optimizer", config.optimizer->type, config.device) : ComponentRef{};
+      config.optimizer ? plugins.find("optimizer", config.optimizer->type, config.optimizer->device) : ComponentRef{};
   if (optimizer && values.integer(kStage) == 1 && optimizer.component->has_trait("own_communication") &&
       optimizer.component->has_trait("needs_full_param")) {
     problems.notice(kStage, "stage 1 is stage 0 with '" + config.optimizer->type +

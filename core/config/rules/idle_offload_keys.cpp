@@ -46,8 +46,18 @@ void optimizer_keys(const Effective& values, const Config& config, const PluginI
   }
   if (config.optimizer_offload) return keys_in_use(kOffloadOptimizer, values, plugins, problems);
   if (values.text(std::string(kOffloadOptimizer) + ".device") != "cpu" || stands(kOffloadOptimizer, problems)) return;
-  problems.notice(kOffloadOptimizer,
-                  "has no effect in this run, whose device is the CPU: the state is in host memory already.");
+  if (config.device == "cpu") {
+    problems.notice(kOffloadOptimizer,
+                    "has no effect in this run, whose device is the CPU: the state is in host memory already.");
+    return;
+  }
+  for (const auto& key : find_key(kOffloadOptimizer)->members) {
+    if (key->path == std::string(kOffloadOptimizer) + ".device" || !differs(*key, values)) continue;
+    if (stands(key->path, problems)) continue;
+    problems.notice(key->path,
+                    "has no effect with device \"cpu\": all states are in host memory, and copies go through pinned "
+                    "memory of their own.");
+  }
 }
 
 /// Elements and their bytes: "1000000000 elements (4 GB)".
@@ -119,11 +129,9 @@ bool differs(const SchemaNode& key, const Effective& values) {
 
 void report_idle_offload_keys(const Effective& values, const Config& config, const PluginIndex& plugins,
                               Problems& problems) {
-  // On another device all offload is refused.
-  if (config.device == "cpu") {
-    optimizer_keys(values, config, plugins, problems);
-    parameter_keys(values, config, plugins, problems);
-  }
+  optimizer_keys(values, config, plugins, problems);
+  // On another device offload of parameters is refused.
+  if (config.device == "cpu") parameter_keys(values, config, plugins, problems);
   aio_keys(values, config, plugins, problems);
   const std::string size = "zero_optimization.sub_group_size";
   if (values.given(size) && values.integer(size, 1) == 0) problems.notice(size, "0 makes a group of each parameter.");

@@ -78,8 +78,7 @@ std::int64_t least_buffers(const Config& config, const ComponentManifest& optimi
 }
 
 void check_offload(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems) {
-  // On another device check_device() refuses all offload, with its own reason.
-  if (config.device == "cpu") check_stages(values, problems);
+  check_stages(values, problems);
   check_buffer_count(values, config, plugins, problems);
   check_read_ahead(values, config, problems);
   constexpr std::int64_t kSector = 512;

@@ -91,7 +91,6 @@ std::string optimizers_without_communication(const PluginIndex& plugins) {
 
 void check_offloaded_optimizer(const Effective& values, const Config& config, const ComponentManifest& optimizer,
                                const PluginIndex& plugins, Problems& problems) {
-  if (config.device != "cpu") return;  // check_device() refuses all offload there
   const auto& store = config.optimizer_offload;
   const bool by_section = offloads(values, "zero_optimization.offload_optimizer");
   if ((by_section || store) && !optimizer.has_trait("cpu")) {
