@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 #include "core/errors.hpp"
@@ -64,15 +65,24 @@ class PluginIndex::Scanner {
   }
 
   PluginIndex finish() {
+    std::map<fs::path, std::vector<std::string>> hidden;  // by the folder of what hides them
     for (const IndexedPlugin& plugin : contents_->plugins) {
       for (const ComponentManifest& component : plugin.manifest.components) {
         const ComponentRef winner = contents_->find(component.kind, component.type, component.device);
         if (winner.component == &component) continue;
         contents_->shadowed.emplace_back(ComponentRef{&plugin, &component}, winner);
-        contents_->warnings.push_back(plugin.file.string() + ": its " + component.kind + " '" + component.type +
-                                      "' is hidden by " + winner.plugin->file.string() +
-                                      ", which comes first in the search path.");
+        hidden[winner.plugin->file.parent_path()].push_back(
+            plugin.file.string() + ": its " + component.kind + " '" + component.type + "' is hidden by " +
+            winner.plugin->file.string() + ", which comes first in the search path.");
       }
+    }
+    // A folder that stands in for another one hides many at once.
+    for (const auto& [folder, sentences] : hidden) {
+      const std::size_t more = sentences.size() - 1;
+      contents_->warnings.push_back(sentences.front() +
+                                    (more == 0 ? ""
+                                               : " " + folder.string() + " hides " + std::to_string(more) +
+                                                     " more; 'capstan plugins list' shows them."));
     }
     return PluginIndex(std::move(contents_));
   }

@@ -14,6 +14,7 @@
 namespace capstan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -81,6 +82,16 @@ TEST_F(PluginIndexTest, TakesTheFirstAndTellsWhatItHides) {
   EXPECT_EQ(index.shadowed()[0].second.plugin->file, first);
   EXPECT_THAT(index.warnings(), ElementsAre(second.string() + ": its monitor 'Plain' is hidden by " + first.string() +
                                             ", which comes first in the search path."));
+}
+
+TEST_F(PluginIndexTest, WarnsOnceOfAFolderThatHidesMuch) {
+  add("a/libcapstan_x.so");
+  const auto hidden = add("b/libcapstan_x.so");
+  add("b/libcapstan_y.so");
+  const PluginIndex index = PluginIndex::scan({{folder_ / "a", "--plugin-path"}, {folder_ / "b", "--plugin-path"}});
+  ASSERT_THAT(index.shadowed(), SizeIs(2));
+  EXPECT_THAT(index.warnings(),
+              ElementsAre(AllOf(StartsWith(hidden.string()), HasSubstr((folder_ / "a").string() + " hides 1 more; "))));
 }
 
 TEST_F(PluginIndexTest, SearchesTheEnvironmentsFoldersAfterTheGivenOnes) {
