@@ -148,7 +148,7 @@ OffloadOptions EngineParts::offload_options() {
                       optimizer_choice->params == parameter_choice->params;
     offload.parameters = same ? offload.states : std::make_shared<OffloadDevice>(create(*parameter_choice));
   }
-  offload.max_in_memory = parameter_offload_in_force(config.zero).max_in_cpu;
+  offload.max_in_memory = parameters_in_host_memory(config) ? 0 : parameter_offload_in_force(config.zero).max_in_cpu;
   const OffloadOptimizerConfig section = optimizer_offload_in_force(config.zero);
   offload.buffer_count = section.buffer_count;
   offload.ratio = section.ratio;

@@ -74,7 +74,8 @@ bool is_sharded(const Config& config, const Communicator& communicator) {
 
 Model join_ranks(Model model, const Config& config, Communicator& communicator) {
   check_possible(config, communicator);
-  if (model.deferred() && (!is_sharded(config, communicator) || config.zero.stage < 3)) {
+  const bool parts_only = is_sharded(config, communicator) && config.zero.stage == 3;
+  if (model.deferred() && (!parts_only || config.device != "cpu")) {
     model.deferred()->make([](const c10::Storage&) { return false; });
     model.set_deferred(nullptr);
   }

@@ -78,6 +78,7 @@ ShardingOptions EngineParts::sharding_options() {
   gradients.accumulation = dtype_named(config.precision.grad_accum_dtype);
   const CommunicationConfig& communication = config.communication;
   gradients.sparse = communication.sparse_gradients;
+  options.parts_on_host = !accelerator->is_host() && config.parameter_offload;
   if (communicator->size() == 1) return options;  // nothing travels
   gradients.communication = communication_dtype(config);
   gradients.transports = gradient_transports();

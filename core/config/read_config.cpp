@@ -315,7 +315,7 @@ class Reader {
   void report_rest(const Effective& values, const Config& config, const Validated& validated) {
     check_rules(values, config, plugins_, problems_);
     check_tuning(values, config, context_, problems_);
-    check_device(values, config, plugins_, problems_);
+    check_device(config, plugins_, problems_);
     check_storage(values, config, context_.check_only, problems_);
     if (context_.says_autos) report_autos(validated.autos, context_, problems_);
     report_idle_keys(values, config, context_, plugins_, problems_);

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <utility>
@@ -256,9 +257,17 @@ void ParameterResidency::after(const c10::OperatorHandle&) noexcept {
   }
 }
 
+/// The device has a pool of its own, from which the calling thread's current stream takes memory: whatever fills it is
+/// ordered behind the stream.
+at::DataPtr ParameterResidency::allocate(const c10::Storage& storage) {
+  if (storage.device().is_cpu()) return pages_.allocate(storage.nbytes());
+  const c10::DeviceGuard guard(storage.device());
+  return c10::GetAllocator(storage.device_type())->allocate(storage.nbytes());
+}
+
 /// Memory for a unit's values, and the requests that fill it.
 std::vector<ParameterSource::Request> ParameterResidency::make_room(Unit& unit) {
-  unit.memory = pages_.allocate(unit.storage.nbytes());
+  unit.memory = allocate(unit.storage);
   if (unit.direct) {
     const at::Tensor& like = unit.values.front();
     // from_blob() owns nothing: the unit keeps the memory until the values arrive.

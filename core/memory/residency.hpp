@@ -31,7 +31,7 @@ class ParameterResidency final : public OperatorPolicy {
  public:
   struct Parameter {
     std::string name;
-    at::Tensor tensor;   // the model's own, on the CPU
+    at::Tensor tensor;   // the model's own
     bool stays = false;  // persistent: never leaves memory
   };
   enum class Pass { kTraining, kEvaluation };
@@ -84,6 +84,7 @@ class ParameterResidency final : public OperatorPolicy {
   void send_off_left_out();
   void pin(const std::vector<std::size_t>& units);
   void fetch(const std::vector<std::size_t>& units);
+  at::DataPtr allocate(const c10::Storage& storage);
   std::vector<ParameterSource::Request> make_room(Unit& unit);
   void arrive(Unit& unit);
   bool comes(ParameterSource::Ticket ticket);

@@ -379,7 +379,7 @@ void ParameterStore::refresh_piece(Piece& piece) {
 
 /// The calling thread need not wait: the device's later work does.
 void ParameterStore::send_to_device(const at::Tensor& to, const at::Tensor& from) const {
-  at::Tensor(to).copy_(accelerator_.upload(from));
+  at::Tensor(to).copy_(to.is_cpu() ? from : accelerator_.upload(from));
 }
 
 void ParameterStore::refresh_copies(const SubGroup& sub_group) {

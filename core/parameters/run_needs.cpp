@@ -17,6 +17,11 @@ bool updates_on_host(const Config& config) {
   return config.device != "cpu" && config.optimizer && config.optimizer->device == "cpu";
 }
 
+bool parameters_in_host_memory(const Config& config) {
+  return config.device != "cpu" && config.parameter_offload && config.zero.offload_param &&
+         config.zero.offload_param->device == "cpu" && !config.parameter_offload->where.starts_with("capstan.");
+}
+
 bool tests_overflow(const PrecisionConfig& precision) {
   return precision.scales_loss || (precision.compute == Precision::kBf16 && precision.check_grad_overflow);
 }

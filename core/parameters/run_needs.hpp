@@ -23,6 +23,9 @@ at::ScalarType communication_dtype(const Config& config);
 /// has no kernel for the device.
 bool updates_on_host(const Config& config);
 
+/// Whether a device trains and offload_param sends its parameters to host memory.
+bool parameters_in_host_memory(const Config& config);
+
 /// Whether a step looks for gradients that are not finite.
 bool tests_overflow(const PrecisionConfig& precision);
 /// Whether a step needs the norm of its gradients, or reports it.

@@ -78,8 +78,9 @@ std::int64_t CodeFormat::bytes(const Range& range) const {
   return scale_bytes(range) + (range.numel * width() + 7) / 8;
 }
 
-at::Tensor encode_part(const PartScales& made, const Range& part, const at::Tensor& values) {
+at::Tensor encode_part(const PartScales& made, const Range& part, const at::Tensor& of_part) {
   const CodeFormat& format = made.format;
+  const at::Tensor values = of_part.to(at::kCPU);
   const at::Tensor bytes = host_empty({format.bytes(part)}, at::kByte);
   if (part.numel == 0) return bytes;
   const Places to(format, part, bytes.mutable_data_ptr<std::uint8_t>());
@@ -112,6 +113,12 @@ at::Tensor encode_part(const PartScales& made, const Range& part, const at::Tens
 
 void decode_part(const CodeFormat& format, const Range& part, const at::Tensor& bytes, at::Tensor values) {
   if (part.numel == 0) return;
+  if (!values.is_cpu()) {
+    const at::Tensor here = host_empty({part.numel}, values.scalar_type());
+    decode_part(format, part, bytes, here);
+    values.copy_(here);
+    return;
+  }
   const Places from(format, part, const_cast<std::uint8_t*>(bytes.const_data_ptr<std::uint8_t>()));
   const int width = format.width();
   const float lowest = -static_cast<float>(1 << (width - 1));

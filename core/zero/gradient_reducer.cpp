@@ -13,6 +13,16 @@
 #include "core/host_tensor.hpp"
 
 namespace capstan {
+namespace {
+
+/// Keeps a tensor's memory, of another stream perhaps, until the calling thread's stream has come to its present end.
+void note_use_here(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return;
+  at::Tensor(tensor).record_stream(c10::impl::VirtualGuardImpl(tensor.device().type()).getStream(tensor.device()));
+}
+
+}  // namespace
+
 /// Runs after a gradient was added to its parameter.
 struct GradientReducer::Hook final : torch::autograd::FunctionPostHook {
   Hook(GradientReducer& to, std::size_t parameter) : reducer(to), index(parameter) {}
@@ -170,8 +180,7 @@ void GradientReducer::take(std::size_t i, at::Tensor& gradient) {
   }
   filled_[i] = touched_[i] = 1;
   // The program's stream may have made the gradient, and autograd runs this on the stream of the parameter.
-  if (!gradient.is_cpu())
-    gradient.record_stream(c10::impl::VirtualGuardImpl(gradient.device().type()).getStream(gradient.device()));
+  note_use_here(gradient);
   gradient.reset();
 }
 
@@ -212,8 +221,10 @@ void GradientReducer::keep_alone(std::size_t i, at::Tensor& gradient) {
   // As in take_buffer(), but one large gradient waits for all others.
   while (!under_way_.empty() && elements_under_way_ + mean.numel() > Partition::kLargestBucket) wait_for_one();
   const std::int64_t elements = mean.numel();
-  const auto ticket =
-      queue_.submit([this, i, mean = std::move(mean), add, last = last_] { owned_->keep(i, mean, add, last); });
+  const auto ticket = queue_.submit([this, i, mean = std::move(mean), add, last = last_] {
+    owned_->keep(i, mean, add, last);
+    note_use_here(mean);
+  });
   note_under_way(ticket, elements);
 }
 

@@ -1,9 +1,10 @@
 #include "core/zero/owned_gradients.hpp"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <utility>
+
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -71,7 +72,7 @@ void OwnedGradients::keep(std::size_t i, const at::Tensor& mean, bool add, bool 
 }
 
 void OwnedGradients::send(std::size_t i, at::Tensor values, bool add, bool squares) {
-  const at::Tensor kept = values.to(memory_.scalar_type());
+  const at::Tensor kept = values.to(host_options(memory_.scalar_type()));
   on_store_.store->keep(i, kept, add);
   if (squares) squares_[i] = sums_of_squares({&kept});
 }
@@ -86,7 +87,7 @@ void OwnedGradients::clear(std::size_t i) {
 
 void OwnedGradients::measure(std::size_t i) {
   if (!stored(i) || parts_[i].range.numel == 0) return;
-  const at::Tensor values = at::empty({parts_[i].range.numel}, memory_.options());
+  const at::Tensor values = host_empty({parts_[i].range.numel}, memory_.scalar_type());
   on_store_.store->read(i, values);
   squares_[i] = sums_of_squares({&values});
 }

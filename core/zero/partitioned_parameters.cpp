@@ -1,6 +1,7 @@
 #include "core/zero/partitioned_parameters.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include <utility>
 
@@ -10,9 +11,11 @@
 namespace capstan {
 
 void PartReads::start(PartStore& store, std::size_t parameter, const at::Tensor& to) {
+  const at::Tensor here = to.is_cpu() ? to : host_empty({to.numel()}, to.scalar_type());
   under_way_.emplace_back(&store, PartStore::Ticket{});
   try {
-    under_way_.back().second = store.read(parameter, to);
+    under_way_.back().second = store.read(parameter, here);
+    if (!to.is_cpu()) for_devices_.emplace_back(here, to);
   } catch (...) {
     under_way_.pop_back();
     throw;
@@ -33,10 +36,13 @@ void PartReads::end() noexcept {
 void PartReads::wait() {
   end();
   if (failure_) std::rethrow_exception(failure_);
+  for (const auto& [from, to] : for_devices_) at::Tensor(to).copy_(from);
+  for_devices_.clear();
 }
 
-PartitionedParameters::PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype, Places places)
-    : partition_(partition), rank_(rank), dtype_(dtype), places_(std::move(places)) {
+PartitionedParameters::PartitionedParameters(const Partition& partition, int rank, const at::TensorOptions& options,
+                                             Places places)
+    : partition_(partition), rank_(rank), options_(options), places_(std::move(places)) {
   const at::NoGradGuard no_grad;
   const std::size_t count = partition.order().size();
   places_.coded.resize(count);
@@ -53,7 +59,7 @@ PartitionedParameters::PartitionedParameters(const Partition& partition, int ran
     first.push_back(elements);
     if (has_room(i)) elements += Partition::aligned(partition.part(i, rank).numel);
   }
-  const at::Tensor memory = host_empty({elements}, dtype);
+  const at::Tensor memory = at::empty({elements}, options_);
   for (std::size_t i = 0; i < count; ++i) {
     const bool here = has_room(i);
     parts_.push_back(here ? memory.narrow(0, first[i], partition.part(i, rank).numel) : places_.in_place[i]);
@@ -68,7 +74,9 @@ void PartitionedParameters::take(std::size_t i, const at::Tensor& whole) {
 void PartitionedParameters::take_part(std::size_t i, const at::Tensor& values) {
   const at::NoGradGuard no_grad;
   if (stored(i)) {
-    if (values.numel() > 0) places_.store->write(places_.first_in_store + i, values.to(dtype_).contiguous());
+    if (values.numel() > 0)
+      places_.store->write(places_.first_in_store + i,
+                           values.to(host_options(c10::typeMetaToScalarType(options_.dtype()))).contiguous());
     return;
   }
   if (!places_.coded[i]) {
@@ -76,12 +84,12 @@ void PartitionedParameters::take_part(std::size_t i, const at::Tensor& values) {
     return;
   }
   codes_[i] = weight_codes(values);
-  if (!codes_[i].defined()) parts_[i] = values.to(dtype_, /*non_blocking=*/false, /*copy=*/true);
+  if (!codes_[i].defined()) parts_[i] = values.to(options_, /*non_blocking=*/false, /*copy=*/true);
 }
 
 at::Tensor PartitionedParameters::part(std::size_t i) const {
   if (!codes_[i].defined() && !stored(i)) return parts_[i];
-  const at::Tensor values = host_empty({partition_.part(i, rank_).numel}, dtype_);
+  const at::Tensor values = at::empty({partition_.part(i, rank_).numel}, options_);
   if (codes_[i].defined()) {
     decode_weights(codes_[i], values);
   } else if (values.numel() > 0) {

@@ -29,6 +29,7 @@ class PartReads {
   ~PartReads() { end(); }
   PartReads(const PartReads&) = delete;
 
+  /// `to` may be in the memory of a device, which wait() fills then.
   void start(PartStore& store, std::size_t parameter, const at::Tensor& to);
   /// Waits for all of them; throws what the first that failed threw, now and again.
   void wait();
@@ -37,6 +38,7 @@ class PartReads {
   void end() noexcept;
 
   std::vector<std::pair<PartStore*, PartStore::Ticket>> under_way_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> for_devices_;  // from host memory, to the device's
   std::exception_ptr failure_;
 };
 
@@ -53,8 +55,8 @@ class PartitionedParameters {
     std::size_t first_in_store = 0;  // the number of parameter 0 in the store
   };
 
-  /// Makes room, without values.
-  PartitionedParameters(const Partition& partition, int rank, at::ScalarType dtype, Places places);
+  /// Makes room, without values: in the memory of the options' device.
+  PartitionedParameters(const Partition& partition, int rank, const at::TensorOptions& options, Places places);
 
   std::size_t size() const { return parts_.size(); }
   bool stored(std::size_t i) const { return places_.stored[i]; }
@@ -81,7 +83,7 @@ class PartitionedParameters {
  private:
   const Partition& partition_;
   int rank_;
-  at::ScalarType dtype_;
+  at::TensorOptions options_;
   Places places_;
   void gather_coded(Communicator& communicator, const std::string& name,
                     const std::vector<ParameterSource::Request>& wholes) const;

@@ -21,9 +21,27 @@ std::uint8_t* codes_of(std::byte* message, std::int64_t blocks) {
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
 
 void encode(const BlockFormat& format, const at::Tensor& part, const at::Tensor& message) {
-  const at::Tensor values = part.to(at::kFloat);
+  const at::Tensor values = part.to(at::kCPU, at::kFloat);
   std::byte* const bytes = bytes_of(message);
   quantize(format, values.const_data_ptr<float>(), scales_of(bytes), codes_of(bytes, format.blocks()));
+}
+
+/// Codes are made and read in host memory: the parts of a device go there and come back.
+void gather_through_host(Communicator& communicator, const std::string& name,
+                         const std::vector<std::vector<at::Tensor>>& pieces, const std::vector<at::Tensor>& codes) {
+  const auto own = static_cast<std::size_t>(communicator.rank());
+  std::vector<std::vector<at::Tensor>> here;
+  for (const auto& parts : pieces) {
+    std::vector<at::Tensor>& of_piece = here.emplace_back();
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      of_piece.push_back(rank == own ? parts[rank].to(at::kCPU)
+                                     : host_empty({parts[rank].numel()}, parts[rank].scalar_type()));
+    }
+  }
+  quantized_all_gather(communicator, name, here, codes);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    for (std::size_t rank = 0; rank < pieces[i].size(); ++rank) at::Tensor(pieces[i][rank]).copy_(here[i][rank]);
+  }
 }
 
 }  // namespace
@@ -41,15 +59,19 @@ void decode_weights(const at::Tensor& codes, at::Tensor part) {
   const at::NoGradGuard no_grad;
   const BlockFormat format = weight_format(part.numel());
   std::byte* const message = bytes_of(codes);
-  const at::Tensor values = part.scalar_type() == at::kFloat ? part : host_empty({part.numel()}, at::kFloat);
+  const bool direct = part.is_cpu() && part.scalar_type() == at::kFloat;
+  const at::Tensor values = direct ? part : host_empty({part.numel()}, at::kFloat);
   dequantize(format, scales_of(message), codes_of(message, format.blocks()), values.mutable_data_ptr<float>());
-  if (part.scalar_type() != at::kFloat) part.copy_(values.view(part.sizes()));
+  if (!direct) part.copy_(values.view(part.sizes()));
 }
 
 void quantized_all_gather(Communicator& communicator, const std::string& name,
                           const std::vector<std::vector<at::Tensor>>& pieces, const std::vector<at::Tensor>& codes) {
   if (communicator.size() == 1) return;
   at::NoGradGuard no_grad;
+  if (!pieces.empty() && !pieces.front().front().is_cpu()) {
+    return gather_through_host(communicator, name, pieces, codes);
+  }
   const auto own = static_cast<std::size_t>(communicator.rank());
   std::int64_t bytes = 0;
   for (const auto& parts : pieces) {
@@ -269,7 +291,7 @@ at::Tensor QuantizedReduceScatter::reduce(const std::string& name, const std::ve
     from += range.numel;
     at += range.numel;
   }
-  return sum;
+  return sum.to(parts[own].device());
 }
 
 std::int64_t QuantizedReduceScatter::error_bytes() const {

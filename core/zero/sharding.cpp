@@ -10,6 +10,13 @@
 namespace capstan {
 namespace {
 
+/// Those of the parts of tensors that are all on one device and of one type.
+at::TensorOptions options_of_parts(const std::vector<at::Tensor>& tensors, bool on_host) {
+  if (tensors.empty()) return host_options(at::kFloat);
+  const at::TensorOptions options = tensors.front().options().requires_grad(false);
+  return on_host ? options.device(at::kCPU).pinned_memory(false) : options;
+}
+
 static_assert(Partition::kBlock == kSquareBlock, "parts must hold whole blocks, or norms would depend on the cut");
 
 std::vector<Partition::Parameter> partition_inputs(const std::vector<std::int64_t>& numels, bool whole,
@@ -57,7 +64,7 @@ void Sharding::attach(const std::vector<at::Tensor>& parameters, const std::vect
     PartitionedParameters::Places places{.store = stored_.parts, .stored = stored_.trained};
     if (alone) places.in_place = own_memory(parameters, movable, stored_.trained);
     parts_ = std::make_unique<PartitionedParameters>(partition_, options_.communicator->rank(),
-                                                     parameters.empty() ? at::kFloat : parameters.front().scalar_type(),
+                                                     options_of_parts(parameters, options_.parts_on_host),
                                                      std::move(places));
     gatherer_ = std::make_unique<PartGatherer>(*options_.communicator, queue_, *parts_, options_.parts);
   } else if (partitioned()) {
@@ -84,7 +91,8 @@ void Sharding::attach_frozen(const std::vector<at::Tensor>& frozen, at::ScalarTy
   } else {
     places.coded = std::move(coded);
   }
-  frozen_ = std::make_unique<PartitionedParameters>(frozen_partition_, options_.communicator->rank(), dtype,
+  frozen_ = std::make_unique<PartitionedParameters>(frozen_partition_, options_.communicator->rank(),
+                                                    options_of_parts(frozen, options_.parts_on_host).dtype(dtype),
                                                     std::move(places));
   gatherer_->set_frozen(frozen_.get());
 }

@@ -37,6 +37,7 @@ struct ShardingOptions {
   };
   std::vector<Given> given;
   PartGatherer::Options parts;  // stage 3
+  bool parts_on_host = false;   // stage 3 on a device: parts stay in host memory, and go to the device when gathered
   GradientReducer::Options gradients;
 };
 

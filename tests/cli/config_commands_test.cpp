@@ -118,32 +118,17 @@ TEST_F(ConfigCommands, ValidateSaysWhatTrainingAloneWouldWant) {
                                   "--set optimizer.type=AdamW."));
 }
 
-TEST_F(ConfigCommands, ValidateTellsWhatGpusRefuse) {
+TEST_F(ConfigCommands, ValidateTakesForGpusWhatItTakesForCpus) {
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   const std::string path = file(R"({"train_micro_batch_size_per_gpu": 8, "gradient_clipping": 1,
-    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
-    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}}})");
-  const std::string notice =
-      "notice: " + path +
-      ": capstan.run.device: no GPU is visible here, so this is checked for CPUs. GPUs would refuse "
-      "zero_optimization.stage 3 and zero_optimization.offload_optimizer.device \"cpu\": --device cuda shows the "
-      "reasons.\n";
+    "optimizer": {"type": "Lion", "params": {"lr": 1e-3}},
+    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}})");
   const ProgramEnd open = run_capstan({"validate", path, "--world", "8"});
   EXPECT_EQ(open.exit_code, 0) << open.text;
-  EXPECT_THAT(open.text, HasSubstr(notice));
-  EXPECT_THAT(run_capstan({"validate", path}).text, Not(HasSubstr("no GPU is visible")));
-  EXPECT_THAT(run_capstan({"validate", path, "--world", "8", "--device", "cpu"}).text,
-              Not(HasSubstr("no GPU is visible")));
-  EXPECT_THAT(run_capstan({"validate", path, "--world", "8", "--json"}).text, HasSubstr("GPUs would refuse"));
-
+  EXPECT_THAT(open.text, Not(HasSubstr("GPUs would refuse")));
   const ProgramEnd cuda = run_capstan({"validate", "--config", path, "--world", "8", "--device", "cuda"});
-  EXPECT_EQ(cuda.exit_code, 3);
-  EXPECT_THAT(cuda.text, HasSubstr("zero_optimization.stage: stage 3 does not run on cuda in this release"));
-  EXPECT_THAT(cuda.text, HasSubstr("zero_optimization.offload_optimizer.device: 'cpu' does not run on cuda in this "
-                                   "release: optimizers update on the device. Remove the section."));
-  EXPECT_THAT(cuda.text, HasSubstr("not valid: 2 errors"));
-  EXPECT_EQ(run_capstan({"validate", path, "--device", "cuda", "--set", "zero_optimization={\"stage\": 2}"}).exit_code,
-            0);
+  EXPECT_EQ(cuda.exit_code, 0) << cuda.text;
+  EXPECT_THAT(cuda.text, Not(HasSubstr("no effect")));
   unsetenv("CUDA_VISIBLE_DEVICES");
 }
 

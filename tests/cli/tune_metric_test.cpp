@@ -83,23 +83,18 @@ TEST_F(Tune, TellsNothingOfTheDefaultConfiguration) {
   EXPECT_THAT(shown.err, Not(HasSubstr("default.json")));
 }
 
-TEST_F(Tune, TellsOfADryRunForGpus) {
+TEST_F(Tune, MakesADryRunForGpusWhereThereAreNone) {
   config(R"("train_micro_batch_size_per_gpu": [1], "zero_optimization": {"stage": 3})");
   ProcessOptions no_gpu;
   no_gpu.folder = folder_.path();
   no_gpu.environment = {"CUDA_VISIBLE_DEVICES="};
-  const auto dry = [&](const std::vector<std::string>& more) {
-    std::vector<std::string> words = {kCapstan, "tune",     "--config", "ds_config.json",
-                                      "--data", "text.txt", "--dry-run"};
-    words.insert(words.end(), more.begin(), more.end());
-    return run_process(words, no_gpu);
-  };
-  EXPECT_THAT(dry({"--world", "2"}).err,
-              HasSubstr("GPUs would refuse zero_optimization.stage 3: --device cuda shows the reasons."));
-  const ProcessResult cuda = dry({"--world", "2", "--device", "cuda"});
-  EXPECT_EQ(cuda.exit_code, 3);
-  EXPECT_THAT(cuda.err, HasSubstr("stage 3 does not run on cuda"));
-  EXPECT_EQ(dry({"--world", "2", "--device", "cuda", "--set", "zero_optimization.stage=2"}).exit_code, 0);
+  for (const char* device : {"cpu", "cuda"}) {
+    const ProcessResult dry = run_process({kCapstan, "tune", "--config", "ds_config.json", "--data", "text.txt",
+                                           "--dry-run", "--world", "2", "--device", device},
+                                          no_gpu);
+    EXPECT_EQ(dry.exit_code, 0) << dry.err;
+    EXPECT_THAT(dry.err, testing::Not(HasSubstr("GPUs would refuse")));
+  }
 }
 
 }  // namespace

@@ -133,7 +133,10 @@ Json ComponentChooser::checked_params(const Json& given, const std::string& path
 /// no kernel for the run's.
 std::string ComponentChooser::optimizer_device(const std::string& type) {
   if (device_ == kCpu || !plugins_.find("optimizer", type)) return device_;
-  if (offloads(values_, kOffloadOptimizer) || values_.find("capstan.offload.optimizer")) return kCpu;
+  // Where parameters are in host memory, the masters are as well.
+  const bool parameters = values_.integer("zero_optimization.stage") == 3 &&
+                          (offloads(values_, kOffloadParameters) || values_.find("capstan.offload.parameters"));
+  if (parameters || offloads(values_, kOffloadOptimizer) || values_.find("capstan.offload.optimizer")) return kCpu;
   if (plugins_.find("optimizer", type, device_)) return device_;
   problems_.notice("optimizer.type",
                    "no plugin provides an optimizer '" + type + "' for " + device_ +
@@ -290,7 +293,13 @@ std::optional<ComponentChoice> ComponentChooser::parameter_offload() {
   const std::string own = "capstan.offload.parameters";
   // Below stage 3 every process holds all parameters, and the section has no effect.
   if (!values_.find(own) && values_.integer("zero_optimization.stage", 3) < 3) return std::nullopt;
-  return store(own, "zero_optimization.offload_param");
+  const std::string section = "zero_optimization.offload_param", where = section + ".device";
+  // What leaves a device for host memory goes the way to any store.
+  if (device_ == kCpu || values_.find(own) || values_.text(where) != "cpu") return store(own, section);
+  const ComponentRef found = plugins_.find("offload", "cpu");
+  if (found) return ComponentChoice{"offload", found.component->type, Json::object(), where};
+  missing(where, "offload", "cpu");
+  return std::nullopt;
 }
 
 std::optional<ComponentChoice> ComponentChooser::activation_offload() {

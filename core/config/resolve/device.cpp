@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "core/config/resolve/launcher_world.hpp"
-#include "core/config/resolve/offload_sections.hpp"
 #include "core/text/nearest.hpp"
 
 namespace capstan {
@@ -54,9 +53,7 @@ std::string resolve_device(const Effective& values, const PluginIndex& plugins, 
   if (asked.empty() || asked == kOnCpu) return kOnCpu;  // of another type than a string: reported already
   if (plugins.find("accelerator", asked)) return asked;
   if (asked == kCuda && check_only) {
-    problems.notice(kDevice,
-                    "the plugin for cuda is not installed here, so this is checked without it: types of optimizers are "
-                    "those of the CPU, of which cuda may have fewer.");
+    problems.notice(kDevice, "the plugin for cuda is not installed here, so this is checked without it.");
     return kCuda;
   }
   problems.error(kDevice, no_such_device(asked, plugins));
@@ -71,28 +68,12 @@ void update_where_compressions_work(Config& config, const PluginIndex& plugins, 
                                         config.optimizer->type + "' updates there.");
 }
 
-void check_device(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems) {
+void check_device(const Config& config, const PluginIndex& plugins, Problems& problems) {
   const std::string& device = config.device;
   if (device == "cpu") return;
   const auto refuse = [&](const std::string& path, const std::string& text) {
     problems.error(path, text + or_on_cpu(device));
   };
-  if (config.zero.stage == 3) {
-    refuse("zero_optimization.stage", "stage 3 does not run on " + device +
-                                          " in this release, where parameters that come and go live in host memory. "
-                                          "Set it to 0, 1 or 2.");
-  }
-  const auto refuse_offload = [&](const char* section, const char* store, const char* reason) {
-    const std::string where = std::string(section) + ".device";
-    if (offloads(values, section)) {
-      refuse(where, "'" + values.text(where) + "' does not run on " + device + " in this release: " + reason +
-                        " Remove the section.");
-    }
-    if (values.find(store)) {
-      refuse(store, "does not run on " + device + " in this release: " + reason + " Remove it.");
-    }
-  };
-  refuse_offload(kOffloadParameters, "capstan.offload.parameters", "parameters stay on the device.");
   for (const ComponentChoice& compression : config.compressions) {
     if (config.optimizer && config.optimizer->device == kOnCpu) continue;
     refuse(compression.where, "compression '" + compression.type +

@@ -20,7 +20,7 @@ std::string device_of_builds(const std::string& device, const PluginIndex& plugi
 void update_where_compressions_work(Config& config, const PluginIndex& plugins, Problems& problems);
 
 /// What a run on an accelerator cannot do in this release.
-void check_device(const Effective& values, const Config& config, const PluginIndex& plugins, Problems& problems);
+void check_device(const Config& config, const PluginIndex& plugins, Problems& problems);
 
 /// What to add to a refusal that concerns only that device; empty for the CPU.
 std::string or_on_cpu(const std::string& device);

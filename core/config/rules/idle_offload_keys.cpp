@@ -29,6 +29,17 @@ void keys_in_use(const char* section, const Effective& values, const PluginIndex
   }
 }
 
+/// The keys of a section whose device is host memory, beside a run on another device.
+void keys_beside_device(const char* section, const Effective& values, Problems& problems) {
+  const std::string device = std::string(section) + ".device";
+  for (const auto& key : find_key(section)->members) {
+    if (key->path == device || !differs(*key, values) || stands(key->path, problems)) continue;
+    problems.notice(key->path,
+                    "has no effect with device \"cpu\": all of it is in host memory, and copies go through pinned "
+                    "memory of their own.");
+  }
+}
+
 /// Where a store is named beside the section, the section says how much and when, not where.
 void beside_a_store(const char* section, const ComponentChoice& store, const std::string& counts,
                     const Effective& values, Problems& problems) {
@@ -51,13 +62,7 @@ void optimizer_keys(const Effective& values, const Config& config, const PluginI
                     "has no effect in this run, whose device is the CPU: the state is in host memory already.");
     return;
   }
-  for (const auto& key : find_key(kOffloadOptimizer)->members) {
-    if (key->path == std::string(kOffloadOptimizer) + ".device" || !differs(*key, values)) continue;
-    if (stands(key->path, problems)) continue;
-    problems.notice(key->path,
-                    "has no effect with device \"cpu\": all states are in host memory, and copies go through pinned "
-                    "memory of their own.");
-  }
+  keys_beside_device(kOffloadOptimizer, values, problems);
 }
 
 /// Elements and their bytes: "1000000000 elements (4 GB)".
@@ -72,6 +77,9 @@ void parameter_keys(const Effective& values, const Config& config, const PluginI
   if (is_ours(config.parameter_offload)) {
     return beside_a_store(kOffloadParameters, *config.parameter_offload, "buffer_count, buffer_size and max_in_cpu",
                           values, problems);
+  }
+  if (config.parameter_offload && values.text(std::string(kOffloadParameters) + ".device") == "cpu") {
+    return keys_beside_device(kOffloadParameters, values, problems);
   }
   if (config.parameter_offload) {
     const std::string in_memory = std::string(kOffloadParameters) + ".max_in_cpu";
@@ -130,8 +138,7 @@ bool differs(const SchemaNode& key, const Effective& values) {
 void report_idle_offload_keys(const Effective& values, const Config& config, const PluginIndex& plugins,
                               Problems& problems) {
   optimizer_keys(values, config, plugins, problems);
-  // On another device offload of parameters is refused.
-  if (config.device == "cpu") parameter_keys(values, config, plugins, problems);
+  parameter_keys(values, config, plugins, problems);
   aio_keys(values, config, plugins, problems);
   const std::string size = "zero_optimization.sub_group_size";
   if (values.given(size) && values.integer(size, 1) == 0) problems.notice(size, "0 makes a group of each parameter.");

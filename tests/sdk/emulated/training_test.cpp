@@ -115,6 +115,21 @@ const Setting kSettings[] = {
      {"flops_profiler.enabled=true", "flops_profiler.profile_step=1", "progressive_layer_drop.enabled=true",
       R"(capstan.observers=[{"type": "tensorboard_histograms"}])"}},
     {"sparse_attention", {"sparse_attention.mode=fixed"}, 1, 1e-6, false},
+    {"lion_in_host_memory", {"optimizer.type=Lion"}},
+    {"offload_bf16_stage2_overlap",
+     {"bf16.enabled=true", "zero_optimization.stage=2", "zero_optimization.overlap_comm=true",
+      R"(zero_optimization.offload_optimizer={"device": "cpu"})"},
+     2,
+     5e-3},
+    {"stage3", {"zero_optimization.stage=3", "zero_optimization.stage3_param_persistence_threshold=0"}, 2},
+    {"stage3_parameters_in_host_memory",
+     {"bf16.enabled=true", "zero_optimization.stage=3", R"(zero_optimization.offload_param={"device": "cpu"})",
+      "zero_optimization.stage3_param_persistence_threshold=0"},
+     1,
+     5e-3},
+    {"compression", {R"(compression_training={"weight_quantization": {
+        "shared_parameters": {"enabled": true, "quantize_weight_in_forward": true},
+        "different_groups": {"all": {"params": {"start_bits": 8, "target_bits": 8}, "modules": ["*"]}}}})"}},
     {"OneBitAdam", {"optimizer.type=OneBitAdam"}, 2, 1e-6, false},
 };
 INSTANTIATE_TEST_SUITE_P(Settings, EmulatedTraining, testing::ValuesIn(kSettings),
@@ -136,6 +151,27 @@ const Setting kWaitSettings[] = {
     {"progressive_layer_drop", {"progressive_layer_drop.enabled=true"}},
 };
 INSTANTIATE_TEST_SUITE_P(Settings, EmulatedWaits, testing::ValuesIn(kWaitSettings),
+                         [](const auto& info) { return info.param.name; });
+
+/// With states in host memory a step copies each gradient down and each parameter up, and little else.
+class EmulatedTraffic : public EmulatedTraining {};
+
+TEST_P(EmulatedTraffic, IsGradientsDownAndParametersUp) {
+  constexpr long kParameters = 875'264, kLittle = 20'000;  // of gpt:tiny; batches, losses, norms
+  const long bytes = GetParam().name == "bf16" ? 2 : 4;    // of gradients and of what forward computes with
+  const Outcome few = train("cuda", kSteps), more = train("cuda", 2 * kSteps);
+  ASSERT_EQ(few.exit_code, 0) << few.err;
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  const auto a_step = [&](const std::string& what) { return (count_of(more, what) - count_of(few, what)) / kSteps; };
+  EXPECT_NEAR(a_step("B to host"), bytes * kParameters, kLittle);
+  EXPECT_NEAR(a_step("B to device"), bytes * kParameters, kLittle);
+}
+
+const Setting kTrafficSettings[] = {
+    {"fp32", {"optimizer.type=Lion"}},
+    {"bf16", {"optimizer.type=Lion", "bf16.enabled=true"}},
+};
+INSTANTIATE_TEST_SUITE_P(Settings, EmulatedTraffic, testing::ValuesIn(kTrafficSettings),
                          [](const auto& info) { return info.param.name; });
 
 class EmulatedErrors : public EmulatedTraining {};
