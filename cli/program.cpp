@@ -45,6 +45,18 @@ bool lacks_memory() noexcept {
   }
 }
 
+/// Where the exception that is being handled says that a device has no memory left: what it says, and what to do about
+/// it. Empty for any other.
+std::string device_memory_fault(const std::exception& error) {
+  const std::string_view text = error.what();
+  if (text.find("out of memory") == std::string_view::npos) return "";
+  return std::string(text.substr(0, text.find('\n'))) +
+         "\n  A smaller train_micro_batch_size_per_gpu, sequence or model needs less, and so do "
+         "activation_checkpointing "
+         "and, with several processes, a higher zero_optimization.stage; offload_optimizer and offload_param keep in "
+         "host memory or on a disk what does not fit. 'capstan plan' tells how much.";
+}
+
 std::terminate_handler terminate_otherwise = nullptr;
 
 [[noreturn]] void at_terminate() {
@@ -88,11 +100,13 @@ int run_command(const std::function<int()>& command) {
     return failed(ExitCode::kConfig, error.what());
   } catch (const PluginError& error) {
     if (lacks_memory()) return failed(ExitCode::kFailure, kOutOfMemory);
+    if (const std::string fault = device_memory_fault(error); !fault.empty()) return failed(ExitCode::kFailure, fault);
     return failed(ExitCode::kPlugin, error.what());
   } catch (const RuntimeFault& error) {
     return failed(ExitCode::kFailure, error.what());
   } catch (const std::exception& error) {
     if (lacks_memory()) return failed(ExitCode::kFailure, kOutOfMemory);
+    if (const std::string fault = device_memory_fault(error); !fault.empty()) return failed(ExitCode::kFailure, fault);
     return failed(ExitCode::kInternal, std::string(error.what()) +
                                            "\nThis is a bug in Capstan: please report it with the command line, the "
                                            "configuration and what 'capstan --version' prints.");

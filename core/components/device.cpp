@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "core/components/engine_parts.hpp"
+#include "core/components/join_ranks.hpp"
 #include "core/components/model_host.hpp"
 #include "core/errors.hpp"
 #include "core/memory/plugin_accelerator.hpp"
@@ -63,9 +64,12 @@ std::unique_ptr<Accelerator> EngineParts::build_accelerator() {
 Model EngineParts::move_to_device(Model built) const {
   if (accelerator->is_host()) return built;
   const at::NoGradGuard no_grad;
+  const bool parts_only = holds_parts_only(config, *communicator);
   for (const auto* list : {&built.parameters(), &built.buffers()}) {
     for (const NamedTensor& named : *list) {
       at::Tensor tensor = named.tensor;
+      // The parameter store takes a part of each, one after the other: the whole model may be larger than the device.
+      if (parts_only && list == &built.parameters() && at::isFloatingType(tensor.scalar_type())) continue;
       tensor.set_data(tensor.to(accelerator->device()));
     }
   }

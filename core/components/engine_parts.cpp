@@ -88,7 +88,8 @@ Compressions EngineParts::build_compressions() {
 
 void EngineParts::refuse_gradient_uses(const Compressions& made) const {
   if (!made.uses_gradients() || !config.optimizer) return;
-  const ComponentManifest* chosen = plugins.find("optimizer", config.optimizer->type, config.optimizer->device).component;
+  const ComponentManifest* chosen =
+      plugins.find("optimizer", config.optimizer->type, config.optimizer->device).component;
   if (!communicates_by_itself(chosen)) return;
   throw ConfigError(
       config.optimizer->where + ": '" + config.optimizer->type +

@@ -72,10 +72,13 @@ bool is_sharded(const Config& config, const Communicator& communicator) {
   return communicator.size() > 1 || (config.parameter_offload && config.zero.stage == 3);
 }
 
+bool holds_parts_only(const Config& config, const Communicator& communicator) {
+  return is_sharded(config, communicator) && config.zero.stage == 3;
+}
+
 Model join_ranks(Model model, const Config& config, Communicator& communicator) {
   check_possible(config, communicator);
-  const bool parts_only = is_sharded(config, communicator) && config.zero.stage == 3;
-  if (model.deferred() && (!parts_only || config.device != "cpu")) {
+  if (model.deferred() && !holds_parts_only(config, communicator)) {
     model.deferred()->make([](const c10::Storage&) { return false; });
     model.set_deferred(nullptr);
   }

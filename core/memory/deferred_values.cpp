@@ -310,8 +310,8 @@ std::string DeferredValues::reader(const at::Tensor& tensor) const { return reco
 void DeferredValues::make(const at::Tensor& tensor) { recorder_->make(tensor); }
 void DeferredValues::make(const std::function<bool(const c10::Storage&)>& made) { recorder_->make(made); }
 
-at::Tensor DeferredValues::without_memory(const at::Tensor& like, at::ScalarType dtype) {
-  at::Tensor tensor = at::empty_like(like, like.options().dtype(dtype).requires_grad(false));
+at::Tensor DeferredValues::without_memory(const at::Tensor& like, at::ScalarType dtype, at::Device device) {
+  at::Tensor tensor = at::empty_like(like, like.options().dtype(dtype).device(device).requires_grad(false));
   drop_memory(*tensor.storage().unsafeGetStorageImpl(), sentence());
   return tensor;
 }

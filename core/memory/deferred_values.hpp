@@ -51,7 +51,7 @@ class DeferredValues {
   void make(const std::function<bool(const c10::Storage&)>& made);
 
   /// A tensor of the same shape that has no memory either.
-  static at::Tensor without_memory(const at::Tensor& like, at::ScalarType dtype);
+  static at::Tensor without_memory(const at::Tensor& like, at::ScalarType dtype, at::Device device);
   static bool is_refusal(std::string_view message);
 
  private:

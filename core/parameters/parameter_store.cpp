@@ -104,7 +104,9 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
     throw RuntimeFault("parameter '" + named.name + "': its dtype is " + c10::toString(parameter.scalar_type()) +
                        "; only real floating-point parameters can be trained. Freeze it (requires_grad_(false)).");
   }
-  if (parameter.device() != accelerator_.device() || parameter.layout() != at::kStrided) {
+  // A part of it goes to the device, once there is a place for parts.
+  const bool comes = parts_only() && parameter.is_cpu() && !accelerator_.is_host();
+  if ((parameter.device() != accelerator_.device() && !comes) || parameter.layout() != at::kStrided) {
     throw RuntimeFault("parameter '" + named.name + "': is " + c10::str(parameter.layout()) + " on " +
                        parameter.device().str() + "; this engine trains dense parameters on " +
                        accelerator_.device().str() + ". Build the model there.");
@@ -115,9 +117,10 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   const bool fp32 =
       frozen ? options_.stays_fp32 && options_.stays_fp32(named) : plans_[entries_.size()].dtype == at::kFloat;
   const at::ScalarType dtype = fp32 ? at::kFloat : options_.compute_dtype;
-  const bool deferred = options_.deferred && options_.deferred->has(original);
-  if (parameter.scalar_type() != dtype) {
-    parameter.set_data(deferred ? DeferredValues::without_memory(original, dtype) : original.to(dtype));
+  const bool deferred = comes || (options_.deferred && options_.deferred->has(original));
+  if (parameter.scalar_type() != dtype || comes) {
+    parameter.set_data(deferred ? DeferredValues::without_memory(original, dtype, accelerator_.device())
+                                : original.to(dtype));
   }
   if (deferred) {
     deferred_.push_back({original, parameter.detach(), frozen ? frozen_.size() : entries_.size(), frozen});

@@ -267,6 +267,7 @@ class ParameterStore {
     bool copy_stored() const { return parameter_stored && separate; }
   };
 
+  struct Deferred;
   void build_sharding(const std::vector<NamedTensor>& parameters);
   void add_given(const std::vector<NamedTensor>& parameters);
   void plan_entries(const std::vector<NamedTensor>& parameters);
@@ -286,6 +287,7 @@ class ParameterStore {
   void give_first_values();
   void make_deferred_values();
   bool take_deferred(const c10::Storage& storage);
+  bool take_values(Deferred& one);
   void cut_entry(std::size_t index, const at::Tensor& full_values, bool deferred);
   void build_pieces(const ParameterGroups& groups);
   void build_tensors(std::size_t piece);
@@ -311,12 +313,13 @@ class ParameterStore {
   bool has_state(const StateSpec& spec, const ParameterEntry& entry, const ParameterGroups& groups) const;
   bool partitioned() const { return home_->partitioned(); }
 
-  /// A parameter whose values are still to be made.
+  /// A parameter whose values are still to be made, or are in host memory, from where a device takes its part.
   struct Deferred {
     at::Tensor original;    // as the model made it
     at::Tensor parameter;   // the same, or of the compute type
     std::size_t index = 0;  // counts entries(), after them frozen()
     bool frozen = false;
+    bool taken = false;  // this rank has its part
   };
 
   const Accelerator& accelerator_;

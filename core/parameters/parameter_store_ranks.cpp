@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/where.h>
+#include <c10/core/DeviceGuard.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -65,9 +66,7 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values,
     return;
   }
   if (!plan.separate) return;
-  // A deferred model's parameters may have no device yet.
-  const bool on_host = full_values.is_meta() || options_.updates_on_host;
-  const at::Device device = on_host ? at::Device(at::kCPU) : full_values.device();
+  const at::Device device = options_.updates_on_host ? at::Device(at::kCPU) : accelerator_.device();
   entry.master = at::empty({part.numel}, at::TensorOptions(at::kFloat).device(device));
   if (!deferred) entry.master.copy_(full_values.reshape({-1}).narrow(0, part.offset, part.numel));
 }
@@ -151,42 +150,54 @@ std::vector<bool> ParameterStore::staying() const {
 
 /// Gives every parameter that has none its values, one after the other: this rank's part of them stays.
 void ParameterStore::make_deferred_values() {
-  if (!options_.deferred) return;
-  options_.deferred->make([this](const c10::Storage& storage) { return take_deferred(storage); });
+  if (options_.deferred) {
+    options_.deferred->make([this](const c10::Storage& storage) { return take_deferred(storage); });
+  }
+  // Values that were made before, in host memory, leave it as the device takes its parts.
+  for (Deferred& one : deferred_) {
+    if (!one.taken) take_values(one);
+    one.original.reset();
+  }
   deferred_.clear();
 }
 
 bool ParameterStore::take_deferred(const c10::Storage& storage) {
   bool may_go = false;
-  for (const Deferred& one : deferred_) {
+  for (Deferred& one : deferred_) {
     if (storage_of(one.original) != storage.unsafeGetStorageImpl()) continue;
-    at::Tensor original = one.original;
-    at::Tensor values = original.contiguous();
+    const at::Tensor values = one.original.contiguous();
     sharding_->communicator().broadcast("start: values of the model", {values}, 0);
-    if (!original.is_contiguous()) original.copy_(values);
-    const bool copied = storage_of(one.parameter) != storage_of(original);
-    const bool leaves = !home_->stays(one.frozen ? entries_.size() + one.index : one.index);
-    may_go = copied || leaves;
-    if (copied && !leaves) {
-      restore_memory(*one.parameter.storage().unsafeGetStorageImpl(),
-                     c10::GetAllocator(c10::kCPU)->allocate(one.parameter.nbytes()));
-      at::Tensor(one.parameter).copy_(original);
-    }
-    if (one.frozen) {
-      sharding_->frozen().take(one.index, original);
-      continue;
-    }
-    ParameterEntry& entry = entries_[one.index];
-    sharding_->take(one.index, original);
-    // In fp32 the part is the master.
-    if (!plans_[one.index].separate) continue;
-    if (entry.master.is_meta()) {
-      put_master(one.index, values);
-    } else {
-      entry.master.copy_(values.view({-1}).narrow(0, entry.offset, entry.master.numel()));
-    }
+    if (!one.original.is_contiguous()) one.original.copy_(values);
+    may_go = take_values(one);
   }
   return may_go;
+}
+
+/// Takes this rank's part of values that are the same on all ranks. Returns whether the memory of `original` may go.
+bool ParameterStore::take_values(Deferred& one) {
+  one.taken = true;
+  const bool copied = storage_of(one.parameter) != storage_of(one.original);
+  const bool leaves = !home_->stays(one.frozen ? entries_.size() + one.index : one.index);
+  if (copied && !leaves) {
+    const c10::DeviceGuard guard(one.parameter.device());
+    restore_memory(*one.parameter.storage().unsafeGetStorageImpl(),
+                   c10::GetAllocator(one.parameter.device().type())->allocate(one.parameter.nbytes()));
+    at::Tensor(one.parameter).copy_(one.original);
+  }
+  if (one.frozen) {
+    sharding_->frozen().take(one.index, one.original);
+    return copied || leaves;
+  }
+  ParameterEntry& entry = entries_[one.index];
+  sharding_->take(one.index, one.original);
+  // In fp32 the part is the master.
+  if (!plans_[one.index].separate) return copied || leaves;
+  if (entry.master.is_meta()) {
+    put_master(one.index, one.original);
+  } else {
+    entry.master.copy_(one.original.reshape({-1}).narrow(0, entry.offset, entry.master.numel()));
+  }
+  return copied || leaves;
 }
 
 /// Stage 3: gives this rank's parts their first values, and lets the parameters leave memory.

@@ -174,6 +174,29 @@ const Setting kTrafficSettings[] = {
 INSTANTIATE_TEST_SUITE_P(Settings, EmulatedTraffic, testing::ValuesIn(kTrafficSettings),
                          [](const auto& info) { return info.param.name; });
 
+/// The device takes a part of each parameter, one after the other: the model may be larger than its memory.
+TEST(EmulatedMemory, IsEnoughForAModelThatIsLargerAtStage3) {
+  const TemporaryFolder folder;
+  const std::string config = (folder.path() / "config.json").string();
+  std::ofstream(config) << R"({"train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "SGD"},
+    "zero_optimization": {"stage3_param_persistence_threshold": 0, "stage3_max_live_parameters": 200000,
+                          "stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": 0,
+                          "reduce_bucket_size": 100000},
+    "capstan": {"model": {"type": "gpt", "params": {"size": "tiny", "layers": 24}}, "data": {"sequence_length": 16}}})";
+  setenv("CAPSTAN_EMULATED_MEMORY_MB", "17", 1);  // parameters take 18.5 MiB
+  const auto train = [&](const char* stage) {
+    return run_process({CAPSTAN_TEST_BUILD_DIR "/bin/capstan", "launch", "-n", "4", "train", "--config", config,
+                        "--data", "/usr/share/common-licenses/GPL-3", "--steps", "2", "--device", "cuda",
+                        "--plugin-path", kEmulated, "--set", std::string("zero_optimization.stage=") + stage});
+  };
+  const ProcessResult whole = train("2"), parts = train("3");
+  unsetenv("CAPSTAN_EMULATED_MEMORY_MB");
+  EXPECT_EQ(whole.exit_code, 1);
+  EXPECT_THAT(whole.err, HasSubstr("out of memory: "));
+  EXPECT_THAT(whole.err, HasSubstr("a higher zero_optimization.stage"));
+  EXPECT_EQ(parts.exit_code, 0) << parts.err;
+}
+
 class EmulatedErrors : public EmulatedTraining {};
 
 TEST_P(EmulatedErrors, NameTheReason) {
