@@ -31,8 +31,6 @@ std::string precision_text(const Config& config) {
 }
 
 std::string lacks(const ZeroChoice& choice, const Config& config, const PluginIndex& plugins) {
-  const bool is_whole = choice.stage < 3 && choice.optimizer == MemoryTier::kMemory;
-  if (config.device != "cpu" && !is_whole) return "refused on " + config.device;
   const bool needs_nvme = (choice.optimizer == MemoryTier::kDisk && !config.optimizer_offload) ||
                           (choice.parameters == MemoryTier::kDisk && !config.parameter_offload);
   return needs_nvme && !plugins.find("offload", "nvme") ? "a plugin 'nvme' of kind offload" : "";

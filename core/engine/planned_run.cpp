@@ -26,12 +26,16 @@ class Planned {
         plugins_(plugins),
         compressions_(compressions()),
         groups_(model.parameters(), config.optimizer.value_or(ComponentChoice{}), config.parameter_groups) {
-    if (config.optimizer) optimizer_ = plugins.find("optimizer", config.optimizer->type, config.optimizer->device).component;
+    if (config.optimizer)
+      optimizer_ = plugins.find("optimizer", config.optimizer->type, config.optimizer->device).component;
   }
 
   PlannedRun run(int local_world) {
     run_.zero = config_.zero;
     run_.world = config_.batch.world_size;
+    run_.on_device = config_.device != "cpu";
+    run_.updates_on_host = run_.on_device && optimizer_ != nullptr && plugins_.find("accelerator", config_.device) &&
+                           !plugins_.find("optimizer", config_.optimizer->type, config_.device);
     run_.optimizer_in_memory = in_memory(config_.optimizer_offload);
     run_.parameters_in_memory = in_memory(config_.parameter_offload);
     run_.local_world = local_world;

@@ -11,6 +11,7 @@ namespace capstan {
 namespace {
 
 constexpr std::int64_t kMasterBytes = 4;
+constexpr std::int64_t kPinnedBytes = 64 << 20;  // PinnedCopies
 
 /// What one rank owns of the trainable parameters.
 struct Share {
@@ -100,7 +101,7 @@ std::int64_t state_bytes_of_an_element(const PlannedRun& run) {
 class Planner {
  public:
   Planner(const PlannedRun& run, const ZeroChoice& choice) : run_(run), choice_(choice) {
-    if (!run.can_be_partitioned || (run.world == 1 && choice.parameters != MemoryTier::kDisk)) choice_.stage = 0;
+    if (!run.can_be_partitioned || (run.world == 1 && !parameters_leave())) choice_.stage = 0;
   }
 
   MemoryPlan plan() {
@@ -149,13 +150,21 @@ class Planner {
 
   std::int64_t frozen_elements() const { return run_.elements() - run_.trainable_elements(); }
 
-  bool parameters_leave() const { return choice_.stage == 3 && choice_.parameters == MemoryTier::kDisk; }
+  bool parameters_leave() const {
+    return choice_.stage == 3 &&
+           (choice_.parameters == MemoryTier::kDisk || (run_.on_device && choice_.parameters == MemoryTier::kHost));
+  }
   bool optimizer_leaves() const { return choice_.optimizer == MemoryTier::kDisk; }
   MemoryTier optimizer_tier() const {
-    return optimizer_leaves() && run_.optimizer_in_memory ? MemoryTier::kHost : choice_.optimizer;
+    if (!optimizer_leaves()) return updates_on_host() ? MemoryTier::kHost : choice_.optimizer;
+    return run_.optimizer_in_memory ? MemoryTier::kHost : choice_.optimizer;
   }
   MemoryTier parameter_tier() const {
     return parameters_leave() && run_.parameters_in_memory ? MemoryTier::kHost : choice_.parameters;
+  }
+  /// Whether masters and states are apart from the device that trains.
+  bool updates_on_host() const {
+    return run_.on_device && (run_.updates_on_host || choice_.optimizer != MemoryTier::kMemory || parameters_leave());
   }
   bool partitioned() const { return run_.world > 1 && choice_.stage > 0; }
 
@@ -175,14 +184,24 @@ class Planner {
   /// Masters and states of what this rank updates; a single process offloads as stage 1 does.
   void updated(const Share& share) {
     const double stays = share_in_memory();
+    const bool apart = updates_on_host();
+    const MemoryTier here = apart ? MemoryTier::kHost : MemoryTier::kMemory;
     const auto add_parts = [&](const char* what, std::int64_t bytes) {
       const auto kept = static_cast<std::int64_t>(static_cast<double>(bytes) * stays);
-      add(what, kept);
+      add(what, kept, here);
       add(what, bytes - kept, optimizer_tier());
     };
     const std::int64_t plain = share.elements - share.compressed;
-    add_parts("fp32 masters", run_.compute_bytes == kMasterBytes ? 0 : kMasterBytes * plain);
-    add("fp32 masters of compressed weights", kMasterBytes * share.compressed);
+    add_parts("fp32 masters", run_.compute_bytes == kMasterBytes && !apart ? 0 : kMasterBytes * plain);
+    add("fp32 masters of compressed weights", kMasterBytes * share.compressed, here);
+    if (apart) {
+      if (run_.compute_bytes < kMasterBytes) {
+        add("16-bit copies for the device", run_.compute_bytes * share.elements, MemoryTier::kHost);
+      }
+      add("gradients of a sub-group", run_.accumulation_bytes * std::min(share.elements, run_.zero.sub_group_size),
+          MemoryTier::kHost);
+      add("pinned memory for copies", kPinnedBytes, MemoryTier::kHost);
+    }
     add("masks of compressed weights", share.mask_bytes);
     add_parts("optimizer state", share.state_bytes);
   }
@@ -217,6 +236,7 @@ class Planner {
   }
 
   MemoryTier gradients_tier() const {
+    if (run_.on_device) return MemoryTier::kMemory;
     const bool offloaded = choice_.optimizer != MemoryTier::kMemory && (choice_.stage >= 2 || run_.world == 1);
     return offloaded ? MemoryTier::kHost : MemoryTier::kMemory;
   }
@@ -252,8 +272,9 @@ class Planner {
       numels.push_back(run_.parameters[i].numel);
       indices.push_back(i);
     }
-    const std::vector<bool> stored =
-        stored_parameters(numels, run_.world, parameter_offload_in_force(run_.zero).max_in_cpu);
+    const std::vector<bool> stored = stored_parameters(
+        numels, run_.world,
+        choice_.parameters == MemoryTier::kHost ? 0 : parameter_offload_in_force(run_.zero).max_in_cpu);
     std::int64_t most = 0;
     for (int rank = 0; rank < run_.world; ++rank) {
       std::int64_t trained = 0, all = 0;
@@ -383,7 +404,8 @@ ZeroChoice configured_choice(const Config& config) {
                     zero.offload_optimizer ? tier_named(zero.offload_optimizer->device) : MemoryTier::kMemory,
                     zero.offload_param ? tier_named(zero.offload_param->device) : MemoryTier::kMemory};
   if (config.optimizer_offload) choice.optimizer = MemoryTier::kDisk;
-  if (config.parameter_offload) choice.parameters = MemoryTier::kDisk;
+  const bool to_host = config.device != "cpu" && choice.parameters == MemoryTier::kHost;
+  if (config.parameter_offload && !to_host) choice.parameters = MemoryTier::kDisk;
   return choice;
 }
 

@@ -54,6 +54,8 @@ struct PlannedRun {
   /// Parameters in the order in which operators use them in a micro-batch; empty: as Stage3Plan::follow() takes it to
   /// be.
   std::vector<std::size_t> uses;
+  bool on_device = false;        // a device trains, whose memory is not the host's
+  bool updates_on_host = false;  // and the optimizer updates in host memory though nothing is offloaded
   bool optimizer_in_memory = false, parameters_in_memory = false;  // their stores keep what they hold in host memory
   ZeroConfig zero;
 

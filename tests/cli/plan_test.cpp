@@ -77,18 +77,13 @@ TEST_F(Plan, TakesOneSampleWhereTheBatchIsLeftOpen) {
 
 TEST_F(Plan, IsMadeForGpusOnAMachineWithoutAny) {
   const std::vector<std::string> words = {"--model", "gpt:tiny", "--world", "2", "--set", "optimizer.type=AdamW"};
-  std::vector<std::string> on_gpu = words, three = words;
+  std::vector<std::string> on_gpu = words;
   on_gpu.insert(on_gpu.end(), {"--device", "cuda"});
-  three.insert(three.end(), {"--set", "zero_optimization.stage=3"});
   const ProcessResult result = plan(on_gpu);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("2 processes, 2 of them on a host, on cuda\n"));
   EXPECT_THAT(result.out, HasSubstr(">: as configured. Memory is that of a GPU.\n"));
-  EXPECT_THAT(result.out, ContainsRegex("\n  3 +none +none [^\n]+refused on cuda"));
-  setenv("CUDA_VISIBLE_DEVICES", "", 1);
-  EXPECT_THAT(plan(three).err,
-              HasSubstr("GPUs would refuse zero_optimization.stage 3: --device cuda shows the reasons."));
-  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_THAT(result.out, Not(HasSubstr("not in this build")));
 }
 
 TEST_F(Plan, SaysWhatALayoutLeavesOfAttention) {

@@ -1,5 +1,6 @@
 #include "device/counts.hpp"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -7,6 +8,7 @@
 #include <string_view>
 
 #include "device/device.hpp"
+#include "device/memory.hpp"
 
 namespace capstan::emulated {
 namespace {
@@ -32,13 +34,21 @@ void print(const char* kind, const Table& table) {
   for (const auto& [name, count] : table) std::fprintf(stderr, "  %s %-48s %" PRIu64 "\n", kind, name.c_str(), count);
 }
 
+/// Returns the most memory that any device has given.
+std::uint64_t largest_peak() {
+  std::uint64_t most = 0;
+  for (int device = 0; device < kDevices; ++device) most = std::max(most, memory_of(device).peak);
+  return most;
+}
+
 void print_all() {
   const Counts& all = counts();
   std::fprintf(stderr,
                "emulated device: %" PRIu64 " operators, %" PRIu64 " kernels, %" PRIu64 " host waits, %" PRIu64
-               " blocking copies, %" PRIu64 " B to device, %" PRIu64 " B to host, %" PRIu64 " faults\n",
+               " blocking copies, %" PRIu64 " B to device, %" PRIu64 " B to host, %" PRIu64 " B at the peak, %" PRIu64
+               " faults\n",
                all.operators, all.kernels, all.waits, all.blocking_copies, all.bytes_to_device, all.bytes_to_host,
-               all.faults);
+               largest_peak(), all.faults);
   print("wait", waits());
   if (statistics() == "operators") print("operator", operators());
 }
