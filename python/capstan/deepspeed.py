@@ -134,25 +134,29 @@ class _Distribution(importlib.metadata.Distribution):
         return path
 
 
+# torch.distributed's names, which launchers and Trainer compare with.
+_BACKENDS = {"cuda": "nccl", "xpu": "xccl", "npu": "hccl"}
+
+
 class _Accelerator:
     """What deepspeed.accelerator.get_accelerator() is asked: facts of torch's current device."""
 
-    _name = "cuda" if torch.cuda.is_available() else "cpu"
+    _name = torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu"
 
     def device_name(self, index=None):
         return self._name if index is None or self._name == "cpu" else f"{self._name}:{index}"
 
     def current_device_name(self):
-        return self.device_name(torch.cuda.current_device() if self._name == "cuda" else None)
+        return self.device_name(None if self._name == "cpu" else torch.accelerator.current_device_index())
 
     def current_device(self):
         return self.current_device_name()
 
     def device_count(self):
-        return torch.cuda.device_count() if self._name == "cuda" else 1
+        return 1 if self._name == "cpu" else torch.accelerator.device_count()
 
     def communication_backend_name(self):
-        return "nccl" if self._name == "cuda" else "gloo"
+        return _BACKENDS.get(self._name, "gloo")
 
     def is_available(self):
         return True
@@ -164,12 +168,12 @@ class _Accelerator:
         return True
 
     def empty_cache(self):
-        if self._name == "cuda":
-            torch.cuda.empty_cache()
+        if self._name != "cpu":
+            torch.accelerator.empty_cache()
 
     def synchronize(self, device_index=None):
-        if self._name == "cuda":
-            torch.cuda.synchronize(device_index)
+        if self._name != "cpu":
+            torch.accelerator.synchronize(device_index)
 
 
 _accelerator = _Accelerator()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from capstan import _backward, _core, _distributed, _hooks, zero
+from capstan import _backward, _core, _devices, _distributed, _hooks, zero
 from capstan._config import source_of
 from capstan._core import ConfigError, RuntimeFault
 from capstan._loader import loader_of, loss_of
@@ -56,6 +56,7 @@ class Engine(torch.nn.Module):
             **shown_of(module), left_out=left_out("model_parameters" if optimizer is None else "optimizer", groups, parameters),
             deferral=zero.deferral_of([p for _, p in parameters]), maker=maker or self._maker_of(source, program))
         self._facts = self._core.facts()
+        _devices.name_device(self.device.type)
         self._names_of = {id(parameter): name for name, parameter in parameters if parameter.is_floating_point()}
         # Whether they still are where they were is asked at each step.
         self._holders = [(part._parameters, key, parameter, self._names_of.get(id(parameter), key)) for part in module.modules()
