@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds a vendor's accelerator and an optimizer for it against an installed Capstan, and trains on it by its type's name:
-# ZeRO stages 0 to 2 in two processes, with the losses of the CPU.
+# ZeRO stages 0, 2 and 3 in two processes, with the losses of the CPU.
 #
 #   vendor_accelerator_test.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
@@ -35,8 +35,23 @@ losses() { # NAME PLUGINS ARGUMENT..
 }
 cmake -S "$source/examples/plugins/signum" -B "$work/signum" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null &&
   cmake --build "$work/signum" --target capstan_optimizer_signum >/dev/null || fail "build of signum"
+# Optimizers of others that know no device: they update in host memory.
+for example in adam8bit prodigy; do
+  cmake -S "$source/examples/plugins/$example" -B "$work/$example" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null &&
+    cmake --build "$work/$example" >/dev/null || fail "build of $example"
+done
+for type in Adam8bit Prodigy; do
+  plugins=$work/${type,,}/lib/capstan/plugins
+  losses "cpu-$type" "$plugins" --device cpu --set "optimizer={\"type\": \"$type\"}"
+  for stage in 1 3; do
+    losses "$type-$stage" "$plugins" --plugin-path "$work/npu/lib/capstan/plugins" --device npu \
+      --set "optimizer={\"type\": \"$type\"}" --set "zero_optimization.stage=$stage"
+    diff "$work/cpu-$type.losses" "$work/$type-$stage.losses" || fail "$type, stage $stage: other losses than on the CPU"
+  done
+done
+
 losses cpu "$work/signum/lib/capstan/plugins" --device cpu
-for stage in 0 1 2; do
+for stage in 0 2 3; do
   losses "stage$stage" "$work/npu/lib/capstan/plugins" --device npu --set "zero_optimization.stage=$stage"
   grep -q "training on npu:0" "$work/stage$stage.log" || { cat "$work/stage$stage.log"; fail "not on the vendor's device"; }
   diff "$work/cpu.losses" "$work/stage$stage.losses" || fail "stage $stage: other losses than on the CPU"
