@@ -68,9 +68,14 @@ void check_storage(const Effective& values, const Config& config, bool check_onl
     const std::string path = section + ".nvme_path", fault = storage_fault(values.text(path));
     if (!fault.empty()) say(path, fault, "Name a folder that can be written.", check_only, problems);
   }
-  if (used && values.flag("aio.use_gds") && config.device == "cpu") {
+  if (!used || !values.flag("aio.use_gds")) return;
+  if (config.device == "cpu") {
     say("aio.use_gds", "true needs CUDA, and the device of this run is the CPU.", "Leave it out.", check_only,
         problems);
+  } else {
+    problems.notice("aio.use_gds",
+                    "has no effect in this release: what goes from a device to storage goes through host "
+                    "memory. No result changes.");
   }
 }
 
