@@ -45,8 +45,7 @@ bool lacks_memory() noexcept {
   }
 }
 
-/// Where the exception that is being handled says that a device has no memory left: what it says, and what to do about
-/// it. Empty for any other.
+/// Returns the sentence of a device that has no memory left, and what to do about it; empty for any other exception.
 std::string device_memory_fault(const std::exception& error) {
   const std::string_view text = error.what();
   if (text.find("out of memory") == std::string_view::npos) return "";

@@ -104,7 +104,7 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
     throw RuntimeFault("parameter '" + named.name + "': its dtype is " + c10::toString(parameter.scalar_type()) +
                        "; only real floating-point parameters can be trained. Freeze it (requires_grad_(false)).");
   }
-  // A part of it goes to the device, once there is a place for parts.
+  // The device takes a part of it later, once it has a place for parts.
   const bool comes = parts_only() && parameter.is_cpu() && !accelerator_.is_host();
   if ((parameter.device() != accelerator_.device() && !comes) || parameter.layout() != at::kStrided) {
     throw RuntimeFault("parameter '" + named.name + "': is " + c10::str(parameter.layout()) + " on " +

@@ -274,7 +274,7 @@ void ParameterStore::release(const SubGroup& sub_group, bool changed) {
     const bool written = std::exchange(compute_written_[p], 0) != 0;
     if (!written) accelerator_.copy(pieces_[p].compute, pieces_[p].master);
   }
-  // A change is the update, behind which nobody asks for what was brought of the gradients.
+  // After the update nobody reads the copies of the gradients.
   for (std::size_t p = sub_group.begin; changed && options_.updates_on_host && p < sub_group.end; ++p) {
     piece_gradients_[p].reset();
   }

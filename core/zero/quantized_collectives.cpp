@@ -26,7 +26,7 @@ void encode(const BlockFormat& format, const at::Tensor& part, const at::Tensor&
   quantize(format, values.const_data_ptr<float>(), scales_of(bytes), codes_of(bytes, format.blocks()));
 }
 
-/// Codes are made and read in host memory: the parts of a device go there and come back.
+/// Gathers parts of a device through host memory, where codes are made and read.
 void gather_through_host(Communicator& communicator, const std::string& name,
                          const std::vector<std::vector<at::Tensor>>& pieces, const std::vector<at::Tensor>& codes) {
   const auto own = static_cast<std::size_t>(communicator.rank());

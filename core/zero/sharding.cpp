@@ -10,7 +10,7 @@
 namespace capstan {
 namespace {
 
-/// Those of the parts of tensors that are all on one device and of one type.
+/// Options of the parts of tensors that are all on one device and of one type.
 at::TensorOptions options_of_parts(const std::vector<at::Tensor>& tensors, bool on_host) {
   if (tensors.empty()) return host_options(at::kFloat);
   const at::TensorOptions options = tensors.front().options().requires_grad(false);

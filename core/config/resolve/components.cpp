@@ -294,7 +294,7 @@ std::optional<ComponentChoice> ComponentChooser::parameter_offload() {
   // Below stage 3 every process holds all parameters, and the section has no effect.
   if (!values_.find(own) && values_.integer("zero_optimization.stage", 3) < 3) return std::nullopt;
   const std::string section = "zero_optimization.offload_param", where = section + ".device";
-  // What leaves a device for host memory goes the way to any store.
+  // Parameters go from a device to host memory by the same way as to any store.
   if (device_ == kCpu || values_.find(own) || values_.text(where) != "cpu") return store(own, section);
   const ComponentRef found = plugins_.find("offload", "cpu");
   if (found) return ComponentChoice{"offload", found.component->type, Json::object(), where};

@@ -16,7 +16,7 @@ std::string resolve_device(const Effective& values, const PluginIndex& plugins, 
 /// The device whose builds of components are looked for: the CPU where no plugin for `device` is installed.
 std::string device_of_builds(const std::string& device, const PluginIndex& plugins);
 
-/// Has the optimizer update in host memory where compressions need its master values there.
+/// Makes the optimizer update in host memory where compressions read its master values.
 void update_where_compressions_work(Config& config, const PluginIndex& plugins, Problems& problems);
 
 /// What a run on an accelerator cannot do in this release.

@@ -1,4 +1,4 @@
-// Gradient descent on a device, and what code for devices gets wrong that no test on a CPU shows.
+// Gradient descent on a device, with mistakes that no test on a CPU shows.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

@@ -27,7 +27,7 @@ struct MemoryBytes {
 };
 MemoryBytes memory_of(int device);
 
-/// What all threads may do at the addresses that a block's tensors have; kClosed where no raw kernel runs.
+/// How far threads may touch the addresses that a block's tensors have; kClosed where no raw kernel runs.
 enum class Protection { kClosed, kReadable, kWritable };
 /// Nothing happens where `block` was released.
 void protect_block(const void* block, Protection protection);

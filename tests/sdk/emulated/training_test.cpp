@@ -12,8 +12,10 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/text/json.hpp"
 #include "tests/cli/elastic_run.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -151,6 +153,56 @@ const Setting kWaitSettings[] = {
     {"progressive_layer_drop", {"progressive_layer_drop.enabled=true"}},
 };
 INSTANTIATE_TEST_SUITE_P(Settings, EmulatedWaits, testing::ValuesIn(kWaitSettings),
+                         [](const auto& info) { return info.param.name; });
+
+/// `capstan plan --device cuda` beside the most memory that the device has given.
+class EmulatedPlan : public EmulatedTraining {
+ protected:
+  /// Bytes of the device: training's own, and the activations, least and most.
+  std::pair<double, double> planned() {
+    std::vector<std::string> words{CAPSTAN_TEST_BUILD_DIR "/bin/capstan",
+                                   "plan",
+                                   "--config",
+                                   (folder_.path() / "config.json").string(),
+                                   "--model",
+                                   "gpt:tiny",
+                                   "--world",
+                                   std::to_string(GetParam().processes),
+                                   "--device",
+                                   "cuda",
+                                   "--plugin-path",
+                                   kEmulated,
+                                   "--json"};
+    for (const std::string& set : GetParam().sets) words.insert(words.end(), {"--set", set});
+    const ProcessResult ended = run_process(words);
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    const Json plan = Json::parse(ended.out);
+    const double own = plan.at("configured").at("memory").as_number();
+    const Json& activations = plan.at("activations");
+    return {own + activations.at("kept_bytes").as_number(), own + activations.at("peak_bytes").as_number()};
+  }
+};
+
+TEST_P(EmulatedPlan, IsWhatTrainingTakes) {
+  const Outcome there = train("cuda");
+  ASSERT_EQ(there.exit_code, 0) << there.err;
+  const auto measured = static_cast<double>(count_of(there, "B at the peak"));
+  const auto [least, most] = planned();
+  EXPECT_GT(measured, (1 - GetParam().bound) * least);
+  EXPECT_LT(measured, (1 + GetParam().bound) * most);
+}
+
+const Setting kPlanSettings[] = {
+    {"stage0", {}, 1, 0.05},
+    {"bf16_stage1", {"bf16.enabled=true", "zero_optimization.stage=1"}, 2, 0.05},
+    {"bf16_stage2", {"bf16.enabled=true", "zero_optimization.stage=2"}, 2, 0.05},
+    {"offload",
+     {"bf16.enabled=true", "zero_optimization.stage=2", R"(zero_optimization.offload_optimizer={"device": "cpu"})"},
+     2,
+     0.05},
+    {"stage3", {"zero_optimization.stage=3"}, 2, 0.1},
+};
+INSTANTIATE_TEST_SUITE_P(Settings, EmulatedPlan, testing::ValuesIn(kPlanSettings),
                          [](const auto& info) { return info.param.name; });
 
 /// With states in host memory a step copies each gradient down and each parameter up, and little else.
