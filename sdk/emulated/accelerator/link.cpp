@@ -20,7 +20,8 @@ namespace capstan::emulated {
 namespace {
 
 constexpr int kLinkStream = kStreams - 1;
-constexpr std::chrono::milliseconds kPatience{30'000}, kLook{20};
+/// The host has brought all processes of the group together just before, so that one that does not come has died.
+constexpr std::chrono::milliseconds kPatience{8'000}, kLook{20};
 /// An exchange is late by up to this much, so that whoever does not wait for it meets values that are not there yet.
 constexpr int kLateMicroseconds = 500;
 
