@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <chrono>
 #include <cmath>
@@ -91,7 +92,18 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
   emit(CAPSTAN_EVENT_INITIALIZED);
 }
 
-Engine::State::~State() { communicator->log().configure({}, nullptr); }
+Engine::State::~State() {
+  communicator->log().configure({}, nullptr);
+  if (accelerator->is_host()) return;
+  // Other streams may get the memory that goes with the engine: the program's stream must be done with it.
+  const at::Device device = accelerator->device();
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  try {
+    guard.synchronizeStream(guard.getStream(device));
+  } catch (const std::exception& error) {
+    log::warning(error.what());
+  }
+}
 
 bool Engine::trial_ended() const { return state_->trial && state_->trial->ended(); }
 

@@ -12,6 +12,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -303,12 +304,15 @@ TEST(EmulatedLinks, EndWithASentenceWhereAProcessIsKilled) {
 }
 
 /// A program that has made another stream its current one, whose gradients are averaged by a thread of their own.
-TEST(EmulatedStreams, ProgramsMayHaveOneOfTheirOwn) {
+class EmulatedStreams : public testing::TestWithParam<std::tuple<const char*, int, const char*>> {};
+
+TEST_P(EmulatedStreams, MayBeThoseOfAProgram) {
+  const auto [name, processes, zero] = GetParam();
   const TemporaryFolder folder;
   const std::string config = (folder.path() / "config.json").string();
   std::ofstream(config) << R"({"train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "AdamW"},
-    "zero_optimization": {"stage": 2, "overlap_comm": true, "reduce_bucket_size": 300},
-    "capstan": {"run": {"device": "cuda"}}})";
+    "zero_optimization": {"overlap_comm": true, "reduce_bucket_size": 300, )"
+                        << zero << R"(}, "capstan": {"run": {"device": "cuda"}}})";
   setenv("CAPSTAN_PLUGIN_PATH", kEmulated.c_str(), 1);
   setenv("CAPSTAN_EMULATED_STATS", "1", 1);
   std::string losses[2];
@@ -316,7 +320,7 @@ TEST(EmulatedStreams, ProgramsMayHaveOneOfTheirOwn) {
     std::vector<std::string> words{CAPSTAN_TEST_BUILD_DIR "/bin/capstan",
                                    "launch",
                                    "-n",
-                                   "2",
+                                   std::to_string(processes),
                                    CAPSTAN_TEST_BUILD_DIR "/tests/emulated_own_stream",
                                    config};
     if (own) words.push_back("own");
@@ -329,6 +333,16 @@ TEST(EmulatedStreams, ProgramsMayHaveOneOfTheirOwn) {
   EXPECT_EQ(losses[0], losses[1]);
   unsetenv("CAPSTAN_PLUGIN_PATH");
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, EmulatedStreams,
+    testing::Values(std::tuple("stage2", 2, R"("stage": 2)"),
+                    std::tuple("stage3", 2, R"("stage": 3, "stage3_param_persistence_threshold": 0)"),
+                    std::tuple("offloaded_optimizer", 2, R"("stage": 2, "offload_optimizer": {"device": "cpu"})"),
+                    std::tuple("offloaded_parameters", 1,
+                               R"("stage": 3, "stage3_param_persistence_threshold": 0,
+                                  "offload_param": {"device": "cpu"})")),
+    [](const auto& info) { return std::get<0>(info.param); });
 
 }  // namespace
 }  // namespace capstan::test
