@@ -112,17 +112,16 @@ std::vector<VerifyVariant> verify_variants(const Config& config, int processes, 
 
   const Settings on_device = {{"capstan.run.device", config.device == "cpu" ? "cuda" : "cpu"}};
   const std::filesystem::path emulated = emulated_device_folder();
-  variants.push_back(
-      {.name = config.device == "cpu" ? "on the emulated device" : "on the CPU",
-       .reference = kPlain,
-       .settings = alone + plain + on_device,
-       .plugin_path = config.device == "cpu" ? emulated.string() : "",
-       .bound = VerifyBound::within("the optimizer's kernels of another device", epsilon),
-       .hint = "The model names a device, or makes tensors without one.",
-       .badge = "device",
-       .impossible = config.device == "cpu" && !std::filesystem::exists(emulated)
-                         ? "the emulated device is not installed, which a whole build has"
-                         : ""});
+  variants.push_back({.name = config.device == "cpu" ? "on the emulated device" : "on the CPU",
+                      .reference = kPlain,
+                      .settings = alone + plain + on_device,
+                      .plugin_path = config.device == "cpu" ? emulated.string() : "",
+                      .bound = VerifyBound::within("the optimizer's kernels of another device", epsilon),
+                      .hint = "The model names a device, or makes tensors without one.",
+                      .badge = "device",
+                      .impossible = config.device == "cpu" && !std::filesystem::exists(emulated)
+                                        ? "the emulated device is not installed, which a whole build has"
+                                        : ""});
 
   const std::string several = std::to_string(processes) + " processes";
   const std::string apart = "stage 0, " + several;
