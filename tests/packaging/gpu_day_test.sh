@@ -5,13 +5,7 @@
 #   gpu_day_test.sh SOURCE_DIR
 set -euo pipefail
 readonly source=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-  echo "gpu_day_test: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/common.sh"
 
 mkdir -p "$work/bin" "$work/tests"
 printf '#!/bin/sh\nexit 0\n' >"$work/tests/cuda_test"

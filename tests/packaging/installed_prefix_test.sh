@@ -5,13 +5,7 @@
 #   installed_prefix_test.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
 readonly build=$1 source=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-  echo "installed_prefix_test: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/common.sh"
 
 cmake --install "$build" --prefix "$work/first" >/dev/null
 mv "$work/first" "$work/prefix"

@@ -5,13 +5,7 @@
 #   vendor_accelerator_test.sh BUILD_DIR SOURCE_DIR
 set -euo pipefail
 readonly build=$1 source=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-
-fail() {
-  echo "vendor_accelerator_test: $*" >&2
-  exit 1
-}
+. "$(dirname "$0")/common.sh"
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
 rm -r "$work/prefix/lib/capstan/emulated" "$work/prefix/lib/libcapstan_emulated_device.so"
