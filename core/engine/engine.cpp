@@ -95,7 +95,7 @@ Engine::State::State(Model built_model, const Config& built_config, const Plugin
 Engine::State::~State() {
   communicator->log().configure({}, nullptr);
   if (accelerator->is_host()) return;
-  // Other streams may get the memory that goes with the engine: the program's stream must be done with it.
+  // The engine frees its memory, which other streams may get. The program's stream must have ended its work there.
   const at::Device device = accelerator->device();
   const c10::impl::VirtualGuardImpl guard(device.type());
   try {

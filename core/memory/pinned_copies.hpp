@@ -13,8 +13,8 @@ namespace capstan {
 /// pinned memory. Not thread-safe.
 class PinnedCopies {
  public:
-  /// Takes the halves at the first copy. Where the system refuses pinned memory, a warning says so once, and LibTorch
-  /// copies each tensor by itself.
+  /// The first copy takes the halves. Where the system refuses pinned memory, the first copy logs a warning, and
+  /// LibTorch copies each tensor by itself.
   explicit PinnedCopies(at::Device device, std::int64_t half_bytes = std::int64_t{32} << 20)
       : device_(device), half_bytes_(half_bytes) {}
 

@@ -158,7 +158,7 @@ bool Exchange::wait() {
 Link::Link(const std::string& id, std::uint32_t rank, std::uint32_t size, int device)
     : sockets_(size, -1), device_(device) {
   if (id.find('.') == std::string::npos || id.find_first_not_of("0123456789.") != std::string::npos) {
-    throw sdk::Error("the links: '" + id + "' is no id that link_id gave.");
+    throw sdk::Error("the links: expected an id of link_id, got '" + id + "'.");
   }
   socklen_t length = 0;
   const sockaddr_un own = address_of(id, rank, length);
