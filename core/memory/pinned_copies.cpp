@@ -1,7 +1,6 @@
 #include "core/memory/pinned_copies.hpp"
 
 #include <ATen/core/CachingHostAllocator.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -9,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "core/host_tensor.hpp"
 #include "core/log.hpp"
 
 namespace capstan {
@@ -22,9 +22,7 @@ at::Tensor pinned_bytes(at::DeviceType device, std::int64_t bytes) {
       memory->get(), {bytes}, [memory](void*) {}, at::TensorOptions(at::kByte));
 }
 
-at::Tensor host_like(const at::Tensor& tensor) {
-  return at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).device(at::kCPU));
-}
+at::Tensor host_like(const at::Tensor& tensor) { return host_empty(tensor.sizes(), tensor.scalar_type()); }
 
 }  // namespace
 
@@ -44,15 +42,17 @@ bool PinnedCopies::has_halves() {
 
 std::vector<at::Tensor> PinnedCopies::to_host(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> copies;
+  if (tensors.empty()) return copies;
+  const bool pinned = has_halves();
   for (const at::Tensor& tensor : tensors) {
-    if (!has_halves()) {
-      copies.push_back(host_like(tensor).copy_(tensor));
-      continue;
-    }
     copies.push_back(host_like(tensor));
-    copy(tensor.contiguous().view({-1}), copies.back().view({-1}));
+    if (pinned) {
+      copy(tensor.contiguous().view({-1}), copies.back().view({-1}));
+    } else {
+      copies.back().copy_(tensor);
+    }
   }
-  if (halves_.empty()) return copies;
+  if (!pinned) return copies;
   turn();
   for (Half& half : halves_) empty(half);
   return copies;

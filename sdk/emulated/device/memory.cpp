@@ -27,6 +27,7 @@ struct Block {
   std::size_t begin = 0;  // of its pages, from the arena's beginning
   std::size_t bytes = 0, pages = 0;
   int stream = 0;
+  bool open = false;  // a raw kernel has touched it
 };
 
 struct Arena {
@@ -95,7 +96,8 @@ std::size_t take_pages(Arena& arena, std::size_t pages) {
   return at;
 }
 
-void protect(const Arena& arena, const Block& block, Protection protection) {
+void protect(const Arena& arena, Block& block, Protection protection) {
+  block.open = protection != Protection::kClosed;
   const int allowed = protection == Protection::kClosed     ? PROT_NONE
                       : protection == Protection::kReadable ? PROT_READ
                                                             : PROT_READ | PROT_WRITE;
@@ -135,9 +137,9 @@ void release(void* pointer) {
   if (arena == nullptr) return;
   const auto found = arena->blocks.find(static_cast<char*>(pointer));
   if (found == arena->blocks.end()) return;
-  const Block block = found->second;
+  Block block = found->second;
   forget_block(pointer, static_cast<int>(arena - arenas().data()), block.stream, block.bytes);
-  protect(*arena, block, Protection::kClosed);
+  if (block.open) protect(*arena, block, Protection::kClosed);
   arena->bytes.in_use -= block.bytes;
   fallocate(arena->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block.begin),
             static_cast<off_t>(block.pages * kPage));
@@ -176,7 +178,7 @@ MemoryBytes memory_of(int device) {
 
 void protect_block(const void* block, Protection protection) {
   const std::lock_guard lock(device_mutex());
-  const Arena* arena = arena_of(block);
+  Arena* arena = arena_of(block);
   if (arena == nullptr) return;
   const auto found = arena->blocks.find(static_cast<const char*>(block));
   if (found != arena->blocks.end()) protect(*arena, found->second, protection);
