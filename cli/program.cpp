@@ -45,8 +45,10 @@ bool lacks_memory() noexcept {
   }
 }
 
-/// Returns the sentence of a device that has no memory left, and what to do about it; empty for any other exception.
-std::string device_memory_fault(const std::exception& error) {
+/// Returns the message for an exception that is being handled and says that the host or a device has no memory left;
+/// empty for any other exception.
+std::string memory_fault(const std::exception& error) {
+  if (lacks_memory()) return kOutOfMemory;
   const std::string_view text = error.what();
   if (text.find("out of memory") == std::string_view::npos) return "";
   return std::string(text.substr(0, text.find('\n'))) +
@@ -98,14 +100,12 @@ int run_command(const std::function<int()>& command) {
   } catch (const ConfigError& error) {
     return failed(ExitCode::kConfig, error.what());
   } catch (const PluginError& error) {
-    if (lacks_memory()) return failed(ExitCode::kFailure, kOutOfMemory);
-    if (const std::string fault = device_memory_fault(error); !fault.empty()) return failed(ExitCode::kFailure, fault);
+    if (const std::string fault = memory_fault(error); !fault.empty()) return failed(ExitCode::kFailure, fault);
     return failed(ExitCode::kPlugin, error.what());
   } catch (const RuntimeFault& error) {
     return failed(ExitCode::kFailure, error.what());
   } catch (const std::exception& error) {
-    if (lacks_memory()) return failed(ExitCode::kFailure, kOutOfMemory);
-    if (const std::string fault = device_memory_fault(error); !fault.empty()) return failed(ExitCode::kFailure, fault);
+    if (const std::string fault = memory_fault(error); !fault.empty()) return failed(ExitCode::kFailure, fault);
     return failed(ExitCode::kInternal, std::string(error.what()) +
                                            "\nThis is a bug in Capstan: please report it with the command line, the "
                                            "configuration and what 'capstan --version' prints.");

@@ -110,16 +110,16 @@ std::vector<VerifyVariant> verify_variants(const Config& config, int processes, 
                       .saved_by = 1,
                       .saved_settings = alone + plain});
 
-  const Settings on_device = {{"capstan.run.device", config.device == "cpu" ? "cuda" : "cpu"}};
+  const bool on_cpu = config.device == "cpu";
   const std::filesystem::path emulated = emulated_device_folder();
-  variants.push_back({.name = config.device == "cpu" ? "on the emulated device" : "on the CPU",
+  variants.push_back({.name = on_cpu ? "on the emulated device" : "on the CPU",
                       .reference = kPlain,
-                      .settings = alone + plain + on_device,
-                      .plugin_path = config.device == "cpu" ? emulated.string() : "",
+                      .settings = alone + plain + Settings{{"capstan.run.device", on_cpu ? "cuda" : "cpu"}},
+                      .plugin_path = on_cpu ? emulated.string() : "",
                       .bound = VerifyBound::within("the optimizer's kernels of another device", epsilon),
                       .hint = "The model names a device, or makes tensors without one.",
                       .badge = "device",
-                      .impossible = config.device == "cpu" && !std::filesystem::exists(emulated)
+                      .impossible = on_cpu && !std::filesystem::exists(emulated)
                                         ? "the emulated device is not installed, which a whole build has"
                                         : ""});
 

@@ -192,7 +192,8 @@ bool Compressions::operand(const std::string& module, const at::Tensor& input, s
     const auto& operands = member->plan.operands;
     if (std::find(operands.begin(), operands.end(), module) == operands.end() || !member->active(updates)) continue;
     // Compressions compute in host memory.
-    const at::Tensor from = changed && out.is_cpu() ? out.clone() : (changed ? out : input).to(at::kCPU);
+    const at::Tensor from =
+        changed ? out.to(host_options(out.scalar_type()), /*non_blocking=*/false, /*copy=*/true) : input.to(at::kCPU);
     const at::Tensor to = out.is_cpu() ? out : at::empty_like(out, host_options(out.scalar_type()));
     call_plugin(member->component.function("operand"), member->where + ", module '" + module + "'",
                 [&](capstan_error* error) {

@@ -14,7 +14,7 @@ namespace {
 at::TensorOptions options_of_parts(const std::vector<at::Tensor>& tensors, bool on_host) {
   if (tensors.empty()) return host_options(at::kFloat);
   const at::TensorOptions options = tensors.front().options().requires_grad(false);
-  return on_host ? options.device(at::kCPU).pinned_memory(false) : options;
+  return on_host ? options.device(at::kCPU) : options;
 }
 
 static_assert(Partition::kBlock == kSquareBlock, "parts must hold whole blocks, or norms would depend on the cut");

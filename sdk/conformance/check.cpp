@@ -80,12 +80,10 @@ std::vector<ComponentManifest> components_on(const PluginManifest& manifest, con
   for (const ComponentManifest& component : manifest.components) {
     if (auto made_for_it = on_device(component, device)) chosen.push_back(std::move(*made_for_it));
   }
-  if (!chosen.empty()) {
-    for (const ComponentManifest& component : chosen) {
-      if (!component.runs_on("cpu") && !device.empty()) accelerator_for(component, device);
-    }
-    return chosen;
+  for (const ComponentManifest& component : chosen) {
+    if (!component.runs_on("cpu") && !device.empty()) accelerator_for(component, device);  // throws where there is none
   }
+  if (!chosen.empty()) return chosen;
   std::set<std::string> devices;
   for (const ComponentManifest& component : manifest.components) devices.insert(component.device);
   std::string list;
