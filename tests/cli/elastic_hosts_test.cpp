@@ -249,11 +249,18 @@ TEST_F(ElasticNamespaces, GoOnTogetherWhereConnectionsOfTheirRanksAreReset) {
   const std::int64_t generation = first.world()->generation;
   ASSERT_TRUE(hosts_.reset_ranks(0, 1));
   ASSERT_TRUE(first.await(0, generation + 1));
-  EXPECT_EQ(first.world()->members.size(), 2U);
+  ASSERT_TRUE(first.await_members(2));
   const End end = end_all("log", {&first, &second});
-  EXPECT_THAT(end.err, ContainsRegex("launch: processes lost their connection \\(rank [01]: collective .* failed: .*"
-                                     "\\); 2 processes go on \\(generation "));
-  EXPECT_THAT(end.out, HasSubstr("0 processes lost, "));
+  // Gloo's own thread raises where it writes into a connection in the moment in which the kernel takes it away, and ends
+  // the process: then the launcher starts another one.
+  if (end.err.find("'gloo::IoException'") == std::string::npos) {
+    EXPECT_THAT(end.err, ContainsRegex("launch: processes lost their connection \\(rank [01]: collective .* failed: .*"
+                                       "\\); 2 processes go on \\(generation "));
+    EXPECT_THAT(end.out, HasSubstr("0 processes lost, "));
+  } else {
+    EXPECT_THAT(end.err, ContainsRegex("has joined; 2 processes go on \\(generation "));
+    EXPECT_THAT(end.out, ContainsRegex("[12] processe?s? lost, "));
+  }
   expect_each_sample_once("log", end.out, end.step);
 }
 
