@@ -109,18 +109,20 @@ SumOfSquares sum_of_block(const Block& block) {
   }
 }
 
-/// Of tensors on the host, as sums_of_squares() gives them, until the next call in this thread. The memory is
-/// kept: allocating it in each step makes malloc sort all that was freed since, which takes longer than the sums of
-/// small tensors.
-const std::vector<SumOfSquares>& sums_on_host(const std::vector<const at::Tensor*>& tensors) {
+}  // namespace
+
+// The memory is kept: allocating it in each step makes malloc sort all that was freed since, which takes longer than
+// the sums of small tensors.
+const std::vector<SumOfSquares>& sums_on_host(const std::vector<const at::Tensor*>& tensors, std::int64_t block) {
   thread_local std::vector<Block> kept_blocks;
   thread_local std::vector<SumOfSquares> kept_sums;
   std::vector<Block>& blocks = kept_blocks;
   std::vector<SumOfSquares>& sums = kept_sums;
   blocks.clear();
   for (const at::Tensor* tensor : tensors) {
-    for (std::int64_t begin = 0; begin < tensor->numel(); begin += kSquareBlock) {
-      blocks.push_back({tensor, begin, std::min(kSquareBlock, tensor->numel() - begin)});
+    const std::int64_t numel = tensor->numel(), length = block > 0 ? block : numel;
+    for (std::int64_t begin = 0; begin < numel; begin += length) {
+      blocks.push_back({tensor, begin, std::min(length, numel - begin)});
     }
   }
   sums.resize(blocks.size());
@@ -129,20 +131,6 @@ const std::vector<SumOfSquares>& sums_on_host(const std::vector<const at::Tensor
   };
   at::parallel_for(0, static_cast<std::int64_t>(blocks.size()), 2, sum_range);
   return sums;
-}
-
-}  // namespace
-
-std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& tensors) {
-  const bool on_host = tensors.empty() || tensors.front()->is_cpu();
-  return on_host ? sums_on_host(tensors) : sums_of_squares_on_device(tensors);
-}
-
-SumOfSquares sum_of_squares(const std::vector<const at::Tensor*>& tensors) {
-  if (!tensors.empty() && !tensors.front()->is_cpu()) return sum_of_squares_on_device(tensors);
-  SumOfSquares total;
-  for (const SumOfSquares& sum : sums_on_host(tensors)) total += sum;
-  return total;
 }
 
 }  // namespace capstan

@@ -32,12 +32,19 @@ inline constexpr std::int64_t kSquareBlock = 32768;
 /// The sum of squares of all elements of contiguous tensors (float32, bfloat16, float16) of one device: of fixed blocks
 /// in a fixed order, so that it depends neither on the number of threads nor on how the tensors are bucketed.
 SumOfSquares sum_of_squares(const std::vector<const at::Tensor*>& tensors);
-/// The sums of each block of each tensor, in order; adding them up in this order gives sum_of_squares.
-std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& tensors);
-/// The same by LibTorch's operators, on any device; `rounded` is the exact sum.
-std::vector<SumOfSquares> sums_of_squares_on_device(const std::vector<const at::Tensor*>& tensors);
-/// The sum of all elements by LibTorch's operators, faster than the sums of blocks. It may differ from their sum in its
-/// last bit. `rounded` is the exact sum.
-SumOfSquares sum_of_squares_on_device(const std::vector<const at::Tensor*>& tensors);
+/// The sums of each block of `block` elements, or of each tensor where that is 0, in order; adding those of
+/// kSquareBlock up in this order gives sum_of_squares of tensors in host memory. On a device by the operator
+///
+///     capstan::sum_of_squares(Tensor[] tensors, int block) -> Tensor
+///
+/// which returns float64 [blocks, 2], exact and rounded sums, on the device. sum_of_squares() adds the sums of whole
+/// tensors up there, which is faster and may differ in the last bit. A plugin may register the operator for its device;
+/// else sums_by_operators() computes it.
+std::vector<SumOfSquares> sums_of_squares(const std::vector<const at::Tensor*>& tensors,
+                                          std::int64_t block = kSquareBlock);
+/// The operator by LibTorch's, on any device; the rounded sums are the exact ones.
+at::Tensor sums_by_operators(at::TensorList tensors, std::int64_t block);
+/// sums_of_squares() of tensors in host memory, until the next call in this thread.
+const std::vector<SumOfSquares>& sums_on_host(const std::vector<const at::Tensor*>& tensors, std::int64_t block);
 
 }  // namespace capstan

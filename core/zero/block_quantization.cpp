@@ -84,7 +84,6 @@ HWY_EXPORT(magnitude);
 HWY_EXPORT(to_codes);
 HWY_EXPORT(from_codes);
 
-constexpr float kSmallest = 1e-36f;           // below, 1 / scale would leave the range of floats
 constexpr std::int64_t kThreadShare = 65536;  // elements that are worth a thread
 
 /// Calls `work(first element, elements, block)` for every block.
@@ -134,7 +133,7 @@ void quantize(const BlockFormat& format, const float* values, float* scales, std
   for_blocks(format, [&](std::int64_t first, std::int64_t count, std::int64_t block, std::int8_t* unpacked) {
     const float a = largest_of(values + first, static_cast<std::size_t>(count));
     std::int8_t* of_block = format.bits == 4 ? unpacked : reinterpret_cast<std::int8_t*>(codes) + first;
-    if (std::isnan(a) || a < kSmallest) {
+    if (std::isnan(a) || a < kSmallestMagnitude) {
       scales[block] = std::isnan(a) ? a : 1.0f;
       std::fill(of_block, of_block + count, std::int8_t{0});
     } else {

@@ -6,6 +6,9 @@
 
 namespace capstan {
 
+/// Below, 1 / scale would leave the range of floats.
+inline constexpr float kSmallestMagnitude = 1e-36f;
+
 /// Symmetric quantisation by blocks, as ZeRO++ does it: with a the largest magnitude of a block and b bits,
 ///
 ///     r = 2^b / (2 a);  code = clip(round_half_even(x r), -2^(b-1), 2^(b-1) - 1);  scale = 1 / r;  x' = code * scale

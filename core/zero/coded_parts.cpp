@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/host_tensor.hpp"
+#include "core/zero/code_operators.hpp"
 
 namespace capstan {
 namespace {
@@ -78,15 +79,18 @@ std::int64_t CodeFormat::bytes(const Range& range) const {
   return scale_bytes(range) + (range.numel * width() + 7) / 8;
 }
 
-at::Tensor encode_part(const PartScales& made, const Range& part, const at::Tensor& of_part) {
-  const CodeFormat& format = made.format;
-  const at::Tensor values = of_part.to(at::kCPU);
+at::Tensor encode_on_cpu(const at::Tensor& values, const at::Tensor& made_scales,
+                         const std::optional<at::Tensor>& zero_points, std::int64_t offset, std::int64_t group_size,
+                         std::int64_t bits) {
+  const CodeFormat format = check_part(values, offset, group_size, bits, zero_points.has_value());
+  const Range part{offset, values.numel()};
+  check_scales(format, part, made_scales, zero_points);
   const at::Tensor bytes = host_empty({format.bytes(part)}, at::kByte);
   if (part.numel == 0) return bytes;
   const Places to(format, part, bytes.mutable_data_ptr<std::uint8_t>());
   const auto groups = static_cast<std::size_t>(format.groups_in(part));
-  std::memcpy(to.scales, made.scales.const_data_ptr<float>(), 4 * groups);
-  if (format.zero_points) std::memcpy(to.zero_points, made.zero_points.const_data_ptr<std::int32_t>(), 4 * groups);
+  std::memcpy(to.scales, made_scales.const_data_ptr<float>(), 4 * groups);
+  if (zero_points) std::memcpy(to.zero_points, zero_points->const_data_ptr<std::int32_t>(), 4 * groups);
   const int width = format.width();
   const float lowest = -static_cast<float>(1 << (width - 1)), highest = static_cast<float>((1 << width) - 1);
   at::parallel_for(0, part.numel, kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -111,14 +115,12 @@ at::Tensor encode_part(const PartScales& made, const Range& part, const at::Tens
   return bytes;
 }
 
-void decode_part(const CodeFormat& format, const Range& part, const at::Tensor& bytes, at::Tensor values) {
+void decode_on_cpu(const at::Tensor& bytes, std::int64_t offset, std::int64_t group_size, std::int64_t bits,
+                   bool zero_points, const at::Tensor& values) {
+  const CodeFormat format = check_part(values, offset, group_size, bits, zero_points);
+  const Range part{offset, values.numel()};
+  check_bytes(format, part, bytes);
   if (part.numel == 0) return;
-  if (!values.is_cpu()) {
-    const at::Tensor here = host_empty({part.numel}, values.scalar_type());
-    decode_part(format, part, bytes, here);
-    values.copy_(here);
-    return;
-  }
   const Places from(format, part, const_cast<std::uint8_t*>(bytes.const_data_ptr<std::uint8_t>()));
   const int width = format.width();
   const float lowest = -static_cast<float>(1 << (width - 1));

@@ -32,9 +32,11 @@ struct PartScales {
   at::Tensor scales, zero_points;  // float32; int32, where the format has them
 };
 
-/// The codes of a part, bytes. `values` holds the part's elements, one dimension, each a multiple of its group's scale.
+/// The codes of a part, bytes on the device of `values`, which holds the part's elements, one dimension, contiguous,
+/// each a multiple of its group's scale. By the operator capstan::encode_part.
 at::Tensor encode_part(const PartScales& scales, const Range& part, const at::Tensor& values);
-/// Fills `values`, contiguous, of float32, bfloat16 or float16, with what the codes of a part stand for.
-void decode_part(const CodeFormat& format, const Range& part, const at::Tensor& codes, at::Tensor values);
+/// Fills `values`, contiguous, of float32, bfloat16 or float16, with what the codes of a part, on the same device,
+/// stand for. By the operator capstan::decode_part.
+void decode_part(const CodeFormat& format, const Range& part, const at::Tensor& codes, const at::Tensor& values);
 
 }  // namespace capstan

@@ -83,7 +83,7 @@ void PartitionedParameters::take_part(std::size_t i, const at::Tensor& values) {
     parts_[i].copy_(values);
     return;
   }
-  codes_[i] = weight_codes(values);
+  codes_[i] = weight_codes(values.to(options_.device()));
   if (!codes_[i].defined()) parts_[i] = values.to(options_, /*non_blocking=*/false, /*copy=*/true);
 }
 
@@ -143,8 +143,9 @@ void PartitionedParameters::gather_coded(Communicator& communicator, const std::
     std::vector<at::Tensor>& parts = pieces.emplace_back();
     for (int rank = 0; rank < communicator.size(); ++rank) {
       const Range range = partition_.part(parameter, rank);
-      parts.push_back(rank == rank_ ? encode_part(*scales_[parameter], range, parts_[parameter])
-                                    : host_empty({scales_[parameter]->format.bytes(range)}, at::kByte));
+      parts.push_back(rank == rank_
+                          ? encode_part(*scales_[parameter], range, parts_[parameter].to(values.device()))
+                          : at::empty({scales_[parameter]->format.bytes(range)}, values.options().dtype(at::kByte)));
     }
   }
   communicator.all_gather(name, pieces);

@@ -2,46 +2,35 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/nan_to_num.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "core/host_tensor.hpp"
-#include "core/zero/block_quantization.hpp"
+#include "core/zero/code_operators.hpp"
 
 namespace capstan {
 namespace {
 
-float* scales_of(std::byte* message) { return reinterpret_cast<float*>(message); }
-std::uint8_t* codes_of(std::byte* message, std::int64_t blocks) {
-  return reinterpret_cast<std::uint8_t*>(message + 4 * blocks);
+/// Scales and codes of a message, or of a part of one, whose `blocks` scales come first.
+at::Tensor scales_of(const at::Tensor& message, std::int64_t blocks) {
+  return message.narrow(0, 0, 4 * blocks).view(at::kFloat);
 }
-
-std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
+at::Tensor scales_of(const at::Tensor& message, const BlockFormat& format) {
+  return scales_of(message, format.blocks());
+}
+at::Tensor codes_of(const at::Tensor& message, const BlockFormat& format) {
+  return message.narrow(0, 4 * format.blocks(), format.code_bytes());
+}
 
 void encode(const BlockFormat& format, const at::Tensor& part, const at::Tensor& message) {
-  const at::Tensor values = part.to(at::kCPU, at::kFloat);
-  std::byte* const bytes = bytes_of(message);
-  quantize(format, values.const_data_ptr<float>(), scales_of(bytes), codes_of(bytes, format.blocks()));
+  quantize_blocks(format, part.to(at::kFloat).view({-1}), scales_of(message, format), codes_of(message, format));
 }
 
-/// Gathers parts of a device through host memory, where codes are made and read.
-void gather_through_host(Communicator& communicator, const std::string& name,
-                         const std::vector<std::vector<at::Tensor>>& pieces, const std::vector<at::Tensor>& codes) {
-  const auto own = static_cast<std::size_t>(communicator.rank());
-  std::vector<std::vector<at::Tensor>> here;
-  for (const auto& parts : pieces) {
-    std::vector<at::Tensor>& of_piece = here.emplace_back();
-    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-      of_piece.push_back(rank == own ? parts[rank].to(at::kCPU)
-                                     : host_empty({parts[rank].numel()}, parts[rank].scalar_type()));
-    }
-  }
-  quantized_all_gather(communicator, name, here, codes);
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    for (std::size_t rank = 0; rank < pieces[i].size(); ++rank) at::Tensor(pieces[i][rank]).copy_(here[i][rank]);
-  }
+at::Tensor bytes_beside(const at::Tensor& tensor, std::int64_t bytes) {
+  return at::empty({bytes}, tensor.options().dtype(at::kByte));
 }
 
 }  // namespace
@@ -50,7 +39,7 @@ at::Tensor weight_codes(const at::Tensor& part) {
   const at::NoGradGuard no_grad;
   const BlockFormat format = weight_format(part.numel());
   if (format.block == 0) return {};
-  at::Tensor message = host_empty({format.message_bytes()}, at::kByte);
+  at::Tensor message = bytes_beside(part, format.message_bytes());
   encode(format, part.contiguous(), message);
   return message;
 }
@@ -58,20 +47,16 @@ at::Tensor weight_codes(const at::Tensor& part) {
 void decode_weights(const at::Tensor& codes, at::Tensor part) {
   const at::NoGradGuard no_grad;
   const BlockFormat format = weight_format(part.numel());
-  std::byte* const message = bytes_of(codes);
-  const bool direct = part.is_cpu() && part.scalar_type() == at::kFloat;
-  const at::Tensor values = direct ? part : host_empty({part.numel()}, at::kFloat);
-  dequantize(format, scales_of(message), codes_of(message, format.blocks()), values.mutable_data_ptr<float>());
+  const bool direct = part.scalar_type() == at::kFloat;
+  const at::Tensor values = direct ? part.view({-1}) : at::empty({part.numel()}, part.options().dtype(at::kFloat));
+  dequantize_blocks(format, scales_of(codes, format), codes_of(codes, format), /*add=*/false, values);
   if (!direct) part.copy_(values.view(part.sizes()));
 }
 
 void quantized_all_gather(Communicator& communicator, const std::string& name,
                           const std::vector<std::vector<at::Tensor>>& pieces, const std::vector<at::Tensor>& codes) {
-  if (communicator.size() == 1) return;
+  if (communicator.size() == 1 || pieces.empty()) return;
   at::NoGradGuard no_grad;
-  if (!pieces.empty() && !pieces.front().front().is_cpu()) {
-    return gather_through_host(communicator, name, pieces, codes);
-  }
   const auto own = static_cast<std::size_t>(communicator.rank());
   std::int64_t bytes = 0;
   for (const auto& parts : pieces) {
@@ -80,7 +65,7 @@ void quantized_all_gather(Communicator& communicator, const std::string& name,
       if (format.block > 0) bytes += format.message_bytes();
     }
   }
-  const at::Tensor memory = host_empty({bytes}, at::kByte);
+  const at::Tensor memory = bytes_beside(pieces.front().front(), bytes);
   std::int64_t at = 0;
   std::vector<std::vector<at::Tensor>> messages;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
@@ -93,7 +78,7 @@ void quantized_all_gather(Communicator& communicator, const std::string& name,
         continue;
       }
       if (rank == own && !codes.empty() && codes[i].defined()) {
-        of_piece.push_back(codes[i]);
+        of_piece.push_back(codes[i].to(memory.device()));
         continue;
       }
       of_piece.push_back(memory.narrow(0, at, format.message_bytes()));
@@ -142,7 +127,7 @@ QuantizedReduceScatter::QuantizedReduceScatter(std::shared_ptr<Communicator> com
 
 /// The quantised elements of a part in fp32, in memory of their own.
 at::Tensor QuantizedReduceScatter::quantized_elements(std::size_t rank, const at::Tensor& values) const {
-  at::Tensor elements = host_empty({parts_[rank].numel}, at::kFloat);
+  at::Tensor elements = at::empty({parts_[rank].numel}, values.options().dtype(at::kFloat));
   std::int64_t from = 0, to = 0;
   for (const GradientRange& range : ranges_[rank]) {
     if (range.block > 0) {
@@ -154,85 +139,91 @@ at::Tensor QuantizedReduceScatter::quantized_elements(std::size_t rank, const at
   return elements;
 }
 
-/// Quantises `values`, which it may change, into a message.
-void QuantizedReduceScatter::encode(const Part& part, at::Tensor values, Errors& errors, std::byte* message) const {
-  float* const scales = scales_of(message);
-  std::uint8_t* const codes = codes_of(message, part.blocks);
-  const bool first_time = errors.codes.empty();
-  if (feedback_ && first_time) {
-    errors.scales.assign(static_cast<std::size_t>(part.blocks), 0.0f);
-    errors.codes.assign(static_cast<std::size_t>(part.numel), 0);
-  }
-  std::int64_t element = 0, block = 0, byte = 0;
+/// Calls use(format, its elements, its scales, its codes) for the formats of a part, whose elements are `values`.
+template <class Use>
+void QuantizedReduceScatter::for_each_format(const Part& part, const at::Tensor& message, const at::Tensor& values,
+                                             Use&& use) const {
+  const at::Tensor scales = scales_of(message, part.blocks);
+  std::int64_t element = 0, block = 0, byte = 4 * part.blocks;
   for (const BlockFormat& format : part.formats) {
-    at::Tensor x = values.narrow(0, element, format.numel);
-    float* const numbers = x.mutable_data_ptr<float>();
-    if (!feedback_) {
-      quantize(format, numbers, scales + block, codes + byte);
-    } else {
-      const BlockFormat kept{8, format.numel, format.block};
-      float* const error_scales = errors.scales.data() + block;
-      std::uint8_t* const error_codes = errors.codes.data() + element;
-      at::Tensor error = host_empty({format.numel}, at::kFloat);
-      dequantize(kept, error_scales, error_codes, error.mutable_data_ptr<float>());
-      x.add_(error);
-      quantize(format, numbers, scales + block, codes + byte);
-      at::Tensor lost = host_empty({format.numel}, at::kFloat);
-      dequantize(format, scales + block, codes + byte, lost.mutable_data_ptr<float>());
-      error.mul_(feedback_->beta).add_(x.sub(lost), 1.0 - feedback_->beta);
-      // An overflow is no error to make good later.
-      error.nan_to_num_(0.0, 0.0, 0.0);
-      quantize(kept, error.const_data_ptr<float>(), error_scales, error_codes);
-    }
+    use(format, values.narrow(0, element, format.numel), scales.narrow(0, block, format.blocks()),
+        message.narrow(0, byte, format.code_bytes()));
     element += format.numel;
     block += format.blocks();
     byte += format.code_bytes();
   }
 }
 
-/// Adds a message's values to `sum`.
-void QuantizedReduceScatter::add(const Part& part, const std::byte* message, float* sum) const {
-  const auto* scales = reinterpret_cast<const float*>(message);
-  const auto* codes = reinterpret_cast<const std::uint8_t*>(message + 4 * part.blocks);
-  for (const BlockFormat& format : part.formats) {
-    add_dequantized(format, scales, codes, sum);
-    scales += format.blocks();
-    codes += format.code_bytes();
-    sum += format.numel;
+/// Quantises `values`, which it may change, into a message.
+void QuantizedReduceScatter::encode(const Part& part, const at::Tensor& values, Errors& errors,
+                                    const at::Tensor& message) const {
+  if (feedback_ && !errors.codes.defined()) {
+    errors.scales = at::zeros({part.blocks}, values.options());
+    errors.codes = at::zeros({part.numel}, values.options().dtype(at::kByte));
   }
+  std::int64_t element = 0, block = 0;
+  for_each_format(part, message, values,
+                  [&](const BlockFormat& format, at::Tensor x, const at::Tensor& scales, const at::Tensor& codes) {
+                    if (!feedback_) return quantize_blocks(format, x, scales, codes);
+                    const BlockFormat kept{8, format.numel, format.block};
+                    const at::Tensor error_scales = errors.scales.narrow(0, block, format.blocks());
+                    const at::Tensor error_codes = errors.codes.narrow(0, element, format.numel);
+                    element += format.numel;
+                    block += format.blocks();
+                    at::Tensor error = at::empty({format.numel}, x.options());
+                    dequantize_blocks(kept, error_scales, error_codes, /*add=*/false, error);
+                    x.add_(error);
+                    quantize_blocks(format, x, scales, codes);
+                    const at::Tensor restored = at::empty({format.numel}, x.options());
+                    dequantize_blocks(format, scales, codes, /*add=*/false, restored);
+                    error.mul_(feedback_->beta).add_(x.sub(restored), 1.0 - feedback_->beta);
+                    // An overflow is no error to make good later.
+                    error.nan_to_num_(0.0, 0.0, 0.0);
+                    quantize_blocks(kept, error, error_scales, error_codes);
+                  });
+}
+
+/// Adds a message's values to `sum`.
+void QuantizedReduceScatter::add(const Part& part, const at::Tensor& message, const at::Tensor& sum) const {
+  for_each_format(part, message, sum,
+                  [](const BlockFormat& format, const at::Tensor& values, const at::Tensor& scales,
+                     const at::Tensor& codes) { dequantize_blocks(format, scales, codes, /*add=*/true, values); });
 }
 
 /// Rank (j, k) gets from its node the sums of what (0, k), (1, k), ... will own, one after another.
 at::Tensor QuantizedReduceScatter::within_node(const std::string& name, const std::vector<at::Tensor>& parts) {
+  const at::Tensor& beside = parts.front();
   const auto size_for = [&](int place) {
     std::int64_t bytes = 0;
     for (int node = 0; node < nodes_; ++node) bytes += part(node, place).bytes;
     return bytes;
   };
-  std::vector<at::Tensor> send(parts.size(), host_empty({0}, at::kByte)), receive = send;
+  std::vector<at::Tensor> send(parts.size(), bytes_beside(beside, 0)), receive = send;
   for (int place = 0; place < per_node_; ++place) {
     const auto peer = static_cast<std::size_t>(node_ * per_node_ + place);
-    send[peer] = host_empty({size_for(place)}, at::kByte);
-    receive[peer] = host_empty({size_for(place_)}, at::kByte);
-    std::byte* message = bytes_of(send[peer]);
+    send[peer] = bytes_beside(beside, size_for(place));
+    receive[peer] = bytes_beside(beside, size_for(place_));
+    std::int64_t at = 0;
     for (int node = 0; node < nodes_; ++node) {
       const auto target = static_cast<std::size_t>(node * per_node_ + place);
-      encode(parts_[target], quantized_elements(target, parts[target]), first_[target], message);
-      message += parts_[target].bytes;
+      encode(parts_[target], quantized_elements(target, parts[target]), first_[target],
+             send[peer].narrow(0, at, parts_[target].bytes));
+      at += parts_[target].bytes;
     }
   }
   communicator_->all_to_all(name + ", within nodes", send, receive);
 
   std::int64_t numel = 0;
   for (int node = 0; node < nodes_; ++node) numel += part(node, place_).numel;
-  at::Tensor sums = host_zeros({numel}, at::kFloat);
+  at::Tensor sums = at::zeros({numel}, beside.options().dtype(at::kFloat));
   for (int place = 0; place < per_node_; ++place) {
-    const std::byte* message = bytes_of(receive[static_cast<std::size_t>(node_ * per_node_ + place)]);
-    auto* sum = sums.mutable_data_ptr<float>();
+    const at::Tensor& message = receive[static_cast<std::size_t>(node_ * per_node_ + place)];
+    std::int64_t at = 0, element = 0;
     for (int node = 0; node < nodes_; ++node) {
-      add(part(node, place_), message, sum);
-      message += part(node, place_).bytes;
-      sum += part(node, place_).numel;
+      const Part& of_node = part(node, place_);
+      add(of_node, message.narrow(0, at, of_node.bytes), sums.narrow(0, element, of_node.numel));
+      at += of_node.bytes;
+      element += of_node.numel;
     }
   }
   return sums;
@@ -241,21 +232,20 @@ at::Tensor QuantizedReduceScatter::within_node(const std::string& name, const st
 /// The sum over nodes of what this rank owns.
 at::Tensor QuantizedReduceScatter::between_nodes(const std::string& name, const at::Tensor& sums) {
   const Part& own = part(node_, place_);
-  std::vector<at::Tensor> send(parts_.size(), host_empty({0}, at::kByte)), receive = send;
+  std::vector<at::Tensor> send(parts_.size(), bytes_beside(sums, 0)), receive = send;
   std::int64_t element = 0;
   for (int node = 0; node < nodes_; ++node) {
     const auto peer = static_cast<std::size_t>(node * per_node_ + place_);
     const Part& of_peer = parts_[peer];
-    send[peer] = host_empty({of_peer.bytes}, at::kByte);
-    receive[peer] = host_empty({own.bytes}, at::kByte);
-    encode(of_peer, sums.narrow(0, element, of_peer.numel), second_[static_cast<std::size_t>(node)],
-           bytes_of(send[peer]));
+    send[peer] = bytes_beside(sums, of_peer.bytes);
+    receive[peer] = bytes_beside(sums, own.bytes);
+    encode(of_peer, sums.narrow(0, element, of_peer.numel), second_[static_cast<std::size_t>(node)], send[peer]);
     element += of_peer.numel;
   }
   communicator_->all_to_all(name + ", between nodes", send, receive);
-  at::Tensor sum = host_zeros({own.numel}, at::kFloat);
+  at::Tensor sum = at::zeros({own.numel}, sums.options());
   for (int node = 0; node < nodes_; ++node) {
-    add(own, bytes_of(receive[static_cast<std::size_t>(node * per_node_ + place_)]), sum.mutable_data_ptr<float>());
+    add(own, receive[static_cast<std::size_t>(node * per_node_ + place_)], sum);
   }
   return sum;
 }
@@ -266,10 +256,10 @@ at::Tensor QuantizedReduceScatter::reduce(const std::string& name, const std::ve
     for (auto* list : {&first_, &second_}) std::fill(list->begin(), list->end(), Errors{});
   }
   const auto own = static_cast<std::size_t>(communicator_->rank());
-  at::Tensor sum = host_empty({parts[own].numel()}, at::kFloat);
+  at::Tensor sum = at::empty({parts[own].numel()}, parts[own].options().dtype(at::kFloat));
   const at::Tensor quantized = between_nodes(name, within_node(name, parts));
 
-  // Parts that have no blocks travel as they are.
+  // Parts that have no blocks are sent as they are.
   std::vector<at::Tensor> rests;
   bool any = false;
   for (std::size_t rank = 0; rank < parts.size(); ++rank) {
@@ -291,13 +281,15 @@ at::Tensor QuantizedReduceScatter::reduce(const std::string& name, const std::ve
     from += range.numel;
     at += range.numel;
   }
-  return sum.to(parts[own].device());
+  return sum;
 }
 
 std::int64_t QuantizedReduceScatter::error_bytes() const {
   std::size_t bytes = 0;
   for (const auto* list : {&first_, &second_}) {
-    for (const Errors& errors : *list) bytes += 4 * errors.scales.size() + errors.codes.size();
+    for (const Errors& errors : *list) {
+      if (errors.codes.defined()) bytes += errors.scales.nbytes() + errors.codes.nbytes();
+    }
   }
   return static_cast<std::int64_t>(bytes);
 }

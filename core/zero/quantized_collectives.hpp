@@ -26,9 +26,10 @@ void quantized_all_gather(Communicator& communicator, const std::string& name,
                           const std::vector<std::vector<at::Tensor>>& pieces,
                           const std::vector<at::Tensor>& codes = {});
 
-/// Scales and 8-bit codes of a part as they travel, bytes; undefined where weight_format() gives it no block.
+/// Scales and 8-bit codes of a part as they are sent, bytes on the part's device; undefined where weight_format() gives
+/// it no block.
 at::Tensor weight_codes(const at::Tensor& part);
-/// Fills a part, contiguous, of float32, bfloat16 or float16, with the values that its codes stand for.
+/// Fills a part, contiguous, of float32, bfloat16 or float16, with the values that its codes, on its device, stand for.
 void decode_weights(const at::Tensor& codes, at::Tensor part);
 
 /// Error feedback of quantised gradients: what one quantisation lost is added to the next one's input (LoCo).
@@ -68,14 +69,15 @@ class QuantizedReduceScatter {
   };
   /// 8-bit codes of the errors of one part.
   struct Errors {
-    std::vector<float> scales;
-    std::vector<std::uint8_t> codes;
+    at::Tensor scales, codes;  // undefined until the first quantisation
   };
 
   Part& part(int node, int place) { return parts_[static_cast<std::size_t>(node * per_node_ + place)]; }
   at::Tensor quantized_elements(std::size_t rank, const at::Tensor& values) const;
-  void encode(const Part& part, at::Tensor values, Errors& errors, std::byte* message) const;
-  void add(const Part& part, const std::byte* message, float* sum) const;
+  template <class Use>
+  void for_each_format(const Part& part, const at::Tensor& message, const at::Tensor& values, Use&& use) const;
+  void encode(const Part& part, const at::Tensor& values, Errors& errors, const at::Tensor& message) const;
+  void add(const Part& part, const at::Tensor& message, const at::Tensor& sum) const;
   at::Tensor within_node(const std::string& name, const std::vector<at::Tensor>& parts);
   at::Tensor between_nodes(const std::string& name, const at::Tensor& sums);
 

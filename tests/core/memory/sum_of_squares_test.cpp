@@ -1,6 +1,8 @@
 #include "core/memory/sum_of_squares.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/randn.h>
@@ -40,18 +42,33 @@ TEST_P(SumOfSquaresOf, GivesTheSameSumsByOperatorsAsDevicesHaveThem) {
   const at::Tensor none = at::empty({0}).to(GetParam()), scalar = at::randn({}).to(GetParam());
   const at::Tensor small = at::randn({9}).to(GetParam()), large = at::randn({7'000'003}).to(GetParam());
   const auto here = sums_of_squares({&none, &scalar, &small, &large});
-  const auto device = sums_of_squares_on_device({&none, &scalar, &small, &large});
-  ASSERT_EQ(device.size(), here.size());
-  for (std::size_t i = 0; i < here.size(); ++i) {
-    EXPECT_NEAR(device[i].exact, here[i].exact, 1e-13 * here[i].exact) << i;
-    EXPECT_EQ(device[i].rounded, device[i].exact) << i;
+  const at::Tensor device = sums_by_operators({none, scalar, small, large}, kSquareBlock);
+  ASSERT_EQ(device.sizes(), (at::IntArrayRef{static_cast<std::int64_t>(here.size()), 2}));
+  const double* number = device.const_data_ptr<double>();
+  for (std::size_t i = 0; i < here.size(); ++i, number += 2) {
+    EXPECT_NEAR(number[0], here[i].exact, 1e-13 * here[i].exact) << i;
+    EXPECT_EQ(number[1], number[0]) << i;
   }
   const double sum = sum_of_squares({&none, &scalar, &small, &large}).exact;
-  const SumOfSquares by_operators = sum_of_squares_on_device({&none, &scalar, &small, &large});
+  const at::Tensor of_tensors = sums_by_operators({none, scalar, small, large}, 0);
+  ASSERT_EQ(of_tensors.size(0), 3);
   // On the CPU the operator adds seven million squares one after the other.
-  EXPECT_NEAR(by_operators.exact, sum, 1e-11 * sum);
-  EXPECT_EQ(by_operators.rounded, by_operators.exact);
-  EXPECT_EQ(sum_of_squares_on_device({&none}).exact, 0);
+  EXPECT_NEAR(of_tensors.select(1, 0).sum().item<double>(), sum, 1e-11 * sum);
+  EXPECT_EQ(sums_by_operators({none}, 0).size(0), 0);
+}
+
+TEST_P(SumOfSquaresOf, IsAnOperator) {
+  const at::Tensor small = at::randn({9}).to(GetParam()), large = at::randn({3, 40'000}).to(GetParam()).t();
+  const auto call = c10::Dispatcher::singleton().findSchemaOrThrow("capstan::sum_of_squares", "");
+  torch::jit::Stack stack{std::vector<at::Tensor>{small, large}, 32'768};
+  call.callBoxed(stack);
+  const at::Tensor sums = stack.front().toTensor(), rows = large.contiguous();
+  const auto expected = sums_of_squares({&small, &rows});
+  ASSERT_EQ(sums.sizes(), (at::IntArrayRef{5, 2}));
+  for (std::int64_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(sums[i][0].item<double>(), expected[static_cast<std::size_t>(i)].exact);
+    EXPECT_EQ(sums[i][1].item<double>(), expected[static_cast<std::size_t>(i)].rounded);
+  }
 }
 
 TEST_P(SumOfSquaresOf, RoundsAsLibTorchsNormWithinABlock) {
