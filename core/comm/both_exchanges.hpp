@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/comm/transport.hpp"
@@ -28,6 +29,7 @@ class BothExchanges final : public Exchange {
     first_->abort();
     second_->abort();
   }
+  std::optional<double> milliseconds() const override { return second_->milliseconds(); }
 
  private:
   /// The caller takes its memory back: nothing may wait to be written there.

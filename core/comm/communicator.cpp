@@ -14,6 +14,7 @@
 
 #include "core/comm/device_link.hpp"
 #include "core/comm/host_memory.hpp"
+#include "core/comm/staged_transport.hpp"
 #include "core/comm/transport.hpp"
 #include "core/comm/watchdog.hpp"
 #include "core/errors.hpp"
@@ -62,6 +63,7 @@ struct Communicator::State {
   int inside = 0;            // collectives that others are made of
   bool recording = true;     // not while the log itself is compared
   std::uint64_t sent = 0;    // by the outermost collective
+  double device_ms = 0;      // of its exchanges that devices timed
   at::Tensor scratch;        // bytes, grown as needed
   State* parent = nullptr;   // for a group: the communicator whose connections it uses
   std::vector<int> members;  // for a group: the ranks of its members in `parent`
@@ -89,12 +91,16 @@ struct Communicator::State {
     /// `bytes`: of the op's tensor, see bandwidth_of().
     Logged(State& state, std::string_view op, Caller caller, std::uint64_t bytes)
         : state_(state), op_(op), caller_(caller), bytes_(bytes), exceptions_(std::uncaught_exceptions()) {
-      if (state_.inside++ == 0) state_.sent = 0;
+      if (state_.inside++ > 0) return;
+      state_.sent = 0;
+      state_.device_ms = 0;
     }
     ~Logged() {
       if (--state_.inside > 0 || !state_.base().recording || std::uncaught_exceptions() > exceptions_) return;
       const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin_;
-      state_.base().log.add({op_, caller_, bytes_, state_.sent, took.count(), state_.size});
+      // The host's clock counts the work that the device had to end before.
+      const double milliseconds = state_.device_ms > 0 ? state_.device_ms : took.count();
+      state_.base().log.add({op_, caller_, bytes_, state_.sent, milliseconds, state_.size});
     }
     Logged(const Logged&) = delete;
 
@@ -109,18 +115,23 @@ struct Communicator::State {
 
   void exchange(const std::string& name, std::vector<Message> send, std::vector<Message> receive, std::uint64_t bytes) {
     for (const Message& message : send) sent += message.values.nbytes();
-    if (parent == nullptr) return exchange_among_all(name, send, receive, bytes);
+    if (parent == nullptr) {
+      device_ms += exchange_among_all(name, send, receive, bytes).value_or(0);
+      return;
+    }
     for (auto* messages : {&send, &receive}) {
       for (Message& message : *messages) message.peer = members[static_cast<std::size_t>(message.peer)];
     }
     // Other groups may be larger, or exchange more.
-    parent->exchange_among_all(name + ", in groups", send, receive, 0);
+    device_ms += parent->exchange_among_all(name + ", in groups", send, receive, 0).value_or(0);
   }
 
-  void exchange_among_all(const std::string& name, const std::vector<Message>& send,
-                          const std::vector<Message>& receive, std::uint64_t bytes) {
+  /// Returns how long it took on the devices, where they know.
+  std::optional<double> exchange_among_all(const std::string& name, const std::vector<Message>& send,
+                                           const std::vector<Message>& receive, std::uint64_t bytes) {
     const std::uint64_t call = ++calls;
     watchdog->enter(call, name, bytes);
+    std::optional<double> milliseconds;
     try {
       const auto pending = transport->start(tag_of(call, name + "/" + std::to_string(bytes)), send, receive);
       watchdog->watch(pending.get());
@@ -133,6 +144,7 @@ struct Communicator::State {
       }
       watchdog->watch(nullptr);
       if (!done) throw PeerFault(where(name) + watchdog->verdict());
+      milliseconds = pending->milliseconds();
     } catch (const LinkLost& lost) {
       const std::string verdict = watchdog->verdict();
       throw PeerFault(where(name) + (verdict.empty() ? lost.what() : verdict));
@@ -147,6 +159,7 @@ struct Communicator::State {
                            : who + " stopped: " + words));
     }
     watchdog->leave();
+    return milliseconds;
   }
 
   std::string where(const std::string& name) const {
@@ -201,15 +214,23 @@ std::shared_ptr<Communicator> Communicator::duplicate_for_thread(const std::stri
   return std::shared_ptr<Communicator>(new Communicator(std::move(state)));
 }
 
-void Communicator::connect_devices(DeviceLinks& links, at::DeviceType device) {
+void Communicator::connect_devices(DeviceLinks* links, at::DeviceType device) {
   if (size() == 1 || state_->linked == device) return;
   if (state_->linked) {
     throw RuntimeFault("rank " + std::to_string(rank()) + ": the processes' link is between devices of type '" +
                        c10::DeviceTypeName(*state_->linked, true) + "', and this engine is on '" +
                        c10::DeviceTypeName(device, true) + "'. It needs a communicator of its own.");
   }
-  const std::string id = all_gather_text("start: link between devices", rank() == 0 ? links.new_id() : "").front();
-  state_->transport = with_device_link(state_->transport, links.connect(id, rank(), size()));
+  if (links == nullptr) {
+    state_->transport = through_host_copies(state_->transport);
+  } else {
+    const std::string id = all_gather_text("start: link between devices", rank() == 0 ? links->new_id() : "").front();
+    const auto until = std::chrono::steady_clock::now() + state_->options.connection.value_or(state_->options.arrival);
+    const auto given_up = [until, over = state_->options.given_up] {
+      return std::chrono::steady_clock::now() > until || (over && over());
+    };
+    state_->transport = with_device_link(state_->transport, links->connect(id, rank(), size(), given_up));
+  }
   state_->linked = device;
 }
 

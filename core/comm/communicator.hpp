@@ -50,10 +50,12 @@ class Communicator {
   /// A second communicator of the same processes, for one thread beside the engine's. Called by all ranks. Throws
   /// RuntimeFault.
   std::shared_ptr<Communicator> duplicate_for_thread(const std::string& purpose);
-  /// From here on tensors that are not in host memory travel over a link of their own, between devices of type
-  /// `device`. Called by all ranks before the first collective on such tensors; where engines follow one another, all
-  /// use the link of the first. Throws RuntimeFault, also where the link is between devices of another type.
-  void connect_devices(DeviceLinks& links, at::DeviceType device);
+  /// From here on tensors that are not in host memory are sent over a link of their own, between devices of type
+  /// `device`; without `links` through copies in host memory. Called by all ranks before the first collective on such
+  /// tensors; where engines follow one another, all use the link of the first. Ranks that do not come within
+  /// Options::connection end it. Throws PluginError, and RuntimeFault where the link is between devices of another
+  /// type.
+  void connect_devices(DeviceLinks* links, at::DeviceType device);
   /// Some of the ranks, this one among them, as a communicator that uses the connections of this one and must not
   /// outlive it. Every rank has a group, perhaps of its own, and all ranks make each call on their groups together:
   /// where a run stands is one place, whatever groups it has.

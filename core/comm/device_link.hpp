@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -31,8 +32,10 @@ class DeviceLinks {
   virtual ~DeviceLinks() = default;
   /// Makes the text by which the devices of one run find each other. One rank calls it, for all.
   virtual std::string new_id() = 0;
-  /// Connects this rank with the others. All ranks call it with the same id. Throws RuntimeFault.
-  virtual std::unique_ptr<DeviceLink> connect(const std::string& id, int rank, int size) = 0;
+  /// Connects this rank with the others. All ranks call it with the same id. `given_up` is asked while it waits, where
+  /// the device's plugin does so: true ends it. Throws PluginError.
+  virtual std::unique_ptr<DeviceLink> connect(const std::string& id, int rank, int size,
+                                              const std::function<bool()>& given_up = nullptr) = 0;
 };
 
 /// `host`, with a link for tensors that are not in host memory. Its duplicate for another thread knows host memory

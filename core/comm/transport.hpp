@@ -38,6 +38,9 @@ class Exchange {
   virtual bool wait() = 0;
   /// Ends wait(). [any thread]
   virtual void abort() = 0;
+  /// After wait(): how long the exchange took on the devices, without the work that was queued there before it. None:
+  /// only the host's clock knows.
+  virtual std::optional<double> milliseconds() const { return std::nullopt; }
 };
 
 /// Messages between the processes of a run, and short texts that all of them can read.

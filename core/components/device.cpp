@@ -11,6 +11,7 @@
 #include "core/components/join_ranks.hpp"
 #include "core/components/model_host.hpp"
 #include "core/errors.hpp"
+#include "core/log.hpp"
 #include "core/memory/plugin_accelerator.hpp"
 #include "core/memory/vector_math.hpp"
 
@@ -57,7 +58,11 @@ std::unique_ptr<Accelerator> EngineParts::build_accelerator() {
     throw or_on_the_cpu(error);
   }
   seed_device(made->device());
-  if (made->links()) communicator->connect_devices(*made->links(), made->device().type());
+  if (made->links() == nullptr && communicator->size() > 1 && communicator->rank() == 0) {
+    log::warning("device '" + config.device +
+                 "' has no links between processes: what they exchange goes through host memory, which is slower.");
+  }
+  communicator->connect_devices(made->links(), made->device().type());
   return made;
 }
 

@@ -56,7 +56,7 @@ class Accelerator {
   virtual std::function<void()> after_this() const { return nullptr; }
   /// The device's memory; zeros for the host, whose memory other processes share.
   virtual DeviceMemory memory() const = 0;
-  /// Null on the host, where tensors need no link of their own to be sent.
+  /// Null on the host, where tensors need no link of their own to be sent, and where a device's plugin has none.
   virtual DeviceLinks* links() const = 0;
 };
 

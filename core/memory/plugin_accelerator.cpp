@@ -110,6 +110,14 @@ class UnderWay final : public Exchange {
     const CallInProgress in_progress(plugin_->component.function("abort"));
     plugin_->table()->abort(plugin_->self(), raw_);
   }
+  std::optional<double> milliseconds() const override {
+    if (!CAPSTAN_HAS(plugin_->table(), exchange_milliseconds)) return std::nullopt;
+    double milliseconds = 0;
+    call_plugin(plugin_->component.function("exchange_milliseconds"), plugin_->where, [&](capstan_error* error) {
+      return plugin_->table()->exchange_milliseconds(plugin_->self(), raw_, &milliseconds, error);
+    });
+    return milliseconds;
+  }
 
  private:
   Shared plugin_;
@@ -150,29 +158,33 @@ class Links final : public DeviceLinks {
   explicit Links(Shared plugin) : plugin_(std::move(plugin)) {}
 
   std::string new_id() override {
-    check();
     return plugin_text(plugin_->component.function("link_id"), plugin_->where,
                        [&](capstan_sink* sink, capstan_error* error) {
                          return plugin_->table()->link_id(plugin_->self(), sink, error);
                        });
   }
 
-  std::unique_ptr<DeviceLink> connect(const std::string& id, int rank, int size) override {
-    check();
+  std::unique_ptr<DeviceLink> connect(const std::string& id, int rank, int size,
+                                      const std::function<bool()>& given_up) override {
+    const capstan_accelerator& table = *plugin_->table();
+    const auto of = static_cast<std::uint32_t>(rank), ranks = static_cast<std::uint32_t>(size);
+    const auto asked = [](void* question) {
+      const auto& given_up = *static_cast<const std::function<bool()>*>(question);
+      return given_up && given_up() ? 1 : 0;
+    };
+    auto* const question = const_cast<std::function<bool()>*>(&given_up);
     void* link = nullptr;
     call_plugin(plugin_->component.function("connect"), plugin_->where + ", rank " + std::to_string(rank),
                 [&](capstan_error* error) {
-                  return plugin_->table()->connect(plugin_->self(), as_str(id), static_cast<std::uint32_t>(rank),
-                                                   static_cast<std::uint32_t>(size), &link, error);
+                  return CAPSTAN_HAS(&table, connect_unless)
+                             ? table.connect_unless(plugin_->self(), as_str(id), of, ranks, asked, question, &link,
+                                                    error)
+                             : table.connect(plugin_->self(), as_str(id), of, ranks, &link, error);
                 });
     return std::make_unique<Link>(plugin_, link);
   }
 
  private:
-  void check() const {
-    if (CAPSTAN_HAS(plugin_->table(), end)) return;
-    throw RuntimeFault(plugin_->where + ": has no links between devices, so one process trains on it. " + kOnCpu);
-  }
   Shared plugin_;
 };
 
@@ -185,7 +197,7 @@ PluginAccelerator::PluginAccelerator(Component component, int local_rank)
     : plugin_(std::make_shared<const Plugin>(std::move(component))),
       device_(choose_device(*plugin_, local_rank)),
       copies_(device_),
-      links_(std::make_unique<Links>(plugin_)) {
+      links_(CAPSTAN_HAS(plugin_->table(), end) ? std::make_unique<Links>(plugin_) : nullptr) {
   const std::string facts =
       plugin_text(plugin_->component.function("open"), plugin_->where, [&](capstan_sink* sink, capstan_error* error) {
         return plugin_->table()->open(plugin_->self(), static_cast<std::uint32_t>(device_.index()), sink, error);

@@ -28,7 +28,7 @@ class PluginAccelerator final : public Accelerator {
   std::function<void()> after_this() const override;
   void* stream() const override { return plugin_->table()->stream(plugin_->self()); }
   DeviceMemory memory() const override;
-  DeviceLinks* links() const override { return links_.get(); }
+  DeviceLinks* links() const override { return links_.get(); }  // null: the plugin has none
 
   /// The component, which events and links keep: a communicator may outlive its engine.
   struct Plugin {

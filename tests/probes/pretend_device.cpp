@@ -23,6 +23,7 @@ class PretendDevice {
       return !aborted_;
     }
     void abort() noexcept { aborted_ = true; }
+    double milliseconds() const { return 2.5; }
 
    private:
     bool cable_;

@@ -95,7 +95,9 @@ TEST(PretendDevice, CarriesMessagesInTheirOrder) {
   const at::Tensor a = at::randn({4}), b = at::randn({7});
   const at::Tensor to_a = at::zeros_like(a), to_b = at::zeros_like(b);
 
-  EXPECT_TRUE(link->start({{0, a}, {0, b}}, {{0, to_a}, {0, to_b}})->wait());
+  const auto exchange = link->start({{0, a}, {0, b}}, {{0, to_a}, {0, to_b}});
+  EXPECT_TRUE(exchange->wait());
+  EXPECT_EQ(exchange->milliseconds(), 2.5);
   EXPECT_TRUE(at::equal(a, to_a));
   EXPECT_TRUE(at::equal(b, to_b));
 }

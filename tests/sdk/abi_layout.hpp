@@ -378,6 +378,8 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_accelerator, end);
   FIELD(capstan_accelerator, bind_thread);
   FIELD(capstan_accelerator, upload);
+  FIELD(capstan_accelerator, connect_unless);
+  FIELD(capstan_accelerator, exchange_milliseconds);
 
   FIELD(capstan_component, struct_size);
   FIELD(capstan_component, kind);

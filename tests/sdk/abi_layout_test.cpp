@@ -47,7 +47,7 @@ TEST(AbiLayout, RecordsEveryFieldOfTheHeader) {
   std::size_t functions = 0;
   for (auto at = text.find("(*"); at != std::string::npos; at = text.find("(*", at + 2)) {
     const std::string name = text.substr(at + 2, text.find(')', at) - at - 2);
-    if (name == "take") continue;  // a parameter
+    if (name == "take" || name == "given_up") continue;  // parameters
     ++functions;
     EXPECT_TRUE(recorded.contains(name)) << name;
   }

@@ -83,8 +83,9 @@ class Cuda {
   }
 
   std::string link_id() { return NcclLink::new_id(); }
-  std::unique_ptr<Link> connect(std::string_view id, std::uint32_t rank, std::uint32_t size) {
-    return NcclLink::connect(id, static_cast<int>(rank), static_cast<int>(size));
+  std::unique_ptr<Link> connect(std::string_view id, std::uint32_t rank, std::uint32_t size,
+                                const sdk::GivenUp& given_up) {
+    return NcclLink::connect(id, static_cast<int>(rank), static_cast<int>(size), given_up);
   }
 
  private:

@@ -75,8 +75,9 @@ class Accelerator {
   }
 
   std::string link_id() { return std::to_string(getpid()) + "." + std::to_string(std::random_device{}()); }
-  std::unique_ptr<Link> connect(std::string_view id, std::uint32_t rank, std::uint32_t size) {
-    return std::make_unique<Link>(std::string(id), rank, size, device_);
+  std::unique_ptr<Link> connect(std::string_view id, std::uint32_t rank, std::uint32_t size,
+                                const sdk::GivenUp& given_up) {
+    return std::make_unique<Link>(std::string(id), rank, size, device_, given_up);
   }
 
  private:

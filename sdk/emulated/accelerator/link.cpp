@@ -20,8 +20,7 @@ namespace capstan::emulated {
 namespace {
 
 constexpr int kLinkStream = kStreams - 1;
-/// The host has brought all processes of the group together just before, so that one that does not come has died.
-constexpr std::chrono::milliseconds kPatience{8'000}, kLook{20};
+constexpr std::chrono::milliseconds kLook{20};
 /// An exchange is late by up to this much, so that whoever does not wait for it meets values that are not there yet.
 constexpr int kLateMicroseconds = 500;
 
@@ -36,16 +35,15 @@ sockaddr_un address_of(const std::string& id, std::uint32_t rank, socklen_t& siz
 
 int new_socket() { return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0); }
 
-int connect_to(const std::string& id, std::uint32_t rank, std::uint32_t peer) {
+int connect_to(const std::string& id, std::uint32_t rank, std::uint32_t peer, const sdk::GivenUp& given_up) {
   socklen_t size = 0;
   const sockaddr_un there = address_of(id, peer, size);
-  const auto until = std::chrono::steady_clock::now() + kPatience;
   for (;;) {
     const int made = new_socket();
     const bool connected = connect(made, reinterpret_cast<const sockaddr*>(&there), size) == 0;
     if (connected && send(made, &rank, sizeof rank, MSG_NOSIGNAL) == sizeof rank) return made;
     close(made);
-    if (std::chrono::steady_clock::now() > until) {
+    if (given_up()) {
       throw sdk::Error("the link to rank " + std::to_string(peer) + ": the process does not answer.");
     }
     std::this_thread::sleep_for(kLook);
@@ -53,10 +51,10 @@ int connect_to(const std::string& id, std::uint32_t rank, std::uint32_t peer) {
 }
 
 /// The socket of the next higher rank that connects, and the rank.
-std::pair<int, std::uint32_t> accept_one(int listener, std::uint32_t size) {
+std::pair<int, std::uint32_t> accept_one(int listener, std::uint32_t size, const sdk::GivenUp& given_up) {
   pollfd ready{listener, POLLIN, 0};
-  if (poll(&ready, 1, static_cast<int>(kPatience.count())) <= 0) {
-    throw sdk::Error("the links: not all processes of the group have come.");
+  while (poll(&ready, 1, static_cast<int>(kLook.count())) <= 0) {
+    if (given_up()) throw sdk::Error("the links: not all processes of the group have come.");
   }
   const int made = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   std::uint32_t peer = 0;
@@ -104,7 +102,7 @@ void Exchange::add(const std::vector<int>& sockets, const sdk::Message& message,
   if (tensor.nbytes() == 0) return;
   auto* host = static_cast<char*>(host_view(tensor.const_data_ptr()));
   if (host == nullptr) throw sdk::Error("a message of the link is not in the memory of the device.");
-  accesses_.push_back({tensor.const_data_ptr(), write});
+  accesses_.push_back({tensor.const_data_ptr(), write, tensor.nbytes()});
   const auto peer = static_cast<std::size_t>(message.peer);
   (sockets[peer] < 0 ? own : to[peer]).push_back({sockets[peer], host, tensor.nbytes()});
 }
@@ -126,6 +124,7 @@ bool Exchange::move(std::vector<Queue>& queues, bool sending) {
 }
 
 void Exchange::run(std::vector<Queue> out, std::vector<Queue> in) {
+  const auto begun = std::chrono::steady_clock::now();
   std::this_thread::sleep_for(std::chrono::microseconds(std::random_device{}() % kLateMicroseconds));
   bool whole = true;
   while (whole && !aborted_) {
@@ -143,6 +142,7 @@ void Exchange::run(std::vector<Queue> out, std::vector<Queue> in) {
   const std::lock_guard lock(mutex_);
   done_ = true;
   broken_ = !whole;
+  milliseconds_ = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begun).count();
   changed_.notify_all();
 }
 
@@ -155,7 +155,7 @@ bool Exchange::wait() {
   return !aborted_;
 }
 
-Link::Link(const std::string& id, std::uint32_t rank, std::uint32_t size, int device)
+Link::Link(const std::string& id, std::uint32_t rank, std::uint32_t size, int device, const sdk::GivenUp& given_up)
     : sockets_(size, -1), device_(device) {
   if (id.find('.') == std::string::npos || id.find_first_not_of("0123456789.") != std::string::npos) {
     throw sdk::Error("the links: expected an id of link_id, got '" + id + "'.");
@@ -167,9 +167,9 @@ Link::Link(const std::string& id, std::uint32_t rank, std::uint32_t size, int de
     if (bind(listener, reinterpret_cast<const sockaddr*>(&own), length) != 0 || listen(listener, SOMAXCONN) != 0) {
       throw sdk::Error("the links: no socket to listen at.");
     }
-    for (std::uint32_t peer = 0; peer < rank; ++peer) sockets_[peer] = connect_to(id, rank, peer);
+    for (std::uint32_t peer = 0; peer < rank; ++peer) sockets_[peer] = connect_to(id, rank, peer, given_up);
     for (std::uint32_t k = rank + 1; k < size; ++k) {
-      const auto [made, peer] = accept_one(listener, size);
+      const auto [made, peer] = accept_one(listener, size, given_up);
       sockets_[peer] = made;
     }
   } catch (...) {

@@ -27,6 +27,8 @@ class Exchange {
   /// False: it was aborted. Throws sdk::Error where a peer is gone.
   bool wait();
   void abort() noexcept { aborted_ = true; }
+  /// After wait(): from the beginning to the arrival of all.
+  double milliseconds() const { return milliseconds_; }
 
  private:
   struct Part {
@@ -47,6 +49,7 @@ class Exchange {
   std::condition_variable changed_;
   bool done_ = false, broken_ = false;  // guarded by mutex_
   bool waited_ = false;
+  double milliseconds_ = 0;  // guarded by mutex_ until the exchange is done
   std::atomic<bool> aborted_{false};
   std::thread worker_;  // last: it uses the members above
 };
@@ -54,8 +57,9 @@ class Exchange {
 /// The links of one process to the others of a group, over sockets of this host.
 class Link {
  public:
-  /// Meets the `size` processes that were given the same `id`. Throws sdk::Error where one does not come in 30 s.
-  Link(const std::string& id, std::uint32_t rank, std::uint32_t size, int device);
+  /// Meets the `size` processes that were given the same `id`. Throws sdk::Error where `given_up` says that one does
+  /// not come.
+  Link(const std::string& id, std::uint32_t rank, std::uint32_t size, int device, const sdk::GivenUp& given_up);
   ~Link();
   Link(const Link&) = delete;
   std::unique_ptr<Exchange> start(const std::vector<sdk::Message>& send, const std::vector<sdk::Message>& receive) {

@@ -811,7 +811,7 @@ typedef struct capstan_accelerator {
   void (*forget)(void* self, void* event);
 
   /* Links between the devices of `size` processes. One of them asks for an id, a text, and all hand it to `connect`.
-   * [engine] Optional, all of them or none: without them one process trains on the device. */
+   * [engine] Optional, all of them or none: without them tensors go through host memory and gloo. */
   capstan_status (*link_id)(void* self, capstan_sink*, capstan_error*);
   capstan_status (*connect)(void* self, capstan_str id, uint32_t rank, uint32_t size, void** link, capstan_error*);
   void (*disconnect)(void* self, void* link);
@@ -830,6 +830,13 @@ typedef struct capstan_accelerator {
   /* Optional: a copy on the device of a tensor in host memory, with the values that it has now. The calling
    * thread's stream waits for the copy, the thread need not. Without it LibTorch's blocking copy is used. [any] */
   capstan_status (*upload)(void* self, capstan_tensor host, capstan_tensor* out, capstan_error*);
+  /* Optional: the host calls it in place of `connect`. It asks `given_up` now and then while it waits for the other
+   * processes, and fails soon where that returns 1: one of them is gone, or does not come in time. [engine] */
+  capstan_status (*connect_unless)(void* self, capstan_str id, uint32_t rank, uint32_t size,
+                                   int (*given_up)(void* ctx), void* ctx, void** link, capstan_error*);
+  /* Optional: after `wait`, how long the exchange took on the device, from the moment at which the work that the caller
+   * had queued before was done. Without it comms_logger takes the host's time around the exchange. [any] */
+  capstan_status (*exchange_milliseconds)(void* self, void* exchange, double* milliseconds, capstan_error*);
 } capstan_accelerator;
 
 /* ---- the plugin ---------------------------------------------------------------------------------------------- */

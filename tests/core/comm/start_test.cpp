@@ -205,7 +205,7 @@ TEST(Start, SaysInItsOwnWordsAloneWhereTheProcessesCannotMeet) {
 class CountedLinks final : public DeviceLinks {
  public:
   std::string new_id() override { return "id"; }
-  std::unique_ptr<DeviceLink> connect(const std::string& id, int, int) override {
+  std::unique_ptr<DeviceLink> connect(const std::string& id, int, int, const std::function<bool()>&) override {
     EXPECT_EQ(id, "id");
     ++connected;
     return nullptr;
@@ -216,10 +216,10 @@ class CountedLinks final : public DeviceLinks {
 TEST(DeviceLinksOfEnginesInARow, AreOneAndOfOneKind) {
   test::expect_on_ranks(2, [](Communicator& communicator) {
     CountedLinks links;
-    for (int engine = 0; engine < 3; ++engine) communicator.connect_devices(links, at::kCUDA);
+    for (int engine = 0; engine < 3; ++engine) communicator.connect_devices(&links, at::kCUDA);
     EXPECT_EQ(links.connected, 1);
     EXPECT_EQ(communicator.all_gather_text("names", "x").size(), 2u);
-    EXPECT_THAT([&] { communicator.connect_devices(links, at::kXPU); },
+    EXPECT_THAT([&] { communicator.connect_devices(&links, at::kXPU); },
                 ThrowsMessage<RuntimeFault>(
                     HasSubstr("the processes' link is between devices of type 'cuda', and this engine is on 'xpu'. It "
                               "needs a communicator of its own.")));

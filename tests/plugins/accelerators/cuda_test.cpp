@@ -104,9 +104,18 @@ TEST_F(Cuda, ALinkOfOneProcessCarriesMessagesToItself) {
     const at::Tensor first = at::empty_like(sent), second = at::empty_like(sent);
     const auto exchange = link->start({{0, sent}, {0, sent}}, {{0, first}, {0, second}});
     EXPECT_TRUE(exchange->wait());
+    EXPECT_GE(exchange->milliseconds().value(), 0);
     EXPECT_TRUE(at::equal(first.cpu(), sent.cpu())) << type;
     EXPECT_TRUE(at::equal(second.cpu(), sent.cpu())) << type;
   }
+}
+
+TEST_F(Cuda, GivesUpALinkWhoseOtherEndDoesNotCome) {
+  int asked = 0;
+  const auto connect = [&] { cuda_->links()->connect(cuda_->links()->new_id(), 0, 2, [&] { return ++asked == 3; }); };
+  EXPECT_THAT(connect,
+              testing::ThrowsMessage<PluginError>(testing::HasSubstr("not all processes of the group have come.")));
+  EXPECT_EQ(asked, 3);
 }
 
 TEST_F(Cuda, SaysThatALinkHasNoSuchId) { EXPECT_THROW(cuda_->links()->connect("12ab", 0, 1), PluginError); }

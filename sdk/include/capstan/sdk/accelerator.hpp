@@ -23,10 +23,13 @@
 ///
 ///     // optional: links between the devices of several processes, without which tensors go through host memory
 ///     std::string link_id();
-///     std::unique_ptr<Link> connect(std::string_view id, std::uint32_t rank, std::uint32_t size);
+///     // given_up is asked while it waits, and true ends it with an exception; it may be left out
+///     std::unique_ptr<Link> connect(std::string_view id, std::uint32_t rank, std::uint32_t size,
+///                                   const sdk::GivenUp& given_up);
 ///     // with in Link:     std::unique_ptr<Exchange> start(const std::vector<sdk::Message>& send,
 ///     //                                                   const std::vector<sdk::Message>& receive);
 ///     // and in Exchange:  bool wait();  void abort() noexcept;
+///     // and, optional:    double milliseconds();  // after wait: how long it took on the device
 ///
 ///     // optional: makes the device the calling thread's current one
 ///     void bind_thread();
@@ -47,12 +50,27 @@ struct Message {
   capstan_tensor values;
 };
 
+/// Whether another process is gone or does not come in time.
+class GivenUp {
+ public:
+  GivenUp(int (*asked)(void*), void* ctx) : asked_(asked), ctx_(ctx) {}
+  bool operator()() const { return asked_ && asked_(ctx_) != 0; }
+
+ private:
+  int (*asked_)(void*);
+  void* ctx_;
+};
+
 template <class T>
 struct AcceleratorThunks {
   using Self = Instance<T>;
   using Event = typename decltype(std::declval<T&>().record())::element_type;
 
   static constexpr bool kLinks = requires(T & t) { t.link_id(); };
+  static constexpr bool kGivesUp = requires(T & t, std::string_view id, const GivenUp& given_up) {
+    t.connect(id, 0, 1, given_up);
+  };
+  static constexpr bool kTimesExchanges = requires { std::declval<typename T::Exchange&>().milliseconds(); };
   static constexpr bool kBindsThreads = requires(T & t) { t.bind_thread(); };
   static constexpr bool kUploads = requires(T & t, capstan_tensor host) { t.upload(host); };
 
@@ -99,8 +117,18 @@ struct AcceleratorThunks {
   }
   static capstan_status connect(void* self, capstan_str id, std::uint32_t rank, std::uint32_t size, void** link,
                                 capstan_error* error) {
+    if constexpr (kGivesUp) {
+      return connect_unless(self, id, rank, size, nullptr, nullptr, link, error);
+    } else {
+      auto& device = *static_cast<Self*>(self);
+      return guarded(device.host, error, [&] { *link = device.object.connect(to_view(id), rank, size).release(); });
+    }
+  }
+  static capstan_status connect_unless(void* self, capstan_str id, std::uint32_t rank, std::uint32_t size,
+                                       int (*given_up)(void*), void* ctx, void** link, capstan_error* error) {
     auto& device = *static_cast<Self*>(self);
-    return guarded(device.host, error, [&] { *link = device.object.connect(to_view(id), rank, size).release(); });
+    return guarded(device.host, error,
+                   [&] { *link = device.object.connect(to_view(id), rank, size, GivenUp(given_up, ctx)).release(); });
   }
   static void disconnect(void*, void* link) { delete static_cast<typename T::Link*>(link); }
   static capstan_status exchange(void* self, void* link, const capstan_message* const* send, std::size_t send_count,
@@ -116,6 +144,11 @@ struct AcceleratorThunks {
   static capstan_status wait(void* self, void* exchange, int* done, capstan_error* error) {
     auto& device = *static_cast<Self*>(self);
     return guarded(device.host, error, [&] { *done = static_cast<typename T::Exchange*>(exchange)->wait() ? 1 : 0; });
+  }
+  static capstan_status exchange_milliseconds(void* self, void* exchange, double* milliseconds, capstan_error* error) {
+    auto& device = *static_cast<Self*>(self);
+    return guarded(device.host, error,
+                   [&] { *milliseconds = static_cast<typename T::Exchange*>(exchange)->milliseconds(); });
   }
   static void abort(void*, void* exchange) { static_cast<typename T::Exchange*>(exchange)->abort(); }
   static void end(void*, void* exchange) { delete static_cast<typename T::Exchange*>(exchange); }
@@ -139,6 +172,8 @@ struct AcceleratorThunks {
       table.wait = &wait;
       table.abort = &abort;
       table.end = &end;
+      if constexpr (kGivesUp) table.connect_unless = &connect_unless;
+      if constexpr (kTimesExchanges) table.exchange_milliseconds = &exchange_milliseconds;
     }
     if constexpr (kBindsThreads) table.bind_thread = &bind_thread;
     if constexpr (kUploads) table.upload = &upload;
