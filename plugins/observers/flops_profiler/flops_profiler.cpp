@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -21,12 +20,6 @@
 
 namespace capstan::profiler {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double ms_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
 
 std::string text_or_empty(const sdk::Params& params, const char* name) {
   return params.has(name) ? params.text(name) : std::string();
@@ -81,25 +74,33 @@ class FlopsProfiler {
   }
 
  private:
+  struct Span {
+    double* total;  // in facts_
+    Timeline::Moment begin, end;
+  };
+  Timeline::Moment mark() { return recorder_.timeline().mark(); }
+
   void begin(const capstan_event& event, const sdk::Parameters& parameters) {
-    // Before the step, so that it does not count.
-    if (facts_.peak_flops == 0) {
-      facts_.peak_flops = measured_peak_flops();
-      facts_.peak_source = "measured: a matrix product in float32";
-    }
     std::unordered_map<const void*, std::string> storages;
+    c10::Device device = c10::kCPU;
     parameters.modules(
         [&](std::string_view path, std::string_view class_name) { shape_.modules.emplace_back(path, class_name); });
     parameters.visit([&](std::string_view name, capstan_tensor handle, capstan_role role) {
       if (role != CAPSTAN_ROLE_PARAMETER) return;
       const at::Tensor& tensor = sdk::borrow(handle);
+      device = tensor.device();
       shape_.parameters.emplace_back(name, tensor.numel());
       if (tensor.has_storage()) storages.emplace(tensor.storage().unsafeGetStorageImpl(), name);
     });
+    // Before the step, so that it does not count.
+    if (facts_.peak_flops == 0) {
+      facts_.peak_flops = measured_peak_flops(device);
+      facts_.peak_source = "measured: a matrix product in float32";
+    }
     facts_.step = event.global_step;
     facts_.world_size = host_.world_size();
     samples_before_ = event.global_samples;
-    profiling_ = recorder_.start(std::move(storages));
+    profiling_ = recorder_.start(std::move(storages), device);
     if (!profiling_) {
       host_.warning("flops_profiler: another engine of this process is being profiled; step " +
                     std::to_string(event.global_step) + " is not.");
@@ -111,26 +112,28 @@ class FlopsProfiler {
       case CAPSTAN_EVENT_FORWARD_BEGIN:
         ++micro_steps_;
         recorder_.set_phase(Recorder::Phase::kForward);
-        since_ = Clock::now();
+        since_ = mark();
         break;
       case CAPSTAN_EVENT_FORWARD_END:
-        facts_.forward_ms += ms_since(since_);
+        spans_.push_back({&facts_.forward_ms, since_, mark()});
         recorder_.set_phase(Recorder::Phase::kNone);
         break;
       case CAPSTAN_EVENT_BACKWARD_BEGIN:
         recorder_.set_phase(Recorder::Phase::kBackward);
-        since_ = Clock::now();
+        since_ = mark();
         break;
       case CAPSTAN_EVENT_BACKWARD_END:
-        facts_.backward_ms += ms_since(since_);
+        spans_.push_back({&facts_.backward_ms, since_, mark()});
         recorder_.set_phase(Recorder::Phase::kNone);
-        since_ = Clock::now();
+        since_ = mark();
         break;
       case CAPSTAN_EVENT_UPDATE_END:
-        facts_.update_ms = ms_since(since_);
+        spans_.push_back({&facts_.update_ms, since_, mark()});
         break;
       case CAPSTAN_EVENT_STEP_END:
         recorder_.stop();
+        for (const Span& span : spans_) *span.total += recorder_.timeline().ms(span.begin, span.end);
+        spans_.clear();
         profiling_ = false;
         facts_.samples = static_cast<double>(event.global_samples - samples_before_);
         facts_.micro_batch = facts_.samples / (facts_.world_size * std::max(1.0, micro_steps_));
@@ -164,7 +167,8 @@ class FlopsProfiler {
   StepFacts facts_;
   ModelShape shape_;
   Recorder recorder_;
-  Clock::time_point since_;
+  Timeline::Moment since_ = 0;
+  std::vector<Span> spans_;
   std::int64_t samples_before_ = 0;
   double micro_steps_ = 0;
   bool profiling_ = false;

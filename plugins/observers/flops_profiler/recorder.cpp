@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
-#include <chrono>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -19,11 +18,6 @@ constexpr std::string_view kRunsAgain = "capstan::recompute";
 /// RecordFunction's callbacks are plain functions: the one recorder that is on.
 std::atomic<Recorder*> active_recorder{nullptr};
 
-std::int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 struct Recorder::Call : at::ObserverContext {
@@ -31,10 +25,11 @@ struct Recorder::Call : at::ObserverContext {
   bool outermost = false;
 };
 
-bool Recorder::start(std::unordered_map<const void*, std::string> parameters) {
+bool Recorder::start(std::unordered_map<const void*, std::string> parameters, c10::Device device) {
   Recorder* expected = nullptr;
   if (!active_recorder.compare_exchange_strong(expected, this)) return false;
   parameters_ = std::move(parameters);
+  timeline_ = Timeline(device);
   clear();
   depth_ = counted_at_ = again_at_ = 0;
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&Recorder::begin_call, &Recorder::end_call)
@@ -44,12 +39,23 @@ bool Recorder::start(std::unordered_map<const void*, std::string> parameters) {
   return true;
 }
 
-void Recorder::stop() {
+bool Recorder::let_go() {
   phase_ = Phase::kNone;
-  if (handle_ == 0) return;
+  if (handle_ == 0) return false;
   at::removeCallback(handle_);
   handle_ = 0;
   active_recorder = nullptr;
+  return true;
+}
+
+void Recorder::stop() {
+  if (!let_go()) return;
+  timeline_.settle();
+  for (OpRecord& record : records_) {
+    record.begin_ns = timeline_.ns(record.begin);
+    record.end_ns = timeline_.ns(record.end);
+  }
+  for (const auto& [begin, end] : again_) recomputed_.latency_ms += timeline_.ms(begin, end);
 }
 
 void Recorder::enter_layer(const std::string& name) { scopes_.emplace_back(name, ++next_scope_); }
@@ -110,11 +116,11 @@ std::unique_ptr<Recorder::Call> Recorder::begin(const at::RecordFunction& call) 
     if (!node) record.parameter = parameter_among(call);
     if (!scopes_.empty()) std::tie(record.scope, record.scope_id) = scopes_.back();
     current_ = records_.size() - 1;
-    record.begin_ns = now_ns();
+    record.begin = record.end = timeline_.mark();
   }
   if (again_at_ == 0 && kRunsAgain == call.name()) {
     again_at_ = depth_;
-    again_begin_ns_ = now_ns();
+    again_begin_ = timeline_.mark();
   }
   if (counted_at_ == 0 && !node) {
     context->cost = cost_of(call.name(), call.inputs());
@@ -149,10 +155,10 @@ void Recorder::end(const at::RecordFunction& call, Call& context) {
   if (counted_at_ == depth_) counted_at_ = 0;
   if (again_at_ == depth_) {
     again_at_ = 0;
-    recomputed_.latency_ms += static_cast<double>(now_ns() - again_begin_ns_) * 1e-6;
+    again_.emplace_back(again_begin_, timeline_.mark());
   }
   --depth_;
-  if (context.outermost) record.end_ns = now_ns();
+  if (context.outermost) record.end = timeline_.mark();
 }
 
 }  // namespace capstan::profiler

@@ -9,13 +9,16 @@
 #include <utility>
 #include <vector>
 
+#include "timeline.hpp"
+
 namespace capstan::profiler {
 
 /// One outermost operator of forward, or one node of backward with all that it runs.
 struct OpRecord {
   std::string name;  // "aten::linear", "AddmmBackward0"
   bool backward = false;
-  std::int64_t begin_ns = 0, end_ns = 0;  // readings of the steady clock
+  Timeline::Moment begin = 0, end = 0;
+  std::int64_t begin_ns = 0, end_ns = 0;  // those moments, once the recorder has stopped
   double flops = 0, macs = 0;
   std::string parameter;       // the first parameter among its tensors; empty: none
   std::string scope;           // the layer that it ran in; empty: none
@@ -29,13 +32,16 @@ struct OpRecord {
 class Recorder {
  public:
   Recorder() = default;
-  ~Recorder() { stop(); }
+  ~Recorder() { let_go(); }
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// `parameters`: storage -> name. False when another recorder of this process is on.
-  bool start(std::unordered_map<const void*, std::string> parameters);
+  /// `parameters`: storage -> name, tensors of `device`. False when another recorder of this process is on.
+  bool start(std::unordered_map<const void*, std::string> parameters, c10::Device device);
+  /// Waits for the device.
   void stop();
+  /// The step's clock; its moments have times once the recorder has stopped.
+  Timeline& timeline() { return timeline_; }
   bool on() const { return handle_ != 0; }
 
   /// What runs outside of both is the engine's own and is not noted, nor what it runs beside the nodes of backward.
@@ -55,10 +61,12 @@ class Recorder {
   void clear() {
     records_.clear();
     recomputed_ = {};
+    again_.clear();
   }
 
  private:
   struct Call;
+  bool let_go();  // false: it was off
   static std::unique_ptr<at::ObserverContext> begin_call(const at::RecordFunction& call);
   static void end_call(const at::RecordFunction& call, at::ObserverContext* context);
 
@@ -78,8 +86,10 @@ class Recorder {
   int counted_at_ = 0;       // the depth of the call that is counted as a whole; 0: none
   Call* counted_ = nullptr;  // that call
   int again_at_ = 0;         // the depth of the engine's call around what it runs again; 0: none
-  std::int64_t again_begin_ns_ = 0;
+  Timeline::Moment again_begin_ = 0;
+  std::vector<std::pair<Timeline::Moment, Timeline::Moment>> again_;  // what the engine ran again
   Recomputed recomputed_;
+  Timeline timeline_;
   std::size_t current_ = 0;
 };
 
