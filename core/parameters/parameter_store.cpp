@@ -274,6 +274,7 @@ void ParameterStore::begin_backward(const std::string& step, bool last, bool loc
 void ParameterStore::end_backward() {
   home_->end_backward();
   gradients_->end_backward();
+  if (early_gradients_) early_gradients_->close();
 }
 
 void ParameterStore::give_zeros(const std::vector<std::size_t>& entries) {
@@ -311,6 +312,10 @@ void ParameterStore::bring_gradients(const SubGroup& sub_group) {
     const Piece& piece = pieces_[p];
     const at::Tensor* whole = gradients_->has(piece.entry) ? gradients_->collected(piece.entry) : nullptr;
     if (whole == nullptr || piece_gradients_[p].defined()) continue;
+    if (const at::Tensor early = early_gradients_->take(piece.entry, *whole); early.defined()) {
+      piece_gradients_[p] = early.narrow(0, piece.offset, piece.numel);
+      continue;
+    }
     brought.push_back(p);
     there.push_back(whole->view({-1}).narrow(0, piece.offset, piece.numel));
   }
@@ -348,6 +353,7 @@ const std::vector<const capstan_slot*>& ParameterStore::slots_without_gradients(
 void ParameterStore::drop_gradients(bool applied) {
   gradients_->drop(applied);
   for (at::Tensor& gradient : piece_gradients_) gradient.reset();
+  if (early_gradients_) early_gradients_->drop();
   staging_->set_gradients(false);
 }
 

@@ -17,6 +17,7 @@
 #include "core/memory/residency.hpp"
 #include "core/model/model.hpp"
 #include "core/parameters/compressed_part.hpp"
+#include "core/parameters/early_gradients.hpp"
 #include "core/parameters/offload_options.hpp"
 #include "core/parameters/parameter_groups.hpp"
 #include "core/parameters/parameter_home.hpp"
@@ -327,6 +328,7 @@ class ParameterStore {
   std::unique_ptr<StoredParts> stored_parts_;          // stage 3: of parameters that are on a store
   std::unique_ptr<StoredGradients> stored_gradients_;  // and of their gradients
   std::unique_ptr<Sharding> sharding_;                 // uses both
+  std::unique_ptr<EarlyGradients> early_gradients_;    // of a device whose updates are in host memory; else null
   std::unique_ptr<ParameterHome> home_;
   std::unique_ptr<StepGradients> gradients_;
   CompressedParts compressed_;

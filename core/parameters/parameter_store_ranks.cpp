@@ -127,6 +127,10 @@ void ParameterStore::build_gradients() {
   options.accumulates_apart = options_.accumulation_dtype != options_.compute_dtype;
   options.sparse = options_.sparse_gradients;
   options.sparse_rows = options_.sparse_rows;
+  if (options_.updates_on_host) {
+    early_gradients_ = std::make_unique<EarlyGradients>(accelerator_, entries_.size());
+    options.complete = [this](std::size_t i, const at::Tensor& gradient) { early_gradients_->start(i, gradient); };
+  }
   if (!sharding_) {
     gradients_ = std::make_unique<OneProcessGradients>(std::move(options));
     return;

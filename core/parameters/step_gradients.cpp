@@ -1,6 +1,9 @@
 #include "core/parameters/step_gradients.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
@@ -54,9 +57,44 @@ void StepGradients::drop(bool) {
   std::fill(to_update_.begin(), to_update_.end(), nullptr);
 }
 
+/// Runs after a gradient was added to its parameter.
+struct OneProcessGradients::Hook final : torch::autograd::FunctionPostHook {
+  Hook(OneProcessGradients& to, std::size_t parameter) : gradients(to), index(parameter) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    gradients.arrived(index);
+    return outputs;
+  }
+  OneProcessGradients& gradients;
+  std::size_t index;
+};
+
 OneProcessGradients::OneProcessGradients(GradientOptions options)
     : StepGradients(std::move(options)), accumulated_(options_.parameters.size()) {
   if (options_.sparse_rows) rows_.emplace(options_.parameters);
+  if (!options_.complete) return;
+  for (std::size_t i = 0; i < options_.parameters.size(); ++i) {
+    auto node = torch::autograd::impl::grad_accumulator(options_.parameters[i]);
+    const std::uintptr_t key = node->add_post_hook(std::make_unique<Hook>(*this, i));
+    nodes_.emplace_back(std::move(node), key);
+  }
+}
+
+OneProcessGradients::~OneProcessGradients() {
+  for (const auto& [node, key] : nodes_) node->del_post_hook(key);
+}
+
+void OneProcessGradients::begin_backward(const std::string&, bool last, bool, const std::vector<std::size_t>&) {
+  last_ = last;
+}
+
+void OneProcessGradients::arrived(std::size_t i) {
+  if (!last_) return;
+  const at::NoGradGuard no_grad;
+  if (options_.accumulates_apart) absorb(i);
+  const at::Tensor& gradient = shown(i);
+  const bool dense = gradient.defined() && gradient.layout() == at::kStrided && gradient.is_contiguous();
+  if (dense) options_.complete(i, gradient);
 }
 
 at::Tensor& OneProcessGradients::shown(std::size_t i) {
@@ -64,19 +102,23 @@ at::Tensor& OneProcessGradients::shown(std::size_t i) {
 }
 
 void OneProcessGradients::end_backward() {
+  last_ = false;
   if (!options_.accumulates_apart) return;  // the parameters' own gradients add up
-  for (std::size_t i = 0; i < accumulated_.size(); ++i) {
-    at::Tensor& gradient = options_.parameters[i].mutable_grad();
-    if (!gradient.defined()) continue;
-    if (rows_) rows_->note(i, gradient);
-    if (gradient.layout() != at::kStrided && options_.sparse) gradient = gradient.to_dense();
-    if (accumulated_[i].defined()) {
-      accumulated_[i].add_(gradient);
-    } else {
-      accumulated_[i] = gradient.to(options_.accumulation);
-    }
-    gradient.reset();
+  for (std::size_t i = 0; i < accumulated_.size(); ++i) absorb(i);
+}
+
+/// Adds the parameter's own gradient to the sum beside.
+void OneProcessGradients::absorb(std::size_t i) {
+  at::Tensor& gradient = options_.parameters[i].mutable_grad();
+  if (!gradient.defined()) return;
+  if (rows_) rows_->note(i, gradient);
+  if (gradient.layout() != at::kStrided && options_.sparse) gradient = gradient.to_dense();
+  if (accumulated_[i].defined()) {
+    accumulated_[i].add_(gradient);
+  } else {
+    accumulated_[i] = gradient.to(options_.accumulation);
   }
+  gradient.reset();
 }
 
 void OneProcessGradients::give_zeros(std::size_t i) {
@@ -124,7 +166,19 @@ ReducedGradients::ReducedGradients(GradientOptions options, Options reduced)
     : StepGradients(std::move(options)),
       reduced_(std::move(reduced)),
       reducer_(reduced_.sharding->gradients()),
-      shown_(options_.parameters.size()) {}
+      shown_(options_.parameters.size()) {
+  if (!options_.complete) return;
+  reducer_.on_complete([this](std::size_t i) {
+    const at::Tensor gradient = reducer_.gradient(i);
+    if (gradient.defined() && gradient.numel() > 0) options_.complete(i, gradient);
+  });
+}
+
+ReducedGradients::~ReducedGradients() {
+  if (!options_.complete) return;
+  reduced_.sharding->discard();
+  reducer_.on_complete(nullptr);
+}
 
 void ReducedGradients::begin_backward(const std::string& step, bool last, bool local,
                                       const std::vector<std::size_t>& left_out) {

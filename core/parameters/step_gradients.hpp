@@ -4,12 +4,19 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/zero/sharding.hpp"
 #include "core/zero/sparse_rows.hpp"
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace capstan {
 
@@ -23,6 +30,9 @@ struct GradientOptions {
   bool accumulates_apart = false;  // gradients add up in another type than the parameters'
   bool sparse = false;             // gradients may come as sparse tensors
   bool sparse_rows = false;        // the optimizer takes the rows that sparse gradients have
+  /// Called as soon as what this rank updates of parameter i's gradient is complete, contiguous, perhaps while backward
+  /// goes on, and again where more is added to it. Null: nobody asks. [a thread of backward or of the reduction]
+  std::function<void(std::size_t i, const at::Tensor& gradient)> complete;
 };
 
 /// The gradients of the step under way, one for each trainable parameter: a gradient adds up over micro-batches and,
@@ -98,7 +108,10 @@ class StepGradients {
 class OneProcessGradients final : public StepGradients {
  public:
   explicit OneProcessGradients(GradientOptions options);
+  ~OneProcessGradients() override;
 
+  void begin_backward(const std::string& step, bool last, bool local,
+                      const std::vector<std::size_t>& left_out) override;
   void end_backward() override;
   void give_zeros(std::size_t i) override;
   bool is_here(std::size_t i) override { return shown(i).defined(); }
@@ -110,9 +123,14 @@ class OneProcessGradients final : public StepGradients {
   void drop(bool applied) override;
 
  private:
+  struct Hook;
   bool prepare(std::size_t i) override;
+  void absorb(std::size_t i);
+  void arrived(std::size_t i);
 
   std::vector<at::Tensor> accumulated_;  // sums over micro-batches; undefined where autograd's own sum counts
+  bool last_ = false;                    // within the step's last backward
+  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> nodes_;  // with the hooks on them
   std::optional<SparseRows> rows_;
 };
 
@@ -128,6 +146,7 @@ class ReducedGradients final : public StepGradients {
   };
   /// Sharding and store must outlive this.
   ReducedGradients(GradientOptions options, Options reduced);
+  ~ReducedGradients() override;
 
   void begin_backward(const std::string& step, bool last, bool local,
                       const std::vector<std::size_t>& left_out) override;

@@ -224,6 +224,7 @@ void GradientReducer::keep_alone(std::size_t i, at::Tensor& gradient) {
   const auto ticket = queue_.submit([this, i, mean = std::move(mean), add, last = last_] {
     owned_->keep(i, mean, add, last);
     note_use_here(mean);
+    if (last && complete_) complete_(i);
   });
   note_under_way(ticket, elements);
 }
@@ -310,7 +311,18 @@ void GradientReducer::reduce(const std::string& name, std::size_t b, at::Tensor 
 
 /// `all`: the bucket's means, which are whole at stage 0. `mean`: this rank's part.
 void GradientReducer::keep(std::size_t b, const at::Tensor& all, const at::Tensor& mean, bool add) {
-  if (options_.stage >= 2) return owned_->keep_bucket(b, mean, add, /*squares=*/last_);
+  if (options_.stage >= 2) {
+    owned_->keep_bucket(b, mean, add, /*squares=*/last_);
+  } else {
+    keep_in_place(b, all, mean, add);
+  }
+  if (!last_ || !complete_) return;
+  const Bucket& bucket = partition_.buckets()[b];
+  for (std::size_t at = bucket.begin; at < bucket.end; ++at) complete_(partition_.order()[at]);
+}
+
+/// Of stages 0 and 1.
+void GradientReducer::keep_in_place(std::size_t b, const at::Tensor& all, const at::Tensor& mean, bool add) {
   const Bucket& bucket = partition_.buckets()[b];
   const auto own = static_cast<std::size_t>(communicator_->rank());
   const at::Tensor& values = options_.stage == 0 ? all : mean;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -65,6 +66,10 @@ class GradientReducer {
   void begin(const std::string& name, bool last, bool local = false, const std::vector<std::size_t>& left_out = {});
   void end();
 
+  /// `complete` is called when gradient(i) has the step's values, perhaps while backward goes on, and again where more
+  /// is added. Not in a local step. [the queue's thread]
+  void on_complete(std::function<void(std::size_t i)> complete) { complete_ = std::move(complete); }
+
   bool local() const { return local_; }
   /// The mean gradient, over ranks, of the range that this rank updates of parameter i, one dimension; valid after
   /// end() of the last micro-batch. In a local step it is this rank's own gradient of the whole parameter. Undefined
@@ -114,6 +119,7 @@ class GradientReducer {
   void forget_under_way();
   void reduce(const std::string& name, std::size_t bucket, at::Tensor source, bool add);
   void keep(std::size_t bucket, const at::Tensor& all, const at::Tensor& mean, bool add);
+  void keep_in_place(std::size_t bucket, const at::Tensor& all, const at::Tensor& mean, bool add);
   void find_gaps();
   void build_quantized();
   at::Tensor source_of(std::size_t bucket);
@@ -136,6 +142,7 @@ class GradientReducer {
 
   at::Tensor flat_;                      // stages 0 and 1: all gradients
   std::optional<OwnedGradients> owned_;  // from stage 2 on
+  std::function<void(std::size_t)> complete_;
   std::vector<BucketState> buckets_;
   std::vector<std::vector<Range>> gaps_;  // of each bucket, from its beginning: what aligns parameters; stages 2 and 3
   std::vector<std::optional<MixedBucket>> mixed_;  // set for buckets whose gradients do not all travel alike

@@ -198,9 +198,11 @@ class Planner {
       if (run_.compute_bytes < kMasterBytes) {
         add("16-bit copies for the device", run_.compute_bytes * share.elements, MemoryTier::kHost);
       }
-      add("gradients of a sub-group", run_.accumulation_bytes * std::min(share.elements, run_.zero.sub_group_size),
-          MemoryTier::kHost);
-      add("pinned memory for copies", kPinnedBytes, MemoryTier::kHost);
+      // They come while backward goes on; those that are on a store come with their sub-group.
+      const std::int64_t brought =
+          gradients_leave() ? std::min(share.elements, run_.zero.sub_group_size) : share.elements;
+      add("gradients in host memory", run_.accumulation_bytes * brought, MemoryTier::kHost);
+      add("pinned memory for copies", 2 * kPinnedBytes, MemoryTier::kHost);
     }
     add("masks of compressed weights", share.mask_bytes);
     add_parts("optimizer state", share.state_bytes);

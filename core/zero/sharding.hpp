@@ -115,6 +115,8 @@ class Sharding {
   std::vector<double> sum_blocks(const std::string& name, const std::vector<double>& per_block, std::size_t width);
   /// Waits for all that another thread exchanges with the ranks. Throws RuntimeFault.
   void settle() { queue_.drain(); }
+  /// Drops what is not under way, and waits for what is.
+  void discard() noexcept { queue_.discard(); }
   Communicator& communicator() { return *options_.communicator; }
   std::int64_t numel(std::size_t i) const { return numels_[i]; }
 

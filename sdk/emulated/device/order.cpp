@@ -24,11 +24,29 @@ struct Use {
   std::string name;
 };
 
-struct History {
-  bool written = false;
-  Use writer;
-  std::map<int, Use> readers;  // by their streams' clocks
+/// Bytes [begin, end) of a block, and who wrote or read them last.
+struct Past {
+  std::size_t begin, end;
+  bool write;
+  Use use;
+  bool meets(std::size_t from, std::size_t to) const { return begin < to && from < end; }
 };
+
+using History = std::vector<Past>;
+
+/// Takes the bytes out of what is remembered of a block.
+void forget_bytes(History& history, std::size_t begin, std::size_t end) {
+  History kept;
+  for (const Past& past : history) {
+    if (!past.meets(begin, end)) {
+      kept.push_back(past);
+      continue;
+    }
+    if (past.begin < begin) kept.push_back({past.begin, begin, past.write, past.use});
+    if (past.end > end) kept.push_back({end, past.end, past.write, past.use});
+  }
+  history = std::move(kept);
+}
 
 struct LateCopy {
   Clock until;
@@ -125,10 +143,8 @@ void record_use(const void* pointer, int device, int stream) {
   const std::lock_guard lock(device_mutex());
   const void* block = block_of(pointer);
   if (block == nullptr) return;
-  History& history = order().histories[block];
   const int clock = static_cast<int>(clock_of(device, stream));
-  history.readers.erase(clock);
-  if (history.written && history.writer.clock == clock) history.written = false;
+  std::erase_if(order().histories[block], [&](const Past& past) { return past.use.clock == clock; });
 }
 
 void launch(const char* name, int device, int stream, const std::vector<Access>& accesses) {
@@ -141,11 +157,14 @@ void launch(const char* name, int device, int stream, const std::vector<Access>&
     const void* block = block_of(access.memory);
     if (block == nullptr) continue;
     History& history = order().histories[block];
+    const auto begin =
+        static_cast<std::size_t>(static_cast<const char*>(access.memory) - static_cast<const char*>(block));
+    const std::size_t end = access.bytes == kWholeBlock ? kWholeBlock : begin + access.bytes;
     const auto unordered = [&](const Use& use) { return use.clock != own && !has_seen(seen, use); };
     std::string other;
-    if (history.written && unordered(history.writer)) other = "'" + history.writer.name + "' wrote";
-    for (const auto& [clock, use] : history.readers) {
-      if (access.write && unordered(use)) other = "'" + use.name + "' reads";
+    for (const Past& past : history) {
+      if (!past.meets(begin, end) || !(past.write || access.write) || !unordered(past.use)) continue;
+      other = "'" + past.use.name + (past.write ? "' wrote" : "' reads");
     }
     if (!other.empty()) {
       const std::string text = "'" + std::string(name) + "' on stream " + std::to_string(stream) +
@@ -154,10 +173,13 @@ void launch(const char* name, int device, int stream, const std::vector<Access>&
       report_fault("race", text.c_str());
     }
     if (access.write) {
-      history = {true, {own, time, name}, {}};
+      forget_bytes(history, begin, end);
     } else {
-      history.readers[own] = {own, time, name};
+      std::erase_if(history, [&](const Past& past) {
+        return !past.write && past.use.clock == own && begin <= past.begin && past.end <= end;
+      });
     }
+    history.push_back({begin, end, access.write, {own, time, name}});
   }
 }
 
@@ -186,9 +208,8 @@ void forget_block(const void* block, int device, int stream, std::size_t bytes) 
     return use.clock != own && !has_seen(seen, use) && !has_seen(order().host, use);
   };
   std::string by;
-  if (found->second.written && late(found->second.writer)) by = found->second.writer.name;
-  for (const auto& [clock, use] : found->second.readers) {
-    if (late(use)) by = use.name;
+  for (const Past& past : found->second) {
+    if (late(past.use)) by = past.use.name;
   }
   order().histories.erase(found);
   if (by.empty()) return;

@@ -8,7 +8,7 @@ namespace capstan::emulated {
 
 /// Operators run at once, whatever their stream. Order is checked, not provoked: each stream and the host have a vector
 /// clock (Mattern, "Virtual Time and Global States of Distributed Systems", 1989), each block remembers who wrote and
-/// read it, and an access that nothing orders behind an earlier one is reported every time, on one core too.
+/// read which bytes, and an access that nothing orders behind an earlier one is reported every time, on one core too.
 using Clock = std::vector<std::uint64_t>;
 
 int current_stream(int device);
@@ -33,9 +33,12 @@ void wait_device(int device, const char* why);
 /// The block's memory is not given again before the stream has come to its present end.
 void record_use(const void* pointer, int device, int stream);
 
+inline constexpr std::size_t kWholeBlock = static_cast<std::size_t>(-1);
+
 struct Access {
   const void* memory;
   bool write;
+  std::size_t bytes = kWholeBlock;  // from `memory` on
 };
 /// An operator or a copy on a stream.
 void launch(const char* name, int device, int stream, const std::vector<Access>& accesses);

@@ -8,6 +8,7 @@
 #include "device/counts.hpp"
 #include "device/device.hpp"
 #include "device/order.hpp"
+#include "torch/access.hpp"
 #include "torch/backend.hpp"
 
 namespace capstan::emulated {
@@ -19,7 +20,7 @@ inline int launch_reading(const char* name, std::initializer_list<at::Tensor> in
   for (const at::Tensor& input : inputs) {
     if (!is_ours(input)) continue;
     device = input.device().index();
-    if (input.storage().nbytes() > 0) accesses.push_back({input.storage().data(), false});
+    add_access(accesses, input, false);
   }
   launch(name, device, current_stream(device), accesses);
   note_operator(name);

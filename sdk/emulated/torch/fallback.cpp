@@ -10,6 +10,7 @@
 #include "device/counts.hpp"
 #include "device/device.hpp"
 #include "device/order.hpp"
+#include "torch/access.hpp"
 #include "torch/backend.hpp"
 
 namespace capstan::emulated {
@@ -43,7 +44,7 @@ class CpuCall {
     if (!is_ours(tensor)) return tensor;
     device_ = tensor.device().index();
     has_device_ = true;
-    if (tensor.storage().nbytes() > 0) accesses_.push_back({tensor.storage().data(), write});
+    add_access(accesses_, tensor, write);
     for (Pair& pair : pairs_) {
       if (!pair.original.is_same(tensor)) continue;
       pair.write |= write;
@@ -126,7 +127,7 @@ class CpuCall {
       return view;
     }
     at::Tensor made = to_device(tensor, device_);
-    if (made.storage().nbytes() > 0) results_.push_back({made.storage().data(), true});
+    add_access(results_, made, true);
     return made;
   }
 

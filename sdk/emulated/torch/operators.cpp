@@ -17,6 +17,7 @@
 #include "device/device.hpp"
 #include "device/memory.hpp"
 #include "device/order.hpp"
+#include "torch/access.hpp"
 #include "torch/backend.hpp"
 #include "torch/fallback.hpp"
 #include "torch/registration.hpp"
@@ -100,8 +101,8 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   const bool to = is_ours(self), from = is_ours(source);
   const int device = (to ? self : source).device().index(), stream = current_stream(device);
   std::vector<Access> accesses;
-  if (from && source.storage().nbytes() > 0) accesses.push_back({source.storage().data(), false});
-  if (to && self.storage().nbytes() > 0) accesses.push_back({self.storage().data(), true});
+  if (from) add_access(accesses, source, false);
+  if (to) add_access(accesses, self, true);
   launch("copy_", device, stream, accesses);
   if (self.numel() == 0) return self;
   const at::Tensor host = to && from ? at::Tensor() : to ? source : self;

@@ -63,6 +63,31 @@ TEST(OneProcessGradients, AreAutogradsOwnWhereTheTypesAreTheSame) {
   EXPECT_TRUE(step.gradients.kept(0).is_alias_of(step.matrix.grad()));
 }
 
+TEST(OneProcessGradients, TellWithinTheLastBackwardWhichAreComplete) {
+  for (const bool apart : {false, true}) {
+    GradientOptions options;
+    options.accumulates_apart = apart;
+    options.accumulation = apart ? at::kFloat : at::kBFloat16;
+    std::vector<std::string> told;
+    options.complete = [&](std::size_t i, const at::Tensor& gradient) {
+      told.push_back(std::to_string(i) + ": " + std::to_string(gradient.view({-1}).select(0, 0).item<double>()));
+    };
+    Step step(options);
+    for (const bool last : {false, true}) {
+      step.gradients.begin_backward("step", last, false, {});
+      (step.matrix * 3).sum().backward();
+      (step.vector * 4).sum().backward();
+      // Before end_backward(): the rest of backward may still be under way.
+      const std::vector<std::string> complete{"0: 6.000000", "1: 8.000000"};
+      EXPECT_EQ(told, last ? complete : std::vector<std::string>());
+      step.gradients.end_backward();
+    }
+    EXPECT_EQ(told.size(), 2U);
+    EXPECT_EQ(step.gradients.kept(0).scalar_type(), options.accumulation);
+    EXPECT_TRUE(step.gradients.kept(0).eq(6).all().item<bool>());
+  }
+}
+
 TEST(OneProcessGradients, AreCollectedForTheUpdate) {
   Step step;
   step.backward(ones(1).t().contiguous().t());  // not contiguous

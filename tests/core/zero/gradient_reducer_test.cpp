@@ -134,8 +134,12 @@ class Reducing {
 void expect_means(const Case& one, Communicator& communicator) {
   Reducing reducing(one, communicator);
   GradientReducer& reducer = reducing.reducer();
+  std::vector<at::Tensor> told(kSizes.size());  // what each gradient was when it was called complete
+  reducer.on_complete([&](std::size_t i) { told[i] = reducer.gradient(i).clone(); });
   for (int step = 0; step < kSteps; ++step) {
+    std::fill(told.begin(), told.end(), at::Tensor());
     for (int m = 0; m < one.micro_batches; ++m) {
+      for (const at::Tensor& gradient : told) EXPECT_FALSE(gradient.defined());
       reducer.begin("step " + std::to_string(step), /*last=*/m + 1 == one.micro_batches);
       run_backward(reducing.parameters(), pass_of(communicator.rank(), step, m));
       reducer.end();
@@ -146,6 +150,8 @@ void expect_means(const Case& one, Communicator& communicator) {
           << "stage " << one.stage << ", " << one.micro_batches << " micro-batches, buckets of " << one.bucket_elements
           << ", step " << step << ", parameter " << i;
       EXPECT_FALSE(reducing.parameters()[i].grad().defined()) << i;
+      ASSERT_TRUE(told[i].defined()) << i;
+      EXPECT_TRUE(at::equal(told[i], mean)) << i;
     }
     reducer.drop();
   }

@@ -96,6 +96,24 @@ TEST_F(EmulatedFaultsDeathTest, AWriteThatNothingOrdersBehindARead) {
       "race: 'aten::mul.* on stream 0 writes memory that 'aten::sum.* reads on another stream");
 }
 
+/// Writes elements [0, 4) on the side stream, then [first, 8) on this one.
+void write_both_ends(std::int64_t first) {
+  auto values = torch::ones({8}, device());
+  guard().synchronizeStream(guard().getStream(device()));
+  {
+    const OnSideStream side;
+    values.narrow(0, 0, 4).mul_(2);
+  }
+  values.narrow(0, first, 8 - first).mul_(3);
+  guard().synchronizeDevice(device().index());
+  EXPECT_EQ(values.sum().item<float>(), first * 2 + (8 - first) * 3);
+}
+
+TEST_F(EmulatedFaultsDeathTest, PartsOfABlockThatMeet) {
+  write_both_ends(4);  // parts that do not are no fault
+  EXPECT_DEATH(write_both_ends(3), "race: 'aten::mul.* on stream 0 reads memory that 'aten::mul.* wrote on another");
+}
+
 TEST_F(EmulatedFaultsDeathTest, MemoryThatIsFreedUnderUse) {
   EXPECT_DEATH(
       {
