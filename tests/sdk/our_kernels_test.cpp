@@ -6,12 +6,8 @@
 #include <vector>
 
 #include "examples/plugins/signum/signum_kernel.hpp"
-#include "plugins/optimizers/adam/adam_device_kernel.hpp"
-#include "plugins/optimizers/adam/adam_rule.hpp"
 #include "plugins/optimizers/onebit/cuda_kernels.hpp"
 #include "plugins/optimizers/onebit/rules.hpp"
-#include "plugins/optimizers/sgd/sgd_device_kernel.hpp"
-#include "plugins/optimizers/sgd/sgd_rule.hpp"
 #include "tests/plugins/optimizers/kernel_agreement.hpp"
 #include "tests/sdk/device_array.hpp"
 #include "tests/sdk/launch_orders.hpp"
@@ -85,35 +81,6 @@ void expect_rule(std::size_t state_count, const NumbersAt& numbers_at, const Lau
       }
     }
   });
-}
-
-AdamNumbers adam_numbers(float lr) {
-  return {.moments = Moments(0.7, 0.1, 0.9, 0.99),
-          .lr = lr,
-          .eps = 1e-8f,
-          .decay = 0.1f,
-          .inverse_c1 = 1.5f,
-          .inverse_sqrt_c2 = 1.2f};
-}
-
-TEST(OurKernels, AdamAppliesItsRule) {
-  expect_rule<AdamRule<false>>(2, adam_numbers,
-                               [](const auto& updates) { return launch_adam(updates, false, nullptr); });
-}
-TEST(OurKernels, AmsgradAppliesItsRule) {
-  expect_rule<AdamRule<true>>(3, adam_numbers, [](const auto& updates) { return launch_adam(updates, true, nullptr); });
-}
-
-SgdNumbers sgd_numbers(float lr) {
-  return {
-      .grad_scale = 0.7f, .l2 = 0.1f, .lr = lr, .keep = 0.9f, .take = 0.8f, .from_buffer = 0.9f, .from_gradient = 1};
-}
-
-TEST(OurKernels, SgdAppliesItsRule) {
-  expect_rule<SgdRule>(0, sgd_numbers, [](const auto& updates) { return launch_sgd(updates, false, nullptr); });
-}
-TEST(OurKernels, SgdWithMomentumAppliesItsRule) {
-  expect_rule<SgdMomentumRule>(1, sgd_numbers, [](const auto& updates) { return launch_sgd(updates, true, nullptr); });
 }
 
 TEST(OurKernels, TheWarmUpOfOneBitOptimizersAppliesItsRule) {

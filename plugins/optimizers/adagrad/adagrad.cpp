@@ -1,9 +1,29 @@
-#include <cstdint>
-
-#include "capstan/sdk/optimizer.hpp"
-#include "plugins/optimizers/adagrad/adagrad_kernel.hpp"
-#include "plugins/optimizers/common/elementwise.hpp"
+#include "plugins/optimizers/common/elements.hpp"
+#include "plugins/optimizers/common/moment_rules.hpp"
 #include "plugins/optimizers/common/step_numbers.hpp"
+
+CAPSTAN_RULES
+
+/// Adagrad (Duchi et al. 2011):  h = g + l2*p;  v += h^2;  p -= lr/(1 + (t-1)*lr_decay) * h / (sqrt(v) + eps)
+/// State: exp_avg_sq, here the sum of squares.
+struct AdagradRule {
+  static constexpr int kStates = 1;
+  float grad_scale, l2, lr, eps;
+  float initial;  // joins the sum at the first step
+
+  template <class V>
+  CAPSTAN_RULE void operator()(V& p, V grad, V* v) const {
+    const V h = decayed(p, grad, grad_scale, l2);
+    *v = mul_add(h, h, *v + initial);
+    p = neg_mul_add(V(lr), h / (sqrt(*v) + eps), p);
+  }
+};
+CAPSTAN_RULE_KERNEL(AdagradRule)
+
+CAPSTAN_RULES_END
+
+#if CAPSTAN_ONCE
+CAPSTAN_RULE_EXPORT(AdagradRule)
 
 namespace capstan::optimizers {
 namespace {
@@ -18,17 +38,15 @@ class Adagrad {
  public:
   Adagrad(const sdk::Host&, const sdk::Params&) {}
 
-  void update(const sdk::Slots& slots, const sdk::Step& step) const {
+  void update(const sdk::Slots& slots, const sdk::Step& step, ElementUpdates& updates) const {
     const auto groups = step.each_group(&read);
-    ElementwiseUpdate update(slots.size());
-    StepNumbers<AdagradNumbers> numbers;
+    StepNumbers<AdagradRule> rules;
     for (const sdk::Slot slot : slots) {
       const AdagradGroup& group = groups[slot.group()];
       const std::int64_t t = ++slot.counter(kStep);
-      update.add(slot, {kSum}, &adagrad_kernel,
-                 &numbers.get(slot.group(), t, [&] { return numbers_at(group, t, step.grad_scale()); }));
+      updates.add(slot, {kSum}, rules.get(slot.group(), t, [&] { return rule_at(group, t, step.grad_scale()); }));
     }
-    update.run();
+    updates.run();
   }
 
  private:
@@ -37,7 +55,7 @@ class Adagrad {
             group.number("initial_accumulator_value"), group.number("eps")};
   }
 
-  static AdagradNumbers numbers_at(const AdagradGroup& group, std::int64_t t, double grad_scale) {
+  static AdagradRule rule_at(const AdagradGroup& group, std::int64_t t, double grad_scale) {
     return {.grad_scale = static_cast<float>(grad_scale),
             .l2 = static_cast<float>(group.weight_decay),
             .lr = static_cast<float>(group.lr / (1.0 + static_cast<double>(t - 1) * group.lr_decay)),
@@ -49,4 +67,5 @@ class Adagrad {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::Adagrad, "Adagrad">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::Adagrad>, "Adagrad">)
+#endif

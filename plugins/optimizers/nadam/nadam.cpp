@@ -1,11 +1,41 @@
 #include <cmath>
-#include <cstdint>
 #include <deque>
 
-#include "capstan/sdk/optimizer.hpp"
-#include "plugins/optimizers/common/elementwise.hpp"
+#include "plugins/optimizers/common/elements.hpp"
 #include "plugins/optimizers/common/moment_group.hpp"
-#include "plugins/optimizers/nadam/nadam_kernel.hpp"
+#include "plugins/optimizers/common/moment_rules.hpp"
+
+CAPSTAN_RULES
+
+/// NAdam (Dozat 2016), as torch has it:  p -= lr*decay*p, or g += l2*p;  m, v as Adam's;
+///   p -= (grad_rate*g + moment_rate*m) / (sqrt(v/c2) + eps)
+/// States: exp_avg, exp_avg_sq.
+struct NadamRule {
+  static constexpr int kStates = 2;
+  Moments moments;
+  float eps;
+  float decay;            // lr * weight_decay where the decay is decoupled
+  float grad_rate;        // lr * (1 - mu_t) / (1 - product of mu up to t)
+  float moment_rate;      // lr * mu_t+1 / (1 - product of mu up to t+1)
+  float inverse_sqrt_c2;  // 1 / sqrt(1 - beta2^t)
+
+  template <class V>
+  CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
+    V &m = state[0], &v = state[1];
+    const V g = decayed(moments, p, grad);
+    m = first_average(moments, m, g);
+    v = second_average(moments, v, g);
+    const V ahead = mul_add(V(moment_rate), m, grad_rate * g);
+    const V denominator = mul_add(sqrt(v), V(inverse_sqrt_c2), V(eps));
+    p = neg_mul_add(V(decay), p, p) - ahead / denominator;
+  }
+};
+CAPSTAN_RULE_KERNEL(NadamRule)
+
+CAPSTAN_RULES_END
+
+#if CAPSTAN_ONCE
+CAPSTAN_RULE_EXPORT(NadamRule)
 
 namespace capstan::optimizers {
 namespace {
@@ -21,17 +51,16 @@ class NAdam {
  public:
   NAdam(const sdk::Host&, const sdk::Params&) {}
 
-  void update(const sdk::Slots& slots, const sdk::Step& step) const {
+  void update(const sdk::Slots& slots, const sdk::Step& step, ElementUpdates& updates) const {
     const auto groups = step.each_group(&read);
-    ElementwiseUpdate update(slots.size());
-    std::deque<NadamNumbers> numbers;
+    std::deque<NadamRule> rules;
     for (const sdk::Slot slot : slots) {
       const NadamGroup& group = groups[slot.group()];
       const std::int64_t t = ++slot.counter(kStep);
-      numbers.push_back(numbers_at(group, t, slot.number(kMuProduct), step.grad_scale()));
-      update.add(slot, {kExpAvg, kExpAvgSq}, &nadam_kernel, &numbers.back());
+      rules.push_back(rule_at(group, t, slot.number(kMuProduct), step.grad_scale()));
+      updates.add(slot, {kExpAvg, kExpAvgSq}, rules.back());
     }
-    update.run();
+    updates.run();
   }
 
  private:
@@ -45,7 +74,7 @@ class NAdam {
   }
 
   /// Multiplies `mu_product` by the momentum of update `t`.
-  static NadamNumbers numbers_at(const NadamGroup& group, std::int64_t t, float& mu_product, double grad_scale) {
+  static NadamRule rule_at(const NadamGroup& group, std::int64_t t, float& mu_product, double grad_scale) {
     const double now = mu(group, t), next = mu(group, t + 1);
     mu_product = static_cast<float>(mu_product * now);
     const double c2 = 1.0 - std::pow(group.beta2, static_cast<double>(t));
@@ -61,4 +90,5 @@ class NAdam {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::NAdam, "NAdam">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::NAdam>, "NAdam">)
+#endif

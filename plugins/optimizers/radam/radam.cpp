@@ -1,11 +1,53 @@
 #include <cmath>
-#include <cstdint>
 
-#include "capstan/sdk/optimizer.hpp"
-#include "plugins/optimizers/common/elementwise.hpp"
+#include "plugins/optimizers/common/elements.hpp"
 #include "plugins/optimizers/common/moment_group.hpp"
+#include "plugins/optimizers/common/moment_rules.hpp"
 #include "plugins/optimizers/common/step_numbers.hpp"
-#include "plugins/optimizers/radam/radam_kernel.hpp"
+
+CAPSTAN_RULES
+
+/// RAdam (Liu et al. 2020), as torch has it:  p -= lr*decay*p, or g += l2*p;  m, v as Adam's;
+///   p -= rate * m, or rate * m / (sqrt(v) + eps) once the variance of the second moment is tractable
+/// States: exp_avg, exp_avg_sq.
+struct RadamNumbers {
+  static constexpr int kStates = 2;
+  Moments moments;
+  float eps;
+  float decay;  // lr * weight_decay where the decay is decoupled
+  float rate;
+};
+
+struct RadamMomentumRule : RadamNumbers {
+  template <class V>
+  CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
+    V &m = state[0], &v = state[1];
+    const V g = decayed(moments, p, grad);
+    m = first_average(moments, m, g);
+    v = second_average(moments, v, g);
+    p = neg_mul_add(V(rate), m, neg_mul_add(V(decay), p, p));
+  }
+};
+CAPSTAN_RULE_KERNEL(RadamMomentumRule)
+
+struct RadamRule : RadamNumbers {
+  template <class V>
+  CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
+    V &m = state[0], &v = state[1];
+    const V g = decayed(moments, p, grad);
+    m = first_average(moments, m, g);
+    v = second_average(moments, v, g);
+    p = neg_mul_add(V(rate), m / (sqrt(v) + eps), neg_mul_add(V(decay), p, p));
+  }
+};
+CAPSTAN_RULE_KERNEL(RadamRule)
+
+CAPSTAN_RULES_END
+
+#if CAPSTAN_ONCE
+CAPSTAN_RULE_NUMBERS(RadamNumbers)
+CAPSTAN_RULE_EXPORT(RadamMomentumRule)
+CAPSTAN_RULE_EXPORT(RadamRule)
 
 namespace capstan::optimizers {
 namespace {
@@ -17,7 +59,8 @@ struct RadamGroup : MomentGroup {
 };
 
 struct RadamStep {
-  RadamNumbers numbers;
+  RadamRule rule;
+  RadamMomentumRule momentum_rule;
   bool tractable;
 };
 
@@ -25,17 +68,20 @@ class RAdam {
  public:
   RAdam(const sdk::Host&, const sdk::Params&) {}
 
-  void update(const sdk::Slots& slots, const sdk::Step& step) const {
+  void update(const sdk::Slots& slots, const sdk::Step& step, ElementUpdates& updates) const {
     const auto groups = step.each_group(&read);
-    ElementwiseUpdate update(slots.size());
     StepNumbers<RadamStep> steps;
     for (const sdk::Slot slot : slots) {
       const RadamGroup& group = groups[slot.group()];
       const std::int64_t t = ++slot.counter(kStep);
       const RadamStep& now = steps.get(slot.group(), t, [&] { return step_at(group, t, step.grad_scale()); });
-      update.add(slot, {kExpAvg, kExpAvgSq}, now.tractable ? &radam_kernel : &radam_momentum_kernel, &now.numbers);
+      if (now.tractable) {
+        updates.add(slot, {kExpAvg, kExpAvgSq}, now.rule);
+      } else {
+        updates.add(slot, {kExpAvg, kExpAvgSq}, now.momentum_rule);
+      }
     }
-    update.run();
+    updates.run();
   }
 
  private:
@@ -56,15 +102,17 @@ class RAdam {
       rate *=
           std::sqrt(c2) * std::sqrt((length - 4.0) * (length - 2.0) * limit / ((limit - 4.0) * (limit - 2.0) * length));
     }
-    return {{.moments = Moments(grad_scale, group.decoupled ? 0.0 : group.weight_decay, group.beta1, group.beta2),
-             .eps = static_cast<float>(group.eps),
-             .decay = static_cast<float>(group.decoupled ? group.lr * group.weight_decay : 0.0),
-             .rate = static_cast<float>(rate)},
-            tractable};
+    const RadamNumbers numbers{
+        .moments = Moments(grad_scale, group.decoupled ? 0.0 : group.weight_decay, group.beta1, group.beta2),
+        .eps = static_cast<float>(group.eps),
+        .decay = static_cast<float>(group.decoupled ? group.lr * group.weight_decay : 0.0),
+        .rate = static_cast<float>(rate)};
+    return {{numbers}, {numbers}, tractable};
   }
 };
 
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::RAdam, "RAdam">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::RAdam>, "RAdam">)
+#endif

@@ -1,8 +1,35 @@
-#include <cstdint>
+#include "plugins/optimizers/common/elements.hpp"
+#include "plugins/optimizers/common/moment_rules.hpp"
 
-#include "capstan/sdk/optimizer.hpp"
-#include "plugins/optimizers/common/elementwise.hpp"
-#include "plugins/optimizers/rprop/rprop_kernel.hpp"
+CAPSTAN_RULES
+
+/// Rprop (Riedmiller and Braun 1993), as torch has it: each weight has its own step size, which grows while the sign of
+/// the gradient stays and shrinks when it turns; in an update where it turned the weight waits.
+/// States: prev, step_size.
+struct RpropRule {
+  static constexpr int kStates = 2;
+  float grad_scale, eta_minus, eta_plus, least, greatest;
+  float keep, start;  // the size is keep * size + start before it changes
+
+  template <class V>
+  CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
+    V &previous = state[0], &size = state[1];
+    const V zero(0.0f), one(1.0f), g = grad * grad_scale;
+    // Signs are compared, not multiplied gradients: the product of two small gradients would vanish.
+    const auto moving = (g != zero) & (previous != zero);
+    const auto turned = moving & (copy_sign(one, g) != copy_sign(one, previous));
+    const V factor = select(turned, V(eta_minus), select(moving, V(eta_plus), one));
+    size = min(max(mul_add(V(keep), size, V(start)) * factor, V(least)), V(greatest));
+    previous = select(turned, zero, g);
+    p = p - select(previous == zero, zero, copy_sign(size, previous));
+  }
+};
+CAPSTAN_RULE_KERNEL(RpropRule)
+
+CAPSTAN_RULES_END
+
+#if CAPSTAN_ONCE
+CAPSTAN_RULE_EXPORT(RpropRule)
 
 namespace capstan::optimizers {
 namespace {
@@ -18,24 +45,23 @@ class Rprop {
                    "the first must not exceed the second.");
   }
 
-  void update(const sdk::Slots& slots, const sdk::Step& step) const {
-    const auto groups = step.each_group([&](const sdk::Group& group) { return read(group, step.grad_scale()); });
+  void update(const sdk::Slots& slots, const sdk::Step& step, ElementUpdates& updates) const {
+    const auto rules = step.each_group([&](const sdk::Group& group) { return read(group, step.grad_scale()); });
     const auto first = step.each_group([&](const sdk::Group& group) {
-      RpropNumbers numbers = read(group, step.grad_scale());
-      numbers.keep = 0;
-      numbers.start = static_cast<float>(group.number("lr"));
-      return numbers;
+      RpropRule rule = read(group, step.grad_scale());
+      rule.keep = 0;
+      rule.start = static_cast<float>(group.number("lr"));
+      return rule;
     });
-    ElementwiseUpdate update(slots.size());
     for (const sdk::Slot slot : slots) {
       const bool is_first = ++slot.counter(kStep) == 1;
-      update.add(slot, {kPrev, kStepSize}, &rprop_kernel, &(is_first ? first : groups)[slot.group()]);
+      updates.add(slot, {kPrev, kStepSize}, (is_first ? first : rules)[slot.group()]);
     }
-    update.run();
+    updates.run();
   }
 
  private:
-  static RpropNumbers read(const sdk::Group& group, double grad_scale) {
+  static RpropRule read(const sdk::Group& group, double grad_scale) {
     double etas[2], sizes[2];
     group.read("etas", etas, 2);
     group.read("step_sizes", sizes, 2);
@@ -52,4 +78,5 @@ class Rprop {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::Rprop, "Rprop">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::Rprop>, "Rprop">)
+#endif

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <initializer_list>
+
+#include "capstan/sdk/optimizer.hpp"
+#include "plugins/optimizers/common/elementwise.hpp"
+
+namespace capstan::optimizers {
+
+/// The kernel that applies a rule on the CPU.
+template <class Rule>
+struct KernelOf;
+
+/// Updates of slots by rules, on the CPU.
+class ElementUpdates {
+ public:
+  ElementUpdates(const sdk::Host&, std::size_t slots) : update_(slots) {}
+
+  /// Adds a slot, with its states by their numbers in the manifest, in the rule's order. `rule` must live until run().
+  template <class Rule>
+  void add(const sdk::Slot& slot, std::initializer_list<std::size_t> states, const Rule& rule) {
+    update_.add(slot, states, KernelOf<Rule>::kKernel, &rule);
+  }
+  /// Updates what was added. Once.
+  void run() { update_.run(); }
+
+ private:
+  ElementwiseUpdate update_;
+};
+
+/// The optimizer T, whose update() adds each slot with a rule, as a component.
+template <class T>
+class OnElements {
+ public:
+  OnElements(const sdk::Host& host, const sdk::Params& params) : host_(host), optimizer_(host, params) {}
+
+  void update(const sdk::Slots& slots, const sdk::Step& step) const {
+    ElementUpdates updates(host_, slots.size());
+    optimizer_.update(slots, step, updates);
+  }
+
+ private:
+  sdk::Host host_;
+  T optimizer_;
+};
+
+}  // namespace capstan::optimizers
