@@ -1,4 +1,4 @@
-#include "plugins/optimizers/common/elements.hpp"
+#include "capstan/sdk/elements.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
 
 CAPSTAN_RULES
@@ -58,5 +58,5 @@ class Adadelta {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::Adadelta>, "Adadelta">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::Adadelta>, "Adadelta">)
 #endif

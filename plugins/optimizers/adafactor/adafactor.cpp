@@ -3,11 +3,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "capstan/sdk/elements/convert.hpp"
 #include "capstan/sdk/optimizer.hpp"
 #include "plugins/optimizers/adafactor/factored_variance.hpp"
-#include "plugins/optimizers/common/convert.hpp"
 
 namespace capstan::optimizers {
+using namespace elements;
 namespace {
 
 enum State : std::size_t { kStep, kRowVar, kColVar, kVariance };

@@ -1,6 +1,6 @@
-#include "plugins/optimizers/common/elements.hpp"
+#include "capstan/sdk/elements.hpp"
+#include "capstan/sdk/elements/step_numbers.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
-#include "plugins/optimizers/common/step_numbers.hpp"
 
 CAPSTAN_RULES
 
@@ -67,5 +67,5 @@ class Adagrad {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::Adagrad>, "Adagrad">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::Adagrad>, "Adagrad">)
 #endif

@@ -1,9 +1,9 @@
 #include <cmath>
 
-#include "plugins/optimizers/common/elements.hpp"
+#include "capstan/sdk/elements.hpp"
+#include "capstan/sdk/elements/step_numbers.hpp"
 #include "plugins/optimizers/common/moment_group.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
-#include "plugins/optimizers/common/step_numbers.hpp"
 
 CAPSTAN_RULES
 
@@ -149,6 +149,6 @@ struct AdamW : AdamOf {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::Adam>, "Adam">,
-               &capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::AdamW>, "AdamW">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::Adam>, "Adam">,
+               &capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::AdamW>, "AdamW">)
 #endif

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <deque>
 
-#include "plugins/optimizers/common/elements.hpp"
+#include "capstan/sdk/elements.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
 
 CAPSTAN_RULES
@@ -79,5 +79,5 @@ class ASGD {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::ASGD>, "ASGD">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::ASGD>, "ASGD">)
 #endif

@@ -1,9 +1,9 @@
 // Averages of the gradient and of its square in rules, after elements.hpp. Included once per SIMD target.
-#if defined(CAPSTAN_OPTIMIZERS_MOMENT_RULES_HPP_) == defined(HWY_TARGET_TOGGLE)
-#ifdef CAPSTAN_OPTIMIZERS_MOMENT_RULES_HPP_
-#undef CAPSTAN_OPTIMIZERS_MOMENT_RULES_HPP_
+#if defined(CAPSTAN_ELEMENTS_MOMENT_RULES_HPP_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CAPSTAN_ELEMENTS_MOMENT_RULES_HPP_
+#undef CAPSTAN_ELEMENTS_MOMENT_RULES_HPP_
 #else
-#define CAPSTAN_OPTIMIZERS_MOMENT_RULES_HPP_
+#define CAPSTAN_ELEMENTS_MOMENT_RULES_HPP_
 #endif
 
 #include "plugins/optimizers/common/moments.hpp"

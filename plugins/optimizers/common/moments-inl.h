@@ -6,11 +6,12 @@
 #define CAPSTAN_OPTIMIZERS_MOMENTS_INL_H_
 #endif
 
-#include "plugins/optimizers/common/lanes-inl.h"
+#include "capstan/sdk/elements/lanes-inl.h"
 #include "plugins/optimizers/common/moments.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace capstan::optimizers::HWY_NAMESPACE {
+using namespace elements::HWY_NAMESPACE;
 
 /// grad * scale + l2 * p, with a rounding after each operation: a gradient that the decay cancels must give exactly 0.
 HWY_INLINE Lanes decayed_gradient(Lanes p, Lanes grad, Lanes grad_scale, Lanes l2) {

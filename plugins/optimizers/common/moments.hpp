@@ -1,6 +1,6 @@
 #pragma once
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 /// Numbers of the averages that most optimizers keep of the gradient and of its square.
 struct Moments {
@@ -19,4 +19,9 @@ struct Moments {
   float beta2, one_minus_beta2;
 };
 
+}  // namespace capstan::elements
+
+/// The bundled optimizers are made of what the SDK has for rules of elements.
+namespace capstan::optimizers {
+using namespace elements;
 }  // namespace capstan::optimizers

@@ -4,8 +4,8 @@
 #include <deque>
 #include <span>
 
+#include "capstan/sdk/elements/elementwise.hpp"
 #include "capstan/sdk/optimizer.hpp"
-#include "plugins/optimizers/common/elementwise.hpp"
 #include "plugins/optimizers/common/moment_group.hpp"
 #include "plugins/optimizers/lamb/lamb_kernel.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "plugins/optimizers/common/block.hpp"
+#include "capstan/sdk/elements/block.hpp"
 #include "plugins/optimizers/common/moments.hpp"
 
 namespace capstan::optimizers {

@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "plugins/optimizers/muon/matrix_product.cpp"
 #include <hwy/foreach_target.h>
 
-#include "plugins/optimizers/common/bfloat16-inl.h"
+#include "capstan/sdk/elements/bfloat16-inl.h"
 
 #ifndef CAPSTAN_OPTIMIZERS_MUON_PANEL
 #define CAPSTAN_OPTIMIZERS_MUON_PANEL
@@ -33,6 +33,7 @@ struct PanelProduct {
 
 HWY_BEFORE_NAMESPACE();
 namespace capstan::optimizers::HWY_NAMESPACE {
+using namespace elements::HWY_NAMESPACE;
 
 constexpr std::size_t kVectors = kPanel / HWY_LANES(float) > 0 ? kPanel / HWY_LANES(float) : 1;
 constexpr std::size_t kRows = kVectors >= 12 ? 1 : 12 / kVectors;  // sums that fit into registers

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
+#include "capstan/sdk/elements/elementwise.hpp"
 #include "capstan/sdk/floats.hpp"
 #include "capstan/sdk/optimizer.hpp"
 #include "capstan/sdk/parallel.hpp"
-#include "plugins/optimizers/common/elementwise.hpp"
 #include "plugins/optimizers/muon/muon_kernel.hpp"
 #include "plugins/optimizers/muon/newton_schulz.hpp"
 

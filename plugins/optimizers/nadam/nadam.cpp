@@ -1,7 +1,7 @@
 #include <cmath>
 #include <deque>
 
-#include "plugins/optimizers/common/elements.hpp"
+#include "capstan/sdk/elements.hpp"
 #include "plugins/optimizers/common/moment_group.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
 
@@ -90,5 +90,5 @@ class NAdam {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::NAdam>, "NAdam">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::NAdam>, "NAdam">)
 #endif

@@ -1,6 +1,6 @@
 #include "plugins/optimizers/onebit/cuda_device.hpp"
 
-#include "plugins/optimizers/common/device_slot.hpp"
+#include "capstan/sdk/elements/device_slot.hpp"
 #include "plugins/optimizers/onebit/cuda_kernels.hpp"
 
 namespace capstan::optimizers {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "capstan/sdk/launch.hpp"
-#include "plugins/optimizers/common/device_sweep.cuh"
+#include "capstan/sdk/elements/device_sweep.cuh"
 #include "plugins/optimizers/onebit/fixed_order.hpp"
 
 // Rules applied by a GPU: see rule_kernels.hpp.

@@ -11,10 +11,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "plugins/optimizers/common/lanes-inl.h"
+#include "capstan/sdk/elements/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace capstan::optimizers::HWY_NAMESPACE {
+using namespace elements::HWY_NAMESPACE;
 
 using Live = hn::Mask<Tag>;
 

@@ -1,6 +1,6 @@
 #include "plugins/optimizers/onebit/host_device.hpp"
 
-#include "plugins/optimizers/common/elementwise.hpp"
+#include "capstan/sdk/elements/elementwise.hpp"
 #include "plugins/optimizers/onebit/step_kernels.hpp"
 
 namespace capstan::optimizers {

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "plugins/optimizers/common/device_slot.hpp"
+#include "capstan/sdk/elements/device_slot.hpp"
 #include "plugins/optimizers/onebit/device.hpp"
 #include "plugins/optimizers/onebit/host_kernels.hpp"
 

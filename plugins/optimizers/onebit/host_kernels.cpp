@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "plugins/optimizers/common/convert.hpp"
+#include "capstan/sdk/elements/convert.hpp"
 #include "plugins/optimizers/onebit/compression_kernels.hpp"
 #include "plugins/optimizers/onebit/compression_rule.hpp"
 #include "plugins/optimizers/onebit/step_kernels.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plugins/optimizers/common/device_block.hpp"
+#include "capstan/sdk/elements/device_block.hpp"
 #include "plugins/optimizers/onebit/layer_sums.hpp"
 #include "plugins/optimizers/onebit/rates.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "plugins/optimizers/common/block.hpp"
+#include "capstan/sdk/elements/block.hpp"
 #include "plugins/optimizers/onebit/layer_sums.hpp"
 #include "plugins/optimizers/onebit/rates.hpp"
 

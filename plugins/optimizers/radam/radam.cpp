@@ -1,9 +1,9 @@
 #include <cmath>
 
-#include "plugins/optimizers/common/elements.hpp"
+#include "capstan/sdk/elements.hpp"
+#include "capstan/sdk/elements/step_numbers.hpp"
 #include "plugins/optimizers/common/moment_group.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
-#include "plugins/optimizers/common/step_numbers.hpp"
 
 CAPSTAN_RULES
 
@@ -114,5 +114,5 @@ class RAdam {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::RAdam>, "RAdam">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::RAdam>, "RAdam">)
 #endif

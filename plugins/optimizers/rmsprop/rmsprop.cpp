@@ -1,4 +1,4 @@
-#include "plugins/optimizers/common/elements.hpp"
+#include "capstan/sdk/elements.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
 
 CAPSTAN_RULES
@@ -130,5 +130,5 @@ class RMSprop {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::RMSprop>, "RMSprop">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::RMSprop>, "RMSprop">)
 #endif

@@ -1,4 +1,4 @@
-#include "plugins/optimizers/common/elements.hpp"
+#include "capstan/sdk/elements.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
 
 CAPSTAN_RULES
@@ -78,5 +78,5 @@ class Rprop {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::Rprop>, "Rprop">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::Rprop>, "Rprop">)
 #endif

@@ -1,6 +1,6 @@
-#include "plugins/optimizers/common/elements.hpp"
+#include "capstan/sdk/elements.hpp"
+#include "capstan/sdk/elements/step_numbers.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
-#include "plugins/optimizers/common/step_numbers.hpp"
 
 CAPSTAN_RULES
 
@@ -109,5 +109,5 @@ class SGD {
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::OnElements<capstan::optimizers::SGD>, "SGD">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::SGD>, "SGD">)
 #endif

@@ -1,4 +1,4 @@
-#include "plugins/optimizers/common/convert.hpp"
+#include "capstan/sdk/elements/convert.hpp"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isnan.h>
@@ -9,7 +9,7 @@
 
 #include "tests/plugins/optimizers/optimizer_under_test.hpp"
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 namespace {
 
 using Case = std::tuple<sdk::Dtype, std::int64_t>;
@@ -71,4 +71,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, Conversion, ::testing::ValuesIn(cases()), [](c
 });
 
 }  // namespace
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <deque>
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 /// The numbers of kernels that depend on a parameter's own step counter beside its group. Parameters nearly always
 /// stand at the same step, so the costly powers are taken once a group, not once a slot.
@@ -28,4 +28,4 @@ class StepNumbers {
   std::deque<Entry> entries_;
 };
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

@@ -5,7 +5,7 @@
 
 #include "capstan/sdk/tensor.hpp"
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 /// Values of a float dtype as fp32, exactly.
 void widen(const void* from, sdk::Dtype dtype, float* to, std::size_t count);
@@ -14,4 +14,4 @@ void narrow(const float* from, void* to, sdk::Dtype dtype, std::size_t count);
 
 std::size_t size_of(sdk::Dtype dtype);
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "capstan/sdk/elements/device_block.hpp"
 #include "capstan/sdk/launch.hpp"
-#include "plugins/optimizers/common/device_block.hpp"
 
 // One pass of a GPU over many slots: each thread widens elements of gradient and states to float32, applies the rule,
 // rounds what it changed. A launch takes as many slots as its arguments hold, because launching them one by one takes
 // the host longer than most of them take the device.
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 __device__ inline float widened(const DeviceValues& values, std::int64_t i) {
   switch (values.type) {
@@ -139,4 +139,4 @@ const char* sweep(const std::vector<DeviceUpdate<Numbers>>& updates, void* strea
   return nullptr;
 }
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

@@ -2,10 +2,10 @@
 
 #include <initializer_list>
 
+#include "capstan/sdk/elements/elementwise.hpp"
 #include "capstan/sdk/optimizer.hpp"
-#include "plugins/optimizers/common/elementwise.hpp"
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 /// The kernel that applies a rule on the CPU.
 template <class Rule>
@@ -44,4 +44,4 @@ class OnElements {
   T optimizer_;
 };
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

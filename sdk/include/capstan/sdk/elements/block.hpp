@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 inline constexpr std::size_t kMaxStates = 3;
 
@@ -23,4 +23,4 @@ struct Block {
 /// Updates a block. `numbers` are the optimizer's own, of the block's group and step.
 using BlockKernel = void (*)(const Block& block, const void* numbers);
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

@@ -1,9 +1,9 @@
 // Vector conversions between bfloat16 and float32. Included once per SIMD target, after <hwy/foreach_target.h>.
-#if defined(CAPSTAN_OPTIMIZERS_BFLOAT16_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef CAPSTAN_OPTIMIZERS_BFLOAT16_INL_H_
-#undef CAPSTAN_OPTIMIZERS_BFLOAT16_INL_H_
+#if defined(CAPSTAN_ELEMENTS_BFLOAT16_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CAPSTAN_ELEMENTS_BFLOAT16_INL_H_
+#undef CAPSTAN_ELEMENTS_BFLOAT16_INL_H_
 #else
-#define CAPSTAN_OPTIMIZERS_BFLOAT16_INL_H_
+#define CAPSTAN_ELEMENTS_BFLOAT16_INL_H_
 #endif
 
 #include <hwy/highway.h>
@@ -11,7 +11,7 @@
 #include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
-namespace capstan::optimizers::HWY_NAMESPACE {
+namespace capstan::elements::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using Tag = hn::ScalableTag<float>;
@@ -37,7 +37,7 @@ HWY_INLINE HalfWords narrow_bf16(Lanes values) {
   return hn::TruncateTo(HalfWordTag(), hn::IfThenElse(is_nan, hn::Or(upper, hn::Set(words, 0x40u)), rounded));
 }
 
-}  // namespace capstan::optimizers::HWY_NAMESPACE
+}  // namespace capstan::elements::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -1,12 +1,12 @@
-#include "plugins/optimizers/common/elementwise.hpp"
+#include "capstan/sdk/elements/elementwise.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "capstan/sdk/parallel.hpp"
-#include "plugins/optimizers/common/convert.hpp"
+#include "capstan/sdk/elements/convert.hpp"
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 namespace {
 
 constexpr std::size_t kUnit = 8192;                 // elements that one thread takes at once
@@ -141,4 +141,4 @@ void ElementwiseUpdate::run_converting(const Work& work, std::size_t begin, std:
   }
 }
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

@@ -1,9 +1,9 @@
 // The vector loop that all optimizer kernels share. Included once per SIMD target, after <hwy/foreach_target.h>.
-#if defined(CAPSTAN_OPTIMIZERS_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef CAPSTAN_OPTIMIZERS_LANES_INL_H_
-#undef CAPSTAN_OPTIMIZERS_LANES_INL_H_
+#if defined(CAPSTAN_ELEMENTS_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CAPSTAN_ELEMENTS_LANES_INL_H_
+#undef CAPSTAN_ELEMENTS_LANES_INL_H_
 #else
-#define CAPSTAN_OPTIMIZERS_LANES_INL_H_
+#define CAPSTAN_ELEMENTS_LANES_INL_H_
 #endif
 
 #include <hwy/cache_control.h>
@@ -14,11 +14,11 @@
 #include <cstring>
 #include <type_traits>
 
-#include "plugins/optimizers/common/bfloat16-inl.h"
-#include "plugins/optimizers/common/block.hpp"
+#include "capstan/sdk/elements/bfloat16-inl.h"
+#include "capstan/sdk/elements/block.hpp"
 
 HWY_BEFORE_NAMESPACE();
-namespace capstan::optimizers::HWY_NAMESPACE {
+namespace capstan::elements::HWY_NAMESPACE {
 
 HWY_INLINE Lanes all(float value) { return hn::Set(Tag(), value); }
 
@@ -157,7 +157,7 @@ class SquareSum {
   hn::Vec<std::remove_const_t<decltype(kWide)>> low_, high_;
 };
 
-}  // namespace capstan::optimizers::HWY_NAMESPACE
+}  // namespace capstan::elements::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -2,9 +2,9 @@
 
 #include <cstddef>
 
-#include "plugins/optimizers/common/block.hpp"
+#include "capstan/sdk/elements/block.hpp"
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 enum class ElementType { kFloat32, kBFloat16, kFloat16 };
 
@@ -30,4 +30,4 @@ struct DeviceUpdate {
   Numbers numbers;
 };
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

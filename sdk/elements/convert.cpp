@@ -1,15 +1,14 @@
-#include "plugins/optimizers/common/convert.hpp"
+#include "capstan/sdk/elements/convert.hpp"
 
 #include <cstring>
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "plugins/optimizers/common/convert.cpp"
+// The build sets HWY_TARGET_INCLUDE to this file.
 #include <hwy/foreach_target.h>
 
-#include "plugins/optimizers/common/bfloat16-inl.h"
+#include "capstan/sdk/elements/bfloat16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace capstan::optimizers::HWY_NAMESPACE {
+namespace capstan::elements::HWY_NAMESPACE {
 // float16 by integer arithmetic, because not every target rounds and keeps subnormal numbers as IEEE 754 says.
 HWY_INLINE Lanes widen_f16(HalfWords halves) {
   const WordTag words;
@@ -88,11 +87,11 @@ void narrow_f16_all(const float* from, std::uint16_t* to, std::size_t count) {
   narrow_all(from, to, count, [](Lanes values) HWY_ATTR { return narrow_f16(values); });
 }
 
-}  // namespace capstan::optimizers::HWY_NAMESPACE
+}  // namespace capstan::elements::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 HWY_EXPORT(widen_bf16_all);
 HWY_EXPORT(widen_f16_all);
@@ -125,5 +124,5 @@ std::size_t size_of(sdk::Dtype dtype) {
   return dtype == sdk::Dtype::kFloat32 ? 4 : dtype == sdk::Dtype::kInt64 ? 8 : 2;
 }
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements
 #endif

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "capstan/sdk/device.hpp"
-#include "plugins/optimizers/common/device_block.hpp"
+#include "capstan/sdk/elements/device_block.hpp"
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 inline DeviceValues device_values(const sdk::Values& values) {
   return {values.data, values.dtype == sdk::Dtype::kBFloat16  ? ElementType::kBFloat16
@@ -35,4 +35,4 @@ inline void mark_written(const sdk::Slots& slots) {
   }
 }
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

@@ -1,20 +1,20 @@
 // The CPU's half of elements.hpp. Included once per SIMD target.
 #include <hwy/foreach_target.h>
 
-#if defined(CAPSTAN_OPTIMIZERS_ELEMENT_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef CAPSTAN_OPTIMIZERS_ELEMENT_LANES_INL_H_
-#undef CAPSTAN_OPTIMIZERS_ELEMENT_LANES_INL_H_
+#if defined(CAPSTAN_ELEMENTS_HOST_RULES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CAPSTAN_ELEMENTS_HOST_RULES_INL_H_
+#undef CAPSTAN_ELEMENTS_HOST_RULES_INL_H_
 #else
-#define CAPSTAN_OPTIMIZERS_ELEMENT_LANES_INL_H_
+#define CAPSTAN_ELEMENTS_HOST_RULES_INL_H_
 #endif
 
-#include "plugins/optimizers/common/element_updates.hpp"
-#include "plugins/optimizers/common/lanes-inl.h"
+#include "capstan/sdk/elements/host_updates.hpp"
+#include "capstan/sdk/elements/lanes-inl.h"
 
 #ifndef CAPSTAN_RULES
 #define CAPSTAN_RULES     \
   HWY_BEFORE_NAMESPACE(); \
-  namespace capstan::optimizers::HWY_NAMESPACE {
+  namespace capstan::elements::HWY_NAMESPACE {
 #define CAPSTAN_RULES_END \
   }                       \
   HWY_AFTER_NAMESPACE();
@@ -23,11 +23,11 @@
   inline void Rule##_kernel(const Block& block, const void* rule) { apply_rule<Rule>(block, rule); }
 #define CAPSTAN_ONCE HWY_ONCE
 #define CAPSTAN_RULE_NUMBERS(Numbers) \
-  namespace capstan::optimizers {     \
+  namespace capstan::elements {       \
   using HWY_NAMESPACE::Numbers;       \
   }
 #define CAPSTAN_RULE_EXPORT(Rule)                                                                             \
-  namespace capstan::optimizers {                                                                             \
+  namespace capstan::elements {                                                                               \
   using HWY_NAMESPACE::Rule;                                                                                  \
   namespace {                                                                                                 \
   HWY_EXPORT(Rule##_kernel);                                                                                  \
@@ -41,7 +41,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace capstan::optimizers::HWY_NAMESPACE {
+namespace capstan::elements::HWY_NAMESPACE {
 
 /// True or false for each element of a vector.
 struct ElementMask {
@@ -94,7 +94,7 @@ HWY_INLINE void apply_rule(const Block& block, const void* numbers) {
   });
 }
 
-}  // namespace capstan::optimizers::HWY_NAMESPACE
+}  // namespace capstan::elements::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

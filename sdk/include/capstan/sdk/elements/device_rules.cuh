@@ -7,11 +7,11 @@
 #include <typeindex>
 #include <vector>
 
+#include "capstan/sdk/elements/device_slot.hpp"
+#include "capstan/sdk/elements/device_sweep.cuh"
 #include "capstan/sdk/optimizer.hpp"
-#include "plugins/optimizers/common/device_slot.hpp"
-#include "plugins/optimizers/common/device_sweep.cuh"
 
-#define CAPSTAN_RULES namespace capstan::optimizers {
+#define CAPSTAN_RULES namespace capstan::elements {
 #define CAPSTAN_RULES_END }
 #define CAPSTAN_RULE __host__ __device__
 #define CAPSTAN_RULE_KERNEL(Rule)
@@ -19,7 +19,7 @@
 #define CAPSTAN_RULE_EXPORT(Rule)
 #define CAPSTAN_RULE_NUMBERS(Numbers)
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 CAPSTAN_RULE inline float mul_add(float a, float b, float c) { return std::fma(a, b, c); }
 CAPSTAN_RULE inline float neg_mul_add(float a, float b, float c) { return std::fma(-a, b, c); }
@@ -86,4 +86,4 @@ class OnElements {
   T optimizer_;
 };
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

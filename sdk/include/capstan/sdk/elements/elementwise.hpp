@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
+#include "capstan/sdk/elements/block.hpp"
 #include "capstan/sdk/optimizer.hpp"
-#include "plugins/optimizers/common/block.hpp"
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 /// Runs kernels over slots: on LibTorch's threads when there is enough to do, reading gradients of 16 bits, keeping
 /// states of 16 bits where asked to and writing the compute copy in the same pass. Results depend neither on how many
@@ -54,4 +54,4 @@ class ElementwiseUpdate {
   std::int64_t units_ = 0;
 };
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements
