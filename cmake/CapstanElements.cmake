@@ -1,6 +1,7 @@
 # Optimizers that are rules of single elements (capstan/sdk/elements.hpp): one file for the CPU and for devices.
 #
-# capstan_add_elementwise(<name> SOURCE <file.cpp> [MANIFEST <plugin.toml>] [DEVICES <type>...] [LIBRARIES <library>...])
+# capstan_add_elementwise(<name> SOURCE <file.cpp> [MANIFEST <plugin.toml>] [OUTPUT_NAME capstan_<x>] [DEVICES <type>...]
+#                         [LIBRARIES <library>...])
 #
 #   the plugin <name> for the CPU: Highway's vectors, the instruction set chosen when the plugin runs
 #   <name>_cuda                    for device "cuda", where CMAKE_CUDA_COMPILER is set: enable_language(CUDA) before
@@ -34,7 +35,7 @@ function(capstan_elements_library)
   target_compile_definitions(capstan_elements
     PRIVATE TORCH_TARGET_VERSION=0x020b000000000000
     PUBLIC
-    # What has SSSE3 and not SSE4 is older than LibTorch's own minimum; vectors without a size cannot be members.
+    # A processor with SSSE3 and without SSE4 is older than LibTorch's own minimum; vectors without a size cannot be members.
     "HWY_DISABLED_TARGETS=(HWY_SSSE3|HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128|HWY_RVV)")
   # One rounding where a rule says mul_add and two where it does not, in vector body and tail alike.
   target_compile_options(capstan_elements PUBLIC -ffp-contract=off PRIVATE -fdata-sections -ffunction-sections)
@@ -64,19 +65,22 @@ function(capstan_device_manifest output file device)
 endfunction()
 
 function(capstan_add_elementwise name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SOURCE;MANIFEST" "DEVICES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SOURCE;MANIFEST;OUTPUT_NAME" "DEVICES;LIBRARIES")
   if(NOT arg_SOURCE)
     message(FATAL_ERROR "capstan_add_elementwise(${name}): SOURCE, the file with the rules, is missing.")
   endif()
   if(NOT arg_MANIFEST)
     set(arg_MANIFEST plugin.toml)
   endif()
+  if(NOT arg_OUTPUT_NAME)
+    set(arg_OUTPUT_NAME capstan_optimizer_${name})
+  endif()
   if(NOT arg_DEVICES)
     set(arg_DEVICES cuda)
   endif()
   capstan_elements_library()
   get_filename_component(source ${arg_SOURCE} ABSOLUTE)
-  capstan_add_plugin(${name} KIND optimizer TIER stable SOURCES ${source} MANIFEST ${arg_MANIFEST}
+  capstan_add_plugin(${name} KIND optimizer TIER stable SOURCES ${source} MANIFEST ${arg_MANIFEST} OUTPUT_NAME ${arg_OUTPUT_NAME}
     LIBRARIES capstan_elements ${arg_LIBRARIES})
   _capstan_set_highway_file(${source})
 
@@ -89,7 +93,7 @@ function(capstan_add_elementwise name)
       set(CAPSTAN_INSTALL_PLUGINS capstan_gpu_plugins)
     endif()
     capstan_add_plugin(${name}_cuda KIND optimizer TIER stable SOURCES ${kernel} MANIFEST ${manifest}
-      LIBRARIES ${arg_LIBRARIES})
+      OUTPUT_NAME ${arg_OUTPUT_NAME}_cuda LIBRARIES ${arg_LIBRARIES})
     set_target_properties(capstan_optimizer_${name}_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
     # The CPU's roundings: multiply-adds are fused only where a rule says so.
     target_compile_options(capstan_optimizer_${name}_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
@@ -100,7 +104,7 @@ function(capstan_add_elementwise name)
     capstan_device_manifest(${manifest} ${arg_MANIFEST} ${device})
     set(plugin ${name}_${device}_on_cpu)
     capstan_add_plugin(${plugin} KIND optimizer TIER stable SOURCES ${kernel} MANIFEST ${manifest}
-      LIBRARIES ${arg_LIBRARIES})
+      OUTPUT_NAME ${arg_OUTPUT_NAME}_${device}_on_cpu LIBRARIES ${arg_LIBRARIES})
     set(plugin capstan_optimizer_${plugin})
     capstan_run_kernels_on_cpu(${plugin})
     if(COMMAND capstan_put_with_emulated_device)

@@ -45,7 +45,7 @@ at::Tensor encode_on_cpu(const at::Tensor& values, const at::Tensor& scales,
 void decode_on_cpu(const at::Tensor& bytes, std::int64_t offset, std::int64_t group_size, std::int64_t bits,
                    bool zero_points, const at::Tensor& values);
 
-/// What a device without kernels of its own computes, with the operators' arguments.
+/// The kernels of devices that have none of their own.
 namespace by_operators {
 
 void quantize_blocks(const at::Tensor& values, std::int64_t bits, std::int64_t block, const at::Tensor& scales,

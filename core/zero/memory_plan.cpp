@@ -198,7 +198,7 @@ class Planner {
       if (run_.compute_bytes < kMasterBytes) {
         add("16-bit copies for the device", run_.compute_bytes * share.elements, MemoryTier::kHost);
       }
-      // They come while backward goes on; those that are on a store come with their sub-group.
+      // Gradients come down while backward goes on, but for those on a store, which come with their sub-group.
       const std::int64_t brought =
           gradients_leave() ? std::min(share.elements, run_.zero.sub_group_size) : share.elements;
       add("gradients in host memory", run_.accumulation_bytes * brought, MemoryTier::kHost);

@@ -111,11 +111,11 @@ TEST_F(CudaAbsent, DoesNotKeepAConfigurationFromBeingChecked) {
 
 TEST_F(CudaAbsent, SaysThatAnOptimizerUpdatesInHostMemory) {
   const ProcessResult result =
-      run_capstan(folder_, {"validate", "config.json", "--device", "cuda", "--set", "optimizer.type=Lion"});
+      run_capstan(folder_, {"validate", "config.json", "--device", "cuda", "--set", "optimizer.type=Lamb"});
 
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out + result.err,
-              HasSubstr("optimizer.type: no plugin provides an optimizer 'Lion' for cuda, so that it updates in host "
+              HasSubstr("optimizer.type: no plugin provides an optimizer 'Lamb' for cuda, so that it updates in host "
                         "memory"));
 }
 

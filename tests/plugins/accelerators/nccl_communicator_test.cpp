@@ -18,7 +18,7 @@ using testing::ElementsAre;
 
 constexpr int kRemoteError = 6, kInvalidUsage = 5;
 
-/// What NCCL was asked for, and what it answers.
+/// Notes the calls, and gives the answers that a test sets.
 struct StandIn {
   std::vector<std::string> calls;
   int init = NcclApi::kInProgress, group_end = NcclApi::kInProgress, send = NcclApi::kSuccess;

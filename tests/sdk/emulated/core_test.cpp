@@ -15,7 +15,7 @@
 namespace capstan {
 namespace {
 
-/// What EarlyGradients asks of an accelerator.
+/// An accelerator with the functions that EarlyGradients calls.
 class Device final : public Accelerator {
  public:
   at::Device device() const override { return test::device(); }

@@ -118,7 +118,8 @@ const Setting kSettings[] = {
      {"flops_profiler.enabled=true", "flops_profiler.profile_step=1", "progressive_layer_drop.enabled=true",
       R"(capstan.observers=[{"type": "tensorboard_histograms"}])"}},
     {"sparse_attention", {"sparse_attention.mode=fixed"}, 1, 1e-6, false},
-    {"lion_in_host_memory", {"optimizer.type=Lion"}},
+    {"lion", {"optimizer.type=Lion"}, 1, 1e-6, false},
+    {"lamb_in_host_memory", {"optimizer.type=Lamb"}},
     {"offload_bf16_stage2_overlap",
      {"bf16.enabled=true", "zero_optimization.stage=2", "zero_optimization.overlap_comm=true",
       R"(zero_optimization.offload_optimizer={"device": "cpu"})"},
@@ -221,8 +222,8 @@ TEST_P(EmulatedTraffic, IsGradientsDownAndParametersUp) {
 }
 
 const Setting kTrafficSettings[] = {
-    {"fp32", {"optimizer.type=Lion"}},
-    {"bf16", {"optimizer.type=Lion", "bf16.enabled=true"}},
+    {"fp32", {"optimizer.type=Lamb"}},
+    {"bf16", {"optimizer.type=Lamb", "bf16.enabled=true"}},
 };
 INSTANTIATE_TEST_SUITE_P(Settings, EmulatedTraffic, testing::ValuesIn(kTrafficSettings),
                          [](const auto& info) { return info.param.name; });
