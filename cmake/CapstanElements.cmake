@@ -85,14 +85,16 @@ function(capstan_add_elementwise name)
   _capstan_set_highway_file(${source})
 
   set(kernel ${CMAKE_CURRENT_BINARY_DIR}/${name}_on_device.cu)
+  set(updates ${CMAKE_CURRENT_BINARY_DIR}/${name}_for_device.cpp)
   file(CONFIGURE OUTPUT ${kernel} CONTENT "#define CAPSTAN_RULES_ON_DEVICE\n#include \"${source}\"\n" @ONLY)
+  file(CONFIGURE OUTPUT ${updates} CONTENT "#define CAPSTAN_RULES_FOR_DEVICE\n#include \"${source}\"\n" @ONLY)
   if(CMAKE_CUDA_COMPILER)
     set(manifest ${CMAKE_CURRENT_BINARY_DIR}/${name}_cuda.toml)
     capstan_device_manifest(${manifest} ${arg_MANIFEST} cuda)
     if(CAPSTAN_INSTALL_PLUGINS)
       set(CAPSTAN_INSTALL_PLUGINS capstan_gpu_plugins)
     endif()
-    capstan_add_plugin(${name}_cuda KIND optimizer TIER stable SOURCES ${kernel} MANIFEST ${manifest}
+    capstan_add_plugin(${name}_cuda KIND optimizer TIER stable SOURCES ${kernel} ${updates} MANIFEST ${manifest}
       OUTPUT_NAME ${arg_OUTPUT_NAME}_cuda LIBRARIES ${arg_LIBRARIES})
     set_target_properties(capstan_optimizer_${name}_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
     # The CPU's roundings: multiply-adds are fused only where a rule says so.
@@ -103,7 +105,7 @@ function(capstan_add_elementwise name)
     set(manifest ${CMAKE_CURRENT_BINARY_DIR}/${name}_${device}_on_cpu.toml)
     capstan_device_manifest(${manifest} ${arg_MANIFEST} ${device})
     set(plugin ${name}_${device}_on_cpu)
-    capstan_add_plugin(${plugin} KIND optimizer TIER stable SOURCES ${kernel} MANIFEST ${manifest}
+    capstan_add_plugin(${plugin} KIND optimizer TIER stable SOURCES ${kernel} ${updates} MANIFEST ${manifest}
       OUTPUT_NAME ${arg_OUTPUT_NAME}_${device}_on_cpu LIBRARIES ${arg_LIBRARIES})
     set(plugin capstan_optimizer_${plugin})
     capstan_run_kernels_on_cpu(${plugin})

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "capstan/sdk/parallel.hpp"
 #include "capstan/sdk/elements/convert.hpp"
+#include "capstan/sdk/parallel.hpp"
 
 namespace capstan::elements {
 namespace {

@@ -251,8 +251,8 @@ TEST_F(ElasticNamespaces, GoOnTogetherWhereConnectionsOfTheirRanksAreReset) {
   ASSERT_TRUE(first.await(0, generation + 1));
   ASSERT_TRUE(first.await_members(2));
   const End end = end_all("log", {&first, &second});
-  // Gloo's own thread raises where it writes into a connection in the moment in which the kernel takes it away, and ends
-  // the process: then the launcher starts another one.
+  // Gloo's own thread raises where it writes into a connection in the moment in which the kernel takes it away, and
+  // ends the process: then the launcher starts another one.
   if (end.err.find("'gloo::IoException'") == std::string::npos) {
     EXPECT_THAT(end.err, ContainsRegex("launch: processes lost their connection \\(rank [01]: collective .* failed: .*"
                                        "\\); 2 processes go on \\(generation "));

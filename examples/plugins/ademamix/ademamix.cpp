@@ -1,7 +1,5 @@
 // AdEMAMix, written once for the CPU and for GPUs.
 #include <capstan/sdk/elements.hpp>
-#include <capstan/sdk/elements/step_numbers.hpp>
-#include <cmath>
 
 CAPSTAN_RULES
 
@@ -31,6 +29,9 @@ CAPSTAN_RULE_KERNEL(AdemamixRule)
 CAPSTAN_RULES_END
 
 #if CAPSTAN_ONCE
+#include <capstan/sdk/elements/step_numbers.hpp>
+#include <cmath>
+
 CAPSTAN_RULE_EXPORT(AdemamixRule)
 
 namespace {

@@ -18,7 +18,8 @@ struct NcclConfig {
   int blocking = 0;
 };
 
-/// The functions of NCCL that the link calls, in NCCL's C types: a communicator and a CUDA stream are pointers, results are numbers.
+/// The functions of NCCL that the link calls, in NCCL's C types: a communicator and a CUDA stream are pointers, results
+/// are numbers.
 struct NcclApi {
   static constexpr int kSuccess = 0, kInProgress = 7, kUint8 = 1;
 

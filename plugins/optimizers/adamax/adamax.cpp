@@ -1,8 +1,4 @@
-#include <cmath>
-
 #include "capstan/sdk/elements.hpp"
-#include "capstan/sdk/elements/step_numbers.hpp"
-#include "plugins/optimizers/common/moment_group.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
 
 CAPSTAN_RULES
@@ -30,6 +26,11 @@ CAPSTAN_RULE_KERNEL(AdamaxRule)
 CAPSTAN_RULES_END
 
 #if CAPSTAN_ONCE
+#include <cmath>
+
+#include "capstan/sdk/elements/step_numbers.hpp"
+#include "plugins/optimizers/common/moment_group.hpp"
+
 CAPSTAN_RULE_EXPORT(AdamaxRule)
 
 namespace capstan::optimizers {

@@ -1,7 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <deque>
-
 #include "capstan/sdk/elements.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
 
@@ -30,6 +26,10 @@ CAPSTAN_RULE_KERNEL(AsgdRule)
 CAPSTAN_RULES_END
 
 #if CAPSTAN_ONCE
+#include <algorithm>
+#include <cmath>
+#include <deque>
+
 CAPSTAN_RULE_EXPORT(AsgdRule)
 
 namespace capstan::optimizers {

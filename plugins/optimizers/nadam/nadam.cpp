@@ -1,8 +1,4 @@
-#include <cmath>
-#include <deque>
-
 #include "capstan/sdk/elements.hpp"
-#include "plugins/optimizers/common/moment_group.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
 
 CAPSTAN_RULES
@@ -35,6 +31,11 @@ CAPSTAN_RULE_KERNEL(NadamRule)
 CAPSTAN_RULES_END
 
 #if CAPSTAN_ONCE
+#include <cmath>
+#include <deque>
+
+#include "plugins/optimizers/common/moment_group.hpp"
+
 CAPSTAN_RULE_EXPORT(NadamRule)
 
 namespace capstan::optimizers {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "capstan/sdk/launch.hpp"
 #include "capstan/sdk/elements/device_sweep.cuh"
+#include "capstan/sdk/launch.hpp"
 #include "plugins/optimizers/onebit/fixed_order.hpp"
 
 // Rules applied by a GPU: see rule_kernels.hpp.

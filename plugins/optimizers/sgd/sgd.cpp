@@ -1,5 +1,4 @@
 #include "capstan/sdk/elements.hpp"
-#include "capstan/sdk/elements/step_numbers.hpp"
 #include "plugins/optimizers/common/moment_rules.hpp"
 
 CAPSTAN_RULES
@@ -37,6 +36,8 @@ CAPSTAN_RULE_KERNEL(SgdMomentumRule)
 CAPSTAN_RULES_END
 
 #if CAPSTAN_ONCE
+#include "capstan/sdk/elements/step_numbers.hpp"
+
 CAPSTAN_RULE_NUMBERS(SgdNumbers)
 CAPSTAN_RULE_EXPORT(SgdRule)
 CAPSTAN_RULE_EXPORT(SgdMomentumRule)

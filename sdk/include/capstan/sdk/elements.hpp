@@ -43,8 +43,10 @@
 // that the plugin for a device has the bits of the one for the CPU. A rule must depend on its arguments and its numbers
 // alone: it is called for padding, too, and for elements in any order.
 
-#ifdef CAPSTAN_RULES_ON_DEVICE
+#if defined(CAPSTAN_RULES_ON_DEVICE)
 #include "capstan/sdk/elements/device_rules.cuh"
+#elif defined(CAPSTAN_RULES_FOR_DEVICE)
+#include "capstan/sdk/elements/device_updates.hpp"
 #else
 #include "capstan/sdk/elements/host_rules-inl.h"
 #endif

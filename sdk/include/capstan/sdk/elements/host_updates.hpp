@@ -3,7 +3,7 @@
 #include <initializer_list>
 
 #include "capstan/sdk/elements/elementwise.hpp"
-#include "capstan/sdk/optimizer.hpp"
+#include "capstan/sdk/elements/on_elements.hpp"
 
 namespace capstan::elements {
 
@@ -26,22 +26,6 @@ class ElementUpdates {
 
  private:
   ElementwiseUpdate update_;
-};
-
-/// The optimizer T, whose update() adds each slot with a rule, as a component.
-template <class T>
-class OnElements {
- public:
-  OnElements(const sdk::Host& host, const sdk::Params& params) : host_(host), optimizer_(host, params) {}
-
-  void update(const sdk::Slots& slots, const sdk::Step& step) const {
-    ElementUpdates updates(host_, slots.size());
-    optimizer_.update(slots, step, updates);
-  }
-
- private:
-  sdk::Host host_;
-  T optimizer_;
 };
 
 }  // namespace capstan::elements
