@@ -114,8 +114,8 @@ at::Tensor encode_part(const at::Tensor& values, const at::Tensor& scales, const
   const CodeFormat format = check_part(values, offset, group_size, bits, zero_points.has_value());
   const Range part{offset, values.numel()};
   check_scales(format, part, scales, zero_points);
-  const at::TensorOptions bytes_here = values.options().dtype(at::kByte);
-  const at::Tensor bytes = at::empty({format.bytes(part)}, bytes_here);
+  const at::TensorOptions byte_options = values.options().dtype(at::kByte);
+  const at::Tensor bytes = at::empty({format.bytes(part)}, byte_options);
   if (part.numel == 0) return bytes;
   const std::int64_t groups = format.groups_in(part);
   const at::Tensor scale = bytes.narrow(0, 0, 4 * groups).view(at::kFloat);
@@ -127,7 +127,7 @@ at::Tensor encode_part(const at::Tensor& values, const at::Tensor& scales, const
     shift.copy_(*zero_points);
   }
   shift.add_(1 << (width - 1));
-  const at::Tensor numbers = at::empty({part.numel}, bytes_here);
+  const at::Tensor numbers = at::empty({part.numel}, byte_options);
   for_each_matrix(part.numel, offset, group_size,
                   [&](std::int64_t at, std::int64_t rows, std::int64_t columns, std::int64_t group) {
                     const at::Tensor by = scale.narrow(0, group, rows).unsqueeze(1);
