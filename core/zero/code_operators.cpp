@@ -1,5 +1,6 @@
 #include "core/zero/code_operators.hpp"
 
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include "core/zero/block_quantization.hpp"
@@ -81,6 +82,8 @@ void dequantize_blocks(const BlockFormat& format, const at::Tensor& scales, cons
 }
 
 at::Tensor encode_part(const PartScales& made, const Range& part, const at::Tensor& values) {
+  // A rank without elements of a parameter has no scales of it.
+  if (part.numel == 0) return at::empty({0}, values.options().dtype(at::kByte));
   static const auto call = operator_named<decltype(encode_on_cpu)>("capstan::encode_part");
   const auto there = [&](const at::Tensor& numbers) { return numbers.to(values.device()); };
   std::optional<at::Tensor> zero_points;

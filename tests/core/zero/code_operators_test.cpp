@@ -107,6 +107,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Coded{100, 150, 30, 2, false, at::kBFloat16}, Coded{70'000, 65'536, 32'768, 8, false, at::kHalf},
                     Coded{48, 24, 481, 1, false, at::kFloat}, Coded{96, 96, 0, 3, true, at::kFloat}));
 
+TEST(CodeOperators, AskForNoScalesOfAPartWithoutElements) {
+  const PartScales none{{64, 8, true}, {}, {}};
+  EXPECT_EQ(encode_part(none, {128, 0}, at::zeros({0})).numel(), 0);
+}
+
 TEST(CodeOperators, RefuseArgumentsThatDoNotFit) {
   const auto words = [](const std::function<void()>& call) {
     try {
