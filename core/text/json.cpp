@@ -100,6 +100,14 @@ nlohmann::ordered_json to_library(const Json& value) {
 
 }  // namespace
 
+// Each alternative is copied by itself. Where the copy of a variant throws, libstdc++ 12 destroys an alternative that
+// was never made, if each of them can be moved without an exception.
+Json::Json(const Json& other)
+    : value_(
+          std::visit([](const auto& value) { return Value(std::in_place_type<std::decay_t<decltype(value)>>, value); },
+                     other.value_)),
+      offset_(other.offset_) {}
+
 const char* Json::type_name() const {
   static constexpr const char* kNames[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
   return kNames[value_.index()];

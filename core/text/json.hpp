@@ -21,6 +21,10 @@ class Json {
   using Object = std::vector<Member>;
 
   Json() = default;
+  Json(const Json& other);
+  Json(Json&&) noexcept = default;
+  Json& operator=(const Json&) = default;
+  Json& operator=(Json&&) noexcept = default;
   Json(std::nullptr_t) {}
   Json(bool value) : value_(value) {}
   Json(int value) : value_(std::int64_t{value}) {}
@@ -81,7 +85,8 @@ class Json {
   void set_offset(std::size_t offset) { offset_ = offset; }
 
  private:
-  std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object> value_;
+  using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Array, Object>;
+  Value value_;
   std::optional<std::size_t> offset_;
 };
 

@@ -61,7 +61,7 @@ TEST_F(CappedMemory, SaysSoWhereverTheMemoryEnds) {
   // From what the dynamic loader alone takes to what training takes: LibTorch's initialisation fails, then its threads.
   int too_small = 0;
   ProcessResult result;
-  for (int megabytes = 32; megabytes <= 400; megabytes += 15) {
+  for (int megabytes = 30; megabytes <= 400; megabytes += 15) {
     const std::string limit = "ulimit -c 0; ulimit -d " + std::to_string(megabytes * 1000) + "; exec \"$@\"";
     std::vector<std::string> words{"/bin/sh", "-c", limit, "sh", CAPSTAN_TEST_BUILD_DIR "/bin/capstan"};
     // OpenMP's library ends the process itself, in its own words, when it gets no threads.
