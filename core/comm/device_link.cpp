@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/comm/both_exchanges.hpp"
+#include "core/comm/forwarding_transport.hpp"
 
 namespace capstan {
 namespace {
@@ -14,32 +15,22 @@ std::pair<std::vector<Message>, std::vector<Message>> by_place(const std::vector
   return out;
 }
 
-class LinkedTransport final : public Transport {
+class LinkedTransport final : public ForwardingTransport {
  public:
   LinkedTransport(std::shared_ptr<Transport> host, std::unique_ptr<DeviceLink> link)
-      : host_(std::move(host)), link_(std::move(link)) {}
+      : ForwardingTransport(std::move(host)), link_(std::move(link)) {}
 
   std::unique_ptr<Exchange> start(std::uint32_t tag, const std::vector<Message>& send,
                                   const std::vector<Message>& receive) override {
     const auto [host_send, device_send] = by_place(send);
     const auto [host_receive, device_receive] = by_place(receive);
-    if (device_send.empty() && device_receive.empty()) return host_->start(tag, send, receive);
+    if (device_send.empty() && device_receive.empty()) return to().start(tag, send, receive);
     if (host_send.empty() && host_receive.empty()) return link_->start(send, receive);
-    auto host = host_->start(tag, host_send, host_receive);
+    auto host = to().start(tag, host_send, host_receive);
     return std::make_unique<BothExchanges>(std::move(host), link_->start(device_send, device_receive));
   }
 
-  void publish(const std::string& key, const std::string& text) override { host_->publish(key, text); }
-  std::string read(const std::string& key, std::chrono::milliseconds patience) override {
-    return host_->read(key, patience);
-  }
-  std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) override {
-    return host_->duplicate_for_thread(purpose);
-  }
-  std::shared_ptr<Transport> for_thread() override { return host_->for_thread(); }
-
  private:
-  std::shared_ptr<Transport> host_;
   std::unique_ptr<DeviceLink> link_;
 };
 

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "core/comm/both_exchanges.hpp"
+#include "core/comm/forwarding_transport.hpp"
 #include "core/comm/neighbour.hpp"
 #include "core/errors.hpp"
 
@@ -194,11 +195,11 @@ class MemoryExchange final : public Exchange {
   std::optional<std::chrono::steady_clock::time_point> broken_since_;
 };
 
-class HostMemoryTransport final : public Transport {
+class HostMemoryTransport final : public ForwardingTransport {
  public:
   HostMemoryTransport(std::shared_ptr<Transport> network, int rank, int size, std::chrono::milliseconds patience)
-      : network_(std::move(network)), rank_(rank), size_(size), patience_(patience) {
-    for (auto& one : meet_neighbours(*network_, rank, size, patience)) {
+      : ForwardingTransport(std::move(network)), rank_(rank), size_(size), patience_(patience) {
+    for (auto& one : meet_neighbours(to(), rank, size, patience)) {
       const int peer = one->rank();
       neighbours_.emplace(peer, std::move(one));
     }
@@ -224,7 +225,7 @@ class HostMemoryTransport final : public Transport {
     const auto far_send = far(send, &Side::send);
 
     std::unique_ptr<Exchange> network;
-    if (!far_send.empty() || !far_receive.empty()) network = network_->start(tag, far_send, far_receive);
+    if (!far_send.empty() || !far_receive.empty()) network = to().start(tag, far_send, far_receive);
     if (sides.empty() && network) return network;
     std::vector<Side> near;
     for (auto& [peer, side] : sides) near.push_back(std::move(side));
@@ -233,17 +234,11 @@ class HostMemoryTransport final : public Transport {
     return std::make_unique<BothExchanges>(std::move(memory), std::move(network));
   }
 
-  void publish(const std::string& key, const std::string& text) override { network_->publish(key, text); }
-  std::string read(const std::string& key, std::chrono::milliseconds patience) override {
-    return network_->read(key, patience);
-  }
   std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) override {
-    return std::make_shared<HostMemoryTransport>(network_->duplicate_for_thread(purpose), rank_, size_, patience_);
+    return std::make_shared<HostMemoryTransport>(to().duplicate_for_thread(purpose), rank_, size_, patience_);
   }
-  std::shared_ptr<Transport> for_thread() override { return network_->for_thread(); }
 
  private:
-  std::shared_ptr<Transport> network_;
   int rank_, size_;
   std::chrono::milliseconds patience_;
   std::map<int, std::unique_ptr<Neighbour>> neighbours_;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/comm/forwarding_transport.hpp"
 #include "core/host_tensor.hpp"
 
 namespace capstan {
@@ -34,25 +35,14 @@ class StagedExchange final : public Exchange {
   std::unique_ptr<Exchange> exchange_;  // last: it uses the memory above
 };
 
-class StagedTransport final : public Transport {
+class StagedTransport final : public ForwardingTransport {
  public:
-  explicit StagedTransport(std::shared_ptr<Transport> host) : host_(std::move(host)) {}
+  using ForwardingTransport::ForwardingTransport;
 
   std::unique_ptr<Exchange> start(std::uint32_t tag, const std::vector<Message>& send,
                                   const std::vector<Message>& receive) override {
-    return std::make_unique<StagedExchange>(*host_, tag, send, receive);
+    return std::make_unique<StagedExchange>(to(), tag, send, receive);
   }
-  void publish(const std::string& key, const std::string& text) override { host_->publish(key, text); }
-  std::string read(const std::string& key, std::chrono::milliseconds patience) override {
-    return host_->read(key, patience);
-  }
-  std::shared_ptr<Transport> duplicate_for_thread(const std::string& purpose) override {
-    return host_->duplicate_for_thread(purpose);
-  }
-  std::shared_ptr<Transport> for_thread() override { return host_->for_thread(); }
-
- private:
-  std::shared_ptr<Transport> host_;
 };
 
 }  // namespace
