@@ -2,8 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
@@ -57,31 +55,10 @@ void StepGradients::drop(bool) {
   std::fill(to_update_.begin(), to_update_.end(), nullptr);
 }
 
-/// Runs after a gradient was added to its parameter.
-struct OneProcessGradients::Hook final : torch::autograd::FunctionPostHook {
-  Hook(OneProcessGradients& to, std::size_t parameter) : gradients(to), index(parameter) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    gradients.arrived(index);
-    return outputs;
-  }
-  OneProcessGradients& gradients;
-  std::size_t index;
-};
-
 OneProcessGradients::OneProcessGradients(GradientOptions options)
     : StepGradients(std::move(options)), accumulated_(options_.parameters.size()) {
   if (options_.sparse_rows) rows_.emplace(options_.parameters);
-  if (!options_.complete) return;
-  for (std::size_t i = 0; i < options_.parameters.size(); ++i) {
-    auto node = torch::autograd::impl::grad_accumulator(options_.parameters[i]);
-    const std::uintptr_t key = node->add_post_hook(std::make_unique<Hook>(*this, i));
-    nodes_.emplace_back(std::move(node), key);
-  }
-}
-
-OneProcessGradients::~OneProcessGradients() {
-  for (const auto& [node, key] : nodes_) node->del_post_hook(key);
+  if (options_.complete) hooks_.emplace(options_.parameters, [this](std::size_t i) { arrived(i); });
 }
 
 void OneProcessGradients::begin_backward(const std::string&, bool last, bool, const std::vector<std::size_t>&) {

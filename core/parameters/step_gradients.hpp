@@ -5,18 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "core/zero/gradient_hooks.hpp"
 #include "core/zero/sharding.hpp"
 #include "core/zero/sparse_rows.hpp"
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace capstan {
 
@@ -108,7 +103,6 @@ class StepGradients {
 class OneProcessGradients final : public StepGradients {
  public:
   explicit OneProcessGradients(GradientOptions options);
-  ~OneProcessGradients() override;
 
   void begin_backward(const std::string& step, bool last, bool local,
                       const std::vector<std::size_t>& left_out) override;
@@ -123,15 +117,14 @@ class OneProcessGradients final : public StepGradients {
   void drop(bool applied) override;
 
  private:
-  struct Hook;
   bool prepare(std::size_t i) override;
   void absorb(std::size_t i);
   void arrived(std::size_t i);
 
   std::vector<at::Tensor> accumulated_;  // sums over micro-batches; undefined where autograd's own sum counts
   bool last_ = false;                    // within the step's last backward
-  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> nodes_;  // with the hooks on them
   std::optional<SparseRows> rows_;
+  std::optional<GradientHooks> hooks_;  // where somebody asks for complete gradients
 };
 
 /// The gradients of a process that holds parts, or trains with others: a GradientReducer averages them.

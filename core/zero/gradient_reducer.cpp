@@ -4,8 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 
@@ -22,18 +20,6 @@ void note_use_here(const at::Tensor& tensor) {
 }
 
 }  // namespace
-
-/// Runs after a gradient was added to its parameter.
-struct GradientReducer::Hook final : torch::autograd::FunctionPostHook {
-  Hook(GradientReducer& to, std::size_t parameter) : reducer(to), index(parameter) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    reducer.arrived(index);
-    return outputs;
-  }
-  GradientReducer& reducer;
-  std::size_t index;
-};
 
 GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, WorkQueue& queue,
                                  const Partition& partition, std::vector<at::Tensor> parameters,
@@ -71,11 +57,7 @@ GradientReducer::GradientReducer(std::shared_ptr<Communicator> communicator, Wor
   } else {
     owned_.emplace(partition_, communicator_->rank(), memory(options_.accumulation), std::move(stored));
   }
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    auto node = torch::autograd::impl::grad_accumulator(parameters_[i]);
-    const std::uintptr_t key = node->add_post_hook(std::make_unique<Hook>(*this, i));
-    nodes_.emplace_back(std::move(node), key);
-  }
+  hooks_.emplace(parameters_, [this](std::size_t i) { arrived(i); });
 }
 
 at::TensorOptions GradientReducer::memory(at::ScalarType dtype) const {
@@ -102,10 +84,7 @@ void GradientReducer::build_quantized() {
   }
 }
 
-GradientReducer::~GradientReducer() {
-  queue_.discard();
-  for (const auto& [node, key] : nodes_) node->del_post_hook(key);
-}
+GradientReducer::~GradientReducer() { queue_.discard(); }
 
 void GradientReducer::begin(const std::string& name, bool last, bool local, const std::vector<std::size_t>& left_out) {
   forget_under_way();

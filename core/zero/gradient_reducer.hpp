@@ -13,16 +13,13 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
+#include "core/zero/gradient_hooks.hpp"
 #include "core/zero/mixed_bucket.hpp"
 #include "core/zero/owned_gradients.hpp"
 #include "core/zero/partition.hpp"
 #include "core/zero/quantized_collectives.hpp"
 #include "core/zero/sparse_rows.hpp"
 #include "core/zero/work_queue.hpp"
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace capstan {
 
@@ -96,7 +93,6 @@ class GradientReducer {
   void forget_errors();
 
  private:
-  struct Hook;
   struct BucketState {
     std::size_t missing = 0;  // gradients that have not come in this backward
     bool closed = false;
@@ -138,7 +134,6 @@ class GradientReducer {
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
   Options options_;
-  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> nodes_;  // with our hook's key
 
   at::Tensor flat_;                      // stages 0 and 1: all gradients
   std::optional<OwnedGradients> owned_;  // from stage 2 on
@@ -171,6 +166,7 @@ class GradientReducer {
   std::deque<UnderWay> under_way_;
   std::int64_t elements_under_way_ = 0;
   WorkQueue& queue_;
+  std::optional<GradientHooks> hooks_;  // last: they call arrived()
 };
 
 }  // namespace capstan
