@@ -97,7 +97,7 @@ function(capstan_add_elementwise name)
     capstan_add_plugin(${name}_cuda KIND optimizer TIER stable SOURCES ${kernel} ${updates} MANIFEST ${manifest}
       OUTPUT_NAME ${arg_OUTPUT_NAME}_cuda LIBRARIES ${arg_LIBRARIES})
     set_target_properties(capstan_optimizer_${name}_cuda PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
-    # The CPU's roundings: multiply-adds are fused only where a rule says so.
+    # nvcc fuses no multiply-adds by itself, so that a rule rounds as on the CPU.
     target_compile_options(capstan_optimizer_${name}_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false>)
   endif()
   set(CAPSTAN_INSTALL_PLUGINS "")

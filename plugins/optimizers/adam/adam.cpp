@@ -26,9 +26,7 @@ struct AdamRule : AdamNumbers {
   static constexpr int kStates = 2;
   template <class V>
   CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
-    const V g = decayed(moments, p, grad);
-    state[0] = first_average(moments, state[0], g);
-    state[1] = second_average(moments, state[1], g);
+    take_averages(moments, p, grad, state);
     p = moved(p, state[0], state[1]);
   }
 };
@@ -39,9 +37,7 @@ struct AmsgradRule : AdamNumbers {
   static constexpr int kStates = 3;
   template <class V>
   CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
-    const V g = decayed(moments, p, grad);
-    state[0] = first_average(moments, state[0], g);
-    state[1] = second_average(moments, state[1], g);
+    take_averages(moments, p, grad, state);
     state[2] = max(state[2], state[1]);
     p = moved(p, state[0], state[2]);
   }

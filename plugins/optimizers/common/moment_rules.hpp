@@ -32,6 +32,15 @@ CAPSTAN_RULE V second_average(const Moments& n, V v, V g) {
   return mul_add(V(n.beta2), v, n.one_minus_beta2 * (g * g));
 }
 
+/// Adam's averages: state[0] of the gradient, state[1] of its square. Returns the gradient, decayed.
+template <class V>
+CAPSTAN_RULE V take_averages(const Moments& n, V p, V grad, V* state) {
+  const V g = decayed(n, p, grad);
+  state[0] = first_average(n, state[0], g);
+  state[1] = second_average(n, state[1], g);
+  return g;
+}
+
 CAPSTAN_RULES_END
 
 #endif

@@ -17,12 +17,9 @@ struct NadamRule {
 
   template <class V>
   CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
-    V &m = state[0], &v = state[1];
-    const V g = decayed(moments, p, grad);
-    m = first_average(moments, m, g);
-    v = second_average(moments, v, g);
-    const V ahead = mul_add(V(moment_rate), m, grad_rate * g);
-    const V denominator = mul_add(sqrt(v), V(inverse_sqrt_c2), V(eps));
+    const V g = take_averages(moments, p, grad, state);
+    const V ahead = mul_add(V(moment_rate), state[0], grad_rate * g);
+    const V denominator = mul_add(sqrt(state[1]), V(inverse_sqrt_c2), V(eps));
     p = neg_mul_add(V(decay), p, p) - ahead / denominator;
   }
 };

@@ -2,7 +2,8 @@
 
 #include <cstddef>
 
-#include "plugins/optimizers/common/device_rule.hpp"
+#include "capstan/sdk/elements/float_rules.hpp"
+#include "plugins/optimizers/common/moment_rules.hpp"
 
 // The order in which a device adds up: the same bits each time, whatever the device has of processors.
 //
@@ -11,22 +12,17 @@
 //   2. The threads' sums are folded: to each of the lower half the one half the width further is added, then to each of
 //      the lower quarter, down to one.
 //   3. The units' sums are added the same way, as if they were the elements of one unit of any size.
-#ifdef __CUDACC__
-#define CAPSTAN_RULE __device__
-#else
-#define CAPSTAN_RULE
-#endif
 
 namespace capstan::optimizers {
 
 constexpr std::size_t kSumThreads = 256, kSumUnit = 2048;
 
-CAPSTAN_ON_DEVICE constexpr std::size_t units_of(std::size_t count) { return (count + kSumUnit - 1) / kSumUnit; }
+CAPSTAN_RULE constexpr std::size_t units_of(std::size_t count) { return (count + kSumUnit - 1) / kSumUnit; }
 
 /// A sum of plain numbers.
 struct Total {
   double value = 0;
-  CAPSTAN_ON_DEVICE void add(const Total& other) { value += other.value; }
+  CAPSTAN_RULE void add(const Total& other) { value += other.value; }
 };
 
 /// What `thread` adds of the indices [begin, end).

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "plugins/optimizers/common/device_rule.hpp"
+#include "capstan/sdk/elements/float_rules.hpp"
+#include "plugins/optimizers/common/moment_rules.hpp"
 
 namespace capstan::optimizers {
 
@@ -11,7 +12,7 @@ struct LayerSums {
   double directions = 0;  // squares of m / (sqrt(v) + eps) + decay*p
   float factor = 0;       // greatest (sqrt(v) + eps) / (sqrt(fresh) + eps)
 
-  CAPSTAN_ON_DEVICE void add(const LayerSums& other) {
+  CAPSTAN_RULE void add(const LayerSums& other) {
     weights += other.weights;
     gradients += other.gradients;
     directions += other.directions;

@@ -15,14 +15,14 @@ CAPSTAN_RULE inline Total square_of(float value) { return {static_cast<double>(v
 // Steps of 1-bit Adam (Tang et al. 2021), 0/1 Adam (Lu et al. 2022) and 1-bit LAMB (Li et al. 2021).
 
 CAPSTAN_RULE inline float blended(const Moments& n, float m, float grad) {
-  return first_moment(n, m, grad * n.grad_scale);
+  return first_average(n, m, grad * n.grad_scale);
 }
 CAPSTAN_RULE inline float denominator(float eps, float v) { return std::sqrt(v) + eps; }
 CAPSTAN_RULE inline float direction(const StepRates& n, float p, float m, float v) {
-  return fused(n.decay, p, m / denominator(n.eps, v));
+  return mul_add(n.decay, p, m / denominator(n.eps, v));
 }
 CAPSTAN_RULE inline float moved(const StepRates& n, float p, float m, float v) {
-  return fused(-n.lr, direction(n, p, m, v), p);
+  return mul_add(-n.lr, direction(n, p, m, v), p);
 }
 
 /// The warm-up, a rule for sweep().
@@ -30,8 +30,8 @@ struct Adaptive {
   AdaptiveNumbers n;
   CAPSTAN_RULE void operator()(float& p, float grad, float* state) const {
     const float g = grad * n.moments.grad_scale;
-    state[0] = first_moment(n.moments, state[0], g);
-    state[1] = second_moment(n.moments, state[1], g);
+    state[0] = first_average(n.moments, state[0], g);
+    state[1] = second_average(n.moments, state[1], g);
     p = moved(n.rates, p, state[0], state[1]);
   }
 };
@@ -81,7 +81,9 @@ struct AddGradient {
   Grad grad;
   float factor;
   float* error;
-  CAPSTAN_RULE Total operator()(std::size_t i) const { return square_of(error[i] = fused(grad(i), factor, error[i])); }
+  CAPSTAN_RULE Total operator()(std::size_t i) const {
+    return square_of(error[i] = mul_add(grad(i), factor, error[i]));
+  }
 };
 
 template <class Grad>
@@ -92,7 +94,7 @@ struct AddBlended {
   float factor;
   float* error;
   CAPSTAN_RULE Total operator()(std::size_t i) const {
-    return square_of(error[i] = fused(factor, blended(n, m[i], grad(i)), error[i]));
+    return square_of(error[i] = mul_add(factor, blended(n, m[i], grad(i)), error[i]));
   }
 };
 
@@ -101,7 +103,7 @@ struct AddPreconditioned {
   const float *u, *v;
   float* error;
   CAPSTAN_RULE Total operator()(std::size_t i) const {
-    return square_of(error[i] = fused(u[i], denominator(eps, v[i]), error[i]));
+    return square_of(error[i] = mul_add(u[i], denominator(eps, v[i]), error[i]));
   }
 };
 
@@ -139,7 +141,7 @@ struct LocalStep {
   float *m, *u, *p;
   CAPSTAN_RULE void operator()(std::size_t i) const {
     const float mean = blended(n.moments, m[i], grad(i));
-    const float way = fused(-n.rates.lr, direction(n.rates, p[i], mean, v[i]), u[i]);
+    const float way = mul_add(-n.rates.lr, direction(n.rates, p[i], mean, v[i]), u[i]);
     m[i] = mean;
     u[i] = way;
     p[i] = common[i] + way;
@@ -168,7 +170,7 @@ struct BlendAndMeasure {
   float *m, *v;
   CAPSTAN_RULE LayerSums operator()(std::size_t i) const {
     const float g = grad(i) * n.moments.grad_scale;
-    const float mean = first_moment(n.moments, m[i], g), square = second_moment(n.moments, v[i], g);
+    const float mean = first_average(n.moments, m[i], g), square = second_average(n.moments, v[i], g);
     m[i] = mean;
     v[i] = square;
     LayerSums sums;
@@ -185,8 +187,8 @@ struct RefreshAndMeasure {
   float *m, *fresh;
   CAPSTAN_RULE LayerSums operator()(std::size_t i) const {
     const float before = m[i], mean = averaged[i] / scaling;
-    const float g = fused(-n.moments.beta1, before, mean) / n.moments.one_minus_beta1;
-    const float newer = second_moment(n.moments, fresh[i], g);
+    const float g = mul_add(-n.moments.beta1, before, mean) / n.moments.one_minus_beta1;
+    const float newer = second_average(n.moments, fresh[i], g);
     m[i] = mean;
     fresh[i] = newer;
     const float below = denominator(n.rates.eps, v[i]);
@@ -194,7 +196,7 @@ struct RefreshAndMeasure {
     LayerSums sums;
     sums.weights = square_of(p[i]).value;
     sums.gradients = square_of(gradient).value;
-    sums.directions = square_of(fused(n.rates.decay, p[i], gradient)).value;
+    sums.directions = square_of(mul_add(n.rates.decay, p[i], gradient)).value;
     sums.factor = below / denominator(n.rates.eps, newer);
     return sums;
   }

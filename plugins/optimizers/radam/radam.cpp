@@ -17,11 +17,8 @@ struct RadamNumbers {
 struct RadamMomentumRule : RadamNumbers {
   template <class V>
   CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
-    V &m = state[0], &v = state[1];
-    const V g = decayed(moments, p, grad);
-    m = first_average(moments, m, g);
-    v = second_average(moments, v, g);
-    p = neg_mul_add(V(rate), m, neg_mul_add(V(decay), p, p));
+    take_averages(moments, p, grad, state);
+    p = neg_mul_add(V(rate), state[0], neg_mul_add(V(decay), p, p));
   }
 };
 CAPSTAN_RULE_KERNEL(RadamMomentumRule)
@@ -29,11 +26,8 @@ CAPSTAN_RULE_KERNEL(RadamMomentumRule)
 struct RadamRule : RadamNumbers {
   template <class V>
   CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
-    V &m = state[0], &v = state[1];
-    const V g = decayed(moments, p, grad);
-    m = first_average(moments, m, g);
-    v = second_average(moments, v, g);
-    p = neg_mul_add(V(rate), m / (sqrt(v) + eps), neg_mul_add(V(decay), p, p));
+    take_averages(moments, p, grad, state);
+    p = neg_mul_add(V(rate), state[0] / (sqrt(state[1]) + eps), neg_mul_add(V(decay), p, p));
   }
 };
 CAPSTAN_RULE_KERNEL(RadamRule)

@@ -27,8 +27,10 @@ inline void check_launch(const char* fault) {
   if (fault) throw sdk::Error(std::string("launching the update on the device failed: ") + fault);
 }
 
-/// Call it where the updates of all slots were launched, because the launches write the compute copies.
-inline void mark_written(const sdk::Slots& slots) {
+/// Call it where the updates of all slots were launched, because the launches write the compute copies. `slots` are
+/// sdk::Slots, or several of them.
+template <class Slots>
+void mark_written(const Slots& slots) {
   for (const sdk::Slot raw : slots) {
     const sdk::DeviceSlot slot(raw);
     if (slot.compute().data) slot.mark_compute_written();

@@ -91,7 +91,8 @@ __global__ void sweep_kernel(const __grid_constant__ SweepList<Rule> list) {
   while (list.first[slot + 1] <= blockIdx.x) ++slot;
   const DeviceBlock& block = list.blocks[slot];
   const std::int64_t begin = (blockIdx.x - list.first[slot]) * kSweepChunk;
-  const std::int64_t end = min(begin + kSweepChunk, static_cast<std::int64_t>(block.count));
+  const auto count = static_cast<std::int64_t>(block.count);
+  const std::int64_t end = count - begin < kSweepChunk ? count : begin + kSweepChunk;
   const DeviceValues params{block.param};
   for (std::int64_t i = begin + threadIdx.x; i < end; i += kSweepThreads * kSweepEach) {
     float param[kSweepEach], grad[kSweepEach], states[kStates > 0 ? kStates : 1][kSweepEach];

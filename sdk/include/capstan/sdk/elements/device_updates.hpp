@@ -44,10 +44,7 @@ class ElementUpdates {
   /// Launches the updates of what was added. Once.
   void run() {
     for (const auto& [rule, list] : lists_) check_launch(list->launch(host_.stream()));
-    for (const sdk::Slot& slot : slots_) {
-      const sdk::DeviceSlot there(slot);
-      if (there.compute().data) there.mark_compute_written();
-    }
+    mark_written(slots_);
   }
 
  private:

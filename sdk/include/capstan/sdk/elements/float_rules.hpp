@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-// What rules call, for V = float. Compiled without contraction of multiply-adds.
+// The functions of elements.hpp for V = float. Build files that include this without contraction of multiply-adds.
 #ifdef __CUDACC__
 #define CAPSTAN_RULE __host__ __device__
 #else
