@@ -117,7 +117,8 @@ const Setting kSettings[] = {
     {"observers",
      {"flops_profiler.enabled=true", "flops_profiler.profile_step=1", "progressive_layer_drop.enabled=true",
       R"(capstan.observers=[{"type": "tensorboard_histograms"}])"}},
-    // The order in which the CPU's kernel adds depends on the width of its vectors.
+    // The device's kernel adds in another order than the CPU's. With the kernels of LibTorch for AVX2 a loss differs by
+    // 1.43e-6, three units in the last place, with those for no vectors by none.
     {"sparse_attention", {"sparse_attention.mode=fixed"}, 1, 3e-6, false},
     {"lion", {"optimizer.type=Lion"}, 1, 1e-6, false},
     {"lamb_in_host_memory", {"optimizer.type=Lamb"}},
