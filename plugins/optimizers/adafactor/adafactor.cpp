@@ -5,18 +5,13 @@
 
 #include "capstan/sdk/elements/convert.hpp"
 #include "capstan/sdk/optimizer.hpp"
+#include "plugins/optimizers/adafactor/adafactor_group.hpp"
+#include "plugins/optimizers/adafactor/adafactor_on_device.hpp"
 #include "plugins/optimizers/adafactor/factored_variance.hpp"
 
 namespace capstan::optimizers {
 using namespace elements;
 namespace {
-
-enum State : std::size_t { kStep, kRowVar, kColVar, kVariance };
-
-struct AdafactorGroup {
-  double lr, beta2_decay, least_root, least_scale, d, weight_decay;
-  bool maximize;
-};
 
 /// Adafactor (Shazeer and Stern 2018), as torch has it:
 ///   scale = max(eps2, rms(p)) * min(lr, 1/sqrt(t));  p -= lr*decay*p;
@@ -27,18 +22,12 @@ class Adafactor {
   Adafactor(const sdk::Host&, const sdk::Params&) {}
 
   void update(const sdk::Slots& slots, const sdk::Step& step) const {
-    const auto groups = step.each_group(&read);
+    if (slots.size() > 0 && !sdk::on_cpu(slots[0].raw()->param)) return update_adafactor_on_device(slots, step);
+    const auto groups = step.each_group(&AdafactorGroup::read);
     for (const sdk::Slot slot : slots) update(slot, groups[slot.group()], step.grad_scale());
   }
 
  private:
-  static AdafactorGroup read(const sdk::Group& group) {
-    double eps[2];
-    group.read("eps", eps, 2);
-    return {group.number("lr"),           group.number("beta2_decay"), eps[0], eps[1], group.number("d"),
-            group.number("weight_decay"), group.boolean("maximize")};
-  }
-
   static void update(const sdk::Slot& slot, const AdafactorGroup& group, double grad_scale) {
     const auto t = static_cast<double>(++slot.counter(kStep));
     std::vector<float> direction = gradient_of(slot, group.maximize ? -grad_scale : grad_scale);

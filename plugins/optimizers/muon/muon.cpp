@@ -1,45 +1,27 @@
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <deque>
-#include <optional>
-#include <string>
 
 #include "capstan/sdk/elements/elementwise.hpp"
 #include "capstan/sdk/floats.hpp"
 #include "capstan/sdk/optimizer.hpp"
 #include "capstan/sdk/parallel.hpp"
+#include "plugins/optimizers/muon/muon_group.hpp"
 #include "plugins/optimizers/muon/muon_kernel.hpp"
-#include "plugins/optimizers/muon/newton_schulz.hpp"
+#include "plugins/optimizers/muon/muon_on_device.hpp"
 
 namespace capstan::optimizers {
 namespace {
 
-// `momentum_buffer` is the average of gradients in both rules. Where there is an average of squares, the rule is
-// AdamW's.
-enum State : std::size_t { kStep, kMomentum, kSquares, kSquaresOfMatrix, kSquaresOfEmbedding };
-
 constexpr std::int64_t kGrain = 8192;  // elements that one thread should at least have to do
-
-struct MuonGroup {
-  double lr, weight_decay, momentum, eps, adam_eps, beta1, beta2;
-  double coefficients[3];
-  std::int64_t steps;
-  bool nesterov;
-};
 
 class Muon {
  public:
-  Muon(const sdk::Host&, const sdk::Params& params)
-      : gram_(params.text("ns_method") == "gram"),
-        like_adamw_(params.has("adjust_lr_fn") && params.text("adjust_lr_fn") == "match_rms_adamw") {
-    const double lr = params.number("lr");
-    if (params.has("muon_lr")) muon_factor_ = params.number("muon_lr") / lr;
-    if (params.has("adam_lr")) adam_factor_ = params.number("adam_lr") / lr;
-  }
+  Muon(const sdk::Host&, const sdk::Params& params) : choices_(params) {}
 
   void update(const sdk::Slots& slots, const sdk::Step& step) const {
-    const auto groups = step.each_group(&read);
+    if (slots.size() > 0 && !sdk::on_cpu(slots[0].raw()->param)) return update_muon_on_device(slots, step, choices_);
+    const auto groups = step.each_group(&MuonGroup::read);
     ElementwiseUpdate others(slots.size());
     std::deque<MuonAdamNumbers> numbers;
     for (const sdk::Slot slot : slots) {
@@ -56,35 +38,9 @@ class Muon {
   }
 
  private:
-  /// The state that makes a parameter one of AdamW's.
-  static std::optional<State> squares_of(const sdk::Slot& slot) {
-    for (const State state : {kSquares, kSquaresOfMatrix, kSquaresOfEmbedding}) {
-      if (slot.has_state(state)) return state;
-    }
-    return std::nullopt;
-  }
-
-  static MuonGroup read(const sdk::Group& group) {
-    double betas[2];
-    group.read("betas", betas, 2);
-    const double eps = group.number("eps");
-    MuonGroup numbers{group.number("lr"),
-                      group.number("weight_decay"),
-                      group.number("momentum"),
-                      eps,
-                      group.number_or("adam_eps", eps),
-                      betas[0],
-                      betas[1],
-                      {},
-                      static_cast<std::int64_t>(group.number("ns_steps")),
-                      group.boolean("nesterov")};
-    group.read("ns_coefficients", numbers.coefficients, 3);
-    return numbers;
-  }
-
   MuonAdamNumbers adam_numbers(const MuonGroup& group, std::int64_t t, double grad_scale) const {
     const auto step = static_cast<double>(t);
-    const double lr = group.lr * adam_factor_;
+    const double lr = group.lr * choices_.adam_factor;
     return {.moments = Moments(grad_scale, 0.0, group.beta1, group.beta2),
             .inverse_root = static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(group.beta2, step))),
             .eps = static_cast<float>(group.adam_eps),
@@ -97,16 +53,11 @@ class Muon {
   void update_matrix(const sdk::Slot& slot, const MuonGroup& group, float grad_scale) const {
     if (slot.numel() == 0) return;
     const auto rows = static_cast<std::size_t>(slot.full_shape()[0]);
-    const NewtonSchulz iteration{static_cast<float>(group.coefficients[0]),
-                                 static_cast<float>(group.coefficients[1]),
-                                 static_cast<float>(group.coefficients[2]),
-                                 group.eps,
-                                 group.steps,
-                                 gram_};
-    const Matrix direction = iteration.orthogonal(momentum_of(slot, group, rows, grad_scale));
-    const double lr = group.lr * muon_factor_;
+    const Matrix direction = group.newton_schulz(choices_.gram).orthogonal(momentum_of(slot, group, rows, grad_scale));
+    const double lr = group.lr * choices_.muon_factor;
     const auto keep = static_cast<float>(1.0 - lr * group.weight_decay);
-    const auto rate = static_cast<float>(lr * shape_factor(direction));
+    const auto rate = static_cast<float>(
+        lr * choices_.shape_factor(static_cast<double>(direction.rows), static_cast<double>(direction.columns)));
     float* weights = slot.param();
     sdk::parallel_for(0, static_cast<std::int64_t>(slot.numel()), kGrain, [&](std::int64_t begin, std::int64_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
@@ -131,13 +82,7 @@ class Muon {
     return blend;
   }
 
-  double shape_factor(const Matrix& matrix) const {
-    const auto rows = static_cast<double>(matrix.rows), columns = static_cast<double>(matrix.columns);
-    return like_adamw_ ? 0.2 * std::sqrt(std::max(rows, columns)) : std::sqrt(std::max(1.0, rows / columns));
-  }
-
-  bool gram_, like_adamw_;
-  double muon_factor_ = 1, adam_factor_ = 1;  // what the group's rate is multiplied by
+  MuonChoices choices_;
 };
 
 }  // namespace

@@ -9,10 +9,6 @@
 namespace capstan::optimizers {
 namespace {
 
-/// Beyond so many iterations on one Gram matrix the roundings of its smallest eigenvalues, which an iteration
-/// multiplies by up to 12, would show.
-constexpr std::int64_t kGramSteps = 4;
-
 /// The Frobenius norm: each row's squares in order, then the rows in order, whatever thread has a row.
 double norm_of(const Matrix& matrix) {
   std::vector<double> squares(matrix.rows);

@@ -2,9 +2,14 @@
 
 #include <cstdint>
 
+#include "capstan/sdk/tensors.hpp"
 #include "plugins/optimizers/muon/matrix_product.hpp"
 
 namespace capstan::optimizers {
+
+/// Beyond so many iterations on one Gram matrix the roundings of its smallest eigenvalues, which an iteration
+/// multiplies by up to 12, would show.
+constexpr std::int64_t kGramSteps = 4;
 
 struct NewtonSchulz {
   float a, b, c;
@@ -14,8 +19,14 @@ struct NewtonSchulz {
 
   /// The matrix nearest to an orthogonal one, roughly: its singular values go to about 1. In float32.
   Matrix orthogonal(Matrix matrix) const;
+  /// The same of each matrix of a list, by LibTorch's operators on the list's device. May write over the list's values.
+  sdk::Tensors orthogonal(sdk::Tensors matrices) const;
 
  private:
+  sdk::Tensors iterated(sdk::Tensors x) const;
+  sdk::Tensors iterated_on_gram(sdk::Tensors x) const;
+  /// b A + c A^2
+  sdk::Tensors polynomial_of(const sdk::Tensors& squares) const;
   Matrix iterated(Matrix x) const;
   Matrix iterated_on_gram(Matrix x) const;
 };

@@ -121,6 +121,9 @@ const Setting kSettings[] = {
     // 1.43e-6, three units in the last place, with those for no vectors by none.
     {"sparse_attention", {"sparse_attention.mode=fixed"}, 1, 3e-6, false},
     {"lion", {"optimizer.type=Lion"}, 1, 1e-6, false},
+    // Products of matrices by LibTorch, which adds in another order than the kernel for the CPU.
+    {"muon_stage1", {"optimizer.type=Muon", "zero_optimization.stage=1"}, 2, 1e-6, false},
+    {"adafactor", {"optimizer.type=Adafactor"}, 1, 1e-6, false},
     {"lamb_in_host_memory", {"optimizer.type=Lamb"}},
     {"offload_bf16_stage2_overlap",
      {"bf16.enabled=true", "zero_optimization.stage=2", "zero_optimization.overlap_comm=true",
