@@ -48,13 +48,14 @@ class TrialProcess : public ::testing::Test {
     for (pid_t pid = 0; in >> pid;) pids.push_back(pid);
     return pids;
   }
-  /// Gone, or a zombie that somebody else is to reap.
+  /// Gone, a zombie that somebody else is to reap, or dead, which is a zombie's state while it is reaped.
   static bool gone(pid_t pid) {
     std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
     std::string text;
     std::getline(in, text);
     const auto name = text.rfind(')');
-    return text.empty() || (name != std::string::npos && text.substr(name, 3) == ") Z");
+    return text.empty() ||
+           (name != std::string::npos && (text.substr(name, 3) == ") Z" || text.substr(name, 3) == ") X"));
   }
   void expect_all_gone(std::size_t count) const {
     EXPECT_EQ(written().size(), count);
