@@ -203,6 +203,7 @@ struct PluginsCheckArguments {
   std::optional<std::int64_t> timeout;  // seconds a case
   std::string params;                   // JSON; empty: the defaults
   std::string device;                   // type of an accelerator, or "emulated"; empty: the CPU
+  std::string beside;                   // file of the build for the CPU
   bool in_process = false;
   bool json = false;
   bool verify = false;  // train with it in every way as well

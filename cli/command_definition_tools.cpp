@@ -224,6 +224,8 @@ void Definition::define_plugins() {
               "Values of parameters in place of their defaults: '{\"names\": [\"attn\"]}'");
   text_option(check, "--device", check_->arguments.device, "TYPE",
               "Try components for an accelerator there; emulated: on every machine, and strictly");
+  text_option(check, "--beside", check_->arguments.beside, "FILE",
+              "With --device: compare updates with those of this file's optimizers for the CPU");
   flag(check, "--in-process", check_->arguments.in_process, "No processes of their own: for the debugger");
   flag(check, "--json", check_->arguments.json, "Print the results as JSON");
   flag(check, "--verify", check_->arguments.verify,

@@ -33,6 +33,14 @@ void check_file(const std::string& file) {
   if (!std::filesystem::exists(file, error)) throw PluginError(file + ": there is no such file.");
 }
 
+void check_beside(const PluginsCheckArguments& arguments) {
+  if (arguments.beside.empty()) return;
+  if (arguments.device.empty()) {
+    throw UsageError("--beside: is compared with updates on a device, and --device names none.");
+  }
+  check_file(arguments.beside);
+}
+
 void check_verify(const PluginsCheckArguments& arguments) {
   if (!arguments.verify) {
     if (!arguments.html.empty()) throw UsageError("--html: is the page of --verify, which is not given.");
@@ -68,11 +76,13 @@ std::string count_text(const std::vector<conformance::Result>& results) {
 
 int plugins_check(const PluginsCheckArguments& arguments) {
   check_file(arguments.file);
+  check_beside(arguments);
   check_verify(arguments);
   conformance::Options options;
   options.only = arguments.only;
   options.in_process = arguments.in_process;
   options.device = arguments.device;
+  options.beside = arguments.beside;
   if (arguments.seed) options.seed = static_cast<std::uint64_t>(*arguments.seed);
   if (arguments.timeout) {
     if (*arguments.timeout < 1)

@@ -14,6 +14,7 @@
 
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "sdk/conformance/beside_cases.hpp"
 #include "sdk/conformance/case.hpp"
 #include "sdk/conformance/conformance.hpp"
 #include "sdk/conformance/device_under_test.hpp"
@@ -94,7 +95,21 @@ std::vector<ComponentManifest> components_on(const PluginManifest& manifest, con
                     "LibTorch's operators alone.");
 }
 
-Cases all_cases(const fs::path& plugin, const Json& params, const std::string& device) {
+/// The build for the CPU that a component on a device is compared with.
+std::optional<CpuBuild> cpu_build_for(const ComponentManifest& component, const fs::path& plugin,
+                                      const PluginManifest& manifest, const fs::path& beside) {
+  if (component.kind != "optimizer" || component.runs_on("cpu")) return std::nullopt;
+  if (!beside.empty()) return cpu_build(beside, component.type);
+  for (const ComponentManifest& whole : manifest.components) {
+    if (whole.type == component.type && whole.device == ComponentManifest::kAnyDevice) {
+      return cpu_build(plugin, component.type);
+    }
+  }
+  return std::nullopt;
+}
+
+Cases all_cases(const fs::path& plugin, const Options& options) {
+  const std::string& device = options.device;
   Cases all = loading_cases(plugin);
   std::optional<IndexedPlugin> indexed;
   try {
@@ -102,7 +117,7 @@ Cases all_cases(const fs::path& plugin, const Json& params, const std::string& d
   } catch (const PluginError&) {
     return all;  // loading/manifest says it
   }
-  override_params(indexed->manifest, params);
+  override_params(indexed->manifest, options.params);
   for (const ComponentManifest& component : components_on(indexed->manifest, device)) {
     const auto add = [&](Cases more) { std::move(more.begin(), more.end(), std::back_inserter(all)); };
     add(creation_cases(component));
@@ -110,6 +125,9 @@ Cases all_cases(const fs::path& plugin, const Json& params, const std::string& d
     if (!on_cpu && device.empty()) continue;
     for (const Suite& suite : kSuites) {
       if (suite.kind == component.kind && (on_cpu || suite.on_devices)) add(suite.cases(component));
+    }
+    if (const auto cpu = cpu_build_for(component, plugin, indexed->manifest, options.beside)) {
+      add(beside_cases(component, *cpu));
     }
   }
   return all;
@@ -237,7 +255,7 @@ const char* outcome_name(Outcome outcome) {
 
 std::vector<CaseName> cases(const fs::path& plugin) {
   std::vector<CaseName> names;
-  for (const Case& test : all_cases(plugin, Json::object(), "")) names.push_back({test.name, test.rule});
+  for (const Case& test : all_cases(plugin, Options{})) names.push_back({test.name, test.rule});
   return names;
 }
 
@@ -250,7 +268,7 @@ std::vector<Result> check(const fs::path& plugin, const Options& options,
   const Context context{fs::absolute(plugin), options.seed, options.device};
   std::vector<Result> results;
   std::string closed;  // the gate that failed
-  for (const Case& test : all_cases(context.plugin, options.params, options.device)) {
+  for (const Case& test : all_cases(context.plugin, options)) {
     if (test.name.find(options.only) == std::string::npos) continue;
     Result result{.name = test.name, .rule = test.rule};
     if (closed.empty()) {
@@ -301,7 +319,8 @@ std::string line(const Result& result, const fs::path& plugin, const Options& op
   if (result.outcome == Outcome::kFailed) {
     text += "\n        the rule: " + result.rule + "\n        alone: capstan plugins check " + plugin.string() +
             " --in-process --only " + result.name + " --seed " + std::to_string(options.seed) +
-            (options.device.empty() ? "" : " --device " + options.device);
+            (options.device.empty() ? "" : " --device " + options.device) +
+            (options.beside.empty() ? "" : " --beside " + options.beside.string());
   }
   return text;
 }

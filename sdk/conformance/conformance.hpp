@@ -35,6 +35,9 @@ struct Options {
   /// Type of an accelerator in whose memory the tensors are, for components that are made for it; empty: host memory.
   /// "emulated" stands in for any device, on every machine, and names accesses of the host and work out of order.
   std::string device;
+  /// With `device`: a file with the same optimizers for the CPU, whose updates are compared with those on the device.
+  /// Components for any device are compared with themselves without it.
+  std::filesystem::path beside;
   /// Values of parameters in place of their defaults, for all components that have them: names that a transform of
   /// weights selects, for instance.
   Json params = Json::object();
@@ -46,7 +49,8 @@ std::vector<CaseName> cases(const std::filesystem::path& plugin);
 /// Runs the cases, each in a child process, and calls `seen` after each. Nothing of the plugin runs in this process
 /// unless options.in_process. When the file cannot be read or loaded, the cases behind are not tried. The process must
 /// not have used LibTorch's thread pool before: it would not survive fork. Throws ConfigError when no component has a
-/// parameter of options.params, or is made for options.device, and where no plugin brings that device.
+/// parameter of options.params, or is made for options.device, where no plugin brings that device, and where options.beside
+/// has no optimizer of a component's type for the CPU.
 std::vector<Result> check(const std::filesystem::path& plugin, const Options& options = {},
                           const std::function<void(const Result&)>& seen = {});
 

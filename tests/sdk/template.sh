@@ -12,7 +12,7 @@ cmake --install "$build" --component sdk --prefix "$work/prefix" >/dev/null
 # A clean environment: nothing of this tree may be needed.
 clean() { env -i PATH="$PATH" HOME="$work" OMP_NUM_THREADS=2 "$@"; }
 cd "$work/acme-signum"
-options=(-G Ninja -DCMAKE_PREFIX_PATH="$work/prefix")
+options=(-G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CUDA_ARCHITECTURES=90)
 case $kind-$variant in
   optimizer-* | model- | observer-?* | compression-* | dataset-* | metric-*) options+=(-DCAPSTAN_TORCH_DIR="$torch") ;;
   *) options+=(-DCAPSTAN_TORCH_DIR=/nowhere) ;;  # builds where there is no LibTorch

@@ -283,6 +283,47 @@ TEST_F(CheckOnADevice, FindsAnUpdateThatWaits) {
             "update 1 of three parameters waits for the device 1 times. Launch, and return.");
 }
 
+/// A build of this tree: of an optimizer for the CPU, or of its kernel for devices.
+std::filesystem::path built(const std::string& file) {
+  return std::filesystem::path(CAPSTAN_TEST_BUILD_DIR "/lib/capstan") / file;
+}
+
+TEST_F(CheckOnADevice, ComparesUpdatesWithThoseOfTheBuildForTheCpu) {
+  ::setenv("CAPSTAN_BAD", "", 1);
+  const auto results = check(
+      built("emulated/libcapstan_optimizer_lion_cuda_on_cpu.so"),
+      {.only = "beside_cpu", .device = "emulated", .beside = built("plugins/optimizers/libcapstan_optimizer_lion.so")});
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].outcome, Outcome::kPassed) << results[0].text;
+  EXPECT_EQ(results[0].rule, "An update on the device gives the bits of the build for the CPU.");
+
+  // One has momentum, which shows from the second update on, and the other has none.
+  const auto others =
+      check(plugin("device"), {.only = "beside_cpu", .device = "emulated", .beside = plugin("optimizer")});
+  ASSERT_EQ(others.size(), 1u);
+  EXPECT_EQ(others[0].outcome, Outcome::kFailed);
+  EXPECT_THAT(others[0].text,
+              ::testing::MatchesRegex("with gradients of Float, element 0 after update 1 is .* on the device and .* on "
+                                      "the CPU\\."));
+}
+
+TEST_F(CheckOnADevice, ComparesWhatRunsAnywhereWithItself) {
+  const auto results =
+      check(built("plugins/optimizers/libcapstan_optimizer_muon.so"), {.only = "beside_cpu", .device = "emulated"});
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_EQ(results[0].outcome, Outcome::kPassed) << results[0].text;
+}
+
+TEST_F(CheckOnADevice, SaysThatTheOtherFileLacksTheOptimizer) {
+  EXPECT_THAT(
+      [] {
+        check(built("emulated/libcapstan_optimizer_lion_cuda_on_cpu.so"),
+              {.device = "emulated", .beside = plugin("optimizer")});
+      },
+      ::testing::ThrowsMessage<ConfigError>(
+          ::testing::EndsWith("has no optimizer 'Lion' for the CPU. Name the file of the build for the CPU.")));
+}
+
 TEST_F(CheckOnADevice, SaysWhatIsMadeForNoSuchDevice) {
   EXPECT_THAT([&] { check(plugin("optimizer"), {.device = "emulated"}); },
               ::testing::ThrowsMessage<ConfigError>(::testing::StartsWith(
