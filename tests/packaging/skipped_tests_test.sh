@@ -30,6 +30,10 @@ grep -qx "1 passed, 0 failed, 1 skipped" "$work/out" || fail "the tests are not 
 ! run "no .venv-trackers: scripts/setup makes it" || fail "what setup should have installed is missing, and nobody notices"
 grep -q "scripts/setup makes it: NOT A KNOWN REASON" "$work/out" || fail "the unknown reason is not marked"
 
+# Several runs are added up.
+"$source/scripts/skipped_tests" "$work/tests.xml" "$work/tests.xml" >"$work/out" || true
+grep -qx "2 passed, 0 failed, 2 skipped" "$work/out" || fail "two runs are not added up"
+
 # A program that runs all of its tests counts as many tests, and as one when it dies before it sums up.
 cat >"$work/tests.xml" <<XML
 <testsuite>
