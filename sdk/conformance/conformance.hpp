@@ -49,8 +49,8 @@ std::vector<CaseName> cases(const std::filesystem::path& plugin);
 /// Runs the cases, each in a child process, and calls `seen` after each. Nothing of the plugin runs in this process
 /// unless options.in_process. When the file cannot be read or loaded, the cases behind are not tried. The process must
 /// not have used LibTorch's thread pool before: it would not survive fork. Throws ConfigError when no component has a
-/// parameter of options.params, or is made for options.device, where no plugin brings that device, and where options.beside
-/// has no optimizer of a component's type for the CPU.
+/// parameter of options.params, or is made for options.device, where no plugin brings that device, and where
+/// options.beside has no optimizer of a component's type for the CPU.
 std::vector<Result> check(const std::filesystem::path& plugin, const Options& options = {},
                           const std::function<void(const Result&)>& seen = {});
 

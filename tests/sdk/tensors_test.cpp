@@ -113,17 +113,29 @@ TEST_F(TwoLists, WithoutTensorsChangeNothing) {
 }
 
 TEST_F(TwoLists, SayWhatDoesNotFit) {
-  EXPECT_THAT([&] { x_.mul_(std::vector<double>{1, 2, 3}); },
-              ThrowsMessage<Error>("a list of 2 tensors takes one number, or one a tensor; it got 3."));
+  EXPECT_THAT(
+      [&] {
+        x_.mul_(std::vector<double>{1, 2, 3});
+      },
+      ThrowsMessage<Error>("a list of 2 tensors takes one number, or one a tensor; it got 3."));
   EXPECT_THAT([&] { x_.add_(list({y0_})); }, ThrowsMessage<Error>("add_: lists of 2 and of 1 tensors."));
-  EXPECT_THAT([&] { x_.lerp_(list({y1_, y0_}), 0.5); },
-              ThrowsMessage<Error>("lerp_: the tensors 0 of the two lists have 3 and 2 elements."));
+  EXPECT_THAT(
+      [&] {
+        x_.lerp_(list({y1_, y0_}), 0.5);
+      },
+      ThrowsMessage<Error>("lerp_: the tensors 0 of the two lists have 3 and 2 elements."));
   const at::Tensor elsewhere = at::empty({2}, at::TensorOptions().device(at::kMeta));
-  EXPECT_THAT([&] { x_.copy_(list({y0_, elsewhere})); },
-              ThrowsMessage<Error>("copy_: the tensors 1 of the two lists are on different devices."));
+  EXPECT_THAT(
+      [&] {
+        x_.copy_(list({y0_, elsewhere}));
+      },
+      ThrowsMessage<Error>("copy_: the tensors 1 of the two lists are on different devices."));
   EXPECT_THAT([&] { x_.view({{3}}); }, ThrowsMessage<Error>("view: 2 tensors and 1 shapes."));
-  EXPECT_THAT([&] { x_.matmul(list({y1_, y1_})); },
-              ThrowsMessage<std::exception>(HasSubstr("failed")));  // LibTorch's own sentence stands in standard error
+  EXPECT_THAT(
+      [&] {
+        x_.matmul(list({y1_, y1_}));
+      },
+      ThrowsMessage<std::exception>(HasSubstr("failed")));  // LibTorch's own sentence stands in standard error
   expect({1, 4, 9}, {2, 8});
 }
 
