@@ -9,7 +9,6 @@
 #include <ATen/ops/_foreach_norm.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <vector>
 
 // Operators on lists of tensors that plugins reach through the stable ABI of LibTorch, which converts doubles and no
@@ -19,32 +18,30 @@ namespace {
 
 std::vector<at::Scalar> scalars(at::ArrayRef<double> numbers) { return {numbers.begin(), numbers.end()}; }
 
-/// Calls function(places, number) for each number that occurs, with its places: LibTorch's operator takes one number.
-template <class Function>
-void for_each_number(at::ArrayRef<double> numbers, Function&& function) {
-  std::vector<bool> done(numbers.size());
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    if (done[i]) continue;
-    std::vector<std::size_t> places;
-    for (std::size_t k = i; k < numbers.size(); ++k) {
-      if (numbers[k] != numbers[i] && k != i) continue;  // a NaN equals itself nowhere else
-      done[k] = true;
-      places.push_back(k);
-    }
-    function(places, numbers[i]);
-  }
-}
-
-std::vector<at::Tensor> at_places(at::TensorList list, const std::vector<std::size_t>& places) {
-  std::vector<at::Tensor> chosen;
-  chosen.reserve(places.size());
-  for (const std::size_t place : places) chosen.push_back(list[place]);
-  return chosen;
-}
-
 void check_numbers(at::TensorList self, at::ArrayRef<double> numbers) {
   TORCH_CHECK(self.size() == numbers.size(), "a list of ", self.size(), " tensors takes as many numbers, got ",
               numbers.size(), ".");
+}
+
+/// Calls function(tensors, others, number) for each number that occurs, with the pairs of tensors that have it:
+/// LibTorch's operator takes one number.
+template <class Function>
+void for_each_number(at::TensorList self, at::TensorList other, at::ArrayRef<double> numbers, Function&& function) {
+  const at::NoGradGuard no_grad;
+  check_numbers(self, numbers);
+  TORCH_CHECK(self.size() == other.size(), "lists of ", self.size(), " and of ", other.size(), " tensors.");
+  std::vector<bool> done(numbers.size());
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (done[i]) continue;
+    std::vector<at::Tensor> tensors, others;
+    for (std::size_t k = i; k < numbers.size(); ++k) {
+      if (numbers[k] != numbers[i] && k != i) continue;  // a NaN equals itself nowhere else
+      done[k] = true;
+      tensors.push_back(self[k]);
+      others.push_back(other[k]);
+    }
+    function(tensors, others, numbers[i]);
+  }
 }
 
 void list_mul_(at::TensorList self, at::ArrayRef<double> factors) {
@@ -66,20 +63,14 @@ void list_clamp_min_(at::TensorList self, at::ArrayRef<double> least) {
 }
 
 void list_add_(at::TensorList self, at::TensorList other, at::ArrayRef<double> alphas) {
-  const at::NoGradGuard no_grad;
-  check_numbers(self, alphas);
-  TORCH_CHECK(self.size() == other.size(), "lists of ", self.size(), " and of ", other.size(), " tensors.");
-  for_each_number(alphas, [&](const std::vector<std::size_t>& places, double alpha) {
-    at::_foreach_add_(at_places(self, places), at_places(other, places), alpha);
+  for_each_number(self, other, alphas, [](at::TensorList tensors, at::TensorList others, double alpha) {
+    at::_foreach_add_(tensors, others, alpha);
   });
 }
 
 void list_lerp_(at::TensorList self, at::TensorList end, at::ArrayRef<double> weights) {
-  const at::NoGradGuard no_grad;
-  check_numbers(self, weights);
-  TORCH_CHECK(self.size() == end.size(), "lists of ", self.size(), " and of ", end.size(), " tensors.");
-  for_each_number(weights, [&](const std::vector<std::size_t>& places, double weight) {
-    at::_foreach_lerp_(at_places(self, places), at_places(end, places), weight);
+  for_each_number(self, end, weights, [](at::TensorList tensors, at::TensorList ends, double weight) {
+    at::_foreach_lerp_(tensors, ends, weight);
   });
 }
 
