@@ -90,15 +90,11 @@ void update(const sdk::TensorSlots& slots, bool factored, const AdafactorGroup& 
 
 void update_adafactor_on_device(const sdk::Slots& slots, const sdk::Step& step) {
   const auto groups = step.each_group(&AdafactorGroup::read);
-  std::vector<std::vector<sdk::Slot>> factored(groups.size()), others(groups.size());
-  for (const sdk::Slot slot : slots) {
-    ++slot.counter(kStep);
-    if (slot.numel() == 0) continue;
-    (slot.has_state(kVariance) ? others : factored)[slot.group()].push_back(slot);
-  }
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    update(sdk::TensorSlots(std::move(factored[i])), true, groups[i], step.grad_scale());
-    update(sdk::TensorSlots(std::move(others[i])), false, groups[i], step.grad_scale());
+  for (const sdk::Slot slot : slots) ++slot.counter(kStep);
+  for (const bool factored : {true, false}) {
+    const auto lists = sdk::by_group(
+        slots, step, [&](const sdk::Slot& slot) { return slot.numel() > 0 && slot.has_state(kVariance) != factored; });
+    for (std::size_t i = 0; i < groups.size(); ++i) update(lists[i], factored, groups[i], step.grad_scale());
   }
 }
 

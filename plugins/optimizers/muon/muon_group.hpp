@@ -15,15 +15,17 @@ namespace capstan::optimizers {
 // AdamW's.
 enum MuonState : std::size_t { kStep, kMomentum, kSquares, kSquaresOfMatrix, kSquaresOfEmbedding };
 
+constexpr MuonState kStatesOfSquares[] = {kSquares, kSquaresOfMatrix, kSquaresOfEmbedding};
+
 /// The state that makes a parameter one of AdamW's.
 inline std::optional<MuonState> squares_of(const sdk::Slot& slot) {
-  for (const MuonState state : {kSquares, kSquaresOfMatrix, kSquaresOfEmbedding}) {
+  for (const MuonState state : kStatesOfSquares) {
     if (slot.has_state(state)) return state;
   }
   return std::nullopt;
 }
 
-/// What holds for all groups.
+/// Parameters of the optimizer that all groups share.
 struct MuonChoices {
   bool gram, like_adamw;
   double muon_factor = 1, adam_factor = 1;  // what the group's rate is multiplied by

@@ -1,17 +1,13 @@
 #include "plugins/optimizers/muon/muon_on_device.hpp"
 
 #include <cmath>
-#include <map>
-#include <utility>
+#include <optional>
 #include <vector>
 
 #include "capstan/sdk/tensors.hpp"
 
 namespace capstan::optimizers {
 namespace {
-
-/// The parameters of one group that have an update in common.
-using Slots = std::vector<sdk::Slot>;
 
 void update_matrices(const sdk::TensorSlots& slots, const MuonGroup& group, double grad_scale,
                      const MuonChoices& choices) {
@@ -59,22 +55,21 @@ void update_others(const sdk::TensorSlots& slots, MuonState squares_state, const
 
 void update_muon_on_device(const sdk::Slots& slots, const sdk::Step& step, const MuonChoices& choices) {
   const auto groups = step.each_group(&MuonGroup::read);
-  std::map<std::uint32_t, Slots> matrices;
-  std::map<std::pair<std::uint32_t, MuonState>, Slots> others;
-  for (const sdk::Slot slot : slots) {
-    ++slot.counter(kStep);
-    if (slot.numel() == 0) continue;
-    if (const auto squares = squares_of(slot)) {
-      others[{slot.group(), *squares}].push_back(slot);
-    } else {
-      matrices[slot.group()].push_back(slot);
+  for (const sdk::Slot slot : slots) ++slot.counter(kStep);
+  // Slots whose squares are in that state; without one, the matrices.
+  const auto lists = [&](std::optional<MuonState> squares) {
+    return sdk::by_group(slots, step,
+                         [&](const sdk::Slot& slot) { return slot.numel() > 0 && squares_of(slot) == squares; });
+  };
+  const auto matrices = lists(std::nullopt);
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (matrices[i].size() > 0) update_matrices(matrices[i], groups[i], step.grad_scale(), choices);
+  }
+  for (const MuonState state : kStatesOfSquares) {
+    const auto others = lists(state);
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      if (others[i].size() > 0) update_others(others[i], state, groups[i], step.grad_scale(), choices);
     }
-  }
-  for (auto& [group, list] : matrices) {
-    update_matrices(sdk::TensorSlots(std::move(list)), groups[group], step.grad_scale(), choices);
-  }
-  for (auto& [key, list] : others) {
-    update_others(sdk::TensorSlots(std::move(list)), key.second, groups[key.first], step.grad_scale(), choices);
   }
 }
 

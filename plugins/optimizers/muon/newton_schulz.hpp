@@ -19,7 +19,8 @@ struct NewtonSchulz {
 
   /// The matrix nearest to an orthogonal one, roughly: its singular values go to about 1. In float32.
   Matrix orthogonal(Matrix matrix) const;
-  /// The same of each matrix of a list, by LibTorch's operators on the list's device. May write over the list's values.
+  /// Does so with each matrix of a list, by LibTorch's operators on the list's device. May write over the list's
+  /// values.
   sdk::Tensors orthogonal(sdk::Tensors matrices) const;
 
  private:

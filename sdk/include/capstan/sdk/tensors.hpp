@@ -293,13 +293,22 @@ class TensorSlots {
   std::vector<Slot> slots_;
 };
 
-/// The slots of each parameter group, in the order of the groups; of a group without slots in this call, none.
-inline std::vector<TensorSlots> by_group(const Slots& slots, const Step& step) {
+/// The slots of each parameter group for which wanted(slot) is true, in the order of the groups; of a group without
+/// such slots in this call, none.
+template <class Wanted>
+std::vector<TensorSlots> by_group(const Slots& slots, const Step& step, Wanted&& wanted) {
   std::vector<std::vector<Slot>> of_group(step.group_count());
-  for (const Slot slot : slots) of_group.at(slot.group()).push_back(slot);
+  for (const Slot slot : slots) {
+    if (wanted(slot)) of_group.at(slot.group()).push_back(slot);
+  }
   std::vector<TensorSlots> lists;
   for (std::vector<Slot>& list : of_group) lists.emplace_back(std::move(list));
   return lists;
+}
+
+/// All slots of each parameter group.
+inline std::vector<TensorSlots> by_group(const Slots& slots, const Step& step) {
+  return by_group(slots, step, [](const Slot&) { return true; });
 }
 
 }  // namespace capstan::sdk
