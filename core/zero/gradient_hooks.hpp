@@ -15,8 +15,8 @@ struct Node;
 
 namespace capstan {
 
-/// Hooks on parameters' autograd nodes while it lives: arrived(i) is called when backward has added a gradient to
-/// parameter i. [a thread of backward]
+/// Hooks on parameters' autograd nodes, which the destructor removes: they call arrived(i) when backward has added a
+/// gradient to parameter i. [a thread of backward]
 class GradientHooks {
  public:
   GradientHooks(const std::vector<at::Tensor>& parameters, std::function<void(std::size_t)> arrived);

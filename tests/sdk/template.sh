@@ -20,7 +20,7 @@ esac
 clean cmake -B build "${options[@]}" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 clean cmake --build build >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 if grep -q 'warning:' "$work/log"; then cat "$work/log"; exit 1; fi
-# The tests of this template are the kit's, which comes with the program.
+# This template has the kit's tests alone, which need the program.
 no_tests=error
 if [[ $variant == tensors ]]; then no_tests=ignore; fi
 clean ctest --test-dir build --output-on-failure --no-tests=$no_tests
