@@ -61,20 +61,19 @@ constexpr std::size_t kCounts[] = {1,   31,  0,   32,  33,     255,    256,    2
 /// Launches three updates of slots that differ in their numbers, and holds them against the rule, an element at a time.
 template <class Rule, class NumbersAt, class Launch>
 void expect_rule(std::size_t state_count, const NumbersAt& numbers_at, const Launch& launch) {
-  using Numbers = decltype(numbers_at(0.0f));
   in_each_launch_order([&] {
     for (const DeviceType type : kDeviceTypes) {
       std::mt19937 random(11);
       std::vector<SweptSlot> slots;
       for (const std::size_t count : kCounts) slots.emplace_back(type, count, state_count, random);
       std::vector<SweptSlot> expected = slots;
-      std::vector<DeviceUpdate<Numbers>> updates;
+      std::vector<DeviceUpdate<Rule>> updates;
       for (std::size_t i = 0; i < slots.size(); ++i) {
-        updates.push_back({slots[i].block(), numbers_at(0.01f * static_cast<float>(i + 1))});
+        updates.push_back({slots[i].block(), Rule{numbers_at(0.01f * static_cast<float>(i + 1))}});
       }
       for (int update = 0; update < 3; ++update) {
         ASSERT_EQ(launch(updates), nullptr);
-        for (std::size_t i = 0; i < slots.size(); ++i) expected[i].apply(Rule{updates[i].numbers});
+        for (std::size_t i = 0; i < slots.size(); ++i) expected[i].apply(updates[i].rule);
       }
       for (std::size_t i = 0; i < slots.size(); ++i) {
         EXPECT_TRUE(slots[i] == expected[i]) << kCounts[i] << " elements of type " << static_cast<int>(type);

@@ -1,13 +1,60 @@
+#include "capstan/sdk/elements.hpp"
+#include "plugins/optimizers/common/moment_rules.hpp"
+
+CAPSTAN_RULES
+
+/// LAMB (You et al. 2020) as DeepSpeed has it:  m, v as Adam's;  u = m / (sqrt(v) + eps) + decay*p, without bias
+/// correction;  p -= lr * correction * trust * u  with the trust ratio |p| / |u| of the whole parameter
+struct LambNumbers {
+  Moments moments;
+  float eps_inside, eps_outside;  // epsilon inside and outside of the square root; one of them is 0
+  float decay;
+
+  template <class V>
+  CAPSTAN_RULE V direction(V p, V grad, V* state) const {
+    take_averages(moments, p, grad, state);
+    return mul_add(V(decay), p, state[0] / (sqrt(state[1] + eps_inside) + eps_outside));
+  }
+};
+
+/// States: exp_avg, exp_avg_sq.
+struct LambRule : LambNumbers {
+  static constexpr int kStates = 2;
+  float rate;  // lr, bias correction and trust ratio
+  template <class V>
+  CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
+    p = neg_mul_add(V(rate), direction(p, grad, state), p);
+  }
+};
+CAPSTAN_RULE_KERNEL(LambRule)
+
+/// Sums: squares of the weights, squares of the direction that the update will take. States as LambRule's: the moments
+/// are worked out as in the update but not kept, so that a measurement may be repeated or dropped.
+struct LambMeasure : LambNumbers {
+  static constexpr int kStates = 2;
+  static constexpr int kMeasures = 2;
+  template <class V, class Sums>
+  CAPSTAN_RULE void operator()(V p, V grad, const V* state, Sums& sums) const {
+    V moments_of_update[] = {state[0], state[1]};
+    const V update = direction(p, grad, moments_of_update);
+    sums.add(0, p, p);
+    sums.add(1, update, update);
+  }
+};
+CAPSTAN_RULE_KERNEL(LambMeasure)
+
+CAPSTAN_RULES_END
+
+#if CAPSTAN_ONCE
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <deque>
-#include <span>
 
-#include "capstan/sdk/elements/elementwise.hpp"
-#include "capstan/sdk/optimizer.hpp"
 #include "plugins/optimizers/common/moment_group.hpp"
-#include "plugins/optimizers/lamb/lamb_kernel.hpp"
+
+CAPSTAN_RULE_NUMBERS(LambNumbers)
+CAPSTAN_RULE_EXPORT(LambRule)
+CAPSTAN_RULE_EXPORT(LambMeasure)
 
 namespace capstan::optimizers {
 namespace {
@@ -29,29 +76,26 @@ class Lamb {
     params.require(params.number("min_coeff") <= params.number("max_coeff"), "min_coeff", "must not exceed max_coeff.");
   }
 
-  void measure(const sdk::Slots& slots, const sdk::Step& step, std::span<double> partials) const {
-    const auto numbers = step.each_group([&](const sdk::Group& group) { return numbers_of(read(group), step, 0.0); });
-    ElementwiseUpdate measured(slots.size());
-    for (const sdk::Slot slot : slots) {
-      measured.add(slot, {kExpAvg, kExpAvgSq}, &lamb_measure_kernel, &numbers[slot.group()]);
-    }
-    measured.measure(partials, kMeasures);
+  void measure(const sdk::Slots& slots, const sdk::Step& step, ElementMeasures& measures) const {
+    const auto rules = step.each_group(
+        [&](const sdk::Group& group) { return LambMeasure{numbers_of(read(group), step.grad_scale())}; });
+    for (std::size_t i = 0; i < slots.size(); ++i) measures.add(i, {kExpAvg, kExpAvgSq}, rules[slots[i].group()]);
+    measures.run();
   }
 
-  void update(const sdk::Slots& slots, const sdk::Step& step) const {
+  void update(const sdk::Slots& slots, const sdk::Step& step, ElementUpdates& updates) const {
     const auto groups = step.each_group(&read);
-    ElementwiseUpdate update(slots.size());
-    std::deque<LambNumbers> numbers;
+    std::deque<LambRule> rules;
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const sdk::Slot slot = slots[i];
       const LambGroup& group = groups[slot.group()];
       const std::int64_t t = ++slot.counter(kStep);
       const double trust = trust_ratio(group, step.total(i, kWeights), step.total(i, kDirections));
       slot.number(kTrust) = static_cast<float>(trust);
-      numbers.push_back(numbers_of(group, step, rate_at(group, t) * trust));
-      update.add(slot, {kExpAvg, kExpAvgSq}, &lamb_kernel, &numbers.back());
+      rules.push_back({numbers_of(group, step.grad_scale()), static_cast<float>(rate_at(group, t) * trust)});
+      updates.add(slot, {kExpAvg, kExpAvgSq}, rules.back());
     }
-    update.run();
+    updates.run();
   }
 
  private:
@@ -72,17 +116,17 @@ class Lamb {
     return std::min(std::max(std::sqrt(weight_squares / direction_squares), group.min_coeff), group.max_coeff);
   }
 
-  static LambNumbers numbers_of(const LambGroup& group, const sdk::Step& step, double rate) {
+  static LambNumbers numbers_of(const LambGroup& group, double grad_scale) {
     const auto eps = static_cast<float>(group.eps);
-    return {.moments = Moments(step.grad_scale(), 0.0, group.beta1, group.beta2),
+    return {.moments = Moments(grad_scale, 0.0, group.beta1, group.beta2),
             .eps_inside = group.eps_inside_sqrt ? eps : 0.0f,
             .eps_outside = group.eps_inside_sqrt ? 0.0f : eps,
-            .decay = static_cast<float>(group.weight_decay),
-            .rate = static_cast<float>(rate)};
+            .decay = static_cast<float>(group.weight_decay)};
   }
 };
 
 }  // namespace
 }  // namespace capstan::optimizers
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::optimizers::Lamb, "Lamb">)
+CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<capstan::optimizers::Lamb>, "Lamb">)
+#endif

@@ -59,13 +59,13 @@ class SignLanes {
 };
 
 double add_and_measure(const float* values, float factor, float* error, std::size_t count) {
-  SquareSum squares;
+  ProductSum squares;
   const Lanes factors = all(factor);
   each_lanes(
       count,
       [&](Live, Lanes value, Lanes& sum) HWY_ATTR {
         sum = hn::MulAdd(value, factors, sum);
-        squares.add(sum);
+        squares.add(sum, sum);
       },
       values, error);
   return squares.total();
@@ -104,7 +104,7 @@ double add_signs_and_measure(std::span<const std::uint8_t* const> signs, std::sp
   const Tag d;
   const std::size_t lanes = hn::Lanes(d);
   const SignLanes sign;
-  SquareSum squares;
+  ProductSum squares;
   // All vectors of a word, with its signs from words(worker).
   const auto add = [&](float* values, const auto& words) HWY_ATTR {
     for (std::size_t k = 0; k < kWord; k += lanes) {
@@ -119,7 +119,10 @@ double add_signs_and_measure(std::span<const std::uint8_t* const> signs, std::sp
   std::size_t i = 0;
   for (; i + kWord <= count; i += kWord) {
     add(error + i, [&](std::size_t worker) { return load_signs(signs[worker] + i / 8); });
-    for (std::size_t k = 0; k < kWord; k += lanes) squares.add(hn::LoadU(d, error + i + k));
+    for (std::size_t k = 0; k < kWord; k += lanes) {
+      const Lanes sum = hn::LoadU(d, error + i + k);
+      squares.add(sum, sum);
+    }
   }
   if (i < count) {
     const std::size_t rest = count - i;
@@ -132,7 +135,10 @@ double add_signs_and_measure(std::span<const std::uint8_t* const> signs, std::sp
     });
     std::fill(values + rest, values + kWord, 0.0f);
     std::memcpy(error + i, values, rest * sizeof(float));
-    for (std::size_t k = 0; k < kWord; k += lanes) squares.add(hn::LoadU(d, values + k));
+    for (std::size_t k = 0; k < kWord; k += lanes) {
+      const Lanes sum = hn::LoadU(d, values + k);
+      squares.add(sum, sum);
+    }
   }
   return squares.total();
 }

@@ -18,10 +18,10 @@ DeviceValues CudaDevice::grad(const sdk::Slot& slot) const { return device_value
 
 void CudaDevice::adaptive_update(const sdk::Slots& slots, MomentStates moments,
                                  const std::vector<AdaptiveNumbers>& numbers) {
-  std::vector<DeviceUpdate<AdaptiveNumbers>> updates;
+  std::vector<DeviceUpdate<rules::Adaptive>> updates;
   for (const sdk::Slot raw : slots) {
     const sdk::DeviceSlot slot(raw);
-    updates.push_back({block_of(slot, {moments.first, moments.second}), numbers[slot.group()]});
+    updates.push_back({block_of(slot, {moments.first, moments.second}), {numbers[slot.group()]}});
   }
   check_launch(launch_adaptive(updates, host_.stream()));
   mark_written(slots);

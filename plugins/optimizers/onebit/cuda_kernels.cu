@@ -8,8 +8,8 @@ std::unique_ptr<Kernels> cuda_kernels(std::function<void*()> stream) {
   return std::make_unique<RuleKernels<CudaLaunch>>(std::move(stream));
 }
 
-const char* launch_adaptive(const std::vector<DeviceUpdate<AdaptiveNumbers>>& updates, void* stream) {
-  return sweep<2, rules::Adaptive>(updates, stream);
+const char* launch_adaptive(const std::vector<DeviceUpdate<rules::Adaptive>>& updates, void* stream) {
+  return sweep(updates, stream);
 }
 
 }  // namespace capstan::optimizers

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "plugins/optimizers/onebit/kernels.hpp"
+#include "plugins/optimizers/onebit/rules.hpp"
 
 namespace capstan::optimizers {
 
@@ -13,6 +13,6 @@ namespace capstan::optimizers {
 std::unique_ptr<Kernels> cuda_kernels(std::function<void*()> stream);
 
 /// Device::adaptive_update. States: exp_avg, exp_avg_sq. `stream` is a cudaStream_t. Null, or why a launch failed.
-const char* launch_adaptive(const std::vector<DeviceUpdate<AdaptiveNumbers>>& updates, void* stream);
+const char* launch_adaptive(const std::vector<DeviceUpdate<rules::Adaptive>>& updates, void* stream);
 
 }  // namespace capstan::optimizers

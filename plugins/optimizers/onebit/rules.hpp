@@ -27,6 +27,7 @@ CAPSTAN_RULE inline float moved(const StepRates& n, float p, float m, float v) {
 
 /// The warm-up, a rule for sweep().
 struct Adaptive {
+  static constexpr int kStates = 2;
   AdaptiveNumbers n;
   CAPSTAN_RULE void operator()(float& p, float grad, float* state) const {
     const float g = grad * n.moments.grad_scale;

@@ -50,12 +50,12 @@ double add_blended(const Moments& numbers, const float* m, const float* grad, fl
                    std::size_t count) {
   const MomentLanes moments(numbers);
   const Lanes factors = all(factor);
-  SquareSum squares;
+  ProductSum squares;
   each_lanes(
       count,
       [&](Live, Lanes mean, Lanes g, Lanes& sum) HWY_ATTR {
         sum = hn::MulAdd(factors, blended(moments, mean, g), sum);
-        squares.add(sum);
+        squares.add(sum, sum);
       },
       m, grad, error);
   return squares.total();
@@ -84,12 +84,12 @@ void local_step(const AdaptiveNumbers& numbers, const float* grad, const float* 
 
 double add_preconditioned(float eps, const float* u, const float* v, float* error, std::size_t count) {
   const RateLanes rates({0, eps, 0});
-  SquareSum squares;
+  ProductSum squares;
   each_lanes(
       count,
       [&](Live, Lanes way, Lanes square, Lanes& sum) HWY_ATTR {
         sum = hn::MulAdd(way, rates.denominator(square), sum);
-        squares.add(sum);
+        squares.add(sum, sum);
       },
       u, v, error);
   return squares.total();
@@ -114,15 +114,16 @@ LayerSums blend_and_measure(const AdaptiveNumbers& numbers, const float* grad, c
                             std::size_t count) {
   const MomentLanes moments(numbers.moments);
   const RateLanes rates(numbers.rates);
-  SquareSum weights, directions;
+  ProductSum weights, directions;
   each_lanes(
       count,
       [&](Live live, Lanes gradient, Lanes param, Lanes& mean, Lanes& square) HWY_ATTR {
         const Lanes g = hn::Mul(gradient, moments.grad_scale);
         mean = moments.first(mean, g);
         square = moments.second(square, g);
-        weights.add(param);
-        directions.add(hn::IfThenElseZero(live, rates.direction(param, mean, square)));
+        weights.add(param, param);
+        const Lanes direction = hn::IfThenElseZero(live, rates.direction(param, mean, square));
+        directions.add(direction, direction);
       },
       grad, p, m, v);
   return {weights.total(), 0, directions.total(), 0};
@@ -133,7 +134,7 @@ LayerSums refresh_and_measure(const AdaptiveNumbers& numbers, float scaling, con
   const MomentLanes moments(numbers.moments);
   const RateLanes rates(numbers.rates);
   const Lanes scalings = all(scaling);
-  SquareSum weights, gradients, directions;
+  ProductSum weights, gradients, directions;
   Lanes factor = hn::Zero(Tag());
   each_lanes(
       count,
@@ -143,10 +144,11 @@ LayerSums refresh_and_measure(const AdaptiveNumbers& numbers, float scaling, con
         const Lanes g = hn::Div(hn::NegMulAdd(moments.beta1, before, mean), moments.one_minus_beta1);
         newer = moments.second(newer, g);
         const Lanes denominator = rates.denominator(square);
-        const Lanes gradient = hn::Div(mean, denominator);
-        weights.add(param);
-        gradients.add(hn::IfThenElseZero(live, gradient));
-        directions.add(hn::IfThenElseZero(live, hn::MulAdd(rates.decay, param, gradient)));
+        const Lanes gradient = hn::IfThenElseZero(live, hn::Div(mean, denominator));
+        const Lanes direction = hn::MulAdd(rates.decay, param, gradient);
+        weights.add(param, param);
+        gradients.add(gradient, gradient);
+        directions.add(direction, direction);
         factor = hn::Max(factor, hn::IfThenElseZero(live, hn::Div(denominator, rates.denominator(newer))));
       },
       averaged, p, v, m, fresh);

@@ -97,6 +97,8 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{"SGD", "sgd", "SGD", R"({"lr": 0.01, "weight_decay": 0.1})"},
         Setting{"Nesterov", "sgd", "SGD", R"({"lr": 0.01, "momentum": 0.9, "weight_decay": 0.1, "nesterov": true})"},
         Setting{"Lion", "lion", "Lion", R"({"lr": 0.01, "weight_decay": 0.1})"},
+        Setting{"Lamb", "lamb", "Lamb", R"({"lr": 0.01, "weight_decay": 0.1, "min_coeff": 0.001})"},
+        Setting{"LambRoot", "lamb", "Lamb", R"({"lr": 0.01, "eps_inside_sqrt": true, "bias_correction": false})"},
         Setting{"Adagrad", "adagrad", "Adagrad",
                 R"({"lr": 0.01, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5})"},
         Setting{"Adadelta", "adadelta", "Adadelta", R"({"lr": 0.5, "weight_decay": 0.1})"},

@@ -19,18 +19,9 @@ class Array {
 
  public:
   Array() = default;
-  Array(Place place, std::size_t size) : size_(size) {
-    const auto bytes = static_cast<std::int64_t>(size * sizeof(T));
-    const std::int64_t stride = 1;
-    if (aoti_torch_empty_strided(1, &bytes, &stride, aoti_torch_dtype_uint8(), detail::device_type(place),
-                                 detail::device_index(place), &tensor_) != 0) {
-      throw Error("LibTorch has no " + std::to_string(bytes) + " bytes of " +
-                  (place == Place::kCuda ? "the CUDA device's memory." : "host memory."));
-    }
-    void* data = nullptr;
-    detail::check_torch(aoti_torch_get_data_ptr(tensor_, &data), "get_data_ptr");
-    data_ = static_cast<T*>(data);
-  }
+  Array(Place place, std::size_t size) : Array(detail::device_type(place), detail::device_index(place), size) {}
+  /// On the device of a tensor, of whatever type.
+  Array(capstan_tensor beside, std::size_t size) : Array(device_type_of(beside), device_index_of(beside), size) {}
   Array(Array&& other) noexcept { swap(other); }
   Array& operator=(Array&& other) noexcept {
     Array taken(std::move(other));
@@ -46,6 +37,29 @@ class Array {
   std::span<T> span() const { return {data_, size_}; }
 
  private:
+  static std::int32_t device_type_of(capstan_tensor tensor) {
+    std::int32_t type = 0;
+    detail::check_torch(aoti_torch_get_device_type(tensor, &type), "get_device_type");
+    return type;
+  }
+  static std::int32_t device_index_of(capstan_tensor tensor) {
+    std::int32_t index = 0;
+    detail::check_torch(aoti_torch_get_device_index(tensor, &index), "get_device_index");
+    return index;
+  }
+
+  Array(std::int32_t device_type, std::int32_t device_index, std::size_t size) : size_(size) {
+    const auto bytes = static_cast<std::int64_t>(size * sizeof(T));
+    const std::int64_t stride = 1;
+    if (aoti_torch_empty_strided(1, &bytes, &stride, aoti_torch_dtype_uint8(), device_type, device_index, &tensor_) !=
+        0) {
+      throw Error("LibTorch has no " + std::to_string(bytes) + " bytes of " +
+                  (device_type == detail::device_type(Place::kHost) ? "host memory." : "the device's memory."));
+    }
+    void* data = nullptr;
+    detail::check_torch(aoti_torch_get_data_ptr(tensor_, &data), "get_data_ptr");
+    data_ = static_cast<T*>(data);
+  }
   void swap(Array& other) noexcept {
     std::swap(tensor_, other.tensor_);
     std::swap(data_, other.data_);

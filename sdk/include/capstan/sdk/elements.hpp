@@ -31,6 +31,29 @@
 //   CAPSTAN_PLUGIN(&capstan::sdk::optimizer<capstan::elements::OnElements<Momentum>, "Momentum">)
 //   #endif
 //
+// A rule with kMeasures adds to sums in double precision and changes nothing. It has the same macros:
+//
+//   struct NormMeasure {
+//     static constexpr int kStates = 0;
+//     static constexpr int kMeasures = 1;
+//     template <class V, class Sums>
+//     CAPSTAN_RULE void operator()(V p, V grad, const V* state, Sums& sums) const {
+//       sums.add(0, p, p);              // sum 0 grows by p * p of each element
+//     }
+//   };
+//
+//   static constexpr std::size_t kMeasures = 1;  // in the class, with measures = 1 in the manifest
+//   void measure(const capstan::sdk::Slots& slots, const capstan::sdk::Step& step,
+//                capstan::elements::ElementMeasures& measures) const {
+//     const auto rules = step.each_group([&](const capstan::sdk::Group& group) { return measure_of(group); });
+//     for (std::size_t i = 0; i < slots.size(); ++i) measures.add(i, {}, rules[slots[i].group()]);
+//     measures.run();
+//   }
+//
+// measure_model() likewise, with kMeasuresModel and measures_model. step.total(i, k) and step.model_total(k) are the
+// sums in update(). Their additions have a fixed order on each kind of processor, and another one on a device than on
+// the CPU.
+//
 // capstan_add_elementwise() of the SDK's CMake files builds such a file for the CPU, where Highway includes the file
 // again for each instruction set, and with CAPSTAN_RULES_ON_DEVICE for devices. Rules lie in a namespace that
 // CAPSTAN_RULES opens, within capstan::elements. There V has + - * /, comparisons, which give masks with & | !, and

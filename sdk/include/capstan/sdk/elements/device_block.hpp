@@ -23,11 +23,14 @@ struct DeviceBlock {
   std::size_t count;
 };
 
-/// A slot with the numbers of its rule.
-template <class Numbers>
+/// A slot with its rule.
+template <class Rule>
 struct DeviceUpdate {
   DeviceBlock block;
-  Numbers numbers;
+  Rule rule;
 };
+
+constexpr std::size_t kSweepChunk = 16384;  // elements that a block of threads takes
+constexpr std::size_t chunks_of(std::size_t elements) { return (elements + kSweepChunk - 1) / kSweepChunk; }
 
 }  // namespace capstan::elements

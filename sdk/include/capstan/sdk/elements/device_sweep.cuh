@@ -39,8 +39,7 @@ __device__ inline void put(const DeviceValues& values, std::int64_t i, float val
 }
 
 constexpr std::int64_t kSweepThreads = 256;
-constexpr std::int64_t kSweepChunk = 16384;  // elements that a block of threads updates
-constexpr int kSweepEach = 4;                // elements that a thread reads before it waits for the first
+constexpr int kSweepEach = 4;  // elements that a thread reads before it waits for the first
 
 /// Element k of out is element i + k * kSweepThreads of values, if it is before end.
 template <class Element, class Widen>
@@ -85,39 +84,60 @@ struct SweepList {
   std::size_t slots = 0;
 };
 
-template <int kStates, class Rule>
-__global__ void sweep_kernel(const __grid_constant__ SweepList<Rule> list) {
+/// Elements [begin, end) of a slot, which a block of threads takes.
+struct SweepChunk {
+  std::size_t slot;
+  std::int64_t begin, end;
+};
+
+/// The calling thread's.
+template <class Rule>
+__device__ inline SweepChunk chunk_of(const SweepList<Rule>& list) {
   std::size_t slot = 0;
   while (list.first[slot + 1] <= blockIdx.x) ++slot;
-  const DeviceBlock& block = list.blocks[slot];
-  const std::int64_t begin = (blockIdx.x - list.first[slot]) * kSweepChunk;
-  const auto count = static_cast<std::int64_t>(block.count);
-  const std::int64_t end = count - begin < kSweepChunk ? count : begin + kSweepChunk;
-  const DeviceValues params{block.param};
-  for (std::int64_t i = begin + threadIdx.x; i < end; i += kSweepThreads * kSweepEach) {
-    float param[kSweepEach], grad[kSweepEach], states[kStates > 0 ? kStates : 1][kSweepEach];
-    read_each(params, i, end, param);
-    read_each(block.grad, i, end, grad);
+  constexpr auto kChunk = static_cast<std::int64_t>(kSweepChunk);
+  const std::int64_t begin = (blockIdx.x - list.first[slot]) * kChunk;
+  const auto count = static_cast<std::int64_t>(list.blocks[slot].count);
+  return {slot, begin, count - begin < kChunk ? count : begin + kChunk};
+}
+
+/// The calling thread's elements of a chunk: body(i, params, grads, states) for kSweepEach of them, of which the first
+/// is element i of the slot. states[s] are kSweepEach elements of state s.
+template <int kStates, class Body>
+__device__ inline void read_chunk(const DeviceBlock& block, const SweepChunk& chunk, const Body& body) {
+  for (std::int64_t i = chunk.begin + threadIdx.x; i < chunk.end; i += kSweepThreads * kSweepEach) {
+    float params[kSweepEach], grads[kSweepEach], states[kStates > 0 ? kStates : 1][kSweepEach];
+    read_each(DeviceValues{block.param}, i, chunk.end, params);
+    read_each(block.grad, i, chunk.end, grads);
 #pragma unroll
-    for (int s = 0; s < kStates; ++s) read_each(block.state[s], i, end, states[s]);
+    for (int s = 0; s < kStates; ++s) read_each(block.state[s], i, chunk.end, states[s]);
+    body(i, params, grads, states);
+  }
+}
+
+template <class Rule>
+__global__ void sweep_kernel(const __grid_constant__ SweepList<Rule> list) {
+  constexpr int kStates = Rule::kStates;
+  const SweepChunk chunk = chunk_of(list);
+  const DeviceBlock& block = list.blocks[chunk.slot];
+  read_chunk<kStates>(block, chunk, [&](std::int64_t i, float* params, const float* grads, auto& states) {
 #pragma unroll
     for (int k = 0; k < kSweepEach; ++k) {
       float state[kStates > 0 ? kStates : 1];
       for (int s = 0; s < kStates; ++s) state[s] = states[s][k];
-      list.rules[slot](param[k], grad[k], state);
+      list.rules[chunk.slot](params[k], grads[k], state);
       for (int s = 0; s < kStates; ++s) states[s][k] = state[s];
     }
-    put_each(params, i, end, param);
+    put_each(DeviceValues{block.param}, i, chunk.end, params);
 #pragma unroll
-    for (int s = 0; s < kStates; ++s) put_each(block.state[s], i, end, states[s]);
-    if (block.copy.data) put_each(block.copy, i, end, param);
-  }
+    for (int s = 0; s < kStates; ++s) put_each(block.state[s], i, chunk.end, states[s]);
+    if (block.copy.data) put_each(block.copy, i, chunk.end, params);
+  });
 }
 
-/// Puts updates into a stream, a cudaStream_t. A Rule{numbers} is called with (param, gradient, states) and changes
-/// param and states. Null, or why a launch failed.
-template <int kStates, class Rule, class Numbers>
-const char* sweep(const std::vector<DeviceUpdate<Numbers>>& updates, void* stream) {
+/// launch(list) for as many lists as hold the updates. Null, or why a launch failed.
+template <class Rule, class Launch>
+const char* launch_lists(const std::vector<DeviceUpdate<Rule>>& updates, const Launch& launch) {
   static_assert(sizeof(SweepList<Rule>) <= SweepList<Rule>::kBytes);
   auto update = updates.begin();
   while (update != updates.end()) {
@@ -126,18 +146,25 @@ const char* sweep(const std::vector<DeviceUpdate<Numbers>>& updates, void* strea
     for (; update != updates.end() && list.slots < list.kMost; ++update) {
       if (update->block.count == 0) continue;
       list.blocks[list.slots] = update->block;
-      list.rules[list.slots] = Rule{update->numbers};
-      const auto chunks = (static_cast<std::int64_t>(update->block.count) + kSweepChunk - 1) / kSweepChunk;
-      list.first[list.slots + 1] = list.first[list.slots] + static_cast<unsigned>(chunks);
+      list.rules[list.slots] = update->rule;
+      list.first[list.slots + 1] = list.first[list.slots] + static_cast<unsigned>(chunks_of(update->block.count));
       ++list.slots;
     }
     if (list.slots == 0) break;
-    sdk::launch(sweep_kernel<kStates, Rule>, list.first[list.slots], kSweepThreads,
-                static_cast<cudaStream_t>(stream))(list);
+    launch(list);
     const cudaError_t error = cudaGetLastError();
     if (error != cudaSuccess) return cudaGetErrorString(error);
   }
   return nullptr;
+}
+
+/// Puts updates into a stream, a cudaStream_t. A rule is called with (param, gradient, states) and changes param and
+/// states. Null, or why a launch failed.
+template <class Rule>
+const char* sweep(const std::vector<DeviceUpdate<Rule>>& updates, void* stream) {
+  return launch_lists<Rule>(updates, [&](const SweepList<Rule>& list) {
+    sdk::launch(sweep_kernel<Rule>, list.first[list.slots], kSweepThreads, static_cast<cudaStream_t>(stream))(list);
+  });
 }
 
 }  // namespace capstan::elements

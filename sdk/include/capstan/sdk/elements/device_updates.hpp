@@ -1,17 +1,20 @@
 // The rest of elements.hpp for a device: what launches the kernels.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
 #include <typeindex>
 #include <vector>
 
+#include "capstan/sdk/array.hpp"
+#include "capstan/sdk/elements/device_launch.hpp"
 #include "capstan/sdk/elements/device_slot.hpp"
 #include "capstan/sdk/elements/float_rules.hpp"
 #include "capstan/sdk/elements/on_elements.hpp"
 
-#define CAPSTAN_RULE_KERNEL(Rule) \
-  const char* launch_##Rule(const std::vector<DeviceUpdate<Rule>>& updates, void* stream);
+#define CAPSTAN_RULE_KERNEL(Rule) const char* launch_##Rule(const RuleLaunch<Rule>& launch);
 #define CAPSTAN_ONCE 1
 #define CAPSTAN_RULE_NUMBERS(Numbers)
 #define CAPSTAN_RULE_EXPORT(Rule)                   \
@@ -24,7 +27,7 @@
 
 namespace capstan::elements {
 
-/// The function that launches the updates by a rule. Null, or why a launch failed.
+/// The function that launches a rule. It returns null, or why a launch failed.
 template <class Rule>
 struct LaunchOf;
 
@@ -55,12 +58,69 @@ class ElementUpdates {
   template <class Rule>
   struct ListOf final : List {
     std::vector<DeviceUpdate<Rule>> updates;
-    const char* launch(void* stream) const override { return LaunchOf<Rule>::kLaunch(updates, stream); }
+    const char* launch(void* stream) const override { return LaunchOf<Rule>::kLaunch({updates, stream}); }
   };
 
   sdk::Host host_;
   std::map<std::type_index, std::unique_ptr<List>> lists_;
   std::vector<sdk::Slot> slots_;
+};
+
+/// Sums over the elements of slots by measuring rules, on a device. A launch takes slots of one rule that follow each
+/// other.
+class ElementMeasures {
+ public:
+  ElementMeasures(const sdk::Host& host, const sdk::Slots& slots, std::span<double> partials)
+      : host_(host), slots_(slots), partials_(partials) {
+    std::fill(partials_.begin(), partials_.end(), 0.0);
+  }
+
+  /// Measures slot `index` of the call, with its states by their numbers in the manifest, in the rule's order. The sums
+  /// of a slot that nobody adds are 0.
+  template <class Rule>
+  void add(std::size_t index, std::initializer_list<std::size_t> states, const Rule& rule) {
+    std::unique_ptr<List>& list = lists_[std::type_index(typeid(Rule))];
+    if (!list) list = std::make_unique<ListOf<Rule>>();
+    list->indices.push_back(index);
+    static_cast<ListOf<Rule>&>(*list).updates.push_back({block_of(sdk::DeviceSlot(slots_[index]), states), rule});
+  }
+  /// Measures what was added, and waits for the sums. Once.
+  void run() {
+    const std::size_t measures = slots_.size() == 0 ? 0 : partials_.size() / slots_.size();
+    for (const auto& [rule, list] : lists_) {
+      const sdk::Array<double> scratch(slots_[list->indices.front()].raw()->param, list->chunks() * measures);
+      std::vector<double> sums(list->indices.size() * measures);
+      check_launch(list->launch(host_.stream(), scratch.data(), sums.data()));
+      for (std::size_t i = 0; i < list->indices.size(); ++i) {
+        std::copy_n(&sums[i * measures], measures, &partials_[list->indices[i] * measures]);
+      }
+    }
+  }
+
+ private:
+  struct List {
+    virtual ~List() = default;
+    virtual std::size_t chunks() const = 0;
+    virtual const char* launch(void* stream, double* scratch, double* sums) const = 0;
+    std::vector<std::size_t> indices;  // of the slots
+  };
+  template <class Rule>
+  struct ListOf final : List {
+    std::vector<DeviceUpdate<Rule>> updates;
+    std::size_t chunks() const override {
+      std::size_t chunks = 0;
+      for (const DeviceUpdate<Rule>& update : updates) chunks += chunks_of(update.block.count);
+      return chunks;
+    }
+    const char* launch(void* stream, double* scratch, double* sums) const override {
+      return LaunchOf<Rule>::kLaunch({updates, stream, scratch, sums});
+    }
+  };
+
+  sdk::Host host_;
+  sdk::Slots slots_;
+  std::span<double> partials_;
+  std::map<std::type_index, std::unique_ptr<List>> lists_;
 };
 
 }  // namespace capstan::elements

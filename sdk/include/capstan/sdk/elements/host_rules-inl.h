@@ -10,6 +10,7 @@
 
 #include "capstan/sdk/elements/host_updates.hpp"
 #include "capstan/sdk/elements/lanes-inl.h"
+#include "capstan/sdk/elements/measure_rule.hpp"
 
 #ifndef CAPSTAN_RULES
 #define CAPSTAN_RULES     \
@@ -78,6 +79,58 @@ HWY_INLINE Elements min(Elements a, Elements b) { return hn::Min(a.lanes, b.lane
 HWY_INLINE Elements copy_sign(Elements magnitude, Elements sign) { return hn::CopySign(magnitude.lanes, sign.lanes); }
 HWY_INLINE Elements select(ElementMask mask, Elements where_true, Elements where_false) {
   return hn::IfThenElse(mask.lanes, where_true.lanes, where_false.lanes);
+}
+
+/// The sums of a measuring rule.
+template <std::size_t kMeasures>
+class ElementSums {
+ public:
+  HWY_INLINE ElementSums() {}  // a defaulted one would be compiled without the instruction set
+  /// Sum k grows by a * b of each element, in double precision.
+  HWY_INLINE void add(std::size_t k, Elements a, Elements b) { sums_[k].add(a.lanes, b.lanes); }
+  HWY_INLINE double total(std::size_t k) const { return sums_[k].total(); }
+
+ private:
+  ProductSum sums_[kMeasures];
+};
+
+/// Sums to which the first elements of a vector alone are added.
+template <std::size_t kMeasures>
+class SomeElementSums {
+ public:
+  HWY_INLINE SomeElementSums(ElementSums<kMeasures>& sums, std::size_t count)
+      : sums_(sums), live_(hn::FirstN(Tag(), count)) {}
+  HWY_INLINE void add(std::size_t k, Elements a, Elements b) {
+    sums_.add(k, hn::IfThenElseZero(live_, a.lanes), hn::IfThenElseZero(live_, b.lanes));
+  }
+
+ private:
+  ElementSums<kMeasures>& sums_;
+  hn::Mask<Tag> live_;
+};
+
+/// One vector of a block, `count` elements of which are real.
+template <class Rule, class Sums>
+HWY_INLINE void measure_lanes(const Rule& rule, const Block& block, std::size_t at, std::size_t count, Sums& sums) {
+  const Elements grad(block.grad_is_bf16 ? load_some(static_cast<const std::uint16_t*>(block.grad) + at, count)
+                                         : load_some(static_cast<const float*>(block.grad) + at, count));
+  Elements states[kMaxStates];
+  for (int s = 0; s < Rule::kStates; ++s) states[s] = load_some(block.state[s] + at, count);
+  rule(Elements(load_some(block.param + at, count)), grad, states, sums);
+}
+
+template <MeasureRule Rule>
+HWY_INLINE void apply_rule(const Block& block, const void* numbers) {
+  const Rule rule = *static_cast<const Rule*>(numbers);
+  ElementSums<Rule::kMeasures> sums;
+  const std::size_t lanes = hn::Lanes(Tag());
+  std::size_t i = 0;
+  for (; i + lanes <= block.count; i += lanes) measure_lanes(rule, block, i, lanes, sums);
+  if (i < block.count) {
+    SomeElementSums<Rule::kMeasures> some(sums, block.count - i);
+    measure_lanes(rule, block, i, block.count - i, some);
+  }
+  for (std::size_t k = 0; k < Rule::kMeasures; ++k) block.sums[k] += sums.total(k);
 }
 
 /// Applies a rule to all elements of a block.

@@ -105,45 +105,25 @@ HWY_INLINE void sweep(const Block& block, const Body& body) {
   return sweep_as<kStates, false, float>(block, body);
 }
 
-/// The first `count` values, then `padding`.
-HWY_INLINE Lanes load_some(const float* from, std::size_t count, float padding) {
-  const Tag d;
-  if (count == hn::Lanes(d)) return hn::LoadU(d, from);
-  HWY_ALIGN float padded[HWY_LANES(float)];
-  hn::Store(hn::Set(d, padding), d, padded);
-  std::memcpy(padded, from, count * sizeof(float));
-  return hn::Load(d, padded);
-}
-
-HWY_INLINE Lanes load_some_grad(const Block& block, std::size_t from, std::size_t count) {
-  if (!block.grad_is_bf16) return load_some(static_cast<const float*>(block.grad) + from, count, 0);
-  HWY_ALIGN std::uint16_t padded[HWY_LANES(float)] = {};
-  std::memcpy(padded, static_cast<const std::uint16_t*>(block.grad) + from, count * sizeof(std::uint16_t));
+/// The first `count` values, then zeros.
+template <class T>
+HWY_INLINE Lanes load_some(const T* from, std::size_t count) {
+  if (HWY_LANES(float) == 1 || count == hn::Lanes(Tag())) return load_grad(from);
+  HWY_ALIGN T padded[HWY_LANES(float)] = {};
+  std::memcpy(padded, from, count * sizeof(T));
   return load_grad(padded);
 }
 
-/// Without storing: body(p, g, m, v) for every vector of a block. The last one is padded with zeros, and ones for the
-/// second moment, so that padding never divides zero by zero.
-template <class Body>
-HWY_INLINE void visit(const Block& block, const Body& body) {
-  const std::size_t lanes = hn::Lanes(Tag());
-  for (std::size_t i = 0; i < block.count; i += lanes) {
-    const std::size_t count = block.count - i < lanes ? block.count - i : lanes;
-    body(load_some(block.param + i, count, 0), load_some_grad(block, i, count), load_some(block.state[0] + i, count, 0),
-         load_some(block.state[1] + i, count, 1));
-  }
-}
-
-/// A sum of squares in double precision.
-class SquareSum {
+/// A sum of products in double precision.
+class ProductSum {
  public:
-  HWY_INLINE SquareSum() : low_(hn::Zero(kWide)), high_(hn::Zero(kWide)) {}
-  HWY_INLINE void add(Lanes values) {
-    const auto low = hn::PromoteTo(kWide, hn::LowerHalf(values));
-    low_ = hn::Add(low_, hn::Mul(low, low));
+  HWY_INLINE ProductSum() : low_(hn::Zero(kWide)), high_(hn::Zero(kWide)) {}
+  HWY_INLINE void add(Lanes a, Lanes b) {
+    low_ = hn::Add(low_, hn::Mul(hn::PromoteTo(kWide, hn::LowerHalf(a)), hn::PromoteTo(kWide, hn::LowerHalf(b))));
 #if HWY_TARGET != HWY_SCALAR
-    const auto high = hn::PromoteTo(kWide, hn::UpperHalf(hn::Half<Tag>(), values));
-    high_ = hn::Add(high_, hn::Mul(high, high));
+    const hn::Half<Tag> half;
+    high_ = hn::Add(
+        high_, hn::Mul(hn::PromoteTo(kWide, hn::UpperHalf(half, a)), hn::PromoteTo(kWide, hn::UpperHalf(half, b))));
 #endif
   }
   HWY_INLINE double total() const { return hn::GetLane(hn::SumOfLanes(kWide, hn::Add(low_, high_))); }
