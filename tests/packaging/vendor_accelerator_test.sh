@@ -32,7 +32,7 @@ cmake -S "$source/examples/plugins/signum" -B "$work/signum" -G Ninja -DCMAKE_PR
 # Optimizers of others that know no device: they update in host memory.
 for example in adam8bit prodigy; do
   cmake -S "$source/examples/plugins/$example" -B "$work/$example" -G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" >/dev/null &&
-    cmake --build "$work/$example" >/dev/null || fail "build of $example"
+    cmake --build "$work/$example" --target "capstan_optimizer_$example" >/dev/null || fail "build of $example"
 done
 for type in Adam8bit Prodigy; do
   plugins=$work/${type,,}/lib/capstan/plugins

@@ -1,26 +1,81 @@
 // Prodigy (Mishchenko and Defazio 2024, "Prodigy: An Expeditiously Adaptive Parameter-Free Learner", algorithm 4): Adam
 // whose rate is an estimate d of the distance to the solution. The estimate is the quotient of two sums over the whole
 // model, which the engine adds up over all shards: every rank has the same bits of them, at every ZeRO stage.
+//
+// Written once for the CPU and for GPUs, sums included.
+#include <capstan/sdk/elements.hpp>
+
+CAPSTAN_RULES
+
+/// What all slots of an update multiply by, with the estimate d from before it.
+struct ProdigyNumbers {
+  float grad_scale;
+  float joined_decay;  // the decay that joins the gradient
+  float beta1, beta2, beta3;
+  float fresh1, fresh2, fresh3;  // the weights of what is new in the averages and in s
+
+  template <class V>
+  CAPSTAN_RULE V gradient(V p, V grad) const {
+    return grad * grad_scale + p * joined_decay;
+  }
+  template <class V>
+  CAPSTAN_RULE V next_s(V s, V g) const {
+    return mul_add(V(beta3), s, fresh3 * g);
+  }
+};
+
+/// The sums <g, p0 - p> and |s|, as the update will leave it.
+struct ProdigyMeasure : ProdigyNumbers {
+  static constexpr int kStates = 2;  // p0, s
+  static constexpr int kMeasures = 2;
+
+  template <class V, class Sums>
+  CAPSTAN_RULE void operator()(V p, V grad, const V* state, Sums& sums) const {
+    const V g = gradient(p, grad);
+    sums.add(0, g, state[0] - p);
+    sums.add(1, abs(next_s(state[1], g)), V(1.0f));
+  }
+};
+CAPSTAN_RULE_KERNEL(ProdigyMeasure)
+
+struct ProdigyRule : ProdigyNumbers {
+  static constexpr int kStates = 3;  // exp_avg, exp_avg_sq, s
+  float rate, eps, shrink;
+
+  template <class V>
+  CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
+    const V g = gradient(p, grad);
+    state[0] = mul_add(V(beta1), state[0], fresh1 * g);
+    state[1] = mul_add(V(beta2), state[1], fresh2 * (g * g));
+    state[2] = next_s(state[2], g);
+    p = neg_mul_add(V(shrink), p, p);
+    p = neg_mul_add(V(rate), state[0] / (sqrt(state[1]) + eps), p);
+  }
+};
+CAPSTAN_RULE_KERNEL(ProdigyRule)
+
+CAPSTAN_RULES_END
+
+#if CAPSTAN_ONCE
 #include <algorithm>
-#include <capstan/sdk/floats.hpp>
-#include <capstan/sdk/optimizer.hpp>
-#include <capstan/sdk/parallel.hpp>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
-#include <span>
 #include <string>
 #include <vector>
+
+CAPSTAN_RULE_NUMBERS(ProdigyNumbers)
+CAPSTAN_RULE_EXPORT(ProdigyMeasure)
+CAPSTAN_RULE_EXPORT(ProdigyRule)
 
 namespace {
 
 namespace sdk = capstan::sdk;
+namespace elements = capstan::elements;
 
 enum State : std::size_t { kExpAvg, kExpAvgSq, kS, kStart };  // in the order of plugin.toml
 enum Sum : std::size_t { kNumerator, kDenominator };
-
-constexpr std::int64_t kGrain = 8192;  // elements that one thread should at least have to do
 
 struct Numbers {
   explicit Numbers(const sdk::Group& group)
@@ -43,33 +98,26 @@ struct Numbers {
   bool decouple, corrects_bias, safeguards;
 };
 
-/// What all slots of an update multiply by, with the estimate d from before it.
+/// The numbers of a group in an update, with the estimate d from before it.
 struct Factors {
-  Factors(const Numbers& numbers, double d, double d0, const sdk::Step& step) : grad_scale(step.grad_scale()) {
+  Factors(const Numbers& numbers, double d, double d0, const sdk::Step& step) {
     const auto t = static_cast<double>(step.update_index() + 1);
     const double correction =
         numbers.corrects_bias ? std::sqrt(1 - std::pow(numbers.beta2, t)) / (1 - std::pow(numbers.beta1, t)) : 1;
     rate = d * numbers.lr * correction;
-    decay = numbers.weight_decay;
-    joins = !numbers.decouple;
-    beta1 = static_cast<float>(numbers.beta1);
-    beta2 = static_cast<float>(numbers.beta2);
-    beta3 = static_cast<float>(numbers.beta3);
-    fresh1 = static_cast<float>(d * (1 - numbers.beta1));
-    fresh2 = static_cast<float>(d * d * (1 - numbers.beta2));
-    // d / d0 instead of d: the sums would be too small for floats.
-    fresh3 = static_cast<float>(d / d0 * (numbers.safeguards ? d : rate));
+    rule = {.grad_scale = static_cast<float>(step.grad_scale()),
+            .joined_decay = static_cast<float>(numbers.decouple ? 0 : numbers.weight_decay),
+            .beta1 = static_cast<float>(numbers.beta1),
+            .beta2 = static_cast<float>(numbers.beta2),
+            .beta3 = static_cast<float>(numbers.beta3),
+            .fresh1 = static_cast<float>(d * (1 - numbers.beta1)),
+            .fresh2 = static_cast<float>(d * d * (1 - numbers.beta2)),
+            // d / d0 instead of d: the sums would be too small for floats.
+            .fresh3 = static_cast<float>(d / d0 * (numbers.safeguards ? d : rate))};
   }
 
-  float gradient(float value, float weight) const {
-    value *= static_cast<float>(grad_scale);
-    return joins ? value + static_cast<float>(decay) * weight : value;
-  }
-  float next_s(float s, float gradient) const { return beta3 * s + fresh3 * gradient; }
-
-  double grad_scale, rate, decay;
-  bool joins;  // the decay joins the gradient
-  float beta1, beta2, beta3, fresh1, fresh2, fresh3;
+  double rate;
+  elements::ProdigyNumbers rule;
 };
 
 class Prodigy {
@@ -79,34 +127,29 @@ class Prodigy {
   Prodigy(const sdk::Host&, const sdk::Params& params)
       : d0_(params.number("d0")), d_(d0_), largest_(d0_), before_(d0_) {}
 
-  /// A slot's share of <g, p0 - p> and of the absolute sum of s, as the update will leave it.
-  void measure_model(const sdk::Slots& slots, const sdk::Step& step, std::span<double> partials) const {
-    const auto factors = factors_of(step, d_);
-    for (std::size_t k = 0; k < slots.size(); ++k) {
-      const sdk::Slot slot = slots[k];
-      const Factors& factor = factors[slot.group()];
-      if (factor.rate == 0) continue;
-      const sdk::Values gradients = slot.grad();
-      const float *weights = slot.param(), *start = slot.floats(kStart), *s = slot.floats(kS);
-      double product = 0, sum = 0;
-      for (std::size_t i = 0; i < slot.numel(); ++i) {
-        const float gradient = factor.gradient(sdk::value_at(gradients, i), weights[i]);
-        product += static_cast<double>(gradient) * (static_cast<double>(start[i]) - static_cast<double>(weights[i]));
-        sum += std::fabs(static_cast<double>(factor.next_s(s[i], gradient)));
-      }
-      partials[2 * k + kNumerator] = product;
-      partials[2 * k + kDenominator] = sum;
+  void measure_model(const sdk::Slots& slots, const sdk::Step& step, elements::ElementMeasures& measures) const {
+    const auto rules = step.each_group(
+        [&](const sdk::Group& group) { return elements::ProdigyMeasure{Factors(Numbers(group), d_, d0_, step).rule}; });
+    const auto rates = step.each_group([](const sdk::Group& group) { return group.number("lr"); });
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const std::uint32_t group = slots[i].group();
+      if (rates[group] > 0) measures.add(i, {kStart, kS}, rules[group]);
     }
+    measures.run();
   }
 
-  void update(const sdk::Slots& slots, const sdk::Step& step) {
+  void update(const sdk::Slots& slots, const sdk::Step& step, elements::ElementUpdates& updates) {
     const auto numbers = step.each_group([](const sdk::Group& group) { return Numbers(group); });
     // One update may come in several calls: the estimate moves in the first.
     if (step.update_index() != last_update_) estimate(numbers, step);
     last_update_ = step.update_index();
     if (step.model_total(kDenominator) == 0) return;  // no gradient, and none before: there is nothing to go by
-    const auto factors = factors_of(step, before_);
-    for (const sdk::Slot slot : slots) update(slot, factors[slot.group()], d_ * numbers[slot.group()].eps);
+    const auto rules = step.each_group([&](const sdk::Group& group) { return rule_of(Numbers(group), step); });
+    for (const sdk::Slot slot : slots) {
+      const elements::ProdigyRule& rule = rules[slot.group()];
+      if (rule.rate > 0) updates.add(slot, {kExpAvg, kExpAvgSq, kS}, rule);
+    }
+    updates.run();
   }
 
   void save(const sdk::Sink& sink) const {
@@ -138,8 +181,11 @@ class Prodigy {
     return rate;
   }
 
-  std::vector<Factors> factors_of(const sdk::Step& step, double d) const {
-    return step.each_group([&](const sdk::Group& group) { return Factors(Numbers(group), d, d0_, step); });
+  /// The averages take the estimate from before the update, and eps the new one.
+  elements::ProdigyRule rule_of(const Numbers& numbers, const sdk::Step& step) const {
+    const Factors factors(numbers, before_, d0_, step);
+    return {factors.rule, static_cast<float>(factors.rate), static_cast<float>(d_ * numbers.eps),
+            static_cast<float>(numbers.decouple ? numbers.weight_decay * factors.rate : 0)};
   }
 
   void estimate(const std::vector<Numbers>& groups, const sdk::Step& step) {
@@ -157,26 +203,6 @@ class Prodigy {
     d_ = std::min(largest_, d_ * numbers.growth_rate);
   }
 
-  /// `eps`: times the new estimate.
-  static void update(const sdk::Slot& slot, const Factors& factor, double eps) {
-    if (factor.rate == 0) return;
-    const sdk::Values gradients = slot.grad();
-    float *weights = slot.param(), *means = slot.floats(kExpAvg), *squares = slot.floats(kExpAvgSq);
-    float* s = slot.floats(kS);
-    const auto rate = static_cast<float>(factor.rate), added = static_cast<float>(eps);
-    const auto shrink = static_cast<float>(factor.joins ? 0 : factor.decay * factor.rate);
-    sdk::parallel_for(0, static_cast<std::int64_t>(slot.numel()), kGrain, [&](std::int64_t begin, std::int64_t end) {
-      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-        const float gradient = factor.gradient(sdk::value_at(gradients, i), weights[i]);
-        means[i] = factor.beta1 * means[i] + factor.fresh1 * gradient;
-        squares[i] = factor.beta2 * squares[i] + factor.fresh2 * gradient * gradient;
-        s[i] = factor.next_s(s[i], gradient);
-        weights[i] -= shrink * weights[i];
-        weights[i] -= rate * (means[i] / (std::sqrt(squares[i]) + added));
-      }
-    });
-  }
-
   double d0_, d_, largest_, before_;  // the estimate, the largest so far, the one that the update began with
   double numerator_ = 0;
   std::int64_t last_update_ = -1;
@@ -184,4 +210,5 @@ class Prodigy {
 
 }  // namespace
 
-CAPSTAN_PLUGIN(&capstan::sdk::optimizer<Prodigy, "Prodigy">)
+CAPSTAN_PLUGIN(&sdk::optimizer<elements::OnElements<Prodigy>, "Prodigy">)
+#endif
