@@ -18,10 +18,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "plugins/optimizers/onebit/compression_kernels.hpp"
+#include "plugins/optimizers/onebit/host_kernels.hpp"
 #include "plugins/optimizers/onebit/units.hpp"
 
 namespace {
@@ -32,13 +34,12 @@ using namespace capstan::optimizers;
 constexpr double kBytes = 12 + 8 + 1.0 / 8, kCopyBytes = 8;
 
 void compress(const at::Tensor& values, const at::Tensor& error, const at::Tensor& signs) {
-  const auto* from = values.const_data_ptr<float>();
   auto* kept = error.mutable_data_ptr<float>();
   auto* bits = signs.mutable_data_ptr<std::uint8_t>();
   const auto count = static_cast<std::size_t>(values.numel());
-  const double squares = sum_units(count, [&](std::size_t begin, std::size_t end) {
-    return add_and_measure(from + begin, 1.0f, kept + begin, end - begin);
-  });
+  static const std::unique_ptr<Kernels> kernels = host_kernels();
+  double squares = 0;
+  kernels->add_gradient({values.data_ptr(), ElementType::kFloat32}, 1.0f, kept, count, &squares);
   const auto scale = static_cast<float>(std::sqrt(squares / static_cast<double>(count)));
   for_units(count, [&](std::size_t begin, std::size_t end) {
     compress_signs(kept + begin, end - begin, scale, bits + begin / 8);

@@ -5,44 +5,10 @@
 // The build sets HWY_TARGET_INCLUDE to this file.
 #include <hwy/foreach_target.h>
 
-#include "capstan/sdk/elements/bfloat16-inl.h"
+#include "capstan/sdk/elements/halves-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace capstan::elements::HWY_NAMESPACE {
-// float16 by integer arithmetic, because not every target rounds and keeps subnormal numbers as IEEE 754 says.
-HWY_INLINE Lanes widen_f16(HalfWords halves) {
-  const WordTag words;
-  const auto bits = hn::PromoteTo(words, halves);
-  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(words, 0x8000u)));
-  const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(words, 0x7fffu)));
-  // 2^112 moves the exponent's bias from 15 to 127, and does it for subnormal numbers too.
-  const auto scaled = hn::Mul(hn::BitCast(Tag(), magnitude), hn::Set(Tag(), 0x1p112f));
-  const auto special = hn::Ge(scaled, hn::Set(Tag(), 0x1p16f));  // infinities and NaNs
-  const auto wide = hn::Or(hn::BitCast(words, scaled),
-                           hn::IfThenElseZero(hn::RebindMask(words, special), hn::Set(words, 0x7f800000u)));
-  return hn::BitCast(Tag(), hn::Or(sign, wide));
-}
-
-HWY_INLINE HalfWords narrow_f16(Lanes values) {
-  const WordTag words;
-  const auto bits = hn::BitCast(words, values);
-  const auto magnitude = hn::And(bits, hn::Set(words, 0x7fffffffu));
-  const auto sign = hn::ShiftRight<16>(hn::And(bits, hn::Set(words, 0x80000000u)));
-  const auto absolute = hn::BitCast(Tag(), magnitude);
-  // Below 2^-14 an addition of 1/2 leaves the subnormal's ten bits, rounded, at the end of the sum.
-  const auto half = hn::Set(Tag(), 0.5f);
-  const auto subnormal = hn::Sub(hn::BitCast(words, hn::Add(absolute, half)), hn::BitCast(words, half));
-  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(words, 1u));
-  const auto rebiased = hn::Add(hn::Sub(magnitude, hn::Set(words, 112u << 23)), hn::Add(odd, hn::Set(words, 0xfffu)));
-  const auto normal = hn::ShiftRight<13>(rebiased);
-  const auto is_small = hn::RebindMask(words, hn::Lt(absolute, hn::Set(Tag(), 0x1p-14f)));
-  const auto is_large = hn::RebindMask(words, hn::Ge(absolute, hn::Set(Tag(), 65520.0f)));
-  const auto is_nan = hn::RebindMask(words, hn::IsNaN(values));
-  auto result = hn::IfThenElse(is_small, subnormal, normal);
-  result = hn::IfThenElse(is_large, hn::Set(words, 0x7c00u), result);
-  result = hn::IfThenElse(is_nan, hn::Set(words, 0x7e00u), result);
-  return hn::TruncateTo(HalfWordTag(), hn::Or(sign, result));
-}
 
 template <class Convert>
 HWY_INLINE void widen_all(const std::uint16_t* from, float* to, std::size_t count, const Convert& convert) {

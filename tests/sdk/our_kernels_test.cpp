@@ -5,12 +5,19 @@
 #include <random>
 #include <vector>
 
+#define CAPSTAN_RULES_FOR_DEVICE
+#include "capstan/sdk/elements.hpp"
 #include "examples/plugins/signum/signum_kernel.hpp"
 #include "plugins/optimizers/onebit/cuda_kernels.hpp"
-#include "plugins/optimizers/onebit/rules.hpp"
+#include "plugins/optimizers/onebit/fixed_order.hpp"
+#include "plugins/optimizers/onebit/step_rules.hpp"
 #include "tests/plugins/optimizers/kernel_agreement.hpp"
 #include "tests/sdk/device_array.hpp"
 #include "tests/sdk/launch_orders.hpp"
+
+CAPSTAN_RULES
+CAPSTAN_RULE_KERNEL(AdaptiveRule)
+CAPSTAN_RULES_END
 
 namespace capstan::testing {
 namespace {
@@ -83,12 +90,14 @@ void expect_rule(std::size_t state_count, const NumbersAt& numbers_at, const Lau
 }
 
 TEST(OurKernels, TheWarmUpOfOneBitOptimizersAppliesItsRule) {
-  expect_rule<rules::Adaptive>(
+  expect_rule<AdaptiveRule>(
       2,
       [](float lr) {
         return AdaptiveNumbers{.moments = Moments(0.7, 0, 0.9, 0.99), .rates = {lr, 1e-6f, 0.1f}};
       },
-      [](const auto& updates) { return launch_adaptive(updates, nullptr); });
+      [](const auto& updates) {
+        return launch_AdaptiveRule({updates, nullptr});
+      });
 }
 
 /// As examples/plugins/signum says: m = b*m + (1-b)*g;  w -= lr * (sign(m) + decay*w).

@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "plugins/optimizers/muon/matrix_product.cpp"
 #include <hwy/foreach_target.h>
 
-#include "capstan/sdk/elements/bfloat16-inl.h"
+#include "capstan/sdk/elements/halves-inl.h"
 
 #ifndef CAPSTAN_OPTIMIZERS_MUON_PANEL
 #define CAPSTAN_OPTIMIZERS_MUON_PANEL

@@ -29,7 +29,7 @@ class Muon {
       const std::int64_t t = ++slot.counter(kStep);
       if (const auto squares = squares_of(slot)) {
         numbers.push_back(adam_numbers(group, t, step.grad_scale()));
-        others.add(slot, {kMomentum, *squares}, &muon_adam_kernel, &numbers.back());
+        others.add(slot, {kMomentum, *squares}, muon_adam_kernel(), &numbers.back());
       } else {
         update_matrix(slot, group, static_cast<float>(step.grad_scale()));
       }

@@ -2,39 +2,33 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "plugins/optimizers/muon/muon_kernel.cpp"
-#include <hwy/foreach_target.h>
+#include "capstan/sdk/elements.hpp"
+#include "plugins/optimizers/common/moment_rules.hpp"
 
-#include "plugins/optimizers/common/moments-inl.h"
+CAPSTAN_RULES
 
-// AdamW (Loshchilov and Hutter 2019) for the parameters that Muon does not take:
-//   m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g^2;  p -= lr*decay*p;  p -= lr/c1 * m / (sqrt(v)/sqrt(c2) + eps)
-HWY_BEFORE_NAMESPACE();
-namespace capstan::optimizers::HWY_NAMESPACE {
+/// AdamW (Loshchilov and Hutter 2019) for the parameters that Muon does not take:
+///   m = b1*m + (1-b1)*g;  v = b2*v + (1-b2)*g^2;  p -= lr*decay*p;  p -= lr/c1 * m / (sqrt(v)/sqrt(c2) + eps)
+struct MuonAdamRule {
+  static constexpr int kStates = 2;
+  MuonAdamNumbers n;
+  template <class V>
+  CAPSTAN_RULE void operator()(V& p, V grad, V* state) const {
+    take_averages(n.moments, p, grad, state);
+    const V direction = state[0] / mul_add(sqrt(state[1]), V(n.inverse_root), V(n.eps));
+    p = neg_mul_add(V(n.rate), direction, neg_mul_add(V(n.decay), p, p));
+  }
+};
+CAPSTAN_RULE_KERNEL(MuonAdamRule)
 
-void muon_adam_kernel(const Block& block, const void* numbers) {
-  const auto& n = *static_cast<const MuonAdamNumbers*>(numbers);
-  const MomentLanes moments(n.moments);
-  const Lanes inverse_root = all(n.inverse_root), eps = all(n.eps), decay = all(n.decay), rate = all(n.rate);
-  sweep<2>(block, [&](Lanes& p, Lanes grad, Lanes& m, Lanes& v) HWY_ATTR {
-    const Lanes g = moments.gradient(p, grad);
-    m = moments.first(m, g);
-    v = moments.second(v, g);
-    const Lanes direction = hn::Div(m, hn::MulAdd(hn::Sqrt(v), inverse_root, eps));
-    p = hn::NegMulAdd(rate, direction, hn::NegMulAdd(decay, p, p));
-  });
-}
+CAPSTAN_RULES_END
 
-}  // namespace capstan::optimizers::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
+#if CAPSTAN_ONCE
+CAPSTAN_RULE_EXPORT(MuonAdamRule)
 
-#if HWY_ONCE
 namespace capstan::optimizers {
 
-HWY_EXPORT(muon_adam_kernel);
-
-void muon_adam_kernel(const Block& block, const void* numbers) {
-  HWY_DYNAMIC_DISPATCH(muon_adam_kernel)(block, numbers);
-}
+BlockKernel muon_adam_kernel() { return KernelOf<MuonAdamRule>::kKernel; }
 
 }  // namespace capstan::optimizers
 #endif

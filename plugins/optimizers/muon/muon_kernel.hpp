@@ -3,7 +3,7 @@
 #include "capstan/sdk/elements/block.hpp"
 #include "plugins/optimizers/common/moments.hpp"
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 struct MuonAdamNumbers {
   Moments moments;
@@ -13,7 +13,11 @@ struct MuonAdamNumbers {
   float rate;   // divided by the first moment's bias correction
 };
 
-/// AdamW. States: the averages of the gradient and of its square.
-void muon_adam_kernel(const Block& block, const void* numbers);
+}  // namespace capstan::elements
+
+namespace capstan::optimizers {
+
+/// AdamW, with MuonAdamNumbers. States: the averages of the gradient and of its square.
+BlockKernel muon_adam_kernel();
 
 }  // namespace capstan::optimizers

@@ -7,12 +7,13 @@
 #define HWY_TARGET_INCLUDE "plugins/optimizers/onebit/compression_kernels.cpp"
 #include <hwy/foreach_target.h>
 
-#include "plugins/optimizers/onebit/each_lanes-inl.h"
+#include "capstan/sdk/elements/lanes-inl.h"
 
 // Error-compensated sign compression (Tang et al. 2021):
 //   b = values + error;  s = |b| / sqrt(n);  sign = b >= 0;  error = b - s*sign
 HWY_BEFORE_NAMESPACE();
 namespace capstan::optimizers::HWY_NAMESPACE {
+using namespace elements::HWY_NAMESPACE;
 
 constexpr std::size_t kWord = 64;  // elements whose signs make eight bytes
 
@@ -57,19 +58,6 @@ class SignLanes {
   std::size_t lanes_;
   hn::Vec<WordTag> bit_;
 };
-
-double add_and_measure(const float* values, float factor, float* error, std::size_t count) {
-  ProductSum squares;
-  const Lanes factors = all(factor);
-  each_lanes(
-      count,
-      [&](Live, Lanes value, Lanes& sum) HWY_ATTR {
-        sum = hn::MulAdd(value, factors, sum);
-        squares.add(sum, sum);
-      },
-      values, error);
-  return squares.total();
-}
 
 void compress_signs(float* error, std::size_t count, float scale, std::uint8_t* signs) {
   const Tag d;
@@ -169,14 +157,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace capstan::optimizers {
 
-HWY_EXPORT(add_and_measure);
 HWY_EXPORT(compress_signs);
 HWY_EXPORT(add_signs_and_measure);
 HWY_EXPORT(expand_signs);
 
-double add_and_measure(const float* values, float factor, float* error, std::size_t count) {
-  return HWY_DYNAMIC_DISPATCH(add_and_measure)(values, factor, error, count);
-}
 void compress_signs(float* error, std::size_t count, float scale, std::uint8_t* signs) {
   HWY_DYNAMIC_DISPATCH(compress_signs)(error, count, scale, signs);
 }

@@ -9,9 +9,6 @@ namespace capstan::optimizers {
 /// Loops of the compressed all-reduce over a run of elements, in the calling thread. Signs are packed eight a byte, the
 /// first element in the most significant bit, 1 for values from zero up; the bits after the last element are 1.
 
-/// error += factor * values. Returns the sum of squares of the result.
-double add_and_measure(const float* values, float factor, float* error, std::size_t count);
-
 /// One pass over a buffer that holds value and error: packs its signs, and leaves what scale * sign misses.
 void compress_signs(float* error, std::size_t count, float scale, std::uint8_t* signs);
 

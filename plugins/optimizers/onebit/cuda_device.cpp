@@ -1,7 +1,14 @@
 #include "plugins/optimizers/onebit/cuda_device.hpp"
 
-#include "capstan/sdk/elements/device_slot.hpp"
+#define CAPSTAN_RULES_FOR_DEVICE
+#include "capstan/sdk/elements.hpp"
 #include "plugins/optimizers/onebit/cuda_kernels.hpp"
+#include "plugins/optimizers/onebit/step_rules.hpp"
+
+CAPSTAN_RULES
+CAPSTAN_RULE_KERNEL(AdaptiveRule)
+CAPSTAN_RULES_END
+CAPSTAN_RULE_EXPORT(AdaptiveRule)
 
 namespace capstan::optimizers {
 
@@ -18,12 +25,12 @@ DeviceValues CudaDevice::grad(const sdk::Slot& slot) const { return device_value
 
 void CudaDevice::adaptive_update(const sdk::Slots& slots, MomentStates moments,
                                  const std::vector<AdaptiveNumbers>& numbers) {
-  std::vector<DeviceUpdate<rules::Adaptive>> updates;
+  std::vector<DeviceUpdate<AdaptiveRule>> updates;
   for (const sdk::Slot raw : slots) {
     const sdk::DeviceSlot slot(raw);
     updates.push_back({block_of(slot, {moments.first, moments.second}), {numbers[slot.group()]}});
   }
-  check_launch(launch_adaptive(updates, host_.stream()));
+  check_launch(launch_AdaptiveRule({updates, host_.stream()}));
   mark_written(slots);
 }
 

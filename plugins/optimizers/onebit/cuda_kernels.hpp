@@ -4,15 +4,12 @@
 #include <memory>
 #include <vector>
 
-#include "plugins/optimizers/onebit/rules.hpp"
+#include "plugins/optimizers/onebit/kernels.hpp"
 
 namespace capstan::optimizers {
 
 /// In the memory of the current CUDA device, in the stream that `stream` tells (a cudaStream_t), without waiting but
 /// where Kernels says so. Throws std::runtime_error with CUDA's text.
 std::unique_ptr<Kernels> cuda_kernels(std::function<void*()> stream);
-
-/// Device::adaptive_update. States: exp_avg, exp_avg_sq. `stream` is a cudaStream_t. Null, or why a launch failed.
-const char* launch_adaptive(const std::vector<DeviceUpdate<rules::Adaptive>>& updates, void* stream);
 
 }  // namespace capstan::optimizers

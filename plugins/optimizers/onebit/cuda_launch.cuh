@@ -108,8 +108,8 @@ __global__ void sums_of_kernel(UnitTable table, Body body, Total* sums) {
     const std::size_t item = table.item_of(unit);
     const std::size_t begin = (unit - table.first[item]) * kSumUnit;
     const std::size_t end = min(begin + kSumUnit, table.counts[item]);
-    const Total sum =
-        sum_of_block(sum_of_thread<Total>(begin, end, threadIdx.x, [&](std::size_t i) { return body(item, i); }));
+    const Total sum = sum_of_block(
+        sum_of_thread<Total>(begin, end, threadIdx.x, [&](std::size_t i, Total& sum) { body(item, i, sum); }));
     if (threadIdx.x == 0) sums[unit] = sum;
   }
 }
@@ -127,7 +127,8 @@ struct PutTo {
 /// One block.
 template <class Sum, class Put>
 __global__ void finish_kernel(std::size_t units, const Sum* sums, Put put) {
-  const Sum sum = sum_of_block(sum_of_thread<Sum>(0, units, threadIdx.x, [&](std::size_t unit) { return sums[unit]; }));
+  const Sum sum = sum_of_block(
+      sum_of_thread<Sum>(0, units, threadIdx.x, [&](std::size_t unit, auto& sum) { sum.add(sums[unit]); }));
   if (threadIdx.x == 0) put(sum);
 }
 
@@ -136,26 +137,54 @@ template <class Body>
 __global__ void finish_of_kernel(UnitTable table, const Total* sums, Body body) {
   const std::size_t item = blockIdx.x;
   const Total sum = sum_of_block(sum_of_thread<Total>(table.first[item], table.first[item + 1], threadIdx.x,
-                                                      [&](std::size_t unit) { return sums[unit]; }));
+                                                      [&](std::size_t unit, auto& sum) { sum.add(sums[unit]); }));
   if (threadIdx.x == 0) body.put_total(item, sum);
 }
+
+/// An element of arrays, for rules of steps.
+struct ElementAt {
+  using Value = float;
+  std::size_t i;
+  __device__ float operator()(const float* array) const { return array[i]; }
+  __device__ float operator()(const DeviceValues& values) const {
+    return widened(values, static_cast<std::int64_t>(i));
+  }
+  __device__ void put(float* array, float value) const { array[i] = value; }
+};
+
+/// A rule as a body of indices.
+template <class Rule>
+struct RuleAt {
+  Rule rule;
+  __device__ void operator()(std::size_t i) const { rule(ElementAt{i}); }
+  template <class Sum>
+  __device__ void operator()(std::size_t i, Sum& sum) const {
+    rule(ElementAt{i}, sum);
+  }
+};
+
+/// A rule whose sum nobody asks for.
+template <class Rule>
+struct UnaskedRuleAt {
+  Rule rule;
+  __device__ void operator()(std::size_t i) const {
+    Total sum;
+    rule(ElementAt{i}, sum);
+  }
+};
 
 /// On the stream that `stream` tells.
 class CudaLaunch {
  public:
-  class Gradient {
-   public:
-    explicit Gradient(const DeviceValues& values) : values_(values) {}
-    __device__ float operator()(std::size_t i) const { return widened(values_, static_cast<std::int64_t>(i)); }
-
-   private:
-    DeviceValues values_;
-  };
-
   explicit CudaLaunch(std::function<void*()> stream) : stream_(std::move(stream)) {}
 
+  template <class Rule>
+  void each(std::size_t count, const Rule& rule) {
+    each_index(count, RuleAt<Rule>{rule});
+  }
+
   template <class Body>
-  void each(std::size_t count, const Body& body) {
+  void each_index(std::size_t count, const Body& body) {
     if (count == 0) return;
     sdk::launch(each_kernel<Body>, blocks((count + kSumThreads - 1) / kSumThreads), kSumThreads, stream())(count, body);
     check_cuda(cudaGetLastError());
@@ -169,15 +198,15 @@ class CudaLaunch {
     check_cuda(cudaGetLastError());
   }
 
-  template <class Body>
-  void add_up(std::size_t count, const Body& body, double* out) {
-    if (!out) return each(count, body);
-    if (count > 0) total_of_units<Total>(count, body, AddTo{out});
+  template <class Rule>
+  void add_up(std::size_t count, const Rule& rule, double* out) {
+    if (!out) return each_index(count, UnaskedRuleAt<Rule>{rule});
+    if (count > 0) total_of_units<Total>(count, RuleAt<Rule>{rule}, AddTo{out});
   }
 
-  template <class Body>
-  void total(std::size_t count, const Body& body, LayerSums* out) {
-    total_of_units<LayerSums>(count, body, PutTo{out});
+  template <class Rule>
+  void total(std::size_t count, const Rule& rule, LayerSums* out) {
+    total_of_units<LayerSums>(count, RuleAt<Rule>{rule}, PutTo{out});
   }
 
   template <class Body>

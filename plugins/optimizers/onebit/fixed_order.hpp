@@ -2,8 +2,7 @@
 
 #include <cstddef>
 
-#include "capstan/sdk/elements/float_rules.hpp"
-#include "plugins/optimizers/common/moment_rules.hpp"
+#include "capstan/sdk/elements/everywhere.hpp"
 
 // The order in which a device adds up: the same bits each time, whatever the device has of processors.
 //
@@ -17,25 +16,28 @@ namespace capstan::optimizers {
 
 constexpr std::size_t kSumThreads = 256, kSumUnit = 2048;
 
-CAPSTAN_RULE constexpr std::size_t units_of(std::size_t count) { return (count + kSumUnit - 1) / kSumUnit; }
+CAPSTAN_EVERYWHERE constexpr std::size_t units_of(std::size_t count) { return (count + kSumUnit - 1) / kSumUnit; }
 
-/// A sum of plain numbers.
+/// The only sum of a rule.
 struct Total {
   double value = 0;
-  CAPSTAN_RULE void add(const Total& other) { value += other.value; }
+  CAPSTAN_EVERYWHERE void add(const Total& other) { value += other.value; }
+  CAPSTAN_EVERYWHERE void add(std::size_t, float a, float b) {
+    value += static_cast<double>(a) * static_cast<double>(b);
+  }
 };
 
-/// What `thread` adds of the indices [begin, end).
-template <class Sum, class At>
-CAPSTAN_RULE Sum sum_of_thread(std::size_t begin, std::size_t end, std::size_t thread, const At& at) {
+/// What `thread` adds of the indices [begin, end): add(i, sum) for each.
+template <class Sum, class Add>
+CAPSTAN_EVERYWHERE Sum sum_of_thread(std::size_t begin, std::size_t end, std::size_t thread, const Add& add) {
   Sum sum;
-  for (std::size_t i = begin + thread; i < end; i += kSumThreads) sum.add(at(i));
+  for (std::size_t i = begin + thread; i < end; i += kSumThreads) add(i, sum);
   return sum;
 }
 
 /// One step of folding the threads' sums to `width` of them.
 template <class Sum>
-CAPSTAN_RULE void fold(Sum* sums, std::size_t thread, std::size_t width) {
+CAPSTAN_EVERYWHERE void fold(Sum* sums, std::size_t thread, std::size_t width) {
   if (thread < width) sums[thread].add(sums[thread + width]);
 }
 

@@ -10,8 +10,7 @@ namespace capstan::optimizers {
 
 class HostDevice : public Device {
  public:
-  explicit HostDevice(std::unique_ptr<Kernels> kernels = std::make_unique<HostKernels>())
-      : kernels_(std::move(kernels)) {}
+  explicit HostDevice(std::unique_ptr<Kernels> kernels = host_kernels()) : kernels_(std::move(kernels)) {}
   /// As a component's plugin makes it.
   explicit HostDevice(const sdk::Host&) : HostDevice() {}
 

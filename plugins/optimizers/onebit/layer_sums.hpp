@@ -1,9 +1,18 @@
 #pragma once
 
-#include "capstan/sdk/elements/float_rules.hpp"
-#include "plugins/optimizers/common/moment_rules.hpp"
+#include <cstddef>
+
+#include "capstan/sdk/elements/everywhere.hpp"
+
+namespace capstan::elements {
+
+/// Sums of a rule that measures a layer.
+enum LayerSum : std::size_t { kWeights, kGradients, kDirections };
+
+}  // namespace capstan::elements
 
 namespace capstan::optimizers {
+using namespace elements;
 
 /// Sums that a step's size follows from.
 struct LayerSums {
@@ -12,12 +21,19 @@ struct LayerSums {
   double directions = 0;  // squares of m / (sqrt(v) + eps) + decay*p
   float factor = 0;       // greatest (sqrt(v) + eps) / (sqrt(fresh) + eps)
 
-  CAPSTAN_RULE void add(const LayerSums& other) {
+  CAPSTAN_EVERYWHERE void add(const LayerSums& other) {
     weights += other.weights;
     gradients += other.gradients;
     directions += other.directions;
-    factor = factor < other.factor ? other.factor : factor;
+    raise(other.factor);
   }
+
+  // As rules call them.
+  CAPSTAN_EVERYWHERE void add(std::size_t k, float a, float b) {
+    const double product = static_cast<double>(a) * static_cast<double>(b);
+    (k == kWeights ? weights : k == kGradients ? gradients : directions) += product;
+  }
+  CAPSTAN_EVERYWHERE void raise(float value) { factor = factor < value ? value : factor; }
 };
 
 }  // namespace capstan::optimizers

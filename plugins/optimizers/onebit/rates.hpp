@@ -2,7 +2,7 @@
 
 #include "plugins/optimizers/common/moments.hpp"
 
-namespace capstan::optimizers {
+namespace capstan::elements {
 
 /// What the steps need of a group: no bias correction, decay outside of the moments.
 struct StepRates {
@@ -14,4 +14,4 @@ struct AdaptiveNumbers {
   StepRates rates;
 };
 
-}  // namespace capstan::optimizers
+}  // namespace capstan::elements

@@ -26,6 +26,15 @@ using ::testing::Pointwise;
 
 MATCHER_P(Near, tolerance, "") { return std::abs(std::get<0>(arg) - std::get<1>(arg)) <= tolerance; }
 
+/// error += factor * values. Returns the sum of squares of the result.
+double add_and_measure(const float* values, float factor, float* error, std::size_t count) {
+  double squares = 0;
+  std::vector<float> given(values, values + count);
+  optimizers::host_kernels()->add_gradient({given.data(), optimizers::ElementType::kFloat32}, factor, error, count,
+                                           &squares);
+  return squares;
+}
+
 /// One rank: its errors, and a host whose collectives meet with the other ranks'.
 class Rank {
  public:
@@ -40,7 +49,7 @@ class Rank {
   std::vector<float> run(const std::vector<float>& values) {
     std::vector<double> squares(lengths_.size());
     for (std::size_t b = 0, at = 0; b < lengths_.size(); at += lengths_[b++]) {
-      squares[b] = optimizers::add_and_measure(values.data() + at, 1.0f, worker_error.data() + at, lengths_[b]);
+      squares[b] = add_and_measure(values.data() + at, 1.0f, worker_error.data() + at, lengths_[b]);
     }
     exchange.exchange(collectives(), squares.data(), worker_error.data(), server_error.data());
     std::vector<float> averages(values.size());
@@ -214,8 +223,7 @@ TEST(CompressedAllReduce, OnlyListedBuffersTakePart) {
     rank.run(random_values(30, seat.rank));
     const std::vector<float> before(rank.worker_error.begin(), rank.worker_error.begin() + 10);
     const std::size_t active[] = {1};
-    const double squares[] = {
-        0, optimizers::add_and_measure(random_values(20, 5).data(), 1.0f, rank.worker_error.data() + 10, 20)};
+    const double squares[] = {0, add_and_measure(random_values(20, 5).data(), 1.0f, rank.worker_error.data() + 10, 20)};
     rank.exchange.exchange(rank.collectives(), active, squares, rank.worker_error.data(), rank.server_error.data());
     EXPECT_EQ(std::vector<float>(rank.worker_error.begin(), rank.worker_error.begin() + 10), before);
   });
@@ -307,7 +315,7 @@ TEST(CompressionKernels, GiveTheSameOnEverySimdTarget) {
     Results& results = all.emplace_back();
     results.error = random_values(203, 2);
     results.sum = random_values(203, 3);
-    results.squares = optimizers::add_and_measure(values.data(), 0.5f, results.error.data(), 203);
+    results.squares = add_and_measure(values.data(), 0.5f, results.error.data(), 203);
     optimizers::compress_signs(results.error.data(), 203, 0.25f, results.signs.data());
     const std::uint8_t* const signs[] = {results.signs.data(), results.signs.data(), results.signs.data()};
     const float scales[] = {0.5f, 0.25f, 1.5f};

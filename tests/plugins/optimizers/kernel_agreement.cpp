@@ -83,11 +83,11 @@ Outcome outcome(Kernels& kernels, at::Device device, std::size_t count, at::Scal
 }
 
 void expect_agreement(Kernels& kernels, at::Device device, const char* what, const Call& call) {
-  HostKernels host;
+  const std::unique_ptr<Kernels> host = host_kernels();
   for (const std::size_t count : kLengths) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const Outcome there = outcome(kernels, device, count, type, call);
-      const Outcome here = outcome(host, at::kCPU, count, type, call);
+      const Outcome here = outcome(*host, at::kCPU, count, type, call);
       for (std::size_t k = 0; k < here.arrays.size(); ++k) {
         ASSERT_TRUE(same_bits(there.arrays.values(k), here.arrays.values(k)))
             << what << ", array " << k << " of " << count << ", " << type;
@@ -228,10 +228,10 @@ void expect_memory_of_the_cpu(Kernels& kernels, c10::Device device) {
 }
 
 void expect_compression_of_the_cpu(Kernels& kernels, c10::Device device) {
-  HostKernels host;
+  const std::unique_ptr<Kernels> host = host_kernels();
   for (const float spoiled : {0.0f, std::numeric_limits<float>::infinity(), std::nanf("")}) {
     for (const std::size_t count : kLengths) {
-      EXPECT_TRUE(exchanged(kernels, device, count, spoiled) == exchanged(host, at::kCPU, count, spoiled))
+      EXPECT_TRUE(exchanged(kernels, device, count, spoiled) == exchanged(*host, at::kCPU, count, spoiled))
           << count << " elements, spoiled by " << spoiled;
     }
   }

@@ -2,12 +2,10 @@
 
 #include <cmath>
 
+#include "capstan/sdk/elements/everywhere.hpp"
+
 // The functions of elements.hpp for V = float. Build files that include this without contraction of multiply-adds.
-#ifdef __CUDACC__
-#define CAPSTAN_RULE __host__ __device__
-#else
-#define CAPSTAN_RULE
-#endif
+#define CAPSTAN_RULE CAPSTAN_EVERYWHERE
 #define CAPSTAN_RULES namespace capstan::elements {
 #define CAPSTAN_RULES_END }
 

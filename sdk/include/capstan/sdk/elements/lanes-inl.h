@@ -14,8 +14,8 @@
 #include <cstring>
 #include <type_traits>
 
-#include "capstan/sdk/elements/bfloat16-inl.h"
 #include "capstan/sdk/elements/block.hpp"
+#include "capstan/sdk/elements/halves-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace capstan::elements::HWY_NAMESPACE {
