@@ -152,6 +152,7 @@ RunConfig run_settings(const Effective& values) {
   run.eval_every = evaluating.integer("capstan.run.eval_every");
   run.keep_best = (run.save_dir.empty() ? unused : evaluating).flag("capstan.run.keep_best");
   run.patience = evaluating.integer("capstan.run.patience");
+  run.loss_chunk = values.integer("capstan.run.loss_chunk");
   run.on_nan = values.text("capstan.run.on_nan");
   run.on_monitor_failure = values.text("capstan.run.on_monitor_failure");
   run.on_mismatch = values.text("capstan.run.on_mismatch");

@@ -7,6 +7,7 @@
 
 #include "core/engine/state.hpp"
 #include "core/errors.hpp"
+#include "core/loss/loss_chunk.hpp"
 #include "core/memory/recompute/activation_memory.hpp"
 
 namespace capstan {
@@ -98,6 +99,7 @@ void Engine::State::backward(const at::Tensor& loss, BackwardOptions options) {
       if (OperatorPolicy* policy = policy_of_backward()) scope.emplace(*policy);
       std::optional<BatchRerunScope> layers;
       if (batch_of_backward.layers != nullptr) layers.emplace(rerun, batch_of_backward);
+      const LossChunkScope chunk(config.run.loss_chunk);  // of a head that autograd runs again
       std::optional<ActivationMemoryScope> memory;
       if (recomputation.waits()) memory.emplace();
       loss.backward(seed == 1.0 ? at::Tensor() : at::full_like(loss, seed), options.retain_graph);

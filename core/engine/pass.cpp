@@ -11,6 +11,7 @@
 #include "core/host_tensor.hpp"
 #include "core/host_words.hpp"
 #include "core/log.hpp"
+#include "core/loss/loss_chunk.hpp"
 #include "core/model/dtype_names.hpp"
 #include "core/precision/autocast.hpp"
 
@@ -21,6 +22,7 @@ void Engine::State::run_in_precision(const std::function<void()>& run) const {
   const AutocastScope autocast(
       accelerator->device().type(),
       precision.autocast_dtype.empty() ? std::nullopt : std::optional(dtype_named(precision.autocast_dtype)));
+  const LossChunkScope chunk(config.run.loss_chunk);
   run();
 }
 

@@ -16,6 +16,7 @@
 #include "core/components/host.hpp"
 #include "core/components/observers.hpp"
 #include "core/config/component_params.hpp"
+#include "core/loss/loss_chunk.hpp"
 #include "core/memory/operands.hpp"
 #include "core/memory/recompute/recomputation.hpp"
 #include "core/memory/shapes_by_host.hpp"
@@ -242,6 +243,7 @@ PlannedPass follow_pass(Model& model, const Config& config, const PluginIndex& p
     const ShapesByHost shapes;
     const InterceptorScope scope(policy);
     if (regions) regions->attach(batch, policy);
+    const LossChunkScope chunk(config.run.loss_chunk);
     const at::Tensor loss = model.forward(batch);
     if (regions) regions->end_forward();
     pass.kept_bytes = policy.living();

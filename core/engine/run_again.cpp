@@ -2,6 +2,7 @@
 // again, and for second derivatives.
 
 #include "core/engine/state.hpp"
+#include "core/loss/loss_chunk.hpp"
 
 namespace capstan {
 
@@ -31,6 +32,7 @@ at::Tensor Engine::State::forward_again(Batch& batch) {
   if (!policies.empty()) scope.emplace(policies);
   batch.layers = observers.layers().empty() ? nullptr : &observers.layers();
   batch.recomputation = nullptr;
+  const LossChunkScope all_logits(0);  // what is made of chunks would be made once more for second derivatives
   try {
     at::Tensor loss = model.forward(batch);
     compressions.abandon_step();  // what components have seen of inputs, they have seen twice

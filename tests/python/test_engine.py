@@ -19,6 +19,46 @@ from small_engine import Net, engine_of, step
 from support import Fixture, config, values_hash
 
 
+class Head(torch.nn.Module):
+    """An embedding and a head, whose loss is Capstan's operator or torch's own."""
+
+    def __init__(self, by_operator):
+        super().__init__()
+        self.by_operator = by_operator
+        self.embedding = torch.nn.Embedding(50, 8)
+        self.head = torch.nn.Linear(8, 50)
+
+    def forward(self, ids, labels):
+        hidden = self.embedding(ids).tanh()
+        if self.by_operator:
+            return torch.ops.capstan.linear_cross_entropy(hidden, self.head.weight, self.head.bias, labels, softcap=5.0)
+        logits = 5 * torch.tanh(self.head(hidden) / 5)
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+class TheHead(Fixture):
+    def losses(self, by_operator, stage=0):
+        torch.manual_seed(5)
+        engine = engine_of(Head(by_operator), stage=stage, capstan={"run": {"loss_chunk": 2000}})
+        ids = torch.arange(4 * 9).view(4, 9)
+        labels = ids.roll(1).masked_fill(ids % 7 == 0, -100)
+        losses = []
+        for _ in range(3):
+            loss = engine(ids, labels)
+            losses.append(loss.item())
+            engine.backward(loss)
+            engine.step()
+        return losses, loss.grad_fn.name()
+
+    def test_trains_by_the_operator_in_chunks_as_by_torch(self):
+        (found, node), (expected, _) = self.losses(True), self.losses(False)
+        self.assertIn("LinearCrossEntropy", node)
+        for ours, theirs in zip(found, expected):
+            self.assertAlmostEqual(ours, theirs, places=5)
+        for stage in (2, 3):
+            self.assertEqual(self.losses(True, stage)[0], found)
+
+
 class TheEngine(Fixture):
     def test_trains_by_whole_steps_and_evaluates(self):
         class Loss(Net):

@@ -93,6 +93,8 @@ struct ElasticRunConfig {
 
 /// "capstan": what DeepSpeed takes from the program. Every member may be overridden from the command line.
 struct RunConfig {
+  static constexpr std::int64_t kLossChunk = 64 << 20;
+
   std::optional<ComponentChoice> model;
   std::vector<std::string> data_paths;          // files or folders
   std::vector<std::string> eval_data_paths;     // empty: none
@@ -111,6 +113,7 @@ struct RunConfig {
   std::int64_t eval_every = 0;              // steps; 0: only at the end
   bool keep_best = false;                   // the checkpoint of the lowest evaluation loss is saved and kept
   std::int64_t patience = 0;                // evaluations without a lower loss that end the run; 0: none do
+  std::int64_t loss_chunk = kLossChunk;     // bytes of logits that a loss holds at a time; 0: all of them
   std::string on_nan = "stop";              // stop, continue
   std::string on_monitor_failure = "stop";  // stop, continue: of a monitor that cannot be started
   std::string on_mismatch = "stop";         // stop, continue: of a compression that acts on no module of the model

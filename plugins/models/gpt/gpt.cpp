@@ -4,6 +4,7 @@
 #include <map>
 
 #include "../tokens.hpp"
+#include "capstan/linear_cross_entropy.hpp"
 #include "init.hpp"
 
 namespace capstan::models {
@@ -159,7 +160,7 @@ at::Tensor Gpt::forward(const sdk::BatchView& batch) {
                    [&](const at::Tensor& inner) { return blocks_->at<GptBlock>(i).forward(inner); });
   }
   const at::Tensor& head = shape_.tied_head ? tok_emb_->weight : head_->weight;
-  return mean_cross_entropy(at::linear(ln_f_(hidden), head), tokens.labels);
+  return linear_cross_entropy(ln_f_(hidden), head, tokens.labels);
 }
 
 std::string Gpt::describe() const {

@@ -32,12 +32,13 @@ class FlopsProfiler : public ::testing::Test {
                        {"train", "--config", "config.json", "--data", "text.txt", "--steps", std::to_string(steps)});
   }
   /// The same, through capstan.observers, whose parameters include files for exact numbers.
-  Json profile(const std::string& model, int batch, const std::string& more = "", const std::string& top = "") {
+  Json profile(const std::string& model, int batch, const std::string& more = "", const std::string& top = "",
+               const std::string& capstan = "") {
     const ProcessResult result =
         train(model, batch,
               top + R"("capstan": {"observers": [{"type": "flops_profiler", "params": {"json_file": "deep/profile.json",
         "trace_file": "trace.json", "output_file": "deep/report.txt", "peak_tflops": 0.001)" +
-                  more + "}}], ");
+                  more + "}}], " + capstan);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     return Json::parse(read_bytes(folder_ / "deep/profile.json"));
   }
@@ -111,6 +112,15 @@ TEST_F(FlopsProfiler, CountsTheBlocksThatSparseAttentionSets) {
   EXPECT_EQ(backward(sparse, "macs"), backward(dense, "macs") - (all - scores) * 5 * kWidth);
   EXPECT_EQ(of(sparse, "blocks.3.attn", "forward", "macs"),
             kGptBatch * (kSeq * 4 * kWidth * kWidth + 21 * 16 * 16 * 2 * kWidth));
+}
+
+// Of a head in chunks, products that make gradients come in forward.
+TEST_F(FlopsProfiler, CountsTheProductsOfAHeadInChunksWhereTheyAreComputed) {
+  const Json all = profile(kGpt, 2), chunks = profile(kGpt, 2, "", "", R"("run": {"loss_chunk": 100000}, )");
+  const double head = kGptBatch * kSeq * kWidth * kVocab;
+  EXPECT_EQ(forward(chunks, "macs"), forward(all, "macs") + 2 * head);
+  EXPECT_EQ(of(chunks, "head", "forward", "macs"), 3 * head);
+  EXPECT_EQ(backward(chunks, "macs"), backward(all, "macs") - 2 * head);
 }
 
 TEST_F(FlopsProfiler, CountsTheMlpExactlyAsTheFormulasSay) {
