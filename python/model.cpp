@@ -58,7 +58,8 @@ struct ModuleModel::Functions {
     return guarded(error, [&] { sink->text += of(self).facts_.facts; });
   }
 
-  static constexpr capstan_model kVtable = {sizeof(capstan_model), &visit, &forward, &training, &describe, nullptr};
+  static constexpr capstan_model kVtable = {
+      sizeof(capstan_model), &visit, &forward, &training, &describe, nullptr, nullptr};
 };
 
 void ModuleModel::rethrow() {

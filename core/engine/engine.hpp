@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -98,6 +99,12 @@ class Engine {
   /// pass its own number. There each forward is one of all ranks: a rank that has fewer gives batches of weight 0 as
   /// well.
   double eval_batch(const NextBatch& next, std::int64_t micro_batches);
+
+  /// What the model computes of one micro-batch beside its loss, by name: "logits" of gpt. Runs without gradients, in
+  /// evaluation mode, and is no part of the step under way; the batch may lack labels. The tensors are the caller's, on
+  /// the device, in the dtype that the model computes in. At ZeRO stage 3 it is one pass of all ranks, as every
+  /// forward. Throws RuntimeFault for a model without outputs.
+  std::map<std::string, at::Tensor> outputs(Batch& batch);
 
   /// Writes <dir>/<tag>/ (tag default: global_step<N>) and moves `latest` last. `client_state` comes back from load.
   /// Returns the tag. Throws RuntimeFault; what was saved before stays as it was. With checkpoint.writer.decoupled or

@@ -1,4 +1,4 @@
-// The mean loss over batches that nothing is trained on.
+// Passes of batches that nothing is trained on: the mean loss, and named outputs.
 
 #include <ATen/core/grad_mode.h>
 
@@ -25,6 +25,18 @@ double mean_over_ranks(Communicator& communicator, double sum, double weight) {
   return all > 0 ? total / all : 0.0;
 }
 
+/// Calls `run` with the model in evaluation mode.
+void in_evaluation_mode(Model& model, const std::function<void()>& run) {
+  model.set_training(false);
+  try {
+    run();
+  } catch (...) {
+    model.set_training(true);
+    throw;
+  }
+  model.set_training(true);
+}
+
 }  // namespace
 
 double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
@@ -34,9 +46,8 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
   state.store.settle_stores();
   state.synchronize();
   state.emit(CAPSTAN_EVENT_EVAL_BEGIN);
-  state.model.set_training(false);
   double sum = 0, weight = 0;
-  try {
+  in_evaluation_mode(state.model, [&] {
     for (std::int64_t i = 0; i < micro_batches; ++i) {
       Batch batch = next();
       at::Tensor value;
@@ -46,15 +57,18 @@ double Engine::eval_batch(const NextBatch& next, std::int64_t micro_batches) {
       sum += batch.weight * loss;
       weight += batch.weight;
     }
-  } catch (...) {
-    state.model.set_training(true);
-    throw;
-  }
-  state.model.set_training(true);
+  });
   const double mean = mean_over_ranks(*state.communicator, sum, weight);
   write_metric("Train/Samples/eval_loss", mean);
   state.emit(CAPSTAN_EVENT_EVAL_END);
   return mean;
+}
+
+std::map<std::string, at::Tensor> Engine::outputs(Batch& batch) {
+  std::map<std::string, at::Tensor> outputs;
+  in_evaluation_mode(state_->model,
+                     [&] { pass(PassKind::kEvaluation, batch, [&] { outputs = state_->model.outputs(batch); }); });
+  return outputs;
 }
 
 }  // namespace capstan

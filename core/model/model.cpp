@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/errors.hpp"
 #include "core/memory/tensor_handle.hpp"
 #include "core/model/parameter_roles.hpp"
 #include "core/model/saved_names.hpp"
@@ -80,6 +81,27 @@ at::Tensor Model::forward(Batch& batch) {
   call_plugin(function("forward"), "model '" + description_ + "', forward",
               [&](capstan_error* error) { return vtable_->forward(self_, &batch, &handle, error); });
   return take_tensor(handle);
+}
+
+std::map<std::string, at::Tensor> Model::outputs(Batch& batch) {
+  if (!CAPSTAN_HAS(vtable_, outputs)) {
+    throw RuntimeFault("model '" + description_ +
+                       "' gives no outputs beside its loss. Give its module a function outputs(const "
+                       "capstan::sdk::BatchView&), which returns named tensors.");
+  }
+  struct Taken {
+    std::map<std::string, at::Tensor> outputs;
+    std::string twice;
+  } taken;
+  const auto take = [](void* ctx, capstan_str name, capstan_tensor tensor) {
+    auto& all = *static_cast<Taken*>(ctx);
+    if (!all.outputs.emplace(std::string(as_view(name)), tensor_of(tensor)).second) all.twice = as_view(name);
+  };
+  const std::string where = "model '" + description_ + "', outputs";
+  call_plugin(function("outputs"), where,
+              [&](capstan_error* error) { return vtable_->outputs(self_, &batch, &taken, take, error); });
+  if (!taken.twice.empty()) throw PluginError(where + ": gives '" + taken.twice + "' twice. Names must differ.");
+  return std::move(taken.outputs);
 }
 
 void Model::set_training(bool on) {

@@ -46,6 +46,9 @@ class Model {
   void check(Batch& batch) const;
   /// Scalar loss of one micro-batch. Throws PluginError with the model's own text.
   at::Tensor forward(Batch& batch);
+  /// What the model computes of one micro-batch beside its loss, by name. Throws RuntimeFault for a model without
+  /// outputs, and PluginError with the model's own text, or for one that gives a name twice.
+  std::map<std::string, at::Tensor> outputs(Batch& batch);
   void set_training(bool on);
   /// The model's order. The tensors are the model's own (same TensorImpl), so writing them writes the model.
   const std::vector<NamedTensor>& parameters() const { return parameters_; }

@@ -32,25 +32,34 @@ void check_range(const at::Tensor& ids, const std::string& name, std::int64_t vo
 
 }  // namespace
 
-Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length) {
-  Tokens tokens{matrix(batch, "input_ids"), matrix(batch, "labels")};
-  if (tokens.inputs.sizes() != tokens.labels.sizes()) {
-    throw sdk::Error("labels: shape " + c10::str(tokens.labels.sizes()) + " differs from that of input_ids, " +
-                     c10::str(tokens.inputs.sizes()) + ". Every position needs one label.");
-  }
+at::Tensor read_inputs(const sdk::BatchView& batch, std::int64_t sequence_length) {
+  at::Tensor inputs = matrix(batch, "input_ids");
   if (const auto cut = batch.number("curriculum_seqlen")) {
-    const auto length = std::clamp<std::int64_t>(static_cast<std::int64_t>(*cut), 1, tokens.inputs.size(1));
-    tokens = {tokens.inputs.narrow(1, 0, length), tokens.labels.narrow(1, 0, length)};
+    inputs = inputs.narrow(1, 0, std::clamp<std::int64_t>(static_cast<std::int64_t>(*cut), 1, inputs.size(1)));
   }
-  if (tokens.inputs.size(1) > sequence_length) {
-    throw sdk::Error("input_ids: " + std::to_string(tokens.inputs.size(1)) + " positions, this model has " +
+  if (inputs.size(1) > sequence_length) {
+    throw sdk::Error("input_ids: " + std::to_string(inputs.size(1)) + " positions, this model has " +
                      std::to_string(sequence_length) +
                      ". Shorten the sequences, or raise the model's parameter 'seq'.");
   }
-  return tokens;
+  return inputs;
+}
+
+Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length) {
+  const at::Tensor &inputs = matrix(batch, "input_ids"), &labels = matrix(batch, "labels");
+  if (inputs.sizes() != labels.sizes()) {
+    throw sdk::Error("labels: shape " + c10::str(labels.sizes()) + " differs from that of input_ids, " +
+                     c10::str(inputs.sizes()) + ". Every position needs one label.");
+  }
+  const at::Tensor read = read_inputs(batch, sequence_length);
+  return {read, labels.narrow(1, 0, read.size(1))};
 }
 
 void check_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, std::int64_t vocabulary) {
+  if (batch.find("labels") == nullptr) {
+    check_range(read_inputs(batch, sequence_length), "input_ids", vocabulary, 0);
+    return;
+  }
   const Tokens tokens = read_tokens(batch, sequence_length);
   check_range(tokens.inputs, "input_ids", vocabulary, 0);
   check_range(tokens.labels, "labels", vocabulary, kIgnoredLabel);

@@ -11,13 +11,16 @@ struct Tokens {
   at::Tensor inputs, labels;
 };
 
+/// Takes "input_ids" alone from the batch, as read_tokens does.
+at::Tensor read_inputs(const sdk::BatchView& batch, std::int64_t sequence_length);
+
 /// Takes "input_ids" and "labels" from the batch, cut to "curriculum_seqlen" where that is given. Throws sdk::Error
 /// naming the numbers when they are not two int64 matrices of one shape, or longer than `sequence_length`. A label of
 /// -100 is not counted.
 Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length);
 
-/// What is wrong with a batch that is still in host memory: throws what read_tokens throws, and sdk::Error naming an id
-/// that is outside of the vocabulary.
+/// What is wrong with a batch that is still in host memory: throws what read_tokens throws, or without labels what
+/// read_inputs does, and sdk::Error naming an id that is outside of the vocabulary.
 void check_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, std::int64_t vocabulary);
 
 /// Mean cross-entropy over all positions, in fp32 whatever the logits are. `logits` is [batch, time, vocabulary].

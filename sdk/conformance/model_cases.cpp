@@ -81,6 +81,27 @@ class ModelUnderTest {
     return *loss;
   }
 
+  bool has_outputs() const { return CAPSTAN_HAS(table_, outputs); }
+
+  std::map<std::string, at::Tensor> outputs(Batch& batch) {
+    std::vector<std::pair<std::string, at::Tensor>> given;
+    must("outputs", [&](capstan_error* error) {
+      return table_->outputs(
+          component_.self(), &batch, &given,
+          [](void* ctx, capstan_str name, capstan_tensor tensor) {
+            static_cast<std::vector<std::pair<std::string, at::Tensor>>*>(ctx)->emplace_back(
+                as_view(name), *reinterpret_cast<at::Tensor*>(tensor));
+          },
+          error);
+    });
+    std::map<std::string, at::Tensor> outputs;
+    for (auto& [name, tensor] : given) {
+      expect(!name.empty() && tensor.defined(), "outputs gives a tensor without a name, or a name without a tensor.");
+      expect(outputs.emplace(name, tensor).second, "outputs gives the name '" + name + "' twice.");
+    }
+    return outputs;
+  }
+
   void training(bool on) {
     must("training", [&](capstan_error* error) { return table_->training(component_.self(), on ? 1 : 0, error); });
   }
@@ -180,6 +201,26 @@ void check_describe(const Context& context, const ComponentManifest& component) 
   expect(model.describe().is_object(), "describe does not give a JSON object.");
 }
 
+void check_outputs(const Context& context, const ComponentManifest& component) {
+  ModelUnderTest model(context, component);
+  if (!model.has_outputs()) return;
+  auto random = context.random();
+  model.training(false);
+  const at::NoGradGuard no_grad;
+  Batch batch = model.batch(random);
+  const auto first = model.outputs(batch);
+  expect(!first.empty(), "outputs gives no tensor.");
+  batch.tensors.erase("labels");
+  const auto again = model.outputs(batch);
+  expect(again.size() == first.size(), "outputs gives other names without labels.");
+  for (const auto& [name, tensor] : first) {
+    expect(!tensor.requires_grad(), "the output '" + name + "' has an autograd graph although gradients are off.");
+    const auto found = again.find(name);
+    expect(found != again.end() && found->second.equal(tensor), "the output '" + name + "' differs without labels.");
+  }
+  model.training(true);
+}
+
 void check_forward_leak(const Context& context, const ComponentManifest& component) {
   ModelUnderTest model(context, component);
   auto random = context.random();
@@ -205,6 +246,7 @@ Cases model_cases(const ComponentManifest& component) {
       {prefix + "evaluation", "Evaluating repeats itself and keeps no graph.", bound(check_eval)},
       {prefix + "deterministic", "One seed gives one model and one loss.", bound(check_deterministic)},
       {prefix + "learns", "Its loss falls along its gradient.", bound(check_learns)},
+      {prefix + "outputs", "What it gives beside its loss has names, and needs no labels.", bound(check_outputs)},
       {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_forward_leak)},
   };
 }

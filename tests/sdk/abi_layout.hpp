@@ -176,6 +176,7 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_model, training);
   FIELD(capstan_model, describe);
   FIELD(capstan_model, check);
+  FIELD(capstan_model, outputs);
 
   VALUE(CAPSTAN_EVENT_INITIALIZED);
   VALUE(CAPSTAN_EVENT_STEP_BEGIN);

@@ -152,15 +152,22 @@ Gpt::Gpt(sdk::Host, const sdk::Params& params)
 
 void Gpt::check(const sdk::BatchView& batch) const { check_tokens(batch, shape_.seq, shape_.vocab); }
 
-at::Tensor Gpt::forward(const sdk::BatchView& batch) {
-  const Tokens tokens = read_tokens(batch, shape_.seq);
-  at::Tensor hidden = tok_emb_(tokens.inputs) + pos_emb_->weight.narrow(0, 0, tokens.inputs.size(1));
+at::Tensor Gpt::hidden_states(const at::Tensor& inputs) {
+  at::Tensor hidden = tok_emb_(inputs) + pos_emb_->weight.narrow(0, 0, inputs.size(1));
   for (std::size_t i = 0; i < blocks_->size(); ++i) {
     hidden = layer("blocks." + std::to_string(i), hidden,
                    [&](const at::Tensor& inner) { return blocks_->at<GptBlock>(i).forward(inner); });
   }
-  const at::Tensor& head = shape_.tied_head ? tok_emb_->weight : head_->weight;
-  return linear_cross_entropy(ln_f_(hidden), head, tokens.labels);
+  return ln_f_(hidden);
+}
+
+at::Tensor Gpt::forward(const sdk::BatchView& batch) {
+  const Tokens tokens = read_tokens(batch, shape_.seq);
+  return linear_cross_entropy(hidden_states(tokens.inputs), head_weight(), tokens.labels);
+}
+
+sdk::NamedOutputs Gpt::outputs(const sdk::BatchView& batch) {
+  return {{"logits", at::linear(hidden_states(read_inputs(batch, shape_.seq)), head_weight())}};
 }
 
 std::string Gpt::describe() const {

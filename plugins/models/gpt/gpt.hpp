@@ -55,9 +55,15 @@ class Gpt : public torch::nn::Module {
   Gpt(sdk::Host host, const sdk::Params& params);
   void check(const sdk::BatchView& batch) const;
   at::Tensor forward(const sdk::BatchView& batch);
+  /// "logits", [batch, time, vocabulary] in the dtype of the parameters.
+  sdk::NamedOutputs outputs(const sdk::BatchView& batch);
   std::string describe() const;
 
  private:
+  /// The normalised hidden states that the head reads, [batch, time, d].
+  at::Tensor hidden_states(const at::Tensor& inputs);
+  const at::Tensor& head_weight() const { return shape_.tied_head ? tok_emb_->weight : head_->weight; }
+
   GptShape shape_;
   torch::nn::Embedding tok_emb_, pos_emb_;
   torch::nn::ModuleList blocks_;

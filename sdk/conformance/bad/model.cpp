@@ -65,7 +65,19 @@ capstan_status tell(void* self, capstan_sink* sink, capstan_error*) {
   return CAPSTAN_OK;
 }
 
-constexpr capstan_model kTable = {sizeof(capstan_model), &visit, &forward, &training, &tell};
+capstan_status outputs(void* self, capstan_batch* batch, void* ctx,
+                       void (*take)(void* ctx, capstan_str name, capstan_tensor), capstan_error* error) {
+  auto& instance = *static_cast<Self*>(self);
+  return sdk::guarded(instance.host, error, [&] {
+    capstan_tensor tokens = nullptr;
+    sdk::check(instance.host->batch_tensor(batch, sdk::to_str("input_ids"), &tokens, error));
+    const at::Tensor picked = at::index_select(instance.object.weights, 0, sdk::borrow(tokens).flatten());
+    take(ctx, sdk::to_str("picked"), sdk::lend(picked));
+    if (breaks("outputs")) take(ctx, sdk::to_str("picked"), sdk::lend(picked));
+  });
+}
+
+constexpr capstan_model kTable = {sizeof(capstan_model), &visit, &forward, &training, &tell, nullptr, &outputs};
 constexpr capstan_component kBad = with_raw_create<Bad>(sdk::describe<Bad, "model", "Bad">(&kTable));
 
 }  // namespace

@@ -390,6 +390,11 @@ typedef struct capstan_model {
    * still in host memory: there a look costs no wait for the device, where an index out of range ends the process's
    * use of it. [engine] */
   capstan_status (*check)(void* self, capstan_batch*, capstan_error*);
+  /* Optional: hands what the model computes of a micro-batch beside its loss to take(ctx, name, tensor), once a name:
+   * "logits" [samples, length, vocabulary] of a language model. `take` holds its own reference. The batch may lack what only
+   * the loss needs, labels. `check` comes first, as before `forward`. [engine] */
+  capstan_status (*outputs)(void* self, capstan_batch*, void* ctx,
+                            void (*take)(void* ctx, capstan_str name, capstan_tensor), capstan_error*);
 } capstan_model;
 
 /* ---- kind "observer" ---------------------------------------------------------------------------------------- */
@@ -616,8 +621,9 @@ typedef struct capstan_dataset {
   uint32_t struct_size;
   /* Once, before all others. [engine] */
   capstan_status (*open)(void* self, const capstan_data_source*, capstan_error*);
-  /* A JSON object: {"samples": 1000, "fingerprint": "...", "sequence_length": 128}. The fingerprint is a text that other
-   * data would not have; sequence_length is absent where samples have none. [engine] */
+  /* A JSON object: {"samples": 1000, "fingerprint": "...", "sequence_length": 128, "bytes_per_token": 1}. The fingerprint
+   * is a text that other data would not have; sequence_length is absent where samples have none, and bytes_per_token, the
+   * mean bytes of text that a token stands for, where it is not known. [engine] */
   capstan_status (*describe)(void* self, capstan_sink*, capstan_error*);
   /* Puts the tensors of these samples into the batch, row i that of samples[i]: a language model's are "input_ids" and
    * "labels", int64 [count, sequence_length]. [any] */

@@ -34,6 +34,23 @@ class BatchView {
     return borrow(handle);
   }
 
+  /// Null when the batch has no tensor of that name. Valid for the duration of the forward.
+  const at::Tensor* find(std::string_view name) const {
+    struct Search {
+      std::string_view name;
+      const at::Tensor* found = nullptr;
+    } search{name};
+    capstan_visitor visitor{};
+    visitor.struct_size = sizeof visitor;
+    visitor.ctx = &search;
+    visitor.tensor = [](void* ctx, capstan_str given, capstan_tensor tensor, capstan_role) {
+      auto& wanted = *static_cast<Search*>(ctx);
+      if (to_view(given) == wanted.name) wanted.found = &borrow(tensor);
+    };
+    check(host_->batch_visit(batch_, &visitor, error_));
+    return search.found;
+  }
+
   /// A number that a component may have added: "curriculum_seqlen".
   std::optional<double> number(std::string_view name) const {
     double value = 0;
@@ -66,6 +83,14 @@ concept DescribesItself = requires(const M& module) {
 template <class M>
 concept ChecksBatches = requires(const M& module, const BatchView& batch) {
   module.check(batch);
+};
+
+/// What a model computes of a micro-batch beside its loss, by name: "logits".
+using NamedOutputs = std::map<std::string, at::Tensor>;
+
+template <class M>
+concept GivesOutputs = requires(M& module, const BatchView& batch) {
+  { module.outputs(batch) } -> std::convertible_to<NamedOutputs>;
 };
 
 /// The step function of a module that needs none of its own: forward(BatchView), or forward(input_ids, labels).
@@ -134,7 +159,7 @@ inline std::string with_texts(std::string text, const std::string& member,
 /// What a module shows of itself to the engine. M may have `std::string describe() const`, a JSON object of facts:
 /// sequence_length, hidden_size, vocab_size, layers, and under non_persistent_buffers the names of buffers that
 /// checkpoints leave out; and `void check(const BatchView&) const`, which throws what is wrong with a micro-batch while
-/// it is still in host memory.
+/// it is still in host memory; and `NamedOutputs outputs(const BatchView&)`, what it computes beside the loss.
 template <class M>
 class ModuleModel {
  public:
@@ -176,6 +201,7 @@ class ModuleModel {
     }
   }
   void check(const BatchView& batch) const requires ChecksBatches<M> { std::as_const(*module_).check(batch); }
+  NamedOutputs outputs(const BatchView& batch) requires GivesOutputs<M> { return module_->outputs(batch); }
 
  private:
   std::vector<std::pair<std::string, std::string>> tied() const {
@@ -232,8 +258,27 @@ struct ModelThunks {
     });
   }
 
-  static constexpr capstan_model kVtable = {
-      sizeof(capstan_model), &visit, &forward, &training, &describe, ChecksBatches<M> ? &check : nullptr};
+  static capstan_status outputs(void* self, capstan_batch* batch, void* ctx,
+                                void (*take)(void* ctx, capstan_str name, capstan_tensor), capstan_error* error) {
+    auto& model = *static_cast<Self*>(self);
+    return guarded(model.host, error, [&] {
+      if constexpr (GivesOutputs<M>) {
+        const ForwardScope scope(model.host, batch, error);
+        for (const auto& [name, tensor] : model.object.outputs(BatchView(model.host, batch, error))) {
+          if (!tensor.defined()) throw Error("output '" + name + "' is an undefined tensor. Leave it out.");
+          take(ctx, to_str(name), lend(tensor));
+        }
+      }
+    });
+  }
+
+  static constexpr capstan_model kVtable = {sizeof(capstan_model),
+                                            &visit,
+                                            &forward,
+                                            &training,
+                                            &describe,
+                                            ChecksBatches<M> ? &check : nullptr,
+                                            GivesOutputs<M> ? &outputs : nullptr};
 };
 
 /// The descriptor of a model in a plugin. M is a torch::nn::Module with the constructor M(Host, const Params&).
