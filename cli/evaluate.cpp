@@ -1,7 +1,9 @@
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <numbers>
 #include <optional>
 #include <string>
 
@@ -22,10 +24,21 @@
 namespace capstan::cli {
 namespace {
 
+/// What the mean loss of a token says of a language model, for models that tell a vocabulary; else nothing. A byte
+/// takes loss / ln 2 bits, shared out over the bytes that a token stands for.
+std::string of_language(double loss, bool language_model, const std::optional<double>& bytes_per_token) {
+  if (!language_model) return "";
+  std::string text = ", perplexity=" + fixed(std::exp(loss), 4);
+  if (bytes_per_token) text += ", bits_per_byte=" + fixed(loss / std::numbers::ln2 / *bytes_per_token, 4);
+  return text;
+}
+
 int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) {
   Model model = build_model(loaded);
-  const RunData data = run_data(std::make_shared<const Dataset>(
-      open_data(loaded.config.run.eval_data_paths, "capstan.data.eval_path", loaded, model)));
+  const auto dataset = std::make_shared<const Dataset>(
+      open_data(loaded.config.run.eval_data_paths, "capstan.data.eval_path", loaded, model));
+  const RunData data = run_data(dataset);
+  const bool language_model = model.describe().find("vocab_size") != nullptr;
   Engine engine(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
   if (arguments.init_from.empty()) {
     const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
@@ -37,7 +50,8 @@ int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) 
   const double loss = engine.eval_batch([&] { return evaluation.next(); }, evaluation.own_batches());
   if (engine.rank() > 0) return 0;
   print("step=" + std::to_string(engine.progress().global_steps) + ", eval_loss=" + fixed(loss, 6) + " over " +
-        grouped(evaluation.samples()) + " samples of " + grouped(data.sequence_length) + " tokens\n");
+        grouped(evaluation.samples()) + " samples of " + grouped(data.sequence_length) + " tokens" +
+        of_language(loss, language_model, dataset->bytes_per_token()) + "\n");
   return 0;
 }
 

@@ -47,6 +47,13 @@ Dataset::Dataset(Component component, const Source& source) : component_(std::mo
   if (const Json* length = facts_.find("sequence_length"); length && length->is_integer()) {
     sequence_length_ = length->as_integer();
   }
+  if (const Json* bytes = facts_.find("bytes_per_token")) {
+    if (!bytes->is_number() || !(bytes->as_number() > 0)) {
+      throw PluginError(where + ": \"bytes_per_token\" must be a number above 0, got " + facts_.dump() +
+                        ". Ask the plugin's author.");
+    }
+    bytes_per_token_ = bytes->as_number();
+  }
 }
 
 Batch Dataset::read(std::span<const std::int64_t> samples) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ class Dataset {
   const std::string& fingerprint() const { return fingerprint_; }
   /// Positions of a sample; 0 where samples have no length of their own.
   std::int64_t sequence_length() const { return sequence_length_; }
+  /// Bytes of text that a token stands for, on average; nothing where the component does not say.
+  std::optional<double> bytes_per_token() const { return bytes_per_token_; }
   /// All that the component says of the data: "tokens", for instance.
   const Json& facts() const { return facts_; }
 
@@ -40,6 +43,7 @@ class Dataset {
   std::int64_t samples_ = 0;
   std::string fingerprint_;
   std::int64_t sequence_length_ = 0;
+  std::optional<double> bytes_per_token_;
   Json facts_;
 };
 

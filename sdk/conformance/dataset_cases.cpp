@@ -38,6 +38,9 @@ class DatasetUnderTest {
     samples_ = samples->as_integer();
     if (const Json* length = facts.find("sequence_length"); length && length->is_integer())
       length_ = length->as_integer();
+    const Json* bytes = facts.find("bytes_per_token");
+    expect(!bytes || (bytes->is_number() && bytes->as_number() > 0),
+           "describe must tell \"bytes_per_token\", a number above 0, or leave it out, got " + facts.dump() + ".");
     const Json* print = facts.find("fingerprint");
     expect(print && print->is_string() && !print->as_string().empty(),
            "describe must tell a \"fingerprint\", a text, by which a resumed run knows its data.");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <regex>
@@ -293,6 +294,28 @@ TEST_F(Train, EvaluatesEverySampleWhateverTheMicroBatch) {
     losses.insert(std::to_string(std::stod(found[1])).substr(0, 6));  // sums of floats differ in their last digits
   }
   EXPECT_THAT(losses, testing::SizeIs(1)) << testing::PrintToString(losses);
+}
+
+TEST_F(Train, EvaluatesPerplexityAndWhereTokensAreBytesBitsAByte) {
+  ASSERT_EQ(train({"--save", "ckpt"}, "3").exit_code, 0);
+  std::string tokens;  // uint16, little-endian
+  for (const char byte : some_text()) tokens += {byte, '\0'};
+  write_bytes(folder_ / "tokens.bin", tokens);
+  const auto eval = [&](const char* data) {
+    return run_capstan(folder_, {"eval", "--config", "config.json", "--data", data, "--checkpoint", "ckpt"}).out;
+  };
+  const std::string of_text = eval("text.txt"), of_tokens = eval("tokens.bin");
+  std::smatch found;
+  ASSERT_TRUE(
+      std::regex_search(of_text, found,
+                        std::regex("eval_loss=([0-9.]+) over [0-9,]+ samples of [0-9]+ tokens, perplexity=([0-9.]+), "
+                                   "bits_per_byte=([0-9.]+)\n")))
+      << of_text;
+  const double loss = std::stod(found[1]);
+  EXPECT_NEAR(std::stod(found[2]), std::exp(loss), 1e-3);
+  EXPECT_NEAR(std::stod(found[3]), std::log2(std::exp(1.0)) * loss, 1e-4);
+  // The same numbers as token ids, of which nobody knows what they stand for.
+  EXPECT_EQ(of_tokens, of_text.substr(0, of_text.find(", bits_per_byte")) + "\n");
 }
 
 /// An evaluation has no optimizer: neither the groups of one nor its type matter.

@@ -218,6 +218,7 @@ TokenData::TokenData(TokenData&&) noexcept = default;
 std::int64_t TokenData::samples() const { return (files_->tokens - 1) / files_->sequence_length; }
 std::int64_t TokenData::tokens() const { return files_->tokens; }
 std::int64_t TokenData::sequence_length() const { return files_->sequence_length; }
+bool TokenData::are_bytes() const { return files_->width == 1; }
 std::uint64_t TokenData::fingerprint() const { return files_->fingerprint; }
 void TokenData::set_vocabulary(std::int64_t size) { files_->vocabulary = size; }
 

@@ -30,6 +30,8 @@ class TokenData {
   std::int64_t samples() const;
   std::int64_t tokens() const;
   std::int64_t sequence_length() const;
+  /// Whether a token is a byte of a file.
+  bool are_bytes() const;
   /// A digest of names, sizes and content samples, so that a resumed run can tell other data.
   std::uint64_t fingerprint() const;
 

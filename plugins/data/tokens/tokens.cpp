@@ -38,8 +38,8 @@ class Tokens {
     char digest[17];
     std::snprintf(digest, sizeof digest, "%016llx", static_cast<unsigned long long>(data_->fingerprint()));
     return "{\"samples\": " + std::to_string(data_->samples()) + ", \"tokens\": " + std::to_string(data_->tokens()) +
-           ", \"sequence_length\": " + std::to_string(data_->sequence_length()) + ", \"fingerprint\": \"" + digest +
-           "\"}";
+           ", \"sequence_length\": " + std::to_string(data_->sequence_length()) +
+           (data_->are_bytes() ? ", \"bytes_per_token\": 1" : "") + ", \"fingerprint\": \"" + digest + "\"}";
   }
 
   void read(std::span<const std::int64_t> samples, sdk::Batch& out) const {

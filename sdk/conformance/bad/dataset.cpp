@@ -34,6 +34,7 @@ class Bad {
   std::string describe() const {
     if (breaks("describe_json")) return "samples: many";
     if (breaks("describe_samples")) return R"({"samples": 0, "fingerprint": "x"})";
+    if (breaks("describe_bytes")) return R"({"samples": 4, "fingerprint": "x", "bytes_per_token": 0})";
     if (breaks("describe_fingerprint")) return R"({"samples": 4})";
     return "{\"samples\": " + std::to_string(static_cast<std::int64_t>(bytes_.size()) / length_) +
            ", \"sequence_length\": " + std::to_string(breaks("rows_length") ? length_ + 1 : length_) +

@@ -82,6 +82,8 @@ TEST(Tokens, TellHowMuchTheyAreAndNameWhatIsWrongWithTheData) {
   EXPECT_EQ(data.sequence_length(), 10);
   EXPECT_EQ(data.facts().at("tokens").as_integer(), 100);
   EXPECT_EQ(data.fingerprint().size(), 16u);
+  EXPECT_EQ(data.bytes_per_token(), 1.0);
+  EXPECT_FALSE(tokens(folder.write("a.bin", text(100, 1)), 10).bytes_per_token());
 
   EXPECT_THAT([&] { tokens((folder / "none").string(), 10); },
               ThrowsMessage<RuntimeFault>("data: '" + (folder / "none").string() + "': No such file or directory."));

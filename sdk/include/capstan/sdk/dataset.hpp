@@ -16,7 +16,7 @@
 ///     Pairs(capstan::sdk::Host host, const capstan::sdk::Params& params);
 ///     // Once, first: where the data lies, and what the model says of itself.
 ///     void open(const capstan::sdk::DataSource& source);
-///     // A JSON object: {"samples": 1000, "fingerprint": "...", "sequence_length": 128}
+///     // A JSON object: {"samples": 1000, "fingerprint": "...", "sequence_length": 128, "bytes_per_token": 1}
 ///     std::string describe() const;
 ///     // Puts the tensors of these samples into the batch, row i that of samples[i]. [any thread]
 ///     void read(std::span<const std::int64_t> samples, capstan::sdk::Batch& out) const;
