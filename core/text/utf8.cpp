@@ -1,13 +1,10 @@
 #include "core/text/utf8.hpp"
 
 namespace capstan {
-namespace {
 
-/// Length of the valid sequence at the front of `text`, 0 when there is none.
-std::size_t sequence_length(std::string_view text) {
+std::size_t utf8_sequence_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(0);
-  if (lead == 0) return 0;
   if (lead < 0x80) return 1;
   const std::size_t length = lead >= 0xC2 && lead < 0xE0   ? 2
                              : lead >= 0xE0 && lead < 0xF0 ? 3
@@ -23,12 +20,10 @@ std::size_t sequence_length(std::string_view text) {
   return overlong || surrogate || beyond ? 0 : length;
 }
 
-}  // namespace
-
 std::optional<std::size_t> first_invalid_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = sequence_length(text.substr(at));
-    if (length == 0) return at;
+    const std::size_t length = utf8_sequence_length(text.substr(at));
+    if (length == 0 || text[at] == '\0') return at;
     at += length;
   }
   return std::nullopt;

@@ -1,0 +1,31 @@
+#include "core/text/tokenizer/model.hpp"
+
+#include <string>
+
+#include "core/text/tokenizer/bpe.hpp"
+#include "core/text/tokenizer/unigram.hpp"
+#include "core/text/tokenizer/word_piece.hpp"
+
+namespace capstan::tokenizer {
+namespace {
+
+/// Files of before 2020 have no types.
+std::string model_type(const Field& section) {
+  if (section.find("type")) return section.type("a model", {"BPE", "Unigram", "WordPiece"});
+  if (section.find("merges")) return "BPE";
+  if (section.at("vocab").json().is_array()) return "Unigram";
+  return "WordPiece";
+}
+
+}  // namespace
+
+std::unique_ptr<Model> make_model(const Field& section, bool takes_bytes) {
+  const std::string type = model_type(section);
+  if (type == "BPE") return std::make_unique<Bpe>(section, takes_bytes);
+  if (type == "Unigram") return std::make_unique<Unigram>(section);
+  return std::make_unique<WordPiece>(section);
+}
+
+bool can_take_bytes(const Field& section) { return model_type(section) == "BPE" && Bpe::can_take_bytes(section); }
+
+}  // namespace capstan::tokenizer
