@@ -161,6 +161,16 @@ struct DataConvertArguments {
   bool force = false;
 };
 
+struct DataTokenizeArguments {
+  std::string tokenizer;  // a folder with tokenizer.json, or that file
+  std::vector<std::string> inputs;
+  std::string from;  // "text", "jsonl"; empty: by the files' names
+  std::string out;   // FILE.bin, or NAME.idx of NAME.idx and NAME.bin
+  std::string key = "text";
+  std::string end_token;  // a token's text or id, "none"; empty: eos_token of tokenizer_config.json
+  bool special_tokens = false, replace_invalid = false, verify = false, force = false;
+};
+
 struct DataShowArguments {
   std::string file, from;
   std::string key = "text";
@@ -214,7 +224,8 @@ using Arguments =
     std::variant<TrainArguments, TuneArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments,
                  PlanArguments, VerifyArguments, ModelShowArguments, AttentionShowArguments, ValidateArguments,
                  SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments,
-                 DataConvertArguments, DataShowArguments, PluginsListArguments, PluginsInspectArguments,
-                 PluginsNewArguments, PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
+                 DataConvertArguments, DataTokenizeArguments, DataShowArguments, PluginsListArguments,
+                 PluginsInspectArguments, PluginsNewArguments, PluginsInstallArguments, PluginsRemoveArguments,
+                 PluginsCheckArguments>;
 
 }  // namespace capstan::cli

@@ -55,6 +55,7 @@ class Definition {
   void define_upgrade();
   void define_elastic();
   void define_data();
+  void define_data_tokenize(CLI::App& data);
   void define_plugins();
   void define_doctor();
 
@@ -80,6 +81,7 @@ class Definition {
   std::optional<Command<EvalArguments>> eval_;
   std::optional<Command<AnalyzeArguments>> analyze_;
   std::optional<Command<DataConvertArguments>> data_convert_;
+  std::optional<Command<DataTokenizeArguments>> data_tokenize_;
   std::optional<Command<DataShowArguments>> data_show_;
   std::optional<Command<ExportArguments>> export_;
   std::optional<Command<DoctorArguments>> doctor_;

@@ -155,7 +155,7 @@ void Definition::define_elastic() {
 }
 
 void Definition::define_data() {
-  CLI::App& data = *app_.add_subcommand("data", "Convert files of tokens, and look at them");
+  CLI::App& data = *app_.add_subcommand("data", "Make and convert files of tokens, and look at them");
   data.require_subcommand(1);
   CLI::App& convert =
       begin(data, "convert", "Write tokens as another kind of file", kDataConvertExamples, data_convert_);
@@ -180,6 +180,7 @@ void Definition::define_data() {
       ->type_name("ID")
       ->take_last();
   flag(convert, "--force", to.force, "Replace what is there");
+  define_data_tokenize(data);
   CLI::App& show =
       begin(data, "show", "Show what a file of tokens, or an index of a metric, holds", kDataShowExamples, data_show_);
   DataShowArguments& shown = data_show_->arguments;
@@ -187,6 +188,26 @@ void Definition::define_data() {
   choice_option(show, "--from", shown.from, token_formats(), "What it is; by its name without it", false);
   text_option(show, "--key", shown.key, "NAME", "jsonl: the member that holds a document's text; text without it");
   flag(show, "--json", shown.json, "Print the facts as JSON");
+}
+
+void Definition::define_data_tokenize(CLI::App& data) {
+  CLI::App& app =
+      begin(data, "tokenize", "Turn text into tokens with a tokenizer.json", kDataTokenizeExamples, data_tokenize_);
+  DataTokenizeArguments& to = data_tokenize_->arguments;
+  app.add_option("inputs", to.inputs, "Text, one document a file or, of .jsonl, a line; of a folder all files")
+      ->type_name("FILE")
+      ->required();
+  text_option(app, "--tokenizer", to.tokenizer, "FOLDER|FILE", "tokenizer.json, or a folder that has it")->required();
+  text_option(app, "--out", to.out, "FILE.bin|NAME.idx", "Tokens alone; or documents, in NAME.idx and NAME.bin")
+      ->required();
+  choice_option(app, "--from", to.from, {"text", "jsonl"}, "What the files are; by their names without it", false);
+  text_option(app, "--key", to.key, "NAME", "jsonl: the member that holds a document's text; text without it");
+  text_option(app, "--end-token", to.end_token, "TEXT|ID|none",
+              "The token behind each document; eos_token of tokenizer_config.json without it");
+  flag(app, "--special-tokens", to.special_tokens, "Add the special tokens that the tokenizer puts around a text");
+  flag(app, "--replace-invalid", to.replace_invalid, "text: write U+FFFD in place of bytes that are not UTF-8");
+  flag(app, "--verify", to.verify, "Decode all tokens, and compare with the text");
+  flag(app, "--force", to.force, "Replace what is there");
 }
 
 void Definition::define_plugins() {

@@ -13,6 +13,7 @@ int upgrade(const UpgradeArguments& arguments);
 int elastic(const ElasticArguments& arguments);
 int launch(const LaunchArguments& arguments);
 int data_convert(const DataConvertArguments& arguments);
+int data_tokenize(const DataTokenizeArguments& arguments);
 int data_show(const DataShowArguments& arguments);
 int plugins_list(const PluginsListArguments& arguments);
 int plugins_inspect(const PluginsInspectArguments& arguments);

@@ -155,6 +155,13 @@ inline constexpr const char* kDataConvertExamples =
     "  capstan data convert train.bin --end-token 50256 --to indexed --out train\n"
     "  capstan data convert megatron_text_document.idx --to uint16 --end-token 50256 --out train.bin";
 
+inline constexpr const char* kDataTokenizeExamples =
+    "Examples:\n"
+    "  capstan data tokenize corpus --tokenizer models/gpt2 --out corpus.bin\n"
+    "      each file of the folder is a document, with eos_token behind it; then: capstan train --data corpus.bin\n"
+    "  capstan data tokenize documents.jsonl --tokenizer tokenizer.json --end-token '</s>' --out documents.idx "
+    "--verify";
+
 inline constexpr const char* kDataShowExamples =
     "Examples:\n"
     "  capstan data show corpus.idx\n"

@@ -55,10 +55,18 @@ ProgressBar::~ProgressBar() {
 }
 
 void ProgressBar::show(const StepProgress& facts) {
-  const auto now = std::chrono::steady_clock::now();
-  if (!on_ || (now - drawn_ < kBetweenDrawings && facts.step < facts.steps)) return;
-  drawn_ = now;
-  write_error("\r\x1b[K" + bar_text(facts, terminal_.width()));
+  if (on_ && (is_due() || facts.step >= facts.steps)) draw(bar_text(facts, terminal_.width()));
+}
+
+void ProgressBar::show(const std::string& line) {
+  if (on_ && is_due()) draw(line.substr(0, static_cast<std::size_t>(std::max(terminal_.width() - 1, 0))));
+}
+
+bool ProgressBar::is_due() const { return std::chrono::steady_clock::now() - drawn_ >= kBetweenDrawings; }
+
+void ProgressBar::draw(const std::string& line) {
+  drawn_ = std::chrono::steady_clock::now();
+  write_error("\r\x1b[K" + line);
   std::fflush(stderr);
   visible = true;
 }

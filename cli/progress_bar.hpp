@@ -22,10 +22,14 @@ class ProgressBar {
 
   /// Redraws, a few times a second at most.
   void show(const StepProgress& facts);
+  void show(const std::string& line);
   /// Takes the line away, before something else is printed.
   static void clear();
 
  private:
+  bool is_due() const;
+  void draw(const std::string& line);
+
   Terminal terminal_;
   bool on_;
   std::chrono::steady_clock::time_point drawn_{};

@@ -1,11 +1,11 @@
 // `capstan data convert`: tokens from one kind of file to another.
 
-#include <csignal>
 #include <filesystem>
 #include <optional>
 
 #include "cli/commands.hpp"
 #include "cli/data/data_formats.hpp"
+#include "cli/data/data_output.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
 #include "core/errors.hpp"
@@ -17,10 +17,6 @@ namespace capstan::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-volatile std::sig_atomic_t interrupted = 0;
-
-struct Interrupted {};
 
 /// Counts what goes through.
 class Counted final : public TokenSink {
@@ -42,11 +38,6 @@ class Counted final : public TokenSink {
   TokenSink& to_;
 };
 
-std::vector<fs::path> results(const DataConvertArguments& arguments) {
-  if (arguments.to != "indexed") return {arguments.out};
-  return {arguments.out + ".bin", arguments.out + ".idx"};
-}
-
 /// The widest of the inputs' types; text is of bytes.
 sdk::IndexedType widest(const std::vector<std::pair<std::string, std::string>>& inputs) {
   std::optional<sdk::IndexedType> type;
@@ -57,19 +48,12 @@ sdk::IndexedType widest(const std::vector<std::pair<std::string, std::string>>& 
   return *type;
 }
 
-void refuse_to_replace(const DataConvertArguments& arguments) {
-  for (const fs::path& result : results(arguments)) {
-    // A device or a pipe is not replaced.
-    if (arguments.force || !fs::is_regular_file(result)) continue;
-    throw UsageError("--out: '" + result.string() + "' exists. Choose another name, or replace it with --force.");
-  }
-}
-
 }  // namespace
 
 int data_convert(const DataConvertArguments& arguments) {
   std::vector<std::pair<std::string, std::string>> inputs;
-  for (const std::string& path : with_files_of_folders(arguments.inputs)) {
+  const std::vector<std::string> paths = with_files_of_folders(arguments.inputs);
+  for (const std::string& path : paths) {
     try {
       inputs.emplace_back(path, arguments.from.empty() ? format_of(path) : arguments.from);
     } catch (const sdk::Error& error) {
@@ -84,25 +68,17 @@ int data_convert(const DataConvertArguments& arguments) {
                      "' is a device or a pipe, and --to indexed writes two files, NAME.bin and NAME.idx. Give a name "
                      "for them.");
   }
-  for (const fs::path& result : results(arguments)) {
-    for (const auto& [path, format] : inputs) {
-      std::error_code error;
-      if (fs::equivalent(result, path, error)) {
-        throw UsageError("--out: '" + result.string() + "' is what is read. Choose another name.");
-      }
-    }
-  }
+  const std::vector<fs::path> results = result_files(arguments.out, arguments.to);
+  refuse_inputs_as_results(results, paths);
   TokenOptions options{.key = arguments.key,
                        .end_token = arguments.end_token,
                        .deepspeed_numbers = arguments.numbering == "deepspeed",
-                       .on_chunk = [] {
-                         if (interrupted) throw Interrupted{};
-                       }};
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = 1; });
+                       .on_chunk = check_interrupts};
+  watch_interrupts();
   try {
     const auto sink = make_sink(arguments.out, arguments.to, widest(inputs), options);
     // Now that no other process writes there.
-    refuse_to_replace(arguments);
+    if (!arguments.force) refuse_to_replace(results);
     Counted counted(*sink);
     for (const auto& [path, format] : inputs) read_tokens(path, format, options, counted);
     if (counted.tokens == 0) throw RuntimeFault("the inputs hold no token.");

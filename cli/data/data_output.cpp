@@ -1,0 +1,46 @@
+#include "cli/data/data_output.hpp"
+
+#include <csignal>
+
+#include "cli/usage_error.hpp"
+
+namespace capstan::cli {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+}  // namespace
+
+std::vector<std::filesystem::path> result_files(const std::string& out, const std::string& format) {
+  if (format != "indexed") return {out};
+  return {out + ".bin", out + ".idx"};
+}
+
+void refuse_inputs_as_results(const std::vector<std::filesystem::path>& results,
+                              const std::vector<std::string>& inputs) {
+  for (const std::filesystem::path& result : results) {
+    for (const std::string& input : inputs) {
+      std::error_code error;
+      if (std::filesystem::equivalent(result, input, error)) {
+        throw UsageError("--out: '" + result.string() + "' is what is read. Choose another name.");
+      }
+    }
+  }
+}
+
+void refuse_to_replace(const std::vector<std::filesystem::path>& results) {
+  for (const std::filesystem::path& result : results) {
+    if (!std::filesystem::is_regular_file(result)) continue;
+    throw UsageError("--out: '" + result.string() + "' exists. Choose another name, or replace it with --force.");
+  }
+}
+
+void watch_interrupts() {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = 1; });
+}
+
+void check_interrupts() {
+  if (interrupted) throw Interrupted{};
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+/// What the commands that write files of tokens have in common.
+namespace capstan::cli {
+
+/// The files that `out` means in a format: NAME.bin and NAME.idx of NAME for "indexed".
+std::vector<std::filesystem::path> result_files(const std::string& out, const std::string& format);
+
+/// Throws UsageError where a result is one of the inputs.
+void refuse_inputs_as_results(const std::vector<std::filesystem::path>& results,
+                              const std::vector<std::string>& inputs);
+
+/// Throws UsageError where a regular file is at the place of a result. A device or a pipe is not replaced.
+void refuse_to_replace(const std::vector<std::filesystem::path>& results);
+
+/// Thrown by check_interrupts().
+struct Interrupted {};
+
+/// From here on SIGINT and SIGTERM make check_interrupts() throw.
+void watch_interrupts();
+void check_interrupts();
+
+}  // namespace capstan::cli

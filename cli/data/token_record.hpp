@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace capstan::cli {
+
+/// How tokens were made, as DATA.json beside the file DATA says: {"format": "uint16", "documents": 2, "tokens": 10,
+/// "largest_token": 9, "vocabulary_size": 256, "end_token": 0, "tokenizer": {"file": "...", "sha256": "..."}}.
+struct TokenRecord {
+  std::string format;  // "uint16", "uint32", "int32"
+  std::int64_t documents = 0, tokens = 0, largest_token = 0, vocabulary_size = 0;
+  std::int64_t end_token = -1;  // -1: none
+  std::filesystem::path tokenizer;
+
+  /// Writes the record of a file. Throws RuntimeFault.
+  void write(const std::filesystem::path& of) const;
+};
+
+/// The place of a file's record.
+std::filesystem::path record_file(const std::filesystem::path& of);
+
+}  // namespace capstan::cli
