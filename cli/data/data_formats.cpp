@@ -223,6 +223,12 @@ class FlatSink final : public TokenSink {
 
 std::size_t width_of_format(const std::string& format) { return format == "uint32" ? 4 : format == "uint16" ? 2 : 1; }
 
+/// Whether `data tokenize` writes a file of this name beside tokens.
+bool is_record(const fs::path& path) {
+  const fs::path of = path.parent_path() / path.stem();
+  return path.extension() == ".json" && (of.extension() == ".bin" || of.extension() == ".idx") && fs::exists(of);
+}
+
 /// Adds the files below a folder. `above`: the folders that lead to it, which a link may lead back to.
 void add_files(const fs::path& folder, std::set<fs::path> above, std::vector<std::string>& files) {
   if (!above.insert(fs::canonical(folder)).second) return;
@@ -233,6 +239,7 @@ void add_files(const fs::path& folder, std::set<fs::path> above, std::vector<std
       add_files(path, above, files);
     } else if (entry.is_regular_file() && entry.file_size() > 0) {
       if (path.extension() == ".bin" && fs::exists(stem_of(path.string()) + ".idx")) continue;
+      if (is_record(path)) continue;
       files.push_back(path.string());
     }
   }

@@ -16,7 +16,8 @@ namespace capstan::cli {
 std::string format_of(const std::string& path);
 
 /// The paths, with the files of each folder, and of those below it, in its place: by name, without hidden and empty
-/// files, and without NAME.bin where NAME.idx is beside it. Throws RuntimeFault for a folder without such files.
+/// files, without NAME.bin where NAME.idx is beside it, and without records of tokens. Throws RuntimeFault for a folder
+/// without such files.
 std::vector<std::string> with_files_of_folders(const std::vector<std::string>& paths);
 
 /// Takes the tokens of documents, one document after another.

@@ -55,10 +55,10 @@ Id end_token(const Tokenizer& tokenizer, const std::string& given) {
     throw UsageError(config.string() + ": eos_token is '" + *eos + "', which " + tokenizer.file().string() +
                      " does not have. Give another one with " + kOptionOfEnd + ", or 'none'.");
   }
-  if (const Id id = tokenizer.find(given); id != kNoId) return id;
   if (is_number(given) && whole_number(kOptionOfEnd, given) < tokenizer.vocabulary_size()) {
     return static_cast<Id>(whole_number(kOptionOfEnd, given));
   }
+  if (const Id id = tokenizer.find(given); id != kNoId && !is_number(given)) return id;
   throw UsageError(std::string(kOptionOfEnd) + ": '" + given + "' is not a token of " + tokenizer.file().string() +
                    ", and not an id below " + std::to_string(tokenizer.vocabulary_size()) + ".");
 }

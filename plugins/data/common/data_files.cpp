@@ -32,6 +32,13 @@ struct stat facts_of(const fs::path& path) {
   return facts;
 }
 
+/// Whether 'capstan data tokenize' writes a file of this name beside tokens.
+bool is_record(const fs::path& path) {
+  const fs::path of = path.parent_path() / path.stem();
+  std::error_code error;
+  return path.extension() == ".json" && (of.extension() == ".bin" || of.extension() == ".idx") && fs::exists(of, error);
+}
+
 /// Walks one folder given by the user.
 class Search {
  public:
@@ -61,6 +68,7 @@ class Search {
     if (S_ISDIR(facts.st_mode)) return walk(entry.path(), link);
     if (!S_ISREG(facts.st_mode) || facts.st_size == 0) return;
     if (only_bin_ && entry.path().extension() != ".bin") return;
+    if (is_record(entry.path())) return;
     found_.push_back({{entry.path(), entry.path().lexically_relative(top_).generic_string()},
                       {facts.st_dev, facts.st_ino},
                       link,

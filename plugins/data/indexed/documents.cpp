@@ -69,6 +69,12 @@ Documents::Documents(const std::vector<std::string>& paths) {
   }
 }
 
+std::vector<std::string> Documents::indices() const {
+  std::vector<std::string> paths;
+  for (const Part& part : parts_) paths.push_back(part.rows.index_path());
+  return paths;
+}
+
 void Documents::add(const std::string& name) {
   sdk::IndexedRows rows(name);
   rows.check();

@@ -21,6 +21,8 @@ class Documents {
 
   std::int64_t tokens() const { return tokens_; }
   std::int64_t documents() const { return documents_; }
+  /// The .idx files, in order.
+  std::vector<std::string> indices() const;
   Place document(std::int64_t number) const;
 
   /// `count` tokens from `begin` on. `vocabulary` > 0: a token that is not below it, or negative, is an error naming

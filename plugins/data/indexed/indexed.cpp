@@ -5,6 +5,7 @@
 
 #include "capstan/sdk/dataset.hpp"
 #include "capstan/sdk/tensor.hpp"
+#include "plugins/data/common/token_record.hpp"
 #include "plugins/data/indexed/documents.hpp"
 
 namespace {
@@ -38,13 +39,18 @@ class NewTensor {
 /// Tokens of indexed files as inputs and labels of a language model.
 class Indexed {
  public:
-  Indexed(const sdk::Host&, const sdk::Params& params) : separate_(params.text("documents") == "separate") {}
+  Indexed(const sdk::Host& host, const sdk::Params& params)
+      : host_(host), separate_(params.text("documents") == "separate") {}
 
   void open(const sdk::DataSource& source) {
     length_ = source.sequence_length();
     vocabulary_ = source.vocabulary();
     if (length_ < 1) throw sdk::Error("the tokens a sample are not known. Set capstan.data.sequence_length.");
     data_.emplace(source.paths());
+    for (const std::string& index : data_->indices()) {
+      const auto record = capstan::data::read_token_record(host_, index);
+      if (record) record->check_vocabulary(index, vocabulary_);
+    }
     if (separate_) find_usable();
     samples_ = separate_ ? static_cast<std::int64_t>(usable_.size())
                          : std::max<std::int64_t>(data_->tokens() - 1, 0) / length_;
@@ -100,6 +106,7 @@ class Indexed {
     return {place.begin, std::min(place.size, length_ + 1)};
   }
 
+  sdk::Host host_;
   bool separate_;
   std::int64_t length_ = 0, vocabulary_ = 0, samples_ = 0;
   std::optional<capstan::indexed::Documents> data_;

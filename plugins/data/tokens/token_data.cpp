@@ -31,6 +31,7 @@ struct Piece {
   std::uint64_t skipped = 0;     // bytes of a header
   std::int64_t first_token = 0;  // in the whole data
   std::int64_t tokens = 0;
+  std::optional<TokenRecord> record;  // none for bytes
 
   const std::byte* bytes() const { return (mapped ? mapped->data() : copied.data()) + skipped; }
 };
@@ -87,7 +88,27 @@ Piece open_piece(const DataFile& file, std::uint64_t width) {
 }
 
 /// Bytes of a token.
-std::uint64_t width_of(const std::vector<DataFile>& files, TokenData::Format format) {
+std::uint64_t width_of(const TokenRecord& record) { return record.format == "uint16" ? 2 : 4; }
+
+/// Throws where a file is not the one that its record was written beside.
+void check_record(const Piece& piece, std::uint64_t width) {
+  if (!piece.record) return;
+  const std::string file = "'" + piece.path.string() + "'", record = file.substr(0, file.size() - 1) + ".json'";
+  if (width_of(*piece.record) != width) {
+    throw sdk::Error(file + " holds tokens of " + piece.record->format + ", as " + record + " says, and tokens of " +
+                     std::to_string(8 * width) + " bits are read. Set the format to " + piece.record->format +
+                     ", and name files of one kind.");
+  }
+  if (piece.record->tokens != piece.tokens) {
+    throw sdk::Error(file + " has " + std::to_string(piece.tokens) + " tokens, but " + record + " says " +
+                     std::to_string(piece.record->tokens) +
+                     ": it was cut off or replaced. Tokenize again, or remove the record.");
+  }
+}
+
+/// Bytes of a token.
+std::uint64_t width_of(const std::vector<DataFile>& files, TokenData::Format format,
+                       const TokenData::RecordOf& record_of) {
   if (format == TokenData::Format::kBytes) return 1;
   if (format == TokenData::Format::kUint16) return 2;
   if (format == TokenData::Format::kUint32) return 4;
@@ -107,6 +128,7 @@ std::uint64_t width_of(const std::vector<DataFile>& files, TokenData::Format for
     throw sdk::Error("'" + first_bin->path.string() + "' (.bin, 16-bit tokens) and '" + first_text->path.string() +
                      "' (text) do not go together. Name the files of one kind, or set the format to bytes or uint16.");
   }
+  if (const auto record = record_of ? record_of(first_bin->path) : std::nullopt) return width_of(*record);
   const sdk::MappedFile first(first_bin->path.string());
   return magic_of(first.data(), first.size()) == kMagicUint32 ? 4 : 2;
 }
@@ -184,20 +206,22 @@ struct TokenData::Files {
 };
 
 TokenData::TokenData(const std::vector<std::string>& paths, Format format, std::int64_t sequence_length,
-                     const std::function<void(const std::string&)>& said)
+                     const std::function<void(const std::string&)>& said, const RecordOf& record_of)
     : files_(std::make_unique<Files>()) {
   if (sequence_length < 1) {
     throw sdk::Error("the sequence length is " + std::to_string(sequence_length) + "; it must be at least 1.");
   }
   files_->sequence_length = sequence_length;
   const auto found = find_data_files(paths, format == Format::kUint16 || format == Format::kUint32, said);
-  files_->width = width_of(found, format);
+  files_->width = width_of(found, format, record_of);
   Digest digest;
   // As it has always been, so that checkpoints know their data again: 0 for bytes, 1 for 16 bits.
   const auto kind = static_cast<std::uint8_t>(files_->width / 2);
   digest.update(&kind, sizeof kind);
   for (const auto& file : found) {
     Piece piece = open_piece(file, files_->width);
+    if (record_of && files_->width > 1) piece.record = record_of(file.path);
+    check_record(piece, files_->width);
     digest_piece(digest, file, piece, static_cast<std::uint64_t>(piece.tokens) * files_->width);
     piece.first_token = files_->tokens;
     files_->tokens += piece.tokens;
@@ -220,7 +244,12 @@ std::int64_t TokenData::tokens() const { return files_->tokens; }
 std::int64_t TokenData::sequence_length() const { return files_->sequence_length; }
 bool TokenData::are_bytes() const { return files_->width == 1; }
 std::uint64_t TokenData::fingerprint() const { return files_->fingerprint; }
-void TokenData::set_vocabulary(std::int64_t size) { files_->vocabulary = size; }
+void TokenData::set_vocabulary(std::int64_t size) {
+  for (const Piece& piece : files_->pieces) {
+    if (piece.record) piece.record->check_vocabulary(piece.path, size);
+  }
+  files_->vocabulary = size;
+}
 
 void TokenData::read(std::int64_t index, std::int64_t* out) const {
   std::int64_t token = index * files_->sequence_length;

@@ -29,8 +29,10 @@ class Tokens {
   Tokens(sdk::Host host, const sdk::Params& params) : host_(host), format_(format_named(params.text("format"))) {}
 
   void open(const sdk::DataSource& source) {
-    data_.emplace(source.paths(), format_, source.sequence_length(),
-                  [this](const std::string& text) { host_.info("data: " + text); });
+    data_.emplace(
+        source.paths(), format_, source.sequence_length(),
+        [this](const std::string& text) { host_.info("data: " + text); },
+        [this](const std::filesystem::path& of) { return capstan::data::read_token_record(host_, of); });
     if (source.vocabulary() > 0) data_->set_vocabulary(source.vocabulary());
   }
 

@@ -14,6 +14,7 @@
 #include "core/text/json.hpp"
 #include "core/text/tokenizer/document_encoder.hpp"
 #include "core/text/tokenizer/unicode.hpp"
+#include "tests/support/byte_tokenizer.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/readers.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -143,20 +144,6 @@ TEST_F(TokenizersLibrary, GivesTheIdsOfALongDocumentThatWeTokenizeInWindows) {
 /// Writes tokenizer.json from its parts, which replace those of a tokenizer of bytes.
 class TokenizerFile : public ::testing::Test {
  protected:
-  TokenizerFile() {
-    json_ = Json::parse(R"({"added_tokens": [{"id": 256, "content": "<end>", "special": true}],
-      "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
-      "decoder": {"type": "ByteLevel"}, "model": {"type": "BPE", "vocab": {}, "merges": []}})");
-    // GPT-2's table: printable Latin-1 stands for itself, the rest follows from U+0100 on.
-    char32_t moved = 0x100;
-    for (char32_t byte = 0; byte < 256; ++byte) {
-      const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-      std::string text;
-      append_character(text, printable ? byte : moved++);
-      json_["model"]["vocab"][text] = static_cast<std::int64_t>(byte);
-    }
-  }
-
   fs::path written() const {
     write_bytes(folder_ / "tokenizer.json", json_.dump());
     return folder_.path();
@@ -188,7 +175,7 @@ class TokenizerFile : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  Json json_;
+  Json json_ = test::byte_tokenizer();
 };
 
 TEST_F(TokenizerFile, GivesEachByteAnIdAndFindsAddedTokens) {

@@ -136,6 +136,16 @@ TEST_F(IndexedDataset, ATokenThatTheModelDoesNotKnowIsNamedWithItsFileAndPlace) 
               ThrowsMessage<RuntimeFault>(HasSubstr(name("b.bin") + ": token 2 is -3, and tokens are not negative.")));
 }
 
+TEST_F(IndexedDataset, ATokenOfTheRecordThatTheModelHasNotIsNamedBeforeAnyIsRead) {
+  const std::string name = (folder_ / "a").string();
+  write_documents(name, counting({5, 5}));
+  folder_.write("a.idx.json", R"({"format": "uint16", "tokens": 10, "largest_token": 9})");
+  EXPECT_EQ(open({name}, 4, "joined", 10).samples(), 2);
+  EXPECT_THAT([&] { open({name}, 4, "joined", 9); },
+              ThrowsMessage<RuntimeFault>(HasSubstr("'" + name + ".idx' has token 9, as '" + name +
+                                                    ".idx.json' says, but the model's vocabulary has 9 entries.")));
+}
+
 TEST_F(IndexedDataset, WhatCannotBeReadIsSaidInASentence) {
   const auto refused = [&](const std::string& path, std::int64_t length, const std::string& documents,
                            const std::string& text) {

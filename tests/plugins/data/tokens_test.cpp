@@ -91,5 +91,61 @@ TEST(Tokens, TellHowMuchTheyAreAndNameWhatIsWrongWithTheData) {
               ThrowsMessage<RuntimeFault>(HasSubstr("but the model's vocabulary has 5 entries.")));
 }
 
+std::string uint32s(const std::vector<std::uint32_t>& tokens) {
+  return {reinterpret_cast<const char*>(tokens.data()), 4 * tokens.size()};
+}
+
+TEST(Tokens, TakeTheFormatFromTheRecordBesideThem) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("data/a.bin", uint32s({70000, 1, 2, 3, 4}));
+  folder.write("data/a.bin.json", R"({"format": "uint32", "tokens": 5, "largest_token": 70000})");
+  for (const std::string& path : {file, (folder.path() / "data").string()}) {
+    const Dataset data = tokens(path, 4, 70001);
+    const Batch batch = ordered_batch(data, BatchOrder(1, 0, false), 0, 1);
+    EXPECT_EQ(batch.tensors.at("input_ids").data_ptr<std::int64_t>()[0], 70000);
+    EXPECT_EQ(batch.tensors.at("labels").data_ptr<std::int64_t>()[3], 4);
+  }
+}
+
+TEST(Tokens, NameATokenOfTheRecordThatTheModelHasNotBeforeAnyIsRead) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("a.bin", uint32s({70000, 1, 2, 3, 4}));
+  folder.write("a.bin.json", R"({"format": "uint32", "tokens": 5, "largest_token": 70000})");
+  EXPECT_THAT([&] { tokens(file, 4, 70000); },
+              ThrowsMessage<RuntimeFault>(
+                  HasSubstr("'" + file + "' has token 70000, as '" + file +
+                            ".json' says, but the model's vocabulary has 70000 "
+                            "entries. Use the tokeniser that the model was made for, or a larger vocabulary.")));
+}
+
+TEST(Tokens, NameARecordThatIsNotThatOfTheFile) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("a.bin", uint32s({1, 2, 3, 4, 5}));
+  const auto fault = [&](const std::string& record, const std::string& message) {
+    folder.write("a.bin.json", record);
+    EXPECT_THAT([&] { tokens(file, 4); }, ThrowsMessage<RuntimeFault>(HasSubstr(message)));
+  };
+  fault(R"({"format": "uint32", "tokens": 6, "largest_token": 5})",
+        "'" + file + "' has 5 tokens, but '" + file +
+            ".json' says 6: it was cut off or replaced. Tokenize again, or remove the record.");
+  fault("[",
+        "'" + file +
+            ".json' is not the record of tokens that 'capstan data tokenize' writes. Tokenize again, or remove it.");
+  fault(R"({"format": 7, "tokens": "x", "largest_token": 5})", ".json' is not the record of tokens");
+  // Another program's file says nothing of the tokens.
+  folder.write("a.bin.json", R"({"name": "mine"})");
+  EXPECT_EQ(tokens(file, 4).samples(), 2);
+  Registry registry(PluginIndex::scan());
+  folder.write("a.bin.json", R"({"format": "uint32", "tokens": 5, "largest_token": 5})");
+  EXPECT_THAT(
+      [&] {
+        Dataset(registry.create("test", "dataset", "tokens", Json::parse(R"({"format": "uint16"})"), model_host()),
+                {.paths = {file}, .sequence_length = 4, .vocabulary = 0});
+      },
+      ThrowsMessage<RuntimeFault>(HasSubstr("'" + file + "' holds tokens of uint32, as '" + file +
+                                            ".json' says, and tokens of 16 bits are read. Set the format to uint32, "
+                                            "and name files of one kind.")));
+}
+
 }  // namespace
 }  // namespace capstan

@@ -18,7 +18,7 @@ std::span<const Key> capstan() {
     {"capstan.data.sequence_length", "integer", "", "> 0", 0, "ours",
      "Tokens a sample; the model's own length when absent.", "the program"},
     {"capstan.data.format", "string", "\"auto\"", "auto|bytes|uint16|uint32|indexed", kOrAuto, "ours",
-     "How files hold tokens; auto: .idx files are indexed, .bin files uint16 or what llm.c's header says, others bytes.", "the program"},
+     "How files hold tokens; auto: .idx files are indexed, .bin files what their record or llm.c's header says, or else uint16, others bytes.", "the program"},
     {"capstan.data.shuffle", "boolean", "true", "", 0, "ours",
      "Whether samples are drawn in a shuffled order.", "the program"},
     {"capstan.data.dataset", "object", "", "", kOptional, "ours",
