@@ -1,0 +1,119 @@
+#include "decoder.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tanh.h>
+
+#include "../tokens.hpp"
+
+namespace capstan::models {
+namespace {
+
+constexpr TokenBounds kDecoderBounds{"config.max_position_embeddings", "config.vocab_size"};
+
+}  // namespace
+
+DecoderLayers::DecoderLayers(const ConfigJson& config, const DecoderShape& shape)
+    : shape_(shape),
+      rotary_(Rotary::of_full_layers(config, shape)),
+      windowed_rotary_(Rotary::of_windowed_layers(config, shape)),
+      embed_tokens_(register_module("embed_tokens", torch::nn::Embedding(shape.vocab_size, shape.hidden_size))),
+      layers_(register_module("layers", torch::nn::ModuleList())) {
+  for (std::size_t i = 0; i < shape.windowed.size(); ++i) layers_->push_back(std::make_shared<DecoderBlock>(shape, i));
+  norm_ = register_module("norm", std::make_shared<DecoderNorm>(shape.hidden_size, shape.norm, shape.norm_eps));
+}
+
+at::Tensor DecoderLayers::embedded(const at::Tensor& ids) const {
+  const at::Tensor hidden = at::embedding(embed_tokens_->weight, ids, shape_.padding);
+  if (shape_.embedding_multiplier == 1) return hidden;
+  if (!shape_.rounds_embedding_multiplier) return hidden * shape_.embedding_multiplier;
+  return hidden * at::scalar_tensor(shape_.embedding_multiplier, at::kFloat).to(hidden.scalar_type());
+}
+
+AttentionInputs DecoderLayers::inputs(bool windowed, const at::Tensor& positions, std::int64_t length,
+                                      at::ScalarType dtype) const {
+  const Rotary& rotary = windowed && windowed_rotary_ ? *windowed_rotary_ : rotary_;
+  AttentionInputs inputs{rotary.table(positions, length, shape_.rotary_in_fp32 ? at::kFloat : dtype), {}};
+  const bool cuts = windowed && length >= shape_.window;
+  if (!cuts && !shape_.explicit_attention) return inputs;
+  const at::Tensor distance = positions.unsqueeze(-1) - positions.unsqueeze(-2);
+  const at::Tensor seen = distance >= 0;
+  inputs.mask = (cuts ? seen.logical_and(distance < shape_.window) : seen).unsqueeze(1);
+  return inputs;
+}
+
+at::Tensor DecoderLayers::forward(const at::Tensor& ids) {
+  at::Tensor hidden = embedded(ids);
+  const std::int64_t length = ids.size(1);
+  const auto dtype = hidden.scalar_type();
+  const at::Tensor positions = at::arange(length, ids.options()).unsqueeze(0);
+  std::array<std::optional<AttentionInputs>, 2> shared;
+  for (std::size_t i = 0; i < layers_->size(); ++i) {
+    const bool windowed = shape_.windowed[i];
+    auto& common = shared[windowed];
+    if (!common) common = inputs(windowed, positions, length, dtype);
+    const auto run = [&](const at::Tensor& given, const Arguments& arguments) {
+      // A component that drops tokens gives the positions of the tokens that are left.
+      const at::Tensor places = arguments.get("position_ids");
+      return layers_->at<DecoderBlock>(i).forward(
+          given, places.is_same(positions) ? *common : inputs(windowed, places, length, dtype));
+    };
+    hidden = layer("model.layers." + std::to_string(i), hidden, {{"position_ids", positions}}, run);
+  }
+  return norm_->forward(hidden);
+}
+
+Decoder::Decoder(sdk::Host, const sdk::Params& params)
+    : shape_(DecoderShape::from(ConfigJson(params))),
+      config_(ConfigJson(params).json()),
+      model_(register_module("model", std::make_shared<DecoderLayers>(ConfigJson(params), shape_))) {
+  if (!shape_.tied_head) {
+    const auto options = torch::nn::LinearOptions(shape_.hidden_size, shape_.vocab_size).bias(false);
+    lm_head_ = register_module("lm_head", torch::nn::Linear(options));
+  }
+  initialize();
+}
+
+void Decoder::initialize() {
+  const at::NoGradGuard no_grad;
+  for (const auto& item : named_parameters()) {
+    at::Tensor parameter = item.value();
+    // Biases and norms are the parameters of one dimension; norms have their values.
+    if (parameter.dim() > 1) {
+      parameter.normal_(0.0, shape_.initializer_range);
+    } else if (item.key().ends_with("_proj.bias")) {
+      parameter.zero_();
+    }
+  }
+  if (shape_.padding >= 0) model_->embedding().select(0, shape_.padding).zero_();
+}
+
+void Decoder::check(const sdk::BatchView& batch) const {
+  check_tokens(batch, shape_.max_positions, shape_.vocab_size, kDecoderBounds);
+}
+
+at::Tensor Decoder::forward(const sdk::BatchView& batch) {
+  const Tokens tokens = read_tokens(batch, shape_.max_positions, kDecoderBounds);
+  return loss(model_->forward(tokens.inputs), tokens.labels);
+}
+
+at::Tensor Decoder::logits(const at::Tensor& ids) { return logits_of(model_->forward(ids)); }
+
+at::Tensor Decoder::logits_of(const at::Tensor& hidden) const {
+  at::Tensor logits = at::linear(hidden, lm_head_ ? lm_head_->weight : model_->embedding());
+  if (shape_.logits_divisor != 1) logits = logits / shape_.logits_divisor;
+  if (shape_.logits_softcap > 0) logits = at::tanh(logits / shape_.logits_softcap) * shape_.logits_softcap;
+  return logits;
+}
+
+at::Tensor Decoder::loss(const at::Tensor& hidden, const at::Tensor& labels) const {
+  return mean_cross_entropy(logits_of(hidden), labels);
+}
+
+}  // namespace capstan::models
+
+CAPSTAN_PLUGIN(&capstan::sdk::model<capstan::models::Decoder, "decoder">)

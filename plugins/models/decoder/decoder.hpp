@@ -1,0 +1,69 @@
+#pragma once
+
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "block.hpp"
+#include "capstan/sdk/model.hpp"
+#include "rotary.hpp"
+#include "shape.hpp"
+
+namespace capstan::models {
+
+/// model: token embeddings, layers and the last norm. Layer i is the layer "model.layers.i".
+class DecoderLayers : public torch::nn::Module {
+ public:
+  DecoderLayers(const ConfigJson& config, const DecoderShape& shape);
+  /// `ids`: int64 [samples, tokens]. The result: [samples, tokens, hidden_size], in the dtype of the parameters.
+  at::Tensor forward(const at::Tensor& ids);
+  const at::Tensor& embedding() const { return embed_tokens_->weight; }
+
+ private:
+  at::Tensor embedded(const at::Tensor& ids) const;
+  /// What a layer takes whose tokens are at `positions`, int64 [samples or 1, tokens], of a sequence of `length`.
+  AttentionInputs inputs(bool windowed, const at::Tensor& positions, std::int64_t length, at::ScalarType dtype) const;
+
+  const DecoderShape shape_;
+  Rotary rotary_;
+  std::optional<Rotary> windowed_rotary_;
+  torch::nn::Embedding embed_tokens_;
+  torch::nn::ModuleList layers_;
+  std::shared_ptr<DecoderNorm> norm_;
+};
+
+/// A decoder of Hugging Face's transformers, computed bit for bit as there, with transformers' names of modules and
+/// weights. Runs in the dtype of its parameters; the loss is fp32. Parameter: `config`, the contents of config.json.
+class Decoder : public torch::nn::Module {
+ public:
+  Decoder(sdk::Host host, const sdk::Params& params);
+  void check(const sdk::BatchView& batch) const;
+  at::Tensor forward(const sdk::BatchView& batch);
+  std::string describe() const;
+
+  /// Of ids, int64 [samples, tokens]: [samples, tokens, vocab_size].
+  at::Tensor logits(const at::Tensor& ids);
+
+ private:
+  at::Tensor logits_of(const at::Tensor& hidden) const;
+  /// Mean cross-entropy of the tokens behind these last hidden states, [samples, tokens, hidden_size].
+  at::Tensor loss(const at::Tensor& hidden, const at::Tensor& labels) const;
+  /// The initial weights of transformers: normal with deviation initializer_range; biases 0, norms the identity.
+  void initialize();
+
+  const DecoderShape shape_;
+  const std::string config_;  // as JSON, with the members that this plugin does not read
+  std::shared_ptr<DecoderLayers> model_;
+  torch::nn::Linear lm_head_ = nullptr;  // null: tied
+};
+
+/// What describe() tells of how transformers calls the weights: the names here, as JSON. `config`: of config.json.
+std::string hf_names(const DecoderShape& shape, const std::string& config, const torch::nn::Module& model);
+
+}  // namespace capstan::models
