@@ -34,8 +34,8 @@ std::int64_t rotary_dim(const ConfigJson& config, const ConfigJson& rope, const 
   }
   const auto dim = static_cast<std::int64_t>(static_cast<double>(shape.head_dim) * factor);
   if (dim < 2 || dim > shape.head_dim || dim % 2 != 0) {
-    const std::string of = " of a head's " + std::to_string(shape.head_dim) + " dimensions, ";
-    holder.refuse("partial_rotary_factor", std::to_string(dim) + of + "turn by it. They must be 2, 4 ... of them.");
+    holder.refuse("partial_rotary_factor", std::to_string(dim) + " of a head's " + std::to_string(shape.head_dim) +
+                                               " dimensions turn by it. Their number must be even, and at least 2.");
   }
   return dim;
 }
