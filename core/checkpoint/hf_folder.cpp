@@ -163,7 +163,7 @@ void write_hf_folder(const fs::path& folder, const HfFormat& format, const std::
     write_safetensors(aside, entries, metadata);
   });
   Json config = format.config;
-  config["torch_dtype"] = dtype;
+  config[config.find("dtype") != nullptr ? "dtype" : "torch_dtype"] = dtype;  // of transformers 5, of older ones
   write_aside(folder / kConfig, [&](const fs::path& aside) { write_file(aside, config.dump(2) + "\n"); });
 }
 

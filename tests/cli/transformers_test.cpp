@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const char* const kScript = CAPSTAN_TEST_SOURCE_DIR "/tests/cli/gpt2_loss.py";
+const char* const kScript = CAPSTAN_TEST_SOURCE_DIR "/tests/cli/folder_loss.py";
 
 /// Trains a GPT-2 of two blocks; "true" or "false": whether its head is tied.
 class Transformers : public ::testing::TestWithParam<const char*> {

@@ -1,11 +1,11 @@
-"""Mean loss of a folder's GPT-2 over a file of bytes: gpt2_loss.py FOLDER FILE TOKENS"""
+"""Mean loss of a folder's model over a file of bytes: folder_loss.py FOLDER FILE TOKENS [SAVE_TO]"""
 import sys
 
 import torch
-from transformers import GPT2LMHeadModel
+from transformers import AutoModelForCausalLM
 
 folder, file, length = sys.argv[1], sys.argv[2], int(sys.argv[3])
-model, info = GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
+model, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
 assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
 model.eval()
 tokens = torch.tensor(list(open(file, "rb").read()))
