@@ -49,6 +49,18 @@ struct EvalArguments {
   std::string init_from;
 };
 
+struct GenerateArguments {
+  ConfigArguments config;
+  std::string checkpoint, init_from;  // as of EvalArguments
+  std::string prompt;                 // bytes; one of these three is given
+  std::string ids;                    // "1,2,3"
+  std::string prompts;                // a file of JSON lines
+  int max_new = 64;                   // tokens
+  double temperature = 0, top_p = 1;
+  std::int64_t top_k = 0;
+  std::string stop;  // "1,2": ids that end a sequence; empty: those that the model tells
+};
+
 struct AnalyzeArguments {
   ConfigArguments config;
   std::vector<std::string> metrics;  // TYPE or TYPE:{"parameter": value}; empty: vocab_rarity
@@ -221,10 +233,10 @@ struct PluginsCheckArguments {
 };
 
 using Arguments =
-    std::variant<TrainArguments, TuneArguments, EvalArguments, AnalyzeArguments, ExportArguments, DoctorArguments,
-                 PlanArguments, VerifyArguments, ModelShowArguments, AttentionShowArguments, ValidateArguments,
-                 SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments, LaunchArguments,
-                 DataConvertArguments, DataTokenizeArguments, DataShowArguments, PluginsListArguments,
+    std::variant<TrainArguments, TuneArguments, EvalArguments, GenerateArguments, AnalyzeArguments, ExportArguments,
+                 DoctorArguments, PlanArguments, VerifyArguments, ModelShowArguments, AttentionShowArguments,
+                 ValidateArguments, SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments,
+                 LaunchArguments, DataConvertArguments, DataTokenizeArguments, DataShowArguments, PluginsListArguments,
                  PluginsInspectArguments, PluginsNewArguments, PluginsInstallArguments, PluginsRemoveArguments,
                  PluginsCheckArguments>;
 

@@ -43,6 +43,7 @@ class Definition {
   void define_tune();
   void define_launch();
   void define_eval();
+  void define_generate();
   void define_analyze();
   void define_export();
   void define_plan();
@@ -79,6 +80,7 @@ class Definition {
   std::optional<Command<TuneArguments>> tune_;
   std::optional<Command<LaunchArguments>> launch_;
   std::optional<Command<EvalArguments>> eval_;
+  std::optional<Command<GenerateArguments>> generate_;
   std::optional<Command<AnalyzeArguments>> analyze_;
   std::optional<Command<DataConvertArguments>> data_convert_;
   std::optional<Command<DataTokenizeArguments>> data_tokenize_;

@@ -169,6 +169,35 @@ void Definition::define_eval() {
   keys.common();
 }
 
+void Definition::define_generate() {
+  CLI::App& app = begin(app_, "generate", "Continue prompts with a model", kGenerateExamples, generate_);
+  GenerateArguments& generate = generate_->arguments;
+  config_option(app, generate.config);
+  Overrides& keys = overrides_.emplace_back(app, generate.config);
+  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance decoder");
+  keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE", "Device to run on; a GPU where there is one without it");
+  text_option(app, "--checkpoint", generate.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG");
+  text_option(app, "--init-from", generate.init_from, "PATH",
+              "Weights of a safetensors file, or of a folder of transformers, instead of a checkpoint")
+      ->excludes("--checkpoint");
+  text_option(app, "--prompt", generate.prompt, "TEXT", "The prompt, for a model whose tokens are bytes");
+  text_option(app, "--ids", generate.ids, "ID,ID,...", "The tokens of the prompt")->excludes("--prompt");
+  text_option(app, "--prompts", generate.prompts, "FILE", "Prompts, a JSON object with text or ids on each line")
+      ->excludes("--prompt")
+      ->excludes("--ids");
+  count_option(app, "--max-new", generate.max_new, "New tokens at most; 64 without it");
+  app.add_option("--temperature", generate.temperature,
+                 "Divides the logits before a token is drawn; 0, the likeliest token, without it")
+      ->type_name("T");
+  app.add_option("--top-k", generate.top_k, "Draw from the K likeliest tokens")->type_name("K");
+  app.add_option("--top-p", generate.top_p, "Draw from the likeliest tokens whose probabilities reach P")
+      ->type_name("P");
+  keys.integer("--seed", "capstan.run.seed", "Seed of the draws");
+  text_option(app, "--stop", generate.stop, "ID,ID,...",
+              "Tokens that end a sequence; eos_token_id of a decoder without it");
+  keys.common();
+}
+
 void Definition::define_analyze() {
   CLI::App& app = begin(app_, "analyze", "Measure every sample of the data, for curricula", kAnalyzeExamples, analyze_);
   AnalyzeArguments& analyze = analyze_->arguments;

@@ -129,6 +129,7 @@ Definition::Definition() : app_(kDescription, "capstan") {
   define_train();
   define_tune();
   define_eval();
+  define_generate();
   define_analyze();
   define_export();
   define_plan();
@@ -284,6 +285,7 @@ std::optional<Arguments> Definition::taken() const {
   if (tune_->app->parsed()) return tune_arguments();
   if (train_->app->parsed()) return train_->arguments;
   if (eval_->app->parsed()) return eval_->arguments;
+  if (generate_->app->parsed()) return generate_->arguments;
   if (analyze_->app->parsed()) return analyze_->arguments;
   if (data_convert_->app->parsed()) return data_convert_->arguments;
   if (data_tokenize_->app->parsed()) return data_tokenize_->arguments;

@@ -25,6 +25,7 @@ int plugins_new(const PluginsNewArguments& arguments);
 int train(const TrainArguments& arguments);
 int tune(const TuneArguments& arguments);
 int evaluate(const EvalArguments& arguments);
+int generate(const GenerateArguments& arguments);
 int analyze(const AnalyzeArguments& arguments);
 int export_weights(const ExportArguments& arguments);
 int doctor(const DoctorArguments& arguments);

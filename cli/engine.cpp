@@ -15,6 +15,7 @@ struct Run {
   int operator()(const TrainArguments& arguments) const { return train(arguments); }
   int operator()(const TuneArguments& arguments) const { return tune(arguments); }
   int operator()(const EvalArguments& arguments) const { return evaluate(arguments); }
+  int operator()(const GenerateArguments& arguments) const { return generate(arguments); }
   int operator()(const AnalyzeArguments& arguments) const { return analyze(arguments); }
   int operator()(const ExportArguments& arguments) const { return export_weights(arguments); }
   int operator()(const DoctorArguments& arguments) const { return doctor(arguments); }

@@ -70,6 +70,13 @@ inline constexpr const char* kEvalExamples =
     "Example:\n"
     "  capstan eval --config ds_config.json --model gpt:tiny --checkpoint ckpt/ --data held_out.txt";
 
+inline constexpr const char* kGenerateExamples =
+    "Examples:\n"
+    "  capstan generate --config ds_config.json --checkpoint ckpt/ --prompt 'The drum ' --max-new 100\n"
+    "  capstan generate --config ds_config.json --init-from FOLDER --ids 1,450,4996 --temperature 0.8 --top-p 0.95\n"
+    "  capstan generate --config ds_config.json --checkpoint ckpt/ --prompts prompts.jsonl\n"
+    "      a line for each prompt: {\"text\": \"The drum \"} or {\"ids\": [1, 450]}; the answers are such lines, too";
+
 inline constexpr const char* kAnalyzeExamples =
     "Examples:\n"
     "  capstan analyze --model gpt:tiny --data corpus/ --out metrics/ -n 2\n"

@@ -104,6 +104,15 @@ std::map<std::string, at::Tensor> Model::outputs(Batch& batch) {
   return std::move(taken.outputs);
 }
 
+DecodeFunctions Model::decode_functions() const {
+  if (!CAPSTAN_HAS(vtable_, begin_decode) || !CAPSTAN_HAS(vtable_, decode) || !CAPSTAN_HAS(vtable_, end_decode)) {
+    throw ConfigError("capstan.model: model '" + description_ +
+                      "' cannot continue a text token by token. The model 'decoder' can; a plugin's module does with "
+                      "decode(ids, cache).");
+  }
+  return {vtable_, self_, owner_->component.get(), description_};
+}
+
 void Model::set_training(bool on) {
   call_plugin(function("training"), "model '" + description_ + "', training",
               [&](capstan_error* error) { return vtable_->training(self_, on ? 1 : 0, error); });

@@ -31,6 +31,14 @@ struct ModuleRecord {
   std::string path, class_name;
 };
 
+/// By what a model continues sequences; see Decoding.
+struct DecodeFunctions {
+  const capstan_model* vtable;
+  void* self;
+  const Component* component;  // null: of a program's own object
+  std::string description;
+};
+
 /// A model behind the plugin boundary: from a plugin, or a program's own nn::Module wrapped by capstan/model.hpp.
 class Model {
  public:
@@ -49,6 +57,9 @@ class Model {
   /// What the model computes of one micro-batch beside its loss, by name. Throws RuntimeFault for a model without
   /// outputs, and PluginError with the model's own text, or for one that gives a name twice.
   std::map<std::string, at::Tensor> outputs(Batch& batch);
+  /// For Decoding. Valid while the model lives, wherever it is moved. Throws ConfigError for a model that does not
+  /// continue sequences.
+  DecodeFunctions decode_functions() const;
   void set_training(bool on);
   /// The model's order. The tensors are the model's own (same TensorImpl), so writing them writes the model.
   const std::vector<NamedTensor>& parameters() const { return parameters_; }

@@ -102,6 +102,33 @@ class ModelUnderTest {
     return outputs;
   }
 
+  /// Logits of the token behind `ids`, [samples, vocab_size], that come in `calls` calls.
+  at::Tensor decoded(const at::Tensor& ids, std::int64_t calls) {
+    const int functions =
+        CAPSTAN_HAS(table_, begin_decode) + CAPSTAN_HAS(table_, decode) + CAPSTAN_HAS(table_, end_decode);
+    if (functions == 0) throw Skip("it does not continue sequences.");
+    expect(functions == 3, "begin_decode, decode and end_decode: some are there, and some are not.");
+    void* cache = nullptr;
+    must("begin_decode", [&](capstan_error* error) {
+      return table_->begin_decode(component_.self(), static_cast<std::size_t>(ids.size(0)), ids.size(1), &cache, error);
+    });
+    at::Tensor logits;
+    for (std::int64_t call = 0; call < calls; ++call) {
+      const std::int64_t from = ids.size(1) * call / calls, to = ids.size(1) * (call + 1) / calls;
+      const at::Tensor part = ids.narrow(1, from, to - from);
+      capstan_tensor handle = nullptr;
+      must("decode", [&](capstan_error* error) {
+        return table_->decode(component_.self(), cache,
+                              reinterpret_cast<capstan_tensor>(const_cast<at::Tensor*>(&part)), &handle, error);
+      });
+      expect(handle != nullptr, "decode gives no logits.");
+      const std::unique_ptr<at::Tensor> given(reinterpret_cast<at::Tensor*>(handle));
+      logits = *given;
+    }
+    table_->end_decode(component_.self(), cache);
+    return logits;
+  }
+
   void training(bool on) {
     must("training", [&](capstan_error* error) { return table_->training(component_.self(), on ? 1 : 0, error); });
   }
@@ -232,6 +259,29 @@ void check_forward_leak(const Context& context, const ComponentManifest& compone
       "forward", [&] { model.forward(batch); }, kCalls);
 }
 
+void check_decode(const Context& context, const ComponentManifest& component) {
+  ModelUnderTest model(context, component);
+  auto random = context.random();
+  model.training(false);
+  const at::NoGradGuard no_grad;
+  const at::Tensor ids = model.batch(random).tensors.at("input_ids");
+  const at::Tensor whole = model.decoded(ids, 1);
+  expect(whole.dim() == 2 && whole.size(0) == kSamples && whole.is_floating_point(),
+         "decode gives a " + std::string(c10::toString(whole.scalar_type())) + " tensor of shape " +
+             c10::str(whole.sizes()) + " for " + std::to_string(kSamples) + " sequences.");
+  const Json facts = model.describe();
+  const Json* words = facts.find("vocab_size");
+  expect(!words || whole.size(1) == words->as_integer(), "decode gives " + std::to_string(whole.size(1)) +
+                                                             " logits, and vocab_size is " +
+                                                             (words ? words->dump() : "") + ".");
+  const double largest = whole.abs().max().item<double>();
+  for (const std::int64_t calls : {std::int64_t{2}, ids.size(1)}) {
+    const double apart = (model.decoded(ids, calls) - whole).abs().max().item<double>();
+    expect(apart <= 1e-3 * largest, "decode gives other logits where the tokens come in " + std::to_string(calls) +
+                                        " calls, by " + std::to_string(apart) + " of " + std::to_string(largest) + ".");
+  }
+}
+
 }  // namespace
 
 Cases model_cases(const ComponentManifest& component) {
@@ -247,6 +297,7 @@ Cases model_cases(const ComponentManifest& component) {
       {prefix + "deterministic", "One seed gives one model and one loss.", bound(check_deterministic)},
       {prefix + "learns", "Its loss falls along its gradient.", bound(check_learns)},
       {prefix + "outputs", "What it gives beside its loss has names, and needs no labels.", bound(check_outputs)},
+      {prefix + "decode", "Token by token it continues a sequence as at once.", bound(check_decode)},
       {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_forward_leak)},
   };
 }

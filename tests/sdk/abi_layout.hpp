@@ -177,6 +177,9 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_model, describe);
   FIELD(capstan_model, check);
   FIELD(capstan_model, outputs);
+  FIELD(capstan_model, begin_decode);
+  FIELD(capstan_model, decode);
+  FIELD(capstan_model, end_decode);
 
   VALUE(CAPSTAN_EVENT_INITIALIZED);
   VALUE(CAPSTAN_EVENT_STEP_BEGIN);

@@ -1,6 +1,7 @@
 #include "attention.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -27,6 +28,16 @@ at::Tensor repeated(const at::Tensor& heads, std::int64_t times) {
   return heads.unsqueeze(2)
       .expand({samples, count, times, tokens, width})
       .reshape({samples, count * times, tokens, width});
+}
+
+/// Puts new keys or values behind those of the cache, and gives all.
+at::Tensor with_cached(at::Tensor& cached, const at::Tensor& fresh, const CacheSlot& slot) {
+  const std::int64_t tokens = fresh.size(2);
+  if (!cached.defined()) {
+    cached = at::empty({fresh.size(0), fresh.size(1), slot.capacity, fresh.size(3)}, fresh.options());
+  }
+  cached.narrow(2, slot.past, tokens).copy_(fresh);
+  return cached.narrow(2, 0, slot.past + tokens);
 }
 
 }  // namespace
@@ -103,7 +114,7 @@ at::Tensor DecoderAttention::attend_explicitly(const Heads& heads, const at::Ten
   return at::matmul(at::softmax(scores, -1, at::kFloat).to(heads.queries.scalar_type()), values);
 }
 
-at::Tensor DecoderAttention::forward(const at::Tensor& hidden, const AttentionInputs& inputs) {
+at::Tensor DecoderAttention::forward(const at::Tensor& hidden, const AttentionInputs& inputs, const CacheSlot* slot) {
   Heads heads = project(hidden);
   if (rotary_) {
     const auto dtype = heads.queries.scalar_type();
@@ -113,6 +124,10 @@ at::Tensor DecoderAttention::forward(const at::Tensor& hidden, const AttentionIn
       heads.queries = heads.queries.to(dtype);
       heads.keys = heads.keys.to(dtype);
     }
+  }
+  if (slot != nullptr) {
+    heads.keys = with_cached(slot->cache->keys, heads.keys, *slot);
+    heads.values = with_cached(slot->cache->values, heads.values, *slot);
   }
   const at::Tensor mixed =
       shape_.explicit_attention ? attend_explicitly(heads, inputs.mask) : attend(heads, inputs.mask);

@@ -19,7 +19,19 @@ at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x);
 /// What the attention of a layer takes beside its hidden states.
 struct AttentionInputs {
   RotaryTable rotary;
-  at::Tensor mask;  // bool [samples or 1, 1, tokens, tokens], true where a query sees a key; undefined: causal
+  at::Tensor mask;  // bool [samples or 1, 1, queries, keys], true where a query sees a key; undefined: causal
+};
+
+/// Keys and values of the tokens that a layer has seen: [sequences, kv_heads, capacity, head_dim], undefined until the
+/// first ones come.
+struct LayerCache {
+  at::Tensor keys, values;
+};
+
+/// The cache that a layer adds its tokens to.
+struct CacheSlot {
+  LayerCache* cache;
+  std::int64_t past, capacity;  // tokens that it holds, and may hold
 };
 
 /// self_attn: causal attention with grouped heads of keys and values (Ainslie et al. 2023, arXiv 2305.13245), by the
@@ -27,8 +39,8 @@ struct AttentionInputs {
 class DecoderAttention : public torch::nn::Module {
  public:
   DecoderAttention(const DecoderShape& shape, std::size_t layer);
-  /// `hidden`: [samples, tokens, hidden_size], and so the result.
-  at::Tensor forward(const at::Tensor& hidden, const AttentionInputs& inputs);
+  /// `hidden`: [samples, tokens, hidden_size], and so the result. With a cache the tokens attend to those in it, too.
+  at::Tensor forward(const at::Tensor& hidden, const AttentionInputs& inputs, const CacheSlot* slot = nullptr);
 
  private:
   struct Heads {

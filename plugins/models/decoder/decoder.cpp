@@ -34,13 +34,14 @@ at::Tensor DecoderLayers::embedded(const at::Tensor& ids) const {
   return hidden * at::scalar_tensor(shape_.embedding_multiplier, at::kFloat).to(hidden.scalar_type());
 }
 
-AttentionInputs DecoderLayers::inputs(bool windowed, const at::Tensor& positions, std::int64_t length,
-                                      at::ScalarType dtype) const {
+AttentionInputs DecoderLayers::inputs(bool windowed, const Places& places, at::ScalarType dtype) const {
+  const auto& [queries, keys, span, length] = places;
   const Rotary& rotary = windowed && windowed_rotary_ ? *windowed_rotary_ : rotary_;
-  AttentionInputs inputs{rotary.table(positions, length, shape_.rotary_in_fp32 ? at::kFloat : dtype), {}};
-  const bool cuts = windowed && length >= shape_.window;
-  if (!cuts && !shape_.explicit_attention) return inputs;
-  const at::Tensor distance = positions.unsqueeze(-1) - positions.unsqueeze(-2);
+  AttentionInputs inputs{rotary.table(queries, length, shape_.rotary_in_fp32 ? at::kFloat : dtype), {}};
+  const bool cuts = windowed && span >= shape_.window;
+  const bool continues = queries.size(1) > 1 && queries.size(1) < keys.size(1);
+  if (!cuts && !continues && !shape_.explicit_attention) return inputs;
+  const at::Tensor distance = queries.unsqueeze(-1) - keys.unsqueeze(-2);
   const at::Tensor seen = distance >= 0;
   inputs.mask = (cuts ? seen.logical_and(distance < shape_.window) : seen).unsqueeze(1);
   return inputs;
@@ -55,15 +56,33 @@ at::Tensor DecoderLayers::forward(const at::Tensor& ids) {
   for (std::size_t i = 0; i < layers_->size(); ++i) {
     const bool windowed = shape_.windowed[i];
     auto& common = shared[windowed];
-    if (!common) common = inputs(windowed, positions, length, dtype);
+    if (!common) common = inputs(windowed, {positions, positions, length, length}, dtype);
     const auto run = [&](const at::Tensor& given, const Arguments& arguments) {
       // A component that drops tokens gives the positions of the tokens that are left.
       const at::Tensor places = arguments.get("position_ids");
       return layers_->at<DecoderBlock>(i).forward(
-          given, places.is_same(positions) ? *common : inputs(windowed, places, length, dtype));
+          given, places.is_same(positions) ? *common : inputs(windowed, {places, places, length, length}, dtype));
     };
     hidden = layer("model.layers." + std::to_string(i), hidden, {{"position_ids", positions}}, run);
   }
+  return norm_->forward(hidden);
+}
+
+at::Tensor DecoderLayers::forward(const at::Tensor& ids, DecoderCache& cache) {
+  at::Tensor hidden = embedded(ids);
+  const at::Tensor keys = at::arange(cache.tokens + ids.size(1), ids.options()).unsqueeze(0);
+  const at::Tensor queries = keys.narrow(1, cache.tokens, ids.size(1));
+  cache.layers.resize(layers_->size());
+  std::array<std::optional<AttentionInputs>, 2> shared;
+  for (std::size_t i = 0; i < layers_->size(); ++i) {
+    auto& common = shared[shape_.windowed[i]];
+    // Frequencies that depend on the length are, from the first token on, those of the longest sequence.
+    const Places places{queries, keys, keys.size(1), cache.capacity};
+    if (!common) common = inputs(shape_.windowed[i], places, hidden.scalar_type());
+    const CacheSlot slot{&cache.layers[i], cache.tokens, cache.capacity};
+    hidden = layers_->at<DecoderBlock>(i).forward(hidden, *common, &slot);
+  }
+  cache.tokens += ids.size(1);
   return norm_->forward(hidden);
 }
 
@@ -101,7 +120,24 @@ at::Tensor Decoder::forward(const sdk::BatchView& batch) {
   return loss(model_->forward(tokens.inputs), tokens.labels);
 }
 
-at::Tensor Decoder::logits(const at::Tensor& ids) { return logits_of(model_->forward(ids)); }
+at::Tensor Decoder::decode(const at::Tensor& ids, Cache& cache) {
+  if (ids.dim() != 2 || ids.scalar_type() != at::kLong || ids.size(0) != cache.sequences || ids.size(1) == 0) {
+    throw sdk::Error("ids: got a " + std::string(c10::toString(ids.scalar_type())) + " tensor of shape " +
+                     c10::str(ids.sizes()) + ". They must be int64 [" + std::to_string(cache.sequences) +
+                     ", tokens] and not empty.");
+  }
+  if (cache.capacity > shape_.max_positions) {
+    throw sdk::Error(
+        std::to_string(cache.capacity) + " tokens, and this model has " + std::to_string(shape_.max_positions) +
+        " positions. Shorten the sequences, or raise the model's parameter '" + kDecoderBounds.sequence + "'.");
+  }
+  if (const std::int64_t tokens = cache.tokens + ids.size(1); tokens > cache.capacity) {
+    throw sdk::Error("ids: " + std::to_string(tokens) + " tokens with those before, and there is room for " +
+                     std::to_string(cache.capacity) + ".");
+  }
+  const at::Tensor hidden = model_->forward(ids, cache);
+  return logits_of(hidden.select(1, hidden.size(1) - 1));
+}
 
 at::Tensor Decoder::logits_of(const at::Tensor& hidden) const {
   at::Tensor logits = at::linear(hidden, lm_head_ ? lm_head_->weight : model_->embedding());

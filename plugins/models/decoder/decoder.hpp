@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "block.hpp"
 #include "capstan/sdk/model.hpp"
@@ -17,18 +18,35 @@
 
 namespace capstan::models {
 
+/// What a decoder remembers of sequences that it continues.
+class DecoderCache {
+ public:
+  DecoderCache(std::int64_t sequences, std::int64_t capacity) : sequences(sequences), capacity(capacity) {}
+
+  const std::int64_t sequences, capacity;
+  std::int64_t tokens = 0;  // of each sequence, so far
+  std::vector<LayerCache> layers;
+};
+
 /// model: token embeddings, layers and the last norm. Layer i is the layer "model.layers.i".
 class DecoderLayers : public torch::nn::Module {
  public:
   DecoderLayers(const ConfigJson& config, const DecoderShape& shape);
   /// `ids`: int64 [samples, tokens]. The result: [samples, tokens, hidden_size], in the dtype of the parameters.
   at::Tensor forward(const at::Tensor& ids);
+  /// The same for the tokens behind those of the cache, which takes them in.
+  at::Tensor forward(const at::Tensor& ids, DecoderCache& cache);
   const at::Tensor& embedding() const { return embed_tokens_->weight; }
 
  private:
   at::Tensor embedded(const at::Tensor& ids) const;
-  /// What a layer takes whose tokens are at `positions`, int64 [samples or 1, tokens], of a sequence of `length`.
-  AttentionInputs inputs(bool windowed, const at::Tensor& positions, std::int64_t length, at::ScalarType dtype) const;
+  /// Where the tokens of a layer are in their sequences.
+  struct Places {
+    at::Tensor queries, keys;  // positions, int64 [samples or 1, tokens]
+    std::int64_t span;         // at least the distance from the first key to the last query, plus one
+    std::int64_t length;       // of the whole sequence
+  };
+  AttentionInputs inputs(bool windowed, const Places& places, at::ScalarType dtype) const;
 
   const DecoderShape shape_;
   Rotary rotary_;
@@ -47,8 +65,10 @@ class Decoder : public torch::nn::Module {
   at::Tensor forward(const sdk::BatchView& batch);
   std::string describe() const;
 
-  /// Of ids, int64 [samples, tokens]: [samples, tokens, vocab_size].
-  at::Tensor logits(const at::Tensor& ids);
+  using Cache = DecoderCache;
+  /// `ids`: int64 [sequences, tokens], the tokens behind those of the cache. The result: logits of the token that
+  /// follows, [sequences, vocab_size].
+  at::Tensor decode(const at::Tensor& ids, Cache& cache);
 
  private:
   at::Tensor logits_of(const at::Tensor& hidden) const;

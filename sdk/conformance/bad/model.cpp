@@ -77,7 +77,25 @@ capstan_status outputs(void* self, capstan_batch* batch, void* ctx,
   });
 }
 
-constexpr capstan_model kTable = {sizeof(capstan_model), &visit, &forward, &training, &tell, nullptr, &outputs};
+capstan_status begin_decode(void*, std::size_t, std::int64_t, void** cache, capstan_error*) {
+  *cache = new std::int64_t(0);
+  return CAPSTAN_OK;
+}
+
+/// The likeliest token is the one that was seen last, or with a wrong cache another one for each call.
+capstan_status decode(void* self, void* cache, capstan_tensor ids, capstan_tensor* logits, capstan_error* error) {
+  return sdk::guarded(static_cast<Self*>(self)->host, error, [&] {
+    const at::Tensor tokens = sdk::borrow(ids);
+    const at::Tensor last =
+        tokens.select(1, tokens.size(1) - 1).add(breaks("decode") ? ++*static_cast<std::int64_t*>(cache) : 0);
+    *logits = sdk::give(at::zeros({tokens.size(0), 256}).scatter(1, last.remainder(256).unsqueeze(1), 1));
+  });
+}
+
+void end_decode(void*, void* cache) { delete static_cast<std::int64_t*>(cache); }
+
+constexpr capstan_model kTable = {sizeof(capstan_model), &visit,  &forward,   &training, &tell, nullptr, &outputs,
+                                  &begin_decode,         &decode, &end_decode};
 constexpr capstan_component kBad = with_raw_create<Bad>(sdk::describe<Bad, "model", "Bad">(&kTable));
 
 }  // namespace

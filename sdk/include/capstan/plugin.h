@@ -395,6 +395,14 @@ typedef struct capstan_model {
    * the loss needs, labels. `check` comes first, as before `forward`. [engine] */
   capstan_status (*outputs)(void* self, capstan_batch*, void* ctx,
                             void (*take)(void* ctx, capstan_str name, capstan_tensor), capstan_error*);
+  /* Optional, all three or none: continues sequences token by token. `begin_decode` makes what the model remembers of
+   * `sequences` sequences that grow together to `capacity` tokens each; `end_decode` frees it. [engine] */
+  capstan_status (*begin_decode)(void* self, size_t sequences, int64_t capacity, void** cache, capstan_error*);
+  /* ids: int64 [sequences, tokens], the tokens behind the tokens of earlier calls with this cache. Gives the logits of
+   * the token that follows the last one: floating point [sequences, vocab_size], a new handle. Runs without
+   * gradients. [engine] */
+  capstan_status (*decode)(void* self, void* cache, capstan_tensor ids, capstan_tensor* logits, capstan_error*);
+  void (*end_decode)(void* self, void* cache);
 } capstan_model;
 
 /* ---- kind "observer" ---------------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/decoding.hpp"
 #include "tests/plugins/models/built_model.hpp"
 #include "tests/support/test_layers.hpp"
 
@@ -348,6 +349,79 @@ TEST(Decoder, RunsInBf16WithALossInFp32) {
   EXPECT_NEAR(loss.item<double>(), exact, 0.05 * exact);
   EXPECT_EQ(parameter(model, "model.norm.weight").grad().scalar_type(), at::kBFloat16);
   EXPECT_THAT(model.buffers(), ::testing::IsEmpty());
+}
+
+/// The logits behind `ids` that come in `calls` calls.
+at::Tensor decoded(const Model& model, const at::Tensor& ids, std::int64_t calls) {
+  const at::NoGradGuard no_grad;
+  Decoding decoding(model.decode_functions(), ids.size(0), ids.size(1));
+  at::Tensor logits;
+  for (std::int64_t call = 0; call < calls; ++call) {
+    const std::int64_t from = ids.size(1) * call / calls, to = ids.size(1) * (call + 1) / calls;
+    logits = decoding.logits(ids.narrow(1, from, to - from));
+  }
+  return logits;
+}
+
+TEST(Decoder, ContinuesSequencesAsItComputesThemWhole) {
+  const std::map<std::string, std::string> models = {
+      {"gemma", "{}"},
+      {"gemma2", R"({"sliding_window": 4})"},
+      {"gemma3_text", R"({"sliding_window": 4, "sliding_window_pattern": 2})"},
+      {"granite", R"({"logits_scaling": 3.0, "residual_multiplier": 0.5})"},
+      {"llama", R"({"tie_word_embeddings": true})"},
+      {"mistral", R"({"sliding_window": 5})"},
+      {"olmo", R"({"clip_qkv": 0.4})"},
+      {"olmo2", "{}"},
+      {"phi3", R"({"rope_scaling": {"type": "longrope", "short_factor": [1, 1, 2], "long_factor": [2, 3, 4]},
+                   "original_max_position_embeddings": 8})"},
+      {"qwen2", R"({"use_sliding_window": true, "sliding_window": 3, "max_window_layers": 1})"},
+      {"qwen3", "{}"},
+      {"smollm3", R"({"no_rope_layer_interval": 2})"},
+      {"stablelm", R"({"head_dim": 8})"}};
+  for (const auto& [type, more] : models) {
+    SCOPED_TRACE(type);
+    Model model = filled(decoder(type, more));
+    Batch batch = batch_of(2, 12);
+    const at::Tensor ids = batch.tensors.at("input_ids"), last = batch.tensors.at("labels").select(1, 11).clone();
+    batch.tensors.at("labels").narrow(1, 0, 11).fill_(-100);
+
+    const double loss = model.forward(batch).item<double>();
+
+    for (const std::int64_t calls : {1, 2, 5, 12}) {
+      const at::Tensor logits = decoded(model, ids, calls);
+      EXPECT_EQ(logits.sizes().vec(), (Shape{2, 50}));
+      const at::Tensor likelihood = logits.log_softmax(-1).gather(1, last.unsqueeze(1)).mean();
+      EXPECT_NEAR(-likelihood.item<double>(), loss, 1e-5) << calls;
+    }
+  }
+}
+
+TEST(Decoder, NamesWhatItCannotContinue) {
+  const Model model = decoder("llama");
+  Decoding decoding(model.decode_functions(), 2, 5);
+  const at::Tensor ids = batch_of(2, 70).tensors.at("input_ids");
+
+  EXPECT_THAT([&] { decoding.logits(ids.narrow(1, 0, 6)); },
+              ThrowsMessage<PluginError>("model 'decoder', decode: ids: 6 tokens with those before, and there is room "
+                                         "for 5."));
+  EXPECT_THAT([&] { decoding.logits(ids.select(0, 0)); },
+              ThrowsMessage<PluginError>("model 'decoder', decode: ids: got a Long tensor of shape [70]. They must be "
+                                         "int64 [2, tokens] and not empty."));
+  Decoding too_long(model.decode_functions(), 2, 70);
+  EXPECT_THAT(
+      [&] { too_long.logits(ids.narrow(1, 0, 6)); },
+      ThrowsMessage<PluginError>(
+          "model 'decoder', decode: 70 tokens, and this model has 64 positions. Shorten the sequences, or raise "
+          "the model's parameter 'config.max_position_embeddings'."));
+  EXPECT_THAT(
+      [] {
+        testing::built_model("mlp", Json::parse(R"({"context": 3, "d": 5, "hidden": 7, "layers": 2, "seq": 32,
+      "vocab": 128})"))
+            .decode_functions();
+      },
+      ThrowsMessage<ConfigError>("capstan.model: model 'mlp' cannot continue a text token by token. The model "
+                                 "'decoder' can; a plugin's module does with decode(ids, cache)."));
 }
 
 TEST(Decoder, DescribesItself) {

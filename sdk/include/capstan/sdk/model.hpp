@@ -93,6 +93,13 @@ concept GivesOutputs = requires(M& module, const BatchView& batch) {
   { module.outputs(batch) } -> std::convertible_to<NamedOutputs>;
 };
 
+/// A module that continues sequences token by token: M::Cache holds what it remembers of them.
+template <class M>
+concept Decodes = requires(M& module, const at::Tensor& ids, typename M::Cache& cache) {
+  requires std::constructible_from<typename M::Cache, std::int64_t, std::int64_t>;
+  { module.decode(ids, cache) } -> std::convertible_to<at::Tensor>;
+};
+
 /// The step function of a module that needs none of its own: forward(BatchView), or forward(input_ids, labels).
 template <class M>
 at::Tensor default_step(M& module, const BatchView& batch) {
@@ -158,8 +165,11 @@ inline std::string with_texts(std::string text, const std::string& member,
 
 /// What a module shows of itself to the engine. M may have `std::string describe() const`, a JSON object of facts:
 /// sequence_length, hidden_size, vocab_size, layers, and under non_persistent_buffers the names of buffers that
-/// checkpoints leave out; and `void check(const BatchView&) const`, which throws what is wrong with a micro-batch while
-/// it is still in host memory; and `NamedOutputs outputs(const BatchView&)`, what it computes beside the loss.
+/// checkpoints leave out; `void check(const BatchView&) const`, which throws what is wrong with a micro-batch while it
+/// is still in host memory; `NamedOutputs outputs(const BatchView&)`, what it computes beside the loss; and to generate
+/// text a type `Cache(std::int64_t sequences, std::int64_t capacity)` with
+/// `at::Tensor decode(const at::Tensor& ids, Cache&)`: `ids` are int64 [sequences, tokens], the tokens behind those
+/// that the cache has seen, and the result are the logits of the token that follows, [sequences, vocab_size].
 template <class M>
 class ModuleModel {
  public:
@@ -202,6 +212,7 @@ class ModuleModel {
   }
   void check(const BatchView& batch) const requires ChecksBatches<M> { std::as_const(*module_).check(batch); }
   NamedOutputs outputs(const BatchView& batch) requires GivesOutputs<M> { return module_->outputs(batch); }
+  M& module() { return *module_; }
 
  private:
   std::vector<std::pair<std::string, std::string>> tied() const {
@@ -272,13 +283,38 @@ struct ModelThunks {
     });
   }
 
+  static capstan_status begin_decode(void* self, std::size_t sequences, std::int64_t capacity, void** cache,
+                                     capstan_error* error) {
+    auto& model = *static_cast<Self*>(self);
+    return guarded(model.host, error, [&] {
+      if constexpr (Decodes<M>) *cache = new typename M::Cache(static_cast<std::int64_t>(sequences), capacity);
+    });
+  }
+
+  static capstan_status decode(void* self, void* cache, capstan_tensor ids, capstan_tensor* logits,
+                               capstan_error* error) {
+    auto& model = *static_cast<Self*>(self);
+    return guarded(model.host, error, [&] {
+      if constexpr (Decodes<M>) {
+        *logits = give(model.object.module().decode(borrow(ids), *static_cast<typename M::Cache*>(cache)));
+      }
+    });
+  }
+
+  static void end_decode(void*, void* cache) {
+    if constexpr (Decodes<M>) delete static_cast<typename M::Cache*>(cache);
+  }
+
   static constexpr capstan_model kVtable = {sizeof(capstan_model),
                                             &visit,
                                             &forward,
                                             &training,
                                             &describe,
                                             ChecksBatches<M> ? &check : nullptr,
-                                            GivesOutputs<M> ? &outputs : nullptr};
+                                            GivesOutputs<M> ? &outputs : nullptr,
+                                            Decodes<M> ? &begin_decode : nullptr,
+                                            Decodes<M> ? &decode : nullptr,
+                                            Decodes<M> ? &end_decode : nullptr};
 };
 
 /// The descriptor of a model in a plugin. M is a torch::nn::Module with the constructor M(Host, const Params&).

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "core/model/model.hpp"
+
+namespace capstan {
+
+/// What a model remembers of sequences that it continues token by token. Lives no longer than the model. [engine]
+class Decoding {
+ public:
+  /// Of so many sequences, which grow together to at most `capacity` tokens each. Puts the model in evaluation mode.
+  /// Throws PluginError with the model's own text.
+  Decoding(const DecodeFunctions& functions, std::int64_t sequences, std::int64_t capacity);
+  ~Decoding();
+  Decoding(const Decoding&) = delete;
+
+  /// Takes in `ids`, int64 [sequences, tokens], which follow the tokens of earlier calls. Returns the logits of the
+  /// token behind them, [sequences, vocab_size]. Throws PluginError with the model's own text.
+  at::Tensor logits(const at::Tensor& ids);
+
+ private:
+  PluginFunction function(const char* name) const;
+
+  DecodeFunctions functions_;
+  std::int64_t sequences_;
+  void* cache_ = nullptr;
+};
+
+}  // namespace capstan

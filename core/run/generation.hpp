@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/engine/engine.hpp"
+#include "core/model/model.hpp"
+#include "core/run/token_sampling.hpp"
+
+namespace capstan {
+
+/// What ends a sequence.
+struct GenerationLimits {
+  std::int64_t most_tokens = 64;   // new ones
+  std::vector<std::int64_t> stop;  // the first token that is one of these is the last one
+};
+
+/// Continues a prompt of at least one token with the model that `engine` holds. Returns the new tokens, which depend on
+/// the model, the prompt, `sampling` and `sequence`, the number of the prompt among those of a run. `functions`: of the
+/// model, from before the engine took it. Every rank of the engine calls it alike. Throws PluginError with the model's
+/// own text, and RuntimeFault for logits that are not numbers. [engine]
+std::vector<std::int64_t> generate_tokens(Engine& engine, const DecodeFunctions& functions,
+                                          const std::vector<std::int64_t>& prompt, const GenerationLimits& limits,
+                                          const TokenSampling& sampling, std::uint64_t sequence);
+
+}  // namespace capstan

@@ -1,0 +1,142 @@
+// capstan generate: prompts that a trained decoder continues.
+
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/text/json.hpp"
+#include "tests/cli/programs.hpp"
+#include "tests/support/readers.hpp"
+
+namespace capstan::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A small model that has learned to repeat a text.
+class Generate : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = std::make_unique<TemporaryFolder>();
+    std::string text;
+    for (int i = 0; i < 200; ++i) text += "abcdefgh";
+    write_bytes(*folder_ / "text.txt", text);
+    write_bytes(*folder_ / "config.json", config(256));
+    run({"train", "--config", "config.json", "--data", "text.txt", "--steps", "40", "--save", "ckpt"});
+  }
+  static void TearDownTestSuite() { folder_.reset(); }
+
+  static std::string config(int vocabulary) {
+    return R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+      "capstan": {"model": {"type": "decoder", "params": {"config": {"model_type": "gemma3_text", "vocab_size": )" +
+           std::to_string(vocabulary) + R"(, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64,
+        "sliding_window": 12, "sliding_window_pattern": 2, "query_pre_attn_scalar": 8}}}}})";
+  }
+  static ProcessResult run(const std::vector<std::string>& words, bool succeeds = true) {
+    ProcessResult result = run_capstan(*folder_, words);
+    EXPECT_EQ(result.exit_code == 0, succeeds) << result.err;
+    return result;
+  }
+  static std::vector<std::string> generate(const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"generate", "--config", "config.json", "--checkpoint", "ckpt"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  static std::string out_of(const std::vector<std::string>& more) { return run(generate(more)).out; }
+  static std::string error_of(const std::vector<std::string>& more) { return run(generate(more), false).err; }
+
+  static inline std::unique_ptr<TemporaryFolder> folder_;
+};
+
+TEST_F(Generate, ContinuesATextThatTheModelHasLearned) {
+  EXPECT_EQ(out_of({"--prompt", "cdefgh", "--max-new", "20"}), "cdefghabcdefghabcdefghabcd\n");
+}
+
+TEST_F(Generate, TakesIdsAndStopsBehindOne) {
+  EXPECT_EQ(out_of({"--ids", "97,98,99,100", "--max-new", "6"}), "101,102,103,104,97,98\n");
+  EXPECT_EQ(out_of({"--ids", "97,98,99,100", "--max-new", "6", "--stop", "1,104"}), "101,102,103,104\n");
+  EXPECT_EQ(
+      out_of({"--ids", "97,98,99,100", "--max-new", "6", "--set", "capstan.model.params.config.eos_token_id=[103]"}),
+      "101,102,103\n");
+}
+
+TEST_F(Generate, AnswersAFileOfPromptsByLines) {
+  write_bytes(*folder_ / "prompts.jsonl", "{\"text\": \"abcd\"}\n\n{\"ids\": [100, 101, 102, 103]}\n");
+  const std::string out = out_of({"--prompts", "prompts.jsonl", "--max-new", "3"});
+  const std::size_t end = out.find('\n');
+  EXPECT_EQ(Json::parse(out.substr(0, end)), Json::parse(R"({"ids": [101, 102, 103], "text": "efg"})"));
+  EXPECT_EQ(Json::parse(out.substr(end + 1)), Json::parse(R"({"ids": [104, 97, 98]})"));
+}
+
+TEST_F(Generate, DrawsTheSameTokensInEveryRunAndWorld) {
+  const std::vector<std::string> drawn = {"--ids", "97,98", "--max-new", "30", "--temperature", "3", "--top-p", "0.9"};
+  const auto with_seed = [&](const char* seed) {
+    std::vector<std::string> words = drawn;
+    words.insert(words.end(), {"--seed", seed});
+    return words;
+  };
+  const std::string first = out_of(with_seed("5"));
+  EXPECT_EQ(out_of(with_seed("5")), first);
+  EXPECT_NE(out_of(with_seed("6")), first);
+  EXPECT_NE(out_of({"--ids", "97,98", "--max-new", "30"}), first);
+  std::vector<std::string> launched = generate(with_seed("5"));
+  launched.insert(launched.begin(), {"launch", "-n", "2"});
+  launched.insert(launched.end(), {"--set", "zero_optimization.stage=3"});
+  EXPECT_EQ(run(launched).out, first);
+}
+
+TEST_F(Generate, GivesTheGreedyTokensOfTransformers) {
+  const std::string python = test::reader_program("python", "CAPSTAN_TRANSFORMERS_PYTHON");
+  if (python.empty()) GTEST_SKIP() << test::kNoReaders;
+  run({"export", "--checkpoint", "ckpt", "--to", "hf", "--out", "folder"});
+  const ProcessResult theirs =
+      run_process({python, "-W", "ignore", CAPSTAN_TEST_SOURCE_DIR "/tests/cli/generated_tokens.py",
+                   (*folder_ / "folder").string(), "5,200,97,31", "40"});
+  ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
+  EXPECT_EQ(
+      run({"generate", "--config", "config.json", "--init-from", "folder", "--ids", "5,200,97,31", "--max-new", "40"})
+          .out,
+      theirs.out);
+}
+
+TEST_F(Generate, NamesWhatIsWrong) {
+  EXPECT_THAT(error_of({}), HasSubstr("no prompt is given. Give --prompt TEXT, --ids ID,ID,... or --prompts FILE."));
+  EXPECT_THAT(run({"generate", "--config", "config.json", "--prompt", "a"}, false).err,
+              HasSubstr("no weights are named. Give --checkpoint DIR[:TAG], or --init-from PATH."));
+  EXPECT_THAT(error_of({"--ids", "97,x"}),
+              HasSubstr("--ids: must be token ids with commas between, as 1,450,4996, got '97,x'."));
+  EXPECT_THAT(error_of({"--ids", "97,256"}),
+              HasSubstr("input_ids: holds id 256, this model's vocabulary is 0 to 255."));
+  EXPECT_THAT(error_of({"--prompt", "a", "--max-new", "65"}), HasSubstr("65 tokens, and this model has 64 positions."));
+  EXPECT_THAT(error_of({"--prompt", "a", "--temperature", "-1"}), HasSubstr("--temperature: must be 0 or more."));
+  EXPECT_THAT(error_of({"--prompt", "a", "--temperature", "1", "--top-p", "0"}),
+              HasSubstr("--top-p: must be above 0 and at most 1."));
+  EXPECT_THAT(error_of({"--prompt", "a", "--temperature", "1", "--top-k", "-2"}),
+              HasSubstr("--top-k: must be 0, for all tokens, or more."));
+  EXPECT_THAT(error_of({"--prompt", "a", "--top-k", "5"}),
+              HasSubstr("--top-k and --top-p choose what is drawn from, and --temperature 0 draws nothing."));
+  EXPECT_THAT(error_of({"--prompts", "none.jsonl"}), HasSubstr("--prompts: 'none.jsonl' cannot be read."));
+  write_bytes(*folder_ / "bad.jsonl", "{\"ids\": [1]}\n{\"prompt\": \"a\"}\n");
+  EXPECT_THAT(error_of({"--prompts", "bad.jsonl"}),
+              HasSubstr(R"(bad.jsonl:2: must be {"text": "..."} or {"ids": [1, 2]}, got {"prompt": "a"}.)"));
+  write_bytes(*folder_ / "empty.jsonl", "{\"text\": \"\"}\n");
+  EXPECT_THAT(error_of({"--prompts", "empty.jsonl"}),
+              HasSubstr("prompt 1: is empty. A model continues at least one token."));
+  write_bytes(*folder_ / "words.json", config(300));
+  EXPECT_THAT(
+      run({"generate", "--config", "words.json", "--checkpoint", "ckpt", "--prompt", "a"}, false).err,
+      HasSubstr("prompt 1: is text, whose tokens are bytes, and the model has a vocabulary of 300. Give the ids "
+                "of its tokens."));
+  EXPECT_THAT(
+      error_of({"--prompt", "a", "--set", R"(sparse_attention={"mode": "fixed", "block": 16})"}),
+      HasSubstr("sparse_attention.mode: its blocks are those of a whole sequence, and a text is continued token by "
+                "token. Leave sparse attention out of the configuration for this command."));
+  EXPECT_THAT(run({"generate", "--model", "mlp", "--checkpoint", "ckpt", "--prompt", "a"}, false).err,
+              HasSubstr("model 'mlp' cannot continue a text token by token."));
+}
+
+}  // namespace
+}  // namespace capstan::cli
