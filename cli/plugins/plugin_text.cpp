@@ -67,6 +67,7 @@ std::string component_text(const ComponentManifest& component, const Json& json)
   if (!component.attach.empty()) text += "  attaches to: " + joined(component.attach) + "\n";
   if (component.attaches("layers")) text += "  layer order: " + std::to_string(component.layer_order) + "\n";
   if (component.kind == "compression") text += "  order: " + std::to_string(component.order) + "\n";
+  if (!component.model_types.empty()) text += "  model types: " + joined(component.model_types) + "\n";
   return text + state_text(component) + params_text(component, json.at("params")) + rules_text(component);
 }
 

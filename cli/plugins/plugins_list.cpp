@@ -38,6 +38,9 @@ Json component_json(const ComponentRef& ref) {
   json["aliases"] = aliases;
   json["device"] = ref.component->device;
   json["summary"] = ref.component->summary;
+  if (!ref.component->model_types.empty()) {
+    json["model_types"] = Json(Json::Array(ref.component->model_types.begin(), ref.component->model_types.end()));
+  }
   json["plugin"] = ref.plugin->manifest.name;
   json["version"] = ref.plugin->manifest.version;
   json["tier"] = tier_name(ref.plugin->manifest.tier);
@@ -74,6 +77,17 @@ Json index_json(const PluginIndex& index) {
   return json;
 }
 
+/// The models that folders of transformers can be trained with.
+std::string model_types_text(const PluginIndex& index) {
+  std::string text;
+  for (const ComponentRef& ref : components_of(index)) {
+    if (ref.component->model_types.empty()) continue;
+    text += "  " + ref.component->type + " (" + ref.plugin->manifest.name +
+            "): " + joined(ref.component->model_types) + "\n";
+  }
+  return text.empty() ? "" : "\nModel types of transformers, for --model hf:FOLDER:\n" + text;
+}
+
 std::string index_text(const PluginIndex& index) {
   std::vector<std::vector<std::string>> rows = {{"KIND", "TYPE", "PLUGIN", "VERSION", "TIER", "FILE"}};
   for (const ComponentRef& ref : components_of(index)) {
@@ -83,6 +97,7 @@ std::string index_text(const PluginIndex& index) {
                     tier_name(plugin.tier), ref.plugin->file.string()});
   }
   std::string text = rows.size() > 1 ? table_text(rows) : "No plugins were found.\n";
+  text += model_types_text(index);
   if (!index.shadowed().empty()) text += "\nShadowed, because an earlier folder has the same:\n";
   for (const auto& [hidden, winner] : index.shadowed()) {
     text += "  " + component_name(*hidden.component) + " in " + hidden.plugin->file.string() + ", by " +

@@ -66,11 +66,31 @@ void check_traits(const ManifestTable& table, const ComponentManifest& component
   }
 }
 
+/// The model types of transformers that a model builds from its parameter `config`.
+Names read_model_types(const ManifestTable& table, const ComponentManifest& component) {
+  Names types = table.names("model_types");
+  if (types.empty()) return types;
+  Names sorted = types;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
+    table.fail("model_types", "names '" + *twice + "' twice.");
+  }
+  const auto config = std::find_if(component.params.begin(), component.params.end(),
+                                   [](const KeySpec& spec) { return spec.name == "config"; });
+  if (config == component.params.end() || config->type != KeySpec::Type::kObject) {
+    table.fail("model_types",
+               "needs a parameter 'config' of type 'object', which takes the contents of config.json. Add "
+               "params.config = { type = \"object\" }.");
+  }
+  return types;
+}
+
 /// Members that only some kinds have are unknown members to the other kinds.
 void read_members(const ManifestTable& table, ComponentManifest& component) {
   if (component.kind.empty()) {
     // Which of them it should have is not known.
-    for (const char* key : {"state", "measures", "measures_model", "traits", "attach", "layer_order", "order"})
+    for (const char* key :
+         {"state", "measures", "measures_model", "traits", "attach", "layer_order", "order", "model_types"})
       table.find(key);
   } else if (component.kind == "optimizer") {
     for (const ManifestTable& state : table.list("state"))
@@ -86,6 +106,8 @@ void read_members(const ManifestTable& table, ComponentManifest& component) {
     }
   } else if (component.kind == "compression") {
     component.order = static_cast<int>(table.integer("order", component.order, 0, kLastOrder));
+  } else if (component.kind == "model") {
+    component.model_types = read_model_types(table, component);
   }
 }
 
@@ -214,6 +236,10 @@ bool ComponentManifest::answers_to(std::string_view name) const {
     return own.size() == name.size() && ::strncasecmp(own.data(), name.data(), name.size()) == 0;
   };
   return same(type) || std::any_of(aliases.begin(), aliases.end(), same);
+}
+
+bool ComponentManifest::takes_model_type(std::string_view model_type) const {
+  return std::find(model_types.begin(), model_types.end(), model_type) != model_types.end();
 }
 
 bool ComponentManifest::attaches(std::string_view place) const {

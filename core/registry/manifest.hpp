@@ -69,6 +69,7 @@ struct ComponentManifest {
   std::vector<std::string> attach;  // observers: events, layers, batch
   int layer_order = 50;             // observers of layers: those of lower numbers lie around the others
   int order = 50;                   // compressions: those of lower numbers come first
+  std::vector<std::string> model_types;  // models: "model_type"s of config.json that the parameter `config` takes
   std::string section;              // a section of the configuration that selects this component; may be nested
   std::string python_package;       // what the Python that it starts must have: "wandb", "wandb>=0.16.0"; may be empty
 
@@ -78,6 +79,7 @@ struct ComponentManifest {
 
   bool has_trait(std::string_view trait) const;
   bool attaches(std::string_view place) const;
+  bool takes_model_type(std::string_view model_type) const;
   /// Its type or an alias, in any letter case.
   bool answers_to(std::string_view name) const;
   /// The states, with the regular expressions that these values of the parameters give them.

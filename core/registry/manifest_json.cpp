@@ -97,6 +97,7 @@ Json component_json(const ComponentManifest& component) {
   if (component.kind == "observer") json["attach"] = strings(component.attach);
   if (component.attaches("layers")) json["layer_order"] = component.layer_order;
   if (component.kind == "compression") json["order"] = component.order;
+  if (!component.model_types.empty()) json["model_types"] = strings(component.model_types);
   return json;
 }
 

@@ -69,7 +69,10 @@ class PluginIndex::Scanner {
     for (const IndexedPlugin& plugin : contents_->plugins) {
       for (const ComponentManifest& component : plugin.manifest.components) {
         const ComponentRef winner = contents_->find(component.kind, component.type, component.device);
-        if (winner.component == &component) continue;
+        if (winner.component == &component) {
+          warn_of_model_types(plugin, component);
+          continue;
+        }
         contents_->shadowed.emplace_back(ComponentRef{&plugin, &component}, winner);
         hidden[winner.plugin->file.parent_path()].push_back(
             plugin.file.string() + ": its " + component.kind + " '" + component.type + "' is hidden by " +
@@ -88,6 +91,18 @@ class PluginIndex::Scanner {
   }
 
  private:
+  /// Names the model types of config.json that two models take, of which the first in the search path gets them.
+  void warn_of_model_types(const IndexedPlugin& plugin, const ComponentManifest& component) const {
+    for (const std::string& type : component.model_types) {
+      const ComponentRef winner = contents_->find_model_type(type);
+      if (winner.component == &component) continue;
+      contents_->warnings.push_back(plugin.file.string() + ": its model '" + component.type + "' and the model '" +
+                                    winner.component->type + "' of " + winner.plugin->file.string() +
+                                    " both take the model type '" + type + "'. Folders and files of that type go to '" +
+                                    winner.component->type + "', which comes first in the search path.");
+    }
+  }
+
   bool trusted(const fs::path& path, const Trust& trust) {
     // A folder stands on the way to many files.
     if (!trust.warning.empty() && warned_.insert(trust.warning).second) contents_->warnings.push_back(trust.warning);
@@ -170,6 +185,34 @@ ComponentRef PluginIndex::Contents::find(std::string_view kind, std::string_view
 
 ComponentRef PluginIndex::find(std::string_view kind, std::string_view type, std::string_view device) const {
   return contents_->find(kind, type, device);
+}
+
+ComponentRef PluginIndex::Contents::find_model_type(std::string_view model_type) const {
+  for (const IndexedPlugin& plugin : plugins) {
+    for (const ComponentManifest& component : plugin.manifest.components) {
+      if (!component.takes_model_type(model_type)) continue;
+      // A model that another of its type hides cannot be built.
+      const ComponentRef winner = find(component.kind, component.type, component.device);
+      if (winner.component == &component) return winner;
+    }
+  }
+  return {};
+}
+
+ComponentRef PluginIndex::find_model_type(std::string_view model_type) const {
+  return contents_->find_model_type(model_type);
+}
+
+std::vector<std::string> PluginIndex::model_types() const {
+  std::set<std::string> types;
+  for (const IndexedPlugin& plugin : plugins()) {
+    for (const ComponentManifest& component : plugin.manifest.components) {
+      for (const std::string& type : component.model_types) {
+        if (find_model_type(type)) types.insert(type);
+      }
+    }
+  }
+  return {types.begin(), types.end()};
 }
 
 fs::path installed_plugin_folder() {

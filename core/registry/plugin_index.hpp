@@ -57,6 +57,11 @@ class PluginIndex {
   /// The first that provides it, the type or an alias in any letter case.
   ComponentRef find(std::string_view kind, std::string_view type, std::string_view device = "cpu") const;
 
+  /// The first model that takes a config.json of this model type.
+  ComponentRef find_model_type(std::string_view model_type) const;
+  /// All model types that find_model_type() finds a model for, in the order of the alphabet.
+  std::vector<std::string> model_types() const;
+
   /// "optimizer.type: no plugin provides an optimizer 'Lyon'. Did you mean 'Lion' (acme-lion 1.2.0)? Available: ..."
   /// with the folders looked in, and why each rejected file was refused. `where` opens it: "optimizer.type".
   std::string missing_text(std::string_view where, std::string_view kind, std::string_view type,
@@ -85,6 +90,7 @@ class PluginIndex {
     std::vector<std::string> warnings;
 
     ComponentRef find(std::string_view kind, std::string_view type, std::string_view device) const;
+    ComponentRef find_model_type(std::string_view model_type) const;
   };
 
   explicit PluginIndex(std::shared_ptr<const Contents> contents) : contents_(std::move(contents)) {}

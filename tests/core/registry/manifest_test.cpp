@@ -157,6 +157,25 @@ TEST(Manifest, ReadsEachTier) {
   EXPECT_FALSE(pinned.components[0].attaches("layers"));
 }
 
+TEST(Manifest, ReadsTheModelTypesThatAModelTakes) {
+  const std::string model = "kind = 'model'\ntype = 'T'\n", config = "params.config = { type = 'object' }\n";
+  const PluginManifest manifest = parse(with_component(model + config + "model_types = ['llama', 'qwen2']\n"));
+  EXPECT_THAT(manifest.components[0].model_types, ElementsAre("llama", "qwen2"));
+  EXPECT_TRUE(manifest.components[0].takes_model_type("qwen2"));
+  EXPECT_FALSE(manifest.components[0].takes_model_type("qwen"));
+  EXPECT_EQ(manifest.to_json().at("components").as_array()[0].at("model_types").dump(), R"(["llama","qwen2"])");
+  EXPECT_EQ(refusal(with_component(model + config + "model_types = ['llama', 'llama']\n")),
+            "manifest: components[0].model_types: names 'llama' twice.");
+  EXPECT_EQ(refusal(with_component(model + config + "model_types = 'llama'\n")),
+            "manifest: components[0].model_types: must be a list of names, got \"llama\".");
+  EXPECT_EQ(
+      refusal(with_component(model + "model_types = ['llama']\nparams.config = { type = 'string' }\n")),
+      "manifest: components[0].model_types: needs a parameter 'config' of type 'object', which takes the contents of "
+      "config.json. Add params.config = { type = \"object\" }.");
+  EXPECT_EQ(refusal(with_component("kind = 'observer'\ntype = 'T'\nmodel_types = ['llama']")),
+            "manifest: components[0].model_types: unknown key.");
+}
+
 TEST(Manifest, ReadsTheOrderOfCompressions) {
   const auto order_of = [](const std::string& more) {
     return parse(with_component("kind = 'compression'\ntype = 'T'\n" + more)).components[0].order;
