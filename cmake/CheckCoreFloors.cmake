@@ -4,7 +4,7 @@
 
 # From the ground up: each folder includes those before it in a list, never those after it. "." is the folder itself:
 # errors, log and checksums of core/.
-set(_core_floors . text process schema registry config tuning comm elastic memory model data checkpoint precision attention loss monitor zero parameters compression components keep engine run include)
+set(_core_floors . text process schema registry pretrained config tuning comm elastic memory model data checkpoint precision attention loss monitor zero parameters compression components keep engine run include)
 # core/config has wings; "." is the face, config.hpp and what reads a configuration.
 set(_config_floors typed language resolve rules . tools)
 

@@ -16,12 +16,14 @@
 #include "core/config/resolve/effective.hpp"
 #include "core/config/resolve/elastic.hpp"
 #include "core/config/resolve/missing.hpp"
+#include "core/config/resolve/pretrained.hpp"
 #include "core/config/resolve/program_values.hpp"
 #include "core/config/rules/rules.hpp"
 #include "core/config/rules/section_rules.hpp"
 #include "core/config/typed/typed_sections.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/pretrained/model_source.hpp"
 #include "core/schema/value.hpp"
 #include "core/text/places.hpp"
 #include "core/text/relaxed.hpp"
@@ -81,14 +83,15 @@ std::optional<Json> toml_document(const ConfigText& text, Problems& problems) {
   return std::nullopt;
 }
 
-/// "capstan.model": "gpt:tiny" is short for the type gpt with {"size": "tiny"}.
+/// "capstan.model": "gpt:tiny" is short for the type gpt with {"size": "tiny"}; "hf:FOLDER" and "FILE.gguf" are types that
+/// resolve_pretrained() replaces.
 void expand_model(Json& document) {
   Json* section = document.find("capstan");
   Json* model = section ? section->find("model") : nullptr;
   if (!model || !model->is_string()) return;
   const std::string text = model->as_string();
   const auto offset = model->offset();
-  const auto colon = text.find(':');
+  const auto colon = pretrained_path(text) ? std::string::npos : text.find(':');
   Json made = Json::object();
   made["type"] = text.substr(0, colon);
   made["params"] = Json::object();
@@ -208,6 +211,7 @@ class Reader {
     PathPlaces places;
     places.add(document);
     expand_model(document);
+    resolve_pretrained(document, plugins_, problems_);
     const bool warns = context_.lenient || unknown_keys_warn(document);
     // Where an unknown key has no effect, neither has what it holds.
     std::vector<UnknownKey> misspelt;
@@ -292,6 +296,8 @@ class Reader {
     config.gradient_clipping_given = clipping && !clipping->is_null();
     config.run = run_settings(values);
     config.run.model = chooser.model();
+    // initial_weights() gives it to whoever starts the model.
+    if (config.run.model) values.consume("capstan.model.weights");
     config.run.dataset = chooser.dataset();
     config.run.sampler = chooser.sampler();
     config.run.pacing = chooser.pacing();

@@ -6,11 +6,13 @@ std::span<const Key> capstan() {
   // clang-format off
   static constexpr Key kKeys[] = {
     {"capstan.model", "object", "", "", kOptional, "ours",
-     "The model: {\"type\": .., \"params\": {..}}, or \"type:size\" for short.", "the program"},
+     "The model: {\"type\": .., \"params\": {..}}, or for short \"type:size\", \"hf:FOLDER\" or \"FILE.gguf\".", "the program"},
     {"capstan.model.type", "string", "", "", kRequired, "ours",
-     "Which model: a type that an installed plugin provides.", "the program"},
+     "Which model: a type that an installed plugin provides, or hf:FOLDER of transformers or FILE.gguf, whose model type chooses one.", "the program"},
     {"capstan.model.params", "object", "{}", "", kPlugin, "ours",
      "The model's arguments.", "the program"},
+    {"capstan.model.weights", "path", "\"\"", "", 0, "ours",
+     "Weights of a fresh start: a folder of transformers, a GGUF or a safetensors file; of hf:FOLDER that folder, unless it is \"\".", "the program"},
     {"capstan.data.path", "string[]", "[]", "", kOneOrMany, "ours",
      "Files or folders to train on.", "the program"},
     {"capstan.data.eval_path", "string[]", "[]", "", kOneOrMany, "ours",
