@@ -30,7 +30,7 @@ void Definition::define_train() {
   TrainArguments& train = train_->arguments;
   config_option(app, train.config);
   Overrides& keys = overrides_.emplace_back(app, train.config);
-  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+  keys.model("Model, for instance gpt:tiny", /*begins=*/true);
   keys.list("--data", "capstan.data.path", "Files or folders to train on: text as bytes, .bin as 16-bit tokens");
   keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE",
             "Device to train on; a GPU where there is one without it");
@@ -81,7 +81,7 @@ void Definition::define_tune() {
   count_option(app, "--repeats", tune.repeats, "Runs of each point in a table; 3 without it");
   count_option(app, "--seeds", tune.seeds, "Searches of a replay; 100 without it");
   Overrides& keys = overrides_.emplace_back(app, tune.config);
-  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+  keys.model("Model, for instance gpt:tiny", /*begins=*/true);
   keys.list("--data", "capstan.data.path", "Files or folders to train on");
   keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE",
             "Device to train on; a GPU where there is one without it");
@@ -158,7 +158,7 @@ void Definition::define_eval() {
   EvalArguments& eval = eval_->arguments;
   config_option(app, eval.config);
   Overrides& keys = overrides_.emplace_back(app, eval.config);
-  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+  keys.model("Model, for instance gpt:tiny", /*begins=*/false);
   keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE", "Device to run on; a GPU where there is one without it");
   keys.list("--data", "capstan.data.eval_path", "Files or folders to evaluate on");
   text_option(app, "--checkpoint", eval.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG");
@@ -203,7 +203,7 @@ void Definition::define_analyze() {
   AnalyzeArguments& analyze = analyze_->arguments;
   config_option(app, analyze.config);
   Overrides& keys = overrides_.emplace_back(app, analyze.config);
-  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, which tells the vocabulary and the length of a sample");
+  keys.model("Model, which tells the vocabulary and the length of a sample", /*begins=*/false);
   keys.list("--data", "capstan.data.path", "Files or folders to analyse");
   keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
   app.add_option(
@@ -229,8 +229,8 @@ void Definition::define_export() {
   text_option(app, "--out", arguments.out, "PATH",
               "The file or folder to write; older files of the same names are replaced")
       ->required();
-  choice_option(app, "--dtype", arguments.dtype, {"float32", "bfloat16", "float16"},
-                "Convert floating-point values; as saved without it", false);
+  choice_option(app, "--dtype", arguments.dtype, {"float32", "bfloat16", "float16", "q8_0"},
+                "Convert floating-point values, q8_0 for GGUF alone; as saved without it", false);
   plugin_path(app, arguments.plugin_paths);
 }
 

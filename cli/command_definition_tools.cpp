@@ -15,7 +15,7 @@ void Definition::define_plan() {
   PlanArguments& plan = plan_->arguments;
   config_option(app, plan.config);
   Overrides& keys = overrides_.emplace_back(app, plan.config);
-  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:124m");
+  keys.model("Model, for instance gpt:124m", /*begins=*/false);
   keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE",
             "Device to plan for; a GPU where there is one without it");
   keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
@@ -33,7 +33,7 @@ void Definition::define_verify() {
   VerifyArguments& verify = verify_->arguments;
   config_option(app, verify.config);
   Overrides& keys = overrides_.emplace_back(app, verify.config);
-  keys.text("--model", "capstan.model", "TYPE[:SIZE]", "Model, for instance gpt:tiny");
+  keys.model("Model, for instance gpt:tiny", /*begins=*/false);
   keys.list("--data", "capstan.data.path", "Files or folders to train on");
   keys.text("--device", "capstan.run.device", "cpu|cuda|TYPE",
             "Device to train on; a GPU where there is one without it");

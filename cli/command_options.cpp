@@ -163,6 +163,19 @@ void Overrides::on(const char* name, const char* path, const char* description) 
       name, [this, path](std::int64_t) { config_.overrides.emplace_back(path, true); }, description);
 }
 
+void Overrides::none(const char* name, const char* path, const char* description) {
+  options_.emplace_back(name, path);
+  app_.add_flag_function(
+      name, [this, path](std::int64_t) { config_.overrides.emplace_back(path, ""); }, description);
+}
+
+void Overrides::model(const char* description, bool begins) {
+  text("--model", "capstan.model", "TYPE[:SIZE]|hf:FOLDER|FILE.gguf", description);
+  if (!begins) return;
+  none("--from-scratch", "capstan.model.weights",
+       "Initial values of its own for a model of hf:FOLDER or FILE.gguf, in place of the weights there");
+}
+
 void Overrides::list(const char* name, const char* path, const char* description) {
   options_.emplace_back(name, path);
   app_.add_option_function<Words>(

@@ -45,6 +45,10 @@ class Overrides {
   void text(const char* name, const char* path, const char* value, const char* description);
   void integer(const char* name, const char* path, const char* description);
   void on(const char* name, const char* path, const char* description);
+  /// A flag that empties the key.
+  void none(const char* name, const char* path, const char* description);
+  /// --model and, where the command may begin a training, --from-scratch.
+  void model(const char* description, bool begins);
   void list(const char* name, const char* path, const char* description);
   /// The options that every command with a configuration has. --set comes last, so that it wins.
   void common();

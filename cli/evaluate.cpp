@@ -10,10 +10,12 @@
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
+#include "cli/saved_setup.hpp"
 #include "cli/usage_error.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_name.hpp"
 #include "core/compression/removal_record.hpp"
+#include "core/config/resolve/pretrained.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
 #include "core/run/load_run.hpp"
@@ -40,11 +42,11 @@ int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) 
   const RunData data = run_data(dataset);
   const bool language_model = model.describe().find("vocab_size") != nullptr;
   Engine engine(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
-  if (arguments.init_from.empty()) {
+  if (!arguments.checkpoint.empty()) {
     const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
     engine.load_checkpoint(name.dir, tag_named(name.dir, name.tag));
   } else {
-    engine.load_weights(arguments.init_from);
+    engine.load_weights(arguments.init_from.empty() ? initial_weights(loaded.config) : arguments.init_from);
   }
   Evaluation evaluation(data, loaded.config.batch.micro_batch_size, engine.rank(), engine.world_size());
   const double loss = engine.eval_batch([&] { return evaluation.next(); }, evaluation.own_batches());
@@ -79,11 +81,13 @@ ConfigArguments for_pruned_weights(ConfigArguments arguments, const std::string&
 }
 
 int evaluate(const EvalArguments& arguments) {
-  if (arguments.checkpoint.empty() && arguments.init_from.empty()) {
-    throw UsageError("eval: no weights are named. Give --checkpoint DIR[:TAG], or --init-from model.safetensors.");
+  RunSource source = source_of(for_pruned_weights(arguments.config, arguments.init_from));
+  if (!arguments.checkpoint.empty()) add_saved_model(source, arguments.checkpoint);
+  LoadedConfig loaded = load_run(source, Purpose::kEvaluation);
+  if (arguments.checkpoint.empty() && arguments.init_from.empty() && initial_weights(loaded.config).empty()) {
+    throw UsageError(
+        "eval: no weights are named. Give --checkpoint DIR[:TAG], --init-from model.safetensors or --model hf:FOLDER.");
   }
-  LoadedConfig loaded =
-      load_run(source_of(for_pruned_weights(arguments.config, arguments.init_from)), Purpose::kEvaluation);
   // An evaluation is no part of the run: it leaves the run's metrics alone.
   loaded.config.monitors.clear();
   loaded.config.report.steps_per_print = std::nullopt;

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/program.hpp"
 #include "cli/saved_setup.hpp"
+#include "core/checkpoint/carried_files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/hf_folder.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/state_reader.hpp"
 #include "core/compression/export_compressed.hpp"
@@ -15,6 +18,7 @@
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/output_path.hpp"
+#include "core/pretrained/gguf_model.hpp"
 #include "core/text/numbers.hpp"
 #include "core/text/table.hpp"
 
@@ -72,12 +76,44 @@ std::string params_note(const Json& params) {
   return "capstan.model.params of what is left: " + text;
 }
 
-ExportReport write_weights(const ExportArguments& arguments, CompressedWeights& weights, const SavedModel* model) {
+/// A GGUF file of a model that was built from a config.json, with the tokenizer of the file that it came from.
+ExportReport write_pretrained_gguf(const ExportArguments& arguments, CompressedWeights& weights,
+                                   const SavedModel& model, const Json& config, const CheckpointContents& contents) {
+  NamesElsewhere names = gguf_names(hf_format(model.facts, model.name), config);
+  GgufExtras extras{arguments.dtype == "q8_0", {}, rope_divisors(config)};
+  const CarriedFiles files = carried_files_of(contents);
+  if (const auto found = files.find(kGgufMetadata); found != files.end()) {
+    const at::Tensor& bytes = found->second;
+    extras.entries =
+        parse_gguf(static_cast<const std::byte*>(bytes.const_data_ptr()), static_cast<std::uint64_t>(bytes.numel()),
+                   "the checkpoint's " + std::string(kGgufMetadata))
+            .metadata;
+  }
+  const bool has_tokenizer = std::any_of(extras.entries.begin(), extras.entries.end(),
+                                         [](const GgufEntry& entry) { return entry.key == "tokenizer.ggml.model"; });
+  if (!has_tokenizer) names.facts["tokenizer.ggml.model"] = "none";
+  ExportReport report = export_gguf(weights, names, arguments.out, extras);
+  for (std::string& note : gguf_differences(config)) report.notes.push_back(std::move(note));
+  if (!has_tokenizer) {
+    report.notes.push_back(
+        "The file has no tokenizer: llama.cpp runs it on numbers of tokens, not on text. A model that "
+        "came from a GGUF file keeps the tokenizer of that file.");
+  }
+  return report;
+}
+
+ExportReport write_weights(const ExportArguments& arguments, CompressedWeights& weights, const SavedModel* model,
+                           const SavedRunFacts& run, const CheckpointContents& contents) {
   if (arguments.format == "safetensors") return export_packed(weights, arguments.out);
-  const bool gguf = arguments.format == "gguf";
-  const NamesElsewhere names =
-      names_elsewhere(model->facts, gguf ? "gguf" : "hf_linear", gguf ? "metadata" : "config", model->name);
-  return gguf ? export_gguf(weights, names, arguments.out) : export_packed_hf(weights, names, arguments.out);
+  if (arguments.format == "hf") {
+    return export_packed_hf(weights, names_elsewhere(model->facts, "hf_linear", "config", model->name), arguments.out);
+  }
+  const Json* config = saved_model_config(run);
+  if (model->facts.find("gguf") == nullptr && config != nullptr) {
+    return write_pretrained_gguf(arguments, weights, *model, *config, contents);
+  }
+  const GgufExtras extras{arguments.dtype == "q8_0", {}, {}};
+  return export_gguf(weights, names_elsewhere(model->facts, "gguf", "metadata", model->name), arguments.out, extras);
 }
 
 void note_masks(const CompressedWeights& weights, ExportReport& report) {
@@ -122,7 +158,7 @@ void export_compressed(const ExportArguments& arguments, const std::filesystem::
                        ": of these weights rows or columns were removed, and a file beside them tells which. Name a "
                        "file, not a device or a pipe.");
   }
-  ExportReport report = write_weights(arguments, weights, model ? &*model : nullptr);
+  ExportReport report = write_weights(arguments, weights, model ? &*model : nullptr, run, contents);
   note_masks(weights, report);
   if (removes) {
     const Json record = removal_record(weights.removed(), pruned ? pruned->record : Json());

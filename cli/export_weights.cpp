@@ -20,12 +20,18 @@
 namespace capstan::cli {
 namespace {
 
+constexpr const char* kQ80 = "q8_0";
+
 /// How the model of a configuration calls its weights in transformers.
 HfFormat format_of(const Json& saved, const std::string& checkpoint, const std::vector<std::string>& plugin_paths) {
   Json state = Json::object();
   state["config"] = saved;
-  const SavedModel model = saved_model({state, checkpoint, plugin_paths});
-  return hf_format(model.facts, model.name);
+  const SavedRunFacts run{state, checkpoint, plugin_paths};
+  const SavedModel model = saved_model(run);
+  HfFormat format = hf_format(model.facts, model.name);
+  // The whole of the config.json that the model came with, in its own dialect.
+  if (const Json* config = saved_model_config(run)) format.config = *config;
+  return format;
 }
 
 /// Whether a file that exists will be replaced.
@@ -39,6 +45,9 @@ bool holds_weights(const ExportArguments& arguments) {
 void check_out(const ExportArguments& arguments) {
   if (arguments.compressed && arguments.format == "pt") {
     throw UsageError("export: --compressed goes to safetensors, hf or gguf; a pt file has no codes.");
+  }
+  if (arguments.dtype == kQ80 && (arguments.format != "gguf" || arguments.compressed)) {
+    throw UsageError("export: --dtype q8_0 goes with --to gguf, and not with --compressed, which writes codes.");
   }
   std::error_code error;
   const std::filesystem::path out(arguments.out);
@@ -61,7 +70,7 @@ int export_weights(const ExportArguments& arguments) {
   static const std::map<std::string, at::ScalarType> kTypes = {
       {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
   std::optional<at::ScalarType> dtype;
-  if (!arguments.dtype.empty()) dtype = kTypes.at(arguments.dtype);
+  if (!arguments.dtype.empty() && arguments.dtype != kQ80) dtype = kTypes.at(arguments.dtype);
   check_out(arguments);
   const bool replaces = holds_weights(arguments);
   const CheckpointName name = CheckpointName::parse(arguments.checkpoint);

@@ -29,14 +29,9 @@ std::string model_of_file(const std::string& file, ConfigArguments& config) {
   return model->type;
 }
 
-/// TYPE, TYPE:SIZE or a file as the configuration's model, which --set may change afterwards.
+/// What --model takes, or a plugin's file, as the configuration's model, which --set may change afterwards.
 void choose_model(const std::string& model, ConfigArguments& config) {
-  const bool is_file = model.ends_with(".so");
-  const auto colon = is_file ? std::string::npos : model.find(':');
-  Json choice = Json::object();
-  choice["type"] = is_file ? model_of_file(model, config) : model.substr(0, colon);
-  choice["params"] = Json::object();
-  if (colon != std::string::npos) choice["params"]["size"] = model.substr(colon + 1);
+  std::string choice = model.ends_with(".so") ? model_of_file(model, config) : model;
   config.overrides.emplace(config.overrides.begin(), "capstan.model", std::move(choice));
 }
 

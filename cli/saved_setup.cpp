@@ -2,8 +2,11 @@
 
 #include <utility>
 
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/checkpoint_name.hpp"
 #include "core/comm/communicator.hpp"
 #include "core/config/component_params.hpp"
+#include "core/config/config_document.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/registry/registry.hpp"
@@ -79,6 +82,26 @@ SavedModel saved_model(const SavedRunFacts& run) {
 bool has_saved_model(const SavedRunFacts& run) {
   const Json* model = member(run.config(), "capstan", "model");
   return model != nullptr && model->is_object();
+}
+
+void add_saved_model(RunSource& source, const std::string& checkpoint) {
+  const ConfigText text = source.text();
+  source.text = [text] { return text; };
+  Problems reported_later;
+  const std::optional<Json> document = overridden_document(text, source.context, reported_later);
+  if (!document || member(*document, "capstan", "model") != nullptr) return;
+  const CheckpointName name = CheckpointName::parse(checkpoint);
+  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : tag_named(name.dir, name.tag);
+  const Json state = read_checkpoint_state(name.dir, tag);
+  const SavedRunFacts run{state, name.dir + ", " + tag, {}};
+  if (has_saved_model(run))
+    source.context.overrides.emplace_back("capstan.model", *member(run.config(), "capstan", "model"));
+}
+
+const Json* saved_model_config(const SavedRunFacts& run) {
+  const Json* model = member(run.config(), "capstan", "model");
+  const Json* config = model != nullptr && model->is_object() ? member(*model, "params", "config") : nullptr;
+  return config != nullptr && config->is_object() && config->find("model_type") != nullptr ? config : nullptr;
 }
 
 Model saved_model_with(const SavedRunFacts& run, const Json& params) {

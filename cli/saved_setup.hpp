@@ -5,6 +5,7 @@
 
 #include "core/compression/compressions.hpp"
 #include "core/model/model.hpp"
+#include "core/run/loaded_config.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan::cli {
@@ -31,6 +32,13 @@ SavedModel saved_model(const SavedRunFacts& run);
 Model saved_model_with(const SavedRunFacts& run, const Json& params);
 /// Whether a model of a plugin was trained, rather than a program's own.
 bool has_saved_model(const SavedRunFacts& run);
+
+/// Names the model that `checkpoint`, DIR or DIR:TAG, was saved with, where neither the configuration nor the command
+/// line names one. Throws RuntimeFault for a checkpoint whose state cannot be read.
+void add_saved_model(RunSource& source, const std::string& checkpoint);
+
+/// The config.json of transformers that the model of the run was built from; null where it was built in another way.
+const Json* saved_model_config(const SavedRunFacts& run);
 
 /// The compressions of the run with their plans and states. Throws RuntimeFault for a run without any,
 /// ConfigError for a section whose plugin is not here.

@@ -68,7 +68,10 @@ std::string model_text(const Config& config, const Model& model) {
   for (const NamedTensor& parameter : model.parameters()) elements += parameter.tensor.numel();
   std::vector<std::string> given;
   for (const auto& [name, value] : config.run.model->params.as_object()) {
-    if (!value.is_null()) given.push_back(name + " " + value_text(value));
+    // The contents of a config.json would fill the screen.
+    const Json* model_type = value.find("model_type");
+    const std::string text = model_type != nullptr ? "of " + value_text(*model_type) : value_text(value);
+    if (!value.is_null()) given.push_back(name + " " + text);
   }
   return model.description() + (given.empty() ? "" : " (" + joined(given) + ")") + ", " + grouped(elements) +
          " parameters in " + std::to_string(model.parameters().size()) + " tensors";

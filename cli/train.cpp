@@ -4,11 +4,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
 #include "cli/progress_bar.hpp"
+#include "cli/saved_setup.hpp"
 #include "cli/settings_text.hpp"
 #include "cli/traffic_text.hpp"
 #include "core/run/run.hpp"
@@ -94,7 +96,9 @@ void Shown::show(const StepProgress& facts) {
 
 int train(const TrainArguments& arguments) {
   Shown shown(arguments);
-  Run run(source_of(arguments.config), shown.parts(),
+  RunSource source = source_of(arguments.config);
+  if (!arguments.resume.empty()) add_saved_model(source, arguments.resume);
+  Run run(std::move(source), shown.parts(),
           {.resume = arguments.resume, .init_from = arguments.init_from, .handles_signals = true});
   return run.train();
 }

@@ -8,6 +8,7 @@
 #include <set>
 #include <vector>
 
+#include "core/checkpoint/carried_files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/pt_export.hpp"
@@ -113,6 +114,7 @@ void export_hf(const std::filesystem::path& dir, const std::string& tag,
   const Json* config = contents.state.find("config");
   write_hf_folder(out, format_of(config ? *config : Json::object()),
                   exported_weights(contents, (dir / tag).string(), dtype));
+  write_carried_files(out, carried_files_of(contents));
 }
 
 void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,

@@ -1,7 +1,9 @@
 #include "core/checkpoint/gguf_writer.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <string_view>
 
 #include "core/checkpoint/output_file.hpp"
 #include "core/errors.hpp"
@@ -12,37 +14,51 @@ namespace {
 constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kAlignment = 32;
 constexpr std::int64_t kReadAtOnce = 16 << 20;
-constexpr std::uint32_t kUint32 = 4, kFloat32 = 6, kBool = 7, kString = 8;  // types of metadata
 
 template <class T>
-void put(OutputFile& out, T value) {
-  out.write(&value, sizeof value);
+void put(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-void put_text(OutputFile& out, const std::string& text) {
+void put_text(std::string& out, std::string_view text) {
   put(out, static_cast<std::uint64_t>(text.size()));
-  out.write(text);
+  out += text;
 }
 
-void put_value(OutputFile& out, const std::string& file, const std::string& key, const Json& value) {
+void put_value(std::string& out, const std::string& file, const std::string& key, const Json& value) {
   put_text(out, key);
   if (value.is_integer() && value.as_integer() >= 0 &&
       value.as_integer() <= std::numeric_limits<std::uint32_t>::max()) {
-    put(out, kUint32);
+    put(out, GgufValueType::kUint32);
     put(out, static_cast<std::uint32_t>(value.as_integer()));
   } else if (value.is_number() && !value.is_integer()) {
-    put(out, kFloat32);
+    put(out, GgufValueType::kFloat32);
     put(out, static_cast<float>(value.as_number()));
   } else if (value.is_bool()) {
-    put(out, kBool);
+    put(out, GgufValueType::kBool);
     put(out, static_cast<std::uint8_t>(value.as_bool()));
   } else if (value.is_string()) {
-    put(out, kString);
+    put(out, GgufValueType::kString);
     put_text(out, value.as_string());
   } else {
     throw RuntimeFault("'" + file + "': metadata '" + key + "' is " + value.dump() +
                        ", and a number from 0 to 2^32 - 1, a text or a boolean is expected.");
   }
+}
+
+void put_entry(std::string& out, const GgufEntry& entry) {
+  put_text(out, entry.key);
+  put(out, entry.type);
+  out += entry.value;
+}
+
+/// The first bytes of a file, up to its metadata.
+std::string beginning(std::uint64_t tensors, std::uint64_t keys) {
+  std::string out = "GGUF";
+  put(out, kVersion);
+  put(out, tensors);
+  put(out, keys);
+  return out;
 }
 
 std::uint64_t bytes_of(const GgufTensor& tensor) {
@@ -80,24 +96,26 @@ GgufType gguf_type(at::ScalarType dtype, const std::string& tensor) {
 }
 
 std::uint64_t write_gguf(const std::filesystem::path& file, const Json& metadata,
-                         const std::vector<GgufTensor>& tensors) {
-  OutputFile out(file);
-  out.write("GGUF");
-  put(out, kVersion);
-  put(out, static_cast<std::uint64_t>(tensors.size()));
-  put(out, static_cast<std::uint64_t>(metadata.size()));
-  for (const auto& [key, value] : metadata.as_object()) put_value(out, file.string(), key, value);
+                         const std::vector<GgufTensor>& tensors, const std::vector<GgufEntry>& entries) {
+  std::vector<GgufEntry> more;
+  std::copy_if(entries.begin(), entries.end(), std::back_inserter(more),
+               [&](const GgufEntry& entry) { return metadata.find(entry.key) == nullptr; });
+  std::string header = beginning(tensors.size(), metadata.size() + more.size());
+  for (const auto& [key, value] : metadata.as_object()) put_value(header, file.string(), key, value);
+  for (const GgufEntry& entry : more) put_entry(header, entry);
   std::uint64_t offset = 0;
   for (const GgufTensor& tensor : tensors) {
-    put_text(out, tensor.data.name);
-    put(out, static_cast<std::uint32_t>(tensor.shape.size()));
+    put_text(header, tensor.data.name);
+    put(header, static_cast<std::uint32_t>(tensor.shape.size()));
     for (auto size = tensor.shape.rbegin(); size != tensor.shape.rend(); ++size) {
-      put(out, static_cast<std::uint64_t>(*size));
+      put(header, static_cast<std::uint64_t>(*size));
     }
-    put(out, static_cast<std::uint32_t>(tensor.type));
-    put(out, offset);
+    put(header, tensor.type);
+    put(header, offset);
     offset += padded(bytes_of(tensor));
   }
+  OutputFile out(file);
+  out.write(header);
   for (const GgufTensor& tensor : tensors) {
     pad(out);
     put_values(out, tensor.data);
@@ -105,6 +123,12 @@ std::uint64_t write_gguf(const std::filesystem::path& file, const Json& metadata
   pad(out);
   out.finish();
   return out.position();
+}
+
+std::string gguf_metadata_file(const std::vector<GgufEntry>& entries) {
+  std::string out = beginning(0, entries.size());
+  for (const GgufEntry& entry : entries) put_entry(out, entry);
+  return out;
 }
 
 }  // namespace capstan

@@ -6,12 +6,10 @@
 #include <vector>
 
 #include "core/checkpoint/safetensors.hpp"
+#include "core/pretrained/gguf_header.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan {
-
-/// Element types of GGUF files, by their numbers there.
-enum class GgufType : std::uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ8_0 = 8, kBF16 = 30 };
 
 struct GgufTensor {
   GgufType type;
@@ -23,9 +21,13 @@ struct GgufTensor {
 GgufType gguf_type(at::ScalarType dtype, const std::string& tensor);
 
 /// Writes a GGUF file (version 3, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md) and syncs it. `metadata`:
-/// an object of whole numbers (written as uint32), numbers (float32), texts and booleans. Returns the file's bytes.
+/// an object of whole numbers (written as uint32), numbers (float32), texts and booleans. `entries`: metadata of
+/// another file, which are written as they are, but for those whose keys `metadata` has. Returns the file's bytes.
 /// Throws what the tensors' readers throw, and RuntimeFault naming the path and the reason; a partial file is removed.
 std::uint64_t write_gguf(const std::filesystem::path& file, const Json& metadata,
-                         const std::vector<GgufTensor>& tensors);
+                         const std::vector<GgufTensor>& tensors, const std::vector<GgufEntry>& entries = {});
+
+/// The bytes of a GGUF file that holds these metadata and no tensor.
+std::string gguf_metadata_file(const std::vector<GgufEntry>& entries);
 
 }  // namespace capstan

@@ -7,9 +7,11 @@
 #include <system_error>
 #include <variant>
 
+#include "core/checkpoint/gguf_tensors.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/data/mapped_file.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace {
@@ -41,8 +43,8 @@ Json read_json(const fs::path& file) {
   }
 }
 
-void check_config(const fs::path& file, const HfFormat& format) {
-  const Json config = read_json(file);
+/// Refuses the config.json, or what a GGUF file says in its terms, of a model that computes something else.
+void check_config(const Json& config, const fs::path& file, const HfFormat& format) {
   for (const std::string& key : format.must_agree) {
     const Json *theirs = config.find(key), *ours = format.config.find(key);
     if (!theirs || !ours || *theirs == *ours) continue;
@@ -60,7 +62,10 @@ fs::path shard(const fs::path& folder, const std::string& name) {
   return folder / path;
 }
 
-std::map<std::string, at::Tensor> read_tensors(const fs::path& folder) {
+/// Tensors by their names in transformers.
+using Tensors = std::map<std::string, SafetensorsEntry>;
+
+Tensors read_tensors(const fs::path& folder) {
   std::error_code error;
   std::set<fs::path> files;
   if (fs::exists(folder / kWeights, error)) {
@@ -76,9 +81,9 @@ std::map<std::string, at::Tensor> read_tensors(const fs::path& folder) {
     throw RuntimeFault("'" + folder.string() + "': it has neither " + kWeights + " nor " + kShards +
                        ". transformers writes them with save_pretrained(FOLDER, safe_serialization=True).");
   }
-  std::map<std::string, at::Tensor> tensors;
+  Tensors tensors;
   for (const fs::path& file : files) {
-    for (SafetensorsEntry& entry : read_safetensors(file)) tensors.emplace(std::move(entry.name), entry.values);
+    for (SafetensorsEntry& entry : read_safetensors(file)) tensors.emplace(entry.name, entry);
   }
   return tensors;
 }
@@ -94,14 +99,52 @@ SafetensorsEntry turned(const SafetensorsEntry& entry, const HfFormat::Tensor& p
   }
   if (!entry.read) return {name, entry.values.t()};
   const auto read = [entry, room, whole = at::Tensor()](std::int64_t from, std::int64_t count) mutable {
-    if (from == 0) {
-      whole = room->of(entry.values.numel(), entry.values.scalar_type());
+    if (from == 0 || !whole.defined()) {
+      whole = room ? room->of(entry.values.numel(), entry.values.scalar_type())
+                   : host_empty({entry.values.numel()}, entry.values.scalar_type());
       const at::Tensor matrix = entry.read(0, entry.values.numel()).view(entry.values.sizes());
       whole.view(entry.values.t().sizes()).copy_(matrix.t());
     }
-    return whole.narrow(0, from, count);
+    const at::Tensor piece = whole.narrow(0, from, count);
+    if (from + count == whole.numel()) whole = at::Tensor();
+    return piece;
   };
   return {name, entry.values.t(), read};
+}
+
+/// The tensors by the model's own names. Throws RuntimeFault naming what lacks and what has no place.
+std::vector<SafetensorsEntry> placed(const Tensors& there, const HfFormat& format, const std::string& where) {
+  const bool prefixed =
+      std::any_of(there.begin(), there.end(), [&](const auto& one) { return one.first.starts_with(format.prefix); });
+  const auto name_there = [&](const std::string& name) {
+    return !prefixed && name.starts_with(format.prefix) ? name.substr(format.prefix.size()) : name;
+  };
+
+  std::vector<SafetensorsEntry> weights;
+  std::string missing;
+  std::set<std::string> used;
+  for (const HfFormat::Tensor& place : format.tensors) {
+    auto found = there.find(name_there(place.name));
+    if (found == there.end() && !place.otherwise.empty()) found = there.find(name_there(place.otherwise));
+    if (found == there.end()) {
+      missing += " '" + name_there(place.name) + "'";
+      continue;
+    }
+    used.insert(found->first);
+    weights.push_back(turned(found->second, place, place.parameter, where));
+  }
+  std::string unexpected;
+  for (const auto& [name, values] : there) {
+    const bool ignored = std::any_of(format.ignored.begin(), format.ignored.end(),
+                                     [&, full = name](const std::string& end) { return full.ends_with(end); });
+    if (!used.contains(name) && !ignored && !format.is_part) unexpected += " '" + name + "'";
+  }
+  if (!missing.empty() || !unexpected.empty()) {
+    throw RuntimeFault(where + ": does not fit model '" + format.model + "'." +
+                       (missing.empty() ? "" : " Missing:" + missing + ".") +
+                       (unexpected.empty() ? "" : " Without a place in the model:" + unexpected + "."));
+  }
+  return weights;
 }
 
 }  // namespace
@@ -163,7 +206,8 @@ void write_hf_folder(const fs::path& folder, const HfFormat& format, const std::
     write_safetensors(aside, entries, metadata);
   });
   Json config = format.config;
-  config[config.find("dtype") != nullptr ? "dtype" : "torch_dtype"] = dtype;  // of transformers 5, of older ones
+  // transformers 5 has another key than those before.
+  config[config.find("dtype") != nullptr ? "dtype" : "torch_dtype"] = dtype;
   write_aside(folder / kConfig, [&](const fs::path& aside) { write_file(aside, config.dump(2) + "\n"); });
 }
 
@@ -173,39 +217,19 @@ std::vector<SafetensorsEntry> read_hf_folder(const fs::path& folder, const HfFor
   if (!fs::exists(folder / kConfig, error)) {
     throw RuntimeFault(where + ": it has no " + kConfig + ", so it is not a folder of transformers.");
   }
-  check_config(folder / kConfig, format);
-  std::map<std::string, at::Tensor> there = read_tensors(folder);
-  const bool prefixed =
-      std::any_of(there.begin(), there.end(), [&](const auto& one) { return one.first.starts_with(format.prefix); });
-  const auto name_there = [&](const std::string& name) {
-    return !prefixed && name.starts_with(format.prefix) ? name.substr(format.prefix.size()) : name;
-  };
+  check_config(read_json(folder / kConfig), folder / kConfig, format);
+  return placed(read_tensors(folder), format, where);
+}
 
-  std::vector<SafetensorsEntry> weights;
-  std::string missing;
-  std::set<std::string> used;
-  for (const HfFormat::Tensor& place : format.tensors) {
-    auto found = there.find(name_there(place.name));
-    if (found == there.end() && !place.otherwise.empty()) found = there.find(name_there(place.otherwise));
-    if (found == there.end()) {
-      missing += " '" + name_there(place.name) + "'";
-      continue;
-    }
-    used.insert(found->first);
-    weights.push_back(turned({found->first, found->second}, place, place.parameter, where));
+std::vector<SafetensorsEntry> read_gguf_weights(const fs::path& file, const HfFormat& format) {
+  const GgufWeights weights(file);
+  check_config(weights.config(), file, format);
+  std::vector<std::string> names;
+  for (const HfFormat::Tensor& tensor : format.tensors) {
+    names.push_back(tensor.name);
+    if (!tensor.otherwise.empty()) names.push_back(tensor.otherwise);
   }
-  std::string unexpected;
-  for (const auto& [name, values] : there) {
-    const bool ignored = std::any_of(format.ignored.begin(), format.ignored.end(),
-                                     [&, full = name](const std::string& end) { return full.ends_with(end); });
-    if (!used.contains(name) && !ignored && !format.is_part) unexpected += " '" + name + "'";
-  }
-  if (!missing.empty() || !unexpected.empty()) {
-    throw RuntimeFault(where + ": does not fit model '" + format.model + "'." +
-                       (missing.empty() ? "" : " Missing:" + missing + ".") +
-                       (unexpected.empty() ? "" : " Without a place in the model:" + unexpected + "."));
-  }
-  return weights;
+  return placed(weights.read(names), format, "'" + file.string() + "'");
 }
 
 std::optional<std::int64_t> hf_layers(const fs::path& folder, const HfFormat& format) {

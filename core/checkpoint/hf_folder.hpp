@@ -43,6 +43,11 @@ void write_hf_folder(const std::filesystem::path& folder, const HfFormat& format
 /// files, and a matrix that lies the other way round there is a transposed view of them. Throws RuntimeFault when
 /// config.json describes another model, or naming tensors that have no place in this one.
 std::vector<SafetensorsEntry> read_hf_folder(const std::filesystem::path& folder, const HfFormat& format);
+/// The weights of a GGUF file by the model's own names: values of quantised types are float32. They stay in the file,
+/// and any range of them may be read. Throws RuntimeFault when the file is of another model, or naming tensors that
+/// have no place in this one.
+std::vector<SafetensorsEntry> read_gguf_weights(const std::filesystem::path& file, const HfFormat& format);
+
 /// The layers that a folder's config.json counts under format.layers_key; nothing where it has no such number.
 std::optional<std::int64_t> hf_layers(const std::filesystem::path& folder, const HfFormat& format);
 

@@ -1,5 +1,7 @@
 #include "core/compression/coded_rows.hpp"
 
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/util/Half.h>
 
 #include <algorithm>
@@ -60,6 +62,10 @@ CodedRows CodedRows::rows(std::int64_t first, std::int64_t count) const {
           zero_points.narrow(0, first, count)};
 }
 
+CodedRows CodedRows::in_order(const at::Tensor& order) const {
+  return {bits, whole, codes.index_select(0, order), scales.index_select(0, order), zero_points.index_select(0, order)};
+}
+
 at::Tensor CodedRows::values() const {
   const std::int64_t each = codes.size(1) / scales.size(1);
   const at::Tensor levels = codes.to(at::kInt).sub(zero_points.repeat_interleave(each, 1)).to(at::kFloat);
@@ -107,6 +113,16 @@ at::Tensor gguf_blocks(const CodedRows& rows) {
     out = write_block(scale[block / per_scale], code + block * kBlock, rows.bits, out);
   }
   return made;
+}
+
+CodedRows rounded_to_q8_0(const at::Tensor& matrix) {
+  const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
+  const at::Tensor blocks = matrix.reshape({rows, columns / kBlock, kBlock});
+  const at::Tensor scales = blocks.abs().amax(-1).div(127);
+  const at::Tensor inverse = at::where(scales.eq(0), scales, scales.reciprocal()).unsqueeze(-1);
+  const at::Tensor scaled = blocks.mul(inverse);
+  const at::Tensor codes = scaled.abs().add(0.5).floor().mul(scaled.sign()).to(at::kChar);
+  return {8, false, codes.view({rows, columns}), scales, at::zeros_like(scales, at::kInt)};
 }
 
 double change_in_float16(const at::Tensor& scales) {

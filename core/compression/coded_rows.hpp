@@ -36,6 +36,8 @@ struct CodedRows {
   at::Tensor zero_points;  // int32, as `scales`
 
   CodedRows rows(std::int64_t first, std::int64_t count) const;
+  /// The rows in another order: int64 [rows].
+  CodedRows in_order(const at::Tensor& order) const;
   /// float32 [rows, columns], each rounded once.
   at::Tensor values() const;
 };
@@ -49,6 +51,11 @@ at::Tensor packed_words(const at::Tensor& codes, int bits);
 /// Blocks of 32 values, as GGUF has them: a scale in float16, then the codes, of 8 bits each (Q8_0, 34 bytes), or of 4
 /// bits (Q4_0, 18 bytes), value i beside value i + 16. uint8, one dimension.
 at::Tensor gguf_blocks(const CodedRows& rows);
+
+/// A matrix of float32 whose rows are multiples of 32 as 8-bit codes, as llama.cpp rounds to Q8_0
+/// (quantize_row_q8_0_ref of ggml-quants.c): the scale of 32 values is their largest magnitude / 127, and halves round
+/// away from zero.
+CodedRows rounded_to_q8_0(const at::Tensor& matrix);
 
 /// The largest relative change of a scale by its rounding to float16. Infinite where one becomes infinite.
 double change_in_float16(const at::Tensor& scales);

@@ -71,6 +71,8 @@ struct NamedRows {
   std::int64_t first = 0, count = -1;  // -1: all rows
   std::int64_t zero_rows = 0;          // rows of zeros that stand in front of them there
   bool as_values = false;              // the program takes no codes of it
+  std::int64_t rotary_heads = 0;       // as in GgufPlace
+  bool plus_one = false;               // as in GgufPlace
 };
 
 /// How another program's files call all weights of a model, which says so itself.

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/hf_folder.hpp"
 #include "core/compression/compressed_weights.hpp"
+#include "core/pretrained/gguf_header.hpp"
 
 namespace capstan {
 
@@ -31,9 +33,21 @@ ExportReport export_packed(CompressedWeights& weights, const std::filesystem::pa
 ExportReport export_packed_hf(CompressedWeights& weights, const NamesElsewhere& names,
                               const std::filesystem::path& out);
 
+/// What a GGUF file gets beside a model's weights and their names.
+struct GgufExtras {
+  bool q8_0 = false;                 // matrices without codes become Q8_0 where their rows are multiples of 32
+  std::vector<GgufEntry> entries;    // metadata of the file that the model came from
+  std::vector<float> rope_divisors;  // rope_divisors()
+};
+
 /// A GGUF file under the names that the model tells: codes of 8 bits as Q8_0, of 4 bits in groups of 32 as Q4_0, the
 /// rest as it is, vectors as float32. Throws RuntimeFault, before anything is written, for a weight whose codes the
 /// format cannot hold.
-ExportReport export_gguf(CompressedWeights& weights, const NamesElsewhere& names, const std::filesystem::path& out);
+ExportReport export_gguf(CompressedWeights& weights, const NamesElsewhere& names, const std::filesystem::path& out,
+                         const GgufExtras& extras = {});
+
+/// The names of a model of transformers in llama.cpp, with the metadata that its config.json becomes. Throws
+/// RuntimeFault for a model type, a key or a weight that GGUF does not have.
+NamesElsewhere gguf_names(const HfFormat& format, const Json& config);
 
 }  // namespace capstan

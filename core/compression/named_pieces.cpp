@@ -17,8 +17,26 @@ std::int64_t rows_of(const CompressedWeights::Weight& weight) {
   return shape.empty() ? 1 : shape[0];
 }
 
+/// The rows here in the order in which llama.cpp has them, which rotates neighbours: of each head rows i and
+/// i + size / 2 become neighbours.
+at::Tensor rotary_order(std::int64_t rows, std::int64_t heads) {
+  const std::int64_t size = rows / heads;
+  const at::Tensor order = host_empty({rows}, at::kLong);
+  auto* to = order.mutable_data_ptr<std::int64_t>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t in_head = row % size;
+    to[row] = row - in_head + in_head / 2 + in_head % 2 * (size / 2);
+  }
+  return order;
+}
+
 void check_rows(const NamedPiece& piece, const NamesElsewhere& names) {
   const std::int64_t rows = rows_of(*piece.weight);
+  if (piece.place.rotary_heads > 0 && rows % (2 * piece.place.rotary_heads) != 0) {
+    throw RuntimeFault("model '" + names.model + "': '" + piece.place.parameter + "' has " + std::to_string(rows) +
+                       " rows, which " + std::to_string(piece.place.rotary_heads) +
+                       " heads of an even size do not make up.");
+  }
   if (piece.place.first >= 0 && piece.place.count >= 0 && piece.place.zero_rows >= 0 &&
       piece.place.first <= rows - piece.place.count) {
     return;
@@ -44,7 +62,14 @@ std::int64_t NamedPiece::numel() const {
 CodedRows NamedPiece::codes(CompressedWeights& weights) const {
   const CodedRows& all = weights.codes(*weight);
   if (weight->shape().size() < 2) return all;
-  return all.rows(place.first, place.count);
+  const CodedRows some = all.rows(place.first, place.count);
+  return place.rotary_heads == 0 ? some : some.in_order(rotary_order(place.count, place.rotary_heads));
+}
+
+at::Tensor NamedPiece::laid_out(CompressedWeights& weights) const {
+  at::Tensor all = values(weights, at::kFloat).read(0, numel()).view(shape());
+  if (place.rotary_heads > 0) all = all.index_select(0, rotary_order(rows(), place.rotary_heads));
+  return place.plus_one ? all.add(1) : all;
 }
 
 SafetensorsEntry NamedPiece::values(CompressedWeights& weights, at::ScalarType dtype) const {

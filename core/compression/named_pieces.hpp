@@ -20,6 +20,10 @@ struct NamedPiece {
   std::vector<std::int64_t> shape() const;
   std::int64_t numel() const;
   CodedRows codes(CompressedWeights& weights) const;
+  /// Whether its values or rows lie elsewhere as in no model here.
+  bool is_laid_out() const { return place.rotary_heads > 0 || place.plus_one; }
+  /// The values as they lie there: float32, of shape(), all at once.
+  at::Tensor laid_out(CompressedWeights& weights) const;
   /// As values, read piece by piece; those of one that has codes are what the codes stand for.
   SafetensorsEntry values(CompressedWeights& weights, at::ScalarType dtype) const;
   void count(ExportReport& report, const std::string& what, std::int64_t bytes) const;

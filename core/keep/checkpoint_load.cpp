@@ -18,6 +18,7 @@
 #include "core/log.hpp"
 #include "core/model/dtype_names.hpp"
 #include "core/parameters/run_needs.hpp"
+#include "core/pretrained/model_source.hpp"
 #include "core/registry/guilty_plugin.hpp"
 
 namespace capstan {
@@ -30,6 +31,28 @@ void check_format(const Json& state, const std::string& where) {
   if (format && *format == Json(kStateFormat)) return;
   throw RuntimeFault(state_file(where) + ": its format is " + (format ? format->dump() : std::string("missing")) +
                      ", this release reads format " + std::to_string(kStateFormat) + ".");
+}
+
+/// The config.json of transformers that the model of a configuration is built from; null where it is built in another
+/// way.
+const Json* model_config(const Json& configuration) {
+  const Json* found = &configuration;
+  for (const char* key : {"capstan", "model", "params", "config"}) {
+    if (found != nullptr) found = found->find(key);
+  }
+  return found != nullptr && found->is_object() ? found : nullptr;
+}
+
+/// Refuses a model that is not the one that was trained, although its tensors may have the same shapes.
+void check_model_config(const Json& saved_configuration, const Json& configuration, const std::string& where) {
+  const Json *saved = model_config(saved_configuration), *now = model_config(configuration);
+  if (saved == nullptr || now == nullptr) return;
+  const std::optional<ConfigDifference> other = config_difference(*saved, *now);
+  if (!other) return;
+  throw RuntimeFault(
+      where + ": was saved of a model whose config.json has " + other->saved + " for " + other->key +
+      ", and now it has " + other->now +
+      ". Resume with the folder as it was, or leave --model out: the checkpoint holds the configuration.");
 }
 
 /// Every tensor of the model is there, and every parameter that is there is the model's, unless the load is not strict.
@@ -174,8 +197,10 @@ SavedRun Keep::check(const CheckpointContents& contents, const CheckpointLookup&
   if (const Json* saved_config = contents.state.find("config")) {
     const std::string conflict = elastic_conflict(*saved_config, parts_.config.effective);
     if (!conflict.empty()) throw RuntimeFault(where + ": " + conflict);
+    check_model_config(*saved_config, parts_.config.effective, where);
   }
   check_model(parts_.model, contents, lookup, saved.without_frozen);
+  carried_files_of(contents);  // refuses what is not a file's name, while nothing has changed
   check_states(lookup, saved);
   check_forward_tensors(lookup);
   check_generators(lookup, saved);
@@ -369,6 +394,11 @@ void Keep::take_over(const CheckpointContents& contents, const SavedRun& saved, 
   steps_.tell(CAPSTAN_EVENT_LOADED);
   resumed_at_ = parts_.progress.global_samples;
   run_id_ = saved.run;
+  files_.clear();
+  if (parts_.communicator->rank() == 0) {
+    // A copy, so that the checkpoint's file need not stay mapped.
+    for (const auto& [name, bytes] : carried_files_of(contents)) files_.emplace(name, bytes.clone());
+  }
   as_one(*parts_.communicator, call + ", monitors", [&] { steps_.renew_monitors(); });
 }
 

@@ -168,6 +168,7 @@ void Keep::add_rest(CheckpointContents& contents, const char* call) {
     contents.tensors.push_back({"", name, {values->numel()}, 0, *values});
   }
   add_forward_tensors(contents, call);
+  for (const auto& [name, bytes] : files_) contents.tensors.push_back({name, kFileState, {bytes.numel()}, 0, bytes});
   // Rank 0's generators are in state.json.
   if (rank == 0) return;
   for (const auto& [device, generator] : parts_.generators()) {

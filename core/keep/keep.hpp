@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/checkpoint/background_save.hpp"
+#include "core/checkpoint/carried_files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/comm/run_identity.hpp"
 #include "core/components/engine_parts.hpp"
@@ -155,6 +156,7 @@ class Keep {
   KeptSteps& steps_;
   std::string run_id_ = new_run_id(process_environment());
   std::optional<std::int64_t> resumed_at_;
+  CarriedFiles files_;                          // rank 0's: of the folder or file that the weights come from
   bool wants_teacher_;                          // layer reduction is on, and the student has not begun
   bool half_loaded_ = false;                    // a load has begun to change the engine, and not ended
   std::shared_ptr<Communicator> saving_ranks_;  // connects the threads that write checkpoints

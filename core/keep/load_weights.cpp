@@ -11,17 +11,29 @@
 #include "core/errors.hpp"
 #include "core/keep/keep.hpp"
 #include "core/log.hpp"
+#include "core/pretrained/gguf_header.hpp"
 
 namespace capstan {
 namespace {
 
-GivenWeights read_values(const std::string& file, const Model& model) {
+/// Whether others have written it, with names of their own and perhaps a tokenizer beside the weights.
+bool is_pretrained(const std::string& path) {
   std::error_code error;
-  auto entries = std::filesystem::is_directory(file, error)
-                     ? read_hf_folder(file, hf_format(model.describe(), model.description()))
-                     : read_safetensors(file);
+  return std::filesystem::is_directory(path, error) || names_gguf(path);
+}
+
+std::vector<SafetensorsEntry> read_entries(const std::string& path, const Model& model) {
+  if (!is_pretrained(path)) return read_safetensors(path);
+  const HfFormat format = hf_format(model.describe(), model.description());
+  return names_gguf(path) ? read_gguf_weights(path, format) : read_hf_folder(path, format);
+}
+
+GivenWeights read_values(const std::string& file, const Model& model) {
   GivenWeights values;
-  for (SafetensorsEntry& entry : entries) values.emplace(entry.name, std::move(entry));
+  for (SafetensorsEntry& entry : read_entries(file, model)) {
+    const std::string name = entry.name;
+    values.emplace(name, std::move(entry));
+  }
   return values;
 }
 
@@ -75,11 +87,14 @@ void Keep::take_given(const GivenWeights& values, const char* call) {
 void Keep::load_weights(const std::string& file) {
   const at::NoGradGuard no_grad;
   GivenWeights values;
+  CarriedFiles files;
   as_one(*parts_.communicator, "load_weights, check", [&] {
     values = read_values(file, parts_.model);
     check_values(file, values, parts_.model);
+    if (is_pretrained(file) && parts_.communicator->rank() == 0) files = read_carried_files(file);
   });
   take_given(values, "load_weights");
+  files_ = std::move(files);
 }
 
 }  // namespace capstan

@@ -60,7 +60,7 @@ void Keep::warn_of_other_buffers(const CheckpointLookup& lookup) const {
 void Keep::warn_of_other_states(const CheckpointLookup& lookup) {
   if (!parts_.optimizer || parts_.communicator->rank() > 0) return;
   std::set<std::string> unknown = lookup.state_names();
-  for (const char* name : {kParam, kBuffer}) unknown.erase(name);
+  for (const char* name : {kParam, kBuffer, kFileState}) unknown.erase(name);
   for (const StateSpec& spec : parts_.store.states()) unknown.erase(spec.name);
   for (const CompressionState& state : parts_.compressions.states_to_save()) unknown.erase(without_of(state.state));
   // Of a device that this run does not use.

@@ -57,6 +57,7 @@ class TrainingRun {
   };
 
   Engine make_engine(Model model);
+  std::string given_weights() const;
   void begin();
   bool go_on();
   bool go_on_from_disk(bool has_snapshot);

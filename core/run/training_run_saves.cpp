@@ -6,6 +6,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_name.hpp"
 #include "core/comm/communicator.hpp"
+#include "core/config/resolve/pretrained.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/run/elastic_saved.hpp"
@@ -25,9 +26,19 @@ std::string continue_with(const std::string& checkpoint) { return "Continue with
 
 }  // namespace
 
+/// The weights that a fresh start takes; empty: the model's own initial values. A program's own model is not that of
+/// the configuration.
+std::string TrainingRun::given_weights() const {
+  if (!options_.init_from.empty()) return options_.init_from;
+  return parts_.model || !options_.resume.empty() ? "" : initial_weights(loaded_.config);
+}
+
 /// From initial values, given weights or a checkpoint.
 void TrainingRun::begin() {
-  if (!options_.init_from.empty()) engine_->load_weights(options_.init_from);
+  if (const std::string weights = given_weights(); !weights.empty()) {
+    engine_->load_weights(weights);
+    print_line("started from the weights of " + weights);
+  }
   // A resumed student is what it has become.
   if (loaded_.config.compression.layer_reduction.enabled && options_.resume.empty()) take_teacher();
   if (!options_.resume.empty()) resume(CheckpointName::parse(options_.resume));

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "core/checkpoint/checkpoint.hpp"
+
+namespace capstan {
+
+/// Small files that belong to a model and not to its computation: its tokenizer, chat template and defaults of
+/// generation, by name; the bytes as uint8. Of a GGUF file the metadata that are not the model's shape, as a GGUF file
+/// without tensors, under kGgufMetadata.
+using CarriedFiles = std::map<std::string, at::Tensor>;
+
+inline constexpr const char* kGgufMetadata = "metadata.gguf";
+
+/// The state under which checkpoints hold them, in the place of a parameter's name stands the file's.
+inline constexpr const char* kFileState = "file";
+
+/// Those of a folder of transformers or a GGUF file. A file above 64 MiB, or beyond 128 MiB in all, is left out with a
+/// warning. Throws RuntimeFault for one that cannot be read.
+CarriedFiles read_carried_files(const std::filesystem::path& source);
+
+/// Those of a checkpoint.
+CarriedFiles carried_files_of(const CheckpointContents& contents);
+
+/// Writes them into a folder of transformers, but for kGgufMetadata, each aside and renamed. Throws RuntimeFault.
+void write_carried_files(const std::filesystem::path& folder, const CarriedFiles& files);
+
+}  // namespace capstan
