@@ -35,11 +35,8 @@ void fill(Json& model, const std::string& path, const PluginIndex& plugins, Prob
   const ComponentRef found = plugins.find_model_type(source.model_type);
   if (!found) throw RuntimeFault(unknown_type(source, plugins));
   if (source.has_remote_code) {
-    problems.notice(kModelSection, "'" + source.config_file +
-                                       "': auto_map names Python code of the folder, which is never "
-                                       "run: the model '" +
-                                       found.component->type + "' of " + found.plugin->manifest.name +
-                                       " computes the model type '" + source.model_type + "'.");
+    problems.notice(kModelSection,
+                    "'" + source.config_file + "': auto_map names Python code of the folder, which is never run.");
   }
   Json& params = model["params"];
   if (!params.is_object()) params = Json::object();

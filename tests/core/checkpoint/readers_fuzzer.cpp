@@ -16,6 +16,7 @@
 #include "core/checkpoint/state_text.hpp"
 #include "core/errors.hpp"
 #include "core/keep/saved_run.hpp"
+#include "core/pretrained/gguf_model.hpp"
 #include "core/xxh3.hpp"
 
 namespace capstan {
@@ -66,6 +67,22 @@ void read_run(std::string_view text) {
   demand(run.progress.global_steps >= 0 && run.progress.global_samples >= 0, "a counter is below 0");
 }
 
+/// A GGUF file: its tensors are mapped without another look.
+void read_gguf(std::string_view file) {
+  const auto* bytes = reinterpret_cast<const std::byte*>(file.data());
+  const GgufHeader header = parse_gguf(bytes, file.size(), "file");
+  for (const GgufTensorInfo& tensor : header.tensors) {
+    demand(tensor.begin <= tensor.end && tensor.end <= file.size(), "a tensor lies outside of its file");
+    std::uint64_t elements = 1;
+    for (const std::int64_t size : tensor.shape) elements *= static_cast<std::uint64_t>(size);
+    const GgufBlock block = block_of(tensor.type);
+    demand(elements / block.elements * block.bytes == tensor.end - tensor.begin,
+           "a tensor has other bytes than its shape takes");
+  }
+  const Json config = config_of_gguf(header, bytes, "file");
+  demand(gguf_metadata(config).find("general.architecture") != nullptr, "a configuration has no metadata");
+}
+
 void read(char reader, std::string_view text) {
   switch (reader) {
     case 'h': {
@@ -77,6 +94,8 @@ void read(char reader, std::string_view text) {
     }
     case 'f':
       return read_header(text);
+    case 'g':
+      return read_gguf(text);
     case 'i':
       return read_index(text);
     case 's':

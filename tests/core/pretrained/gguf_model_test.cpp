@@ -70,7 +70,7 @@ TEST(GgufModel, RefusesWhatItDoesNotKnowByName) {
               HasSubstr("its llama.rope.scaling.type is 'yarn', and 'none' and 'linear' are known here."));
   EXPECT_THAT(refusal(small_llama().count("llama.rope.dimension_count", 2)),
               HasSubstr("it rotates a part of each head"));
-  EXPECT_THAT(refusal(small_llama().tensor("rope_freqs.weight", 0, {2}, GgufBytes::floats({1, 7.5F}))),
+  EXPECT_THAT(refusal(small_llama().tensor("rope_freqs.weight", 0, {2}, GgufBytes::floats({3, 7.5F}))),
               HasSubstr("its tensor rope_freqs.weight is not the scaling of rotary positions of Llama 3"));
   EXPECT_THAT(refusal(small_llama().tensor("rope_freqs.weight", 0, {3}, GgufBytes::floats({1, 1, 1}))),
               HasSubstr("does not hold 2 numbers of type F32."));

@@ -58,7 +58,7 @@ TEST(ModelSource, NamesWhatIsWrongWithAFolder) {
               HasSubstr("none': there is no such folder or file. Models are read from this machine alone"));
   EXPECT_THAT(failure(folder.path()), HasSubstr("it has no config.json, so it is not a folder of transformers."));
   folder.write("config.json", "{\"model_type\": ");
-  EXPECT_THAT(failure(folder.path()), HasSubstr("config.json': line 1, column "));
+  EXPECT_THAT(failure(folder.path()), HasSubstr("config.json': JSON, line 1, column "));
   folder.write("config.json", "[]");
   EXPECT_THAT(failure(folder.path()), HasSubstr("config.json': must be an object, got array."));
   folder.write("config.json", R"({"architectures": ["X"]})");
