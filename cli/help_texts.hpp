@@ -29,6 +29,8 @@ inline constexpr const char* kTrainExamples =
     "      --save ckpt/ --save-every 50 --keep 3\n"
     "  capstan train --config ds_config.json --model gpt:tiny --data corpus/ --steps 400 --save ckpt/ --resume ckpt/\n"
     "      continues bit-identically; --steps counts from the beginning of the run\n"
+    "  capstan train --config ds_config.json --model hf:SmolLM2/ --data corpus/ --steps 200 --save ckpt/\n"
+    "      starts from a folder of transformers; from new weights with --from-scratch\n"
     "  capstan train --config ds_config.json --set optimizer.params.lr=3e-4 --set train_batch_size=64\n"
     "\n"
     "Ctrl-C or SIGTERM finishes the step, saves where --save is given and exits with code 130; a second one "

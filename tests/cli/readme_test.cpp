@@ -32,6 +32,17 @@ std::vector<std::string> commands(const std::string& readme) {
   return lines;
 }
 
+/// Makes SmolLM2/, of far fewer weights.
+void write_pretrained(const TemporaryFolder& folder) {
+  std::filesystem::create_directory(folder / "shape");
+  write_bytes(folder / "shape/config.json",
+              R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 32, "intermediate_size": 32,
+                 "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32})");
+  run_capstan(folder, {"train", "--config", "ds_config.json", "--model", "hf:shape", "--from-scratch", "--data",
+                       "corpus", "--steps", "1", "--save", "made", "--set", "csv_monitor.enabled=false"});
+  run_capstan(folder, {"export", "--checkpoint", "made", "--to", "hf", "--out", "SmolLM2"});
+}
+
 TEST(Readme, ShowsTheTwoScriptsOfTheFirstScreen) {
   const std::string readme = read_bytes(CAPSTAN_TEST_SOURCE_DIR "/README.md");
   const std::string first_screen = readme.substr(0, readme.find("## Use it"));
@@ -48,6 +59,7 @@ TEST(Readme, EveryCommandWorks) {
   write_bytes(folder / "ds_config.json", blocks(readme, "json").at(0));
   std::filesystem::create_directory(folder / "corpus");
   write_bytes(folder / "corpus/text.txt", some_text());
+  write_pretrained(folder);
   const std::string path = std::string("PATH=") + CAPSTAN_TEST_BUILD_DIR + "/bin:" + std::getenv("PATH");
 
   int steps = 0;

@@ -15,9 +15,11 @@ namespace capstan {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
@@ -82,6 +84,25 @@ TEST_F(PluginIndexTest, TakesTheFirstAndTellsWhatItHides) {
   EXPECT_EQ(index.shadowed()[0].second.plugin->file, first);
   EXPECT_THAT(index.warnings(), ElementsAre(second.string() + ": its monitor 'Plain' is hidden by " + first.string() +
                                             ", which comes first in the search path."));
+}
+
+TEST_F(PluginIndexTest, GivesAModelTypeToTheFirstThatTakesItAndNamesTheOther) {
+  const std::filesystem::path decoder =
+      CAPSTAN_TEST_BUILD_DIR "/lib/capstan/plugins/models/libcapstan_model_decoder.so";
+  patched_copy(decoder, folder_ / "libcapstan_a.so", "type = \"decoder\"", "type = \"aaaaaaa\"");
+  patched_copy(decoder, folder_ / "libcapstan_b.so", "type = \"decoder\"", "type = \"bbbbbbb\"");
+  patched_copy(decoder, folder_ / "libcapstan_c.so", "type = \"decoder\"", "type = \"aaaaaaa\"");
+  const PluginIndex index = PluginIndex::scan_only(folder_.path());
+  EXPECT_EQ(index.find_model_type("llama").component->type, "aaaaaaa");
+  EXPECT_FALSE(index.find_model_type("mixtral"));
+  EXPECT_THAT(index.model_types(), Contains("qwen2"));
+  // What another of its type hides takes nothing anyway.
+  const std::string a = (folder_ / "libcapstan_a.so").string(), b = (folder_ / "libcapstan_b.so").string();
+  EXPECT_THAT(index.warnings(),
+              Contains(b + ": its model 'bbbbbbb' and the model 'aaaaaaa' of " + a +
+                       " both take the model type 'llama'. Folders and files of that type go to 'aaaaaaa', which comes "
+                       "first in the search path."));
+  EXPECT_THAT(index.warnings(), Not(Contains(AllOf(HasSubstr("libcapstan_c.so"), HasSubstr("model type")))));
 }
 
 TEST_F(PluginIndexTest, WarnsOnceOfAFolderThatHidesMuch) {
