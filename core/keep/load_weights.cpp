@@ -37,10 +37,17 @@ GivenWeights read_values(const std::string& file, const Model& model) {
   return values;
 }
 
+/// Whether values of the type become those of a tensor by rounding alone: 8-bit floats and whole numbers in a file
+/// stand for weights that have scales beside them.
+bool is_of_kind(at::ScalarType type, const at::Tensor& tensor) {
+  if (!tensor.is_floating_point()) return !at::isFloatingType(type);
+  return type == at::kFloat || type == at::kHalf || type == at::kBFloat16 || type == at::kDouble;
+}
+
 /// Leaves out what the model does not keep in files. Throws unless every parameter of the model is there in its shape,
 /// and a buffer that is there in its own.
 void check_values(const std::string& file, GivenWeights& values, const Model& model) {
-  std::string missing, misshapen, unexpected;
+  std::string missing, misshapen, mistyped, unexpected;
   std::set<std::string> known;
   const auto compare = [&](const NamedTensor& tensor, bool needed) {
     known.insert(tensor.name);
@@ -50,6 +57,8 @@ void check_values(const std::string& file, GivenWeights& values, const Model& mo
     } else if (found->second.values.sizes() != tensor.tensor.sizes()) {
       misshapen += " '" + tensor.name + "' (" + c10::str(found->second.values.sizes()) + " in the file, " +
                    c10::str(tensor.tensor.sizes()) + " in the model)";
+    } else if (const at::ScalarType type = found->second.values.scalar_type(); !is_of_kind(type, tensor.tensor)) {
+      mistyped += " '" + tensor.name + "' (" + c10::toString(type) + " in the file)";
     }
   };
   for (const NamedTensor& parameter : model.parameters()) compare(parameter, !parameter.added);
@@ -61,10 +70,11 @@ void check_values(const std::string& file, GivenWeights& values, const Model& mo
     if (!used) unexpected += " '" + value->first + "'";
     value = used ? std::next(value) : values.erase(value);
   }
-  if (!missing.empty() || !misshapen.empty()) {
+  if (!missing.empty() || !misshapen.empty() || !mistyped.empty()) {
     throw RuntimeFault(file + ": does not fit model '" + model.description() + "'." +
                        (missing.empty() ? "" : " Missing:" + missing + ".") +
                        (misshapen.empty() ? "" : " Of another shape:" + misshapen + ".") +
+                       (mistyped.empty() ? "" : " Of a type that holds no weights by itself:" + mistyped + ".") +
                        (unexpected.empty() ? "" : " In the file only:" + unexpected + "."));
   }
   if (!unexpected.empty())

@@ -185,6 +185,7 @@ class GgufReading {
     }
     architecture_ = found;
     refuse_experts();
+    refuse_parts();
     Json config = Json::object();
     config["architectures"] = Json(Json::Array{Json(architecture_->class_name)});
     config["model_type"] = architecture_->model_type;
@@ -241,6 +242,12 @@ class GgufReading {
     const GgufEntry* experts = find("expert_count");
     if (experts == nullptr || experts->integer().value_or(1) == 0) return;
     fail("it is a mixture of experts (" + key("expert_count") + "), which is not known here.");
+  }
+
+  void refuse_parts() const {
+    const GgufEntry* parts = header_.find("split.count");
+    if (parts == nullptr || parts->integer().value_or(2) <= 1) return;
+    fail("it is one of several files of a model (split.count). Join them with llama-gguf-split --merge FIRST OUT.");
   }
 
   void add_head_size(Json& config) const {

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include <cmath>
+#include <algorithm>
 #include <filesystem>
 #include <regex>
 
@@ -181,6 +181,15 @@ TEST_F(PretrainedModels, ThatAreBrokenAreNamed) {
   fs::copy(folder_ / "llama", folder_ / "cut");
   fs::resize_file(folder_ / "cut/model.safetensors", 5000);
   EXPECT_THAT(refusal("hf:cut", 1), HasSubstr("cut/model.safetensors': "));
+  fs::copy(folder_ / "llama", folder_ / "whole");
+  write_bytes(folder_ / "whole/model.safetensors",
+              std::regex_replace(bytes("llama/model.safetensors"), std::regex("\"F32\""), "\"I32\""));
+  EXPECT_THAT(refusal("hf:whole", 1),
+              HasSubstr("Of a type that holds no weights by itself: 'model.embed_tokens.weight' (Int in the file)"));
+  std::string nan = bytes("llama/model.safetensors");
+  std::fill(nan.end() - 64, nan.end(), '\xff');
+  write_bytes(folder_ / "whole/model.safetensors", nan);
+  EXPECT_THAT(refusal("hf:whole", 1), HasSubstr("not finite"));
   write_bytes(folder_ / "sharded/config.json", R"({"model_type": "mixtral"})");
   EXPECT_THAT(refusal("hf:sharded", 3), HasSubstr("no plugin takes the model type 'mixtral'."));
   const std::string begin = "{\"auto_map\": {\"AutoModelForCausalLM\": \"modeling_net.Net\"},";

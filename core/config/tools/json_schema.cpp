@@ -55,6 +55,7 @@ Json component_schema(const PluginIndex& plugins, const std::string& kind, Json 
     }
   }
   if (kind == "scheduler") types.push_back(object({{"const", "1Cycle"}}));
+  if (kind == "model") types.push_back(object({{"type", "string"}, {"pattern", "^hf:|\\.gguf$"}}));
   // Editors complete from an enum; the patterns are for other letter cases.
   if (!spellings.empty()) types.insert(types.begin(), object({{"enum", Json(std::move(spellings))}}));
   properties["type"] = types.empty() ? object({{"not", Json::object()}}) : object({{"anyOf", Json(std::move(types))}});

@@ -66,6 +66,8 @@ TEST(GgufModel, RefusesWhatItDoesNotKnowByName) {
       HasSubstr("'f.gguf': its architecture is 'mamba', and these are known: llama, qwen2, qwen3, gemma2, phi3."));
   EXPECT_THAT(refusal(small_llama().count("llama.expert_count", 8)),
               HasSubstr("it is a mixture of experts (llama.expert_count)"));
+  EXPECT_THAT(refusal(small_llama().count("split.count", 3)),
+              HasSubstr("it is one of several files of a model (split.count). Join them with llama-gguf-split"));
   EXPECT_THAT(refusal(small_llama().words("llama.rope.scaling.type", "yarn")),
               HasSubstr("its llama.rope.scaling.type is 'yarn', and 'none' and 'linear' are known here."));
   EXPECT_THAT(refusal(small_llama().count("llama.rope.dimension_count", 2)),
