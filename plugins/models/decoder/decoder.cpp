@@ -4,9 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/tanh.h>
 
 #include "../tokens.hpp"
 
@@ -117,7 +115,11 @@ void Decoder::check(const sdk::BatchView& batch) const {
 
 at::Tensor Decoder::forward(const sdk::BatchView& batch) {
   const Tokens tokens = read_tokens(batch, shape_.max_positions, kDecoderBounds);
-  return loss(model_->forward(tokens.inputs), tokens.labels);
+  return linear_cross_entropy(model_->forward(tokens.inputs), head_weight(), tokens.labels, head());
+}
+
+sdk::NamedOutputs Decoder::outputs(const sdk::BatchView& batch) {
+  return {{"logits", logits_of(model_->forward(read_inputs(batch, shape_.max_positions, kDecoderBounds)))}};
 }
 
 at::Tensor Decoder::decode(const at::Tensor& ids, Cache& cache) {
@@ -139,16 +141,16 @@ at::Tensor Decoder::decode(const at::Tensor& ids, Cache& cache) {
   return logits_of(hidden.select(1, hidden.size(1) - 1));
 }
 
-at::Tensor Decoder::logits_of(const at::Tensor& hidden) const {
-  at::Tensor logits = at::linear(hidden, lm_head_ ? lm_head_->weight : model_->embedding());
-  if (shape_.logits_divisor != 1) logits = logits / shape_.logits_divisor;
-  if (shape_.logits_softcap > 0) logits = at::tanh(logits / shape_.logits_softcap) * shape_.logits_softcap;
-  return logits;
+const at::Tensor& Decoder::head_weight() const { return lm_head_ ? lm_head_->weight : model_->embedding(); }
+
+LinearCrossEntropyOptions Decoder::head() const {
+  LinearCrossEntropyOptions head;
+  head.divisor = shape_.logits_divisor;
+  if (shape_.logits_softcap > 0) head.softcap = shape_.logits_softcap;
+  return head;
 }
 
-at::Tensor Decoder::loss(const at::Tensor& hidden, const at::Tensor& labels) const {
-  return mean_cross_entropy(logits_of(hidden), labels);
-}
+at::Tensor Decoder::logits_of(const at::Tensor& hidden) const { return sdk::head_logits(hidden, head_weight(), head()); }
 
 }  // namespace capstan::models
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "block.hpp"
+#include "capstan/linear_cross_entropy.hpp"
 #include "capstan/sdk/model.hpp"
 #include "rotary.hpp"
 #include "shape.hpp"
@@ -63,6 +64,8 @@ class Decoder : public torch::nn::Module {
   Decoder(sdk::Host host, const sdk::Params& params);
   void check(const sdk::BatchView& batch) const;
   at::Tensor forward(const sdk::BatchView& batch);
+  /// "logits": [samples, tokens, vocab_size].
+  sdk::NamedOutputs outputs(const sdk::BatchView& batch);
   std::string describe() const;
 
   using Cache = DecoderCache;
@@ -71,9 +74,10 @@ class Decoder : public torch::nn::Module {
   at::Tensor decode(const at::Tensor& ids, Cache& cache);
 
  private:
+  const at::Tensor& head_weight() const;
+  LinearCrossEntropyOptions head() const;
+  /// Of the last hidden states, [samples, tokens, hidden_size].
   at::Tensor logits_of(const at::Tensor& hidden) const;
-  /// Mean cross-entropy of the tokens behind these last hidden states, [samples, tokens, hidden_size].
-  at::Tensor loss(const at::Tensor& hidden, const at::Tensor& labels) const;
   /// The initial weights of transformers: normal with deviation initializer_range; biases 0, norms the identity.
   void initialize();
 
