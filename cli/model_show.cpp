@@ -29,7 +29,7 @@ std::string model_of_file(const std::string& file, ConfigArguments& config) {
   return model->type;
 }
 
-/// What --model takes, or a plugin's file, as the configuration's model, which --set may change afterwards.
+/// A value of --model, or a plugin's file, becomes the configuration's model, which --set may change afterwards.
 void choose_model(const std::string& model, ConfigArguments& config) {
   std::string choice = model.ends_with(".so") ? model_of_file(model, config) : model;
   config.overrides.emplace(config.overrides.begin(), "capstan.model", std::move(choice));

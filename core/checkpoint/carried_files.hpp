@@ -20,11 +20,12 @@ inline constexpr const char* kGgufMetadata = "metadata.gguf";
 /// The state under which checkpoints hold them, in the place of a parameter's name stands the file's.
 inline constexpr const char* kFileState = "file";
 
-/// Those of a folder of transformers or a GGUF file. A file above 64 MiB, or beyond 128 MiB in all, is left out with a
+/// Reads the files of a folder of transformers or a GGUF file. A file above 64 MiB, or beyond 128 MiB in all, is left out with a
 /// warning. Throws RuntimeFault for one that cannot be read.
 CarriedFiles read_carried_files(const std::filesystem::path& source);
 
-/// Those of a checkpoint.
+/// The files that a checkpoint holds. Throws RuntimeFault for a name that no checkpoint takes with it, which could lead
+/// out of a folder.
 CarriedFiles carried_files_of(const CheckpointContents& contents);
 
 /// Writes them into a folder of transformers, but for kGgufMetadata, each aside and renamed. Throws RuntimeFault.

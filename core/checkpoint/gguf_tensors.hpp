@@ -21,8 +21,8 @@ class GgufWeights {
 
   /// The contents of config.json for this model.
   const Json& config() const { return config_; }
-  /// Those of these names that the file has, and the others of the file under their own names. Values of quantised
-  /// types are float32. None is in memory before its elements are read; any range of them may be.
+  /// The tensors that transformers calls by these names, and the others of the file under their own names. Values of
+  /// quantised types are float32. None is in memory before its elements are read; any range of them may be.
   std::map<std::string, SafetensorsEntry> read(const std::vector<std::string>& names) const;
 
  private:

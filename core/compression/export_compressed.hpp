@@ -33,7 +33,7 @@ ExportReport export_packed(CompressedWeights& weights, const std::filesystem::pa
 ExportReport export_packed_hf(CompressedWeights& weights, const NamesElsewhere& names,
                               const std::filesystem::path& out);
 
-/// What a GGUF file gets beside a model's weights and their names.
+/// Contents of a GGUF file beside a model's weights and their names.
 struct GgufExtras {
   bool q8_0 = false;                 // matrices without codes become Q8_0 where their rows are multiples of 32
   std::vector<GgufEntry> entries;    // metadata of the file that the model came from

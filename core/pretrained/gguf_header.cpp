@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <set>
-#include <type_traits>
+#include <utility>
 
 #include "core/errors.hpp"
 
@@ -19,50 +19,17 @@ constexpr std::uint64_t kDefaultAlignment = 32, kMostDimensions = 4;
 // offset of a tensor.
 constexpr std::uint64_t kLeastEntry = 8 + 4 + 1, kLeastTensor = 8 + 4 + 4 + 8;
 
-/// Names of the element types that this program does not read, by their numbers.
-const char* unread_type(std::uint32_t type) {
-  switch (type) {
-    case 6:
-      return "Q5_0";
-    case 7:
-      return "Q5_1";
-    case 9:
-      return "Q8_1";
-    case 10:
-      return "Q2_K";
-    case 11:
-      return "Q3_K";
-    case 12:
-      return "Q4_K";
-    case 13:
-      return "Q5_K";
-    case 14:
-      return "Q6_K";
-    case 15:
-      return "Q8_K";
-    case 20:
-      return "IQ4_NL";
-    case 23:
-      return "IQ4_XS";
-    case 24:
-      return "I8";
-    case 25:
-      return "I16";
-    case 26:
-      return "I32";
-    case 27:
-      return "I64";
-    case 28:
-      return "F64";
-    case 34:
-      return "TQ1_0";
-    case 35:
-      return "TQ2_0";
-    case 39:
-      return "MXFP4";
-    default:
-      return nullptr;
+/// Element types that this program does not read, by their numbers.
+constexpr std::pair<std::uint32_t, const char*> kUnreadTypes[] = {
+    {6, "Q5_0"},  {7, "Q5_1"},  {9, "Q8_1"},    {10, "Q2_K"},   {11, "Q3_K"}, {12, "Q4_K"}, {13, "Q5_K"},
+    {14, "Q6_K"}, {15, "Q8_K"}, {20, "IQ4_NL"}, {23, "IQ4_XS"}, {24, "I8"},   {25, "I16"},  {26, "I32"},
+    {27, "I64"},  {28, "F64"},  {34, "TQ1_0"},  {35, "TQ2_0"},  {39, "MXFP4"}};
+
+std::string name_of_type(std::uint32_t type) {
+  for (const auto& [number, name] : kUnreadTypes) {
+    if (number == type) return name;
   }
+  return std::to_string(type);
 }
 
 bool is_read(std::uint32_t type) { return type == 0 || type == 1 || type == 2 || type == 3 || type == 8 || type == 30; }
@@ -238,9 +205,8 @@ class GgufParser {
   GgufType take_element_type(const std::string& of) {
     const auto type = take<std::uint32_t>("the type of a tensor");
     if (is_read(type)) return static_cast<GgufType>(type);
-    const char* name = unread_type(type);
     fail(
-        of + "is of type " + (name != nullptr ? name : std::to_string(type)) +
+        of + "is of type " + name_of_type(type) +
         ", which is not read here: F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are. Take another file of the model, or convert "
         "this one with llama-quantize --allow-requantize FILE OUT Q8_0.");
   }

@@ -56,7 +56,7 @@ struct GgufTensorInfo {
   std::uint64_t begin = 0, end = 0;  // in the file
 };
 
-/// What stands in front of the tensors of a GGUF file (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+/// The part of a GGUF file in front of the tensors (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 struct GgufHeader {
   std::vector<GgufEntry> metadata;
   std::vector<GgufTensorInfo> tensors;

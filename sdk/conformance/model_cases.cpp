@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "core/model/batch.hpp"
 #include "sdk/conformance/component_under_test.hpp"
@@ -248,6 +249,28 @@ void check_outputs(const Context& context, const ComponentManifest& component) {
   model.training(true);
 }
 
+/// A model that is built from a config.json gets its weights by transformers' names.
+void check_transformers(const Context& context, const ComponentManifest& component) {
+  ModelUnderTest model(context, component);
+  const Json facts = model.describe();
+  const Json* told = facts.find("hf");
+  expect(told != nullptr,
+         "the manifest has model_types, but describe has no \"hf\", which tells the names of weights in transformers.");
+  if (told->find("refused") != nullptr) throw Skip("the model refuses to go to transformers: " + told->dump());
+  const Json* tensors = told->find("tensors");
+  expect(tensors != nullptr && tensors->is_array(), "\"hf\" has no list \"tensors\".");
+  std::set<std::string> named;
+  for (const Json& tensor : tensors->as_array()) {
+    const Json *parameter = tensor.find("parameter"), *name = tensor.find("name");
+    const bool told_right = parameter != nullptr && parameter->is_string() && name != nullptr && name->is_string();
+    expect(told_right, "\"hf\" has a tensor without \"parameter\" and \"name\": " + tensor.dump() + ".");
+    named.insert(parameter->as_string());
+  }
+  for (const auto& seen : model.seen) {
+    expect(!seen.parameter || named.contains(seen.name), "\"hf\" has no name for parameter '" + seen.name + "'.");
+  }
+}
+
 void check_forward_leak(const Context& context, const ComponentManifest& component) {
   ModelUnderTest model(context, component);
   auto random = context.random();
@@ -289,7 +312,7 @@ Cases model_cases(const ComponentManifest& component) {
   const auto bound = [component](auto check) {
     return [component, check](const Context& context) { check(context, component); };
   };
-  return {
+  Cases cases = {
       {prefix + "visit", "It shows the same tensors, each once, in the same order.", bound(check_visit)},
       {prefix + "describe", "What it tells of itself is a JSON object.", bound(check_describe)},
       {prefix + "loss", "The loss is one finite number whose gradient reaches every parameter.", bound(check_loss)},
@@ -300,6 +323,10 @@ Cases model_cases(const ComponentManifest& component) {
       {prefix + "decode", "Token by token it continues a sequence as at once.", bound(check_decode)},
       {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_forward_leak)},
   };
+  if (!component.model_types.empty()) {
+    cases.push_back({prefix + "transformers", "Each parameter has a name in transformers.", bound(check_transformers)});
+  }
+  return cases;
 }
 
 }  // namespace capstan::conformance

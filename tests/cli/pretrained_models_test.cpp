@@ -208,7 +208,7 @@ TEST_F(PretrainedModels, ThatAreBrokenAreNamed) {
                 "hf:FOLDER."));
 }
 
-/// What transformers and the package gguf have written, trained, and read by them again.
+/// Files that transformers and the package gguf have written, trained here, and read by them again.
 TEST_F(PretrainedModels, OfTransformersAndLlamaCppAreTheirOwnAfterwards) {
   const std::string python = test::reader_python();
   if (python.empty()) GTEST_SKIP() << test::kNoReaders;

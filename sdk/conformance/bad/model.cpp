@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <ctime>
+#include <string>
 
 #include "bad.hpp"
 #include "capstan/sdk/aten.hpp"
@@ -60,7 +61,9 @@ capstan_status forward(void* self, capstan_batch* batch, capstan_tensor* loss, c
 capstan_status training(void*, int, capstan_error*) { return CAPSTAN_OK; }
 
 capstan_status tell(void* self, capstan_sink* sink, capstan_error*) {
-  const char* facts = breaks("describe") ? "[]" : "{\"vocab_size\": 256}";
+  const std::string names = breaks("transformers") ? "" : R"({"parameter": "weights", "name": "lm.weights"})";
+  const std::string whole = R"({"vocab_size": 256, "hf": {"config": {}, "tensors": [)" + names + "]}}";
+  const std::string facts = breaks("describe") ? "[]" : whole;
   static_cast<Self*>(self)->host->sink_write(sink, sdk::to_str(facts));
   return CAPSTAN_OK;
 }

@@ -201,7 +201,7 @@ std::vector<Control> controls() {
       {"scheduler", {"finite", "pure", "any_order", "resume"}},
       {"monitor", {"many", "odd_metrics", "full_disk", "close_twice", "never_opened", "resumed"}},
       {"observer", {"events", "state_round_trip", "layers", "batch"}},
-      {"model", {"visit", "describe", "loss", "evaluation", "deterministic", "learns", "outputs"}},
+      {"model", {"visit", "describe", "loss", "evaluation", "deterministic", "learns", "outputs", "transformers"}},
       {"offload", {"sizes", "in_flight", "order", "short_read", "full_disk", "fork"}},
       {"dataset", {"describe", "rows", "again", "threads", "missing"}},
       {"metric", {"plan", "batches", "again"}},
