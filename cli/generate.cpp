@@ -1,6 +1,4 @@
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +6,7 @@
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
+#include "cli/prompts.hpp"
 #include "cli/usage_error.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_name.hpp"
@@ -16,79 +15,15 @@
 #include "core/run/generation.hpp"
 #include "core/run/load_run.hpp"
 #include "core/run/run_model.hpp"
-#include "core/text/utf8.hpp"
 
 namespace capstan::cli {
 namespace {
 
-constexpr std::int64_t kBytes = 256;
-
-struct Prompt {
-  std::vector<std::int64_t> ids;
-  bool is_text = false;  // its tokens are bytes
-};
-
-/// What may be asked of the model, which is told in its facts.
+/// Facts of the model that bound and end its texts.
 struct Vocabulary {
   std::int64_t size = 0;
   std::vector<std::int64_t> stop;
 };
-
-std::vector<std::int64_t> ids_of(const std::string& option, const std::string& text) {
-  std::vector<std::int64_t> ids;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    if (word.empty() || word.size() > 18 || word.find_first_not_of("0123456789") != std::string::npos) {
-      throw UsageError(option + ": must be token ids with commas between, as 1,450,4996, got '" + text + "'.");
-    }
-    ids.push_back(std::stoll(word));
-    begin = end + 1;
-  }
-  return ids;
-}
-
-Prompt text_prompt(const std::string& text) {
-  Prompt prompt{{}, true};
-  for (const char byte : text) prompt.ids.push_back(static_cast<unsigned char>(byte));
-  return prompt;
-}
-
-Prompt prompt_of_line(const std::string& where, const std::string& line) {
-  Json given;
-  try {
-    given = Json::parse(line);
-  } catch (const ConfigError& error) {
-    throw ConfigError(where + ": " + error.what());
-  }
-  const Json *text = given.find("text"), *ids = given.find("ids");
-  if (text && text->is_string() && !ids) return text_prompt(text->as_string());
-  Prompt prompt;
-  if (ids && ids->is_array() && !text) {
-    for (const Json& id : ids->as_array()) {
-      if (!id.is_integer()) throw ConfigError(where + ": ids: must be whole numbers, has " + id.dump() + ".");
-      prompt.ids.push_back(id.as_integer());
-    }
-    return prompt;
-  }
-  throw ConfigError(where + R"(: must be {"text": "..."} or {"ids": [1, 2]}, got )" + line + ".");
-}
-
-std::vector<Prompt> prompts_of(const GenerateArguments& arguments) {
-  if (!arguments.ids.empty()) return {Prompt{ids_of("--ids", arguments.ids)}};
-  if (arguments.prompts.empty()) return {text_prompt(arguments.prompt)};
-  std::ifstream file(arguments.prompts);
-  if (!file) throw ConfigError("--prompts: '" + arguments.prompts + "' cannot be read.");
-  std::vector<Prompt> prompts;
-  int number = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++number;
-    if (line.empty()) continue;
-    prompts.push_back(prompt_of_line(arguments.prompts + ":" + std::to_string(number), line));
-  }
-  if (prompts.empty()) throw ConfigError("--prompts: '" + arguments.prompts + "' has no line with a prompt.");
-  return prompts;
-}
 
 Vocabulary vocabulary_of(const Model& model) {
   const Json facts = model.describe();
@@ -104,47 +39,6 @@ Vocabulary vocabulary_of(const Model& model) {
     }
   }
   return vocabulary;
-}
-
-void check_prompts(const std::vector<Prompt>& prompts, const Vocabulary& vocabulary) {
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const std::string where = "prompt " + std::to_string(i + 1);
-    if (prompts[i].ids.empty()) throw ConfigError(where + ": is empty. A model continues at least one token.");
-    if (prompts[i].is_text && vocabulary.size != kBytes) {
-      throw ConfigError(where + ": is text, whose tokens are bytes, and the model has a vocabulary of " +
-                        std::to_string(vocabulary.size) + ". Give the ids of its tokens.");
-    }
-  }
-}
-
-/// Text with U+FFFD in the place of bytes that are not UTF-8.
-std::string as_utf8(std::string text) {
-  for (std::size_t from = 0;;) {
-    const auto bad = first_invalid_utf8(std::string_view(text).substr(from));
-    if (!bad) return text;
-    text.replace(from + *bad, 1, "\xEF\xBF\xBD");
-    from += *bad + 3;
-  }
-}
-
-std::string text_of(const std::vector<std::int64_t>& tokens) {
-  std::string text;
-  for (const std::int64_t token : tokens) text += static_cast<char>(token);
-  return text;
-}
-
-std::string answer(const Prompt& prompt, const std::vector<std::int64_t>& tokens, bool as_line) {
-  Json::Array ids(tokens.begin(), tokens.end());
-  if (as_line) {
-    Json line = Json::object();
-    line["ids"] = std::move(ids);
-    if (prompt.is_text) line["text"] = as_utf8(text_of(tokens));
-    return line.dump() + "\n";
-  }
-  if (prompt.is_text) return text_of(prompt.ids) + text_of(tokens) + "\n";
-  std::string text;
-  for (const std::int64_t token : tokens) text += (text.empty() ? "" : ",") + std::to_string(token);
-  return text + "\n";
 }
 
 TokenSampling sampling_of(const GenerateArguments& arguments, std::uint64_t seed) {
@@ -174,7 +68,7 @@ int generate_loaded(const GenerateArguments& arguments, const std::vector<Prompt
                     const LoadedConfig& loaded) {
   Model model = build_model(loaded);
   const Vocabulary vocabulary = vocabulary_of(model);
-  check_prompts(prompts, vocabulary);
+  check_prompts(prompts, vocabulary.size);
   const DecodeFunctions functions = model.decode_functions();
   Engine engine(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
   if (arguments.init_from.empty()) {
@@ -184,11 +78,11 @@ int generate_loaded(const GenerateArguments& arguments, const std::vector<Prompt
     engine.load_weights(arguments.init_from);
   }
   const GenerationLimits limits{arguments.max_new,
-                                arguments.stop.empty() ? vocabulary.stop : ids_of("--stop", arguments.stop)};
+                                arguments.stop.empty() ? vocabulary.stop : token_ids("--stop", arguments.stop)};
   const TokenSampling sampling = sampling_of(arguments, loaded.config.run.seed);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const auto tokens = generate_tokens(engine, functions, prompts[i].ids, limits, sampling, i);
-    if (engine.rank() == 0) print(answer(prompts[i], tokens, !arguments.prompts.empty()));
+    if (engine.rank() == 0) print(answer_text(prompts[i], tokens, !arguments.prompts.empty()));
   }
   return 0;
 }
@@ -197,7 +91,7 @@ int generate_loaded(const GenerateArguments& arguments, const std::vector<Prompt
 
 int generate(const GenerateArguments& arguments) {
   check_options(arguments);
-  const std::vector<Prompt> prompts = prompts_of(arguments);
+  const std::vector<Prompt> prompts = read_prompts(arguments);
   LoadedConfig loaded = load_run(source_of(arguments.config), Purpose::kEvaluation);
   if (const auto& attention = loaded.config.attention) {
     throw ConfigError(

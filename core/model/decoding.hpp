@@ -8,7 +8,7 @@
 
 namespace capstan {
 
-/// What a model remembers of sequences that it continues token by token. Lives no longer than the model. [engine]
+/// Continues sequences token by token with a model that it must not outlive. [engine]
 class Decoding {
  public:
   /// Of so many sequences, which grow together to at most `capacity` tokens each. Puts the model in evaluation mode.

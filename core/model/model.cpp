@@ -106,9 +106,10 @@ std::map<std::string, at::Tensor> Model::outputs(Batch& batch) {
 
 DecodeFunctions Model::decode_functions() const {
   if (!CAPSTAN_HAS(vtable_, begin_decode) || !CAPSTAN_HAS(vtable_, decode) || !CAPSTAN_HAS(vtable_, end_decode)) {
-    throw ConfigError("capstan.model: model '" + description_ +
-                      "' cannot continue a text token by token. The model 'decoder' can; a plugin's module does with "
-                      "decode(ids, cache).");
+    throw ConfigError(
+        "capstan.model: model '" + description_ +
+        "' cannot continue a text: it has no function decode. Use a model that has one, or give its module "
+        "decode(ids, cache).");
   }
   return {vtable_, self_, owner_->component.get(), description_};
 }

@@ -9,7 +9,7 @@
 
 namespace capstan {
 
-/// What ends a sequence.
+/// Ends of a sequence.
 struct GenerationLimits {
   std::int64_t most_tokens = 64;   // new ones
   std::vector<std::int64_t> stop;  // the first token that is one of these is the last one

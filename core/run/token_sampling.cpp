@@ -55,7 +55,9 @@ std::vector<double> token_probabilities(const at::Tensor& logits, const TokenSam
   const at::Tensor values = logits.to(at::kDouble).contiguous();
   const double* const first = values.const_data_ptr<double>();
   std::vector<double> scores(first, first + values.numel());
-  for (double& score : scores) score /= sampling.temperature;
+  // Relative to the largest one, no score overflows at a temperature near 0.
+  const double largest = *std::max_element(scores.begin(), scores.end());
+  for (double& score : scores) score = (score - largest) / sampling.temperature;
   keep_top_k(scores, sampling.top_k);
   keep_top_p(scores, sampling.top_p);
   return softmax_of(scores);

@@ -299,7 +299,7 @@ void check_decode(const Context& context, const ComponentManifest& component) {
                                                              (words ? words->dump() : "") + ".");
   const double largest = whole.abs().max().item<double>();
   for (const std::int64_t calls : {std::int64_t{2}, ids.size(1)}) {
-    const double apart = (model.decoded(ids, calls) - whole).abs().max().item<double>();
+    const double apart = model.decoded(ids, calls).sub(whole).abs().max().item<double>();
     expect(apart <= 1e-3 * largest, "decode gives other logits where the tokens come in " + std::to_string(calls) +
                                         " calls, by " + std::to_string(apart) + " of " + std::to_string(largest) + ".");
   }

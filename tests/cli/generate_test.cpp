@@ -135,7 +135,7 @@ TEST_F(Generate, NamesWhatIsWrong) {
       HasSubstr("sparse_attention.mode: its blocks are those of a whole sequence, and a text is continued token by "
                 "token. Leave sparse attention out of the configuration for this command."));
   EXPECT_THAT(run({"generate", "--model", "mlp", "--checkpoint", "ckpt", "--prompt", "a"}, false).err,
-              HasSubstr("model 'mlp' cannot continue a text token by token."));
+              HasSubstr("model 'mlp' cannot continue a text: it has no function decode."));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "attention.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
@@ -30,16 +29,6 @@ at::Tensor repeated(const at::Tensor& heads, std::int64_t times) {
       .reshape({samples, count * times, tokens, width});
 }
 
-/// Puts new keys or values behind those of the cache, and gives all.
-at::Tensor with_cached(at::Tensor& cached, const at::Tensor& fresh, const CacheSlot& slot) {
-  const std::int64_t tokens = fresh.size(2);
-  if (!cached.defined()) {
-    cached = at::empty({fresh.size(0), fresh.size(1), slot.capacity, fresh.size(3)}, fresh.options());
-  }
-  cached.narrow(2, slot.past, tokens).copy_(fresh);
-  return cached.narrow(2, 0, slot.past + tokens);
-}
-
 }  // namespace
 
 at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x) {
@@ -47,7 +36,7 @@ at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x) {
 }
 
 DecoderAttention::DecoderAttention(const DecoderShape& shape, std::size_t layer)
-    : shape_(shape), rotary_(shape.rotary[layer]), o_proj_(nullptr) {
+    : shape_(shape), layer_(layer), rotary_(shape.rotary[layer]), o_proj_(nullptr) {
   const std::int64_t queries = shape.heads * shape.head_dim, keys = shape.kv_heads * shape.head_dim;
   if (shape.fused_projections) {
     qkv_proj_ = register_module("qkv_proj", projection(shape.hidden_size, queries + 2 * keys, shape.qkv_bias));
@@ -114,7 +103,7 @@ at::Tensor DecoderAttention::attend_explicitly(const Heads& heads, const at::Ten
   return at::matmul(at::softmax(scores, -1, at::kFloat).to(heads.queries.scalar_type()), values);
 }
 
-at::Tensor DecoderAttention::forward(const at::Tensor& hidden, const AttentionInputs& inputs, const CacheSlot* slot) {
+at::Tensor DecoderAttention::forward(const at::Tensor& hidden, const AttentionInputs& inputs, KeyValueCache* cache) {
   Heads heads = project(hidden);
   if (rotary_) {
     const auto dtype = heads.queries.scalar_type();
@@ -125,10 +114,7 @@ at::Tensor DecoderAttention::forward(const at::Tensor& hidden, const AttentionIn
       heads.keys = heads.keys.to(dtype);
     }
   }
-  if (slot != nullptr) {
-    heads.keys = with_cached(slot->cache->keys, heads.keys, *slot);
-    heads.values = with_cached(slot->cache->values, heads.values, *slot);
-  }
+  if (cache != nullptr) cache->extend(layer_, heads.keys, heads.values);
   const at::Tensor mixed =
       shape_.explicit_attention ? attend_explicitly(heads, inputs.mask) : attend(heads, inputs.mask);
   return linear(o_proj_, mixed.transpose(1, 2).reshape({hidden.size(0), hidden.size(1), -1}));

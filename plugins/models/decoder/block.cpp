@@ -55,10 +55,10 @@ DecoderBlock::DecoderBlock(const DecoderShape& shape, std::size_t layer)
   if (after) after_mlp_ = norm("post_feedforward_layernorm");
 }
 
-at::Tensor DecoderBlock::forward(const at::Tensor& hidden, const AttentionInputs& inputs, const CacheSlot* slot) {
+at::Tensor DecoderBlock::forward(const at::Tensor& hidden, const AttentionInputs& inputs, KeyValueCache* cache) {
   const auto scaled = [&](const at::Tensor& x) { return residual_multiplier_ == 1 ? x : x * residual_multiplier_; };
   const at::Tensor mixed =
-      normed(after_attention_, self_attn_->forward(normed(before_attention_, hidden), inputs, slot));
+      normed(after_attention_, self_attn_->forward(normed(before_attention_, hidden), inputs, cache));
   const at::Tensor attended = hidden + scaled(mixed);
   return attended + scaled(normed(after_mlp_, mlp_->forward(normed(before_mlp_, attended))));
 }

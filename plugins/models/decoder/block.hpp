@@ -25,7 +25,7 @@ class DecoderMlp : public torch::nn::Module {
 class DecoderBlock : public torch::nn::Module {
  public:
   DecoderBlock(const DecoderShape& shape, std::size_t layer);
-  at::Tensor forward(const at::Tensor& hidden, const AttentionInputs& inputs, const CacheSlot* slot = nullptr);
+  at::Tensor forward(const at::Tensor& hidden, const AttentionInputs& inputs, KeyValueCache* cache = nullptr);
 
  private:
   double residual_multiplier_;

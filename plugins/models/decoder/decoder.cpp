@@ -66,21 +66,18 @@ at::Tensor DecoderLayers::forward(const at::Tensor& ids) {
   return norm_->forward(hidden);
 }
 
-at::Tensor DecoderLayers::forward(const at::Tensor& ids, DecoderCache& cache) {
+at::Tensor DecoderLayers::forward(const at::Tensor& ids, KeyValueCache& cache) {
   at::Tensor hidden = embedded(ids);
-  const at::Tensor keys = at::arange(cache.tokens + ids.size(1), ids.options()).unsqueeze(0);
-  const at::Tensor queries = keys.narrow(1, cache.tokens, ids.size(1));
-  cache.layers.resize(layers_->size());
+  const at::Tensor keys = at::arange(cache.tokens() + ids.size(1), ids.options()).unsqueeze(0);
+  // Frequencies that depend on the length are, from the first token on, those of the longest sequence.
+  const Places places{keys.narrow(1, cache.tokens(), ids.size(1)), keys, keys.size(1), cache.capacity()};
   std::array<std::optional<AttentionInputs>, 2> shared;
   for (std::size_t i = 0; i < layers_->size(); ++i) {
     auto& common = shared[shape_.windowed[i]];
-    // Frequencies that depend on the length are, from the first token on, those of the longest sequence.
-    const Places places{queries, keys, keys.size(1), cache.capacity};
     if (!common) common = inputs(shape_.windowed[i], places, hidden.scalar_type());
-    const CacheSlot slot{&cache.layers[i], cache.tokens, cache.capacity};
-    hidden = layers_->at<DecoderBlock>(i).forward(hidden, *common, &slot);
+    hidden = layers_->at<DecoderBlock>(i).forward(hidden, *common, &cache);
   }
-  cache.tokens += ids.size(1);
+  cache.add_tokens(ids.size(1));
   return norm_->forward(hidden);
 }
 
@@ -123,20 +120,7 @@ sdk::NamedOutputs Decoder::outputs(const sdk::BatchView& batch) {
 }
 
 at::Tensor Decoder::decode(const at::Tensor& ids, Cache& cache) {
-  if (ids.dim() != 2 || ids.scalar_type() != at::kLong || ids.size(0) != cache.sequences || ids.size(1) == 0) {
-    throw sdk::Error("ids: got a " + std::string(c10::toString(ids.scalar_type())) + " tensor of shape " +
-                     c10::str(ids.sizes()) + ". They must be int64 [" + std::to_string(cache.sequences) +
-                     ", tokens] and not empty.");
-  }
-  if (cache.capacity > shape_.max_positions) {
-    throw sdk::Error(
-        std::to_string(cache.capacity) + " tokens, and this model has " + std::to_string(shape_.max_positions) +
-        " positions. Shorten the sequences, or raise the model's parameter '" + kDecoderBounds.sequence + "'.");
-  }
-  if (const std::int64_t tokens = cache.tokens + ids.size(1); tokens > cache.capacity) {
-    throw sdk::Error("ids: " + std::to_string(tokens) + " tokens with those before, and there is room for " +
-                     std::to_string(cache.capacity) + ".");
-  }
+  cache.check(ids, shape_.max_positions, kDecoderBounds);
   const at::Tensor hidden = model_->forward(ids, cache);
   return logits_of(hidden.select(1, hidden.size(1) - 1));
 }

@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "block.hpp"
 #include "capstan/linear_cross_entropy.hpp"
@@ -19,24 +18,14 @@
 
 namespace capstan::models {
 
-/// What a decoder remembers of sequences that it continues.
-class DecoderCache {
- public:
-  DecoderCache(std::int64_t sequences, std::int64_t capacity) : sequences(sequences), capacity(capacity) {}
-
-  const std::int64_t sequences, capacity;
-  std::int64_t tokens = 0;  // of each sequence, so far
-  std::vector<LayerCache> layers;
-};
-
 /// model: token embeddings, layers and the last norm. Layer i is the layer "model.layers.i".
 class DecoderLayers : public torch::nn::Module {
  public:
   DecoderLayers(const ConfigJson& config, const DecoderShape& shape);
   /// `ids`: int64 [samples, tokens]. The result: [samples, tokens, hidden_size], in the dtype of the parameters.
   at::Tensor forward(const at::Tensor& ids);
-  /// The same for the tokens behind those of the cache, which takes them in.
-  at::Tensor forward(const at::Tensor& ids, DecoderCache& cache);
+  /// Computes tokens that follow those of the cache, and adds them to it.
+  at::Tensor forward(const at::Tensor& ids, KeyValueCache& cache);
   const at::Tensor& embedding() const { return embed_tokens_->weight; }
 
  private:
@@ -68,7 +57,7 @@ class Decoder : public torch::nn::Module {
   sdk::NamedOutputs outputs(const sdk::BatchView& batch);
   std::string describe() const;
 
-  using Cache = DecoderCache;
+  using Cache = KeyValueCache;
   /// `ids`: int64 [sequences, tokens], the tokens behind those of the cache. The result: logits of the token that
   /// follows, [sequences, vocab_size].
   at::Tensor decode(const at::Tensor& ids, Cache& cache);
@@ -87,7 +76,8 @@ class Decoder : public torch::nn::Module {
   torch::nn::Linear lm_head_ = nullptr;  // null: tied
 };
 
-/// What describe() tells of how transformers calls the weights: the names here, as JSON. `config`: of config.json.
+/// The member "hf" of describe() as JSON: transformers' names of the weights, which are the names here. `config`: the
+/// contents of config.json.
 std::string hf_names(const DecoderShape& shape, const std::string& config, const torch::nn::Module& model);
 
 }  // namespace capstan::models

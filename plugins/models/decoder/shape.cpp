@@ -41,8 +41,7 @@ void read_layer_types(const ConfigJson& config, DecoderShape& shape) {
   }
 }
 
-/// Which layers have the window: those that "layer_types" names, or where that is absent those that `is_windowed`
-/// names.
+/// Gives the window to the layers that "layer_types" names or, where it is absent, `is_windowed` names.
 void read_windows(const ConfigJson& config, DecoderShape& shape, std::int64_t window,
                   const std::function<bool(std::size_t)>& is_windowed) {
   shape.window = window;

@@ -16,7 +16,7 @@ enum class NormKind {
   kPlain,       // LayerNorm without weight and bias, in fp32: OLMo
 };
 
-/// Which norms of queries and keys a model has.
+/// Norms of queries and keys: none, one for each head, or one over all heads together.
 enum class HeadNorm { kNone, kEachHead, kAllHeads };
 
 /// Where a block has its norms: before attention and MLP, after them, or both.
@@ -24,7 +24,8 @@ enum class NormPlace { kBefore, kAfter, kAround };
 
 enum class Activation { kSilu, kGelu, kGeluTanh };
 
-/// What decoders of transformers differ in. Names follow the keys of config.json where both mean one thing.
+/// All that sets one decoder of transformers apart from another. Names follow the keys of config.json where both mean
+/// one thing.
 struct DecoderShape {
   std::string model_type;
   std::int64_t layers = 0, hidden_size = 0, heads = 0, kv_heads = 0, head_dim = 0, intermediate_size = 0;

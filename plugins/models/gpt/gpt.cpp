@@ -1,7 +1,10 @@
 #include "gpt.hpp"
 
+#include <ATen/ops/ones.h>
+
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "../tokens.hpp"
 #include "capstan/linear_cross_entropy.hpp"
@@ -104,15 +107,21 @@ std::string GptShape::not_held_by(const std::string& format) const {
 }
 
 GptAttention::GptAttention(const GptShape& shape, std::size_t block)
-    : heads_(shape.kept_heads[block]),
+    : block_(block),
+      heads_(shape.kept_heads[block]),
       head_size_(shape.head_size()),
       qkv_(register_module("qkv", torch::nn::Linear(shape.d, 3 * heads_ * head_size_))),
       proj_(register_module("proj", torch::nn::Linear(heads_ * head_size_, shape.d))) {}
 
-at::Tensor GptAttention::forward(const at::Tensor& hidden) {
+at::Tensor GptAttention::forward(const at::Tensor& hidden, KeyValueCache* cache) {
   const auto batch = hidden.size(0), time = hidden.size(1);
-  const auto parts = qkv_(hidden).view({batch, time, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const auto mixed = at::scaled_dot_product_attention(parts[0], parts[1], parts[2], {}, 0.0, /*is_causal=*/true);
+  auto parts = qkv_(hidden).view({batch, time, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4}).unbind(0);
+  if (cache != nullptr) cache->extend(block_, parts[1], parts[2]);
+  const std::int64_t known = parts[1].size(2) - time;
+  std::optional<at::Tensor> mask;
+  if (known > 0 && time > 1) mask = at::ones({time, known + time}, hidden.options().dtype(at::kBool)).tril(known);
+  const auto mixed =
+      at::scaled_dot_product_attention(parts[0], parts[1], parts[2], mask, 0.0, /*is_causal=*/known == 0);
   return proj_(mixed.transpose(1, 2).reshape({batch, time, heads_ * head_size_}));
 }
 
@@ -128,8 +137,8 @@ GptBlock::GptBlock(const GptShape& shape, std::size_t block)
       ln2_(register_module("ln2", layer_norm(shape.d))),
       mlp_(register_module("mlp", std::make_shared<GptMlp>(shape, block))) {}
 
-at::Tensor GptBlock::forward(const at::Tensor& hidden) {
-  const auto attended = hidden + attn_->forward(ln1_(hidden));
+at::Tensor GptBlock::forward(const at::Tensor& hidden, KeyValueCache* cache) {
+  const auto attended = hidden + attn_->forward(ln1_(hidden), cache);
   return attended + mlp_->forward(ln2_(attended));
 }
 
@@ -168,6 +177,14 @@ at::Tensor Gpt::forward(const sdk::BatchView& batch) {
 
 sdk::NamedOutputs Gpt::outputs(const sdk::BatchView& batch) {
   return {{"logits", at::linear(hidden_states(read_inputs(batch, shape_.seq)), head_weight())}};
+}
+
+at::Tensor Gpt::decode(const at::Tensor& ids, Cache& cache) {
+  cache.check(ids, shape_.seq);
+  at::Tensor hidden = tok_emb_(ids) + pos_emb_->weight.narrow(0, cache.tokens(), ids.size(1));
+  for (std::size_t i = 0; i < blocks_->size(); ++i) hidden = blocks_->at<GptBlock>(i).forward(hidden, &cache);
+  cache.add_tokens(ids.size(1));
+  return at::linear(ln_f_(hidden.select(1, ids.size(1) - 1)), head_weight());
 }
 
 std::string Gpt::describe() const {

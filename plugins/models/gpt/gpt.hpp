@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "../kv_cache.hpp"
 #include "capstan/sdk/model.hpp"
 #include "shape.hpp"
 
@@ -18,9 +19,11 @@ namespace capstan::models {
 class GptAttention : public torch::nn::Module {
  public:
   GptAttention(const GptShape& shape, std::size_t block);
-  at::Tensor forward(const at::Tensor& hidden);
+  /// With a cache the tokens attend to those in it, too.
+  at::Tensor forward(const at::Tensor& hidden, KeyValueCache* cache = nullptr);
 
  private:
+  std::size_t block_;
   std::int64_t heads_, head_size_;
   torch::nn::Linear qkv_, proj_;
 };
@@ -39,7 +42,7 @@ class GptMlp : public torch::nn::Module {
 class GptBlock : public torch::nn::Module {
  public:
   GptBlock(const GptShape& shape, std::size_t block);
-  at::Tensor forward(const at::Tensor& hidden);
+  at::Tensor forward(const at::Tensor& hidden, KeyValueCache* cache = nullptr);
 
  private:
   torch::nn::LayerNorm ln1_;
@@ -58,6 +61,10 @@ class Gpt : public torch::nn::Module {
   /// "logits", [batch, time, vocabulary] in the dtype of the parameters.
   sdk::NamedOutputs outputs(const sdk::BatchView& batch);
   std::string describe() const;
+
+  using Cache = KeyValueCache;
+  /// `ids`: int64 [sequences, tokens], behind those of the cache. The result: [sequences, vocab].
+  at::Tensor decode(const at::Tensor& ids, Cache& cache);
 
  private:
   /// The normalised hidden states that the head reads, [batch, time, d].

@@ -40,6 +40,10 @@ TEST(TokenSampling, GivesTheSoftmaxOfLogitsDividedByTheTemperature) {
   EXPECT_THAT(probabilities({.temperature = 2}), Pointwise(DoubleNear(1e-12), expected(halved, {0, 1, 2, 3, 4, 5})));
 }
 
+TEST(TokenSampling, DrawsTheLikeliestTokensNearTemperature0) {
+  EXPECT_THAT(probabilities({.temperature = 1e-310}), ElementsAre(0, 0.5, 0, 0.5, 0, 0));
+}
+
 TEST(TokenSampling, KeepsTheLikeliestTokensAndThoseAsLikelyAsTheLast) {
   EXPECT_THAT(probabilities({.temperature = 1, .top_k = 3}),
               Pointwise(DoubleNear(1e-12), expected(kScores, {1, 3, 4})));

@@ -420,8 +420,9 @@ TEST(Decoder, NamesWhatItCannotContinue) {
       "vocab": 128})"))
             .decode_functions();
       },
-      ThrowsMessage<ConfigError>("capstan.model: model 'mlp' cannot continue a text token by token. The model "
-                                 "'decoder' can; a plugin's module does with decode(ids, cache)."));
+      ThrowsMessage<ConfigError>(
+          "capstan.model: model 'mlp' cannot continue a text: it has no function decode. Use a model that "
+          "has one, or give its module decode(ids, cache)."));
 }
 
 TEST(Decoder, DescribesItself) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 
+#include "core/model/decoding.hpp"
 #include "tests/plugins/models/built_model.hpp"
 #include "tests/plugins/models/token_batch.hpp"
 #include "tests/support/test_layers.hpp"
@@ -244,6 +245,24 @@ TEST(Gpt, HasTheWidthsAndHeadsThatPruningLeaves) {
         gpt(params({{"heads", 4}, {"kept_heads", Json(Json::Array{5})}}));
       },
       ThrowsMessage<std::exception>(HasSubstr("kept_heads: 5 of 4 heads")));
+}
+
+TEST(Gpt, ContinuesSequencesAsItComputesThemWhole) {
+  Model model = gpt(params({{"layers", 2}, {"d", 48}, {"heads", 3}, {"seq", 20}, {"init_seed", 3}}));
+  Batch batch = token_batch(excerpt(), 0, 2, 12);
+  const auto ids = batch.tensors.at("input_ids"), last = batch.tensors.at("labels").select(1, 11).clone();
+  batch.tensors.at("labels").narrow(1, 0, 11).fill_(-100);
+  const torch::NoGradGuard no_grad;
+  const double loss = model.forward(batch).item<double>();
+
+  for (const std::int64_t calls : {1, 2, 5, 12}) {
+    Decoding decoding(model.decode_functions(), 2, 12);
+    at::Tensor logits;
+    for (std::int64_t call = 0; call < calls; ++call) {
+      logits = decoding.logits(ids.slice(1, 12 * call / calls, 12 * (call + 1) / calls));
+    }
+    EXPECT_NEAR(-logits.log_softmax(-1).gather(1, last.unsqueeze(1)).mean().item<double>(), loss, 1e-5) << calls;
+  }
 }
 
 TEST(Gpt, RefusesHeadsThatDoNotDivideItsWidth) {

@@ -93,7 +93,7 @@ concept GivesOutputs = requires(M& module, const BatchView& batch) {
   { module.outputs(batch) } -> std::convertible_to<NamedOutputs>;
 };
 
-/// A module that continues sequences token by token: M::Cache holds what it remembers of them.
+/// A module that continues sequences token by token. M::Cache holds its memory of their earlier tokens.
 template <class M>
 concept Decodes = requires(M& module, const at::Tensor& ids, typename M::Cache& cache) {
   requires std::constructible_from<typename M::Cache, std::int64_t, std::int64_t>;
