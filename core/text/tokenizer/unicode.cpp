@@ -154,6 +154,19 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
+std::string upper_case(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  each_character(text, [&](char32_t character) {
+    if (character == 0xDF) {
+      out += "SS";
+    } else {
+      append_character(out, static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(character))));
+    }
+  });
+  return out;
+}
+
 std::string normalized(std::string_view text, Form form) {
   const bool composes = form == Form::kNfc || form == Form::kNfkc;
   const bool compatible = form == Form::kNfkc || form == Form::kNfkd;

@@ -44,6 +44,8 @@ bool is_ideograph(char32_t character);
 
 /// Unicode's full lower case of each character by itself.
 std::string lower_case(std::string_view text);
+/// Unicode's upper case of each character by itself, where it is one character; "\u00df" becomes "SS".
+std::string upper_case(std::string_view text);
 
 enum class Form { kNfc, kNfd, kNfkc, kNfkd };
 /// The text in a normalization form of Unicode 15.

@@ -1,0 +1,292 @@
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "core/text/template/builtins.hpp"
+#include "core/text/template/limits.hpp"
+#include "core/text/template/run.hpp"
+#include "core/text/tokenizer/unicode.hpp"
+
+namespace capstan::text_template {
+namespace {
+
+using FilterFunction = Value (*)(const Value& value, const Arguments& arguments);
+
+Value or_else(const Value& value, Value otherwise) { return value.is_undefined() ? std::move(otherwise) : value; }
+
+/// Calls a method of a string: a filter of that name does what the method does.
+Value call_method(const Value& value, const char* name, const Arguments& arguments) {
+  return method_of(value.text(), name).function()(arguments);
+}
+
+Value as_json(const Value& value, const Arguments& of) {
+  JsonStyle style;
+  const Value indent = of.get(1, "indent"), separators = of.get(2, "separators");
+  if (!indent.is_undefined() && !indent.is_none()) {
+    if (indent.integer() < 0 || indent.integer() > 100) throw TemplateError("the indent of tojson must be 0 to 100.");
+    style.indent = static_cast<int>(indent.integer());
+    style.between = ",";
+  }
+  if (!separators.is_undefined() && !separators.is_none()) {
+    if (separators.list().size() != 2) throw TemplateError("the separators of tojson must be two texts.");
+    style.between = separators.list()[0].string();
+    style.behind_key = separators.list()[1].string();
+  }
+  style.sorts_keys = of.get(3, "sort_keys").truth();
+  std::string text = to_json(value, style);
+  check_size(text.size());
+  return text;
+}
+
+Value joined(const Value& value, const Arguments& of) {
+  const std::string between = or_else(of.get(0, "d"), "").string();
+  const Value attribute = of.get(1, "attribute");
+  std::string text;
+  bool first = true;
+  for (const Value& item : value.items()) {
+    if (!first) text += between;
+    first = false;
+    text += (attribute.is_undefined() ? item : path_of(item, attribute.text())).text();
+    check_size(text.size());
+  }
+  return text;
+}
+
+Value items_of(const Value& value, const Arguments& /*of*/) {
+  List pairs;
+  if (value.is_undefined()) return pairs;
+  for (const auto& [key, member] : value.dict()) pairs.push_back(Value::tuple({key, member}));
+  return pairs;
+}
+
+Value indented(const Value& value, const Arguments& of) {
+  const Value width = or_else(of.get(0, "width"), std::int64_t{4});
+  const bool first = of.get(1, "first").truth(), blank = of.get(2, "blank").truth();
+  if (width.is_number() && (width.integer() < 0 || width.integer() > 1000)) {
+    throw TemplateError("the width of indent must be 0 to 1000.");
+  }
+  const std::string margin =
+      width.is_string() ? width.string() : std::string(static_cast<std::size_t>(width.integer()), ' ');
+  const std::string text = value.text();
+  const auto lines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) + 1;
+  check_size(text.size() + lines * margin.size());
+  std::string out = first ? margin : "";
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    out += text[i];
+    const bool is_blank = i + 1 == text.size() || text[i + 1] == '\n';
+    if (text[i] == '\n' && (blank || !is_blank)) out += margin;
+  }
+  return out;
+}
+
+/// What values are sorted by: strings without their case, unless it counts.
+Value sort_key(const Value& value, bool case_sensitive) {
+  return value.is_string() && !case_sensitive ? Value(tokenizer::lower_case(value.string())) : value;
+}
+
+void sort_by(List& items, bool reverse, const std::function<Value(const Value&)>& key) {
+  std::stable_sort(items.begin(), items.end(), [&](const Value& one, const Value& other) {
+    return reverse ? key(other) < key(one) : key(one) < key(other);
+  });
+}
+
+Value sorted(const Value& value, const Arguments& of) {
+  List items = value.items();
+  const bool case_sensitive = of.get(1, "case_sensitive").truth();
+  const Value attribute = of.get(2, "attribute");
+  sort_by(items, of.get(0, "reverse").truth(), [&](const Value& item) {
+    return sort_key(attribute.is_undefined() ? item : path_of(item, attribute.text()), case_sensitive);
+  });
+  return items;
+}
+
+Value sorted_dict(const Value& value, const Arguments& of) {
+  List pairs = items_of(value, {}).list();
+  const bool case_sensitive = of.get(0, "case_sensitive").truth();
+  const std::size_t by = or_else(of.get(1, "by"), "key").string() == "value" ? 1 : 0;
+  sort_by(pairs, of.get(2, "reverse").truth(),
+          [&](const Value& pair) { return sort_key(pair.list()[by], case_sensitive); });
+  return pairs;
+}
+
+Value without_repeats(const Value& value, const Arguments& of) {
+  const bool case_sensitive = of.get(0, "case_sensitive").truth();
+  List kept, keys;
+  for (const Value& item : value.items()) {
+    const Value key = sort_key(item, case_sensitive);
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    keys.push_back(key);
+    kept.push_back(item);
+  }
+  return kept;
+}
+
+/// The arguments from place `first` on.
+Arguments behind(const Arguments& arguments, std::size_t first) {
+  Arguments rest = arguments;
+  const auto count = std::min(first, rest.positional.size());
+  rest.positional.erase(rest.positional.begin(), rest.positional.begin() + static_cast<std::ptrdiff_t>(count));
+  return rest;
+}
+
+Value mapped(const Value& value, const Arguments& of) {
+  List results;
+  const Value attribute = of.positional.empty() ? of.get(0, "attribute") : Value();
+  const Value otherwise = of.positional.empty() ? of.get(1, "default") : Value();
+  for (const Value& item : value.items()) {
+    if (!attribute.is_undefined()) {
+      results.push_back(or_else(path_of(item, attribute.text()), otherwise));
+    } else {
+      results.push_back(apply_filter(of.get(0, "name").string(), item, behind(of, 1)));
+    }
+  }
+  return results;
+}
+
+/// The items for which a test of the item, or of its attribute, gives `wanted`.
+Value chosen(const Value& value, const Arguments& of, bool by_attribute, bool wanted) {
+  const std::size_t place = by_attribute ? 1 : 0;
+  const bool has_test = of.positional.size() > place;
+  List kept;
+  for (const Value& item : value.items()) {
+    const Value looked_at = by_attribute ? path_of(item, of.get(0, "attribute").text()) : item;
+    const bool passes =
+        has_test ? passes_test(of.positional[place].string(), looked_at, behind(of, place + 1)) : looked_at.truth();
+    if (passes == wanted) kept.push_back(item);
+  }
+  return kept;
+}
+
+std::optional<double> number_in(const Value& value) {
+  if (value.is_number()) return value.number();
+  if (!value.is_string()) return std::nullopt;
+  const std::string text = stripped(value.string(), true, true);
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const auto [at, error] = std::from_chars(begin, end, number);
+  return error == std::errc() && at == end ? std::optional(number) : std::nullopt;
+}
+
+Value as_integer(const Value& value, const Arguments& of) {
+  if (value.is_integer()) return value;
+  const auto number = number_in(value);
+  if (!number || !(std::fabs(*number) < 9e18)) return or_else(of.get(0, "default"), std::int64_t{0});
+  return static_cast<std::int64_t>(*number);
+}
+
+Value extreme(const Value& value, bool greatest) {
+  const List items = value.items();
+  if (items.empty()) return {};
+  return *std::min_element(items.begin(), items.end(), [&](const Value& one, const Value& other) {
+    return greatest ? sort_key(other, false) < sort_key(one, false) : sort_key(one, false) < sort_key(other, false);
+  });
+}
+
+Value reversed(const Value& value, const Arguments& /*of*/) {
+  List items = value.items();
+  std::reverse(items.begin(), items.end());
+  if (!value.is_string()) return items;
+  std::string text;
+  for (const Value& item : items) text += item.string();
+  return text;
+}
+
+Value total(const Value& value, const Arguments& of) {
+  const Value attribute = of.get(0, "attribute");
+  bool whole = true;
+  double sum = 0;
+  for (const Value& item : value.items()) {
+    const Value number = attribute.is_undefined() ? item : path_of(item, attribute.text());
+    sum += number.number();
+    whole = whole && !number.is_float() && std::fabs(sum) < 9e15;
+  }
+  return whole ? Value(static_cast<std::int64_t>(sum)) : Value(sum);
+}
+
+Value rounded(const Value& value, const Arguments& of) {
+  const double scale = std::pow(10.0, static_cast<double>(or_else(of.get(0, "precision"), std::int64_t{0}).integer()));
+  const double result = std::nearbyint(value.number() * scale) / scale;
+  return std::isfinite(result) ? result : value.number();
+}
+
+Value absolute(const Value& value, const Arguments& /*of*/) {
+  if (value.is_float()) return std::fabs(value.number());
+  const std::int64_t number = value.integer();
+  if (number == std::numeric_limits<std::int64_t>::min()) throw TemplateError("a number needs more than 64 bits.");
+  return number < 0 ? -number : number;
+}
+
+const std::map<std::string, FilterFunction>& filters() {
+  static const FilterFunction kLength = [](const Value& value, const Arguments&) { return Value(value.length()); };
+  static const FilterFunction kDefault = [](const Value& value, const Arguments& of) {
+    const bool replaced = value.is_undefined() || (of.get(1, "boolean").truth() && !value.truth());
+    return replaced ? or_else(of.get(0, "default_value"), "") : value;
+  };
+  static const std::map<std::string, FilterFunction> all = {
+      {"tojson", as_json},
+      {"length", kLength},
+      {"count", kLength},
+      {"default", kDefault},
+      {"d", kDefault},
+      {"join", joined},
+      {"items", items_of},
+      {"indent", indented},
+      {"sort", sorted},
+      {"dictsort", sorted_dict},
+      {"unique", without_repeats},
+      {"map", mapped},
+      {"int", as_integer},
+      {"reverse", reversed},
+      {"sum", total},
+      {"round", rounded},
+      {"abs", absolute},
+      {"string", [](const Value& value, const Arguments&) { return Value(value.text()); }},
+      {"safe", [](const Value& value, const Arguments&) { return value; }},
+      {"list", [](const Value& value, const Arguments&) { return Value(value.items()); }},
+      {"float",
+       [](const Value& value, const Arguments& of) {
+         const auto number = number_in(value);
+         return number ? Value(*number) : or_else(of.get(0, "default"), 0.0);
+       }},
+      {"first",
+       [](const Value& value, const Arguments&) {
+         const List items = value.items();
+         return items.empty() ? Value() : items.front();
+       }},
+      {"last",
+       [](const Value& value, const Arguments&) {
+         const List items = value.items();
+         return items.empty() ? Value() : items.back();
+       }},
+      {"min", [](const Value& value, const Arguments&) { return extreme(value, false); }},
+      {"max", [](const Value& value, const Arguments&) { return extreme(value, true); }},
+      {"select", [](const Value& value, const Arguments& of) { return chosen(value, of, false, true); }},
+      {"reject", [](const Value& value, const Arguments& of) { return chosen(value, of, false, false); }},
+      {"selectattr", [](const Value& value, const Arguments& of) { return chosen(value, of, true, true); }},
+      {"rejectattr", [](const Value& value, const Arguments& of) { return chosen(value, of, true, false); }},
+      {"trim", [](const Value& value, const Arguments& of) { return call_method(value, "strip", of); }},
+      {"lower", [](const Value& value, const Arguments& of) { return call_method(value, "lower", of); }},
+      {"upper", [](const Value& value, const Arguments& of) { return call_method(value, "upper", of); }},
+      {"title", [](const Value& value, const Arguments& of) { return call_method(value, "title", of); }},
+      {"capitalize", [](const Value& value, const Arguments& of) { return call_method(value, "capitalize", of); }},
+      {"replace", [](const Value& value, const Arguments& of) { return call_method(value, "replace", of); }}};
+  return all;
+}
+
+}  // namespace
+
+bool knows_filter(const std::string& name) { return filters().contains(name); }
+
+Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
+  const auto found = filters().find(name);
+  if (found == filters().end()) throw TemplateError("the filter '" + name + "' is not supported.");
+  return found->second(value, arguments);
+}
+
+}  // namespace capstan::text_template
