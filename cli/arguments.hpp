@@ -183,6 +183,17 @@ struct DataTokenizeArguments {
   bool special_tokens = false, replace_invalid = false, verify = false, force = false;
 };
 
+struct DataChatArguments {
+  std::string tokenizer;  // a folder with tokenizer.json, or that file
+  std::vector<std::string> inputs;
+  std::string out;  // NAME.idx of NAME.idx and NAME.bin; FILE.bin with loss "all"
+  std::string key = "messages";
+  std::string chat_template;  // a file; empty: the tokenizer's folder has it
+  std::string loss = "assistant";
+  std::string end_token;  // a token's text or id; empty: none, as templates write their own
+  bool force = false;
+};
+
 struct DataShowArguments {
   std::string file, from;
   std::string key = "text";
@@ -236,8 +247,8 @@ using Arguments =
     std::variant<TrainArguments, TuneArguments, EvalArguments, GenerateArguments, AnalyzeArguments, ExportArguments,
                  DoctorArguments, PlanArguments, VerifyArguments, ModelShowArguments, AttentionShowArguments,
                  ValidateArguments, SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments,
-                 LaunchArguments, DataConvertArguments, DataTokenizeArguments, DataShowArguments, PluginsListArguments,
-                 PluginsInspectArguments, PluginsNewArguments, PluginsInstallArguments, PluginsRemoveArguments,
-                 PluginsCheckArguments>;
+                 LaunchArguments, DataConvertArguments, DataTokenizeArguments, DataChatArguments, DataShowArguments,
+                 PluginsListArguments, PluginsInspectArguments, PluginsNewArguments, PluginsInstallArguments,
+                 PluginsRemoveArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

@@ -57,6 +57,7 @@ class Definition {
   void define_elastic();
   void define_data();
   void define_data_tokenize(CLI::App& data);
+  void define_data_chat(CLI::App& data);
   void define_plugins();
   void define_doctor();
 
@@ -84,6 +85,7 @@ class Definition {
   std::optional<Command<AnalyzeArguments>> analyze_;
   std::optional<Command<DataConvertArguments>> data_convert_;
   std::optional<Command<DataTokenizeArguments>> data_tokenize_;
+  std::optional<Command<DataChatArguments>> data_chat_;
   std::optional<Command<DataShowArguments>> data_show_;
   std::optional<Command<ExportArguments>> export_;
   std::optional<Command<DoctorArguments>> doctor_;

@@ -181,6 +181,7 @@ void Definition::define_data() {
       ->take_last();
   flag(convert, "--force", to.force, "Replace what is there");
   define_data_tokenize(data);
+  define_data_chat(data);
   CLI::App& show =
       begin(data, "show", "Show what a file of tokens, or an index of a metric, holds", kDataShowExamples, data_show_);
   DataShowArguments& shown = data_show_->arguments;
@@ -207,6 +208,26 @@ void Definition::define_data_tokenize(CLI::App& data) {
   flag(app, "--special-tokens", to.special_tokens, "Add the special tokens that the tokenizer puts around a text");
   flag(app, "--replace-invalid", to.replace_invalid, "text: write U+FFFD in place of bytes that are not UTF-8");
   flag(app, "--verify", to.verify, "Decode all tokens, and compare with the text");
+  flag(app, "--force", to.force, "Replace what is there");
+}
+
+void Definition::define_data_chat(CLI::App& data) {
+  CLI::App& app =
+      begin(data, "chat", "Turn conversations into tokens with a model's chat template", kDataChatExamples, data_chat_);
+  DataChatArguments& to = data_chat_->arguments;
+  app.add_option("inputs", to.inputs, "Lines of JSON, a conversation each; of a folder all files")
+      ->type_name("FILE")
+      ->required();
+  text_option(app, "--tokenizer", to.tokenizer, "FOLDER|FILE", "tokenizer.json, or a folder that has it")->required();
+  text_option(app, "--out", to.out, "NAME.idx",
+              "Conversations in NAME.idx and NAME.bin, and the loss mask in NAME.loss")
+      ->required();
+  text_option(app, "--chat-template", to.chat_template, "FILE",
+              "The template; without it chat_template.jinja or tokenizer_config.json of the tokenizer's folder");
+  choice_option(app, "--loss", to.loss, {"assistant", "all"},
+                "Which tokens the loss counts; those of the assistant without it", false);
+  text_option(app, "--key", to.key, "NAME", "The member that holds the messages; messages without it");
+  text_option(app, "--end-token", to.end_token, "TEXT|ID", "A token behind each conversation; none without it");
   flag(app, "--force", to.force, "Replace what is there");
 }
 

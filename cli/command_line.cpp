@@ -288,6 +288,7 @@ std::optional<Arguments> Definition::taken() const {
   if (generate_->app->parsed()) return generate_->arguments;
   if (analyze_->app->parsed()) return analyze_->arguments;
   if (data_convert_->app->parsed()) return data_convert_->arguments;
+  if (data_chat_->app->parsed()) return data_chat_->arguments;
   if (data_tokenize_->app->parsed()) return data_tokenize_->arguments;
   if (data_show_->app->parsed()) return data_show_->arguments;
   if (export_->app->parsed()) return export_->arguments;

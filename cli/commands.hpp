@@ -14,6 +14,7 @@ int elastic(const ElasticArguments& arguments);
 int launch(const LaunchArguments& arguments);
 int data_convert(const DataConvertArguments& arguments);
 int data_tokenize(const DataTokenizeArguments& arguments);
+int data_chat(const DataChatArguments& arguments);
 int data_show(const DataShowArguments& arguments);
 int plugins_list(const PluginsListArguments& arguments);
 int plugins_inspect(const PluginsInspectArguments& arguments);

@@ -171,6 +171,12 @@ inline constexpr const char* kDataTokenizeExamples =
     "  capstan data tokenize documents.jsonl --tokenizer tokenizer.json --end-token '</s>' --out documents.idx "
     "--verify";
 
+inline constexpr const char* kDataChatExamples =
+    "Examples:\n"
+    "  capstan data chat chats.jsonl --tokenizer models/smollm2 --out chats.idx\n"
+    "      a line is {\"messages\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}, and may have \"tools\"\n"
+    "  capstan data chat chats.jsonl --tokenizer models/smollm2 --chat-template training.jinja --out chats.idx";
+
 inline constexpr const char* kDataShowExamples =
     "Examples:\n"
     "  capstan data show corpus.idx\n"

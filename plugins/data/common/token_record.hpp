@@ -16,6 +16,14 @@ struct TokenRecord {
   std::string format;  // "uint16", "uint32", "int32"
   std::int64_t tokens, largest_token;
 
+  /// Throws sdk::Error where the file has another number of tokens than when the record was written.
+  void check_tokens(const std::filesystem::path& of, std::int64_t found) const {
+    if (found == tokens) return;
+    throw sdk::Error("'" + of.string() + "' has " + std::to_string(found) + " tokens, but '" + of.string() +
+                     ".json' says " + std::to_string(tokens) +
+                     ": it was cut off or replaced. Tokenize again, or remove the record.");
+  }
+
   /// Throws sdk::Error where the model has no row for the largest token. `vocabulary` 0: not known.
   void check_vocabulary(const std::filesystem::path& of, std::int64_t vocabulary) const {
     if (vocabulary == 0 || largest_token < vocabulary) return;

@@ -28,6 +28,19 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
+/// The loss mask of a file; none where there is no NAME.loss.
+std::optional<sdk::MappedFile> mask_of(const std::string& name, std::int64_t tokens) {
+  const std::string path = name + ".loss";
+  std::error_code error;
+  if (!fs::exists(path, error)) return std::nullopt;
+  std::optional<sdk::MappedFile> mask(std::in_place, path);
+  const auto wanted = static_cast<std::uint64_t>(tokens + 7) / 8;
+  if (mask->size() == wanted) return mask;
+  throw sdk::Error(path + ": has " + std::to_string(mask->size()) + " bytes, and a bit for each of the " +
+                   std::to_string(tokens) + " tokens of " + name + ".bin takes " + std::to_string(wanted) +
+                   ": it is the mask of other tokens. Make both again, or remove it.");
+}
+
 /// FNV-1a of 64 bits.
 class Digest {
  public:
@@ -69,10 +82,27 @@ Documents::Documents(const std::vector<std::string>& paths) {
   }
 }
 
-std::vector<std::string> Documents::indices() const {
-  std::vector<std::string> paths;
-  for (const Part& part : parts_) paths.push_back(part.rows.index_path());
-  return paths;
+std::vector<std::pair<std::string, std::int64_t>> Documents::indices() const {
+  std::vector<std::pair<std::string, std::int64_t>> all;
+  for (const Part& part : parts_) all.emplace_back(part.rows.index_path(), part.rows.values());
+  return all;
+}
+
+bool Documents::has_loss_masks() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.mask.has_value(); });
+}
+
+std::vector<Documents::Part>::const_iterator Documents::part_of(std::int64_t token) const {
+  return std::upper_bound(parts_.begin(), parts_.end(), token,
+                          [](std::int64_t value, const Part& one) { return value < one.first_token; }) -
+         1;
+}
+
+bool Documents::counts(std::int64_t token) const {
+  const auto part = part_of(token);
+  if (!part->mask) return true;
+  const auto at = static_cast<std::uint64_t>(token - part->first_token);
+  return (part->mask->at<std::uint8_t>(at / 8) >> (at % 8) & 1) != 0;
 }
 
 void Documents::add(const std::string& name) {
@@ -82,7 +112,8 @@ void Documents::add(const std::string& name) {
   const std::int64_t numbers = rows.documents();
   const bool ends = numbers > 0 && rows.document(numbers - 1) == rows.rows();
   const std::int64_t tokens = rows.values(), documents = ends ? numbers - 1 : numbers;
-  parts_.push_back({std::move(rows), fs::path(name).filename().string(), tokens_, documents_, documents});
+  parts_.push_back(
+      {std::move(rows), fs::path(name).filename().string(), tokens_, documents_, documents, mask_of(name, tokens)});
   tokens_ += tokens;
   documents_ += documents;
 }
@@ -101,9 +132,7 @@ Documents::Place Documents::document(std::int64_t number) const {
 }
 
 void Documents::read(std::int64_t begin, std::int64_t count, std::int64_t vocabulary, std::int64_t* out) const {
-  auto part = std::upper_bound(parts_.begin(), parts_.end(), begin,
-                               [](std::int64_t value, const Part& one) { return value < one.first_token; }) -
-              1;
+  auto part = part_of(begin);
   for (; count > 0; ++part) {
     const std::int64_t from = begin - part->first_token;
     const std::int64_t some = std::min(count, part->rows.values() - from);
@@ -130,6 +159,7 @@ std::uint64_t Documents::fingerprint() const {
     const std::int64_t sizes[] = {part.rows.rows(), part.rows.documents(), part.rows.values()};
     digest.add_numbers(sizes, std::size(sizes));
     digest_values(digest, part.rows);
+    if (part.mask) digest.add({reinterpret_cast<const char*>(part.mask->data()), part.mask->size()});
   }
   return digest.value();
 }

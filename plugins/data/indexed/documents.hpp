@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "capstan/sdk/indexed_file.hpp"
@@ -21,8 +23,12 @@ class Documents {
 
   std::int64_t tokens() const { return tokens_; }
   std::int64_t documents() const { return documents_; }
-  /// The .idx files, in order.
-  std::vector<std::string> indices() const;
+  /// The .idx files, in order, and the tokens of each.
+  std::vector<std::pair<std::string, std::int64_t>> indices() const;
+  /// Whether a loss mask, NAME.loss, lies beside any of the files.
+  bool has_loss_masks() const;
+  /// Whether the loss counts a token, counted over all files: what its file's mask says; yes without a mask.
+  bool counts(std::int64_t token) const;
   Place document(std::int64_t number) const;
 
   /// `count` tokens from `begin` on. `vocabulary` > 0: a token that is not below it, or negative, is an error naming
@@ -37,9 +43,11 @@ class Documents {
     sdk::IndexedRows rows;
     std::string name;  // of the file, without its folder
     std::int64_t first_token, first_document, documents;
+    std::optional<sdk::MappedFile> mask;  // a bit a token, the first in the lowest bit of the first byte
   };
 
   void add(const std::string& name);
+  std::vector<Part>::const_iterator part_of(std::int64_t token) const;
 
   std::vector<Part> parts_;
   std::int64_t tokens_ = 0, documents_ = 0;

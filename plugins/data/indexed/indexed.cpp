@@ -47,9 +47,17 @@ class Indexed {
     vocabulary_ = source.vocabulary();
     if (length_ < 1) throw sdk::Error("the tokens a sample are not known. Set capstan.data.sequence_length.");
     data_.emplace(source.paths());
-    for (const std::string& index : data_->indices()) {
+    for (const auto& [index, tokens] : data_->indices()) {
       const auto record = capstan::data::read_token_record(host_, index);
-      if (record) record->check_vocabulary(index, vocabulary_);
+      if (!record) continue;
+      record->check_tokens(index, tokens);
+      record->check_vocabulary(index, vocabulary_);
+    }
+    if (data_->has_loss_masks() && !separate_) {
+      throw sdk::Error("'" + source.paths().front() +
+                       "' has a loss mask, and a sample of joined documents may have no token that the loss counts. "
+                       "Set capstan.data.dataset to {\"type\": \"indexed\", \"params\": {\"documents\": "
+                       "\"separate\"}}, or remove the .loss file.");
     }
     if (separate_) find_usable();
     samples_ = separate_ ? static_cast<std::int64_t>(usable_.size())
@@ -57,7 +65,7 @@ class Indexed {
     if (samples_ > 0) return;
     const std::string first = source.paths().front(), all = std::to_string(data_->tokens()) + " tokens";
     throw sdk::Error("'" + first + "': " +
-                     (separate_ ? "none of its documents has two tokens."
+                     (separate_ ? none_usable()
                                 : "holds " + all + "; a sequence of " + std::to_string(length_) + " needs " +
                                       std::to_string(length_) + " + 1. Give more data or a shorter sequence."));
   }
@@ -80,6 +88,9 @@ class Indexed {
       data_->read(place.begin, place.size, vocabulary_, tokens.data());
       std::int64_t* input = std::copy_n(tokens.begin(), place.size - 1, inputs.values() + row * length_);
       std::int64_t* label = std::copy_n(tokens.begin() + 1, place.size - 1, labels.values() + row * length_);
+      for (std::int64_t i = 0; i < place.size - 1; ++i) {
+        if (!data_->counts(place.begin + i + 1)) labels.values()[row * length_ + i] = kNoLabel;
+      }
       std::fill_n(input, length_ + 1 - place.size, 0);
       std::fill_n(label, length_ + 1 - place.size, kNoLabel);
     }
@@ -92,8 +103,21 @@ class Indexed {
 
   void find_usable() {
     for (std::int64_t i = 0; i < data_->documents(); ++i) {
-      if (data_->document(i).size >= 2) usable_.push_back(i);
+      if (has_label(data_->document(i))) usable_.push_back(i);
     }
+  }
+
+  std::string none_usable() const {
+    return data_->has_loss_masks() ? "none of its documents has a token behind its first that the loss counts."
+                                   : "none of its documents has two tokens.";
+  }
+
+  /// Whether the loss counts a token behind the first of those that a sample has room for.
+  bool has_label(const Place& document) const {
+    for (std::int64_t i = 1; i < std::min(document.size, length_ + 1); ++i) {
+      if (data_->counts(document.begin + i)) return true;
+    }
+    return false;
   }
 
   Place place_of(std::int64_t sample) const {
@@ -110,7 +134,7 @@ class Indexed {
   bool separate_;
   std::int64_t length_ = 0, vocabulary_ = 0, samples_ = 0;
   std::optional<capstan::indexed::Documents> data_;
-  std::vector<std::int64_t> usable_;  // documents of two tokens and more
+  std::vector<std::int64_t> usable_;  // with a label
 };
 
 }  // namespace

@@ -99,11 +99,7 @@ void check_record(const Piece& piece, std::uint64_t width) {
                      std::to_string(8 * width) + " bits are read. Set the format to " + piece.record->format +
                      ", and name files of one kind.");
   }
-  if (piece.record->tokens != piece.tokens) {
-    throw sdk::Error(file + " has " + std::to_string(piece.tokens) + " tokens, but " + record + " says " +
-                     std::to_string(piece.record->tokens) +
-                     ": it was cut off or replaced. Tokenize again, or remove the record.");
-  }
+  piece.record->check_tokens(piece.path, piece.tokens);
 }
 
 /// Bytes of a token.

@@ -146,6 +146,35 @@ TEST_F(IndexedDataset, ATokenOfTheRecordThatTheModelHasNotIsNamedBeforeAnyIsRead
                                                     ".idx.json' says, but the model's vocabulary has 9 entries.")));
 }
 
+TEST_F(IndexedDataset, LabelsAreThoseThatALossMaskCounts) {
+  const std::string name = (folder_ / "a").string();
+  write_documents(name, counting({5, 4, 3, 2}));  // 0 to 4, 5 to 8, 9 to 11, 12 and 13
+  // Tokens 0, 2, 4 of the first, 5 of the second, 10 and 11 of the third, 13 of the last: bits of two bytes.
+  folder_.write("a.loss", std::string("\x35\x2C", 2));
+  const Dataset data = open({name}, 4, "separate");
+  ASSERT_EQ(data.samples(), 3);  // the second has its only counted token in front, where no label stands
+  const Batch batch = data.read(std::vector<std::int64_t>{0, 1, 2});
+  EXPECT_THAT(row(batch, "labels", 0), ElementsAre(-100, 2, -100, 4));
+  EXPECT_THAT(row(batch, "input_ids", 1), ElementsAre(9, 10, 0, 0));
+  EXPECT_THAT(row(batch, "labels", 1), ElementsAre(10, 11, -100, -100));
+  EXPECT_THAT(row(batch, "labels", 2), ElementsAre(13, -100, -100, -100));
+  EXPECT_THAT([&] { open({name}, 4); },
+              ThrowsMessage<RuntimeFault>(
+                  HasSubstr("'" + name +
+                            "' has a loss mask, and a sample of joined documents may have no token that the loss "
+                            "counts. Set capstan.data.dataset to {\"type\": \"indexed\", \"params\": {\"documents\": "
+                            "\"separate\"}}, or remove the .loss file.")));
+  folder_.write("a.loss", "x");
+  EXPECT_THAT([&] { open({name}, 4, "separate"); },
+              ThrowsMessage<RuntimeFault>(
+                  HasSubstr(name + ".loss: has 1 bytes, and a bit for each of the 14 tokens of " + name +
+                            ".bin takes 2: it is the mask of other tokens. Make both again, or remove it.")));
+  folder_.write("a.loss", std::string("\x01\x00", 2));
+  EXPECT_THAT([&] { open({name}, 4, "separate"); },
+              ThrowsMessage<RuntimeFault>(
+                  HasSubstr("none of its documents has a token behind its first that the loss counts.")));
+}
+
 TEST_F(IndexedDataset, WhatCannotBeReadIsSaidInASentence) {
   const auto refused = [&](const std::string& path, std::int64_t length, const std::string& documents,
                            const std::string& text) {

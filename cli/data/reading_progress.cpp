@@ -1,0 +1,32 @@
+#include "cli/data/reading_progress.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/text/numbers.hpp"
+
+namespace capstan::cli {
+
+ReadingProgress::ReadingProgress(const std::vector<std::string>& files) : bar_(true) {
+  for (const std::string& file : files) {
+    std::error_code error;
+    const std::uintmax_t size = std::filesystem::file_size(file, error);
+    if (!error) bytes_ += size;
+  }
+}
+
+void ReadingProgress::add(std::uint64_t bytes) {
+  done_ += bytes;
+  if (rate() <= 0) return;
+  const double left = static_cast<double>(bytes_ - std::min(done_, bytes_)) / rate();
+  bar_.show(bytes_text(done_) + " of " + bytes_text(bytes_) + "  " + rate_text() + "  ETA " + duration_text(left));
+}
+
+std::string ReadingProgress::rate_text() const { return bytes_text(static_cast<std::uint64_t>(rate())) + "/s"; }
+
+double ReadingProgress::rate() const {
+  const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin_;
+  return passed.count() > 0 ? static_cast<double>(done_) / passed.count() : 0;
+}
+
+}  // namespace capstan::cli
