@@ -118,6 +118,11 @@ TEST_F(Generate, NamesWhatIsWrong) {
               HasSubstr("--top-k: must be 0, for all tokens, or more."));
   EXPECT_THAT(error_of({"--prompt", "a", "--top-k", "5"}),
               HasSubstr("--top-k and --top-p choose what is drawn from, and --temperature 0 draws nothing."));
+  EXPECT_THAT(
+      error_of(
+          {"--prompt", "ab", "--max-new", "3", "--set", "capstan.model.params.config.query_pre_attn_scalar=1e-90"}),
+      HasSubstr("the logits of token 2 are not numbers. The weights are not, or overflow in the precision of the "
+                "configuration."));
   EXPECT_THAT(error_of({"--prompts", "none.jsonl"}), HasSubstr("--prompts: 'none.jsonl' cannot be read."));
   write_bytes(*folder_ / "bad.jsonl", "{\"ids\": [1]}\n{\"prompt\": \"a\"}\n");
   EXPECT_THAT(error_of({"--prompts", "bad.jsonl"}),
