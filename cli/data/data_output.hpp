@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-/// What the commands that write files of tokens have in common.
+/// Functions that the commands which write files of tokens share.
 namespace capstan::cli {
 
 /// The files that `out` means in a format: NAME.bin and NAME.idx of NAME for "indexed".

@@ -63,7 +63,8 @@ void TokenOutput::end_document() {
 
 void TokenOutput::finish() {
   if (tokens_ == 0) throw RuntimeFault("the inputs hold no text.");
-  // What belongs to older data must never stand beside these. An index without its mask would train on all tokens.
+  // A record or a mask of older data must never stand beside new tokens: an index without its mask trains on all
+  // tokens.
   namespace fs = std::filesystem;
   fs::remove(record_file(options_.out));
   if (is_index(options_.out)) {

@@ -81,6 +81,19 @@ TEST_F(DataChat, TakesTheMarksOfATemplateAndPutsTheEndTokenBehindEachConversatio
   EXPECT_EQ(counted_text("chats"), "_______cd_#__f_#");
 }
 
+TEST_F(DataChat, CountsATokenThatLiesAcrossTheBorderOfAPart) {
+  Json json = test::byte_tokenizer();
+  json["model"]["vocab"][":c"] = 257;
+  json["model"]["vocab"]["d;"] = 258;
+  json["model"]["merges"] = Json::parse(R"([[":", "c"], ["d", ";"]])");
+  write_bytes(folder_ / "tok/tokenizer.json", json.dump());
+  write_template(
+      "{% for m in messages %}{{ m.role[0] }}:{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+      "{% endgeneration %}{% else %}{{ m.content }}{% endif %};{% endfor %}");
+  ASSERT_EQ(chat({"--out", "chats.idx"}).exit_code, 0);
+  EXPECT_EQ(counted_text("chats"), "______##__f_");  // u : a b ; a :c d; and a : f ;
+}
+
 TEST_F(DataChat, CountsAllTokensWhereAskedAndRemovesAnOlderMask) {
   ASSERT_EQ(chat({"--out", "chats.idx"}).exit_code, 0);
   EXPECT_THAT(error({"--out", "chats.idx", "--loss", "all"}, 2), HasSubstr("'chats.bin' exists."));

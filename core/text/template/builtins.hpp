@@ -23,7 +23,7 @@ Value method_of(const Value& value, const std::string& name);
 Value attribute_of(const Value& value, const std::string& name);
 Value element_of(const Value& value, const Value& key);
 
-/// What every template has: namespace, range, dict, raise_exception, strftime_now; null for other names.
+/// The functions of every template: namespace, range, dict, raise_exception, strftime_now; null for other names.
 const Value* global_of(const std::string& name);
 
 /// Strings as Python strips, cases and pads them.

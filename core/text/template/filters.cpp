@@ -84,7 +84,7 @@ Value indented(const Value& value, const Arguments& of) {
   return out;
 }
 
-/// What values are sorted by: strings without their case, unless it counts.
+/// The key by which a value is sorted: a string without its case, unless the case counts.
 Value sort_key(const Value& value, bool case_sensitive) {
   return value.is_string() && !case_sensitive ? Value(tokenizer::lower_case(value.string())) : value;
 }

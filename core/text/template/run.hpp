@@ -50,7 +50,7 @@ class Expression {
 };
 using ExpressionPtr = std::unique_ptr<const Expression>;
 
-/// What goes on behind a statement.
+/// Where rendering goes on behind a statement.
 enum class Flow { kNext, kBreak, kContinue };
 
 class Statement {

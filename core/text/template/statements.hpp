@@ -28,7 +28,7 @@ class Output final : public Statement {
   ExpressionPtr value_;
 };
 
-/// What a value is given to: "a", "a, b" or "space.a".
+/// The left side of an assignment: "a", "a, b" or "space.a".
 struct Target {
   std::vector<std::string> names;
   std::string member;  // of names[0], a namespace

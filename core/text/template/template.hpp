@@ -20,7 +20,7 @@ class TemplateError : public RuntimeFault {
   using RuntimeFault::RuntimeFault;
 };
 
-/// What a template makes of its variables.
+/// The result of a rendering.
 struct Rendered {
   std::string text;
   /// Bytes [begin, end) that {% generation %} encloses, in order.

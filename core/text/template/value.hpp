@@ -30,7 +30,7 @@ using Function = std::function<Value(const Arguments&)>;
 /// A value of a template, as Python has it. Lists and dictionaries do not change once they are made.
 class Value {
  public:
-  /// What namespace() makes: the one thing whose attributes a template may set.
+  /// The result of namespace(): a template may set its members, and those of no other value.
   struct Namespace {
     Dict members;
   };
@@ -71,7 +71,7 @@ class Value {
   const Function& function() const;
   Namespace* space() const;  // null for other values
 
-  /// What a for loop goes through: elements, keys, characters; nothing of an undefined value.
+  /// The values that a for loop goes through: elements, keys, characters; none of an undefined value.
   List items() const;
   /// Elements, keys, or characters of a string.
   std::int64_t length() const;

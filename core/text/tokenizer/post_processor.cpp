@@ -3,7 +3,7 @@
 namespace capstan::tokenizer {
 namespace {
 
-/// Those that a processor is given stand between those that it adds.
+/// Puts the tokens that a processor adds around the tokens that it is given.
 void put_around(const SpecialTokens& added, SpecialTokens& tokens) {
   tokens.before.insert(tokens.before.begin(), added.before.begin(), added.before.end());
   tokens.after.insert(tokens.after.end(), added.after.begin(), added.after.end());

@@ -22,7 +22,7 @@ class PreTokenizerSequence final : public PreTokenizer {
  public:
   PreTokenizerSequence(const Field& section, bool leave_bytes) {
     const std::vector<Field> all = section.at("pretokenizers").items();
-    // Whatever comes behind ByteLevel splits characters, not bytes.
+    // A pre-tokenizer behind ByteLevel splits characters, not bytes.
     for (const Field& one : all) all_.push_back(make_pre_tokenizer(one, leave_bytes && &one == &all.back()));
   }
   void split(const Pieces& in, Pieces& out, PieceTexts& texts) const override {

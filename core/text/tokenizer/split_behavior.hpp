@@ -9,7 +9,7 @@
 
 namespace capstan::tokenizer {
 
-/// What becomes of the delimiters by which a piece is split.
+/// How the delimiters by which a piece is split are kept.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 /// The behavior that a field names. Throws RuntimeFault with its place.

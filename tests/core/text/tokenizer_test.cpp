@@ -154,7 +154,7 @@ class TokenizerFile : public ::testing::Test {
     Encoder(tokenizer).encode(text, ids);
     return ids;
   }
-  /// What is wrong with the file, without its folder.
+  /// The error that reading the file ends with, without its folder.
   std::string error() const {
     const std::string folder = written().string();
     try {
