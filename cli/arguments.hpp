@@ -52,9 +52,11 @@ struct EvalArguments {
 struct GenerateArguments {
   ConfigArguments config;
   std::string checkpoint, init_from;  // as of EvalArguments
-  std::string prompt;                 // bytes; one of these three is given
+  std::string prompt;                 // a text; one of these three is given, or chat
   std::string ids;                    // "1,2,3"
   std::string prompts;                // a file of JSON lines
+  bool chat = false;                  // the prompt is a user's message; without one they are read from standard input
+  std::string tokenizer;              // a folder or file; empty: what came with the weights
   int max_new = 64;                   // tokens
   double temperature = 0, top_p = 1;
   std::int64_t top_k = 0;

@@ -180,11 +180,18 @@ void Definition::define_generate() {
   text_option(app, "--init-from", generate.init_from, "PATH",
               "Weights of a safetensors file, or of a folder of transformers, instead of a checkpoint")
       ->excludes("--checkpoint");
-  text_option(app, "--prompt", generate.prompt, "TEXT", "The prompt, for a model whose tokens are bytes");
+  text_option(app, "--prompt", generate.prompt, "TEXT", "The prompt");
   text_option(app, "--ids", generate.ids, "ID,ID,...", "The tokens of the prompt")->excludes("--prompt");
   text_option(app, "--prompts", generate.prompts, "FILE", "Prompts, a JSON object with text or ids on each line")
       ->excludes("--prompt")
       ->excludes("--ids");
+  app.add_flag("--chat", generate.chat,
+               "Answer the prompt as a user's message, by the model's chat template; messages from standard input "
+               "without --prompt")
+      ->excludes("--ids")
+      ->excludes("--prompts");
+  text_option(app, "--tokenizer", generate.tokenizer, "PATH",
+              "Folder with tokenizer.json, or GGUF file; what came with the weights without it");
   count_option(app, "--max-new", generate.max_new, "New tokens at most; 64 without it");
   app.add_option("--temperature", generate.temperature,
                  "Divides the logits before a token is drawn; 0, the likeliest token, without it")

@@ -1,15 +1,25 @@
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iostream>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cli/chat.hpp"
 #include "cli/commands.hpp"
 #include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
 #include "cli/prompts.hpp"
+#include "cli/saved_setup.hpp"
 #include "cli/usage_error.hpp"
+#include "cli/weights_text.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_name.hpp"
+#include "core/config/resolve/pretrained.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
 #include "core/run/generation.hpp"
@@ -46,11 +56,8 @@ TokenSampling sampling_of(const GenerateArguments& arguments, std::uint64_t seed
 }
 
 void check_options(const GenerateArguments& arguments) {
-  if (arguments.checkpoint.empty() && arguments.init_from.empty()) {
-    throw UsageError("generate: no weights are named. Give --checkpoint DIR[:TAG], or --init-from PATH.");
-  }
-  if (arguments.prompt.empty() && arguments.ids.empty() && arguments.prompts.empty()) {
-    throw UsageError("generate: no prompt is given. Give --prompt TEXT, --ids ID,ID,... or --prompts FILE.");
+  if (arguments.prompt.empty() && arguments.ids.empty() && arguments.prompts.empty() && !arguments.chat) {
+    throw UsageError("generate: no prompt is given. Give --prompt TEXT, --ids ID,ID,..., --prompts FILE or --chat.");
   }
   if (!std::isfinite(arguments.temperature) || arguments.temperature < 0) {
     throw UsageError("--temperature: must be 0 or more.");
@@ -64,25 +71,120 @@ void check_options(const GenerateArguments& arguments) {
   }
 }
 
-int generate_loaded(const GenerateArguments& arguments, const std::vector<Prompt>& prompts,
-                    const LoadedConfig& loaded) {
-  Model model = build_model(loaded);
-  const Vocabulary vocabulary = vocabulary_of(model);
-  check_prompts(prompts, vocabulary.size);
-  const DecodeFunctions functions = model.decode_functions();
-  Engine engine(std::move(model), loaded.config, loaded.plugins, loaded.communicator);
-  if (arguments.init_from.empty()) {
-    const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
-    engine.load_checkpoint(name.dir, tag_named(name.dir, name.tag));
-  } else {
-    engine.load_weights(arguments.init_from);
+/// Continues prompts with one model, and prints what it makes of them.
+class Generating {
+ public:
+  Generating(const GenerateArguments& arguments, const LoadedConfig& loaded, Model model,
+             const std::optional<ModelText>& text)
+      : arguments_(arguments),
+        text_(text ? &*text : nullptr),
+        vocabulary_(vocabulary_of(model)),
+        functions_(model.decode_functions()),
+        engine_(std::move(model), loaded.config, loaded.plugins, loaded.communicator),
+        limits_{arguments.max_new, arguments.stop.empty() ? vocabulary_.stop : token_ids("--stop", arguments.stop)},
+        sampling_(sampling_of(arguments, loaded.config.run.seed)) {
+    if (arguments.checkpoint.empty()) {
+      engine_.load_weights(arguments.init_from.empty() ? initial_weights(loaded.config) : arguments.init_from);
+    } else {
+      const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
+      engine_.load_checkpoint(name.dir, tag_named(name.dir, name.tag));
+    }
   }
-  const GenerationLimits limits{arguments.max_new,
-                                arguments.stop.empty() ? vocabulary.stop : token_ids("--stop", arguments.stop)};
-  const TokenSampling sampling = sampling_of(arguments, loaded.config.run.seed);
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const auto tokens = generate_tokens(engine, functions, prompts[i].ids, limits, sampling, i);
-    if (engine.rank() == 0) print(answer_text(prompts[i], tokens, !arguments.prompts.empty()));
+
+  void answer(std::vector<Prompt> prompts) {
+    make_tokens(prompts, text_, vocabulary_.size);
+    for (const Prompt& prompt : prompts) {
+      if (!arguments_.prompts.empty()) {
+        say(answer_line(prompt, tokens_behind(prompt.ids), text_));
+      } else if (!prompt.text) {
+        say(ids_text(tokens_behind(prompt.ids)) + "\n");
+      } else {
+        say(*prompt.text);
+        stream(prompt.ids);
+      }
+    }
+  }
+
+  /// Answers one message, or where it is empty those of standard input, until its end.
+  void chat(const std::string& message) {
+    if (!text_) {
+      throw ConfigError("--chat: the model comes without a tokenizer. Name a folder or GGUF file with --tokenizer.");
+    }
+    Chat chat(*text_);
+    end_at(text_->end_token());
+    if (!message.empty()) {
+      stream(chat.ask(message));
+      return;
+    }
+    if (engine_.world_size() > 1) {
+      throw ConfigError("--chat: several processes cannot share standard input. Give --prompt TEXT, or start one.");
+    }
+    const bool asks = isatty(STDIN_FILENO) == 1;
+    for (std::string line; (asks ? say("> ") : void()), std::getline(std::cin, line);) {
+      if (!line.empty()) chat.answered(stream(chat.ask(line)));
+    }
+  }
+
+ private:
+  void say(const std::string& text) const {
+    if (engine_.rank() == 0) print(text);
+  }
+
+  void end_at(const std::optional<std::string>& token) {
+    const tokenizer::Id id = token ? text_->tokenizer().find(*token) : tokenizer::kNoId;
+    if (arguments_.stop.empty() && id != tokenizer::kNoId) limits_.stop.push_back(id);
+  }
+
+  std::vector<std::int64_t> tokens_behind(const std::vector<std::int64_t>& ids,
+                                          const std::function<void(std::int64_t)>& on_token = {}) {
+    return generate_tokens(engine_, functions_, ids, limits_, sampling_, sequence_++, on_token);
+  }
+
+  /// Prints the text of new tokens as they come, and the line's end. Returns the text.
+  std::string stream(const std::vector<std::int64_t>& ids) {
+    std::string whole;
+    const auto next = [&](const std::string& piece) {
+      whole += piece;
+      if (!piece.empty()) say(piece);
+    };
+    if (text_) {
+      tokenizer::DecodeStream decoding(text_->tokenizer());
+      tokens_behind(ids, [&](std::int64_t token) { next(decoding.push(static_cast<tokenizer::Id>(token))); });
+      next(decoding.finish());
+    } else {
+      next(text_of_tokens(tokens_behind(ids), nullptr));
+    }
+    say("\n");
+    return whole;
+  }
+
+  const GenerateArguments& arguments_;
+  const ModelText* text_;  // null: tokens are bytes
+  Vocabulary vocabulary_;
+  DecodeFunctions functions_;
+  Engine engine_;
+  GenerationLimits limits_;
+  TokenSampling sampling_;
+  std::uint64_t sequence_ = 0;
+};
+
+/// The text side of the model, where a prompt is text.
+std::optional<ModelText> text_side(const GenerateArguments& arguments, const std::vector<Prompt>& prompts,
+                                   const std::string& weights) {
+  if (!arguments.tokenizer.empty()) return ModelText(arguments.tokenizer);
+  const bool has_text = std::any_of(prompts.begin(), prompts.end(), [](const Prompt& one) { return one.text; });
+  if (!arguments.chat && !has_text) return std::nullopt;
+  return text_of_weights(arguments.checkpoint, weights);
+}
+
+int generate_loaded(const GenerateArguments& arguments, std::vector<Prompt> prompts, const LoadedConfig& loaded) {
+  const std::string weights = arguments.init_from.empty() ? initial_weights(loaded.config) : arguments.init_from;
+  const std::optional<ModelText> text = text_side(arguments, prompts, weights);
+  Generating generating(arguments, loaded, build_model(loaded), text);
+  if (arguments.chat) {
+    generating.chat(arguments.prompt);
+  } else {
+    generating.answer(std::move(prompts));
   }
   return 0;
 }
@@ -91,8 +193,14 @@ int generate_loaded(const GenerateArguments& arguments, const std::vector<Prompt
 
 int generate(const GenerateArguments& arguments) {
   check_options(arguments);
-  const std::vector<Prompt> prompts = read_prompts(arguments);
-  LoadedConfig loaded = load_run(source_of(arguments.config), Purpose::kEvaluation);
+  const std::vector<Prompt> prompts = arguments.chat ? std::vector<Prompt>() : read_prompts(arguments);
+  RunSource source = source_of(arguments.config);
+  if (!arguments.checkpoint.empty()) add_saved_model(source, arguments.checkpoint);
+  LoadedConfig loaded = load_run(source, Purpose::kEvaluation);
+  if (arguments.checkpoint.empty() && arguments.init_from.empty() && initial_weights(loaded.config).empty()) {
+    throw UsageError(
+        "generate: no weights are named. Give --checkpoint DIR[:TAG], --init-from PATH or --model hf:FOLDER.");
+  }
   if (const auto& attention = loaded.config.attention) {
     throw ConfigError(
         attention->where +

@@ -14,12 +14,6 @@ namespace {
 
 constexpr std::int64_t kBytes = 256;
 
-Prompt text_prompt(const std::string& text) {
-  Prompt prompt{{}, true};
-  for (const char byte : text) prompt.ids.push_back(static_cast<unsigned char>(byte));
-  return prompt;
-}
-
 Prompt prompt_of_line(const std::string& where, const std::string& line) {
   Json given;
   try {
@@ -28,7 +22,7 @@ Prompt prompt_of_line(const std::string& where, const std::string& line) {
     throw ConfigError(where + ": " + error.what());
   }
   const Json *text = given.find("text"), *ids = given.find("ids");
-  if (text && text->is_string() && !ids) return text_prompt(text->as_string());
+  if (text && text->is_string() && !ids) return {{}, text->as_string()};
   Prompt prompt;
   if (ids && ids->is_array() && !text) {
     for (const Json& id : ids->as_array()) {
@@ -50,10 +44,16 @@ std::string as_utf8(std::string text) {
   }
 }
 
-std::string text_of(const std::vector<std::int64_t>& tokens) {
+std::string text_of_bytes(const std::vector<std::int64_t>& tokens) {
   std::string text;
   for (const std::int64_t token : tokens) text += static_cast<char>(token);
   return text;
+}
+
+std::vector<std::int64_t> tokens_of(const std::string& text, const ModelText& by) {
+  tokenizer::Ids ids = by.tokenizer().before();
+  tokenizer::Encoder(by.tokenizer()).encode(text, ids);
+  return {ids.begin(), ids.end()};
 }
 
 }  // namespace
@@ -74,7 +74,7 @@ std::vector<std::int64_t> token_ids(const std::string& option, const std::string
 
 std::vector<Prompt> read_prompts(const GenerateArguments& arguments) {
   if (!arguments.ids.empty()) return {Prompt{token_ids("--ids", arguments.ids)}};
-  if (arguments.prompts.empty()) return {text_prompt(arguments.prompt)};
+  if (arguments.prompts.empty()) return {Prompt{{}, arguments.prompt}};
   std::ifstream file(arguments.prompts);
   if (!file) throw ConfigError("--prompts: '" + arguments.prompts + "' cannot be read.");
   std::vector<Prompt> prompts;
@@ -88,28 +88,43 @@ std::vector<Prompt> read_prompts(const GenerateArguments& arguments) {
   return prompts;
 }
 
-void check_prompts(const std::vector<Prompt>& prompts, std::int64_t vocabulary) {
+void make_tokens(std::vector<Prompt>& prompts, const ModelText* text, std::int64_t vocabulary) {
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::string where = "prompt " + std::to_string(i + 1);
-    if (prompts[i].ids.empty()) throw ConfigError(where + ": is empty. A model continues at least one token.");
-    if (prompts[i].is_text && vocabulary != kBytes) {
-      throw ConfigError(where + ": is text, whose tokens are bytes, and the model has a vocabulary of " +
-                        std::to_string(vocabulary) + ". Give the ids of its tokens.");
+    Prompt& prompt = prompts[i];
+    if (prompt.text && text) {
+      prompt.ids = tokens_of(*prompt.text, *text);
+    } else if (prompt.text) {
+      for (const char byte : *prompt.text) prompt.ids.push_back(static_cast<unsigned char>(byte));
+    }
+    if (prompt.ids.empty()) throw ConfigError(where + ": is empty. A model continues at least one token.");
+    if (prompt.text && !text && vocabulary != kBytes) {
+      throw ConfigError(where + ": is text, the model comes without a tokenizer, and its vocabulary of " +
+                        std::to_string(vocabulary) +
+                        " is not that of bytes. Name a folder with --tokenizer, or give the ids of the tokens.");
     }
   }
 }
 
-std::string answer_text(const Prompt& prompt, const std::vector<std::int64_t>& tokens, bool of_file) {
-  if (of_file) {
-    Json line = Json::object();
-    line["ids"] = Json::Array(tokens.begin(), tokens.end());
-    if (prompt.is_text) line["text"] = as_utf8(text_of(tokens));
-    return line.dump() + "\n";
-  }
-  if (prompt.is_text) return text_of(prompt.ids) + text_of(tokens) + "\n";
+std::string text_of_tokens(const std::vector<std::int64_t>& tokens, const ModelText* text) {
+  if (!text) return text_of_bytes(tokens);
+  tokenizer::DecodeStream decoding(text->tokenizer());
+  std::string decoded;
+  for (const std::int64_t token : tokens) decoded += decoding.push(static_cast<tokenizer::Id>(token));
+  return decoded + decoding.finish();
+}
+
+std::string answer_line(const Prompt& prompt, const std::vector<std::int64_t>& tokens, const ModelText* text) {
+  Json line = Json::object();
+  line["ids"] = Json::Array(tokens.begin(), tokens.end());
+  if (prompt.text) line["text"] = as_utf8(text_of_tokens(tokens, text));
+  return line.dump() + "\n";
+}
+
+std::string ids_text(const std::vector<std::int64_t>& tokens) {
   std::string text;
   for (const std::int64_t token : tokens) text += (text.empty() ? "" : ",") + std::to_string(token);
-  return text + "\n";
+  return text;
 }
 
 }  // namespace capstan::cli

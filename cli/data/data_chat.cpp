@@ -123,10 +123,11 @@ std::string summary(const TokenOutput& output, const Chats& chats, bool masks) {
 
 int data_chat(const DataChatArguments& arguments) {
   const std::vector<std::string> paths = with_files_of_folders(arguments.inputs);
-  const Tokenizer tokenizer(arguments.tokenizer);
-  const ChatTemplate chat_template(tokenizer.file().parent_path(), arguments.chat_template);
+  const ModelText text(arguments.tokenizer);
+  const Tokenizer& tokenizer = text.tokenizer();
+  const ChatTemplate chat_template = text.chat_template(arguments.chat_template);
   const bool masks = arguments.loss == "assistant";
-  const Id end = arguments.end_token.empty() ? kNoId : end_token(tokenizer, arguments.end_token);
+  const Id end = arguments.end_token.empty() ? kNoId : end_token(text, arguments.end_token);
   watch_interrupts();
   try {
     TokenOutput output(

@@ -110,11 +110,12 @@ void report_check(const RoundTrip& check, std::int64_t documents, const Tokenize
 int data_tokenize(const DataTokenizeArguments& arguments) {
   const std::vector<std::string> paths = with_files_of_folders(arguments.inputs);
   const std::vector<TextFile> files = text_files(paths, arguments.from);
-  const Tokenizer tokenizer(arguments.tokenizer);
+  const ModelText text(arguments.tokenizer);
+  const Tokenizer& tokenizer = text.tokenizer();
   for (const std::string& member : tokenizer.unused_members()) {
     log::info(tokenizer.file().string() + ": " + member + " has no effect: documents are tokenized whole");
   }
-  const Id end = end_token(tokenizer, arguments.end_token);
+  const Id end = end_token(text, arguments.end_token);
   watch_interrupts();
   try {
     TokenOutput output(tokenizer, {.out = arguments.out, .inputs = paths, .end_token = end, .force = arguments.force});

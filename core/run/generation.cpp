@@ -24,7 +24,8 @@ Batch batch_of(const std::vector<std::int64_t>& tokens) {
 
 std::vector<std::int64_t> generate_tokens(Engine& engine, const DecodeFunctions& functions,
                                           const std::vector<std::int64_t>& prompt, const GenerationLimits& limits,
-                                          const TokenSampling& sampling, std::uint64_t sequence) {
+                                          const TokenSampling& sampling, std::uint64_t sequence,
+                                          const std::function<void(std::int64_t)>& on_token) {
   const auto known = static_cast<std::int64_t>(prompt.size());
   Decoding decoding(functions, 1, known + limits.most_tokens - 1);
   std::vector<std::int64_t> tokens, next = prompt;
@@ -40,6 +41,7 @@ std::vector<std::int64_t> generate_tokens(Engine& engine, const DecodeFunctions&
     }
     const std::int64_t token = chosen_token(logits, sampling, sequence, position);
     tokens.push_back(token);
+    if (on_token) on_token(token);
     if (std::find(limits.stop.begin(), limits.stop.end(), token) != limits.stop.end()) break;
     next = {token};
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/engine/engine.hpp"
@@ -17,10 +18,12 @@ struct GenerationLimits {
 
 /// Continues a prompt of at least one token with the model that `engine` holds. Returns the new tokens, which depend on
 /// the model, the prompt, `sampling` and `sequence`, the number of the prompt among those of a run. `functions`: of the
-/// model, from before the engine took it. Every rank of the engine calls it alike. Throws PluginError with the model's
+/// model, from before the engine took it. `on_token`, where there is one, is called with each token as it is chosen.
+/// Every rank of the engine calls it alike. Throws PluginError with the model's
 /// own text, and RuntimeFault for logits that are not numbers. [engine]
 std::vector<std::int64_t> generate_tokens(Engine& engine, const DecodeFunctions& functions,
                                           const std::vector<std::int64_t>& prompt, const GenerationLimits& limits,
-                                          const TokenSampling& sampling, std::uint64_t sequence);
+                                          const TokenSampling& sampling, std::uint64_t sequence,
+                                          const std::function<void(std::int64_t)>& on_token = {});
 
 }  // namespace capstan

@@ -2,12 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "core/text/json.hpp"
 #include "tests/cli/programs.hpp"
+#include "tests/support/byte_tokenizer.hpp"
 #include "tests/support/readers.hpp"
 
 namespace capstan::cli {
@@ -71,6 +73,39 @@ TEST_F(Generate, AnswersAFileOfPromptsByLines) {
   EXPECT_EQ(Json::parse(out.substr(end + 1)), Json::parse(R"({"ids": [104, 97, 98]})"));
 }
 
+TEST_F(Generate, TakesTextsAndMessagesByTheTokenizer) {
+  std::filesystem::create_directory(*folder_ / "tok");
+  write_bytes(*folder_ / "tok/tokenizer.json", test::byte_tokenizer().dump());
+  write_bytes(*folder_ / "tok/tokenizer_config.json",
+              R"({"eos_token": "h", "chat_template": "{% for m in messages %}{{ m.content }}{% endfor %}"})");
+  EXPECT_EQ(out_of({"--prompt", "cdefgh", "--max-new", "20", "--tokenizer", "tok"}), "cdefghabcdefghabcdefghabcd\n");
+  write_bytes(*folder_ / "texts.jsonl", "{\"text\": \"abcd\"}\n");
+  EXPECT_EQ(out_of({"--prompts", "texts.jsonl", "--max-new", "3", "--tokenizer", "tok"}),
+            "{\"ids\":[101,102,103],\"text\":\"efg\"}\n");
+  // The answer alone, until the token that ends a turn.
+  EXPECT_EQ(out_of({"--chat", "--prompt", "abcd", "--max-new", "20", "--tokenizer", "tok"}), "efgh\n");
+  EXPECT_THAT(error_of({"--chat", "--prompt", "abcd"}),
+              HasSubstr("--chat: the model comes without a tokenizer. Name a folder or GGUF file with --tokenizer."));
+  write_bytes(*folder_ / "tok/tokenizer_config.json", "{}");
+  EXPECT_THAT(error_of({"--chat", "--prompt", "a", "--tokenizer", "tok"}), HasSubstr("'tok' has no chat template"));
+  EXPECT_THAT(error_of({"--prompt", "a", "--tokenizer", "nowhere"}), HasSubstr("nowhere"));
+}
+
+TEST_F(Generate, AnswersTheMessagesOfAConversation) {
+  std::filesystem::create_directory(*folder_ / "talk");
+  write_bytes(*folder_ / "talk/tokenizer.json", test::byte_tokenizer().dump());
+  write_bytes(*folder_ / "talk/tokenizer_config.json", R"({"eos_token": "h"})");
+  write_bytes(*folder_ / "talk/chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+  write_bytes(*folder_ / "messages", "abcd\n\nab\n");
+  const std::string command = "'" CAPSTAN_TEST_BUILD_DIR
+                              "/bin/capstan' generate --config config.json --checkpoint ckpt --chat --tokenizer talk "
+                              "--max-new 20 < messages";
+  const ProcessResult result = run_process({"/bin/sh", "-c", "cd '" + folder_->path().string() + "' && " + command});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  // The second answer continues the whole conversation, abcdefghab.
+  EXPECT_EQ(result.out, "efgh\ncdefgh\n");
+}
+
 TEST_F(Generate, DrawsTheSameTokensInEveryRunAndWorld) {
   const std::vector<std::string> drawn = {"--ids", "97,98", "--max-new", "30", "--temperature", "3", "--top-p", "0.9"};
   const auto with_seed = [&](const char* seed) {
@@ -103,9 +138,10 @@ TEST_F(Generate, GivesTheGreedyTokensOfTransformers) {
 }
 
 TEST_F(Generate, NamesWhatIsWrong) {
-  EXPECT_THAT(error_of({}), HasSubstr("no prompt is given. Give --prompt TEXT, --ids ID,ID,... or --prompts FILE."));
+  EXPECT_THAT(error_of({}),
+              HasSubstr("no prompt is given. Give --prompt TEXT, --ids ID,ID,..., --prompts FILE or --chat."));
   EXPECT_THAT(run({"generate", "--config", "config.json", "--prompt", "a"}, false).err,
-              HasSubstr("no weights are named. Give --checkpoint DIR[:TAG], or --init-from PATH."));
+              HasSubstr("no weights are named. Give --checkpoint DIR[:TAG], --init-from PATH or --model hf:FOLDER."));
   EXPECT_THAT(error_of({"--ids", "97,x"}),
               HasSubstr("--ids: must be token ids with commas between, as 1,450,4996, got '97,x'."));
   EXPECT_THAT(error_of({"--ids", "97,256"}),
@@ -133,8 +169,8 @@ TEST_F(Generate, NamesWhatIsWrong) {
   write_bytes(*folder_ / "words.json", config(300));
   EXPECT_THAT(
       run({"generate", "--config", "words.json", "--checkpoint", "ckpt", "--prompt", "a"}, false).err,
-      HasSubstr("prompt 1: is text, whose tokens are bytes, and the model has a vocabulary of 300. Give the ids "
-                "of its tokens."));
+      HasSubstr("prompt 1: is text, the model comes without a tokenizer, and its vocabulary of 300 is not that of "
+                "bytes. Name a folder with --tokenizer, or give the ids of the tokens."));
   EXPECT_THAT(
       error_of({"--prompt", "a", "--set", R"(sparse_attention={"mode": "fixed", "block": 16})"}),
       HasSubstr("sparse_attention.mode: its blocks are those of a whole sequence, and a text is continued token by "

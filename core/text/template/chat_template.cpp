@@ -27,13 +27,8 @@ Json read_config(const fs::path& folder) {
   }
 }
 
-Template read_template(const fs::path& folder, const fs::path& file) {
-  if (!file.empty()) return Template(read_file(file), file.string());
-  const fs::path beside = folder / "chat_template.jinja";
-  std::error_code error;
-  if (fs::exists(beside, error)) return Template(read_file(beside), beside.string());
-  const Json config = read_config(folder);
-  const std::string name = (folder / "tokenizer_config.json").string() + ": chat_template";
+/// chat_template of tokenizer_config.json: a text, or a list in which "default" is taken.
+Template template_of(const Json& config, const std::string& where) {
   const Json* found = config.find("chat_template");
   if (found != nullptr && found->is_array()) {
     for (const Json& one : found->as_array()) {
@@ -42,11 +37,19 @@ Template read_template(const fs::path& folder, const fs::path& file) {
     }
   }
   if (found == nullptr || !found->is_string()) {
-    throw RuntimeFault("'" + folder.string() +
+    throw RuntimeFault("'" + where +
                        "' has no chat template: neither chat_template.jinja nor chat_template in "
                        "tokenizer_config.json. Name a file with --chat-template.");
   }
-  return Template(found->as_string(), name);
+  return Template(found->as_string(), where + ": chat_template");
+}
+
+Template read_template(const fs::path& folder, const fs::path& file) {
+  if (!file.empty()) return Template(read_file(file), file.string());
+  const fs::path beside = folder / "chat_template.jinja";
+  std::error_code error;
+  if (fs::exists(beside, error)) return Template(read_file(beside), beside.string());
+  return template_of(read_config(folder), folder.string());
 }
 
 /// bos_token and the like of tokenizer_config.json: a text, or an object with its content.
@@ -85,6 +88,10 @@ Json first_messages(const Json& messages, std::size_t count) {
 
 ChatTemplate::ChatTemplate(const fs::path& folder, const fs::path& file)
     : special_tokens_(special_tokens(read_config(folder))), template_(read_template(folder, file)) {}
+ChatTemplate::ChatTemplate(const Json& tokenizer_config, const std::optional<std::string>& text,
+                           const std::string& where)
+    : special_tokens_(special_tokens(tokenizer_config)),
+      template_(text ? Template(*text, where + ": chat_template.jinja") : template_of(tokenizer_config, where)) {}
 
 Rendered ChatTemplate::render(const Json& messages, const Json& tools, bool add_generation_prompt) const {
   List chat;

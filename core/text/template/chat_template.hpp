@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,9 @@ class ChatTemplate {
   /// "default" is taken. `file`: a template that is used instead, where not empty. Throws RuntimeFault naming the file
   /// that is missing or damaged, and TemplateError.
   explicit ChatTemplate(const std::filesystem::path& folder, const std::filesystem::path& file = {});
+  /// Takes `text` where there is one, or else chat_template of a tokenizer_config.json. `where`: the folder or file of
+  /// both, for messages. Throws likewise.
+  ChatTemplate(const Json& tokenizer_config, const std::optional<std::string>& text, const std::string& where);
 
   /// The text of a conversation: a list of {"role", "content", ...}. `tools` may be null. Throws TemplateError.
   Rendered render(const Json& messages, const Json& tools, bool add_generation_prompt = false) const;

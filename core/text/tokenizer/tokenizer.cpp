@@ -84,6 +84,8 @@ Tokenizer::Tokenizer(const fs::path& file_or_folder) {
   const Json json = parse_file(file);
   parts_ = std::make_unique<Parts>(file, Field(json, file.string()));
 }
+Tokenizer::Tokenizer(const Json& contents, const fs::path& file)
+    : parts_(std::make_unique<Parts>(file, Field(contents, file.string()))) {}
 
 Tokenizer::~Tokenizer() = default;
 Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;

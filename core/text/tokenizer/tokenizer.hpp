@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/text/json.hpp"
+
 namespace capstan::tokenizer {
 
 using Id = std::int32_t;
@@ -20,6 +22,8 @@ class Tokenizer {
   /// Reads FILE, or tokenizer.json of a folder. Throws RuntimeFault with file and JSON path for a file that is missing,
   /// damaged, or asks for what is not supported.
   explicit Tokenizer(const std::filesystem::path& file_or_folder);
+  /// Of the contents of tokenizer.json. `file`: for messages. Throws RuntimeFault likewise.
+  Tokenizer(const Json& contents, const std::filesystem::path& file);
   ~Tokenizer();
   Tokenizer(Tokenizer&&) noexcept;
 

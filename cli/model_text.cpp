@@ -1,0 +1,110 @@
+#include "cli/model_text.hpp"
+
+#include <fstream>
+#include <iterator>
+#include <string_view>
+#include <utility>
+
+#include "capstan/sdk/mapped_file.hpp"
+#include "core/errors.hpp"
+#include "core/pretrained/gguf_header.hpp"
+#include "core/pretrained/gguf_tokenizer.hpp"
+
+namespace capstan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kConfig = "tokenizer_config.json";
+constexpr const char* kTemplate = "chat_template.jinja";
+constexpr const char* kGguf = "metadata.gguf";
+
+std::string read_text(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  if (!in) throw RuntimeFault(file.string() + ": cannot be read.");
+  return text;
+}
+
+Json parsed(const std::string& text, const std::string& where) {
+  try {
+    return Json::parse(text);
+  } catch (const ConfigError& error) {
+    throw RuntimeFault(where + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+struct ModelText::Parts {
+  std::string where;
+  tokenizer::Tokenizer tokenizer;
+  Json config = Json::object();
+  std::optional<std::string> chat_template;
+  std::optional<fs::path> folder;
+
+  static Parts of_gguf(std::string_view bytes, const std::string& where) {
+    const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
+    GgufTokenizer found = tokenizer_of_gguf(parse_gguf(begin, bytes.size(), where), where);
+    return {where, tokenizer::Tokenizer(found.tokenizer, where), std::move(found.config)};
+  }
+
+  static Parts of_path(const fs::path& path) {
+    if (names_gguf(path)) {
+      try {
+        const sdk::MappedFile file(path);
+        return of_gguf({reinterpret_cast<const char*>(file.data()), file.size()}, path.string());
+      } catch (const sdk::Error& error) {
+        throw RuntimeFault(error.what());
+      }
+    }
+    Parts parts{path.string(), tokenizer::Tokenizer(path)};
+    parts.folder = parts.tokenizer.file().parent_path();
+    const fs::path config = *parts.folder / kConfig;
+    std::error_code error;
+    if (fs::exists(config, error)) parts.config = parsed(read_text(config), config.string());
+    return parts;
+  }
+
+  static Parts of_files(const std::map<std::string, std::string>& files, const std::string& where) {
+    const auto found = files.find(kTokenizer);
+    if (found == files.end()) return of_gguf(files.at(kGguf), where);
+    const std::string file = where + ": " + kTokenizer;
+    Parts parts{where, tokenizer::Tokenizer(parsed(found->second, file), file)};
+    if (const auto config = files.find(kConfig); config != files.end()) {
+      parts.config = parsed(config->second, where + ": " + kConfig);
+    }
+    if (const auto text = files.find(kTemplate); text != files.end()) parts.chat_template = text->second;
+    return parts;
+  }
+};
+
+ModelText::ModelText(Parts parts)
+    : where_(std::move(parts.where)),
+      tokenizer_(std::move(parts.tokenizer)),
+      config_(std::move(parts.config)),
+      chat_template_(std::move(parts.chat_template)),
+      folder_(std::move(parts.folder)) {}
+ModelText::ModelText(const fs::path& path) : ModelText(Parts::of_path(path)) {}
+ModelText::ModelText(const std::map<std::string, std::string>& files, const std::string& where)
+    : ModelText(Parts::of_files(files, where)) {}
+
+bool ModelText::has_tokenizer(const std::map<std::string, std::string>& files) {
+  return files.contains(kTokenizer) || files.contains(kGguf);
+}
+
+std::optional<std::string> ModelText::end_token() const {
+  const Json* token = config_.find("eos_token");
+  if (token != nullptr && token->is_object()) token = token->find("content");
+  return token != nullptr && token->is_string() ? std::optional(token->as_string()) : std::nullopt;
+}
+
+std::string ModelText::config_name() const { return folder_ ? (*folder_ / kConfig).string() : where_ + ": " + kConfig; }
+
+text_template::ChatTemplate ModelText::chat_template(const fs::path& file) const {
+  if (folder_) return text_template::ChatTemplate(*folder_, file);
+  return {config_, file.empty() ? chat_template_ : std::optional(read_text(file)), where_};
+}
+
+}  // namespace capstan::cli
