@@ -65,7 +65,8 @@ void Definition::define_model() {
   CLI::App& show = begin(model, "show", "List a model's parameters with shapes, types, counts and roles",
                          kModelShowExamples, model_show_);
   ModelShowArguments& arguments = model_show_->arguments;
-  text_option(show, "model", arguments.model, "TYPE[:SIZE]|hf:FOLDER|FILE", "Model, for instance gpt:124m, or a plugin's file")
+  text_option(show, "model", arguments.model, "TYPE[:SIZE]|hf:FOLDER|FILE",
+              "Model, for instance gpt:124m, or a plugin's file")
       ->required();
   config_option(show, arguments.config);
   flag(show, "--with-values", arguments.with_values, "Build the model whole, where its code needs values to be built");

@@ -82,8 +82,8 @@ std::string model_types_text(const PluginIndex& index) {
   std::string text;
   for (const ComponentRef& ref : components_of(index)) {
     if (ref.component->model_types.empty()) continue;
-    text += "  " + ref.component->type + " (" + ref.plugin->manifest.name +
-            "): " + joined(ref.component->model_types) + "\n";
+    text += "  " + ref.component->type + " (" + ref.plugin->manifest.name + "): " + joined(ref.component->model_types) +
+            "\n";
   }
   return text.empty() ? "" : "\nModel types of transformers, for --model hf:FOLDER:\n" + text;
 }

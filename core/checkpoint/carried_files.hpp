@@ -20,8 +20,8 @@ inline constexpr const char* kGgufMetadata = "metadata.gguf";
 /// The state under which checkpoints hold them, in the place of a parameter's name stands the file's.
 inline constexpr const char* kFileState = "file";
 
-/// Reads the files of a folder of transformers or a GGUF file. A file above 64 MiB, or beyond 128 MiB in all, is left out with a
-/// warning. Throws RuntimeFault for one that cannot be read.
+/// Reads the files of a folder of transformers or a GGUF file. A file above 64 MiB, or beyond 128 MiB in all, is left
+/// out with a warning. Throws RuntimeFault for one that cannot be read.
 CarriedFiles read_carried_files(const std::filesystem::path& source);
 
 /// The files that a checkpoint holds. Throws RuntimeFault for a name that no checkpoint takes with it, which could lead

@@ -83,8 +83,8 @@ std::optional<Json> toml_document(const ConfigText& text, Problems& problems) {
   return std::nullopt;
 }
 
-/// "capstan.model": "gpt:tiny" is short for the type gpt with {"size": "tiny"}; "hf:FOLDER" and "FILE.gguf" are types that
-/// resolve_pretrained() replaces.
+/// "capstan.model": "gpt:tiny" is short for the type gpt with {"size": "tiny"}; "hf:FOLDER" and "FILE.gguf" are types
+/// that resolve_pretrained() replaces.
 void expand_model(Json& document) {
   Json* section = document.find("capstan");
   Json* model = section ? section->find("model") : nullptr;

@@ -66,12 +66,12 @@ struct ComponentManifest {
   int measures_model = 0;        // optimizers: sums over the whole model
   std::vector<std::string>
       traits;  // optimizers: what they need of the engine, and cpu, cuda; docs/reference/plugins/optimizer.md
-  std::vector<std::string> attach;  // observers: events, layers, batch
-  int layer_order = 50;             // observers of layers: those of lower numbers lie around the others
-  int order = 50;                   // compressions: those of lower numbers come first
+  std::vector<std::string> attach;       // observers: events, layers, batch
+  int layer_order = 50;                  // observers of layers: those of lower numbers lie around the others
+  int order = 50;                        // compressions: those of lower numbers come first
   std::vector<std::string> model_types;  // models: "model_type"s of config.json that the parameter `config` takes
-  std::string section;              // a section of the configuration that selects this component; may be nested
-  std::string python_package;       // what the Python that it starts must have: "wandb", "wandb>=0.16.0"; may be empty
+  std::string section;                   // a section of the configuration that selects this component; may be nested
+  std::string python_package;  // what the Python that it starts must have: "wandb", "wandb>=0.16.0"; may be empty
 
   /// Of a component that computes by LibTorch's operators alone, or on no tensor: `devices = "any"` in the manifest.
   static constexpr const char* kAnyDevice = "any";

@@ -176,7 +176,8 @@ INSTANTIATE_TEST_SUITE_P(
         Misuse{{"plugins", "new", "a", "--kind", "scheduler", "--lang", "rust"}, "--lang: rust not in {c,c++}.\n"},
         Misuse{{"plugins", "new", "a", "--kind", "observer", "--lang", "c", "--template", "batch"},
                "--lang excludes --template.\n"},
-        Misuse{{"model", "show"}, "TYPE[:SIZE]|hf:FOLDER|FILE is required: Model, for instance gpt:124m, or a plugin's file.\n"},
+        Misuse{{"model", "show"},
+               "TYPE[:SIZE]|hf:FOLDER|FILE is required: Model, for instance gpt:124m, or a plugin's file.\n"},
         Misuse{{"export", "--to", "pt"},
                "--checkpoint is required: Checkpoint, the latest without TAG.\n"
                "capstan: error: --out is required: The file or folder to write; older files of the same names are "
