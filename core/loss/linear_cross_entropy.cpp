@@ -27,9 +27,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// What a chunk holds for each logit: the logit and its log-probability.
-constexpr std::int64_t kNumbersOfLogit = 2;
-
 /// One head's call: hidden [rows, width], weight [vocabulary, width], labels [rows].
 struct HeadCall {
   at::Tensor hidden, weight, labels;
@@ -228,8 +225,8 @@ at::Tensor linear_cross_entropy_operator(const at::Tensor& hidden, const at::Ten
   const HeadCall call{autocast(hidden).reshape({-1, hidden.size(-1)}), autocast(weight), labels.reshape(-1), options};
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
 
-  const auto row_bytes = std::max<std::int64_t>(
-      weight.size(0) * kNumbersOfLogit * static_cast<std::int64_t>(c10::elementSize(call.wide())), 1);
+  const auto row_bytes =
+      std::max<std::int64_t>(weight.size(0) * static_cast<std::int64_t>(c10::elementSize(call.wide())), 1);
   const std::int64_t chunk_rows = std::max<std::int64_t>(loss_chunk_bytes() / row_bytes, 1);
   if (loss_chunk_bytes() == 0 || call.rows() <= chunk_rows) {
     return sdk::plain_linear_cross_entropy(call.hidden, call.weight, call.labels, options);

@@ -8,7 +8,7 @@
 namespace capstan {
 
 /// While it lives, capstan::linear_cross_entropy on this thread, and on those that LibTorch starts for its backward,
-/// takes `bytes` for a chunk: capstan.run.loss_chunk.
+/// takes chunks of `bytes` of logits: capstan.run.loss_chunk.
 class LossChunkScope {
  public:
   explicit LossChunkScope(std::int64_t bytes);

@@ -79,7 +79,7 @@ std::span<const Key> capstan() {
     {"capstan.run.patience", "integer", "0", ">= 0", 0, "ours",
      "Evaluations in a row without a lower loss after which training ends; 0: it goes on.", "the program"},
     {"capstan.run.loss_chunk", "integer", "67108864", ">= 0", 0, "ours",
-     "Bytes that the logits of a large vocabulary, and what a loss makes of them, take at a time; 0: all logits at once.",
+     "Bytes of logits that the loss of a large vocabulary works on at a time, beside as many of probabilities; 0: all logits.",
      "the engine"},
     {"capstan.run.on_nan", "string", "\"stop\"", "stop|continue", 0, "ours",
      "What to do when the loss or a gradient is not a finite number.", "the program"},
