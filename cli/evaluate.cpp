@@ -26,8 +26,8 @@
 namespace capstan::cli {
 namespace {
 
-/// What the mean loss of a token says of a language model, for models that tell a vocabulary; else nothing. A byte
-/// takes loss / ln 2 bits, shared out over the bytes that a token stands for.
+/// Perplexity and bits a byte of a language model, by the mean loss of a token; empty for another model. A token takes
+/// loss / ln 2 bits, shared out over the bytes that it stands for.
 std::string of_language(double loss, bool language_model, const std::optional<double>& bytes_per_token) {
   if (!language_model) return "";
   std::string text = ", perplexity=" + fixed(std::exp(loss), 4);

@@ -100,9 +100,9 @@ class Engine {
   /// well.
   double eval_batch(const NextBatch& next, std::int64_t micro_batches);
 
-  /// What the model computes of one micro-batch beside its loss, by name: "logits" of gpt. Runs without gradients, in
-  /// evaluation mode, and is no part of the step under way; the batch may lack labels. The tensors are the caller's, on
-  /// the device, in the dtype that the model computes in. At ZeRO stage 3 it is one pass of all ranks, as every
+  /// Named tensors that the model computes of one micro-batch beside its loss: "logits" of gpt. Runs without gradients,
+  /// in evaluation mode, and is no part of the step under way; the batch may lack labels. The tensors are the caller's,
+  /// on the device, in the dtype that the model computes in. At ZeRO stage 3 it is one pass of all ranks, as every
   /// forward. Throws RuntimeFault for a model without outputs.
   std::map<std::string, at::Tensor> outputs(Batch& batch);
 

@@ -191,7 +191,7 @@ struct LinearCrossEntropy final : torch::autograd::Function<LinearCrossEntropy> 
   static constexpr std::size_t kArguments = 6, kSums = 4, kCount = 7;
 };
 
-/// What does not fit together.
+/// Throws c10::Error for arguments that do not fit together.
 void check_head(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& labels,
                 std::optional<double> softcap, double divisor) {
   constexpr const char* kName = "capstan::linear_cross_entropy: ";

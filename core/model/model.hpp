@@ -54,7 +54,7 @@ class Model {
   void check(Batch& batch) const;
   /// Scalar loss of one micro-batch. Throws PluginError with the model's own text.
   at::Tensor forward(Batch& batch);
-  /// What the model computes of one micro-batch beside its loss, by name. Throws RuntimeFault for a model without
+  /// Named tensors that the model computes of one micro-batch beside its loss. Throws RuntimeFault for a model without
   /// outputs, and PluginError with the model's own text, or for one that gives a name twice.
   std::map<std::string, at::Tensor> outputs(Batch& batch);
   /// For Decoding. Valid while the model lives, wherever it is moved. Throws ConfigError for a model that does not

@@ -314,7 +314,7 @@ TEST_F(Train, EvaluatesPerplexityAndWhereTokensAreBytesBitsAByte) {
   const double loss = std::stod(found[1]);
   EXPECT_NEAR(std::stod(found[2]), std::exp(loss), 1e-3);
   EXPECT_NEAR(std::stod(found[3]), std::log2(std::exp(1.0)) * loss, 1e-4);
-  // The same numbers as token ids, of which nobody knows what they stand for.
+  // Token ids do not tell how many bytes they stand for.
   EXPECT_EQ(of_tokens, of_text.substr(0, of_text.find(", bits_per_byte")) + "\n");
 }
 

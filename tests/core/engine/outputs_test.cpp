@@ -1,4 +1,4 @@
-// What an engine gives of a model beside its loss.
+// Named outputs of models, by an engine.
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 

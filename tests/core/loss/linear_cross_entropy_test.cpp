@@ -19,7 +19,7 @@ using ::testing::ThrowsMessage;
 constexpr std::int64_t kRows = 33, kWidth = 16, kVocabulary = 37;
 constexpr std::int64_t kFiveRows = 5 * kVocabulary * 4;  // a chunk's bytes
 
-/// What a head computes with; hidden is [3, 11, width], and some labels do not count.
+/// A head with its inputs; hidden is [3, 11, width], and some labels do not count.
 struct Head {
   at::Tensor hidden, weight, labels;
   LinearCrossEntropyOptions options;

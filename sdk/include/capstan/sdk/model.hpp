@@ -85,7 +85,7 @@ concept ChecksBatches = requires(const M& module, const BatchView& batch) {
   module.check(batch);
 };
 
-/// What a model computes of a micro-batch beside its loss, by name: "logits".
+/// Tensors that a model computes of a micro-batch beside its loss, by name: "logits".
 using NamedOutputs = std::map<std::string, at::Tensor>;
 
 template <class M>
