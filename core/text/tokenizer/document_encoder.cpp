@@ -36,7 +36,7 @@ void DocumentEncoder::append(std::string_view text) {
 void DocumentEncoder::finish() {
   hand_on(text_);
   text_.clear();
-  context_ = context_ids_ = 0;
+  context_ = context_ids_ = searched_ = 0;
   wanted_ = sizes_.window + 2 * sizes_.context;
 }
 
@@ -61,9 +61,10 @@ bool DocumentEncoder::can_cut(std::size_t at) {
 bool DocumentEncoder::take_window() {
   constexpr int kMostTries = 16;
   const std::size_t last = text_.size() - sizes_.context - 1;
+  const std::size_t first = std::max(context_ + sizes_.window / 2, searched_);
   for (const auto is_candidate : {is_line_break, is_space}) {
     int tries = 0;
-    for (std::size_t at = last; at > context_ + sizes_.window / 2 && tries < kMostTries; --at) {
+    for (std::size_t at = last; at > first && tries < kMostTries; --at) {
       if (!is_candidate(text_, at)) continue;
       ++tries;
       if (!can_cut(at)) continue;
@@ -72,9 +73,11 @@ bool DocumentEncoder::take_window() {
       text_.erase(0, begin);
       context_ = at - begin;
       context_ids_ = next_ids;
+      searched_ = 0;
       return true;
     }
   }
+  searched_ = last;
   return false;
 }
 

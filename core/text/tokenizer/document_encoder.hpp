@@ -49,6 +49,7 @@ class DocumentEncoder {
   std::string text_;             // the context, whose tokens were handed on, and what is not tokenized yet
   std::size_t context_ = 0;      // bytes of the context
   std::size_t context_ids_ = 0;  // tokens of the context by itself
+  std::size_t searched_ = 0;     // up to where no cut was found
   Ids ids_, whole_;
 };
 
