@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
+#include <functional>
 #include <system_error>
 #include <tuple>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/deepspeed/deepspeed_folder.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/data/mapped_file.hpp"
 #include "core/elastic/save_fence.hpp"
@@ -64,13 +66,8 @@ std::string tags_text(const fs::path& dir) {
   std::error_code error;
   std::string text;
   if (!fs::is_directory(dir, error)) return text;
-  for (const auto& tag : checkpoint_tags(dir)) text += (text.empty() ? "" : ", ") + tag;
+  for (const auto& tag : readable_tags(dir)) text += (text.empty() ? "" : ", ") + tag;
   return text.empty() ? "" : " Checkpoints there: " + text + ".";
-}
-
-bool written_by_deepspeed(const fs::path& folder) {
-  const auto names = names_in(folder);
-  return std::any_of(names.begin(), names.end(), [](const auto& name) { return name.ends_with("_states.pt"); });
 }
 
 }  // namespace
@@ -165,10 +162,7 @@ fs::path find_checkpoint(const fs::path& dir, const std::string& tag) {
   }
   std::error_code error;
   if (!fs::is_directory(dir / tag, error)) throw RuntimeFault(where + "there is no such folder." + tags_text(dir));
-  throw RuntimeFault(where + "it has no file '" + kIndexName + "'" +
-                     (written_by_deepspeed(dir / tag) ? ": DeepSpeed wrote it, whose files are not read."
-                                                      : ", so it is not a checkpoint.") +
-                     tags_text(dir));
+  throw RuntimeFault(where + "it has no file '" + kIndexName + "', so it is not a checkpoint." + tags_text(dir));
 }
 
 std::int64_t step_of(const std::string& tag) {
@@ -180,15 +174,27 @@ std::int64_t step_of(const std::string& tag) {
   return error == std::errc() && stop == end && step >= 0 ? step : -1;
 }
 
-std::vector<std::string> checkpoint_tags(const fs::path& dir) {
+namespace {
+
+std::vector<std::string> tags_that(const fs::path& dir, const std::function<bool(const fs::path& folder)>& count) {
   std::vector<std::string> tags;
   for (const auto& name : names_in(dir)) {
-    if (!name.starts_with('.') && is_there(dir / name / kIndexName)) tags.push_back(name);
+    if (!name.starts_with('.') && count(dir / name)) tags.push_back(name);
   }
   std::sort(tags.begin(), tags.end(), [](const auto& a, const auto& b) {
     return std::tuple(step_of(a), std::string_view(a)) < std::tuple(step_of(b), std::string_view(b));
   });
   return tags;
+}
+
+bool has_index(const fs::path& folder) { return is_there(folder / kIndexName); }
+
+}  // namespace
+
+std::vector<std::string> checkpoint_tags(const fs::path& dir) { return tags_that(dir, has_index); }
+
+std::vector<std::string> readable_tags(const fs::path& dir) {
+  return tags_that(dir, [](const fs::path& folder) { return has_index(folder) || is_deepspeed_folder(folder); });
 }
 
 std::string checkpoint_there(const fs::path& dir) {

@@ -58,6 +58,9 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& dir, const st
 /// Tags of the folders in `dir` that have an index, by step where they are called global_step<N>, then by name.
 std::vector<std::string> checkpoint_tags(const std::filesystem::path& dir);
 
+/// The same with the folders of DeepSpeed's checkpoints.
+std::vector<std::string> readable_tags(const std::filesystem::path& dir);
+
 /// The name of the checkpoint in `dir` that `latest` names, or the furthest one, whoever wrote it; "latest" where that
 /// file is there and names none. Empty where there is no checkpoint, nor such a folder.
 std::string checkpoint_there(const std::filesystem::path& dir);

@@ -8,6 +8,8 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_folder.hpp"
 #include "core/checkpoint/checkpoint_index.hpp"
+#include "core/checkpoint/deepspeed/deepspeed_folder.hpp"
+#include "core/checkpoint/deepspeed/read_deepspeed.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_text.hpp"
 #include "core/data/mapped_file.hpp"
@@ -131,10 +133,17 @@ class Reader {
   std::map<std::string, OpenFile> files_;
 };
 
+bool is_of_deepspeed(const fs::path& dir, const std::string& tag) {
+  check_tag(tag);
+  std::error_code error;
+  return !fs::exists(dir / tag / kIndexName, error) && is_deepspeed_folder(dir / tag);
+}
+
 }  // namespace
 
 Json read_checkpoint_state(const fs::path& dir, const std::string& tag) {
   const Reader::Takes nothing = [](const CheckpointTensor&) { return false; };
+  if (is_of_deepspeed(dir, tag)) return read_deepspeed(dir / tag, nothing, {}).state;
   return Reader(find_checkpoint(dir, tag), nothing).read_state();
 }
 
@@ -143,13 +152,15 @@ CheckpointContents read_checkpoint(const fs::path& dir, const std::string& tag) 
 }
 
 CheckpointContents read_checkpoint(const fs::path& dir, const std::string& tag,
-                                   const std::function<bool(const CheckpointTensor&)>& takes) {
-  const fs::path folder = find_checkpoint(dir, tag);
+                                   const std::function<bool(const CheckpointTensor&)>& takes,
+                                   const TrainedNames& trained) {
+  const bool of_deepspeed = is_of_deepspeed(dir, tag);
+  const fs::path folder = of_deepspeed ? dir / tag : find_checkpoint(dir, tag);
   try {
-    return Reader(folder, takes).read();
+    return of_deepspeed ? read_deepspeed(folder, takes, trained) : Reader(folder, takes).read();
   } catch (const RuntimeFault& fault) {
     std::string others;
-    for (const auto& other : checkpoint_tags(dir)) {
+    for (const auto& other : readable_tags(dir)) {
       if (other != tag) others += (others.empty() ? "" : ", ") + other;
     }
     if (others.empty()) throw;

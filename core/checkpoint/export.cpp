@@ -10,6 +10,7 @@
 
 #include "core/checkpoint/carried_files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/deepspeed/notes.hpp"
 #include "core/checkpoint/output_file.hpp"
 #include "core/checkpoint/pt_export.hpp"
 #include "core/checkpoint/safetensors.hpp"
@@ -111,6 +112,7 @@ void export_hf(const std::filesystem::path& dir, const std::string& tag,
                const std::function<HfFormat(const Json& config)>& format_of, const std::filesystem::path& out,
                std::optional<at::ScalarType> dtype) {
   const CheckpointContents contents = read_checkpoint(dir, tag);
+  log_notes(contents.state, kWeightNotes, (dir / tag).string());
   const Json* config = contents.state.find("config");
   write_hf_folder(out, format_of(config ? *config : Json::object()),
                   exported_weights(contents, (dir / tag).string(), dtype));
@@ -121,6 +123,7 @@ void export_checkpoint(const std::filesystem::path& dir, const std::string& tag,
                        const std::filesystem::path& out, std::optional<at::ScalarType> dtype) {
   const CheckpointContents contents = read_checkpoint(dir, tag);
   const std::string where = (dir / tag).string();
+  log_notes(contents.state, kWeightNotes, where);
   const std::vector<SafetensorsEntry> weights = exported_weights(contents, where, dtype);
   if (format == ExportFormat::kPt) return export_pt(out, weights, tied_names(contents, weights, where));
   write_aside(out, [&](const std::filesystem::path& aside) {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/deepspeed/notes.hpp"
 #include "core/checkpoint/export.hpp"
 #include "core/checkpoint/node_storage.hpp"
 #include "core/comm/as_one.hpp"
@@ -115,15 +116,36 @@ void check_generator(const at::Generator& generator, const at::Tensor& bytes, co
   }
 }
 
+/// Whether the state of a parameter begins as that of a new run.
+bool starts_anew(const SavedRun& saved, const CheckpointLookup& lookup, const std::string& parameter,
+                 const StateSpec& spec) {
+  return saved.starts_optimizer && !lookup.has(parameter, spec.name);
+}
+
 }  // namespace
 
 bool Keep::nodes_store() const {
   return parts_.config.checkpoint.use_node_local_storage && parts_.communicator->size() > 1;
 }
 
+TrainedNames Keep::trained_names() const {
+  TrainedNames groups(parts_.groups.size());
+  const std::vector<NamedTensor>& parameters = parts_.model.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].trained() && !parameters[i].added)
+      groups[parts_.groups.group_of(i)].push_back(parameters[i].name);
+  }
+  return groups;
+}
+
 void Keep::check_optimizer(const SavedRun& saved, const std::string& where) const {
   if (!parts_.optimizer) return;
-  const std::string type = saved.optimizer ? saved.optimizer->type : "none";
+  // Another program's file may say nothing of its optimizer: the states then tell.
+  if (!saved.writer.empty() && !saved.optimizer) return;
+  std::string type = saved.optimizer ? saved.optimizer->type : "none";
+  if (!saved.writer.empty()) {
+    if (const auto found = parts_.plugins.find("optimizer", type)) type = found.component->type;
+  }
   if (type == parts_.optimizer->manifest().type) return;
   throw RuntimeFault(where + ": was saved with optimizer " + type + ", this run uses " +
                      parts_.optimizer->manifest().type +
@@ -136,7 +158,7 @@ void Keep::check_states(const CheckpointLookup& lookup, const SavedRun& saved) {
     const ParameterEntry& entry = parts_.store.entries()[piece.entry];
     if (begins_anew(entry, lookup)) continue;
     parts_.store.for_each_state(piece, [&](const StateSpec& spec, const at::Tensor& values) {
-      if (!spec.scratch) {
+      if (!spec.scratch && !starts_anew(saved, lookup, entry.name, spec)) {
         lookup.require(entry.name, spec, state_shape(spec, entry, values), values.scalar_type());
       }
     });
@@ -144,6 +166,7 @@ void Keep::check_states(const CheckpointLookup& lookup, const SavedRun& saved) {
   for (const CompressionState& state : parts_.compressions.states_to_save()) {
     if (lookup.has(state.parameter, state.state)) lookup.require(state.parameter, state.state, state.shape);
   }
+  if (!saved.writer.empty()) return;
   for (const auto& [spec, values] : model_states()) {
     if (!spec->per_rank) lookup.require("", spec->name, {values->numel()});
     if (!spec->per_rank || saved.world_size != parts_.config.batch.world_size) continue;
@@ -219,6 +242,7 @@ void Keep::load_sampler(const SavedRun& saved, const std::string& where) {
 
 /// Components read their own texts. When one of them refuses, on any rank, all have again what they had.
 void Keep::load_components(const SavedRun& saved, const std::string& where) {
+  const bool ours = saved.writer.empty();
   const bool same_scheduler =
       saved.scheduler && parts_.config.scheduler && saved.scheduler->type == parts_.config.scheduler->type;
   const std::string optimizer_before = parts_.optimizer ? parts_.optimizer->save() : "",
@@ -229,8 +253,8 @@ void Keep::load_components(const SavedRun& saved, const std::string& where) {
   try {
     as_one(*parts_.communicator, "load_checkpoint, components", [&] {
       try {
-        if (parts_.optimizer) parts_.optimizer->load(saved.optimizer->state);
-        if (same_scheduler) parts_.schedule.load(saved.scheduler->state);
+        if (parts_.optimizer && ours) parts_.optimizer->load(saved.optimizer->state);
+        if (same_scheduler && ours) parts_.schedule.load(saved.scheduler->state);
         parts_.observers.load(saved.observers);
         parts_.compressions.load(saved.compressions);
         load_sampler(saved, where);
@@ -250,7 +274,7 @@ void Keep::load_components(const SavedRun& saved, const std::string& where) {
 }
 
 /// Parameters with their states: of each this rank's part.
-void Keep::load_entries(const CheckpointLookup& lookup) {
+void Keep::load_entries(const CheckpointLookup& lookup, const SavedRun& saved) {
   for (const SubGroup& sub_group : parts_.store.sub_groups()) {
     parts_.store.acquire(sub_group, lookup.strict() ? TileStaging::Show::kNothing : TileStaging::Show::kValues);
     for (Piece& piece : parts_.store.pieces(sub_group)) {
@@ -263,6 +287,10 @@ void Keep::load_entries(const CheckpointLookup& lookup) {
       }
       parts_.store.for_each_state(piece, [&](const StateSpec& spec, const at::Tensor& values) {
         if (spec.scratch) return;
+        if (starts_anew(saved, lookup, entry.name, spec)) {
+          values.fill_(spec.init);
+          return;
+        }
         lookup.copy(entry.name, spec.name, values, is_cut(spec) ? spec.values_for(offset, entry.shape) : 0);
       });
     }
@@ -317,17 +345,21 @@ void Keep::load_frozen(const CheckpointLookup& lookup) {
 /// States of the whole model. Those of each rank's own are of use to as many ranks only; others start anew.
 void Keep::load_model_states(const CheckpointLookup& lookup, const SavedRun& saved) {
   std::string restarted;
+  const bool ours = saved.writer.empty();
   for (const auto& [spec, values] : model_states()) {
-    if (!spec->per_rank) {
+    if (!spec->per_rank && ours) {
       lookup.copy("", spec->name, *values);
-    } else if (saved.world_size == parts_.config.batch.world_size) {
+    } else if (saved.world_size == parts_.config.batch.world_size && ours) {
       lookup.copy("", of_rank(spec->name, parts_.communicator->rank()), *values);
     } else {
       values->fill_(spec->init);
       restarted += (restarted.empty() ? "" : ", ") + spec->name;
     }
   }
-  if (!restarted.empty() && parts_.communicator->rank() == 0) {
+  if (!restarted.empty() && !ours && parts_.communicator->rank() == 0) {
+    log::warning(lookup.where() + ": " + restarted + " of " + parts_.optimizer->where() + " cannot be taken from " +
+                 saved.writer + ", which saves those of rank 0 alone: they start anew.");
+  } else if (!restarted.empty() && parts_.communicator->rank() == 0) {
     log::info(lookup.where() + ": " + restarted + " of " + parts_.optimizer->where() + " belong to each rank of " +
               std::to_string(saved.world_size) + " and start anew with " +
               std::to_string(parts_.config.batch.world_size) + ".");
@@ -359,17 +391,17 @@ void Keep::refuse_half_loaded() const {
 void Keep::apply(const CheckpointLookup& lookup, const SavedRun& saved) {
   const std::string& where = lookup.where();
   steps_.abandon_step();
-  load_entries(lookup);
+  load_entries(lookup, saved);
   parts_.store.settle_stores();
   load_model_states(lookup, saved);
   load_frozen(lookup);
   load_forward_tensors(lookup, saved);
   warn_of_other_buffers(lookup);
-  warn_of_other_states(lookup);
+  warn_of_other_states(lookup, saved);
   load_compression_states(lookup);
   parts_.progress = saved.progress;
   steps_.moved();
-  parts_.scaler.restore(saved.loss_scale);
+  if (saved.loss_scale) parts_.scaler.restore(*saved.loss_scale);
   restore_groups(saved, where);
   load_generators(lookup, saved);
   if (saved.world_size != parts_.config.batch.world_size && parts_.communicator->rank() == 0) {
@@ -393,7 +425,7 @@ void Keep::take_over(const CheckpointContents& contents, const SavedRun& saved, 
   note_step(parts_.progress.global_steps + 1);
   steps_.tell(CAPSTAN_EVENT_LOADED);
   resumed_at_ = parts_.progress.global_samples;
-  run_id_ = saved.run;
+  if (saved.writer.empty()) run_id_ = saved.run;
   files_.clear();
   if (parts_.communicator->rank() == 0) {
     // A copy, so that the checkpoint's file need not stay mapped.
@@ -417,7 +449,7 @@ Json Keep::load(const std::string& dir, const std::string& tag_given,
   as_one(*parts_.communicator, "load_checkpoint, check", [&] {
     const std::string tag = completed.empty() ? latest_tag(dir) : completed;
     where = std::filesystem::path(dir) / tag;
-    contents = read_checkpoint(dir, tag, taken_tensors());
+    contents = read_checkpoint(dir, tag, taken_tensors(), trained_names());
     saved = check(contents, CheckpointLookup(contents, where, strict));
     if (const Json* of_program = contents.state.find("client_state"); of_program && check_client_state) {
       try {
@@ -427,7 +459,11 @@ Json Keep::load(const std::string& dir, const std::string& tag_given,
       }
     }
   });
+  if (parts_.communicator->rank() == 0) {
+    for (const char* list : {kWeightNotes, kNotes}) log_notes(contents.state, list, where);
+  }
   take_over(contents, saved, where, "load_checkpoint", strict);
+  warn_of_other_numbers(contents, where);
   note_checkpoint(where);
   const Json* client_state = contents.state.find("client_state");
   return client_state ? *client_state : Json::object();

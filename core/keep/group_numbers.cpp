@@ -20,7 +20,8 @@ void Keep::check_group_numbers(const SavedRun& saved, const std::string& where) 
 }
 
 void Keep::restore_groups(const SavedRun& saved, const std::string& where) {
-  if (!parts_.optimizer) return;  // nothing is trained
+  if (!parts_.optimizer) return;                                // nothing is trained
+  if (!saved.writer.empty() && saved.base_lrs.empty()) return;  // the writer kept no numbers
   if (saved.base_lrs.size() != parts_.groups.size()) {
     if (parts_.communicator->rank() > 0) return;
     log::warning(where + ": was saved with " + std::to_string(saved.base_lrs.size()) +
@@ -35,7 +36,8 @@ void Keep::restore_groups(const SavedRun& saved, const std::string& where) {
       std::erase_if(written, [&](const auto& number) { return parts_.schedule.sets(number.first); });
       parts_.groups.restore(i, written);
     }
-    if (parts_.schedule.present()) parts_.groups.set_base_lr(i, saved.base_lrs[i]);
+    // Another program's file has the rate of its last update, not the one that its schedule began with.
+    if (parts_.schedule.present() && saved.writer.empty()) parts_.groups.set_base_lr(i, saved.base_lrs[i]);
   }
 }
 

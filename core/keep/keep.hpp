@@ -100,6 +100,8 @@ class Keep {
                  const std::string& call, bool strict = true);
   /// Which tensors of a checkpoint this rank reads: of trainable parameters those that lie in its part.
   std::function<bool(const CheckpointTensor&)> taken_tensors();
+  /// The parameters of the optimizer's groups.
+  TrainedNames trained_names() const;
   /// Compares all of a checkpoint with this engine, and changes nothing. Throws RuntimeFault naming what does not fit.
   SavedRun check(const CheckpointContents& contents, const CheckpointLookup& lookup);
   void check_optimizer(const SavedRun& saved, const std::string& where) const;
@@ -111,7 +113,7 @@ class Keep {
   void load_components(const SavedRun& saved, const std::string& where);
   void restore_groups(const SavedRun& saved, const std::string& where);
   void load_sampler(const SavedRun& saved, const std::string& where);
-  void load_entries(const CheckpointLookup& lookup);
+  void load_entries(const CheckpointLookup& lookup, const SavedRun& saved);
   /// Whether an entry is a trained state that the checkpoint lacks: its compression is new to the run.
   bool begins_anew(const ParameterEntry& entry, const CheckpointLookup& lookup) const;
   void load_compression_states(const CheckpointLookup& lookup);
@@ -138,7 +140,8 @@ class Keep {
   // Differences of a checkpoint and this run (unmatched.cpp), which rank 0 logs.
   void warn_of_other_components(const SavedRun& saved, const std::string& where) const;
   void warn_of_other_buffers(const CheckpointLookup& lookup) const;
-  void warn_of_other_states(const CheckpointLookup& lookup);
+  void warn_of_other_states(const CheckpointLookup& lookup, const SavedRun& saved);
+  void warn_of_other_numbers(const CheckpointContents& contents, const std::string& where) const;
 
   /// The contents of a snapshot of this step. Nothing of them changes before the next update.
   CheckpointContents snapshot_contents();

@@ -56,11 +56,14 @@ Sampler::Saved saved_sampler(const StateReader& state) {
 SavedRun read_saved_run(const StateReader& state) {
   SavedRun run;
   if (state.has("run")) run.run = state.text("run");
+  if (state.has("written_by")) run.writer = state.text("written_by");
   run.without_frozen = state.has("without_frozen") && state.integer("without_frozen", 0, 1) == 1;
   run.progress = {state.integer("global_steps", 0, kMostSteps), state.integer("updates", 0, kMostSteps),
                   state.integer("skipped_steps", 0, kMostSteps), state.integer("global_samples", 0, kMostSamples)};
   run.world_size = state.integer("world_size", 1, std::numeric_limits<int>::max());
-  run.loss_scale = LossScaler::read(state.object("loss_scaler"));
+  const bool ours = run.writer.empty();
+  if (ours || state.has("loss_scaler")) run.loss_scale = LossScaler::read(state.object("loss_scaler"));
+  run.starts_optimizer = !ours && run.progress.updates == 0;
   for (const StateReader& group : state.list("groups")) {
     run.base_lrs.push_back(group.number("base_lr"));
     if (!group.has("numbers")) continue;
@@ -73,6 +76,7 @@ SavedRun read_saved_run(const StateReader& state) {
   run.observers = component_states(state.object("observers"));
   if (state.has("compressions")) run.compressions = component_states(state.object("compressions"));
   if (state.has("sampler")) run.sampler = saved_sampler(state.object("sampler"));
+  if (!ours) return run;
   const StateReader generators = state.object("rng");
   generators.text("cpu");
   for (const auto& [device, digits] : generators.texts()) run.generators[device] = bytes_of(generators, device);

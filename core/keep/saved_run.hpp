@@ -25,12 +25,14 @@ struct SavedRun {
   struct Component {
     std::string type, state;
   };
-  std::string run;              // Engine::run_id(); empty: a release saved it that had none
-  bool without_frozen = false;  // parameters that were not trained are left out
+  std::string run;                // Engine::run_id(); empty: a release saved it that had none
+  std::string writer;             // "DeepSpeed 0.19.8"; empty: Capstan
+  bool without_frozen = false;    // parameters that were not trained are left out
+  bool starts_optimizer = false;  // states of the optimizer that are missing begin as those of a new run
   Progress progress;
   std::int64_t world_size = 1;
-  LossScaler::State loss_scale;
-  std::vector<double> base_lrs;  // one a parameter group
+  std::optional<LossScaler::State> loss_scale;  // absent: the writer scaled no losses
+  std::vector<double> base_lrs;                 // one a parameter group
   /// The numbers that the program had set, one map a parameter group; absent in older checkpoints.
   std::optional<std::vector<ParameterGroups::Written>> group_numbers;
   std::optional<Component> optimizer, scheduler;

@@ -57,17 +57,37 @@ void Keep::warn_of_other_buffers(const CheckpointLookup& lookup) const {
   }
 }
 
-void Keep::warn_of_other_states(const CheckpointLookup& lookup) {
+void Keep::warn_of_other_states(const CheckpointLookup& lookup, const SavedRun& saved) {
   if (!parts_.optimizer || parts_.communicator->rank() > 0) return;
   std::set<std::string> unknown = lookup.state_names();
   for (const char* name : {kParam, kBuffer, kFileState}) unknown.erase(name);
   for (const StateSpec& spec : parts_.store.states()) unknown.erase(spec.name);
   for (const CompressionState& state : parts_.compressions.states_to_save()) unknown.erase(without_of(state.state));
+  // An optimizer without steps of its own goes by the run's.
+  if (!saved.writer.empty()) unknown.erase("step");
   // Of a device that this run does not use.
   std::erase_if(unknown, [](const std::string& name) { return name.ends_with("generator"); });
   if (unknown.empty()) return;
   log::warning(lookup.where() + ": holds state " + quoted_list({unknown.begin(), unknown.end()}) +
                ", which nothing in this run keeps. The values are not used.");
+}
+
+void Keep::warn_of_other_numbers(const CheckpointContents& contents, const std::string& where) const {
+  const Json* groups = contents.state.find("groups");
+  if (groups == nullptr || groups->size() != parts_.groups.size() || parts_.communicator->rank() > 0) return;
+  for (std::size_t i = 0; i < parts_.groups.size(); ++i) {
+    const Json* then = groups->as_array()[i].find("numbers_then");
+    if (then == nullptr) continue;
+    for (const auto& [name, values] : then->as_object()) {
+      const std::vector<double>* now = parts_.groups[i].find(name);
+      if (now == nullptr) continue;
+      Json list = Json::array();
+      for (const double value : *now) list.push_back(value);
+      if (list == values) continue;
+      log::warning(where + ": parameter group " + std::to_string(i) + " was trained with " + name + " " +
+                   values.dump() + ", and goes on with " + list.dump() + " of the configuration.");
+    }
+  }
 }
 
 }  // namespace capstan

@@ -285,9 +285,9 @@ TEST(Checkpoint, WhatIsNotThereIsTold) {
                 "there: global_step1.");
   folder.write("global_step2/mp_rank_00_model_states.pt", "");
   EXPECT_EQ(fault_of([&] { read_checkpoint(dir, "global_step2"); }),
-            "checkpoint '" + dir +
-                "/global_step2': it has no file 'index.json': DeepSpeed wrote it, whose files are not "
-                "read. Checkpoints there: global_step1.");
+            "checkpoint file '" + dir +
+                "/global_step2/mp_rank_00_model_states.pt': it is empty: it was cut off. Other checkpoints there: "
+                "global_step1.");
 }
 
 TEST(Checkpoint, ATagThatIsNoNameOfAFolderIsRefused) {

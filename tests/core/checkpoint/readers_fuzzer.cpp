@@ -3,6 +3,9 @@
 // The first byte picks the reader. A reader returns or throws RuntimeFault; anything else is a bug, and so is a text
 // that is accepted and cannot be written and read again as the same. `scripts/fuzz 600 checkpoint` looks for inputs.
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -11,9 +14,11 @@
 #include <string_view>
 
 #include "core/checkpoint/checkpoint_index.hpp"
+#include "core/checkpoint/deepspeed/reading.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_reader.hpp"
 #include "core/checkpoint/state_text.hpp"
+#include "core/checkpoint/torch_file/torch_file.hpp"
 #include "core/errors.hpp"
 #include "core/keep/saved_run.hpp"
 #include "core/pretrained/gguf_model.hpp"
@@ -83,6 +88,53 @@ void read_gguf(std::string_view file) {
   demand(gguf_metadata(config).find("general.architecture") != nullptr, "a configuration has no metadata");
 }
 
+/// A file that is in no folder.
+class MemoryFile {
+ public:
+  explicit MemoryFile(std::string_view content) : number_(memfd_create("file", MFD_CLOEXEC)) {
+    demand(number_ >= 0 && ::write(number_, content.data(), content.size()) == static_cast<ssize_t>(content.size()),
+           "a file in memory cannot be made");
+  }
+  ~MemoryFile() { close(number_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+  std::string path() const { return "/proc/self/fd/" + std::to_string(number_); }
+
+ private:
+  int number_;
+};
+
+/// All tensors of a file of torch.save, and its values as a client state.
+void read_torch_file(std::string_view content) {
+  const MemoryFile memory(content);
+  const TorchFile file(memory.path());
+  std::string defect;
+  deepspeed::json_of(TorchValue::root_of(file), defect);
+  for (Pickle::Id id = 0; id < file.pickle().count(); ++id) {
+    if (file.pickle().kind(id) != Pickle::Kind::kTensor) continue;
+    try {
+      const at::Tensor tensor = file.tensor(id, "tensor");
+      file.verify(id, "tensor");
+      demand(tensor.numel() == 0 || tensor.sum().numel() == 1, "a tensor cannot be read");
+    } catch (const RuntimeFault&) {
+    }
+  }
+}
+
+/// The beginning of a stream of torch.save, up to the pickle of the object.
+std::string stream_of(std::string_view rest) {
+  return std::string("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.") +
+         std::string(rest);
+}
+
+void read_zip(std::string_view content) {
+  const ZipDirectory directory(std::as_bytes(std::span(content.data(), content.size())), "file");
+  for (const auto& [name, record] : directory.records()) {
+    demand(record.begin <= content.size() && record.size <= content.size() - record.begin,
+           "a record lies outside of its archive");
+  }
+}
+
 void read(char reader, std::string_view text) {
   switch (reader) {
     case 'h': {
@@ -100,6 +152,12 @@ void read(char reader, std::string_view text) {
       return read_index(text);
     case 's':
       return read_state(text);
+    case 'p':
+      return read_torch_file(stream_of(text));
+    case 't':
+      return read_torch_file(text);
+    case 'z':
+      return read_zip(text);
     case 'r':
       return read_run(text);
     default:

@@ -1,0 +1,106 @@
+#include "core/checkpoint/deepspeed/reading.hpp"
+#include "core/text/utf8.hpp"
+
+namespace capstan::deepspeed {
+namespace {
+
+constexpr int kDeepest = 100;
+constexpr std::int64_t kMostItems = 1'000'000;
+
+/// Makes JSON of a value, up to a number of items: a value may hold itself, or another one any number of times.
+class JsonMaker {
+ public:
+  std::optional<Json> make(const TorchValue& value, int depth = 0) {
+    if (depth > kDeepest || ++items_ > kMostItems) return refuse("it is too large or too deep");
+    switch (value.kind()) {
+      case Pickle::Kind::kNone:
+        return Json();
+      case Pickle::Kind::kBool:
+        return Json(value.boolean());
+      case Pickle::Kind::kInteger:
+        return Json(value.integer(INT64_MIN, INT64_MAX));
+      case Pickle::Kind::kReal:
+        return Json(value.file().pickle().real(value.id()));
+      case Pickle::Kind::kText:
+      case Pickle::Kind::kLongInteger:
+      case Pickle::Kind::kName:
+        return text(value.file().pickle().text(value.id()));
+      case Pickle::Kind::kList:
+      case Pickle::Kind::kTuple:
+        return list(value, depth);
+      case Pickle::Kind::kDict:
+        return object(value, depth);
+      case Pickle::Kind::kTensor:
+        return tensor(value);
+      case Pickle::Kind::kBytes:
+      case Pickle::Kind::kStorage:
+      case Pickle::Kind::kOpaque:
+        return refuse(value.described());
+    }
+    return std::nullopt;
+  }
+
+  const std::string& defect() const { return defect_; }
+
+ private:
+  std::nullopt_t refuse(std::string defect) {
+    if (defect_.empty()) defect_ = std::move(defect);
+    return std::nullopt;
+  }
+
+  std::optional<Json> text(std::string_view text) {
+    if (first_invalid_utf8(text)) return refuse("a text that is not UTF-8");
+    return Json(text);
+  }
+
+  std::optional<Json> list(const TorchValue& value, int depth) {
+    Json list = Json::array();
+    for (const TorchValue& item : value.items()) {
+      auto made = make(item, depth + 1);
+      if (!made) return std::nullopt;
+      list.push_back(std::move(*made));
+    }
+    return list;
+  }
+
+  std::optional<Json> object(const TorchValue& value, int depth) {
+    Json object = Json::object();
+    for (const auto& [name, member] : value.members()) {
+      auto made = make(member, depth + 1);
+      if (!made || !text(name)) return std::nullopt;
+      object.as_object().emplace_back(name, std::move(*made));
+    }
+    return object;
+  }
+
+  std::optional<Json> tensor(const TorchValue& value) {
+    const at::Tensor values = value.tensor();
+    if ((items_ += values.numel()) > kMostItems) return refuse("it is too large");
+    value.verify();
+    return numbers(values);
+  }
+
+  static Json numbers(const at::Tensor& values) {
+    if (values.dim() == 0) {
+      if (values.scalar_type() == at::kBool) return Json(values.item<bool>());
+      return values.is_floating_point() ? Json(values.item<double>()) : Json(values.item<std::int64_t>());
+    }
+    Json list = Json::array();
+    for (std::int64_t i = 0; i < values.size(0); ++i) list.push_back(numbers(values.select(0, i)));
+    return list;
+  }
+
+  std::int64_t items_ = 0;
+  std::string defect_;
+};
+
+}  // namespace
+
+std::optional<Json> json_of(const TorchValue& value, std::string& defect) {
+  JsonMaker maker;
+  auto made = maker.make(value);
+  defect = maker.defect();
+  return made;
+}
+
+}  // namespace capstan::deepspeed
