@@ -105,6 +105,12 @@ struct VerifyArguments {
   bool second = false;       // another engine of the process has trained a step before
 };
 
+struct CheckpointShowArguments {
+  std::string checkpoint;  // DIR or DIR:TAG
+  bool hash = false;       // of the values of each tensor
+  bool json = false;
+};
+
 struct ModelShowArguments {
   ConfigArguments config;
   std::string model;         // TYPE, TYPE:SIZE or a plugin's file
@@ -247,10 +253,10 @@ struct PluginsCheckArguments {
 
 using Arguments =
     std::variant<TrainArguments, TuneArguments, EvalArguments, GenerateArguments, AnalyzeArguments, ExportArguments,
-                 DoctorArguments, PlanArguments, VerifyArguments, ModelShowArguments, AttentionShowArguments,
-                 ValidateArguments, SchemaArguments, ReportArguments, UpgradeArguments, ElasticArguments,
-                 LaunchArguments, DataConvertArguments, DataTokenizeArguments, DataChatArguments, DataShowArguments,
-                 PluginsListArguments, PluginsInspectArguments, PluginsNewArguments, PluginsInstallArguments,
-                 PluginsRemoveArguments, PluginsCheckArguments>;
+                 DoctorArguments, PlanArguments, VerifyArguments, ModelShowArguments, CheckpointShowArguments,
+                 AttentionShowArguments, ValidateArguments, SchemaArguments, ReportArguments, UpgradeArguments,
+                 ElasticArguments, LaunchArguments, DataConvertArguments, DataTokenizeArguments, DataChatArguments,
+                 DataShowArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
+                 PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

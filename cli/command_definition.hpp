@@ -48,6 +48,7 @@ class Definition {
   void define_export();
   void define_plan();
   void define_verify();
+  void define_checkpoint();
   void define_model();
   void define_attention();
   void define_validate();
@@ -91,6 +92,7 @@ class Definition {
   std::optional<Command<DoctorArguments>> doctor_;
   std::optional<Command<PlanArguments>> plan_;
   std::optional<Command<VerifyArguments>> verify_;
+  std::optional<Command<CheckpointShowArguments>> checkpoint_show_;
   std::optional<Command<ModelShowArguments>> model_show_;
   std::optional<Command<AttentionShowArguments>> attention_show_;
   std::optional<Command<ValidateArguments>> validate_;

@@ -59,6 +59,17 @@ void Definition::define_verify() {
   keys.common();
 }
 
+void Definition::define_checkpoint() {
+  CLI::App& checkpoint = *app_.add_subcommand("checkpoint", "What a checkpoint holds");
+  checkpoint.require_subcommand(1);
+  CLI::App& show = begin(checkpoint, "show", "Tell of a checkpoint of Capstan or DeepSpeed what it holds",
+                         kCheckpointShowExamples, checkpoint_show_);
+  CheckpointShowArguments& arguments = checkpoint_show_->arguments;
+  text_option(show, "checkpoint", arguments.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG")->required();
+  flag(show, "--hash", arguments.hash, "With the SHA-256 of each tensor's values as float32");
+  flag(show, "--json", arguments.json, "Print all of it as JSON, tensor by tensor");
+}
+
 void Definition::define_model() {
   CLI::App& model = *app_.add_subcommand("model", "What a model is made of");
   model.require_subcommand(1);

@@ -134,6 +134,7 @@ Definition::Definition() : app_(kDescription, "capstan") {
   define_export();
   define_plan();
   define_verify();
+  define_checkpoint();
   define_model();
   define_attention();
   define_validate();
@@ -295,6 +296,7 @@ std::optional<Arguments> Definition::taken() const {
   if (doctor_->app->parsed()) return doctor_->arguments;
   if (plan_->app->parsed()) return plan_->arguments;
   if (verify_->app->parsed()) return verify_->arguments;
+  if (checkpoint_show_->app->parsed()) return checkpoint_show_->arguments;
   if (model_show_->app->parsed()) return model_show_->arguments;
   if (attention_show_->app->parsed()) return attention_show_->arguments;
   if (validate_->app->parsed()) return validate_->arguments;

@@ -32,6 +32,7 @@ int export_weights(const ExportArguments& arguments);
 int doctor(const DoctorArguments& arguments);
 int plan(const PlanArguments& arguments);
 int verify(const VerifyArguments& arguments);
+int checkpoint_show(const CheckpointShowArguments& arguments);
 int model_show(const ModelShowArguments& arguments);
 int attention_show(const AttentionShowArguments& arguments);
 

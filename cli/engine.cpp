@@ -21,6 +21,7 @@ struct Run {
   int operator()(const DoctorArguments& arguments) const { return doctor(arguments); }
   int operator()(const PlanArguments& arguments) const { return plan(arguments); }
   int operator()(const VerifyArguments& arguments) const { return verify(arguments); }
+  int operator()(const CheckpointShowArguments& arguments) const { return checkpoint_show(arguments); }
   int operator()(const ModelShowArguments& arguments) const { return model_show(arguments); }
   int operator()(const AttentionShowArguments& arguments) const { return attention_show(arguments); }
   template <class T>

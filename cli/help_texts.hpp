@@ -111,6 +111,13 @@ inline constexpr const char* kVerifyExamples =
     "\n"
     "Exit code 0 when every variant trains as it must, otherwise 1.";
 
+inline constexpr const char* kCheckpointShowExamples =
+    "Examples:\n"
+    "  capstan checkpoint show ckpt/\n"
+    "  capstan checkpoint show ds_ckpt/:global_step500 --json\n"
+    "  capstan checkpoint show ckpt/ --hash\n"
+    "      equal values have equal hashes, whatever the number of processes and the ZeRO stage";
+
 inline constexpr const char* kModelShowExamples =
     "Examples:\n"
     "  capstan model show gpt:124m\n"
