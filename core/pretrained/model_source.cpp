@@ -20,8 +20,9 @@ constexpr const char* kConfigFile = "config.json";
 constexpr std::uintmax_t kLargestConfig = 1 << 20;  // bytes; the largest that are known have some 100 kB
 constexpr int kDeepestConfig = 32;
 
-/// Keys of config.json that tell who wrote it and in which type its weights are.
-constexpr const char* kOfTheWriter[] = {"_name_or_path", "transformers_version", "torch_dtype", "dtype", "use_cache"};
+/// Keys of config.json that tell who wrote it, in which type its weights are, and where generated texts end.
+constexpr const char* kOfTheWriter[] = {"_name_or_path", "transformers_version", "torch_dtype", "dtype",
+                                        "use_cache",     "bos_token_id",         "eos_token_id"};
 
 std::string in_quotes(const fs::path& path) { return "'" + path.string() + "'"; }
 
