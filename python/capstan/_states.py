@@ -11,6 +11,8 @@ from capstan._core import ConfigError, RuntimeFault
 
 RESERVED = "capstan.python"  # in a checkpoint's client state: what this package keeps there
 
+DEEPSPEED_SCHEDULE = "deepspeed.lr_scheduler"  # there: the state of a program's schedule that DeepSpeed has saved
+
 _log = logging.getLogger("capstan")
 _ALLOWED = "numbers, texts, tuples, lists, dicts and tensors"
 

@@ -17,7 +17,7 @@ from capstan._core import ConfigError, RuntimeFault
 from capstan._loader import loader_of, loss_of
 from capstan._module import call, next_of, once, refuse_tied_data, refuse_wrapped, shown_of
 from capstan._optimizers import is_translated, left_out, numbers_of, of_program
-from capstan._states import RESERVED, check_schedule, packed, schedule_text, states_of
+from capstan._states import DEEPSPEED_SCHEDULE, RESERVED, check_schedule, packed, schedule_text, states_of
 from capstan._views import OptimizerView, OwnOptimizer, ScheduleView
 
 __all__ = ["Engine", "initialize"]
@@ -371,6 +371,15 @@ class Engine(torch.nn.Module):
         state = json.loads(self._core.load_checkpoint(load_dir, str(tag), bool(load_module_strict), fault_of))
         if isinstance(state, dict):
             state.pop(RESERVED, None)
+            theirs = state.pop(DEEPSPEED_SCHEDULE, None)
+            if isinstance(theirs, dict) and "lr_scheduler" in wanted:
+                # load_state_dict() makes a member of whatever it is given.
+                known = getattr(self._program_schedule, "state_dict", dict)()
+                states["lr_scheduler"] = {key: value for key, value in theirs.items() if key in known}
+        for what in wanted:
+            if what not in states:
+                _log.warning("load_checkpoint: %s has no state of the program's own %s, which goes on with the one that it has.",
+                             os.path.join(load_dir, str(tag)), what)
         if self._view is not None:
             self._view.show()
         if "optimizer" in states:

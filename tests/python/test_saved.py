@@ -11,6 +11,7 @@ import torch
 
 import capstan
 from models import frozen_net
+from small_engine import Net as SmallNet, engine_of, step
 from support import CAPSTAN, config, in_processes, values_hash
 
 FOLDER = os.environ["CAPSTAN_TEST_FOLDER"]
@@ -38,6 +39,47 @@ def trained(longest=8):
     engine.backward(engine(torch.arange(4)))
     engine.step()
     return engine
+
+
+class FromDeepSpeed(unittest.TestCase):
+    """A run of torch alone, which the stand-in for DeepSpeed's file at ZeRO stage 0 has whole."""
+
+    def test_goes_on_with_the_states_and_the_programs_schedule(self):
+        def schedule(optimizer):
+            return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
+
+        torch.manual_seed(5)
+        net = SmallNet()
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
+        rates = schedule(optimizer)
+
+        def steps(count):
+            for _ in range(count):
+                optimizer.zero_grad()
+                net(torch.ones(4, 4)).square().mean().backward()
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+                optimizer.step()
+                rates.step()
+
+        steps(3)
+        folder = os.path.join(FOLDER, "from_deepspeed")
+        os.makedirs(os.path.join(folder, "global_step3"))
+        torch.save({"module": net.state_dict(), "buffer_names": [], "optimizer": optimizer.state_dict(), "param_shapes": None,
+                    "frozen_param_shapes": None, "shared_params": None, "lr_scheduler": rates.state_dict(), "skipped_steps": 0,
+                    "global_steps": 3, "global_samples": 12, "dp_world_size": 1, "mp_world_size": 1, "ds_config": {},
+                    "ds_version": "0.19.8", "epoch": 4}, os.path.join(folder, "global_step3", "mp_rank_00_model_states.pt"))
+        with open(os.path.join(folder, "latest"), "w", encoding="utf-8") as file:
+            file.write("global_step3")
+        steps(2)
+
+        engine = engine_of(SmallNet(), lr_scheduler=schedule)
+        self.assertEqual(engine.load_checkpoint(folder), (os.path.join(folder, "global_step3"), {"epoch": 4}))
+        self.assertEqual((engine.global_steps, engine.global_samples, engine.get_lr()), (3, 12, [1e-2 * 0.5**3]))
+        for _ in range(2):
+            step(engine)
+        self.assertEqual(engine.get_lr(), rates.get_last_lr())
+        for expected, found in zip(net.parameters(), engine.module.parameters()):
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
 class Names(unittest.TestCase):

@@ -37,6 +37,9 @@ constexpr std::array kOwn = {"module",
                              "sparse_tensor_module_names",
                              "universal_checkpoint_info"};
 
+/// The member of the client state that has the state of a program's own schedule.
+constexpr const char* kScheduleOfProgram = "deepspeed.lr_scheduler";
+
 const Json* member_of(const Json& object, const char* section, const char* key) {
   const Json* around = object.find(section);
   return around != nullptr ? around->find(key) : nullptr;
@@ -63,6 +66,15 @@ Json client_state(Reading& reading) {
     } else {
       reading.note("client state '" + name + "' cannot be read (" + defect + ") and is left out.");
     }
+  }
+  // DeepSpeed's schedules have their place alone, which the counters tell.
+  const auto schedule = reading.model_root().find("lr_scheduler");
+  if (!schedule || schedule->find("last_batch_iteration")) return state;
+  std::string defect;
+  if (auto json = json_of(*schedule, defect)) {
+    state[kScheduleOfProgram] = std::move(*json);
+  } else {
+    reading.note("the state of the program's schedule cannot be read (" + defect + ") and is left out.");
   }
   return state;
 }
