@@ -14,12 +14,14 @@
 #include "core/host_tensor.hpp"
 #include "core/log.hpp"
 #include "core/pretrained/gguf_header.hpp"
+#include "core/pretrained/gguf_tokenizer.hpp"
 
 namespace capstan {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kTokenizer = "tokenizer.json";
 constexpr std::uint64_t kLargestFile = 64 << 20, kLargestSum = 128 << 20;  // bytes
 
 bool is_carried(std::string_view name) {
@@ -36,6 +38,10 @@ at::Tensor bytes_of(const void* bytes, std::uint64_t count) {
   at::Tensor tensor = host_empty({static_cast<std::int64_t>(count)}, at::kByte);
   if (count > 0) std::memcpy(tensor.mutable_data_ptr(), bytes, count);
   return tensor;
+}
+
+std::string_view text_of(const at::Tensor& bytes) {
+  return {static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel())};
 }
 
 CarriedFiles files_of_folder(const fs::path& folder) {
@@ -106,11 +112,23 @@ CarriedFiles carried_files_of(const CheckpointContents& contents) {
 }
 
 void write_carried_files(const fs::path& folder, const CarriedFiles& files) {
-  for (const auto& [name, bytes] : files) {
-    if (name == kGgufMetadata) continue;
-    const std::string_view text(static_cast<const char*>(bytes.const_data_ptr()),
-                                static_cast<std::size_t>(bytes.numel()));
+  const auto write = [&](const std::string& name, std::string_view text) {
     write_aside(folder / name, [&](const fs::path& aside) { write_file(aside, text); });
+  };
+  for (const auto& [name, bytes] : files) {
+    if (name != kGgufMetadata) write(name, text_of(bytes));
+  }
+  const auto gguf = files.find(kGgufMetadata);
+  if (gguf == files.end() || files.contains(kTokenizer)) return;
+  try {
+    const std::string_view bytes = text_of(gguf->second);
+    const std::string where = "the GGUF file that the model came from";
+    const GgufHeader header = parse_gguf(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), where);
+    const GgufTokenizer made = tokenizer_of_gguf(header, where);
+    write(kTokenizer, made.tokenizer.dump());
+    write("tokenizer_config.json", made.config.dump(2) + "\n");
+  } catch (const RuntimeFault& fault) {
+    log::warning(folder.string() + ": no tokenizer.json is written: " + fault.what());
   }
 }
 

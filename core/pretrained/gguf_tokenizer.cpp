@@ -214,6 +214,7 @@ GgufTokenizer tokenizer_of_gguf(const GgufHeader& header, const std::string& whe
   for (const std::string_view merge : reader.texts("tokenizer.ggml.merges")) merges.push_back(std::string(merge));
 
   GgufTokenizer made{Json::object(), Json::object()};
+  made.tokenizer["version"] = "1.0";
   made.tokenizer["added_tokens"] = std::move(added);
   if (split->composes) made.tokenizer["normalizer"] = with_type("NFC");
   made.tokenizer["pre_tokenizer"] = pre_tokenizer(*split);
@@ -224,6 +225,7 @@ GgufTokenizer tokenizer_of_gguf(const GgufHeader& header, const std::string& whe
   model["merges"] = std::move(merges);
   made.tokenizer["model"] = std::move(model);
 
+  made.config["tokenizer_class"] = "PreTrainedTokenizerFast";
   const std::pair<const char*, const char*> names[] = {{"bos_token", "tokenizer.ggml.bos_token_id"},
                                                        {"eos_token", "tokenizer.ggml.eos_token_id"},
                                                        {"unk_token", "tokenizer.ggml.unknown_token_id"},

@@ -154,9 +154,12 @@ TEST_F(Generate, NamesWhatIsWrong) {
               HasSubstr("--top-k: must be 0, for all tokens, or more."));
   EXPECT_THAT(error_of({"--prompt", "a", "--top-k", "5"}),
               HasSubstr("--top-k and --top-p choose what is drawn from, and --temperature 0 draws nothing."));
+  run({"export", "--checkpoint", "ckpt", "--to", "safetensors", "--out", "model.safetensors"});
   EXPECT_THAT(
-      error_of(
-          {"--prompt", "ab", "--max-new", "3", "--set", "capstan.model.params.config.query_pre_attn_scalar=1e-90"}),
+      run({"generate", "--config", "config.json", "--init-from", "model.safetensors", "--prompt", "ab", "--max-new",
+           "3", "--set", "capstan.model.params.config.query_pre_attn_scalar=1e-90"},
+          false)
+          .err,
       HasSubstr("the logits of token 2 are not numbers. The weights are not, or overflow in the precision of the "
                 "configuration."));
   EXPECT_THAT(error_of({"--prompts", "none.jsonl"}), HasSubstr("--prompts: 'none.jsonl' cannot be read."));
@@ -167,8 +170,9 @@ TEST_F(Generate, NamesWhatIsWrong) {
   EXPECT_THAT(error_of({"--prompts", "empty.jsonl"}),
               HasSubstr("prompt 1: is empty. A model continues at least one token."));
   write_bytes(*folder_ / "words.json", config(300));
+  run({"train", "--config", "words.json", "--data", "text.txt", "--steps", "1", "--save", "words"});
   EXPECT_THAT(
-      run({"generate", "--config", "words.json", "--checkpoint", "ckpt", "--prompt", "a"}, false).err,
+      run({"generate", "--config", "words.json", "--checkpoint", "words", "--prompt", "a"}, false).err,
       HasSubstr("prompt 1: is text, the model comes without a tokenizer, and its vocabulary of 300 is not that of "
                 "bytes. Name a folder with --tokenizer, or give the ids of the tokens."));
   EXPECT_THAT(

@@ -8,6 +8,7 @@
 #include "core/errors.hpp"
 #include "core/host_tensor.hpp"
 #include "core/pretrained/gguf_header.hpp"
+#include "core/text/json.hpp"
 #include "tests/core/data/temporary_folder.hpp"
 #include "tests/core/pretrained/gguf_bytes.hpp"
 
@@ -62,6 +63,32 @@ TEST(CarriedFiles, OfAFolderThatLeadsNowhereAreAnError) {
   std::filesystem::create_symlink("tokenizer.json", folder / "tokenizer.json");
   EXPECT_THAT([&] { read_carried_files(folder.path()); },
               ThrowsMessage<RuntimeFault>(HasSubstr("tokenizer.json': Too many levels of symbolic links.")));
+}
+
+TEST(CarriedFiles, OfAGgufFileGiveAFolderItsTokenizer) {
+  const TemporaryFolder folder, out, other;
+  const auto with = [](const char* kind) {
+    test::GgufBytes file = test::small_llama();
+    file.words("tokenizer.ggml.model", kind)
+        .add("tokenizer.ggml.tokens", 9, test::GgufBytes::texts({"a", "b", "ab"}))
+        .add("tokenizer.ggml.merges", 9, test::GgufBytes::texts({"a b"}))
+        .count("tokenizer.ggml.eos_token_id", 1);
+    return file.bytes();
+  };
+  folder.write("m.gguf", with("gpt2"));
+  write_carried_files(out.path(), read_carried_files(folder / "m.gguf"));
+  EXPECT_EQ(Json::parse(test::read_bytes(out / "tokenizer.json")).at("model"),
+            Json::parse(R"({"type": "BPE", "ignore_merges": false, "vocab": {"a": 0, "b": 1, "ab": 2},
+                            "merges": ["a b"]})"));
+  EXPECT_EQ(Json::parse(test::read_bytes(out / "tokenizer_config.json")).at("eos_token"), Json("b"));
+
+  folder.write("m.gguf", with("llama"));
+  ::testing::internal::CaptureStderr();
+  write_carried_files(other.path(), read_carried_files(folder / "m.gguf"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("no tokenizer.json is written: the GGUF file that the model came from: its tokenizer is of the "
+                        "kind 'llama'"));
+  EXPECT_FALSE(std::filesystem::exists(other / "tokenizer.json"));
 }
 
 TEST(CarriedFiles, OfAGgufFileAreItsMetadataWithoutTheShape) {

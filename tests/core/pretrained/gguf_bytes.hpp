@@ -16,6 +16,16 @@ class GgufBytes {
   }
   static std::string text(std::string_view text) { return raw(std::uint64_t{text.size()}) + std::string(text); }
 
+  /// A value of type 9, of elements of `type`.
+  static std::string array(std::uint32_t type, std::size_t count, const std::string& elements) {
+    return raw(type) + raw(std::uint64_t{count}) + elements;
+  }
+  static std::string texts(const std::vector<std::string>& texts) {
+    std::string elements;
+    for (const std::string& one : texts) elements += text(one);
+    return array(8, texts.size(), elements);
+  }
+
   GgufBytes& add(std::string_view key, std::uint32_t type, const std::string& value) {
     metadata_ += text(key) + raw(type) + value;
     ++keys_;

@@ -15,34 +15,26 @@ using test::GgufBytes;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string array(std::uint32_t type, std::size_t count, const std::string& elements) {
-  return GgufBytes::raw(type) + GgufBytes::raw(std::uint64_t{count}) + elements;
-}
-
 /// A token for each byte, "<end>", "ab", "12", the last two of which are merges.
 class Bytes {
  public:
   Bytes() {
     const Json json = test::byte_tokenizer();
-    std::vector<std::string> tokens(256);
+    tokens_.resize(256);
     for (const auto& [text, id] : json.at("model").at("vocab").as_object()) {
-      tokens[static_cast<std::size_t>(id.as_integer())] = text;
+      tokens_[static_cast<std::size_t>(id.as_integer())] = text;
     }
-    tokens.insert(tokens.end(), {"<end>", "ab", "12"});
-    for (const std::string& token : tokens) {
-      tokens_ += GgufBytes::text(token);
-      kinds_ += GgufBytes::raw(std::int32_t{token == "<end>" ? 3 : 1});
-    }
-    count_ = tokens.size();
+    tokens_.insert(tokens_.end(), {"<end>", "ab", "12"});
+    for (const std::string& token : tokens_) kinds_ += GgufBytes::raw(std::int32_t{token == "<end>" ? 3 : 1});
   }
 
   GgufBytes file(const std::string& pre) const {
     GgufBytes file;
     file.words("tokenizer.ggml.model", "gpt2")
         .words("tokenizer.ggml.pre", pre)
-        .add("tokenizer.ggml.tokens", 9, array(8, count_, tokens_))
-        .add("tokenizer.ggml.token_type", 9, array(5, count_, kinds_))
-        .add("tokenizer.ggml.merges", 9, array(8, 2, GgufBytes::text("a b") + GgufBytes::text("1 2")))
+        .add("tokenizer.ggml.tokens", 9, GgufBytes::texts(tokens_))
+        .add("tokenizer.ggml.token_type", 9, GgufBytes::array(5, tokens_.size(), kinds_))
+        .add("tokenizer.ggml.merges", 9, GgufBytes::texts({"a b", "1 2"}))
         .count("tokenizer.ggml.bos_token_id", 256)
         .count("tokenizer.ggml.eos_token_id", 256)
         .words("tokenizer.chat_template", "{{ messages }}");
@@ -50,8 +42,8 @@ class Bytes {
   }
 
  private:
-  std::string tokens_, kinds_;
-  std::size_t count_ = 0;
+  std::vector<std::string> tokens_;
+  std::string kinds_;
 };
 
 GgufTokenizer read(const GgufBytes& file) {
@@ -80,8 +72,10 @@ TEST(GgufTokenizer, IsThatOfTransformers) {
   const GgufBytes file = Bytes().file("gpt-2");
   EXPECT_THAT(encoded(file, "abc 12<end>\xC3\xA9"), ElementsAre(257, 'c', ' ', 258, 256, 0xC3, 0xA9));
   const GgufTokenizer made = read(file);
-  EXPECT_EQ(made.config,
-            Json::parse(R"({"bos_token": "<end>", "eos_token": "<end>", "chat_template": "{{ messages }}"})"));
+  EXPECT_EQ(
+      made.config,
+      Json::parse(
+          R"({"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<end>", "eos_token": "<end>", "chat_template": "{{ messages }}"})"));
   const tokenizer::Tokenizer tokenizer(made.tokenizer, "f.gguf");
   tokenizer::DecodeStream decoding(tokenizer);
   std::string text;
@@ -114,8 +108,8 @@ TEST(GgufTokenizer, NamesWhatIsWrong) {
               HasSubstr("tokenizer.ggml.padding_token_id must be the number of a token, below 259."));
   EXPECT_THAT(failure(GgufBytes()
                           .words("tokenizer.ggml.model", "gpt2")
-                          .add("tokenizer.ggml.tokens", 9, array(8, 1, GgufBytes::text("a")))
-                          .add("tokenizer.ggml.token_type", 9, array(5, 0, ""))),
+                          .add("tokenizer.ggml.tokens", 9, GgufBytes::texts({"a"}))
+                          .add("tokenizer.ggml.token_type", 9, GgufBytes::array(5, 0, ""))),
               HasSubstr("tokenizer.ggml.token_type has 0 numbers, and there are 1 tokens."));
 }
 
