@@ -2,6 +2,8 @@
 
 #include <ATen/ops/full.h>
 
+#include "core/host_tensor.hpp"
+
 namespace capstan::deepspeed {
 
 OptimizerMembers members_of(const TorchValue& states) {
@@ -57,7 +59,7 @@ void add_scalars(Reading& reading, const Shape& parameter, const std::vector<Opt
   if (first.step) reading.set_step(parameter.name, *first.step);
   for (const auto& [name, value] : first.scalars) {
     reading.contents.tensors.push_back(
-        {parameter.name, state_of(name), {1}, 0, at::full({1}, value.number(), at::kFloat)});
+        {parameter.name, state_of(name), {1}, 0, at::full({1}, value.number(), host_options(at::kFloat))});
   }
 }
 

@@ -7,6 +7,7 @@
 #include "core/checkpoint/deepspeed/optimizer_members.hpp"
 #include "core/checkpoint/deepspeed/reading.hpp"
 #include "core/errors.hpp"
+#include "core/host_tensor.hpp"
 
 namespace capstan {
 namespace deepspeed {
@@ -107,7 +108,7 @@ void add_steps(Reading& reading) {
   for (const std::string& name : reading.optimized) {
     const auto found = reading.steps.find(name);
     const std::int64_t step = found == reading.steps.end() ? reading.counters.updates() : found->second;
-    reading.contents.tensors.push_back({name, "step", {1}, 0, at::full({1}, step, at::kLong)});
+    reading.contents.tensors.push_back({name, "step", {1}, 0, at::full({1}, step, host_options(at::kLong))});
   }
 }
 
