@@ -40,8 +40,8 @@ at::Tensor read_inputs(const sdk::BatchView& batch, std::int64_t sequence_length
   }
   if (inputs.size(1) > sequence_length) {
     throw sdk::Error("input_ids: " + std::to_string(inputs.size(1)) + " positions, this model has " +
-                     std::to_string(sequence_length) +
-                     ". Shorten the sequences, or raise the model's parameter '" + bounds.sequence + "'.");
+                     std::to_string(sequence_length) + ". Shorten the sequences, or raise the model's parameter '" +
+                     bounds.sequence + "'.");
   }
   return inputs;
 }

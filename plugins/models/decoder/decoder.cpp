@@ -134,7 +134,9 @@ LinearCrossEntropyOptions Decoder::head() const {
   return head;
 }
 
-at::Tensor Decoder::logits_of(const at::Tensor& hidden) const { return sdk::head_logits(hidden, head_weight(), head()); }
+at::Tensor Decoder::logits_of(const at::Tensor& hidden) const {
+  return sdk::head_logits(hidden, head_weight(), head());
+}
 
 }  // namespace capstan::models
 
