@@ -39,7 +39,7 @@ void Definition::define_train() {
   saving_options(keys);
   text_option(app, "--resume", train.resume, "DIR[:TAG]", "Continue from a checkpoint, the latest without TAG");
   text_option(app, "--init-from", train.init_from, "PATH",
-              "Start from the weights of a safetensors file, or of a folder of transformers")
+              "Start from the weights of a safetensors file, a checkpoint or a folder of transformers")
       ->excludes("--resume");
   keys.text("--teacher", "capstan.teacher.path", "PATH",
             "Checkpoint (DIR[:TAG]) or safetensors file that layer reduction takes layers from");

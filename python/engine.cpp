@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "capstan/layer.hpp"
+#include "core/checkpoint/checkpoint.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
 #include "core/registry/plugin_call.hpp"
@@ -329,6 +330,12 @@ void PyEngine::begin_no_sync() {
 void PyEngine::end_no_sync() {
   in_no_sync_ = false;
   engine().set_accumulation_boundary(boundary_);
+}
+
+std::string client_state_of(const std::string& dir, const std::string& tag) {
+  const Json state = read_checkpoint_state(dir, tag);
+  const Json* of_program = state.find("client_state");
+  return (of_program != nullptr ? *of_program : Json::object()).dump();
 }
 
 std::string PyEngine::load_checkpoint(const std::string& dir, const std::string& tag, bool strict,

@@ -58,7 +58,7 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& dir, const st
 /// Tags of the folders in `dir` that have an index, by step where they are called global_step<N>, then by name.
 std::vector<std::string> checkpoint_tags(const std::filesystem::path& dir);
 
-/// The same with the folders of DeepSpeed's checkpoints.
+/// Tags as checkpoint_tags() gives them, with those of DeepSpeed's checkpoints.
 std::vector<std::string> readable_tags(const std::filesystem::path& dir);
 
 /// The name of the checkpoint in `dir` that `latest` names, or the furthest one, whoever wrote it; "latest" where that

@@ -150,10 +150,11 @@ class Engine {
   /// state; nothing, and the engine is as before, where no snapshot is whole. Called by all ranks; otherwise as
   /// load_checkpoint.
   std::optional<Json> load_snapshot(SnapshotFolder& folder);
-  /// Takes parameter values from a safetensors file, or from a folder of Hugging Face's transformers where the model
-  /// knows the names there; every trainable parameter must be there with its shape. Values are converted to the
-  /// training precision. Throws RuntimeFault naming what is missing or misshapen; what fails on one rank is thrown on
-  /// all of them, as by load_checkpoint. Called by all ranks.
+  /// Takes parameter values from a safetensors file, from a checkpoint of Capstan or DeepSpeed (its folder, or
+  /// FOLDER:TAG), or from a folder of Hugging Face's transformers where the model knows the names there; every
+  /// trainable parameter must be there with its shape. Values are converted to the training precision. Throws
+  /// RuntimeFault naming what is missing or misshapen; what fails on one rank is thrown on all of them, as by
+  /// load_checkpoint. Called by all ranks.
   void load_weights(const std::string& file_or_folder);
   /// compression_training.layer_reduction: takes the layers that the section names, and its other modules, from a
   /// deeper teacher, parameters and buffers alike: a checkpoint (its folder, or FOLDER:TAG) or a safetensors file with

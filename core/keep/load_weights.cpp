@@ -5,16 +5,44 @@
 #include <filesystem>
 #include <set>
 
+#include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/checkpoint_name.hpp"
+#include "core/checkpoint/export.hpp"
 #include "core/checkpoint/hf_folder.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/comm/as_one.hpp"
 #include "core/errors.hpp"
+#include "core/keep/checkpoint_lookup.hpp"
 #include "core/keep/keep.hpp"
 #include "core/log.hpp"
 #include "core/pretrained/gguf_header.hpp"
 
 namespace capstan {
 namespace {
+
+/// DIR:TAG, or a folder with the file `latest`. The Trainer of transformers leaves weights beside such a file, with
+/// their config.json.
+bool is_checkpoint(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error)) return false;
+  const CheckpointName name = CheckpointName::parse(path);
+  const std::filesystem::path dir(name.dir);
+  if (!name.tag.empty()) return std::filesystem::is_directory(dir, error);
+  return std::filesystem::exists(dir / "latest", error) && !std::filesystem::exists(dir / "config.json", error);
+}
+
+/// The weights of a checkpoint, which stay in `contents` until they are taken.
+GivenWeights weights_of(const std::string& path, const TrainedNames& trained, CheckpointContents& contents) {
+  const CheckpointName name = CheckpointName::parse(path);
+  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : tag_named(name.dir, name.tag);
+  const auto is_weight = [](const CheckpointTensor& one) { return one.state == kParam || one.state == kBuffer; };
+  contents = read_checkpoint(name.dir, tag, is_weight, trained);
+  GivenWeights values;
+  for (SafetensorsEntry& entry : exported_weights(contents, (std::filesystem::path(name.dir) / tag).string())) {
+    values.emplace(entry.name, std::move(entry));
+  }
+  return values;
+}
 
 /// Whether others have written it, with names of their own and perhaps a tokenizer beside the weights.
 bool is_pretrained(const std::string& path) {
@@ -96,12 +124,14 @@ void Keep::take_given(const GivenWeights& values, const char* call) {
 
 void Keep::load_weights(const std::string& file) {
   const at::NoGradGuard no_grad;
+  CheckpointContents contents;
   GivenWeights values;
   CarriedFiles files;
   as_one(*parts_.communicator, "load_weights, check", [&] {
-    values = read_values(file, parts_.model);
+    const bool of_run = is_checkpoint(file);
+    values = of_run ? weights_of(file, trained_names(), contents) : read_values(file, parts_.model);
     check_values(file, values, parts_.model);
-    if (is_pretrained(file) && parts_.communicator->rank() == 0) files = read_carried_files(file);
+    if (!of_run && is_pretrained(file) && parts_.communicator->rank() == 0) files = read_carried_files(file);
   });
   take_given(values, "load_weights");
   files_ = std::move(files);

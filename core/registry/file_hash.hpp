@@ -11,7 +11,7 @@ namespace capstan {
 /// SHA-256 of a file's bytes as 64 lower-case hexadecimal digits. Throws PluginError.
 std::string sha256_of_file(const std::filesystem::path& file);
 
-/// The same of the bytes that `next` gives, call after call, until there are none.
+/// SHA-256 of the bytes that `next` gives, call after call, until it gives none.
 std::string sha256_of(const std::function<std::span<const std::byte>()>& next);
 
 }  // namespace capstan

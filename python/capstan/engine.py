@@ -345,10 +345,13 @@ class Engine(torch.nn.Module):
         """Loads a tag, or the one that `latest` names. Returns the checkpoint's folder and the client state; (None, {}), with
         a warning, where load_dir holds no checkpoint. Without `load_module_strict`, parameters and buffers that the checkpoint or
         the module lacks are named in a warning, and the module's stay as they are. Called by all ranks. Raises RuntimeFault naming
-        what does not fit; the engine is then as before."""
-        if load_module_only or not load_optimizer_states or custom_load_fn is not None:
-            raise RuntimeFault("load_checkpoint: takes a checkpoint as a whole. For the weights alone run 'capstan export "
-                               "--checkpoint DIR --to safetensors --out FILE', and call engine.load_weights(FILE).")
+        what does not fit; the engine is then as before. With `load_module_only` the engine takes parameters and buffers, and begins
+        its states and its steps as a new one."""
+        if custom_load_fn is not None or (not load_optimizer_states and not load_module_only):
+            raise RuntimeFault("load_checkpoint: takes a checkpoint as a whole, or its weights alone: load_module_only=True.")
+        if load_module_only and not load_module_strict:
+            raise RuntimeFault("load_checkpoint: load_module_only takes a checkpoint with all of the module's parameters, so "
+                               "load_module_strict=False cannot stand beside it.")
         load_dir = os.fspath(load_dir)
         if tag is None:
             latest = os.path.join(load_dir, "latest")
@@ -357,6 +360,12 @@ class Engine(torch.nn.Module):
                 return None, {}
             with open(latest, encoding="utf-8") as file:
                 tag = file.read().strip()
+        if load_module_only:
+            state = json.loads(self._core.client_state_of(load_dir, str(tag)))
+            self._core.load_weights(f"{load_dir}:{tag}")
+            for reserved in (RESERVED, DEEPSPEED_SCHEDULE):
+                state.pop(reserved, None)
+            return os.path.join(load_dir, str(tag)), state
         wanted = [what for what, takes in (("optimizer", self._own is not None),
                                            ("lr_scheduler", self._program_schedule is not None and load_lr_scheduler_states)) if takes]
         states = {}

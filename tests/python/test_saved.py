@@ -81,6 +81,20 @@ class FromDeepSpeed(unittest.TestCase):
         for expected, found in zip(net.parameters(), engine.module.parameters()):
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
+    def test_gives_its_weights_alone_to_an_engine_that_begins(self):
+        folder = os.path.join(FOLDER, "weights_alone")
+        torch.manual_seed(5)
+        theirs = capstan.initialize(model=SmallNet(), config=config())[0]
+        step(theirs)
+        theirs.save_checkpoint(folder, "one", client_state={"epoch": 4})
+        engine, net = engine_of(SmallNet()), SmallNet()
+        net.load_state_dict(theirs.module.state_dict())
+        fresh = capstan.initialize(model=net, config=config())[0]
+        self.assertEqual(engine.load_checkpoint(folder, "one", load_module_only=True), (os.path.join(folder, "one"), {"epoch": 4}))
+        self.assertEqual((engine.global_steps, values_hash(engine)), (0, values_hash(theirs)))
+        self.assertEqual(step(engine), step(fresh))
+        self.assertEqual(values_hash(engine), values_hash(fresh))
+
 
 class Names(unittest.TestCase):
     def test_are_those_of_state_dict(self):

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStates = "_states.pt";
 
-/// What the name of a file says.
+/// The parts of a file's name.
 struct StatesName {
   std::int64_t rank = 0;            // of the data-parallel processes
   std::int64_t model_parallel = 0;  // of the processes that share a model's tensors or layers

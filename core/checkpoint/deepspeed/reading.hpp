@@ -17,7 +17,7 @@
 #include "core/checkpoint/torch_file/torch_value.hpp"
 #include "core/text/json.hpp"
 
-// What the files of this folder share while they read one checkpoint of DeepSpeed.
+// Types and functions that the files of this folder share while they read one checkpoint of DeepSpeed.
 
 namespace capstan::deepspeed {
 
@@ -72,7 +72,7 @@ struct Reading {
   void set_step(const std::string& parameter, const TorchValue& step);
 };
 
-/// The same names for the states of optimizers as Capstan's plugins have: Adagrad's "sum" is "exp_avg_sq".
+/// The name that Capstan's optimizers have for a state: "exp_avg_sq" for Adagrad's "sum", and otherwise theirs.
 std::string state_of(const std::string& theirs);
 /// The tensor of a value in one dimension, of a floating-point type.
 Flat flat_of(const TorchValue& value);
@@ -85,7 +85,7 @@ void read_parameter_partitions(Reading& reading);  // stage 3
 void read_whole_optimizer(Reading& reading);       // stage 0
 void read_universal(Reading& reading);
 
-/// What the model file has beside the optimizer's parameters: frozen parameters and buffers.
+/// Adds the frozen parameters, the buffers and the further names of parameters.
 void read_rest_of_model(Reading& reading);
 
 /// The state of a checkpoint of Capstan: counters, loss scale, groups, configuration, client state.

@@ -1,4 +1,4 @@
-// What the model's file has beside the parameters that the optimizer trains.
+// Frozen parameters, buffers and further names of parameters, which the optimizer's files lack.
 
 #include <algorithm>
 #include <map>

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kFormat = 1;  // of state.json
 constexpr std::int64_t kMostSteps = 1'000'000'000'000;
 
-/// What DeepSpeed itself keeps in the model's file; the rest is the program's.
+/// The members of the model's file that DeepSpeed itself keeps; others are the program's client state.
 constexpr std::array kOwn = {"module",
                              "buffer_names",
                              "optimizer",

@@ -227,7 +227,7 @@ class PickleMachine {
     push_items(Kind::kDict, std::move(flat));
   }
 
-  /// What calling `function` would give, where that is plain data.
+  /// Makes the plain data that a call would give, or an opaque value.
   void reduce() {
     const Id arguments = pop(), function = pop();
     const std::vector<Id> given = items(arguments);

@@ -10,7 +10,7 @@
 
 namespace capstan {
 
-/// What a pickle of torch.save describes, as data: nothing is imported, called or made, whatever the pickle says.
+/// The values that a pickle of torch.save describes, as data: no code is imported or called, whatever the pickle says.
 ///
 /// The instructions are those of Python's pickletools. A class or function that is not among the few that mean plain
 /// data (collections.OrderedDict, torch.Size, the makers of tensors, the records of DeepSpeed) gives a value of kind

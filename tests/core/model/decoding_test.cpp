@@ -45,7 +45,7 @@ capstan_status decode(void* self, void*, capstan_tensor, capstan_tensor* logits,
 void end(void*, void* cache) { ++static_cast<Fake*>(cache)->ended; }
 
 constexpr capstan_model kContinuing = {
-    sizeof(capstan_model), &visit, nullptr, &set_training, nullptr, nullptr, &begin, &decode, &end};
+    sizeof(capstan_model), &visit, nullptr, &set_training, nullptr, nullptr, nullptr, &begin, &decode, &end};
 constexpr capstan_model kOther = {sizeof(capstan_model), &visit, nullptr, &set_training};
 
 Model model_of(Fake& fake, const capstan_model* functions = &kContinuing) {

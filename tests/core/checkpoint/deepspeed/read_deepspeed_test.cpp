@@ -148,6 +148,17 @@ TEST_F(ReadDeepSpeed, WeightsOfStage0In16BitsAreExportedAsTheirMasters) {
   }
 }
 
+TEST_F(ReadDeepSpeed, WeightsAloneGoToAnEngineThatBegins) {
+  const Values own = values_of(read_checkpoint(folder("own"), kTag));
+  for (const std::string from : {folder("stage3-3"), folder("stage0-16bit") + ":" + kTag}) {
+    SmallRun run(kConfig, /*weights_seed=*/11);
+    run.engine.load_weights(from);
+    EXPECT_TRUE(at::equal(run.model.parameters[0].tensor, own.at({"w1", "param"}))) << from;
+    EXPECT_TRUE(at::equal(run.model.parameters[4].tensor, own.at({"frozen", "param"}))) << from;
+    EXPECT_EQ(run.engine.progress().global_steps, 0);
+  }
+}
+
 TEST_F(ReadDeepSpeed, TellsWhatIsLostAndGivesTheRestOfTheClientState) {
   const Json state = read_checkpoint_state(folder("flat-2"), kTag);
   const Json& client = state.at("client_state");
