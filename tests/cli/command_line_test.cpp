@@ -127,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Misuse{{"trian"},
                "'capstan' has no command 'trian'. Did you mean 'train'? It has: train, tune, eval, generate, analyze, "
-               "export, plan, verify, model, attention, validate, schema, report, upgrade, elastic, launch, data, "
+               "export, plan, verify, checkpoint, model, attention, validate, schema, report, upgrade, elastic, "
+               "launch, data, "
                "plugins, "
                "doctor.\n"},
         Misuse{{"train", "--stepz", "5"}, "unknown option '--stepz' of 'capstan train'. Did you mean '--steps'?\n"},

@@ -110,13 +110,14 @@ TEST_F(CudaAbsent, DoesNotKeepAConfigurationFromBeingChecked) {
 }
 
 TEST_F(CudaAbsent, SaysThatAnOptimizerUpdatesInHostMemory) {
-  const ProcessResult result =
-      run_capstan(folder_, {"validate", "config.json", "--device", "cuda", "--set", "optimizer.type=Lamb"});
+  const ProcessResult result = run_capstan(folder_, {"validate", "config.json", "--device", "cuda", "--set",
+                                                     "optimizer.type=SparseAdam", "--set", "sparse_gradients=true"});
 
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_THAT(result.out + result.err,
-              HasSubstr("optimizer.type: no plugin provides an optimizer 'Lamb' for cuda, so that it updates in host "
-                        "memory"));
+  EXPECT_THAT(
+      result.out + result.err,
+      HasSubstr("optimizer.type: no plugin provides an optimizer 'SparseAdam' for cuda, so that it updates in host "
+                "memory"));
 }
 
 #else
