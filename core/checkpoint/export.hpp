@@ -36,9 +36,9 @@ std::vector<SafetensorsEntry> exported_weights(const CheckpointContents& content
 void export_checkpoint(const std::filesystem::path& dir, const std::string& tag, ExportFormat format,
                        const std::filesystem::path& out, std::optional<at::ScalarType> dtype = std::nullopt);
 
-/// The same as a folder of transformers, with the files of carried_files_of(). `format_of` gets the configuration that
-/// the checkpoint was saved with, and says how the weights are called there. Throws RuntimeFault, and what `format_of`
-/// throws.
+/// Writes the weights of a checkpoint as a folder of transformers, with the files of carried_files_of(). `format_of`
+/// gets the configuration that the checkpoint was saved with, and says how the weights are called there. Throws
+/// RuntimeFault, and what `format_of` throws.
 void export_hf(const std::filesystem::path& dir, const std::string& tag,
                const std::function<HfFormat(const Json& config)>& format_of, const std::filesystem::path& out,
                std::optional<at::ScalarType> dtype = std::nullopt);

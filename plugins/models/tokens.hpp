@@ -24,7 +24,7 @@ at::Tensor read_inputs(const sdk::BatchView& batch, std::int64_t sequence_length
 /// -100 is not counted.
 Tokens read_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, const TokenBounds& bounds = {});
 
-/// What is wrong with a batch that is still in host memory: throws what read_tokens throws, or without labels what
+/// Looks at a batch that is still in host memory: throws what read_tokens throws, or without labels what
 /// read_inputs does, and sdk::Error naming an id that is outside of the vocabulary.
 void check_tokens(const sdk::BatchView& batch, std::int64_t sequence_length, std::int64_t vocabulary,
                   const TokenBounds& bounds = {});

@@ -17,6 +17,20 @@ _log = logging.getLogger("capstan")
 _ALLOWED = "numbers, texts, tuples, lists, dicts and tensors"
 
 
+def take_reserved(client_state, schedule):
+    """Removes from a client state what is not the program's. Returns the state that DeepSpeed has saved of a program's schedule, as
+    far as `schedule` has members for it; None where there is none."""
+    if not isinstance(client_state, dict):
+        return None
+    client_state.pop(RESERVED, None)
+    theirs = client_state.pop(DEEPSPEED_SCHEDULE, None)
+    if not isinstance(theirs, dict):
+        return None
+    # load_state_dict() makes a member of whatever it is given.
+    known = getattr(schedule, "state_dict", dict)()
+    return {key: value for key, value in theirs.items() if key in known}
+
+
 def packed(state, of):
     """A state as a text: what torch.save writes, in base64. Raises RuntimeFault for one that unpacked() would refuse; `of`:
     whose it is."""

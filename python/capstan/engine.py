@@ -17,7 +17,7 @@ from capstan._core import ConfigError, RuntimeFault
 from capstan._loader import loader_of, loss_of
 from capstan._module import call, next_of, once, refuse_tied_data, refuse_wrapped, shown_of
 from capstan._optimizers import is_translated, left_out, numbers_of, of_program
-from capstan._states import DEEPSPEED_SCHEDULE, RESERVED, check_schedule, packed, schedule_text, states_of
+from capstan._states import RESERVED, check_schedule, packed, schedule_text, states_of, take_reserved
 from capstan._views import OptimizerView, OwnOptimizer, ScheduleView
 
 __all__ = ["Engine", "initialize"]
@@ -350,8 +350,7 @@ class Engine(torch.nn.Module):
         if custom_load_fn is not None or (not load_optimizer_states and not load_module_only):
             raise RuntimeFault("load_checkpoint: takes a checkpoint as a whole, or its weights alone: load_module_only=True.")
         if load_module_only and not load_module_strict:
-            raise RuntimeFault("load_checkpoint: load_module_only takes a checkpoint with all of the module's parameters, so "
-                               "load_module_strict=False cannot stand beside it.")
+            raise RuntimeFault("load_checkpoint: load_module_only takes all of the module's parameters. Leave load_module_strict out.")
         load_dir = os.fspath(load_dir)
         if tag is None:
             latest = os.path.join(load_dir, "latest")
@@ -363,8 +362,7 @@ class Engine(torch.nn.Module):
         if load_module_only:
             state = json.loads(self._core.client_state_of(load_dir, str(tag)))
             self._core.load_weights(f"{load_dir}:{tag}")
-            for reserved in (RESERVED, DEEPSPEED_SCHEDULE):
-                state.pop(reserved, None)
+            take_reserved(state, None)
             return os.path.join(load_dir, str(tag)), state
         wanted = [what for what, takes in (("optimizer", self._own is not None),
                                            ("lr_scheduler", self._program_schedule is not None and load_lr_scheduler_states)) if takes]
@@ -378,17 +376,12 @@ class Engine(torch.nn.Module):
             return ""
 
         state = json.loads(self._core.load_checkpoint(load_dir, str(tag), bool(load_module_strict), fault_of))
-        if isinstance(state, dict):
-            state.pop(RESERVED, None)
-            theirs = state.pop(DEEPSPEED_SCHEDULE, None)
-            if isinstance(theirs, dict) and "lr_scheduler" in wanted:
-                # load_state_dict() makes a member of whatever it is given.
-                known = getattr(self._program_schedule, "state_dict", dict)()
-                states["lr_scheduler"] = {key: value for key, value in theirs.items() if key in known}
-        for what in wanted:
-            if what not in states:
-                _log.warning("load_checkpoint: %s has no state of the program's own %s, which goes on with the one that it has.",
-                             os.path.join(load_dir, str(tag)), what)
+        theirs = take_reserved(state, self._program_schedule)
+        if theirs is not None and "lr_scheduler" in wanted:
+            states["lr_scheduler"] = theirs
+        for what in [one for one in wanted if one not in states]:
+            _log.warning("load_checkpoint: %s has no state of the program's own %s, which goes on with the one that it has.",
+                         os.path.join(load_dir, str(tag)), what)
         if self._view is not None:
             self._view.show()
         if "optimizer" in states:

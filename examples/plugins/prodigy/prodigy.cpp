@@ -7,7 +7,7 @@
 
 CAPSTAN_RULES
 
-/// What all slots of an update multiply by, with the estimate d from before it.
+/// The factors of all slots of an update, with the estimate d from before it.
 struct ProdigyNumbers {
   float grad_scale;
   float joined_decay;  // the decay that joins the gradient

@@ -27,7 +27,7 @@ struct Total {
   }
 };
 
-/// What `thread` adds of the indices [begin, end): add(i, sum) for each.
+/// The sum of `thread` over the indices [begin, end): add(i, sum) for each.
 template <class Sum, class Add>
 CAPSTAN_EVERYWHERE Sum sum_of_thread(std::size_t begin, std::size_t end, std::size_t thread, const Add& add) {
   Sum sum;

@@ -51,7 +51,7 @@ struct SomeLanesAt {
   }
 };
 
-/// What a rule adds up.
+/// The sums of a rule.
 class LaneSums {
  public:
   HWY_INLINE LaneSums() : greatest_(0.0f) {}

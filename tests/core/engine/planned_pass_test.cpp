@@ -57,7 +57,7 @@ void expect_kept_as_planned(const std::string& capstan, const std::string& model
   EXPECT_GT(planned.peak_bytes, planned.kept_bytes);
 }
 
-/// What forward keeps, without and with recomputation.
+/// The bytes that forward keeps, without and with recomputation.
 class PlannedPassOf : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PlannedPassOf, CountsWhatForwardKeepsForBackward) { expect_kept_as_planned(GetParam(), kModel); }

@@ -96,7 +96,7 @@ TEST_F(PluginIndexTest, GivesAModelTypeToTheFirstThatTakesItAndNamesTheOther) {
   EXPECT_EQ(index.find_model_type("llama").component->type, "aaaaaaa");
   EXPECT_FALSE(index.find_model_type("mixtral"));
   EXPECT_THAT(index.model_types(), Contains("qwen2"));
-  // What another of its type hides takes nothing anyway.
+  // A plugin that another of its type hides takes nothing anyway.
   const std::string a = (folder_ / "libcapstan_a.so").string(), b = (folder_ / "libcapstan_b.so").string();
   EXPECT_THAT(index.warnings(),
               Contains(b + ": its model 'bbbbbbb' and the model 'aaaaaaa' of " + a +

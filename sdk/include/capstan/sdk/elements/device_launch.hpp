@@ -6,7 +6,7 @@
 
 namespace capstan::elements {
 
-/// What a rule is applied to, on a device.
+/// A rule with the slots that it is applied to, on a device.
 template <class Rule>
 struct RuleLaunch {
   const std::vector<DeviceUpdate<Rule>>& updates;
