@@ -219,11 +219,6 @@ void refuse_other_models(const ConfigJson& config) {
     config.refuse("quantization_config",
                   "is given: the weights are quantised. Use a folder of the model in fp32, bf16 or fp16.");
   }
-  if (config.has("auto_map")) {
-    config.refuse("auto_map",
-                  "names code that comes with the weights, which is not run. Remove the key if that code computes what "
-                  "transformers does for this model_type.");
-  }
   for (const char* key : {"attention_dropout", "hidden_dropout", "resid_pdrop", "embd_pdrop"}) {
     if (config.number(key, 0) != 0) config.refuse(key, "must be 0: this plugin computes without dropout.");
   }

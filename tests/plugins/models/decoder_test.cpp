@@ -471,9 +471,6 @@ TEST(Decoder, NamesTheKeyThatItCannotCompute) {
        "num_local_experts: is given: the model is a mixture of experts, and this plugin has none."},
       {"llama", R"({"quantization_config": {"bits": 4}})",
        "quantization_config: is given: the weights are quantised. Use a folder of the model in fp32, bf16 or fp16."},
-      {"llama", R"({"auto_map": {"AutoModel": "x.py"}})",
-       "auto_map: names code that comes with the weights, which is not run. Remove the key if that code computes what "
-       "transformers does for this model_type."},
       {"llama", R"({"attention_dropout": 0.1})", "attention_dropout: must be 0: this plugin computes without dropout."},
       {"llama", R"({"rope_scaling": "linear"})", "rope_scaling: must be an object, got linear."},
       {"llama", R"({"rope_parameters": {"rope_type": "proportional"}})",
