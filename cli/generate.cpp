@@ -11,15 +11,11 @@
 
 #include "cli/chat.hpp"
 #include "cli/commands.hpp"
-#include "cli/config_arguments.hpp"
 #include "cli/program.hpp"
 #include "cli/prompts.hpp"
-#include "cli/saved_setup.hpp"
+#include "cli/trained_model.hpp"
 #include "cli/usage_error.hpp"
 #include "cli/weights_text.hpp"
-#include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/checkpoint_name.hpp"
-#include "core/config/resolve/pretrained.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
 #include "core/run/generation.hpp"
@@ -71,6 +67,8 @@ void check_options(const GenerateArguments& arguments) {
   }
 }
 
+TrainedWeights weights_of(const GenerateArguments& arguments) { return {arguments.checkpoint, arguments.init_from}; }
+
 /// Continues prompts with one model, and prints what it makes of them.
 class Generating {
  public:
@@ -83,12 +81,7 @@ class Generating {
         engine_(std::move(model), loaded.config, loaded.plugins, loaded.communicator),
         limits_{arguments.max_new, arguments.stop.empty() ? vocabulary_.stop : token_ids("--stop", arguments.stop)},
         sampling_(sampling_of(arguments, loaded.config.run.seed)) {
-    if (arguments.checkpoint.empty()) {
-      engine_.load_weights(arguments.init_from.empty() ? initial_weights(loaded.config) : arguments.init_from);
-    } else {
-      const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
-      engine_.load_checkpoint(name.dir, tag_named(name.dir, name.tag));
-    }
+    take_weights(engine_, weights_of(arguments), loaded);
   }
 
   void answer(std::vector<Prompt> prompts) {
@@ -178,8 +171,7 @@ std::optional<ModelText> text_side(const GenerateArguments& arguments, const std
 }
 
 int generate_loaded(const GenerateArguments& arguments, std::vector<Prompt> prompts, const LoadedConfig& loaded) {
-  const std::string weights = arguments.init_from.empty() ? initial_weights(loaded.config) : arguments.init_from;
-  const std::optional<ModelText> text = text_side(arguments, prompts, weights);
+  const std::optional<ModelText> text = text_side(arguments, prompts, weights_file(weights_of(arguments), loaded));
   Generating generating(arguments, loaded, build_model(loaded), text);
   if (arguments.chat) {
     generating.chat(arguments.prompt);
@@ -194,26 +186,15 @@ int generate_loaded(const GenerateArguments& arguments, std::vector<Prompt> prom
 int generate(const GenerateArguments& arguments) {
   check_options(arguments);
   const std::vector<Prompt> prompts = arguments.chat ? std::vector<Prompt>() : read_prompts(arguments);
-  RunSource source = source_of(arguments.config);
-  if (!arguments.checkpoint.empty()) add_saved_model(source, arguments.checkpoint);
-  LoadedConfig loaded = load_run(source, Purpose::kEvaluation);
-  if (arguments.checkpoint.empty() && arguments.init_from.empty() && initial_weights(loaded.config).empty()) {
-    throw UsageError(
-        "generate: no weights are named. Give --checkpoint DIR[:TAG], --init-from PATH or --model hf:FOLDER.");
-  }
+  const LoadedConfig loaded = load_to_evaluate(
+      arguments.config, weights_of(arguments),
+      "generate: no weights are named. Give --checkpoint DIR[:TAG], --init-from PATH or --model hf:FOLDER.");
   if (const auto& attention = loaded.config.attention) {
     throw ConfigError(
         attention->where +
         ": its blocks are those of a whole sequence, and a text is continued token by token. Leave sparse "
         "attention out of the configuration for this command.");
   }
-  // Nothing is trained: whatever the checkpoint was trained with, its model continues prompts.
-  loaded.config.monitors.clear();
-  loaded.config.report.steps_per_print = std::nullopt;
-  loaded.config.optimizer.reset();
-  loaded.config.scheduler.reset();
-  loaded.config.optimizer_offload.reset();
-  loaded.config.parameter_groups.clear();
   return run_as_one(loaded, [&] { return generate_loaded(arguments, prompts, loaded); });
 }
 
