@@ -163,7 +163,7 @@ TorchFile::Storage TorchFile::storage(Pickle::Id id, const std::string& what) co
   std::uint64_t size = 0;
   if (found.elements < 0 ||
       __builtin_mul_overflow(static_cast<std::uint64_t>(found.elements), c10::elementSize(*type), &size)) {
-    refuse("its storage is said to have " + std::to_string(found.elements) + " elements.");
+    refuse("the pickle gives its storage " + std::to_string(found.elements) + " elements.");
   }
   std::uint64_t available = 0;
   if (directory_) {
@@ -178,7 +178,7 @@ TorchFile::Storage TorchFile::storage(Pickle::Id id, const std::string& what) co
     available = std::min(size, mapped_->size() - found.begin);
   }
   if (available != size) {
-    refuse("its storage is said to have " + std::to_string(found.elements) + " elements, and has " +
+    refuse("the pickle gives its storage " + std::to_string(found.elements) + " elements, and the file " +
            std::to_string(available) + " bytes.");
   }
   return found;

@@ -128,12 +128,13 @@ class Prodigy {
       : d0_(params.number("d0")), d_(d0_), largest_(d0_), before_(d0_) {}
 
   void measure_model(const sdk::Slots& slots, const sdk::Step& step, elements::ElementMeasures& measures) const {
-    const auto rules = step.each_group(
-        [&](const sdk::Group& group) { return elements::ProdigyMeasure{Factors(Numbers(group), d_, d0_, step).rule}; });
-    const auto rates = step.each_group([](const sdk::Group& group) { return group.number("lr"); });
+    const auto factors =
+        step.each_group([&](const sdk::Group& group) { return Factors(Numbers(group), d_, d0_, step); });
+    std::vector<elements::ProdigyMeasure> rules;
+    for (const Factors& one : factors) rules.push_back({one.rule});
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const std::uint32_t group = slots[i].group();
-      if (rates[group] > 0) measures.add(i, {kStart, kS}, rules[group]);
+      if (factors[group].rate > 0) measures.add(i, {kStart, kS}, rules[group]);
     }
     measures.run();
   }
@@ -144,7 +145,8 @@ class Prodigy {
     if (step.update_index() != last_update_) estimate(numbers, step);
     last_update_ = step.update_index();
     if (step.model_total(kDenominator) == 0) return;  // no gradient, and none before: there is nothing to go by
-    const auto rules = step.each_group([&](const sdk::Group& group) { return rule_of(Numbers(group), step); });
+    std::vector<elements::ProdigyRule> rules;
+    for (const Numbers& one : numbers) rules.push_back(rule_of(one, step));
     for (const sdk::Slot slot : slots) {
       const elements::ProdigyRule& rule = rules[slot.group()];
       if (rule.rate > 0) updates.add(slot, {kExpAvg, kExpAvgSq, kS}, rule);

@@ -114,7 +114,7 @@ TEST(TorchFile, RefusesATensorThatItsStorageDoesNotHold) {
   EXPECT_THAT(fault(integer(6), integer(-8), "K\x06\x85", "K\x01\x85"),
               HasSubstr("value: its offset, shape or strides are not those of a tensor."));
   EXPECT_THAT(fault(kHuge, std::string("K\x00", 2), "K\x06\x85", "K\x01\x85"),
-              HasSubstr("value: its storage is said to have 1099511627776 elements, and has 24 bytes."));
+              HasSubstr("value: the pickle gives its storage 1099511627776 elements, and the file 24 bytes."));
   EXPECT_THAT(fault_of_file(archive(
                   tensor("ComplexFloatStorage", integer(3), std::string("K\x00", 2), "K\x03\x85", "K\x01\x85"))),
               HasSubstr("value: its values are of torch.ComplexFloatStorage, and floating-point or whole numbers"));
