@@ -18,7 +18,6 @@
 #include "cli/data/token_output.hpp"
 #include "cli/program.hpp"
 #include "core/errors.hpp"
-#include "core/log.hpp"
 #include "core/text/numbers.hpp"
 #include "core/text/template/chat_template.hpp"
 
@@ -128,8 +127,7 @@ int data_chat(const DataChatArguments& arguments) {
   const ChatTemplate chat_template = text.chat_template(arguments.chat_template);
   const bool masks = arguments.loss == "assistant";
   const Id end = arguments.end_token.empty() ? kNoId : end_token(text, arguments.end_token);
-  watch_interrupts();
-  try {
+  return run_interruptible([&] {
     TokenOutput output(
         tokenizer,
         {.out = arguments.out, .inputs = paths, .end_token = end, .force = arguments.force, .has_loss_mask = masks});
@@ -138,13 +136,7 @@ int data_chat(const DataChatArguments& arguments) {
     for (const std::string& path : paths) read_chats(path, chats, progress);
     output.finish();
     print(summary(output, chats, masks));
-  } catch (const Interrupted&) {
-    log::info("interrupted; nothing was written");
-    return static_cast<int>(ExitCode::kInterrupted);
-  } catch (const sdk::Error& error) {
-    throw RuntimeFault(error.what());
-  }
-  return 0;
+  });
 }
 
 }  // namespace capstan::cli

@@ -74,8 +74,7 @@ int data_convert(const DataConvertArguments& arguments) {
                        .end_token = arguments.end_token,
                        .deepspeed_numbers = arguments.numbering == "deepspeed",
                        .on_chunk = check_interrupts};
-  watch_interrupts();
-  try {
+  const auto convert = [&] {
     const auto sink = make_sink(arguments.out, arguments.to, widest(inputs), options);
     // Now that no other process writes there.
     if (!arguments.force) refuse_to_replace(results);
@@ -87,13 +86,9 @@ int data_convert(const DataConvertArguments& arguments) {
                              (counted.documents == 1 ? "" : "s") + ", " + grouped(counted.tokens) + " tokens";
     // Standard output may be what was written.
     is_stream ? log::info(done) : print(done + "\n");
-  } catch (const Interrupted&) {
-    log::info(is_stream ? "interrupted; what was written has no end" : "interrupted; nothing was written");
-    return static_cast<int>(ExitCode::kInterrupted);
-  } catch (const sdk::Error& error) {
-    throw RuntimeFault(error.what());
-  }
-  return 0;
+  };
+  return run_interruptible(convert,
+                           is_stream ? "interrupted; what was written has no end" : "interrupted; nothing was written");
 }
 
 }  // namespace capstan::cli

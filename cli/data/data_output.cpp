@@ -2,12 +2,19 @@
 
 #include <csignal>
 
+#include "capstan/sdk/component.hpp"
+#include "cli/program.hpp"
 #include "cli/usage_error.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
 
 namespace capstan::cli {
 namespace {
 
 volatile std::sig_atomic_t interrupted = 0;
+
+/// Thrown by check_interrupts().
+struct Interrupted {};
 
 }  // namespace
 
@@ -35,8 +42,17 @@ void refuse_to_replace(const std::vector<std::filesystem::path>& results) {
   }
 }
 
-void watch_interrupts() {
+int run_interruptible(const std::function<void()>& work, const std::string& left) {
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, [](int) { interrupted = 1; });
+  try {
+    work();
+  } catch (const Interrupted&) {
+    log::info(left);
+    return static_cast<int>(ExitCode::kInterrupted);
+  } catch (const sdk::Error& error) {
+    throw RuntimeFault(error.what());
+  }
+  return 0;
 }
 
 void check_interrupts() {

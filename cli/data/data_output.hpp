@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,11 +18,9 @@ void refuse_inputs_as_results(const std::vector<std::filesystem::path>& results,
 /// Throws UsageError where a regular file is at the place of a result. A device or a pipe is not replaced.
 void refuse_to_replace(const std::vector<std::filesystem::path>& results);
 
-/// Thrown by check_interrupts().
-struct Interrupted {};
-
-/// From here on SIGINT and SIGTERM make check_interrupts() throw.
-void watch_interrupts();
+/// Runs a command's work, in which SIGINT and SIGTERM make check_interrupts() throw, and returns the exit code. An
+/// interrupt logs `left`, and an sdk::Error is thrown as RuntimeFault.
+int run_interruptible(const std::function<void()>& work, const std::string& left = "interrupted; nothing was written");
 void check_interrupts();
 
 }  // namespace capstan::cli

@@ -116,8 +116,7 @@ int data_tokenize(const DataTokenizeArguments& arguments) {
     log::info(tokenizer.file().string() + ": " + member + " has no effect: documents are tokenized whole");
   }
   const Id end = end_token(text, arguments.end_token);
-  watch_interrupts();
-  try {
+  return run_interruptible([&] {
     TokenOutput output(tokenizer, {.out = arguments.out, .inputs = paths, .end_token = end, .force = arguments.force});
     Tokenizing tokenizing(tokenizer, arguments, output);
     ReadingProgress progress(paths);
@@ -135,13 +134,7 @@ int data_tokenize(const DataTokenizeArguments& arguments) {
     const std::string left_out = counted(tokenizing.empty, "document") + " without text left out";
     print(output.summary() + (tokenizing.empty > 0 ? "; " + left_out : "") + "\n");
     log::info("read at " + progress.rate_text());
-  } catch (const Interrupted&) {
-    log::info("interrupted; nothing was written");
-    return static_cast<int>(ExitCode::kInterrupted);
-  } catch (const sdk::Error& error) {
-    throw RuntimeFault(error.what());
-  }
-  return 0;
+  });
 }
 
 }  // namespace capstan::cli
