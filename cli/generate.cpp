@@ -77,7 +77,6 @@ class Generating {
       : arguments_(arguments),
         text_(text ? &*text : nullptr),
         vocabulary_(vocabulary_of(model)),
-        functions_(model.decode_functions()),
         engine_(std::move(model), loaded.config, loaded.plugins, loaded.communicator),
         limits_{arguments.max_new, arguments.stop.empty() ? vocabulary_.stop : token_ids("--stop", arguments.stop)},
         sampling_(sampling_of(arguments, loaded.config.run.seed)) {
@@ -130,7 +129,7 @@ class Generating {
 
   std::vector<std::int64_t> tokens_behind(const std::vector<std::int64_t>& ids,
                                           const std::function<void(std::int64_t)>& on_token = {}) {
-    return generate_tokens(engine_, functions_, ids, limits_, sampling_, sequence_++, on_token);
+    return generate_tokens(engine_, ids, limits_, sampling_, sequence_++, on_token);
   }
 
   /// Prints the text of new tokens as they come, and the line's end. Returns the text.
@@ -154,7 +153,6 @@ class Generating {
   const GenerateArguments& arguments_;
   const ModelText* text_;  // null: tokens are bytes
   Vocabulary vocabulary_;
-  DecodeFunctions functions_;
   Engine engine_;
   GenerationLimits limits_;
   TokenSampling sampling_;
@@ -172,7 +170,9 @@ std::optional<ModelText> text_side(const GenerateArguments& arguments, const std
 
 int generate_loaded(const GenerateArguments& arguments, std::vector<Prompt> prompts, const LoadedConfig& loaded) {
   const std::optional<ModelText> text = text_side(arguments, prompts, weights_file(weights_of(arguments), loaded));
-  Generating generating(arguments, loaded, build_model(loaded), text);
+  Model model = build_model(loaded);
+  model.decode_functions();  // refuses a model that cannot, before its weights are loaded
+  Generating generating(arguments, loaded, std::move(model), text);
   if (arguments.chat) {
     generating.chat(arguments.prompt);
   } else {

@@ -3,6 +3,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "core/errors.hpp"
@@ -22,12 +23,11 @@ Batch batch_of(const std::vector<std::int64_t>& tokens) {
 
 }  // namespace
 
-std::vector<std::int64_t> generate_tokens(Engine& engine, const DecodeFunctions& functions,
-                                          const std::vector<std::int64_t>& prompt, const GenerationLimits& limits,
-                                          const TokenSampling& sampling, std::uint64_t sequence,
-                                          const std::function<void(std::int64_t)>& on_token) {
+std::vector<std::int64_t> generate_tokens(Engine& engine, const std::vector<std::int64_t>& prompt,
+                                          const GenerationLimits& limits, const TokenSampling& sampling,
+                                          std::uint64_t sequence, const std::function<void(std::int64_t)>& on_token) {
   const auto known = static_cast<std::int64_t>(prompt.size());
-  Decoding decoding(functions, 1, known + limits.most_tokens - 1);
+  Decoding decoding(engine.model().decode_functions(), 1, known + limits.most_tokens - 1);
   std::vector<std::int64_t> tokens, next = prompt;
   while (static_cast<std::int64_t>(tokens.size()) < limits.most_tokens) {
     Batch batch = batch_of(next);
@@ -35,7 +35,7 @@ std::vector<std::int64_t> generate_tokens(Engine& engine, const DecodeFunctions&
     engine.pass(PassKind::kEvaluation, batch,
                 [&] { logits = decoding.logits(batch.tensors.at("input_ids")).squeeze(0).to(at::kCPU, at::kFloat); });
     const auto position = static_cast<std::uint32_t>(prompt.size() + tokens.size());
-    if (logits.isnan().any().item<bool>()) {
+    if (!std::isfinite(logits.max().item<float>())) {
       throw RuntimeFault("the logits of token " + std::to_string(position) +
                          " are not numbers. The weights are not, or overflow in the precision of the configuration.");
     }

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/engine/engine.hpp"
-#include "core/model/model.hpp"
 #include "core/run/token_sampling.hpp"
 
 namespace capstan {
@@ -17,13 +16,13 @@ struct GenerationLimits {
 };
 
 /// Continues a prompt of at least one token with the model that `engine` holds. Returns the new tokens, which depend on
-/// the model, the prompt, `sampling` and `sequence`, the number of the prompt among those of a run. `functions`: of the
-/// model, from before the engine took it. `on_token`, where there is one, is called with each token as it is chosen.
-/// Every rank of the engine calls it alike. Throws PluginError with the model's
-/// own text, and RuntimeFault for logits that are not numbers. [engine]
-std::vector<std::int64_t> generate_tokens(Engine& engine, const DecodeFunctions& functions,
-                                          const std::vector<std::int64_t>& prompt, const GenerationLimits& limits,
-                                          const TokenSampling& sampling, std::uint64_t sequence,
+/// the model, the prompt, `sampling` and `sequence`, the number of the prompt among those of a run. `on_token`, where
+/// there is one, is called with each token as it is chosen. Every rank of the engine calls the function alike. The
+/// model stays in evaluation mode. Throws PluginError with the model's own text, ConfigError for a model that does not
+/// continue sequences, and RuntimeFault for logits that are not numbers. [engine]
+std::vector<std::int64_t> generate_tokens(Engine& engine, const std::vector<std::int64_t>& prompt,
+                                          const GenerationLimits& limits, const TokenSampling& sampling,
+                                          std::uint64_t sequence,
                                           const std::function<void(std::int64_t)>& on_token = {});
 
 }  // namespace capstan
