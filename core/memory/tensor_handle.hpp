@@ -16,10 +16,10 @@ inline capstan_tensor handle_of(const at::Tensor& tensor) {
 
 inline at::Tensor& tensor_of(capstan_tensor handle) { return *reinterpret_cast<at::Tensor*>(handle); }
 
-/// Takes over a handle that a plugin returned.
+/// Takes over a handle that a plugin returned. Undefined where it returned none.
 inline at::Tensor take_tensor(capstan_tensor handle) {
   const std::unique_ptr<at::Tensor> owned(reinterpret_cast<at::Tensor*>(handle));
-  return std::move(*owned);
+  return owned ? std::move(*owned) : at::Tensor();
 }
 
 }  // namespace capstan

@@ -78,9 +78,12 @@ void Model::check(Batch& batch) const {
 
 at::Tensor Model::forward(Batch& batch) {
   capstan_tensor handle = nullptr;
-  call_plugin(function("forward"), "model '" + description_ + "', forward",
+  const std::string where = "model '" + description_ + "', forward";
+  call_plugin(function("forward"), where,
               [&](capstan_error* error) { return vtable_->forward(self_, &batch, &handle, error); });
-  return take_tensor(handle);
+  at::Tensor loss = take_tensor(handle);
+  if (!loss.defined()) throw PluginError(where + ": gives no loss.");
+  return loss;
 }
 
 std::map<std::string, at::Tensor> Model::outputs(Batch& batch) {
@@ -91,15 +94,20 @@ std::map<std::string, at::Tensor> Model::outputs(Batch& batch) {
   }
   struct Taken {
     std::map<std::string, at::Tensor> outputs;
-    std::string twice;
+    std::string twice, undefined;
   } taken;
   const auto take = [](void* ctx, capstan_str name, capstan_tensor tensor) {
     auto& all = *static_cast<Taken*>(ctx);
-    if (!all.outputs.emplace(std::string(as_view(name)), tensor_of(tensor)).second) all.twice = as_view(name);
+    if (!tensor || !tensor_of(tensor).defined()) {
+      all.undefined = as_view(name);
+    } else if (!all.outputs.emplace(std::string(as_view(name)), tensor_of(tensor)).second) {
+      all.twice = as_view(name);
+    }
   };
   const std::string where = "model '" + description_ + "', outputs";
   call_plugin(function("outputs"), where,
               [&](capstan_error* error) { return vtable_->outputs(self_, &batch, &taken, take, error); });
+  if (!taken.undefined.empty()) throw PluginError(where + ": gives no tensor under '" + taken.undefined + "'.");
   if (!taken.twice.empty()) throw PluginError(where + ": gives '" + taken.twice + "' twice. Names must differ.");
   return std::move(taken.outputs);
 }

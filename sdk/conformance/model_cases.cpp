@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "core/memory/tensor_handle.hpp"
 #include "core/model/batch.hpp"
 #include "sdk/conformance/component_under_test.hpp"
 #include "sdk/conformance/footprint.hpp"
@@ -37,7 +38,7 @@ class ModelUnderTest {
     visitor.ctx = &seen;
     visitor.tensor = [](void* ctx, capstan_str name, capstan_tensor tensor, capstan_role role) {
       static_cast<std::vector<Seen>*>(ctx)->push_back(
-          {std::string(as_view(name)), *reinterpret_cast<at::Tensor*>(tensor), role == CAPSTAN_ROLE_PARAMETER});
+          {std::string(as_view(name)), tensor_of(tensor), role == CAPSTAN_ROLE_PARAMETER});
     };
     visitor.module = [](void*, capstan_str, capstan_str) {};
     must("visit", [&](capstan_error* error) { return table_->visit(component_.self(), &visitor, error); });
@@ -78,8 +79,7 @@ class ModelUnderTest {
     }
     expect(status == CAPSTAN_OK, "forward: " + error.text);
     expect(handle != nullptr, "forward gives no loss.");
-    const std::unique_ptr<at::Tensor> loss(reinterpret_cast<at::Tensor*>(handle));
-    return *loss;
+    return take_tensor(handle);
   }
 
   bool has_outputs() const { return CAPSTAN_HAS(table_, outputs); }
@@ -91,7 +91,7 @@ class ModelUnderTest {
           component_.self(), &batch, &given,
           [](void* ctx, capstan_str name, capstan_tensor tensor) {
             static_cast<std::vector<std::pair<std::string, at::Tensor>>*>(ctx)->emplace_back(
-                as_view(name), *reinterpret_cast<at::Tensor*>(tensor));
+                as_view(name), tensor ? tensor_of(tensor) : at::Tensor());
           },
           error);
     });
@@ -119,12 +119,10 @@ class ModelUnderTest {
       const at::Tensor part = ids.narrow(1, from, to - from);
       capstan_tensor handle = nullptr;
       must("decode", [&](capstan_error* error) {
-        return table_->decode(component_.self(), cache,
-                              reinterpret_cast<capstan_tensor>(const_cast<at::Tensor*>(&part)), &handle, error);
+        return table_->decode(component_.self(), cache, handle_of(part), &handle, error);
       });
       expect(handle != nullptr, "decode gives no logits.");
-      const std::unique_ptr<at::Tensor> given(reinterpret_cast<at::Tensor*>(handle));
-      logits = *given;
+      logits = take_tensor(handle);
     }
     table_->end_decode(component_.self(), cache);
     return logits;
@@ -231,7 +229,7 @@ void check_describe(const Context& context, const ComponentManifest& component) 
 
 void check_outputs(const Context& context, const ComponentManifest& component) {
   ModelUnderTest model(context, component);
-  if (!model.has_outputs()) return;
+  if (!model.has_outputs()) throw Skip("it gives no outputs beside its loss.");
   auto random = context.random();
   model.training(false);
   const at::NoGradGuard no_grad;
@@ -319,8 +317,8 @@ Cases model_cases(const ComponentManifest& component) {
       {prefix + "evaluation", "Evaluating repeats itself and keeps no graph.", bound(check_eval)},
       {prefix + "deterministic", "One seed gives one model and one loss.", bound(check_deterministic)},
       {prefix + "learns", "Its loss falls along its gradient.", bound(check_learns)},
-      {prefix + "outputs", "What it gives beside its loss has names, and needs no labels.", bound(check_outputs)},
-      {prefix + "decode", "Token by token it continues a sequence as at once.", bound(check_decode)},
+      {prefix + "outputs", "Outputs have names, and need no labels.", bound(check_outputs)},
+      {prefix + "decode", "Tokens that come one by one give the logits of all at once.", bound(check_decode)},
       {prefix + "calls_leak", "Calls keep no memory, however many a run makes.", bound(check_forward_leak)},
   };
   if (!component.model_types.empty()) {
