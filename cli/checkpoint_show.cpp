@@ -187,7 +187,7 @@ std::string summary_text(const Json& json) {
 
 int checkpoint_show(const CheckpointShowArguments& arguments) {
   const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
-  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : tag_named(name.dir, name.tag);
+  const std::string tag = tag_of(name);
   // Without hashes no values are read, and nothing tells whether they are whole.
   const CheckpointContents contents =
       read_checkpoint(name.dir, tag, [&](const CheckpointTensor&) { return arguments.hash; });

@@ -74,7 +74,7 @@ int export_weights(const ExportArguments& arguments) {
   check_out(arguments);
   const bool replaces = holds_weights(arguments);
   const CheckpointName name = CheckpointName::parse(arguments.checkpoint);
-  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : tag_named(name.dir, name.tag);
+  const std::string tag = tag_of(name);
   if (arguments.compressed || arguments.format == "gguf") {
     export_compressed(arguments, name.dir, tag, dtype);
   } else if (arguments.format == "hf") {

@@ -91,7 +91,7 @@ void add_saved_model(RunSource& source, const std::string& checkpoint) {
   const std::optional<Json> document = overridden_document(text, source.context, reported_later);
   if (!document || member(*document, "capstan", "model") != nullptr) return;
   const CheckpointName name = CheckpointName::parse(checkpoint);
-  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : tag_named(name.dir, name.tag);
+  const std::string tag = tag_of(name);
   const Json state = read_checkpoint_state(name.dir, tag);
   const SavedRunFacts run{state, name.dir + ", " + tag, {}};
   if (has_saved_model(run))

@@ -14,7 +14,7 @@ namespace {
 CarriedFiles files_of_checkpoint(const std::string& checkpoint) {
   const CheckpointName name = CheckpointName::parse(checkpoint);
   const auto is_file = [](const CheckpointTensor& tensor) { return tensor.state == kFileState; };
-  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : tag_named(name.dir, name.tag);
+  const std::string tag = tag_of(name);
   CheckpointContents contents = read_checkpoint(name.dir, tag, is_file);
   std::erase_if(contents.tensors, [&](const CheckpointTensor& tensor) { return !is_file(tensor); });
   return carried_files_of(contents);

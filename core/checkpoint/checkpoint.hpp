@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/checkpoint_name.hpp"
 #include "core/checkpoint/read_values.hpp"
 #include "core/text/json.hpp"
 
@@ -59,6 +60,8 @@ std::string best_tag(const std::filesystem::path& dir);
 /// The tag that a user means by `tag`: that of <dir>/best for "best", where no checkpoint has this name. Throws
 /// RuntimeFault.
 std::string tag_named(const std::filesystem::path& dir, const std::string& tag);
+/// The tag of a checkpoint as the command line names it: the latest one where it names none. Throws RuntimeFault.
+std::string tag_of(const CheckpointName& name);
 
 /// Reads and verifies all of a checkpoint, Capstan's or DeepSpeed's (core/checkpoint/deepspeed): presence, sizes,
 /// checksums. Throws RuntimeFault naming the file, the tensor and what is wrong. Tensors are mapped from the file where

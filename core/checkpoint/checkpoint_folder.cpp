@@ -255,6 +255,10 @@ std::string tag_named(const fs::path& dir, const std::string& tag) {
   return best.empty() ? tag : best;
 }
 
+std::string tag_of(const CheckpointName& name) {
+  return name.tag.empty() ? latest_tag(name.dir) : tag_named(name.dir, name.tag);
+}
+
 void note_best(const fs::path& dir, const std::string& tag) {
   const SaveToken token = save_token();
   const fs::path place = enter_save_fence(dir, token);

@@ -34,7 +34,7 @@ bool is_checkpoint(const std::string& path) {
 /// The weights of a checkpoint, which stay in `contents` until they are taken.
 GivenWeights weights_of(const std::string& path, const TrainedNames& trained, CheckpointContents& contents) {
   const CheckpointName name = CheckpointName::parse(path);
-  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : tag_named(name.dir, name.tag);
+  const std::string tag = tag_of(name);
   const auto is_weight = [](const CheckpointTensor& one) { return one.state == kParam || one.state == kBuffer; };
   contents = read_checkpoint(name.dir, tag, is_weight, trained);
   GivenWeights values;

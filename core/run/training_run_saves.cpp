@@ -173,7 +173,7 @@ void TrainingRun::take_teacher() {
 }
 
 void TrainingRun::resume(const CheckpointName& name) {
-  const std::string tag = name.tag.empty() ? latest_tag(name.dir) : tag_named(name.dir, name.tag);
+  const std::string tag = tag_of(name);
   const std::string checkpoint = (std::filesystem::path(name.dir) / tag).string();
   const Json client_state = engine_->load_checkpoint(name.dir, tag);
   warn_about_other_data(client_state, checkpoint);
