@@ -4,7 +4,7 @@
 //   linear_cross_entropy [--short] [ROUNDS]     default: 3, about four minutes
 //
 // Both forms take turns. Memory is the peak of the process beyond hidden states, weight and the weight's gradient; time
-// the least CPU time of the rounds. Held are, at vocabularies of 49,152 and 128,256:
+// the least CPU time of the rounds. The program holds, at vocabularies of 49,152 and 128,256:
 //   - memory: at most 0.2 of the plain form's;
 //   - time: at most 1.1 of the plain form's;
 //   - the loss: within one part in a million.
@@ -105,7 +105,7 @@ int main(int argc, char** argv) {
   const int rounds = argc > 1 + brief ? std::max(std::atoi(argv[1 + brief]), 1) : brief ? 1 : 3;
   at::set_num_threads(1);
   at::manual_seed(1);
-  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // what is freed goes back to the system at once
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);  // freed memory goes back to the system at once
   if (brief) return capstan::bench::exit_code(compare({256, 32, 1024, 64 * 1024}, rounds, false));
   bool met = true;
   for (const std::int64_t vocabulary : {49'152, 128'256}) {

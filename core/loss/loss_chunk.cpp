@@ -7,7 +7,7 @@
 namespace capstan {
 namespace {
 
-// LibTorch hands it to the threads that it starts for a backward, and reads it nowhere.
+// LibTorch hands information of this kind to the threads that it starts for a backward, and reads none of it.
 constexpr auto kChunkKind = c10::DebugInfoKind::PRODUCER_INFO;
 
 struct ChunkBytes final : c10::DebugInfoBase {
