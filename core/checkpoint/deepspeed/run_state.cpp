@@ -50,6 +50,7 @@ Json saved_config(Reading& reading) {
   std::string defect;
   auto json = config ? json_of(*config, defect) : std::nullopt;
   if (json && json->is_object()) return *json;
+  if (json) defect = "it is not a dict";
   reading.note("its ds_config cannot be read (" + (config ? defect : std::string("there is none")) +
                "): optimizer and schedule are not compared with those of this run.");
   return Json::object();
@@ -61,7 +62,9 @@ Json client_state(Reading& reading) {
     if (std::find(kOwn.begin(), kOwn.end(), name) != kOwn.end()) continue;
     std::string defect;
     auto json = json_of(value, defect);
-    if (json && !first_invalid_utf8(name)) {
+    if (first_invalid_utf8(name)) {
+      reading.note("a client state is left out: its name is not UTF-8.");
+    } else if (json) {
       state[name] = std::move(*json);
     } else {
       reading.note("client state '" + name + "' cannot be read (" + defect + ") and is left out.");

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kMostValues = 10'000'000;
 constexpr std::size_t kLongestName = 1000;
+constexpr std::size_t kMostNames = 64 << 20;  // bytes of all names together
 
 /// Records whose members are all that there is to them.
 constexpr std::array kRecords = {"deepspeed.runtime.fp16.loss_scaler.LossScaler",
@@ -120,15 +121,20 @@ class PickleMachine {
 
   void push_text(Kind kind, std::string_view text) { push({.kind = kind, .text = text}); }
 
+  /// A list that is copied again and again takes a few bytes of the pickle each time.
+  void count(std::size_t listed) {
+    if ((listed_ += listed) > kMostValues) fail("has lists of more than 10 million values");
+  }
+
   void push_items(Kind kind, std::vector<Id> items, bool record = false) {
-    // A list that is copied again and again takes a few bytes of the pickle each time.
-    if ((listed_ += items.size()) > kMostValues) fail("has lists of more than 10 million values");
+    count(items.size());
     pickle_.lists_.push_back(std::move(items));
     push({.kind = kind, .is_record = record, .items = static_cast<std::uint32_t>(pickle_.lists_.size() - 1)});
   }
 
   void push_name(std::string name) {
     if (name.size() > 2 * kLongestName) fail("has a name that is too long");
+    if ((named_ += name.size()) > kMostNames) fail("has names of more than 64 MiB");
     pickle_.texts_.push_back(std::move(name));
     push_text(Kind::kName, pickle_.texts_.back());
   }
@@ -162,7 +168,10 @@ class PickleMachine {
     return taken;
   }
 
-  void put(std::uint64_t place) { memo_[place] = top(); }
+  void put(std::uint64_t place) {
+    memo_[place] = top();
+    if (memo_.size() > kMostValues) fail("keeps more than 10 million values");
+  }
 
   void get(std::uint64_t place) {
     const auto found = memo_.find(place);
@@ -170,10 +179,9 @@ class PickleMachine {
     stack_.push_back(found->second);
   }
 
-  void push_long(std::uint64_t bytes) {
+  void push_long(std::uint8_t bytes) {
     const auto digits = take(bytes);
     if (bytes > 8) {
-      if (bytes > kLongestName) fail("has an integer of " + std::to_string(bytes) + " bytes");
       pickle_.texts_.push_back(decimal(digits));
       return push_text(Kind::kLongInteger, pickle_.texts_.back());
     }
@@ -230,6 +238,7 @@ class PickleMachine {
   /// Makes the plain data that a call would give, or an opaque value.
   void reduce() {
     const Id arguments = pop(), function = pop();
+    count(items(arguments).size());
     const std::vector<Id> given = items(arguments);
     const std::string_view name = value(function).kind == Kind::kName ? value(function).text : "";
     const auto is = [&](std::string_view known, std::size_t count) { return name == known && given.size() == count; };
@@ -260,6 +269,7 @@ class PickleMachine {
     if (!value(object).is_record) return;
     if (value(state).kind != Kind::kDict) fail("gives a record something else than members");
     const std::vector<Id> members = items(state);
+    count(members.size());  // a record may be its own state
     std::vector<Id>& all = items(object);
     all.insert(all.end(), members.begin(), members.end());
   }
@@ -389,6 +399,7 @@ class PickleMachine {
   const std::string& where_;
   std::uint64_t at_ = 0;
   std::size_t listed_ = 0;  // values of all lists when they were made
+  std::size_t named_ = 0;   // bytes of all names
   std::vector<Id> stack_;
   std::vector<std::size_t> marks_;
   std::unordered_map<std::uint64_t, Id> memo_;  // a list would grow with the number that a hostile pickle gives

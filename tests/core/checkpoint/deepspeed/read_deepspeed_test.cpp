@@ -173,6 +173,22 @@ TEST_F(ReadDeepSpeed, TellsWhatIsLostAndGivesTheRestOfTheClientState) {
   EXPECT_THAT(state.at("notes").as_array()[1].as_string(), HasSubstr("saves no states of random number generators"));
 }
 
+TEST_F(ReadDeepSpeed, TellsWhichClientStateJsonDoesNotHold) {
+  const Json state = read_checkpoint_state(folder("odd-client"), kTag);
+  EXPECT_EQ(state.at("client_state").at("last"), Json(7));
+  std::vector<std::string> left_out;
+  for (const Json& note : state.at("notes").as_array()) {
+    if (note.as_string().starts_with("client state '")) left_out.push_back(note.as_string().substr(14));
+  }
+  const std::string behind = ") and is left out.", large = "' cannot be read (it is too large or too deep";
+  EXPECT_THAT(left_out, testing::ElementsAre(
+                            "theirs' cannot be read (an object of __main__.Foreign" + behind,
+                            "best' cannot be read (a number that is not finite" + behind,
+                            "losses' cannot be read (a number that is not finite" + behind,
+                            "keys' cannot be read (two keys, 'a tuple of 2', that JSON cannot tell apart" + behind,
+                            "cycle" + large + behind, "rows" + large + behind, "deep" + large + behind));
+}
+
 TEST_F(ReadDeepSpeed, ARunOfAnotherOptimizerModelOrGroupsIsRefused) {
   SmallRun adam(R"({"train_batch_size": 8, "optimizer": {"type": "Adam", "params": {"lr": 0.05}}})");
   EXPECT_THAT(fault_of([&] { adam.engine.load_checkpoint(folder("flat-2")); }),

@@ -249,6 +249,18 @@ def write_layouts(run, out):
     folder.save_ranks(partitions(run, one, 2))
     folder = Folder(out, "universal")
     write_universal(run, folder, run.model(2, one))
+    folder = Folder(out, "odd-client")
+    folder.save_model(run.model(2, one) | odd_client())
+    folder.save_ranks(partitions(run, one, 2))
+
+
+def odd_client():
+    """A client state that JSON does not hold, or that grows without end."""
+    cycle = [0] * 20_000
+    cycle[0] = cycle
+    deep = torch.zeros((1,) * 200)
+    return {"best": float("inf"), "losses": torch.tensor([1.0, float("nan")]), "keys": {(1, 2): 1, (3, 4): 2}, "cycle": cycle,
+            "rows": torch.zeros(300_000_000, 0), "deep": deep, "last": 7}
 
 
 def write_universal(run, folder, model):

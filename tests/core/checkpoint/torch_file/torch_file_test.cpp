@@ -257,6 +257,15 @@ TEST(Pickle, TakesLittleMemoryWhateverItSays) {
   copied += std::string("tq\0", 3);
   for (int i = 0; i < 1'000; ++i) copied += std::string("ctorch\nSize\nh\0\x85R", 16);
   EXPECT_THAT(fault_of_pickle(copied), HasSubstr("has lists of more than 10 million values"));
+  // A record whose members are its own, again and again.
+  std::string own = "cdeepspeed.runtime.fp16.loss_scaler\nLossScaler\n)\x81q";
+  own += std::string("\0(NNu", 5);
+  for (int i = 0; i < 40; ++i) own += std::string("h\0b", 3);
+  EXPECT_THAT(fault_of_pickle(own), HasSubstr("has lists of more than 10 million values"));
+  // A name of 1801 bytes, again and again.
+  std::string named = "X" + std::string("\x84\3\0\0", 4) + std::string(900, 'a') + std::string("q\0", 2);
+  for (int i = 0; i < 40'000; ++i) named += std::string("h\0h\0\x93", 5);
+  EXPECT_THAT(fault_of_pickle(named), HasSubstr("has names of more than 64 MiB"));
 }
 
 TEST(Pickle, NamesTheByteOfWhatDoesNotFitTogether) {
