@@ -136,7 +136,8 @@ Value element_of(const Value& value, const Value& key) {
   }
   if (key.is_string()) return method_of(value, key.string());
   if ((!value.is_list() && !value.is_string()) || !key.is_integer()) return {};
-  const List items = value.items();
+  const List characters = value.is_string() ? value.items() : List();
+  const List& items = value.is_list() ? value.list() : characters;
   const auto size = static_cast<std::int64_t>(items.size());
   const std::int64_t at = key.integer() < 0 ? key.integer() + size : key.integer();
   return at >= 0 && at < size ? items[static_cast<std::size_t>(at)] : Value();
@@ -156,11 +157,14 @@ Value path_of(const Value& value, const std::string& path) {
   return at;
 }
 
+bool is_space(char32_t character) {
+  return tokenizer::is_white_space(character) || (character >= 0x1C && character <= 0x1F);
+}
+
 std::string stripped(std::string_view text, bool left, bool right, std::string_view characters) {
   const auto goes = [&](std::string_view one) {
-    const char32_t character = tokenizer::character_at(one, 0);
     if (!characters.empty()) return characters.find(one) != std::string_view::npos;
-    return tokenizer::is_white_space(character) || (character >= 0x1C && character <= 0x1F);
+    return is_space(tokenizer::character_at(one, 0));
   };
   while (left && !text.empty() && goes(text.substr(0, tokenizer::length_of(text[0])))) {
     text.remove_prefix(tokenizer::length_of(text[0]));

@@ -122,12 +122,12 @@ Arguments evaluate_all(const ArgumentList& arguments, Run& run) {
 }
 
 Value Literal::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   return value_;
 }
 
 Value Name::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   if (const Value* found = run.scope->find(name_)) {
     if (found->is_string()) run.step(found->weight());
     return *found;
@@ -137,14 +137,14 @@ Value Name::evaluate(Run& run) const {
 }
 
 Value ListDisplay::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   List list;
   for (const auto& item : items_) list.push_back(item->evaluate(run));
   return is_tuple_ ? Value::tuple(std::move(list)) : Value(std::move(list));
 }
 
 Value DictDisplay::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   Dict dict;
   for (const auto& [key, value] : items_) {
     Value of = key->evaluate(run);
@@ -159,14 +159,14 @@ Value DictDisplay::evaluate(Run& run) const {
 }
 
 Value Attribute::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   const Value of = of_->evaluate(run);
   if (of.is_undefined()) throw TemplateError("'" + name_ + "' is asked of a value that is not defined.");
   return attribute_of(of, name_);
 }
 
 Value Subscript::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   const Value of = of_->evaluate(run);
   if (of.is_undefined()) throw TemplateError("an element is asked of a value that is not defined.");
   if (of.is_string()) run.step(of.string().size() / 8);
@@ -174,24 +174,25 @@ Value Subscript::evaluate(Run& run) const {
 }
 
 Value Slice::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   const Value of = of_->evaluate(run);
   if (!of.is_string() && !of.is_list())
     throw TemplateError(std::string("a value of type ") + of.type_name() + " has no slices.");
   run.step(of.is_string() ? of.string().size() / 8 : of.weight());
   const List items = of.items();
   const auto size = static_cast<std::int64_t>(items.size());
-  const auto part = [&](const ExpressionPtr& expression, std::int64_t otherwise) {
-    const Value value = expression ? expression->evaluate(run) : Value::none();
-    return value.is_none() ? otherwise : value.integer();
+  const auto part = [&](const ExpressionPtr& expression) {
+    return expression ? expression->evaluate(run) : Value::none();
   };
-  const std::int64_t by = part(by_, 1);
+  const Value step = part(by_);
+  const std::int64_t by = step.is_none() ? 1 : step.integer();
   if (by == 0) throw TemplateError("the step of a slice must not be 0.");
   // Python's rules: from the end where negative, then into the range that the step can begin and end at.
   const std::int64_t low = by > 0 ? 0 : -1, high = by > 0 ? size : size - 1;
   const auto bounded = [&](std::int64_t at) { return std::clamp(at < 0 ? at + size : at, low, high); };
-  const std::int64_t from = from_ ? bounded(part(from_, by > 0 ? 0 : size - 1)) : by > 0 ? 0 : size - 1;
-  const std::int64_t to = to_ && !to_->evaluate(run).is_none() ? bounded(part(to_, 0)) : by > 0 ? size : -1;
+  const Value begin = part(from_), end = part(to_);
+  const std::int64_t from = begin.is_none() ? (by > 0 ? 0 : size - 1) : bounded(begin.integer());
+  const std::int64_t to = end.is_none() ? (by > 0 ? size : -1) : bounded(end.integer());
   List some;
   for (std::int64_t at = from; by > 0 ? at < to : at > to;) {
     some.push_back(items[static_cast<std::size_t>(at)]);
@@ -204,7 +205,7 @@ Value Slice::evaluate(Run& run) const {
 }
 
 Value Call::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   const Value function = function_->evaluate(run);
   if (function.is_undefined()) throw TemplateError("what is called is not defined.");
   const Arguments arguments = evaluate_all(arguments_, run);
@@ -212,20 +213,20 @@ Value Call::evaluate(Run& run) const {
 }
 
 Value Filter::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   const Value value = value_->evaluate(run);
   run.step(value.weight());
   return made(run, apply_filter(name_, value, evaluate_all(arguments_, run)));
 }
 
 Value Test::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   const Value value = value_->evaluate(run);
   return passes_test(name_, value, evaluate_all(arguments_, run)) != negated_;
 }
 
 Value Unary::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   const Value value = of_->evaluate(run);
   if (symbol_ == "not") return !value.truth();
   if (value.is_float()) return symbol_ == "-" ? -value.number() : value.number();
@@ -234,7 +235,7 @@ Value Unary::evaluate(Run& run) const {
 }
 
 Value Arithmetic::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   const Value left = left_->evaluate(run), right = right_->evaluate(run);
   run.step(left.weight() + right.weight());
   if (symbol_ == "~") {
@@ -254,7 +255,7 @@ Value Arithmetic::evaluate(Run& run) const {
 }
 
 Value Comparison::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   Value left = first_->evaluate(run);
   for (const auto& [symbol, expression] : rest_) {
     Value right = expression->evaluate(run);
@@ -266,13 +267,13 @@ Value Comparison::evaluate(Run& run) const {
 }
 
 Value Logic::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   Value left = left_->evaluate(run);
   return left.truth() == is_and_ ? right_->evaluate(run) : left;
 }
 
 Value Conditional::evaluate(Run& run) const {
-  run.step();
+  const Evaluating one(run);
   if (condition_->evaluate(run).truth()) return value_->evaluate(run);
   return otherwise_ ? otherwise_->evaluate(run) : Value();
 }

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "core/text/template/limits.hpp"
 #include "core/text/tokenizer/unicode.hpp"
 
 namespace capstan::text_template {
@@ -142,6 +143,7 @@ class Lexer {
 
   /// The words up to the end of a tag.
   void words(std::string_view end) {
+    const std::size_t before = tokens_.size();
     int open = 0;
     for (;;) {
       while (at_ < text_.size() && is_blank(text_[at_])) ++at_;
@@ -154,6 +156,9 @@ class Lexer {
         return;
       }
       word(open);
+      if (tokens_.size() - before > kMostWords) {
+        fail("a tag has more than " + std::to_string(kMostWords) + " words.");
+      }
     }
   }
 

@@ -23,18 +23,23 @@ Value strip_with(const std::string& text, const Arguments& of, bool left, bool r
 /// The parts between runs of white space, at most `most` + 1.
 List split_at_space(const std::string& text, std::int64_t most) {
   List parts;
-  std::string rest = stripped(text, true, false);
-  while (!rest.empty()) {
+  std::string_view rest = text;
+  const auto take_while = [&](bool space) {
     std::size_t end = 0;
-    while (end < rest.size() && !tokenizer::is_white_space(tokenizer::character_at(rest, end))) {
+    while (end < rest.size() && is_space(tokenizer::character_at(rest, end)) == space) {
       end += tokenizer::length_of(rest[end]);
     }
+    const std::string_view taken = rest.substr(0, end);
+    rest.remove_prefix(taken.size());
+    return taken;
+  };
+  for (take_while(true); !rest.empty(); take_while(true)) {
     if (static_cast<std::int64_t>(parts.size()) == most) {
       parts.emplace_back(stripped(rest, false, true));
       break;
     }
-    parts.emplace_back(rest.substr(0, end));
-    rest = stripped(rest.substr(end), true, false);
+    parts.emplace_back(std::string(take_while(false)));
+    check_items(parts.size());
   }
   return parts;
 }

@@ -30,6 +30,14 @@ void Run::step(std::size_t count) {
   if (steps > kMostSteps) throw TemplateError("rendering takes more than " + std::to_string(kMostSteps) + " steps.");
 }
 
+Evaluating::Evaluating(Run& run) : run_(run) {
+  run.step();
+  if (run.depth >= kDeepestValues) {
+    throw TemplateError("more than " + std::to_string(kDeepestValues) + " expressions wait for each other's values.");
+  }
+  ++run.depth;
+}
+
 void Run::write(std::string_view text) {
   check_size(out->size() + text.size());
   *out += text;

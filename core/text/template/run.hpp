@@ -37,6 +37,19 @@ struct Run {
   int line = 0;
   std::size_t steps = 0;
   int calls = 0;  // macros within each other
+  int depth = 0;  // expressions within each other
+};
+
+/// An expression under way: one step. Throws TemplateError where too many wait for each other's values.
+class Evaluating {
+ public:
+  explicit Evaluating(Run& run);
+  ~Evaluating() { --run_.depth; }
+  Evaluating(const Evaluating&) = delete;
+  Evaluating& operator=(const Evaluating&) = delete;
+
+ private:
+  Run& run_;
 };
 
 /// Throws TemplateError where a string is longer than allowed.

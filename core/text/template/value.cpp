@@ -73,11 +73,6 @@ void append_json_string(const std::string& text, std::string& out) {
   out += '"';
 }
 
-void check_container(int depth, std::size_t weight) {
-  if (depth >= Value::kDeepest) throw TemplateError("lists lie too deep in each other.");
-  check_items(weight);
-}
-
 class JsonWriter {
  public:
   explicit JsonWriter(const JsonStyle& style) : style_(style) {}
@@ -146,15 +141,25 @@ Value Arguments::get(std::size_t place, std::string_view name) const {
   return {};
 }
 
-Value::Value(List list) {
-  int deepest = 0;
-  std::size_t weight = 1;
-  for (const Value& item : list) {
-    deepest = std::max(deepest, item.depth());
-    weight += item.is_string() ? 1 : item.weight();
+void Value::Contents::add(const Value& value) {
+  // A namespace within a list could come to hold that list.
+  if (value.space() != nullptr) throw TemplateError("a namespace cannot be put into another value.");
+  if (const Contents* within = value.contents()) {
+    values += within->values;
+    bytes += within->bytes;
+    depth = std::max(depth, within->depth + 1);
+  } else {
+    ++values;
+    if (value.is_string()) bytes += value.string().size();
   }
-  check_container(deepest, weight);
-  kind_ = std::make_shared<const ListOf>(ListOf{std::move(list), deepest + 1, weight});
+  if (depth >= kDeepest) throw TemplateError("lists lie too deep in each other.");
+  check_items(values);
+}
+
+Value::Value(List list) {
+  Contents contents;
+  for (const Value& item : list) contents.add(item);
+  kind_ = std::make_shared<const ListOf>(ListOf{std::move(list), contents});
 }
 
 Value Value::tuple(List list) {
@@ -166,14 +171,12 @@ Value Value::tuple(List list) {
 }
 
 Value::Value(Dict dict) {
-  int deepest = 0;
-  std::size_t weight = 1;
+  Contents contents;
   for (const auto& [key, value] : dict) {
-    deepest = std::max({deepest, key.depth(), value.depth()});
-    weight += 1 + (value.is_string() ? 1 : value.weight());
+    contents.add(key);
+    contents.add(value);
   }
-  check_container(deepest, weight);
-  kind_ = std::make_shared<const DictOf>(DictOf{std::move(dict), deepest + 1, weight});
+  kind_ = std::make_shared<const DictOf>(DictOf{std::move(dict), contents});
 }
 
 Value Value::of(const Json& json) {
@@ -193,17 +196,14 @@ Value Value::of(const Json& json) {
 }
 
 std::size_t Value::weight() const {
-  if (is_list()) return std::get<Lists>(kind_)->weight;
-  if (is_dict()) return std::get<Dicts>(kind_)->weight;
+  if (const Contents* within = contents()) return within->values + within->bytes / 4096;
   return is_string() ? 1 + string().size() / 256 : 1;
 }
 
-int Value::depth() const {
-  if (is_list()) return std::get<Lists>(kind_)->depth;
-  if (is_dict()) return std::get<Dicts>(kind_)->depth;
-  // A namespace within a list could come to hold that list.
-  if (space() != nullptr) throw TemplateError("a namespace cannot be put into another value.");
-  return 0;
+const Value::Contents* Value::contents() const {
+  if (is_list()) return &std::get<Lists>(kind_)->contents;
+  if (is_dict()) return &std::get<Dicts>(kind_)->contents;
+  return nullptr;
 }
 
 void Value::expect(const char* type) const {
@@ -225,7 +225,7 @@ double Value::number() const {
 
 const std::string& Value::string() const {
   if (!is_string()) expect("str");
-  return std::get<std::string>(kind_);
+  return *std::get<Strings>(kind_);
 }
 
 const List& Value::list() const {
@@ -344,6 +344,7 @@ bool Value::operator==(const Value& other) const {
              return found && *found == member.second;
            });
   }
+  if (is_string() && other.is_string()) return string() == other.string();
   return kind_ == other.kind_;
 }
 

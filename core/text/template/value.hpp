@@ -40,8 +40,8 @@ class Value {
   Value(bool value) : kind_(value) {}
   Value(std::int64_t value) : kind_(value) {}
   Value(double value) : kind_(value) {}
-  Value(std::string value) : kind_(std::move(value)) {}
-  Value(const char* value) : kind_(std::string(value)) {}
+  Value(std::string value) : kind_(std::make_shared<const std::string>(std::move(value))) {}
+  Value(const char* value) : Value(std::string(value)) {}
   /// Throws TemplateError where lists and dictionaries lie more than kDeepest deep in each other, or hold more than
   /// kMostItems values in all, those within each other counted wherever they are.
   Value(List list);
@@ -58,7 +58,7 @@ class Value {
   bool is_integer() const { return std::holds_alternative<std::int64_t>(kind_); }
   bool is_float() const { return std::holds_alternative<double>(kind_); }
   bool is_number() const { return is_integer() || is_float() || is_bool(); }
-  bool is_string() const { return std::holds_alternative<std::string>(kind_); }
+  bool is_string() const { return std::holds_alternative<Strings>(kind_); }
   bool is_list() const { return std::holds_alternative<Lists>(kind_); }
   bool is_dict() const { return std::holds_alternative<Dicts>(kind_); }
 
@@ -89,30 +89,36 @@ class Value {
   /// Less, by numbers or by strings. Other types throw TemplateError.
   bool operator<(const Value& other) const;
 
-  /// How much work it is to go through the value: values within it, or pieces of 256 bytes.
+  /// How much work it is to go through the value: pieces of 256 bytes of a string; of a list or dictionary the values
+  /// within it, and pieces of 4096 bytes of the strings among them.
   std::size_t weight() const;
 
   static constexpr int kDeepest = 200;
 
  private:
+  struct Contents {
+    void add(const Value& value);
+    std::size_t values = 1, bytes = 0;  // those within each other counted wherever they are
+    int depth = 0;
+  };
   struct ListOf {
     List items;
-    int depth;
-    std::size_t weight;
+    Contents contents;
     bool is_tuple = false;
   };
   struct DictOf {
     Dict items;
-    int depth;
-    std::size_t weight;
+    Contents contents;
   };
+  using Strings = std::shared_ptr<const std::string>;  // copies of a value share its bytes
   using Lists = std::shared_ptr<const ListOf>;
   using Dicts = std::shared_ptr<const DictOf>;
-  using Kind = std::variant<std::monostate, std::nullptr_t, bool, std::int64_t, double, std::string, Lists, Dicts,
+  using Kind = std::variant<std::monostate, std::nullptr_t, bool, std::int64_t, double, Strings, Lists, Dicts,
                             std::shared_ptr<const Function>, std::shared_ptr<Namespace>>;
 
   explicit Value(Kind kind) : kind_(std::move(kind)) {}
-  int depth() const;
+  /// Of a list or dictionary; null for other values.
+  const Contents* contents() const;
   [[noreturn]] void expect(const char* type) const;
 
   Kind kind_;

@@ -162,6 +162,14 @@ TEST(Templates, EndWhateverTheyAskFor) {
             "chat:1: a list has more than 100000 elements.");
   EXPECT_EQ(error_of("{% set t = 'ab' * 8000000 %}{% for i in range(9999) %}{{ t | length }}{% endfor %}"),
             "chat:1: rendering takes more than 2000000 steps.");
+  // Elements share the bytes of a text, and count as work.
+  EXPECT_EQ(error_of("{% set n = namespace(t=['a' * 16000000]) %}{% for i in range(9) %}{% set n.t = n.t + n.t %}"
+                     "{% endfor %}{% for i in range(9999) %}{% set l = n.t | sort %}{% endfor %}"),
+            "chat:1: rendering takes more than 2000000 steps.");
+  EXPECT_EQ(rendered("{% for i in range(9999) %}{{ t[0] if i == 0 else '' }}{% if t[i] %}{% endif %}{% endfor %}",
+                     {{"t", List(50'000, Value("a"))}}),
+            "a");
+  EXPECT_EQ(rendered("{{ t.split() | length }}", {{"t", std::string(80'000, ' ').replace(1, 1, "a b\x1c c")}}), "3");
   EXPECT_EQ(error_of("{% set n = namespace() %}{% set n.n = n %}"),
             "chat:1: a namespace cannot be put into another value.");
   EXPECT_EQ(error_of("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
@@ -176,6 +184,18 @@ TEST(Templates, EndWhateverTheyAskFor) {
   }
   EXPECT_THAT(error_of(blocks), HasSubstr(nested));
   EXPECT_THAT(error_of("{{ " + nots + "1 }}"), HasSubstr(nested));
+  // Long chains make trees as deep as brackets do.
+  std::string sum = "{{ 1", filters = "{{ [] ";
+  for (int i = 0; i < 4000; ++i) {
+    sum += "+1";
+    filters += "|list";
+  }
+  const std::string waiting = "chat:1: more than 2000 expressions wait for each other's values.";
+  EXPECT_EQ(error_of(sum + " }}"), waiting);
+  EXPECT_EQ(error_of(filters + " }}"), waiting);
+  std::string longest = "{{ 1";
+  for (int i = 0; i < 200'000; ++i) longest += "+1";
+  EXPECT_EQ(error_of(longest + " }}"), "chat:1: a tag has more than 20000 words.");
   EXPECT_EQ(error_of("{{ 9223372036854775807 + 1 }}"), "chat:1: a number needs more than 64 bits.");
   EXPECT_EQ(error_of("{{ 99999999999999999999 }}"), "chat:1: the number 99999999999999999999 is too large.");
 }
