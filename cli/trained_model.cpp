@@ -62,7 +62,10 @@ std::string weights_file(const TrainedWeights& weights, const LoadedConfig& load
 }
 
 void take_weights(Engine& engine, const TrainedWeights& weights, const LoadedConfig& loaded) {
-  if (weights.checkpoint.empty()) return engine.load_weights(weights_file(weights, loaded));
+  if (weights.checkpoint.empty()) {
+    engine.load_weights(weights_file(weights, loaded));
+    return;
+  }
   const CheckpointName name = CheckpointName::parse(weights.checkpoint);
   engine.load_checkpoint(name.dir, tag_named(name.dir, name.tag));
 }

@@ -188,15 +188,10 @@ void show_engine(py::module_& module) {
              const Unlocked unlocked;
              self.engine().finish_saving();
            })
-      .def_static("client_state_of",
-                  [](const std::string& dir, const std::string& tag) {
-                    const Unlocked unlocked;
-                    return client_state_of(dir, tag);
-                  })
       .def("load_weights",
            [](PyEngine& self, const std::string& path) {
              const Unlocked unlocked;
-             self.engine().load_weights(path);
+             return self.engine().load_weights(path).dump();
            })
       .def("load_teacher",
            [](PyEngine& self, const std::string& path) {

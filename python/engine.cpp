@@ -332,12 +332,6 @@ void PyEngine::end_no_sync() {
   engine().set_accumulation_boundary(boundary_);
 }
 
-std::string client_state_of(const std::string& dir, const std::string& tag) {
-  const Json state = read_checkpoint_state(dir, tag);
-  const Json* of_program = state.find("client_state");
-  return (of_program != nullptr ? *of_program : Json::object()).dump();
-}
-
 std::string PyEngine::load_checkpoint(const std::string& dir, const std::string& tag, bool strict,
                                       const py::function& fault_of) {
   Engine& engine = this->engine();

@@ -32,9 +32,6 @@ class Deferral {
   std::optional<DeferredValues::Scope> scope_;
 };
 
-/// The client state of a checkpoint, a text of JSON. Throws RuntimeFault as Engine::load_checkpoint().
-std::string client_state_of(const std::string& dir, const std::string& tag);
-
 /// One Engine of Python's, with the program's place in a step. Called with the interpreter's lock, which it gives up
 /// while the engine works: what a step calls from Python is here rather than in Python, whose time it costs.
 class PyEngine {

@@ -245,7 +245,7 @@ Json Engine::load_checkpoint(const std::string& dir, const std::string& tag,
   return state_->keep.load(dir, tag, check, strict);
 }
 
-void Engine::load_weights(const std::string& file) { state_->keep.load_weights(file); }
+Json Engine::load_weights(const std::string& file) { return state_->keep.load_weights(file); }
 void Engine::load_teacher(const std::string& path) { state_->keep.load_teacher(path); }
 void Engine::begin_snapshot(SnapshotFolder& folder, const Json& client_state) {
   state_->keep.begin_snapshot(folder, client_state);

@@ -154,8 +154,8 @@ class Engine {
   /// FOLDER:TAG), or from a folder of Hugging Face's transformers where the model knows the names there; every
   /// trainable parameter must be there with its shape. Values are converted to the training precision. Throws
   /// RuntimeFault naming what is missing or misshapen; what fails on one rank is thrown on all of them, as by
-  /// load_checkpoint. Called by all ranks.
-  void load_weights(const std::string& file_or_folder);
+  /// load_checkpoint. Called by all ranks. Returns the client state of a checkpoint, {} of other files.
+  Json load_weights(const std::string& file_or_folder);
   /// compression_training.layer_reduction: takes the layers that the section names, and its other modules, from a
   /// deeper teacher, parameters and buffers alike: a checkpoint (its folder, or FOLDER:TAG) or a safetensors file with
   /// the model's own names. The rest of the student stays. Throws RuntimeFault naming both tensors where they do not

@@ -129,6 +129,7 @@ bool Keep::nodes_store() const {
 }
 
 TrainedNames Keep::trained_names() const {
+  if (!parts_.optimizer) return {};
   TrainedNames groups(parts_.groups.size());
   const std::vector<NamedTensor>& parameters = parts_.model.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {

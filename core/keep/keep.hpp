@@ -56,7 +56,7 @@ class Keep {
   // Loading (checkpoint_load.cpp, load_weights.cpp, load_teacher.cpp).
   Json load(const std::string& dir, const std::string& tag, const std::function<void(const Json&)>& check_client_state,
             bool strict);
-  void load_weights(const std::string& file);
+  Json load_weights(const std::string& file);
   void load_teacher(const std::string& path);
   /// Throws RuntimeFault where a load has ended half way.
   void refuse_half_loaded() const;
@@ -100,7 +100,7 @@ class Keep {
                  const std::string& call, bool strict = true);
   /// Which tensors of a checkpoint this rank reads: of trainable parameters those that lie in its part.
   std::function<bool(const CheckpointTensor&)> taken_tensors();
-  /// The parameters of the optimizer's groups.
+  /// The parameters of the optimizer's groups; empty where nothing is trained.
   TrainedNames trained_names() const;
   /// Compares all of a checkpoint with this engine, and changes nothing. Throws RuntimeFault naming what does not fit.
   SavedRun check(const CheckpointContents& contents, const CheckpointLookup& lookup);

@@ -7,6 +7,7 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_name.hpp"
+#include "core/checkpoint/deepspeed/notes.hpp"
 #include "core/checkpoint/export.hpp"
 #include "core/checkpoint/hf_folder.hpp"
 #include "core/checkpoint/safetensors.hpp"
@@ -31,12 +32,14 @@ bool is_checkpoint(const std::string& path) {
   return std::filesystem::exists(dir / "latest", error) && !std::filesystem::exists(dir / "config.json", error);
 }
 
-/// The weights of a checkpoint, which stay in `contents` until they are taken.
-GivenWeights weights_of(const std::string& path, const TrainedNames& trained, CheckpointContents& contents) {
+/// The weights of a checkpoint, which stay in `contents` until they are taken. With its carried files on request.
+GivenWeights weights_of(const std::string& path, bool takes_files, CheckpointContents& contents) {
   const CheckpointName name = CheckpointName::parse(path);
   const std::string tag = tag_of(name);
-  const auto is_weight = [](const CheckpointTensor& one) { return one.state == kParam || one.state == kBuffer; };
-  contents = read_checkpoint(name.dir, tag, is_weight, trained);
+  const auto is_taken = [&](const CheckpointTensor& one) {
+    return one.state == kParam || one.state == kBuffer || (takes_files && one.state == kFileState);
+  };
+  contents = read_checkpoint(name.dir, tag, is_taken);
   GivenWeights values;
   for (SafetensorsEntry& entry : exported_weights(contents, (std::filesystem::path(name.dir) / tag).string())) {
     values.emplace(entry.name, std::move(entry));
@@ -122,19 +125,29 @@ void Keep::take_given(const GivenWeights& values, const char* call) {
   wants_teacher_ = false;
 }
 
-void Keep::load_weights(const std::string& file) {
+Json Keep::load_weights(const std::string& file) {
   const at::NoGradGuard no_grad;
+  const bool leads = parts_.communicator->rank() == 0;
   CheckpointContents contents;
   GivenWeights values;
   CarriedFiles files;
   as_one(*parts_.communicator, "load_weights, check", [&] {
     const bool of_run = is_checkpoint(file);
-    values = of_run ? weights_of(file, trained_names(), contents) : read_values(file, parts_.model);
+    values = of_run ? weights_of(file, leads, contents) : read_values(file, parts_.model);
     check_values(file, values, parts_.model);
-    if (!of_run && is_pretrained(file) && parts_.communicator->rank() == 0) files = read_carried_files(file);
+    if (!leads) return;
+    if (of_run) {
+      log_notes(contents.state, kWeightNotes, file);
+      // A copy, so that the checkpoint's file need not stay mapped.
+      for (const auto& [name, bytes] : carried_files_of(contents)) files.emplace(name, bytes.clone());
+    } else if (is_pretrained(file)) {
+      files = read_carried_files(file);
+    }
   });
   take_given(values, "load_weights");
   files_ = std::move(files);
+  const Json* client_state = contents.state.find("client_state");
+  return client_state ? *client_state : Json::object();
 }
 
 }  // namespace capstan

@@ -360,8 +360,7 @@ class Engine(torch.nn.Module):
             with open(latest, encoding="utf-8") as file:
                 tag = file.read().strip()
         if load_module_only:
-            state = json.loads(self._core.client_state_of(load_dir, str(tag)))
-            self._core.load_weights(f"{load_dir}:{tag}")
+            state = json.loads(self._core.load_weights(f"{load_dir}:{tag}"))
             take_reserved(state, None)
             return os.path.join(load_dir, str(tag)), state
         wanted = [what for what, takes in (("optimizer", self._own is not None),

@@ -150,7 +150,7 @@ TEST_F(ReadDeepSpeed, WeightsOfStage0In16BitsAreExportedAsTheirMasters) {
 
 TEST_F(ReadDeepSpeed, WeightsAloneGoToAnEngineThatBegins) {
   const Values own = values_of(read_checkpoint(folder("own"), kTag));
-  for (const std::string from : {folder("stage3-3"), folder("stage0-16bit") + ":" + kTag}) {
+  for (const std::string& from : {folder("stage3-3"), folder("stage0-16bit") + ":" + kTag}) {
     SmallRun run(kConfig, /*weights_seed=*/11);
     run.engine.load_weights(from);
     EXPECT_TRUE(at::equal(run.model.parameters[0].tensor, own.at({"w1", "param"}))) << from;
@@ -197,6 +197,10 @@ TEST_F(ReadDeepSpeed, ARunOfAnotherOptimizerModelOrGroupsIsRefused) {
       "capstan": {"parameter_groups": [{"match": "b1", "params": {"lr": 0.1}}]}})");
   EXPECT_THAT(fault_of([&] { grouped.engine.load_checkpoint(folder("stage0")); }),
               HasSubstr("optimizer.param_groups: has 1 parameter groups, and this run has 2. At ZeRO stage 0"));
+  // Weights need no groups.
+  grouped.engine.load_weights(folder("stage0-16bit"));
+  const Values own = values_of(read_checkpoint(folder("own"), kTag));
+  EXPECT_TRUE(at::equal(grouped.model.parameters[0].tensor, own.at({"w1", "param"})));
 }
 
 TEST_F(ReadDeepSpeed, WhatIsDamagedIsNamedWithItsFile) {
