@@ -69,7 +69,7 @@ Json gguf_metadata(const Json& config) {
     metadata[begin + "attention.value_length"] = size;
   }
   metadata[begin + "rope.dimension_count"] =
-      static_cast<std::int64_t>(static_cast<double>(size) * keys.number("partial_rotary_factor", 1.0));
+      static_cast<std::int64_t>(static_cast<double>(size) * rotary_keys(config).partial_rotary_factor);
   metadata[begin + "attention.layer_norm_rms_epsilon"] = keys.number("rms_norm_eps", 1e-6);
   metadata[begin + "vocab_size"] = keys.count("vocab_size");
   put_rotation(metadata, *architecture, config);

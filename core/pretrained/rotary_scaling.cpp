@@ -40,9 +40,11 @@ std::string type_of(const Json& scaling) {
 RotaryKeys rotary_keys(const Json& config) {
   RotaryKeys keys;
   keys.theta = number_of(config, "rope_theta", keys.theta);
-  const Json* parameters = object_of(config, "rope_parameters");
-  const Json* scaling = parameters != nullptr ? parameters : object_of(config, "rope_scaling");
+  keys.partial_rotary_factor = number_of(config, "partial_rotary_factor", keys.partial_rotary_factor);
+  const Json* scaling = object_of(config, "rope_scaling");
+  if (scaling == nullptr) scaling = object_of(config, "rope_parameters");
   if (scaling == nullptr) return keys;
+  keys.partial_rotary_factor = number_of(*scaling, "partial_rotary_factor", keys.partial_rotary_factor);
   keys.type = type_of(*scaling);
   keys.theta = number_of(*scaling, "rope_theta", keys.theta);
   keys.factor = number_of(*scaling, "factor", keys.factor);

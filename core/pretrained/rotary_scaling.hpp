@@ -17,11 +17,12 @@ struct Llama3Scaling {
   std::int64_t original_length = 8192;  // tokens
 };
 
-/// The numbers of a config.json that rotary positions need, in the keys of transformers 5 (rope_parameters) or 4
-/// (rope_theta, rope_scaling).
+/// The numbers of a config.json that rotary positions need, in the keys of transformers 4 (rope_theta, rope_scaling),
+/// which come first as in the decoder, or 5 (rope_parameters).
 struct RotaryKeys {
   std::string type = "default";  // rope_type
   double theta = 10000, factor = 1;
+  double partial_rotary_factor = 1;  // of a head's dimensions, the part that turns
   Llama3Scaling llama3;
 };
 
