@@ -89,7 +89,12 @@ void add_saved_model(RunSource& source, const std::string& checkpoint) {
   source.text = [text] { return text; };
   Problems reported_later;
   const std::optional<Json> document = overridden_document(text, source.context, reported_later);
-  if (!document || member(*document, "capstan", "model") != nullptr) return;
+  if (!document) return;
+  // Single keys of a model, as --set capstan.model.params.dropout gives, change the saved one.
+  const std::optional<Json> file = config_document(text, reported_later);
+  if (file && member(*file, "capstan", "model") != nullptr) return;
+  const Json* given = member(*document, "capstan", "model");
+  if (given != nullptr && (!given->is_object() || given->find("type") != nullptr)) return;
   const CheckpointName name = CheckpointName::parse(checkpoint);
   const std::string tag = tag_of(name);
   const Json state = read_checkpoint_state(name.dir, tag);
