@@ -8,12 +8,14 @@
 
 #include "cli/commands.hpp"
 #include "cli/program.hpp"
+#include "core/checkpoint/carried_files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_folder.hpp"
 #include "core/checkpoint/checkpoint_index.hpp"
 #include "core/checkpoint/checkpoint_name.hpp"
 #include "core/checkpoint/deepspeed/notes.hpp"
 #include "core/checkpoint/dtypes.hpp"
+#include "core/keep/checkpoint_lookup.hpp"
 #include "core/registry/file_hash.hpp"
 #include "core/text/numbers.hpp"
 #include "core/text/table.hpp"
@@ -139,23 +141,28 @@ std::string line_of(const char* title, const std::vector<std::string>& words) {
   return words.empty() ? "" : "  " + std::string(title) + joined(words) + "\n";
 }
 
-/// Counts of parameters, and the names of states and buffers.
+/// Counts of parameters, and the names of states, buffers and carried files.
 std::string tensors_text(const Json& tensors) {
   std::int64_t parameters = 0, elements = 0;
-  std::vector<std::string> buffers;
-  std::set<std::string> states;
+  std::set<std::string> buffers, states, files;
   for (const Json& tensor : tensors.as_array()) {
     const std::string &state = tensor.at("state").as_string(), &name = tensor.at("name").as_string();
-    if (state == "buffer") buffers.push_back(name);
-    if (state != "param" && state != "buffer" && !name.empty()) states.insert(state);
-    if (state != "param") continue;
+    if (without_of(state) == kBuffer) {
+      buffers.insert(name);
+    } else if (state == kFileState) {
+      files.insert(name);
+    } else if (state != kParam && !name.empty()) {
+      states.insert(state);
+    }
+    if (state != kParam) continue;
     ++parameters;
     std::int64_t count = 1;
     for (const Json& size : tensor.at("shape").as_array()) count *= size.as_integer();
     elements += count;
   }
   return "  " + counted(parameters, "parameter") + ", " + grouped(elements) + " elements\n" +
-         line_of("states of the optimizer: ", {states.begin(), states.end()}) + line_of("buffers: ", buffers);
+         line_of("states of the optimizer: ", {states.begin(), states.end()}) +
+         line_of("buffers: ", {buffers.begin(), buffers.end()}) + line_of("files: ", {files.begin(), files.end()});
 }
 
 std::string summary_text(const Json& json) {

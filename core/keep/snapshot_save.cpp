@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "core/checkpoint/carried_files.hpp"
 #include "core/checkpoint/snapshot.hpp"
 #include "core/checkpoint/state_text.hpp"
 #include "core/elastic/snapshot_folder.hpp"
@@ -101,7 +102,7 @@ CheckpointContents Keep::snapshot_contents() {
   for (CheckpointTensor& tensor : contents.tensors) {
     const bool of_update =
         tensor.parameter.empty() ? of_optimizer.contains(tensor.state) : parameters.contains(tensor.parameter);
-    if (of_update) continue;
+    if (of_update || tensor.state == kFileState) continue;  // files never change
     tensor.values = tensor.values.clone();
   }
   return contents;
