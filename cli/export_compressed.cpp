@@ -19,6 +19,7 @@
 #include "core/log.hpp"
 #include "core/output_path.hpp"
 #include "core/pretrained/gguf_model.hpp"
+#include "core/pretrained/gguf_tokenizer.hpp"
 #include "core/text/numbers.hpp"
 #include "core/text/table.hpp"
 
@@ -81,16 +82,16 @@ ExportReport write_pretrained_gguf(const ExportArguments& arguments, CompressedW
                                    const SavedModel& model, const Json& config, const CheckpointContents& contents) {
   NamesElsewhere names = gguf_names(hf_format(model.facts, model.name), config);
   GgufExtras extras{arguments.dtype == "q8_0", {}, rope_divisors(config)};
+  bool has_tokenizer = false;
   const CarriedFiles files = carried_files_of(contents);
   if (const auto found = files.find(kGgufMetadata); found != files.end()) {
     const at::Tensor& bytes = found->second;
-    extras.entries =
+    GgufHeader header =
         parse_gguf(static_cast<const std::byte*>(bytes.const_data_ptr()), static_cast<std::uint64_t>(bytes.numel()),
-                   "the checkpoint's " + std::string(kGgufMetadata))
-            .metadata;
+                   "the checkpoint's " + std::string(kGgufMetadata));
+    has_tokenizer = capstan::has_tokenizer(header);
+    extras.entries = std::move(header.metadata);
   }
-  const bool has_tokenizer = std::any_of(extras.entries.begin(), extras.entries.end(),
-                                         [](const GgufEntry& entry) { return entry.key == "tokenizer.ggml.model"; });
   if (!has_tokenizer) names.facts["tokenizer.ggml.model"] = "none";
   ExportReport report = export_gguf(weights, names, arguments.out, extras);
   for (std::string& note : gguf_differences(config)) report.notes.push_back(std::move(note));

@@ -1,7 +1,5 @@
 #include "cli/model_text.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -9,6 +7,7 @@
 #include "core/errors.hpp"
 #include "core/pretrained/gguf_header.hpp"
 #include "core/pretrained/gguf_tokenizer.hpp"
+#include "core/text/text_file.hpp"
 
 namespace capstan::cli {
 namespace {
@@ -20,19 +19,8 @@ constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kTemplate = "chat_template.jinja";
 constexpr const char* kGguf = "metadata.gguf";
 
-std::string read_text(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (!in) throw RuntimeFault(file.string() + ": cannot be read.");
-  return text;
-}
-
-Json parsed(const std::string& text, const std::string& where) {
-  try {
-    return Json::parse(text);
-  } catch (const ConfigError& error) {
-    throw RuntimeFault(where + ": " + error.what());
-  }
+GgufHeader header_of(std::string_view bytes, const std::string& where) {
+  return parse_gguf(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), where);
 }
 
 }  // namespace
@@ -45,8 +33,7 @@ struct ModelText::Parts {
   std::optional<fs::path> folder;
 
   static Parts of_gguf(std::string_view bytes, const std::string& where) {
-    const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
-    GgufTokenizer found = tokenizer_of_gguf(parse_gguf(begin, bytes.size(), where), where);
+    GgufTokenizer found = tokenizer_of_gguf(header_of(bytes, where), where);
     return {where, tokenizer::Tokenizer(found.tokenizer, where), std::move(found.config)};
   }
 
@@ -63,7 +50,7 @@ struct ModelText::Parts {
     parts.folder = parts.tokenizer.file().parent_path();
     const fs::path config = *parts.folder / kConfig;
     std::error_code error;
-    if (fs::exists(config, error)) parts.config = parsed(read_text(config), config.string());
+    if (fs::exists(config, error)) parts.config = parse_json_text(read_text_file(config), config.string());
     return parts;
   }
 
@@ -71,9 +58,9 @@ struct ModelText::Parts {
     const auto found = files.find(kTokenizer);
     if (found == files.end()) return of_gguf(files.at(kGguf), where);
     const std::string file = where + ": " + kTokenizer;
-    Parts parts{where, tokenizer::Tokenizer(parsed(found->second, file), file)};
+    Parts parts{where, tokenizer::Tokenizer(parse_json_text(found->second, file), file)};
     if (const auto config = files.find(kConfig); config != files.end()) {
-      parts.config = parsed(config->second, where + ": " + kConfig);
+      parts.config = parse_json_text(config->second, where + ": " + kConfig);
     }
     if (const auto text = files.find(kTemplate); text != files.end()) parts.chat_template = text->second;
     return parts;
@@ -90,8 +77,10 @@ ModelText::ModelText(const fs::path& path) : ModelText(Parts::of_path(path)) {}
 ModelText::ModelText(const std::map<std::string, std::string>& files, const std::string& where)
     : ModelText(Parts::of_files(files, where)) {}
 
-bool ModelText::has_tokenizer(const std::map<std::string, std::string>& files) {
-  return files.contains(kTokenizer) || files.contains(kGguf);
+bool ModelText::has_tokenizer(const std::map<std::string, std::string>& files, const std::string& where) {
+  if (files.contains(kTokenizer)) return true;
+  const auto found = files.find(kGguf);
+  return found != files.end() && capstan::has_tokenizer(header_of(found->second, where));
 }
 
 std::optional<std::string> ModelText::end_token() const {
@@ -104,7 +93,7 @@ std::string ModelText::config_name() const { return folder_ ? (*folder_ / kConfi
 
 text_template::ChatTemplate ModelText::chat_template(const fs::path& file) const {
   if (folder_) return text_template::ChatTemplate(*folder_, file);
-  return {config_, file.empty() ? chat_template_ : std::optional(read_text(file)), where_};
+  return {config_, file.empty() ? chat_template_ : std::optional(read_text_file(file)), where_};
 }
 
 }  // namespace capstan::cli

@@ -20,8 +20,8 @@ class ModelText {
   /// Of files by their names, tokenizer.json or metadata.gguf among them. `where`: for messages. Throws RuntimeFault.
   ModelText(const std::map<std::string, std::string>& files, const std::string& where);
 
-  /// Whether files by these names have a tokenizer.
-  static bool has_tokenizer(const std::map<std::string, std::string>& files);
+  /// Whether such files have a tokenizer. Throws RuntimeFault for a metadata.gguf that cannot be read.
+  static bool has_tokenizer(const std::map<std::string, std::string>& files, const std::string& where);
 
   const tokenizer::Tokenizer& tokenizer() const { return tokenizer_; }
   /// The text of eos_token of tokenizer_config.json; nothing where there is none.

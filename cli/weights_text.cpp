@@ -15,8 +15,7 @@ CarriedFiles files_of_checkpoint(const std::string& checkpoint) {
   const CheckpointName name = CheckpointName::parse(checkpoint);
   const auto is_file = [](const CheckpointTensor& tensor) { return tensor.state == kFileState; };
   const std::string tag = tag_of(name);
-  CheckpointContents contents = read_checkpoint(name.dir, tag, is_file);
-  std::erase_if(contents.tensors, [&](const CheckpointTensor& tensor) { return !is_file(tensor); });
+  const CheckpointContents contents = read_checkpoint(name.dir, tag, is_file);
   return carried_files_of(contents);
 }
 
@@ -35,8 +34,9 @@ std::optional<ModelText> text_of_weights(const std::string& checkpoint, const st
     texts.emplace(
         name, std::string(static_cast<const char*>(bytes.const_data_ptr()), static_cast<std::size_t>(bytes.numel())));
   }
-  if (!ModelText::has_tokenizer(texts)) return std::nullopt;
-  return ModelText(texts, "'" + (checkpoint.empty() ? weights : checkpoint) + "'");
+  const std::string where = "'" + (checkpoint.empty() ? weights : checkpoint) + "'";
+  if (!ModelText::has_tokenizer(texts, where)) return std::nullopt;
+  return ModelText(texts, where);
 }
 
 }  // namespace capstan::cli

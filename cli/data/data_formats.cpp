@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/data/token_record.hpp"
 #include "core/errors.hpp"
 #include "core/text/json.hpp"
 
@@ -273,6 +274,7 @@ std::string format_of(const std::string& path) {
   if (path.ends_with(".idx") || (pair && (path.ends_with(".bin") || !fs::exists(path)))) return "indexed";
   if (path.ends_with(".jsonl")) return "jsonl";
   if (!path.ends_with(".bin")) return "bytes";
+  if (const std::string format = recorded_format(path); format == "uint16" || format == "uint32") return format;
   return magic_of(sdk::MappedFile(path)) == kMagicUint32 ? "uint32" : "uint16";
 }
 

@@ -21,4 +21,8 @@ struct TokenRecord {
 /// The place of a file's record.
 std::filesystem::path record_file(const std::filesystem::path& of);
 
+/// The format that a file's record names; empty where it has no record. Throws RuntimeFault for a record that is not
+/// JSON.
+std::string recorded_format(const std::filesystem::path& of);
+
 }  // namespace capstan::cli

@@ -174,10 +174,15 @@ Json beginning(const std::string& token, std::int64_t id) {
 
 }  // namespace
 
+bool has_tokenizer(const GgufHeader& header) {
+  const GgufEntry* kind = header.find("tokenizer.ggml.model");
+  return kind != nullptr && kind->text() != "none";
+}
+
 GgufTokenizer tokenizer_of_gguf(const GgufHeader& header, const std::string& where) {
   const Reader reader(header, where);
-  const std::string kind = reader.text("tokenizer.ggml.model", "none");
-  if (kind == "none") reader.fail("it has no tokenizer. Name a folder with tokenizer.json.");
+  const std::string kind = reader.text("tokenizer.ggml.model", "");
+  if (!has_tokenizer(header)) reader.fail("it has no tokenizer. Name a folder with tokenizer.json.");
   if (kind != "gpt2") {
     reader.fail("its tokenizer is of the kind '" + kind +
                 "' (tokenizer.ggml.model); of GGUF files 'gpt2' is read, which is byte-level BPE. Name a folder of the "

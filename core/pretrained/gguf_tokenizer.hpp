@@ -13,6 +13,9 @@ struct GgufTokenizer {
   Json config;     // as tokenizer_config.json: special tokens and the chat template
 };
 
+/// Whether the file has a tokenizer, of whatever kind.
+bool has_tokenizer(const GgufHeader& header);
+
 /// Translates byte-level BPE, which llama.cpp calls "gpt2". `where` opens messages. Throws RuntimeFault for a file
 /// without a tokenizer, for another kind, and for a way of splitting words (tokenizer.ggml.pre) that is not known here.
 GgufTokenizer tokenizer_of_gguf(const GgufHeader& header, const std::string& where);

@@ -1,30 +1,18 @@
 #include "core/text/template/chat_template.hpp"
 
-#include <fstream>
-#include <iterator>
+#include "core/text/text_file.hpp"
 
 namespace capstan::text_template {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_file(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (!in) throw RuntimeFault(file.string() + ": cannot be read.");
-  return text;
-}
-
 /// tokenizer_config.json; an empty object where there is none.
 Json read_config(const fs::path& folder) {
   const fs::path file = folder / "tokenizer_config.json";
   std::error_code error;
   if (!fs::exists(file, error)) return Json::object();
-  try {
-    return Json::parse(read_file(file));
-  } catch (const ConfigError& fault) {
-    throw RuntimeFault(file.string() + ": " + fault.what());
-  }
+  return parse_json_text(read_text_file(file), file.string());
 }
 
 /// chat_template of tokenizer_config.json: a text, or a list in which "default" is taken.
@@ -45,10 +33,10 @@ Template template_of(const Json& config, const std::string& where) {
 }
 
 Template read_template(const fs::path& folder, const fs::path& file) {
-  if (!file.empty()) return Template(read_file(file), file.string());
+  if (!file.empty()) return Template(read_text_file(file), file.string());
   const fs::path beside = folder / "chat_template.jinja";
   std::error_code error;
-  if (fs::exists(beside, error)) return Template(read_file(beside), beside.string());
+  if (fs::exists(beside, error)) return Template(read_text_file(beside), beside.string());
   return template_of(read_config(folder), folder.string());
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "core/text/text_file.hpp"
 #include "core/text/tokenizer/added_tokens.hpp"
 #include "core/text/tokenizer/decoder.hpp"
 #include "core/text/tokenizer/model.hpp"
@@ -40,11 +41,7 @@ Json parse_file(const fs::path& file) {
   std::ostringstream text;
   if (fs::is_regular_file(file)) text << in.rdbuf();
   if (!in || !text) throw RuntimeFault(file.string() + ": cannot be read as the file of a tokenizer.");
-  try {
-    return Json::parse(text.str());
-  } catch (const ConfigError& error) {
-    throw RuntimeFault(file.string() + ": " + error.what());
-  }
+  return parse_json_text(text.str(), file.string());
 }
 
 }  // namespace
