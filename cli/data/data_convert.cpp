@@ -81,6 +81,7 @@ int data_convert(const DataConvertArguments& arguments) {
     Counted counted(*sink);
     for (const auto& [path, format] : inputs) read_tokens(path, format, options, counted);
     if (counted.tokens == 0) throw RuntimeFault("the inputs hold no token.");
+    remove_records(results);
     counted.finish();
     const std::string done = arguments.out + ": " + grouped(counted.documents) + " document" +
                              (counted.documents == 1 ? "" : "s") + ", " + grouped(counted.tokens) + " tokens";

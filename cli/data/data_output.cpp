@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "capstan/sdk/component.hpp"
+#include "cli/data/token_record.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
 #include "core/errors.hpp"
@@ -30,6 +31,21 @@ void refuse_inputs_as_results(const std::vector<std::filesystem::path>& results,
       std::error_code error;
       if (std::filesystem::equivalent(result, input, error)) {
         throw UsageError("--out: '" + result.string() + "' is what is read. Choose another name.");
+      }
+    }
+  }
+}
+
+void remove_records(const std::vector<std::filesystem::path>& results) {
+  for (const std::filesystem::path& result : results) {
+    std::vector<std::filesystem::path> files = {record_file(result)};
+    if (result.extension() == ".idx") files.push_back(std::filesystem::path(result).replace_extension(".loss"));
+    for (const std::filesystem::path& file : files) {
+      std::error_code error;
+      std::filesystem::remove(file, error);
+      if (error) {
+        throw RuntimeFault("'" + file.string() + "' is of older tokens and cannot be removed: " + error.message() +
+                           ". Remove it, or choose another name with --out.");
       }
     }
   }

@@ -15,6 +15,10 @@ std::vector<std::filesystem::path> result_files(const std::string& out, const st
 void refuse_inputs_as_results(const std::vector<std::filesystem::path>& results,
                               const std::vector<std::string>& inputs);
 
+/// Removes what tells about older tokens at the places of the results: records, and the loss mask of an index, without
+/// which it trains on all tokens. Throws RuntimeFault.
+void remove_records(const std::vector<std::filesystem::path>& results);
+
 /// Throws UsageError where a regular file is at the place of a result. A device or a pipe is not replaced.
 void refuse_to_replace(const std::vector<std::filesystem::path>& results);
 

@@ -63,14 +63,9 @@ void TokenOutput::end_document() {
 
 void TokenOutput::finish() {
   if (tokens_ == 0) throw RuntimeFault("the inputs hold no text.");
-  // A record or a mask of older data must never stand beside new tokens: an index without its mask trains on all
-  // tokens.
-  namespace fs = std::filesystem;
-  fs::remove(record_file(options_.out));
-  if (is_index(options_.out)) {
-    fs::remove(options_.out);
-    fs::remove(name_of_index(options_.out) + ".loss");
-  }
+  // A record or a mask of older data must never stand beside new tokens.
+  if (is_index(options_.out)) std::filesystem::remove(options_.out);
+  remove_records({options_.out});
   if (mask_) mask_->finish();
   sink_->finish();
   TokenRecord{.format = sdk::name_of(type_),
