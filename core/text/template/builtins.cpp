@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <map>
+#include <set>
 
 #include "core/text/template/limits.hpp"
 #include "core/text/template/run.hpp"
@@ -93,7 +94,7 @@ const std::map<std::string, TestFunction>& tests() {
       {"eq", kEqual},
       {"ne", [](const Value& value, const Arguments& of) { return !(value == of.get(0, "other")); }},
       {"in", [](const Value& value, const Arguments& of) {
-         const Value& all_of = of.get(0, "seq");
+         const Value& all_of = of.get(0, "other");
          if (all_of.is_string()) return all_of.string().find(value.string()) != std::string::npos;
          const List items = all_of.items();
          return std::find(items.begin(), items.end(), value) != items.end();
@@ -108,6 +109,10 @@ bool knows_test(const std::string& name) { return tests().contains(name); }
 bool passes_test(const std::string& name, const Value& value, const Arguments& arguments) {
   const auto found = tests().find(name);
   if (found == tests().end()) throw TemplateError("the test '" + name + "' is not supported.");
+  static const std::set<std::string> kComparisons = {"equalto", "eq", "ne", "in"};
+  std::vector<std::string_view> parameters;
+  if (kComparisons.contains(name)) parameters = {"other"};
+  arguments.check("the test '" + name + "'", parameters);
   return found->second(value, arguments);
 }
 

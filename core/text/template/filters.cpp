@@ -19,6 +19,11 @@ using FilterFunction = Value (*)(const Value& value, const Arguments& arguments)
 
 Value or_else(const Value& value, Value otherwise) { return value.is_undefined() ? std::move(otherwise) : value; }
 
+/// The member of an item at the path that the argument `attribute` gives; the item where it gives none.
+Value member_at(const Value& item, const Value& attribute) {
+  return attribute.is_undefined() || attribute.is_none() ? item : path_of(item, attribute.text());
+}
+
 /// Calls a method of a string: a filter of that name does what the method does.
 Value call_method(const Value& value, const char* name, const Arguments& arguments) {
   return method_of(value.text(), name).function()(arguments);
@@ -26,6 +31,9 @@ Value call_method(const Value& value, const char* name, const Arguments& argumen
 
 Value as_json(const Value& value, const Arguments& of) {
   JsonStyle style;
+  if (of.get(0, "ensure_ascii").truth()) {
+    throw TemplateError("the filter 'tojson' writes characters as they are: ensure_ascii=true is not supported.");
+  }
   const Value indent = of.get(1, "indent"), separators = of.get(2, "separators");
   if (!indent.is_undefined() && !indent.is_none()) {
     if (indent.integer() < 0 || indent.integer() > 100) throw TemplateError("the indent of tojson must be 0 to 100.");
@@ -51,7 +59,7 @@ Value joined(const Value& value, const Arguments& of) {
   for (const Value& item : value.items()) {
     if (!first) text += between;
     first = false;
-    text += (attribute.is_undefined() ? item : path_of(item, attribute.text())).text();
+    text += member_at(item, attribute).text();
     check_size(text.size());
   }
   return text;
@@ -99,9 +107,8 @@ Value sorted(const Value& value, const Arguments& of) {
   List items = value.items();
   const bool case_sensitive = of.get(1, "case_sensitive").truth();
   const Value attribute = of.get(2, "attribute");
-  sort_by(items, of.get(0, "reverse").truth(), [&](const Value& item) {
-    return sort_key(attribute.is_undefined() ? item : path_of(item, attribute.text()), case_sensitive);
-  });
+  sort_by(items, of.get(0, "reverse").truth(),
+          [&](const Value& item) { return sort_key(member_at(item, attribute), case_sensitive); });
   return items;
 }
 
@@ -116,9 +123,10 @@ Value sorted_dict(const Value& value, const Arguments& of) {
 
 Value without_repeats(const Value& value, const Arguments& of) {
   const bool case_sensitive = of.get(0, "case_sensitive").truth();
+  const Value attribute = of.get(1, "attribute");
   List kept, keys;
   for (const Value& item : value.items()) {
-    const Value key = sort_key(item, case_sensitive);
+    const Value key = sort_key(member_at(item, attribute), case_sensitive);
     if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
     keys.push_back(key);
     kept.push_back(item);
@@ -173,18 +181,39 @@ std::optional<double> number_in(const Value& value) {
   return error == std::errc() && at == end ? std::optional(number) : std::nullopt;
 }
 
+/// The whole number that a text spells in a base of 2 to 36, as int(text, base) of Python reads it.
+std::optional<std::int64_t> integer_in(const Value& value, std::int64_t base) {
+  if (base < 2 || base > 36) throw TemplateError("the base of int must be 2 to 36.");
+  std::string text = tokenizer::lower_case(stripped(value.string(), true, true));
+  const bool minus = text.starts_with('-');
+  if (minus || text.starts_with('+')) text.erase(0, 1);
+  const char* prefix = base == 2 ? "0b" : base == 8 ? "0o" : base == 16 ? "0x" : nullptr;
+  if (prefix != nullptr && text.starts_with(prefix)) text.erase(0, 2);
+  if (!text.starts_with('-')) text.insert(0, minus ? "-" : "");
+  std::int64_t number = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number, static_cast<int>(base));
+  return error == std::errc() && at == end ? std::optional(number) : std::nullopt;
+}
+
 Value as_integer(const Value& value, const Arguments& of) {
   if (value.is_integer()) return value;
+  if (value.is_string()) {
+    if (const auto whole = integer_in(value, or_else(of.get(1, "base"), std::int64_t{10}).integer())) return *whole;
+  }
   const auto number = number_in(value);
   if (!number || !(std::fabs(*number) < 9e18)) return or_else(of.get(0, "default"), std::int64_t{0});
   return static_cast<std::int64_t>(*number);
 }
 
-Value extreme(const Value& value, bool greatest) {
+Value extreme(const Value& value, const Arguments& of, bool greatest) {
   const List items = value.items();
   if (items.empty()) return {};
+  const bool case_sensitive = of.get(0, "case_sensitive").truth();
+  const Value attribute = of.get(1, "attribute");
+  const auto key = [&](const Value& item) { return sort_key(member_at(item, attribute), case_sensitive); };
   return *std::min_element(items.begin(), items.end(), [&](const Value& one, const Value& other) {
-    return greatest ? sort_key(other, false) < sort_key(one, false) : sort_key(one, false) < sort_key(other, false);
+    return greatest ? key(other) < key(one) : key(one) < key(other);
   });
 }
 
@@ -198,11 +227,11 @@ Value reversed(const Value& value, const Arguments& /*of*/) {
 }
 
 Value total(const Value& value, const Arguments& of) {
-  const Value attribute = of.get(0, "attribute");
-  bool whole = true;
-  double sum = 0;
+  const Value attribute = of.get(0, "attribute"), start = or_else(of.get(1, "start"), std::int64_t{0});
+  bool whole = !start.is_float();
+  double sum = start.number();
   for (const Value& item : value.items()) {
-    const Value number = attribute.is_undefined() ? item : path_of(item, attribute.text());
+    const Value number = member_at(item, attribute);
     sum += number.number();
     whole = whole && !number.is_float() && std::fabs(sum) < 9e15;
   }
@@ -211,7 +240,15 @@ Value total(const Value& value, const Arguments& of) {
 
 Value rounded(const Value& value, const Arguments& of) {
   const double scale = std::pow(10.0, static_cast<double>(or_else(of.get(0, "precision"), std::int64_t{0}).integer()));
-  const double result = std::nearbyint(value.number() * scale) / scale;
+  const std::string method = or_else(of.get(1, "method"), "common").string();
+  if (method != "common" && method != "ceil" && method != "floor") {
+    throw TemplateError("the method of round must be common, ceil or floor.");
+  }
+  const double scaled = value.number() * scale;
+  const double whole = method == "ceil"    ? std::ceil(scaled)
+                       : method == "floor" ? std::floor(scaled)
+                                           : std::nearbyint(scaled);
+  const double result = whole / scale;
   return std::isfinite(result) ? result : value.number();
 }
 
@@ -222,50 +259,15 @@ Value absolute(const Value& value, const Arguments& /*of*/) {
   return number < 0 ? -number : number;
 }
 
-const std::map<std::string, FilterFunction>& filters() {
-  static const FilterFunction kLength = [](const Value& value, const Arguments&) { return Value(value.length()); };
-  static const FilterFunction kDefault = [](const Value& value, const Arguments& of) {
-    const bool replaced = value.is_undefined() || (of.get(1, "boolean").truth() && !value.truth());
-    return replaced ? or_else(of.get(0, "default_value"), "") : value;
-  };
+struct Filter {
+  FilterFunction apply;
+  std::vector<std::string_view> parameters;
+};
+
+/// Filters that check their arguments themselves: those that pass them on to another filter, a test or a method.
+const std::map<std::string, FilterFunction>& filters_that_pass_on() {
   static const std::map<std::string, FilterFunction> all = {
-      {"tojson", as_json},
-      {"length", kLength},
-      {"count", kLength},
-      {"default", kDefault},
-      {"d", kDefault},
-      {"join", joined},
-      {"items", items_of},
-      {"indent", indented},
-      {"sort", sorted},
-      {"dictsort", sorted_dict},
-      {"unique", without_repeats},
       {"map", mapped},
-      {"int", as_integer},
-      {"reverse", reversed},
-      {"sum", total},
-      {"round", rounded},
-      {"abs", absolute},
-      {"string", [](const Value& value, const Arguments&) { return Value(value.text()); }},
-      {"safe", [](const Value& value, const Arguments&) { return value; }},
-      {"list", [](const Value& value, const Arguments&) { return Value(value.items()); }},
-      {"float",
-       [](const Value& value, const Arguments& of) {
-         const auto number = number_in(value);
-         return number ? Value(*number) : or_else(of.get(0, "default"), 0.0);
-       }},
-      {"first",
-       [](const Value& value, const Arguments&) {
-         const List items = value.items();
-         return items.empty() ? Value() : items.front();
-       }},
-      {"last",
-       [](const Value& value, const Arguments&) {
-         const List items = value.items();
-         return items.empty() ? Value() : items.back();
-       }},
-      {"min", [](const Value& value, const Arguments&) { return extreme(value, false); }},
-      {"max", [](const Value& value, const Arguments&) { return extreme(value, true); }},
       {"select", [](const Value& value, const Arguments& of) { return chosen(value, of, false, true); }},
       {"reject", [](const Value& value, const Arguments& of) { return chosen(value, of, false, false); }},
       {"selectattr", [](const Value& value, const Arguments& of) { return chosen(value, of, true, true); }},
@@ -279,14 +281,73 @@ const std::map<std::string, FilterFunction>& filters() {
   return all;
 }
 
+const std::map<std::string, Filter>& filters() {
+  static const Filter kLength = {[](const Value& value, const Arguments&) { return Value(value.length()); }, {}};
+  static const Filter kDefault = {[](const Value& value, const Arguments& of) {
+                                    const bool replaced =
+                                        value.is_undefined() || (of.get(1, "boolean").truth() && !value.truth());
+                                    return replaced ? or_else(of.get(0, "default_value"), "") : value;
+                                  },
+                                  {"default_value", "boolean"}};
+  static const std::map<std::string, Filter> all = {
+      {"tojson", {as_json, {"ensure_ascii", "indent", "separators", "sort_keys"}}},
+      {"length", kLength},
+      {"count", kLength},
+      {"default", kDefault},
+      {"d", kDefault},
+      {"join", {joined, {"d", "attribute"}}},
+      {"items", {items_of, {}}},
+      {"indent", {indented, {"width", "first", "blank"}}},
+      {"sort", {sorted, {"reverse", "case_sensitive", "attribute"}}},
+      {"dictsort", {sorted_dict, {"case_sensitive", "by", "reverse"}}},
+      {"unique", {without_repeats, {"case_sensitive", "attribute"}}},
+      {"int", {as_integer, {"default", "base"}}},
+      {"reverse", {reversed, {}}},
+      {"sum", {total, {"attribute", "start"}}},
+      {"round", {rounded, {"precision", "method"}}},
+      {"abs", {absolute, {}}},
+      {"string", {[](const Value& value, const Arguments&) { return Value(value.text()); }, {}}},
+      {"safe", {[](const Value& value, const Arguments&) { return value; }, {}}},
+      {"list", {[](const Value& value, const Arguments&) { return Value(value.items()); }, {}}},
+      {"float",
+       {[](const Value& value, const Arguments& of) {
+          const auto number = number_in(value);
+          return number ? Value(*number) : or_else(of.get(0, "default"), 0.0);
+        },
+        {"default"}}},
+      {"first",
+       {[](const Value& value, const Arguments&) {
+          const List items = value.items();
+          return items.empty() ? Value() : items.front();
+        },
+        {}}},
+      {"last",
+       {[](const Value& value, const Arguments&) {
+          const List items = value.items();
+          return items.empty() ? Value() : items.back();
+        },
+        {}}},
+      {"min",
+       {[](const Value& value, const Arguments& of) { return extreme(value, of, false); },
+        {"case_sensitive", "attribute"}}},
+      {"max",
+       {[](const Value& value, const Arguments& of) { return extreme(value, of, true); },
+        {"case_sensitive", "attribute"}}}};
+  return all;
+}
+
 }  // namespace
 
-bool knows_filter(const std::string& name) { return filters().contains(name); }
+bool knows_filter(const std::string& name) { return filters().contains(name) || filters_that_pass_on().contains(name); }
 
 Value apply_filter(const std::string& name, const Value& value, const Arguments& arguments) {
+  if (const auto other = filters_that_pass_on().find(name); other != filters_that_pass_on().end()) {
+    return other->second(value, arguments);
+  }
   const auto found = filters().find(name);
   if (found == filters().end()) throw TemplateError("the filter '" + name + "' is not supported.");
-  return found->second(value, arguments);
+  arguments.check("the filter '" + name + "'", found->second.parameters);
+  return found->second.apply(value, arguments);
 }
 
 }  // namespace capstan::text_template

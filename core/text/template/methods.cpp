@@ -122,66 +122,106 @@ Value count(const std::string& text, const Arguments& of) {
   return times;
 }
 
-const std::map<std::string, StringMethod>& string_methods() {
-  static const std::map<std::string, StringMethod> all = {
-      {"strip", [](const std::string& text, const Arguments& of) { return strip_with(text, of, true, true); }},
-      {"lstrip", [](const std::string& text, const Arguments& of) { return strip_with(text, of, true, false); }},
-      {"rstrip", [](const std::string& text, const Arguments& of) { return strip_with(text, of, false, true); }},
-      {"split", split},
-      {"replace", replace},
-      {"startswith", [](const std::string& text, const Arguments& of) { return has_end(text, of, true); }},
-      {"endswith", [](const std::string& text, const Arguments& of) { return has_end(text, of, false); }},
-      {"lower", [](const std::string& text, const Arguments&) { return Value(tokenizer::lower_case(text)); }},
-      {"upper", [](const std::string& text, const Arguments&) { return Value(tokenizer::upper_case(text)); }},
-      {"title", [](const std::string& text, const Arguments&) { return Value(with_capitals(text, true)); }},
-      {"capitalize", [](const std::string& text, const Arguments&) { return Value(with_capitals(text, false)); }},
-      {"find", find},
-      {"count", count},
-      {"splitlines",
-       [](const std::string& text, const Arguments&) {
-         List lines = split(text, {.positional = {"\n"}, .named = {}}).list();
-         if (lines.back().string().empty()) lines.pop_back();
-         return Value(std::move(lines));
-       }},
-      {"join", [](const std::string& text, const Arguments& of) {
-         return apply_filter("join", of.get(0, "iterable"), {.positional = {text}, .named = {}});
-       }}};
+/// The lines of a text, as str.splitlines() of Python parts them.
+Value split_lines(const std::string& text, const Arguments& of) {
+  const bool keeps_ends = of.get(0, "keepends").truth();
+  List lines;
+  std::size_t begin = 0;
+  const auto is_end = [](char32_t c) {
+    return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t size = tokenizer::length_of(text[at]);
+    if (!is_end(tokenizer::character_at(text, at))) {
+      at += size;
+      continue;
+    }
+    const std::size_t end = at + size + (text.compare(at, 2, "\r\n") == 0 ? 1 : 0);
+    lines.emplace_back(text.substr(begin, (keeps_ends ? end : at) - begin));
+    check_items(lines.size());
+    begin = at = end;
+  }
+  if (begin < text.size()) lines.emplace_back(text.substr(begin));
+  return lines;
+}
+
+template <class Function>
+struct Method {
+  Function call;
+  std::vector<std::string_view> parameters;
+};
+template <class Function>
+using Methods = std::map<std::string, Method<Function>>;
+
+const Methods<StringMethod>& string_methods() {
+  static const Methods<StringMethod> all = {
+      {"strip",
+       {[](const std::string& text, const Arguments& of) { return strip_with(text, of, true, true); }, {"chars"}}},
+      {"lstrip",
+       {[](const std::string& text, const Arguments& of) { return strip_with(text, of, true, false); }, {"chars"}}},
+      {"rstrip",
+       {[](const std::string& text, const Arguments& of) { return strip_with(text, of, false, true); }, {"chars"}}},
+      {"split", {split, {"sep", "maxsplit"}}},
+      {"replace", {replace, {"old", "new", "count"}}},
+      {"startswith",
+       {[](const std::string& text, const Arguments& of) { return has_end(text, of, true); }, {"prefix"}}},
+      {"endswith", {[](const std::string& text, const Arguments& of) { return has_end(text, of, false); }, {"prefix"}}},
+      {"lower", {[](const std::string& text, const Arguments&) { return Value(tokenizer::lower_case(text)); }, {}}},
+      {"upper", {[](const std::string& text, const Arguments&) { return Value(tokenizer::upper_case(text)); }, {}}},
+      {"title", {[](const std::string& text, const Arguments&) { return Value(with_capitals(text, true)); }, {}}},
+      {"capitalize", {[](const std::string& text, const Arguments&) { return Value(with_capitals(text, false)); }, {}}},
+      {"find", {find, {"sub"}}},
+      {"count", {count, {"sub"}}},
+      {"splitlines", {split_lines, {"keepends"}}},
+      {"join",
+       {[](const std::string& text, const Arguments& of) {
+          return apply_filter("join", of.get(0, "iterable"), {.positional = {text}, .named = {}});
+        },
+        {"iterable"}}}};
   return all;
 }
 
-const std::map<std::string, DictMethod>& dict_methods() {
-  static const std::map<std::string, DictMethod> all = {
+const Methods<DictMethod>& dict_methods() {
+  static const Methods<DictMethod> all = {
       {"get",
-       [](const Dict& dict, const Arguments& of) {
-         const Value key = of.get(0, "key"), otherwise = of.get(1, "default");
-         const auto found = std::find_if(dict.begin(), dict.end(), [&](const auto& one) { return one.first == key; });
-         if (found != dict.end()) return found->second;
-         return otherwise.is_undefined() ? Value::none() : otherwise;
-       }},
-      {"items", [](const Dict& dict, const Arguments&) { return apply_filter("items", dict, {}); }},
-      {"keys", [](const Dict& dict, const Arguments&) { return Value(Value(dict).items()); }},
-      {"values", [](const Dict& dict, const Arguments&) {
-         List values;
-         for (const auto& [key, value] : dict) values.push_back(value);
-         return Value(std::move(values));
-       }}};
+       {[](const Dict& dict, const Arguments& of) {
+          if (of.positional.empty()) throw TemplateError("the method 'get' needs a key.");
+          const Value key = of.get(0, "key"), otherwise = of.get(1, "default");
+          const auto found = std::find_if(dict.begin(), dict.end(), [&](const auto& one) { return one.first == key; });
+          if (found != dict.end()) return found->second;
+          return otherwise.is_undefined() ? Value::none() : otherwise;
+        },
+        {"key", "default"}}},
+      {"items", {[](const Dict& dict, const Arguments&) { return apply_filter("items", dict, {}); }, {}}},
+      {"keys", {[](const Dict& dict, const Arguments&) { return Value(Value(dict).items()); }, {}}},
+      {"values",
+       {[](const Dict& dict, const Arguments&) {
+          List values;
+          for (const auto& [key, value] : dict) values.push_back(value);
+          return Value(std::move(values));
+        },
+        {}}}};
   return all;
+}
+
+/// A method of these as a function that checks its arguments and calls the method with what `contents` gives; undefined
+/// where there is none of that name.
+template <class Function, class Contents>
+Value bound(const Methods<Function>& methods, const std::string& name, Contents contents) {
+  const auto found = methods.find(name);
+  if (found == methods.end()) return {};
+  return Value(capstan::text_template::Function([&method = found->second, name, contents](const Arguments& of) {
+    of.check("the method '" + name + "'", method.parameters);
+    return method.call(contents(), of);
+  }));
 }
 
 }  // namespace
 
 Value method_of(const Value& value, const std::string& name) {
-  if (value.is_string()) {
-    const auto found = string_methods().find(name);
-    if (found == string_methods().end()) return {};
-    return Value(
-        Function([method = found->second, text = value.string()](const Arguments& of) { return method(text, of); }));
-  }
-  if (value.is_dict()) {
-    const auto found = dict_methods().find(name);
-    if (found == dict_methods().end()) return {};
-    return Value(Function([method = found->second, value](const Arguments& of) { return method(value.dict(), of); }));
-  }
+  if (value.is_string())
+    return bound(string_methods(), name, [value]() -> const std::string& { return value.string(); });
+  if (value.is_dict()) return bound(dict_methods(), name, [value]() -> const Dict& { return value.dict(); });
   return {};
 }
 

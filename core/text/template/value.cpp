@@ -141,6 +141,20 @@ Value Arguments::get(std::size_t place, std::string_view name) const {
   return {};
 }
 
+void Arguments::check(const std::string& callee, const std::vector<std::string_view>& parameters) const {
+  if (positional.size() > parameters.size()) {
+    throw TemplateError(callee + " takes at most " + std::to_string(parameters.size()) +
+                        " arguments, and the template gives " + std::to_string(positional.size()) + ".");
+  }
+  for (const auto& [name, value] : named) {
+    const auto found = std::find(parameters.begin(), parameters.end(), name);
+    if (found == parameters.end()) throw TemplateError(callee + " has no argument '" + name + "'.");
+    if (found - parameters.begin() < static_cast<std::ptrdiff_t>(positional.size())) {
+      throw TemplateError(callee + " is given its argument '" + name + "' twice.");
+    }
+  }
+}
+
 void Value::Contents::add(const Value& value) {
   // A namespace within a list could come to hold that list.
   if (value.space() != nullptr) throw TemplateError("a namespace cannot be put into another value.");

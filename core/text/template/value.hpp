@@ -24,6 +24,8 @@ struct Arguments {
 
   /// The argument at a place or of a name; undefined where it was not given.
   Value get(std::size_t place, std::string_view name) const;
+  /// Throws TemplateError where an argument is none of `parameters`, or gives one twice. `callee`: "the filter 'join'".
+  void check(const std::string& callee, const std::vector<std::string_view>& parameters) const;
 };
 using Function = std::function<Value(const Arguments&)>;
 

@@ -133,6 +133,15 @@ TEST(Templates, NameTheLineOfWhatIsWrong) {
             "continue within for.");
   EXPECT_EQ(error_of("{{ 'a' | odd }}"), "chat:1: the filter 'odd' is not supported.");
   EXPECT_EQ(error_of("{{ 1 is blue }}"), "chat:1: the test 'blue' is not supported.");
+  EXPECT_EQ(error_of("{{ [1] | join(by=2) }}"), "chat:1: the filter 'join' has no argument 'by'.");
+  EXPECT_EQ(error_of("{{ [1] | sort(true, reverse=true) }}"),
+            "chat:1: the filter 'sort' is given its argument 'reverse' twice.");
+  EXPECT_EQ(error_of("{{ 'a'.split(1, 2, 3) }}"),
+            "chat:1: the method 'split' takes at most 2 arguments, and the template gives 3.");
+  EXPECT_EQ(error_of("{{ 1 is odd(2) }}"),
+            "chat:1: the test 'odd' takes at most 0 arguments, and the template gives 1.");
+  EXPECT_EQ(error_of("{{ 1 | tojson(true) }}"),
+            "chat:1: the filter 'tojson' writes characters as they are: ensure_ascii=true is not supported.");
   EXPECT_EQ(error_of("\n\n{{ x.y }}"), "chat:3: 'y' is asked of a value that is not defined.");
   EXPECT_EQ(error_of("\n{% if true %}\n{{ 1 + 'a' }}{% endif %}"),
             "chat:3: '+' has no meaning for values of type int and str.");
