@@ -166,6 +166,13 @@ TEST(RotaryScaling, IsReadInBothDialects) {
       rotary_keys(Json::parse(R"({"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})"));
   EXPECT_EQ(five.type, "default");
   EXPECT_EQ(five.theta, 1e6);
+  const RotaryKeys both = rotary_keys(Json::parse(
+      R"({"rope_parameters": {"rope_type": "default"}, "rope_scaling": {"rope_type": "linear", "factor": 4}})"));
+  EXPECT_EQ(both.type, "linear");
+  EXPECT_EQ(both.factor, 4);
+  EXPECT_EQ(rotary_keys(Json::parse(R"({"partial_rotary_factor": 0.5})")).partial_rotary_factor, 0.5);
+  EXPECT_EQ(rotary_keys(Json::parse(R"({"rope_parameters": {"partial_rotary_factor": 0.25}})")).partial_rotary_factor,
+            0.25);
   EXPECT_THAT(failure([] { rotary_keys(Json::parse(R"({"rope_theta": "x"})")); }),
               HasSubstr("rope_theta must be a positive number, got \"x\"."));
 }
