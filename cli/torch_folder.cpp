@@ -1,12 +1,10 @@
 #include "cli/torch_folder.hpp"
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
-#include <vector>
 
 #include "cli/program.hpp"
+#include "cli/python_folder.hpp"
 #include "cli/version.hpp"
 #include "core/errors.hpp"
 #include "core/registry/build_id.hpp"
@@ -23,19 +21,6 @@ std::string flaw(const fs::path& lib_dir) {
   const std::string found = build_id_of(library.string());
   if (found == built_with().torch_build_id) return "";
   return found.empty() ? "libc10.so cannot be read" : "another LibTorch, build " + found;
-}
-
-/// The folder of python3's package torch, which is found without importing it; empty where there is none.
-std::string python_torch() {
-  const char* const command =
-      "python3 -c \"import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])\" "
-      "2>/dev/null";
-  const std::unique_ptr<FILE, int (*)(FILE*)> output(popen(command, "r"), &pclose);
-  char line[4096];
-  if (!output || !std::fgets(line, sizeof line, output.get())) return "";
-  std::string folder = line;
-  while (folder.ends_with('\n')) folder.pop_back();
-  return folder;
 }
 
 /// Looks into folders, in turn, and remembers what was wrong with each.
@@ -71,7 +56,7 @@ std::string torch_lib_dir() {
   const fs::path built = built_with().torch_lib_dir, beside = install_prefix().parent_path() / "torch/lib";
   if (search.found_in(built, "when Capstan was built")) return built.string();
   if (search.found_in(beside, "beside Capstan")) return beside.string();
-  const std::string python = python_torch();
+  const std::string python = python_package_folder("torch");
   if (!python.empty() && search.found_in(fs::path(python) / "lib", "of python3")) return python + "/lib";
   search.fail();
 }

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "cli/data/datasets_folder.hpp"
+#include "cli/data/json_rows.hpp"
 #include "cli/data/token_record.hpp"
 #include "core/errors.hpp"
 #include "core/text/json.hpp"
@@ -50,6 +52,8 @@ class Feed {
     sink_.end_document();
     open_ = false;
   }
+  /// The end of a range of a file: the document goes on in the next one.
+  void end_range() { flush(); }
   /// The end of a file ends the document that is open.
   void end_file() {
     if (open_) end();
@@ -84,45 +88,58 @@ void read_flat(const std::string& path, const TokenOptions& options, TokenSink& 
                        std::to_string(8 * sizeof(T)) + "-bit tokens.");
   }
   Feed feed(options, sink);
-  for (; at < file.size(); at += sizeof(T)) feed.take(static_cast<std::int64_t>(file.at<T>(at)));
-  feed.end_file();
+  const std::uint64_t end = std::min(options.range.end, file.size());
+  for (at = std::max(at, options.range.begin); at < end; at += sizeof(T)) {
+    feed.take(static_cast<std::int64_t>(file.at<T>(at)));
+  }
+  end == file.size() ? feed.end_file() : feed.end_range();
 }
 
-void read_jsonl(const std::string& path, const TokenOptions& options, TokenSink& sink) {
-  const sdk::MappedFile file(path);
-  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+void read_row_bytes(const std::string& path, const std::string& format, const TokenOptions& options, TokenSink& sink) {
   TokenOptions whole = options;
   whole.end_token = -1;
   Feed feed(whole, sink);
-  std::size_t line = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view row = text.substr(begin, end - begin);
-    begin = end + 1;
-    ++line;
-    if (row.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    const std::string where = path + ":" + std::to_string(line) + ": ";
-    Json document;
-    try {
-      document = Json::parse(std::string(row));
-    } catch (const std::exception& error) {
-      throw RuntimeFault(where + error.what());
+  const RowOptions rows{.columns = {options.key}, .on_progress = [&](std::uint64_t) {
+                          if (options.on_chunk) options.on_chunk();
+                        },
+                        .range = options.range};
+  read_json_rows(path, format, rows, [&](const Json& row) {
+    if (const std::string* text = text_of_row(row, options.key)) {
+      for (const char byte : *text) feed.take(static_cast<unsigned char>(byte));
     }
-    const Json* value = document.find(options.key);
-    if (value == nullptr || !value->is_string()) {
-      throw RuntimeFault(where + "has no text under \"" + options.key + "\". Name the member with --key.");
-    }
-    for (const char byte : value->as_string()) feed.take(static_cast<unsigned char>(byte));
     feed.end();
+  });
+}
+
+/// The first number of [first, last) for which `holds` is true; it is so for all behind it. `last` where none is.
+template <class Holds>
+std::int64_t first_where(std::int64_t first, std::int64_t last, Holds&& holds) {
+  while (first < last) {
+    const std::int64_t middle = first + (last - first) / 2;
+    if (holds(middle)) {
+      last = middle;
+    } else {
+      first = middle + 1;
+    }
   }
+  return first;
 }
 
 void read_indexed(const std::string& path, const TokenOptions& options, TokenSink& sink) {
   const sdk::IndexedRows rows(stem_of(path));
-  rows.check();
+  if (options.range.is_whole()) rows.check();
+  const auto first_behind = [&](std::uint64_t place) {
+    return first_where(0, rows.rows(), [&](std::int64_t row) {
+      return static_cast<std::uint64_t>(rows.begin(row)) * sdk::width_of(rows.type()) >= place;
+    });
+  };
+  const std::int64_t first = first_behind(options.range.begin);
+  const std::int64_t last = options.range.end == kToEnd ? rows.rows() : first_behind(options.range.end);
   std::vector<std::int64_t> chunk;
-  std::int64_t document = 1;  // the next that begins
-  for (std::int64_t row = 0; row < rows.rows(); ++row) {
+  // The next that begins behind a row.
+  std::int64_t document =
+      first_where(1, rows.documents(), [&](std::int64_t one) { return rows.document(one) > first; });
+  for (std::int64_t row = first; row < last; ++row) {
     for (std::int64_t at = 0; at < rows.size(row); at += static_cast<std::int64_t>(kChunk)) {
       if (options.on_chunk) options.on_chunk();
       chunk.resize(static_cast<std::size_t>(std::min<std::int64_t>(kChunk, rows.size(row) - at)));
@@ -230,12 +247,24 @@ bool is_record(const fs::path& path) {
   return path.extension() == ".json" && (of.extension() == ".bin" || of.extension() == ".idx") && fs::exists(of);
 }
 
+/// Whether a file or folder is of a result that a command has not finished: it is not yet what is read.
+bool is_unfinished_result(const fs::path& path) {
+  const fs::path of = path.stem();
+  const bool is_result = of.extension() == ".bin" || of.extension() == ".idx" || of.extension() == ".sizes" ||
+                         of.extension() == ".loss";
+  return path.extension() == ".parts" || (path.extension() == ".part" && is_result);
+}
+
 /// Adds the files below a folder. `above`: the folders that lead to it, which a link may lead back to.
 void add_files(const fs::path& folder, std::set<fs::path> above, std::vector<std::string>& files) {
   if (!above.insert(fs::canonical(folder)).second) return;
+  if (const auto saved = files_of_datasets_folder(folder)) {
+    files.insert(files.end(), saved->begin(), saved->end());
+    return;
+  }
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const fs::path& path = entry.path();
-    if (path.filename().string().starts_with('.')) continue;
+    if (path.filename().string().starts_with('.') || is_unfinished_result(path)) continue;
     if (entry.is_directory()) {
       add_files(path, above, files);
     } else if (entry.is_regular_file() && entry.file_size() > 0) {
@@ -272,10 +301,22 @@ std::vector<std::string> with_files_of_folders(const std::vector<std::string>& p
 std::string format_of(const std::string& path) {
   const bool pair = fs::exists(stem_of(path) + ".idx") && fs::exists(stem_of(path) + ".bin");
   if (path.ends_with(".idx") || (pair && (path.ends_with(".bin") || !fs::exists(path)))) return "indexed";
-  if (path.ends_with(".jsonl")) return "jsonl";
+  if (const std::string rows = row_format_of(path); !rows.empty()) return rows;
   if (!path.ends_with(".bin")) return "bytes";
   if (const std::string format = recorded_format(path); format == "uint16" || format == "uint32") return format;
   return magic_of(sdk::MappedFile(path)) == kMagicUint32 ? "uint32" : "uint16";
+}
+
+std::string file_of_tokens(const std::string& path, const std::string& format) {
+  return format == "indexed" ? stem_of(path) + ".bin" : path;
+}
+
+void check_index(const std::string& path) {
+  try {
+    sdk::IndexedRows(stem_of(path)).check();
+  } catch (const sdk::Error& error) {
+    throw RuntimeFault(error.what());
+  }
 }
 
 sdk::IndexedType type_of(const std::string& path, const std::string& format) {
@@ -287,7 +328,7 @@ sdk::IndexedType type_of(const std::string& path, const std::string& format) {
 void read_tokens(const std::string& path, const std::string& format, const TokenOptions& options, TokenSink& sink) {
   try {
     if (format == "indexed") return read_indexed(path, options, sink);
-    if (format == "jsonl") return read_jsonl(path, options, sink);
+    if (is_row_format(format)) return read_row_bytes(path, format, options, sink);
     if (format == "uint32") return read_flat<std::uint32_t>(path, options, sink);
     if (format == "uint16") return read_flat<std::uint16_t>(path, options, sink);
     read_flat<std::uint8_t>(path, options, sink);

@@ -18,6 +18,13 @@ inline std::string reader_program(const std::string& name, const char* variable)
 
 inline std::string reader_python() { return reader_program("python", "CAPSTAN_READERS_PYTHON"); }
 
+/// The Python of .venv-arrow, which has pyarrow; empty where there is none: tests skip then.
+inline std::string arrow_python() {
+  const bool installed = ::access(CAPSTAN_TEST_SOURCE_DIR "/.venv-arrow/installed", F_OK) == 0;
+  return installed ? CAPSTAN_TEST_SOURCE_DIR "/.venv-arrow/bin/python" : "";
+}
+
+inline constexpr const char* kNoArrow = "no .venv-arrow: scripts/setup --arrow makes it";
 inline constexpr const char* kNoReaders = "no .venv-readers: scripts/setup --readers makes it";
 
 }  // namespace capstan::test
