@@ -22,10 +22,11 @@ struct ConfigArguments {
 
 struct TrainArguments {
   ConfigArguments config;
-  std::string resume;     // DIR or DIR:TAG; empty: from the start
-  std::string init_from;  // a safetensors file; empty: the model's own initial values
-  bool progress = true;   // a progress bar, where there is a terminal
-  std::string report;     // at the end: "comms", "stragglers"; empty: what comms_logger asks for
+  std::string resume;                                    // DIR or DIR:TAG; empty: from the start
+  bool fresh_optimizer = false, fresh_schedule = false;  // of what is resumed
+  std::string init_from;                                 // a safetensors file; empty: the model's own initial values
+  bool progress = true;                                  // a progress bar, where there is a terminal
+  std::string report;  // at the end: "comms", "stragglers"; empty: what comms_logger asks for
 };
 
 struct TuneArguments {
@@ -58,6 +59,7 @@ struct GenerateArguments {
   bool chat = false;                  // the prompt is a user's message; without one they are read from standard input
   std::string tokenizer;              // a folder or file; empty: what came with the weights
   int max_new = 64;                   // tokens
+  int batch = 8;                      // prompts of a file that are continued together
   double temperature = 0, top_p = 1;
   std::int64_t top_k = 0;
   std::string stop;  // "1,2": ids that end a sequence; empty: those that the model tells
@@ -108,6 +110,28 @@ struct VerifyArguments {
 struct CheckpointShowArguments {
   std::string checkpoint;  // DIR or DIR:TAG
   bool hash = false;       // of the values of each tensor
+  bool json = false;
+};
+
+struct CheckpointListArguments {
+  std::string dir;
+  bool json = false;
+};
+
+struct CheckpointPruneArguments {
+  std::string dir;
+  std::int64_t keep = 0;  // at least 1
+  bool dry_run = false;
+};
+
+struct CheckpointVerifyArguments {
+  std::string checkpoint;  // DIR or DIR:TAG
+  bool all = false;        // checkpoints of DIR
+  bool json = false;
+};
+
+struct CheckpointDiffArguments {
+  std::string a, b;  // DIR or DIR:TAG
   bool json = false;
 };
 
@@ -179,6 +203,7 @@ struct DataConvertArguments {
   std::string numbering = "megatron";
   std::int64_t end_token = -1;  // -1: none
   bool force = false;
+  int processes = 0;  // at a time; 0: as many as there are cores for this process
 };
 
 struct DataTokenizeArguments {
@@ -189,22 +214,41 @@ struct DataTokenizeArguments {
   std::string key = "text";
   std::string end_token;  // a token's text or id, "none"; empty: eos_token of tokenizer_config.json
   bool special_tokens = false, replace_invalid = false, verify = false, force = false;
+  int processes = 0;  // at a time; 0: as many as there are cores for this process
 };
 
 struct DataChatArguments {
   std::string tokenizer;  // a folder with tokenizer.json, or that file
   std::vector<std::string> inputs;
-  std::string out;  // NAME.idx of NAME.idx and NAME.bin; FILE.bin with loss "all"
-  std::string key = "messages";
-  std::string chat_template;  // a file; empty: the tokenizer's folder has it
-  std::string loss = "assistant";
-  std::string end_token;  // a token's text or id; empty: none, as templates write their own
+  std::string out;                 // NAME.idx of NAME.idx and NAME.bin; FILE.bin with loss "all"
+  std::string key;                 // the member that holds messages; empty: by the members of a row
+  std::string chat_template;       // a file; empty: the tokenizer's folder has it
+  std::string loss = "assistant";  // "assistant", "completion", "all"
+  std::int64_t pack = 0;           // tokens of the rows that documents share; 0: each is by itself
+  std::string too_long;            // of what is longer than a row: "cut", "drop"; empty: "cut"
+  bool skip_bad = false;           // leave out rows that cannot be used
+  std::string end_token;           // a token's text or id; empty: none, as templates write their own
   bool force = false;
 };
 
 struct DataShowArguments {
   std::string file, from;
   std::string key = "text";
+  std::int64_t rows = 0, first = 0;  // which rows are shown as text; none: the facts of the file
+  std::int64_t most_tokens = 1024;   // of a document that is shown; 0: all
+  std::string tokenizer;             // a folder with tokenizer.json, or that file; empty: what the record names
+  std::int64_t end_token = -1;       // that ends documents of tokens alone; -1: what the record names
+  bool json = false;
+};
+
+struct DataStatsArguments {
+  std::vector<std::string> inputs;
+  std::string from;       // token_formats(); empty: by the files' names
+  std::string key;        // rows: the member that holds a conversation or a text; empty: as the rows are
+  std::string tokenizer;  // of rows: a folder with tokenizer.json, or that file; empty: bytes are counted
+  std::string chat_template;
+  std::int64_t row_length = 0;  // that packing is computed for; 0: of rows that are packed
+  std::int64_t end_token = -1;  // that ends documents of tokens alone; -1: what the record names
   bool json = false;
 };
 
@@ -254,9 +298,10 @@ struct PluginsCheckArguments {
 using Arguments =
     std::variant<TrainArguments, TuneArguments, EvalArguments, GenerateArguments, AnalyzeArguments, ExportArguments,
                  DoctorArguments, PlanArguments, VerifyArguments, ModelShowArguments, CheckpointShowArguments,
+                 CheckpointListArguments, CheckpointPruneArguments, CheckpointVerifyArguments, CheckpointDiffArguments,
                  AttentionShowArguments, ValidateArguments, SchemaArguments, ReportArguments, UpgradeArguments,
                  ElasticArguments, LaunchArguments, DataConvertArguments, DataTokenizeArguments, DataChatArguments,
-                 DataShowArguments, PluginsListArguments, PluginsInspectArguments, PluginsNewArguments,
-                 PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
+                 DataShowArguments, DataStatsArguments, PluginsListArguments, PluginsInspectArguments,
+                 PluginsNewArguments, PluginsInstallArguments, PluginsRemoveArguments, PluginsCheckArguments>;
 
 }  // namespace capstan::cli

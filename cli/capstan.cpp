@@ -36,6 +36,7 @@ struct Run {
   int operator()(const DataTokenizeArguments& arguments) const { return data_tokenize(arguments); }
   int operator()(const DataChatArguments& arguments) const { return data_chat(arguments); }
   int operator()(const DataShowArguments& arguments) const { return data_show(arguments); }
+  int operator()(const DataStatsArguments& arguments) const { return data_stats(arguments); }
   int operator()(const PluginsListArguments& arguments) const { return plugins_list(arguments); }
   int operator()(const PluginsInspectArguments& arguments) const { return plugins_inspect(arguments); }
   int operator()(const PluginsInstallArguments& arguments) const { return plugins_install(arguments); }

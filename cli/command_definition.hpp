@@ -59,6 +59,8 @@ class Definition {
   void define_data();
   void define_data_tokenize(CLI::App& data);
   void define_data_chat(CLI::App& data);
+  void define_data_show(CLI::App& data);
+  void define_data_stats(CLI::App& data);
   void define_plugins();
   void define_doctor();
 
@@ -88,11 +90,16 @@ class Definition {
   std::optional<Command<DataTokenizeArguments>> data_tokenize_;
   std::optional<Command<DataChatArguments>> data_chat_;
   std::optional<Command<DataShowArguments>> data_show_;
+  std::optional<Command<DataStatsArguments>> data_stats_;
   std::optional<Command<ExportArguments>> export_;
   std::optional<Command<DoctorArguments>> doctor_;
   std::optional<Command<PlanArguments>> plan_;
   std::optional<Command<VerifyArguments>> verify_;
   std::optional<Command<CheckpointShowArguments>> checkpoint_show_;
+  std::optional<Command<CheckpointListArguments>> checkpoint_list_;
+  std::optional<Command<CheckpointPruneArguments>> checkpoint_prune_;
+  std::optional<Command<CheckpointVerifyArguments>> checkpoint_verify_;
+  std::optional<Command<CheckpointDiffArguments>> checkpoint_diff_;
   std::optional<Command<ModelShowArguments>> model_show_;
   std::optional<Command<AttentionShowArguments>> attention_show_;
   std::optional<Command<ValidateArguments>> validate_;

@@ -1,6 +1,7 @@
 // The commands about configurations, models, files of data and plugins.
 
 #include <algorithm>
+#include <limits>
 
 #include "cli/command_definition.hpp"
 #include "cli/data/token_formats.hpp"
@@ -8,6 +9,23 @@
 #include "core/registry/plugin_template.hpp"
 
 namespace capstan::cli {
+namespace {
+
+/// --processes of a command that reads files in pieces.
+void processes_option(CLI::App& app, int& to) {
+  app.add_option_function<std::string>(
+         "--processes",
+         [&to](const std::string& given) {
+           const std::int64_t count = whole_number("--processes", given);
+           if (count < 1 || count > 1024) throw UsageError("--processes: must be 1 to 1,024, got " + given + ".");
+           to = static_cast<int>(count);
+         },
+         "How many processes read at a time; without it as many as there are cores")
+      ->type_name("N")
+      ->take_last();
+}
+
+}  // namespace
 
 void Definition::define_plan() {
   CLI::App& app =
@@ -60,7 +78,7 @@ void Definition::define_verify() {
 }
 
 void Definition::define_checkpoint() {
-  CLI::App& checkpoint = *app_.add_subcommand("checkpoint", "What a checkpoint holds");
+  CLI::App& checkpoint = *app_.add_subcommand("checkpoint", "What checkpoints hold, and which of them to keep");
   checkpoint.require_subcommand(1);
   CLI::App& show = begin(checkpoint, "show", "Tell of a checkpoint of Capstan or DeepSpeed what it holds",
                          kCheckpointShowExamples, checkpoint_show_);
@@ -68,6 +86,43 @@ void Definition::define_checkpoint() {
   text_option(show, "checkpoint", arguments.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG")->required();
   flag(show, "--hash", arguments.hash, "With the SHA-256 of each tensor's values as float32");
   flag(show, "--json", arguments.json, "Print all of it as JSON, tensor by tensor");
+
+  CLI::App& list =
+      begin(checkpoint, "list", "List the checkpoints of a folder: step, size, time, whether they are whole",
+            kCheckpointListExamples, checkpoint_list_);
+  text_option(list, "dir", checkpoint_list_->arguments.dir, "DIR", "Folder of checkpoints")->required();
+  flag(list, "--json", checkpoint_list_->arguments.json, "Print the list as JSON");
+
+  CLI::App& prune =
+      begin(checkpoint, "prune", "Delete older checkpoints of a folder", kCheckpointPruneExamples, checkpoint_prune_);
+  CheckpointPruneArguments& pruned = checkpoint_prune_->arguments;
+  text_option(prune, "dir", pruned.dir, "DIR", "Folder of checkpoints")->required();
+  prune
+      .add_option_function<std::string>(
+          "--keep",
+          [&pruned](const std::string& given) {
+            pruned.keep = whole_number("--keep", given);
+            if (pruned.keep < 1) throw UsageError("--keep: must be 1 or more, got " + given + ".");
+          },
+          "How many of the furthest whole checkpoints stay")
+      ->type_name("N")
+      ->take_last()
+      ->required();
+  flag(prune, "--dry-run", pruned.dry_run, "Say what would be deleted, and delete nothing");
+
+  CLI::App& verify = begin(checkpoint, "verify", "Read a checkpoint and compare it with its checksums",
+                           kCheckpointVerifyExamples, checkpoint_verify_);
+  CheckpointVerifyArguments& verified = checkpoint_verify_->arguments;
+  text_option(verify, "checkpoint", verified.checkpoint, "DIR[:TAG]", "Checkpoint, the latest without TAG")->required();
+  flag(verify, "--all", verified.all, "All checkpoints of DIR");
+  flag(verify, "--json", verified.json, "Print the result as JSON");
+
+  CLI::App& diff =
+      begin(checkpoint, "diff", "Compare two checkpoints, tensor by tensor", kCheckpointDiffExamples, checkpoint_diff_);
+  CheckpointDiffArguments& compared = checkpoint_diff_->arguments;
+  text_option(diff, "a", compared.a, "A", "Checkpoint, DIR[:TAG]")->required();
+  text_option(diff, "b", compared.b, "B", "The other checkpoint, DIR[:TAG]")->required();
+  flag(diff, "--json", compared.json, "Print the differences as JSON, all of them");
 }
 
 void Definition::define_model() {
@@ -178,7 +233,7 @@ void Definition::define_data() {
   choice_option(convert, "--from", to.from, token_formats(), "What it is; by the names of the files without it", false);
   choice_option(convert, "--to", to.to, {"bytes", "uint16", "uint32", "indexed"}, "What to write", true);
   text_option(convert, "--out", to.out, "FILE|NAME", "The file; NAME of NAME.idx and NAME.bin for indexed")->required();
-  text_option(convert, "--key", to.key, "NAME", "jsonl: the member that holds a document's text; text without it");
+  text_option(convert, "--key", to.key, "NAME", "jsonl, parquet, arrow: the member that holds a text; text without it");
   choice_option(convert, "--numbering", to.numbering, {"megatron", "deepspeed"},
                 "indexed: whose numbers of types; Megatron's without it", false);
   convert
@@ -191,35 +246,34 @@ void Definition::define_data() {
           "The token that ends a document: where tokens are read one after another, and where they are written so")
       ->type_name("ID")
       ->take_last();
+  processes_option(convert, to.processes);
   flag(convert, "--force", to.force, "Replace what is there");
   define_data_tokenize(data);
   define_data_chat(data);
-  CLI::App& show =
-      begin(data, "show", "Show what a file of tokens, or an index of a metric, holds", kDataShowExamples, data_show_);
-  DataShowArguments& shown = data_show_->arguments;
-  text_option(show, "file", shown.file, "FILE", "The file; NAME of NAME.idx and NAME.bin will do")->required();
-  choice_option(show, "--from", shown.from, token_formats(), "What it is; by its name without it", false);
-  text_option(show, "--key", shown.key, "NAME", "jsonl: the member that holds a document's text; text without it");
-  flag(show, "--json", shown.json, "Print the facts as JSON");
+  define_data_show(data);
+  define_data_stats(data);
 }
 
 void Definition::define_data_tokenize(CLI::App& data) {
   CLI::App& app =
       begin(data, "tokenize", "Turn text into tokens with a tokenizer.json", kDataTokenizeExamples, data_tokenize_);
   DataTokenizeArguments& to = data_tokenize_->arguments;
-  app.add_option("inputs", to.inputs, "Text, one document a file or, of .jsonl, a line; of a folder all files")
+  app.add_option("inputs", to.inputs,
+                 "Text, one document a file or, of .jsonl, .parquet and .arrow, a row; of a folder all files")
       ->type_name("FILE")
       ->required();
   text_option(app, "--tokenizer", to.tokenizer, "FOLDER|FILE", "tokenizer.json, or a folder that has it")->required();
   text_option(app, "--out", to.out, "FILE.bin|NAME.idx", "Tokens alone; or documents, in NAME.idx and NAME.bin")
       ->required();
-  choice_option(app, "--from", to.from, {"text", "jsonl"}, "What the files are; by their names without it", false);
-  text_option(app, "--key", to.key, "NAME", "jsonl: the member that holds a document's text; text without it");
+  choice_option(app, "--from", to.from, {"text", "jsonl", "parquet", "arrow"},
+                "What the files are; by their names without it", false);
+  text_option(app, "--key", to.key, "NAME", "jsonl, parquet, arrow: the member that holds a text; text without it");
   text_option(app, "--end-token", to.end_token, "TEXT|ID|none",
               "The token behind each document; eos_token of tokenizer_config.json without it");
   flag(app, "--special-tokens", to.special_tokens, "Add the special tokens that the tokenizer puts around a text");
   flag(app, "--replace-invalid", to.replace_invalid, "text: write U+FFFD in place of bytes that are not UTF-8");
   flag(app, "--verify", to.verify, "Decode all tokens, and compare with the text");
+  processes_option(app, to.processes);
   flag(app, "--force", to.force, "Replace what is there");
 }
 
@@ -227,7 +281,7 @@ void Definition::define_data_chat(CLI::App& data) {
   CLI::App& app =
       begin(data, "chat", "Turn conversations into tokens with a model's chat template", kDataChatExamples, data_chat_);
   DataChatArguments& to = data_chat_->arguments;
-  app.add_option("inputs", to.inputs, "Lines of JSON, a conversation each; of a folder all files")
+  app.add_option("inputs", to.inputs, "Rows of .jsonl, .parquet or .arrow, a conversation each; of a folder all files")
       ->type_name("FILE")
       ->required();
   text_option(app, "--tokenizer", to.tokenizer, "FOLDER|FILE", "tokenizer.json, or a folder that has it")->required();
@@ -236,10 +290,25 @@ void Definition::define_data_chat(CLI::App& data) {
       ->required();
   text_option(app, "--chat-template", to.chat_template, "FILE",
               "The template; without it chat_template.jinja or tokenizer_config.json of the tokenizer's folder");
-  choice_option(app, "--loss", to.loss, {"assistant", "all"},
+  choice_option(app, "--loss", to.loss, {"assistant", "completion", "all"},
                 "Which tokens the loss counts; those of the assistant without it", false);
-  text_option(app, "--key", to.key, "NAME", "The member that holds the messages; messages without it");
-  text_option(app, "--end-token", to.end_token, "TEXT|ID", "A token behind each conversation; none without it");
+  app.add_option_function<std::string>(
+         "--pack",
+         [&to](const std::string& given) {
+           to.pack = whole_number("--pack", given);
+           if (to.pack < 2 || to.pack > std::numeric_limits<std::int32_t>::max()) {
+             throw UsageError("--pack: must be 2 to 2,147,483,647, got " + given + ".");
+           }
+         },
+         "Put short rows of data together into rows of so many tokens")
+      ->type_name("LENGTH")
+      ->take_last();
+  choice_option(app, "--long", to.too_long, {"cut", "drop"},
+                "With --pack: what becomes of rows of data that are longer; cut without it", false);
+  text_option(app, "--key", to.key, "NAME", "The member that holds the messages; by the members of a row without it");
+  text_option(app, "--end-token", to.end_token, "TEXT|ID|none",
+              "A token behind each row of data; without it none behind conversations, eos_token behind texts");
+  flag(app, "--skip-bad", to.skip_bad, "Leave out and count rows that cannot be used, in place of an error");
   flag(app, "--force", to.force, "Replace what is there");
 }
 

@@ -292,11 +292,16 @@ std::optional<Arguments> Definition::taken() const {
   if (data_chat_->app->parsed()) return data_chat_->arguments;
   if (data_tokenize_->app->parsed()) return data_tokenize_->arguments;
   if (data_show_->app->parsed()) return data_show_->arguments;
+  if (data_stats_->app->parsed()) return data_stats_->arguments;
   if (export_->app->parsed()) return export_->arguments;
   if (doctor_->app->parsed()) return doctor_->arguments;
   if (plan_->app->parsed()) return plan_->arguments;
   if (verify_->app->parsed()) return verify_->arguments;
   if (checkpoint_show_->app->parsed()) return checkpoint_show_->arguments;
+  if (checkpoint_list_->app->parsed()) return checkpoint_list_->arguments;
+  if (checkpoint_prune_->app->parsed()) return checkpoint_prune_->arguments;
+  if (checkpoint_verify_->app->parsed()) return checkpoint_verify_->arguments;
+  if (checkpoint_diff_->app->parsed()) return checkpoint_diff_->arguments;
   if (model_show_->app->parsed()) return model_show_->arguments;
   if (attention_show_->app->parsed()) return attention_show_->arguments;
   if (validate_->app->parsed()) return validate_->arguments;

@@ -16,6 +16,7 @@ int data_convert(const DataConvertArguments& arguments);
 int data_tokenize(const DataTokenizeArguments& arguments);
 int data_chat(const DataChatArguments& arguments);
 int data_show(const DataShowArguments& arguments);
+int data_stats(const DataStatsArguments& arguments);
 int plugins_list(const PluginsListArguments& arguments);
 int plugins_inspect(const PluginsInspectArguments& arguments);
 int plugins_install(const PluginsInstallArguments& arguments);
@@ -33,6 +34,10 @@ int doctor(const DoctorArguments& arguments);
 int plan(const PlanArguments& arguments);
 int verify(const VerifyArguments& arguments);
 int checkpoint_show(const CheckpointShowArguments& arguments);
+int checkpoint_list(const CheckpointListArguments& arguments);
+int checkpoint_prune(const CheckpointPruneArguments& arguments);
+int checkpoint_verify(const CheckpointVerifyArguments& arguments);
+int checkpoint_diff(const CheckpointDiffArguments& arguments);
 int model_show(const ModelShowArguments& arguments);
 int attention_show(const AttentionShowArguments& arguments);
 

@@ -118,6 +118,37 @@ inline constexpr const char* kCheckpointShowExamples =
     "  capstan checkpoint show ckpt/ --hash\n"
     "      equal values have equal hashes, whatever the number of processes and the ZeRO stage";
 
+inline constexpr const char* kCheckpointListExamples =
+    "Examples:\n"
+    "  capstan checkpoint list ckpt/\n"
+    "  capstan checkpoint list trainer_output/ --json\n"
+    "\n"
+    "Sizes and structure are checked, values are not: 'capstan checkpoint verify' reads them.";
+
+inline constexpr const char* kCheckpointPruneExamples =
+    "Examples:\n"
+    "  capstan checkpoint prune ckpt/ --keep 3 --dry-run\n"
+    "  capstan checkpoint prune trainer_output/ --keep 1\n"
+    "\n"
+    "Checkpoints are counted that are whole and called global_step<N> or checkpoint-<N>. Those that 'latest' or "
+    "'best'\n"
+    "names stay, and so do those with names of your own.";
+
+inline constexpr const char* kCheckpointVerifyExamples =
+    "Examples:\n"
+    "  capstan checkpoint verify ckpt/\n"
+    "  capstan checkpoint verify ds_ckpt/:global_step500\n"
+    "  capstan checkpoint verify ckpt/ --all\n"
+    "\n"
+    "Exit code 0 when all of it is whole, otherwise 1 and the name of the damaged file.";
+
+inline constexpr const char* kCheckpointDiffExamples =
+    "Examples:\n"
+    "  capstan checkpoint diff ckpt/:global_step500 other/:global_step500\n"
+    "  capstan checkpoint diff ds_ckpt/ ckpt/:global_step500 --json\n"
+    "\n"
+    "Exit code 0 when tensors and counters are equal, 1 when they differ, 2 when one cannot be read.";
+
 inline constexpr const char* kModelShowExamples =
     "Examples:\n"
     "  capstan model show gpt:124m\n"
@@ -176,18 +207,32 @@ inline constexpr const char* kDataTokenizeExamples =
     "  capstan data tokenize corpus --tokenizer models/gpt2 --out corpus.bin\n"
     "      each file of the folder is a document, with eos_token behind it; then: capstan train --data corpus.bin\n"
     "  capstan data tokenize documents.jsonl --tokenizer tokenizer.json --end-token '</s>' --out documents.idx "
-    "--verify";
+    "--verify\n"
+    "  capstan data tokenize data/train-*.parquet --key content --tokenizer models/gpt2 --out train.bin\n"
+    "      Parquet and arrow files are rows as lines of JSON are";
 
 inline constexpr const char* kDataChatExamples =
     "Examples:\n"
     "  capstan data chat chats.jsonl --tokenizer models/smollm2 --out chats.idx\n"
     "      a line is {\"messages\": [{\"role\": \"user\", \"content\": \"...\"}, ...]}, and may have \"tools\"\n"
+    "  capstan data chat chats.jsonl --tokenizer models/smollm2 --pack 2048 --out chats.idx\n"
+    "      puts short conversations together, which do not see one another in training\n"
     "  capstan data chat chats.jsonl --tokenizer models/smollm2 --chat-template training.jinja --out chats.idx";
 
 inline constexpr const char* kDataShowExamples =
     "Examples:\n"
     "  capstan data show corpus.idx\n"
+    "  capstan data show chats.idx --rows 2\n"
+    "      the text of two rows, by the tokenizer that made them; what the loss counts is green, or between \u27e6 and "
+    "\u27e7\n"
     "  capstan data show metrics/vocab_rarity/vocab_rarity_index_to_metric --json";
+
+inline constexpr const char* kDataStatsExamples =
+    "Examples:\n"
+    "  capstan data stats chats.idx\n"
+    "  capstan data stats chats.jsonl --tokenizer models/smollm2 --seq 2048\n"
+    "      what conversations take before they are made, by role, and how many rows of 2,048 tokens they fill\n"
+    "  capstan data stats train-*.parquet --key text --json";
 
 inline constexpr const char* kCheckExamples =
     "Examples:\n"

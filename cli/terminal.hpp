@@ -12,6 +12,7 @@ class Terminal {
   explicit Terminal(int descriptor);
 
   bool interactive() const { return interactive_; }
+  bool has_colour() const { return colour_; }
   /// Columns now; 80 where nothing tells.
   int width() const;
   /// The text as a heading, or as it is where there are no colours.

@@ -1,4 +1,4 @@
-// `capstan data show`: what a file of tokens, or an index of a metric, is.
+// `capstan data show`: what a file of tokens, or an index of a metric, is; or the text of its rows.
 
 #include <algorithm>
 #include <filesystem>
@@ -6,7 +6,9 @@
 
 #include "cli/commands.hpp"
 #include "cli/data/data_formats.hpp"
+#include "cli/data/show_rows.hpp"
 #include "cli/program.hpp"
+#include "cli/usage_error.hpp"
 #include "core/errors.hpp"
 #include "core/text/json.hpp"
 #include "core/text/numbers.hpp"
@@ -56,34 +58,46 @@ void add_index(const std::string& path, Json& facts) {
   facts["longest row"] = longest;
 }
 
-}  // namespace
-
-int data_show(const DataShowArguments& arguments) {
+Json facts_of(const DataShowArguments& arguments, const std::string& format) {
   Json facts = Json::object();
-  try {
-    const std::string format = arguments.from.empty() ? format_of(arguments.file) : arguments.from;
-    facts["format"] = format;
-    if (format == "indexed") add_index(arguments.file, facts);
-    Survey survey;
-    read_tokens(arguments.file, format, {.key = arguments.key, .on_chunk = {}}, survey);
-    facts["documents"] = survey.documents;
-    facts["tokens"] = survey.tokens;
-    if (survey.tokens > 0) {
-      facts["smallest token"] = survey.least;
-      facts["largest token"] = survey.greatest;
-    }
-  } catch (const sdk::Error& error) {
-    throw RuntimeFault(error.what());
+  facts["format"] = format;
+  if (format == "indexed") add_index(arguments.file, facts);
+  Survey survey;
+  read_tokens(arguments.file, format, {.key = arguments.key, .on_chunk = {}}, survey);
+  facts["documents"] = survey.documents;
+  facts["tokens"] = survey.tokens;
+  if (survey.tokens > 0) {
+    facts["smallest token"] = survey.least;
+    facts["largest token"] = survey.greatest;
   }
-  if (arguments.json) {
-    print(facts.dump() + "\n");
-    return 0;
-  }
+  return facts;
+}
+
+void print_facts(const Json& facts) {
   std::vector<std::vector<std::string>> rows;
   for (const auto& [name, value] : facts.as_object()) {
     rows.push_back({name, value.is_integer() ? grouped(value.as_integer()) : value.as_string()});
   }
   print(table_text(rows));
+}
+
+}  // namespace
+
+int data_show(const DataShowArguments& arguments) {
+  if (arguments.json && arguments.rows > 0) {
+    throw UsageError("--json: prints the facts of a file, and --rows prints its text. Leave one of them out.");
+  }
+  try {
+    const std::string format = arguments.from.empty() ? format_of(arguments.file) : arguments.from;
+    if (arguments.rows > 0) {
+      show_rows(arguments, format);
+      return 0;
+    }
+    const Json facts = facts_of(arguments, format);
+    arguments.json ? print(facts.dump() + "\n") : print_facts(facts);
+  } catch (const sdk::Error& error) {
+    throw RuntimeFault(error.what());
+  }
   return 0;
 }
 

@@ -1,5 +1,6 @@
 #include "cli/data/token_record.hpp"
 
+#include "core/errors.hpp"
 #include "core/output_path.hpp"
 #include "core/registry/file_hash.hpp"
 #include "core/text/json.hpp"
@@ -17,6 +18,41 @@ std::string recorded_format(const std::filesystem::path& of) {
   return format != nullptr && format->is_string() ? format->as_string() : "";
 }
 
+std::optional<TokenRecord> TokenRecord::read(const std::filesystem::path& of) {
+  const std::filesystem::path path = record_file(of);
+  if (!std::filesystem::is_regular_file(path)) return std::nullopt;
+  const Json json = parse_json_text(read_text_file(path), path.string());
+  const auto wrong = [&](const std::string& key) {
+    return RuntimeFault(path.string() + ": \"" + key +
+                        "\" is not as 'capstan data' writes it. Make the tokens again, or remove the record.");
+  };
+  const auto number = [&](const char* key) {
+    const Json* value = json.find(key);
+    if (value == nullptr || value->is_null()) return std::int64_t{-1};
+    if (!value->is_integer()) throw wrong(key);
+    return value->as_integer();
+  };
+  const auto text = [&](const Json* in, const char* key) {
+    const Json* value = in == nullptr ? nullptr : in->find(key);
+    if (value == nullptr) return std::string();
+    if (!value->is_string()) throw wrong(key);
+    return value->as_string();
+  };
+  const Json* tokenizer = json.find("tokenizer");
+  return TokenRecord{.format = text(&json, "format"),
+                     .documents = number("documents"),
+                     .tokens = number("tokens"),
+                     .largest_token = number("largest_token"),
+                     .vocabulary_size = number("vocabulary_size"),
+                     .end_token = number("end_token"),
+                     .tokenizer = text(tokenizer, "file"),
+                     .tokenizer_sha256 = text(tokenizer, "sha256")};
+}
+
+bool TokenRecord::has_same_tokenizer() const {
+  return std::filesystem::is_regular_file(tokenizer) && sha256_of_file(tokenizer) == tokenizer_sha256;
+}
+
 void TokenRecord::write(const std::filesystem::path& of) const {
   Json json = Json::object();
   json["format"] = format;
@@ -25,6 +61,10 @@ void TokenRecord::write(const std::filesystem::path& of) const {
   json["largest_token"] = largest_token;
   json["vocabulary_size"] = vocabulary_size;
   json["end_token"] = end_token < 0 ? Json() : Json(end_token);
+  if (row_length > 0) {
+    json["rows"] = rows;
+    json["row_length"] = row_length;
+  }
   json["tokenizer"]["file"] = tokenizer.string();
   json["tokenizer"]["sha256"] = sha256_of_file(tokenizer);
   replace_file(record_file(of), json.dump(2) + "\n");

@@ -2,18 +2,26 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace capstan::cli {
 
 /// How tokens were made, as DATA.json beside the file DATA says: {"format": "uint16", "documents": 2, "tokens": 10,
 /// "largest_token": 9, "vocabulary_size": 256, "end_token": 0, "tokenizer": {"file": "...", "sha256": "..."}}.
+/// Documents that share rows: "rows": 1 and "row_length": 2048 as well.
 struct TokenRecord {
   std::string format;  // "uint16", "uint32", "int32"
   std::int64_t documents = 0, tokens = 0, largest_token = 0, vocabulary_size = 0;
-  std::int64_t end_token = -1;  // -1: none
+  std::int64_t end_token = -1;            // -1: none
+  std::int64_t rows = 0, row_length = 0;  // of documents that share rows; 0: each is by itself
   std::filesystem::path tokenizer;
+  std::string tokenizer_sha256;  // of a record that was read
 
+  /// The record of a file; nothing where it has none. Throws RuntimeFault for one that is not such a record.
+  static std::optional<TokenRecord> read(const std::filesystem::path& of);
+  /// Whether the tokenizer's file is there, with the bytes that made the tokens.
+  bool has_same_tokenizer() const;
   /// Writes the record of a file. Throws RuntimeFault.
   void write(const std::filesystem::path& of) const;
 };

@@ -1,0 +1,122 @@
+#include "cli/data/show_rows.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "cli/data/data_formats.hpp"
+#include "cli/data/indexed_documents.hpp"
+#include "cli/data/json_rows.hpp"
+#include "cli/data/shown_document.hpp"
+#include "cli/data/token_record.hpp"
+#include "cli/program.hpp"
+#include "cli/terminal.hpp"
+#include "core/errors.hpp"
+#include "core/log.hpp"
+#include "core/pretrained/model_text.hpp"
+#include "core/text/numbers.hpp"
+
+namespace capstan::cli {
+namespace {
+
+/// Thrown behind the last row that is shown: there is no need to read on.
+struct Enough {};
+
+/// The tokenizer that --tokenizer names, or else the record of the tokens; nothing where none is known.
+std::optional<ModelText> text_of(const DataShowArguments& arguments, const std::optional<TokenRecord>& record) {
+  if (!arguments.tokenizer.empty()) return ModelText(arguments.tokenizer);
+  std::string missing = arguments.file + " has no record of its tokenizer";
+  if (record && !record->tokenizer.empty()) {
+    const std::string tokenizer = record->tokenizer.string();
+    if (record->has_same_tokenizer()) return ModelText(record->tokenizer);
+    missing = "tokenizer " + tokenizer + ", which the record of " + arguments.file + " names, " +
+              (std::filesystem::exists(record->tokenizer) ? "has other bytes since" : "is not there");
+  }
+  log::info("numbers are shown, as " + missing + "; name one with --tokenizer");
+  return std::nullopt;
+}
+
+/// The file that a record belongs to: NAME.idx of NAME, NAME.idx or NAME.bin.
+std::string recorded_file(const std::string& file, const std::string& format) {
+  if (format != "indexed" || file.ends_with(".idx")) return file;
+  return (file.ends_with(".bin") ? file.substr(0, file.size() - 4) : file) + ".idx";
+}
+
+void print_document(const std::string& heading, std::span<const std::int64_t> tokens, const std::vector<bool>& counts,
+                    const DocumentView& view) {
+  std::string title =
+      heading + ": " + counted(static_cast<std::int64_t>(tokens.size()), view.is_bytes ? "byte" : "token");
+  if (!counts.empty()) title += ", " + grouped(std::count(counts.begin(), counts.end(), true)) + " in the loss";
+  print(Terminal(1).bold(title) + "\n" + document_text(tokens, counts, view));
+}
+
+[[noreturn]] void refuse_first(const DataShowArguments& arguments, std::int64_t rows) {
+  throw RuntimeFault("--first: " + arguments.file + " has " + counted(rows, "row") + ", numbered from 0; got " +
+                     grouped(arguments.first) + ".");
+}
+
+/// An index with what lies beside it: rows may hold several documents, and a loss mask tells what counts.
+void show_index(const DataShowArguments& arguments, const DocumentView& view) {
+  const IndexedDocuments documents(arguments.file);
+  if (arguments.first >= documents.rows()) refuse_first(arguments, documents.rows());
+  const std::int64_t end = std::min(documents.rows() - arguments.first, arguments.rows) + arguments.first;
+  for (std::int64_t row = arguments.first; row < end; ++row) {
+    for (std::int64_t i = documents.first_document(row); i < documents.first_document(row + 1); ++i) {
+      const IndexedDocuments::Place place = documents.document(i);
+      std::vector<bool> counts;
+      for (std::int64_t at = 0; documents.has_mask() && at < place.size; ++at) {
+        counts.push_back(documents.counts(place.begin + at));
+      }
+      std::string heading = "row " + grouped(row);
+      if (documents.is_packed()) heading += ", document " + grouped(i);
+      print_document(heading, documents.read(place), counts, view);
+    }
+  }
+}
+
+/// Prints documents as they are read, each of which is a row.
+class RowPrinter final : public TokenSink {
+ public:
+  RowPrinter(const DataShowArguments& arguments, const DocumentView& view) : arguments_(arguments), view_(view) {}
+
+  void append(std::span<const std::int64_t> tokens) override {
+    if (row >= arguments_.first) tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  }
+  void end_document() override {
+    if (row >= arguments_.first) print_document("row " + grouped(row), tokens_, {}, view_);
+    tokens_.clear();
+    if (++row - arguments_.first == arguments_.rows) throw Enough{};
+  }
+  void finish() override {}
+
+  std::int64_t row = 0;  // the next
+
+ private:
+  const DataShowArguments& arguments_;
+  const DocumentView& view_;
+  std::vector<std::int64_t> tokens_;
+};
+
+}  // namespace
+
+void show_rows(const DataShowArguments& arguments, const std::string& format) {
+  const bool is_text = format == "bytes" || is_row_format(format);
+  const std::optional<TokenRecord> record = TokenRecord::read(recorded_file(arguments.file, format));
+  const std::optional<ModelText> text = is_text ? std::nullopt : text_of(arguments, record);
+  const DocumentView view{.tokenizer = text ? &text->tokenizer() : nullptr,
+                          .is_bytes = is_text,
+                          .has_colour = Terminal(1).has_colour(),
+                          .most_tokens = arguments.most_tokens};
+  if (format == "indexed") return show_index(arguments, view);
+  RowPrinter printer(arguments, view);
+  const std::int64_t end = arguments.end_token >= 0 ? arguments.end_token : record ? record->end_token : -1;
+  try {
+    read_tokens(arguments.file, format, {.key = arguments.key, .end_token = end, .on_chunk = {}}, printer);
+  } catch (const Enough&) {
+    return;
+  }
+  if (printer.row <= arguments.first) refuse_first(arguments, printer.row);
+}
+
+}  // namespace capstan::cli
