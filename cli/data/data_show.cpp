@@ -6,6 +6,7 @@
 
 #include "cli/commands.hpp"
 #include "cli/data/data_formats.hpp"
+#include "cli/data/indexed_documents.hpp"
 #include "cli/data/show_rows.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
@@ -58,6 +59,16 @@ void add_index(const std::string& path, Json& facts) {
   facts["longest row"] = longest;
 }
 
+/// What lies beside an index.
+void add_mask_and_rows(const std::string& path, Json& facts) {
+  const IndexedDocuments documents(path);
+  if (documents.is_packed()) {
+    facts["packed rows"] = documents.rows();
+    facts["tokens of a packed row"] = documents.row_length();
+  }
+  if (documents.has_mask()) facts["tokens in the loss"] = documents.counted({0, documents.tokens()});
+}
+
 Json facts_of(const DataShowArguments& arguments, const std::string& format) {
   Json facts = Json::object();
   facts["format"] = format;
@@ -70,6 +81,7 @@ Json facts_of(const DataShowArguments& arguments, const std::string& format) {
     facts["smallest token"] = survey.least;
     facts["largest token"] = survey.greatest;
   }
+  if (format == "indexed") add_mask_and_rows(arguments.file, facts);
   return facts;
 }
 

@@ -43,12 +43,24 @@ std::string recorded_file(const std::string& file, const std::string& format) {
   return (file.ends_with(".bin") ? file.substr(0, file.size() - 4) : file) + ".idx";
 }
 
-void print_document(const std::string& heading, std::span<const std::int64_t> tokens, const std::vector<bool>& counts,
-                    const DocumentView& view) {
-  std::string title =
-      heading + ": " + counted(static_cast<std::int64_t>(tokens.size()), view.is_bytes ? "byte" : "token");
-  if (!counts.empty()) title += ", " + grouped(std::count(counts.begin(), counts.end(), true)) + " in the loss";
-  print(Terminal(1).bold(title) + "\n" + document_text(tokens, counts, view));
+/// A document of which the first tokens are known.
+struct BeginOfDocument {
+  std::string heading;
+  std::vector<std::int64_t> tokens;
+  std::vector<bool> counts;                // of these tokens; empty: there is no mask
+  std::int64_t size = 0, in_the_loss = 0;  // tokens of the whole document
+};
+
+void print_document(const BeginOfDocument& document, const DocumentView& view) {
+  std::string title = document.heading + ": " + counted(document.size, view.is_bytes ? "byte" : "token");
+  if (!document.counts.empty()) title += ", " + grouped(document.in_the_loss) + " in the loss";
+  const std::int64_t hidden = document.size - std::ssize(document.tokens);
+  print(Terminal(1).bold(title) + "\n" + document_text(document.tokens, document.counts, hidden, view));
+}
+
+/// Of `size` tokens those that are shown.
+std::int64_t shown(std::int64_t size, const DataShowArguments& arguments) {
+  return arguments.most_tokens > 0 ? std::min(size, arguments.most_tokens) : size;
 }
 
 [[noreturn]] void refuse_first(const DataShowArguments& arguments, std::int64_t rows) {
@@ -64,13 +76,17 @@ void show_index(const DataShowArguments& arguments, const DocumentView& view) {
   for (std::int64_t row = arguments.first; row < end; ++row) {
     for (std::int64_t i = documents.first_document(row); i < documents.first_document(row + 1); ++i) {
       const IndexedDocuments::Place place = documents.document(i);
-      std::vector<bool> counts;
-      for (std::int64_t at = 0; documents.has_mask() && at < place.size; ++at) {
-        counts.push_back(documents.counts(place.begin + at));
+      const IndexedDocuments::Place begin = {place.begin, shown(place.size, arguments)};
+      BeginOfDocument document{.heading = "row " + grouped(row),
+                               .tokens = documents.read(begin),
+                               .counts = {},
+                               .size = place.size,
+                               .in_the_loss = documents.counted(place)};
+      if (documents.is_packed()) document.heading += ", document " + grouped(i);
+      for (std::int64_t at = 0; documents.has_mask() && at < begin.size; ++at) {
+        document.counts.push_back(documents.counts(place.begin + at));
       }
-      std::string heading = "row " + grouped(row);
-      if (documents.is_packed()) heading += ", document " + grouped(i);
-      print_document(heading, documents.read(place), counts, view);
+      print_document(document, view);
     }
   }
 }
@@ -81,11 +97,15 @@ class RowPrinter final : public TokenSink {
   RowPrinter(const DataShowArguments& arguments, const DocumentView& view) : arguments_(arguments), view_(view) {}
 
   void append(std::span<const std::int64_t> tokens) override {
-    if (row >= arguments_.first) tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+    if (row < arguments_.first) return;
+    document_.size += std::ssize(tokens);
+    const std::int64_t room = shown(document_.size, arguments_) - std::ssize(document_.tokens);
+    document_.tokens.insert(document_.tokens.end(), tokens.begin(), tokens.begin() + room);
   }
   void end_document() override {
-    if (row >= arguments_.first) print_document("row " + grouped(row), tokens_, {}, view_);
-    tokens_.clear();
+    document_.heading = "row " + grouped(row);
+    if (row >= arguments_.first) print_document(document_, view_);
+    document_ = {};
     if (++row - arguments_.first == arguments_.rows) throw Enough{};
   }
   void finish() override {}
@@ -95,7 +115,7 @@ class RowPrinter final : public TokenSink {
  private:
   const DataShowArguments& arguments_;
   const DocumentView& view_;
-  std::vector<std::int64_t> tokens_;
+  BeginOfDocument document_;
 };
 
 }  // namespace
@@ -104,10 +124,8 @@ void show_rows(const DataShowArguments& arguments, const std::string& format) {
   const bool is_text = format == "bytes" || is_row_format(format);
   const std::optional<TokenRecord> record = TokenRecord::read(recorded_file(arguments.file, format));
   const std::optional<ModelText> text = is_text ? std::nullopt : text_of(arguments, record);
-  const DocumentView view{.tokenizer = text ? &text->tokenizer() : nullptr,
-                          .is_bytes = is_text,
-                          .has_colour = Terminal(1).has_colour(),
-                          .most_tokens = arguments.most_tokens};
+  const DocumentView view{
+      .tokenizer = text ? &text->tokenizer() : nullptr, .is_bytes = is_text, .has_colour = Terminal(1).has_colour()};
   if (format == "indexed") return show_index(arguments, view);
   RowPrinter printer(arguments, view);
   const std::int64_t end = arguments.end_token >= 0 ? arguments.end_token : record ? record->end_token : -1;

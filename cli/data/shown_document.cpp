@@ -91,21 +91,19 @@ class Words {
 
 }  // namespace
 
-std::string document_text(std::span<const std::int64_t> tokens, const std::vector<bool>& counts,
+std::string document_text(std::span<const std::int64_t> tokens, const std::vector<bool>& counts, std::int64_t hidden,
                           const DocumentView& view) {
-  const auto all = static_cast<std::int64_t>(tokens.size());
-  const std::int64_t shown = view.most_tokens > 0 ? std::min(view.most_tokens, all) : all;
   Words words(view);
   Marks marks(view.has_colour);
   bool counts_last = false;
-  for (std::int64_t i = 0; i < shown; ++i) {
-    counts_last = !counts.empty() && counts[static_cast<std::size_t>(i)];
-    marks.append(words.next(tokens[static_cast<std::size_t>(i)]), counts_last);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    counts_last = !counts.empty() && counts[i];
+    marks.append(words.next(tokens[i]), counts_last);
   }
   marks.append(words.rest(), counts_last);
   std::string text = marks.finish();
   if (!text.ends_with('\n')) text += '\n';
-  if (shown < all) text += "... and " + counted(all - shown, view.is_bytes ? "more byte" : "more token") + "\n";
+  if (hidden > 0) text += "... and " + counted(hidden, view.is_bytes ? "more byte" : "more token") + "\n";
   return text;
 }
 

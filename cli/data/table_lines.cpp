@@ -103,8 +103,7 @@ void read_table_lines(const std::string& path, const std::vector<std::string>& c
   }
   // An interrupt of the terminal ends both processes.
   on_progress(0);
-  throw RuntimeFault(path + ": cannot be read: capstan-arrow " + program->end() +
-                     ", and so does a damaged file end it.");
+  throw RuntimeFault(path + ": cannot be read: capstan-arrow " + program->end() + ". A damaged file can cause that.");
 }
 
 }  // namespace capstan::cli

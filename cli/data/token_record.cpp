@@ -22,20 +22,21 @@ std::optional<TokenRecord> TokenRecord::read(const std::filesystem::path& of) {
   const std::filesystem::path path = record_file(of);
   if (!std::filesystem::is_regular_file(path)) return std::nullopt;
   const Json json = parse_json_text(read_text_file(path), path.string());
-  const auto wrong = [&](const std::string& key) {
-    return RuntimeFault(path.string() + ": \"" + key +
-                        "\" is not as 'capstan data' writes it. Make the tokens again, or remove the record.");
+  const auto wrong = [&](const std::string& what) {
+    return RuntimeFault(path.string() + ": " + what +
+                        " is not as 'capstan data' writes it. Make the tokens again, or remove the record.");
   };
+  if (!json.is_object()) throw wrong("the record");
   const auto number = [&](const char* key) {
     const Json* value = json.find(key);
     if (value == nullptr || value->is_null()) return std::int64_t{-1};
-    if (!value->is_integer()) throw wrong(key);
+    if (!value->is_integer()) throw wrong("\"" + std::string(key) + "\"");
     return value->as_integer();
   };
   const auto text = [&](const Json* in, const char* key) {
     const Json* value = in == nullptr ? nullptr : in->find(key);
     if (value == nullptr) return std::string();
-    if (!value->is_string()) throw wrong(key);
+    if (!value->is_string()) throw wrong("\"" + std::string(key) + "\"");
     return value->as_string();
   };
   const Json* tokenizer = json.find("tokenizer");

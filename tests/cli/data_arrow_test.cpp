@@ -12,6 +12,15 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
+/// A prefix of its own in which capstan runs: the program with its libraries, and nothing in libexec.
+std::string copied_capstan(const TemporaryFolder& folder) {
+  std::filesystem::create_directories(folder / "prefix/bin");
+  std::filesystem::create_directories(folder / "prefix/libexec");
+  std::filesystem::copy_file(kCapstan, folder / "prefix/bin/capstan");
+  std::filesystem::create_directory_symlink(CAPSTAN_TEST_BUILD_DIR "/lib", folder / "prefix/lib");
+  return (folder / "prefix/bin/capstan").string();
+}
+
 class DataArrow : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -143,6 +152,32 @@ TEST_F(DataArrow, SaysWhereItLookedForLibarrow) {
   EXPECT_THAT(result.err, HasSubstr("texts/groups.parquet: reading it takes libarrow.so."));
   EXPECT_THAT(result.err, HasSubstr("CAPSTAN_ARROW_DIR: " + folder_.path().string() + ": no such libraries there"));
   EXPECT_THAT(result.err, HasSubstr("from PyPI with pip, and name its folder 'pyarrow' in the environment variable"));
+}
+
+TEST_F(DataArrow, TellsHowTheProgramThatReadsEnded) {
+  const std::string capstan = copied_capstan(folder_);
+  write_bytes(folder_ / "prefix/libexec/capstan-arrow", "#!/bin/sh\necho '{\"text\": \"a\"}'\nkill -SEGV $$\n");
+  std::filesystem::permissions(folder_ / "prefix/libexec/capstan-arrow", std::filesystem::perms::owner_all);
+  const ProcessResult result = run_process({capstan, "data", "convert", "cut.parquet", "--to", "bytes", "--out", "x"},
+                                           {.folder = folder_.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err,
+              HasSubstr("cut.parquet: cannot be read: capstan-arrow was killed by SIGSEGV. A damaged file can "
+                        "cause that."));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x"));
+}
+
+TEST(DataWithoutArrow, SaysHowToReadParquet) {
+  const TemporaryFolder folder;
+  write_bytes(folder / "a.parquet", "PAR1");
+  const ProcessResult result =
+      run_process({copied_capstan(folder), "data", "convert", "a.parquet", "--to", "bytes", "--out", "x"},
+                  {.folder = folder.path()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err,
+              HasSubstr("a.parquet: reading it takes " + (folder / "prefix/libexec/capstan-arrow").string() +
+                        ", and this Capstan was built without that program. Run 'scripts/setup --arrow' in "
+                        "Capstan's sources and build again, or write the rows as JSON lines."));
 }
 
 }  // namespace

@@ -64,6 +64,10 @@ TEST_F(DataShow, TellsTheDocumentsOfARowApart) {
             "u:ab;a:⟦cd;⟧\n"
             "row 0, document 1: 9 tokens, 7 in the loss\n"
             "a:⟦\\x1b[2Jé;⟧\n");
+  const Json facts = Json::parse(show({"chats.idx", "--json"}).out);
+  EXPECT_EQ(facts.at("packed rows"), Json(1));
+  EXPECT_EQ(facts.at("tokens of a packed row"), Json(32));
+  EXPECT_EQ(facts.at("tokens in the loss"), Json(10));
 }
 
 TEST_F(DataShow, TakesTheTokenizerOfTheRecordWhereItIsTheOneThatMadeTheTokens) {

@@ -148,7 +148,8 @@ TEST_F(DataTokenize, NamesWhatIsWrong) {
   EXPECT_THAT(error({"none.txt", "--out", "x.bin"}, 1), HasSubstr("none.txt: cannot be read: No such file"));
   EXPECT_THAT(error({"empty.txt", "--out", "x.bin"}, 1), HasSubstr("the inputs hold no text."));
   EXPECT_THAT(error({"bad.jsonl", "--out", "x.bin"}, 1),
-              HasSubstr("bad.jsonl:2: has no text under \"text\". Name the member with --key."));
+              HasSubstr("bad.jsonl:2: has no text under \"text\" but a value of type integer. Name the member with "
+                        "--key."));
   EXPECT_THAT(error({"broken.jsonl", "--out", "x.bin"}, 1), HasSubstr("broken.jsonl:1: JSON, line 1, column"));
   ASSERT_EQ(tokenize({"a.txt", "--out", "x.bin"}).exit_code, 0);
   EXPECT_THAT(error({"a.txt", "--out", "x.bin"}, 2),
