@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/model_text.hpp"
+#include "core/pretrained/model_text.hpp"
 
 namespace capstan::cli {
 

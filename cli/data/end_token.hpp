@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "cli/model_text.hpp"
+#include "core/pretrained/model_text.hpp"
 
 namespace capstan::cli {
 

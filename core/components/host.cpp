@@ -10,6 +10,7 @@
 #include "core/components/layer_chain.hpp"
 #include "core/components/model_host.hpp"
 #include "core/components/pacing.hpp"
+#include "core/components/tokenizers.hpp"
 #include "core/compression/compressions.hpp"
 #include "core/errors.hpp"
 #include "core/memory/accelerator.hpp"
@@ -192,7 +193,9 @@ capstan_status visit_parameters(void* ctx, const capstan_visitor* visitor, capst
       // A part is left out: a visitor could not tell which part it is.
       if (entry.master.numel() != entry.parameter.numel()) continue;
       if (entry.master.is_meta()) continue;  // on a store: there is no tensor of all of it
-      visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.master), CAPSTAN_ROLE_MASTER);
+      if (entry.master.scalar_type() == at::kFloat) {
+        visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(entry.master), CAPSTAN_ROLE_MASTER);
+      }
       if (at::Tensor& gradient = store.gradients().shown(i); gradient.defined()) {
         visitor->tensor(visitor->ctx, as_str(entry.name), handle_of(gradient), CAPSTAN_ROLE_GRADIENT);
       }
@@ -373,6 +376,7 @@ void add_engine_functions(capstan_host& host) {
   host.told = told;
   host.want_curvature = want_curvature;
   host.hessian_vector = hessian_vector;
+  lend_tokenizers(host);
 }
 
 const capstan_host* model_host() {

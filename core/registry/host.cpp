@@ -172,6 +172,22 @@ capstan_host make_host() {
   host.visit_parameters = [](void*, const capstan_visitor*, capstan_error* error) {
     return no_engine(error, "visit_parameters");
   };
+  host.open_tokenizer = [](void*, capstan_str, capstan_tokenizer**, capstan_error* error) {
+    return no_engine(error, "open_tokenizer");
+  };
+  // Without a tokenizer the functions about one cannot be called.
+  host.close_tokenizer = [](capstan_tokenizer*) {};
+  host.tokenizer_facts = [](capstan_tokenizer*, capstan_tokenizer_facts*, capstan_error* error) {
+    return no_engine(error, "tokenizer_facts");
+  };
+  host.find_token = [](capstan_tokenizer*, capstan_str, std::int32_t*, capstan_error* error) {
+    return no_engine(error, "find_token");
+  };
+  host.encode_text = [](capstan_tokenizer*, capstan_str, void*, void (*)(void*, const std::int32_t*, std::size_t),
+                        capstan_error* error) { return no_engine(error, "encode_text"); };
+  host.decode_tokens = [](capstan_tokenizer*, const std::int32_t*, std::size_t, int, void*,
+                          void (*)(void*, capstan_str),
+                          capstan_error* error) { return no_engine(error, "decode_tokens"); };
   return host;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/components/tokenizers.hpp"
 #include "core/memory/vector_math.hpp"
 #include "core/model/batch.hpp"
 #include "core/registry/plugin_call.hpp"
@@ -142,6 +143,7 @@ capstan_host make_test_host() {
   host.group_numbers = &group_numbers;
   host.visit_parameters = [](void*, const capstan_visitor*, capstan_error*) { return CAPSTAN_OK; };
   lend_batches(host);
+  lend_tokenizers(host);
   return host;
 }
 

@@ -109,6 +109,15 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_host, told);
   FIELD(capstan_host, want_curvature);
   FIELD(capstan_host, hessian_vector);
+  FIELD(capstan_host, open_tokenizer);
+  FIELD(capstan_host, close_tokenizer);
+  FIELD(capstan_host, tokenizer_facts);
+  FIELD(capstan_host, find_token);
+  FIELD(capstan_host, encode_text);
+  FIELD(capstan_host, decode_tokens);
+  FIELD(capstan_tokenizer_facts, struct_size);
+  FIELD(capstan_tokenizer_facts, vocabulary);
+  FIELD(capstan_tokenizer_facts, end_token);
 
   FIELD(capstan_slot, struct_size);
   FIELD(capstan_slot, group);
@@ -164,11 +173,19 @@ inline void print_abi_layout(std::ostream& out) {
   FIELD(capstan_metric, value);
   FIELD(capstan_metric, x);
   FIELD(capstan_metric, wall_time);
+  FIELD(capstan_text, struct_size);
+  FIELD(capstan_text, tag);
+  FIELD(capstan_text, prompt);
+  FIELD(capstan_text, text);
+  FIELD(capstan_text, step);
+  FIELD(capstan_text, x);
+  FIELD(capstan_text, wall_time);
   FIELD(capstan_monitor, struct_size);
   FIELD(capstan_monitor, open);
   FIELD(capstan_monitor, write);
   FIELD(capstan_monitor, flush);
   FIELD(capstan_monitor, close);
+  FIELD(capstan_monitor, text);
 
   FIELD(capstan_model, struct_size);
   FIELD(capstan_model, visit);

@@ -36,6 +36,7 @@ typedef struct capstan_error capstan_error;       /* host-owned */
 typedef struct capstan_sink capstan_sink;         /* host-owned; takes text */
 typedef struct capstan_group capstan_group;       /* host-owned; the numbers of one parameter group */
 typedef struct capstan_batch capstan_batch;       /* host-owned; named tensors and named numbers */
+typedef struct capstan_tokenizer capstan_tokenizer; /* host-owned; of a model, for texts */
 struct capstan_compressed;                        /* of the kind "compression" */
 
 typedef struct capstan_str {
@@ -144,6 +145,13 @@ typedef struct capstan_recompute {
   /* Where the region's backward has come to. `layer`: the first of the region. [any] */
   void (*backward)(void* ctx, capstan_str layer, int what); /* capstan_recompute_moment */
 } capstan_recompute;
+
+/* What is known of a tokenizer. */
+typedef struct capstan_tokenizer_facts {
+  uint32_t struct_size;
+  int32_t vocabulary; /* one more than the largest id */
+  int32_t end_token;  /* eos_token of tokenizer_config.json or of a GGUF file: what stands behind a document; -1: none */
+} capstan_tokenizer_facts;
 
 /* What the engine lends to a component. Keep the pointer in the instance, never in a global: one process may run
  * two engines. It outlives the instance. */
@@ -257,6 +265,23 @@ typedef struct capstan_host {
    * [engine, every rank] */
   capstan_status (*hessian_vector)(void* ctx, const capstan_str* parameters, const capstan_tensor* v, capstan_tensor* hv,
                                    size_t count, capstan_error*);
+
+  /* Opens the tokenizer of a folder with tokenizer.json, of that file, or of a GGUF file, as `capstan data tokenize` does.
+   * The component closes what it has opened. Fails with the file and the place in it. [any] */
+  capstan_status (*open_tokenizer)(void* ctx, capstan_str path, capstan_tokenizer** out, capstan_error*);
+  void (*close_tokenizer)(capstan_tokenizer*); /* [any] */
+  /* Fills the fields that *out has room for, by its struct_size. [any] */
+  capstan_status (*tokenizer_facts)(capstan_tokenizer*, capstan_tokenizer_facts* out, capstan_error*);
+  /* The id of a token by its text, "<|endoftext|>"; -1: there is none. [any] */
+  capstan_status (*find_token)(capstan_tokenizer*, capstan_str token, int32_t* id, capstan_error*);
+  /* Hands the tokens of a text to take(taker, ids, count), in their order, in one call. Special tokens that are
+   * written in the text are found, and none are added. Fails where the text is not UTF-8. [any, several at once] */
+  capstan_status (*encode_text)(capstan_tokenizer*, capstan_str text, void* taker,
+                                void (*take)(void* taker, const int32_t* ids, size_t count), capstan_error*);
+  /* Hands the text of tokens to take(taker, text), in one call. specials: 1: with the special tokens, 0: without.
+   * [any, several at once] */
+  capstan_status (*decode_tokens)(capstan_tokenizer*, const int32_t* ids, size_t count, int specials, void* taker,
+                                  void (*take)(void* taker, capstan_str text), capstan_error*);
 } capstan_host;
 
 /* ---- kind "optimizer" ------------------------------------------------------------------------------------- */
@@ -365,6 +390,17 @@ typedef struct capstan_metric {
   double wall_time;  /* seconds since 1970 */
 } capstan_metric;
 
+/* A text that the model of a run has written at some step. */
+typedef struct capstan_text {
+  uint32_t struct_size;
+  capstan_str tag;    /* "Train/Samples/generated_1": of one prompt, from the first step to the last */
+  capstan_str prompt; /* that the text continues; empty where it continues nothing that is a text */
+  capstan_str text;   /* of any length, lines and NUL characters in it */
+  int64_t step;       /* of the run, 0 before the first */
+  int64_t x;          /* global samples after the step */
+  double wall_time;   /* seconds since 1970 */
+} capstan_text;
+
 /* Every function is called from one host-owned worker thread [worker], open first, close last and once. A monitor that
  * fails is switched off with one warning; it never stops training. All but write are optional. */
 typedef struct capstan_monitor {
@@ -374,6 +410,8 @@ typedef struct capstan_monitor {
   capstan_status (*write)(void* self, const capstan_metric* const* metrics, size_t count, capstan_error*);
   capstan_status (*flush)(void* self, capstan_error*);
   capstan_status (*close)(void* self, capstan_error*);
+  /* Texts, in order with the metrics of `write`. A monitor without the function gets none, which the host logs once. */
+  capstan_status (*text)(void* self, const capstan_text* const* texts, size_t count, capstan_error*);
 } capstan_monitor;
 
 /* ---- kind "model" ------------------------------------------------------------------------------------------- */

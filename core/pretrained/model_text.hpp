@@ -9,15 +9,15 @@
 #include "core/text/template/chat_template.hpp"
 #include "core/text/tokenizer/tokenizer.hpp"
 
-namespace capstan::cli {
+namespace capstan {
 
 /// How a model's texts become tokens: its tokenizer, its special tokens and its chat template. Several threads may use
 /// one.
 class ModelText {
  public:
-  /// Of a folder with tokenizer.json, of that file, or of a GGUF file. Throws RuntimeFault naming the file.
+  /// Of a folder with tokenizer.json, tokenizer.model or *.tiktoken, of that file, or of a GGUF file. Throws RuntimeFault naming the file.
   explicit ModelText(const std::filesystem::path& path);
-  /// Of files by their names, tokenizer.json or metadata.gguf among them. `where`: for messages. Throws RuntimeFault.
+  /// Of files by their names, a tokenizer's or metadata.gguf among them. `where`: for messages. Throws RuntimeFault.
   ModelText(const std::map<std::string, std::string>& files, const std::string& where);
 
   /// Whether such files have a tokenizer. Throws RuntimeFault for a metadata.gguf that cannot be read.
@@ -42,4 +42,4 @@ class ModelText {
   std::optional<std::filesystem::path> folder_;  // of the tokenizer's file; nothing: files by their names, GGUF
 };
 
-}  // namespace capstan::cli
+}  // namespace capstan

@@ -1,4 +1,4 @@
-#include "cli/model_text.hpp"
+#include "core/pretrained/model_text.hpp"
 
 #include <string_view>
 #include <utility>
@@ -8,13 +8,13 @@
 #include "core/pretrained/gguf_header.hpp"
 #include "core/pretrained/gguf_tokenizer.hpp"
 #include "core/text/text_file.hpp"
+#include "core/text/tokenizer/tokenizer_files.hpp"
 
-namespace capstan::cli {
+namespace capstan {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kTemplate = "chat_template.jinja";
 constexpr const char* kGguf = "metadata.gguf";
@@ -55,10 +55,10 @@ struct ModelText::Parts {
   }
 
   static Parts of_files(const std::map<std::string, std::string>& files, const std::string& where) {
-    const auto found = files.find(kTokenizer);
-    if (found == files.end()) return of_gguf(files.at(kGguf), where);
-    const std::string file = where + ": " + kTokenizer;
-    Parts parts{where, tokenizer::Tokenizer(parse_json_text(found->second, file), file)};
+    const tokenizer::TokenizerFiles of(files, where);
+    const std::optional<std::string> name = of.tokens();
+    if (!name) return of_gguf(files.at(kGguf), where);
+    Parts parts{where, tokenizer::Tokenizer(tokenizer::tokenizer_json(of, *name), of.place(*name))};
     if (const auto config = files.find(kConfig); config != files.end()) {
       parts.config = parse_json_text(config->second, where + ": " + kConfig);
     }
@@ -78,7 +78,7 @@ ModelText::ModelText(const std::map<std::string, std::string>& files, const std:
     : ModelText(Parts::of_files(files, where)) {}
 
 bool ModelText::has_tokenizer(const std::map<std::string, std::string>& files, const std::string& where) {
-  if (files.contains(kTokenizer)) return true;
+  if (tokenizer::TokenizerFiles(files, where).tokens()) return true;
   const auto found = files.find(kGguf);
   return found != files.end() && capstan::has_tokenizer(header_of(found->second, where));
 }
@@ -96,4 +96,4 @@ text_template::ChatTemplate ModelText::chat_template(const fs::path& file) const
   return {config_, file.empty() ? chat_template_ : std::optional(read_text_file(file)), where_};
 }
 
-}  // namespace capstan::cli
+}  // namespace capstan
