@@ -62,7 +62,7 @@ void ProgressBar::show(const std::string& line) {
   if (on_ && is_due()) draw(line.substr(0, static_cast<std::size_t>(std::max(terminal_.width() - 1, 0))));
 }
 
-bool ProgressBar::is_due() const { return std::chrono::steady_clock::now() - drawn_ >= kBetweenDrawings; }
+bool ProgressBar::is_due() const { return on_ && std::chrono::steady_clock::now() - drawn_ >= kBetweenDrawings; }
 
 void ProgressBar::draw(const std::string& line) {
   drawn_ = std::chrono::steady_clock::now();

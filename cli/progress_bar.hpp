@@ -23,11 +23,12 @@ class ProgressBar {
   /// Redraws, a few times a second at most.
   void show(const StepProgress& facts);
   void show(const std::string& line);
+  /// Whether show() would draw now.
+  bool is_due() const;
   /// Takes the line away, before something else is printed.
   static void clear();
 
  private:
-  bool is_due() const;
   void draw(const std::string& line);
 
   Terminal terminal_;

@@ -39,7 +39,9 @@ void refuse_inputs_as_results(const std::vector<std::filesystem::path>& results,
 void remove_records(const std::vector<std::filesystem::path>& results) {
   for (const std::filesystem::path& result : results) {
     std::vector<std::filesystem::path> files = {record_file(result)};
-    if (result.extension() == ".idx") files.push_back(std::filesystem::path(result).replace_extension(".loss"));
+    for (const char* beside : {".loss", ".rows"}) {
+      if (result.extension() == ".idx") files.push_back(std::filesystem::path(result).replace_extension(beside));
+    }
     for (const std::filesystem::path& file : files) {
       std::error_code error;
       std::filesystem::remove(file, error);
@@ -74,5 +76,7 @@ int run_interruptible(const std::function<void()>& work, const std::string& left
 void check_interrupts() {
   if (interrupted) throw Interrupted{};
 }
+
+bool is_interrupted() { return interrupted != 0; }
 
 }  // namespace capstan::cli

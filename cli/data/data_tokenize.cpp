@@ -1,33 +1,38 @@
 // `capstan data tokenize`: tokens of text, by a tokenizer of Hugging Face's format.
 
-#include <optional>
-#include <span>
+#include <cstdint>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "cli/commands.hpp"
 #include "cli/data/data_formats.hpp"
 #include "cli/data/data_output.hpp"
 #include "cli/data/end_token.hpp"
+#include "cli/data/json_rows.hpp"
+#include "cli/data/piece_run.hpp"
+#include "cli/data/piece_store.hpp"
 #include "cli/data/reading_progress.hpp"
-#include "cli/data/round_trip.hpp"
 #include "cli/data/text_documents.hpp"
 #include "cli/data/token_output.hpp"
+#include "cli/data/tokenizing.hpp"
 #include "cli/program.hpp"
 #include "cli/usage_error.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
+#include "core/registry/file_hash.hpp"
 #include "core/text/numbers.hpp"
-#include "core/text/tokenizer/document_encoder.hpp"
+#include "core/text/tokenizer/tokenizer.hpp"
 
 namespace capstan::cli {
 namespace {
 
+namespace fs = std::filesystem;
 using tokenizer::Id;
-using tokenizer::Ids;
 using tokenizer::Tokenizer;
 
-/// A file of text, and whether its lines are documents.
+/// A file of text, and its format: "text" or one of row_formats().
 struct TextFile {
   std::string path, format;
 };
@@ -38,71 +43,71 @@ std::vector<TextFile> text_files(const std::vector<std::string>& paths, const st
     if (from.empty() && (path.ends_with(".bin") || path.ends_with(".idx"))) {
       throw UsageError("'" + path + "' holds tokens. Name files of text, or give --from text.");
     }
-    files.push_back({path, !from.empty() ? from : path.ends_with(".jsonl") ? "jsonl" : "text"});
+    const std::string rows = row_format_of(path);
+    files.push_back({path, !from.empty() ? from : rows.empty() ? "text" : rows});
   }
   return files;
 }
 
-/// Writes the tokens of texts.
-class Tokenizing final : public TextSink {
- public:
-  Tokenizing(const Tokenizer& tokenizer, const DataTokenizeArguments& arguments, TokenOutput& to)
-      : before_(arguments.special_tokens ? tokenizer.before() : Ids{}),
-        after_(arguments.special_tokens ? tokenizer.after() : Ids{}),
-        to_(to),
-        encoder_(tokenizer, [this](std::span<const Id> ids) { take(ids); }) {
-    if (arguments.verify) check_.emplace(tokenizer);
-  }
-
-  void append(std::string_view text) override {
-    if (text.empty()) return;
-    if (!in_document_) to_.append(before_);
-    in_document_ = true;
-    if (check_) check_->expect(text);
-    encoder_.append(text);
-  }
-  void end_document() override {
-    if (!in_document_) {
-      ++empty;
-      return;
-    }
-    encoder_.finish();
-    if (check_) check_->end_document(source);
-    to_.append(after_);
-    to_.end_document();
-    in_document_ = false;
-  }
-
-  const std::optional<RoundTrip>& check() const { return check_; }
-
-  std::string source;      // the file that is read
-  std::int64_t empty = 0;  // documents
-
- private:
-  void take(std::span<const Id> ids) {
-    if (check_) check_->take(ids);
-    to_.append(ids);
-  }
-
-  Ids before_, after_;
-  TokenOutput& to_;
-  tokenizer::DocumentEncoder encoder_;
-  std::optional<RoundTrip> check_;
-  bool in_document_ = false;
-};
-
 /// Prints what --verify has found. Throws RuntimeFault where a tokenizer that keeps every text has not.
-void report_check(const RoundTrip& check, std::int64_t documents, const Tokenizer& tokenizer) {
-  if (check.different() == 0) {
+void report_check(const Tokenizing::Found& found, std::int64_t documents, const Tokenizer& tokenizer) {
+  if (found.different == 0) {
     log::info("verified: the tokens of " + counted(documents, "document") + " decode to the text");
     return;
   }
-  const std::string found = counted(check.different(), "document") + " of " + grouped(documents) +
-                            (check.different() == 1 ? " decodes" : " decode") + " to another text; " +
-                            check.first_difference();
-  if (tokenizer.keeps_every_text()) throw RuntimeFault("--verify: " + found);
-  log::warning("verified: " + found +
+  const std::string text = counted(found.different, "document") + " of " + grouped(documents) +
+                           (found.different == 1 ? " decodes" : " decode") + " to another text; " +
+                           found.first_difference;
+  if (tokenizer.keeps_every_text()) throw RuntimeFault("--verify: " + text);
+  log::warning("verified: " + text +
                " This tokenizer is not lossless: it rewrites text, leaves out some, or has no token for some.");
+}
+
+/// The SHA-256 of a tokenizer's file; for a GGUF file, which holds weights as well, its size and time.
+Json identity_of_tokenizer(const fs::path& file) {
+  constexpr std::uintmax_t kMostHashed = 64 << 20;
+  std::error_code error;
+  if (fs::file_size(file, error) <= kMostHashed) return sha256_of_file(file);
+  return identity_of(file);
+}
+
+/// All that the tokens depend on, beside the files.
+Json made_of(const DataTokenizeArguments& arguments, const std::vector<TextFile>& files, const Tokenizer& tokenizer) {
+  Json json = Json::object();
+  json["tokenizer"] = identity_of_tokenizer(tokenizer.file());
+  json["formats"] = Json::array();
+  for (const TextFile& file : files) json["formats"].push_back(file.format);
+  json["key"] = arguments.key;
+  json["special_tokens"] = arguments.special_tokens;
+  json["replace_invalid"] = arguments.replace_invalid;
+  json["verify"] = arguments.verify;
+  return json;
+}
+
+std::vector<InputFile> inputs_of(const std::vector<TextFile>& files, bool verify) {
+  std::vector<InputFile> inputs;
+  // A document is decoded from its first token on.
+  for (const TextFile& file : files) {
+    inputs.push_back({file.path, file.format == "jsonl" || (file.format == "text" && !verify)});
+  }
+  return inputs;
+}
+
+/// Hands the tokens of a piece to `to`.
+Json read_piece(const DataTokenizeArguments& arguments, const std::vector<TextFile>& files, const Tokenizer& tokenizer,
+                const InputPiece& piece, TokenSink& to, const PieceRun::OnProgress& on_progress) {
+  Tokenizing tokenizing(tokenizer, arguments, to);
+  TextOptions options{.key = arguments.key,
+                      .replaces_invalid = arguments.replace_invalid,
+                      .on_progress = on_progress,
+                      .tokenizer = &tokenizer};
+  for (const InputPiece::Part& part : piece.parts) {
+    const TextFile& file = files[part.file];
+    tokenizing.source = file.path;
+    options.range = part.range;
+    read_texts(file.path, file.format, options, tokenizing);
+  }
+  return tokenizing.found().json();
 }
 
 }  // namespace
@@ -116,25 +121,32 @@ int data_tokenize(const DataTokenizeArguments& arguments) {
     log::info(tokenizer.file().string() + ": " + member + " has no effect: documents are tokenized whole");
   }
   const Id end = end_token(text, arguments.end_token);
-  return run_interruptible([&] {
+  std::string left = kNothingWritten;
+  const auto work = [&] {
     TokenOutput output(tokenizer, {.out = arguments.out, .inputs = paths, .end_token = end, .force = arguments.force});
-    Tokenizing tokenizing(tokenizer, arguments, output);
     ReadingProgress progress(paths);
-    const TextOptions options{
-        .key = arguments.key, .replaces_invalid = arguments.replace_invalid, .on_progress = [&](std::uint64_t bytes) {
-          check_interrupts();
-          progress.add(bytes);
-        }};
-    for (const TextFile& file : files) {
-      tokenizing.source = file.path;
-      read_texts(file.path, file.format, options, tokenizing);
-    }
-    if (tokenizing.check()) report_check(*tokenizing.check(), output.documents(), tokenizer);
-    output.finish();
-    const std::string left_out = counted(tokenizing.empty, "document") + " without text left out";
-    print(output.summary() + (tokenizing.empty > 0 ? "; " + left_out : "") + "\n");
-    log::info("read at " + progress.rate_text());
-  });
+    Tokenizing::Found found;
+    const auto finish = [&] {
+      if (arguments.verify) report_check(found, output.documents(), tokenizer);
+      output.finish();
+    };
+    const auto read = [&](const InputPiece& piece, TokenSink& to, const PieceRun::OnProgress& on_progress) {
+      return read_piece(arguments, files, tokenizer, piece, to, on_progress);
+    };
+    run_in_pieces({.result = arguments.out,
+                   .files = inputs_of(files, arguments.verify),
+                   .made_of = made_of(arguments, files, tokenizer),
+                   .type = output.type(),
+                   .processes = arguments.processes,
+                   .read = read,
+                   .found = [&](const Json& more) { found.add(Tokenizing::Found(more)); },
+                   .finish = finish},
+                  output, progress, left);
+    const std::string left_out = counted(found.empty, "document") + " without text left out";
+    print(output.summary() + (found.empty > 0 ? "; " + left_out : "") + "\n");
+    if (const std::string rate = progress.rate_text(); !rate.empty()) log::info("read at " + rate);
+  };
+  return run_interruptible(work, left);
 }
 
 }  // namespace capstan::cli

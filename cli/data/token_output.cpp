@@ -31,7 +31,7 @@ void check_name(const std::string& out, bool has_loss_mask) {
 
 TokenOutput::TokenOutput(const tokenizer::Tokenizer& tokenizer, Options options)
     : tokenizer_(tokenizer), options_(std::move(options)) {
-  check_name(options_.out, options_.has_loss_mask);
+  check_name(options_.out, options_.has_loss_mask || options_.row_length > 0);
   const bool indexed = is_index(options_.out), narrow = tokenizer.vocabulary_size() <= kMostIn16Bits;
   type_ = narrow ? sdk::IndexedType::kU16 : indexed ? sdk::IndexedType::kI32 : sdk::IndexedType::kU32;
   std::vector<std::filesystem::path> results = {options_.out};
@@ -41,21 +41,30 @@ TokenOutput::TokenOutput(const tokenizer::Tokenizer& tokenizer, Options options)
   // Now that no other process writes there.
   if (!options_.force) refuse_to_replace(results);
   if (options_.has_loss_mask) mask_.emplace(name_of_index(options_.out));
+  if (options_.row_length > 0) rows_.emplace(name_of_index(options_.out), options_.row_length);
+}
+
+void TokenOutput::append(std::span<const std::int64_t> tokens) {
+  if (tokens.empty()) return;
+  largest_ = std::max(largest_, *std::max_element(tokens.begin(), tokens.end()));
+  last_ = tokens.back();
+  tokens_ += std::ssize(tokens);
+  sink_->append(tokens);
 }
 
 void TokenOutput::append(std::span<const Id> ids, const std::vector<bool>& counts) {
-  if (ids.empty()) return;
-  largest_ = std::max(largest_, *std::max_element(ids.begin(), ids.end()));
-  last_ = ids.back();
-  tokens_ += static_cast<std::int64_t>(ids.size());
   wide_.assign(ids.begin(), ids.end());
-  sink_->append(wide_);
+  append(wide_);
   for (const bool count : counts) mask_->append(count);
+  counted_by_loss_ += std::count(counts.begin(), counts.end(), true);
 }
 
 void TokenOutput::end_document() {
-  const Id end = options_.end_token;
-  if (end != kNoId && last_ != end) append({&end, 1}, mask_ ? std::vector<bool>{true} : std::vector<bool>());
+  const std::int64_t end = options_.end_token;
+  if (end != kNoId && last_ != end && !rows_) {
+    append({&end, 1});
+    if (mask_) mask_->append(true);
+  }
   sink_->end_document();
   last_ = kNoId;
   ++documents_;
@@ -67,6 +76,7 @@ void TokenOutput::finish() {
   if (is_index(options_.out)) std::filesystem::remove(options_.out);
   remove_records({options_.out});
   if (mask_) mask_->finish();
+  if (rows_) rows_->finish();
   sink_->finish();
   TokenRecord{.format = sdk::name_of(type_),
               .documents = documents_,
@@ -74,6 +84,8 @@ void TokenOutput::finish() {
               .largest_token = largest_,
               .vocabulary_size = tokenizer_.vocabulary_size(),
               .end_token = options_.end_token,
+              .rows = rows(),
+              .row_length = options_.row_length,
               .tokenizer = tokenizer_.file()}
       .write(options_.out);
 }

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -35,16 +36,32 @@ class Parent {
   int watched_;
 };
 
-}  // namespace
-
-pid_t start_child(const ChildCommand& command) {
+/// Forks. In the child: arranges for the signal that it gets when its parent ends.
+pid_t fork_below(const std::string& caller, int signal_of_parent, const sigset_t* mask) {
   const Parent parent;
   const pid_t process = fork();
-  if (process < 0) throw RuntimeFault(command.caller + "no process: " + std::strerror(errno) + ".");
+  if (process < 0) throw RuntimeFault(caller + "no process: " + std::strerror(errno) + ".");
   if (process > 0) return process;
-  sigprocmask(SIG_SETMASK, &command.mask, nullptr);
-  prctl(PR_SET_PDEATHSIG, command.signal_of_parent);
+  if (mask != nullptr) sigprocmask(SIG_SETMASK, mask, nullptr);
+  prctl(PR_SET_PDEATHSIG, signal_of_parent);
   if (parent.is_gone()) _exit(1);
+  return 0;
+}
+
+}  // namespace
+
+pid_t start_copy(const std::string& caller, int signal_of_parent, int kept, const std::function<int()>& work) {
+  const pid_t process = fork_below(caller, signal_of_parent, nullptr);
+  if (process > 0) return process;
+  const auto first = static_cast<unsigned>(STDERR_FILENO) + 1, own = static_cast<unsigned>(kept);
+  if (own > first) close_range(first, own - 1, 0);
+  close_range(std::max(own + 1, first), ~0U, 0);
+  _exit(work());
+}
+
+pid_t start_child(const ChildCommand& command) {
+  const pid_t process = fork_below(command.caller, command.signal_of_parent, &command.mask);
+  if (process > 0) return process;
   if (command.prepare) command.prepare();
   std::vector<char*> argv;
   for (const std::string& word : command.words) argv.push_back(const_cast<char*>(word.c_str()));

@@ -22,6 +22,12 @@ struct ChildCommand {
 /// cannot be started. Throws RuntimeFault where there is no process to be had.
 pid_t start_child(const ChildCommand& command);
 
+/// Starts a copy of this process, which runs `work` and ends with the exit code that `work` returns. The copy gets
+/// `signal_of_parent` when this process ends, and has no descriptors but 0, 1, 2 and `kept`: it holds no lock of this
+/// process. This process must have one thread, and `work` must throw nothing. Throws RuntimeFault, which begins with
+/// `caller`, where there is no process to be had.
+pid_t start_copy(const std::string& caller, int signal_of_parent, int kept, const std::function<int()>& work);
+
 /// How a process ended, as a shell tells: the exit code, or 128 + the signal.
 int code_of(int status);
 /// "was killed by SIGKILL", "ended with exit code 1".

@@ -165,7 +165,7 @@ TEST_F(DataTokenize, NamesWhatIsWrong) {
               HasSubstr("--end-token: which token ends a document? tok/tokenizer_config.json names no eos_token. Give "
                         "the token's text or id, or 'none'."));
   std::filesystem::remove(folder_ / "tok/tokenizer.json");
-  EXPECT_THAT(error({"a.txt", "--out", "y.bin"}, 1), HasSubstr("tok: has no tokenizer.json."));
+  EXPECT_THAT(error({"a.txt", "--out", "y.bin"}, 1), HasSubstr("tok: has no tokenizer.json"));
   EXPECT_FALSE(std::filesystem::exists(folder_ / "y.bin"));
 }
 

@@ -8,18 +8,14 @@ namespace {
 
 bool begins_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
-bool is_line_break(std::string_view text, std::size_t at) {
-  return text[at - 1] == '\n' && text[at] != '\n' && text[at] != '\r' && text[at] != ' ' && text[at] != '\t';
-}
-
-bool is_space(std::string_view text, std::size_t at) {
-  return text[at] == ' ' && text[at - 1] != ' ' && text[at - 1] != '\n' && text[at - 1] != '\t';
-}
-
 }  // namespace
 
 DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, Take take, Sizes sizes)
-    : encoder_(tokenizer), take_(std::move(take)), sizes_(sizes), wanted_(sizes.window + 2 * sizes.context) {}
+    : encoder_(tokenizer),
+      take_(std::move(take)),
+      sizes_(sizes),
+      cut_(encoder_, sizes.context),
+      wanted_(sizes.window + 2 * sizes.context) {}
 
 void DocumentEncoder::append(std::string_view text) {
   while (!text.empty()) {
@@ -40,45 +36,29 @@ void DocumentEncoder::finish() {
   wanted_ = sizes_.window + 2 * sizes_.context;
 }
 
-std::size_t DocumentEncoder::context_before(std::size_t at) const {
-  std::size_t begin = at > sizes_.context ? at - sizes_.context : 0;
-  while (!begins_character(text_[begin])) ++begin;
-  return begin;
-}
-
-bool DocumentEncoder::can_cut(std::size_t at) {
-  const std::size_t begin = context_before(at);
-  std::size_t end = at + sizes_.context;
-  while (!begins_character(text_[end])) --end;
-  const std::string_view text = text_;
+void DocumentEncoder::begin_behind(std::string_view context) {
+  text_ = context;
+  context_ = context.size();
   ids_.clear();
-  whole_.clear();
-  encoder_.encode(text.substr(begin, at - begin), ids_);
-  encoder_.encode(text.substr(begin, end - begin), whole_);
-  return ids_.size() <= whole_.size() && std::equal(ids_.begin(), ids_.end(), whole_.begin());
+  encoder_.encode(text_, ids_);
+  context_ids_ = ids_.size();
 }
 
 bool DocumentEncoder::take_window() {
-  constexpr int kMostTries = 16;
   const std::size_t last = text_.size() - sizes_.context - 1;
-  const std::size_t first = std::max(context_ + sizes_.window / 2, searched_);
-  for (const auto is_candidate : {is_line_break, is_space}) {
-    int tries = 0;
-    for (std::size_t at = last; at > first && tries < kMostTries; --at) {
-      if (!is_candidate(text_, at)) continue;
-      ++tries;
-      if (!can_cut(at)) continue;
-      const std::size_t next_ids = ids_.size(), begin = context_before(at);
-      hand_on(std::string_view(text_).substr(0, at));
-      text_.erase(0, begin);
-      context_ = at - begin;
-      context_ids_ = next_ids;
-      searched_ = 0;
-      return true;
-    }
+  const std::size_t first = std::max(context_ + sizes_.window / 2, searched_) + 1;
+  const auto place = cut_.last_place(text_, first, last);
+  if (!place) {
+    searched_ = last;
+    return false;
   }
-  searched_ = last;
-  return false;
+  const std::size_t next_ids = cut_.tokens_of_context(), begin = cut_.context_before(text_, *place);
+  hand_on(std::string_view(text_).substr(0, *place));
+  text_.erase(0, begin);
+  context_ = *place - begin;
+  context_ids_ = next_ids;
+  searched_ = 0;
+  return true;
 }
 
 void DocumentEncoder::hand_on(std::string_view text) {
