@@ -241,8 +241,9 @@ class FlatSink final : public TokenSink {
 
 std::size_t width_of_format(const std::string& format) { return format == "uint32" ? 4 : format == "uint16" ? 2 : 1; }
 
-/// Whether `data tokenize` writes a file of this name beside tokens.
+/// Whether `data tokenize` writes a file of this name beside tokens, or the datasets library beside arrow files.
 bool is_record(const fs::path& path) {
+  if (path.filename() == "dataset_info.json") return true;
   const fs::path of = path.parent_path() / path.stem();
   return path.extension() == ".json" && (of.extension() == ".bin" || of.extension() == ".idx") && fs::exists(of);
 }

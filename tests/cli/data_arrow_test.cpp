@@ -112,6 +112,10 @@ TEST_F(DataArrow, ReadsWhatTheDatasetsLibrarySaves) {
   for (std::size_t i = 0; i < tokens.size(); i += 2) text += tokens[i + 1] == 0 ? tokens[i] : '|';
   EXPECT_EQ(text, "one|two|");
   EXPECT_THAT(error("saved"), HasSubstr("folder 'saved' holds the splits train, test. Name one: saved/train."));
+  // As in the library's cache, without a state.json.
+  std::filesystem::rename(folder_ / "saved/test/state.json", folder_ / "test_state.json");
+  EXPECT_THAT(tokenize("saved/test", "cache.bin").out, HasSubstr("1 document, 6 tokens"));
+  std::filesystem::rename(folder_ / "test_state.json", folder_ / "saved/test/state.json");
   std::filesystem::remove(folder_ / "saved/train/data-00001-of-00002.arrow");
   EXPECT_THAT(error("saved/train"), HasSubstr("saved/train/data-00001-of-00002.arrow: is missing, and "
                                               "saved/train/state.json names it."));
