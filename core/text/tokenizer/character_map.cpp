@@ -3,31 +3,13 @@
 #include <cstring>
 #include <optional>
 
+#include "core/text/base64.hpp"
 #include "core/text/tokenizer/unicode.hpp"
 
 namespace capstan::tokenizer {
 namespace {
 
 constexpr std::size_t kLongestGrapheme = 5;  // bytes
-
-std::optional<std::string> decode_base64(std::string_view text) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string out;
-  std::uint32_t bits = 0;
-  int count = 0;
-  for (const char digit : text) {
-    const std::size_t value = kDigits.find(digit);
-    if (value == std::string_view::npos) return std::nullopt;
-    bits = bits << 6 | static_cast<std::uint32_t>(value);
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      out += static_cast<char>(bits >> count & 0xFF);
-    }
-  }
-  return out;
-}
 
 // The parts of a unit of Darts-clone's array.
 std::uint32_t offset_of_unit(std::uint32_t unit) { return (unit >> 10) << ((unit & (1U << 9)) >> 6); }

@@ -8,15 +8,12 @@
 #include "core/text/tokenizer/replacement.hpp"
 #include "core/text/tokenizer/split_behavior.hpp"
 #include "core/text/tokenizer/unicode.hpp"
+#include "core/text/word_patterns.hpp"
 
 namespace capstan::tokenizer {
 namespace {
 
 constexpr std::size_t kBlockBytes = 64 << 10;
-
-// The pattern of GPT-2's tokenizer (Radford et al. 2019).
-constexpr const char* kByteLevelPattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 class PreTokenizerSequence final : public PreTokenizer {
  public:
@@ -47,7 +44,7 @@ class ByteLevel final : public PreTokenizer {
  public:
   ByteLevel(const Field& section, bool leaves_bytes)
       : prefixes_(section.flag("add_prefix_space", true)), leaves_bytes_(leaves_bytes) {
-    if (section.flag("use_regex", true)) regex_.emplace(kByteLevelPattern);
+    if (section.flag("use_regex", true)) regex_.emplace(word_patterns::kGpt2);
   }
   void split(const Pieces& in, Pieces& out, PieceTexts& texts) const override {
     std::vector<Range> matches;

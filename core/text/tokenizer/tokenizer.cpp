@@ -1,19 +1,17 @@
 #include "core/text/tokenizer/tokenizer.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include "core/errors.hpp"
-#include "core/text/text_file.hpp"
 #include "core/text/tokenizer/added_tokens.hpp"
 #include "core/text/tokenizer/decoder.hpp"
 #include "core/text/tokenizer/model.hpp"
 #include "core/text/tokenizer/normalizer.hpp"
 #include "core/text/tokenizer/post_processor.hpp"
 #include "core/text/tokenizer/pre_tokenizer.hpp"
+#include "core/text/tokenizer/tokenizer_files.hpp"
 #include "core/text/tokenizer/unicode.hpp"
 
 namespace capstan::tokenizer {
@@ -21,27 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// tokenizer.json of a folder, or the file itself.
+/// The file of tokens of a folder, or the file itself.
 fs::path tokenizer_file(const fs::path& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) return path;
-  const fs::path file = path / "tokenizer.json";
-  if (fs::exists(file, error)) return file;
-  for (const char* other : {"tokenizer.model", "vocab.json", "vocab.txt", "spiece.model"}) {
+  if (const auto name = TokenizerFiles(path).tokens()) return path / *name;
+  for (const char* other : {"vocab.json", "vocab.txt", "sentencepiece.bpe.model", "tekken.json"}) {
     if (!fs::exists(path / other, error)) continue;
     throw RuntimeFault(path.string() + ": has " + other +
                        " and not tokenizer.json. Have transformers write it: " + "AutoTokenizer.from_pretrained('" +
                        path.string() + "').save_pretrained('" + path.string() + "').");
   }
-  throw RuntimeFault(path.string() + ": has no tokenizer.json.");
-}
-
-Json parse_file(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  if (fs::is_regular_file(file)) text << in.rdbuf();
-  if (!in || !text) throw RuntimeFault(file.string() + ": cannot be read as the file of a tokenizer.");
-  return parse_json_text(text.str(), file.string());
+  throw RuntimeFault(path.string() + ": has no tokenizer.json, tokenizer.model or *.tiktoken.");
 }
 
 }  // namespace
@@ -78,7 +67,7 @@ struct Tokenizer::Parts {
 
 Tokenizer::Tokenizer(const fs::path& file_or_folder) {
   const fs::path file = tokenizer_file(file_or_folder);
-  const Json json = parse_file(file);
+  const Json json = tokenizer_json(TokenizerFiles(file.parent_path()), file.filename().string());
   parts_ = std::make_unique<Parts>(file, Field(json, file.string()));
 }
 Tokenizer::Tokenizer(const Json& contents, const fs::path& file)

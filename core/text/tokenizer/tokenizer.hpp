@@ -19,8 +19,9 @@ inline constexpr Id kNoId = -1;
 /// gives, but for characters whose properties differ between versions of Unicode. Several threads may use one.
 class Tokenizer {
  public:
-  /// Reads FILE, or tokenizer.json of a folder. Throws RuntimeFault with file and JSON path for a file that is missing,
-  /// damaged, or asks for what is not supported.
+  /// Reads FILE, or of a folder tokenizer.json, or else tokenizer.model or *.tiktoken, as tokenizer_files.hpp converts
+  /// them. Throws RuntimeFault with file and JSON path for a file that is missing, damaged, or asks for what is not
+  /// supported.
   explicit Tokenizer(const std::filesystem::path& file_or_folder);
   /// Of the contents of tokenizer.json. `file`: for messages. Throws RuntimeFault likewise.
   Tokenizer(const Json& contents, const std::filesystem::path& file);

@@ -250,6 +250,13 @@ def word_pieces():
         decoders.WordPiece(cleanup=False))
 
 
+def word_levels():
+    yield "word_level", trained(
+        models.WordLevel(unk_token="[UNK]"),
+        trainers.WordLevelTrainer(vocab_size=VOCABULARY, show_progress=False, special_tokens=["[UNK]"]),
+        normalizers.Lowercase(), pre_tokenizers.Whitespace())
+
+
 def unigrams():
     options = {"vocab_size": VOCABULARY, "show_progress": False, "unk_token": "<unk>", "special_tokens": ["<unk>", "</s>"]}
     nfkc = trained(models.Unigram(), trainers.UnigramTrainer(**options), normalizers.NFKC(), metaspace("always"),
@@ -292,7 +299,7 @@ def rows_of(tokenizer, texts):
 def main(folder):
     texts = ["".join(character for character in text if not is_newer(character))
              for text in CORPUS + nasty_texts() + random_texts()]
-    for make in (bpe_tokenizers, splitting_tokenizers, word_pieces, unigrams):
+    for make in (bpe_tokenizers, splitting_tokenizers, word_pieces, word_levels, unigrams):
         for name, tokenizer in make():
             add_tokens(tokenizer)
             (folder / name).mkdir()

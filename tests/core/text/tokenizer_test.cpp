@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -93,6 +94,32 @@ class TokenizersLibrary : public ::testing::Test {
   static inline std::unique_ptr<TemporaryFolder> folder_;
   static inline std::map<fs::path, std::vector<Case>> cases_;
 };
+
+/// Folders without tokenizer.json, with the tokens of transformers, sentencepiece and tiktoken.
+TEST(VocabularyFiles, GiveTheTokensOfTheirOwnLibraries) {
+  const std::string python = test::reader_python();
+  if (python.empty()) GTEST_SKIP() << test::kNoReaders;
+  const TemporaryFolder folder;
+  const ProcessResult made = run_process(
+      {python, "-W", "ignore", CAPSTAN_TEST_SOURCE_DIR "/tests/core/text/vocabulary_files.py", folder.path().string()},
+      {.environment = {"TOKENIZERS_PARALLELISM=false", "OMP_NUM_THREADS=1"}});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  int folders = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    if (!entry.is_directory()) continue;
+    const Tokenizer tokenizer(entry.path());
+    Encoder encoder(tokenizer);
+    const std::vector<Case> cases = read_cases(entry.path().string() + ".jsonl");
+    ASSERT_GT(cases.size(), 300) << entry.path();
+    for (const Case& one : cases) {
+      EXPECT_EQ(encode_with_special(tokenizer, encoder, one.text), one.ids)
+          << entry.path() << ": " << Json(one.text).dump();
+      if (one.decoded) EXPECT_EQ(decode_in_pieces(tokenizer, one.ids), *one.decoded) << entry.path();
+    }
+    ++folders;
+  }
+  EXPECT_EQ(folders, 12);
+}
 
 TEST_F(TokenizersLibrary, GivesTheSameIdsForEveryText) {
   for (const auto& [folder, cases] : cases_) {
@@ -304,8 +331,8 @@ TEST_F(TokenizerFile, NamesWhatIsNotSupportedAndItsPlace) {
               HasSubstr("decoder.type: 'CTC' is not a decoder that Capstan supports: Sequence,"));
   EXPECT_THAT(error_with("post_processor", R"({"type": "Odd"})"),
               HasSubstr("post_processor.type: 'Odd' is not a post-processor that Capstan supports: Template"));
-  EXPECT_EQ(error_with("model", R"({"type": "WordLevel", "vocab": {}})"),
-            "model.type: 'WordLevel' is not a model that Capstan supports: BPE, Unigram, WordPiece.");
+  EXPECT_EQ(error_with("model", R"({"type": "WordSplit", "vocab": {}})"),
+            "model.type: 'WordSplit' is not a model that Capstan supports: BPE, Unigram, WordPiece, WordLevel.");
   json_["model"]["dropout"] = 0.1;
   EXPECT_EQ(error(), "model.dropout: leaves out merges at random, which Capstan does not support. Set it to null.");
 }
@@ -362,13 +389,160 @@ TEST_F(TokenizerFile, NamesAFileThatIsNotThereOrNoJson) {
     return std::string("no error");
   };
   const std::string folder = folder_.path().string();
-  EXPECT_EQ(fault(folder), folder + ": has no tokenizer.json.");
+  EXPECT_EQ(fault(folder), folder + ": has no tokenizer.json, tokenizer.model or *.tiktoken.");
   write_bytes(folder_ / "vocab.txt", "a\n");
   EXPECT_THAT(fault(folder),
               HasSubstr(folder + ": has vocab.txt and not tokenizer.json. Have transformers write it: "));
   EXPECT_EQ(fault(folder + "/none.json"), folder + "/none.json: cannot be read as the file of a tokenizer.");
   write_bytes(folder_ / "tokenizer.json", "{\n  \"model\": ");
   EXPECT_THAT(fault(folder), HasSubstr(folder + "/tokenizer.json: JSON, line 2, column "));
+}
+
+/// Fields of a message of protobuf, written as its page on encoding has them.
+std::string field(int number, std::string_view bytes) {
+  std::string out(1, static_cast<char>(number << 3 | 2));
+  for (std::size_t size = bytes.size();; size >>= 7) {
+    out += static_cast<char>((size & 127) | (size > 127 ? 128 : 0));
+    if (size <= 127) break;
+  }
+  return out.append(bytes);
+}
+std::string field(int number, int value) {
+  std::string out;
+  for (const int part : {number << 3, value}) {
+    if (part > 127) out += static_cast<char>((part & 127) | 128);
+    out += static_cast<char>(part > 127 ? part >> 7 : part);
+  }
+  return out;
+}
+std::string piece(std::string_view text, float score, int kind = 1) {
+  std::string number(sizeof score, '\0');
+  std::memcpy(number.data(), &score, sizeof score);
+  return field(1, field(1, text) + '\x15' + number + field(3, kind));
+}
+
+/// A model of SentencePiece: <unk>, <s>, </s>, and some pieces of "▁abc".
+std::string sentence_pieces(int model_type, const std::string& more_of_trainer = "") {
+  return piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) + piece("\u2581", -1) + piece("a", -2) +
+         piece("b", -3) + piece("ab", -0.5F) + piece("\u2581ab", -0.75F) + piece("c", -4) +
+         field(2, field(3, model_type) + more_of_trainer) + field(3, field(4, 0));
+}
+
+class OtherFiles : public ::testing::Test {
+ protected:
+  Ids encoded(const std::string& text) const {
+    const Tokenizer tokenizer(folder_.path());
+    Encoder encoder(tokenizer);
+    return encode_with_special(tokenizer, encoder, text);
+  }
+  /// The message behind the folder's name, about the one file of tokens with that content.
+  std::string fault(const std::string& name, const std::string& content) const {
+    write_bytes(folder_ / name, content);
+    std::string message = "no error";
+    try {
+      Tokenizer tokenizer(folder_.path());
+    } catch (const RuntimeFault& thrown) {
+      message = thrown.what();
+    }
+    fs::remove(folder_ / name);
+    const std::string begin = folder_.path().string() + "/";
+    return message.starts_with(begin) ? message.substr(begin.size()) : message;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(OtherFiles, OfSentencePieceMergeByScoresAndStandAsTheirClassSays) {
+  write_bytes(folder_ / "tokenizer.model", sentence_pieces(2));
+  EXPECT_THAT(encoded("ab c"), ElementsAre(7, 3, 8));  // "▁ab", "▁", "c"
+  EXPECT_THAT(encoded("abab"), ElementsAre(7, 6));     // "ab" before "▁ab"
+  EXPECT_THAT(encoded("axb"), ElementsAre(3, 4, 0, 5));
+  write_bytes(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer", "add_eos_token": true,
+    "added_tokens_decoder": {"9": {"content": "<|x|>", "special": true}, "8": {"content": "<c>", "special": false}}})");
+  EXPECT_THAT(encoded("ab<|x|>ab<c>"), ElementsAre(1, 7, 9, 6, 8, 2));
+  write_bytes(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "LlamaTokenizer", "legacy": true})");
+  EXPECT_THAT(encoded("ab<s>ab"), ElementsAre(1, 7, 1, 7));
+  fs::remove(folder_ / "tokenizer_config.json");
+  write_bytes(folder_ / "config.json", R"({"model_type": "gemma2"})");
+  EXPECT_THAT(encoded("ab"), ElementsAre(1, 7));
+}
+
+TEST_F(OtherFiles, OfUnigramsTakeTheGreatestSum) {
+  write_bytes(folder_ / "spiece.model", sentence_pieces(1));
+  // "▁ab" has -0.75; "▁" and "ab" together have -1.5.
+  EXPECT_THAT(encoded("ab ab"), ElementsAre(7, 7));
+  EXPECT_THAT(encoded("aab"), ElementsAre(3, 4, 6));
+}
+
+TEST_F(OtherFiles, OfSentencePieceAreNamedWithWhatIsWrong) {
+  const auto wrong = [&](const std::string& content) { return fault("tokenizer.model", content); };
+  EXPECT_THAT(wrong("x"), HasSubstr("tokenizer.model: it is cut off or damaged, or not a model of SentencePiece: "));
+  EXPECT_EQ(wrong(""), "tokenizer.model: it has no pieces, so it is not a model of SentencePiece.");
+  const std::string whole = sentence_pieces(2);
+  for (std::size_t size = 1; size < whole.size(); ++size) wrong(whole.substr(0, size));
+  EXPECT_EQ(wrong(sentence_pieces(3)),
+            "tokenizer.model: it is a model of words (trainer_spec.model_type), and BPE and unigram are read.");
+  EXPECT_EQ(wrong(sentence_pieces(4)),
+            "tokenizer.model: it is a model of characters (trainer_spec.model_type), and BPE and unigram are read.");
+  EXPECT_EQ(wrong(sentence_pieces(9)),
+            "tokenizer.model: its trainer_spec.model_type is 9, which SentencePiece does not have.");
+  EXPECT_EQ(wrong(sentence_pieces(2, field(40, 99))),
+            "tokenizer.model: its trainer_spec.unk_id is 99, and there are 9 pieces.");
+  EXPECT_EQ(wrong(sentence_pieces(2, field(24, 1))),
+            "tokenizer.model: its spaces stand behind words (treat_whitespace_as_suffix), which is not known here.");
+  EXPECT_EQ(wrong(sentence_pieces(2) + field(3, field(5, 0))),
+            "tokenizer.model: its spaces are not marked (escape_whitespaces), which is not known here.");
+  EXPECT_EQ(wrong(piece("a", 0, 7)), "tokenizer.model: piece 0 is of the kind 7, and SentencePiece has 1 to 6.");
+  EXPECT_EQ(wrong(piece("\xff", 0)), "tokenizer.model: piece 0 is not UTF-8.");
+  EXPECT_EQ(wrong(piece("", 0)), "tokenizer.model: piece 0 has no text.");
+  EXPECT_EQ(wrong(piece("a", std::numeric_limits<float>::infinity())),
+            "tokenizer.model: piece 0 has a score that is not a number.");
+  write_bytes(folder_ / "tokenizer_config.json", R"({"tokenizer_class": "XLMRobertaTokenizer"})");
+  EXPECT_THAT(wrong(sentence_pieces(1)),
+              HasSubstr("tokenizer.model: its tokenizer_class is XLMRobertaTokenizer, which numbers pieces or rewrites "
+                        "texts in a way of its own; LlamaTokenizer, GemmaTokenizer and T5Tokenizer are known here."));
+  write_bytes(folder_ / "tokenizer_config.json", R"({"add_bos_token": true, "bos_token": "<none>"})");
+  EXPECT_EQ(wrong(sentence_pieces(2)),
+            "tokenizer_config.json: add_bos_token asks for bos_token '<none>', which is not a token.");
+  write_bytes(folder_ / "tokenizer_config.json", R"({"added_tokens_decoder": {"x": {"content": "a"}}})");
+  EXPECT_EQ(wrong(sentence_pieces(2)),
+            "tokenizer_config.json: added_tokens_decoder.x: must be under the id of a token, from 0 to 9,999,999.");
+}
+
+TEST_F(OtherFiles, OfTiktokenAreNamedWithTheLine) {
+  // "a", "b", "ab" in base64.
+  const std::string ranks = "YQ== 0\nYg== 1\nYWI= 2\n";
+  EXPECT_EQ(fault("cl100k_base.tiktoken", ranks), "no error");
+  const auto wrong = [&](const std::string& content) { return fault("gpt2.tiktoken", content); };
+  EXPECT_EQ(wrong(ranks + "YWI= 3\n"), "gpt2.tiktoken:4: has a token that stands above too.");
+  EXPECT_EQ(wrong(ranks + "YWM= 2\n"), "gpt2.tiktoken:4: has the rank 2, which stands above too.");
+  EXPECT_EQ(wrong(ranks + "YW!= 3\n"), "gpt2.tiktoken:4: must be a token in base64, a space and its rank.");
+  EXPECT_EQ(wrong(ranks + "YWM=\n"), "gpt2.tiktoken:4: must be a token in base64, a space and its rank.");
+  EXPECT_EQ(wrong(ranks + "YWM= -3\n"), "gpt2.tiktoken:4: must be a token in base64, a space and its rank.");
+  EXPECT_EQ(wrong(ranks + "YWM= 50256\n"),
+            "gpt2.tiktoken: the special token '<|endoftext|>' has the id 50256, which is the rank of another token.");
+  EXPECT_THAT(
+      fault("mine.tiktoken", ranks),
+      HasSubstr("mine.tiktoken: it has the ranks of a tokenizer of tiktoken, and nothing tells how the tokenizer "
+                "splits words. Name the file NAME.tiktoken with one of cl100k_base, gpt2, llama3, o200k_base,"));
+  EXPECT_THAT(fault("llama3.tiktoken", ranks),
+              HasSubstr("llama3.tiktoken: its special tokens are not known: tokenizer_config.json beside it has no"));
+  write_bytes(folder_ / "qwen.tiktoken", ranks);
+  EXPECT_THAT(fault("gpt2.tiktoken", ranks),
+              HasSubstr("gpt2.tiktoken: stands beside qwen.tiktoken, and a model has one"));
+}
+
+TEST_F(TokenizerFile, GivesAWholePieceATokenOrTheUnknownOne) {
+  json_["model"] = Json::parse(R"({"type": "WordLevel", "vocab": {"[UNK]": 5, "one": 7}, "unk_token": "[UNK]"})");
+  json_["added_tokens"] = Json::array();
+  json_["pre_tokenizer"] = Json::parse(R"({"type": "WhitespaceSplit"})");
+  const Tokenizer tokenizer(written());
+  Ids ids;
+  Encoder(tokenizer).encode("one two one", ids);
+  EXPECT_THAT(ids, ElementsAre(7, 5, 7));
+  json_["model"]["unk_token"] = "<none>";
+  const Tokenizer without(written());
+  EXPECT_THROW(Encoder(without).encode("two", ids), RuntimeFault);
 }
 
 TEST_F(TokenizerFile, RefusesATextThatIsNotUtf8) {
