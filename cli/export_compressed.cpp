@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/exported_tokenizer.hpp"
 #include "cli/program.hpp"
 #include "cli/saved_setup.hpp"
 #include "core/checkpoint/carried_files.hpp"
@@ -19,7 +20,6 @@
 #include "core/log.hpp"
 #include "core/output_path.hpp"
 #include "core/pretrained/gguf_model.hpp"
-#include "core/pretrained/gguf_tokenizer.hpp"
 #include "core/text/numbers.hpp"
 #include "core/text/table.hpp"
 
@@ -77,29 +77,16 @@ std::string params_note(const Json& params) {
   return "capstan.model.params of what is left: " + text;
 }
 
-/// A GGUF file of a model that was built from a config.json, with the tokenizer of the file that it came from.
+/// A GGUF file of a model that was built from a config.json, with the tokenizer of the folder or file it came from.
 ExportReport write_pretrained_gguf(const ExportArguments& arguments, CompressedWeights& weights,
                                    const SavedModel& model, const Json& config, const CheckpointContents& contents) {
   NamesElsewhere names = gguf_names(hf_format(model.facts, model.name), config);
-  GgufExtras extras{arguments.dtype == "q8_0", {}, rope_divisors(config)};
-  bool has_tokenizer = false;
-  const CarriedFiles files = carried_files_of(contents);
-  if (const auto found = files.find(kGgufMetadata); found != files.end()) {
-    const at::Tensor& bytes = found->second;
-    GgufHeader header =
-        parse_gguf(static_cast<const std::byte*>(bytes.const_data_ptr()), static_cast<std::uint64_t>(bytes.numel()),
-                   "the checkpoint's " + std::string(kGgufMetadata));
-    has_tokenizer = capstan::has_tokenizer(header);
-    extras.entries = std::move(header.metadata);
-  }
-  if (!has_tokenizer) names.facts["tokenizer.ggml.model"] = "none";
-  ExportReport report = export_gguf(weights, names, arguments.out, extras);
+  ExportedTokenizer tokenizer = exported_tokenizer(carried_files_of(contents), names.facts);
+  for (const auto& [key, value] : tokenizer.facts.as_object()) names.facts[key] = value;
+  ExportReport report =
+      export_gguf(weights, names, arguments.out, {arguments.dtype == "q8_0", tokenizer.entries, rope_divisors(config)});
   for (std::string& note : gguf_differences(config)) report.notes.push_back(std::move(note));
-  if (!has_tokenizer) {
-    report.notes.push_back(
-        "The file has no tokenizer: llama.cpp runs it on numbers of tokens, not on text. A model that "
-        "came from a GGUF file keeps the tokenizer of that file.");
-  }
+  for (std::string& note : tokenizer.notes) report.notes.push_back(std::move(note));
   return report;
 }
 

@@ -30,8 +30,8 @@ bool is_carried(std::string_view name) {
   }
   static const std::set<std::string_view> kNames = {
       "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
-      "generation_config.json"};
-  return kNames.contains(name);
+      "generation_config.json",  "spiece.model"};
+  return kNames.contains(name) || name.ends_with(".tiktoken");
 }
 
 at::Tensor bytes_of(const void* bytes, std::uint64_t count) {
@@ -109,6 +109,12 @@ CarriedFiles carried_files_of(const CheckpointContents& contents) {
     files.emplace(tensor.parameter, tensor.values);
   }
   return files;
+}
+
+std::map<std::string, std::string> texts_of(const CarriedFiles& files) {
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, bytes] : files) texts.emplace(name, text_of(bytes));
+  return texts;
 }
 
 void write_carried_files(const fs::path& folder, const CarriedFiles& files) {

@@ -28,6 +28,9 @@ CarriedFiles read_carried_files(const std::filesystem::path& source);
 /// out of a folder.
 CarriedFiles carried_files_of(const CheckpointContents& contents);
 
+/// Their contents by name.
+std::map<std::string, std::string> texts_of(const CarriedFiles& files);
+
 /// Writes them into a folder of transformers, each aside and renamed; in the place of kGgufMetadata a tokenizer.json
 /// and tokenizer_config.json, or a warning where the tokenizer cannot be translated. Throws RuntimeFault.
 void write_carried_files(const std::filesystem::path& folder, const CarriedFiles& files);

@@ -122,24 +122,21 @@ SafetensorsEntry entry_of(GgufValues values, const std::string& name) {
 }  // namespace
 
 GgufWeights::GgufWeights(const std::filesystem::path& file)
-    : where_("'" + file.string() + "'"),
-      file_(std::make_shared<const MappedFile>(file)),
-      header_(parse_gguf(file_->data(), file_->size(), where_)),
-      config_(config_of_gguf(header_, file_->data(), where_)) {}
+    : where_("'" + file.string() + "'"), files_(file), config_(config_of_gguf(files_.header, files_.bytes(), where_)) {}
 
 std::map<std::string, SafetensorsEntry> GgufWeights::read(const std::vector<std::string>& names) const {
   std::map<std::string, SafetensorsEntry> tensors;
   std::set<std::string> used = {"rope_freqs.weight"};  // config() tells what it says
   for (const std::string& name : names) {
     const std::optional<GgufPlace> place = gguf_place(config_, name);
-    const GgufTensorInfo* info = place ? header_.tensor(place->name) : nullptr;
+    const GgufTensorInfo* info = place ? files_.header.tensor(place->name) : nullptr;
     if (info == nullptr) continue;
     check_heads(*info, *place, where_);
     used.insert(info->name);
-    tensors.emplace(name, entry_of({file_, *info, *place}, name));
+    tensors.emplace(name, entry_of({files_.files[info->part], *info, *place}, name));
   }
-  for (const GgufTensorInfo& info : header_.tensors) {
-    if (!used.contains(info.name)) tensors.emplace(info.name, entry_of({file_, info, {}}, info.name));
+  for (const GgufTensorInfo& info : files_.header.tensors) {
+    if (!used.contains(info.name)) tensors.emplace(info.name, entry_of({files_.files[info.part], info, {}}, info.name));
   }
   return tensors;
 }

@@ -2,21 +2,21 @@
 
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/checkpoint/safetensors.hpp"
 #include "core/data/mapped_file.hpp"
-#include "core/pretrained/gguf_header.hpp"
+#include "core/pretrained/gguf_parts.hpp"
 #include "core/text/json.hpp"
 
 namespace capstan {
 
-/// The tensors of a GGUF file under the names that transformers gives them, in its layout.
+/// The tensors of a GGUF model, in one file or in parts, under the names that transformers gives them, in its layout.
 class GgufWeights {
  public:
-  /// Maps the file. Throws RuntimeFault for a damaged one, and for one of a model that is not known here.
+  /// Maps the file, and the other parts that it names. Throws RuntimeFault for a damaged one, and for one of a model
+  /// that is not known here.
   explicit GgufWeights(const std::filesystem::path& file);
 
   /// The contents of config.json for this model.
@@ -27,8 +27,7 @@ class GgufWeights {
 
  private:
   std::string where_;
-  std::shared_ptr<const MappedFile> file_;
-  GgufHeader header_;
+  GgufFiles<MappedFile> files_;
   Json config_;
 };
 

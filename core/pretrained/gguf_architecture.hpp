@@ -18,9 +18,14 @@ struct GgufArchitecture {
   const char* also;        // a further model type that goes to it; null: none
   const char* class_name;  // of transformers, for "architectures"
   const char* activation;
-  bool pairs_rows = false;    // of q and k
-  bool adds_one = false;      // to the weights of norms
-  bool has_head_size = true;  // key_length and value_length tell head_dim
+  bool pairs_rows = false;     // of q and k
+  bool adds_one = false;       // to the weights of norms
+  bool has_head_size = true;   // key_length and value_length tell head_dim
+  bool layer_norm = false;     // its norms subtract the mean, so that their epsilon has another key
+  bool around = false;         // norms behind attention and MLP have names of their own
+  bool has_biases = false;     // attention_bias and mlp_bias may be true
+  bool needs_head = false;     // llama.cpp wants lm_head's weight even where it is the embedding's
+  std::int64_t head_size = 0;  // where config.json has no head_dim; 0: hidden_size / num_attention_heads
 
   bool is(std::string_view other) const { return other == name; }
 };
@@ -40,6 +45,21 @@ inline constexpr std::pair<std::string_view, std::string_view> kGgufCounts[] = {
     {"intermediate_size", "feed_forward_length"},
     {"num_attention_heads", "attention.head_count"},
     {"num_key_value_heads", "attention.head_count_kv"}};
+
+/// A number of one architecture: its key in config.json and behind "<architecture>.".
+struct GgufNumber {
+  std::string_view architecture, key, there;
+  double otherwise;  // where config.json has none; 0: then the metadata have none either
+};
+
+inline constexpr GgufNumber kGgufNumbers[] = {{"gemma2", "attn_logit_softcapping", "attn_logit_softcapping", 50},
+                                              {"gemma2", "final_logit_softcapping", "final_logit_softcapping", 30},
+                                              {"gemma3", "final_logit_softcapping", "final_logit_softcapping", 0},
+                                              {"granite", "attention_multiplier", "attention.scale", 1},
+                                              {"granite", "embedding_multiplier", "embedding_scale", 1},
+                                              {"granite", "residual_multiplier", "residual_scale", 1},
+                                              {"granite", "logits_scaling", "logit_scale", 1},
+                                              {"olmo", "clip_qkv", "attention.clamp_kqv", 0}};
 
 /// Keys of config.json, and whole keys of the metadata, of the numbers of special tokens.
 inline constexpr std::pair<std::string_view, std::string_view> kGgufTokens[] = {
@@ -98,6 +118,6 @@ class PretrainedKeys {
 
 /// The heads of queries, or of keys and values, and the elements of a head, of a config.json.
 std::int64_t heads_of(const PretrainedKeys& keys, bool of_keys);
-std::int64_t head_size_of(const PretrainedKeys& keys);
+std::int64_t head_size_of(const PretrainedKeys& keys, const GgufArchitecture& architecture);
 
 }  // namespace capstan

@@ -24,8 +24,8 @@ double shortest(const GgufEntry& entry, double value) {
 /// Reads the metadata of a file and complains with the file's name in front.
 class GgufReading {
  public:
-  GgufReading(const GgufHeader& header, const std::byte* file, const std::string& where)
-      : header_(header), file_(file), where_(where) {}
+  GgufReading(const GgufHeader& header, std::span<const std::byte* const> files, const std::string& where)
+      : header_(header), files_(files), where_(where) {}
 
   Json config() {
     const GgufEntry* entry = header_.find("general.architecture");
@@ -40,7 +40,6 @@ class GgufReading {
     }
     architecture_ = &*found;
     refuse_experts();
-    refuse_parts();
     Json config = Json::object();
     config["architectures"] = Json(Json::Array{Json(architecture_->class_name)});
     config["model_type"] = architecture_->model_type;
@@ -48,12 +47,15 @@ class GgufReading {
     add_head_size(config);
     config["vocab_size"] = vocabulary();
     config["hidden_act"] = architecture_->activation;
-    if (architecture_->is("gemma2")) config["hidden_activation"] = architecture_->activation;
-    config["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
+    if (architecture_->adds_one) config["hidden_activation"] = architecture_->activation;
+    add_norm_epsilon(config);
     config["tie_word_embeddings"] = header_.tensor("output.weight") == nullptr;
     add_biases(config);
     add_rotation(config);
+    add_numbers(config);
     if (architecture_->is("gemma2")) add_gemma2(config);
+    if (architecture_->is("gemma3")) add_gemma3(config);
+    if (architecture_->is("stablelm")) add_stablelm(config);
     if (architecture_->is("phi3")) add_window(config);
     for (const auto& [key, there] : kGgufTokens) {
       const GgufEntry* token = header_.find(there);
@@ -99,12 +101,6 @@ class GgufReading {
     fail("it is a mixture of experts (" + key("expert_count") + "), which is not known here.");
   }
 
-  void refuse_parts() const {
-    const GgufEntry* parts = header_.find("split.count");
-    if (parts == nullptr || parts->integer().value_or(2) <= 1) return;
-    fail("it is one of several files of a model (split.count). Join them with llama-gguf-split --merge FIRST OUT.");
-  }
-
   void add_head_size(Json& config) const {
     const std::int64_t heads = config.at("num_attention_heads").as_integer();
     if (config.at("hidden_size").as_integer() % heads != 0 && find("attention.key_length") == nullptr) {
@@ -121,7 +117,7 @@ class GgufReading {
     if (architecture_->has_head_size) config["head_dim"] = size;
     const GgufEntry* rotated = find("rope.dimension_count");
     if (rotated == nullptr || checked("rope.dimension_count", *rotated) == size) return;
-    if (!architecture_->is("phi3")) {
+    if (!architecture_->is("phi3") && !architecture_->is("stablelm")) {
       fail("it rotates a part of each head (" + key("rope.dimension_count") + "), which is not known here.");
     }
     config["partial_rotary_factor"] =
@@ -135,7 +131,7 @@ class GgufReading {
   }
 
   void add_biases(Json& config) const {
-    if (!architecture_->is("llama")) return;
+    if (!architecture_->has_biases) return;
     config["attention_bias"] = header_.tensor("blk.0.attn_q.bias") != nullptr;
     config["mlp_bias"] = header_.tensor("blk.0.ffn_up.bias") != nullptr;
   }
@@ -170,7 +166,7 @@ class GgufReading {
       fail("its tensor rope_freqs.weight does not hold " + std::to_string(pairs) + " numbers of type F32.");
     }
     std::vector<float> divisors(static_cast<std::size_t>(pairs));
-    std::memcpy(divisors.data(), file_ + tensor.begin, divisors.size() * sizeof(float));
+    std::memcpy(divisors.data(), files_[tensor.part] + tensor.begin, divisors.size() * sizeof(float));
     const auto scaling = llama3_scaling(divisors, config.at("rope_theta").as_number());
     if (!scaling) {
       fail(
@@ -186,15 +182,64 @@ class GgufReading {
     json["original_max_position_embeddings"] = scaling->original_length;
   }
 
-  void add_gemma2(Json& config) const {
-    config["attn_logit_softcapping"] = number("attn_logit_softcapping");
-    config["final_logit_softcapping"] = number("final_logit_softcapping");
-    config["sliding_window"] = count("attention.sliding_window");
-    // llama.cpp's rule: the model of 27 billion parameters, which has 46 layers, scales by the width of all heads.
-    const bool is_27b = config.at("num_hidden_layers").as_integer() == 46;
+  void add_norm_epsilon(Json& config) const {
+    if (!architecture_->layer_norm) {
+      config["rms_norm_eps"] = number("attention.layer_norm_rms_epsilon");
+      return;
+    }
+    const double epsilon = number("attention.layer_norm_epsilon");
+    if (!architecture_->is("olmo")) {
+      config["layer_norm_eps"] = epsilon;
+    } else if (epsilon != 1e-5) {
+      fail("its " + key("attention.layer_norm_epsilon") + " is not 1e-05, which transformers has for this model.");
+    }
+  }
+
+  void add_numbers(Json& config) const {
+    for (const GgufNumber& one : kGgufNumbers) {
+      if (!architecture_->is(one.architecture)) continue;
+      const GgufEntry* entry = find(one.there);
+      // What Gemma 2 may not lack is not a number to guess.
+      if (entry == nullptr && architecture_->is("gemma2")) number(one.there);
+      if (entry != nullptr) config[one.key] = checked_number(one.there, *entry);
+    }
+  }
+
+  /// llama.cpp's rule: the models of 27 billion parameters scale by the width of all heads.
+  void add_attention_scale(Json& config, std::int64_t layers_of_27b) const {
+    const bool is_27b = config.at("num_hidden_layers").as_integer() == layers_of_27b;
     config["query_pre_attn_scalar"] =
         is_27b ? config.at("hidden_size").as_integer() / config.at("num_attention_heads").as_integer()
                : config.at("head_dim").as_integer();
+  }
+
+  void add_gemma2(Json& config) const {
+    config["sliding_window"] = count("attention.sliding_window");
+    add_attention_scale(config, 46);
+  }
+
+  void add_gemma3(Json& config) const {
+    add_attention_scale(config, 62);
+    const GgufEntry* window = find("attention.sliding_window");
+    const bool has_window = window != nullptr && window->integer().value_or(1) != 0;
+    if (has_window) config["sliding_window"] = checked("attention.sliding_window", *window);
+    const GgufEntry* told = find("attention.sliding_window_pattern");
+    const std::int64_t period = told == nullptr ? 6 : checked("attention.sliding_window_pattern", *told);
+    Json::Array kinds;
+    for (std::int64_t i = 0; i < config.at("num_hidden_layers").as_integer(); ++i) {
+      if (kinds.size() > 10'000) fail("it has more than 10,000 layers.");
+      kinds.push_back(!has_window || (i + 1) % period == 0 ? "full_attention" : "sliding_attention");
+    }
+    config["layer_types"] = std::move(kinds);
+    const GgufEntry* local = find("rope.freq_base_swa");
+    config["rope_local_base_freq"] = local == nullptr ? 10000.0 : checked_number("rope.freq_base_swa", *local);
+  }
+
+  void add_stablelm(Json& config) const {
+    config["use_qkv_bias"] = header_.tensor("blk.0.attn_q.bias") != nullptr;
+    config["qk_layernorm"] = header_.tensor("blk.0.attn_q_norm.weight") != nullptr;
+    config["use_parallel_residual"] = header_.tensor("blk.0.ffn_norm.weight") == nullptr;
+    if (config.find("partial_rotary_factor") == nullptr) config["partial_rotary_factor"] = 1.0;
   }
 
   void add_window(Json& config) const {
@@ -205,15 +250,15 @@ class GgufReading {
   }
 
   const GgufHeader& header_;
-  const std::byte* file_;
+  std::span<const std::byte* const> files_;
   const std::string& where_;
   const GgufArchitecture* architecture_ = nullptr;
 };
 
 }  // namespace
 
-Json config_of_gguf(const GgufHeader& header, const std::byte* file, const std::string& where) {
-  return GgufReading(header, file, where).config();
+Json config_of_gguf(const GgufHeader& header, std::span<const std::byte* const> files, const std::string& where) {
+  return GgufReading(header, files, where).config();
 }
 
 }  // namespace capstan

@@ -21,9 +21,12 @@ constexpr std::uint64_t kLeastEntry = 8 + 4 + 1, kLeastTensor = 8 + 4 + 4 + 8;
 
 /// Element types that this program does not read, by their numbers.
 constexpr std::pair<std::uint32_t, const char*> kUnreadTypes[] = {
-    {6, "Q5_0"},  {7, "Q5_1"},  {9, "Q8_1"},    {10, "Q2_K"},   {11, "Q3_K"}, {12, "Q4_K"}, {13, "Q5_K"},
-    {14, "Q6_K"}, {15, "Q8_K"}, {20, "IQ4_NL"}, {23, "IQ4_XS"}, {24, "I8"},   {25, "I16"},  {26, "I32"},
-    {27, "I64"},  {28, "F64"},  {34, "TQ1_0"},  {35, "TQ2_0"},  {39, "MXFP4"}};
+    {4, "Q4_2"},        {5, "Q4_3"},        {6, "Q5_0"},        {7, "Q5_1"},      {9, "Q8_1"},   {10, "Q2_K"},
+    {11, "Q3_K"},       {12, "Q4_K"},       {13, "Q5_K"},       {14, "Q6_K"},     {15, "Q8_K"},  {16, "IQ2_XXS"},
+    {17, "IQ2_XS"},     {18, "IQ3_XXS"},    {19, "IQ1_S"},      {20, "IQ4_NL"},   {21, "IQ3_S"}, {22, "IQ2_S"},
+    {23, "IQ4_XS"},     {24, "I8"},         {25, "I16"},        {26, "I32"},      {27, "I64"},   {28, "F64"},
+    {29, "IQ1_M"},      {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},   {33, "Q4_0_8_8"}, {34, "TQ1_0"}, {35, "TQ2_0"},
+    {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {39, "MXFP4"},    {40, "NVFP4"}, {41, "Q1_0"}, {42, "Q2_0"}};
 
 std::string name_of_type(std::uint32_t type) {
   for (const auto& [number, name] : kUnreadTypes) {

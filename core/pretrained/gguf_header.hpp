@@ -54,6 +54,7 @@ struct GgufTensorInfo {
   GgufType type = GgufType::kF32;
   std::vector<std::int64_t> shape;   // as LibTorch has it: the last dimension is contiguous
   std::uint64_t begin = 0, end = 0;  // in the file
+  std::size_t part = 0;              // which of a model's files; see gguf_parts.hpp
 };
 
 /// The part of a GGUF file in front of the tensors (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,7 +13,7 @@
 namespace capstan {
 
 // A model between a config.json of transformers and a GGUF file of llama.cpp: the numbers that describe it, and the
-// names and the layout of its weights. Known are llama (which Mistral is in GGUF), qwen2, qwen3, gemma2 and phi3.
+// names and the layout of its weights. Known are llama (which Mistral is in GGUF) and those of gguf_architectures().
 
 /// Where llama.cpp has a weight of transformers, and how it lies there.
 struct GgufPlace {
@@ -27,10 +28,10 @@ struct GgufPlace {
 /// type or the name has none.
 std::optional<GgufPlace> gguf_place(const Json& config, std::string_view name);
 
-/// The contents of config.json for a GGUF file, in the keys that transformers 4 and 5 read. `file` begins with the
-/// bytes that `header` was parsed from; `where` opens messages. Throws RuntimeFault for an architecture, a key or a
+/// The contents of config.json for a GGUF file, in the keys that transformers 4 and 5 read. `files`: where the bytes of
+/// each of the model's files begin, of which the first is `header`'s; `where` opens messages. Throws RuntimeFault for an architecture, a key or a
 /// scaling of rotary positions that is not known here.
-Json config_of_gguf(const GgufHeader& header, const std::byte* file, const std::string& where);
+Json config_of_gguf(const GgufHeader& header, std::span<const std::byte* const> files, const std::string& where);
 
 /// The metadata of a GGUF file for a config.json: whole numbers, numbers and texts. Throws RuntimeFault naming the key
 /// that GGUF or llama.cpp does not have.

@@ -69,7 +69,7 @@ std::optional<GgufPlace> gguf_place(const Json& config, std::string_view name) {
   }
   auto there = second_of(layer->second, std::begin(kInLayers), std::end(kInLayers));
   if (layer->second == "post_attention_layernorm") {
-    there = architecture->is("gemma2") ? "post_attention_norm" : "ffn_norm";
+    there = architecture->around ? "post_attention_norm" : "ffn_norm";
   }
   if (!there) return std::nullopt;
   place.name = layer->first + std::string(*there) + std::string(end);

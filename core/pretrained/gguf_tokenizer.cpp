@@ -1,42 +1,21 @@
 #include "core/pretrained/gguf_tokenizer.hpp"
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/errors.hpp"
+#include "core/pretrained/gguf_word_splits.hpp"
+#include "core/text/sentence_pieces.hpp"
 
 namespace capstan {
 namespace {
 
-/// How words are split before the merges, by the name that llama.cpp gives to it: the pre_tokenizer of the models'
-/// own tokenizer.json.
-struct WordSplit {
-  const char* name;
-  const char* pattern;  // a word; null: that of GPT-2
-  bool digits_alone = false;
-  bool composes = false;     // NFC
-  bool whole_words = false;  // a word that is a token needs no merges
-  bool begins = false;       // the first token of a text is bos_token, unless the file says otherwise
-};
-
-constexpr const char* kLlama3Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwen2Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-constexpr WordSplit kSplits[] = {
-    {"gpt-2", nullptr},
-    {"smollm", nullptr, true},
-    {"llama-bpe", kLlama3Words, false, false, true, true},
-    {"qwen2", kQwen2Words, false, true},
-};
-
-/// Kinds of tokens (tokenizer.ggml.token_type).
-enum class TokenKind : std::int32_t { kNormal = 1, kControl = 3, kUserDefined = 4 };
+/// Kinds of tokens (tokenizer.ggml.token_type) have SentencePiece's numbers.
+using TokenKind = SentencePieces::Kind;
 
 template <class T>
 T number_at(std::string_view bytes, std::size_t at) {
@@ -95,15 +74,42 @@ class Reader {
     return all;
   }
 
-  /// The text of the token whose number stands under a key; nothing where the key is not there.
-  std::optional<std::string> token(const char* key, const std::vector<std::string_view>& tokens) const {
-    const GgufEntry* entry = header_.find(key);
-    if (entry == nullptr) return std::nullopt;
-    const auto id = entry->integer();
-    if (!id || *id < 0 || static_cast<std::uint64_t>(*id) >= tokens.size()) {
-      fail(std::string(key) + " must be the number of a token, below " + std::to_string(tokens.size()) + ".");
+  /// A number for each of so many tokens: float32, or int32 in files of RWKV's kind; zeros where the file has none.
+  std::vector<float> scores(std::size_t tokens) const {
+    constexpr const char* kKey = "tokenizer.ggml.scores";
+    std::vector<float> all(tokens, 0.0F);
+    if (header_.find(kKey) == nullptr) return all;
+    const GgufEntry& entry = array(kKey, GgufValueType::kFloat32);
+    if (entry.elements != tokens) {
+      fail(std::string(kKey) + " has " + std::to_string(entry.elements) + " numbers, and there are " +
+           std::to_string(tokens) + " tokens.");
     }
-    return std::string(tokens[static_cast<std::size_t>(*id)]);
+    for (std::size_t i = 0; i < tokens; ++i) {
+      all[i] = number_at<float>(entry.value, kArrayHead + 4 * i);
+      if (!std::isfinite(all[i])) fail(std::string(kKey) + "[" + std::to_string(i) + "] is not a number.");
+    }
+    return all;
+  }
+
+  /// An array of bytes; empty where the file has none.
+  std::string bytes(const char* key) const {
+    const GgufEntry* entry = header_.find(key);
+    if (entry == nullptr) return "";
+    const bool is_array = entry->type == GgufValueType::kArray;
+    const auto type = is_array ? static_cast<GgufValueType>(number_at<std::uint32_t>(entry->value, 0)) : entry->type;
+    if (!is_array || (type != GgufValueType::kUint8 && type != GgufValueType::kInt8)) {
+      fail(std::string(key) + " must be an array of bytes.");
+    }
+    return std::string(entry->value.substr(kArrayHead));
+  }
+
+  /// The number of a token under a key; -1 where the key is not there.
+  std::int64_t id(const char* key, std::size_t tokens, std::int64_t otherwise) const {
+    const GgufEntry* entry = header_.find(key);
+    if (entry == nullptr) return otherwise < static_cast<std::int64_t>(tokens) ? otherwise : -1;
+    const auto id = entry->integer();
+    if (id && *id >= 0 && static_cast<std::uint64_t>(*id) < tokens) return *id;
+    fail(std::string(key) + " must be the number of a token, below " + std::to_string(tokens) + ".");
   }
 
  private:
@@ -113,7 +119,10 @@ class Reader {
     const bool is_array = entry->type == GgufValueType::kArray &&
                           static_cast<GgufValueType>(number_at<std::uint32_t>(entry->value, 0)) == type;
     if (!is_array)
-      fail(std::string(key) + " must be an array of " + (type == GgufValueType::kString ? "texts." : "int32."));
+      fail(std::string(key) + " must be an array of " +
+           (type == GgufValueType::kString    ? "texts."
+            : type == GgufValueType::kFloat32 ? "float32."
+                                              : "int32."));
     return *entry;
   }
 
@@ -127,125 +136,186 @@ Json with_type(const char* type) {
   return made;
 }
 
-Json byte_level(bool splits) {
-  Json made = with_type("ByteLevel");
-  made["add_prefix_space"] = false;
-  made["trim_offsets"] = true;
-  made["use_regex"] = splits;
-  return made;
+Json::Array pairs_of(const std::vector<std::string_view>& merges) {
+  Json::Array pairs;
+  for (const std::string_view merge : merges) pairs.push_back(std::string(merge));
+  return pairs;
 }
 
-Json pre_tokenizer(const WordSplit& split) {
-  if (split.pattern == nullptr && !split.digits_alone) return byte_level(true);
-  Json first = with_type(split.digits_alone ? "Digits" : "Split");
-  if (split.digits_alone) {
-    first["individual_digits"] = true;
-  } else {
-    first["pattern"] = Json::object();
-    first["pattern"]["Regex"] = split.pattern;
-    first["behavior"] = "Isolated";
-    first["invert"] = false;
+/// The tokenizer of a file, and what llama.cpp has as defaults of its kind.
+class GgufVocabulary {
+ public:
+  GgufVocabulary(const GgufHeader& header, const std::string& where)
+      : reader_(header, where), kind_(reader_.text("tokenizer.ggml.model", "")) {
+    if (!has_tokenizer(header)) reader_.fail("it has no tokenizer. Name a folder with tokenizer.json.");
+    if (kind_ != "gpt2" && kind_ != "llama" && kind_ != "t5" && kind_ != "bert") {
+      reader_.fail("its tokenizer is of the kind '" + kind_ +
+                   "' (tokenizer.ggml.model); of GGUF files 'gpt2', which is byte-level BPE, 'llama', 't5' and 'bert' "
+                   "are read. Name a folder of the same model with tokenizer.json.");
+    }
+    texts_ = reader_.texts("tokenizer.ggml.tokens");
+    kinds_ = reader_.kinds(texts_.size());
   }
-  Json made = with_type("Sequence");
-  made["pretokenizers"] = Json::Array{first, byte_level(split.pattern == nullptr)};
-  return made;
-}
 
-/// bos_token before each text.
-Json beginning(const std::string& token, std::int64_t id) {
-  Json special = Json::object(), text = Json::object();
-  special["SpecialToken"] = Json::object();
-  special["SpecialToken"]["id"] = token;
-  special["SpecialToken"]["type_id"] = 0;
-  text["Sequence"] = Json::object();
-  text["Sequence"]["id"] = "A";
-  text["Sequence"]["type_id"] = 0;
-  Json made = with_type("TemplateProcessing");
-  made["single"] = Json::Array{special, text};
-  made["pair"] = Json::Array{special, text};
-  Json known = Json::object();
-  known["id"] = token;
-  known["ids"] = Json::Array{id};
-  known["tokens"] = Json::Array{token};
-  made["special_tokens"] = Json::object();
-  made["special_tokens"][token] = known;
-  return made;
-}
+  GgufTokenizer make() {
+    GgufTokenizer made{Json::object(), Json::object()};
+    made.config["tokenizer_class"] = "PreTrainedTokenizerFast";
+    if (kind_ == "gpt2") {
+      made.tokenizer = byte_level();
+    } else if (kind_ == "bert") {
+      made.tokenizer = word_piece();
+    } else {
+      made.tokenizer = sentence_pieces();
+    }
+    name_tokens(made.config);
+    add_ends(made.tokenizer);
+    const std::string chat = reader_.text("tokenizer.chat_template", "");
+    if (!chat.empty()) made.config["chat_template"] = chat;
+    return made;
+  }
+
+ private:
+  std::string text_of(std::int64_t id) const { return std::string(texts_[static_cast<std::size_t>(id)]); }
+
+  Json::Array added_tokens(bool with_unknown) const {
+    Json::Array added;
+    for (std::size_t id = 0; id < texts_.size(); ++id) {
+      const bool special = kinds_[id] == TokenKind::kControl || (with_unknown && kinds_[id] == TokenKind::kUnknown);
+      if (!special && kinds_[id] != TokenKind::kUserDefined) continue;
+      Json token = Json::object();
+      token["id"] = static_cast<std::int64_t>(id);
+      token["content"] = std::string(texts_[id]);
+      for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized"}) token[flag] = false;
+      token["special"] = special;
+      added.push_back(std::move(token));
+    }
+    return added;
+  }
+
+  Json byte_level() {
+    const std::string pre = reader_.text("tokenizer.ggml.pre", "default");
+    const GgufWordSplit* split = find_word_split(pre);
+    if (split == nullptr) {
+      reader_.fail("its tokenizer splits words as '" + pre + "' (tokenizer.ggml.pre), and known are " +
+                   known_word_splits() + ". Name a folder of the same model with tokenizer.json.");
+    }
+    begins_ = split->begins;
+    Json::Object vocabulary;
+    for (std::size_t id = 0; id < texts_.size(); ++id) {
+      vocabulary.emplace_back(std::string(texts_[id]), static_cast<std::int64_t>(id));
+    }
+    Json made = Json::object();
+    made["version"] = "1.0";
+    made["added_tokens"] = added_tokens(false);
+    if (split->composes) made["normalizer"] = with_type("NFC");
+    made["pre_tokenizer"] = pre_tokenizer_of(*split);
+    made["decoder"] = with_type("ByteLevel");
+    Json model = with_type("BPE");
+    model["ignore_merges"] = split->whole_words;
+    model["vocab"] = std::move(vocabulary);
+    model["merges"] = pairs_of(reader_.texts("tokenizer.ggml.merges"));
+    made["model"] = std::move(model);
+    return made;
+  }
+
+  Json sentence_pieces() {
+    SentencePieces pieces;
+    pieces.has_merges = kind_ == "llama";
+    const std::vector<float> scores = reader_.scores(texts_.size());
+    for (std::size_t id = 0; id < texts_.size(); ++id) {
+      pieces.pieces.push_back({std::string(texts_[id]), scores[id], kinds_[id]});
+      pieces.has_bytes = pieces.has_bytes || kinds_[id] == TokenKind::kByte;
+    }
+    pieces.unknown = reader_.id("tokenizer.ggml.unknown_token_id", texts_.size(), pieces.has_merges ? 0 : 2);
+    pieces.trims_spaces = !pieces.has_merges && reader_.flag("tokenizer.ggml.remove_extra_whitespaces", false);
+    pieces.prefix = reader_.flag("tokenizer.ggml.add_space_prefix", pieces.has_merges)
+                        ? SentencePieces::Prefix::kSections
+                        : SentencePieces::Prefix::kNone;
+    if (!pieces.has_merges) pieces.character_map = reader_.bytes("tokenizer.ggml.precompiled_charsmap");
+    begins_ = pieces.has_merges;
+    ends_ = !pieces.has_merges;
+    begin_ = pieces.has_merges ? 1 : -1;
+    end_ = pieces.has_merges ? 2 : 1;
+    return tokenizer_of_pieces(pieces);
+  }
+
+  /// BERT's tokens, which stand here with U+2581 before words and bare within them.
+  Json word_piece() {
+    constexpr std::string_view kWordMark = "\u2581";
+    Json::Object vocabulary;
+    for (std::size_t id = 0; id < texts_.size(); ++id) {
+      std::string text(texts_[id]);
+      if (text.starts_with(kWordMark)) {
+        text.erase(0, kWordMark.size());
+      } else if (kinds_[id] == TokenKind::kNormal) {
+        text.insert(0, "##");
+      }
+      vocabulary.emplace_back(std::move(text), static_cast<std::int64_t>(id));
+    }
+    Json made = Json::object();
+    made["version"] = "1.0";
+    made["added_tokens"] = added_tokens(true);
+    Json normalizer = with_type("BertNormalizer");
+    normalizer["clean_text"] = true;
+    normalizer["handle_chinese_chars"] = true;
+    normalizer["lowercase"] = reader_.flag("tokenizer.ggml.normalizer.lowercase", true);
+    normalizer["strip_accents"] =
+        reader_.flag("tokenizer.ggml.normalizer.strip_accents", normalizer.at("lowercase").as_bool());
+    made["normalizer"] = std::move(normalizer);
+    made["pre_tokenizer"] = with_type("BertPreTokenizer");
+    made["decoder"] = with_type("WordPiece");
+    Json model = with_type("WordPiece");
+    model["unk_token"] = text_of(reader_.id("tokenizer.ggml.unknown_token_id", texts_.size(), 100));
+    model["vocab"] = std::move(vocabulary);
+    made["model"] = std::move(model);
+    begins_ = ends_ = true;
+    begin_ = 101;
+    end_ = 102;
+    return made;
+  }
+
+  void name_tokens(Json& config) const {
+    const std::pair<const char*, const char*> names[] = {{"bos_token", "tokenizer.ggml.bos_token_id"},
+                                                         {"eos_token", "tokenizer.ggml.eos_token_id"},
+                                                         {"unk_token", "tokenizer.ggml.unknown_token_id"},
+                                                         {"sep_token", "tokenizer.ggml.seperator_token_id"},
+                                                         {"pad_token", "tokenizer.ggml.padding_token_id"}};
+    for (const auto& [name, key] : names) {
+      const std::int64_t id = reader_.id(key, texts_.size(), -1);
+      if (id >= 0) config[name] = text_of(id);
+    }
+  }
+
+  void add_ends(Json& tokenizer) const {
+    const bool is_bert = kind_ == "bert";
+    const char* const end_key = is_bert ? "tokenizer.ggml.seperator_token_id" : "tokenizer.ggml.eos_token_id";
+    const char* const end_flag = is_bert ? "tokenizer.ggml.add_sep_token" : "tokenizer.ggml.add_eos_token";
+    const std::int64_t first = reader_.flag("tokenizer.ggml.add_bos_token", begins_)
+                                   ? reader_.id("tokenizer.ggml.bos_token_id", texts_.size(), begin_)
+                                   : -1;
+    const std::int64_t last = reader_.flag(end_flag, ends_) ? reader_.id(end_key, texts_.size(), end_) : -1;
+    if (first < 0 && last < 0) return;
+    tokenizer["post_processor"] =
+        tokens_around(first, first < 0 ? "" : text_of(first), last, last < 0 ? "" : text_of(last));
+  }
+
+  Reader reader_;
+  std::string kind_;
+  std::vector<std::string_view> texts_;
+  std::vector<TokenKind> kinds_;
+  bool begins_ = false, ends_ = false;  // whether a token stands before and behind a text
+  std::int64_t begin_ = -1, end_ = -1;  // their ids where the file does not tell; -1: none
+};
 
 }  // namespace
 
 bool has_tokenizer(const GgufHeader& header) {
   const GgufEntry* kind = header.find("tokenizer.ggml.model");
-  return kind != nullptr && kind->text() != "none";
+  return kind != nullptr && kind->text() != "none" && kind->text() != "no_vocab";
 }
 
 GgufTokenizer tokenizer_of_gguf(const GgufHeader& header, const std::string& where) {
-  const Reader reader(header, where);
-  const std::string kind = reader.text("tokenizer.ggml.model", "");
-  if (!has_tokenizer(header)) reader.fail("it has no tokenizer. Name a folder with tokenizer.json.");
-  if (kind != "gpt2") {
-    reader.fail("its tokenizer is of the kind '" + kind +
-                "' (tokenizer.ggml.model); of GGUF files 'gpt2' is read, which is byte-level BPE. Name a folder of the "
-                "same model with tokenizer.json.");
-  }
-  const std::string pre = reader.text("tokenizer.ggml.pre", "gpt-2");
-  const WordSplit* split = nullptr;
-  std::string known;
-  for (const WordSplit& one : kSplits) {
-    if (pre == one.name) split = &one;
-    known += (known.empty() ? "" : ", ") + std::string(one.name);
-  }
-  if (split == nullptr) {
-    reader.fail("its tokenizer splits words as '" + pre + "' (tokenizer.ggml.pre), and known are " + known +
-                ". Name a folder of the same model with tokenizer.json.");
-  }
-
-  const std::vector<std::string_view> tokens = reader.texts("tokenizer.ggml.tokens");
-  const std::vector<TokenKind> kinds = reader.kinds(tokens.size());
-  Json::Object vocabulary;
-  Json::Array added;
-  for (std::size_t id = 0; id < tokens.size(); ++id) {
-    const std::string text(tokens[id]);
-    vocabulary.emplace_back(text, static_cast<std::int64_t>(id));
-    if (kinds[id] != TokenKind::kControl && kinds[id] != TokenKind::kUserDefined) continue;
-    Json token = Json::object();
-    token["id"] = static_cast<std::int64_t>(id);
-    token["content"] = text;
-    for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized"}) token[flag] = false;
-    token["special"] = kinds[id] == TokenKind::kControl;
-    added.push_back(token);
-  }
-  Json::Array merges;
-  for (const std::string_view merge : reader.texts("tokenizer.ggml.merges")) merges.push_back(std::string(merge));
-
-  GgufTokenizer made{Json::object(), Json::object()};
-  made.tokenizer["version"] = "1.0";
-  made.tokenizer["added_tokens"] = std::move(added);
-  if (split->composes) made.tokenizer["normalizer"] = with_type("NFC");
-  made.tokenizer["pre_tokenizer"] = pre_tokenizer(*split);
-  made.tokenizer["decoder"] = byte_level(true);
-  Json model = with_type("BPE");
-  model["ignore_merges"] = split->whole_words;
-  model["vocab"] = std::move(vocabulary);
-  model["merges"] = std::move(merges);
-  made.tokenizer["model"] = std::move(model);
-
-  made.config["tokenizer_class"] = "PreTrainedTokenizerFast";
-  const std::pair<const char*, const char*> names[] = {{"bos_token", "tokenizer.ggml.bos_token_id"},
-                                                       {"eos_token", "tokenizer.ggml.eos_token_id"},
-                                                       {"unk_token", "tokenizer.ggml.unknown_token_id"},
-                                                       {"pad_token", "tokenizer.ggml.padding_token_id"}};
-  for (const auto& [name, key] : names) {
-    if (const auto text = reader.token(key, tokens)) made.config[name] = *text;
-  }
-  const Json* bos = made.config.find("bos_token");
-  if (bos != nullptr && reader.flag("tokenizer.ggml.add_bos_token", split->begins)) {
-    const std::string text = bos->as_string();
-    made.tokenizer["post_processor"] = beginning(text, *header.find("tokenizer.ggml.bos_token_id")->integer());
-  }
-  const std::string chat = reader.text("tokenizer.chat_template", "");
-  if (!chat.empty()) made.config["chat_template"] = chat;
-  return made;
+  return GgufVocabulary(header, where).make();
 }
 
 }  // namespace capstan

@@ -16,8 +16,9 @@ struct GgufTokenizer {
 /// Whether the file has a tokenizer, of whatever kind.
 bool has_tokenizer(const GgufHeader& header);
 
-/// Translates byte-level BPE, which llama.cpp calls "gpt2". `where` opens messages. Throws RuntimeFault for a file
-/// without a tokenizer, for another kind, and for a way of splitting words (tokenizer.ggml.pre) that is not known here.
+/// Translates what llama.cpp calls "gpt2" (byte-level BPE), "llama" (SentencePiece's BPE), "t5" (unigram) and "bert"
+/// (WordPiece). `where` opens messages. Throws RuntimeFault for a file without a tokenizer, for another kind, and for a
+/// way of splitting words (tokenizer.ggml.pre) that is not known here.
 GgufTokenizer tokenizer_of_gguf(const GgufHeader& header, const std::string& where);
 
 }  // namespace capstan

@@ -9,6 +9,7 @@
 #include "capstan/sdk/mapped_file.hpp"
 #include "core/errors.hpp"
 #include "core/pretrained/gguf_model.hpp"
+#include "core/pretrained/gguf_parts.hpp"
 
 namespace capstan {
 namespace {
@@ -101,10 +102,9 @@ PretrainedModel read_folder(const fs::path& folder) {
 
 PretrainedModel read_gguf_model(const std::string& path) {
   try {
-    const sdk::MappedFile file(path);
-    const std::string where = in_quotes(path);
+    const GgufFiles<sdk::MappedFile> all(path);
     PretrainedModel model;
-    model.config = config_of_gguf(parse_gguf(file.data(), file.size(), where), file.data(), where);
+    model.config = config_of_gguf(all.header, all.bytes(), in_quotes(path));
     model.model_type = model.config.at("model_type").as_string();
     model.config_file = path;
     return model;
@@ -160,6 +160,14 @@ PretrainedModel read_pretrained(const std::string& path) {
 std::optional<ConfigDifference> config_difference(const Json& saved, const Json& now) {
   const Json before = without_writer(saved), after = without_writer(now);
   return difference(&before, &after, "");
+}
+
+const Json* pretrained_config(const Json& configuration) {
+  const Json* found = &configuration;
+  for (const char* key : {"capstan", "model", "params", "config"}) {
+    if (found != nullptr) found = found->find(key);
+  }
+  return found != nullptr && found->is_object() ? found : nullptr;
 }
 
 }  // namespace capstan

@@ -39,11 +39,20 @@ std::string type_of(const Json& scaling) {
 
 RotaryKeys rotary_keys(const Json& config) {
   RotaryKeys keys;
+  const Json* model_type = config.find("model_type");
+  const auto is = [&](const char* type) { return model_type != nullptr && *model_type == Json(type); };
+  if (is("stablelm")) keys.partial_rotary_factor = 0.25;  // the defaults of their classes in transformers
+  if (is("gemma3_text")) keys.theta = 1e6;
   keys.theta = number_of(config, "rope_theta", keys.theta);
+  keys.local_theta = number_of(config, "rope_local_base_freq", keys.local_theta);
   keys.partial_rotary_factor = number_of(config, "partial_rotary_factor", keys.partial_rotary_factor);
   const Json* scaling = object_of(config, "rope_scaling");
   if (scaling == nullptr) scaling = object_of(config, "rope_parameters");
   if (scaling == nullptr) return keys;
+  if (const Json* local = object_of(*scaling, "sliding_attention")) {
+    keys.local_theta = number_of(*local, "rope_theta", keys.local_theta);
+  }
+  if (const Json* whole = object_of(*scaling, "full_attention")) scaling = whole;
   keys.partial_rotary_factor = number_of(*scaling, "partial_rotary_factor", keys.partial_rotary_factor);
   keys.type = type_of(*scaling);
   keys.theta = number_of(*scaling, "rope_theta", keys.theta);

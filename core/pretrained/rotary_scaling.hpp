@@ -23,6 +23,7 @@ struct RotaryKeys {
   std::string type = "default";  // rope_type
   double theta = 10000, factor = 1;
   double partial_rotary_factor = 1;  // of a head's dimensions, the part that turns
+  double local_theta = 10000;        // of Gemma 3's layers with a window
   Llama3Scaling llama3;
 };
 

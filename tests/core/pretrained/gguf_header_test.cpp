@@ -137,6 +137,14 @@ TEST(GgufHeader, NamesTheTypesThatItDoesNotRead) {
                 "Q8_0."));
   EXPECT_THAT(failure(GgufBytes().tensor("m", 14, {256}, "").bytes()), HasSubstr("is of type Q6_K, "));
   EXPECT_THAT(failure(GgufBytes().tensor("m", 999, {256}, "").bytes()), HasSubstr("is of type 999, "));
+  // enum ggml_type of ggml.h
+  const std::pair<std::uint32_t, const char*> packed[] = {
+      {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},
+      {22, "IQ2_S"},   {23, "IQ4_XS"}, {29, "IQ1_M"},   {34, "TQ1_0"}, {39, "MXFP4"},  {40, "NVFP4"}};
+  for (const auto& [number, name] : packed) {
+    EXPECT_THAT(failure(GgufBytes().tensor("m", number, {256}, "").bytes()),
+                HasSubstr(std::string("is of type ") + name + ", "));
+  }
   EXPECT_THAT(failure(GgufBytes().tensor("m", 8, {2, 16}, "").bytes()),
               HasSubstr("tensor 'm' has rows of 16 elements, and its type packs blocks of 32."));
 }

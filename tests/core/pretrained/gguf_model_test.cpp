@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 Json config_of(const GgufBytes& file) {
   const std::string bytes = file.bytes();
   const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
-  return config_of_gguf(parse_gguf(begin, bytes.size(), "'f.gguf'"), begin, "'f.gguf'");
+  return config_of_gguf(parse_gguf(begin, bytes.size(), "'f.gguf'"), {&begin, 1}, "'f.gguf'");
 }
 
 template <class Do>
@@ -63,11 +63,10 @@ TEST(GgufModel, TellsAHeadOfItsOwnAndBiasesByTheTensorsThatAreThere) {
 TEST(GgufModel, RefusesWhatItDoesNotKnowByName) {
   EXPECT_THAT(
       refusal(small_llama("mamba")),
-      HasSubstr("'f.gguf': its architecture is 'mamba', and these are known: llama, qwen2, qwen3, gemma2, phi3."));
+      HasSubstr("'f.gguf': its architecture is 'mamba', and these are known: llama, qwen2, qwen3, gemma, gemma2, "
+                "gemma3, phi3, olmo, olmo2, stablelm, granite, smollm3."));
   EXPECT_THAT(refusal(small_llama().count("llama.expert_count", 8)),
               HasSubstr("it is a mixture of experts (llama.expert_count)"));
-  EXPECT_THAT(refusal(small_llama().count("split.count", 3)),
-              HasSubstr("it is one of several files of a model (split.count). Join them with llama-gguf-split"));
   EXPECT_THAT(refusal(small_llama().words("llama.rope.scaling.type", "yarn")),
               HasSubstr("its llama.rope.scaling.type is 'yarn', and 'none' and 'linear' are known here."));
   EXPECT_THAT(refusal(small_llama().count("llama.rope.dimension_count", 2)),
@@ -102,9 +101,10 @@ TEST(GgufModel, IsNotWrittenWhereLlamaCppWouldComputeSomethingElse) {
     });
   };
   EXPECT_THAT(
-      refused("model_type", "\"olmo2\""),
-      HasSubstr("the model's config.json: model_type is 'olmo2', and a GGUF file is written of llama, qwen2, qwen3, "
-                "gemma2, phi3 and mistral. Use --to hf or safetensors."));
+      refused("model_type", "\"bert\""),
+      HasSubstr(
+          "the model's config.json: model_type is 'bert', and a GGUF file is written of llama, qwen2, qwen3, gemma, "
+          "gemma2, gemma3, phi3, olmo, olmo2, stablelm, granite, smollm3 and mistral. Use --to hf or safetensors."));
   EXPECT_THAT(refused("hidden_act", "\"gelu\""), HasSubstr("hidden_act is 'gelu', and llama.cpp computes 'silu'"));
   EXPECT_THAT(refused("rope_scaling", R"({"rope_type": "yarn", "factor": 4.0})"),
               HasSubstr("rope_scaling scales rotary positions as 'yarn'"));
@@ -113,6 +113,79 @@ TEST(GgufModel, IsNotWrittenWhereLlamaCppWouldComputeSomethingElse) {
   EXPECT_THAT(refused("num_hidden_layers", "null"),
               HasSubstr("num_hidden_layers is missing, and a GGUF file needs it."));
   EXPECT_THAT(refused("vocab_size", "-4"), HasSubstr("vocab_size must be a positive whole number, got -4."));
+}
+
+TEST(GgufModel, OfEachArchitectureComesBackFromItsMetadata) {
+  // Keys of config.json beside those of llama_config(), in the dialect of transformers 4.
+  const std::pair<const char*, const char*> cases[] = {
+      {"gemma", R"({"head_dim": 4, "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": true})"},
+      {"gemma2", R"({"head_dim": 4, "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+        "attn_logit_softcapping": 20.0, "final_logit_softcapping": 10.0, "sliding_window": 16,
+        "query_pre_attn_scalar": 4, "tie_word_embeddings": true})"},
+      {"gemma3_text", R"({"head_dim": 4, "hidden_act": "gelu_pytorch_tanh", "final_logit_softcapping": 10.0,
+        "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"], "query_pre_attn_scalar": 4,
+        "rope_theta": 5e5, "rope_local_base_freq": 2e4, "rope_scaling": {"rope_type": "linear", "factor": 8.0}})"},
+      {"olmo", R"({"clip_qkv": 8.0, "rms_norm_eps": null})"},
+      {"olmo2", "{}"},
+      {"stablelm", R"({"layer_norm_eps": 1e-4, "partial_rotary_factor": 0.5, "hidden_size": 16, "rms_norm_eps": null,
+        "use_qkv_bias": false, "qk_layernorm": false, "use_parallel_residual": false})"},
+      {"granite", R"({"attention_multiplier": 0.25, "embedding_multiplier": 3.0, "residual_multiplier": 0.5,
+        "logits_scaling": 4.0})"},
+      {"smollm3", R"({"no_rope_layers": [1, 1]})"}};
+  for (const auto& [type, more] : cases) {
+    Json config = llama_config();
+    config["model_type"] = type;
+    const Json keys = Json::parse(more);
+    for (const auto& [key, value] : keys.as_object()) config[key] = value;
+    const Json metadata = gguf_metadata(config);
+    GgufBytes file;
+    for (const auto& [key, value] : metadata.as_object()) {
+      if (value.is_string()) {
+        file.words(key, value.as_string());
+      } else if (value.is_bool()) {
+        file.add(key, 7, std::string(1, value.as_bool() ? '\1' : '\0'));
+      } else if (value.is_integer()) {
+        file.count(key, static_cast<std::uint32_t>(value.as_integer()));
+      } else {
+        file.number(key, static_cast<float>(value.as_number()));
+      }
+    }
+    file.tensor("token_embd.weight", 0, {4, 8}, std::string(128, '\0'));
+    if (std::string(type) == "stablelm") file.tensor("blk.0.ffn_norm.weight", 0, {8}, std::string(32, '\0'));
+    const Json back = config_of(file);
+    EXPECT_EQ(back.at("model_type"), Json(type));
+    for (const auto& [key, value] : keys.as_object()) {
+      // A null is not there, and llama.cpp fixes the layers that rotate.
+      if (value.is_null() || key == "no_rope_layers") continue;
+      EXPECT_EQ(back.at(key), value) << type << ": " << key << back.dump(1);
+    }
+  }
+}
+
+TEST(GgufModel, OfAnArchitectureIsNotWrittenWhereLlamaCppWouldComputeSomethingElse) {
+  const auto refused = [](const char* type, const char* key, const char* value) {
+    return failure([&] {
+      Json config = llama_config();
+      config["model_type"] = type;
+      if (std::string(type).starts_with("gemma")) config["hidden_act"] = "gelu_pytorch_tanh";
+      config[key] = Json::parse(value);
+      gguf_metadata(config);
+    });
+  };
+  EXPECT_THAT(refused("gemma", "tie_word_embeddings", "false"),
+              HasSubstr("tie_word_embeddings is false, and llama.cpp ties the embeddings of this model type."));
+  EXPECT_THAT(refused("olmo2", "tie_word_embeddings", "true"),
+              HasSubstr("tie_word_embeddings is true, and llama.cpp needs a weight lm_head for this model type."));
+  EXPECT_THAT(refused("olmo2", "attention_bias", "true"),
+              HasSubstr("attention_bias is true, and llama.cpp has no such bias for this model type."));
+  EXPECT_THAT(refused("stablelm", "use_parallel_residual", "true"),
+              HasSubstr("use_parallel_residual is true, which is not known here."));
+  EXPECT_THAT(
+      refused("smollm3", "no_rope_layers", "[1, 0]"),
+      HasSubstr("no_rope_layers differs from llama.cpp's, which rotates all but every fourth layer, in layer 1."));
+  EXPECT_THAT(refused("smollm3", "no_rope_layer_interval", "3"),
+              HasSubstr("no_rope_layer_interval is not 4, as llama.cpp has it."));
+  EXPECT_THAT(refused("gemma3_text", "query_pre_attn_scalar", "99"), HasSubstr("query_pre_attn_scalar is not 256"));
 }
 
 TEST(GgufModel, HasAPlaceForEachWeightByItsName) {

@@ -92,14 +92,69 @@ TEST(GgufTokenizer, SplitsWordsAsTheFileSays) {
   EXPECT_THAT(encoded(told.add("tokenizer.ggml.add_bos_token", 7, std::string(1, '\0')), "ab"), ElementsAre(257));
 }
 
+/// "<unk>", "<s>", "</s>", a byte, and some pieces.
+GgufBytes sentence_pieces(const std::string& kind) {
+  const std::vector<std::string> texts = {"<unk>", "<s>", "</s>", "<0x78>", "\u2581", "a", "b", "ab", "\u2581ab"};
+  std::string kinds;
+  for (const std::int32_t one : {2, 3, 3, 6, 1, 1, 1, 1, 1}) kinds += GgufBytes::raw(one);
+  GgufBytes file;
+  file.words("tokenizer.ggml.model", kind)
+      .add("tokenizer.ggml.tokens", 9, GgufBytes::texts(texts))
+      .add("tokenizer.ggml.token_type", 9, GgufBytes::array(5, texts.size(), kinds))
+      .add("tokenizer.ggml.scores", 9,
+           GgufBytes::array(6, texts.size(), GgufBytes::floats({0, 0, 0, 0, -1, -2, -3, -0.5F, -0.75F})));
+  return file;
+}
+
+TEST(GgufTokenizer, OfSentencePieceHasItsDefaultsOfLlamaCpp) {
+  // A space before each part, <s> before the text, bytes for what has no piece.
+  EXPECT_THAT(encoded(sentence_pieces("llama"), "abab<s>abx"), ElementsAre(1, 8, 7, 1, 8, 3));
+  GgufBytes plain = sentence_pieces("llama");
+  plain.add("tokenizer.ggml.add_space_prefix", 7, std::string(1, '\0'))
+      .add("tokenizer.ggml.add_bos_token", 7, std::string(1, '\0'));
+  EXPECT_THAT(encoded(plain, "ab ab"), ElementsAre(7, 8));
+  GgufBytes unigram = sentence_pieces("t5");
+  unigram.count("tokenizer.ggml.unknown_token_id", 0)
+      .add("tokenizer.ggml.add_space_prefix", 7, "\1")
+      .add("tokenizer.ggml.remove_extra_whitespaces", 7, "\1");
+  EXPECT_THAT(encoded(unigram, "  ab   ab "), ElementsAre(8, 8));
+}
+
+TEST(GgufTokenizer, OfWordPieceFindsPartsOfWords) {
+  const std::vector<std::string> texts = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "\u2581ab", "c", "\u2581."};
+  std::string kinds;
+  for (const std::int32_t one : {3, 3, 3, 3, 1, 1, 1}) kinds += GgufBytes::raw(one);
+  GgufBytes file;
+  file.words("tokenizer.ggml.model", "bert")
+      .add("tokenizer.ggml.tokens", 9, GgufBytes::texts(texts))
+      .add("tokenizer.ggml.token_type", 9, GgufBytes::array(5, texts.size(), kinds))
+      .count("tokenizer.ggml.unknown_token_id", 1)
+      .count("tokenizer.ggml.bos_token_id", 2)
+      .count("tokenizer.ggml.seperator_token_id", 3);
+  const tokenizer::Tokenizer tokenizer(read(file).tokenizer, "f.gguf");
+  tokenizer::Ids ids = tokenizer.before();
+  tokenizer::Encoder(tokenizer).encode("ABcc. d", ids);
+  EXPECT_THAT(ids, ElementsAre(2, 4, 5, 5, 6, 1));
+  EXPECT_THAT(tokenizer.after(), ElementsAre(3));
+}
+
 TEST(GgufTokenizer, NamesWhatIsWrong) {
   EXPECT_EQ(failure(GgufBytes()), "f.gguf: it has no tokenizer. Name a folder with tokenizer.json.");
   EXPECT_THAT(
-      failure(GgufBytes().words("tokenizer.ggml.model", "llama")),
-      HasSubstr("f.gguf: its tokenizer is of the kind 'llama' (tokenizer.ggml.model); of GGUF files 'gpt2' is"));
-  EXPECT_THAT(
-      failure(Bytes().file("tekken")),
-      HasSubstr("splits words as 'tekken' (tokenizer.ggml.pre), and known are gpt-2, smollm, llama-bpe, qwen2."));
+      failure(GgufBytes().words("tokenizer.ggml.model", "rwkv")),
+      HasSubstr("f.gguf: its tokenizer is of the kind 'rwkv' (tokenizer.ggml.model); of GGUF files 'gpt2', which is "
+                "byte-level BPE, 'llama', 't5' and 'bert' are read."));
+  EXPECT_THAT(failure(Bytes().file("kimi-k2")),
+              HasSubstr("splits words as 'kimi-k2' (tokenizer.ggml.pre), and known are a.x-4.0, bloom, "));
+  EXPECT_THAT(failure(sentence_pieces("llama").count("tokenizer.ggml.bos_token_id", 9)),
+              HasSubstr("tokenizer.ggml.bos_token_id must be the number of a token, below 9."));
+  EXPECT_THAT(failure(sentence_pieces("t5").count("tokenizer.ggml.precompiled_charsmap", 9)),
+              HasSubstr("tokenizer.ggml.precompiled_charsmap must be an array of bytes."));
+  EXPECT_THAT(failure(GgufBytes()
+                          .words("tokenizer.ggml.model", "llama")
+                          .add("tokenizer.ggml.tokens", 9, GgufBytes::texts({"a"}))
+                          .add("tokenizer.ggml.scores", 9, GgufBytes::array(6, 0, ""))),
+              HasSubstr("tokenizer.ggml.scores has 0 numbers, and there are 1 tokens."));
   EXPECT_THAT(failure(GgufBytes().words("tokenizer.ggml.model", "gpt2")),
               HasSubstr("it has no tokenizer.ggml.tokens, which its tokenizer needs."));
   EXPECT_THAT(failure(GgufBytes().words("tokenizer.ggml.model", "gpt2").count("tokenizer.ggml.tokens", 3)),
