@@ -203,7 +203,7 @@ struct DataConvertArguments {
   std::string numbering = "megatron";
   std::int64_t end_token = -1;  // -1: none
   bool force = false;
-  int processes = 0;  // at a time; 0: as many as there are cores for this process
+  int processes = 0;  // at a time; 0: as many as there are cores for this process, 16 at most
 };
 
 struct DataTokenizeArguments {
@@ -214,7 +214,7 @@ struct DataTokenizeArguments {
   std::string key = "text";
   std::string end_token;  // a token's text or id, "none"; empty: eos_token of tokenizer_config.json
   bool special_tokens = false, replace_invalid = false, verify = false, force = false;
-  int processes = 0;  // at a time; 0: as many as there are cores for this process
+  int processes = 0;  // at a time; 0: as many as there are cores for this process, 16 at most
 };
 
 struct DataChatArguments {

@@ -20,7 +20,7 @@ void processes_option(CLI::App& app, int& to) {
            if (count < 1 || count > 1024) throw UsageError("--processes: must be 1 to 1,024, got " + given + ".");
            to = static_cast<int>(count);
          },
-         "How many processes read at a time; without it as many as there are cores")
+         "How many processes read at a time; without it as many as there are cores, 16 at most")
       ->type_name("N")
       ->take_last();
 }

@@ -68,7 +68,7 @@ class Workers {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) throw RuntimeFault(std::string("no pipe: ") + std::strerror(errno) + ".");
     try {
-      const pid_t process = start_copy("", SIGKILL, ends[1], [&] { return run(piece, ends[1]); });
+      const pid_t process = start_copy("--processes: ", SIGKILL, ends[1], [&] { return run(piece, ends[1]); });
       workers_.push_back({piece, process, ends[0], {}});
     } catch (...) {
       close(ends[0]);

@@ -22,7 +22,8 @@ void check_unchanged(const std::vector<InputFile>& files, const Json& before) {
 }
 
 int processes_for(int wanted) {
-  return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  constexpr int kMost = 16;  // a process takes 10 to 20 MB beside the tokenizer, which all share
+  return wanted > 0 ? wanted : std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMost);
 }
 
 void read_pieces(const PieceRun& run, const std::vector<InputPiece>& pieces, const PieceStore& store,
@@ -66,6 +67,8 @@ void run_in_pieces(const PieceRun& run, TokenSink& to, ReadingProgress& progress
   made_of["files"] = identity_of(run.files);
   made_of["run"] = run.made_of;
   made_of["type"] = sdk::name_of(run.type);
+  made_of["pieces"] = static_cast<std::int64_t>(pieces.size());
+  made_of["bytes"] = static_cast<std::int64_t>(pieces.front().bytes);
   const PieceStore store(run.result, made_of, pieces.size());
   if (const std::size_t done = store.finished(); done > 0) {
     log::info(run.result.string() + ": goes on from " + grouped(static_cast<std::int64_t>(done)) + " of " +

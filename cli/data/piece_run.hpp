@@ -22,7 +22,7 @@ struct PieceRun {
   std::vector<InputFile> files;
   Json made_of;           // all that the tokens depend on, beside the files
   sdk::IndexedType type;  // that holds the tokens
-  int processes = 0;      // at a time; 0: as many as there are cores for this process
+  int processes = 0;      // at a time; 0: as many as there are cores for this process, 16 at most
   bool in_pieces = true;  // false: the result takes no pieces, and is written in one go
   /// Hands the tokens of a piece to `to`, and returns what it has found beside them.
   std::function<Json(const InputPiece& piece, TokenSink& to, const OnProgress& on_progress)> read;
