@@ -70,6 +70,13 @@ void digest_values(Digest& digest, const sdk::IndexedRows& rows) {
   }
 }
 
+/// The token at which a document begins, or the number of tokens behind the last.
+std::int64_t token_of(const sdk::IndexedRows& rows, std::int64_t document) {
+  if (document == rows.documents()) return rows.values();
+  const std::int64_t row = rows.document(document);
+  return row == rows.rows() ? rows.values() : rows.begin(row);
+}
+
 }  // namespace
 
 Documents::Documents(const std::vector<std::string>& paths) {
@@ -112,8 +119,17 @@ void Documents::add(const std::string& name) {
   const std::int64_t numbers = rows.documents();
   const bool ends = numbers > 0 && rows.document(numbers - 1) == rows.rows();
   const std::int64_t tokens = rows.values(), documents = ends ? numbers - 1 : numbers;
-  parts_.push_back(
-      {std::move(rows), fs::path(name).filename().string(), tokens_, documents_, documents, mask_of(name, tokens)});
+  parts_.push_back({std::move(rows),
+                    fs::path(name).filename().string(),
+                    tokens_,
+                    documents_,
+                    documents,
+                    mask_of(name, tokens),
+                    0,
+                    {}});
+  first_rows_.push_back(rows_);
+  std::error_code error;
+  if (fs::exists(name + ".rows", error)) add_rows(parts_.back(), name);
   tokens_ += tokens;
   documents_ += documents;
 }
@@ -122,13 +138,52 @@ Documents::Place Documents::document(std::int64_t number) const {
   const auto after = std::upper_bound(parts_.begin(), parts_.end(), number,
                                       [](std::int64_t value, const Part& part) { return value < part.first_document; });
   const Part& part = *(after - 1);
-  const auto begin_of = [&](std::int64_t document) {
-    if (document == part.rows.documents()) return part.rows.values();
-    const std::int64_t row = part.rows.document(document);
-    return row == part.rows.rows() ? part.rows.values() : part.rows.begin(row);
-  };
-  const std::int64_t local = number - part.first_document;
-  return {part.first_token + begin_of(local), begin_of(local + 1) - begin_of(local)};
+  const std::int64_t local = number - part.first_document, begin = token_of(part.rows, local);
+  return {part.first_token + begin, token_of(part.rows, local + 1) - begin};
+}
+
+void Documents::add_rows(Part& part, const std::string& name) {
+  const sdk::PackedRows packed(name);
+  const std::int64_t documents = packed.first_document(packed.rows());
+  if (documents != part.documents) {
+    throw sdk::Error(packed.path() + ": has rows of " + std::to_string(documents) + " documents, and " +
+                     part.rows.index_path() + " has " + std::to_string(part.documents) +
+                     ": it is of other tokens. Make both again, or remove it.");
+  }
+  part.row_length = packed.length();
+  part.row_begins.push_back(0);
+  for (std::int64_t row = 0; row < packed.rows(); ++row) {
+    part.row_begins.push_back(packed.first_document(row + 1));
+    const std::int64_t tokens =
+        token_of(part.rows, part.row_begins.back()) - token_of(part.rows, packed.first_document(row));
+    if (tokens <= packed.length()) continue;
+    throw sdk::Error(packed.path() + ": row " + std::to_string(row) + " has " + std::to_string(tokens) +
+                     " tokens, and room for " + std::to_string(packed.length()) +
+                     ": it is of other tokens. Make both again, or remove it.");
+  }
+  rows_ += packed.rows();
+}
+
+std::int64_t Documents::rows() const {
+  const auto is_packed = [](const Part& part) { return part.row_length > 0; };
+  const auto packed = std::find_if(parts_.begin(), parts_.end(), is_packed);
+  const auto loose = std::find_if_not(parts_.begin(), parts_.end(), is_packed);
+  if (packed == parts_.end() || loose == parts_.end()) return rows_;
+  throw sdk::Error(loose->rows.index_path() + ": has no .rows file beside it, and " + packed->rows.index_path() +
+                   " has one. Pack all files or none; \"documents\": \"separate\" takes each document by itself.");
+}
+
+std::int64_t Documents::row_length() const {
+  std::int64_t most = 0;
+  for (const Part& part : parts_) most = std::max(most, part.row_length);
+  return most;
+}
+
+std::pair<std::int64_t, std::int64_t> Documents::row(std::int64_t number) const {
+  const auto which = std::upper_bound(first_rows_.begin(), first_rows_.end(), number) - first_rows_.begin() - 1;
+  const Part& part = parts_[static_cast<std::size_t>(which)];
+  const auto local = static_cast<std::size_t>(number - first_rows_[static_cast<std::size_t>(which)]);
+  return {part.first_document + part.row_begins[local], part.first_document + part.row_begins[local + 1]};
 }
 
 void Documents::read(std::int64_t begin, std::int64_t count, std::int64_t vocabulary, std::int64_t* out) const {
@@ -152,7 +207,7 @@ void Documents::read(std::int64_t begin, std::int64_t count, std::int64_t vocabu
   }
 }
 
-std::uint64_t Documents::fingerprint() const {
+std::uint64_t Documents::fingerprint(bool of_rows) const {
   Digest digest;
   for (const Part& part : parts_) {
     digest.add(part.name + '\n' + sdk::name_of(part.rows.type()));
@@ -160,6 +215,7 @@ std::uint64_t Documents::fingerprint() const {
     digest.add_numbers(sizes, std::size(sizes));
     digest_values(digest, part.rows);
     if (part.mask) digest.add({reinterpret_cast<const char*>(part.mask->data()), part.mask->size()});
+    if (of_rows) digest.add_numbers(part.row_begins.data(), part.row_begins.size());
   }
   return digest.value();
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "capstan/sdk/indexed_file.hpp"
+#include "capstan/sdk/packed_rows.hpp"
 #include "core/data/dataset.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
@@ -173,6 +174,98 @@ TEST_F(IndexedDataset, LabelsAreThoseThatALossMaskCounts) {
   EXPECT_THAT([&] { open({name}, 4, "separate"); },
               ThrowsMessage<RuntimeFault>(
                   HasSubstr("none of its documents has a token behind its first that the loss counts.")));
+}
+
+/// Writes NAME.rows of rows of `length` tokens with so many documents each.
+void write_rows(const std::string& name, std::int64_t length, const std::vector<std::int64_t>& rows) {
+  sdk::PackedRowsWriter writer(name, length);
+  for (const std::int64_t documents : rows) writer.append(documents);
+  writer.finish();
+}
+
+std::vector<std::int32_t> document_ids(const Batch& batch, std::int64_t row) {
+  const at::Tensor& tensor = batch.tensors.at("document_ids");
+  const auto* from = tensor.const_data_ptr<std::int32_t>() + row * tensor.size(1);
+  return {from, from + tensor.size(1)};
+}
+
+TEST_F(IndexedDataset, DocumentsOfARowKeepTheirNumbersAndPlacesAndNoLabelLeadsIntoTheNext) {
+  write_documents(name("a"), counting({4, 2, 3}));  // 0 to 3, 4 and 5; 6 to 8
+  write_rows(name("a"), 7, {2, 1});
+  write_documents(name("b"), {{20, 21}, {30, 31, 32, 33, 34, 35, 36}});
+  write_rows(name("b"), 7, {1, 1});
+  for (const char* documents : {"auto", "packed"}) {
+    const Dataset data = open({name("a"), name("b")}, 16, documents);
+    ASSERT_EQ(data.samples(), 4);
+    EXPECT_EQ(data.sequence_length(), 7);
+    EXPECT_EQ(data.facts().at("required"), Json::parse(R"(["document_ids", "position_ids"])"));
+    const Batch batch = data.read(std::vector<std::int64_t>{0, 3, 1});
+    EXPECT_THAT(row(batch, "input_ids", 0), ElementsAre(0, 1, 2, 3, 4, 5, 0));
+    EXPECT_THAT(row(batch, "labels", 0), ElementsAre(1, 2, 3, -100, 5, -100, -100));
+    EXPECT_THAT(document_ids(batch, 0), ElementsAre(0, 0, 0, 0, 1, 1, -1));
+    EXPECT_THAT(row(batch, "position_ids", 0), ElementsAre(0, 1, 2, 3, 0, 1, 0));
+    EXPECT_THAT(row(batch, "input_ids", 1), ElementsAre(30, 31, 32, 33, 34, 35, 36));
+    EXPECT_THAT(row(batch, "labels", 1), ElementsAre(31, 32, 33, 34, 35, 36, -100));
+    EXPECT_THAT(row(batch, "labels", 2), ElementsAre(7, 8, -100, -100, -100, -100, -100));
+    EXPECT_THAT(row(batch, "position_ids", 2), ElementsAre(0, 1, 2, 0, 1, 2, 3));
+  }
+  EXPECT_EQ(open({name("a")}, 4, "separate").samples(), 3);
+  EXPECT_EQ(open({name("a")}, 4).samples(), 2);
+  EXPECT_NE(open({name("a")}, 7, "packed").fingerprint(), open({name("a")}, 7).fingerprint());
+}
+
+TEST_F(IndexedDataset, ALossMaskActsOnPackedDocumentsAndRowsWithoutALabelAreLeftOut) {
+  write_documents(name("a"), counting({3, 2, 3, 4}));
+  write_rows(name("a"), 8, {2, 1, 1});
+  folder_.write("a.loss", std::string("\x34\x0C", 2));  // tokens 2, 4, 5, 10 and 11
+  const Dataset data = open({name("a")}, 8, "auto");
+  ASSERT_EQ(data.samples(), 2);  // the row of tokens 5 to 7 counts none that a label stands for
+  const Batch batch = data.read(std::vector<std::int64_t>{0, 1});
+  EXPECT_THAT(row(batch, "labels", 0), ElementsAre(-100, 2, -100, 4, -100, -100, -100, -100));
+  EXPECT_THAT(row(batch, "labels", 1), ElementsAre(-100, 10, 11, -100, -100, -100, -100, -100));
+}
+
+TEST_F(IndexedDataset, DocumentsOfALossMaskAreSeparateUnlessTheParameterSaysOtherwise) {
+  write_documents(name("a"), counting({3, 3}));
+  folder_.write("a.loss", "\x3F");
+  EXPECT_EQ(open({name("a")}, 2, "auto").samples(), 2);
+}
+
+TEST_F(IndexedDataset, RowsThatAreOfOtherTokensAreNamed) {
+  write_documents(name("a"), counting({4, 2}));
+  const auto refused = [&](const std::vector<std::string>& files, const std::string& documents,
+                           const std::string& text) {
+    std::vector<std::string> paths;
+    for (const std::string& file : files) paths.push_back(name(file));
+    EXPECT_THAT([&] { open(paths, 6, documents); }, ThrowsMessage<RuntimeFault>(HasSubstr(text)));
+  };
+  refused({"a"}, "packed",
+          "'" + name("a") +
+              "' has no .rows file beside it that says which documents share a row. Make it with 'capstan data chat "
+              "--pack LENGTH', or take \"documents\": \"separate\".");
+  write_rows(name("a"), 7, {2});
+  refused({"a"}, "auto",
+          "'" + name("a") +
+              "' is packed into rows of 7 tokens, and a sample has 6. Give --seq 7 where the model has as many "
+              "positions, or pack again with --pack 6.");
+  write_rows(name("a"), 5, {2});
+  refused(
+      {"a"}, "auto",
+      name("a.rows") + ": row 0 has 6 tokens, and room for 5: it is of other tokens. Make both again, or remove it.");
+  write_rows(name("a"), 6, {2, 1});
+  refused({"a"}, "auto",
+          name("a.rows") + ": has rows of 3 documents, and " + name("a.idx") +
+              " has 2: it is of other tokens. Make both again, or remove it.");
+  folder_.write("a.rows", "CAPROWS1 and more than a header");
+  refused({"a"}, "auto", name("a.rows") + ": has 31 bytes, and says that it has ");
+  folder_.write("a.rows", "rows");
+  refused({"a"}, "auto",
+          name("a.rows") + ": does not begin with CAPROWS1, and so does not say which documents share a row.");
+  write_rows(name("a"), 6, {2});
+  write_documents(name("b"), counting({4, 2}));
+  refused({"a", "b"}, "auto",
+          name("b.idx") + ": has no .rows file beside it, and " + name("a.idx") +
+              " has one. Pack all files or none; \"documents\": \"separate\" takes each document by itself.");
 }
 
 TEST_F(IndexedDataset, WhatCannotBeReadIsSaidInASentence) {
