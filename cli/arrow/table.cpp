@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "cli/arrow/json_values.hpp"
 
@@ -75,8 +76,8 @@ Result<std::shared_ptr<parquet::FileMetaData>> metadata_of(arrow::io::RandomAcce
   return parquet::FileMetaData::Make(text.data(), std::int64_t{length}, properties);
 }
 
-Result<Table> open_ipc_file(std::shared_ptr<arrow::io::ReadableFile> file, const arrow::ipc::IpcReadOptions& options,
-                            std::int64_t bytes) {
+Result<Table> open_ipc_file(const std::shared_ptr<arrow::io::ReadableFile>& file,
+                            const arrow::ipc::IpcReadOptions& options, std::int64_t bytes) {
   ARROW_ASSIGN_OR_RAISE(const auto reader, arrow::ipc::RecordBatchFileReader::Open(file, options));
   const auto done = std::make_shared<int>(0);
   const int batches = reader->num_record_batches();
@@ -87,7 +88,7 @@ Result<Table> open_ipc_file(std::shared_ptr<arrow::io::ReadableFile> file, const
                .position = [=] { return bytes * *done / std::max(batches, 1); }};
 }
 
-Result<Table> open_ipc_stream(std::shared_ptr<arrow::io::ReadableFile> file,
+Result<Table> open_ipc_stream(const std::shared_ptr<arrow::io::ReadableFile>& file,
                               const arrow::ipc::IpcReadOptions& options) {
   ARROW_ASSIGN_OR_RAISE(const auto reader, arrow::ipc::RecordBatchStreamReader::Open(file, options));
   return Table{.next = [=] { return reader->Next(); }, .position = [=] { return file->Tell().ValueOr(0); }};
@@ -108,8 +109,8 @@ Result<Table> open_parquet(const std::shared_ptr<arrow::io::ReadableFile>& file,
   std::shared_ptr<arrow::Schema> schema;
   ARROW_RETURN_NOT_OK(reader->GetSchema(&schema));
   ARROW_ASSIGN_OR_RAISE(const std::vector<int> places, places_of(columns, *schema));
-  std::vector<int> groups;
-  for (int i = 0; i < metadata->num_row_groups(); ++i) groups.push_back(i);
+  std::vector<int> groups(static_cast<std::size_t>(metadata->num_row_groups()));
+  std::iota(groups.begin(), groups.end(), 0);
   ARROW_ASSIGN_OR_RAISE(std::shared_ptr<arrow::RecordBatchReader> batches,
                         reader->GetRecordBatchReader(groups, leaves_of(places, *metadata->schema())));
   const auto done = std::make_shared<std::int64_t>(0);

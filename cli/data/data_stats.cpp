@@ -188,6 +188,7 @@ int data_stats(const DataStatsArguments& arguments) {
   return run_interruptible(
       [&] {
         std::vector<std::pair<std::string, std::string>> inputs;
+        inputs.reserve(paths.size());
         for (const std::string& path : paths) {
           inputs.emplace_back(path, arguments.from.empty() ? format_of(path) : arguments.from);
         }

@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "cli/data/arrow_folder.hpp"
@@ -82,9 +82,9 @@ void read_table_lines(const std::string& path, const std::vector<std::string>& c
   }
   std::vector<std::string> arguments = {path};
   arguments.insert(arguments.end(), columns.begin(), columns.end());
-  std::optional<ArrowProgram> program;
+  std::unique_ptr<ArrowProgram> program;
   try {
-    program.emplace(std::move(arguments));
+    program = std::make_unique<ArrowProgram>(std::move(arguments));
   } catch (const RuntimeFault& error) {
     throw RuntimeFault(path + ": " + error.what());
   }
