@@ -10,6 +10,7 @@
 #include "core/errors.hpp"
 #include "core/pretrained/gguf_word_splits.hpp"
 #include "core/text/sentence_pieces.hpp"
+#include "core/text/utf8.hpp"
 
 namespace capstan {
 namespace {
@@ -136,6 +137,14 @@ Json with_type(const char* type) {
   return made;
 }
 
+bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0, size = 0; at < text.size(); at += size) {
+    size = text[at] == '\0' ? 1 : utf8_sequence_length(text.substr(at));
+    if (size == 0) return false;
+  }
+  return true;
+}
+
 Json::Array pairs_of(const std::vector<std::string_view>& merges) {
   Json::Array pairs;
   for (const std::string_view merge : merges) pairs.push_back(std::string(merge));
@@ -154,6 +163,10 @@ class GgufVocabulary {
                    "are read. Name a folder of the same model with tokenizer.json.");
     }
     texts_ = reader_.texts("tokenizer.ggml.tokens");
+    if (texts_.empty()) reader_.fail("tokenizer.ggml.tokens is empty.");
+    for (std::size_t id = 0; id < texts_.size(); ++id) {
+      if (!is_utf8(texts_[id])) reader_.fail("tokenizer.ggml.tokens[" + std::to_string(id) + "] is not UTF-8.");
+    }
     kinds_ = reader_.kinds(texts_.size());
   }
 
@@ -176,6 +189,11 @@ class GgufVocabulary {
 
  private:
   std::string text_of(std::int64_t id) const { return std::string(texts_[static_cast<std::size_t>(id)]); }
+
+  /// Whether an id has no token: converters put "[PAD17]" there, because a file has a text for each row.
+  bool stands_for_none(std::size_t id) const {
+    return kinds_[id] == TokenKind::kUnused && texts_[id] == "[PAD" + std::to_string(id) + "]";
+  }
 
   Json::Array added_tokens(bool with_unknown) const {
     Json::Array added;
@@ -202,7 +220,7 @@ class GgufVocabulary {
     begins_ = split->begins;
     Json::Object vocabulary;
     for (std::size_t id = 0; id < texts_.size(); ++id) {
-      vocabulary.emplace_back(std::string(texts_[id]), static_cast<std::int64_t>(id));
+      if (!stands_for_none(id)) vocabulary.emplace_back(std::string(texts_[id]), static_cast<std::int64_t>(id));
     }
     Json made = Json::object();
     made["version"] = "1.0";
@@ -265,7 +283,9 @@ class GgufVocabulary {
     made["pre_tokenizer"] = with_type("BertPreTokenizer");
     made["decoder"] = with_type("WordPiece");
     Json model = with_type("WordPiece");
-    model["unk_token"] = text_of(reader_.id("tokenizer.ggml.unknown_token_id", texts_.size(), 100));
+    const std::int64_t unknown = reader_.id("tokenizer.ggml.unknown_token_id", texts_.size(), 100);
+    if (unknown < 0) reader_.fail("it has no tokenizer.ggml.unknown_token_id, which its tokenizer needs.");
+    model["unk_token"] = text_of(unknown);
     model["vocab"] = std::move(vocabulary);
     made["model"] = std::move(model);
     begins_ = ends_ = true;

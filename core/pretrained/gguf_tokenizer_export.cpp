@@ -11,6 +11,7 @@
 #include "core/text/sentence_pieces.hpp"
 #include "core/text/tokenizer/field.hpp"
 #include "core/text/tokenizer/post_processor.hpp"
+#include "core/text/tokenizer/tokenizer.hpp"
 
 namespace capstan {
 namespace {
@@ -262,6 +263,7 @@ class Translation {
 GgufTokenizerMetadata gguf_tokenizer_metadata(const Json& tokenizer, const Json& config,
                                               const std::optional<std::string>& chat_template,
                                               std::int64_t vocabulary) {
+  const tokenizer::Tokenizer checked(tokenizer, "tokenizer.json");  // every value is of its type from here on
   return Translation(tokenizer, config, vocabulary).make(chat_template);
 }
 

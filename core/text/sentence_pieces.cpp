@@ -136,7 +136,9 @@ Json model_of(const SentencePieces& pieces) {
   model["fuse_unk"] = true;
   Json::Object vocabulary;
   for (std::size_t id = 0; id < pieces.pieces.size(); ++id) {
-    vocabulary.emplace_back(pieces.pieces[id].text, static_cast<std::int64_t>(id));
+    // No text has an unused piece, and none is merged of one.
+    const SentencePieces::Piece& piece = pieces.pieces[id];
+    if (piece.kind != Kind::kUnused) vocabulary.emplace_back(piece.text, static_cast<std::int64_t>(id));
   }
   model["vocab"] = std::move(vocabulary);
   model["merges"] = merges_of(pieces);

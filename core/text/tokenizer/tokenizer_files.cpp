@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -90,25 +92,33 @@ class Settings {
 /// Puts the tokens of added_tokens_decoder into a tokenizer.json: a text that the vocabulary has otherwise under an id
 /// gives way, as transformers has it.
 void add_tokens(Json& tokenizer, const Settings& settings) {
-  Json::Array& added = tokenizer["added_tokens"].as_array();
-  Json& vocabulary = tokenizer["model"]["vocab"];
-  for (AddedToken& token : settings.added_tokens()) {
-    std::erase_if(added, [&](const Json& other) {
-      return other.at("id") == Json(token.id) || other.at("content") == token.json.at("content");
-    });
-    const Json text = token.json.at("content");
-    if (vocabulary.is_array()) {
-      Json::Array& pieces = vocabulary.as_array();
-      if (token.id < static_cast<std::int64_t>(pieces.size())) {
-        pieces[static_cast<std::size_t>(token.id)].as_array()[0] = text;
-      }
-    } else {
-      std::erase_if(vocabulary.as_object(), [&](const Json::Member& member) {
-        return (member.second == Json(token.id)) != (member.first == text.as_string());
-      });
-    }
-    added.push_back(std::move(token.json));
+  std::vector<AddedToken> tokens = settings.added_tokens();
+  std::map<std::int64_t, std::string> texts;
+  std::map<std::string, std::int64_t, std::less<>> ids;
+  for (const AddedToken& token : tokens) {
+    texts[token.id] = token.json.at("content").as_string();
+    ids[texts[token.id]] = token.id;
   }
+  const auto gives_way = [&](std::int64_t id, const std::string& text) {
+    const auto of_id = texts.find(id);
+    const auto of_text = ids.find(text);
+    return (of_id != texts.end() && of_id->second != text) || (of_text != ids.end() && of_text->second != id);
+  };
+  Json& vocabulary = tokenizer["model"]["vocab"];
+  if (vocabulary.is_array()) {
+    const auto end = static_cast<std::int64_t>(vocabulary.size());
+    for (const auto& [id, text] : texts) {
+      if (id < end) vocabulary.as_array()[static_cast<std::size_t>(id)].as_array()[0] = text;
+    }
+  } else {
+    std::erase_if(vocabulary.as_object(),
+                  [&](const Json::Member& member) { return gives_way(member.second.as_integer(), member.first); });
+  }
+  Json::Array& added = tokenizer["added_tokens"].as_array();
+  std::erase_if(added, [&](const Json& other) {
+    return texts.contains(other.at("id").as_integer()) || ids.contains(other.at("content").as_string());
+  });
+  for (AddedToken& token : tokens) added.push_back(std::move(token.json));
   std::sort(added.begin(), added.end(),
             [](const Json& a, const Json& b) { return a.at("id").as_integer() < b.at("id").as_integer(); });
 }

@@ -29,17 +29,18 @@ std::vector<std::string> names(const CarriedFiles& files) {
 TEST(CarriedFiles, AreThoseOfTheTokenizerAndComeBackAsTheyWere) {
   const TemporaryFolder folder;
   const std::string bytes("\0\xff{}\n", 5);
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json",
-                           "vocab.json", "merges.txt", "chat_template.jinja", "generation_config.json"}) {
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "vocab.json",
+        "merges.txt", "chat_template.jinja", "generation_config.json", "qwen.tiktoken", "spiece.model"}) {
     folder.write(name, bytes);
   }
   for (const char* other : {"config.json", "model.safetensors", "README.md", "modeling_net.py", "tokenizers/a"}) {
     folder.write(other, "x");
   }
   const CarriedFiles files = read_carried_files(folder.path());
-  EXPECT_THAT(names(files),
-              ElementsAre("chat_template.jinja", "generation_config.json", "merges.txt", "special_tokens_map.json",
-                          "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json"));
+  EXPECT_THAT(names(files), ElementsAre("chat_template.jinja", "generation_config.json", "merges.txt", "qwen.tiktoken",
+                                        "special_tokens_map.json", "spiece.model", "tokenizer.json", "tokenizer.model",
+                                        "tokenizer_config.json", "vocab.json"));
   const TemporaryFolder out;
   write_carried_files(out.path(), files);
   EXPECT_EQ(test::read_bytes(out / "tokenizer.model"), bytes);
@@ -82,12 +83,12 @@ TEST(CarriedFiles, OfAGgufFileGiveAFolderItsTokenizer) {
                             "merges": ["a b"]})"));
   EXPECT_EQ(Json::parse(test::read_bytes(out / "tokenizer_config.json")).at("eos_token"), Json("b"));
 
-  folder.write("m.gguf", with("llama"));
+  folder.write("m.gguf", with("rwkv"));
   ::testing::internal::CaptureStderr();
   write_carried_files(other.path(), read_carried_files(folder / "m.gguf"));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("no tokenizer.json is written: the GGUF file that the model came from: its tokenizer is of the "
-                        "kind 'llama'"));
+                        "kind 'rwkv'"));
   EXPECT_FALSE(std::filesystem::exists(other / "tokenizer.json"));
 }
 

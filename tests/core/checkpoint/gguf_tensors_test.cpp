@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <c10/util/Half.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -121,6 +122,26 @@ TEST_F(GgufTensors, OfSixteenBitsAreMappedInTheirType) {
   EXPECT_EQ(found.at("lm_head.weight").values.scalar_type(), at::kHalf);
   EXPECT_EQ(found.at("model.norm.weight").values.scalar_type(), at::kBFloat16);
   EXPECT_FALSE(found.at("lm_head.weight").read);
+}
+
+TEST_F(GgufTensors, OfAllPartsOfAModelAreRead) {
+  const auto split = [](GgufBytes& file, std::uint32_t number) {
+    return file.count("split.no", number).count("split.count", 2).bytes();
+  };
+  GgufBytes first = small_llama(), second;
+  first.tensor("blk.0.ffn_norm.weight", 0, {8}, GgufBytes::floats({1, 2, 3, 4, 5, 6, 7, 8}));
+  second.tensor("output_norm.weight", 0, {8}, GgufBytes::floats({8, 7, 6, 5, 4, 3, 2, 1}))
+      .tensor("blk.0.attn_q.weight", 0, {8, 1}, GgufBytes::floats({0, 1, 2, 3, 4, 5, 6, 7}));
+  folder_.write("m-00001-of-00002.gguf", split(first, 0));
+  folder_.write("m-00002-of-00002.gguf", split(second, 1));
+  const auto found = GgufWeights(folder_ / "m-00001-of-00002.gguf")
+                         .read({"model.layers.0.post_attention_layernorm.weight", "model.norm.weight",
+                                "model.layers.0.self_attn.q_proj.weight"});
+  EXPECT_EQ(all(found.at("model.layers.0.post_attention_layernorm.weight"))[7].item<float>(), 8);
+  EXPECT_EQ(all(found.at("model.norm.weight"))[0].item<float>(), 8);
+  // Rows in pairs, of 2 heads of 4.
+  EXPECT_TRUE(at::equal(all(found.at("model.layers.0.self_attn.q_proj.weight")).flatten(),
+                        at::tensor({0.0F, 2.0F, 1.0F, 3.0F, 4.0F, 6.0F, 5.0F, 7.0F})));
 }
 
 TEST_F(GgufTensors, OfAnotherModelAreNamed) {

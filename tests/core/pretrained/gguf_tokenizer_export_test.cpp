@@ -78,6 +78,8 @@ TEST(GgufTokenizerExport, OfByteLevelBpeGivesTheSameTokens) {
   const GgufTokenizer back = read_back(metadata);
   EXPECT_EQ(back.config.at("chat_template"), Json("{{ messages }}"));
   EXPECT_THAT(ids_of(back.tokenizer, "ab 1<end>"), ElementsAre(256, 257, ' ', '1', 256));
+  // Ids without a token stay without.
+  EXPECT_EQ(tokenizer::Tokenizer(back.tokenizer, "f").text(258), nullptr);
 }
 
 TEST(GgufTokenizerExport, NamesThePatternByTheTable) {
@@ -153,6 +155,8 @@ TEST(GgufTokenizerExport, RefusesWhatLlamaCppHasNoEqualOf) {
               HasSubstr("it has no tokens for bytes (byte_fallback)"));
   EXPECT_THAT(with("model", R"({"type": "Unigram", "vocab": [["a", 0]]})"),
               HasSubstr("its tokenizer is of the type Unigram, and a GGUF file that is written here holds BPE."));
+  EXPECT_THAT(with("model", R"({"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]})"),
+              HasSubstr("tokenizer.json: model.merges[0]: must be two tokens"));
   EXPECT_THAT(refusal(byte_level(), 257),
               HasSubstr("the token 'ab' has the id 257, and the model's vocab_size is 257."));
 }

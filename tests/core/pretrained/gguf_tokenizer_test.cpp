@@ -148,6 +148,13 @@ TEST(GgufTokenizer, NamesWhatIsWrong) {
               HasSubstr("splits words as 'kimi-k2' (tokenizer.ggml.pre), and known are a.x-4.0, bloom, "));
   EXPECT_THAT(failure(sentence_pieces("llama").count("tokenizer.ggml.bos_token_id", 9)),
               HasSubstr("tokenizer.ggml.bos_token_id must be the number of a token, below 9."));
+  const auto with_tokens = [](const char* kind, const std::vector<std::string>& texts) {
+    return GgufBytes().words("tokenizer.ggml.model", kind).add("tokenizer.ggml.tokens", 9, GgufBytes::texts(texts));
+  };
+  EXPECT_THAT(failure(with_tokens("t5", {})), HasSubstr("tokenizer.ggml.tokens is empty."));
+  EXPECT_THAT(failure(with_tokens("t5", {"a", "\xC3"})), HasSubstr("tokenizer.ggml.tokens[1] is not UTF-8."));
+  EXPECT_THAT(failure(with_tokens("bert", {"a"})),
+              HasSubstr("it has no tokenizer.ggml.unknown_token_id, which its tokenizer needs."));
   EXPECT_THAT(failure(sentence_pieces("t5").count("tokenizer.ggml.precompiled_charsmap", 9)),
               HasSubstr("tokenizer.ggml.precompiled_charsmap must be an array of bytes."));
   EXPECT_THAT(failure(GgufBytes()

@@ -509,6 +509,17 @@ TEST_F(OtherFiles, OfSentencePieceAreNamedWithWhatIsWrong) {
             "tokenizer_config.json: added_tokens_decoder.x: must be under the id of a token, from 0 to 9,999,999.");
 }
 
+TEST_F(OtherFiles, OfSentencePieceWithAnyByteChangedAreReadOrRefused) {
+  const std::string whole = sentence_pieces(2, field(40, 0));
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    for (const char byte : {'\0', '\x01', '\x7f', '\xff'}) {
+      std::string changed = whole;
+      changed[at] = byte;
+      fault("tokenizer.model", changed);  // lets any other exception through
+    }
+  }
+}
+
 TEST_F(OtherFiles, OfTiktokenAreNamedWithTheLine) {
   // "a", "b", "ab" in base64.
   const std::string ranks = "YQ== 0\nYg== 1\nYWI= 2\n";
