@@ -17,22 +17,25 @@ enum TrainerField { kModelType = 3, kSuffixes = 24, kByteFallback = 35, kUnknown
 enum NormalizerField { kCharacterMap = 2, kDummyPrefix = 3, kTrims = 4, kEscapes = 5 };
 enum ModelType { kUnigram = 1, kBpe = 2, kWord = 3, kCharacter = 4 };
 
+using Message = protozero::pbf_reader;
+using WireType = protozero::pbf_wire_type;
+
 class Parser {
  public:
   explicit Parser(const std::string& where) : where_(where) {}
 
   SentencePieceFile parse(std::string_view bytes) {
-    protozero::pbf_reader model(bytes.data(), bytes.size());
+    Message model(bytes.data(), bytes.size());
     while (model.next()) {
       switch (model.tag()) {
         case kPieces:
-          take_piece(model.get_message());
+          take_piece(part_of(model));
           break;
         case kTrainer:
-          take_trainer(model.get_message());
+          take_trainer(part_of(model));
           break;
         case kNormalizer:
-          take_normalizer(model.get_message());
+          take_normalizer(part_of(model));
           break;
         default:
           model.skip();
@@ -46,15 +49,39 @@ class Parser {
   [[noreturn]] void fail(const std::string& defect) const { throw RuntimeFault(where_ + ": " + defect); }
 
  private:
-  void take_piece(protozero::pbf_reader message) {
+  /// protozero takes a field's word for its type.
+  void demand(const Message& message, WireType type) const {
+    if (!message.has_wire_type(type)) {
+      fail("it is damaged, or not a model of SentencePiece: field " + std::to_string(message.tag()) +
+           " is of another type than SentencePiece's.");
+    }
+  }
+  Message part_of(Message& message) const {
+    demand(message, WireType::length_delimited);
+    return message.get_message();
+  }
+  std::string bytes_of(Message& message) const {
+    demand(message, WireType::length_delimited);
+    return message.get_string();
+  }
+  float float_of(Message& message) const {
+    demand(message, WireType::fixed32);
+    return message.get_float();
+  }
+  std::int32_t number_of(Message& message) const {
+    demand(message, WireType::varint);
+    return message.get_int32();
+  }
+
+  void take_piece(Message message) {
     SentencePieces::Piece piece;
     while (message.next()) {
       if (message.tag() == kText) {
-        piece.text = message.get_string();
+        piece.text = bytes_of(message);
       } else if (message.tag() == kScore) {
-        piece.score = message.get_float();
+        piece.score = float_of(message);
       } else if (message.tag() == kKind) {
-        piece.kind = kind_of(message.get_enum());
+        piece.kind = kind_of(number_of(message));
       } else {
         message.skip();
       }
@@ -75,7 +102,7 @@ class Parser {
     return static_cast<SentencePieces::Kind>(number);
   }
 
-  void take_trainer(protozero::pbf_reader message) {
+  void take_trainer(Message message) {
     file_.pieces.has_merges = false;  // the unigram model is the default
     file_.pieces.unknown = 0;
     file_.begin = 1;
@@ -83,23 +110,23 @@ class Parser {
     while (message.next()) {
       switch (message.tag()) {
         case kModelType:
-          take_model_type(message.get_enum());
+          take_model_type(number_of(message));
           break;
         case kSuffixes:
-          if (message.get_bool())
+          if (number_of(message) != 0)
             fail("its spaces stand behind words (treat_whitespace_as_suffix), which is not known here.");
           break;
         case kByteFallback:
-          file_.pieces.has_bytes = message.get_bool();
+          file_.pieces.has_bytes = number_of(message) != 0;
           break;
         case kUnknownId:
-          file_.pieces.unknown = message.get_int32();
+          file_.pieces.unknown = number_of(message);
           break;
         case kBeginId:
-          file_.begin = message.get_int32();
+          file_.begin = number_of(message);
           break;
         case kEndId:
-          file_.end = message.get_int32();
+          file_.end = number_of(message);
           break;
         default:
           message.skip();
@@ -118,21 +145,22 @@ class Parser {
     file_.pieces.has_merges = type == kBpe;
   }
 
-  void take_normalizer(protozero::pbf_reader message) {
+  void take_normalizer(Message message) {
     file_.pieces.trims_spaces = true;  // the defaults of normalizer_spec
     while (message.next()) {
       switch (message.tag()) {
         case kCharacterMap:
-          file_.pieces.character_map = message.get_string();
+          file_.pieces.character_map = bytes_of(message);
           break;
         case kDummyPrefix:
-          file_.pieces.prefix = message.get_bool() ? SentencePieces::Prefix::kFirst : SentencePieces::Prefix::kNone;
+          file_.pieces.prefix =
+              number_of(message) != 0 ? SentencePieces::Prefix::kFirst : SentencePieces::Prefix::kNone;
           break;
         case kTrims:
-          file_.pieces.trims_spaces = message.get_bool();
+          file_.pieces.trims_spaces = number_of(message) != 0;
           break;
         case kEscapes:
-          if (!message.get_bool()) fail("its spaces are not marked (escape_whitespaces), which is not known here.");
+          if (number_of(message) == 0) fail("its spaces are not marked (escape_whitespaces), which is not known here.");
           break;
         default:
           message.skip();
