@@ -15,6 +15,8 @@
 #include "core/checkpoint/checkpoint_name.hpp"
 #include "core/checkpoint/deepspeed/notes.hpp"
 #include "core/checkpoint/dtypes.hpp"
+#include "core/checkpoint/trainer_folder.hpp"
+#include "core/checkpoint/whole_tensors.hpp"
 #include "core/keep/checkpoint_lookup.hpp"
 #include "core/registry/file_hash.hpp"
 #include "core/text/numbers.hpp"
@@ -23,40 +25,15 @@
 namespace capstan::cli {
 namespace {
 
-/// A tensor of a checkpoint with its parts, in the order of their elements.
-struct WholeTensor {
-  std::vector<const CheckpointTensor*> parts;
-
-  const CheckpointTensor& first() const { return *parts.front(); }
-};
-
-std::vector<WholeTensor> whole_tensors(const CheckpointContents& contents) {
-  std::vector<WholeTensor> all;
-  std::map<std::pair<std::string, std::string>, std::size_t> places;
-  for (const CheckpointTensor& part : contents.tensors) {
-    const auto [place, added] = places.emplace(std::pair(part.parameter, part.state), all.size());
-    if (added) all.emplace_back();
-    all[place->second].parts.push_back(&part);
-  }
-  for (WholeTensor& tensor : all) {
-    std::sort(tensor.parts.begin(), tensor.parts.end(),
-              [](const auto* a, const auto* b) { return a->offset < b->offset; });
-  }
-  return all;
-}
-
 /// SHA-256 of the values as float32, little-endian, row-major.
 std::string hash_of(const WholeTensor& tensor) {
   constexpr std::int64_t kBlock = 1 << 20;
-  std::size_t part = 0;
-  std::int64_t at = 0;
+  ElementReader reader(tensor);
   at::Tensor block;
   return sha256_of([&]() -> std::span<const std::byte> {
-    while (part < tensor.parts.size() && at == tensor.parts[part]->values.numel()) ++part, at = 0;
-    if (part == tensor.parts.size()) return {};
-    const std::int64_t count = std::min(kBlock, tensor.parts[part]->values.numel() - at);
-    block = tensor.parts[part]->values.reshape({-1}).narrow(0, at, count).to(at::kFloat);
-    at += count;
+    block = reader.next(kBlock);
+    if (!block.defined()) return {};
+    block = block.to(at::kFloat);
     return {static_cast<const std::byte*>(block.const_data_ptr()), block.nbytes()};
   });
 }
@@ -121,6 +98,10 @@ Json summary(const CheckpointName& name, const std::string& tag, const Checkpoin
     const Json* notes = state.find(list);
     for (const Json& note : notes != nullptr ? notes->as_array() : Json::Array()) json["notes"].push_back(note);
   }
+  if (const auto trainer = read_trainer_state(name.dir)) {
+    json["trainer"]["step"] = trainer->step;
+    json["trainer"]["epoch"] = trainer->epoch ? Json(*trainer->epoch) : Json();
+  }
   json["other_tags"] = Json::array();
   for (const std::string& other : other_tags(name, tag)) json["other_tags"].push_back(other);
   return json;
@@ -165,14 +146,24 @@ std::string tensors_text(const Json& tensors) {
          line_of("buffers: ", {buffers.begin(), buffers.end()}) + line_of("files: ", {files.begin(), files.end()});
 }
 
+/// What the Trainer of transformers says of the folder.
+std::string trainer_text(const Json& json) {
+  const Json* trainer = json.find("trainer");
+  if (trainer == nullptr) return "";
+  const Json& epoch = trainer->at("epoch");
+  return "  transformers' Trainer: step " + grouped(trainer->at("step").as_integer()) +
+         (epoch.is_null() ? "" : ", epoch " + short_number(epoch.as_number())) + "\n";
+}
+
 std::string summary_text(const Json& json) {
   const auto number = [&](const char* name) { return json.at(name).is_integer() ? json.at(name).as_integer() : 0; };
   std::string text =
       json.at("tag").as_string() + ", by " + json.at("written_by").as_string() + ": ZeRO stage " +
       text_or(json.at("zero_stage"), "0") + ", " + counted(number("world_size"), "process", "processes") + "\n  step " +
-      grouped(number("global_steps")) + " (" + grouped(number("skipped_steps")) + " skipped), " +
-      counted(number("global_samples"), "sample") + "; optimizer " + text_or(json.at("optimizer"), "not named") +
-      ", scheduler " + text_or(json.at("scheduler"), "none") + "\n" + tensors_text(json.at("tensors"));
+      grouped(number("global_steps")) + " (" + grouped(number("skipped_steps")) + " skipped)" +
+      (json.at("global_samples").is_null() ? "" : ", " + counted(number("global_samples"), "sample")) + "; optimizer " +
+      text_or(json.at("optimizer"), "not named") + ", scheduler " + text_or(json.at("scheduler"), "none") + "\n" +
+      trainer_text(json) + tensors_text(json.at("tensors"));
   std::vector<std::string> tied;
   for (const std::string& name : names_of(json.at("tied"))) {
     tied.push_back(name + " is " + json.at("tied").at(name).as_string());

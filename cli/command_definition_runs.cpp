@@ -23,6 +23,12 @@ void evaluation_options(Overrides& keys) {
                "Evaluations without a lower loss that end the training; 0: none do");
 }
 
+void sample_options(Overrides& keys) {
+  keys.integer("--sample-every", "capstan.run.sample_every",
+               "Steps between texts that the model writes, also before the first step and at the end; 0: none");
+  keys.list("--sample-prompts", "capstan.run.sample_prompts", "The texts that it continues", "TEXT");
+}
+
 }  // namespace
 
 void Definition::define_train() {
@@ -38,6 +44,10 @@ void Definition::define_train() {
   keys.text("--save", "capstan.run.save_dir", "DIR", "Folder for checkpoints");
   saving_options(keys);
   text_option(app, "--resume", train.resume, "DIR[:TAG]", "Continue from a checkpoint, the latest without TAG");
+  flag(app, "--fresh-optimizer", train.fresh_optimizer,
+       "With --resume: begin the optimizer's states anew, or with another optimizer")
+      ->needs("--resume");
+  flag(app, "--fresh-schedule", train.fresh_schedule, "With --resume: begin the schedule anew")->needs("--resume");
   text_option(app, "--init-from", train.init_from, "PATH",
               "Start from the weights of a safetensors file, a checkpoint or a folder of transformers")
       ->excludes("--resume");
@@ -45,6 +55,7 @@ void Definition::define_train() {
             "Checkpoint (DIR[:TAG]) or safetensors file that layer reduction takes layers from");
   keys.list("--eval-data", "capstan.data.eval_path", "Files or folders to evaluate on");
   evaluation_options(keys);
+  sample_options(keys);
   keys.integer("--seed", "capstan.run.seed", "Seed of initial values, data order and dropout");
   keys.integer("--seq", "capstan.data.sequence_length", "Tokens a sample; the model's own length without it");
   app.add_flag_function(
@@ -193,6 +204,7 @@ void Definition::define_generate() {
   text_option(app, "--tokenizer", generate.tokenizer, "PATH",
               "Folder with tokenizer.json, or GGUF file; what came with the weights without it");
   count_option(app, "--max-new", generate.max_new, "New tokens at most; 64 without it");
+  count_option(app, "--batch", generate.batch, "Prompts of a file to continue together, at most 64; 8 without it");
   app.add_option("--temperature", generate.temperature,
                  "Divides the logits before a token is drawn; 0, the likeliest token, without it")
       ->type_name("T");

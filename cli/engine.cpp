@@ -22,6 +22,10 @@ struct Run {
   int operator()(const PlanArguments& arguments) const { return plan(arguments); }
   int operator()(const VerifyArguments& arguments) const { return verify(arguments); }
   int operator()(const CheckpointShowArguments& arguments) const { return checkpoint_show(arguments); }
+  int operator()(const CheckpointListArguments& arguments) const { return checkpoint_list(arguments); }
+  int operator()(const CheckpointPruneArguments& arguments) const { return checkpoint_prune(arguments); }
+  int operator()(const CheckpointVerifyArguments& arguments) const { return checkpoint_verify(arguments); }
+  int operator()(const CheckpointDiffArguments& arguments) const { return checkpoint_diff(arguments); }
   int operator()(const ModelShowArguments& arguments) const { return model_show(arguments); }
   int operator()(const AttentionShowArguments& arguments) const { return attention_show(arguments); }
   template <class T>

@@ -4,11 +4,13 @@
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_name.hpp"
+#include "core/checkpoint/trainer_folder.hpp"
 #include "core/comm/communicator.hpp"
 #include "core/config/component_params.hpp"
 #include "core/config/config_document.hpp"
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
+#include "core/pretrained/model_source.hpp"
 #include "core/registry/registry.hpp"
 #include "core/run/run_model.hpp"
 
@@ -99,14 +101,19 @@ void add_saved_model(RunSource& source, const std::string& checkpoint) {
   const std::string tag = tag_of(name);
   const Json state = read_checkpoint_state(name.dir, tag);
   const SavedRunFacts run{state, name.dir + ", " + tag, {}};
-  if (has_saved_model(run))
-    source.context.overrides.emplace_back("capstan.model", *member(run.config(), "capstan", "model"));
+  auto& overrides = source.context.overrides;
+  if (has_saved_model(run)) {
+    overrides.emplace(overrides.begin(), "capstan.model", *member(run.config(), "capstan", "model"));
+  } else if (is_trainer_folder(name.dir)) {
+    Json model = Json::object();
+    model["type"] = "hf:" + name.dir;
+    overrides.emplace(overrides.begin(), "capstan.model", std::move(model));
+  }
 }
 
 const Json* saved_model_config(const SavedRunFacts& run) {
-  const Json* model = member(run.config(), "capstan", "model");
-  const Json* config = model != nullptr && model->is_object() ? member(*model, "params", "config") : nullptr;
-  return config != nullptr && config->is_object() && config->find("model_type") != nullptr ? config : nullptr;
+  const Json* config = pretrained_config(run.config());
+  return config != nullptr && config->find("model_type") != nullptr ? config : nullptr;
 }
 
 Model saved_model_with(const SavedRunFacts& run, const Json& params) {

@@ -12,7 +12,9 @@
 #include "cli/progress_bar.hpp"
 #include "cli/saved_setup.hpp"
 #include "cli/settings_text.hpp"
+#include "cli/tokenizer_check.hpp"
 #include "cli/traffic_text.hpp"
+#include "core/config/resolve/pretrained.hpp"
 #include "core/run/run.hpp"
 #include "core/run/run_model.hpp"
 
@@ -22,7 +24,8 @@ namespace {
 /// The output of the command: settings, lines, a progress bar, and the report of --report.
 class Shown {
  public:
-  explicit Shown(const TrainArguments& arguments) : report_(arguments.report), progress_(arguments.progress) {}
+  explicit Shown(const TrainArguments& arguments)
+      : report_(arguments.report), progress_(arguments.progress), init_from_(arguments.init_from) {}
 
   RunParts parts();
 
@@ -38,6 +41,7 @@ class Shown {
 
   std::string report_;
   bool progress_;
+  std::string init_from_;
   std::shared_ptr<const Dataset> data_;
   CommsLog::TrafficByName before_step_, after_step_;  // what had been sent before the last step, and at its end
   std::optional<Engine> engine_;  // where the report is asked for: it records from the engine's first call on
@@ -66,6 +70,8 @@ RunParts Shown::parts() {
 }
 
 RunData Shown::open(const LoadedConfig& loaded, const Model& model) {
+  warn_of_another_tokenizer(loaded.config.run.data_paths,
+                            init_from_.empty() ? initial_weights(loaded.config) : init_from_);
   data_ = std::make_shared<const Dataset>(open_data(loaded.config.run.data_paths, "capstan.data.path", loaded, model));
   return run_data(data_);
 }
@@ -99,7 +105,10 @@ int train(const TrainArguments& arguments) {
   RunSource source = source_of(arguments.config);
   if (!arguments.resume.empty()) add_saved_model(source, arguments.resume);
   Run run(std::move(source), shown.parts(),
-          {.resume = arguments.resume, .init_from = arguments.init_from, .handles_signals = true});
+          {.resume = arguments.resume,
+           .init_from = arguments.init_from,
+           .handles_signals = true,
+           .load = {.optimizer_states = !arguments.fresh_optimizer, .schedule = !arguments.fresh_schedule}});
   return run.train();
 }
 

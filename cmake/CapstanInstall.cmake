@@ -33,7 +33,7 @@ list(TRANSFORM _sections REPLACE "^#include \"core/(.*)\"$" "\\1")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${_config})
 foreach(_header
     comm/comms_log.hpp
-    components/model_host.hpp components/progress.hpp
+    components/model_host.hpp components/progress.hpp keep/load_options.hpp
     config/config.hpp config/typed/config.hpp config/typed/section_values.hpp ${_sections}
     data/batch_order.hpp data/dataset.hpp
     elastic/snapshot_folder.hpp elastic/snapshot_segment.hpp

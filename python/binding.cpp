@@ -189,9 +189,9 @@ void show_engine(py::module_& module) {
              self.engine().finish_saving();
            })
       .def("load_weights",
-           [](PyEngine& self, const std::string& path) {
+           [](PyEngine& self, const std::string& path, bool strict) {
              const Unlocked unlocked;
-             return self.engine().load_weights(path).dump();
+             return self.engine().load_weights(path, strict).dump();
            })
       .def("load_teacher",
            [](PyEngine& self, const std::string& path) {

@@ -333,7 +333,7 @@ void PyEngine::end_no_sync() {
 }
 
 std::string PyEngine::load_checkpoint(const std::string& dir, const std::string& tag, bool strict,
-                                      const py::function& fault_of) {
+                                      bool optimizer_states, bool schedule, const py::function& fault_of) {
   Engine& engine = this->engine();
   std::string state;
   const auto check = [&](const Json& client_state) {
@@ -344,7 +344,8 @@ std::string PyEngine::load_checkpoint(const std::string& dir, const std::string&
   };
   {
     const Unlocked unlocked;
-    state = engine.load_checkpoint(dir, tag, check, strict).dump();
+    const LoadOptions options{.strict = strict, .optimizer_states = optimizer_states, .schedule = schedule};
+    state = engine.load_checkpoint(dir, tag, check, options).dump();
   }
   forwards_ = 0;
   after_backward_ = false;

@@ -78,9 +78,9 @@ class PyEngine {
   /// Calls of step() so far.
   std::int64_t micro_steps() const { return micro_steps_; }
   /// `fault_of(client_state)` says, before anything changes, what is wrong with the client state, a text of JSON; "":
-  /// nothing is. `strict`: as of Engine::load_checkpoint().
-  std::string load_checkpoint(const std::string& dir, const std::string& tag, bool strict,
-                              const pybind11::function& fault_of);
+  /// nothing is. The flags are the members of LoadOptions.
+  std::string load_checkpoint(const std::string& dir, const std::string& tag, bool strict, bool optimizer_states,
+                              bool schedule, const pybind11::function& fault_of);
 
  private:
   static std::vector<PyEngine*>& living();

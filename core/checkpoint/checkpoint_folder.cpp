@@ -7,14 +7,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <system_error>
+#include <thread>
 #include <tuple>
 
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/deepspeed/deepspeed_folder.hpp"
 #include "core/checkpoint/output_file.hpp"
+#include "core/checkpoint/torch_dcp/read_torch_dcp.hpp"
 #include "core/data/mapped_file.hpp"
 #include "core/elastic/save_fence.hpp"
 #include "core/errors.hpp"
@@ -25,31 +28,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> names_in(const fs::path& dir) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator entries(dir, error);
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    names.push_back(entries->path().filename().string());
-  }
-  if (error) throw RuntimeFault("checkpoints in '" + dir.string() + "': " + error.message() + ".");
-  return names;
-}
-
 bool is_there(const fs::path& path) {
   std::error_code error;
   return fs::exists(path, error);
 }
 
-void remove_or_warn(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) {
-    log::warning("'" + path.string() + "' is left of an older checkpoint and cannot be deleted: " + error.message() +
-                 ".");
-  }
-}
-
+constexpr int kLockTries = 50;
+constexpr std::chrono::milliseconds kLockPause{20};
 constexpr std::string_view kPartial = ".partial-", kReplaced = ".replaced";
 
 fs::path replaced_path(const fs::path& dir, const std::string& tag) {
@@ -72,12 +57,37 @@ std::string tags_text(const fs::path& dir) {
 
 }  // namespace
 
+std::vector<std::string> folder_names(const fs::path& dir) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator entries(dir, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    names.push_back(entries->path().filename().string());
+  }
+  if (error) throw RuntimeFault("checkpoints in '" + dir.string() + "': " + error.message() + ".");
+  return names;
+}
+
+void remove_or_warn(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) {
+    log::warning("'" + path.string() + "' is left of an older checkpoint and cannot be deleted: " + error.message() +
+                 ".");
+  }
+}
+
 FolderLock::FolderLock(const fs::path& dir, bool may_be_taken)
     : descriptor_(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (descriptor_ < 0) {
     throw RuntimeFault("checkpoints in '" + dir.string() + "': " + std::generic_category().message(errno) + ".");
   }
-  held_ = flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+  // capstan checkpoint prune holds it for a rename.
+  for (int tries = 0; tries < kLockTries; ++tries) {
+    held_ = flock(descriptor_, LOCK_EX | LOCK_NB) == 0;
+    if (held_ || errno != EWOULDBLOCK || may_be_taken) break;
+    std::this_thread::sleep_for(kLockPause);
+  }
   if (!held_ && errno == EWOULDBLOCK && !may_be_taken) {
     close(descriptor_);
     throw RuntimeFault("checkpoints in '" + dir.string() +
@@ -101,7 +111,7 @@ fs::path path_aside(const fs::path& dir, const std::string& name) {
 }
 
 void remove_leftovers(const fs::path& dir) {
-  for (const auto& name : names_in(dir)) {
+  for (const auto& name : folder_names(dir)) {
     if (is_partial(name)) {
       remove_or_warn(dir / name);
     } else if (name.starts_with('.') && name.ends_with(kReplaced)) {
@@ -113,6 +123,31 @@ void remove_leftovers(const fs::path& dir) {
       }
     }
   }
+}
+
+std::vector<std::string> unfinished_names(const fs::path& dir) {
+  std::vector<std::string> tags;
+  const auto add = [&](const fs::path& place) {
+    for (const std::string& name : folder_names(place)) {
+      if (!is_partial(name) || !is_there(place / name)) continue;
+      const std::string tag = name.substr(1, name.rfind(kPartial) - 1);
+      if (tag != kLatestName && tag != kBestName) tags.push_back(tag);
+    }
+  };
+  add(dir);
+  std::error_code error;
+  for (const std::string& name : folder_names(dir)) {
+    if (name.starts_with(".run-") && fs::is_directory(dir / name, error)) add(dir / name);
+  }
+  return tags;
+}
+
+fs::path move_out(const fs::path& dir, const fs::path& place, const std::string& tag) {
+  if (!is_there(dir / tag)) return {};
+  fs::path aside = path_aside(place, tag);
+  rename_synced(dir / tag, aside);
+  sync_folder(dir);
+  return aside;
 }
 
 fs::path put_in_place(const fs::path& aside, const fs::path& dir, const std::string& tag) {
@@ -178,7 +213,7 @@ namespace {
 
 std::vector<std::string> tags_that(const fs::path& dir, const std::function<bool(const fs::path& folder)>& count) {
   std::vector<std::string> tags;
-  for (const auto& name : names_in(dir)) {
+  for (const auto& name : folder_names(dir)) {
     if (!name.starts_with('.') && count(dir / name)) tags.push_back(name);
   }
   std::sort(tags.begin(), tags.end(), [](const auto& a, const auto& b) {
@@ -194,14 +229,16 @@ bool has_index(const fs::path& folder) { return is_there(folder / kIndexName); }
 std::vector<std::string> checkpoint_tags(const fs::path& dir) { return tags_that(dir, has_index); }
 
 std::vector<std::string> readable_tags(const fs::path& dir) {
-  return tags_that(dir, [](const fs::path& folder) { return has_index(folder) || is_deepspeed_folder(folder); });
+  return tags_that(dir, [](const fs::path& folder) {
+    return has_index(folder) || is_deepspeed_folder(folder) || is_torch_dcp_folder(folder);
+  });
 }
 
 std::string checkpoint_there(const fs::path& dir) {
   std::error_code error;
   if (!fs::is_directory(dir, error)) return "";
   std::string found;
-  for (const auto& name : names_in(dir)) {
+  for (const auto& name : folder_names(dir)) {
     // One whose replacement was cut off is a checkpoint too; one that another program wrote has no index.
     const bool replaced = name.starts_with('.') && name.ends_with(kReplaced);
     const std::string tag = replaced ? name.substr(1, name.size() - 1 - kReplaced.size()) : name;
@@ -218,10 +255,7 @@ std::string checkpoint_there(const fs::path& dir) {
   }
 }
 
-namespace {
-
-/// The tag that the file <dir>/<name> holds.
-std::string tag_in(const fs::path& dir, const char* name) {
+std::string tag_in_file(const fs::path& dir, const char* name) {
   const MappedFile file(dir / name);
   std::string tag(reinterpret_cast<const char*>(file.data()), file.size());
   tag.erase(tag.find_last_not_of(" \t\r\n") + 1);
@@ -234,20 +268,18 @@ std::string tag_in(const fs::path& dir, const char* name) {
   return tag;
 }
 
-}  // namespace
-
 std::string latest_tag(const fs::path& dir) {
   const std::string where = "checkpoints in '" + dir.string() + "': ";
   std::error_code error;
   if (!fs::is_directory(dir, error)) throw RuntimeFault(where + "there is no such folder.");
   if (!is_there(dir / kLatestName))
     throw RuntimeFault(where + "there is no file 'latest' to tell which." + tags_text(dir));
-  return tag_in(dir, kLatestName);
+  return tag_in_file(dir, kLatestName);
 }
 
 std::string best_tag(const fs::path& dir) {
   std::error_code error;
-  return fs::is_regular_file(dir / kBestName, error) ? tag_in(dir, kBestName) : "";
+  return fs::is_regular_file(dir / kBestName, error) ? tag_in_file(dir, kBestName) : "";
 }
 
 std::string tag_named(const fs::path& dir, const std::string& tag) {
@@ -286,11 +318,7 @@ void prune_checkpoints(const fs::path& dir, std::int64_t keep, const std::set<st
   for (const auto& tag : tags) {
     if (excess <= 0) break;
     if (tag == latest || tag == best) continue;
-    // Out of its name first: a checkpoint that is half deleted must not look like one.
-    const fs::path doomed = path_aside(place, tag);
-    rename_synced(dir / tag, doomed);
-    sync_folder(dir);
-    remove_or_warn(doomed);
+    if (const fs::path doomed = move_out(dir, place, tag); !doomed.empty()) remove_or_warn(doomed);
     --excess;
   }
 }

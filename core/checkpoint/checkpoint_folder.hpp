@@ -22,7 +22,7 @@ inline constexpr const char* kBestName = "best";
 /// Keeps others from saving into the folder for as long as it lives. Where the file system has no locks it holds none.
 class FolderLock {
  public:
-  /// Throws RuntimeFault when another save holds it, unless it `may_be_taken`: then it is not held.
+  /// Throws RuntimeFault when another save holds it for a second, unless it `may_be_taken`: then it is not held.
   explicit FolderLock(const std::filesystem::path& dir, bool may_be_taken = false);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
@@ -49,6 +49,23 @@ void remove_leftovers(const std::filesystem::path& dir);
 std::filesystem::path put_in_place(const std::filesystem::path& aside, const std::filesystem::path& dir,
                                    const std::string& tag);
 
+/// Moves a checkpoint out of its name to a path of this process's own in `place`, and syncs the folder: a checkpoint
+/// that is half deleted must not look like one. Returns that path; empty where the checkpoint is gone already.
+std::filesystem::path move_out(const std::filesystem::path& dir, const std::filesystem::path& place,
+                               const std::string& tag);
+
+/// Deletes a file or a folder; what cannot be deleted is a warning.
+void remove_or_warn(const std::filesystem::path& path);
+
+/// The names in a folder. Throws RuntimeFault.
+std::vector<std::string> folder_names(const std::filesystem::path& dir);
+
+/// The tags to which saves write, or that saves which died have left half written.
+std::vector<std::string> unfinished_names(const std::filesystem::path& dir);
+
+/// The tag that the file <dir>/<name> holds. Throws RuntimeFault.
+std::string tag_in_file(const std::filesystem::path& dir, const char* name);
+
 /// Writes `latest` aside in the folder `from`, syncs it, renames it, syncs the folder.
 void write_latest(const std::filesystem::path& dir, const std::string& tag, const std::filesystem::path& from);
 
@@ -58,7 +75,7 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& dir, const st
 /// Tags of the folders in `dir` that have an index, by step where they are called global_step<N>, then by name.
 std::vector<std::string> checkpoint_tags(const std::filesystem::path& dir);
 
-/// Tags as checkpoint_tags() gives them, with those of DeepSpeed's checkpoints.
+/// Tags as checkpoint_tags() gives them, with those of DeepSpeed's checkpoints and torch.distributed.checkpoint's.
 std::vector<std::string> readable_tags(const std::filesystem::path& dir);
 
 /// The name of the checkpoint in `dir` that `latest` names, or the furthest one, whoever wrote it; "latest" where that

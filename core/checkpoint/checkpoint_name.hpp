@@ -4,7 +4,7 @@
 
 namespace capstan {
 
-/// A checkpoint as the command line names it: DIR, or DIR:TAG.
+/// A checkpoint as the command line names it: DIR, DIR:TAG, or the folder of a tag, DIR/TAG.
 struct CheckpointName {
   std::string dir;
   std::string tag;  // empty: the one that `latest` names

@@ -12,6 +12,7 @@
 #include "core/checkpoint/deepspeed/read_deepspeed.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_text.hpp"
+#include "core/checkpoint/torch_dcp/read_torch_dcp.hpp"
 #include "core/data/mapped_file.hpp"
 #include "core/errors.hpp"
 #include "core/xxh3.hpp"
@@ -133,17 +134,31 @@ class Reader {
   std::map<std::string, OpenFile> files_;
 };
 
-bool is_of_deepspeed(const fs::path& dir, const std::string& tag) {
+/// Who wrote the folder of a tag.
+enum class Writer { kCapstan, kDeepSpeed, kTorch };
+
+Writer writer_of(const fs::path& dir, const std::string& tag) {
   check_tag(tag);
   std::error_code error;
-  return !fs::exists(dir / tag / kIndexName, error) && is_deepspeed_folder(dir / tag);
+  if (fs::exists(dir / tag / kIndexName, error)) return Writer::kCapstan;
+  if (is_deepspeed_folder(dir / tag)) return Writer::kDeepSpeed;
+  return is_torch_dcp_folder(dir / tag) ? Writer::kTorch : Writer::kCapstan;
+}
+
+CheckpointContents read_as(Writer writer, const fs::path& dir, const std::string& tag, const Reader::Takes& takes,
+                           const TrainedNames& trained) {
+  if (writer == Writer::kDeepSpeed) return read_deepspeed(dir / tag, takes, trained);
+  if (writer == Writer::kTorch) return read_torch_dcp(dir / tag, takes);
+  return Reader(find_checkpoint(dir, tag), takes).read();
 }
 
 }  // namespace
 
 Json read_checkpoint_state(const fs::path& dir, const std::string& tag) {
   const Reader::Takes nothing = [](const CheckpointTensor&) { return false; };
-  if (is_of_deepspeed(dir, tag)) return read_deepspeed(dir / tag, nothing, {}).state;
+  const Writer writer = writer_of(dir, tag);
+  if (writer == Writer::kDeepSpeed) return read_deepspeed(dir / tag, nothing, {}, /*with_tensors=*/false).state;
+  if (writer == Writer::kTorch) return read_torch_dcp(dir / tag, nothing).state;
   return Reader(find_checkpoint(dir, tag), nothing).read_state();
 }
 
@@ -154,10 +169,10 @@ CheckpointContents read_checkpoint(const fs::path& dir, const std::string& tag) 
 CheckpointContents read_checkpoint(const fs::path& dir, const std::string& tag,
                                    const std::function<bool(const CheckpointTensor&)>& takes,
                                    const TrainedNames& trained) {
-  const bool of_deepspeed = is_of_deepspeed(dir, tag);
-  const fs::path folder = of_deepspeed ? dir / tag : find_checkpoint(dir, tag);
+  const Writer writer = writer_of(dir, tag);
+  if (writer == Writer::kCapstan) find_checkpoint(dir, tag);  // its refusal names the others
   try {
-    return of_deepspeed ? read_deepspeed(folder, takes, trained) : Reader(folder, takes).read();
+    return read_as(writer, dir, tag, takes, trained);
   } catch (const RuntimeFault& fault) {
     std::string others;
     for (const auto& other : readable_tags(dir)) {

@@ -1,5 +1,3 @@
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <set>
 #include <stdexcept>
@@ -106,16 +104,6 @@ std::uint64_t write_values(OutputFile& out, const SafetensorsEntry& entry) {
 }
 
 }  // namespace
-
-at::Tensor values_elsewhere(at::IntArrayRef shape, at::ScalarType type) {
-  return at::empty(shape, at::TensorOptions().dtype(type).device(at::kMeta));
-}
-
-at::Tensor ValuesRoom::of(std::int64_t count, at::ScalarType type) {
-  const std::int64_t bytes = count * static_cast<std::int64_t>(c10::elementSize(type));
-  if (!bytes_.defined() || bytes_.numel() < bytes) bytes_ = host_empty({bytes}, at::kByte);
-  return bytes_.narrow(0, 0, bytes).view(type);
-}
 
 SafetensorsWritten write_safetensors(const std::filesystem::path& file, const std::vector<SafetensorsEntry>& entries,
                                      const Json& metadata) {

@@ -29,7 +29,7 @@ double Schedule::rate(std::int64_t update_index, std::uint32_t group) const {
   double rate = groups_.base_lr(group);
   if (scheduler_) {
     call_plugin(scheduler_->function("rate"), where_, [&](capstan_error* error) {
-      return vtable()->rate(scheduler_->self(), update_index, group, groups_.base_lr(group), &rate, error);
+      return vtable()->rate(scheduler_->self(), update_index - begins_at_, group, groups_.base_lr(group), &rate, error);
     });
   }
   return rate;
@@ -42,7 +42,7 @@ void Schedule::apply(std::int64_t update_index) {
     if (base_betas_[i].empty() || !CAPSTAN_HAS(vtable(), momentum)) continue;
     std::vector<double> betas = base_betas_[i];
     call_plugin(scheduler_->function("momentum"), where_, [&](capstan_error* error) {
-      return vtable()->momentum(scheduler_->self(), update_index, i, betas.data(), error);
+      return vtable()->momentum(scheduler_->self(), update_index - begins_at_, i, betas.data(), error);
     });
     *groups_[i].find("betas") = betas;
   }

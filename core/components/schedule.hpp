@@ -23,6 +23,11 @@ class Schedule {
   /// The rate that update `update_index` of a group uses.
   double rate(std::int64_t update_index, std::uint32_t group) const;
 
+  /// Makes update `update_index` of the run the schedule's first one; 0 in a new engine. Negative: the schedule is ahead
+  /// of the run.
+  void begin_at(std::int64_t update_index) { begins_at_ = update_index; }
+  std::int64_t begins_at() const { return begins_at_; }
+
   bool present() const { return scheduler_.has_value(); }
   /// Whether apply() writes this number of every group.
   bool sets(std::string_view number) const;
@@ -38,6 +43,7 @@ class Schedule {
   std::optional<Component> scheduler_;
   std::string where_;
   ParameterGroups& groups_;
+  std::int64_t begins_at_ = 0;
   std::vector<std::vector<double>> base_betas_;  // one a group, empty where there are none
 };
 

@@ -241,11 +241,11 @@ bool Engine::saved_within(std::chrono::milliseconds patience) const {
 }
 void Engine::finish_saving() { state_->keep.background_save().finish(); }
 Json Engine::load_checkpoint(const std::string& dir, const std::string& tag,
-                             const std::function<void(const Json& client_state)>& check, bool strict) {
-  return state_->keep.load(dir, tag, check, strict);
+                             const std::function<void(const Json& client_state)>& check, LoadOptions options) {
+  return state_->keep.load(dir, tag, check, options);
 }
 
-Json Engine::load_weights(const std::string& file) { return state_->keep.load_weights(file); }
+Json Engine::load_weights(const std::string& file, bool strict) { return state_->keep.load_weights(file, strict); }
 void Engine::load_teacher(const std::string& path) { state_->keep.load_teacher(path); }
 void Engine::begin_snapshot(SnapshotFolder& folder, const Json& client_state) {
   state_->keep.begin_snapshot(folder, client_state);
@@ -281,6 +281,12 @@ void Engine::set_own_optimizer(OwnOptimizer optimizer) {
         "zero_optimization: an optimizer of the program's own updates whole parameters in memory, so it runs at stage "
         "0 without offload. Name a plugin in optimizer.type (capstan plugins list --kind optimizer) to partition its "
         "states.");
+  }
+  if (config.precision.low_precision_masters) {
+    const bool half = config.precision.compute == Precision::kFp16;
+    throw ConfigError((half ? std::string("fp16.fp16") : std::string("bf16.bf16")) +
+                      "_master_weights_and_grads: an optimizer of the program's own updates fp32 masters. Leave the "
+                      "key out, or name a plugin in optimizer.type (capstan plugins list --kind optimizer).");
   }
   state_->own_optimizer = std::move(optimizer);
 }

@@ -14,6 +14,7 @@
 #include "core/components/progress.hpp"
 #include "core/config/config.hpp"
 #include "core/engine/gather.hpp"
+#include "core/keep/load_options.hpp"
 #include "core/model/batch.hpp"
 #include "core/model/model.hpp"
 
@@ -124,11 +125,13 @@ class Engine {
   /// before. Whatever fails on one rank is thrown on all of them, on the others as a RuntimeFault that names the rank.
   /// When that happens after the engine has begun to change, memory that is lacking for instance, it refuses to be used
   /// until a load succeeds.
-  /// `check` may refuse the client state by throwing, before the engine changes. Not `strict`: parameters and buffers
-  /// that the checkpoint or the model lacks are named in a warning, and the model's own stay as they are; a tensor of
-  /// another shape is refused all the same.
+  /// `check` may refuse the client state by throwing, before the engine changes. `options`: without `strict`,
+  /// parameters and buffers that the checkpoint or the model lacks are named in a warning, and the model's own stay as
+  /// they are; a tensor of another shape is refused all the same. Without `optimizer_states` the masters are those of
+  /// the checkpoint, whatever optimizer it was saved with, and all states begin as those of a new run.
   Json load_checkpoint(const std::string& dir, const std::string& tag = "",
-                       const std::function<void(const Json& client_state)>& check = nullptr, bool strict = true);
+                       const std::function<void(const Json& client_state)>& check = nullptr,
+                       LoadOptions options = {});
   /// Copies all that a checkpoint holds into this process's segments in shared memory, from which other processes, of
   /// whatever number and ZeRO stage, go on when some are lost. A thread copies beside the next forward and backward;
   /// the update that follows waits for it, as do functions that change values; only what forward changes is copied
@@ -154,8 +157,9 @@ class Engine {
   /// FOLDER:TAG), or from a folder of Hugging Face's transformers where the model knows the names there; every
   /// trainable parameter must be there with its shape. Values are converted to the training precision. Throws
   /// RuntimeFault naming what is missing or misshapen; what fails on one rank is thrown on all of them, as by
-  /// load_checkpoint. Called by all ranks. Returns the client state of a checkpoint, {} of other files.
-  Json load_weights(const std::string& file_or_folder);
+  /// load_checkpoint. Called by all ranks. Returns the client state of a checkpoint, {} of other files. Not `strict`:
+  /// parameters that the file lacks are named in a warning, and stay as they are.
+  Json load_weights(const std::string& file_or_folder, bool strict = true);
   /// compression_training.layer_reduction: takes the layers that the section names, and its other modules, from a
   /// deeper teacher, parameters and buffers alike: a checkpoint (its folder, or FOLDER:TAG) or a safetensors file with
   /// the model's own names. The rest of the student stays. Throws RuntimeFault naming both tensors where they do not
@@ -240,6 +244,9 @@ class Engine {
   std::span<const std::int64_t> step_samples();
   /// A metric for the monitors, beside the engine's own, at the current global sample.
   void write_metric(const std::string& tag, double value);
+  /// A text that the model has written behind `prompt`, for the monitors, at the step and global sample of the engine.
+  /// `tag`: the same for all texts of one prompt. What is not UTF-8 becomes U+FFFD.
+  void write_text(const std::string& tag, const std::string& prompt, const std::string& text);
   /// Waits until the monitors have written all metrics so far.
   void flush_monitors();
   /// Configuration and run facts as `dump_state` prints them: one "name .... value" a line.

@@ -16,6 +16,8 @@
 #include "core/config/resolve/elastic.hpp"
 #include "core/errors.hpp"
 #include "core/keep/keep.hpp"
+#include "core/keep/other_names.hpp"
+#include "core/keep/kept_types.hpp"
 #include "core/log.hpp"
 #include "core/model/dtype_names.hpp"
 #include "core/parameters/run_needs.hpp"
@@ -34,19 +36,9 @@ void check_format(const Json& state, const std::string& where) {
                      ", this release reads format " + std::to_string(kStateFormat) + ".");
 }
 
-/// The config.json of transformers that the model of a configuration is built from; null where it is built in another
-/// way.
-const Json* model_config(const Json& configuration) {
-  const Json* found = &configuration;
-  for (const char* key : {"capstan", "model", "params", "config"}) {
-    if (found != nullptr) found = found->find(key);
-  }
-  return found != nullptr && found->is_object() ? found : nullptr;
-}
-
 /// Refuses a model that is not the one that was trained, although its tensors may have the same shapes.
 void check_model_config(const Json& saved_configuration, const Json& configuration, const std::string& where) {
-  const Json *saved = model_config(saved_configuration), *now = model_config(configuration);
+  const Json *saved = pretrained_config(saved_configuration), *now = pretrained_config(configuration);
   if (saved == nullptr || now == nullptr) return;
   const std::optional<ConfigDifference> other = config_difference(*saved, *now);
   if (!other) return;
@@ -119,7 +111,7 @@ void check_generator(const at::Generator& generator, const at::Tensor& bytes, co
 /// Whether the state of a parameter begins as that of a new run.
 bool starts_anew(const SavedRun& saved, const CheckpointLookup& lookup, const std::string& parameter,
                  const StateSpec& spec) {
-  return saved.starts_optimizer && !lookup.has(parameter, spec.name);
+  return !saved.options.optimizer_states || (saved.starts_optimizer && !lookup.has(parameter, spec.name));
 }
 
 }  // namespace
@@ -140,7 +132,7 @@ TrainedNames Keep::trained_names() const {
 }
 
 void Keep::check_optimizer(const SavedRun& saved, const std::string& where) const {
-  if (!parts_.optimizer) return;
+  if (!parts_.optimizer || !saved.options.optimizer_states) return;
   // Another program's file may say nothing of its optimizer: the states then tell.
   if (!saved.writer.empty() && !saved.optimizer) return;
   std::string type = saved.optimizer ? saved.optimizer->type : "none";
@@ -167,7 +159,7 @@ void Keep::check_states(const CheckpointLookup& lookup, const SavedRun& saved) {
   for (const CompressionState& state : parts_.compressions.states_to_save()) {
     if (lookup.has(state.parameter, state.state)) lookup.require(state.parameter, state.state, state.shape);
   }
-  if (!saved.writer.empty()) return;
+  if (!saved.writer.empty() || !saved.options.optimizer_states) return;
   for (const auto& [spec, values] : model_states()) {
     if (!spec->per_rank) lookup.require("", spec->name, {values->numel()});
     if (!spec->per_rank || saved.world_size != parts_.config.batch.world_size) continue;
@@ -192,17 +184,19 @@ void Keep::check_generators(const CheckpointLookup& lookup, const SavedRun& save
   }
 }
 
-std::function<bool(const CheckpointTensor&)> Keep::taken_tensors() {
+std::function<bool(const CheckpointTensor&)> Keep::taken_tensors(LoadOptions options) {
   std::map<std::string, StateSpec> specs;
   for (const StateSpec& spec : parts_.store.states()) specs[spec.name] = spec;
   std::map<std::string, const ParameterEntry*> entries;
   for (const ParameterEntry& entry : parts_.store.entries()) entries[entry.name] = &entry;
-  return [specs, entries, rank = parts_.communicator->rank()](const CheckpointTensor& tensor) {
+  return [specs, entries, options, rank = parts_.communicator->rank()](const CheckpointTensor& tensor) {
+    if (tensor.state == kFileState) return rank == 0;
     const auto found = entries.find(tensor.parameter);
     if (found == entries.end()) return tensor.parameter.empty() || !is_of_another_rank(tensor.state, rank);
     const ParameterEntry& entry = *found->second;
     std::int64_t offset = entry.offset, numel = entry.master.numel();
     if (const auto spec = specs.find(tensor.state); spec != specs.end()) {
+      if (!options.optimizer_states) return false;
       if (!is_cut(spec->second)) return true;  // each rank has all of it
       offset = spec->second.values_for(offset, entry.shape);
       numel = spec->second.values_for(numel, entry.shape);
@@ -211,11 +205,12 @@ std::function<bool(const CheckpointTensor&)> Keep::taken_tensors() {
   };
 }
 
-SavedRun Keep::check(const CheckpointContents& contents, const CheckpointLookup& lookup) {
+SavedRun Keep::check(const CheckpointContents& contents, const CheckpointLookup& lookup, LoadOptions options) {
   const std::string& where = lookup.where();
   check_format(contents.state, where);
   const StateReader state(contents.state, state_file(where));
-  const SavedRun saved = read_saved_run(state);
+  SavedRun saved = read_saved_run(state);
+  saved.options = options;
   check_optimizer(saved, where);
   check_group_numbers(saved, where);
   if (const Json* saved_config = contents.state.find("config")) {
@@ -254,8 +249,10 @@ void Keep::load_components(const SavedRun& saved, const std::string& where) {
   try {
     as_one(*parts_.communicator, "load_checkpoint, components", [&] {
       try {
-        if (parts_.optimizer && ours) parts_.optimizer->load(saved.optimizer->state);
-        if (same_scheduler && ours) parts_.schedule.load(saved.scheduler->state);
+        if (parts_.optimizer && ours && saved.options.optimizer_states) {
+          parts_.optimizer->load(saved.optimizer->state);
+        }
+        if (same_scheduler && ours && saved.options.schedule) parts_.schedule.load(saved.scheduler->state);
         parts_.observers.load(saved.observers);
         parts_.compressions.load(saved.compressions);
         load_sampler(saved, where);
@@ -348,7 +345,9 @@ void Keep::load_model_states(const CheckpointLookup& lookup, const SavedRun& sav
   std::string restarted;
   const bool ours = saved.writer.empty();
   for (const auto& [spec, values] : model_states()) {
-    if (!spec->per_rank && ours) {
+    if (!saved.options.optimizer_states) {
+      values->fill_(spec->init);
+    } else if (!spec->per_rank && ours) {
       lookup.copy("", spec->name, *values);
     } else if (saved.world_size == parts_.config.batch.world_size && ours) {
       lookup.copy("", of_rank(spec->name, parts_.communicator->rank()), *values);
@@ -393,6 +392,7 @@ void Keep::apply(const CheckpointLookup& lookup, const SavedRun& saved) {
   const std::string& where = lookup.where();
   steps_.abandon_step();
   load_entries(lookup, saved);
+  if (!saved.options.optimizer_states) parts_.store.start_states();
   parts_.store.settle_stores();
   load_model_states(lookup, saved);
   load_frozen(lookup);
@@ -400,7 +400,13 @@ void Keep::apply(const CheckpointLookup& lookup, const SavedRun& saved) {
   warn_of_other_buffers(lookup);
   warn_of_other_states(lookup, saved);
   load_compression_states(lookup);
+  const std::int64_t schedule_stood_at = parts_.progress.updates - parts_.schedule.begins_at();
   parts_.progress = saved.progress;
+  if (!saved.counts_samples) {
+    parts_.progress.global_samples = saved.progress.global_steps * parts_.config.batch.train_batch_size;
+  }
+  parts_.schedule.begin_at(saved.options.schedule ? saved.schedule_begins_at
+                                                  : saved.progress.updates - schedule_stood_at);
   steps_.moved();
   if (saved.loss_scale) parts_.scaler.restore(*saved.loss_scale);
   restore_groups(saved, where);
@@ -414,11 +420,15 @@ void Keep::apply(const CheckpointLookup& lookup, const SavedRun& saved) {
 }
 
 void Keep::take_over(const CheckpointContents& contents, const SavedRun& saved, const std::string& where,
-                     const std::string& call, bool strict) {
+                     const std::string& call) {
   load_components(saved, where);
   half_loaded_ = true;
+  const bool strict = saved.options.strict;
   const CheckpointLookup lookup(contents, where, strict);
   as_one(*parts_.communicator, call + ", apply", [&] { apply(lookup, saved); });
+  if (parts_.communicator->rank() == 0) {
+    for (const std::string& note : notes_on_types(contents, parts_.store)) log::info(where + ": " + note);
+  }
   if (!strict && parts_.communicator->rank() == 0) warn_of_differences(parts_.model, contents, lookup);
   parts_.store.refresh_all();
   half_loaded_ = false;
@@ -436,7 +446,7 @@ void Keep::take_over(const CheckpointContents& contents, const SavedRun& saved, 
 }
 
 Json Keep::load(const std::string& dir, const std::string& tag_given,
-                const std::function<void(const Json&)>& check_client_state, bool strict) {
+                const std::function<void(const Json&)>& check_client_state, LoadOptions options) {
   background_save_.finish();
   snapshots_.forget();
   at::NoGradGuard no_grad;
@@ -450,8 +460,12 @@ Json Keep::load(const std::string& dir, const std::string& tag_given,
   as_one(*parts_.communicator, "load_checkpoint, check", [&] {
     const std::string tag = completed.empty() ? latest_tag(dir) : completed;
     where = std::filesystem::path(dir) / tag;
-    contents = read_checkpoint(dir, tag, taken_tensors(), trained_names());
-    saved = check(contents, CheckpointLookup(contents, where, strict));
+    const auto takes = taken_tensors(options);
+    const OtherNames names(parts_.model);
+    contents = read_checkpoint(dir, tag, names.takes(takes),
+                               options.optimizer_states ? names.theirs(trained_names()) : TrainedNames());
+    names.rename(contents, takes);
+    saved = check(contents, CheckpointLookup(contents, where, options.strict), options);
     if (const Json* of_program = contents.state.find("client_state"); of_program && check_client_state) {
       try {
         check_client_state(*of_program);
@@ -463,8 +477,8 @@ Json Keep::load(const std::string& dir, const std::string& tag_given,
   if (parts_.communicator->rank() == 0) {
     for (const char* list : {kWeightNotes, kNotes}) log_notes(contents.state, list, where);
   }
-  take_over(contents, saved, where, "load_checkpoint", strict);
-  warn_of_other_numbers(contents, where);
+  take_over(contents, saved, where, "load_checkpoint");
+  if (options.optimizer_states) warn_of_other_numbers(contents, where);
   note_checkpoint(where);
   const Json* client_state = contents.state.find("client_state");
   return client_state ? *client_state : Json::object();

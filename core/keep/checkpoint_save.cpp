@@ -76,7 +76,7 @@ void Keep::add_entries(CheckpointContents& contents) {
     int which = -1;
     for (const StateSpec& spec : parts_.store.states()) {
       if (spec.extent == StateSpec::Extent::kModel) continue;
-      const at::Tensor& of_piece = parts_.store.first_piece(i).state[static_cast<std::size_t>(++which)];
+      const at::Tensor& of_piece = parts_.store.kept(i, ++which);
       if (!of_piece.defined() || spec.scratch || (!is_cut(spec) && part.offset > 0)) continue;
       const auto count = [&](std::int64_t elements) { return spec.values_for(elements, entry.shape); };
       const bool cut = is_cut(spec);
@@ -197,6 +197,7 @@ Json Keep::run_state(const Json& client_state) const {
   if (parts_.config.scheduler) {
     state["scheduler"]["type"] = parts_.config.scheduler->type;
     state["scheduler"]["state"] = parts_.schedule.save();
+    if (parts_.schedule.begins_at() != 0) state["scheduler"]["begins_at"] = parts_.schedule.begins_at();
   }
   state["observers"] = parts_.observers.save();
   if (parts_.sampler) state["sampler"] = sampler_json(parts_.sampler->save(parts_.progress.global_steps));

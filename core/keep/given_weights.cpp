@@ -2,7 +2,13 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <filesystem>
 #include <set>
+
+#include "core/checkpoint/carried_files.hpp"
+#include "core/checkpoint/export.hpp"
+#include "core/keep/checkpoint_lookup.hpp"
+#include "core/keep/other_names.hpp"
 
 namespace capstan {
 namespace {
@@ -15,13 +21,31 @@ at::Tensor elements(const SafetensorsEntry& entry, std::int64_t from, std::int64
 
 }  // namespace
 
-void take_weights(const GivenWeights& given, const Model& model, ParameterStore& store) {
+GivenWeights checkpoint_weights(const std::string& path, bool takes_files, const Model& model,
+                                CheckpointContents& contents) {
+  const CheckpointName name = CheckpointName::parse(path);
+  const std::string tag = tag_of(name);
+  const auto is_taken = [&](const CheckpointTensor& one) {
+    return one.state == kParam || one.state == kBuffer || (takes_files && one.state == kFileState);
+  };
+  const OtherNames names(model);
+  contents = read_checkpoint(name.dir, tag, names.takes(is_taken));
+  names.rename(contents, is_taken);
+  GivenWeights values;
+  for (SafetensorsEntry& entry : exported_weights(contents, (std::filesystem::path(name.dir) / tag).string())) {
+    values.emplace(entry.name, std::move(entry));
+  }
+  return values;
+}
+
+void take_weights(const GivenWeights& given, const Model& model, ParameterStore& store, MappedWeights* mapped) {
   const at::NoGradGuard no_grad;
   std::set<std::string> taken;
   for (const ParameterEntry& entry : store.entries()) taken.insert(entry.name);
   for (std::size_t i = 0; i < store.entries().size(); ++i) {
     const auto found = given.find(store.entries()[i].name);
     if (found == given.end()) continue;
+    if (mapped && mapped->take(store.entries()[i], found->second)) continue;
     store.visit_master(i, /*changes=*/true, [&](std::size_t, at::Tensor master, std::int64_t offset) {
       master.copy_(elements(found->second, store.entries()[i].offset + offset, master.numel()));
     });

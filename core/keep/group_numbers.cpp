@@ -7,7 +7,7 @@
 namespace capstan {
 
 void Keep::check_group_numbers(const SavedRun& saved, const std::string& where) const {
-  if (!parts_.optimizer || !saved.group_numbers || saved.group_numbers->size() != parts_.groups.size()) return;
+  if (!parts_.optimizer || !saved.options.optimizer_states || !saved.group_numbers || saved.group_numbers->size() != parts_.groups.size()) return;
   for (std::size_t i = 0; i < parts_.groups.size(); ++i) {
     for (const auto& [name, values] : (*saved.group_numbers)[i]) {
       try {
@@ -20,7 +20,7 @@ void Keep::check_group_numbers(const SavedRun& saved, const std::string& where) 
 }
 
 void Keep::restore_groups(const SavedRun& saved, const std::string& where) {
-  if (!parts_.optimizer) return;                                // nothing is trained
+  if (!parts_.optimizer || !saved.options.optimizer_states) return;
   if (!saved.writer.empty() && saved.base_lrs.empty()) return;  // the writer kept no numbers
   if (saved.base_lrs.size() != parts_.groups.size()) {
     if (parts_.communicator->rank() > 0) return;

@@ -55,8 +55,8 @@ class Keep {
 
   // Loading (checkpoint_load.cpp, load_weights.cpp, load_teacher.cpp).
   Json load(const std::string& dir, const std::string& tag, const std::function<void(const Json&)>& check_client_state,
-            bool strict);
-  Json load_weights(const std::string& file);
+            LoadOptions options);
+  Json load_weights(const std::string& file, bool strict);
   void load_teacher(const std::string& path);
   /// Throws RuntimeFault where a load has ended half way.
   void refuse_half_loaded() const;
@@ -97,13 +97,14 @@ class Keep {
 
   /// Becomes what check() has found to fit. `call`: how the collectives are named.
   void take_over(const CheckpointContents& contents, const SavedRun& saved, const std::string& where,
-                 const std::string& call, bool strict = true);
-  /// Which tensors of a checkpoint this rank reads: of trainable parameters those that lie in its part.
-  std::function<bool(const CheckpointTensor&)> taken_tensors();
+                 const std::string& call);
+  /// Which tensors of a checkpoint this rank reads: of trainable parameters those that lie in its part, and of carried
+  /// files rank 0 alone all.
+  std::function<bool(const CheckpointTensor&)> taken_tensors(LoadOptions options = {});
   /// The parameters of the optimizer's groups; empty where nothing is trained.
   TrainedNames trained_names() const;
   /// Compares all of a checkpoint with this engine, and changes nothing. Throws RuntimeFault naming what does not fit.
-  SavedRun check(const CheckpointContents& contents, const CheckpointLookup& lookup);
+  SavedRun check(const CheckpointContents& contents, const CheckpointLookup& lookup, LoadOptions options = {});
   void check_optimizer(const SavedRun& saved, const std::string& where) const;
   void check_group_numbers(const SavedRun& saved, const std::string& where) const;
   void check_states(const CheckpointLookup& lookup, const SavedRun& saved);

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "core/checkpoint/checkpoint.hpp"
-#include "core/checkpoint/export.hpp"
 #include "core/checkpoint/hf_folder.hpp"
 #include "core/comm/as_one.hpp"
 #include "core/errors.hpp"
@@ -107,23 +106,17 @@ void read_teacher(const std::string& path, const LayerReductionConfig& section, 
   std::error_code error;
   teacher.where = "teacher '" + path + "'";
   std::vector<SafetensorsEntry> entries;
+  const fs::path dir(CheckpointName::parse(path).dir);
   if (fs::is_regular_file(path, error)) {
     entries = read_safetensors(path);
+  } else if (!fs::is_directory(dir, error)) {
+    throw RuntimeFault(teacher.where + ": there is no such checkpoint or safetensors file.");
+  } else if (fs::exists(dir / "config.json", error) && !fs::exists(dir / "latest", error)) {
+    const HfFormat format = teacher_format(section, student, teacher.where);
+    refuse_missing_layers(dir, format, section, teacher.where);
+    entries = read_hf_folder(dir, format);
   } else {
-    const std::size_t colon = fs::is_directory(path, error) ? std::string::npos : path.rfind(':');
-    const fs::path dir = path.substr(0, colon);
-    if (!fs::is_directory(dir, error)) {
-      throw RuntimeFault(teacher.where + ": there is no such checkpoint or safetensors file.");
-    }
-    if (fs::exists(dir / "config.json", error) && !fs::exists(dir / "latest", error)) {
-      const HfFormat format = teacher_format(section, student, teacher.where);
-      refuse_missing_layers(dir, format, section, teacher.where);
-      entries = read_hf_folder(dir, format);
-    } else {
-      const std::string tag = colon == std::string::npos ? latest_tag(dir) : tag_named(dir, path.substr(colon + 1));
-      teacher.contents = read_checkpoint(dir, tag);
-      entries = exported_weights(teacher.contents, (dir / tag).string());
-    }
+    teacher.weights = checkpoint_weights(path, /*takes_files=*/false, student, teacher.contents);
   }
   for (SafetensorsEntry& entry : entries) teacher.weights.emplace(entry.name, std::move(entry));
 }
@@ -219,7 +212,7 @@ class Reduction {
     }
     if (found->second.values.sizes() != at::IntArrayRef(shapes_.at(name))) {
       throw RuntimeFault(teacher_.where + ": '" + from + "' is " + c10::str(found->second.values.sizes()) + ", and '" +
-                         name + "' of the student " + c10::str(shapes_.at(name)) + ".");
+                         name + "' of the student " + c10::str(at::IntArrayRef(shapes_.at(name))) + ".");
     }
     given_.insert_or_assign(name, found->second);
   }

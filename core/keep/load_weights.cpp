@@ -8,7 +8,6 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/checkpoint_name.hpp"
 #include "core/checkpoint/deepspeed/notes.hpp"
-#include "core/checkpoint/export.hpp"
 #include "core/checkpoint/hf_folder.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/comm/as_one.hpp"
@@ -30,21 +29,6 @@ bool is_checkpoint(const std::string& path) {
   const std::filesystem::path dir(name.dir);
   if (!name.tag.empty()) return std::filesystem::is_directory(dir, error);
   return std::filesystem::exists(dir / "latest", error) && !std::filesystem::exists(dir / "config.json", error);
-}
-
-/// The weights of a checkpoint, which stay in `contents` until they are taken. With its carried files on request.
-GivenWeights weights_of(const std::string& path, bool takes_files, CheckpointContents& contents) {
-  const CheckpointName name = CheckpointName::parse(path);
-  const std::string tag = tag_of(name);
-  const auto is_taken = [&](const CheckpointTensor& one) {
-    return one.state == kParam || one.state == kBuffer || (takes_files && one.state == kFileState);
-  };
-  contents = read_checkpoint(name.dir, tag, is_taken);
-  GivenWeights values;
-  for (SafetensorsEntry& entry : exported_weights(contents, (std::filesystem::path(name.dir) / tag).string())) {
-    values.emplace(entry.name, std::move(entry));
-  }
-  return values;
 }
 
 /// Whether others have written it, with names of their own and perhaps a tokenizer beside the weights.
@@ -76,8 +60,8 @@ bool is_of_kind(at::ScalarType type, const at::Tensor& tensor) {
 }
 
 /// Leaves out what the model does not keep in files. Throws unless every parameter of the model is there in its shape,
-/// and a buffer that is there in its own.
-void check_values(const std::string& file, GivenWeights& values, const Model& model) {
+/// and a buffer that is there in its own; not `strict`: missing parameters are a warning.
+void check_values(const std::string& file, GivenWeights& values, const Model& model, bool strict) {
   std::string missing, misshapen, mistyped, unexpected;
   std::set<std::string> known;
   const auto compare = [&](const NamedTensor& tensor, bool needed) {
@@ -101,6 +85,10 @@ void check_values(const std::string& file, GivenWeights& values, const Model& mo
     if (!used) unexpected += " '" + value->first + "'";
     value = used ? std::next(value) : values.erase(value);
   }
+  if (!strict && !missing.empty()) {
+    log::warning(file + ": holds nothing for" + missing + ", which the model keeps as they are.");
+    missing.clear();
+  }
   if (!missing.empty() || !misshapen.empty() || !mistyped.empty()) {
     throw RuntimeFault(file + ": does not fit model '" + model.description() + "'." +
                        (missing.empty() ? "" : " Missing:" + missing + ".") +
@@ -117,15 +105,19 @@ void check_values(const std::string& file, GivenWeights& values, const Model& mo
 void Keep::take_given(const GivenWeights& values, const char* call) {
   snapshots_.forget();
   half_loaded_ = true;
-  as_one(*parts_.communicator, std::string(call) + ", apply",
-         [&] { take_weights(values, parts_.model, parts_.store); });
+  as_one(*parts_.communicator, std::string(call) + ", apply", [&] {
+    // Where nothing is updated, one process need not hold a copy of what it only reads.
+    std::optional<MappedWeights> mapped;
+    if (!parts_.optimizer && parts_.store.sharding() == nullptr) mapped.emplace();
+    take_weights(values, parts_.model, parts_.store, mapped ? &*mapped : nullptr);
+  });
   parts_.store.set_initial(true);
   parts_.store.refresh_all();
   half_loaded_ = false;
   wants_teacher_ = false;
 }
 
-Json Keep::load_weights(const std::string& file) {
+Json Keep::load_weights(const std::string& file, bool strict) {
   const at::NoGradGuard no_grad;
   const bool leads = parts_.communicator->rank() == 0;
   CheckpointContents contents;
@@ -133,8 +125,8 @@ Json Keep::load_weights(const std::string& file) {
   CarriedFiles files;
   as_one(*parts_.communicator, "load_weights, check", [&] {
     const bool of_run = is_checkpoint(file);
-    values = of_run ? weights_of(file, leads, contents) : read_values(file, parts_.model);
-    check_values(file, values, parts_.model);
+    values = of_run ? checkpoint_weights(file, leads, parts_.model, contents) : read_values(file, parts_.model);
+    check_values(file, values, parts_.model, strict);
     if (!leads) return;
     if (of_run) {
       log_notes(contents.state, kWeightNotes, file);

@@ -59,9 +59,11 @@ SavedRun read_saved_run(const StateReader& state) {
   if (state.has("written_by")) run.writer = state.text("written_by");
   run.without_frozen = state.has("without_frozen") && state.integer("without_frozen", 0, 1) == 1;
   run.progress = {state.integer("global_steps", 0, kMostSteps), state.integer("updates", 0, kMostSteps),
-                  state.integer("skipped_steps", 0, kMostSteps), state.integer("global_samples", 0, kMostSamples)};
+                  state.integer("skipped_steps", 0, kMostSteps), 0};
   run.world_size = state.integer("world_size", 1, std::numeric_limits<int>::max());
   const bool ours = run.writer.empty();
+  run.counts_samples = ours || state.has("global_samples");
+  if (run.counts_samples) run.progress.global_samples = state.integer("global_samples", 0, kMostSamples);
   if (ours || state.has("loss_scaler")) run.loss_scale = LossScaler::read(state.object("loss_scaler"));
   run.starts_optimizer = !ours && run.progress.updates == 0;
   for (const StateReader& group : state.list("groups")) {
@@ -73,6 +75,9 @@ SavedRun read_saved_run(const StateReader& state) {
   }
   run.optimizer = component(state, "optimizer");
   run.scheduler = component(state, "scheduler");
+  if (run.scheduler && state.object("scheduler").has("begins_at")) {
+    run.schedule_begins_at = state.object("scheduler").integer("begins_at", -kMostSteps, kMostSteps);
+  }
   run.observers = component_states(state.object("observers"));
   if (state.has("compressions")) run.compressions = component_states(state.object("compressions"));
   if (state.has("sampler")) run.sampler = saved_sampler(state.object("sampler"));

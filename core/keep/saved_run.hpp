@@ -11,6 +11,7 @@
 #include "core/checkpoint/state_reader.hpp"
 #include "core/components/progress.hpp"
 #include "core/data/sampler.hpp"
+#include "core/keep/load_options.hpp"
 #include "core/parameters/parameter_groups.hpp"
 #include "core/precision/loss_scaler.hpp"
 
@@ -29,6 +30,8 @@ struct SavedRun {
   std::string writer;             // "DeepSpeed 0.19.8"; empty: Capstan
   bool without_frozen = false;    // parameters that were not trained are left out
   bool starts_optimizer = false;  // states of the optimizer that are missing begin as those of a new run
+  LoadOptions options;            // how much of the run is taken over; state.json says nothing of it
+  bool counts_samples = true;     // else progress.global_samples is not known, and 0
   Progress progress;
   std::int64_t world_size = 1;
   std::optional<LossScaler::State> loss_scale;  // absent: the writer scaled no losses
@@ -36,6 +39,7 @@ struct SavedRun {
   /// The numbers that the program had set, one map a parameter group; absent in older checkpoints.
   std::optional<std::vector<ParameterGroups::Written>> group_numbers;
   std::optional<Component> optimizer, scheduler;
+  std::int64_t schedule_begins_at = 0;  // the update that is the schedule's first one
   Json observers = Json::object();     // texts, by state_key()
   Json compressions = Json::object();  // texts, by state_key()
   std::optional<Sampler::Saved> sampler;

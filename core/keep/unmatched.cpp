@@ -29,7 +29,7 @@ void Keep::warn_of_other_components(const SavedRun& saved, const std::string& wh
   }
   const std::string had = saved.scheduler ? saved.scheduler->type : "none";
   const std::string has = parts_.config.scheduler ? parts_.config.scheduler->type : "none";
-  if (had == has || !parts_.optimizer) return;
+  if (had == has || !parts_.optimizer || !saved.options.schedule) return;
   log::warning(where + ": was saved with scheduler " + had + ", this run has " + has +
                (parts_.config.scheduler ? ", which goes on at update " + std::to_string(saved.progress.updates) + "."
                                         : ": learning rates stay those of the configuration."));
@@ -58,7 +58,7 @@ void Keep::warn_of_other_buffers(const CheckpointLookup& lookup) const {
 }
 
 void Keep::warn_of_other_states(const CheckpointLookup& lookup, const SavedRun& saved) {
-  if (!parts_.optimizer || parts_.communicator->rank() > 0) return;
+  if (!parts_.optimizer || !saved.options.optimizer_states || parts_.communicator->rank() > 0) return;
   std::set<std::string> unknown = lookup.state_names();
   for (const char* name : {kParam, kBuffer, kFileState}) unknown.erase(name);
   for (const StateSpec& spec : parts_.store.states()) unknown.erase(spec.name);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "core/keep/load_options.hpp"
 #include "core/run/loaded_config.hpp"
 #include "core/run/run_parts.hpp"
 
@@ -20,6 +21,7 @@ struct RunOptions {
   bool handles_signals = true;
   /// Where the processes meet; empty: where the environment of their launcher says.
   std::function<Rendezvous()> meeting;
+  LoadOptions load;  // of the checkpoint `resume`
 };
 
 /// A training as `capstan train` does it: the order of samples, evaluations, saves (capstan.run), signals, resume, and

@@ -15,6 +15,7 @@
 #include "core/run/elastic_snapshots.hpp"
 #include "core/run/interrupt.hpp"
 #include "core/run/run.hpp"
+#include "core/run/sample_texts.hpp"
 #include "core/run/save_folder.hpp"
 
 namespace capstan {
@@ -75,7 +76,7 @@ class TrainingRun {
   std::int64_t step() const { return engine_->progress().global_steps; }
   double now() const;
 
-  void resume(const CheckpointName& name);
+  void resume(const CheckpointName& name, LoadOptions load = {});
   void take_teacher();
   Batch next_batch(std::int64_t micro_step);
   Json data_identity() const;
@@ -95,6 +96,7 @@ class TrainingRun {
   Interrupt::Unfinished unfinished(Kind kind, const std::string& what);
   Part part(Kind kind, const std::string& what);
   void evaluate();
+  void write_samples();
   void save();
   void note_saved();
   void mark_best();
@@ -118,6 +120,7 @@ class TrainingRun {
   RunData data_;
   std::optional<BatchOrder> order_;
   std::optional<RunData> eval_data_;
+  std::optional<SampleTexts> samples_;
   bool speaks_;                                           // one rank does, for all
   std::optional<ElasticSnapshots> snapshots_;             // of an elastic run
   std::optional<Engine> own_engine_;                      // where the program does not hold it
@@ -127,7 +130,7 @@ class TrainingRun {
   Forecast forecast_;
   std::string saving_;  // the checkpoint that is under way; empty: none
   std::string kept_;    // the last that is complete; empty: none
-  std::optional<std::int64_t> saved_step_, evaluated_step_;
+  std::optional<std::int64_t> saved_step_, evaluated_step_, sampled_step_;
   BestEvaluation best_;
   double first_loss_ = 0;
   std::int64_t steps_here_ = 0;

@@ -41,7 +41,7 @@ void TrainingRun::begin() {
   }
   // A resumed student is what it has become.
   if (loaded_.config.compression.layer_reduction.enabled && options_.resume.empty()) take_teacher();
-  if (!options_.resume.empty()) resume(CheckpointName::parse(options_.resume));
+  if (!options_.resume.empty()) resume(CheckpointName::parse(options_.resume), options_.load);
 }
 
 /// From the checkpoint that an elastic run has saved last, where that is newer than the snapshot that was loaded, if
@@ -172,16 +172,18 @@ void TrainingRun::take_teacher() {
              layers + " of '" + section.module_name_prefix + "' of " + run_.teacher);
 }
 
-void TrainingRun::resume(const CheckpointName& name) {
+void TrainingRun::resume(const CheckpointName& name, LoadOptions load) {
   const std::string tag = tag_of(name);
   const std::string checkpoint = (std::filesystem::path(name.dir) / tag).string();
-  const Json client_state = engine_->load_checkpoint(name.dir, tag);
+  const Json client_state = engine_->load_checkpoint(name.dir, tag, nullptr, load);
   warn_about_other_data(client_state, checkpoint);
   best_.load(client_state.find("best"));
   folder_.go_on(engine_->run_id(), step());
   saved_step_ = step();
   kept_ = checkpoint;
-  print_line("resumed from " + checkpoint + " at step " + grouped(step()));
+  print_line("resumed from " + checkpoint + " at step " + grouped(step()) +
+             (load.optimizer_states ? "" : ", with new states of the optimizer") +
+             (load.schedule ? "" : ", with the schedule at its start"));
   if (step() >= *run_.steps) {
     log::warning(checkpoint + ": is at step " + grouped(step()) + ", and steps is " + grouped(*run_.steps) +
                  ", so there is nothing to train. Steps count from the beginning of the run: give a larger --steps.");

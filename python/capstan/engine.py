@@ -346,11 +346,12 @@ class Engine(torch.nn.Module):
         a warning, where load_dir holds no checkpoint. Without `load_module_strict`, parameters and buffers that the checkpoint or
         the module lacks are named in a warning, and the module's stay as they are. Called by all ranks. Raises RuntimeFault naming
         what does not fit; the engine is then as before. With `load_module_only` the engine takes parameters and buffers, and begins
-        its states and its steps as a new one."""
-        if custom_load_fn is not None or (not load_optimizer_states and not load_module_only):
-            raise RuntimeFault("load_checkpoint: takes a checkpoint as a whole, or its weights alone: load_module_only=True.")
-        if load_module_only and not load_module_strict:
-            raise RuntimeFault("load_checkpoint: load_module_only takes all of the module's parameters. Leave load_module_strict out.")
+        its states and its steps as a new one. Without `load_optimizer_states` it takes the master weights and the counters, from a
+        checkpoint of whatever optimizer, and begins the states as a new one; an optimizer of the program's own keeps its state.
+        Without `load_lr_scheduler_states` the schedule stays where it stands, which is its start in a new engine."""
+        if custom_load_fn is not None:
+            raise RuntimeFault("load_checkpoint: custom_load_fn is not called: parameters are taken by their names. Leave it out, "
+                               "and load_module_strict=False for a module that has other parameters.")
         load_dir = os.fspath(load_dir)
         if tag is None:
             latest = os.path.join(load_dir, "latest")
@@ -360,10 +361,10 @@ class Engine(torch.nn.Module):
             with open(latest, encoding="utf-8") as file:
                 tag = file.read().strip()
         if load_module_only:
-            state = json.loads(self._core.load_weights(f"{load_dir}:{tag}"))
+            state = json.loads(self._core.load_weights(f"{load_dir}:{tag}", bool(load_module_strict)))
             take_reserved(state, None)
             return os.path.join(load_dir, str(tag)), state
-        wanted = [what for what, takes in (("optimizer", self._own is not None),
+        wanted = [what for what, takes in (("optimizer", self._own is not None and load_optimizer_states),
                                            ("lr_scheduler", self._program_schedule is not None and load_lr_scheduler_states)) if takes]
         states = {}
 
@@ -374,7 +375,8 @@ class Engine(torch.nn.Module):
                 return str(fault)
             return ""
 
-        state = json.loads(self._core.load_checkpoint(load_dir, str(tag), bool(load_module_strict), fault_of))
+        state = json.loads(self._core.load_checkpoint(load_dir, str(tag), bool(load_module_strict), bool(load_optimizer_states),
+                                                      bool(load_lr_scheduler_states), fault_of))
         theirs = take_reserved(state, self._program_schedule)
         if theirs is not None and "lr_scheduler" in wanted:
             states["lr_scheduler"] = theirs
@@ -402,7 +404,7 @@ class Engine(torch.nn.Module):
 
     def load_weights(self, file_or_folder):
         """Takes parameter values from a safetensors file with the module's names. Called by all ranks."""
-        self._core.load_weights(os.fspath(file_or_folder))
+        self._core.load_weights(os.fspath(file_or_folder), True)
 
     def load_teacher(self, checkpoint_or_file):
         """compression_training.layer_reduction: takes layers of a deeper teacher. Called by all ranks."""

@@ -200,6 +200,30 @@ class LoadModuleStrict(unittest.TestCase):
         self.assertEqual(result.stderr.count("set_z3_leaf_modules: "), 1)
 
 
+class StatesAndSchedule(unittest.TestCase):
+    def test_begin_anew_on_request_with_the_same_bits_at_every_stage(self):
+        for world in (1, 2):
+            ways = in_processes(world, "fresh_states.py", os.path.join(FOLDER, f"fresh-{world}"))[0][0]
+            for stage, ways_of in ways.items():
+                with self.subTest(world=world, stage=stage):
+                    self.check(ways_of)
+            self.assertEqual({name: way["end"] for name, way in ways["0"].items()}, {name: way["end"] for name, way in ways["3"].items()})
+
+    def check(self, ways):
+        for name, way in ways.items():
+            self.assertEqual(way["client"], {"epoch": 4}, name)
+            self.assertEqual(way["loaded"], ways["whole"]["loaded"], name)  # masters of the checkpoint, whatever else is taken
+            self.assertEqual(way["steps"], 0 if name.startswith("module") else 3, name)
+        anew = ways["module alone"]
+        for same in ("both anew", "module alone, not strict"):  # fresh states, the schedule at its start: as weights alone
+            self.assertEqual((ways[same]["losses"], ways[same]["rates"], ways[same]["end"]), (anew["losses"], anew["rates"], anew["end"]))
+        self.assertEqual(ways["states anew"]["rates"], ways["whole"]["rates"])  # the schedule goes on
+        self.assertEqual(ways["schedule anew"]["rates"], anew["rates"])
+        for name in ("states anew", "schedule anew", "another optimizer"):
+            self.assertNotEqual(ways[name]["end"], ways["whole"]["end"], name)
+            self.assertNotEqual(ways[name]["end"], anew["end"], name)
+
+
 class RunningStatistics(unittest.TestCase):
     def test_of_every_rank_come_back(self):
         told, _ = in_processes(2, "batch_norm.py", os.path.join(FOLDER, "norm"))

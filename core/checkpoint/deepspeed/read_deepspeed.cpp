@@ -117,14 +117,15 @@ void add_steps(Reading& reading) {
 
 CheckpointContents read_deepspeed(const std::filesystem::path& folder,
                                   const std::function<bool(const CheckpointTensor&)>& takes,
-                                  const TrainedNames& trained) {
+                                  const TrainedNames& trained, bool with_tensors) {
   using namespace deepspeed;
   const DeepSpeedFolder files = find_deepspeed_files(folder);
   Reading reading{.folder = files,
                   .model = open_all(files.model_files),
                   .optimizer = open_all(files.optimizer_files),
                   .takes = takes,
-                  .trained = trained};
+                  .trained = trained,
+                  .with_tensors = with_tensors};
   const TorchValue root = reading.model_root();
   if (!root.is(Pickle::Kind::kDict)) root.refuse("a dict");
   reading.counters = counters_of(root);

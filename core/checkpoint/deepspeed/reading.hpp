@@ -49,6 +49,7 @@ struct Reading {
   std::vector<std::unique_ptr<TorchFile>> model, optimizer;  // by rank
   const std::function<bool(const CheckpointTensor&)>& takes;
   const TrainedNames& trained;
+  bool with_tensors = true;  // else the values that names would be found by are not read
   CheckpointContents contents;
   Counters counters;
   std::vector<std::string> optimized;         // the parameters that the optimizer trains
@@ -90,9 +91,5 @@ void read_rest_of_model(Reading& reading);
 
 /// The state of a checkpoint of Capstan: counters, loss scale, groups, configuration, client state.
 Json run_state(Reading& reading);
-
-/// A value as JSON: tensors as lists of numbers, tuples as lists, integers beyond 64 bits as texts. Nothing, and why in
-/// `defect`, for what JSON cannot hold: objects, bytes, values that hold themselves, more than a million of them.
-std::optional<Json> json_of(const TorchValue& value, std::string& defect);
 
 }  // namespace capstan::deepspeed

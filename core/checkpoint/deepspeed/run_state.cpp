@@ -6,6 +6,7 @@
 
 #include "core/checkpoint/deepspeed/notes.hpp"
 #include "core/checkpoint/deepspeed/reading.hpp"
+#include "core/checkpoint/torch_file/json_of.hpp"
 #include "core/text/utf8.hpp"
 
 namespace capstan::deepspeed {
@@ -47,13 +48,25 @@ const Json* member_of(const Json& object, const char* section, const char* key) 
 
 Json saved_config(Reading& reading) {
   const auto config = reading.model_root().find("ds_config");
-  std::string defect;
-  auto json = config ? json_of(*config, defect) : std::nullopt;
-  if (json && json->is_object()) return *json;
-  if (json) defect = "it is not a dict";
-  reading.note("its ds_config cannot be read (" + (config ? defect : std::string("there is none")) +
-               "): optimizer and schedule are not compared with those of this run.");
-  return Json::object();
+  Json json = Json::object();
+  if (!config || !config->is(Pickle::Kind::kDict)) {
+    reading.note("its ds_config cannot be read (" + std::string(config ? "it is not a dict" : "there is none") +
+                 "): optimizer and schedule are not compared with those of this run.");
+    return json;
+  }
+  // Key by key: transformers sets steps_per_print to infinity, which JSON lacks.
+  for (const auto& [key, value] : config->members()) {
+    std::string defect;
+    auto member = json_of(value, defect);
+    if (first_invalid_utf8(key)) {
+      reading.note("a key of ds_config is left out: its name is not UTF-8.");
+    } else if (member) {
+      json[key] = std::move(*member);
+    } else if (key != "steps_per_print") {
+      reading.note("ds_config." + key + " cannot be read (" + defect + ") and is left out.");
+    }
+  }
+  return json;
 }
 
 Json client_state(Reading& reading) {

@@ -47,14 +47,14 @@ struct GroupMasters {
   bool is_flat = false;
 };
 
-std::vector<GroupMasters> masters_by_group(const TorchValue& optimizer) {
+std::vector<GroupMasters> masters_by_group(const Reading& reading, const TorchValue& optimizer) {
   std::vector<GroupMasters> groups;
   if (const auto flat = optimizer.find("fp32_groups_flat")) {
-    for (const TorchValue& group : flat->items()) groups.push_back({{masters_of(group)}, true});
+    for (const TorchValue& group : flat->items()) groups.push_back({{masters_of(reading, group)}, true});
   } else if (const auto lists = optimizer.find("fp32_groups")) {
     for (const TorchValue& group : lists->items()) {
       groups.emplace_back();
-      for (const TorchValue& one : group.items()) groups.back().tensors.push_back(masters_of(one));
+      for (const TorchValue& one : group.items()) groups.back().tensors.push_back(masters_of(reading, one));
     }
   }
   return groups;
@@ -134,11 +134,13 @@ class NamedStates {
   void add_flat(const std::vector<std::string>& names, const GroupMasters& masters, std::int64_t group) {
     const auto states = states_.find(group);
     const OptimizerMembers members = states ? members_of(*states) : OptimizerMembers();
+    // Once a group: a tensor of a stream is a copy.
+    std::vector<std::pair<std::string, Flat>> flats = {{kParamState, masters.tensors.front()}};
+    for (const auto& [state, value] : members.tensors) flats.emplace_back(state_of(state), flat_of(value));
     std::int64_t at = 0;
     for (const std::string& name : names) {
       const Shape& parameter = shape_of(name);
-      add_range(parameter, kParamState, masters.tensors.front(), at);
-      for (const auto& [state, value] : members.tensors) add_range(parameter, state_of(state), flat_of(value), at);
+      for (const auto& [state, flat] : flats) add_range(parameter, state, flat, at);
       add_scalars(reading_, parameter, {members});
       at += parameter.elements;
     }
@@ -172,10 +174,11 @@ void read_whole_optimizer(Reading& reading) {
   const TorchValue base = optimizer->find("optimizer_state_dict").value_or(*optimizer);
   const TorchValue groups = base.at("param_groups");
   const std::vector<ModuleTensor> module = module_tensors(reading);
-  const std::vector<GroupMasters> masters = masters_by_group(*optimizer);
+  const std::vector<GroupMasters> masters = masters_by_group(reading, *optimizer);
   const bool is_flat = !masters.empty() && masters.front().is_flat;
-  const TrainedNames names = reading.trained.empty() ? names_by_values(masters, module) : reading.trained;
   reading.parameter_groups = groups;
+  if (!reading.with_tensors) return;
+  const TrainedNames names = reading.trained.empty() ? names_by_values(masters, module) : reading.trained;
   if (names.empty()) {
     if (!masters.empty()) {
       reading.weight_notes.emplace_back("its fp32 master weights fit no 16-bit weights, which are used instead.");

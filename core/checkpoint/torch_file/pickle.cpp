@@ -20,7 +20,13 @@ constexpr std::size_t kMostNames = 64 << 20;  // bytes of all names together
 /// Records whose members are all that there is to them.
 constexpr std::array kRecords = {"deepspeed.runtime.fp16.loss_scaler.LossScaler",
                                  "deepspeed.runtime.fp16.loss_scaler.DynamicLossScaler",
-                                 "deepspeed.utils.tensor_fragment.fragment_address"};
+                                 "deepspeed.utils.tensor_fragment.fragment_address",
+                                 "torch.distributed.checkpoint.metadata.Metadata",
+                                 "torch.distributed.checkpoint.metadata.TensorStorageMetadata",
+                                 "torch.distributed.checkpoint.metadata.ChunkStorageMetadata",
+                                 "torch.distributed.checkpoint.metadata.BytesStorageMetadata",
+                                 "torch.distributed.checkpoint.metadata.MetadataIndex",
+                                 "torch.distributed.checkpoint.filesystem._StorageInfo"};
 
 bool is_record(std::string_view name) { return std::find(kRecords.begin(), kRecords.end(), name) != kRecords.end(); }
 

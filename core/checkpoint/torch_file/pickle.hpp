@@ -13,9 +13,10 @@ namespace capstan {
 /// The values that a pickle of torch.save describes, as data: no code is imported or called, whatever the pickle says.
 ///
 /// The instructions are those of Python's pickletools. A class or function that is not among the few that mean plain
-/// data (collections.OrderedDict, torch.Size, the makers of tensors, the records of DeepSpeed) gives a value of kind
-/// kOpaque, which has a name and nothing else. Values may be shared and may hold themselves: who walks over them sets a
-/// limit. Texts point into the bytes that were parsed, which must outlive this. [immutable once made]
+/// data (collections.OrderedDict, torch.Size, the makers of tensors, the records of DeepSpeed and of
+/// torch.distributed.checkpoint) gives a value of kind kOpaque, which has a name and nothing else. Values may be shared
+/// and may hold themselves: who walks over them sets a limit. Texts point into the bytes that were parsed, which must
+/// outlive this. [immutable once made]
 class Pickle {
  public:
   enum class Kind : std::uint8_t {
@@ -28,7 +29,7 @@ class Pickle {
     kBytes,
     kList,     // lists and sets
     kTuple,    // tuples and torch.Size
-    kDict,     // dict, OrderedDict, and records of DeepSpeed with their members: keys and values, alternately
+    kDict,     // dict, OrderedDict, and records with their members: keys and values, alternately
     kStorage,  // of torch: text() is the type's name ("FloatStorage"), items(): key, number of elements
     kTensor,   // items(): storage, offset, shape, stride
     kName,     // a class, function or constant: text() is "torch.float16"

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/checkpoint/checkpoint_index.hpp"
+#include "core/checkpoint/read_values.hpp"
 #include "core/errors.hpp"
 #include "core/host_tensor.hpp"
 
@@ -65,21 +66,44 @@ std::shared_ptr<const MappedFile> map(const std::filesystem::path& path) {
 
 }  // namespace
 
-TorchFile::TorchFile(const std::filesystem::path& path)
-    : where_("checkpoint file '" + path.string() + "'"), mapped_(map(path)) {
-  if (mapped_->size() == 0) fail("it is empty: it was cut off.");
-  const bool is_stream = mapped_->size() >= 2 && mapped_->data()[0] == std::byte{0x80};
+TorchFile::TorchFile(const std::filesystem::path& path) : TorchFile(path, /*is_bare=*/false) {}
+
+TorchFile::TorchFile(const std::filesystem::path& path, bool is_bare)
+    : where_("checkpoint file '" + path.string() + "'"),
+      mapped_(map(path)),
+      content_(mapped_->data(), mapped_->size()) {
+  if (content_.empty()) fail("it is empty: it was cut off.");
+  is_bare ? open_pickle() : open();
+}
+
+std::unique_ptr<TorchFile> TorchFile::of_pickle(const std::filesystem::path& path) {
+  return std::unique_ptr<TorchFile>(new TorchFile(path, /*is_bare=*/true));
+}
+
+TorchFile::TorchFile(std::shared_ptr<const MappedFile> file, std::uint64_t begin, std::uint64_t size, std::string where)
+    : where_(std::move(where)), mapped_(std::move(file)) {
+  if (begin > mapped_->size() || size > mapped_->size() - begin) {
+    fail("bytes " + std::to_string(begin) + " to " + std::to_string(begin + size) + " are beyond its end at byte " +
+         std::to_string(mapped_->size()) + ": it was cut off.");
+  }
+  content_ = Pickle::Bytes(mapped_->data(), mapped_->size()).subspan(begin, size);
+  open();
+}
+
+void TorchFile::open_pickle() { pickle_ = std::make_unique<const Pickle>(content_, where_); }
+
+void TorchFile::open() {
+  if (content_.empty()) fail("it is empty: it was cut off.");
+  const bool is_stream = content_.size() >= 2 && content_[0] == std::byte{0x80};
   is_stream ? open_stream() : open_archive();
 }
 
 void TorchFile::fail(const std::string& defect) const { throw RuntimeFault(where_ + ": " + defect); }
 
-Pickle::Bytes TorchFile::bytes(std::uint64_t begin, std::uint64_t size) const {
-  return Pickle::Bytes(mapped_->data(), mapped_->size()).subspan(begin, size);
-}
+Pickle::Bytes TorchFile::bytes(std::uint64_t begin, std::uint64_t size) const { return content_.subspan(begin, size); }
 
 void TorchFile::open_archive() {
-  directory_ = std::make_unique<const ZipDirectory>(bytes(0, mapped_->size()), where_);
+  directory_ = std::make_unique<const ZipDirectory>(bytes(0, content_.size()), where_);
   const ZipRecord* pickle = nullptr;
   for (const auto& [name, record] : directory_->records()) {
     if (name.find('/') == std::string::npos || name.substr(name.find('/') + 1) != kPickleName) continue;
@@ -104,7 +128,7 @@ void TorchFile::open_archive() {
 void TorchFile::open_stream() {
   std::uint64_t at = 0;
   const auto next = [&] {
-    Pickle pickle(bytes(at, mapped_->size() - at), where_);
+    Pickle pickle(bytes(at, content_.size() - at), where_);
     at += pickle.size();
     return pickle;
   };
@@ -137,17 +161,17 @@ void TorchFile::open_stream() {
     if (known == element_bytes.end()) fail("it has a storage of which its pickle says nothing.");
     std::int64_t elements = 0;
     std::uint64_t size = 0;
-    if (mapped_->size() - at < sizeof(elements)) fail("it ends before its storages do: it was cut off.");
-    std::memcpy(&elements, mapped_->data() + at, sizeof(elements));
+    if (content_.size() - at < sizeof(elements)) fail("it ends before its storages do: it was cut off.");
+    std::memcpy(&elements, content_.data() + at, sizeof(elements));
     at += sizeof(elements);
     if (elements < 0 || __builtin_mul_overflow(static_cast<std::uint64_t>(elements), known->second, &size) ||
-        size > mapped_->size() - at) {
+        size > content_.size() - at) {
       fail("it ends before its storages do: it was cut off.");
     }
     begins_.emplace(keys.text(id), at);
     at += size;
   }
-  if (at != mapped_->size()) fail("something was added to it: its storages end at byte " + std::to_string(at) + ".");
+  if (at != content_.size()) fail("something was added to it: its storages end at byte " + std::to_string(at) + ".");
 }
 
 TorchFile::Storage TorchFile::storage(Pickle::Id id, const std::string& what) const {
@@ -175,7 +199,7 @@ TorchFile::Storage TorchFile::storage(Pickle::Id id, const std::string& what) co
     const auto begin = begins_.find(key);
     if (begin == begins_.end()) refuse("its storage '" + key + "' is not in the file.");
     found.begin = begin->second;
-    available = std::min(size, mapped_->size() - found.begin);
+    available = std::min(size, content_.size() - found.begin);
   }
   if (available != size) {
     refuse("the pickle gives its storage " + std::to_string(found.elements) + " elements, and the file " +
@@ -184,7 +208,7 @@ TorchFile::Storage TorchFile::storage(Pickle::Id id, const std::string& what) co
   return found;
 }
 
-at::Tensor TorchFile::tensor(Pickle::Id id, const std::string& what) const {
+at::Tensor TorchFile::tensor(Pickle::Id id, const std::string& what, bool with_values) const {
   if (pickle_->kind(id) != Pickle::Kind::kTensor) fail(what + ": it is not a tensor.");
   const std::vector<Pickle::Id>& parts = pickle_->items(id);
   const Storage from = storage(parts[0], what);
@@ -202,9 +226,10 @@ at::Tensor TorchFile::tensor(Pickle::Id id, const std::string& what) const {
     fail(what + ": " + std::to_string(elements) + " elements from " + std::to_string(offset) +
          " on are beyond its storage, which has " + std::to_string(from.elements) + ".");
   }
+  if (!with_values) return values_elsewhere(*shape, from.type);
   mapped_->check_size();
   const std::byte* begin =
-      mapped_->data() + from.begin + static_cast<std::uint64_t>(offset) * c10::elementSize(from.type);
+      content_.data() + from.begin + static_cast<std::uint64_t>(offset) * c10::elementSize(from.type);
   const at::TensorOptions options = at::TensorOptions().dtype(from.type);
   if (reinterpret_cast<std::uintptr_t>(begin) % c10::elementSize(from.type) != 0) {
     // A stream does not align its storages.
@@ -219,11 +244,21 @@ at::Tensor TorchFile::tensor(Pickle::Id id, const std::string& what) const {
   return mapped;
 }
 
+void TorchFile::verify_all() const {
+  if (!directory_) return;
+  mapped_->check_size();
+  for (const auto& [name, record] : directory_->records()) {
+    if (crc32_z(0, reinterpret_cast<const Bytef*>(content_.data() + record.begin), record.size) != record.crc32) {
+      fail("it is damaged: its record '" + name + "' does not fit its checksum.");
+    }
+  }
+}
+
 void TorchFile::verify(Pickle::Id id, const std::string& what) const {
   const Storage of = storage(pickle_->items(id)[0], what);
   if (of.record == nullptr || !verified_.insert(of.begin).second) return;
   mapped_->check_size();
-  if (crc32_z(0, reinterpret_cast<const Bytef*>(mapped_->data() + of.begin), of.record->size) == of.record->crc32)
+  if (crc32_z(0, reinterpret_cast<const Bytef*>(content_.data() + of.begin), of.record->size) == of.record->crc32)
     return;
   fail(what + ": it is damaged: its storage does not fit its checksum.");
 }

@@ -116,6 +116,17 @@ std::vector<std::pair<std::string, TorchValue>> TorchValue::members() const {
   return all;
 }
 
+std::vector<std::pair<TorchValue, TorchValue>> TorchValue::pairs() const {
+  if (!is(Pickle::Kind::kDict)) refuse("a dict");
+  std::vector<std::pair<TorchValue, TorchValue>> all;
+  const std::vector<Pickle::Id>& items = pickle().items(id_);
+  for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
+    const std::string path = path_ + "[" + std::to_string(i / 2) + "]";
+    all.emplace_back(TorchValue(*file_, items[i], path + " (key)"), TorchValue(*file_, items[i + 1], path));
+  }
+  return all;
+}
+
 std::int64_t TorchValue::integer(std::int64_t least, std::int64_t most) const {
   if (is(Pickle::Kind::kInteger) && pickle().integer(id_) >= least && pickle().integer(id_) <= most) {
     return pickle().integer(id_);

@@ -36,6 +36,8 @@ class TorchValue {
   std::vector<TorchValue> items() const;
   /// The members of a dict by name. Numbers as keys become texts.
   std::vector<std::pair<std::string, TorchValue>> members() const;
+  /// The keys and values of a dict whose keys need not be texts.
+  std::vector<std::pair<TorchValue, TorchValue>> pairs() const;
 
   /// An integer from `least` to `most`.
   std::int64_t integer(std::int64_t least, std::int64_t most) const;

@@ -10,14 +10,16 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "core/checkpoint/checkpoint_index.hpp"
-#include "core/checkpoint/deepspeed/reading.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "core/checkpoint/state_reader.hpp"
 #include "core/checkpoint/state_text.hpp"
+#include "core/checkpoint/torch_dcp/dcp_metadata.hpp"
+#include "core/checkpoint/torch_file/json_of.hpp"
 #include "core/checkpoint/torch_file/torch_file.hpp"
 #include "core/errors.hpp"
 #include "core/keep/saved_run.hpp"
@@ -84,7 +86,7 @@ void read_gguf(std::string_view file) {
     demand(elements / block.elements * block.bytes == tensor.end - tensor.begin,
            "a tensor has other bytes than its shape takes");
   }
-  const Json config = config_of_gguf(header, bytes, "file");
+  const Json config = config_of_gguf(header, {&bytes, 1}, "file");
   demand(gguf_metadata(config).find("general.architecture") != nullptr, "a configuration has no metadata");
 }
 
@@ -109,7 +111,7 @@ void read_torch_file(std::string_view content) {
   const MemoryFile memory(content);
   const TorchFile file(memory.path());
   std::string defect;
-  deepspeed::json_of(TorchValue::root_of(file), defect);
+  json_of(TorchValue::root_of(file), defect);
   for (Pickle::Id id = 0; id < file.pickle().count(); ++id) {
     if (file.pickle().kind(id) != Pickle::Kind::kTensor) continue;
     try {
@@ -117,6 +119,24 @@ void read_torch_file(std::string_view content) {
       file.verify(id, "tensor");
       demand(tensor.numel() == 0 || tensor.sum().numel() == 1, "a tensor cannot be read");
     } catch (const RuntimeFault&) {
+    }
+  }
+}
+
+/// The file .metadata of torch.distributed.checkpoint: its chunks are taken without another look.
+void read_dcp_metadata(std::string_view content) {
+  const MemoryFile memory(content);
+  const std::unique_ptr<TorchFile> file = TorchFile::of_pickle(memory.path());
+  for (const torch_dcp::Entry& entry : torch_dcp::read_metadata(*file)) {
+    demand(!entry.path.empty(), "an entry has no name");
+    for (const torch_dcp::Chunk& chunk : entry.chunks) {
+      demand(chunk.offsets.size() == entry.shape.size() && chunk.sizes.size() == entry.shape.size(),
+             "a chunk has other dimensions than its tensor");
+      for (std::size_t i = 0; i < entry.shape.size(); ++i) {
+        demand(chunk.offsets[i] + chunk.sizes[i] <= entry.shape[i], "a chunk lies outside of its tensor");
+      }
+      demand(chunk.item.file.find('/') == std::string::npos && chunk.item.file != "..",
+             "an item lies outside of the checkpoint's folder");
     }
   }
 }
@@ -152,6 +172,8 @@ void read(char reader, std::string_view text) {
       return read_index(text);
     case 's':
       return read_state(text);
+    case 'm':
+      return read_dcp_metadata(text);
     case 'p':
       return read_torch_file(stream_of(text));
     case 't':

@@ -136,6 +136,33 @@ TEST_F(ReadDeepSpeed, TrainsOnToTheBitFromEveryLayout) {
   }
 }
 
+/// A run with the keys that the file's configuration has goes on with the bits that the file has; one with fp32 masters
+/// takes them as they are.
+TEST_F(ReadDeepSpeed, MastersAndMomentsOf16BitsAreTakenAsTheyAre) {
+  const Values own = values_of(read_checkpoint(folder("own"), kTag));
+  for (const char* layout : {"low-flat-2", "low-stage3-3"}) {
+    SCOPED_TRACE(layout);
+    const Values theirs = values_of(read_checkpoint(folder(layout), kTag));
+    for (const char* parameter : {"w1", "w2", "b1"}) {
+      for (const char* state : {"param", "exp_avg", "exp_avg_sq"}) {
+        const at::Tensor& found = theirs.at({parameter, state});
+        ASSERT_EQ(found.scalar_type(), at::kBFloat16) << state;
+        EXPECT_TRUE(at::equal(found, own.at({parameter, state}).to(at::kBFloat16).view(found.sizes()))) << state;
+      }
+    }
+    std::string low = kConfig;
+    low.insert(low.rfind('}'), R"(, "bf16": {"enabled": true, "bf16_master_weights_and_grads": true,
+                                             "bf16_optimizer_states": true})");
+    for (const std::string& config : {low, std::string(kConfig)}) {
+      SmallRun resumed(config, /*weights_seed=*/11);
+      resumed.engine.load_checkpoint(folder(layout));
+      EXPECT_EQ(resumed.engine.progress().global_steps, 2);
+      EXPECT_TRUE(at::equal(resumed.model.parameters[0].tensor.detach().to(at::kFloat),
+                            own.at({"w1", "param"}).to(at::kBFloat16).to(at::kFloat)));
+    }
+  }
+}
+
 TEST_F(ReadDeepSpeed, WeightsOfStage0In16BitsAreExportedAsTheirMasters) {
   const Values own = values_of(read_checkpoint(folder("own"), kTag));
   for (const char* layout : {"stage0-16bit", "stage0-fused"}) {
@@ -156,6 +183,39 @@ TEST_F(ReadDeepSpeed, WeightsAloneGoToAnEngineThatBegins) {
     EXPECT_TRUE(at::equal(run.model.parameters[0].tensor, own.at({"w1", "param"}))) << from;
     EXPECT_TRUE(at::equal(run.model.parameters[4].tensor, own.at({"frozen", "param"}))) << from;
     EXPECT_EQ(run.engine.progress().global_steps, 0);
+  }
+}
+
+/// The same steps as from the weights alone, but for the counters.
+TEST_F(ReadDeepSpeed, StatesOfTheOptimizerMayBeginAnewAndTheScheduleWithThem) {
+  const std::string config = R"({"train_batch_size": 8, "steps_per_print": null,
+      "optimizer": {"type": "Adam", "params": {"lr": 0.05}},
+      "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0.05, "warmup_num_steps": 4,
+                                                   "warmup_type": "linear"}}})";
+  const test::TemporaryFolder saved;
+  SmallRun two_steps(config);
+  two_steps.steps(2);
+  for (const char* layout : {"own", "flat-2", "stage3-3", "stage0-16bit"}) {
+    SCOPED_TRACE(layout);
+    SmallRun fresh(config, /*weights_seed=*/11), resumed(config, /*weights_seed=*/12);
+    fresh.engine.load_weights(folder(layout));
+    resumed.engine.load_checkpoint(folder(layout), "", nullptr, {.optimizer_states = false, .schedule = false});
+    EXPECT_EQ(resumed.engine.progress().global_steps, 2);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(resumed.step(), fresh.step());
+    EXPECT_EQ(resumed.engine.next_lr(), fresh.engine.next_lr());
+
+    // The schedule stands in the checkpoint as it does here.
+    resumed.engine.save_checkpoint(saved.path(), layout);
+    SmallRun again(config, /*weights_seed=*/13);
+    again.engine.load_checkpoint(saved.path(), layout);
+    again.next_batch = 2;
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(again.step(), fresh.step());
+    EXPECT_TRUE(at::equal(again.model.parameters[0].tensor, fresh.model.parameters[0].tensor));
+
+    // With the place of the schedule that the checkpoint has, two updates behind its start.
+    SmallRun further(config, /*weights_seed=*/14);
+    further.engine.load_checkpoint(folder(layout), "", nullptr, {.optimizer_states = false});
+    EXPECT_EQ(further.engine.next_lr(), two_steps.engine.next_lr());
   }
 }
 

@@ -1,10 +1,11 @@
+#include "core/checkpoint/torch_file/json_of.hpp"
+
 #include <cmath>
 #include <set>
 
-#include "core/checkpoint/deepspeed/reading.hpp"
 #include "core/text/utf8.hpp"
 
-namespace capstan::deepspeed {
+namespace capstan {
 namespace {
 
 constexpr int kDeepest = 100;
@@ -137,4 +138,4 @@ std::optional<Json> json_of(const TorchValue& value, std::string& defect) {
   return made;
 }
 
-}  // namespace capstan::deepspeed
+}  // namespace capstan

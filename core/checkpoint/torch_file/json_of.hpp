@@ -1,0 +1,15 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/checkpoint/torch_file/torch_value.hpp"
+#include "core/text/json.hpp"
+
+namespace capstan {
+
+/// A value as JSON: tensors as lists of numbers, tuples as lists, integers beyond 64 bits as texts. Nothing, and why in
+/// `defect`, for what JSON cannot hold: objects, bytes, values that hold themselves, more than a million of them.
+std::optional<Json> json_of(const TorchValue& value, std::string& defect);
+
+}  // namespace capstan
