@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <regex>
+#include <sstream>
 
 #include "tests/cli/programs.hpp"
+#include "tests/support/byte_tokenizer.hpp"
 #include "tests/support/readers.hpp"
 
 namespace capstan::cli {
@@ -209,6 +211,39 @@ TEST_F(PretrainedModels, ThatAreBrokenAreNamed) {
                 "hf:FOLDER."));
 }
 
+/// Model types that llama.cpp knows, exported with their tokenizers: llama.cpp computes what transformers computes, and
+/// writes the tokens that capstan generate writes.
+TEST_F(PretrainedModels, OfEveryArchitectureAreTheSameInLlamaCpp) {
+  const std::string python = test::reader_python();
+  if (python.empty()) GTEST_SKIP() << test::kNoReaders;
+  const auto of_python = [&](const char* what) {
+    return run_process({python, "-W", "ignore", CAPSTAN_TEST_SOURCE_DIR "/tests/cli/gguf_architectures.py", what,
+                        folder_.path().string()});
+  };
+  const ProcessResult made = of_python("make");
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  write_config("config.json", "0.0");  // a step of rate 0 changes no weight
+  for (const auto& entry : fs::directory_iterator(folder_.path())) {
+    if (!entry.is_directory()) continue;
+    const std::string name = entry.path().filename().string();
+    train({"--model", "hf:" + name, "--steps", "1", "--save", name + "_ckpt"});
+    const std::string out =
+        run({"export", "--checkpoint", name + "_ckpt", "--to", "gguf", "--out", name + ".gguf"}).out;
+    const bool has_text = name == "bytes" || name == "sentences";
+    EXPECT_THAT(out, has_text ? Not(HasSubstr("The file has no tokenizer")) : HasSubstr("The file has no tokenizer"));
+  }
+  const ProcessResult theirs = of_python("check");
+  ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
+  std::istringstream lines(theirs.out);
+  for (const char* name : {"bytes_ckpt", "sentences_ckpt"}) {
+    std::string prompt, greedy;
+    ASSERT_TRUE(std::getline(lines, prompt) && std::getline(lines, greedy)) << theirs.out;
+    EXPECT_EQ(run({"generate", "--checkpoint", name, "--ids", prompt, "--max-new", "12"}).out, greedy + "\n") << name;
+  }
+  // And back: the windows, bases and scales of the file are those of the folder.
+  EXPECT_NEAR(loss_of({"--model", "sentences.gguf"}), loss_of({"--checkpoint", "sentences_ckpt"}), 1e-5);
+}
+
 /// Files that transformers and the package gguf have written, trained here, and read by them again.
 TEST_F(PretrainedModels, OfTransformersAndLlamaCppAreTheirOwnAfterwards) {
   const std::string python = test::reader_python();
@@ -232,6 +267,24 @@ TEST_F(PretrainedModels, OfTransformersAndLlamaCppAreTheirOwnAfterwards) {
   const ProcessResult theirs = of_python("check");
   ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
   EXPECT_NEAR(std::stod(theirs.out), loss, 2e-6);
+}
+
+TEST_F(PretrainedModels, WarnOfTokensOfAnotherTokenizer) {
+  make_folder();
+  write_bytes(folder_ / "llama/tokenizer.json", test::byte_tokenizer().dump());
+  run({"data", "tokenize", "text.txt", "--tokenizer", "llama", "--end-token", "none", "--out", "data.bin"});
+  const auto warnings = [&] {
+    const std::vector<std::string> words = {"train", "--config", "config.json", "--data",  "data.bin", "--seq",
+                                            "32",    "--model",  "hf:llama",    "--steps", "1"};
+    return run(words).err;
+  };
+  EXPECT_THAT(warnings(), Not(HasSubstr("was tokenized with")));
+  write_bytes(folder_ / "llama/tokenizer.json", test::byte_tokenizer().dump() + "\n");
+  EXPECT_THAT(warnings(),
+              HasSubstr("warning: 'data.bin' was tokenized with 'llama/tokenizer.json', and the model comes with "
+                        "'llama/tokenizer.json', another file (its SHA-256 differs). Unless the two stand for the same "
+                        "tokens, the model reads other text than was tokenized: tokenize again with --tokenizer "
+                        "'llama'."));
 }
 
 }  // namespace
