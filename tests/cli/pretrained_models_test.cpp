@@ -230,7 +230,7 @@ TEST_F(PretrainedModels, OfEveryArchitectureAreTheSameInLlamaCpp) {
     const std::string out =
         run({"export", "--checkpoint", name + "_ckpt", "--to", "gguf", "--out", name + ".gguf"}).out;
     const bool has_text = name == "bytes" || name == "sentences";
-    EXPECT_THAT(out, has_text ? Not(HasSubstr("The file has no tokenizer")) : HasSubstr("The file has no tokenizer"));
+    EXPECT_EQ(out.find("The file has no tokenizer") == std::string::npos, has_text) << name << ": " << out;
   }
   const ProcessResult theirs = of_python("check");
   ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
