@@ -176,7 +176,7 @@ void Overrides::model(const char* description, bool begins) {
        "Initial values of its own for a model of hf:FOLDER or FILE.gguf, in place of the weights there");
 }
 
-void Overrides::list(const char* name, const char* path, const char* description) {
+void Overrides::list(const char* name, const char* path, const char* description, const char* type) {
   options_.emplace_back(name, path);
   app_.add_option_function<Words>(
           name,
@@ -186,7 +186,7 @@ void Overrides::list(const char* name, const char* path, const char* description
             config_.overrides.emplace_back(path, values);
           },
           description)
-      ->type_name("PATH");
+      ->type_name(type);
 }
 
 void Overrides::common() {

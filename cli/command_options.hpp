@@ -49,7 +49,7 @@ class Overrides {
   void none(const char* name, const char* path, const char* description);
   /// --model and, where the command may begin a training, --from-scratch.
   void model(const char* description, bool begins);
-  void list(const char* name, const char* path, const char* description);
+  void list(const char* name, const char* path, const char* description, const char* type = "PATH");
   /// The options that every command with a configuration has. --set comes last, so that it wins.
   void common();
 

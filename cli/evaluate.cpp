@@ -11,6 +11,7 @@
 #include "core/run/load_run.hpp"
 #include "core/run/run_data.hpp"
 #include "core/run/run_model.hpp"
+#include "core/run/weights_text.hpp"
 #include "core/text/numbers.hpp"
 
 namespace capstan::cli {
@@ -25,6 +26,33 @@ std::string of_language(double loss, bool language_model, const std::optional<do
   return text;
 }
 
+/// Bytes of text that a token of the data stands for, where the data do not tell: by the tokenizer that came with the
+/// weights. Special tokens stand for no text. Nothing without a tokenizer or labels.
+std::optional<double> decoded_bytes_per_token(const EvalArguments& arguments, const LoadedConfig& loaded,
+                                              const RunData& data) {
+  const std::optional<ModelText> text =
+      text_of_weights(arguments.checkpoint, weights_file({arguments.checkpoint, arguments.init_from}, loaded));
+  if (!text) return std::nullopt;
+  // One text of all samples, so that a character which a sample cuts in two has its bytes.
+  tokenizer::DecodeStream decoding(text->tokenizer());
+  std::size_t tokens = 0, bytes = 0;
+  for (std::int64_t sample = 0; sample < data.samples; ++sample) {
+    const Batch batch = data.read({&sample, 1});
+    const auto labels = batch.tensors.find("labels");
+    if (labels == batch.tensors.end() || labels->second.scalar_type() != at::kLong) return std::nullopt;
+    const at::Tensor ids = labels->second.contiguous();
+    for (std::int64_t i = 0; i < ids.numel(); ++i) {
+      const std::int64_t id = ids.const_data_ptr<std::int64_t>()[i];
+      if (id >= text->tokenizer().vocabulary_size()) return std::nullopt;  // of another tokenizer
+      if (id < 0) continue;                                                // not learned
+      ++tokens;
+      bytes += decoding.push(static_cast<tokenizer::Id>(id)).size();
+    }
+  }
+  bytes += decoding.finish().size();
+  return bytes > 0 ? std::optional(static_cast<double>(bytes) / static_cast<double>(tokens)) : std::nullopt;
+}
+
 int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) {
   Model model = build_model(loaded);
   const auto dataset = std::make_shared<const Dataset>(
@@ -36,9 +64,11 @@ int evaluate_loaded(const EvalArguments& arguments, const LoadedConfig& loaded) 
   Evaluation evaluation(data, loaded.config.batch.micro_batch_size, engine.rank(), engine.world_size());
   const double loss = engine.eval_batch([&] { return evaluation.next(); }, evaluation.own_batches());
   if (engine.rank() > 0) return 0;
+  std::optional<double> bytes_per_token = dataset->bytes_per_token();
+  if (language_model && !bytes_per_token) bytes_per_token = decoded_bytes_per_token(arguments, loaded, data);
   print("step=" + std::to_string(engine.progress().global_steps) + ", eval_loss=" + fixed(loss, 6) + " over " +
         grouped(evaluation.samples()) + " samples of " + grouped(data.sequence_length) + " tokens" +
-        of_language(loss, language_model, dataset->bytes_per_token()) + "\n");
+        of_language(loss, language_model, bytes_per_token) + "\n");
   return 0;
 }
 

@@ -15,37 +15,18 @@
 #include "cli/prompts.hpp"
 #include "cli/trained_model.hpp"
 #include "cli/usage_error.hpp"
-#include "cli/weights_text.hpp"
 #include "core/engine/engine.hpp"
 #include "core/errors.hpp"
 #include "core/run/generation.hpp"
 #include "core/run/load_run.hpp"
 #include "core/run/run_model.hpp"
+#include "core/run/vocabulary.hpp"
+#include "core/run/weights_text.hpp"
 
 namespace capstan::cli {
 namespace {
 
-/// Facts of the model that bound and end its texts.
-struct Vocabulary {
-  std::int64_t size = 0;
-  std::vector<std::int64_t> stop;
-};
-
-Vocabulary vocabulary_of(const Model& model) {
-  const Json facts = model.describe();
-  Vocabulary vocabulary;
-  if (const Json* size = facts.find("vocab_size"); size && size->is_integer()) vocabulary.size = size->as_integer();
-  const Json* hf = facts.find("hf");
-  const Json* config = hf ? hf->find("config") : nullptr;
-  const Json* end = config ? config->find("eos_token_id") : nullptr;
-  if (end && end->is_integer()) vocabulary.stop.push_back(end->as_integer());
-  if (end && end->is_array()) {
-    for (const Json& id : end->as_array()) {
-      if (id.is_integer()) vocabulary.stop.push_back(id.as_integer());
-    }
-  }
-  return vocabulary;
-}
+constexpr int kLargestBatch = 64;  // to which capstan::few_rows_linear makes a row's numbers independent of the others
 
 TokenSampling sampling_of(const GenerateArguments& arguments, std::uint64_t seed) {
   return {arguments.temperature, arguments.top_k, arguments.top_p, seed};
@@ -59,6 +40,9 @@ void check_options(const GenerateArguments& arguments) {
     throw UsageError("--temperature: must be 0 or more.");
   }
   if (!(arguments.top_p > 0 && arguments.top_p <= 1)) throw UsageError("--top-p: must be above 0 and at most 1.");
+  if (arguments.batch > kLargestBatch) {
+    throw UsageError("--batch: must be at most " + std::to_string(kLargestBatch) + ".");
+  }
   if (arguments.top_k < 0) throw UsageError("--top-k: must be 0, for all tokens, or more.");
   if (arguments.temperature == 0 && (arguments.top_k != 0 || arguments.top_p != 1)) {
     throw UsageError(
@@ -85,10 +69,10 @@ class Generating {
 
   void answer(std::vector<Prompt> prompts) {
     make_tokens(prompts, text_, vocabulary_.size);
+    check_prompts(prompts, vocabulary_, limits_.most_tokens, "--max-new");
+    if (!arguments_.prompts.empty()) return answer_file(prompts);
     for (const Prompt& prompt : prompts) {
-      if (!arguments_.prompts.empty()) {
-        say(answer_line(prompt, tokens_behind(prompt.ids), text_));
-      } else if (!prompt.text) {
+      if (!prompt.text) {
         say(ids_text(tokens_behind(prompt.ids)) + "\n");
       } else {
         say(*prompt.text);
@@ -120,6 +104,17 @@ class Generating {
  private:
   void say(const std::string& text) const {
     if (engine_.rank() == 0) print(text);
+  }
+
+  /// Prints an answer on a line for each prompt, some prompts at a time.
+  void answer_file(const std::vector<Prompt>& prompts) {
+    const auto batch = static_cast<std::size_t>(arguments_.batch);
+    for (std::size_t first = 0; first < prompts.size(); first += batch) {
+      std::vector<std::vector<std::int64_t>> ids;
+      for (std::size_t i = first; i < std::min(first + batch, prompts.size()); ++i) ids.push_back(prompts[i].ids);
+      const auto answers = generate_batch(engine_, ids, limits_, sampling_, first);
+      for (std::size_t i = 0; i < answers.size(); ++i) say(answer_line(prompts[first + i], answers[i], text_));
+    }
   }
 
   void end_at(const std::optional<std::string>& token) {

@@ -39,7 +39,13 @@ std::string precision_text(const PrecisionConfig& precision) {
       {Precision::kFp32, "fp32"}, {Precision::kBf16, "bf16"}, {Precision::kFp16, "fp16"}};
   std::string text = kNames.at(precision.compute);
   std::vector<std::string> with;
-  if (precision.compute != Precision::kFp32 && precision.fp32_masters) with.push_back("fp32 master weights");
+  if (precision.low_precision_masters) {
+    const std::string moments = precision.low_precision_states ? " and moments" : "";
+    const std::string at_random = precision.stochastic_rounding ? " rounded at random" : "";
+    with.push_back("master weights" + moments + " of 16 bits" + at_random);
+  } else if (precision.compute != Precision::kFp32 && precision.fp32_masters) {
+    with.push_back("fp32 master weights");
+  }
   if (!precision.autocast_dtype.empty()) with.push_back("autocast to " + precision.autocast_dtype);
   if (precision.scales_loss) {
     with.push_back(precision.loss_scale > 0 ? "loss scale " + short_number(precision.loss_scale)
@@ -193,6 +199,10 @@ std::string settings_text(const Config& config, const PluginIndex& plugins, cons
              (config.run.patience ? ", until " + counted(config.run.patience, "evaluation") + " in a row " +
                                         (config.run.patience == 1 ? "has" : "have") + " no lower loss"
                                   : "")});
+  }
+  if (const SampleConfig& sample = config.run.sample; sample.every > 0) {
+    rows.insert(rows.end() - 3, {"samples", "before the first step, every " + grouped(sample.every) +
+                                                " steps and at the end, " + grouped(sample.tokens) + " tokens each"});
   }
   if (config.device != "cpu") rows.insert(rows.begin() + 2, {"device", config.device});
   if (!config.parameter_groups.empty()) {

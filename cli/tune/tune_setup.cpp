@@ -140,11 +140,33 @@ void erase_path(Json& document, std::string_view path) {
 
 /// What would write elsewhere or cost time while a trial measures.
 void quieten(Json& document) {
-  for (const char* path :
-       {"tensorboard", "wandb", "csv_monitor", "comet", "flops_profiler", "comms_logger", "wall_clock_breakdown",
-        "memory_breakdown", "dump_state", "capstan.monitors", "capstan.run.save_dir", "capstan.run.save_every",
-        "capstan.run.keep", "capstan.run.keep_best", "capstan.run.overwrite", "capstan.run.eval_every",
-        "capstan.run.patience", "capstan.data.eval_path", "capstan.tuner"}) {
+  for (const char* path : {"tensorboard",
+                           "wandb",
+                           "csv_monitor",
+                           "comet",
+                           "flops_profiler",
+                           "comms_logger",
+                           "wall_clock_breakdown",
+                           "memory_breakdown",
+                           "dump_state",
+                           "capstan.monitors",
+                           "capstan.run.save_dir",
+                           "capstan.run.save_every",
+                           "capstan.run.keep",
+                           "capstan.run.keep_best",
+                           "capstan.run.overwrite",
+                           "capstan.run.eval_every",
+                           "capstan.run.sample_every",
+                           "capstan.run.sample_prompts",
+                           "capstan.run.sample_prompts_file",
+                           "capstan.run.sample_tokens",
+                           "capstan.run.sample_temperature",
+                           "capstan.run.sample_top_k",
+                           "capstan.run.sample_top_p",
+                           "capstan.run.sample_tokenizer",
+                           "capstan.run.patience",
+                           "capstan.data.eval_path",
+                           "capstan.tuner"}) {
     erase_path(document, path);
   }
   document["steps_per_print"] = Json();

@@ -136,6 +136,22 @@ std::vector<std::string> strings(const Json* list) {
   return out;
 }
 
+SampleConfig sample_settings(const Effective& values) {
+  SampleConfig sample;
+  sample.every = values.integer("capstan.run.sample_every");
+  const Effective unused = values.unconsumed();
+  const Effective& used = sample.every > 0 ? values : unused;
+  sample.prompts = strings(used.find("capstan.run.sample_prompts"));
+  sample.prompts_file = used.text("capstan.run.sample_prompts_file");
+  sample.tokens = used.integer("capstan.run.sample_tokens");
+  sample.temperature = used.number("capstan.run.sample_temperature");
+  const Effective& drawing = sample.temperature > 0 ? used : unused;
+  sample.top_k = drawing.integer("capstan.run.sample_top_k");
+  sample.top_p = drawing.number("capstan.run.sample_top_p");
+  sample.tokenizer = used.text("capstan.run.sample_tokenizer");
+  return sample;
+}
+
 RunConfig run_settings(const Effective& values) {
   RunConfig run;
   run.data_paths = strings(values.find("capstan.data.path"));
@@ -155,6 +171,7 @@ RunConfig run_settings(const Effective& values) {
   run.eval_every = evaluating.integer("capstan.run.eval_every");
   run.keep_best = (run.save_dir.empty() ? unused : evaluating).flag("capstan.run.keep_best");
   run.patience = evaluating.integer("capstan.run.patience");
+  run.sample = sample_settings(values);
   run.loss_chunk = values.integer("capstan.run.loss_chunk");
   run.on_nan = values.text("capstan.run.on_nan");
   run.on_monitor_failure = values.text("capstan.run.on_monitor_failure");

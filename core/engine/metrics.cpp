@@ -9,6 +9,7 @@
 #include "core/errors.hpp"
 #include "core/log.hpp"
 #include "core/monitor/run_info.hpp"
+#include "core/text/utf8.hpp"
 
 namespace capstan {
 namespace {
@@ -17,7 +18,12 @@ std::string precision_name(const PrecisionConfig& precision) {
   std::string name = precision.compute == Precision::kBf16   ? "bf16"
                      : precision.compute == Precision::kFp16 ? "fp16"
                                                              : "fp32";
-  if (precision.compute != Precision::kFp32 && precision.fp32_masters) name += " (fp32 master weights)";
+  if (precision.low_precision_masters) {
+    name += " (master weights too" + std::string(precision.low_precision_states ? ", and moments" : "") +
+            (precision.stochastic_rounding ? ", rounded at random)" : ")");
+  } else if (precision.compute != Precision::kFp32 && precision.fp32_masters) {
+    name += " (fp32 master weights)";
+  }
   if (!precision.autocast_dtype.empty()) name += ", autocast to " + precision.autocast_dtype;
   return name;
 }
@@ -95,6 +101,13 @@ void Engine::State::write_step_metrics(const Spans& spans) {
 void Engine::write_metric(const std::string& tag, double value) {
   if (state_->config.monitors.empty()) return;
   state_->open_monitors().write(std::vector<Metric>{{tag, value, state_->progress.global_samples}});
+}
+
+void Engine::write_text(const std::string& tag, const std::string& prompt, const std::string& text) {
+  if (state_->config.monitors.empty()) return;
+  const Progress& progress = state_->progress;
+  state_->open_monitors().write_texts(
+      {{as_utf8(tag), as_utf8(prompt), as_utf8(text), progress.global_steps, progress.global_samples}});
 }
 
 void Engine::flush_monitors() {

@@ -1,9 +1,11 @@
 #include "core/monitor/monitor_host.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -17,12 +19,15 @@ constexpr std::size_t kQueueLimit = 1 << 16;  // metrics; 100 steps a second fil
 /// Waking a thread costs the one that does it several microseconds, so nobody is woken for a metric.
 constexpr auto kHandOutEvery = std::chrono::milliseconds(100);
 
-/// The metrics of one write().
+/// The metrics or texts of one call.
 struct Written {
   std::vector<Metric> metrics;
+  std::vector<MonitorText> texts;
   double wall_time = 0;  // seconds since 1970
+  std::size_t size() const { return metrics.size() + texts.size(); }
 };
 using Queue = std::vector<std::shared_ptr<const Written>>;  // which all monitors share
+using Queued = std::span<const Queue::value_type>;
 
 double seconds_since_1970() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -119,11 +124,26 @@ struct MonitorHost::Worker {
   const std::string run_info;
   std::thread thread;
 
+  bool said_no_texts = false;  // the worker thread's
+
   void run();
-  void write(const Queue& batch);
+  void hand_over(const Queue& batch);
+  void write(Queued batch);
+  void write_texts(Queued batch);
 };
 
-void MonitorHost::Worker::write(const Queue& batch) {
+/// In their order: trackers refuse a text of a step that is behind that of their newest metric.
+void MonitorHost::Worker::hand_over(const Queue& batch) {
+  const auto holds_texts = [](const Queue::value_type& written) { return !written->texts.empty(); };
+  for (auto from = batch.begin(); from != batch.end();) {
+    const bool texts = holds_texts(*from);
+    const auto end = std::find_if(from, batch.end(), [&](const auto& one) { return holds_texts(one) != texts; });
+    texts ? write_texts({from, end}) : write({from, end});
+    from = end;
+  }
+}
+
+void MonitorHost::Worker::write(Queued batch) {
   std::vector<capstan_metric> metrics;
   for (const auto& written : batch) {
     for (const Metric& metric : written->metrics) {
@@ -134,6 +154,27 @@ void MonitorHost::Worker::write(const Queue& batch) {
   for (const capstan_metric& metric : metrics) pointers.push_back(&metric);
   seat.call("write", [&](capstan_error* error) {
     return seat.vtable()->write(seat.component.self(), pointers.data(), pointers.size(), error);
+  });
+}
+
+void MonitorHost::Worker::write_texts(Queued batch) {
+  std::vector<capstan_text> texts;
+  for (const auto& written : batch) {
+    for (const MonitorText& one : written->texts) {
+      texts.push_back({sizeof(capstan_text), as_str(one.tag), as_str(one.prompt), as_str(one.text), one.step, one.x,
+                       written->wall_time});
+    }
+  }
+  if (!CAPSTAN_HAS(seat.vtable(), text)) {
+    if (seat.on && !std::exchange(said_no_texts, true)) {
+      log::info(seat.where + ": takes no texts, so that the samples of capstan.run.sample_every are not in it.");
+    }
+    return;
+  }
+  std::vector<const capstan_text*> pointers;
+  for (const capstan_text& text : texts) pointers.push_back(&text);
+  seat.call("text", [&](capstan_error* error) {
+    return seat.vtable()->text(seat.component.self(), pointers.data(), pointers.size(), error);
   });
 }
 
@@ -154,7 +195,7 @@ void MonitorHost::Worker::run() {
     const bool flush = flush_until != flush_done || closing;
     const bool last = closing;
     lock.unlock();
-    if (!batch.empty()) write(batch);
+    hand_over(batch);
     if (flush && CAPSTAN_HAS(table, flush)) {
       seat.call("flush", [&](capstan_error* error) { return table->flush(self, error); });
     }
@@ -242,7 +283,12 @@ void MonitorHost::await_close(const std::shared_ptr<Worker>& worker,
 
 void MonitorHost::write(std::vector<Metric> metrics) {
   const std::lock_guard lock(inbox_->mutex);
-  inbox_->written.push_back({std::move(metrics), seconds_since_1970()});
+  inbox_->written.push_back({std::move(metrics), {}, seconds_since_1970()});
+}
+
+void MonitorHost::write_texts(std::vector<MonitorText> texts) {
+  const std::lock_guard lock(inbox_->mutex);
+  inbox_->written.push_back({{}, std::move(texts), seconds_since_1970()});
 }
 
 /// Never waits for a monitor, so what is written does not pile up before its queue.
@@ -259,12 +305,12 @@ void MonitorHost::hand_out() {
     {
       const std::lock_guard lock(worker->mutex);
       for (const auto& written : batch) {
-        if (worker->queued + written->metrics.size() > kQueueLimit) {
-          worker->dropped += static_cast<std::int64_t>(written->metrics.size());
+        if (worker->queued + written->size() > kQueueLimit) {
+          worker->dropped += static_cast<std::int64_t>(written->size());
           continue;
         }
         worker->queue.push_back(written);
-        worker->queued += written->metrics.size();
+        worker->queued += written->size();
       }
     }
     if (!batch.empty()) worker->wake.notify_one();

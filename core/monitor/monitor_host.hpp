@@ -17,6 +17,14 @@ struct Metric {
   std::int64_t x = 0;  // global samples
 };
 
+/// A text that the model has written; UTF-8.
+struct MonitorText {
+  std::string tag;  // "Train/Samples/generated_1"
+  std::string prompt, text;
+  std::int64_t step = 0;
+  std::int64_t x = 0;  // global samples
+};
+
 /// How long a monitor may take. A tracker's package takes half a minute to start on a busy machine, and until then it
 /// has written nothing.
 struct MonitorPatience {
@@ -27,8 +35,8 @@ struct MonitorPatience {
 
 /// Runs each monitor on a thread of its own, so that neither training nor another monitor waits for it. A monitor that
 /// fails is switched off with one warning, one that hangs gets one while it does; metrics that a slow one cannot take
-/// are dropped, counted and said. One more thread hands the metrics out, ten times a second, so that neither the number
-/// of monitors nor waking them costs training anything. [engine]
+/// are dropped, counted and said; a text counts as a metric. One more thread hands the metrics out, ten times a second,
+/// so that neither the number of monitors nor waking them costs training anything. [engine]
 class MonitorHost {
  public:
   /// `run_info` goes to each monitor's open().
@@ -40,6 +48,8 @@ class MonitorHost {
 
   /// Queues the metrics with the time of the call. Never blocks on a monitor.
   void write(std::vector<Metric> metrics);
+  /// Queues texts in the same way, behind the metrics so far. A monitor that takes no texts says so once in the log.
+  void write_texts(std::vector<MonitorText> texts);
   /// Waits until all that was queued is written and flushed, or the deadline passes; false then.
   bool flush(std::int64_t deadline_ms = 5000);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/comm/communicator.hpp"
+#include "core/config/resolve/pretrained.hpp"
 #include "core/config/tools/config_dump.hpp"
 #include "core/errors.hpp"
 #include "core/log.hpp"
@@ -86,6 +87,11 @@ Engine TrainingRun::make_engine(Model model) {
   order_.emplace(data_.samples, run_.seed, run_.shuffle);
   if (parts_.eval_data || !run_.eval_data_paths.empty()) {
     eval_data_ = opened(parts_.eval_data, run_.eval_data_paths, "capstan.data.eval_path");
+  }
+  if (run_.sample.every > 0) {
+    const bool own_weights = parts_.model || !options_.init_from.empty();
+    const std::string weights = own_weights ? options_.init_from : initial_weights(loaded_.config);
+    samples_.emplace(loaded_.config, model, WeightsOfRun{options_.resume, weights});
   }
   if (!member_ && !restart_) folder_.refuse_other_run(options_.resume);
   if (speaks_ && parts_.starts && (!member_ || member_->world().generation == 1)) parts_.starts(loaded_, model);
@@ -207,6 +213,28 @@ void TrainingRun::evaluate() {
   mark_best();  // where this step was saved before
 }
 
+void TrainingRun::write_samples() {
+  if (!samples_ || sampled_step_ == step()) return;
+  Part bounded = part(Kind::kStep, "in the samples after step " + grouped(step()) + ", which did not get on");
+  sampled_step_ = step();
+  const auto got_on = [&] {
+    // They must leave together.
+    if (engine_->any_rank(signalled())) throw Interrupted{};
+    if (bounded) bounded->got_on();
+  };
+  try {
+    samples_->write(*engine_, got_on, [&](const SampleText& sample) {
+      const std::string number = std::to_string(sample.number);
+      engine_->write_text("Train/Samples/generated_" + number, sample.prompt, sample.text);
+      print_line("step=" + std::to_string(step()) + ", sample " + number + ": " + Json(sample.prompt).dump() + " -> " +
+                 Json(sample.text).dump());
+    });
+  } catch (const LogitsFault& fault) {
+    if (speaks_)
+      log::warning("capstan.run.sample_every: no sample after step " + grouped(step()) + ": " + fault.what());
+  }
+}
+
 int TrainingRun::interrupted() {
   if (snapshots_ && restart_) snapshots_->take(*engine_, kept_with_snapshot());
   if (steps_here_ > 0) save();
@@ -220,6 +248,7 @@ int TrainingRun::interrupted() {
 void TrainingRun::finish() {
   const double seconds = now() - account_.begun;
   evaluate();
+  if (steps_here_ > 0) write_samples();
   save();
   finish_saving();
   if (steps_here_ > 0) {
@@ -280,6 +309,8 @@ void TrainingRun::unless_interrupted(const Do& run) {
 
 /// Whether another step is to be trained. Otherwise the run, or this generation of it, has ended.
 bool TrainingRun::begin_step() {
+  if (step() == 0 && (!member_ || generation() == 1)) unless_interrupted([this] { write_samples(); });
+  if (over_) return false;
   const bool trained = step() >= *run_.steps || out_of_patience();
   if (stop_requested() && !(trained && member_)) {
     end(member_ ? pause() : interrupted());
@@ -301,6 +332,7 @@ void TrainingRun::end_step() {
   note_saved();
   unless_interrupted([this] {
     if (due(step(), run_.eval_every)) evaluate();
+    if (due(step(), run_.sample.every)) write_samples();
     if (due(step(), run_.save_every)) save();
     const auto kept = [this] { return kept_with_snapshot(); };
     if (snapshots_ && snapshots_->after_step(*engine_, kept) && restart_) restart_->touch();

@@ -29,4 +29,13 @@ std::optional<std::size_t> first_invalid_utf8(std::string_view text) {
   return std::nullopt;
 }
 
+std::string as_utf8(std::string text) {
+  for (std::size_t from = 0;;) {
+    const auto bad = first_invalid_utf8(std::string_view(text).substr(from));
+    if (!bad) return text;
+    text.replace(from + *bad, 1, "\xEF\xBF\xBD");
+    from += *bad + 3;
+  }
+}
+
 }  // namespace capstan

@@ -40,6 +40,15 @@ class MonitorUnderTest {
     });
   }
 
+  bool takes_texts() const { return CAPSTAN_HAS(table_, text); }
+  bool text(const std::string& text, std::int64_t x) {
+    const std::string tag = "Train/Samples/generated_1", prompt = "To be";
+    const capstan_text one{sizeof one, as_str(tag), as_str(prompt), as_str(text), x / 8, x, 1.7e9};
+    const capstan_text* const pointers[] = {&one, &one};
+    return may_refuse("text",
+                      [&](capstan_error* error) { return table_->text(component_.self(), pointers, 2, error); });
+  }
+
   bool flush() {
     if (!CAPSTAN_HAS(table_, flush)) return true;
     return may_refuse("flush", [&](capstan_error* error) { return table_->flush(component_.self(), error); });
@@ -79,6 +88,19 @@ void check_odd(const Context& context, const ComponentManifest& component) {
                         {"with \"quotes\", commas", 1.0, std::numeric_limits<std::int64_t>::max()}}),
          "refuses odd names or numbers.");
   expect(monitor.write({}), "refuses an empty batch.");
+  expect(monitor.flush() && monitor.close(), "cannot be flushed and closed.");
+}
+
+void check_texts(const Context& context, const ComponentManifest& component) {
+  MonitorUnderTest monitor(context, component);
+  if (!monitor.takes_texts()) return;
+  expect(monitor.open(), "cannot be opened in an empty folder.");
+  std::int64_t x = 0;
+  for (const std::string& text : {std::string(), std::string("lines\r\nand \"quotes\""),
+                                  std::string("größe 損失 🚀 \x01\t"), std::string(1 << 20, 'a')}) {
+    expect(monitor.text(text, x), "refuses a text.");
+    expect(monitor.write({{"Train/Samples/lr", 0.5, x += 8}}), "refuses plain metrics beside texts.");
+  }
   expect(monitor.flush() && monitor.close(), "cannot be flushed and closed.");
 }
 
@@ -136,6 +158,8 @@ Cases monitor_cases(const ComponentManifest& component) {
   return {
       {prefix + "many", "It takes a hundred thousand metrics.", bound(check_many)},
       {prefix + "odd_metrics", "It takes names in any script, NaN, infinities and empty batches.", bound(check_odd)},
+      {prefix + "texts", "It takes texts with any characters, empty ones and long ones, or none at all.",
+       bound(check_texts)},
       {prefix + "full_disk", "A full disk is an error with a text.", bound(check_full_disk)},
       {prefix + "close_twice", "It may be closed twice.", bound(check_close_twice)},
       {prefix + "never_opened", "It may be closed without having been opened.", bound(check_never_opened)},

@@ -20,6 +20,20 @@ std::vector<IdleRunKey> idle_run_keys(const RunConfig& run, bool evaluates) {
   needs(run.keep_best, often, "capstan.run.keep_best", kOften);
   needs(run.patience > 0, evaluates, "capstan.run.patience", kData);
   needs(run.patience > 0, often, "capstan.run.patience", kOften);
+  const SampleConfig& sample = run.sample;
+  const SampleConfig usual;
+  const bool samples = sample.every > 0, draws = sample.temperature > 0;
+  constexpr const char *kSample = "capstan.run.sample_every (--sample-every)",
+                       *kDraw = "a capstan.run.sample_temperature above 0";
+  needs(!sample.prompts.empty(), samples, "capstan.run.sample_prompts", kSample);
+  needs(!sample.prompts_file.empty(), samples, "capstan.run.sample_prompts_file", kSample);
+  needs(sample.tokens != usual.tokens, samples, "capstan.run.sample_tokens", kSample);
+  needs(sample.temperature != usual.temperature, samples, "capstan.run.sample_temperature", kSample);
+  needs(sample.top_k != usual.top_k, samples, "capstan.run.sample_top_k", kSample);
+  needs(sample.top_k != usual.top_k, draws, "capstan.run.sample_top_k", kDraw);
+  needs(sample.top_p != usual.top_p, samples, "capstan.run.sample_top_p", kSample);
+  needs(sample.top_p != usual.top_p, draws, "capstan.run.sample_top_p", kDraw);
+  needs(!sample.tokenizer.empty(), samples, "capstan.run.sample_tokenizer", kSample);
   return idle;
 }
 

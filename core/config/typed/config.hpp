@@ -54,6 +54,9 @@ struct PrecisionConfig {
   bool keep_batchnorm_fp32 = false;  // parameters of batch normalisation stay fp32
   bool fp32_masters = true;          // false: updates are rounded to the compute type
   std::string output_dtype;          // the dtype that the loss is cast to; empty: as the model gives it
+  // Masters, and the optimizer's moments, are kept in the compute type, which is of 16 bits.
+  bool low_precision_masters = false, low_precision_states = false;
+  bool stochastic_rounding = false;  // and updates of them are rounded up or down at random
   // The loss scale of fp16, amp or an fp16 autocast.
   bool scales_loss = false;
   std::string scaled_by = "fp16";  // the section that asks for it
@@ -91,6 +94,18 @@ struct ElasticRunConfig {
   std::int64_t partners = 1;  // hosts that have copies of this one's snapshots
 };
 
+/// capstan.run.sample_*: texts that the model writes now and then while it is trained.
+struct SampleConfig {
+  std::int64_t every = 0;            // steps; 0: never
+  std::vector<std::string> prompts;  // texts to continue
+  std::string prompts_file;          // JSON lines with more of them; empty: none
+  std::int64_t tokens = 64;          // new ones of a sample, at most
+  double temperature = 0;            // 0: the likeliest token
+  std::int64_t top_k = 0;            // 0: all tokens
+  double top_p = 1;
+  std::string tokenizer;  // a folder or file; empty: what comes with the weights
+};
+
 /// "capstan": what DeepSpeed takes from the program. Every member may be overridden from the command line.
 struct RunConfig {
   static constexpr std::int64_t kLossChunk = 64 << 20;
@@ -118,6 +133,7 @@ struct RunConfig {
   std::string on_monitor_failure = "stop";  // stop, continue: of a monitor that cannot be started
   std::string on_mismatch = "stop";         // stop, continue: of a compression that acts on no module of the model
   ElasticRunConfig elastic;
+  SampleConfig sample;
 };
 
 /// A whole configuration: read, completed, checked.

@@ -40,6 +40,11 @@ class CometTracker:
             for tag, value in values.items():
                 self.experiment.log_metric(tag, value, step=x)
 
+    def text(self, texts):
+        for text in texts:
+            about = {name: text[name] for name in ("step", "samples", "tag", "prompt")}
+            self.experiment.log_text(text["prompt"] + text["text"], step=text["samples"], metadata=about)
+
     def flush(self):
         if self.online:
             self.experiment.flush()

@@ -29,6 +29,7 @@ class CometMonitor {
     }
     if (!due.empty()) tracker_.ask("write", json_rows(due));
   }
+  void text(std::span<const sdk::Text> texts) { tracker_.ask("text", json_texts(texts)); }
   void flush() { tracker_.ask("flush"); }
   void close() { tracker_.close(); }
 

@@ -68,6 +68,8 @@ def serve(package, oldest, make_tracker):
                     result = tracker.where()
                 elif request == "write":
                     tracker.write(argument)
+                elif request == "text":
+                    tracker.text(argument)
                 elif request == "flush" and tracker:
                     tracker.flush()
                 elif request == "close":

@@ -106,23 +106,6 @@ std::optional<std::string> answered(const std::string& line, const std::string& 
 
 }  // namespace
 
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += {'\\', c};
-    } else if (byte < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 std::string json_rows(std::span<const sdk::Metric> metrics) {
   std::string out = "[";
   for (std::size_t i = 0; i < metrics.size(); ++i) {

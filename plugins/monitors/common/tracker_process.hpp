@@ -8,11 +8,9 @@
 #include <string_view>
 
 #include "capstan/sdk/monitor.hpp"
+#include "json_text.hpp"
 
 namespace capstan::monitors {
-
-/// Text as a JSON string, quotes included.
-std::string json_string(std::string_view text);
 
 /// Metrics as JSON: [[x, {tag: value}], ...], those of one x together. NaN and infinities as Python's json reads them.
 std::string json_rows(std::span<const sdk::Metric> metrics);

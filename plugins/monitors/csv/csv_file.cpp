@@ -30,12 +30,55 @@ std::string python_repr(double value) {
   return text.find('.') == std::string::npos ? text + ".0" : text;
 }
 
-/// Where a row stands on the x axis; nothing for lines that are no rows of ours.
-std::optional<std::int64_t> row_x(std::string_view line) {
+/// The number that `text` begins with, where `then` follows it.
+std::optional<std::int64_t> number_before(std::string_view text, char then) {
   std::int64_t x = 0;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), x);
-  if (error != std::errc() || end == line.data() + line.size() || *end != ',') return std::nullopt;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), x);
+  if (error != std::errc() || end == text.data() + text.size() || *end != then) return std::nullopt;
   return x;
+}
+
+/// Where a row stands on the x axis; nothing for lines that are no rows of ours.
+std::optional<std::int64_t> row_x(std::string_view line) { return number_before(line, ','); }
+
+/// Where a line of json_text() stands.
+std::optional<std::int64_t> text_x(std::string_view line) {
+  constexpr std::string_view kBegin = "{\"step\": ", kSamples = ", \"samples\": ";
+  const auto samples = line.find(kSamples);
+  if (!line.starts_with(kBegin) || samples == std::string_view::npos) return std::nullopt;
+  return number_before(line.substr(samples + kSamples.size()), ',');
+}
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) fail_on(file, EIO);
+  return text;
+}
+
+/// The lines of `text` that do not lie beyond `resumed_at`, without a last one that was cut off when the process was
+/// killed.
+template <class LineX>
+std::string lines_until(std::string_view text, std::optional<std::int64_t> resumed_at, const LineX& x_of) {
+  std::string kept;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    if (end == std::string_view::npos) break;
+    const std::string_view line = text.substr(at, end + 1 - at);
+    const auto x = x_of(line);
+    if (!x || !resumed_at || *x <= *resumed_at) kept += line;
+    at = end + 1;
+  }
+  return kept;
+}
+
+/// The file is replaced also where nothing is cut: a process of an elastic run that stands still may hold the old one
+/// open, and would append to it when it wakes.
+void replace(const std::filesystem::path& file, const std::string& text) {
+  const std::filesystem::path aside = file.string() + ".tmp";
+  std::filesystem::remove(aside);
+  AppendFile(aside, text);
+  std::filesystem::rename(aside, file);
 }
 
 }  // namespace
@@ -61,25 +104,14 @@ std::string csv_row(std::int64_t x, double value) { return std::to_string(x) + "
 void cut_rows_beyond(const std::filesystem::path& given, std::optional<std::int64_t> resumed_at) {
   // Of a link the target is replaced.
   const std::filesystem::path file = std::filesystem::canonical(given);
-  std::ifstream in(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) fail_on(file, EIO);
-  if (!text.starts_with(kOpening)) return;
-  std::string kept;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = text.find('\n', at);
-    if (end == std::string::npos) break;  // cut off when the process was killed
-    const std::string_view line(text.data() + at, end + 1 - at);
-    const auto x = row_x(line);
-    if (!x || !resumed_at || *x <= *resumed_at) kept += line;
-    at = end + 1;
-  }
-  // The file is replaced also where nothing is cut: a process of an elastic run that stands still may hold the old one
-  // open, and would append to it when it wakes.
-  const std::filesystem::path aside = file.string() + ".tmp";
-  std::filesystem::remove(aside);
-  AppendFile(aside, kept);
-  std::filesystem::rename(aside, file);
+  const std::string text = text_of(file);
+  if (text.starts_with(kOpening)) replace(file, lines_until(text, resumed_at, row_x));
+}
+
+void cut_texts_beyond(const std::filesystem::path& given, std::optional<std::int64_t> resumed_at) {
+  const std::filesystem::path file = std::filesystem::canonical(given);
+  if (resumed_at == 0) resumed_at = -1;
+  replace(file, lines_until(text_of(file), resumed_at, text_x));
 }
 
 }  // namespace capstan::monitors

@@ -21,4 +21,7 @@ std::string csv_row(std::int64_t x, double value);
 /// that do not begin as ours do are left alone. Throws std::runtime_error naming the file.
 void cut_rows_beyond(const std::filesystem::path& file, std::optional<std::int64_t> resumed_at);
 
+/// As cut_rows_beyond(), of lines of json_text(). A run that begins anew writes those before its first step again.
+void cut_texts_beyond(const std::filesystem::path& file, std::optional<std::int64_t> resumed_at);
+
 }  // namespace capstan::monitors

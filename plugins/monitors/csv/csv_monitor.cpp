@@ -1,7 +1,9 @@
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "../common/append_file.hpp"
+#include "../common/json_text.hpp"
 #include "../common/run_folder.hpp"
 #include "capstan/sdk/monitor.hpp"
 #include "csv_file.hpp"
@@ -9,7 +11,10 @@
 namespace capstan::monitors {
 namespace {
 
-/// One CSV file for each tag, in the layout of DeepSpeed's CSV monitor. Files stay open; one write a batch and file.
+constexpr const char* kTexts = "samples.jsonl";
+
+/// One CSV file for each tag, in the layout of DeepSpeed's CSV monitor, and one of JSON lines for texts. Files stay
+/// open; one write a batch and file.
 class CsvMonitor {
  public:
   CsvMonitor(sdk::Host host, const sdk::Params& params)
@@ -25,6 +30,8 @@ class CsvMonitor {
     for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
       if (entry.path().extension() == ".csv" && entry.is_regular_file()) cut_rows_beyond(entry.path(), resumed_at);
     }
+    const std::filesystem::path texts = folder_ / kTexts;
+    if (std::filesystem::is_regular_file(texts)) cut_texts_beyond(texts, resumed_at);
   }
 
   void write(std::span<const sdk::Metric> metrics) {
@@ -33,7 +40,17 @@ class CsvMonitor {
     for (const auto& [file, text] : rows) file->append(text);
   }
 
-  void close() { files_.clear(); }
+  void text(std::span<const sdk::Text> texts) {
+    std::string lines;
+    for (const sdk::Text& text : texts) lines += json_text(text) + "\n";
+    if (!texts_) texts_.emplace(folder_ / kTexts, "");
+    texts_->append(lines);
+  }
+
+  void close() {
+    files_.clear();
+    texts_.reset();
+  }
 
  private:
   AppendFile& file(std::string_view tag) {
@@ -46,6 +63,7 @@ class CsvMonitor {
   sdk::Host host_;
   std::filesystem::path folder_;
   std::map<std::string, AppendFile> files_;
+  std::optional<AppendFile> texts_;
 };
 
 }  // namespace

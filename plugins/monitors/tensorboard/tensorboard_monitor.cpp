@@ -40,7 +40,8 @@ std::vector<std::pair<std::string, HParam>> hparams_of(const sdk::Document& run_
   return out;
 }
 
-/// Event files as TensorBoard reads them: scalars by samples, the configuration as text and as hparams.
+/// Event files as TensorBoard reads them: scalars by samples, texts of the model, the configuration as text
+/// and as hparams.
 class TensorboardMonitor {
  public:
   TensorboardMonitor(sdk::Host host, const sdk::Params& params)
@@ -56,7 +57,8 @@ class TensorboardMonitor {
     std::int64_t begin = 0;
     if (run_info.has("resumed_at")) begin = run_info.integer("resumed_at");
     if (run_info.has("resumed_at") || own.begins_anew) {
-      file_->add(restart_event({now, begin + 1}));
+      // A run that begins anew writes the texts before its first step again.
+      file_->add(restart_event({now, begin == 0 ? 0 : begin + 1}));
     }
     last_step_ = begin;
     if (run_info.has("config_text")) {
@@ -70,6 +72,16 @@ class TensorboardMonitor {
     for (const sdk::Metric& metric : metrics) {
       file().add(scalar_event({metric.wall_time, metric.x}, metric.tag, metric.value));
       last_step_ = std::max(last_step_, metric.x);
+    }
+    file().flush();
+  }
+
+  /// Markdown: the prompt and what follows it, each as a block of code.
+  void text(std::span<const sdk::Text> texts) {
+    for (const sdk::Text& one : texts) {
+      const std::string shown = as_code(one.prompt) + "\n\n→\n\n" + as_code(one.text);
+      file().add(text_event({one.wall_time, one.x}, one.tag, shown));
+      last_step_ = std::max(last_step_, one.x);
     }
     file().flush();
   }

@@ -1,3 +1,4 @@
+import itertools
 import netrc
 
 
@@ -42,6 +43,14 @@ class WandbTracker:
     def write(self, rows):
         for x, values in rows:
             self.run.log(values, step=x)
+
+    def text(self, texts):
+        import wandb
+
+        columns = ["step", "samples", "tag", "prompt", "text"]
+        for x, of_step in itertools.groupby(texts, lambda text: text["samples"]):
+            rows = [[text[name] for name in columns] for text in of_step]
+            self.run.log({"samples": wandb.Table(columns=columns, data=rows)}, step=x)
 
     def flush(self):
         pass  # every row is with wandb's own service already

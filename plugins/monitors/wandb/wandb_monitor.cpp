@@ -30,6 +30,7 @@ class WandbMonitor {
   void write(std::span<const sdk::Metric> metrics) {
     if (!metrics.empty()) tracker_.ask("write", json_rows(metrics));
   }
+  void text(std::span<const sdk::Text> texts) { tracker_.ask("text", json_texts(texts)); }
   void flush() { tracker_.ask("flush"); }
   void close() { tracker_.close(); }
 

@@ -36,6 +36,13 @@ class Bad {
     throw sdk::Error(std::string("bad.log: ") + std::strerror(errno) + ".");
   }
 
+  void text(std::span<const sdk::Text> texts) {
+    for (const sdk::Text& one : texts) {
+      if (breaks("texts") && one.text.empty()) std::abort();
+      std::fprintf(file_, "%.*s\n", static_cast<int>(one.text.size()), one.text.data());
+    }
+  }
+
   void close() {
     if (breaks("never_opened") || (breaks("close_twice") && closed_)) std::fputs("bye\n", file_);
     if (file_) std::fclose(file_);

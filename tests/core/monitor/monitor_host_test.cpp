@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <future>
 #include <mutex>
 #include <string>
@@ -26,6 +27,7 @@ struct FakeMonitor {
   bool blocked = false;
   std::vector<std::string> calls;
   std::vector<std::pair<std::string, double>> metrics;
+  std::vector<std::string> texts;
   std::string fail_in;
   std::thread::id thread, destroyed_by;
 
@@ -65,7 +67,25 @@ const capstan_monitor kTable = {
       return status;
     },
     [](void* self, capstan_error* error) { return monitor(self).enter("flush", error); },
-    [](void* self, capstan_error* error) { return monitor(self).enter("close", error); }};
+    [](void* self, capstan_error* error) { return monitor(self).enter("close", error); },
+    [](void* self, const capstan_text* const* texts, std::size_t count, capstan_error* error) {
+      const capstan_status status = monitor(self).enter("text", error);
+      const std::lock_guard lock(monitor(self).mutex);
+      for (std::size_t i = 0; i < count; ++i) {
+        monitor(self).texts.push_back(std::string(as_view(texts[i]->tag)) + "|" +
+                                      std::string(as_view(texts[i]->prompt)) + "|" +
+                                      std::string(as_view(texts[i]->text)) + "|" + std::to_string(texts[i]->step) +
+                                      "|" + std::to_string(texts[i]->x));
+      }
+      return status;
+    }};
+
+/// As it was before monitors took texts.
+const capstan_monitor kTableWithoutTexts = [] {
+  capstan_monitor table = kTable;
+  table.struct_size = offsetof(capstan_monitor, text);
+  return table;
+}();
 
 const capstan_component kDescriptor = {sizeof(capstan_component),
                                        {"monitor", 7},
@@ -73,6 +93,11 @@ const capstan_component kDescriptor = {sizeof(capstan_component),
                                        nullptr,
                                        [](void* self) { monitor(self).destroyed_by = std::this_thread::get_id(); },
                                        &kTable};
+const capstan_component kOlderDescriptor = [] {
+  capstan_component older = kDescriptor;
+  older.vtable = &kTableWithoutTexts;
+  return older;
+}();
 
 /// Kept when the host says that it waits.
 std::promise<void> waiting;
@@ -99,6 +124,56 @@ TEST_F(MonitorHostTest, OpensWritesFlushesAndClosesOnceInOrder) {
   monitors.reset();
   EXPECT_THAT(fake.calls, ElementsAre("open", "write", "flush", "flush", "close"));
   EXPECT_THAT(fake.metrics, ElementsAre(std::pair("loss", 1.5), std::pair("lr", 0.1)));
+}
+
+TEST_F(MonitorHostTest, HandsTextsOverInOrderWithMetrics) {
+  FakeMonitor fake;
+  auto monitors = host({&fake});
+  monitors->write({{"loss", 1.5, 8}});
+  monitors->write({{"lr", 0.1, 8}});
+  monitors->write_texts({{"generated_1", "To be", " or\nnot", 1, 8}, {"generated_2", "", "x", 1, 8}});
+  monitors->write({{"loss", 1.25, 16}});
+  EXPECT_TRUE(monitors->flush());
+  monitors.reset();
+  EXPECT_THAT(fake.calls, ElementsAre("open", "write", "text", "write", "flush", "flush", "close"));
+  EXPECT_THAT(fake.texts, ElementsAre("generated_1|To be| or\nnot|1|8", "generated_2||x|1|8"));
+}
+
+TEST_F(MonitorHostTest, SwitchesAMonitorThatFailsInATextOffWithOneWarning) {
+  FakeMonitor failing, healthy;
+  failing.fail_in = "text";
+  testing::internal::CaptureStderr();
+  auto monitors = host({&failing, &healthy});
+  for (int i = 0; i < 3; ++i) {
+    monitors->write_texts({{"generated_1", "a", "b", i, i}});
+    EXPECT_TRUE(monitors->flush());
+  }
+  monitors.reset();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("monitor 'fake', text: No space left on device. It is switched off for the rest of the "
+                              "run; training goes on."));
+  EXPECT_EQ(said.find("switched off"), said.rfind("switched off"));
+  EXPECT_EQ(failing.texts.size(), 1u);
+  EXPECT_EQ(healthy.texts.size(), 3u);
+}
+
+TEST_F(MonitorHostTest, SaysOnceOfAnOlderMonitorThatItTakesNoTexts) {
+  FakeMonitor older;
+  testing::internal::CaptureStderr();
+  std::vector<Component> components;
+  components.emplace_back(&kOlderDescriptor, &older, ComponentRef{&plugin_, &manifest_});
+  auto monitors = std::make_unique<MonitorHost>(std::move(components), Json::object());
+  for (int i = 0; i < 3; ++i) {
+    monitors->write_texts({{"generated_1", "a", "b", i, i}});
+    monitors->write({{"loss", 1.0, i}});
+    EXPECT_TRUE(monitors->flush());
+  }
+  monitors.reset();
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("monitor 'fake': takes no texts, so that the samples of capstan.run.sample_every are not "
+                              "in it."));
+  EXPECT_EQ(said.find("takes no texts"), said.rfind("takes no texts"));
+  EXPECT_EQ(older.metrics.size(), 3u);
 }
 
 TEST_F(MonitorHostTest, DestroysAMonitorThatHasClosedInItsOwnThreadBeforeItIsGone) {

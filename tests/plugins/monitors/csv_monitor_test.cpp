@@ -5,6 +5,7 @@
 #include <cmath>
 #include <csignal>
 #include <limits>
+#include <sstream>
 
 #include "tests/plugins/monitors/monitor_plugin.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -217,6 +218,41 @@ TEST_F(CsvMonitorTest, SaysWhyItsFolderCannotBeMade) {
 
   EXPECT_THAT([&] { CsvMonitor monitor(folder_.path()); },
               ThrowsMessage<PluginError>(::testing::HasSubstr((folder_ / "job").string())));
+}
+
+TEST_F(CsvMonitorTest, WritesTextsAsJsonLines) {
+  CsvMonitor monitor(folder_.path());
+  monitor.text({{"Train/Samples/generated_1", "To \"be\"", " or\nnot \t\x01ü", 0, 0}});
+  monitor.text({{"Train/Samples/generated_1", "", "x", 4, 32}, {"Train/Samples/generated_2", "a", "b", 4, 32}});
+
+  const std::string text = file("samples.jsonl");
+  const std::size_t end = text.find('\n');
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
+  EXPECT_EQ(text.back(), '\n');
+  EXPECT_EQ(Json::parse(text.substr(0, end)),
+            Json::parse(R"({"step": 0, "samples": 0, "tag": "Train/Samples/generated_1", "prompt": "To \"be\"",
+                            "text": " or\nnot \t\u0001ü"})"));
+  EXPECT_EQ(text.substr(text.rfind('{')),
+            "{\"step\": 4, \"samples\": 32, \"tag\": \"Train/Samples/generated_2\", \"prompt\": \"a\", \"text\": "
+            "\"b\"}\n");
+}
+
+TEST_F(CsvMonitorTest, CutsTextsThatARunWritesAgain) {
+  const auto texts = [this] {
+    std::string steps;
+    std::istringstream in(file("samples.jsonl"));
+    for (std::string line; std::getline(in, line);) steps += Json::parse(line).at("text").as_string();
+    return steps;
+  };
+  { CsvMonitor(folder_.path(), {}, "a").text({{"t", "", "a", 0, 0}, {"t", "", "b", 2, 16}, {"t", "", "c", 4, 32}}); }
+  { CsvMonitor(folder_.path(), 16, "a").text({{"t", "", "d", 4, 32}}); }
+  EXPECT_EQ(texts(), "abd");
+  const std::string whole = file("samples.jsonl");
+  put("samples.jsonl", whole + "{\"step\": 6, \"sam");
+  { CsvMonitor(folder_.path(), 32, "a").text({{"t", "", "e", 6, 48}}); }
+  EXPECT_EQ(texts(), "abde");
+  { CsvMonitor(folder_.path(), {}, "a").text({{"t", "", "f", 0, 0}}); }
+  EXPECT_EQ(texts(), "f") << "a run that begins anew";
 }
 
 TEST_F(CsvMonitorTest, TakesAHundredThousandMetrics) {

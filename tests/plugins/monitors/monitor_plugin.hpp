@@ -16,7 +16,13 @@ struct Row {
   double wall_time = 0;
 };
 
-/// A monitor's plugin, driven as the engine drives it: open, write, flush, close.
+struct TextRow {
+  std::string tag, prompt, text;
+  std::int64_t step, x;
+  double wall_time = 0;
+};
+
+/// A monitor's plugin, driven as the engine drives it: open, write, text, flush, close.
 class MonitorPlugin {
  public:
   MonitorPlugin(const std::string& type, const Json& params, const Json& run_info)
@@ -38,6 +44,18 @@ class MonitorPlugin {
     for (const auto& metric : metrics) pointers.push_back(&metric);
     call_plugin("write", [&](capstan_error* error) {
       return table_->write(component_.self(), pointers.data(), pointers.size(), error);
+    });
+  }
+  void text(const std::vector<TextRow>& rows) {
+    std::vector<capstan_text> texts;
+    for (const TextRow& row : rows) {
+      texts.push_back({sizeof(capstan_text), as_str(row.tag), as_str(row.prompt), as_str(row.text), row.step, row.x,
+                       row.wall_time});
+    }
+    std::vector<const capstan_text*> pointers;
+    for (const auto& one : texts) pointers.push_back(&one);
+    call_plugin("text", [&](capstan_error* error) {
+      return table_->text(component_.self(), pointers.data(), pointers.size(), error);
     });
   }
   void flush() {

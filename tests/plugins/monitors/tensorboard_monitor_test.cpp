@@ -97,6 +97,17 @@ TEST_F(TensorboardMonitorTest, ShowsTheConfigurationAsTextAndAsHparams) {
   EXPECT_EQ(board.at("ends"), Json(1));
 }
 
+TEST_F(TensorboardMonitorTest, ShowsTextsOfTheModelBySamples) {
+  monitor()->text({{"Train/Samples/generated_1", "To be", " or\nnot", 0, 0, 1.0},
+                   {"Train/Samples/generated_1", "To be", " *ü*", 4, 32, 2.0},
+                   {"Train/Samples/generated_2", "", "x", 4, 32, 2.0}});
+
+  const Json text = read().at("text");
+  EXPECT_EQ(text.at("Train/Samples/generated_1/text_summary"),
+            Json::parse(R"(["    To be\n\n→\n\n     or\n    not", "    To be\n\n→\n\n     *ü*"])"));
+  EXPECT_EQ(text.at("Train/Samples/generated_2/text_summary"), Json::parse(R"(["    \n\n→\n\n    x"])"));
+}
+
 TEST_F(TensorboardMonitorTest, AResumedRunTakesBackWhatLiesBeyondItsBeginning) {
   monitor()->write({{"loss", 3.0, 8, 1.0}, {"loss", 2.0, 16, 2.0}, {"loss", 9.0, 24, 3.0}});
   monitor(R"({"resumed_at": 16})")->write({{"loss", 1.0, 24, 4.0}});

@@ -92,6 +92,39 @@ TEST_F(RealTrackerTest, WandbKeepsMetricsConfigurationAndNamesOffline) {
   EXPECT_EQ(run.at("finished"), Json(true));
 }
 
+TEST_F(RealTrackerTest, WandbKeepsTextsInATableOfEachStep) {
+  {
+    MonitorPlugin wandb("wandb", Json::object(), Json::parse(kRunInfo));
+    wandb.text({{"Train/Samples/generated_1", "To be", " or\nnot", 0, 0}});
+    wandb.write({{"loss", 0.5, 32}});
+    wandb.text(
+        {{"Train/Samples/generated_1", "To be", " \"ü\"", 4, 32}, {"Train/Samples/generated_2", "", "x", 4, 32}});
+    wandb.close();
+  }
+
+  const Json run = run_reader("read_wandb.py", folder_.path());
+  EXPECT_EQ(run.at("tables"), Json::parse(R"([{"_step": "0", "columns": ["step", "samples", "tag", "prompt", "text"],
+                             "data": [[0, 0, "Train/Samples/generated_1", "To be", " or\nnot"]]},
+                            {"_step": "32", "columns": ["step", "samples", "tag", "prompt", "text"],
+                             "data": [[4, 32, "Train/Samples/generated_1", "To be", " \"ü\""],
+                                      [4, 32, "Train/Samples/generated_2", "", "x"]]}])"));
+}
+
+TEST_F(RealTrackerTest, CometKeepsTextsOffline) {
+  {
+    MonitorPlugin comet("comet", Json::parse(R"({"samples_log_interval": 100})"), Json::parse(kRunInfo));
+    comet.text(
+        {{"Train/Samples/generated_1", "To be", " or\nnot", 0, 0}, {"Train/Samples/generated_1", "To be", "!", 4, 32}});
+    comet.close();
+  }
+
+  const Json texts = run_reader("read_comet.py", folder_.path()).at("texts");
+  EXPECT_EQ(texts, Json::parse(R"([{"text": "To be or\nnot", "step": 0, "prompt": "To be",
+                                    "tag": "Train/Samples/generated_1"},
+                                   {"text": "To be!", "step": 32, "prompt": "To be",
+                                    "tag": "Train/Samples/generated_1"}])"));
+}
+
 TEST_F(RealTrackerTest, CometKeepsMetricsParametersAndNamesOffline) {
   {
     const Json params = Json::parse(R"({"project": "drum", "workspace": "crew", "experiment_name": "first haul",

@@ -199,7 +199,7 @@ std::vector<Control> controls() {
        {"finite", "deterministic", "shard_invariance", "several_calls", "state_round_trip", "zero_gradient",
         "zero_rate", "guards", "nan_gradient", "gradient_dtypes", "compute_copy", "grad_scale", "quadratic"}},
       {"scheduler", {"finite", "pure", "any_order", "resume"}},
-      {"monitor", {"many", "odd_metrics", "full_disk", "close_twice", "never_opened", "resumed"}},
+      {"monitor", {"many", "odd_metrics", "texts", "full_disk", "close_twice", "never_opened", "resumed"}},
       {"observer", {"events", "state_round_trip", "layers", "batch"}},
       {"model",
        {"visit", "describe", "loss", "evaluation", "deterministic", "learns", "outputs", "decode", "transformers"}},

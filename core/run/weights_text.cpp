@@ -1,4 +1,4 @@
-#include "cli/weights_text.hpp"
+#include "core/run/weights_text.hpp"
 
 #include <filesystem>
 #include <map>
@@ -8,7 +8,7 @@
 #include "core/checkpoint/checkpoint_name.hpp"
 #include "core/pretrained/gguf_header.hpp"
 
-namespace capstan::cli {
+namespace capstan {
 namespace {
 
 CarriedFiles files_of_checkpoint(const std::string& checkpoint) {
@@ -39,4 +39,4 @@ std::optional<ModelText> text_of_weights(const std::string& checkpoint, const st
   return ModelText(texts, where);
 }
 
-}  // namespace capstan::cli
+}  // namespace capstan
