@@ -142,8 +142,11 @@ Json groups(const Reading& reading) {
     Json group = Json::object();
     const auto rate = saved.find("initial_lr") ? saved.find("initial_lr") : saved.find("lr");
     group["base_lr"] = rate ? rate->number() : 0.0;
-    // A rate that no schedule sets is the program's.
-    if (rate && !has_schedule) group["numbers"]["lr"] = *numbers_of(*rate);
+    // A rate that no schedule of the file sets is the program's: that of the next update.
+    if (const auto next = saved.find("lr"); next && !has_schedule) {
+      group["numbers"]["lr"] = Json::array();
+      group["numbers"]["lr"].push_back(next->number());
+    }
     group["numbers_then"] = Json::object();
     for (const auto& [name, value] : saved.members()) {
       static const std::set<std::string> kOthers = {"lr", "initial_lr", "params", "step"};

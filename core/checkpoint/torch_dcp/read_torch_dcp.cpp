@@ -255,7 +255,8 @@ class Reader {
     const Json *lr = number("lr"), *initial = number("initial_lr");
     const Json* base = initial != nullptr ? initial : lr;
     group["base_lr"] = base != nullptr ? *base : Json(0.0);
-    if (lr != nullptr && initial == nullptr) {
+    // Of the next update; a schedule of the configuration sets another one.
+    if (lr != nullptr) {
       group["numbers"]["lr"] = Json::array();
       group["numbers"]["lr"].push_back(*lr);
     }
