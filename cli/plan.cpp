@@ -40,7 +40,8 @@ std::string lacks(const ZeroChoice& choice, const Config& config, const PluginIn
 std::int64_t checkpoint_bytes(const PlannedRun& run) {
   std::int64_t bytes = run.buffer_bytes + run.model_state_bytes;
   for (const PlannedParameter& parameter : run.parameters) {
-    bytes += parameter.trainable ? parameter.numel * 4 + parameter.bytes_of_states(parameter.numel)
+    const std::int64_t of_master = parameter.compressed ? 4 : run.master_bytes;
+    bytes += parameter.trainable ? parameter.numel * of_master + parameter.bytes_of_states(parameter.numel)
                                  : parameter.numel * run.compute_bytes;
   }
   return bytes;

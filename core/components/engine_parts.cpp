@@ -108,6 +108,8 @@ ParameterStore::Options EngineParts::store_options() {
   options.sparse_gradients = config.communication.sparse_gradients;
   options.sparse_rows = takes_sparse_rows(manifest());
   options.round_masters = !config.precision.fp32_masters;
+  options.low_precision_masters = config.precision.low_precision_masters;
+  if (config.precision.stochastic_rounding) options.rounding_seed = config.run.seed;
   options.updates_on_host = updates_on_host(config);
   options.accumulation_dtype = dtype_named(config.precision.grad_accum_dtype);
   options.sub_group_size = config.zero.sub_group_size;
@@ -133,6 +135,7 @@ ParameterStore::Options EngineParts::store_options() {
   options.persistent_max_elements = config.zero.stage3_param_persistence_threshold;
   options.persistent_total_elements = config.zero.stage3_model_persistence_threshold;
   options.state_dtype = [this](const StateSpec& spec) { return state_dtype(spec, config); };
+  options.widens = [this](const StateSpec& spec) { return widens_state(spec, config); };
   if (is_sharded(config, *communicator)) options.sharding = sharding_options();
   options.offload = offload_options();
   return options;

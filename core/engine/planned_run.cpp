@@ -42,6 +42,10 @@ class Planned {
     run_.micro_steps = std::max<std::int64_t>(config_.batch.gradient_accumulation_steps, 1);
     const PrecisionConfig& precision = config_.precision;
     run_.compute_bytes = bytes_of(compute_dtype(precision));
+    if (precision.low_precision_masters) {
+      run_.master_bytes = run_.compute_bytes;
+      run_.wide_bytes = bytes_of(at::kFloat);
+    }
     run_.accumulation_bytes = bytes_of(dtype_named(precision.grad_accum_dtype));
     run_.communication_bytes = bytes_of(communication_dtype(config_));
     run_.norm = needs_norm(config_);
@@ -117,6 +121,7 @@ class Planned {
     }
     run_.measures = optimizer_->measures + optimizer_->measures_model;
     for (const StateSpec& spec : declared_states(*optimizer_, *config_.optimizer)) {
+      if (widens_state(spec, config_)) run_.wide_bytes += bytes_of(at::kFloat);
       if (spec.extent == StateSpec::Extent::kModel) {
         run_.model_state_bytes += bytes_of(state_dtype(spec, config_)) * model_state_numel(spec, numels, run_.world);
         continue;

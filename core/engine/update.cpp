@@ -71,7 +71,7 @@ void Engine::State::update_sub_group(const SubGroup& sub_group, const capstan_st
   const auto& slots = store.slots(sub_group);
   const std::vector<double> totals = measure(sub_group, slots, step);
   optimizer->update(slots, step, totals, communicator->rank());
-  store.refresh(sub_group);
+  store.refresh(sub_group, progress.updates);
   store.release(sub_group, true);
 }
 
@@ -88,7 +88,7 @@ void Engine::State::update_by_program(double grad_scale) {
   own_optimizer(slots);
   ++progress.updates;
   store.set_initial(false);
-  for (const SubGroup& sub_group : store.sub_groups()) store.refresh(sub_group);
+  for (const SubGroup& sub_group : store.sub_groups()) store.refresh(sub_group, progress.updates);
 }
 
 void Engine::State::update(double grad_scale) {

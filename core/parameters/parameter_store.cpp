@@ -33,6 +33,7 @@ ParameterStore::ParameterStore(const std::vector<NamedTensor>& parameters, const
   attach(parameters);
   build_gradients();
   build_pieces(groups);
+  build_wide();
   build_model_state();
   build_slots();
   build_compressed();
@@ -49,10 +50,11 @@ void ParameterStore::plan_entries(const std::vector<NamedTensor>& parameters) {
     plan.part = home_->updated(plans_.size(), plan.whole);
     plan.compressed = options_.compressed && options_.compressed(named);
     if (options_.trained_state_of) plan.trained_state_of = options_.trained_state_of(named);
-    plan.separate = plan.dtype != at::kFloat || plan.compressed || options_.updates_on_host ||
-                    (!partitioned() && !named.tensor.is_contiguous());
     // All masters of compressed parameters, and their trained states, are read together.
     const bool read_together = plan.compressed || !plan.trained_state_of.empty();
+    if (options_.low_precision_masters && !read_together) plan.master = plan.dtype;
+    plan.separate = plan.dtype != plan.master || plan.compressed || options_.updates_on_host ||
+                    (!partitioned() && !named.tensor.is_contiguous());
     plan.master_stored = plan.separate && !read_together && options_.offload.states != nullptr;
     plan.stays = persistence.stays(named.tensor.numel());
     plans_.push_back(plan);
@@ -140,18 +142,18 @@ void ParameterStore::build_entry(const NamedTensor& named, std::uint32_t group) 
   entry.role = named.role;
   entry.storage = storage_of(parameter);
   entry.compressed = plan.compressed;
-  entry.separate = plan.compressed || parameter.scalar_type() != at::kFloat || !parameter.is_contiguous() ||
+  entry.separate = plan.compressed || parameter.scalar_type() != plan.master || !parameter.is_contiguous() ||
                    options_.updates_on_host;
   entry.master = entry.compute;
   entries_.push_back(std::move(entry));
   if (partitioned()) return cut_entry(entries_.size() - 1, original, deferred);
   ParameterEntry& built = entries_.back();
   if (plan.master_stored) {
-    built.master = at::empty(built.shape, at::TensorOptions(at::kFloat).device(at::kMeta));
+    built.master = at::empty(built.shape, at::TensorOptions(plan.master).device(at::kMeta));
     return put_master(entries_.size() - 1, options_.round_masters ? built.compute : original);
   }
   const at::Device place = options_.updates_on_host ? at::Device(at::kCPU) : original.device();
-  if (built.separate) built.master = original.to(place, at::kFloat).contiguous();
+  if (built.separate) built.master = original.to(place, plan.master).contiguous();
   if (built.separate && storage_of(built.master) == built.storage) built.master = built.master.clone();
 }
 
@@ -259,8 +261,10 @@ void ParameterStore::build_slots() {
     slot.compute_written = &compute_written_[p];
     slot.state_count = state_handles_[p].size();
     slot.role = entry.role;
-    slot.compute =
-        piece.compute.defined() && !options_.round_masters && !entry.compressed ? handle_of(piece.compute) : nullptr;
+    const at::Tensor& written = piece.kept_master.defined() ? piece.kept_master : piece.compute;
+    const bool at_random = piece.kept_master.defined() && options_.rounding_seed;
+    const bool may_write = written.defined() && !options_.round_masters && !entry.compressed && !at_random;
+    slot.compute = may_write ? handle_of(written) : nullptr;
     slots_.push_back(slot);
   }
 }
@@ -357,11 +361,12 @@ void ParameterStore::drop_gradients(bool applied) {
   staging_->set_gradients(false);
 }
 
-void ParameterStore::refresh(const SubGroup& sub_group) {
+void ParameterStore::refresh(const SubGroup& sub_group, std::int64_t update) {
   for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
     Piece& piece = pieces_[p];
     if (!gradients_->has(piece.entry)) continue;
-    if (compute_written_[p] == 0) {
+    keep(p, update);
+    if (compute_written_[p] == 0 || piece.kept_master.defined()) {
       refresh_piece(piece);
     } else if (piece.on_device.defined()) {
       send_to_device(piece.on_device, piece.compute);
@@ -374,6 +379,7 @@ void ParameterStore::refresh_piece(Piece& piece) {
   ParameterEntry& entry = entries_[piece.entry];
   if (entry.compressed) return;                   // compress() does
   if (plans_[piece.entry].copy_stored()) return;  // release() does
+  if (piece.kept_master.defined()) return send_kept(piece);
   at::Tensor compute = options_.updates_on_host ? piece.on_device : piece.compute;
   if (!compute.defined() && !partitioned() && entry.separate) compute = entry.compute;
   if (!compute.defined()) return;
@@ -392,8 +398,9 @@ void ParameterStore::send_to_device(const at::Tensor& to, const at::Tensor& from
 }
 
 void ParameterStore::refresh_copies(const SubGroup& sub_group) {
-  for (Piece& piece : pieces(sub_group)) {
-    if (entries_[piece.entry].master.is_meta()) refresh_piece(piece);
+  for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
+    keep(p, std::nullopt);
+    if (entries_[pieces_[p].entry].master.is_meta()) refresh_piece(pieces_[p]);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "capstan/plugin.h"
@@ -33,15 +34,15 @@ namespace capstan {
 
 /// All that belongs to one trainable parameter: the compute copy that the model uses, the master values that the
 /// optimizer updates, the gradient, the optimizer's state. Master and compute copy are one tensor unless something
-/// separates them: another dtype, a compression, a layout that is not contiguous.
+/// separates them: another dtype, a compression, a layout that is not contiguous, an update in host memory.
 ///
 /// Where the optimizer's state is partitioned over ranks, master and state are those of this rank's part. At stage 3
 /// the values of parameter and compute are remote between their uses.
 struct ParameterEntry {
   std::string name;
   at::Tensor parameter;     // the model's own
-  at::Tensor master;        // float32, contiguous, no autograd; of a part: one dimension. On the meta device where
-                            // the values are on a store: see ParameterStore::visit_master()
+  at::Tensor master;        // float32, or of 16 bits as it is kept; contiguous, no autograd; of a part: one dimension.
+                            // On the meta device where the values are on a store: see ParameterStore::visit_master()
   std::int64_t offset = 0;  // where the part begins, in elements; 0 for a whole parameter
   at::Tensor compute;       // alias of the parameter's values, no autograd
   bool separate = false;    // master and compute copy have storages of their own
@@ -55,16 +56,21 @@ struct ParameterEntry {
 
 /// A run of an entry's elements that is updated at once: all of what this rank updates, or less where its states are on
 /// a store. The tensors show values between acquire() and release() of the piece's sub-group.
+///
+/// Masters and states that are kept in 16 bits are shown in fp32: acquire() widens them into memory that all pieces
+/// share, release() rounds what has changed.
 struct Piece {
   std::size_t entry = 0;
   std::int64_t offset = 0, numel = 0;  // in elements, of what this rank updates
-  at::Tensor master;                   // contiguous
+  at::Tensor master;                   // float32, contiguous
   at::Tensor compute;                  // the compute copy's elements, one dimension; undefined where they are none
                                        // beside the master, or not contiguous. Where updates are made in host memory:
                                        // a 16-bit copy there, for the optimizer to write
   at::Tensor on_device;                // and then the compute copy's elements, on the device; undefined: not contiguous
   at::Tensor gradient;                 // one dimension, where gradients are on a store
   std::vector<at::Tensor> state;       // manifest order; undefined where a parameter switches it off
+  at::Tensor kept_master;              // one dimension; undefined: `master` is what is kept
+  std::vector<at::Tensor> kept_state;  // likewise
 };
 
 /// A run of pieces that is updated together: acquired, updated, released.
@@ -80,7 +86,12 @@ class ParameterStore {
     at::ScalarType compute_dtype = at::kFloat;
     std::function<bool(const NamedTensor&)> stays_fp32;  // whatever the compute type is; null: none
     bool round_masters = false;                          // masters hold values of the compute type
-    bool updates_on_host = false;                        // a device trains; masters, states, slots are in host memory
+    /// Masters are kept in the compute type, except those of compressed parameters and of trained states of
+    /// compressions: the compute copy is the master wherever it can be.
+    bool low_precision_masters = false;
+    /// What updates of masters and states of 16 bits are rounded by at random; absent: they are rounded to the nearest.
+    std::optional<std::uint64_t> rounding_seed;
+    bool updates_on_host = false;  // a device trains; masters, states, slots are in host memory
     at::ScalarType accumulation_dtype = at::kFloat;
     std::int64_t sub_group_size = 1'000'000'000;         // elements
     std::function<bool(const NamedTensor&)> compressed;  // whether `compress` fills the compute copy; null: none
@@ -89,6 +100,8 @@ class ParameterStore {
     std::function<std::string(const NamedTensor&)> trained_state_of;
     std::vector<StateSpec> states;  // the states that the optimizer's manifest declares
     std::function<at::ScalarType(const StateSpec&)> state_dtype;
+    /// Whether a state that is kept in 16 bits is shown to the optimizer in fp32; null: no state is.
+    std::function<bool(const StateSpec&)> widens;
     bool sparse_gradients = false;            // gradients may come as sparse tensors
     bool sparse_rows = false;                 // stage 0: the optimizer takes the rows that sparse gradients have
     OffloadOptions offload;                   // what is kept on stores
@@ -220,12 +233,16 @@ class ParameterStore {
   /// Where it is not: fills `to`, contiguous and of one dimension, with the elements from `from` on of that tensor of
   /// all that this rank updates of entry i, without changing what is shown. Throws RuntimeFault.
   void read_stored(std::size_t i, int tensor, std::int64_t from, at::Tensor to);
+  /// The values of that tensor of the first piece of entry i as they are kept, in the type in which they are kept;
+  /// where they are on a store, they mean something between acquire() and release() alone.
+  const at::Tensor& kept(std::size_t i, int tensor) const;
   /// What went to and from stores so far.
   OffloadTraffic offload_traffic() const;
   /// What a run that offloads starts with, a line a store.
   std::vector<std::string> offload_lines() const;
-  /// Brings compute copies up to date with their masters, where the optimizer has not written them itself.
-  void refresh(const SubGroup& sub_group);
+  /// After update number `update`: brings compute copies up to date with their masters, where the optimizer has not
+  /// written them itself, and rounds masters and states of 16 bits, at random where Options::rounding_seed says so.
+  void refresh(const SubGroup& sub_group, std::int64_t update);
   /// The same for all pieces of a sub-group that was acquired to be given other masters, as far as these are on a
   /// store: refresh_all() does it for the others.
   void refresh_copies(const SubGroup& sub_group);
@@ -259,11 +276,12 @@ class ParameterStore {
   struct EntryPlan {
     at::ScalarType dtype = at::kFloat;  // of the compute copy
     bool compressed = false;
-    std::string trained_state_of;  // a parameter's name; empty: none
-    std::int64_t whole = 0;        // elements
-    Range part;                    // what this rank updates
-    bool separate = false;         // the master is a tensor of its own
-    bool stays = false;            // stage 3: whole in memory at all times
+    std::string trained_state_of;        // a parameter's name; empty: none
+    std::int64_t whole = 0;              // elements
+    Range part;                          // what this rank updates
+    at::ScalarType master = at::kFloat;  // the type in which the master is kept
+    bool separate = false;               // the master is a tensor of its own
+    bool stays = false;                  // stage 3: whole in memory at all times
     bool parameter_stored = false, master_stored = false, gradient_stored = false;  // on a store
     bool copy_stored() const { return parameter_stored && separate; }
   };
@@ -293,6 +311,14 @@ class ParameterStore {
   void build_pieces(const ParameterGroups& groups);
   void build_tensors(std::size_t piece);
   void build_states(std::size_t piece, const ParameterGroups& groups);
+  bool widens_something() const;
+  std::uint64_t wide_bytes(const EntryPlan& plan) const;
+  void build_wide();
+  void widen(const SubGroup& sub_group);
+  void keep(std::size_t piece, std::optional<std::int64_t> update);
+  void round(const at::Tensor& from, at::Tensor& to, std::string_view tensor, const Piece& piece,
+             std::optional<std::int64_t> update) const;
+  void send_kept(Piece& piece);
   void fill_states(const SubGroup& sub_group);
   const StateSpec& entry_spec(int tensor) const;
   void read_piece(std::size_t piece, int tensor, std::int64_t from, at::Tensor to);
@@ -349,6 +375,8 @@ class ParameterStore {
   std::vector<std::vector<capstan_tensor>> state_handles_;
   std::vector<capstan_slot> slots_;          // one a piece, filled once
   std::vector<int> compute_written_;         // one a piece
+  std::vector<std::uint8_t> is_kept_;        // one a piece: what it keeps in 16 bits is what it shows
+  at::Tensor wide_;                          // where the pieces of one sub-group show what they keep in 16 bits
   std::vector<at::Tensor> piece_gradients_;  // one a piece: the current step's, where it is cut, or was brought here
   std::vector<const capstan_slot*> slot_list_;
 };

@@ -58,16 +58,16 @@ void ParameterStore::cut_entry(std::size_t index, const at::Tensor& full_values,
   ParameterEntry& entry = entries_[index];
   const Range part = sharding_->updated(index);
   entry.offset = part.offset;
-  // In fp32 the part of the memory that all parameters share is the master; see attach_sharding.
+  // Of the master's type, the part of the memory that all parameters share is the master; see attach().
   const EntryPlan& plan = plans_[index];
   if (plan.master_stored || (!plan.separate && plan.parameter_stored)) {
-    entry.master = at::empty({part.numel}, at::TensorOptions(at::kFloat).device(at::kMeta));
+    entry.master = at::empty({part.numel}, at::TensorOptions(plan.master).device(at::kMeta));
     if (plan.master_stored && !deferred) put_master(index, full_values);
     return;
   }
   if (!plan.separate) return;
   const at::Device device = options_.updates_on_host ? at::Device(at::kCPU) : accelerator_.device();
-  entry.master = at::empty({part.numel}, at::TensorOptions(at::kFloat).device(device));
+  entry.master = at::empty({part.numel}, at::TensorOptions(plan.master).device(device));
   if (!deferred) entry.master.copy_(full_values.reshape({-1}).narrow(0, part.offset, part.numel));
 }
 
@@ -194,7 +194,7 @@ bool ParameterStore::take_values(Deferred& one) {
   }
   ParameterEntry& entry = entries_[one.index];
   sharding_->take(one.index, one.original);
-  // In fp32 the part is the master.
+  // Of the master's type, the part is the master.
   if (!plans_[one.index].separate) return copied || leaves;
   if (entry.master.is_meta()) {
     put_master(one.index, one.original);

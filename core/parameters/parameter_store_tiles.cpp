@@ -22,6 +22,13 @@ bool per_entry(const StateSpec& spec) { return spec.extent != StateSpec::Extent:
 /// Counters are read where the update is prepared, and each piece has its own: they are never on a store.
 bool is_counter(const StateSpec& spec) { return spec.like == StateSpec::Like::kScalar; }
 
+/// What is kept of a piece: its master, or a state.
+const at::Tensor& kept_tensor(const Piece& piece, int tensor) {
+  if (tensor == ParameterStore::kMaster) return piece.kept_master.defined() ? piece.kept_master : piece.master;
+  const auto k = static_cast<std::size_t>(tensor);
+  return k < piece.kept_state.size() && piece.kept_state[k].defined() ? piece.kept_state[k] : piece.state[k];
+}
+
 std::uint64_t bytes_per_element(const TileEntry& entry) {
   double bytes = static_cast<double>(entry.compute + entry.master_with_parameters + entry.master + entry.gradient);
   for (const TileEntry::State& state : entry.states) {
@@ -38,30 +45,34 @@ std::uint64_t bytes_per_element(const TileEntry& entry) {
 void ParameterStore::plan_sub_groups(const std::vector<NamedTensor>& parameters, const ParameterGroups& groups) {
   const OffloadOptions& offload = options_.offload;
   staging_ = std::make_unique<TileStaging>();
-  if (!offload.states && !offload.parameters) return plan_whole();
+  const bool stores = offload.states || offload.parameters;
+  if (!stores && !widens_something()) return plan_whole();
   std::vector<TileEntry> entries;
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     if (!parameters[k].trained() || !at::isFloatingType(parameters[k].tensor.scalar_type())) continue;
     entries.push_back(tile_entry(plans_[entries.size()], parameters[k], groups[groups.group_of(k)]));
   }
   std::int64_t widest = 1, elements = 0, largest_whole = 0, group = 0, largest_group = 0;
-  for (const TileEntry& entry : entries) {
-    widest = std::max(widest, static_cast<std::int64_t>(bytes_per_element(entry)));
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const TileEntry& entry = entries[i];
+    widest = std::max(widest, static_cast<std::int64_t>(std::max(bytes_per_element(entry), wide_bytes(plans_[i]))));
     elements += entry.planned;
     group += entry.planned;
     largest_group = std::max(largest_group, group);
     if (group >= options_.sub_group_size) group = 0;
     if (!entry.may_be_cut) largest_whole = std::max(largest_whole, entry.planned);
   }
-  const OffloadStaging limits = offload_staging(widest, largest_whole, options_.sub_group_size, elements,
-                                                staging_bound(offload.buffer_count, largest_group), offload.slots);
+  const OffloadStaging limits =
+      stores ? offload_staging(widest, largest_whole, options_.sub_group_size, elements,
+                               staging_bound(offload.buffer_count, largest_group), offload.slots)
+             : offload_staging(widest, largest_whole, options_.sub_group_size, elements, INT64_MAX, 1);
   std::uint64_t alignment = 64;
   for (const auto& store : {offload.states, offload.parameters}) {
     if (store) alignment = std::max(alignment, store->alignment());
   }
   const std::vector<PlannedTile> tiles = plan_tiles(entries, limits.tile_elements, Partition::kBlock, alignment);
   take_tiles(tiles);
-  add_staging(tiles, limits);
+  if (stores) add_staging(tiles, limits);
 }
 
 /// Without stores a piece is an entry.
@@ -94,8 +105,8 @@ TileEntry ParameterStore::tile_entry(EntryPlan& plan, const NamedTensor& named, 
   entry.planned = (named.tensor.numel() + ranks - 1) / ranks;
   entry.may_be_cut = options_.offload.may_cut && (partitioned() || named.tensor.is_contiguous());
   if (plan.copy_stored()) entry.compute = c10::elementSize(plan.dtype);
-  if (plan.parameter_stored && !plan.separate) entry.master_with_parameters = sizeof(float);
-  if (plan.master_stored) entry.master = sizeof(float);
+  if (plan.parameter_stored && !plan.separate) entry.master_with_parameters = c10::elementSize(plan.master);
+  if (plan.master_stored) entry.master = c10::elementSize(plan.master);
   if (plan.gradient_stored) entry.gradient = c10::elementSize(options_.accumulation_dtype);
   for (const StateSpec& spec : options_.states) {
     if (!per_entry(spec)) continue;
@@ -212,7 +223,7 @@ void ParameterStore::build_tensors(std::size_t p) {
   };
   if (entry.master.is_meta()) {
     std::byte* memory = plan.master_stored ? staging_->states_memory(tile) : staging_->parameters_memory(tile);
-    piece.master = staged(memory + places_[p].master, piece.numel, at::kFloat);
+    piece.master = staged(memory + places_[p].master, piece.numel, plan.master);
     if (whole) piece.master = piece.master.view(entry.master.sizes());
   } else {
     piece.master = whole ? entry.master : part_of(entry.master);
@@ -222,7 +233,7 @@ void ParameterStore::build_tensors(std::size_t p) {
   } else if (options_.updates_on_host) {
     const at::Tensor& there = partitioned() ? entry.compute_part : entry.compute;
     if (there.is_contiguous()) piece.on_device = part_of(there);
-    if (piece.on_device.defined() && plan.dtype != at::kFloat) piece.compute = host_empty({piece.numel}, plan.dtype);
+    if (piece.on_device.defined() && plan.dtype != plan.master) piece.compute = host_empty({piece.numel}, plan.dtype);
   } else if (partitioned()) {
     if (entry.compute_part.defined()) piece.compute = part_of(entry.compute_part);
   } else if (entry.separate && entry.compute.is_contiguous() && plan.dtype != at::kFloat) {
@@ -264,15 +275,26 @@ void ParameterStore::fill_states(const SubGroup& sub_group) {
 
 void ParameterStore::acquire(const SubGroup& sub_group, TileStaging::Show show) {
   const bool updated = staging_->acquire(sub_group.index, show);
+  widen(sub_group);
   if (options_.offload.states && (!updated || show == TileStaging::Show::kNothing)) fill_states(sub_group);
 }
 
 void ParameterStore::release(const SubGroup& sub_group, bool changed) {
   // A tile is written whole, with the copies of parameters that have no gradient.
   for (std::size_t p = sub_group.begin; changed && p < sub_group.end; ++p) {
-    if (!plans_[pieces_[p].entry].copy_stored()) continue;
+    keep(p, std::nullopt);
+    const Piece& piece = pieces_[p];
+    if (!plans_[piece.entry].copy_stored()) continue;
     const bool written = std::exchange(compute_written_[p], 0) != 0;
-    if (!written) accelerator_.copy(pieces_[p].compute, pieces_[p].master);
+    if (piece.kept_master.defined()) {
+      accelerator_.copy(pieces_[p].compute, piece.kept_master);
+    } else if (!written) {
+      accelerator_.copy(pieces_[p].compute, piece.master);
+    }
+  }
+  for (std::size_t p = sub_group.begin; p < sub_group.end; ++p) {
+    is_kept_[p] = 0;
+    if (pieces_[p].kept_master.defined()) compute_written_[p] = 0;
   }
   // After the update nobody reads the copies of the gradients.
   for (std::size_t p = sub_group.begin; changed && options_.updates_on_host && p < sub_group.end; ++p) {
@@ -287,18 +309,20 @@ void ParameterStore::abandon_step() {
   drop_gradients(/*applied=*/false);
   // An update that was ended half way may have written copies that are made anew now.
   std::fill(compute_written_.begin(), compute_written_.end(), 0);
+  std::fill(is_kept_.begin(), is_kept_.end(), 0);
   staging_->give_up();
 }
 
 /// Gives the master of entry i, which is on a store, its first values: those of the whole parameter.
 void ParameterStore::put_master(std::size_t i, const at::Tensor& values) {
   const Range part = plans_[i].part;
-  const at::Tensor mine = values.reshape({-1}).narrow(0, part.offset, part.numel).to(at::kCPU, at::kFloat).contiguous();
+  const at::ScalarType dtype = plans_[i].master;
+  const at::Tensor mine = values.reshape({-1}).narrow(0, part.offset, part.numel).to(at::kCPU, dtype).contiguous();
   std::vector<OffloadDevice::Range> ranges;
   for (std::size_t p = first_piece_[i]; p < first_piece_[i + 1]; ++p) {
     const std::size_t tile = sub_group_of_[p];
-    const auto bytes = static_cast<std::uint64_t>(pieces_[p].numel) * sizeof(float);
-    auto* from = static_cast<float*>(mine.data_ptr()) + pieces_[p].offset;
+    const auto bytes = static_cast<std::uint64_t>(pieces_[p].numel) * mine.element_size();
+    auto* from = static_cast<std::byte*>(mine.data_ptr()) + pieces_[p].offset * mine.element_size();
     if (bytes == 0) continue;
     if (staging_->states_resident(tile)) {
       std::memcpy(staging_->states_memory(tile) + places_[p].master, from, bytes);
@@ -314,11 +338,14 @@ void ParameterStore::put_master(std::size_t i, const at::Tensor& values) {
 void ParameterStore::visit_master(std::size_t i, bool changes, const VisitMaster& use) {
   for (std::size_t p = first_piece_[i]; p < first_piece_[i + 1]; ++p) {
     Piece& piece = pieces_[p];
-    const bool stored = entries_[i].master.is_meta() || plans_[i].copy_stored();
+    const bool stored = entries_[i].master.is_meta() || plans_[i].copy_stored() || piece.kept_master.defined();
     if (stored) acquire(sub_groups_[sub_group_of_[p]]);
     use(i, piece.master.view({-1}), piece.offset);
     if (!stored) continue;
-    if (changes) refresh_piece(piece);
+    if (changes) {
+      keep(p, std::nullopt);
+      refresh_piece(piece);
+    }
     release(sub_groups_[sub_group_of_[p]], changes);
   }
 }
@@ -350,6 +377,8 @@ bool ParameterStore::is_here(std::size_t i, int tensor) const {
   return is_counter(entry_spec(tensor)) || (!options_.offload.states && first_piece_[i] + 1 == first_piece_[i + 1]);
 }
 
+const at::Tensor& ParameterStore::kept(std::size_t i, int tensor) const { return kept_tensor(first_piece(i), tensor); }
+
 const StateSpec& ParameterStore::entry_spec(int tensor) const {
   for (const StateSpec& spec : options_.states) {
     if (per_entry(spec) && tensor-- == 0) return spec;
@@ -361,8 +390,7 @@ void ParameterStore::read_stored(std::size_t i, int tensor, std::int64_t from, a
   const std::int64_t until = from + to.numel();
   std::int64_t begin = 0;  // of the piece, in elements of the tensor
   for (std::size_t p = first_piece_[i]; p < first_piece_[i + 1]; ++p) {
-    const at::Tensor& all = tensor == kMaster ? pieces_[p].master : pieces_[p].state[static_cast<std::size_t>(tensor)];
-    const std::int64_t end = begin + all.numel();
+    const std::int64_t end = begin + kept_tensor(pieces_[p], tensor).numel();
     const std::int64_t first = std::max(from, begin), last = std::min(until, end);
     if (first < last) {
       read_piece(p, tensor, first - begin, to.narrow(0, first - from, last - first));
@@ -374,13 +402,15 @@ void ParameterStore::read_stored(std::size_t i, int tensor, std::int64_t from, a
 /// The same of one piece.
 void ParameterStore::read_piece(std::size_t p, int tensor, std::int64_t from, at::Tensor to) {
   const SubGroup& sub_group = sub_groups_[sub_group_of_[p]];
-  const at::Tensor& all = tensor == kMaster ? pieces_[p].master : pieces_[p].state[static_cast<std::size_t>(tensor)];
+  const at::Tensor& all = kept_tensor(pieces_[p], tensor);
+  if (tensor != kMaster && !options_.offload.states) {
+    to.copy_(all.view({-1}).narrow(0, from, to.numel()));
+    return;
+  }
   const bool with_parameters = tensor == kMaster && !plans_[pieces_[p].entry].master_stored;
   const auto& store = with_parameters ? options_.offload.parameters : options_.offload.states;
   const bool resident = !with_parameters && staging_->states_resident(sub_group.index);
-  if (tensor != kMaster && !options_.offload.states) {
-    to.copy_(all.narrow(0, from, to.numel()));
-  } else if (tensor != kMaster && !staging_->updated(sub_group.index)) {
+  if (tensor != kMaster && !staging_->updated(sub_group.index)) {
     to.fill_(entry_spec(tensor).init);
   } else if (resident) {
     acquire(sub_group);

@@ -47,7 +47,24 @@ bool can_be_partitioned(const ComponentManifest* optimizer) {
   return !communicates_by_itself(optimizer) || !optimizer->has_trait("needs_full_param");
 }
 
+namespace {
+
+/// Whether an optimizer's manifest says of a state that it has an fp32 value for each element of each parameter.
+bool is_moment(const StateSpec& spec) {
+  return spec.like == StateSpec::Like::kParameter && spec.extent != StateSpec::Extent::kModel &&
+         (spec.dtype == "param" || spec.dtype == "float32");
+}
+
+}  // namespace
+
+bool widens_state(const StateSpec& spec, const Config& config) {
+  const PrecisionConfig& precision = config.precision;
+  if (!precision.low_precision_masters || !is_moment(spec) || state_dtype(spec, config) == at::kFloat) return false;
+  return precision.stochastic_rounding || spec.dtype_from.empty();
+}
+
 at::ScalarType state_dtype(const StateSpec& spec, const Config& config) {
+  if (config.precision.low_precision_states && is_moment(spec)) return compute_dtype(config.precision);
   if (!spec.dtype_from.empty()) {
     const Json* full_precision = config.optimizer->params.find(spec.dtype_from);
     if (full_precision && full_precision->is_bool() && !full_precision->as_bool()) {

@@ -40,9 +40,12 @@ bool takes_sparse_rows(const ComponentManifest* optimizer);
 /// False where ranks go ways of their own and need all of every parameter, so that there is nothing to cut.
 bool can_be_partitioned(const ComponentManifest* optimizer);
 
-/// The type of an optimizer's state. "param" is what the optimizer updates, the fp32 master; a parameter of the
-/// optimizer may ask for the compute type.
+/// The type in which an optimizer's state is kept. "param" is what the optimizer updates, the master in fp32; a
+/// parameter of the optimizer may ask for the compute type, and so does bf16.bf16_optimizer_states.
 at::ScalarType state_dtype(const StateSpec& spec, const Config& config);
+/// Whether a state is kept in 16 bits and shown to the optimizer in fp32: it takes no 16 bits itself, or they are to be
+/// rounded at random.
+bool widens_state(const StateSpec& spec, const Config& config);
 /// The states that an optimizer declares, with the regular expressions that its parameters give them. Throws
 /// ConfigError for one that is none.
 std::vector<StateSpec> declared_states(const ComponentManifest& optimizer, const ComponentChoice& choice);

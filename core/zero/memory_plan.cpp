@@ -137,9 +137,9 @@ class Planner {
       std::int64_t master = 0, old = cast ? parameter.built_bytes : 0;
       if (parameter.trainable) {
         const std::int64_t part = partitioned ? partition.part(index++, 0).numel * kMasterBytes : whole;
-        if (run_.compute_bytes != kMasterBytes || parameter.compressed) master = part;
+        if (run_.compute_bytes != run_.master_bytes || parameter.compressed) master = part;
         // The original becomes the master.
-        if (!partitioned && old == whole) master = old = 0;
+        if (!partitioned && master > 0 && old == whole) master = old = 0;
       }
       here += (cast ? bytes : 0) + master;
       most = std::max(most, here);
@@ -192,11 +192,13 @@ class Planner {
       add(what, bytes - kept, optimizer_tier());
     };
     const std::int64_t plain = share.elements - share.compressed;
-    add_parts("fp32 masters", run_.compute_bytes == kMasterBytes && !apart ? 0 : kMasterBytes * plain);
+    add_parts(run_.master_bytes == kMasterBytes ? "fp32 masters" : "16-bit masters",
+              run_.compute_bytes == run_.master_bytes && !apart ? 0 : run_.master_bytes * plain);
     add("fp32 masters of compressed weights", kMasterBytes * share.compressed, here);
     if (apart) {
       if (run_.compute_bytes < kMasterBytes) {
-        add("16-bit copies for the device", run_.compute_bytes * share.elements, MemoryTier::kHost);
+        const std::int64_t copied = run_.compute_bytes == run_.master_bytes ? share.compressed : share.elements;
+        add("16-bit copies for the device", run_.compute_bytes * copied, MemoryTier::kHost);
       }
       // Gradients come down while backward goes on, but for those on a store, which come with their sub-group.
       const std::int64_t brought =
@@ -344,7 +346,8 @@ class Planner {
   void staging(const Partition& partition, const Share& share) {
     std::int64_t bytes = parameters_leave() ? run_.compute_bytes : 0;
     if (optimizer_leaves()) {
-      bytes += (run_.compute_bytes == kMasterBytes ? 0 : kMasterBytes) + state_bytes_of_an_element(run_);
+      const bool one_tensor = run_.compute_bytes == run_.master_bytes && (run_.master_bytes == 4 || !updates_on_host());
+      bytes += (one_tensor ? 0 : run_.master_bytes) + state_bytes_of_an_element(run_);
     }
     if (gradients_leave()) bytes += run_.accumulation_bytes;
     const OffloadOptimizerConfig offload = optimizer_offload_in_force(run_.zero);
@@ -352,10 +355,16 @@ class Planner {
     const std::int64_t largest = groups.empty() ? 0 : *std::max_element(groups.begin(), groups.end());
     const auto in_memory = static_cast<std::int64_t>(share_in_memory() * static_cast<double>(share.elements));
     const std::int64_t elements = optimizer_leaves() ? share.elements - in_memory : elements_stored_;
-    const OffloadStaging tiles = offload_staging(bytes, run_.whole_parameters ? largest_trainable(run_) : 0,
-                                                 run_.zero.sub_group_size, std::max(elements, elements_stored_),
-                                                 staging_bound(offload.buffer_count, largest), tile_slots(offload));
+    const auto staged = [&](std::int64_t of_rank) {
+      return offload_staging(std::max(bytes, run_.wide_bytes), run_.whole_parameters ? largest_trainable(run_) : 0,
+                             run_.zero.sub_group_size, of_rank,
+                             bytes > 0 ? staging_bound(offload.buffer_count, largest) : INT64_MAX,
+                             bytes > 0 ? tile_slots(offload) : 1);
+    };
+    const OffloadStaging tiles = staged(bytes > 0 ? std::max(elements, elements_stored_) : 0);
     add("staging of offload", tiles.slots * tiles.tile_elements * bytes, MemoryTier::kHost);
+    add("fp32 tile of what is kept in 16 bits", staged(share.elements).tile_elements * run_.wide_bytes,
+        updates_on_host() ? MemoryTier::kHost : MemoryTier::kMemory);
     if (gradients_leave()) add("staging of gradients", kGradientBuffers * kGradientBufferBytes, MemoryTier::kHost);
   }
 

@@ -44,6 +44,8 @@ struct PlannedRun {
   std::int64_t model_state_bytes = 0;        // the optimizer's states of the whole model, alike on every rank
   // Bytes of an element as the model computes, as gradients add up, as they travel.
   std::int64_t compute_bytes = 4, accumulation_bytes = 4, communication_bytes = 4;
+  std::int64_t master_bytes = 4;      // of an element as masters are kept; as many as compute_bytes: one tensor is both
+  std::int64_t wide_bytes = 0;        // of an element of the tile that shows in fp32 what is kept in 16 bits
   bool whole_parameters = false;      // the optimizer cannot have parts of a parameter
   bool can_be_partitioned = true;     // false: every rank updates everything at every stage
   std::int64_t measures = 0;          // numbers a block of 32,768 elements that the optimizer adds up over ranks
@@ -99,8 +101,10 @@ struct MemoryPlan {
 /// Stages 0 to 2 as the engine allocates: parameters in the compute type, gradients in the accumulation type, fp32
 /// masters where the compute type is another, the optimizer's states, and what exchanges need. With mixed precision
 /// Adam and P parameters on W ranks these are 16 P, 4 P + 12 P / W, 2 P + 14 P / W and 16 P / W bytes for stages 0 to
-/// 3, beside buckets and live parameters, of which Stage3Plan::follow() says how many there are. What is offloaded
-/// passes through the tiles of offload_staging(). Stage 3 with one process is stage 3 where parameters are offloaded.
+/// 3; with masters of 16 bits 14 P, 4 P + 8 P / W, 2 P + 10 P / W and 12 P / W, with moments of 16 bits 4 P less of
+/// what is P / W, beside the tile that shows them in fp32. Beside that buckets and live parameters, of which
+/// Stage3Plan::follow() says how many there are. What is offloaded passes through the tiles of offload_staging(). Stage
+/// 3 with one process is stage 3 where parameters are offloaded.
 MemoryPlan plan_memory(const PlannedRun& run, const ZeroChoice& choice);
 
 /// The partition of the trainable parameters over the ranks.

@@ -132,6 +132,22 @@ void read_amp_scale(const Effective& values, bool dynamic, PrecisionConfig& prec
   }
 }
 
+/// Masters, and the optimizer's moments, in the compute type.
+void read_low_precision(const Effective& values, PrecisionConfig& precision, Problems& problems) {
+  constexpr const char *kBrain = "bf16.bf16_master_weights_and_grads", *kHalf = "fp16.fp16_master_weights_and_grads",
+                       *kRandom = "capstan.precision.stochastic_rounding";
+  if (precision.compute == Precision::kBf16) {
+    precision.low_precision_masters = values.flag(kBrain);
+    precision.low_precision_states = precision.low_precision_masters && values.flag("bf16.bf16_optimizer_states");
+  } else if (precision.compute == Precision::kFp16) {
+    precision.low_precision_masters = values.flag(kHalf);
+  }
+  precision.stochastic_rounding = values.flag(kRandom);
+  if (!precision.stochastic_rounding || precision.low_precision_masters) return;
+  problems.error(kRandom, std::string("rounds masters of 16 bits, and this run keeps masters in fp32. Set ") + kBrain +
+                              " beside bf16.enabled, or " + kHalf + " beside fp16.enabled, or leave this key out.");
+}
+
 void resolve_amp(const Effective& values, PrecisionConfig& precision, Problems& problems) {
   if (!values.flag("amp.enabled")) return;
   const std::string name = values.text("amp.opt_level");
@@ -175,6 +191,7 @@ PrecisionConfig resolve_precision(const Effective& values, Problems& problems) {
   if (precision.compute == Precision::kBf16) precision.check_grad_overflow = values.flag("bf16.check_grad_overflow");
   if (precision.compute == Precision::kFp16) read_fp16_scale(values, precision);
   check_loss_scale(values.unconsumed(), problems);
+  read_low_precision(values, precision, problems);
   resolve_amp(values, precision, problems);
   resolve_autocast(values, precision, problems);
 

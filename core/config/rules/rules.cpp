@@ -51,27 +51,6 @@ void check_zero(const Effective& values, const Config& config, Problems& problem
   }
 }
 
-void check_master_weights(const Effective& values, Problems& problems) {
-  const std::int64_t stage = values.integer(kStage);
-  const bool cpu_offload = offloads(values, "zero_optimization.offload_optimizer");
-  const bool half = values.flag("fp16.fp16_master_weights_and_grads"),
-             brain = values.flag("bf16.bf16_master_weights_and_grads");
-  const bool states = values.flag("bf16.bf16_optimizer_states");
-  for (const char* key :
-       {half ? "fp16.fp16_master_weights_and_grads" : "", brain ? "bf16.bf16_master_weights_and_grads" : ""}) {
-    if (*key == '\0') continue;
-    const bool on_device = brain && states && !cpu_offload && std::string(key).starts_with("bf16");
-    if (stage == 0) {
-      problems.error(key, "needs ZeRO stage 1, 2 or 3, and the stage is 0.");
-    } else if (!cpu_offload && !on_device) {
-      problems.error(
-          key, std::string(
-                   "needs Adam offloaded to the host: zero_optimization.offload_optimizer with \"device\": \"cpu\"") +
-                   (half ? "." : ", or bf16.bf16_optimizer_states without offload."));
-    }
-  }
-}
-
 /// Some optimizers whose gradients the engine averages, for a message.
 std::string optimizers_without_communication(const PluginIndex& plugins) {
   constexpr std::size_t kMost = 5;
@@ -110,6 +89,18 @@ void check_offloaded_optimizer(const Effective& values, const Config& config, co
   }
 }
 
+/// Masters of 16 bits are shown in fp32 for one run of elements after the other.
+void check_low_precision(const Config& config, const ComponentManifest& optimizer, const PluginIndex& plugins,
+                         Problems& problems) {
+  if (!config.precision.low_precision_masters || !optimizer.has_trait("own_communication")) return;
+  problems.error(config.precision.compute == Precision::kFp16 ? "fp16.fp16_master_weights_and_grads"
+                                                              : "bf16.bf16_master_weights_and_grads",
+                 "optimizer '" + config.optimizer->type +
+                     "' does its own communication, for which it needs all masters at once in fp32. Leave the key "
+                     "out, or choose one that leaves communication to the engine: " +
+                     optimizers_without_communication(plugins) + ".");
+}
+
 void check_optimizer_traits(const Effective& values, const Config& config, const PluginIndex& plugins,
                             Problems& problems) {
   if (!config.optimizer) return;
@@ -133,6 +124,7 @@ void check_optimizer_traits(const Effective& values, const Config& config, const
                    "'" + config.optimizer->type + "' updates the rows of sparse gradients: set sparse_gradients true.");
   }
   check_offloaded_optimizer(values, config, *found.component, plugins, problems);
+  check_low_precision(config, *found.component, plugins, problems);
   const bool fixed_scale = config.precision.scales_loss && config.precision.loss_scale != 0;
   if (fixed_scale && found.component->has_trait("needs_dynamic_loss_scale")) {
     problems.error(config.precision.scaled_by + ".loss_scale",
@@ -237,7 +229,6 @@ void check_rules(const Effective& values, const Config& config, const PluginInde
   check_zero(values, config, problems);
   check_offload(values, config, plugins, problems);
   check_reduction(values, problems);
-  check_master_weights(values, problems);
   check_optimizer_traits(values, config, plugins, problems);
   check_group_lists(config, plugins, problems);
   check_accumulation(values, problems);

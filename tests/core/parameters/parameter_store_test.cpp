@@ -32,7 +32,7 @@ StateSpec state(const char* name) {
 struct Stored {
   explicit Stored(ParameterStore::Options options = {}, ComponentChoice optimizer = {})
       : groups(model, optimizer, {}), store(model, groups, accelerator, [&] {
-          options.state_dtype = [](const StateSpec&) { return at::kFloat; };
+          if (!options.state_dtype) options.state_dtype = [](const StateSpec&) { return at::kFloat; };
           return std::move(options);
         }()) {}
 
@@ -79,6 +79,82 @@ TEST(ParameterStore, KeepsMastersThatRoundingWouldChange) {
   entry.master.add_(1);
   run.store.refresh_all();
   EXPECT_TRUE(run.model[0].tensor.detach().equal(entry.master.to(at::kBFloat16)));
+}
+
+ParameterStore::Options in_bfloat16() {
+  ParameterStore::Options options;
+  options.compute_dtype = at::kBFloat16;
+  options.low_precision_masters = true;
+  options.states = {state("exp_avg"), state("count")};
+  options.states[1].like = StateSpec::Like::kScalar;
+  options.state_dtype = [](const StateSpec& spec) { return spec.name == "exp_avg" ? at::kBFloat16 : at::kLong; };
+  options.widens = [](const StateSpec& spec) { return spec.name == "exp_avg"; };
+  return options;
+}
+
+TEST(ParameterStore, HasNoMastersBesideParametersOf16BitsThatAreTheMasters) {
+  Stored run(in_bfloat16());
+  for (const std::size_t i : {0, 1}) {
+    const ParameterEntry& entry = run.store.entries()[i];
+    EXPECT_EQ(entry.master.const_data_ptr(), run.model[i].tensor.const_data_ptr());
+    EXPECT_EQ(run.store.kept(i, 0).nbytes(), static_cast<std::size_t>(2 * entry.master.numel()));
+  }
+  // Of a layout that is not contiguous there is a master, of 16 bits too.
+  EXPECT_EQ(run.store.entries()[2].master.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(run.store.entries()[2].master.is_contiguous());
+}
+
+TEST(ParameterStore, ShowsMastersAndStatesOf16BitsInFp32AndRoundsWhatHasChanged) {
+  Stored run(in_bfloat16());
+  const SubGroup& all = run.store.sub_groups()[0];
+  const at::Tensor before = run.model[0].tensor.detach().clone();
+  const float third = 1 + 0x1p-8f + 0x1p-12f;  // nearest of bfloat16: 1 + 2^-7
+  run.store.acquire(all);
+  Piece& piece = run.store.pieces(all)[0];
+  EXPECT_EQ(piece.master.scalar_type(), at::kFloat);
+  EXPECT_EQ(piece.state[0].scalar_type(), at::kFloat);
+  EXPECT_EQ(piece.state[1].scalar_type(), at::kLong);
+  EXPECT_TRUE(piece.master.equal(before.to(at::kFloat)));
+  piece.master.fill_(5);
+  run.store.release(all, /*changed=*/false);
+  EXPECT_TRUE(run.model[0].tensor.detach().equal(before));
+  run.store.acquire(all);
+  run.store.pieces(all)[0].master.fill_(third);
+  run.store.pieces(all)[2].master.fill_(third);
+  run.store.pieces(all)[0].state[0].fill_(third);
+  run.store.release(all, /*changed=*/true);
+  run.store.refresh_all();
+  const at::Tensor rounded = at::full({4, 6}, 1 + 0x1p-7);
+  EXPECT_TRUE(run.model[0].tensor.detach().to(at::kFloat).equal(rounded));
+  EXPECT_TRUE(run.model[3].tensor.detach().to(at::kFloat).equal(at::full({2, 3}, 1 + 0x1p-7)));
+  EXPECT_TRUE(run.store.kept(0, 0).to(at::kFloat).equal(rounded.view({-1})));
+  run.store.acquire(all);
+  EXPECT_TRUE(run.store.pieces(all)[0].master.equal(rounded));
+  run.store.release(all, /*changed=*/false);
+}
+
+/// The optimizer's own rounding is to the nearest, so that it is not lent what is kept.
+TEST(ParameterStore, RoundsUpdatesAtRandomAndOtherChangesToTheNearest) {
+  ParameterStore::Options options = in_bfloat16();
+  options.rounding_seed = 7;
+  Stored run(std::move(options));
+  run.backward(0, 1);
+  run.store.collect_gradients();
+  const SubGroup& all = run.store.sub_groups()[0];
+  const auto changed = [&](bool by_update) {
+    run.store.acquire(all);
+    const auto& slots = run.store.slots(all);
+    EXPECT_EQ(slots[0]->compute, nullptr);
+    run.store.pieces(all)[0].master.fill_(1 + 0x1p-8f);  // half way between two numbers
+    if (by_update) run.store.refresh(all, 3);
+    run.store.release(all, /*changed=*/true);
+    return run.model[0].tensor.detach().to(at::kFloat);
+  };
+  EXPECT_TRUE(changed(false).equal(at::full({4, 6}, 1.0)));  // ties to even
+  const at::Tensor at_random = changed(true);
+  EXPECT_EQ(at_random.min().item<float>(), 1);
+  EXPECT_EQ(at_random.max().item<float>(), 1 + 0x1p-7f);
+  EXPECT_TRUE(changed(true).equal(at_random));  // the same update of the same values
 }
 
 TEST(ParameterStore, AddsMicroBatchesUpInTheAccumulationType) {

@@ -31,6 +31,12 @@ std::int64_t bytes_of(const MemoryPlan& plan, const std::string& what) {
   return bytes;
 }
 
+std::int64_t bytes_in(const MemoryPlan& plan, const std::string& what, MemoryTier tier) {
+  std::int64_t bytes = 0;
+  for (const PlannedBytes& item : plan.items) bytes += item.what == what && item.tier == tier ? item.bytes : 0;
+  return bytes;
+}
+
 std::int64_t model_states(const MemoryPlan& plan) {
   return bytes_of(plan, "parameters") + bytes_of(plan, "fp32 masters") + bytes_of(plan, "optimizer state") +
          bytes_of(plan, "gradients");
@@ -43,6 +49,35 @@ TEST(MemoryPlan, GivesThePapersFiguresForABillionParametersOnEightRanks) {
     EXPECT_NEAR(static_cast<double>(model_states(plan_memory(run, {stage}))), expected[stage], 2e-3 * expected[stage])
         << "stage " << stage;
   }
+}
+
+/// Weights are their own masters; with moments of 16 bits too, 4 bytes an element are left of 12. Beside that there is
+/// a tile of 32 MiB for the fp32 values of one run of elements.
+TEST(MemoryPlan, LeavesOutMastersThatAreTheWeights) {
+  PlannedRun run = mixed_adam(1'000'000'000, 100, 8);
+  run.master_bytes = 2;
+  run.wide_bytes = 4;
+  const double with_fp32_moments[] = {12e9, 4e9 + 8e9 / 8, 2e9 + 10e9 / 8, 12e9 / 8};
+  const double with_16_bits[] = {8e9, 4e9 + 4e9 / 8, 2e9 + 6e9 / 8, 8e9 / 8};
+  for (int stage = 0; stage <= 3; ++stage) {
+    const MemoryPlan plan = plan_memory(run, {stage});
+    EXPECT_NEAR(static_cast<double>(model_states(plan)), with_fp32_moments[stage], 2e-3 * with_fp32_moments[stage]);
+    EXPECT_EQ(bytes_of(plan, "fp32 tile of what is kept in 16 bits"), 32 << 20);
+    EXPECT_EQ(bytes_of(plan, "16-bit masters"), 0);
+  }
+  run.wide_bytes = 12;
+  for (PlannedParameter& parameter : run.parameters) parameter.state_bytes = 4;
+  for (int stage = 0; stage <= 3; ++stage) {
+    const MemoryPlan plan = plan_memory(run, {stage});
+    EXPECT_NEAR(static_cast<double>(model_states(plan)), with_16_bits[stage], 2e-3 * with_16_bits[stage]);
+    EXPECT_LE(bytes_of(plan, "fp32 tile of what is kept in 16 bits"), 32 << 20);
+  }
+  // On a device whose optimizer is in host memory, masters of 16 bits are there.
+  run.on_device = true;
+  const MemoryPlan host = plan_memory(run, {2, MemoryTier::kHost});
+  EXPECT_NEAR(static_cast<double>(bytes_of(host, "16-bit masters")), 2e9 / 8, 1e6);
+  EXPECT_EQ(bytes_of(host, "16-bit copies for the device"), 0);
+  EXPECT_EQ(bytes_in(host, "fp32 tile of what is kept in 16 bits", MemoryTier::kMemory), 0);
 }
 
 /// Two codes and two scales of a block of 2048, where Adam has two floats.
@@ -79,12 +114,6 @@ PlannedRun one_process_in_fp32() {
   run.zero.stage3_max_reuse_distance = run.zero.stage3_max_live_parameters = 0;
   run.zero.stage3_prefetch_bucket_size = 0;
   return run;
-}
-
-std::int64_t bytes_in(const MemoryPlan& plan, const std::string& what, MemoryTier tier) {
-  std::int64_t bytes = 0;
-  for (const PlannedBytes& item : plan.items) bytes += item.what == what && item.tier == tier ? item.bytes : 0;
-  return bytes;
 }
 
 TEST(MemoryPlan, OneProcessHasNothingButTilesAndLiveParametersWhereBothAreAway) {

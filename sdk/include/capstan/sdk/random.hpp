@@ -31,6 +31,9 @@ class RandomStream {
     key_ = {static_cast<std::uint32_t>(mixed), static_cast<std::uint32_t>(mixed >> 32)};
   }
 
+  /// The key of philox(), for those who compute words() in another way.
+  constexpr std::array<std::uint32_t, 2> key() const { return key_; }
+
   /// Two random words of 64 bits: number `number` (below 2^32) of the place (major, minor), minor below 2^32.
   constexpr std::array<std::uint64_t, 2> words(std::uint64_t major, std::uint32_t minor, std::uint32_t number) const {
     const auto out =
