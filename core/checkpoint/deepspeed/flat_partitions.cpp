@@ -55,10 +55,11 @@ GroupLayout layout_of(const TorchValue& dict, const TorchValue& shapes, std::siz
 }
 
 /// The masters of all ranks, which tell how long a partition is: only the last one may lack its padding.
-std::vector<Flat> partitions_of(const std::vector<TorchValue>& dicts, GroupLayout& layout, std::size_t group,
-                                std::size_t groups) {
+std::vector<Flat> partitions_of(const Reading& reading, const std::vector<TorchValue>& dicts, GroupLayout& layout,
+                                std::size_t group, std::size_t groups) {
   std::vector<Flat> partitions;
-  for (const TorchValue& dict : dicts) partitions.push_back(masters_of(item_of(dict.at(kPartitions), group, groups)));
+  for (const TorchValue& dict : dicts)
+    partitions.push_back(masters_of(reading, item_of(dict.at(kPartitions), group, groups)));
   layout.partition = partitions.front().values.numel();
   if (dicts.size() == 1) {
     // The states of the only rank have the padding that its masters lack, but for BF16_Optimizer's.
@@ -177,7 +178,7 @@ void read_flat_partitions(Reading& reading) {
   const std::vector<TorchValue> shapes = reading.model_root().at("param_shapes").items();
   for (std::size_t group = 0; group < shapes.size(); ++group) {
     GroupLayout layout = layout_of(dicts.front(), shapes[group], group, shapes.size());
-    const std::vector<Flat> masters = partitions_of(dicts, layout, group, shapes.size());
+    const std::vector<Flat> masters = partitions_of(reading, dicts, layout, group, shapes.size());
     for (std::size_t rank = 0; rank < dicts.size(); ++rank) {
       check_place(dicts[rank], layout, group, shapes.size(), static_cast<std::int64_t>(rank));
     }

@@ -6,6 +6,20 @@
 
 namespace capstan::deepspeed {
 
+namespace {
+
+/// Whether the configuration of the checkpoint keeps masters in that type: "bf16", "fp16".
+bool keeps_masters_in(const Reading& reading, const std::string& type) {
+  std::optional<TorchValue> value = reading.model_root().find("ds_config");
+  for (const std::string& key : {type, type + "_master_weights_and_grads"}) {
+    if (!value || !value->is(Pickle::Kind::kDict)) return false;
+    value = value->find(key);
+  }
+  return value && value->is(Pickle::Kind::kBool) && value->boolean();
+}
+
+}  // namespace
+
 OptimizerMembers members_of(const TorchValue& states) {
   OptimizerMembers found;
   for (const auto& [name, value] : states.members()) {
@@ -63,13 +77,15 @@ void add_scalars(Reading& reading, const Shape& parameter, const std::vector<Opt
   }
 }
 
-Flat masters_of(const TorchValue& value) {
+Flat masters_of(const Reading& reading, const TorchValue& value) {
   Flat masters = flat_of(value);
-  if (masters.values.scalar_type() != at::kFloat) {
-    value.fail(std::string("holds values of ") + c10::toString(masters.values.scalar_type()) +
-               ", and fp32 master weights are expected. Checkpoints with master weights of 16 bits are not read.");
-  }
-  return masters;
+  const at::ScalarType type = masters.values.scalar_type();
+  if (type == at::kFloat) return masters;
+  const bool brain = type == at::kBFloat16;
+  if ((brain || type == at::kHalf) && keeps_masters_in(reading, brain ? "bf16" : "fp16")) return masters;
+  value.fail(std::string("holds values of ") + c10::toString(type) +
+             ", and fp32 master weights are expected. ds_config of the model's file does not ask for others by "
+             "bf16_master_weights_and_grads or fp16_master_weights_and_grads.");
 }
 
 std::vector<TorchValue> optimizer_dicts(const Reading& reading) {

@@ -29,8 +29,9 @@ std::vector<Flat> tensors_of_ranks(const std::vector<OptimizerMembers>& ranks, s
 /// Adds the scalars of a parameter's states and its step, which must be the same on all ranks.
 void add_scalars(Reading& reading, const Shape& parameter, const std::vector<OptimizerMembers>& ranks);
 
-/// A tensor of fp32 values in one dimension. Throws RuntimeFault for another element type.
-Flat masters_of(const TorchValue& value);
+/// A tensor of masters in one dimension. Throws RuntimeFault for values that are not fp32, unless the configuration of
+/// the checkpoint keeps masters in 16 bits (bf16_master_weights_and_grads, fp16_master_weights_and_grads).
+Flat masters_of(const Reading& reading, const TorchValue& value);
 
 /// "optimizer_state_dict" of each rank's file.
 std::vector<TorchValue> optimizer_dicts(const Reading& reading);

@@ -61,7 +61,7 @@ void read_parameter_partitions(Reading& reading) {
     std::vector<Flat> masters;
     std::vector<std::optional<TorchValue>> states;
     for (const TorchValue& dict : dicts) {
-      masters.push_back(masters_of(sub_group_of(dict, index, sub_groups.size())));
+      masters.push_back(masters_of(reading, sub_group_of(dict, index, sub_groups.size())));
       states.push_back(dict.at("optimizer_state_dict").at("state").find(static_cast<std::int64_t>(index)));
     }
     const std::vector<OptimizerMembers> ranks = members_of_ranks(states, dicts);

@@ -47,7 +47,7 @@ void add_files(Reading& reading, const Shape& parameter, const std::set<std::str
     }
     const TorchValue tensor = tensor_of(file);
     const bool masters = state == kMasters;
-    masters ? masters_of(tensor) : flat_of(tensor);
+    masters ? masters_of(reading, tensor) : flat_of(tensor);
     reading.add_whole(parameter, masters ? kParamState : state_of(state), tensor);
   }
 }

@@ -212,6 +212,33 @@ def write_flat(run, out, name, groups, world, **options):
     folder.save_ranks(partitions(run, groups, world, **options), "bf16_" if options.get("bf16") else "")
 
 
+def in_bf16(value):
+    """Values of masters and moments as bf16_master_weights_and_grads and bf16_optimizer_states keep them."""
+    if isinstance(value, dict):
+        return {key: in_bf16(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [in_bf16(one) for one in value]
+    return value.detach().bfloat16() if isinstance(value, torch.Tensor) and value.dim() > 0 else value
+
+
+def write_low_precision(run, out, groups):
+    """Masters and moments of 16 bits: at stage 2 of two processes, at stage 3 of three."""
+    for name, world in (("low-flat-2", 2), ("low-stage3-3", 3)):
+        folder = Folder(out, name)
+        dicts, frozen = (partitions(run, groups, world), None) if world == 2 else stage3(run, groups, world)
+        folder.save_ranks([in_bf16(made) for made in dicts])
+        for rank in range(world):
+            model = run.model(world, groups, torch.bfloat16)
+            model["ds_config"] |= {"bf16": {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}}
+            if frozen is None:
+                folder.save_model(model)
+                break
+            for trained in [*run.trained, "frozen"]:
+                model["module"][trained] = torch.zeros(0)
+            model["frozen_param_fragments"] = {"frozen": frozen(rank)}
+            folder.save(f"zero_pp_rank_{rank}_mp_rank_00_model_states.pt", model)
+
+
 def write_layouts(run, out):
     one, two = [run.trained], [["w1", "w2"], ["b1", "unused"]]
     for name, world, options in (("flat-1", 1, {}), ("flat-2", 2, {}), ("flat-3", 3, {"stage": 1}), ("aligned", 2, {"alignment": 4}),
@@ -244,6 +271,7 @@ def write_layouts(run, out):
                           "optimizer_state_dict": {"state": states, "param_groups": [run.numbers([0])]},
                           "fp32_groups_flat": [flat(run, run.trained, "param")[0]]}
     Folder(out, "stage0-fused").save_model(model)
+    write_low_precision(run, out, one)
     folder = Folder(out, "stream", stream=True)
     folder.save_model(run.model(2, one))
     folder.save_ranks(partitions(run, one, 2))
