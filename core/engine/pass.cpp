@@ -13,6 +13,7 @@
 #include "core/log.hpp"
 #include "core/loss/loss_chunk.hpp"
 #include "core/model/dtype_names.hpp"
+#include "core/model/read_tensors.hpp"
 #include "core/precision/autocast.hpp"
 
 namespace capstan {
@@ -53,6 +54,7 @@ void Engine::State::change_by_sampler(Batch& batch) {
 
 void Engine::State::run_pass(Batch& batch, ParameterResidency::Pass pass, const std::function<void()>& run) {
   keep.refuse_half_loaded();
+  if (micro_steps_seen == 0) refuse_unread_documents(batch, model);
   model.check(batch);
   for (auto& [name, tensor] : batch.tensors) tensor = accelerator->upload(tensor);
   std::optional<InterceptorScope> scope;

@@ -6,8 +6,29 @@
 
 #include "core/engine/initialize.hpp"
 #include "core/errors.hpp"
+#include "core/model/read_tensors.hpp"
 
 namespace capstan {
+namespace {
+
+/// Throws RuntimeFault where the run would train or evaluate as if the batches had nothing but tokens and labels.
+void refuse_unread(const Dataset& data, const std::string& path, const Config& config, const Model& model) {
+  if (const std::string name = first_unread(data.facts(), model); !name.empty()) {
+    throw RuntimeFault("data: '" + path + "' has rows of several documents, which '" + name +
+                       "' tells apart, and model '" + model.description() + "' does not say that it reads '" + name +
+                       "': tokens would see other documents of their rows. Take 'gpt' or 'decoder', one document a "
+                       "sample (\"documents\": \"separate\" of the data set 'indexed'), or a model whose describe() "
+                       "lists the name under \"reads\".");
+  }
+  if (config.attention && data.facts().find("required") != nullptr) {
+    throw RuntimeFault(config.attention->where + ": '" + path +
+                       "' has rows of several documents, each of which is attended to by itself, and a layout is of "
+                       "whole rows. Leave the layout out, or take one document a sample (\"documents\": \"separate\" "
+                       "of the data set 'indexed').");
+  }
+}
+
+}  // namespace
 
 RunData run_data(std::shared_ptr<const Dataset> data) {
   RunData out{.samples = data->samples(),
@@ -37,7 +58,9 @@ Dataset open_data(const std::vector<std::string>& paths, const std::string& key,
   Dataset::Source source{.paths = paths, .sequence_length = sequence_length(loaded.config, model)};
   const Json facts = model.describe();
   if (const Json* size = facts.find("vocab_size"); size && size->is_integer()) source.vocabulary = size->as_integer();
-  return open_dataset(loaded.config, loaded.plugins, source);
+  Dataset data = open_dataset(loaded.config, loaded.plugins, source);
+  refuse_unread(data, paths.front(), loaded.config, model);
+  return data;
 }
 
 std::int64_t first_sample(const Engine& engine, std::int64_t micro_batch) {

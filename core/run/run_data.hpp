@@ -28,7 +28,9 @@ struct RunData {
 RunData run_data(std::shared_ptr<const Dataset> data);
 
 /// The data at `paths`, by the component of capstan.data.dataset, checked against the model's vocabulary. `key` names
-/// where paths come from, for messages.
+/// where paths come from, for messages. Throws RuntimeFault where batches have tensors that the data set's facts list
+/// under "required" and the model's do not list under "reads", and where such rows of several documents meet sparse
+/// attention.
 Dataset open_data(const std::vector<std::string>& paths, const std::string& key, const LoadedConfig& loaded,
                   const Model& model);
 

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,6 +65,17 @@ TEST(Pass, ThrowsWhatItsFunctionThrowsAndGoesOn) {
   run.engine.step();
   quiet.step();
   expect_same(quiet.model, run.model);
+}
+
+TEST(Pass, RefusesRowsOfSeveralDocumentsForAModelThatDoesNotSayThatItReadsThem) {
+  SmallRun run(kSgd);
+  Batch batch = batch_number(0, 8);
+  batch.tensors["document_ids"] = at::zeros({8, 2}, at::kInt);
+  EXPECT_THAT([&] { run.engine.pass(PassKind::kTraining, batch, [] {}); },
+              ThrowsMessage<RuntimeFault>(HasSubstr(
+                  "does not say that it reads 'document_ids': tokens would see other documents of their rows. "
+                  "List the name under \"reads\" in describe() of a model that keeps documents apart, or leave "
+                  "the tensor out of the batch.")));
 }
 
 TEST(Pass, EvaluatesWithoutGradientsBetweenForwardAndBackward) {
