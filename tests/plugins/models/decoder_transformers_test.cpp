@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <map>
 
+#include "core/checkpoint/gguf_tensors.hpp"
 #include "core/checkpoint/safetensors.hpp"
 #include "tests/plugins/models/built_model.hpp"
+#include "tests/support/assets.hpp"
 #include "tests/support/process.hpp"
 #include "tests/support/readers.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -110,6 +112,56 @@ TEST(DecoderBesideTransformers, GivesItsLogitsAndGradientsBitForBit) {
     ++models;
   }
   EXPECT_EQ(models, 22u);
+}
+
+/// SmolLM2 of .venv-assets on 256 tokens of the GPL: weights out of the GGUF file as each side unpacks them.
+TEST(DecoderBesideTransformers, GivesTheLogitsAndGradientsOfARealModel) {
+  const std::string assets = test::assets_folder();
+  const std::string python = test::reader_program("python", "CAPSTAN_TRANSFORMERS_PYTHON");
+  if (assets.empty()) GTEST_SKIP() << test::kNoAssets;
+  if (python.empty()) GTEST_SKIP() << test::kNoReaders;
+  const TemporaryFolder folder;
+  const ProcessResult made =
+      run_process({python, "-W", "ignore", CAPSTAN_TEST_SOURCE_DIR "/tests/plugins/models/smollm2_reference.py", assets,
+                   folder.path().string()});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  at::set_num_threads(1);  // as the script
+
+  const GgufWeights file(read_bytes(folder / "path"));
+  Json params = Json::object();
+  params["config"] = file.config();
+  Model model = testing::built_model("decoder", params);
+  std::vector<std::string> names;
+  for (const NamedTensor& parameter : model.parameters()) names.push_back(parameter.name);
+  ASSERT_EQ(names.size(), 272u);
+  {
+    const at::NoGradGuard no_grad;
+    const auto weights = file.read(names);
+    for (const NamedTensor& parameter : model.parameters()) {
+      const SafetensorsEntry& entry = weights.at(parameter.name);
+      parameter.tensor.copy_(entry.read ? entry.read(0, entry.values.numel()).view(entry.values.sizes())
+                                        : entry.values);
+    }
+  }
+  const Tensors reference = tensors_of(folder / "reference.safetensors");
+  Batch batch;
+  batch.tensors = {{"input_ids", reference.at("ids").clone()}, {"labels", reference.at("labels").clone()}};
+  at::Tensor loss;
+  {
+    const LogitsSeen seen;
+    loss = model.forward(batch);
+  }
+  loss.backward();
+  const auto expect_near = [](const at::Tensor& ours, const at::Tensor& theirs, const std::string& what) {
+    const at::Tensor difference = (ours.to(at::kDouble) - theirs.to(at::kDouble)).abs().max();
+    const double largest = theirs.abs().max().item<double>();
+    EXPECT_LE(difference.item<double>(), 1e-6 * largest) << what;
+  };
+  expect_near(seen_logits.view_as(reference.at("fp32.logits")), reference.at("fp32.logits"), "logits");
+  expect_near(loss.detach(), reference.at("fp32.loss"), "loss");
+  for (const NamedTensor& parameter : model.parameters()) {
+    expect_near(parameter.tensor.grad(), reference.at("fp32.gradient." + parameter.name), parameter.name);
+  }
 }
 
 }  // namespace
