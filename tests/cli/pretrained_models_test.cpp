@@ -238,7 +238,10 @@ TEST_F(PretrainedModels, OfEveryArchitectureAreTheSameInLlamaCpp) {
   for (const char* name : {"bytes_ckpt", "sentences_ckpt"}) {
     std::string prompt, greedy;
     ASSERT_TRUE(std::getline(lines, prompt) && std::getline(lines, greedy)) << theirs.out;
-    EXPECT_EQ(run({"generate", "--checkpoint", name, "--ids", prompt, "--max-new", "12"}).out, greedy + "\n") << name;
+    EXPECT_EQ(
+        run({"generate", "--config", "config.json", "--checkpoint", name, "--ids", prompt, "--max-new", "12"}).out,
+        greedy + "\n")
+        << name;
   }
   // And back: the windows, bases and scales of the file are those of the folder.
   EXPECT_NEAR(loss_of({"--model", "sentences.gguf"}), loss_of({"--checkpoint", "sentences_ckpt"}), 1e-5);
