@@ -26,7 +26,8 @@ constexpr std::pair<std::uint32_t, const char*> kUnreadTypes[] = {
     {17, "IQ2_XS"},     {18, "IQ3_XXS"},    {19, "IQ1_S"},      {20, "IQ4_NL"},   {21, "IQ3_S"}, {22, "IQ2_S"},
     {23, "IQ4_XS"},     {24, "I8"},         {25, "I16"},        {26, "I32"},      {27, "I64"},   {28, "F64"},
     {29, "IQ1_M"},      {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},   {33, "Q4_0_8_8"}, {34, "TQ1_0"}, {35, "TQ2_0"},
-    {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {39, "MXFP4"},    {40, "NVFP4"}, {41, "Q1_0"}, {42, "Q2_0"}};
+    {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"}, {39, "MXFP4"},    {40, "NVFP4"}, {41, "Q1_0"},
+    {42, "Q2_0"}};
 
 std::string name_of_type(std::uint32_t type) {
   for (const auto& [number, name] : kUnreadTypes) {

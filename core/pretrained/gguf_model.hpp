@@ -29,8 +29,8 @@ struct GgufPlace {
 std::optional<GgufPlace> gguf_place(const Json& config, std::string_view name);
 
 /// The contents of config.json for a GGUF file, in the keys that transformers 4 and 5 read. `files`: where the bytes of
-/// each of the model's files begin, of which the first is `header`'s; `where` opens messages. Throws RuntimeFault for an architecture, a key or a
-/// scaling of rotary positions that is not known here.
+/// each of the model's files begin, of which the first is `header`'s; `where` opens messages. Throws RuntimeFault for
+/// an architecture, a key or a scaling of rotary positions that is not known here.
 Json config_of_gguf(const GgufHeader& header, std::span<const std::byte* const> files, const std::string& where);
 
 /// The metadata of a GGUF file for a config.json: whole numbers, numbers and texts. Throws RuntimeFault naming the key

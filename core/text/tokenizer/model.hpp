@@ -25,8 +25,8 @@ class Model {
   virtual std::unique_ptr<PieceEncoder> encoder() const = 0;
 };
 
-/// The model of a section: BPE, Unigram, WordPiece or WordLevel. `takes_bytes`: pieces are bytes for whose characters the
-/// vocabulary has tokens (see byte_characters.hpp). Throws RuntimeFault with the place of what is wrong.
+/// The model of a section: BPE, Unigram, WordPiece or WordLevel. `takes_bytes`: pieces are bytes for whose characters
+/// the vocabulary has tokens (see byte_characters.hpp). Throws RuntimeFault with the place of what is wrong.
 std::unique_ptr<Model> make_model(const Field& section, bool takes_bytes);
 /// Whether the model of a section can take bytes: BPE with a token for each.
 bool can_take_bytes(const Field& section);
