@@ -92,7 +92,7 @@ TEST_F(Tokenizers, NameTheFileAndThePlaceOfWhatIsWrong) {
               ThrowsMessage<PluginError>(HasSubstr("tokenizer.json: model.type")));
   std::filesystem::remove(folder_.path() / "tokenizer.json");
   EXPECT_THAT([&] { as_component([&] { tokenizer(); }); },
-              ThrowsMessage<PluginError>(HasSubstr(": has no tokenizer.json.")));
+              ThrowsMessage<PluginError>(HasSubstr(": has no tokenizer.json, tokenizer.model or *.tiktoken.")));
 }
 
 TEST_F(Tokenizers, AreRefusedBySentencesWhereTheHostHasNone) {
