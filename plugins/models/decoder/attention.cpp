@@ -103,6 +103,20 @@ at::Tensor DecoderAttention::attend_explicitly(const Heads& heads, const at::Ten
   return at::matmul(at::softmax(scores, -1, at::kFloat).to(heads.queries.scalar_type()), values);
 }
 
+at::Tensor DecoderAttention::mixed(const Heads& heads, const at::Tensor& mask) const {
+  return shape_.explicit_attention ? attend_explicitly(heads, mask) : attend(heads, mask);
+}
+
+at::Tensor DecoderAttention::mixed_by_documents(const Heads& heads, const AttentionInputs& inputs) const {
+  const PackedRows& rows = *inputs.packed;
+  const auto queries = rows.split(heads.queries), keys = rows.split(heads.keys), values = rows.split(heads.values);
+  std::vector<at::Tensor> documents;
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    documents.push_back(mixed({queries[i], keys[i], values[i]}, inputs.masks[i]));
+  }
+  return PackedRows::join(documents);
+}
+
 at::Tensor DecoderAttention::forward(const at::Tensor& hidden, const AttentionInputs& inputs, KeyValueCache* cache) {
   Heads heads = project(hidden);
   if (rotary_) {
@@ -115,9 +129,8 @@ at::Tensor DecoderAttention::forward(const at::Tensor& hidden, const AttentionIn
     }
   }
   if (cache != nullptr) cache->extend(layer_, heads.keys, heads.values);
-  const at::Tensor mixed =
-      shape_.explicit_attention ? attend_explicitly(heads, inputs.mask) : attend(heads, inputs.mask);
-  return linear(o_proj_, mixed.transpose(1, 2).reshape({hidden.size(0), hidden.size(1), -1}));
+  const at::Tensor values = inputs.packed ? mixed_by_documents(heads, inputs) : mixed(heads, inputs.mask);
+  return linear(o_proj_, values.transpose(1, 2).reshape({hidden.size(0), hidden.size(1), -1}));
 }
 
 }  // namespace capstan::models

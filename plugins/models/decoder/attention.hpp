@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "../kv_cache.hpp"
+#include "../packed_rows.hpp"
 #include "norm.hpp"
 #include "rotary.hpp"
 #include "shape.hpp"
@@ -21,6 +23,8 @@ at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x);
 struct AttentionInputs {
   RotaryTable rotary;
   at::Tensor mask;  // bool [samples or 1, 1, queries, keys], true where a query sees a key; undefined: causal
+  const PackedRows* packed = nullptr;  // null: a row is a document
+  std::vector<at::Tensor> masks = {};  // of the documents of `packed`, in the place of `mask`
 };
 
 /// self_attn: causal attention with grouped heads of keys and values (Ainslie et al. 2023, arXiv 2305.13245), by the
@@ -36,6 +40,10 @@ class DecoderAttention : public torch::nn::Module {
     at::Tensor queries, keys, values;  // [samples, heads or kv_heads, tokens, head_dim]
   };
   Heads project(const at::Tensor& hidden);
+  /// [samples, heads, tokens, head_dim]
+  at::Tensor mixed(const Heads& heads, const at::Tensor& mask) const;
+  /// As one row: [1, heads, samples * tokens, head_dim].
+  at::Tensor mixed_by_documents(const Heads& heads, const AttentionInputs& inputs) const;
   at::Tensor attend(const Heads& heads, const at::Tensor& mask) const;
   at::Tensor attend_explicitly(const Heads& heads, const at::Tensor& mask) const;
 

@@ -34,8 +34,7 @@ at::Tensor DecoderLayers::embedded(const at::Tensor& ids) const {
 
 AttentionInputs DecoderLayers::inputs(bool windowed, const Places& places, at::ScalarType dtype) const {
   const auto& [queries, keys, span, length] = places;
-  const Rotary& rotary = windowed && windowed_rotary_ ? *windowed_rotary_ : rotary_;
-  AttentionInputs inputs{rotary.table(queries, length, shape_.rotary_in_fp32 ? at::kFloat : dtype), {}};
+  AttentionInputs inputs{rotary(windowed).table(queries, length, shape_.rotary_in_fp32 ? at::kFloat : dtype), {}};
   const bool cuts = windowed && span >= shape_.window;
   const bool continues = queries.size(1) > 1 && queries.size(1) < keys.size(1);
   if (!cuts && !continues && !shape_.explicit_attention) return inputs;
@@ -45,7 +44,21 @@ AttentionInputs DecoderLayers::inputs(bool windowed, const Places& places, at::S
   return inputs;
 }
 
-at::Tensor DecoderLayers::forward(const at::Tensor& ids) {
+AttentionInputs DecoderLayers::inputs(bool windowed, const PackedRows& rows, at::ScalarType dtype) const {
+  AttentionInputs inputs{rotary(windowed).table(rows, shape_.rotary_in_fp32 ? at::kFloat : dtype), {}, &rows};
+  for (const at::Tensor& positions : rows.split_positions()) {
+    // Of tokens that are left of a document, neighbours may be far apart.
+    const bool cuts = windowed && (positions.size(0) >= shape_.window || !rows.is_whole());
+    at::Tensor& mask = inputs.masks.emplace_back();
+    if (!cuts && !shape_.explicit_attention) continue;
+    const at::Tensor distance = positions.unsqueeze(-1) - positions.unsqueeze(-2);
+    mask = distance >= 0;
+    if (cuts) mask = mask.logical_and(distance < shape_.window);
+  }
+  return inputs;
+}
+
+at::Tensor DecoderLayers::forward(const at::Tensor& ids, const PackedRows* packed) {
   at::Tensor hidden = embedded(ids);
   const std::int64_t length = ids.size(1);
   const auto dtype = hidden.scalar_type();
@@ -54,12 +67,18 @@ at::Tensor DecoderLayers::forward(const at::Tensor& ids) {
   for (std::size_t i = 0; i < layers_->size(); ++i) {
     const bool windowed = shape_.windowed[i];
     auto& common = shared[windowed];
-    if (!common) common = inputs(windowed, {positions, positions, length, length}, dtype);
+    if (!common) {
+      common =
+          packed ? inputs(windowed, *packed, dtype) : inputs(windowed, {positions, positions, length, length}, dtype);
+    }
     const auto run = [&](const at::Tensor& given, const Arguments& arguments) {
-      // A component that drops tokens gives the positions of the tokens that are left.
+      auto& layer = layers_->at<DecoderBlock>(i);
+      // A component that drops tokens gives the places in their rows of the tokens that are left.
       const at::Tensor places = arguments.get("position_ids");
-      return layers_->at<DecoderBlock>(i).forward(
-          given, places.is_same(positions) ? *common : inputs(windowed, {places, places, length, length}, dtype));
+      if (places.is_same(positions)) return layer.forward(given, *common);
+      if (!packed) return layer.forward(given, inputs(windowed, {places, places, length, length}, dtype));
+      const PackedRows kept = packed->kept(places);
+      return layer.forward(given, inputs(windowed, kept, dtype));
     };
     hidden = layer("model.layers." + std::to_string(i), hidden, {{"position_ids", positions}}, run);
   }
@@ -108,15 +127,21 @@ void Decoder::initialize() {
 
 void Decoder::check(const sdk::BatchView& batch) const {
   check_tokens(batch, shape_.max_positions, shape_.vocab_size, kDecoderBounds);
+  check_packed_rows(batch, shape_.max_positions, kDecoderBounds);
+}
+
+at::Tensor Decoder::hidden_states(const sdk::BatchView& batch, const at::Tensor& ids) {
+  const std::optional<PackedRows> packed = read_packed_rows(batch, ids.sizes());
+  return model_->forward(ids, packed ? &*packed : nullptr);
 }
 
 at::Tensor Decoder::forward(const sdk::BatchView& batch) {
   const Tokens tokens = read_tokens(batch, shape_.max_positions, kDecoderBounds);
-  return linear_cross_entropy(model_->forward(tokens.inputs), head_weight(), tokens.labels, head());
+  return linear_cross_entropy(hidden_states(batch, tokens.inputs), head_weight(), tokens.labels, head());
 }
 
 sdk::NamedOutputs Decoder::outputs(const sdk::BatchView& batch) {
-  return {{"logits", logits_of(model_->forward(read_inputs(batch, shape_.max_positions, kDecoderBounds)))}};
+  return {{"logits", logits_of(hidden_states(batch, read_inputs(batch, shape_.max_positions, kDecoderBounds)))}};
 }
 
 at::Tensor Decoder::decode(const at::Tensor& ids, Cache& cache) {

@@ -22,8 +22,9 @@ namespace capstan::models {
 class DecoderLayers : public torch::nn::Module {
  public:
   DecoderLayers(const ConfigJson& config, const DecoderShape& shape);
-  /// `ids`: int64 [samples, tokens]. The result: [samples, tokens, hidden_size], in the dtype of the parameters.
-  at::Tensor forward(const at::Tensor& ids);
+  /// `ids`: int64 [samples, tokens]. `packed`: their documents; null: each sample is one. The result: [samples, tokens,
+  /// hidden_size], in the dtype of the parameters.
+  at::Tensor forward(const at::Tensor& ids, const PackedRows* packed = nullptr);
   /// Computes tokens that follow those of the cache, and adds them to it.
   at::Tensor forward(const at::Tensor& ids, KeyValueCache& cache);
   const at::Tensor& embedding() const { return embed_tokens_->weight; }
@@ -37,6 +38,8 @@ class DecoderLayers : public torch::nn::Module {
     std::int64_t length;       // of the whole sequence
   };
   AttentionInputs inputs(bool windowed, const Places& places, at::ScalarType dtype) const;
+  AttentionInputs inputs(bool windowed, const PackedRows& rows, at::ScalarType dtype) const;
+  const Rotary& rotary(bool windowed) const { return windowed && windowed_rotary_ ? *windowed_rotary_ : rotary_; }
 
   const DecoderShape shape_;
   Rotary rotary_;
@@ -65,6 +68,8 @@ class Decoder : public torch::nn::Module {
  private:
   const at::Tensor& head_weight() const;
   LinearCrossEntropyOptions head() const;
+  /// The last hidden states of tokens of a batch.
+  at::Tensor hidden_states(const sdk::BatchView& batch, const at::Tensor& ids);
   /// Of the last hidden states, [samples, tokens, hidden_size].
   at::Tensor logits_of(const at::Tensor& hidden) const;
   /// The initial weights of transformers: normal with deviation initializer_range; biases 0, norms the identity.

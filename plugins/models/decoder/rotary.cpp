@@ -105,6 +105,11 @@ at::Tensor longrope(const ConfigJson& rope, const char* key, const at::Tensor& p
   return (at::tensor(factors, at::kFloat) * period).reciprocal();
 }
 
+/// Frequencies on a device. The copy may end later: the values never change.
+at::Tensor there(const at::Tensor& host, const at::Device& device) {
+  return host.to(device, host.scalar_type(), /*non_blocking=*/true);
+}
+
 // The order of the operators, which a sum of their results would leave open, is that of transformers: backward adds up
 // gradients in it, and the memory layout of a sum decides how later sums round.
 at::Tensor turned_whole(const at::Tensor& x, const RotaryTable& table) {
@@ -182,8 +187,19 @@ std::optional<Rotary> Rotary::of_windowed_layers(const ConfigJson& config, const
 RotaryTable Rotary::table(const at::Tensor& positions, std::int64_t length, at::ScalarType dtype) const {
   const bool is_long = long_frequencies_.defined() && length > original_positions_;
   const at::Tensor& host = is_long ? long_frequencies_ : frequencies_;
-  // The copy to a device may end later: the values never change.
-  const at::Tensor frequencies = host.to(positions.device(), host.scalar_type(), /*non_blocking=*/true);
+  return table_of(positions, there(host, positions.device()), dtype);
+}
+
+RotaryTable Rotary::table(const PackedRows& rows, at::ScalarType dtype) const {
+  const at::Tensor& positions = rows.positions();
+  const at::Tensor frequencies = there(frequencies_, positions.device());
+  if (!long_frequencies_.defined()) return table_of(positions, frequencies, dtype);
+  const at::Tensor is_long = rows.whole_lengths().unsqueeze(-1) > original_positions_;
+  const at::Tensor of_long = there(long_frequencies_, positions.device());
+  return table_of(positions, at::where(is_long, of_long, frequencies), dtype);
+}
+
+RotaryTable Rotary::table_of(const at::Tensor& positions, const at::Tensor& frequencies, at::ScalarType dtype) const {
   const at::Tensor half = positions.unsqueeze(-1).to(at::kFloat) * frequencies;
   const at::Tensor angles = at::cat({half, half}, -1).unsqueeze(1);
   return {(angles.cos() * magnitude_).to(dtype), (angles.sin() * magnitude_).to(dtype)};

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "../packed_rows.hpp"
 #include "config_json.hpp"
 #include "shape.hpp"
 
@@ -27,10 +28,14 @@ class Rotary {
 
   /// `positions`: int64 [samples or 1, tokens], some of a sequence of `length` tokens.
   RotaryTable table(const at::Tensor& positions, std::int64_t length, at::ScalarType dtype) const;
+  /// The tables of documents that share rows: each is that of a sequence as long as the document.
+  RotaryTable table(const PackedRows& rows, at::ScalarType dtype) const;
 
  private:
   struct Settings;
   explicit Rotary(const Settings& settings);
+  /// `frequencies`: of each position, or for all of them.
+  RotaryTable table_of(const at::Tensor& positions, const at::Tensor& frequencies, at::ScalarType dtype) const;
 
   // Neither parameters nor buffers: an engine that computes in 16 bits would round a buffer.
   at::Tensor frequencies_;       // radians a token, fp32 in host memory, [dimensions that turn / 2]

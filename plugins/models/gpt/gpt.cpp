@@ -57,6 +57,17 @@ std::string fused_layers(const GptShape& shape) {
   return text + "}";
 }
 
+/// Causal attention within each document. `parts`: queries, keys and values, [rows, heads, tokens, width]. The result:
+/// [1, heads, rows * tokens, width].
+at::Tensor attend_by_documents(const std::vector<at::Tensor>& parts, const PackedRows& packed) {
+  const auto queries = packed.split(parts[0]), keys = packed.split(parts[1]), values = packed.split(parts[2]);
+  std::vector<at::Tensor> documents;
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    documents.push_back(at::scaled_dot_product_attention(queries[i], keys[i], values[i], {}, 0.0, /*is_causal=*/true));
+  }
+  return PackedRows::join(documents);
+}
+
 torch::nn::LayerNorm layer_norm(std::int64_t d) {
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({d}).eps(1e-5));
 }
@@ -113,16 +124,20 @@ GptAttention::GptAttention(const GptShape& shape, std::size_t block)
       qkv_(register_module("qkv", torch::nn::Linear(shape.d, 3 * heads_ * head_size_))),
       proj_(register_module("proj", torch::nn::Linear(heads_ * head_size_, shape.d))) {}
 
-at::Tensor GptAttention::forward(const at::Tensor& hidden, KeyValueCache* cache) {
+at::Tensor GptAttention::forward(const at::Tensor& hidden, KeyValueCache* cache, const PackedRows* packed) {
   const auto batch = hidden.size(0), time = hidden.size(1);
   auto parts = qkv_(hidden).view({batch, time, 3, heads_, head_size_}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const auto projected = [&](const at::Tensor& mixed) {
+    return proj_(mixed.transpose(1, 2).reshape({batch, time, heads_ * head_size_}));
+  };
+  if (packed != nullptr) return projected(attend_by_documents(parts, *packed));
   if (cache != nullptr) cache->extend(block_, parts[1], parts[2]);
   const std::int64_t known = parts[1].size(2) - time;
   std::optional<at::Tensor> mask;
   if (known > 0 && time > 1) mask = at::ones({time, known + time}, hidden.options().dtype(at::kBool)).tril(known);
   const auto mixed =
       at::scaled_dot_product_attention(parts[0], parts[1], parts[2], mask, 0.0, /*is_causal=*/known == 0);
-  return proj_(mixed.transpose(1, 2).reshape({batch, time, heads_ * head_size_}));
+  return projected(mixed);
 }
 
 GptMlp::GptMlp(const GptShape& shape, std::size_t block)
@@ -137,8 +152,8 @@ GptBlock::GptBlock(const GptShape& shape, std::size_t block)
       ln2_(register_module("ln2", layer_norm(shape.d))),
       mlp_(register_module("mlp", std::make_shared<GptMlp>(shape, block))) {}
 
-at::Tensor GptBlock::forward(const at::Tensor& hidden, KeyValueCache* cache) {
-  const auto attended = hidden + attn_->forward(ln1_(hidden), cache);
+at::Tensor GptBlock::forward(const at::Tensor& hidden, KeyValueCache* cache, const PackedRows* packed) {
+  const auto attended = hidden + attn_->forward(ln1_(hidden), cache, packed);
   return attended + mlp_->forward(ln2_(attended));
 }
 
@@ -159,11 +174,33 @@ Gpt::Gpt(sdk::Host, const sdk::Params& params)
   }
 }
 
-void Gpt::check(const sdk::BatchView& batch) const { check_tokens(batch, shape_.seq, shape_.vocab); }
+void Gpt::check(const sdk::BatchView& batch) const {
+  check_tokens(batch, shape_.seq, shape_.vocab);
+  check_packed_rows(batch, shape_.seq);
+}
 
-at::Tensor Gpt::hidden_states(const at::Tensor& inputs) {
-  at::Tensor hidden = tok_emb_(inputs) + pos_emb_->weight.narrow(0, 0, inputs.size(1));
+at::Tensor Gpt::packed_block(std::size_t i, const at::Tensor& hidden, const PackedRows& packed) {
+  const at::Tensor row = at::arange(hidden.size(1), packed.positions().options()).unsqueeze(0);
+  const auto run = [&](const at::Tensor& given, const Arguments& arguments) {
+    // A component that drops tokens gives the places in their rows of the tokens that are left.
+    const at::Tensor places = arguments.get("position_ids");
+    GptBlock& block = blocks_->at<GptBlock>(i);
+    if (places.is_same(row)) return block.forward(given, nullptr, &packed);
+    const PackedRows kept = packed.kept(places);
+    return block.forward(given, nullptr, &kept);
+  };
+  return layer("blocks." + std::to_string(i), hidden, {{"position_ids", row}}, run);
+}
+
+at::Tensor Gpt::hidden_states(const sdk::BatchView& batch, const at::Tensor& inputs) {
+  const std::optional<PackedRows> packed = read_packed_rows(batch, inputs.sizes());
+  at::Tensor hidden =
+      tok_emb_(inputs) + (packed ? pos_emb_(packed->positions()) : pos_emb_->weight.narrow(0, 0, inputs.size(1)));
   for (std::size_t i = 0; i < blocks_->size(); ++i) {
+    if (packed) {
+      hidden = packed_block(i, hidden, *packed);
+      continue;
+    }
     hidden = layer("blocks." + std::to_string(i), hidden,
                    [&](const at::Tensor& inner) { return blocks_->at<GptBlock>(i).forward(inner); });
   }
@@ -172,11 +209,11 @@ at::Tensor Gpt::hidden_states(const at::Tensor& inputs) {
 
 at::Tensor Gpt::forward(const sdk::BatchView& batch) {
   const Tokens tokens = read_tokens(batch, shape_.seq);
-  return linear_cross_entropy(hidden_states(tokens.inputs), head_weight(), tokens.labels);
+  return linear_cross_entropy(hidden_states(batch, tokens.inputs), head_weight(), tokens.labels);
 }
 
 sdk::NamedOutputs Gpt::outputs(const sdk::BatchView& batch) {
-  return {{"logits", at::linear(hidden_states(read_inputs(batch, shape_.seq)), head_weight())}};
+  return {{"logits", at::linear(hidden_states(batch, read_inputs(batch, shape_.seq)), head_weight())}};
 }
 
 at::Tensor Gpt::decode(const at::Tensor& ids, Cache& cache) {
@@ -190,9 +227,10 @@ at::Tensor Gpt::decode(const at::Tensor& ids, Cache& cache) {
 std::string Gpt::describe() const {
   return "{\"sequence_length\": " + std::to_string(shape_.seq) + ", \"hidden_size\": " + std::to_string(shape_.d) +
          ", \"vocab_size\": " + std::to_string(shape_.vocab) + ", \"layers\": " + std::to_string(shape_.layers) +
-         ", \"heads\": " + std::to_string(shape_.heads) + ", \"fused\": " + fused_layers(shape_) +
-         ", \"pruned_shapes\": " + pruned_shapes(shape_) + ", \"hf\": " + hf_names(shape_) +
-         ", \"hf_linear\": " + opt_names(shape_) + ", \"gguf\": " + gguf_names(shape_) + "}";
+         ", \"heads\": " + std::to_string(shape_.heads) + ", " + kReadsPackedRows +
+         ", \"fused\": " + fused_layers(shape_) + ", \"pruned_shapes\": " + pruned_shapes(shape_) +
+         ", \"hf\": " + hf_names(shape_) + ", \"hf_linear\": " + opt_names(shape_) +
+         ", \"gguf\": " + gguf_names(shape_) + "}";
 }
 
 }  // namespace capstan::models

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "../kv_cache.hpp"
+#include "../packed_rows.hpp"
 #include "capstan/sdk/model.hpp"
 #include "shape.hpp"
 
@@ -19,8 +20,8 @@ namespace capstan::models {
 class GptAttention : public torch::nn::Module {
  public:
   GptAttention(const GptShape& shape, std::size_t block);
-  /// With a cache the tokens attend to those in it, too.
-  at::Tensor forward(const at::Tensor& hidden, KeyValueCache* cache = nullptr);
+  /// With a cache the tokens attend to those in it, too; of `packed` rows to those of their document alone.
+  at::Tensor forward(const at::Tensor& hidden, KeyValueCache* cache = nullptr, const PackedRows* packed = nullptr);
 
  private:
   std::size_t block_;
@@ -42,7 +43,7 @@ class GptMlp : public torch::nn::Module {
 class GptBlock : public torch::nn::Module {
  public:
   GptBlock(const GptShape& shape, std::size_t block);
-  at::Tensor forward(const at::Tensor& hidden, KeyValueCache* cache = nullptr);
+  at::Tensor forward(const at::Tensor& hidden, KeyValueCache* cache = nullptr, const PackedRows* packed = nullptr);
 
  private:
   torch::nn::LayerNorm ln1_;
@@ -67,8 +68,9 @@ class Gpt : public torch::nn::Module {
   at::Tensor decode(const at::Tensor& ids, Cache& cache);
 
  private:
-  /// The normalised hidden states that the head reads, [batch, time, d].
-  at::Tensor hidden_states(const at::Tensor& inputs);
+  /// The normalised hidden states that the head reads, [batch, time, d]. `inputs`: tokens of the batch.
+  at::Tensor hidden_states(const sdk::BatchView& batch, const at::Tensor& inputs);
+  at::Tensor packed_block(std::size_t i, const at::Tensor& hidden, const PackedRows& packed);
   const at::Tensor& head_weight() const { return shape_.tied_head ? tok_emb_->weight : head_->weight; }
 
   GptShape shape_;

@@ -433,6 +433,7 @@ TEST(Decoder, DescribesItself) {
 
   EXPECT_EQ(facts,
             Json::parse(R"({"sequence_length": 2048, "hidden_size": 24, "vocab_size": 50, "layers": 2, "heads": 4,
+    "reads": ["document_ids", "position_ids"],
     "fused": {"model.layers.0.mlp.gate_up_proj": 2, "model.layers.0.self_attn.qkv_proj": 3,
               "model.layers.1.mlp.gate_up_proj": 2, "model.layers.1.self_attn.qkv_proj": 3}})"));
   EXPECT_EQ(hf.at("config").at("my_key"), Json::parse("[1, null]"));

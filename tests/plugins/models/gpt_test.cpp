@@ -214,7 +214,8 @@ TEST(Gpt, DescribesItself) {
   // What names elsewhere are good for is tested with the programs that read them.
   for (const char* elsewhere : {"hf", "hf_linear", "gguf"}) facts.erase(elsewhere);
   EXPECT_EQ(facts, Json::parse(R"({"sequence_length": 256, "hidden_size": 192, "vocab_size": 300, "layers": 1,
-    "heads": 6, "fused": {"blocks.0.attn.qkv": 3}, "pruned_shapes": {
+    "heads": 6, "reads": ["document_ids", "position_ids"],
+    "fused": {"blocks.0.attn.qkv": 3}, "pruned_shapes": {
       "ff": [{"tensor": "blocks.0.mlp.fc.weight", "axis": 0, "per": 1}],
       "kept_heads": [{"tensor": "blocks.0.attn.proj.weight", "axis": 1, "per": 32}]}})"));
 }
