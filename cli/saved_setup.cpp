@@ -89,11 +89,14 @@ bool has_saved_model(const SavedRunFacts& run) {
 void add_saved_model(RunSource& source, const std::string& checkpoint) {
   const ConfigText text = source.text();
   source.text = [text] { return text; };
+  // The default configuration is not the user's, and neither is its model.
+  ConfigText of_user = text;
+  if (!text.has_places) of_user.text = "{}";
   Problems reported_later;
-  const std::optional<Json> document = overridden_document(text, source.context, reported_later);
+  const std::optional<Json> document = overridden_document(of_user, source.context, reported_later);
   if (!document) return;
   // Single keys of a model, as --set capstan.model.params.dropout gives, change the saved one.
-  const std::optional<Json> file = config_document(text, reported_later);
+  const std::optional<Json> file = config_document(of_user, reported_later);
   if (file && member(*file, "capstan", "model") != nullptr) return;
   const Json* given = member(*document, "capstan", "model");
   if (given != nullptr && (!given->is_object() || given->find("type") != nullptr)) return;

@@ -33,8 +33,8 @@ Model saved_model_with(const SavedRunFacts& run, const Json& params);
 /// Whether a model of a plugin was trained, rather than a program's own.
 bool has_saved_model(const SavedRunFacts& run);
 
-/// Names the model that `checkpoint`, DIR or DIR:TAG, was saved with, where neither the configuration nor the command
-/// line names one. Throws RuntimeFault for a checkpoint whose state cannot be read.
+/// Names the model that `checkpoint`, DIR or DIR:TAG, was saved with, where neither the user's configuration nor the
+/// command line names one. Throws RuntimeFault for a checkpoint whose state cannot be read.
 void add_saved_model(RunSource& source, const std::string& checkpoint);
 
 /// The config.json of transformers that the model of the run was built from; null where it was built in another way.

@@ -108,6 +108,25 @@ TEST_F(DecoderTraining, ExportsWhatTransformersOpensAndReadsWhatItWrites) {
   EXPECT_EQ(eval_loss("llama.json", {"--init-from", "saved"}), eval_loss("llama.json", {"--checkpoint", "run1"}));
 }
 
+TEST_F(DecoderTraining, EvaluatesTheModelOfTheCheckpointWithKeysThatTheCommandLineChanges) {
+  write_config("llama.json", R"("model_type": "llama", "rms_norm_eps": 1e-6)");
+  trained("llama.json");
+  write_bytes(folder_ / "plain.json", R"({"train_batch_size": 1})");
+  const double loss = eval_loss("plain.json", {"--checkpoint", "run1"});
+  EXPECT_EQ(loss, eval_loss("llama.json", {"--checkpoint", "run1"}));
+  write_config("loose.json", R"("model_type": "llama", "rms_norm_eps": 0.5)");
+  const double changed = eval_loss("loose.json", {"--checkpoint", "run1"});
+  EXPECT_NE(changed, loss);
+  EXPECT_EQ(eval_loss("plain.json", {"--checkpoint", "run1", "--set", "capstan.model.params.config.rms_norm_eps=0.5"}),
+            changed);
+
+  // The default configuration names another model, which the user has not asked for.
+  const std::vector<std::string> words = {"generate", "--checkpoint", "run1", "--prompt", "The", "--max-new", "8"};
+  std::vector<std::string> named = words;
+  named.insert(named.end(), {"--config", "llama.json"});
+  EXPECT_EQ(run(words).out, run(named).out);
+}
+
 TEST_F(DecoderTraining, RefusesAFolderOfAnotherShape) {
   write_config("llama.json", R"("model_type": "llama", "rope_theta": 500.0)");
   write_config("other.json", R"("model_type": "llama", "rope_theta": 10000.0)");
